@@ -1,0 +1,25 @@
+// One function per verb, each in a file of its name. It adds its subcommand to the parser; when that
+// subcommand is chosen, `run` becomes the function that executes it and returns 0 or 1 (a failed
+// check). Errors are thrown; main.cpp alone catches them.
+#pragma once
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "lib/base/log.h"
+
+namespace diptych {
+
+using Run = std::function<int(Log&)>;
+
+void add_generate(CLI::App& app, Run& run);
+void add_verify(CLI::App& app, Run& run);
+void add_check(CLI::App& app, Run& run);
+void add_compare(CLI::App& app, Run& run);
+void add_inspect(CLI::App& app, Run& run);
+void add_devices(CLI::App& app, Run& run);
+void add_version(CLI::App& app, Run& run);
+void add_completion(CLI::App& app, Run& run);
+
+}  // namespace diptych

@@ -1,0 +1,65 @@
+// Attention over packed sequences: sample i asks q_lengths[i] queries against the first
+// k_lengths[i] rows of its own key buffer. Lengths, never masks or padding.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/tensor/types.h"
+
+namespace diptych {
+
+// Built once per plan (not per step): host values for choosing kernels, device values for them.
+struct AttentionLengths {
+  // Throws InputError when sizes differ, a q length is < 1, or a k length is < 1 or over capacity.
+  static AttentionLengths make(std::vector<std::int64_t> q_lengths, std::vector<std::int64_t> k_lengths,
+                               std::int64_t capacity, at::Device device);
+  std::vector<std::int64_t> q, k;  // [samples]
+  std::int64_t total_q = 0, max_q = 0, max_k = 0, capacity = 0;
+  Tensor q_device, k_device;    // int32 [samples]
+  Tensor cu_q;                  // int32 [samples + 1], running sum of q
+  Tensor cu_capacity;           // int32 [samples + 1], multiples of capacity
+  std::int64_t samples() const { return static_cast<std::int64_t>(q.size()); }
+  bool equal_q() const;         // every sample has max_q queries
+};
+
+struct AttentionCall {
+  Tensor q;     // [total_q, heads, head_dim], sample after sample; the last dimension is contiguous
+  Tensor k, v;  // [samples, capacity, kv_heads, head_dim]; each [kv_heads, head_dim] row contiguous,
+                // the sample stride is free; rows beyond k_lengths[i] are never read
+  const AttentionLengths* lengths = nullptr;
+  bool causal = false;  // lower-right aligned: query j of n sees keys up to k_length - n + j
+  double scale = 0;     // of the logits; head_dim^-0.5 in every model here
+};
+
+// Query head h reads key head h / (heads / kv_heads).
+class AttentionBackend {
+ public:
+  virtual ~AttentionBackend() = default;
+  virtual std::string_view name() const = 0;
+  // Why this call cannot be served, or nothing. Must not touch the device.
+  virtual std::optional<std::string> unsupported(const AttentionCall& call) const = 0;
+  // [total_q, heads, head_dim] in q's dtype. Launches on the current stream; does not synchronise.
+  virtual Tensor forward(const AttentionCall& call) const = 0;
+};
+
+// `name`: math, sdpa, flash, cudnn or auto. `auto` takes, per call, the first of the device's order
+// of preference that serves it (CUDA: cudnn where Hopper or newer, flash, sdpa, math; CPU: sdpa,
+// math) and reports each distinct reason to `say` once. A backend asked for by name throws InputError with its
+// reason when it cannot serve a call. Throws InputError for an unknown name (lists the known) and
+// for a backend this build or device lacks (says why).
+using SayFn = void (*)(void* context, const std::string& text);
+std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
+                                                 SayFn say = nullptr, void* context = nullptr);
+
+struct AttentionInfo {
+  std::string name;
+  std::optional<std::string> unavailable;  // the reason, where not usable
+};
+std::vector<AttentionInfo> list_attention(at::Device device);  // every backend but auto
+
+}  // namespace diptych

@@ -1,0 +1,103 @@
+#include "lib/base/log.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+
+namespace diptych {
+
+double steady_seconds() {
+  using Seconds = std::chrono::duration<double>;
+  return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void Log::write(LogLevel level, std::string_view text) {
+  if (level > level_) return;
+  static constexpr std::array<std::string_view, 5> kTags = {"", "ERROR", "WARN ", "INFO ", "DEBUG"};
+  if (active_line_) fmt::print(stderr, "\r\x1b[2K");
+  fmt::print(stderr, "[{}] {}\n", kTags[static_cast<std::size_t>(level)], text);
+  std::fflush(stderr);
+}
+
+void Log::warning_once(const std::string& text) {
+  if (said_.insert(text).second) write(LogLevel::warning, text);
+}
+
+namespace {
+
+ProgressStyle resolve(ProgressStyle style, LogLevel level) {
+  if (style != ProgressStyle::automatic) return style;
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  // `automatic` afterwards means: draw the bar.
+  return terminal && level >= LogLevel::info ? ProgressStyle::automatic : ProgressStyle::none;
+}
+
+std::string rate_text(double per_second) {
+  return per_second >= 1 ? fmt::format("{:.2f}it/s", per_second)
+                         : fmt::format("{:.2f}s/it", 1 / std::max(per_second, 1e-9));
+}
+
+}  // namespace
+
+Progress::Progress(Log& log, ProgressStyle style) : log_(log), style_(resolve(style, log.level())) {}
+
+Progress::~Progress() { end(); }
+
+void Progress::begin(std::string_view stage, std::int64_t total) {
+  end();
+  stage_ = stage;
+  total_ = total;
+  done_ = 0;
+  started_ = drawn_ = steady_seconds();
+  if (style_ == ProgressStyle::automatic) log_.set_active_line(true);
+  draw(false);
+}
+
+void Progress::update(std::int64_t done) {
+  done_ = done;
+  const double now = steady_seconds();
+  const bool bar = style_ == ProgressStyle::automatic;
+  if (bar && done_ < total_ && now - drawn_ < 0.1) return;  // a bar needs ten frames a second
+  drawn_ = now;
+  draw(false);
+}
+
+void Progress::end() {
+  if (stage_.empty()) return;
+  draw(true);
+  if (style_ == ProgressStyle::automatic) {
+    fmt::print(stderr, "\r\x1b[2K");
+    std::fflush(stderr);
+    log_.set_active_line(false);
+  }
+  stage_.clear();
+}
+
+void Progress::draw(bool last) {
+  const double seconds = steady_seconds() - started_;
+  const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0;
+  const char* state = last ? "end" : "continue";
+  if (style_ == ProgressStyle::kv) {
+    fmt::print(stderr, "stage={}\ndone={}\ntotal={}\nseconds={:.3f}\nprogress={}\n", stage_, done_,
+               total_, seconds, state);
+  } else if (style_ == ProgressStyle::jsonl) {
+    fmt::print(stderr,
+               "{{\"stage\":\"{}\",\"done\":{},\"total\":{},\"seconds\":{:.3f},\"progress\":\"{}\"}}\n",
+               stage_, done_, total_, seconds, state);
+  } else if (style_ == ProgressStyle::automatic && !last) {
+    constexpr std::int64_t kCells = 50;
+    const std::int64_t filled = total_ > 0 ? std::min(kCells, done_ * kCells / total_) : 0;
+    std::string bar(static_cast<std::size_t>(filled), '=');
+    if (filled > 0 && filled < kCells) bar.back() = '>';
+    bar.resize(static_cast<std::size_t>(kCells), ' ');
+    const double eta = rate > 0 ? static_cast<double>(total_ - done_) / rate : 0;
+    fmt::print(stderr, "\r\x1b[2K{:>8} |{}| {}/{} - {}, eta {:.0f}s", stage_, bar, done_, total_,
+               rate_text(rate), eta);
+  }
+  std::fflush(stderr);
+}
+
+}  // namespace diptych

@@ -1,0 +1,69 @@
+// Log lines and the progress line, both on stderr; stdout carries results only.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace diptych {
+
+enum class LogLevel { quiet, error, warning, info, debug };
+
+// Writes "[INFO ] text" lines. Passed by reference, never global.
+class Log {
+ public:
+  explicit Log(LogLevel level = LogLevel::info) : level_(level) {}
+  LogLevel level() const { return level_; }
+  template <typename... Args>
+  void info(fmt::format_string<Args...> format, Args&&... args) {
+    write(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <typename... Args>
+  void warning(fmt::format_string<Args...> format, Args&&... args) {
+    write(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <typename... Args>
+  void debug(fmt::format_string<Args...> format, Args&&... args) {
+    write(LogLevel::debug, fmt::format(format, std::forward<Args>(args)...));
+  }
+  void warning_once(const std::string& text);  // the same text is written once per Log
+  void write(LogLevel level, std::string_view text);
+  void set_active_line(bool active) { active_line_ = active; }  // a progress bar is on the line
+
+ private:
+  LogLevel level_;
+  bool active_line_ = false;
+  std::set<std::string, std::less<>> said_;
+};
+
+// What `--progress` asked for: a bar where stderr is a terminal, key=value lines, or JSON lines.
+enum class ProgressStyle { automatic, none, kv, jsonl };
+
+// One stage after the other (loading, prefill, denoise, decode, encode): "|=====>   | 12/20 -
+// 3.21it/s, eta 2s". The machine styles write one record per update to stderr.
+class Progress {
+ public:
+  Progress(Log& log, ProgressStyle style);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void begin(std::string_view stage, std::int64_t total);
+  void update(std::int64_t done);
+  void end();  // ends the stage; the bar is removed
+
+ private:
+  void draw(bool last);
+  Log& log_;
+  ProgressStyle style_;
+  std::string stage_;
+  std::int64_t total_ = 0, done_ = 0;
+  double started_ = 0, drawn_ = 0;  // seconds
+};
+
+double steady_seconds();  // monotonic clock
+
+}  // namespace diptych

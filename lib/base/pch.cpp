@@ -1,0 +1,1 @@
+// Compiled only to own the precompiled header that the other targets reuse.

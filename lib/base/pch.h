@@ -1,0 +1,19 @@
+// The one precompiled header: all of ATen, and the standard headers nearly every source needs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include <ATen/ATen.h>
+#pragma GCC diagnostic pop

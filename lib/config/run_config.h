@@ -1,0 +1,48 @@
+// Everything one `generate` needs, resolved from flags, environment, stage config and defaults.
+// The defaults stand here and nowhere else; they are the official text-to-image notebook's
+// (ByteDance-Seed/Bagel, inference.ipynb).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace diptych {
+
+// One stage of a stage config. Stage 0 reads (tokenise, prefill), stage 1 paints (denoise, decode).
+struct StageAttention {
+  std::string default_backend = "auto";  // diffusion_attention_config.default
+  std::string self;                      // diffusion_attention_config.per_role.self, "" = default
+};
+
+struct SamplingConfig {
+  std::int64_t width = 1024, height = 1024;  // pixels
+  std::int64_t steps = 50;                   // timesteps; BAGEL makes steps - 1 updates
+  double cfg_text_scale = 4.0, cfg_img_scale = 1.0;
+  double cfg_interval_low = 0.4, cfg_interval_high = 1.0;  // guidance where low < t <= high
+  std::string cfg_renorm_type = "global";                  // global, channel, text_channel
+  double cfg_renorm_min = 0.0;
+  double timestep_shift = 3.0;
+  std::uint64_t seed = 42;
+  std::int64_t batch_count = 1;  // pictures, with seeds seed, seed + 1, ...
+};
+
+struct RunConfig {
+  std::string pipeline = "bagel";
+  std::string task = "t2i";
+  std::filesystem::path model;              // checkpoint folder; may be empty with load_format dummy
+  std::string load_format = "safetensors";  // safetensors, dummy
+  std::string device = "auto";              // auto, cpu, cuda, cuda:N
+  std::string dtype = "auto";               // auto (bfloat16 on CUDA, float32 on CPU), float32, bfloat16
+  std::string kernels = "automatic";        // automatic, strict, reference
+  std::string cfg_mode = "batched";         // batched, sequential
+  StageAttention read_attention, paint_attention;
+  SamplingConfig sampling;
+  std::string prompt;
+  std::filesystem::path noise;                          // initial noise instead of the seed's
+  std::filesystem::path trace;                          // safetensors, "" = off
+  std::vector<std::string> trace_filter;                // globs
+};
+
+}  // namespace diptych

@@ -1,0 +1,54 @@
+// The fused operations of a transformer layer. Each checks its arguments, then takes the CUDA
+// kernel, or the reference in plain ATen: under KernelPolicy::automatic where no kernel serves the
+// call, always under `reference`; `strict` makes a missing kernel an error with the reason.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "lib/tensor/types.h"
+
+namespace diptych {
+
+enum class KernelPolicy { automatic, strict, reference };
+
+// y = round(x / sqrt(mean(x^2) + eps)) * weight: statistics in float32, the quotient rounded to x's
+// dtype, then times the weight in that dtype (transformers Qwen2RMSNorm).
+// x [rows, width] (row stride free), weight [width] of x's dtype -> [rows, width].
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, KernelPolicy policy);
+
+// x += delta (rounded to x's dtype), in place, then rms_norm(x): one pass instead of three.
+// x, delta [rows, width], contiguous.
+Tensor add_rms_norm_(Tensor& x, const Tensor& delta, const Tensor& weight, double eps,
+                     KernelPolicy policy);
+
+// silu(gate) rounded to the dtype, times up. gate_up [rows, 2 * inner] = [gate | up] -> [rows, inner].
+Tensor silu_mul(const Tensor& gate_up, KernelPolicy policy);
+
+// Where intermediate values of qk_norm_rope are rounded (specs/bagel.md, section 12).
+enum class RopeRounding {
+  every_step,  // understanding mode: norm, products and sum each rounded to the dtype
+  at_the_end,  // generation mode: float32 from the projection to the final rounding
+};
+
+struct QkNormRope {
+  Tensor qkv;               // [rows, (heads + 2 * kv_heads) * head_dim] = [q | k | v], row stride free
+  Tensor q_weight, k_weight;  // [head_dim] per-head RMSNorm weights, of qkv's dtype
+  Tensor cos, sin;          // float32 [rows, head_dim / 2], already rounded to the compute dtype
+  Tensor slots;             // int64 [rows]: sample * capacity + position in the key buffer
+  Tensor keys, values;      // [samples, capacity, kv_heads, head_dim] views, contiguous below the
+                            // sample dimension; written at `slots` only
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  double eps = 1e-6;
+  RopeRounding rounding = RopeRounding::every_step;
+};
+// Norms q and k per head, rotates both (half-split), writes k and v into the cache slots and returns
+// q [rows, heads, head_dim] in qkv's dtype.
+Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
+
+// cos and sin of position * theta^(-2j / head_dim), float32, rounded to `dtype` and kept as float32.
+// positions int64 [rows] -> two float32 [rows, head_dim / 2].
+std::pair<Tensor, Tensor> rope_table(const Tensor& positions, std::int64_t head_dim, double theta,
+                                     at::ScalarType dtype);
+
+}  // namespace diptych

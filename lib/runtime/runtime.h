@@ -1,0 +1,54 @@
+// Where and how a run computes: device, dtypes, kernel policy, attention per stage. Passed by const
+// reference, never global.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include "lib/attention/attention.h"
+#include "lib/base/log.h"
+#include "lib/ops/ops.h"
+#include "lib/tensor/trace.h"
+
+namespace diptych {
+
+struct Runtime {
+  at::Device device{at::kCPU};
+  at::ScalarType dtype = at::kFloat;
+  KernelPolicy kernels = KernelPolicy::automatic;
+  std::unique_ptr<AttentionBackend> read_attention;   // prefill and text
+  std::unique_ptr<AttentionBackend> paint_attention;  // denoising
+  TraceSink* trace = nullptr;                         // null: off
+  Log* log = nullptr;
+
+  bool traces(std::string_view name) const { return trace != nullptr && trace->wants(name); }
+};
+
+// "auto", "cpu", "cuda", "cuda:N" -> a device that is there. "auto" takes CUDA where a GPU and a CUDA
+// build are, else the CPU, and says why once. Throws InputError where a GPU was asked for and none is
+// usable, with the reason.
+at::Device resolve_device(std::string_view name, Log& log);
+// "auto", "float32", "bfloat16". Throws InputError for others.
+at::ScalarType resolve_dtype(std::string_view name, at::Device device);
+KernelPolicy resolve_kernel_policy(std::string_view name);
+
+struct GpuInfo {
+  std::string name;
+  int major = 0, minor = 0, multiprocessors = 0;
+  std::uint64_t total_bytes = 0, free_bytes = 0;
+};
+std::vector<GpuInfo> list_gpus();                // empty without a GPU or in a CPU build
+std::optional<std::string> why_no_gpu();         // the reason where list_gpus() is empty
+void synchronize(at::Device device);             // waits for the device; nothing on the CPU
+std::uint64_t peak_memory_bytes(at::Device device);   // most bytes allocated on the device since reset; 0 on the CPU
+void reset_peak_memory(at::Device device);
+std::string device_description(at::Device device);    // "NVIDIA H200, 9.0" or the CPU's name
+
+}  // namespace diptych

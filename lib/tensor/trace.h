@@ -1,0 +1,35 @@
+// `--trace`: the tensors of a run under the names of the golden data, in one safetensors file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lib/tensor/types.h"
+
+namespace diptych {
+
+class TraceSink {
+ public:
+  // Keeps names that match any of the globs (`*`, `?`); none given: all.
+  explicit TraceSink(std::vector<std::string> globs = {});
+  bool wants(std::string_view name) const;
+  // Copies the value to the CPU (floating point as float32, integers as int64, bytes as uint8).
+  // Returns at once for names not asked for. A name recorded twice is a programmer's error.
+  void record(std::string_view name, const Tensor& value);
+  const std::vector<std::pair<std::string, Tensor>>& tensors() const { return tensors_; }
+  void write(const std::filesystem::path& path) const;  // atomic safetensors
+
+ private:
+  std::vector<std::string> globs_;
+  std::vector<std::pair<std::string, Tensor>> tensors_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+};
+
+bool glob_matches(std::string_view glob, std::string_view text);
+
+}  // namespace diptych

@@ -1,0 +1,51 @@
+# One static library per folder, one test executable per folder of tests/.
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # -fpch-preprocess and these sloppiness flags are what ccache needs with precompiled headers.
+  set(_launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${_launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${_launcher})
+endif()
+find_program(MOLD mold)
+if(MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_library(diptych_options INTERFACE)
+target_include_directories(diptych_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(diptych_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Werror;-fpch-preprocess>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra>)
+target_compile_definitions(diptych_options INTERFACE
+  DIPTYCH_VERSION="${PROJECT_VERSION}" DIPTYCH_HAVE_CUDA=${DIPTYCH_HAVE_CUDA}
+  DIPTYCH_HAVE_CUDNN=${DIPTYCH_HAVE_CUDNN} DIPTYCH_HAVE_UTF8PROC=${DIPTYCH_HAVE_UTF8PROC})
+if(DIPTYCH_SANITIZE)
+  target_compile_options(diptych_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+  target_link_options(diptych_options INTERFACE -fsanitize=address,undefined)
+endif()
+
+# diptych_library(NAME SOURCES a.cpp ... LINK dep ... [NO_TORCH])
+# The target is diptych_NAME. With torch it uses the one shared precompiled ATen header.
+function(diptych_library name)
+  cmake_parse_arguments(ARG "NO_TORCH" "" "SOURCES;LINK" ${ARGN})
+  set(target diptych_${name})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  target_link_libraries(${target} PUBLIC diptych_options ${ARG_LINK})
+  if(NOT ARG_NO_TORCH)
+    target_link_libraries(${target} PUBLIC ${DIPTYCH_TORCH})
+    target_precompile_headers(${target} REUSE_FROM diptych_pch)
+  endif()
+endfunction()
+
+# diptych_test(NAME SOURCES a_test.cpp ... LINK dep ... [LABELS gpu])
+# A doctest executable NAME_tests, one ctest entry of that name; exit code 77 is "skipped".
+function(diptych_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  set(target ${name}_tests)
+  add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/support/main.cpp ${ARG_SOURCES})
+  target_link_libraries(${target} PRIVATE diptych_options doctest::doctest ${ARG_LINK} ${DIPTYCH_TORCH})
+  target_precompile_headers(${target} REUSE_FROM diptych_pch)
+  target_compile_definitions(${target} PRIVATE DIPTYCH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${target})
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${ARG_LABELS}" TIMEOUT 600)
+endfunction()
