@@ -16,21 +16,22 @@ namespace diptych {
 // Built once per plan (not per step): host values for choosing kernels, device values for them.
 struct AttentionLengths {
   // Throws InputError when sizes differ, a q length is < 1, or a k length is < 1 or over capacity.
-  static AttentionLengths make(std::vector<std::int64_t> q_lengths, std::vector<std::int64_t> k_lengths,
-                               std::int64_t capacity, at::Device device);
+  static AttentionLengths make(std::vector<std::int64_t> q_lengths,
+                               std::vector<std::int64_t> k_lengths, std::int64_t capacity,
+                               at::Device device);
   std::vector<std::int64_t> q, k;  // [samples]
   std::int64_t total_q = 0, max_q = 0, max_k = 0, capacity = 0;
-  Tensor q_device, k_device;    // int32 [samples]
-  Tensor cu_q;                  // int32 [samples + 1], running sum of q
-  Tensor cu_capacity;           // int32 [samples + 1], multiples of capacity
+  Tensor q_device, k_device;  // int32 [samples]
+  Tensor cu_q;                // int32 [samples + 1], running sum of q
+  Tensor cu_capacity;         // int32 [samples + 1], multiples of capacity
   std::int64_t samples() const { return static_cast<std::int64_t>(q.size()); }
-  bool equal_q() const;         // every sample has max_q queries
+  bool equal_q() const;  // every sample has max_q queries
 };
 
 struct AttentionCall {
   Tensor q;     // [total_q, heads, head_dim], sample after sample; the last dimension is contiguous
-  Tensor k, v;  // [samples, capacity, kv_heads, head_dim]; each [kv_heads, head_dim] row contiguous,
-                // the sample stride is free; rows beyond k_lengths[i] are never read
+  Tensor k, v;  // [samples, capacity, kv_heads, head_dim]; each [kv_heads, head_dim] row
+                // contiguous, the sample stride is free; rows beyond k_lengths[i] are never read
   const AttentionLengths* lengths = nullptr;
   bool causal = false;  // lower-right aligned: query j of n sees keys up to k_length - n + j
   double scale = 0;     // of the logits; head_dim^-0.5 in every model here
@@ -43,15 +44,24 @@ class AttentionBackend {
   virtual std::string_view name() const = 0;
   // Why this call cannot be served, or nothing. Must not touch the device.
   virtual std::optional<std::string> unsupported(const AttentionCall& call) const = 0;
+  // The same, and builds what the call needs before it can run (cuDNN plans, cached), which may
+  // itself show that the call cannot be served. forward() does this too; calling it ahead of a loop
+  // moves the cost out of the first step.
+  virtual std::optional<std::string> prepare(const AttentionCall& call) const {
+    return unsupported(call);
+  }
   // [total_q, heads, head_dim] in q's dtype. Launches on the current stream; does not synchronise.
+  // Throws InputError with the reason for a call that cannot be served.
   virtual Tensor forward(const AttentionCall& call) const = 0;
+  // The backends that really ran so far, in order of first use: "cudnn, flash" under `auto`.
+  virtual std::string served_by() const { return std::string(name()); }
 };
 
 // `name`: math, sdpa, flash, cudnn or auto. `auto` takes, per call, the first of the device's order
 // of preference that serves it (CUDA: cudnn where Hopper or newer, flash, sdpa, math; CPU: sdpa,
-// math) and reports each distinct reason to `say` once. A backend asked for by name throws InputError with its
-// reason when it cannot serve a call. Throws InputError for an unknown name (lists the known) and
-// for a backend this build or device lacks (says why).
+// math) and reports each distinct reason to `say` once. A backend asked for by name throws
+// InputError with its reason when it cannot serve a call. Throws InputError for an unknown name
+// (lists the known) and for a backend this build or device lacks (says why).
 using SayFn = void (*)(void* context, const std::string& text);
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
                                                  SayFn say = nullptr, void* context = nullptr);

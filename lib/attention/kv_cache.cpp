@@ -12,10 +12,16 @@ KvCache::KvCache(KvShape shape, std::int64_t rows, std::int64_t capacity,
   values_ = at::zeros_like(keys_);
 }
 
-Tensor KvCache::keys(std::int64_t layer) const { return keys_.select(0, layer); }
-Tensor KvCache::values(std::int64_t layer) const { return values_.select(0, layer); }
+Tensor KvCache::keys(std::int64_t layer) const {
+  return keys_.select(0, layer);
+}
+Tensor KvCache::values(std::int64_t layer) const {
+  return values_.select(0, layer);
+}
 
-void KvCache::advance(std::int64_t row, std::int64_t tokens) { truncate(row, length(row) + tokens); }
+void KvCache::advance(std::int64_t row, std::int64_t tokens) {
+  truncate(row, length(row) + tokens);
+}
 
 void KvCache::truncate(std::int64_t row, std::int64_t length) {
   TORCH_CHECK(length >= 0 && length <= capacity_, "[kv_cache] length ", length, " of ", capacity_);
@@ -28,8 +34,12 @@ void KvCache::copy_row(std::int64_t row, const KvCache& from, std::int64_t from_
               from.length(from_row));
   truncate(row, length);
   if (length == 0) return;
-  keys_.select(1, row).narrow(1, 0, length).copy_(from.keys_.select(1, from_row).narrow(1, 0, length));
-  values_.select(1, row).narrow(1, 0, length).copy_(from.values_.select(1, from_row).narrow(1, 0, length));
+  keys_.select(1, row)
+      .narrow(1, 0, length)
+      .copy_(from.keys_.select(1, from_row).narrow(1, 0, length));
+  values_.select(1, row)
+      .narrow(1, 0, length)
+      .copy_(from.values_.select(1, from_row).narrow(1, 0, length));
 }
 
 }  // namespace diptych

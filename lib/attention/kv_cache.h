@@ -16,7 +16,8 @@ struct KvShape {
 
 class KvCache {
  public:
-  KvCache(KvShape shape, std::int64_t rows, std::int64_t capacity, const at::TensorOptions& options);
+  KvCache(KvShape shape, std::int64_t rows, std::int64_t capacity,
+          const at::TensorOptions& options);
   const KvShape& shape() const { return shape_; }
   std::int64_t rows() const { return static_cast<std::int64_t>(lengths_.size()); }
   std::int64_t capacity() const { return capacity_; }

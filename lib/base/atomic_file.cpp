@@ -1,10 +1,10 @@
 #include "lib/base/atomic_file.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include <unistd.h>
 
 #include "lib/base/error.h"
 
@@ -19,7 +19,8 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   file_ = std::fopen(temporary_.c_str(), "wb");
   if (file_ == nullptr) {
     const int error = errno;
-    const auto text = fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(error));
+    const auto text =
+        fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(error));
     if (error == ENOSPC || error == EDQUOT || error == EIO) throw RunError(text);
     throw InputError(text);
   }

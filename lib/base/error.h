@@ -2,11 +2,11 @@
 // only place that catches them and turns them into exit codes.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace diptych {
 
@@ -16,8 +16,8 @@ class InputError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
   template <typename... Args>
-    requires(sizeof...(Args) > 0)
-  explicit InputError(fmt::format_string<Args...> format, Args&&... args)
+  requires(sizeof...(Args) > 0) explicit InputError(fmt::format_string<Args...> format,
+                                                    Args&&... args)
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
@@ -26,9 +26,15 @@ class RunError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
   template <typename... Args>
-    requires(sizeof...(Args) > 0)
-  explicit RunError(fmt::format_string<Args...> format, Args&&... args)
+  requires(sizeof...(Args) > 0) explicit RunError(fmt::format_string<Args...> format,
+                                                  Args&&... args)
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
+};
+
+// A check, gate or verification that failed. Exit code 1.
+class CheckFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 // The run was asked to stop by a signal. Exit code 128 + signal.

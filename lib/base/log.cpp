@@ -1,11 +1,11 @@
 #include "lib/base/log.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
+
+#include <unistd.h>
 
 namespace diptych {
 
@@ -42,9 +42,12 @@ std::string rate_text(double per_second) {
 
 }  // namespace
 
-Progress::Progress(Log& log, ProgressStyle style) : log_(log), style_(resolve(style, log.level())) {}
+Progress::Progress(Log& log, ProgressStyle style)
+    : log_(log), style_(resolve(style, log.level())) {}
 
-Progress::~Progress() { end(); }
+Progress::~Progress() {
+  end();
+}
 
 void Progress::begin(std::string_view stage, std::int64_t total) {
   end();
@@ -84,9 +87,10 @@ void Progress::draw(bool last) {
     fmt::print(stderr, "stage={}\ndone={}\ntotal={}\nseconds={:.3f}\nprogress={}\n", stage_, done_,
                total_, seconds, state);
   } else if (style_ == ProgressStyle::jsonl) {
-    fmt::print(stderr,
-               "{{\"stage\":\"{}\",\"done\":{},\"total\":{},\"seconds\":{:.3f},\"progress\":\"{}\"}}\n",
-               stage_, done_, total_, seconds, state);
+    fmt::print(
+        stderr,
+        "{{\"stage\":\"{}\",\"done\":{},\"total\":{},\"seconds\":{:.3f},\"progress\":\"{}\"}}\n",
+        stage_, done_, total_, seconds, state);
   } else if (style_ == ProgressStyle::automatic && !last) {
     constexpr std::int64_t kCells = 50;
     const std::int64_t filled = total_ > 0 ? std::min(kCells, done_ * kCells / total_) : 0;

@@ -1,13 +1,13 @@
 // Log lines and the progress line, both on stderr; stdout carries results only.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace diptych {
 

@@ -31,18 +31,18 @@ struct SamplingConfig {
 struct RunConfig {
   std::string pipeline = "bagel";
   std::string task = "t2i";
-  std::filesystem::path model;              // checkpoint folder; may be empty with load_format dummy
+  std::filesystem::path model;  // checkpoint folder; may be empty with load_format dummy
   std::string load_format = "safetensors";  // safetensors, dummy
   std::string device = "auto";              // auto, cpu, cuda, cuda:N
-  std::string dtype = "auto";               // auto (bfloat16 on CUDA, float32 on CPU), float32, bfloat16
-  std::string kernels = "automatic";        // automatic, strict, reference
-  std::string cfg_mode = "batched";         // batched, sequential
+  std::string dtype = "auto";         // auto (bfloat16 on CUDA, float32 on CPU), float32, bfloat16
+  std::string kernels = "automatic";  // automatic, strict, reference
+  std::string cfg_mode = "batched";   // batched, sequential
   StageAttention read_attention, paint_attention;
   SamplingConfig sampling;
   std::string prompt;
-  std::filesystem::path noise;                          // initial noise instead of the seed's
-  std::filesystem::path trace;                          // safetensors, "" = off
-  std::vector<std::string> trace_filter;                // globs
+  std::filesystem::path noise;            // initial noise instead of the seed's
+  std::filesystem::path trace;            // safetensors, "" = off
+  std::vector<std::string> trace_filter;  // globs
 };
 
 }  // namespace diptych

@@ -1,6 +1,5 @@
-// The fused operations of a transformer layer. Each checks its arguments, then takes the CUDA
-// kernel, or the reference in plain ATen: under KernelPolicy::automatic where no kernel serves the
-// call, always under `reference`; `strict` makes a missing kernel an error with the reason.
+// The fused operations of a transformer layer, in float32, bfloat16 and float16. Each checks its
+// arguments (c10::Error, "[op] ..."), then takes the CUDA kernel or the reference in plain ATen.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,13 @@
 
 namespace diptych {
 
-enum class KernelPolicy { automatic, strict, reference };
+// There is no fallback from one to the other: on a CUDA device every call the product makes has a
+// kernel, and one that has none throws InputError with the reason.
+enum class KernelPolicy {
+  automatic,  // kernels on CUDA, the reference on the CPU (which is the CPU's implementation)
+  strict,     // kernels only: a tensor on the CPU is an InputError
+  reference,  // plain ATen on every device
+};
 
 // y = round(x / sqrt(mean(x^2) + eps)) * weight: statistics in float32, the quotient rounded to x's
 // dtype, then times the weight in that dtype (transformers Qwen2RMSNorm).
@@ -18,11 +23,12 @@ enum class KernelPolicy { automatic, strict, reference };
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, KernelPolicy policy);
 
 // x += delta (rounded to x's dtype), in place, then rms_norm(x): one pass instead of three.
-// x, delta [rows, width], contiguous.
+// x [rows, width], contiguous; delta likewise (row stride free).
 Tensor add_rms_norm_(Tensor& x, const Tensor& delta, const Tensor& weight, double eps,
                      KernelPolicy policy);
 
-// silu(gate) rounded to the dtype, times up. gate_up [rows, 2 * inner] = [gate | up] -> [rows, inner].
+// silu(gate) rounded to the dtype, times up. gate_up [rows, 2 * inner] = [gate | up] (row stride
+// free) -> [rows, inner].
 Tensor silu_mul(const Tensor& gate_up, KernelPolicy policy);
 
 // Where intermediate values of qk_norm_rope are rounded (specs/bagel.md, section 12).
@@ -32,23 +38,28 @@ enum class RopeRounding {
 };
 
 struct QkNormRope {
-  Tensor qkv;               // [rows, (heads + 2 * kv_heads) * head_dim] = [q | k | v], row stride free
+  Tensor qkv;  // [rows, (heads + 2 * kv_heads) * head_dim] = [q | k | v], row stride free
   Tensor q_weight, k_weight;  // [head_dim] per-head RMSNorm weights, of qkv's dtype
-  Tensor cos, sin;          // float32 [rows, head_dim / 2], already rounded to the compute dtype
-  Tensor slots;             // int64 [rows]: sample * capacity + position in the key buffer
-  Tensor keys, values;      // [samples, capacity, kv_heads, head_dim] views, contiguous below the
-                            // sample dimension; written at `slots` only
+  Tensor cos, sin;            // float32 [rows, head_dim / 2], already rounded to the compute dtype
+  Tensor slots;         // int64 [rows]: sample * capacity + position in the key buffer, each once
+  Tensor keys, values;  // [samples, capacity, kv_heads, head_dim] views, contiguous below the
+                        // sample dimension; written at `slots` only
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double eps = 1e-6;
   RopeRounding rounding = RopeRounding::every_step;
 };
-// Norms q and k per head, rotates both (half-split), writes k and v into the cache slots and returns
-// q [rows, heads, head_dim] in qkv's dtype.
+// Norms q and k per head, rotates both (half-split), writes k and v into the cache slots and
+// returns q [rows, heads, head_dim] in qkv's dtype. head_dim: even, up to 256. A slot out of range
+// throws on the CPU and traps on the GPU.
 Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
 
-// cos and sin of position * theta^(-2j / head_dim), float32, rounded to `dtype` and kept as float32.
-// positions int64 [rows] -> two float32 [rows, head_dim / 2].
+// cos and sin of position * theta^(-2j / head_dim), float32, rounded to `dtype` and kept as
+// float32. positions int64 [rows] -> two float32 [rows, head_dim / 2].
 std::pair<Tensor, Tensor> rope_table(const Tensor& positions, std::int64_t head_dim, double theta,
                                      at::ScalarType dtype);
+
+// [cos(t * f_j) | sin(t * f_j)] with f_j = exp(-ln(10000) * j / (dim / 2)), j < dim / 2: float32
+// [dim], dim even. t is not scaled. Computed on the CPU, so every device gets the same bits.
+Tensor timestep_embedding(float t, std::int64_t dim = 256, at::Device device = at::kCPU);
 
 }  // namespace diptych

@@ -2,21 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "lib/base/log.h"
 #include "lib/config/run_config.h"
+#include "lib/tensor/trace.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
 
 struct Picture {
-  Tensor rgb;              // uint8 [height, width, 3] on the CPU
-  std::uint64_t seed = 0;  // 0 and noise_file set where the noise came from a file
-  std::string latent_hash; // first 16 hex digits of the sha-256 of the float32 latent
+  Tensor rgb;               // uint8 [height, width, 3] on the CPU
+  std::uint64_t seed = 0;   // 0 and noise_file set where the noise came from a file
+  std::string latent_hash;  // first 16 hex digits of the sha-256 of the float32 latent
 };
 
 struct Report {
@@ -35,5 +40,21 @@ struct Result {
 using Pipeline = Result (*)(const RunConfig& config, Log& log, Progress& progress);
 // Throws InputError for an unknown family; lists the known ones.
 Pipeline find_pipeline(std::string_view family);
+
+// A recorded run in the golden layout: case.json, inputs.safetensors, expected.safetensors.
+struct RecordedCase {
+  std::filesystem::path folder;
+  nlohmann::json description;  // case.json
+  std::string task() const;    // throws InputError naming the file
+};
+
+// Runs a recorded case again and records its tensors under the recording's names. Throws InputError
+// for a task this version does not have.
+using CaseReplay = std::function<void(const RecordedCase& recorded, TraceSink& trace)>;
+// `config`: device, dtype, attention, CFG mode and kernels. The checkpoint is loaded when the first
+// case needs it and kept.
+using MakeCaseReplay = CaseReplay (*)(const std::filesystem::path& checkpoint,
+                                      const RunConfig& config, Log& log);
+MakeCaseReplay find_case_replay(std::string_view family);
 
 }  // namespace diptych

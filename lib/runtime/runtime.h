@@ -31,9 +31,9 @@ struct Runtime {
   bool traces(std::string_view name) const { return trace != nullptr && trace->wants(name); }
 };
 
-// "auto", "cpu", "cuda", "cuda:N" -> a device that is there. "auto" takes CUDA where a GPU and a CUDA
-// build are, else the CPU, and says why once. Throws InputError where a GPU was asked for and none is
-// usable, with the reason.
+// "auto", "cpu", "cuda", "cuda:N" -> a device that is there. "auto" takes CUDA where a GPU and a
+// CUDA build are, else the CPU, and says why once. Throws InputError where a GPU was asked for and
+// none is usable, with the reason.
 at::Device resolve_device(std::string_view name, Log& log);
 // "auto", "float32", "bfloat16". Throws InputError for others.
 at::ScalarType resolve_dtype(std::string_view name, at::Device device);
@@ -44,11 +44,12 @@ struct GpuInfo {
   int major = 0, minor = 0, multiprocessors = 0;
   std::uint64_t total_bytes = 0, free_bytes = 0;
 };
-std::vector<GpuInfo> list_gpus();                // empty without a GPU or in a CPU build
-std::optional<std::string> why_no_gpu();         // the reason where list_gpus() is empty
-void synchronize(at::Device device);             // waits for the device; nothing on the CPU
-std::uint64_t peak_memory_bytes(at::Device device);   // most bytes allocated on the device since reset; 0 on the CPU
+std::vector<GpuInfo> list_gpus();         // empty without a GPU or in a CPU build
+std::optional<std::string> why_no_gpu();  // the reason where list_gpus() is empty
+void synchronize(at::Device device);      // waits for the device; nothing on the CPU
+std::uint64_t peak_memory_bytes(
+    at::Device device);  // most bytes allocated on the device since reset; 0 on the CPU
 void reset_peak_memory(at::Device device);
-std::string device_description(at::Device device);    // "NVIDIA H200, 9.0" or the CPU's name
+std::string device_description(at::Device device);  // "NVIDIA H200, 9.0" or the CPU's name
 
 }  // namespace diptych

@@ -3,6 +3,7 @@
 // (github.com/huggingface/safetensors, README.md "Format").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -27,23 +28,30 @@ struct TensorEntry {
 class SafetensorsFile {
  public:
   // Throws InputError naming the file for: missing, too short, header length beyond the file or
-  // over 100 MB, not JSON, duplicate names, unknown dtype, negative or overflowing shapes, offsets
-  // that overlap, leave holes, run out of the file or disagree with shape and dtype.
+  // over 100 MB, not JSON, duplicate names, unknown keys or dtypes, negative or overflowing shapes,
+  // offsets that overlap, leave holes, run out of the file or disagree with shape and dtype.
   static SafetensorsFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const;
   const std::map<std::string, TensorEntry, std::less<>>& entries() const;
   const std::map<std::string, std::string>& metadata() const;  // the "__metadata__" block
-  // A CPU tensor that views the map (read-only, kept alive by the tensor). Throws InputError for an
-  // unknown name.
+  // A CPU tensor that views the map, which it keeps alive. The map is read-only: writing to the
+  // tensor ends the process. A copy where the bytes are not aligned for the dtype. Throws
+  // InputError for an unknown name, and for BOOL bytes other than 0 and 1.
   Tensor view(std::string_view name) const;
+  std::span<const std::byte> bytes(std::string_view name) const;  // as stored; valid while open
+  void expect_sequential_reads(bool sequential) const;            // advice to the system
 
  private:
   struct State;
+  explicit SafetensorsFile(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  const TensorEntry& entry(std::string_view name) const;
   std::shared_ptr<const State> state_;
 };
 
-// Writes the tensors (any device, any stride) in the order given. Atomic; throws as AtomicFile.
+// Writes the tensors (any device, any stride) in the order given, one at a time on the host. Names
+// and metadata must be UTF-8. Atomic; throws as AtomicFile; a name given twice is a programmer's
+// error.
 void write_safetensors(const std::filesystem::path& path,
                        std::span<const std::pair<std::string, Tensor>> tensors,
                        const std::map<std::string, std::string>& metadata = {});

@@ -17,25 +17,35 @@ namespace diptych {
 class Weights {
  public:
   // `path`: a .safetensors file, an index (*.safetensors.index.json), or a folder with one of
-  // these. Opens the maps; reads no tensor. Throws InputError naming the file.
+  // these (which counts: lib/tensor/checkpoint_files.h). Opens the maps; reads no tensor. Throws
+  // InputError naming the file.
   static Weights open(const std::filesystem::path& path, at::Device device, at::ScalarType dtype);
-  // No file: get() makes random weights of the asked shape on the device, normal with standard
-  // deviation 1/sqrt(last dimension) for matrices, 1 + 0.1 n for one-dimensional tensors named
-  // "weight", 0.1 n for biases; reproducible from `seed` and the order of calls.
+  // No file: get() makes random weights of the asked shape on the device. From two dimensions on,
+  // normal with standard deviation 1/sqrt(fan in), the fan in being all dimensions but the first;
+  // below, 1 + 0.1 n for tensors named "weight" and 0.1 n for all others. A tensor depends on
+  // `seed`, its full name, shape, dtype and kind of device alone, not on the order of calls.
   static Weights dummy(at::Device device, at::ScalarType dtype, std::uint64_t seed = 0);
 
   bool is_dummy() const;
   Weights scope(std::string_view prefix) const;  // scope("layers.3").scope("mlp"); shares the store
   Weights as(at::ScalarType dtype) const;        // the same view, loading in another dtype
-  // A fresh contiguous tensor on the device in the dtype. Throws InputError with the full name and
-  // the wanted and found shape; missing names with the nearest known name.
+  // A contiguous tensor on the device in the dtype. On the CPU, where nothing is to be converted,
+  // it is a view of the read-only map, which it keeps alive: WEIGHTS MUST NEVER BE WRITTEN, a write
+  // ends the process; clone() what must change. Throws InputError with the full name and the wanted
+  // and found shape; missing names with the nearest known name; a stored dtype that is not the one
+  // asked for, unless both are floating point (those convert).
   Tensor get(std::string_view name, at::IntArrayRef shape) const;
-  bool contains(std::string_view name) const;             // dummy: always true
-  std::vector<std::int64_t> shape(std::string_view name) const;  // throws InputError when missing
+  // The checks of get() without the tensor: marks it as read, loads nothing. Dummy: does nothing.
+  void check(std::string_view name, at::IntArrayRef shape) const;
+  bool contains(std::string_view name) const;  // dummy: always true
+  // Throws InputError when missing, and for dummy weights.
+  std::vector<std::int64_t> shape(std::string_view name) const;
   std::vector<std::string> unread() const;  // full names below this prefix that get() never read
   // Throws InputError listing up to five unread tensors, unless there are none.
   void require_all_read() const;
-  std::string hash() const;  // sha-256 (hex) over names, dtypes, shapes and bytes of every file; slow
+  // Sha-256 (hex) over names, dtypes, shapes and bytes of every tensor of the checkpoint, whatever
+  // the scope and however it is cut into files; reads all of it, slow. Dummy: "dummy-<seed>".
+  std::string hash() const;
 
  private:
   struct Store;

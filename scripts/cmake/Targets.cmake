@@ -8,7 +8,11 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 find_program(MOLD mold)
 if(MOLD)
-  add_link_options(-fuse-ld=mold)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=mold DIPTYCH_LINKS_WITH_MOLD)   # g++ before 12.1 does not know it
+  if(DIPTYCH_LINKS_WITH_MOLD)
+    add_link_options(-fuse-ld=mold)
+  endif()
 endif()
 
 add_library(diptych_options INTERFACE)
@@ -38,14 +42,22 @@ function(diptych_library name)
 endfunction()
 
 # diptych_test(NAME SOURCES a_test.cpp ... LINK dep ... [LABELS gpu])
-# A doctest executable NAME_tests, one ctest entry of that name; exit code 77 is "skipped".
+# A doctest executable NAME_tests, one ctest entry of that name. Labelled gpu, it exits with 77
+# ("skipped") where torch sees no GPU.
 function(diptych_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
   set(target ${name}_tests)
-  add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/support/main.cpp ${ARG_SOURCES})
+  set(main main.cpp)
+  if("gpu" IN_LIST ARG_LABELS)
+    set(main gpu_main.cpp)
+  endif()
+  add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/support/${main} ${ARG_SOURCES})
   target_link_libraries(${target} PRIVATE diptych_options doctest::doctest ${ARG_LINK} ${DIPTYCH_TORCH})
   target_precompile_headers(${target} REUSE_FROM diptych_pch)
   target_compile_definitions(${target} PRIVATE DIPTYCH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${target})
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${ARG_LABELS}" TIMEOUT 600)
+  if("gpu" IN_LIST ARG_LABELS)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)   # its memory is for one test at a time
+  endif()
 endfunction()

@@ -1,9 +1,7 @@
-// The main of every test executable: inference mode, and exit code 77 ("skipped") where a GPU test
-// finds no GPU.
+// The main of every test executable: inference mode around all of it.
 #define DOCTEST_CONFIG_IMPLEMENT
-#include <doctest/doctest.h>
-
 #include <c10/core/InferenceMode.h>
+#include <doctest/doctest.h>
 
 int main(int argc, char** argv) {
   const c10::InferenceMode inference;

@@ -1,0 +1,160 @@
+// `diptych check`: gates on a finished picture.
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/media/png.h"
+#include "lib/verify/gates.h"
+#include "lib/verify/json.h"
+#include "lib/verify/probes.h"
+
+namespace diptych {
+namespace {
+
+using Json = nlohmann::json;
+
+struct CheckOptions {
+  std::filesystem::path file, probe_file, against;
+  std::vector<std::string> probes;
+  std::optional<int> tolerance;
+  ImageGates gates;
+  bool json = false;
+};
+
+struct Outcome {
+  std::vector<std::string> failures;  // a line each
+  std::size_t checks = 0;
+  Json json = Json::object();
+};
+
+std::vector<Probe> all_probes(const CheckOptions& options) {
+  std::vector<Probe> probes;
+  if (!options.probe_file.empty()) probes = load_probes(options.probe_file, options.tolerance);
+  for (const std::string& text : options.probes) {
+    probes.push_back(parse_probe(text, options.tolerance.value_or(kDefaultProbeTolerance)));
+  }
+  return probes;
+}
+
+void require_something_to_check(const CheckOptions& options) {
+  const bool gates = options.gates.any();
+  if (gates && options.against.empty()) {
+    throw InputError(
+        "check: --min-ssim, --min-psnr, --max-abs and --min-cosine need --against REF.png");
+  }
+  if (!gates && !options.against.empty()) {
+    throw InputError("check: --against needs --min-ssim, --min-psnr, --max-abs or --min-cosine");
+  }
+  if (!gates && options.probes.empty() && options.probe_file.empty()) {
+    throw InputError("check: nothing to check; give --probe, --probes or --against");
+  }
+}
+
+void check_probes(const CheckOptions& options, const Tensor& rgb, Outcome& outcome) {
+  Json list = Json::array();
+  for (const ProbeResult& result : evaluate_probes(all_probes(options), rgb)) {
+    ++outcome.checks;
+    if (!result.pass) outcome.failures.push_back(describe(result));
+    list.push_back(to_json(result));
+  }
+  outcome.json["probes"] = std::move(list);
+}
+
+void check_gates(const CheckOptions& options, const Tensor& rgb, Outcome& outcome) {
+  if (options.against.empty()) return;
+  const Tensor reference = read_png(options.against).rgb;
+  outcome.json["against"] = options.against.string();
+  if (rgb.sizes() != reference.sizes()) {
+    ++outcome.checks;
+    outcome.failures.push_back(fmt::format("size {}x{}, {} has {}x{}", rgb.size(1), rgb.size(0),
+                                           options.against.string(), reference.size(1),
+                                           reference.size(0)));
+    return;
+  }
+  Json list = Json::array();
+  for (const GateResult& gate : apply_gates(options.gates, image_metrics(rgb, reference))) {
+    ++outcome.checks;
+    if (!gate.pass) outcome.failures.push_back(describe(gate));
+    list.push_back(to_json(gate));
+  }
+  outcome.json["gates"] = std::move(list);
+}
+
+int run_check(const CheckOptions& options) {
+  require_something_to_check(options);
+  const Tensor rgb = read_png(options.file).rgb;
+  Outcome outcome;
+  check_probes(options, rgb, outcome);
+  check_gates(options, rgb, outcome);
+
+  const std::string file = options.file.string();
+  const bool pass = outcome.failures.empty();
+  if (options.json) {
+    outcome.json["file"] = file;
+    outcome.json["width"] = rgb.size(1);
+    outcome.json["height"] = rgb.size(0);
+    outcome.json["pass"] = pass;
+    outcome.json["failures"] = outcome.failures;
+    fmt::print("{}\n", outcome.json.dump(2, ' ', false, Json::error_handler_t::replace));
+  } else if (pass) {
+    fmt::print("{}: {} {} passed\n", file, outcome.checks,
+               outcome.checks == 1 ? "check" : "checks");
+  } else {
+    for (const std::string& line : outcome.failures) fmt::print("{}: {}\n", file, line);
+    fmt::print("{}: {} of {} checks failed\n", file, outcome.failures.size(), outcome.checks);
+  }
+  return pass ? 0 : 1;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Run& run) {
+  auto options = std::make_shared<CheckOptions>();
+  CLI::App* verb = app.add_subcommand("check", "gates on a finished picture");
+  verb->add_option("file", options->file, "the picture, a PNG")->required();
+  verb->add_option("--probe", options->probes,
+                   "X,Y=R,G,B[+-TOL]: the colour that pixel (X,Y), counted from the top left, must "
+                   "show; may be repeated")
+      ->allow_extra_args(false)
+      ->envname("DIPTYCH_PROBE");
+  verb->add_option("--probes", options->probe_file, "a YAML file of probes")
+      ->envname("DIPTYCH_PROBES");
+  verb->add_option("--tolerance", options->tolerance,
+                   "largest difference in any channel for probes without their own (default: the "
+                   "YAML file's, else 5)")
+      ->check(CLI::Range(0, 255))
+      ->envname("DIPTYCH_TOLERANCE");
+  verb->add_option("--against", options->against, "a reference picture, a PNG of the same size")
+      ->envname("DIPTYCH_AGAINST");
+  verb->add_option("--min-ssim", options->gates.min_ssim,
+                   "smallest SSIM to the reference (1: equal)")
+      ->envname("DIPTYCH_MIN_SSIM");
+  verb->add_option("--min-psnr", options->gates.min_psnr, "smallest PSNR to the reference, in dB")
+      ->envname("DIPTYCH_MIN_PSNR");
+  verb->add_option("--max-abs", options->gates.max_abs,
+                   "largest difference of any level to the reference, 0 to 255")
+      ->envname("DIPTYCH_MAX_ABS");
+  verb->add_option("--min-cosine", options->gates.min_cosine,
+                   "smallest cosine between the picture and the reference")
+      ->envname("DIPTYCH_MIN_COSINE");
+  verb->add_flag("--json", options->json, "every check with found and expected, as JSON on stdout")
+      ->envname("DIPTYCH_JSON");
+  verb->footer(
+      "Exit code 0: all passed, one line; 1: each check that failed, with found and expected.\n"
+      "The YAML file:\n"
+      "  tolerance: 5\n"
+      "  probes:\n"
+      "    - {x: 400, y: 700, rgb: [130, 96, 77], tolerance: 8}\n"
+      "    - \"512,100=201,220,240+-5\"\n"
+      "Examples:\n"
+      "  diptych check out.png --probe 400,700=130,96,77+-8 --probe 512,100=201,220,240\n"
+      "  diptych check out.png --probes probes.yaml --tolerance 10\n"
+      "  diptych check out.png --against reference.png --min-ssim 0.95 --max-abs 40");
+  verb->callback([options, &run] { run = [options](Log&) { return run_check(*options); }; });
+}
+
+}  // namespace diptych

@@ -1,0 +1,96 @@
+#include "apps/diptych/command_line.h"
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/config/words.h"
+
+namespace diptych {
+namespace {
+
+constexpr std::array<std::string_view, 5> kLevels = {"quiet", "error", "warning", "info", "debug"};
+
+const CLI::App& chosen(const CLI::App& app) {
+  const auto verbs = app.get_subcommands();
+  return verbs.empty() ? app : *verbs.front();
+}
+
+std::string command_of(const CLI::App& app) {
+  const CLI::App& verb = chosen(app);
+  return &verb == &app ? std::string() : verb.get_name() + ": ";
+}
+
+}  // namespace
+
+LogLevel SharedFlags::level() const {
+  if (verbose && quiet) throw InputError("--verbose: given together with --quiet; expected one");
+  if (verbose) return LogLevel::debug;
+  if (quiet) return LogLevel::error;
+  for (std::size_t i = 0; i < kLevels.size(); ++i) {
+    if (log_level == kLevels[i]) return static_cast<LogLevel>(i);
+  }
+  throw InputError("--log-level: unknown value {}{}", in_quotes(log_level),
+                   suggestion(log_level, kLevels));
+}
+
+void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
+  app.name("diptych");
+  app.description("Pictures from text with unified models, from one binary.");
+  app.fallthrough();  // the shared flags may follow the verb
+  app.set_version_flag("--version", "diptych " DIPTYCH_VERSION);
+  app.add_option("--log-level", shared.log_level, "what to say on stderr")
+      ->type_name("quiet|error|warning|info|debug")
+      ->envname("DIPTYCH_LOG_LEVEL");
+  app.add_flag("-v,--verbose", shared.verbose, "the same as --log-level debug")
+      ->envname("DIPTYCH_VERBOSE");
+  app.add_flag("-q,--quiet", shared.quiet, "the same as --log-level error")
+      ->envname("DIPTYCH_QUIET");
+  add_generate(app, run);
+  add_verify(app, run);
+  add_check(app, run);
+  add_compare(app, run);
+  add_inspect(app, run);
+  add_devices(app, run);
+  add_version(app, run);
+  add_completion(app, run);
+  app.footer(
+      "Each verb has its own help with examples: diptych generate --help\n"
+      "Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 a check failed;\n"
+      "2 wrong flag, config or input file; 3 failure of the machine; 130, 143 stopped by a "
+      "signal.");
+}
+
+std::string describe_unknown_argument(const CLI::App& app) {
+  const CLI::App& verb = chosen(app);
+  const std::vector<std::string> rest = app.remaining(true);
+  const std::string argument = rest.empty() ? "" : rest.front().substr(0, rest.front().find('='));
+  std::vector<std::string> names;
+  const bool is_flag = argument.starts_with("-");
+  if (is_flag) {
+    for (const CLI::App* each : {&verb, &app}) {
+      for (const CLI::Option* option : each->get_options()) {
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+      }
+    }
+  } else if (&verb == &app) {
+    for (const CLI::App* each : app.get_subcommands({})) names.push_back(each->get_name());
+  }
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  if (!is_flag && &verb == &app) {
+    return fmt::format("unknown verb {}{}", in_quotes(argument), suggestion(argument, known));
+  }
+  const std::string_view near = nearest_word(argument, known);
+  return fmt::format("{}unknown {} {} ({}see diptych {}--help)", command_of(app),
+                     is_flag ? "flag" : "argument", in_quotes(argument),
+                     near.empty() ? "" : fmt::format("did you mean {}? ", near),
+                     &verb == &app ? "" : verb.get_name() + " ");
+}
+
+std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string text = error.what();
+  return command_of(app) + text.substr(0, text.find('\n'));
+}
+
+}  // namespace diptych

@@ -1,0 +1,28 @@
+// The command line around the verbs: the parser with every verb, the flags that all of them share,
+// and one-line messages for what it refuses.
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/diptych/verbs.h"
+#include "lib/base/log.h"
+
+namespace diptych {
+
+struct SharedFlags {
+  std::string log_level = "info";
+  bool verbose = false, quiet = false;
+  LogLevel level() const;  // throws InputError for an unknown level, or -v together with -q
+};
+
+// Fills `app`; the verb that is chosen leaves its function in `run`. `shared` outlives the parse.
+void build_command_line(CLI::App& app, SharedFlags& shared, Run& run);
+
+// The message for an argument that nothing took, with the nearest flag or verb.
+std::string describe_unknown_argument(const CLI::App& app);
+// "generate: --steps: 1 required N missing".
+std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace diptych

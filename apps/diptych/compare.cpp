@@ -1,0 +1,296 @@
+// `diptych compare`: two pictures, traces or folders of them side by side.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/media/png.h"
+#include "lib/verify/gates.h"
+#include "lib/verify/json.h"
+#include "lib/verify/trace_compare.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+enum class Kind { picture, trace, folder };
+
+struct CompareOptions {
+  fs::path actual, expected;  // A and B
+  ImageGates gates;
+  std::vector<std::string> tolerances;  // "T" or "GLOB=T"
+  fs::path case_file, difference;
+  bool json = false;
+  bool trace_gate() const { return !tolerances.empty() || !case_file.empty(); }
+  bool any_gate() const { return gates.any() || trace_gate(); }
+};
+
+Kind kind_of(const fs::path& path) {
+  if (!fs::exists(path)) throw InputError("{}: not found", path.string());
+  if (fs::is_directory(path)) return Kind::folder;
+  if (path.extension() == ".png") return Kind::picture;
+  if (path.extension() == ".safetensors") return Kind::trace;
+  throw InputError("{}: expected a .png, a .safetensors or a folder", path.string());
+}
+
+// What was found out about one pair of files.
+struct Report {
+  std::vector<std::string> lines;
+  Json json = Json::object();
+  bool pass = true;
+};
+
+std::string describe(const ImageMetrics& metrics) {
+  const Difference& gap = metrics.difference;
+  if (gap.max_abs == 0) return "equal";
+  return fmt::format(
+      "ssim {}, psnr {:.2f} dB, max abs {:g}, mean abs {:.4g}, cosine {:.6f}",
+      metrics.ssim ? fmt::format("{:.6f}", *metrics.ssim) : "none below 11x11 pixels", metrics.psnr,
+      gap.max_abs, gap.mean_abs, gap.cosine);
+}
+
+Report compare_pictures(const fs::path& actual, const fs::path& expected,
+                        const CompareOptions& options) {
+  const Tensor a = read_png(actual).rgb, b = read_png(expected).rgb;
+  Report report;
+  if (a.sizes() != b.sizes()) {
+    const auto text =
+        fmt::format("{}x{} and {}x{}: sizes differ", a.size(1), a.size(0), b.size(1), b.size(0));
+    return {{text}, {{"problem", text}}, !options.gates.any()};
+  }
+  const ImageMetrics metrics = image_metrics(a, b);
+  report.json = to_json(metrics);
+  report.lines.push_back(describe(metrics));
+  Json gates = Json::array();
+  for (const GateResult& gate : apply_gates(options.gates, metrics)) {
+    if (!gate.pass) report.lines.push_back(describe(gate));
+    report.pass = report.pass && gate.pass;
+    gates.push_back(to_json(gate));
+  }
+  if (options.gates.any()) report.json["gates"] = std::move(gates);
+  if (!options.difference.empty()) write_png(options.difference, difference_picture(a, b));
+  return report;
+}
+
+double parse_tolerance(std::string_view number, const std::string& whole) {
+  double value = -1;
+  const char* end = number.data() + number.size();
+  const auto [stop, error] = std::from_chars(number.data(), end, value);
+  if (error != std::errc() || stop != end || !std::isfinite(value) || value < 0) {
+    throw InputError("--tolerance '{}': expected a number of at least 0, or GLOB=NUMBER", whole);
+  }
+  return value;
+}
+
+Tolerances make_tolerances(const CompareOptions& options) {
+  Tolerances tolerances = Tolerances::uniform(0);
+  if (!options.case_file.empty()) {
+    std::ifstream file(options.case_file);
+    if (!file) throw InputError("--case: {}: cannot be read", options.case_file.string());
+    const Json description = Json::parse(file, nullptr, false);
+    if (description.is_discarded()) {
+      throw InputError("--case: {}: is not JSON", options.case_file.string());
+    }
+    tolerances = Tolerances::from_case(description);
+  }
+  for (const std::string& text : options.tolerances) {
+    const auto equals = text.rfind('=');
+    if (equals == std::string::npos) {
+      if (!options.case_file.empty()) {
+        throw InputError("--tolerance '{}': with --case only GLOB=NUMBER is possible", text);
+      }
+      tolerances = Tolerances::uniform(parse_tolerance(text, text));
+    }
+  }
+  for (const std::string& text : options.tolerances) {
+    const auto equals = text.rfind('=');
+    if (equals == std::string::npos) continue;
+    tolerances.set(text.substr(0, equals),
+                   parse_tolerance(std::string_view(text).substr(equals + 1), text));
+  }
+  return tolerances;
+}
+
+Report compare_trace_files(const fs::path& actual, const fs::path& expected,
+                           const CompareOptions& options) {
+  const auto comparison =
+      compare_traces(read_trace(actual), read_trace(expected), make_tolerances(options));
+  const double cosine = comparison.smallest_cosine();
+  Report report;
+  report.json = to_json(comparison);
+  report.pass = !options.trace_gate() || comparison.pass();
+  report.lines.push_back(fmt::format(
+      "{} tensors, {} {}, smallest cosine {:.9g}", comparison.tensors.size(), comparison.failures(),
+      options.trace_gate() ? "outside their tolerance" : "not equal", cosine));
+  if (const TensorComparison* first = comparison.first_divergence()) {
+    report.lines.push_back("first divergence: " + describe(*first));
+    report.lines.push_back("worst: " + describe(*comparison.worst()));
+  }
+  if (!comparison.unexpected.empty()) {
+    report.lines.push_back(fmt::format("only in the first file: {} tensors, {} first",
+                                       comparison.unexpected.size(), comparison.unexpected[0]));
+  }
+  if (const auto limit = options.gates.min_cosine; limit && !(cosine >= *limit)) {
+    report.pass = false;
+    report.lines.push_back(fmt::format("smallest cosine {:.9g} is below {:g}", cosine, *limit));
+  }
+  return report;
+}
+
+Report compare_files(const fs::path& actual, const fs::path& expected,
+                     const CompareOptions& options) {
+  check_interrupted();
+  return kind_of(expected) == Kind::trace ? compare_trace_files(actual, expected, options)
+                                          : compare_pictures(actual, expected, options);
+}
+
+void print_lines(const std::string& name, const Report& report) {
+  fmt::print("{}: {}\n", name, report.lines.front());
+  for (std::size_t i = 1; i < report.lines.size(); ++i) fmt::print("  {}\n", report.lines[i]);
+}
+
+std::set<std::string> comparable_names(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const auto extension = entry.path().extension();
+    const bool known = extension == ".png" || extension == ".safetensors";
+    if (known && entry.is_regular_file()) names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+Report compare_folders(const CompareOptions& options) {
+  const auto ours = comparable_names(options.actual), theirs = comparable_names(options.expected);
+  std::set<std::string> names = ours;
+  names.insert(theirs.begin(), theirs.end());
+  Report total;
+  Json pairs = Json::array();
+  std::size_t compared = 0, failed = 0;
+  for (const std::string& name : names) {
+    Report report;
+    if (ours.contains(name) && theirs.contains(name)) {
+      report = compare_files(options.actual / name, options.expected / name, options);
+      ++compared;
+    } else {
+      const fs::path& without = ours.contains(name) ? options.expected : options.actual;
+      const auto text = fmt::format("missing in {}", without.string());
+      report = {{text}, {{"problem", text}}, !options.any_gate()};
+    }
+    failed += report.pass ? 0 : 1;
+    report.json["name"] = name;
+    report.json["pass"] = report.pass;
+    if (!options.json) print_lines(name, report);
+    pairs.push_back(std::move(report.json));
+  }
+  if (compared == 0) {
+    throw InputError("{} and {}: no .png or .safetensors of the same name", options.actual.string(),
+                     options.expected.string());
+  }
+  total.pass = failed == 0;
+  total.json["pairs"] = std::move(pairs);
+  const auto summary = fmt::format("{} compared, {} missing", compared, names.size() - compared);
+  total.lines.push_back(options.any_gate() ? fmt::format("{}, {} failed", summary, failed)
+                                           : summary);
+  return total;
+}
+
+// A flag that this kind of input cannot serve is an error, never ignored.
+void require_flags_that_fit(const CompareOptions& options, Kind kind) {
+  const bool picture_gate =
+      options.gates.min_ssim || options.gates.min_psnr || options.gates.max_abs;
+  if (kind == Kind::trace && (picture_gate || !options.difference.empty())) {
+    throw InputError(
+        "compare: --min-ssim, --min-psnr, --max-abs and --diff are for pictures, not traces");
+  }
+  if (kind == Kind::picture && options.trace_gate()) {
+    throw InputError("compare: --tolerance and --case are for traces, not pictures");
+  }
+  if (kind == Kind::folder && !options.difference.empty()) {
+    throw InputError("compare: --diff needs two pictures, not folders");
+  }
+}
+
+int run_compare(const CompareOptions& options) {
+  const Kind kind = kind_of(options.actual);
+  if (kind != kind_of(options.expected)) {
+    throw InputError("{} and {}: expected two pictures, two traces or two folders",
+                     options.actual.string(), options.expected.string());
+  }
+  require_flags_that_fit(options, kind);
+  Report report = kind == Kind::folder ? compare_folders(options)
+                                       : compare_files(options.actual, options.expected, options);
+  if (options.json) {
+    report.json["actual"] = options.actual.string();
+    report.json["expected"] = options.expected.string();
+    report.json["pass"] = report.pass;
+    fmt::print("{}\n", report.json.dump(2, ' ', false, Json::error_handler_t::replace));
+  } else {
+    print_lines(fmt::format("{} {}", options.actual.string(), options.expected.string()), report);
+  }
+  return report.pass ? 0 : 1;
+}
+
+void add_flags(CLI::App& verb, CompareOptions& options) {
+  verb.add_option("actual", options.actual, "what is looked at: .png, .safetensors or a folder")
+      ->required();
+  verb.add_option("expected", options.expected, "what it is held against: the same kind")
+      ->required();
+  verb.add_option("--min-ssim", options.gates.min_ssim, "gate: smallest SSIM (1: equal)")
+      ->envname("DIPTYCH_MIN_SSIM");
+  verb.add_option("--min-psnr", options.gates.min_psnr, "gate: smallest PSNR, in dB")
+      ->envname("DIPTYCH_MIN_PSNR");
+  verb.add_option("--max-abs", options.gates.max_abs,
+                  "gate: largest difference of any level, 0 to 255")
+      ->envname("DIPTYCH_MAX_ABS");
+  verb.add_option("--min-cosine", options.gates.min_cosine,
+                  "gate: smallest cosine, of the pictures or of any tensor")
+      ->envname("DIPTYCH_MIN_COSINE");
+  verb.add_option(
+          "--tolerance", options.tolerances,
+          "gate for traces: largest absolute difference, T for all tensors or GLOB=T; may be "
+          "repeated, the last match counts")
+      ->allow_extra_args(false)
+      ->envname("DIPTYCH_TOLERANCE");
+  verb.add_option("--case", options.case_file, "gate for traces: the tolerances of a case.json")
+      ->envname("DIPTYCH_CASE");
+  verb.add_option("--diff", options.difference,
+                  fmt::format("write the difference of two pictures there, {} times amplified",
+                              kDifferenceGain))
+      ->envname("DIPTYCH_DIFF");
+  verb.add_flag("--json", options.json, "every number as JSON on stdout")->envname("DIPTYCH_JSON");
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, Run& run) {
+  auto options = std::make_shared<CompareOptions>();
+  CLI::App* verb = app.add_subcommand("compare", "two pictures, traces or folders side by side");
+  add_flags(*verb, *options);
+  verb->footer(
+      "Pictures: SSIM, PSNR, largest and mean difference of the levels. Traces: how many tensors\n"
+      "differ, the first of them in order of computation, and the worst. Folders: every .png and\n"
+      ".safetensors of the same name.\n"
+      "Exit code 0, or 1 where a gate is given and not met (a missing file or tensor, another "
+      "size\n"
+      "and NaN meet no gate). Whole numbers in traces must always agree exactly.\n"
+      "Examples:\n"
+      "  diptych compare a.png b.png --diff difference.png\n"
+      "  diptych compare out/ reference/ --min-ssim 0.98 --max-abs 12\n"
+      "  diptych compare ours.safetensors expected.safetensors --tolerance 1e-4 --tolerance "
+      "'*.hidden=1e-3'\n"
+      "  diptych compare ours.safetensors expected.safetensors --case case.json --json");
+  verb->callback([options, &run] { run = [options](Log&) { return run_compare(*options); }; });
+}
+
+}  // namespace diptych

@@ -1,0 +1,201 @@
+// `diptych inspect`: what is inside a picture or a checkpoint.
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/media/png.h"
+#include "lib/tensor/dtype.h"
+#include "lib/tensor/safetensors.h"
+#include "lib/tensor/trace.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct InspectOptions {
+  fs::path path;
+  std::string filter = "*";
+  bool json = false;
+};
+
+// Text out of a file on a terminal: control characters other than line ends and tabs are shown as
+// \xNN, so that no file can drive the terminal.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
+    out += control ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return out;
+}
+
+std::string dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+// An object or list where the text is one in JSON, else the text.
+Json parsed_text(const std::string& text) {
+  Json value = Json::parse(text, nullptr, false);
+  return value.is_object() || value.is_array() ? value : Json(text);
+}
+
+int inspect_picture(const InspectOptions& options) {
+  const Image image = read_png(options.path);
+  Json texts = Json::object();
+  for (const auto& [keyword, text] : image.text) {
+    if (!glob_matches(options.filter, keyword)) continue;
+    if (texts.contains(keyword)) {  // PNG allows a keyword more than once
+      Json& known = texts[keyword];
+      if (!known.is_array()) known = Json::array({known});
+      known.push_back(parsed_text(text));
+    } else {
+      texts[keyword] = parsed_text(text);
+    }
+  }
+  const std::string file = options.path.string();
+  if (options.json) {
+    const Json all = {{"file", file},
+                      {"width", image.rgb.size(1)},
+                      {"height", image.rgb.size(0)},
+                      {"text", std::move(texts)}};
+    fmt::print("{}\n", dump(all));
+    return 0;
+  }
+  fmt::print("{}: {}x{}, {} text entries\n", printable(file), image.rgb.size(1), image.rgb.size(0),
+             texts.size());
+  for (const auto& [keyword, value] : texts.items()) {
+    fmt::print("{}:\n{}\n", printable(keyword),
+               printable(value.is_string() ? value.get<std::string>() : dump(value)));
+  }
+  return 0;
+}
+
+struct Totals {
+  std::size_t tensors = 0;
+  std::uint64_t bytes = 0;
+};
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr double kMebi = 1024.0 * 1024.0;
+  const auto value = static_cast<double>(bytes);
+  if (value >= 1024 * kMebi) return fmt::format("{:.2f} GiB", value / (1024 * kMebi));
+  if (value >= kMebi) return fmt::format("{:.2f} MiB", value / kMebi);
+  return fmt::format("{} bytes", bytes);
+}
+
+// The tensors of one file that match the filter, as JSON.
+Json list_tensors(const SafetensorsFile& file, const std::string& filter, Totals& totals) {
+  Json list = Json::array();
+  for (const auto& [name, entry] : file.entries()) {
+    if (!glob_matches(filter, name)) continue;
+    const std::uint64_t bytes = entry.end - entry.begin;
+    list.push_back({{"name", name},
+                    {"dtype", dtype_name(entry.dtype)},
+                    {"shape", entry.shape},
+                    {"bytes", bytes}});
+    ++totals.tensors;
+    totals.bytes += bytes;
+  }
+  return list;
+}
+
+void print_tensors(const Json& list) {
+  std::size_t widest = 0;
+  for (const Json& tensor : list) {
+    widest = std::max(widest, tensor["name"].get_ref<const std::string&>().size());
+  }
+  for (const Json& tensor : list) {
+    fmt::print("  {:<{}}  {:<4}  [{}]  {}\n", printable(tensor["name"].get<std::string>()), widest,
+               tensor["dtype"].get<std::string>(),
+               fmt::join(tensor["shape"].get<std::vector<std::int64_t>>(), ","),
+               size_text(tensor["bytes"].get<std::uint64_t>()));
+  }
+}
+
+std::vector<fs::path> tensor_files(const fs::path& path) {
+  if (!fs::is_directory(path)) return {path};
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  }
+  if (files.empty()) throw InputError("{}: holds no .safetensors file", path.string());
+  std::ranges::sort(files);
+  return files;
+}
+
+int inspect_tensors(const InspectOptions& options) {
+  Totals all;
+  Json files = Json::array();
+  for (const fs::path& path : tensor_files(options.path)) {
+    const auto file = SafetensorsFile::open(path);
+    Totals totals;
+    Json tensors = list_tensors(file, options.filter, totals);
+    all.tensors += totals.tensors;
+    all.bytes += totals.bytes;
+    if (!options.json) {
+      fmt::print("{}: {} tensors, {}\n", printable(path.string()), totals.tensors,
+                 size_text(totals.bytes));
+      for (const auto& [key, value] : file.metadata()) {
+        fmt::print("  # {}: {}\n", printable(key), printable(value));
+      }
+      print_tensors(tensors);
+    }
+    files.push_back({{"file", path.string()},
+                     {"bytes", totals.bytes},
+                     {"metadata", file.metadata()},
+                     {"tensors", std::move(tensors)}});
+  }
+  if (options.json) {
+    const Json report = {{"path", options.path.string()},
+                         {"tensors", all.tensors},
+                         {"bytes", all.bytes},
+                         {"files", std::move(files)}};
+    fmt::print("{}\n", dump(report));
+  } else if (files.size() > 1) {
+    fmt::print("total: {} files, {} tensors, {}\n", files.size(), all.tensors,
+               size_text(all.bytes));
+  }
+  return 0;
+}
+
+int run_inspect(const InspectOptions& options) {
+  if (!fs::exists(options.path)) throw InputError("{}: not found", options.path.string());
+  if (fs::is_directory(options.path) || options.path.extension() == ".safetensors") {
+    return inspect_tensors(options);
+  }
+  if (options.path.extension() == ".png") return inspect_picture(options);
+  throw InputError("{}: expected a .png, a .safetensors or a checkpoint folder",
+                   options.path.string());
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Run& run) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
+  verb->add_option("path", options->path, "a .png, a .safetensors or a folder with some")
+      ->required();
+  verb->add_option(
+          "--filter", options->filter,
+          "only tensors, or text entries of a picture, whose name matches this glob (* and ?)")
+      ->envname("DIPTYCH_FILTER");
+  verb->add_flag("--json", options->json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
+  verb->footer(
+      "Pictures: size and text entries, JSON indented. Tensors: name, dtype, shape and size, per "
+      "file.\n"
+      "Examples:\n"
+      "  diptych inspect out.png\n"
+      "  diptych inspect out.png --json | jq .text.diptych.seed\n"
+      "  diptych inspect BAGEL-7B-MoT --filter '*.layers.0.*'");
+  verb->callback([options, &run] { run = [options](Log&) { return run_inspect(*options); }; });
+}
+
+}  // namespace diptych

@@ -1,0 +1,104 @@
+// diptych <verb> [options]. The only place that catches: every failure becomes one line on stderr
+// and an exit code.
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "apps/diptych/command_line.h"
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+
+namespace diptych {
+namespace {
+
+enum ExitCode { kDone = 0, kCheckFailed = 1, kBadInput = 2, kRunFailed = 3, kSignalBase = 128 };
+
+int fail(int code, const std::string& text) {
+  const std::string line = "diptych: " + text.substr(0, text.find('\n')) + "\n";
+  std::fputs(line.c_str(), stderr);
+  return code;
+}
+
+int fail_of_memory(const std::string& text) {
+  return fail(kRunFailed, text.substr(0, text.find('\n')) +
+                              " (try a smaller size, fewer pictures, --cfg-mode sequential, or "
+                              "--dtype bfloat16)");
+}
+
+// libtorch reports some exhausted memory as a plain error.
+bool speaks_of_memory(const std::string& text) {
+  for (const char* words : {"out of memory", "not enough memory", "can't allocate memory",
+                            "CUBLAS_STATUS_ALLOC_FAILED"}) {
+    if (text.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// Without it, the first file that is opened would become stdout or stderr.
+void keep_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) != -1 || errno != EBADF) continue;
+    // stdout must fail when written to; the lost words on stderr harm nobody.
+    const int flags = descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY;
+    if (open("/dev/null", flags) != descriptor) std::_Exit(kRunFailed);
+  }
+}
+
+int run_command(CLI::App& app, int argc, char** argv) {
+  SharedFlags shared;
+  Run run;
+  build_command_line(app, shared, run);
+  app.parse(argc, argv);
+  Log log(shared.level());
+  if (!run) throw InputError("no verb given, such as generate (see diptych --help)");
+  const c10::InferenceMode inference;
+  const int code = run(log);
+  if (std::fflush(stdout) != 0) throw RunError("stdout: write failed: {}", std::strerror(errno));
+  return code;
+}
+
+int run_and_report(CLI::App& app, int argc, char** argv) {
+  try {
+    return run_command(app, argc, argv);
+  } catch (const CLI::Success& help) {  // --help, --version
+    return app.exit(help);
+  } catch (const CLI::ExtrasError&) {
+    return fail(kBadInput, describe_unknown_argument(app));
+  } catch (const CLI::ParseError& error) {
+    return fail(kBadInput, describe_parse_error(app, error));
+  } catch (const InputError& error) {
+    return fail(kBadInput, error.what());
+  } catch (const CheckFailed& error) {
+    return fail(kCheckFailed, error.what());
+  } catch (const Interrupted& stop) {
+    return fail(kSignalBase + stop.signal_number, stop.what());
+  } catch (const c10::OutOfMemoryError& error) {
+    return fail_of_memory(error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    return speaks_of_memory(text) ? fail_of_memory(text) : fail(kRunFailed, text);
+  } catch (const std::bad_alloc&) {
+    return fail_of_memory("out of memory");
+  } catch (const std::exception& error) {
+    return fail(kRunFailed, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace diptych
+
+int main(int argc, char** argv) {
+  diptych::keep_standard_streams();
+  diptych::install_interrupt_handlers();
+  CLI::App app;
+  return diptych::run_and_report(app, argc, argv);
+}

@@ -1,0 +1,219 @@
+// `diptych verify`: replays recorded cases and compares every tensor they hold.
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <memory>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/pipelines/pipeline.h"
+#include "lib/verify/trace_compare.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+struct VerifyOptions {
+  std::vector<fs::path> cases;
+  fs::path model, trace_dir;
+  RunConfig run;
+  std::string attention = "auto";
+  bool json = false;
+};
+
+// bfloat16 runs of float32 recordings: twice what bf16 rounding alone did to the official code's
+// tensors, per group (max |bf16 run - float32 run| recorded in case 12_t2i_square_bf16).
+constexpr std::array kBf16Noise = {
+    std::pair{"kv.*", 0.08830},         std::pair{"*.hidden", 0.17488},
+    std::pair{"*.embeds", 0.17488},     std::pair{"*.final_norm", 0.17488},
+    std::pair{"*.time_embed", 0.17488}, std::pair{"*.vae2llm", 0.17488},
+    std::pair{"*.v_*", 0.13350},        std::pair{"*.latent", 0.05868},
+    std::pair{"vae.*", 0.05868},        std::pair{"image*", 6.0},
+};
+
+Json read_json(const fs::path& path) {
+  std::ifstream file(path);
+  if (!file) throw InputError("{}: not found or not readable", path.string());
+  Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw InputError("{}: is not a JSON object", path.string());
+  return json;
+}
+
+// A case folder, or a folder of case folders.
+std::vector<fs::path> find_cases(const std::vector<fs::path>& given) {
+  std::vector<fs::path> cases;
+  for (const fs::path& path : given) {
+    if (fs::exists(path / "case.json")) {
+      cases.push_back(path);
+      continue;
+    }
+    std::vector<fs::path> inside;
+    if (fs::is_directory(path)) {
+      for (const auto& entry : fs::directory_iterator(path)) {
+        if (fs::exists(entry.path() / "case.json")) inside.push_back(entry.path());
+      }
+    }
+    if (inside.empty())
+      throw InputError("{}: has no case.json, nor has a folder in it", path.string());
+    std::sort(inside.begin(), inside.end());
+    cases.insert(cases.end(), inside.begin(), inside.end());
+  }
+  return cases;
+}
+
+fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
+  if (!given.empty()) return given;
+  const std::string name = description.value("checkpoint", "checkpoint");
+  const fs::path path = fs::absolute(folder).lexically_normal().parent_path().parent_path() / name;
+  if (!fs::is_directory(path)) {
+    throw InputError("{}: not found; name the checkpoint folder with --model", path.string());
+  }
+  return path;
+}
+
+std::string family_of(const fs::path& checkpoint) {
+  const fs::path file = checkpoint / "config.json";
+  if (!fs::exists(file)) return "bagel";  // its official code does not need one
+  return read_json(file).value("model_type", "bagel");
+}
+
+Tolerances tolerances_for(const Json& description, const std::string& dtype, bool bf16_run) {
+  Tolerances tolerances = Tolerances::from_case(description);
+  const bool bf16_case = description.value("compute_dtype", "").starts_with("bfloat16");
+  if (bf16_run && !bf16_case && dtype != "float32") {
+    for (const auto& [glob, value] : kBf16Noise) tolerances.set(glob, value);
+  }
+  return tolerances;
+}
+
+// One line for the case; the first divergence and the worst tensor where it fails.
+bool report(const fs::path& folder, const TraceComparison& comparison, bool json) {
+  if (json) {
+    Json line = to_json(comparison);
+    line["case"] = folder.filename().string();
+    fmt::print("{}\n", line.dump());
+    return comparison.pass();
+  }
+  const TensorComparison* worst = comparison.worst();
+  fmt::print("{} {}: {} tensors", comparison.pass() ? "PASS" : "FAIL", folder.filename().string(),
+             comparison.tensors.size());
+  if (!comparison.pass()) fmt::print(", {} outside their tolerance", comparison.failures());
+  fmt::print(", smallest cosine {:.8f}\n", comparison.smallest_cosine());
+  if (worst != nullptr) fmt::print("  worst: {}\n", describe(*worst));
+  if (const TensorComparison* first = comparison.first_divergence()) {
+    fmt::print("  first: {}\n", describe(*first));
+  }
+  return comparison.pass();
+}
+
+class Verifier {
+ public:
+  Verifier(const VerifyOptions& options, Log& log) : options_(options), log_(log) {}
+
+  bool run(const fs::path& folder) {
+    const RecordedCase recorded{folder, read_json(folder / "case.json")};
+    // The recording's own precision, unless another is asked for.
+    RunConfig config = options_.run;
+    if (config.dtype == "auto") {
+      const bool bf16 = recorded.description.value("compute_dtype", "").starts_with("bfloat16");
+      config.dtype = bf16 ? "bfloat16" : "float32";
+    }
+    const fs::path checkpoint = checkpoint_of(folder, recorded.description, options_.model);
+    const NamedTensors expected = read_trace(folder / "expected.safetensors");
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : expected) names.push_back(name);
+    TraceSink trace(names);
+    try {
+      replay(checkpoint, config)(recorded, trace);
+    } catch (const CheckFailed& failure) {
+      fmt::print("FAIL {}: {}\n", folder.filename().string(), failure.what());
+      return false;
+    }
+    if (!options_.trace_dir.empty()) {
+      trace.write(options_.trace_dir / (folder.filename().string() + ".safetensors"));
+    }
+    NamedTensors actual;
+    for (const auto& [name, tensor] : trace.tensors()) actual.emplace(name, tensor);
+    const Tolerances tolerances =
+        tolerances_for(recorded.description, config.dtype, config.dtype == "bfloat16");
+    return report(folder, compare_traces(actual, expected, tolerances), options_.json);
+  }
+
+ private:
+  // Cases mostly share a checkpoint and a precision: the last replay is kept.
+  const CaseReplay& replay(const fs::path& checkpoint, const RunConfig& config) {
+    const auto key = fmt::format("{} {}", checkpoint.string(), config.dtype);
+    if (key != key_) {
+      replay_ = find_case_replay(family_of(checkpoint))(checkpoint, config, log_);
+      key_ = key;
+    }
+    return replay_;
+  }
+
+  const VerifyOptions& options_;
+  Log& log_;
+  std::string key_;
+  CaseReplay replay_;
+};
+
+int run_verify(const VerifyOptions& options, Log& log) {
+  if (!options.trace_dir.empty() && !fs::is_directory(options.trace_dir)) {
+    throw InputError("--trace-dir: {}: not found or not a folder", options.trace_dir.string());
+  }
+  Verifier verifier(options, log);
+  const std::vector<fs::path> cases = find_cases(options.cases);
+  std::size_t failed = 0;
+  for (const fs::path& folder : cases) {
+    check_interrupted();
+    failed += verifier.run(folder) ? 0 : 1;
+  }
+  if (!options.json) fmt::print("{} passed, {} failed\n", cases.size() - failed, failed);
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Run& run) {
+  CLI::App* verb =
+      app.add_subcommand("verify", "Replay recorded cases and compare every tensor they hold");
+  auto options = std::make_shared<VerifyOptions>();
+  options->run.device = "cpu";
+  verb->add_option("cases", options->cases, "Case folders (case.json inside), or folders of them")
+      ->required();
+  verb->add_option("-m,--model", options->model,
+                   "Checkpoint folder (default: the one the case names)");
+  verb->add_option("--trace-dir", options->trace_dir,
+                   "Keep our tensors there, one <case>.safetensors each");
+  verb->add_option("--device", options->run.device, "auto, cpu, cuda or cuda:N")
+      ->capture_default_str();
+  verb->add_option("--dtype", options->run.dtype, "auto (the recording's), float32 or bfloat16")
+      ->capture_default_str();
+  verb->add_option("--attention", options->attention, "math, sdpa, flash, cudnn or auto")
+      ->capture_default_str();
+  verb->add_option("--cfg-mode", options->run.cfg_mode, "batched or sequential")
+      ->capture_default_str();
+  verb->add_option("--kernels", options->run.kernels, "automatic, strict or reference")
+      ->capture_default_str();
+  verb->add_flag("--json", options->json, "One JSON object a case on stdout");
+  verb->footer(
+      "Exit code 0: every tensor within the tolerance of its case; 1: not.\n"
+      "Examples:\n"
+      "  diptych verify tests/goldens/bagel/cases\n"
+      "  diptych verify cases/01_t2i_square --device cuda --dtype bfloat16 --attention cudnn\n"
+      "  diptych verify cases/01_t2i_square --trace-dir traces");
+  verb->callback([options, &run] {
+    run = [options](Log& log) {
+      options->run.read_attention.default_backend = options->attention;
+      options->run.paint_attention.default_backend = options->attention;
+      return run_verify(*options, log);
+    };
+  });
+}
+
+}  // namespace diptych

@@ -1,0 +1,100 @@
+// Device helpers of the memory-bound kernels: 16-byte vectors, rounding to the storage type, and
+// sums over the threads of a row.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/types.h"
+
+namespace diptych::kernels {
+
+inline constexpr std::int64_t kVectorBytes = 16;
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// kCount elements, read and written in accesses of up to 16 bytes.
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount < kVectorBytes ? sizeof(T) * kCount : kVectorBytes) Vector {
+  T at[kCount];
+};
+
+template <typename T, int kCount>
+__device__ __forceinline__ Vector<T, kCount> load(const T* from) {
+  return *reinterpret_cast<const Vector<T, kCount>*>(from);
+}
+template <typename T, int kCount>
+__device__ __forceinline__ void store(T* to, const Vector<T, kCount>& value) {
+  *reinterpret_cast<Vector<T, kCount>*>(to) = value;
+}
+
+__device__ __forceinline__ float widen(float value) {
+  return value;
+}
+__device__ __forceinline__ float widen(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
+__device__ __forceinline__ float widen(__half value) {
+  return __half2float(value);
+}
+
+template <typename T>
+__device__ __forceinline__ T round_to(float value);
+template <>
+__device__ __forceinline__ float round_to<float>(float value) {
+  return value;
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 round_to<__nv_bfloat16>(float value) {
+  return __float2bfloat16_rn(value);
+}
+template <>
+__device__ __forceinline__ __half round_to<__half>(float value) {
+  return __float2half_rn(value);
+}
+
+// value as T holds it
+template <typename T>
+__device__ __forceinline__ float rounded(float value) {
+  return widen(round_to<T>(value));
+}
+
+// The sum over groups of `lanes` (a power of two up to 32) neighbouring lanes, in each of them.
+// Every lane of the warp must call it.
+__device__ __forceinline__ float sum_lanes(float value, int lanes) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+// Calls body(T{}) with the device type of `dtype`.
+template <typename Body>
+void with_device_type(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::f32:
+      return body(float{});
+    case DType::bf16:
+      return body(__nv_bfloat16{});
+    case DType::f16:
+      return body(__half{});
+  }
+}
+
+inline bool aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
+}
+inline bool vectors_fit(DType dtype, std::int64_t elements) {
+  return elements * element_size(dtype) % kVectorBytes == 0;
+}
+
+inline constexpr std::int64_t kMaxBlocks = 0x7fffffff;  // of a grid's x dimension
+
+inline const char* last_error() {
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+}  // namespace diptych::kernels

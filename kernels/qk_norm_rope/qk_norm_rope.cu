@@ -1,0 +1,187 @@
+#include "kernels/device_vector.cuh"
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
+
+namespace diptych::kernels {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr std::int64_t kMaxHeads = 65536;
+
+// The two halves of a head that one lane holds: kItems vectors of kCount elements each.
+template <typename T, int kCount>
+struct Halves {
+  // 16-byte vectors cover half a head of 256 with 32 lanes; single elements need 4 each.
+  static constexpr int kItems = kCount == 1 ? 4 : 1;
+  Vector<T, kCount> low[kItems], high[kItems];
+};
+
+struct Geometry {
+  int lane, lanes, half;
+};
+
+template <typename T, int kCount, typename Body>
+__device__ __forceinline__ void for_items(const Geometry& g, const Body& body) {
+#pragma unroll
+  for (int i = 0; i < Halves<T, kCount>::kItems; ++i) {
+    const int at = (g.lane + i * g.lanes) * kCount;
+    if (at < g.half) body(i, at);
+  }
+}
+
+template <typename T, bool kEveryStep>
+__device__ __forceinline__ float step(float value) {
+  if constexpr (kEveryStep) return rounded<T>(value);
+  return value;
+}
+
+// The _rn products and sums keep the compiler from fusing them: one rounding each, as the
+// reference.
+template <typename T, int kCount, bool kEveryStep>
+__device__ __forceinline__ void norm_and_rotate(Halves<T, kCount>& x, const Geometry& g,
+                                                const T* weight, const float* cos, const float* sin,
+                                                float scale) {
+  for_items<T, kCount>(g, [&](int i, int at) {
+    const Vector<T, kCount> w_low = load<T, kCount>(weight + at);
+    const Vector<T, kCount> w_high = load<T, kCount>(weight + g.half + at);
+    const Vector<float, kCount> c = load<float, kCount>(cos + at);
+    const Vector<float, kCount> s = load<float, kCount>(sin + at);
+    const auto normed = [&](T value, T w) {
+      const float unit = step<T, kEveryStep>(__fmul_rn(widen(value), scale));
+      return step<T, kEveryStep>(__fmul_rn(unit, widen(w)));
+    };
+    const auto product = [](float a, float b) { return step<T, kEveryStep>(__fmul_rn(a, b)); };
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float low = normed(x.low[i].at[j], w_low.at[j]);
+      const float high = normed(x.high[i].at[j], w_high.at[j]);
+      x.low[i].at[j] = round_to<T>(__fsub_rn(product(low, c.at[j]), product(high, s.at[j])));
+      x.high[i].at[j] = round_to<T>(__fadd_rn(product(high, c.at[j]), product(low, s.at[j])));
+    }
+  });
+}
+
+// Where a k or v head of this row belongs in the cache.
+template <typename T>
+__device__ __forceinline__ T* cache_place(const QkNormRopeArgs& args, void* cache,
+                                          std::int64_t sample_stride, std::int64_t row,
+                                          std::int64_t head) {
+  const std::int64_t slot = args.slots[row];
+  if (slot < 0 || slot >= args.samples * args.capacity) __trap();
+  const std::int64_t sample = slot / args.capacity, position = slot % args.capacity;
+  return static_cast<T*>(cache) + sample * sample_stride +
+         (position * args.kv_heads + head) * args.head_dim;
+}
+
+// One row per block; `lanes` neighbouring lanes (a power of two up to 32) share a head.
+template <typename T, int kCount, bool kEveryStep>
+__global__ void __launch_bounds__(kMaxThreads)
+    qk_norm_rope_kernel(const QkNormRopeArgs args, int lanes) {
+  const std::int64_t row = blockIdx.x;
+  const int heads = static_cast<int>(args.heads), kv_heads = static_cast<int>(args.kv_heads);
+  const int all_heads = heads + 2 * kv_heads;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int heads_at_once = static_cast<int>(blockDim.x) / lanes;
+  const Geometry g{thread % lanes, lanes, static_cast<int>(args.head_dim / 2)};
+  const T* qkv = static_cast<const T*>(args.qkv) + row * args.qkv_stride;
+  const float* cos = args.cos + row * args.cos_stride;
+  const float* sin = args.sin + row * args.sin_stride;
+
+  for (int base = 0; base < all_heads; base += heads_at_once) {  // the same count for all threads
+    const int head = base + thread / lanes;
+    const bool mine = head < all_heads;
+    Halves<T, kCount> x;
+    float squares = 0;
+    if (mine) {
+      const T* from = qkv + head * args.head_dim;
+      for_items<T, kCount>(g, [&](int i, int at) {
+        x.low[i] = load<T, kCount>(from + at);
+        x.high[i] = load<T, kCount>(from + g.half + at);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          const float low = widen(x.low[i].at[j]), high = widen(x.high[i].at[j]);
+          squares += low * low + high * high;
+        }
+      });
+    }
+    squares = sum_lanes(squares, lanes);
+    if (!mine) continue;
+    const float scale = rsqrtf(squares / static_cast<float>(args.head_dim) + args.eps);
+
+    T* to = nullptr;
+    if (head < heads) {
+      norm_and_rotate<T, kCount, kEveryStep>(x, g, static_cast<const T*>(args.q_weight), cos, sin,
+                                             scale);
+      to = static_cast<T*>(args.q) + (row * heads + head) * args.head_dim;
+    } else if (head < heads + kv_heads) {
+      norm_and_rotate<T, kCount, kEveryStep>(x, g, static_cast<const T*>(args.k_weight), cos, sin,
+                                             scale);
+      to = cache_place<T>(args, args.keys, args.key_stride, row, head - heads);
+    } else {
+      to = cache_place<T>(args, args.values, args.value_stride, row, head - heads - kv_heads);
+    }
+    for_items<T, kCount>(g, [&](int i, int at) {
+      store<T, kCount>(to + at, x.low[i]);
+      store<T, kCount>(to + g.half + at, x.high[i]);
+    });
+  }
+}
+
+template <typename T, int kCount>
+void launch(const QkNormRopeArgs& args, CUstream_st* stream) {
+  const std::int64_t vectors = (args.head_dim / 2 + kCount - 1) / kCount;
+  int lanes = 1;
+  while (lanes < vectors && lanes < kWarp) lanes *= 2;
+  // As many passes as 1024 threads need, with the heads spread evenly over them.
+  const std::int64_t all_heads = args.heads + 2 * args.kv_heads;
+  const std::int64_t passes = (all_heads * lanes + kMaxThreads - 1) / kMaxThreads;
+  const std::int64_t heads_at_once = (all_heads + passes - 1) / passes;
+  const auto threads = static_cast<unsigned>((heads_at_once * lanes + kWarp - 1) / kWarp * kWarp);
+  const auto rows = static_cast<unsigned>(args.rows);
+  if (args.round_every_step) {
+    qk_norm_rope_kernel<T, kCount, true><<<rows, threads, 0, stream>>>(args, lanes);
+  } else {
+    qk_norm_rope_kernel<T, kCount, false><<<rows, threads, 0, stream>>>(args, lanes);
+  }
+}
+
+bool vectorised(const QkNormRopeArgs& args) {
+  for (const void* pointer :
+       {args.qkv, args.q_weight, args.k_weight, static_cast<const void*>(args.cos),
+        static_cast<const void*>(args.sin), static_cast<const void*>(args.q),
+        static_cast<const void*>(args.keys), static_cast<const void*>(args.values)}) {
+    if (!aligned(pointer)) return false;
+  }
+  return vectors_fit(args.dtype, args.head_dim / 2) && vectors_fit(args.dtype, args.qkv_stride) &&
+         vectors_fit(args.dtype, args.key_stride) && vectors_fit(args.dtype, args.value_stride) &&
+         vectors_fit(DType::f32, args.cos_stride) && vectors_fit(DType::f32, args.sin_stride);
+}
+
+}  // namespace
+
+const char* qk_norm_rope_unsupported(const QkNormRopeArgs& args) {
+  if (args.head_dim < 2 || args.head_dim > kMaxHeadDim || args.head_dim % 2 != 0) {
+    return "head_dim is not an even number from 2 to 256";
+  }
+  if (args.heads < 1 || args.kv_heads < 1) return "heads or kv_heads is below 1";
+  if (args.heads > kMaxHeads || args.kv_heads > kMaxHeads) return "more than 65536 heads";
+  if (args.samples < 1 || args.capacity < 1) return "the cache is empty";
+  if (args.rows < 0) return "the number of rows is negative";
+  if (args.rows > kMaxBlocks) return "more than 2^31 - 1 rows";
+  return nullptr;
+}
+
+const char* qk_norm_rope(const QkNormRopeArgs& args, CUstream_st* stream) {
+  if (const char* reason = qk_norm_rope_unsupported(args)) return reason;
+  if (args.rows == 0) return nullptr;
+  with_device_type(args.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (vectorised(args)) {
+      launch<T, kVectorBytes / sizeof(T)>(args, stream);
+    } else {
+      launch<T, 1>(args, stream);
+    }
+  });
+  return last_error();
+}
+
+}  // namespace diptych::kernels

@@ -1,0 +1,23 @@
+// What every kernel's argument struct is made of. Kernels see plain pointers, sizes, strides and a
+// stream; they know neither torch nor lib/.
+//
+// Of each <op>/<op>.h: `<op>_unsupported(args)` is the reason why the kernel cannot take a call, or
+// nullptr, and touches no device; `<op>(args, stream)` launches on the stream without allocating or
+// synchronising and returns nullptr or the text of the error; `<op>_ref(args)` is the same
+// computation on host memory with the same roundings and is what the kernel is tested against.
+// Strides and sizes count elements. Messages are static strings.
+#pragma once
+
+#include <cstdint>
+
+struct CUstream_st;  // what cudaStream_t points to
+
+namespace diptych::kernels {
+
+enum class DType : std::int32_t { f32, bf16, f16 };
+
+constexpr std::int64_t element_size(DType dtype) {
+  return dtype == DType::f32 ? 4 : 2;
+}
+
+}  // namespace diptych::kernels

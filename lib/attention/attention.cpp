@@ -1,0 +1,253 @@
+#include "lib/attention/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "lib/attention/backends.h"
+#include "lib/base/error.h"
+
+#if DIPTYCH_HAVE_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#endif
+
+namespace diptych {
+namespace {
+
+Tensor device_int32(const std::vector<std::int64_t>& values, at::Device device) {
+  return at::tensor(values, at::kLong).to(at::kInt).to(device);
+}
+
+// The backends in `auto`'s order of preference.
+struct BackendKind {
+  std::string_view name;
+  std::optional<std::string> (*unavailable)(at::Device device);
+  std::unique_ptr<AttentionBackend> (*make)(at::Device device);
+};
+
+std::unique_ptr<AttentionBackend> make_cudnn_or_throw([[maybe_unused]] at::Device device) {
+#if DIPTYCH_HAVE_CUDNN
+  return make_cudnn(device);
+#else
+  throw InputError("attention backend cudnn: {}", *cudnn_unavailable(device));
+#endif
+}
+
+constexpr std::array kBackends = {
+    BackendKind{"cudnn", cudnn_unavailable, make_cudnn_or_throw},
+    BackendKind{"flash", flash_unavailable, make_flash},
+    BackendKind{"sdpa", sdpa_unavailable, [](at::Device) { return make_sdpa(); }},
+    BackendKind{"math", math_unavailable, [](at::Device) { return make_math(); }},
+};
+
+std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, SayFn say, void* context) {
+  const std::optional<ComputeCapability> capability = compute_capability(device);
+  // Before Hopper cuDNN has no advantage over FlashAttention-2 and more shapes it refuses.
+  const bool prefers_cudnn = capability.has_value() && capability->major >= 9;
+  std::vector<std::unique_ptr<AttentionBackend>> preferred;
+  for (const BackendKind& kind : kBackends) {
+    if (kind.name == "cudnn" && !prefers_cudnn) continue;
+    if (kind.name == "flash" && device.is_cpu()) continue;
+    if (const std::optional<std::string> reason = kind.unavailable(device)) {
+      if (say != nullptr) say(context, fmt::format("attention without {}: {}", kind.name, *reason));
+      continue;
+    }
+    preferred.push_back(kind.make(device));
+  }
+  if (preferred.empty()) throw InputError("attention: {}", *math_unavailable(device));
+  return make_auto(std::move(preferred), say, context);
+}
+
+std::optional<std::string> missing_gpu(at::Device device) {
+  if (device.is_cuda() && !at::hasCUDA()) return "torch sees no CUDA device";
+  return std::nullopt;
+}
+
+void check_sizes(const AttentionCall& call) {
+  const AttentionLengths& lengths = *call.lengths;
+  const Tensor &q = call.q, &k = call.k, &v = call.v;
+  TORCH_CHECK(q.dim() == 3 && q.size(0) == lengths.total_q, "[attention] q ", q.sizes(), " for ",
+              lengths.total_q, " queries");
+  TORCH_CHECK(k.dim() == 4 && k.size(0) == lengths.samples() && k.size(1) == lengths.capacity,
+              "[attention] k ", k.sizes(), " for ", lengths.samples(), " samples of capacity ",
+              lengths.capacity);
+  TORCH_CHECK(v.sizes() == k.sizes(), "[attention] v ", v.sizes(), " beside k ", k.sizes());
+  TORCH_CHECK(q.size(2) == k.size(3), "[attention] head_dim ", q.size(2), " and ", k.size(3));
+  TORCH_CHECK(k.size(2) > 0 && q.size(1) % k.size(2) == 0, "[attention] ", q.size(1),
+              " heads over ", k.size(2), " key heads");
+}
+
+bool rows_contiguous(const Tensor& keys) {
+  return keys.stride(3) == 1 && (keys.size(2) == 1 || keys.stride(2) == keys.size(3));
+}
+
+bool reads_16_bytes(const Tensor& tensor) {
+  const auto bytes = tensor.element_size();
+  for (std::int64_t dim = 0; dim + 1 < tensor.dim(); ++dim) {
+    if (tensor.size(dim) > 1 && tensor.stride(dim) * bytes % 16 != 0) return false;
+  }
+  return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+}
+
+}  // namespace
+
+AttentionLengths AttentionLengths::make(std::vector<std::int64_t> q_lengths,
+                                        std::vector<std::int64_t> k_lengths, std::int64_t capacity,
+                                        at::Device device) {
+  if (q_lengths.empty() || q_lengths.size() != k_lengths.size()) {
+    throw InputError("attention: {} query lengths and {} key lengths; as many of both are needed",
+                     q_lengths.size(), k_lengths.size());
+  }
+  AttentionLengths lengths;
+  lengths.capacity = capacity;
+  std::vector<std::int64_t> cu_q = {0}, cu_capacity = {0};
+  for (std::size_t i = 0; i < q_lengths.size(); ++i) {
+    const std::int64_t q = q_lengths[i], k = k_lengths[i];
+    if (q < 1) throw InputError("attention: sample {} has {} queries; at least 1 is needed", i, q);
+    if (k < 1 || k > capacity) {
+      throw InputError("attention: sample {} has {} keys; 1 to {} (its capacity) are possible", i,
+                       k, capacity);
+    }
+    lengths.total_q += q;
+    lengths.max_q = std::max(lengths.max_q, q);
+    lengths.max_k = std::max(lengths.max_k, k);
+    cu_q.push_back(lengths.total_q);
+    cu_capacity.push_back(cu_capacity.back() + capacity);
+  }
+  if (std::max(lengths.total_q, cu_capacity.back()) > std::numeric_limits<std::int32_t>::max()) {
+    throw InputError("attention: {} queries, {} rows of keys; at most 2147483647 are possible",
+                     lengths.total_q, cu_capacity.back());
+  }
+  lengths.q_device = device_int32(q_lengths, device);
+  lengths.k_device = device_int32(k_lengths, device);
+  lengths.cu_q = device_int32(cu_q, device);
+  lengths.cu_capacity = device_int32(cu_capacity, device);
+  lengths.q = std::move(q_lengths);
+  lengths.k = std::move(k_lengths);
+  return lengths;
+}
+
+bool AttentionLengths::equal_q() const {
+  return std::all_of(q.begin(), q.end(), [this](std::int64_t length) { return length == max_q; });
+}
+
+std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
+                                                 SayFn say, void* context) {
+  if (name == "auto") return make_auto_for(device, say, context);
+  for (const BackendKind& kind : kBackends) {
+    if (kind.name != name) continue;
+    if (const std::optional<std::string> reason = kind.unavailable(device)) {
+      throw InputError("attention backend {}: {}", name, *reason);
+    }
+    return kind.make(device);
+  }
+  throw InputError(
+      "attention backend \"{}\" is not known; known are auto, cudnn, flash, sdpa, math", name);
+}
+
+std::vector<AttentionInfo> list_attention(at::Device device) {
+  std::vector<AttentionInfo> infos;
+  for (const BackendKind& kind : kBackends) {
+    infos.push_back({std::string(kind.name), kind.unavailable(device)});
+  }
+  return infos;
+}
+
+std::optional<ComputeCapability> compute_capability([[maybe_unused]] at::Device device) {
+#if DIPTYCH_HAVE_CUDA
+  if (device.is_cuda() && at::hasCUDA()) {
+    const cudaDeviceProp* properties = device.has_index()
+                                           ? at::cuda::getDeviceProperties(device.index())
+                                           : at::cuda::getCurrentDeviceProperties();
+    return ComputeCapability{properties->major, properties->minor};
+  }
+#endif
+  return std::nullopt;
+}
+
+std::optional<std::string> math_unavailable(at::Device device) {
+  return missing_gpu(device);
+}
+std::optional<std::string> sdpa_unavailable(at::Device device) {
+  return missing_gpu(device);
+}
+
+std::optional<std::string> flash_unavailable(at::Device device) {
+  if (!device.is_cuda()) return fmt::format("needs a CUDA device, not {}", device.str());
+#if DIPTYCH_HAVE_CUDA
+  if (std::optional<std::string> reason = missing_gpu(device)) return reason;
+  const ComputeCapability capability = compute_capability(device).value();
+  if (capability.major < 8) {
+    return fmt::format("needs compute capability 8.0 or newer, found {}.{}", capability.major,
+                       capability.minor);
+  }
+  return std::nullopt;
+#else
+  return "this build is without CUDA";
+#endif
+}
+
+#if !DIPTYCH_HAVE_CUDNN
+std::optional<std::string> cudnn_unavailable(at::Device device) {
+  if (std::optional<std::string> reason = flash_unavailable(device)) return reason;
+  return "this build is without cudnn-frontend or cuDNN headers";
+}
+#endif
+
+void check_call(const AttentionCall& call) {
+  TORCH_CHECK(call.lengths != nullptr, "[attention] a call without lengths");
+  check_sizes(call);
+  const Tensor &q = call.q, &k = call.k, &v = call.v;
+  TORCH_CHECK(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(),
+              "[attention] q, k, v are ", q.scalar_type(), ", ", k.scalar_type(), ", ",
+              v.scalar_type());
+  TORCH_CHECK(q.device() == k.device() && q.device() == v.device() &&
+                  q.device() == call.lengths->k_device.device(),
+              "[attention] q, k, v, lengths are on ", q.device(), ", ", k.device(), ", ",
+              v.device(), ", ", call.lengths->k_device.device());
+  TORCH_CHECK(q.stride(2) == 1, "[attention] q has strides ", q.strides());
+  TORCH_CHECK(rows_contiguous(k) && rows_contiguous(v), "[attention] k, v have strides ",
+              k.strides(), ", ", v.strides());
+  TORCH_CHECK(std::isfinite(call.scale) && call.scale > 0, "[attention] scale ", call.scale);
+  for (std::size_t i = 0; call.causal && i < call.lengths->q.size(); ++i) {
+    TORCH_CHECK(call.lengths->q[i] <= call.lengths->k[i], "[attention] causal with ",
+                call.lengths->q[i], " queries and ", call.lengths->k[i], " keys in sample ", i);
+  }
+}
+
+void require_supported(const AttentionBackend& backend, const AttentionCall& call) {
+  if (const std::optional<std::string> reason = backend.unsupported(call)) {
+    throw InputError("attention backend {}: {}", backend.name(), *reason);
+  }
+}
+
+std::optional<std::string> dtype_unsupported(const AttentionCall& call) {
+  const at::ScalarType dtype = call.q.scalar_type();
+  if (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf) return std::nullopt;
+  return fmt::format("needs float32, bfloat16 or float16, not {}", c10::toString(dtype));
+}
+
+std::optional<std::string> half_precision_unsupported(const AttentionCall& call,
+                                                      std::int64_t max_head_dim) {
+  if (!call.q.is_cuda()) return fmt::format("needs a CUDA device, not {}", call.q.device().str());
+  const at::ScalarType dtype = call.q.scalar_type();
+  if (dtype != at::kBFloat16 && dtype != at::kHalf) {
+    return fmt::format("needs bfloat16 or float16, not {}", c10::toString(dtype));
+  }
+  const std::int64_t head_dim = call.q.size(2);
+  if (head_dim % 8 != 0 || head_dim > max_head_dim) {
+    return fmt::format("needs a head_dim that is a multiple of 8 and at most {}, not {}",
+                       max_head_dim, head_dim);
+  }
+  if (!reads_16_bytes(call.q) || !reads_16_bytes(call.k) || !reads_16_bytes(call.v)) {
+    return "needs rows of q, k and v that begin at multiples of 16 bytes";
+  }
+  return std::nullopt;
+}
+
+std::int64_t sample_stride(const Tensor& keys) {
+  return keys.size(0) == 1 ? keys.size(1) * keys.stride(1) : keys.stride(0);
+}
+
+}  // namespace diptych

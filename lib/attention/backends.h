@@ -1,0 +1,47 @@
+// What the backends share, and how attention.cpp makes them. Internal to lib/attention and its
+// tests; everyone else includes attention.h.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/attention/attention.h"
+
+namespace diptych {
+
+struct ComputeCapability {
+  int major = 0, minor = 0;
+};
+// Of a CUDA device; nothing for the CPU, in a CPU build and where torch sees no GPU.
+std::optional<ComputeCapability> compute_capability(at::Device device);
+
+// Why a backend can serve no call at all on this device, or nothing.
+std::optional<std::string> math_unavailable(at::Device device);
+std::optional<std::string> sdpa_unavailable(at::Device device);
+std::optional<std::string> flash_unavailable(at::Device device);
+std::optional<std::string> cudnn_unavailable(at::Device device);
+
+std::unique_ptr<AttentionBackend> make_math();
+std::unique_ptr<AttentionBackend> make_sdpa();
+std::unique_ptr<AttentionBackend> make_flash(at::Device device);
+std::unique_ptr<AttentionBackend> make_cudnn(at::Device device);
+// Takes the first that prepares a call; `preferred` is in order of preference.
+std::unique_ptr<AttentionBackend> make_auto(
+    std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context);
+
+// Shapes, strides, dtypes and lengths as attention.h says; throws c10::Error, for only a programmer
+// can get them wrong.
+void check_call(const AttentionCall& call);
+// Throws InputError naming the backend and its reason when it cannot serve the call.
+void require_supported(const AttentionBackend& backend, const AttentionCall& call);
+// Why math and sdpa cannot take these tensors.
+std::optional<std::string> dtype_unsupported(const AttentionCall& call);
+// Why the kernels that read 16 bytes at a time in half precision cannot take these tensors.
+std::optional<std::string> half_precision_unsupported(const AttentionCall& call,
+                                                      std::int64_t max_head_dim);
+// Distance of two samples' keys; sizes of one carry arbitrary strides, so that is capacity rows.
+std::int64_t sample_stride(const Tensor& keys);
+
+}  // namespace diptych

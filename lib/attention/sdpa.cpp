@@ -1,0 +1,100 @@
+// torch's scaled_dot_product_attention: one call for all samples where their lengths agree, else
+// one call a sample, sliced to its own keys.
+#include <algorithm>
+
+#include "lib/attention/backends.h"
+
+namespace diptych {
+namespace {
+
+struct Shape {
+  std::int64_t samples, queries, keys, heads, kv_heads, head_dim;
+  std::int64_t group() const { return heads / kv_heads; }
+};
+
+// Without a causal mask, the query heads of a group are further queries of their key head. That is
+// exact, and keeps torch off its grouped path, which for float32 and on the CPU writes out the
+// whole [queries, keys] matrix (check_batch_size_and_num_heads_dense in ATen's sdp_utils). q
+// [samples, queries, heads, head_dim], k and v [samples, kv_heads, keys, head_dim].
+Tensor attend_full(const Tensor& q, const Tensor& k, const Tensor& v, const Shape& s,
+                   double scale) {
+  const Tensor folded = q.reshape({s.samples, s.queries, s.kv_heads, s.group(), s.head_dim})
+                            .permute({0, 2, 3, 1, 4})
+                            .reshape({s.samples, s.kv_heads, s.group() * s.queries, s.head_dim});
+  const Tensor out =
+      at::scaled_dot_product_attention(folded, k, v, std::nullopt, 0.0, false, scale);
+  return out.reshape({s.samples, s.kv_heads, s.group(), s.queries, s.head_dim})
+      .permute({0, 3, 1, 2, 4});
+}
+
+// With one, the key heads are repeated instead, so that all heads share one [queries, keys] mask.
+// torch's is_causal is aligned to the upper left: right for a square only.
+Tensor attend_causal(const Tensor& q, const Tensor& k, const Tensor& v, const Shape& s,
+                     double scale) {
+  const auto repeat = [&s](const Tensor& keys) {
+    return keys.unsqueeze(2)
+        .expand({s.samples, s.kv_heads, s.group(), s.keys, s.head_dim})
+        .reshape({s.samples, s.heads, s.keys, s.head_dim});
+  };
+  const bool square = s.queries == s.keys;
+  std::optional<Tensor> mask;
+  if (!square) {
+    mask = at::ones({s.queries, s.keys}, q.options().dtype(at::kBool)).tril(s.keys - s.queries);
+  }
+  const Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), repeat(k), repeat(v), mask,
+                                                      0.0, square, scale);
+  return out.transpose(1, 2);
+}
+
+// Samples [first, first + s.samples) of the call, whose queries begin at row first_query.
+Tensor attend_samples(const AttentionCall& call, std::int64_t first, std::int64_t first_query,
+                      const Shape& s) {
+  const auto heads_first = [&](const Tensor& keys) {
+    return keys.narrow(0, first, s.samples).narrow(1, 0, s.keys).transpose(1, 2);
+  };
+  const Tensor q = call.q.narrow(0, first_query, s.samples * s.queries)
+                       .reshape({s.samples, s.queries, s.heads, s.head_dim});
+  const Tensor k = heads_first(call.k), v = heads_first(call.v);
+  const bool masked = call.causal && s.queries > 1;  // the last query sees every key
+  const Tensor out =
+      masked ? attend_causal(q, k, v, s, call.scale) : attend_full(q, k, v, s, call.scale);
+  return out.reshape({s.samples * s.queries, s.heads, s.head_dim});
+}
+
+class SdpaAttention final : public AttentionBackend {
+ public:
+  std::string_view name() const override { return "sdpa"; }
+
+  std::optional<std::string> unsupported(const AttentionCall& call) const override {
+    return dtype_unsupported(call);
+  }
+
+  Tensor forward(const AttentionCall& call) const override {
+    check_call(call);
+    require_supported(*this, call);
+    const AttentionLengths& lengths = *call.lengths;
+    const bool equal_k = std::all_of(lengths.k.begin(), lengths.k.end(),
+                                     [&](std::int64_t k) { return k == lengths.max_k; });
+    Shape shape{lengths.samples(), lengths.max_q,  lengths.max_k,
+                call.q.size(1),    call.k.size(2), call.q.size(2)};
+    if (equal_k && lengths.equal_q()) return attend_samples(call, 0, 0, shape);
+    shape.samples = 1;
+    std::vector<Tensor> outputs;
+    std::int64_t first_query = 0;
+    for (std::int64_t sample = 0; sample < lengths.samples(); ++sample) {
+      shape.queries = lengths.q[static_cast<std::size_t>(sample)];
+      shape.keys = lengths.k[static_cast<std::size_t>(sample)];
+      outputs.push_back(attend_samples(call, sample, first_query, shape));
+      first_query += shape.queries;
+    }
+    return at::cat(outputs);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionBackend> make_sdpa() {
+  return std::make_unique<SdpaAttention>();
+}
+
+}  // namespace diptych

@@ -1,0 +1,155 @@
+// The list itself. A new setting is one entry here; run_config.h holds its default.
+#include <array>
+
+#include "lib/base/error.h"
+#include "lib/config/fields.h"
+#include "lib/config/words.h"
+
+namespace diptych {
+namespace {
+
+constexpr std::int64_t kPixelStep =
+    16;  // one latent patch: 8 pixels per VAE cell, 2 cells per patch
+constexpr std::int64_t kMostPixels = 65'536;  // of a side in a PNG
+constexpr std::int64_t kMostSteps = 1'000'000;
+constexpr std::int64_t kMostPictures = 100'000;
+
+// Members of Options as the functions that slots hold.
+template <auto Member>
+auto& run(Options& options) {
+  return options.run.*Member;
+}
+template <auto Member>
+auto& sampling(Options& options) {
+  return options.run.sampling.*Member;
+}
+template <auto Stage, auto Member>
+auto& stage(Options& options) {
+  return options.run.*Stage.*Member;
+}
+template <auto Member>
+auto& front(Options& options) {
+  return options.*Member;
+}
+
+using R = RunConfig;
+using S = SamplingConfig;
+using A = StageAttention;
+
+const auto kFields = std::to_array<Field>({
+    {"config", "-c,--config", "FILE", "stage config; without it and without -m, the embedded demo",
+     PathSlot{front<&Options::config>}},
+    {"pipeline", "", "", "model family", TextSlot{run<&R::pipeline>}, YamlPlace::top, "pipeline"},
+    {"task", "--task", "t2i", "what to do; this version paints from text (t2i)",
+     ChoiceSlot{run<&R::task>, "t2i"}},
+    {"model", "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>}, YamlPlace::top,
+     "model"},
+    {"prompt", "-p,--prompt", "TEXT", "what to paint; may be empty; - reads it from stdin",
+     TextSlot{run<&R::prompt>}},
+    {"output", "-o,--output", "FILE",
+     "a .png (replaced if there), a pattern such as pic-%03d.png, or a folder for 0000.png, ...",
+     PathSlot{front<&Options::output>}},
+    {"width", "-W,--width", "N", "pixels, a multiple of 16",
+     WholeSlot{sampling<&S::width>, kPixelStep, kMostPixels, kPixelStep}, YamlPlace::painting,
+     "default_sampling_params.width"},
+    {"height", "-H,--height", "N", "pixels, a multiple of 16",
+     WholeSlot{sampling<&S::height>, kPixelStep, kMostPixels, kPixelStep}, YamlPlace::painting,
+     "default_sampling_params.height"},
+    {"seed", "-s,--seed", "N", "of the first picture; the next ones count up",
+     SeedSlot{sampling<&S::seed>}, YamlPlace::painting, "default_sampling_params.seed"},
+    {"batch_count", "-b,--batch-count", "N", "pictures",
+     WholeSlot{sampling<&S::batch_count>, 1, kMostPictures}, YamlPlace::painting,
+     "default_sampling_params.num_outputs_per_prompt"},
+    {"steps", "--steps", "N", "timesteps; N of them make N - 1 updates",
+     WholeSlot{sampling<&S::steps>, 2, kMostSteps}, YamlPlace::painting,
+     "default_sampling_params.num_inference_steps"},
+    {"cfg_text_scale", "--cfg-scale,--cfg-text-scale", "X", "text guidance; 1 or less is off",
+     RealSlot{sampling<&S::cfg_text_scale>, 0, true}, YamlPlace::painting,
+     "default_sampling_params.extra_args.cfg_text_scale"},
+    {"cfg_img_scale", "--cfg-img-scale", "X", "image guidance; 1 or less is off",
+     RealSlot{sampling<&S::cfg_img_scale>, 0, true}, YamlPlace::painting,
+     "default_sampling_params.extra_args.cfg_img_scale"},
+    {"cfg_interval", "--cfg-interval", "LO,HI", "guidance where LO < t <= HI; t runs from 1 to 0",
+     IntervalSlot{sampling<&S::cfg_interval_low>, sampling<&S::cfg_interval_high>},
+     YamlPlace::painting, "default_sampling_params.extra_args.cfg_interval"},
+    {"cfg_renorm_type", "--cfg-renorm-type", "global|channel|text_channel",
+     "norm that guidance keeps",
+     ChoiceSlot{sampling<&S::cfg_renorm_type>, "global|channel|text_channel"}, YamlPlace::painting,
+     "default_sampling_params.extra_args.cfg_renorm_type"},
+    {"cfg_renorm_min", "--cfg-renorm-min", "X", "least factor of the renorm; 1 switches it off",
+     RealSlot{sampling<&S::cfg_renorm_min>, 0, true}, YamlPlace::painting,
+     "default_sampling_params.extra_args.cfg_renorm_min"},
+    {"timestep_shift", "--timestep-shift,--flow-shift", "X",
+     "more of the steps near noise where over 1", RealSlot{sampling<&S::timestep_shift>, 0, false},
+     YamlPlace::painting, "default_sampling_params.extra_args.timestep_shift"},
+    {"cfg_mode", "--cfg-mode", "batched|sequential",
+     "guidance branches in one forward, or one by one",
+     ChoiceSlot{run<&R::cfg_mode>, "batched|sequential"}, YamlPlace::painting, "cfg_mode"},
+    {"read_attention", "", "", "attention of the stage that reads",
+     AttentionSlot{stage<&R::read_attention, &A::default_backend>, false}, YamlPlace::reading,
+     "diffusion_attention_config.default"},
+    {"read_attention_self", "", "", "its self-attention, where set apart",
+     AttentionSlot{stage<&R::read_attention, &A::self>, true}, YamlPlace::reading,
+     "diffusion_attention_config.per_role.self"},
+    {"paint_attention", "", "", "attention of the stage that paints",
+     AttentionSlot{stage<&R::paint_attention, &A::default_backend>, false}, YamlPlace::painting,
+     "diffusion_attention_config.default"},
+    {"paint_attention_self", "", "", "its self-attention, where set apart",
+     AttentionSlot{stage<&R::paint_attention, &A::self>, true}, YamlPlace::painting,
+     "diffusion_attention_config.per_role.self"},
+    {"kernels", "--kernels", "automatic|strict|reference",
+     "own kernels where they serve; an error where one does not; none of them",
+     ChoiceSlot{run<&R::kernels>, "automatic|strict|reference"}, YamlPlace::top, "kernels"},
+    {"device", "--device", "auto|cpu|cuda|cuda:N", "where to compute", DeviceSlot{run<&R::device>},
+     YamlPlace::top, "device"},
+    {"dtype", "--dtype", "auto|float32|bfloat16", "auto: bfloat16 on CUDA, float32 on the CPU",
+     ChoiceSlot{run<&R::dtype>, "auto|float32|bfloat16"}, YamlPlace::top, "dtype"},
+    {"load_format", "--load-format", "safetensors|dummy", "dummy: random weights of the full size",
+     ChoiceSlot{run<&R::load_format>, "safetensors|dummy"}, YamlPlace::top, "load_format"},
+    {"noise", "--noise", "FILE", "safetensors with the initial noise, instead of the seed's",
+     PathSlot{run<&R::noise>}},
+    {"trace", "--trace", "FILE", "write the tensors of the run to this safetensors file",
+     PathSlot{run<&R::trace>}},
+    {"trace_filter", "--trace-filter", "GLOB", "only the tensors of these names; may be repeated",
+     TextListSlot{run<&R::trace_filter>}},
+    {"progress", "--progress", "auto|none|kv|jsonl",
+     "bar on a terminal, or lines for programs, on stderr",
+     ChoiceSlot{front<&Options::progress>, "auto|none|kv|jsonl"}},
+});
+
+using Texts = std::vector<std::pair<std::string_view, std::string>>;
+
+Texts expand_size(const std::string& text, std::string_view where) {
+  const std::size_t cross = text.find('x');
+  if (cross == std::string::npos) {
+    throw InputError("{}: {} is not a size; expected WIDTHxHEIGHT, such as 1024x768", where,
+                     in_quotes(text));
+  }
+  return {{"width", text.substr(0, cross)}, {"height", text.substr(cross + 1)}};
+}
+
+Texts expand_attention(const std::string& text, std::string_view where) {
+  const std::string name = attention_name(text, where);
+  return {{"read_attention", name},
+          {"read_attention_self", ""},
+          {"paint_attention", name},
+          {"paint_attention_self", ""}};
+}
+
+const auto kGroups = std::to_array<FlagGroup>({
+    {"--size", "WxH", "width and height in one", expand_size},
+    {"--attention", "auto|math|sdpa|flash|cudnn",
+     "attention backend of both stages; also from DIFFUSION_ATTENTION_BACKEND", expand_attention},
+});
+
+}  // namespace
+
+std::span<const Field> all_fields() {
+  return kFields;
+}
+
+std::span<const FlagGroup> all_flag_groups() {
+  return kGroups;
+}
+
+}  // namespace diptych

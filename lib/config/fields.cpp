@@ -1,0 +1,258 @@
+#include "lib/config/fields.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include <fmt/ranges.h>
+
+#include "lib/base/error.h"
+#include "lib/base/utf8.h"
+#include "lib/config/words.h"
+
+namespace diptych {
+namespace {
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+// The whole of `text` as a number, or nothing.
+template <typename Number>
+std::optional<Number> parse(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+bool all_digits(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+double parse_real(const std::string& text, std::string_view where) {
+  const auto value = parse<double>(text);
+  if (!value || !std::isfinite(*value)) {
+    throw InputError("{}: {} is not a finite number", where, in_quotes(text));
+  }
+  return *value;
+}
+
+std::string nearest_multiples(std::int64_t value, std::int64_t multiple, std::int64_t high) {
+  const std::int64_t below = value / multiple * multiple;
+  const std::int64_t above = below + multiple;
+  if (below < multiple) return fmt::format("nearest is {}", multiple);
+  if (above > high) return fmt::format("nearest is {}", below);
+  return fmt::format("nearest are {} and {}", below, above);
+}
+
+// One overload per kind of slot: text to value, with its checks.
+struct Assign {
+  Options& options;
+  const Field& field;
+  const std::string& text;
+  std::string_view where;
+
+  void operator()(const WholeSlot& slot) const {
+    const auto value = parse<std::int64_t>(text);
+    if (!value && !all_digits(text)) {
+      throw InputError("{}: {} is not a whole number", where, in_quotes(text));
+    }
+    if (field.name == "steps" && value == 1) {
+      throw InputError("{}: 1 makes 0 updates; expected at least 2", where);
+    }
+    const std::string unit =
+        slot.multiple == 1 ? "" : fmt::format(", a multiple of {}", slot.multiple);
+    const bool positive = value && *value > 0;
+    if (positive && *value <= slot.high && *value % slot.multiple != 0) {
+      throw InputError("{}: {} is not a multiple of {}; {}", where, *value, slot.multiple,
+                       nearest_multiples(*value, slot.multiple, slot.high));
+    }
+    if (!value || *value < slot.low || *value > slot.high) {
+      throw InputError("{}: {} is out of range; expected {} to {}{}", where, text, slot.low,
+                       slot.high, unit);
+    }
+    slot.at(options) = *value;
+  }
+
+  void operator()(const SeedSlot& slot) const {
+    const auto value = parse<std::uint64_t>(text);
+    if (!value) {
+      throw InputError("{}: {} is not a whole number from 0 to 18446744073709551615", where,
+                       in_quotes(text));
+    }
+    slot.at(options) = *value;
+  }
+
+  void operator()(const RealSlot& slot) const {
+    const double value = parse_real(text, where);
+    if (slot.low_included ? value < slot.low : value <= slot.low) {
+      throw InputError("{}: {} is out of range; expected {} {}", where, text,
+                       slot.low_included ? "at least" : "more than", slot.low);
+    }
+    slot.at(options) = value;
+  }
+
+  void operator()(const IntervalSlot& slot) const {
+    const auto parts = split(text, ',');
+    if (parts.size() != 2) {
+      throw InputError("{}: {} is not an interval; expected LO,HI, such as 0.4,1", where,
+                       in_quotes(text));
+    }
+    const double low = parse_real(std::string(parts[0]), where);
+    const double high = parse_real(std::string(parts[1]), where);
+    if (!(0 <= low && low < high && high <= 1)) {
+      throw InputError("{}: {} is out of range; expected 0 <= LO < HI <= 1", where, text);
+    }
+    slot.low(options) = low;
+    slot.high(options) = high;
+  }
+
+  void operator()(const ChoiceSlot& slot) const {
+    const auto choices = split(slot.choices, '|');
+    if (std::ranges::find(choices, text) == choices.end()) {
+      if (field.name == "task") {
+        throw InputError("{}: {} is not offered; this version paints from text (t2i)", where,
+                         in_quotes(text));
+      }
+      throw InputError("{}: unknown value {}{}", where, in_quotes(text), suggestion(text, choices));
+    }
+    slot.at(options) = text;
+  }
+
+  void operator()(const AttentionSlot& slot) const {
+    slot.at(options) = slot.may_be_empty && text.empty() ? "" : attention_name(text, where);
+  }
+
+  void operator()(const DeviceSlot& slot) const {
+    const bool numbered = text.starts_with("cuda:") && text.size() <= 8 &&
+                          all_digits(text.substr(5)) && text[5] != '-';
+    if (text != "auto" && text != "cpu" && text != "cuda" && !numbered) {
+      throw InputError("{}: unknown value {} (known: auto, cpu, cuda, cuda:N)", where,
+                       in_quotes(text));
+    }
+    slot.at(options) = text;
+  }
+
+  void operator()(const TextSlot& slot) const {
+    if (field.name == "prompt") check_prompt(text, where);
+    slot.at(options) = text;
+  }
+
+  void operator()(const PathSlot& slot) const {
+    if (text.empty()) throw InputError("{}: is empty; expected a path", where);
+    if (text.find('\0') != std::string::npos) throw InputError("{}: a path with a NUL", where);
+    slot.at(options) = text;
+  }
+
+  void operator()(const TextListSlot& slot) const {
+    slot.at(options).clear();
+    for (const std::string_view part : split(text, ';')) {
+      if (!part.empty()) slot.at(options).emplace_back(part);
+    }
+  }
+};
+
+// One overload per kind of slot: the value for machines. Options are never changed through it.
+struct ToJson {
+  Options& options;
+  using Json = nlohmann::ordered_json;
+
+  template <typename AnySlot>
+  Json operator()(const AnySlot& slot) const {
+    return slot.at(options);
+  }
+  Json operator()(const IntervalSlot& slot) const {
+    return Json::array({slot.low(options), slot.high(options)});
+  }
+  Json operator()(const PathSlot& slot) const { return slot.at(options).string(); }
+};
+
+}  // namespace
+
+std::size_t field_index(std::string_view name) {
+  const auto fields = all_fields();
+  const auto found = std::ranges::find(fields, name, &Field::name);
+  if (found == fields.end()) throw std::logic_error(fmt::format("no field '{}'", name));
+  return static_cast<std::size_t>(found - fields.begin());
+}
+
+std::vector<std::string_view> long_names(std::string_view flags) {
+  std::vector<std::string_view> names;
+  for (const std::string_view flag : split(flags, ',')) {
+    if (flag.starts_with("--")) names.push_back(flag.substr(2));
+  }
+  return names;
+}
+
+std::string flag_label(std::string_view flags) {
+  return fmt::format("--{}", fmt::join(long_names(flags), "/--"));
+}
+
+std::string environment_name(std::string_view long_name) {
+  std::string name = "DIPTYCH_";
+  for (const char letter : long_name) {
+    name +=
+        letter == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  }
+  return name;
+}
+
+void assign(const Field& field, Options& options, const std::string& text, std::string_view where) {
+  std::visit(Assign{options, field, text, where}, field.slot);
+}
+
+nlohmann::ordered_json value_json(const Field& field, const Options& options) {
+  Options copy = options;
+  return std::visit(ToJson{copy}, field.slot);
+}
+
+std::string value_text(const Field& field, const Options& options) {
+  const nlohmann::ordered_json value = value_json(field, options);
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+  if (!value.is_array()) return value.dump();
+  const bool list = std::holds_alternative<TextListSlot>(field.slot);
+  return list ? fmt::format("{}", fmt::join(value.get<std::vector<std::string>>(), ";"))
+              : fmt::format("{}", fmt::join(value.get<std::vector<double>>(), ","));
+}
+
+std::string attention_name(std::string_view text, std::string_view where) {
+  static constexpr std::array<std::string_view, 5> kNames = {"auto", "math", "sdpa", "flash",
+                                                             "cudnn"};
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPythonNames = {
+      {{"flash_attn", "flash"}, {"torch_sdpa", "sdpa"}, {"cudnn_attn", "cudnn"}}};
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (std::ranges::find(kNames, lower) != kNames.end()) return lower;
+  for (const auto& [python, name] : kPythonNames) {
+    if (lower == python) return std::string(name);
+  }
+  throw InputError("{}: unknown attention backend {}{}; also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN",
+                   where, in_quotes(text), suggestion(lower, kNames));
+}
+
+void check_prompt(std::string_view prompt, std::string_view where) {
+  for (std::size_t i = 0; i < prompt.size();) {
+    const Utf8Character character = utf8_at(prompt, i);
+    if (!character.valid) {
+      throw InputError("{}: not valid UTF-8: byte 0x{:02X} at offset {}", where,
+                       static_cast<unsigned char>(prompt[i]), i);
+    }
+    if (character.code_point == 0) throw InputError("{}: a NUL character at offset {}", where, i);
+    i += character.length;
+  }
+}
+
+}  // namespace diptych

@@ -1,0 +1,111 @@
+// The one list of what a user can set: it drives the command line, the environment, the stage
+// config, --print-config, the checks of ranges and the record inside a picture.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/config/run_config.h"
+
+namespace diptych {
+
+// Everything the verb `generate` resolves.
+struct Options {
+  RunConfig run;
+  std::filesystem::path config;                 // the stage config, "" = none
+  std::filesystem::path output = "output.png";  // file, pattern with %03d, or folder
+  std::string progress = "auto";                // auto, none, kv, jsonl
+};
+
+// Where a value lives in Options, and which values it takes.
+struct WholeSlot {
+  std::int64_t& (*at)(Options&);
+  std::int64_t low, high, multiple = 1;
+};
+struct SeedSlot {
+  std::uint64_t& (*at)(Options&);
+};
+struct RealSlot {
+  double& (*at)(Options&);
+  double low;
+  bool low_included;
+};
+struct IntervalSlot {  // 0 <= low < high <= 1
+  double& (*low)(Options&), &(*high)(Options&);
+};
+struct ChoiceSlot {
+  std::string& (*at)(Options&);
+  std::string_view choices;  // "a|b|c"
+};
+struct AttentionSlot {  // a backend's name, or as the Python servers spell it (FLASH_ATTN, ...)
+  std::string& (*at)(Options&);
+  bool may_be_empty;
+};
+struct DeviceSlot {
+  std::string& (*at)(Options&);
+};
+struct TextSlot {
+  std::string& (*at)(Options&);
+};
+struct PathSlot {
+  std::filesystem::path& (*at)(Options&);
+};
+struct TextListSlot {
+  std::vector<std::string>& (*at)(Options&);
+};
+using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, AttentionSlot,
+                          DeviceSlot, TextSlot, PathSlot, TextListSlot>;
+
+// Which map of a stage config holds the key: the file itself, the stage that reads, or paints.
+enum class YamlPlace { none, top, reading, painting };
+
+struct Field {
+  std::string_view name;   // in --print-config and in a picture's record
+  std::string_view flags;  // as CLI11 takes them, "-s,--seed"; "" = no flag and no variable
+  std::string_view value;  // what the help calls the value, "N"
+  std::string_view help;
+  Slot slot;
+  YamlPlace place = YamlPlace::none;
+  std::string_view yaml = {};  // "default_sampling_params.seed"
+};
+
+// A flag that stands for several fields, such as --size for width and height.
+struct FlagGroup {
+  std::string_view flags, value, help;
+  // The fields and their texts. Throws InputError "<where>: ...".
+  std::vector<std::pair<std::string_view, std::string>> (*expand)(const std::string& text,
+                                                                  std::string_view where);
+};
+
+std::span<const Field> all_fields();
+std::span<const FlagGroup> all_flag_groups();
+std::size_t field_index(std::string_view name);  // of a name in the list
+
+// "-s,--seed" -> "seed"; "--cfg-scale,--cfg-text-scale" -> "cfg-scale", "cfg-text-scale".
+std::vector<std::string_view> long_names(std::string_view flags);
+// "--cfg-scale/--cfg-text-scale", for messages.
+std::string flag_label(std::string_view flags);
+// "DIPTYCH_CFG_SCALE" of "cfg-scale".
+std::string environment_name(std::string_view long_name);
+
+// Reads one value from its text and checks it. Throws InputError "<where>: ...".
+void assign(const Field& field, Options& options, const std::string& text, std::string_view where);
+// The value as text that assign() takes.
+std::string value_text(const Field& field, const Options& options);
+nlohmann::ordered_json value_json(const Field& field, const Options& options);
+
+// As diptych names it: FLASH_ATTN -> flash. Throws InputError that lists the names.
+std::string attention_name(std::string_view text, std::string_view where);
+
+// Throws InputError where the prompt holds a NUL or is not valid UTF-8.
+void check_prompt(std::string_view prompt, std::string_view where);
+
+}  // namespace diptych

@@ -1,0 +1,170 @@
+#include "lib/config/resolve.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "lib/base/error.h"
+#include "lib/config/stage_config.h"
+#include "lib/config/words.h"
+
+namespace diptych {
+namespace {
+
+struct Given {
+  std::string text, origin;
+};
+
+class Resolver {
+ public:
+  explicit Resolver(const Sources& sources) : sources_(sources) {
+    resolved_.origins.assign(all_fields().size(), "default");
+  }
+
+  Resolved run() {
+    const std::vector<Assignment> stage_values = read_file();
+    apply_file(stage_values, false);
+    apply([this](std::string_view flags) { return from_environment(flags); });
+    apply_file(stage_values, true);
+    apply([this](std::string_view flags) { return from_flags(flags); });
+    return std::move(resolved_);
+  }
+
+ private:
+  void set(std::size_t index, const std::string& text, const std::string& where,
+           const std::string& origin) {
+    assign(all_fields()[index], resolved_.options, text, where);
+    resolved_.origins[index] = origin;
+  }
+
+  // The stage config of the strongest source that names one, and the demo where none does.
+  std::vector<Assignment> read_file() {
+    const auto fields = all_fields();
+    const Field& config = fields[field_index("config")];
+    const Field& model = fields[field_index("model")];
+    std::optional<Given> file = from_flags(config.flags);
+    if (!file) file = from_environment(config.flags);
+    const bool own_model = from_flags(model.flags) || from_environment(model.flags);
+    if (!file && !own_model) {
+      if (!sources_.demo) {
+        throw InputError(
+            "-c/--config: not given, and the embedded demo is not there; give a stage config");
+      }
+      resolved_.uses_demo = true;
+      resolved_.options.config = *sources_.demo;
+      return read_stage_config(*sources_.demo, sources_.overrides);
+    }
+    if (!file) {
+      if (!sources_.overrides.empty())
+        throw InputError("--set: edits a stage config; give one with -c");
+      return {};
+    }
+    set(field_index("config"), file->text, file->origin, file->origin);
+    return read_stage_config(resolved_.options.config, sources_.overrides);
+  }
+
+  void apply_file(const std::vector<Assignment>& values, bool from_set) {
+    for (const Assignment& value : values) {
+      if (value.from_set == from_set) set(value.field, value.text, value.where, value.origin);
+    }
+  }
+
+  // One strength of source: groups first, then their fields, which must not repeat them.
+  template <typename Lookup>
+  void apply(Lookup lookup) {
+    std::map<std::string_view, std::string> by_group;  // field -> origin
+    for (const FlagGroup& group : all_flag_groups()) {
+      const std::optional<Given> given = lookup(group.flags);
+      if (!given) continue;
+      for (const auto& [name, text] : group.expand(given->text, given->origin)) {
+        set(field_index(name), text, given->origin, given->origin);
+        by_group[name] = given->origin;
+      }
+    }
+    for (std::size_t i = 0; i < all_fields().size(); ++i) {
+      const Field& field = all_fields()[i];
+      if (field.flags.empty()) continue;
+      const std::optional<Given> given = lookup(field.flags);
+      if (!given) continue;
+      if (const auto group = by_group.find(field.name); group != by_group.end()) {
+        throw InputError("{}: given together with {}; expected one of them", given->origin,
+                         group->second);
+      }
+      set(i, given->text, given->origin, given->origin);
+    }
+  }
+
+  std::optional<Given> from_flags(std::string_view flags) const {
+    const auto found = sources_.flags.find(std::string(flags));
+    if (found == sources_.flags.end() || found->second.empty()) return std::nullopt;
+    const std::vector<std::string>& texts = found->second;
+    const std::string label = flag_label(flags);
+    const auto fields = all_fields();
+    const auto field = std::ranges::find(fields, flags, &Field::flags);
+    if (field != fields.end() && std::holds_alternative<TextListSlot>(field->slot)) {
+      return Given{fmt::format("{}", fmt::join(texts, ";")), label};
+    }
+    if (texts.size() > 1) {
+      throw InputError("{}: given {} times ({} and {}); expected once", label, texts.size(),
+                       in_quotes(texts[0]), in_quotes(texts[1]));
+    }
+    return Given{texts[0], label};
+  }
+
+  // An empty variable counts as none.
+  std::optional<Given> from_environment(std::string_view flags) const {
+    std::optional<Given> given;
+    for (const std::string_view name : long_names(flags)) {
+      const std::string variable = environment_name(name);
+      const std::optional<std::string> text = sources_.environment(variable);
+      if (!text || text->empty()) continue;
+      if (given && given->text != *text) {
+        throw InputError("{}: {}, but {} is {}; expected one of them", variable, in_quotes(*text),
+                         given->origin, in_quotes(given->text));
+      }
+      given = Given{*text, variable};
+    }
+    if (given || flags != "--attention") return given;
+    static const std::string kPythonServers = "DIFFUSION_ATTENTION_BACKEND";
+    const std::optional<std::string> text = sources_.environment(kPythonServers);
+    if (text && !text->empty()) given = Given{*text, kPythonServers};
+    return given;
+  }
+
+  const Sources& sources_;
+  Resolved resolved_;
+};
+
+// A value as YAML would have it: in quotes where it could be read as something else.
+std::string yaml_value(const nlohmann::ordered_json& value) {
+  if (!value.is_string()) return value.dump();
+  const auto text = value.get<std::string>();
+  constexpr std::string_view kHarmless =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:-";
+  const bool plain = !text.empty() && text.find_first_not_of(kHarmless) == std::string::npos &&
+                     std::string_view("-:").find(text.front()) == std::string_view::npos &&
+                     text.back() != ':';
+  return plain ? text
+               : value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+Resolved resolve(const Sources& sources) {
+  return Resolver(sources).run();
+}
+
+std::string config_table(const Resolved& resolved) {
+  constexpr std::size_t kColumn = 40;
+  std::string table;
+  for (std::size_t i = 0; i < all_fields().size(); ++i) {
+    const Field& field = all_fields()[i];
+    const std::string line =
+        fmt::format("{}: {}", field.name, yaml_value(value_json(field, resolved.options)));
+    table += fmt::format("{:<{}}  # {}\n", line, kColumn, resolved.origins[i]);
+  }
+  return table;
+}
+
+}  // namespace diptych

@@ -1,0 +1,257 @@
+#include "lib/config/stage_config.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/config/stage_config_known.h"
+#include "lib/config/stage_tree.h"
+#include "lib/config/words.h"
+#include "lib/config/yaml_reader.h"
+
+namespace diptych {
+namespace {
+
+// What a map of the file is for.
+struct Role {
+  bool top = false, reads = false, paints = false;
+  bool has(YamlPlace place) const {
+    return (place == YamlPlace::top && top) || (place == YamlPlace::reading && reads) ||
+           (place == YamlPlace::painting && paints);
+  }
+};
+
+std::string number_text(const YamlNode& node, std::string_view path) {
+  const bool number = node.kind == YamlNode::Kind::scalar && node.plain;
+  if (number) return node.text;
+  const bool is_text = node.kind == YamlNode::Kind::scalar;
+  yaml_error(
+      node.where, path,
+      fmt::format("expected a number, found {}{}", is_text ? "the text " : "", node.description()));
+}
+
+std::string list_text(const YamlNode& node, std::string_view path) {
+  if (node.kind != YamlNode::Kind::sequence || node.items.size() != 2) {
+    yaml_error(node.where, path, fmt::format("expected [LO, HI], found {}", node.description()));
+  }
+  return number_text(node.items[0], path) + "," + number_text(node.items[1], path);
+}
+
+std::string scalar_text(const YamlNode& node, std::string_view path) {
+  if (node.kind != YamlNode::Kind::scalar) {
+    yaml_error(node.where, path, fmt::format("expected a text, found {}", node.description()));
+  }
+  return node.text;
+}
+
+// The node as the text that assign() takes, after checking its type.
+std::string field_text(const Field& field, const YamlNode& node, std::string_view path) {
+  if (std::holds_alternative<IntervalSlot>(field.slot)) return list_text(node, path);
+  const bool number = std::holds_alternative<WholeSlot>(field.slot) ||
+                      std::holds_alternative<SeedSlot>(field.slot) ||
+                      std::holds_alternative<RealSlot>(field.slot);
+  if (number) return number_text(node, path);
+  std::string text = scalar_text(node, path);
+  if (!std::holds_alternative<PathSlot>(field.slot) || text.empty() || !node.where.in_file())
+    return text;
+  const std::filesystem::path folder = std::filesystem::path(*node.where.source).parent_path();
+  return (folder / text).lexically_normal().string();
+}
+
+class StageConfigReader {
+ public:
+  std::vector<Assignment> read(const YamlNode& tree) {
+    YamlReader file(tree, "");
+    if (const YamlEntry* old = tree.find("stage_args")) {
+      yaml_error(old->where, "stage_args",
+                 "the old layout, replaced by `stages`: a list of maps with stage_id and the keys "
+                 "themselves (see stage_configs/bagel.yaml)");
+    }
+    if (const YamlNode* base = file.optional("base_config")) {
+      yaml_error(base->where, "base_config", "cannot be set here; write a file that inherits");
+    }
+    if (const YamlNode* connectors = file.optional("connectors")) read_connectors(*connectors);
+    const YamlNode& stages = file.required("stages");
+    require_stage_list(stages);
+    read_map(file, {.top = true}, YamlMap::file, "");
+    read_stages(stages);
+    if (devices_) assign_devices(tree);
+    return std::move(assignments_);
+  }
+
+ private:
+  void add(std::size_t field, std::string text, const YamlWhere& where, const std::string& path) {
+    const std::string origin = where.text();
+    assignments_.push_back(
+        {field, std::move(text), origin, fmt::format("{}: {}", origin, path), !where.in_file()});
+  }
+
+  // The fields whose key is `prefix` + one name, then the keys that are refused; then nothing may
+  // be left in the map.
+  void read_map(YamlReader& reader, Role role, YamlMap map, std::string_view prefix) {
+    const auto fields = all_fields();
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      const Field& field = fields[i];
+      if (!field.yaml.starts_with(prefix)) continue;
+      const std::string_view key = field.yaml.substr(prefix.size());
+      if (key.empty() || key.find('.') != std::string_view::npos) continue;
+      if (role.has(field.place)) {
+        const YamlNode* node = reader.optional(key);
+        const std::string path = reader.path_of(key);
+        if (node != nullptr) add(i, field_text(field, *node, path), node->where, path);
+      } else if (!role.top && field.place == YamlPlace::painting && !known_elsewhere(field, role)) {
+        reader.refuse(key, "", "this stage reads; the key belongs to the one that paints");
+      }
+    }
+    for (const RefusedKey& refused : refused_keys()) {
+      if (refused.map == map) reader.refuse(refused.key, refused.off, refused.why);
+    }
+    reader.finish();
+  }
+
+  // Both stages have, say, diffusion_attention_config.
+  static bool known_elsewhere(const Field& field, Role role) {
+    return std::ranges::any_of(all_fields(), [&](const Field& other) {
+      return role.has(other.place) && other.yaml == field.yaml;
+    });
+  }
+
+  void read_stages(const YamlNode& stages) {
+    if (stages.items.empty() || stages.items.size() > 2) {
+      yaml_error(stages.where, "stages",
+                 fmt::format("{} stages; expected one that does all, or two: one reads, one paints",
+                             stages.items.size()));
+    }
+    for (const YamlNode& stage : stages.items) {
+      const std::int64_t id = stage_id_of(stage, "stages");
+      const auto count = static_cast<std::int64_t>(stages.items.size());
+      if (id >= count) {
+        yaml_error(stage.where, "stages",
+                   fmt::format("stage_id {} of {} stage{}; they count from 0", id, count,
+                               count == 1 ? "" : "s"));
+      }
+      read_stage(stage, id, {.reads = id == 0, .paints = id == count - 1});
+    }
+  }
+
+  void read_stage(const YamlNode& stage, std::int64_t id, Role role) {
+    YamlReader reader(stage, fmt::format("stages.{}", id));
+    reader.required("stage_id");
+    if (const YamlNode* devices = reader.optional("devices")) read_devices(*devices, reader);
+    if (const YamlNode* inputs = reader.optional("input_connectors"))
+      read_inputs(*inputs, reader, id);
+    if (const YamlNode* sampling = reader.optional("default_sampling_params")) {
+      YamlReader map(*sampling, reader.path_of("default_sampling_params"));
+      if (const YamlNode* extra = map.optional("extra_args")) {
+        YamlReader inner(*extra, map.path_of("extra_args"));
+        read_map(inner, role, YamlMap::extra_args, "default_sampling_params.extra_args.");
+      }
+      read_map(map, role, YamlMap::sampling, "default_sampling_params.");
+    }
+    if (const YamlNode* attention = reader.optional("diffusion_attention_config")) {
+      YamlReader map(*attention, reader.path_of("diffusion_attention_config"));
+      if (const YamlNode* roles = map.optional("per_role")) {
+        YamlReader inner(*roles, map.path_of("per_role"));
+        read_map(inner, role, YamlMap::attention_roles, "diffusion_attention_config.per_role.");
+      }
+      read_map(map, role, YamlMap::attention, "diffusion_attention_config.");
+    }
+    read_map(reader, role, YamlMap::stage, "");
+  }
+
+  // "0" is CUDA device 0; every stage names the same one.
+  void read_devices(const YamlNode& node, const YamlReader& stage) {
+    const std::string path = stage.path_of("devices");
+    const std::string text = scalar_text(node, path);
+    const bool number = !text.empty() && text.size() <= 3 &&
+                        std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+    if (!number && text != "cpu") {
+      yaml_error(
+          node.where, path,
+          fmt::format("{} is not supported by this version: a run uses one device; expected the "
+                      "number of one GPU, such as \"0\", or cpu",
+                      in_quotes(text)));
+    }
+    if (devices_ && devices_->text != text) {
+      yaml_error(
+          node.where, path,
+          fmt::format("{} is not supported by this version: a run uses one device; the stage "
+                      "before has {}",
+                      in_quotes(text), in_quotes(devices_->text)));
+    }
+    devices_ = Devices{text, node.where, path};
+  }
+
+  void assign_devices(const YamlNode& tree) {
+    const Devices& devices = *devices_;
+    if (const YamlEntry* device = tree.find("device")) {
+      yaml_error(
+          devices.where, devices.path,
+          fmt::format("the file has device, too ({}); expected one of them", device->where.text()));
+    }
+    add(field_index("device"), devices.text == "cpu" ? "cpu" : "cuda:" + devices.text,
+        devices.where, devices.path);
+  }
+
+  // A stage takes what the one before it left in memory; other ways connect processes.
+  void read_inputs(const YamlNode& node, const YamlReader& stage, std::int64_t id) {
+    YamlReader map(node, stage.path_of("input_connectors"));
+    const std::string from = fmt::format("from_stage_{}", id - 1);
+    const YamlNode* connector = id > 0 ? map.optional(from) : nullptr;
+    if (connector != nullptr) {
+      const std::string path = map.path_of(from);
+      const std::string name = scalar_text(*connector, path);
+      const bool known = std::ranges::find(connectors_, name) != connectors_.end();
+      if (!known && name != "shared_memory_connector") {
+        yaml_error(
+            connector->where, path,
+            fmt::format("unknown connector {} (known: shared_memory_connector)", in_quotes(name)));
+      }
+    }
+    if (id > 0) return map.finish();
+    if (!node.entries.empty())
+      yaml_error(node.where, map.path_of(""), "stage 0 has no stage before it");
+  }
+
+  void read_connectors(const YamlNode& node) {
+    YamlReader(node, "connectors");
+    for (const YamlEntry& entry : node.entries) {
+      YamlReader connector(entry.value, fmt::format("connectors.{}", entry.key));
+      const YamlNode& type = connector.required("name");
+      connector.refuse("extra", "", "the stages share one process");
+      connector.finish();
+      if (type.text != "SharedMemoryConnector") {
+        yaml_error(type.where, connector.path_of("name"),
+                   fmt::format("{} is not supported by this version: the stages share one process; "
+                               "expected SharedMemoryConnector",
+                               type.description()));
+      }
+      connectors_.push_back(entry.key);
+    }
+  }
+
+  struct Devices {
+    std::string text;
+    YamlWhere where;
+    std::string path;
+  };
+  std::vector<Assignment> assignments_;
+  std::vector<std::string> connectors_;
+  std::optional<Devices> devices_;
+};
+
+}  // namespace
+
+std::vector<Assignment> read_stage_tree(const YamlNode& tree) {
+  return StageConfigReader().read(tree);
+}
+
+std::vector<Assignment> read_stage_config(const std::filesystem::path& file,
+                                          std::span<const std::string> overrides) {
+  YamlNode tree = load_stage_tree(file);
+  for (const std::string& override_text : overrides) apply_override(tree, override_text);
+  return read_stage_tree(tree);
+}
+
+}  // namespace diptych

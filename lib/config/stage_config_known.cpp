@@ -1,0 +1,173 @@
+#include "lib/config/stage_config_known.h"
+
+#include <array>
+
+namespace diptych {
+namespace {
+
+constexpr std::string_view kOneGpu = "a run uses one device";
+constexpr std::string_view kOneProcess = "the stages run one after the other in one process";
+constexpr std::string_view kNoText = "the reading stage prefills and writes no text";
+constexpr std::string_view kNoPython = "there is no Python here";
+constexpr std::string_view kStill = "it paints still pictures";
+constexpr std::string_view kNoOffload = "weights stay on the device";
+constexpr std::string_view kMemory = "memory is taken as the request needs it";
+constexpr std::string_view kNoLora = "there is no LoRA";
+constexpr std::string_view kNoCache = "every step is computed";
+constexpr std::string_view kNoCompile = "nothing is compiled at run time";
+constexpr std::string_view kNoQuantization = "weights are not quantised";
+constexpr std::string_view kTopLevel = "it holds for all stages and stands at the top of the file";
+constexpr std::string_view kWholeVae = "the VAE decodes whole pictures";
+constexpr std::string_view kScales = "guidance is extra_args.cfg_text_scale and cfg_img_scale";
+constexpr std::string_view kOther = "no pipeline of this version has it";
+
+using enum YamlMap;
+
+// After vllm-omni 0.30: config/stage_config.py (DeployConfig, StageDeployConfig) and the sampling
+// parameters of its diffusion requests.
+constexpr auto kRefused = std::to_array<RefusedKey>({
+    // The file.
+    {file, "async_chunk", "false", kOneProcess},
+    {file, "edges", "", kOneProcess},
+    {file, "platforms", "", "a file holds for every device"},
+    {file, "session_mode", "turn", kOther},
+    {file, "model_runner", "", kOther},
+    {file, "active_stream_window", "0", kOther},
+    {file, "duplex_session", "", kOther},
+    {file, "trust_remote_code", "true|false", kNoPython},
+    {file, "distributed_executor_backend", "uni", kOneProcess},
+    {file, "quantization", "none", kNoQuantization},
+    {file, "enable_prefix_caching", "false", "every context is prefilled anew"},
+    {file, "enable_chunked_prefill", "false", "a context is prefilled in one piece"},
+    {file, "data_parallel_size", "1", kOneGpu},
+    {file, "pipeline_parallel_size", "1", kOneGpu},
+    {file, "custom_voice_dir", "", kOther},
+    // A stage: identity, wiring.
+    {stage, "num_replicas", "1", kOneProcess},
+    {stage, "env", "", "set the variables of the command itself"},
+    {stage, "runtime", "", "devices stands in the stage itself"},
+    {stage, "engine_args", "", "the keys stand in the stage itself"},
+    {stage, "engine_extras", "", "the keys stand in the stage itself"},
+    {stage, "model_config", "", "the checkpoint's own config.json is read"},
+    {stage, "model_class_name", "", "the family is the file's `pipeline`"},
+    {stage, "async_chunk", "false", kOneProcess},
+    {stage, "output_connectors", "", "the next stage's input_connectors says it"},
+    {stage, "default_pooling_params", "", kOther},
+    {stage, "subtalker_sampling_params", "", kOther},
+    {stage, "silence_ban_frames", "0", kOther},
+    // A stage: the text engine.
+    {stage, "tensor_parallel_size", "1", kOneGpu},
+    {stage, "data_parallel_size", "1", kOneGpu},
+    {stage, "pipeline_parallel_size", "1", kOneGpu},
+    {stage, "enable_expert_parallel", "false", kOneGpu},
+    {stage, "distributed_executor_backend", "uni", kOneProcess},
+    {stage, "gpu_memory_utilization", "", kMemory},
+    {stage, "max_num_seqs", "1", "one request runs at a time"},
+    {stage, "max_num_batched_tokens", "", kMemory},
+    {stage, "max_model_len", "", "the checkpoint's own limit holds"},
+    {stage, "enforce_eager", "true", kNoCompile},
+    {stage, "async_scheduling", "false", kOneProcess},
+    {stage, "disable_hybrid_kv_cache_manager", "", kMemory},
+    {stage, "mm_processor_cache_gb", "0", kMemory},
+    {stage, "mamba_ssm_cache_dtype", "", kOther},
+    {stage, "compilation_config", "", kNoCompile},
+    {stage, "profiler_config", "", "there is no profiler"},
+    {stage, "skip_mm_profiling", "true|false", kMemory},
+    {stage, "enable_flashinfer_autotune", "false", kOther},
+    {stage, "config_format", "auto", kOther},
+    {stage, "tokenizer_mode", "auto", kOther},
+    {stage, "trust_remote_code", "true|false", kNoPython},
+    {stage, "enable_prefix_caching", "false", "every context is prefilled anew"},
+    {stage, "enable_chunked_prefill", "false", "a context is prefilled in one piece"},
+    {stage, "quantization", "none", kNoQuantization},
+    {stage, "model", "", kTopLevel},
+    {stage, "device", "", kTopLevel},
+    {stage, "dtype", "", kTopLevel},
+    {stage, "kernels", "", kTopLevel},
+    {stage, "load_format", "", kTopLevel},
+    // A stage: several devices.
+    {stage, "ulysses_degree", "1", kOneGpu},
+    {stage, "ulysses_mode", "strict", kOneGpu},
+    {stage, "ulysses_a2a_permute", "false", kOneGpu},
+    {stage, "ring_degree", "1", kOneGpu},
+    {stage, "allgather_degree", "1", kOneGpu},
+    {stage, "sequence_parallel_size", "1", kOneGpu},
+    {stage, "cfg_parallel_size", "1", kOneGpu},
+    {stage, "vae_patch_parallel_size", "1", kOneGpu},
+    {stage, "vae_parallel_mode", "", kOneGpu},
+    {stage, "text_encoder_tp_size", "1", kOneGpu},
+    {stage, "use_hsdp", "false", kOneGpu},
+    {stage, "hsdp_shard_size", "-1|1", kOneGpu},
+    {stage, "hsdp_replicate_size", "1", kOneGpu},
+    // A stage: the model.
+    {stage, "diffusion_load_format", "default", "load_format stands at the top of the file"},
+    {stage, "lora_path", "", kNoLora},
+    {stage, "lora_backend", "", kNoLora},
+    {stage, "lora_scale", "", kNoLora},
+    {stage, "diffusers_load_kwargs", "", kNoPython},
+    {stage, "diffusers_call_kwargs", "", kNoPython},
+    {stage, "diffusion_quantization_config", "none", kNoQuantization},
+    {stage, "auxiliary_text_encoder", "", kOther},
+    {stage, "enable_multithread_weight_load", "false", "files are mapped and read in order"},
+    {stage, "num_weight_load_threads", "1", "files are mapped and read in order"},
+    {stage, "enable_broadcast_weight_load", "false", kOneGpu},
+    // A stage: attention, compilation, step caches.
+    {stage, "diffusion_attention_backend", "", "diffusion_attention_config.default replaced it"},
+    {stage, "fa_deterministic", "false", "no backend is switched"},
+    {stage, "fastvideo_vsa_topk", "", kOther},
+    {stage, "diffusion_kv_cache_dtype", "auto", kNoQuantization},
+    {stage, "diffusion_kv_cache_skip_steps", "", kNoQuantization},
+    {stage, "diffusion_kv_cache_skip_layers", "", kNoQuantization},
+    {stage, "diffusion_compile_granularity", "", kNoCompile},
+    {stage, "diffusion_compile_dynamic", "", kNoCompile},
+    {stage, "cache_backend", "none", kNoCache},
+    {stage, "cache_config", "", kNoCache},
+    {stage, "enable_cache_dit_summary", "false", kNoCache},
+    {stage, "step_execution", "false", kNoCache},
+    // A stage: VAE, offloading, profiling.
+    {stage, "vae_use_slicing", "false", kWholeVae},
+    {stage, "vae_use_tiling", "false", kWholeVae},
+    {stage, "vae_fast_path", "off", kWholeVae},
+    {stage, "boundary_ratio", "", kOther},
+    {stage, "flow_shift", "", "the shift is extra_args.timestep_shift"},
+    {stage, "video_output_transport", "", kStill},
+    {stage, "max_generated_image_size", "", "the checkpoint's own limit holds"},
+    {stage, "diffusion_offload_config", "", kNoOffload},
+    {stage, "enable_cpu_offload", "false", kNoOffload},
+    {stage, "enable_layerwise_offload", "false", kNoOffload},
+    {stage, "enable_distributed_layerwise_offload", "false", kNoOffload},
+    {stage, "enable_diffusion_pipeline_profiler", "false", "there is no profiler"},
+    // default_sampling_params.
+    {sampling, "num_frames", "1", kStill},
+    {sampling, "fps", "", kStill},
+    {sampling, "guidance_scale", "", kScales},
+    {sampling, "guidance_scale_2", "", kScales},
+    {sampling, "guidance_rescale", "0|0.0", kScales},
+    {sampling, "true_cfg_scale", "", kScales},
+    {sampling, "generator_device", "cpu", "noise is drawn on the CPU, as the official code does"},
+    {sampling, "sigmas", "", "the schedule is num_inference_steps and timestep_shift"},
+    {sampling, "boundary_ratio", "", kOther},
+    {sampling, "strength", "", "there is no input picture"},
+    {sampling, "temperature", "", kNoText},
+    {sampling, "top_p", "", kNoText},
+    {sampling, "top_k", "", kNoText},
+    {sampling, "max_tokens", "", kNoText},
+    {sampling, "repetition_penalty", "", kNoText},
+    {sampling, "detokenize", "true|false", kNoText},
+    {extra_args, "think", "false", kNoText},
+    {extra_args, "max_think_tokens", "", kNoText},
+    {extra_args, "do_sample", "false", kNoText},
+    {extra_args, "text_temperature", "", kNoText},
+    {extra_args, "negative_prompt", "", "the text branch starts from nothing"},
+    // diffusion_attention_config.per_role.
+    {attention_roles, "cross", "", "the layers have self-attention only"},
+    {attention_roles, "joint", "", "the layers have self-attention only"},
+});
+
+}  // namespace
+
+std::span<const RefusedKey> refused_keys() {
+  return kRefused;
+}
+
+}  // namespace diptych

@@ -1,0 +1,53 @@
+// PNG pictures with their text chunks, through libpng. Nothing else: no resizing, no colour
+// profiles.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lib/tensor/types.h"
+
+namespace diptych {
+
+using PngText =
+    std::vector<std::pair<std::string, std::string>>;  // keyword, text; both valid UTF-8
+
+struct Image {
+  Tensor rgb;    // uint8 [height, width, 3] on the CPU
+  PngText text;  // in file order
+};
+
+// Beyond these a file is refused before anything of its size is allocated.
+constexpr std::int64_t kMaxPngSide = 65'536;
+constexpr std::int64_t kMaxPngPixels = std::int64_t{1} << 27;
+
+// Reads any PNG as 8-bit RGB, to the same pixels as Pillow with the official BAGEL code's
+// pil_img2rgb (ByteDance-Seed/Bagel, data/data_utils.py; spec bagel.md 3.1):
+//   palette, 1/2/4-bit gray   expanded
+//   8-bit alpha, tRNS         blended over white with Pillow's 8-bit rounding
+//   gray + alpha              the alpha is dropped
+//   16-bit gray               clipped to 255, as Pillow's I;16 -> RGB does; not scaled
+//   other 16-bit              the high byte
+// Gamma and colour profile chunks have no effect. Every chunk must have a valid CRC.
+// Throws InputError naming the file and libpng's reason for a missing, broken, truncated or
+// oversized file.
+Image read_png(const std::filesystem::path& path);
+Image decode_png(std::span<const std::uint8_t> bytes, std::string_view name);  // name: for errors
+
+// Writes uint8 [height, width, 3] (any device, any stride) with text chunks in front of the pixels:
+// tEXt where the text is Latin-1, else iTXt, as Pillow's PngInfo.add_text chooses and A1111's
+// readers expect. No time stamp: equal arguments give equal bytes with the same libpng and zlib.
+// Throws InputError for a keyword or text that PNG cannot hold (keywords: 1 to 79 Latin-1
+// characters without leading, trailing or double blanks; texts: UTF-8 without NUL); otherwise as
+// AtomicFile.
+void write_png(const std::filesystem::path& path, const Tensor& rgb,
+               std::span<const std::pair<std::string, std::string>> text = {});
+std::vector<std::uint8_t> encode_png(
+    const Tensor& rgb, std::span<const std::pair<std::string, std::string>> text = {});
+
+}  // namespace diptych

@@ -1,0 +1,116 @@
+#include "lib/models/bagel/bagel.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/ops/ops.h"
+
+namespace diptych {
+namespace {
+
+constexpr std::int64_t kFrequencyWidth = 256;
+
+// Reads a weight without keeping it: shape and presence are checked, the tensor is marked as known.
+void check_vision_layout(const Weights& root, const BagelConfig& c) {
+  const SiglipConfig& v = c.vit;
+  const std::int64_t hidden = v.hidden_size, inner = v.intermediate_size;
+  const auto linear = [](const Weights& w, const std::string& name, std::int64_t out,
+                         std::int64_t in) {
+    w.check(name + ".weight", {out, in});
+    w.check(name + ".bias", {out});
+  };
+  const auto norm = [](const Weights& w, const std::string& name, std::int64_t width) {
+    w.check(name + ".weight", {width});
+    w.check(name + ".bias", {width});
+  };
+  const Weights vision = root.scope("vit_model.vision_model");
+  const std::int64_t grid = v.image_size / v.patch_size;
+  linear(vision, "embeddings.patch_embedding", hidden,
+         v.num_channels * v.patch_size * v.patch_size);
+  vision.check("embeddings.position_embedding.weight", {grid * grid, hidden});
+  for (std::int64_t i = 0; i + 1 < v.num_hidden_layers; ++i) {
+    const Weights layer = vision.scope(fmt::format("encoder.layers.{}", i));
+    norm(layer, "layer_norm1", hidden);
+    norm(layer, "layer_norm2", hidden);
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "out_proj"}) {
+      linear(layer.scope("self_attn"), name, hidden, hidden);
+    }
+    linear(layer, "mlp.fc1", inner, hidden);
+    linear(layer, "mlp.fc2", hidden, inner);
+  }
+  norm(vision, "post_layernorm", hidden);
+  linear(root, "connector.fc1", c.llm.hidden_size, hidden);
+  linear(root, "connector.fc2", c.llm.hidden_size, c.llm.hidden_size);
+  const std::int64_t side = c.vit_max_num_patch_per_side;
+  root.check("vit_pos_embed.pos_embed", {side * side, c.llm.hidden_size});
+}
+
+}  // namespace
+
+std::int64_t Bagel::read_latent_side(const Weights& weights, std::int64_t fallback) {
+  if (weights.is_dummy()) return fallback;
+  const char* name = "latent_pos_embed.pos_embed";
+  const auto shape = weights.shape(name);
+  const std::int64_t rows = shape.empty() ? 0 : shape.front();
+  const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(rows))));
+  if (side < 1 || side * side != rows) {
+    throw InputError("{}: has {} rows, expected a square number", name, rows);
+  }
+  return side;
+}
+
+Bagel Bagel::load(const Weights& weights, BagelConfig config) {
+  config.latent_side = read_latent_side(weights, config.latent_side);
+  const std::int64_t hidden = config.llm.hidden_size, width = config.row_width();
+  Bagel m;
+  m.config = config;
+  m.language_model = MotBackbone::load(weights.scope("language_model"), config.llm);
+  const Weights time = weights.scope("time_embedder.mlp");
+  m.time_mlp_0 = time.get("0.weight", {hidden, kFrequencyWidth});
+  m.time_mlp_0_bias = time.get("0.bias", {hidden});
+  m.time_mlp_2 = time.get("2.weight", {hidden, hidden});
+  m.time_mlp_2_bias = time.get("2.bias", {hidden});
+  m.vae2llm = weights.get("vae2llm.weight", {hidden, width});
+  m.vae2llm_bias = weights.get("vae2llm.bias", {hidden});
+  m.llm2vae = weights.get("llm2vae.weight", {width, hidden});
+  m.llm2vae_bias = weights.get("llm2vae.bias", {width});
+  const std::int64_t side = config.latent_side;
+  m.latent_pos_embed = weights.get("latent_pos_embed.pos_embed", {side * side, hidden});
+  if (!weights.is_dummy()) {
+    check_vision_layout(weights, config);
+    weights.require_all_read();
+  }
+  return m;
+}
+
+Tensor Bagel::embed_timesteps(std::span<const float> t) const {
+  std::vector<Tensor> rows;
+  for (const float value : t) rows.push_back(timestep_embedding(value, kFrequencyWidth));
+  const Tensor frequencies = at::stack(rows).to(time_mlp_0.options());  // [steps, 256]
+  const Tensor hidden = at::silu(at::linear(frequencies, time_mlp_0, time_mlp_0_bias));
+  return at::linear(hidden, time_mlp_2, time_mlp_2_bias);
+}
+
+Tensor Bagel::latent_position_ids(std::int64_t h, std::int64_t w) const {
+  const Tensor row = at::arange(h, at::kLong).unsqueeze(1) * config.latent_side;  // [h, 1]
+  return (row + at::arange(w, at::kLong)).flatten();
+}
+
+Tensor Bagel::embed_latents(const Tensor& x, const Tensor& time, const Tensor& position) const {
+  // Left to right, each sum rounded to the model's dtype, as the official code adds them.
+  return at::linear(x.to(vae2llm.scalar_type()), vae2llm, vae2llm_bias).add_(time).add_(position);
+}
+
+Tensor Bagel::velocity(const Tensor& hidden) const {
+  return at::linear(hidden, llm2vae, llm2vae_bias);
+}
+
+Tensor unpack_latent(const Tensor& rows, std::int64_t h, std::int64_t w, std::int64_t patch,
+                     std::int64_t channels) {
+  const Tensor grid = rows.reshape({h, w, patch, patch, channels});
+  return grid.permute({4, 0, 2, 1, 3}).reshape({1, channels, h * patch, w * patch});
+}
+
+}  // namespace diptych

@@ -1,0 +1,70 @@
+// BAGEL-7B-MoT: what stands around the backbone for text to image: checkpoint layout, latent rows,
+// time embedding, velocity. Port of ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py and
+// modeling_utils.py; specs: bagel.md sections 1, 4 and 7.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "lib/models/qwen2_mot/backbone.h"
+#include "lib/tensor/weights.h"
+
+namespace diptych {
+
+struct SiglipConfig {  // vit_config.json, its names
+  std::int64_t hidden_size = 1152, intermediate_size = 4304, num_attention_heads = 16;
+  std::int64_t num_hidden_layers = 27;  // the checkpoint holds, and the model uses, one fewer
+  std::int64_t patch_size = 14, image_size = 980, num_channels = 3;
+};
+
+struct BagelConfig {
+  Qwen2Config llm;
+  SiglipConfig vit;
+  std::int64_t latent_patch_size = 2;
+  std::int64_t vit_max_num_patch_per_side = 70;
+  std::int64_t latent_channels = 16;  // vae_config.z_channels
+  std::int64_t vae_downsample = 8;
+  std::int64_t latent_side = 64;  // isqrt of the rows of latent_pos_embed; config.json may be stale
+
+  // The folder's llm_config.json, vit_config.json and (where present) config.json. latent_side is
+  // not among them: Bagel::read_latent_side. Throws InputError naming file and key.
+  static BagelConfig load(const std::filesystem::path& folder);
+
+  std::int64_t pixels_per_row() const { return latent_patch_size * vae_downsample; }  // 16
+  std::int64_t row_width() const { return latent_patch_size * latent_patch_size * latent_channels; }
+};
+
+struct Bagel {
+  BagelConfig config;
+  MotBackbone language_model;
+  Tensor time_mlp_0, time_mlp_0_bias;  // [hidden, 256], [hidden]
+  Tensor time_mlp_2, time_mlp_2_bias;  // [hidden, hidden], [hidden]
+  Tensor vae2llm, vae2llm_bias;        // [hidden, 64], [hidden]
+  Tensor llm2vae, llm2vae_bias;        // [64, hidden], [64]
+  Tensor latent_pos_embed;             // [side * side, hidden]
+
+  // The side of the square position table, off its rows; `fallback` for dummy weights. Throws
+  // InputError where the rows are no square number.
+  static std::int64_t read_latent_side(const Weights& weights, std::int64_t fallback);
+
+  // `weights`: the root of ema.safetensors. Every tensor of the released layout must be there with
+  // its shape and nothing else; the image understanding part (SigLIP, connector) is checked and,
+  // being of no use for text to image, not loaded.
+  static Bagel load(const Weights& weights, BagelConfig config);
+
+  // t of every step, float32 -> [steps, hidden].
+  Tensor embed_timesteps(std::span<const float> t) const;
+  // Rows of the position table for h x w latent rows in row-major order -> [h * w], int64, CPU.
+  Tensor latent_position_ids(std::int64_t h, std::int64_t w) const;
+  // x float32 [rows, 64], time [hidden], position [rows, hidden] -> [rows, hidden].
+  Tensor embed_latents(const Tensor& x, const Tensor& time, const Tensor& position) const;
+  Tensor velocity(const Tensor& hidden) const;  // final-norm rows [rows, hidden] -> [rows, 64]
+};
+
+// [h * w, p * p * c] rows in (patch row, patch column, channel) order <-> latent [1, c, h * p, w *
+// p].
+Tensor unpack_latent(const Tensor& rows, std::int64_t h, std::int64_t w, std::int64_t patch,
+                     std::int64_t channels);
+
+}  // namespace diptych

@@ -1,0 +1,98 @@
+// The FLUX.1 autoencoder (ae.safetensors): pictures to latents and back.
+// Port of ByteDance-Seed/Bagel @056b5fd, modeling/autoencoder.py; specs: bagel.md section 8.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "lib/tensor/weights.h"
+
+namespace diptych {
+
+struct FluxVaeConfig {  // sizes are read off the tensors; no config file carries them
+  std::int64_t ch = 128;
+  std::vector<std::int64_t> ch_mult = {1, 2, 4, 4};
+  std::int64_t num_res_blocks = 2;
+  std::int64_t z_channels = 16;
+  double scale_factor = 0.3611, shift_factor = 0.1159;
+
+  static FluxVaeConfig infer(const Weights& weights);  // throws InputError naming the tensor
+  std::int64_t downsample() const { return std::int64_t{1} << (ch_mult.size() - 1); }
+};
+
+struct VaeConv {
+  Tensor weight, bias;  // [out, in, k, k], [out]
+  static VaeConv load(const Weights& weights, std::int64_t out, std::int64_t in,
+                      std::int64_t kernel);
+  Tensor forward(const Tensor& x, std::int64_t stride = 1) const;  // padding k / 2 at stride 1
+};
+
+struct VaeNorm {        // GroupNorm, 32 groups, eps 1e-6
+  Tensor weight, bias;  // [channels]
+  static VaeNorm load(const Weights& weights, std::int64_t channels);
+  Tensor forward(const Tensor& x) const;
+};
+
+struct VaeResBlock {
+  VaeNorm norm1, norm2;
+  VaeConv conv1, conv2;
+  std::optional<VaeConv> nin_shortcut;  // where the channel count changes
+  static VaeResBlock load(const Weights& weights, std::int64_t in, std::int64_t out);
+  Tensor forward(const Tensor& x) const;
+};
+
+struct VaeAttention {  // one head over all pixels
+  VaeNorm norm;
+  VaeConv q, k, v, proj_out;
+  static VaeAttention load(const Weights& weights, std::int64_t channels);
+  Tensor forward(const Tensor& x) const;
+};
+
+struct VaeMid {
+  VaeResBlock block_1, block_2;
+  VaeAttention attn_1;
+  static VaeMid load(const Weights& weights, std::int64_t channels);
+};
+
+struct VaeLevel {
+  std::vector<VaeResBlock> block;
+  std::optional<VaeConv> resample;  // downsample.conv or upsample.conv
+};
+
+// Called with the names of the golden data: "encoder.down.0.downsample", "decoder.mid.attn_1", ...
+using VaeObserver = std::function<void(std::string_view name, const Tensor& value)>;
+
+struct FluxVae {
+  FluxVaeConfig config;
+  struct {
+    VaeConv conv_in, conv_out;
+    std::vector<VaeLevel> down;
+    VaeMid mid;
+    VaeNorm norm_out;
+  } encoder;
+  struct {
+    VaeConv conv_in, conv_out;
+    std::vector<VaeLevel> up;  // by level, run from the last to the first
+    VaeMid mid;
+    VaeNorm norm_out;
+  } decoder;
+
+  // `weights`: the root of ae.safetensors.
+  static FluxVae load(const Weights& weights, const FluxVaeConfig& config);
+
+  // image [n, 3, H, W] in -1..1, H and W multiples of downsample() -> [n, 2 * z, H / 8, W / 8]:
+  // mean, then log variance.
+  Tensor encode_moments(const Tensor& image, const VaeObserver& observer = {}) const;
+  // moments and a standard normal draw [n, z, h, w] (undefined: the mean) -> scaled latent.
+  Tensor latent_from_moments(const Tensor& moments, const Tensor& noise) const;
+  // latent [n, z, h, w] -> image [n, 3, 8 h, 8 w], not clamped.
+  Tensor decode(const Tensor& latent, const VaeObserver& observer = {}) const;
+};
+
+// [1, 3, H, W] in -1..1 -> uint8 [H, W, 3]; truncates as the official code does, never rounds.
+Tensor to_uint8(const Tensor& image);
+
+}  // namespace diptych

@@ -1,0 +1,212 @@
+#include "lib/models/qwen2_mot/backbone.h"
+
+#include <fmt/format.h>
+
+namespace diptych {
+
+MotExpert MotExpert::load(const Weights& layer, const Qwen2Config& c, std::string_view suffix) {
+  const auto named = [&](std::string_view name, std::string_view leaf) {
+    return fmt::format("{}{}.{}", name, suffix, leaf);
+  };
+  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size, dim = c.head_dim();
+  const std::int64_t kv = c.num_key_value_heads * dim;
+  const Weights attn = layer.scope("self_attn");
+  const Weights mlp = layer.scope(fmt::format("mlp{}", suffix));
+  MotExpert e;
+  e.input_layernorm = layer.get(named("input_layernorm", "weight"), {hidden});
+  e.qkv_proj = at::cat({attn.get(named("q_proj", "weight"), {hidden, hidden}),
+                        attn.get(named("k_proj", "weight"), {kv, hidden}),
+                        attn.get(named("v_proj", "weight"), {kv, hidden})});
+  e.qkv_bias =
+      at::cat({attn.get(named("q_proj", "bias"), {hidden}), attn.get(named("k_proj", "bias"), {kv}),
+               attn.get(named("v_proj", "bias"), {kv})});
+  e.q_norm = attn.get(named("q_norm", "weight"), {dim});
+  e.k_norm = attn.get(named("k_norm", "weight"), {dim});
+  e.o_proj = attn.get(named("o_proj", "weight"), {hidden, hidden});
+  e.post_attention_layernorm = layer.get(named("post_attention_layernorm", "weight"), {hidden});
+  e.gate_up_proj = at::cat(
+      {mlp.get("gate_proj.weight", {inner, hidden}), mlp.get("up_proj.weight", {inner, hidden})});
+  e.down_proj = mlp.get("down_proj.weight", {hidden, inner});
+  return e;
+}
+
+MotBackbone MotBackbone::load(const Weights& weights, const Qwen2Config& config) {
+  MotBackbone b;
+  b.config = config;
+  const Weights model = weights.scope("model");
+  b.embed_tokens = model.get("embed_tokens.weight", {config.vocab_size, config.hidden_size});
+  b.lm_head = weights.get("lm_head.weight", {config.vocab_size, config.hidden_size});
+  b.norm = model.get("norm.weight", {config.hidden_size});
+  b.norm_gen = model.get("norm_moe_gen.weight", {config.hidden_size});
+  b.layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const Weights layer = model.scope(fmt::format("layers.{}", i));
+    b.layers.push_back(
+        {MotExpert::load(layer, config, ""), MotExpert::load(layer, config, "_moe_gen")});
+  }
+  return b;
+}
+
+Tensor MotBackbone::embed(const Tensor& ids) const {
+  return embed_tokens.index_select(0, ids);
+}
+
+namespace {
+
+// What one expert's rows go through; `x` is the residual stream, `h` its normed copy.
+struct ExpertRows {
+  Tensor x, h, q, attended;
+  Tensor cos, sin, slots;
+  const AttentionLengths* lengths = nullptr;
+};
+
+ExpertRows slice_rows(const MotPlan& plan, Tensor x, std::int64_t begin,
+                      const AttentionLengths& lengths) {
+  ExpertRows rows;
+  const std::int64_t count = x.size(0);
+  rows.x = std::move(x);
+  rows.cos = plan.cos.narrow(0, begin, count);
+  rows.sin = plan.sin.narrow(0, begin, count);
+  rows.slots = plan.slots.narrow(0, begin, count);
+  rows.lengths = &lengths;
+  return rows;
+}
+
+void project_qkv(ExpertRows& rows, const MotExpert& e, const MotPlan& plan, const Qwen2Config& c,
+                 const Tensor& keys, const Tensor& values, KernelPolicy kernels) {
+  QkNormRope args;
+  args.qkv = at::linear(rows.h, e.qkv_proj, e.qkv_bias);
+  args.q_weight = e.q_norm;
+  args.k_weight = e.k_norm;
+  args.cos = rows.cos;
+  args.sin = rows.sin;
+  args.slots = rows.slots;
+  args.keys = keys;
+  args.values = values;
+  args.heads = c.num_attention_heads;
+  args.kv_heads = c.num_key_value_heads;
+  args.head_dim = c.head_dim();
+  args.eps = c.rms_norm_eps;
+  args.rounding = plan.rounding;
+  rows.q = qk_norm_rope(args, kernels);
+}
+
+void finish_layer(ExpertRows& rows, const MotExpert& e, const Tensor& next_norm, double eps,
+                  KernelPolicy kernels) {
+  const Tensor o = at::linear(rows.attended.flatten(1), e.o_proj);
+  rows.h = add_rms_norm_(rows.x, o, e.post_attention_layernorm, eps, kernels);
+  const Tensor inner = silu_mul(at::linear(rows.h, e.gate_up_proj), kernels);
+  rows.h = add_rms_norm_(rows.x, at::linear(inner, e.down_proj), next_norm, eps, kernels);
+}
+
+}  // namespace
+
+MotRows MotBackbone::forward(const MotPlan& plan, MotRows input, const KvCache& cache,
+                             const AttentionBackend& attention, KernelPolicy kernels,
+                             const MotObserver& observer) const {
+  const double eps = config.rms_norm_eps;
+  const double scale = 1 / std::sqrt(static_cast<double>(config.head_dim()));
+  const bool has_gen = plan.gen_rows > 0, has_und = plan.und_rows > 0;
+  ExpertRows gen, und;
+  if (has_gen) {
+    gen = slice_rows(plan, std::move(input.gen), 0, plan.gen);
+    gen.h = rms_norm(gen.x, layers.front().gen.input_layernorm, eps, kernels);
+  }
+  if (has_und) {
+    und = slice_rows(plan, std::move(input.und), plan.gen_rows, plan.und);
+    und.h = rms_norm(und.x, layers.front().und.input_layernorm, eps, kernels);
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto layer_index = static_cast<std::int64_t>(i);
+    const Tensor keys = cache.keys(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
+    const Tensor values =
+        cache.values(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
+    // Keys and values of both kinds of rows are in place before either attends.
+    if (has_gen) project_qkv(gen, layers[i].gen, plan, config, keys, values, kernels);
+    if (has_und) project_qkv(und, layers[i].und, plan, config, keys, values, kernels);
+    for (ExpertRows* rows : {has_gen ? &gen : nullptr, has_und ? &und : nullptr}) {
+      if (rows == nullptr) continue;
+      rows->attended =
+          attention.forward({rows->q, keys, values, rows->lengths, plan.causal, scale});
+    }
+    const bool last = i + 1 == layers.size();
+    if (has_gen) {
+      finish_layer(gen, layers[i].gen, last ? norm_gen : layers[i + 1].gen.input_layernorm, eps,
+                   kernels);
+    }
+    if (has_und) {
+      finish_layer(und, layers[i].und, last ? norm : layers[i + 1].und.input_layernorm, eps,
+                   kernels);
+    }
+    if (observer) observer(fmt::format("layer{:02}.hidden", i), {gen.x, und.x});
+  }
+  if (observer) observer("final_norm", {gen.h, und.h});
+  return {gen.h, und.h};
+}
+
+namespace {
+
+// Positions and cache slots of all rows, generation rows first.
+struct RowLayout {
+  std::vector<std::int64_t> positions, slots;
+};
+
+void append_rows(RowLayout& layout, const MotSample& sample, std::size_t index,
+                 std::int64_t capacity, std::int64_t first, std::int64_t count, bool consecutive) {
+  const std::int64_t base = static_cast<std::int64_t>(index) * capacity + sample.context;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    layout.positions.push_back(sample.position + (consecutive ? i : 0));
+    layout.slots.push_back(base + i);
+  }
+}
+
+MotPlan make_plan(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                  const KvCache& cache, const Qwen2Config& config, const at::TensorOptions& options,
+                  bool text) {
+  MotPlan plan;
+  RowLayout layout;
+  std::vector<std::int64_t> gen_q, und_q, keys;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    append_rows(layout, samples[i], i, cache.capacity(), 0, samples[i].gen_rows, text);
+    plan.gen_rows += samples[i].gen_rows;
+  }
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const MotSample& sample = samples[i];
+    append_rows(layout, sample, i, cache.capacity(), sample.gen_rows, sample.und_rows, text);
+    plan.und_rows += sample.und_rows;
+    gen_q.push_back(sample.gen_rows);
+    und_q.push_back(sample.und_rows);
+    keys.push_back(sample.context + sample.gen_rows + sample.und_rows);
+  }
+  const at::Device device = options.device();
+  const auto upload = [&](const std::vector<std::int64_t>& values) {
+    return at::tensor(values, at::kLong).to(device);
+  };
+  std::tie(plan.cos, plan.sin) =
+      rope_table(upload(layout.positions), config.head_dim(), config.rope_theta,
+                 c10::typeMetaToScalarType(options.dtype()));
+  plan.slots = upload(layout.slots);
+  if (plan.gen_rows > 0) plan.gen = AttentionLengths::make(gen_q, keys, cache.capacity(), device);
+  if (plan.und_rows > 0) plan.und = AttentionLengths::make(und_q, keys, cache.capacity(), device);
+  plan.first_cache_row = first_cache_row;
+  plan.cache_rows = static_cast<std::int64_t>(samples.size());
+  plan.causal = text;
+  plan.rounding = text ? RopeRounding::every_step : RopeRounding::at_the_end;
+  return plan;
+}
+
+}  // namespace
+
+MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                         const KvCache& cache, const Qwen2Config& config,
+                         const at::TensorOptions& options) {
+  return make_plan(samples, first_cache_row, cache, config, options, false);
+}
+
+MotPlan plan_text(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                  const KvCache& cache, const Qwen2Config& config,
+                  const at::TensorOptions& options) {
+  return make_plan(samples, first_cache_row, cache, config, options, true);
+}
+
+}  // namespace diptych

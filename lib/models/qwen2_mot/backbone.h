@@ -1,0 +1,106 @@
+// The mixture-of-transformers backbone of BAGEL and Lance: Qwen2 layers whose every weight exists
+// twice, for understanding rows (text, markers, image features) and for generation rows (latents),
+// around one shared attention. specs: section 4.1 of the model's page.
+// Port of ByteDance-Seed/Bagel @056b5fd, modeling/bagel/qwen2_navit.py (Qwen2MoTDecoderLayer).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lib/attention/attention.h"
+#include "lib/attention/kv_cache.h"
+#include "lib/ops/ops.h"
+#include "lib/tensor/weights.h"
+
+namespace diptych {
+
+struct Qwen2Config {  // llm_config.json, its names
+  std::int64_t hidden_size = 3584;
+  std::int64_t num_hidden_layers = 28;
+  std::int64_t num_attention_heads = 28;
+  std::int64_t num_key_value_heads = 4;
+  std::int64_t intermediate_size = 18944;
+  std::int64_t vocab_size = 152064;
+  std::int64_t max_position_embeddings = 32768;
+  double rope_theta = 1e6;
+  double rms_norm_eps = 1e-6;
+
+  std::int64_t head_dim() const { return hidden_size / num_attention_heads; }
+  KvShape kv_shape() const { return {num_hidden_layers, num_key_value_heads, head_dim()}; }
+};
+
+// The rows of one packed call. Generation rows of all samples come first, then the understanding
+// rows: each expert then sees one contiguous slice and nothing is gathered. Attention inside an
+// image block is full, so the order of a sample's rows is free.
+struct MotPlan {
+  std::int64_t gen_rows = 0, und_rows = 0;
+  Tensor cos, sin;  // float32 [gen_rows + und_rows, head_dim / 2]
+  Tensor slots;     // int64 [gen_rows + und_rows], counted from cache row `first_cache_row`
+  AttentionLengths gen, und;  // queries of each part; keys: context and own rows of each sample
+  std::int64_t first_cache_row = 0, cache_rows = 0;
+  bool causal = false;  // text; image blocks are full
+  RopeRounding rounding = RopeRounding::every_step;
+};
+
+struct MotRows {
+  Tensor gen;  // [gen_rows, hidden], undefined when there are none
+  Tensor und;  // [und_rows, hidden], likewise
+};
+
+// The weights of one layer for one kind of rows; projections that read the same input are packed.
+struct MotExpert {
+  Tensor input_layernorm;           // [hidden]
+  Tensor qkv_proj, qkv_bias;        // [(heads + 2 * kv_heads) * head_dim, hidden], [...]
+  Tensor q_norm, k_norm;            // [head_dim]
+  Tensor o_proj;                    // [hidden, hidden]
+  Tensor post_attention_layernorm;  // [hidden]
+  Tensor gate_up_proj;              // [2 * intermediate, hidden]
+  Tensor down_proj;                 // [hidden, intermediate]
+
+  static MotExpert load(const Weights& layer, const Qwen2Config& config, std::string_view suffix);
+};
+
+struct MotLayer {
+  MotExpert und, gen;
+};
+
+// Called with "layerLL.hidden" after every layer and "final_norm" at the end.
+using MotObserver = std::function<void(std::string_view what, const MotRows& rows)>;
+
+struct MotBackbone {
+  Qwen2Config config;
+  Tensor embed_tokens;    // [vocab, hidden]
+  Tensor norm, norm_gen;  // [hidden]
+  Tensor lm_head;         // [vocab, hidden]
+  std::vector<MotLayer> layers;
+
+  // `weights`: scope "language_model". Throws as Weights::get.
+  static MotBackbone load(const Weights& weights, const Qwen2Config& config);
+
+  Tensor embed(const Tensor& ids) const;  // int64 [tokens] -> [tokens, hidden]
+  // Writes the keys and values of all rows into the cache slots (it does not advance the cache) and
+  // returns the rows after the final norm. `x` is consumed: its storage holds the residual stream.
+  MotRows forward(const MotPlan& plan, MotRows x, const KvCache& cache,
+                  const AttentionBackend& attention, KernelPolicy kernels,
+                  const MotObserver& observer = {}) const;
+};
+
+// One sample of a call to plan: its cache row and what it adds behind that row's context.
+struct MotSample {
+  std::int64_t context = 0;   // tokens in the cache row before this call
+  std::int64_t position = 0;  // rope position of the first row
+  std::int64_t gen_rows = 0, und_rows = 0;
+};
+// An image block: every row of a sample at the sample's one position, full attention.
+MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                         const KvCache& cache, const Qwen2Config& config,
+                         const at::TensorOptions& options);
+// Text: understanding rows at consecutive positions, causal.
+MotPlan plan_text(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                  const KvCache& cache, const Qwen2Config& config,
+                  const at::TensorOptions& options);
+
+}  // namespace diptych

@@ -1,0 +1,34 @@
+#include <cmath>
+
+#include "lib/ops/ops.h"
+
+namespace diptych {
+
+// transformers 5, modeling_rope_utils.py, default rope: 1 / base ** (arange(0, d, 2).float() / d);
+// then cos and sin of the float32 product with the position, cast to the dtype of the rows.
+std::pair<Tensor, Tensor> rope_table(const Tensor& positions, std::int64_t head_dim, double theta,
+                                     at::ScalarType dtype) {
+  TORCH_CHECK(positions.defined() && positions.dim() == 1 && positions.scalar_type() == at::kLong,
+              "[rope_table] positions are not int64 [rows]");
+  TORCH_CHECK(head_dim >= 2 && head_dim % 2 == 0, "[rope_table] head_dim is ", head_dim,
+              ", expected an even number from 2");
+  TORCH_CHECK(theta > 0, "[rope_table] theta is ", theta, ", expected > 0");
+  const Tensor exponent = at::arange(0, head_dim, 2, at::kLong).to(at::kFloat).div_(head_dim);
+  const Tensor frequencies = at::pow(theta, exponent).reciprocal_();  // [head_dim / 2], on the CPU
+  const Tensor angles = positions.to(at::kFloat).unsqueeze(1) * frequencies.to(positions.device());
+  return {angles.cos().to(dtype).to(at::kFloat), angles.sin().to(dtype).to(at::kFloat)};
+}
+
+// Bagel modeling/bagel/modeling_utils.py, TimestepEmbedder.timestep_embedding.
+Tensor timestep_embedding(float t, std::int64_t dim, at::Device device) {
+  TORCH_CHECK(dim >= 2 && dim % 2 == 0, "[timestep_embedding] dim is ", dim,
+              ", expected an even number from 2");
+  constexpr double kMaxPeriod = 10000;
+  const std::int64_t half = dim / 2;
+  const Tensor frequencies =
+      at::arange(0, half, at::kFloat).mul_(-std::log(kMaxPeriod)).div_(half).exp_();
+  const Tensor angles = frequencies.mul(t);
+  return at::cat({angles.cos(), angles.sin()}).to(device);
+}
+
+}  // namespace diptych

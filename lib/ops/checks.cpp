@@ -1,0 +1,44 @@
+#include "lib/ops/checks.h"
+
+namespace diptych::ops {
+namespace {
+
+void check_shape(const char* op, const char* name, const Tensor& t, at::IntArrayRef shape) {
+  TORCH_CHECK(t.defined(), "[", op, "] ", name, " is undefined");
+  TORCH_CHECK(t.sizes() == shape, "[", op, "] ", name, " is ", t.sizes(), ", expected ", shape);
+}
+
+void check_device(const char* op, const char* name, const Tensor& t, const Tensor& like) {
+  TORCH_CHECK(t.device() == like.device(), "[", op, "] ", name, " is on ", t.device(),
+              ", the rows are on ", like.device());
+}
+
+}  // namespace
+
+void check_values(const char* op, const char* name, const Tensor& t, at::IntArrayRef shape) {
+  check_shape(op, name, t, shape);
+  const at::ScalarType dtype = t.scalar_type();
+  TORCH_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, "[", op, "] ",
+              name, " is ", dtype, ", expected float32, bfloat16 or float16");
+  TORCH_CHECK(t.size(-1) <= 1 || t.stride(-1) == 1, "[", op, "] ", name,
+              " is not contiguous in its last dimension: strides ", t.strides());
+}
+
+void check_values(const char* op, const char* name, const Tensor& t, at::IntArrayRef shape,
+                  const Tensor& like) {
+  check_values(op, name, t, shape);
+  TORCH_CHECK(t.scalar_type() == like.scalar_type(), "[", op, "] ", name, " is ", t.scalar_type(),
+              ", the rows are ", like.scalar_type());
+  check_device(op, name, t, like);
+}
+
+void check_table(const char* op, const char* name, const Tensor& t, at::ScalarType dtype,
+                 at::IntArrayRef shape, const Tensor& like) {
+  check_shape(op, name, t, shape);
+  TORCH_CHECK(t.scalar_type() == dtype, "[", op, "] ", name, " is ", t.scalar_type(), ", expected ",
+              dtype);
+  TORCH_CHECK(t.is_contiguous(), "[", op, "] ", name, " is not contiguous: strides ", t.strides());
+  check_device(op, name, t, like);
+}
+
+}  // namespace diptych::ops

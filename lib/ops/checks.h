@@ -1,0 +1,17 @@
+// Argument checks of the ops: each throws c10::Error "[op] name ...", with what was found.
+#pragma once
+
+#include "lib/tensor/types.h"
+
+namespace diptych::ops {
+
+// float32, bfloat16 or float16, of these sizes, with a contiguous last dimension.
+void check_values(const char* op, const char* name, const Tensor& t, at::IntArrayRef shape);
+// As check_values, and of the dtype and on the device of `like`.
+void check_values(const char* op, const char* name, const Tensor& t, at::IntArrayRef shape,
+                  const Tensor& like);
+// Of this dtype and these sizes, contiguous, on the device of `like`.
+void check_table(const char* op, const char* name, const Tensor& t, at::ScalarType dtype,
+                 at::IntArrayRef shape, const Tensor& like);
+
+}  // namespace diptych::ops

@@ -1,0 +1,29 @@
+#include "lib/ops/kernel_call.h"
+
+#include "lib/base/error.h"
+
+namespace diptych::ops {
+
+bool takes_kernel(const char* op, const Tensor& rows, KernelPolicy policy) {
+  if (policy == KernelPolicy::reference) return false;
+  if (rows.is_cuda()) return true;
+  if (policy == KernelPolicy::strict) {
+    throw InputError(
+        "[{}] kernels: strict, but there are kernels for cuda only and the rows are on {}", op,
+        rows.device().str());
+  }
+  return false;
+}
+
+kernels::DType kernel_dtype(const Tensor& rows) {
+  switch (rows.scalar_type()) {
+    case at::kBFloat16:
+      return kernels::DType::bf16;
+    case at::kHalf:
+      return kernels::DType::f16;
+    default:
+      return kernels::DType::f32;
+  }
+}
+
+}  // namespace diptych::ops

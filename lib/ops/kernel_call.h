@@ -1,0 +1,24 @@
+// The way from an op to its kernel: which calls take it, and the launch on the tensors' device and
+// current stream. The one place of this library that a CUDA build compiles differently
+// (kernel_call_cuda.cpp, kernel_call_none.cpp).
+#pragma once
+
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/silu_mul/silu_mul.h"
+#include "lib/ops/ops.h"
+
+namespace diptych::ops {
+
+// True where the call goes to the kernel, false for the reference. Throws InputError under `strict`
+// for a device without kernels.
+bool takes_kernel(const char* op, const Tensor& rows, KernelPolicy policy);
+
+kernels::DType kernel_dtype(const Tensor& rows);  // of float32, bfloat16, float16
+
+// Throw InputError where the kernel cannot take the call, RunError where the launch fails.
+void launch(const kernels::RmsNormArgs& args, at::Device device);
+void launch(const kernels::SiluMulArgs& args, at::Device device);
+void launch(const kernels::QkNormRopeArgs& args, at::Device device);
+
+}  // namespace diptych::ops

@@ -1,0 +1,39 @@
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "lib/base/error.h"
+#include "lib/ops/kernel_call.h"
+
+namespace diptych::ops {
+namespace {
+
+template <typename Args>
+void launch_checked(const char* op, const Args& args, at::Device device,
+                    const char* (*unsupported)(const Args&),
+                    const char* (*run)(const Args&, CUstream_st*)) {
+  if (const char* reason = unsupported(args)) {
+    throw InputError("[{}] the CUDA kernel cannot take this call: {} (kernels: reference can)", op,
+                     reason);
+  }
+  const c10::cuda::CUDAGuard guard(device);
+  if (const char* error = run(args, c10::cuda::getCurrentCUDAStream(device.index()).stream())) {
+    throw RunError("[{}] the kernel failed on {}: {}", op, device.str(), error);
+  }
+}
+
+}  // namespace
+
+void launch(const kernels::RmsNormArgs& args, at::Device device) {
+  launch_checked("rms_norm", args, device, kernels::rms_norm_unsupported, kernels::rms_norm);
+}
+
+void launch(const kernels::SiluMulArgs& args, at::Device device) {
+  launch_checked("silu_mul", args, device, kernels::silu_mul_unsupported, kernels::silu_mul);
+}
+
+void launch(const kernels::QkNormRopeArgs& args, at::Device device) {
+  launch_checked("qk_norm_rope", args, device, kernels::qk_norm_rope_unsupported,
+                 kernels::qk_norm_rope);
+}
+
+}  // namespace diptych::ops

@@ -1,0 +1,26 @@
+#include "lib/base/error.h"
+#include "lib/ops/kernel_call.h"
+
+namespace diptych::ops {
+namespace {
+
+[[noreturn]] void refuse(const char* op, at::Device device) {
+  throw InputError(
+      "[{}] there is no kernel for {}: this diptych was built without CUDA (kernels: reference "
+      "needs none)",
+      op, device.str());
+}
+
+}  // namespace
+
+void launch(const kernels::RmsNormArgs&, at::Device device) {
+  refuse("rms_norm", device);
+}
+void launch(const kernels::SiluMulArgs&, at::Device device) {
+  refuse("silu_mul", device);
+}
+void launch(const kernels::QkNormRopeArgs&, at::Device device) {
+  refuse("qk_norm_rope", device);
+}
+
+}  // namespace diptych::ops

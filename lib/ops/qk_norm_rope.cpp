@@ -1,0 +1,130 @@
+#include "lib/ops/checks.h"
+#include "lib/ops/kernel_call.h"
+#include "lib/ops/ops.h"
+
+namespace diptych {
+namespace {
+
+constexpr const char* kOp = "qk_norm_rope";
+
+void check_cache(const char* name, const Tensor& cache, const QkNormRope& args) {
+  TORCH_CHECK(cache.defined() && cache.dim() == 4, "[", kOp, "] ", name,
+              " is not [samples, capacity, kv_heads, head_dim]");
+  const std::int64_t d = args.head_dim, row = args.kv_heads * d;
+  ops::check_values(kOp, name, cache, {args.keys.size(0), args.keys.size(1), args.kv_heads, d},
+                    args.qkv);
+  TORCH_CHECK(cache.size(0) >= 1 && cache.size(1) >= 1, "[", kOp, "] ", name,
+              " is empty: ", cache.sizes());
+  TORCH_CHECK((args.kv_heads == 1 || cache.stride(2) == d) &&
+                  (cache.size(1) == 1 || cache.stride(1) == row),
+              "[", kOp, "] ", name, " is not contiguous below the sample: strides ",
+              cache.strides());
+}
+
+void check_arguments(const QkNormRope& args) {
+  const std::int64_t d = args.head_dim;
+  TORCH_CHECK(d >= 2 && d % 2 == 0 && d <= kernels::kMaxHeadDim, "[", kOp, "] head_dim is ", d,
+              ", expected an even number from 2 to ", kernels::kMaxHeadDim);
+  TORCH_CHECK(args.heads >= 1 && args.kv_heads >= 1, "[", kOp, "] heads, kv_heads are ", args.heads,
+              ", ", args.kv_heads, ", expected at least 1 each");
+  TORCH_CHECK(args.eps >= 0, "[", kOp, "] eps is ", args.eps, ", expected >= 0");
+  TORCH_CHECK(args.qkv.defined() && args.qkv.dim() == 2, "[", kOp, "] qkv is not [rows, width]");
+  const std::int64_t rows = args.qkv.size(0);
+  ops::check_values(kOp, "qkv", args.qkv, {rows, (args.heads + 2 * args.kv_heads) * d});
+  ops::check_values(kOp, "q_weight", args.q_weight, {d}, args.qkv);
+  ops::check_values(kOp, "k_weight", args.k_weight, {d}, args.qkv);
+  ops::check_table(kOp, "cos", args.cos, at::kFloat, {rows, d / 2}, args.qkv);
+  ops::check_table(kOp, "sin", args.sin, at::kFloat, {rows, d / 2}, args.qkv);
+  ops::check_table(kOp, "slots", args.slots, at::kLong, {rows}, args.qkv);
+  check_cache("keys", args.keys, args);
+  check_cache("values", args.values, args);
+}
+
+// x [rows, n, head_dim], row stride free -> the same, contiguous, normed and rotated.
+Tensor norm_rope_reference(const Tensor& x, const Tensor& weight, const QkNormRope& args) {
+  const bool every_step = args.rounding == RopeRounding::every_step;
+  const at::ScalarType compute = every_step ? x.scalar_type() : at::kFloat;
+  const Tensor wide = x.to(at::kFloat);
+  const Tensor scale = wide.pow(2).mean(-1, /*keepdim=*/true).add_(args.eps).rsqrt_();
+  const Tensor normed = wide.mul(scale).to(compute).mul_(weight);
+
+  // Half-split rotation; every op rounds to `compute`.
+  const std::int64_t half = args.head_dim / 2;
+  const Tensor cos = args.cos.to(compute).unsqueeze(1);  // [rows, 1, half]
+  const Tensor sin = args.sin.to(compute).unsqueeze(1);
+  const Tensor low = normed.narrow(-1, 0, half), high = normed.narrow(-1, half, half);
+  const Tensor turned = at::empty_like(normed, at::MemoryFormat::Contiguous);
+  Tensor turned_low = turned.narrow(-1, 0, half), turned_high = turned.narrow(-1, half, half);
+  at::mul_out(turned_low, low, cos).sub_(high.mul(sin));
+  at::mul_out(turned_high, high, cos).add_(low.mul(sin));
+  return turned.to(x.scalar_type());
+}
+
+// cache[slot / capacity][slot % capacity] = row
+void write_slots(const Tensor& cache, const Tensor& slots, const Tensor& rows) {
+  const std::int64_t samples = cache.size(0), capacity = cache.size(1);
+  if (slots.numel() > 0 && slots.is_cpu()) {
+    const auto [least, most] = at::aminmax(slots);
+    TORCH_CHECK(least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < samples * capacity,
+                "[", kOp, "] slots are in ", least.item<std::int64_t>(), "..",
+                most.item<std::int64_t>(), ", the cache has ", samples * capacity);
+  }
+  if (samples == 1 || cache.stride(0) == capacity * cache.stride(1)) {
+    cache.flatten(0, 1).index_copy_(0, slots, rows);
+  } else {
+    const Tensor sample = at::floor_divide(slots, capacity),
+                 position = at::remainder(slots, capacity);
+    Tensor view = cache;
+    view.index_put_({sample, position}, rows);
+  }
+}
+
+Tensor reference(const QkNormRope& args) {
+  const std::int64_t d = args.head_dim, heads = args.heads, kv_heads = args.kv_heads;
+  const auto part = [&](std::int64_t first, std::int64_t count) {
+    return args.qkv.narrow(1, first * d, count * d).unflatten(1, {count, d});
+  };
+  write_slots(args.keys, args.slots,
+              norm_rope_reference(part(heads, kv_heads), args.k_weight, args));
+  write_slots(args.values, args.slots, part(heads + kv_heads, kv_heads));
+  return norm_rope_reference(part(0, heads), args.q_weight, args);
+}
+
+kernels::QkNormRopeArgs kernel_args(const QkNormRope& from, const Tensor& q) {
+  kernels::QkNormRopeArgs args;
+  args.qkv = from.qkv.data_ptr();
+  args.q_weight = from.q_weight.data_ptr();
+  args.k_weight = from.k_weight.data_ptr();
+  args.cos = from.cos.data_ptr<float>();
+  args.sin = from.sin.data_ptr<float>();
+  args.slots = from.slots.data_ptr<std::int64_t>();
+  args.q = q.data_ptr();
+  args.keys = from.keys.data_ptr();
+  args.values = from.values.data_ptr();
+  args.rows = from.qkv.size(0);
+  args.heads = from.heads;
+  args.kv_heads = from.kv_heads;
+  args.head_dim = from.head_dim;
+  args.samples = from.keys.size(0);
+  args.capacity = from.keys.size(1);
+  args.qkv_stride = from.qkv.stride(0);
+  args.cos_stride = args.sin_stride = from.head_dim / 2;
+  args.key_stride = from.keys.stride(0);
+  args.value_stride = from.values.stride(0);
+  args.eps = static_cast<float>(from.eps);
+  args.round_every_step = from.rounding == RopeRounding::every_step;
+  args.dtype = ops::kernel_dtype(from.qkv);
+  return args;
+}
+
+}  // namespace
+
+Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy) {
+  check_arguments(args);
+  if (!ops::takes_kernel(kOp, args.qkv, policy)) return reference(args);
+  const Tensor q = at::empty({args.qkv.size(0), args.heads, args.head_dim}, args.qkv.options());
+  ops::launch(kernel_args(args, q), args.qkv.device());
+  return q;
+}
+
+}  // namespace diptych

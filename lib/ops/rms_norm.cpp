@@ -1,0 +1,65 @@
+#include "lib/ops/checks.h"
+#include "lib/ops/kernel_call.h"
+#include "lib/ops/ops.h"
+
+namespace diptych {
+namespace {
+
+void check_norm(const char* op, const Tensor& x, const Tensor& weight, double eps) {
+  TORCH_CHECK(x.defined() && x.dim() == 2 && x.size(1) >= 1, "[", op, "] x is ",
+              x.defined() ? x.sizes() : at::IntArrayRef{}, ", expected [rows, width]");
+  ops::check_values(op, "x", x, x.sizes());
+  ops::check_values(op, "weight", weight, {x.size(1)}, x);
+  TORCH_CHECK(eps >= 0, "[", op, "] eps is ", eps, ", expected >= 0");
+}
+
+// Operation by operation as transformers' Qwen2RMSNorm.
+Tensor norm_reference(const Tensor& x, const Tensor& weight, double eps) {
+  const Tensor wide = x.to(at::kFloat);
+  const Tensor scale = wide.pow(2).mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();  // [rows, 1]
+  return wide.mul(scale).to(x.scalar_type()).mul_(weight);
+}
+
+kernels::RmsNormArgs norm_args(const Tensor& x, const Tensor& weight, const Tensor& y, double eps) {
+  kernels::RmsNormArgs args;
+  args.x = x.data_ptr();
+  args.weight = weight.data_ptr();
+  args.y = y.data_ptr();
+  args.rows = x.size(0);
+  args.width = x.size(1);
+  args.x_stride = x.stride(0);
+  args.y_stride = y.stride(0);
+  args.eps = static_cast<float>(eps);
+  args.dtype = ops::kernel_dtype(x);
+  return args;
+}
+
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, KernelPolicy policy) {
+  check_norm("rms_norm", x, weight, eps);
+  if (!ops::takes_kernel("rms_norm", x, policy)) return norm_reference(x, weight, eps);
+  const Tensor y = at::empty(x.sizes(), x.options());
+  ops::launch(norm_args(x, weight, y, eps), x.device());
+  return y;
+}
+
+Tensor add_rms_norm_(Tensor& x, const Tensor& delta, const Tensor& weight, double eps,
+                     KernelPolicy policy) {
+  check_norm("add_rms_norm_", x, weight, eps);
+  TORCH_CHECK(x.is_contiguous(), "[add_rms_norm_] x is not contiguous: strides ", x.strides());
+  ops::check_values("add_rms_norm_", "delta", delta, x.sizes(), x);
+  if (!ops::takes_kernel("add_rms_norm_", x, policy)) {
+    return norm_reference(x.add_(delta), weight, eps);
+  }
+  const Tensor y = at::empty(x.sizes(), x.options());
+  kernels::RmsNormArgs args = norm_args(x, weight, y, eps);
+  args.delta = delta.data_ptr();
+  args.delta_stride = delta.stride(0);
+  args.sum = x.data_ptr();
+  args.sum_stride = x.stride(0);
+  ops::launch(args, x.device());
+  return y;
+}
+
+}  // namespace diptych

@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/pipelines/bagel.h"
+#include "lib/text/byte_level_bpe.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path require_file(const fs::path& folder, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (fs::exists(folder / name)) return folder / name;
+  }
+  throw InputError("{}: {} not found; expected a BAGEL checkpoint folder as it is downloaded",
+                   folder.string(), *names.begin());
+}
+
+std::int64_t special_token(const Tokenizer& tokenizer, std::string_view token,
+                           std::int64_t vocab_size) {
+  const auto id = tokenizer.token_id(token);
+  if (!id) throw InputError("tokenizer: the token {} is missing", token);
+  if (*id >= vocab_size) {
+    throw InputError("tokenizer: {} has id {}, expected one below vocab_size {}", token, *id,
+                     vocab_size);
+  }
+  return *id;
+}
+
+}  // namespace
+
+BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const Runtime& runtime) {
+  BagelCheckpoint c;
+  if (folder.empty() && !dummy) {
+    throw InputError(
+        "--model: missing; expected a BAGEL checkpoint folder (or --load-format dummy)");
+  }
+  if (!folder.empty() && !fs::is_directory(folder)) {
+    throw InputError("--model: {}: not found or not a folder", folder.string());
+  }
+  const BagelConfig config = folder.empty() ? BagelConfig{} : BagelConfig::load(folder);
+  c.tokenizer = folder.empty() ? byte_tokenizer() : load_byte_level_bpe(folder);
+  const auto id = [&](std::string_view token) {
+    return special_token(*c.tokenizer, token, config.llm.vocab_size);
+  };
+  c.bos = id("<|im_start|>");
+  c.eos = id("<|im_end|>");
+  c.markers = {id("<|vision_start|>"), id("<|vision_end|>")};
+  if (dummy) {
+    c.model_weights = Weights::dummy(runtime.device, runtime.dtype);
+    c.vae_weights = Weights::dummy(runtime.device, at::kFloat);
+  } else {
+    const fs::path model = require_file(folder, {"ema.safetensors", "ema.safetensors.index.json"});
+    const fs::path vae = require_file(folder, {"ae.safetensors"});
+    c.model_weights = Weights::open(model, runtime.device, runtime.dtype);
+    c.vae_weights = Weights::open(vae, runtime.device, at::kFloat);
+  }
+  c.model.config = config;
+  c.model.config.latent_side = Bagel::read_latent_side(c.model_weights, config.latent_side);
+  c.vae.config = FluxVaeConfig::infer(c.vae_weights);
+  const FluxVaeConfig& vae = c.vae.config;
+  if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
+    throw InputError("{}: the autoencoder has {} channels at 1/{}, config.json says {} at 1/{}",
+                     folder.string(), vae.z_channels, vae.downsample(), config.latent_channels,
+                     config.vae_downsample);
+  }
+  return c;
+}
+
+void BagelCheckpoint::load() {
+  vae = FluxVae::load(vae_weights, vae.config);
+  model = Bagel::load(model_weights, model.config);
+}
+
+std::string BagelCheckpoint::weights_hash() const {
+  return fmt::format("{:.16}-{:.16}", model_weights.hash(), vae_weights.hash());
+}
+
+TextSegment BagelCheckpoint::text_segment(std::string_view text) const {
+  TextSegment segment{{bos}};
+  const std::vector<std::int64_t> ids = tokenizer->encode(text);
+  segment.ids.insert(segment.ids.end(), ids.begin(), ids.end());
+  segment.ids.push_back(eos);
+  // The image block that follows takes one more position.
+  const std::int64_t most = model.config.llm.max_position_embeddings - 1;
+  const auto found = static_cast<std::int64_t>(segment.ids.size());
+  if (found > most) throw InputError("--prompt: {} tokens, expected at most {}", found, most);
+  for (const std::int64_t token : segment.ids) {
+    if (token >= model.config.llm.vocab_size) {
+      throw InputError("--prompt: token id {} is beyond the model's vocabulary of {}", token,
+                       model.config.llm.vocab_size);
+    }
+  }
+  return segment;
+}
+
+LatentSize BagelCheckpoint::latent_size(std::int64_t width, std::int64_t height) const {
+  const std::int64_t step = model.config.pixels_per_row();
+  const std::int64_t most = model.config.latent_side * step;
+  const auto check = [&](const char* flag, std::int64_t value) {
+    if (value >= step && value <= most && value % step == 0) return;
+    const std::int64_t low = std::clamp(value / step * step, step, most);
+    const std::int64_t high = std::clamp(low + step, step, most);
+    throw InputError("{}: found {}, expected a multiple of {} up to {} (nearest: {}{})", flag,
+                     value, step, most, low,
+                     low == high ? std::string() : fmt::format(" or {}", high));
+  };
+  check("--width", width);
+  check("--height", height);
+  return {height / step, width / step};
+}
+
+}  // namespace diptych

@@ -1,0 +1,28 @@
+#include "lib/pipelines/make_runtime.h"
+
+namespace diptych {
+namespace {
+
+std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage, at::Device device,
+                                                  Log& log) {
+  const auto say = [](void* context, const std::string& text) {
+    static_cast<Log*>(context)->warning_once(text);
+  };
+  return make_attention(stage.self.empty() ? stage.default_backend : stage.self, device, say, &log);
+}
+
+}  // namespace
+
+Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
+  Runtime runtime;
+  runtime.device = resolve_device(config.device, log);
+  runtime.dtype = resolve_dtype(config.dtype, runtime.device);
+  runtime.kernels = resolve_kernel_policy(config.kernels);
+  runtime.read_attention = stage_attention(config.read_attention, runtime.device, log);
+  runtime.paint_attention = stage_attention(config.paint_attention, runtime.device, log);
+  runtime.trace = trace;
+  runtime.log = &log;
+  return runtime;
+}
+
+}  // namespace diptych

@@ -1,0 +1,13 @@
+// Turns the names of a resolved run into a Runtime.
+#pragma once
+
+#include "lib/config/run_config.h"
+#include "lib/runtime/runtime.h"
+
+namespace diptych {
+
+// `trace`: null where off; must outlive the runtime. Throws InputError for a device, dtype or
+// attention backend that cannot be had, with the reason.
+Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace);
+
+}  // namespace diptych

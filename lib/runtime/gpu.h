@@ -1,0 +1,21 @@
+// What lib/runtime asks of the GPU; gpu_cuda.cpp answers in a CUDA build, gpu_none.cpp otherwise.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/runtime/runtime.h"
+
+namespace diptych::gpu {
+
+std::vector<GpuInfo> list();
+std::optional<std::string> why_none();
+void synchronize(at::Device device);
+std::uint64_t peak_bytes(at::Device device);
+void reset_peak(at::Device device);
+// Exact float32 and repeatable kernels: no TF32, deterministic cuDNN.
+void use_exact_arithmetic();
+
+}  // namespace diptych::gpu

@@ -1,0 +1,61 @@
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include "lib/runtime/gpu.h"
+
+namespace diptych::gpu {
+
+std::vector<GpuInfo> list() {
+  std::vector<GpuInfo> gpus;
+  const c10::DeviceIndex count =
+      c10::cuda::device_count();  // 0, not an exception, without a driver
+  for (c10::DeviceIndex i = 0; i < count; ++i) {
+    const cudaDeviceProp* properties = at::cuda::getDeviceProperties(i);
+    GpuInfo info;
+    info.name = properties->name;
+    info.major = properties->major;
+    info.minor = properties->minor;
+    info.multiprocessors = properties->multiProcessorCount;
+    const c10::cuda::CUDAGuard guard(i);
+    std::size_t free_bytes = 0, total_bytes = 0;
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
+      info.free_bytes = free_bytes;
+      info.total_bytes = total_bytes;
+    }
+    gpus.push_back(std::move(info));
+  }
+  return gpus;
+}
+
+std::optional<std::string> why_none() {
+  if (c10::cuda::device_count() > 0) return std::nullopt;
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  return std::string(error == cudaSuccess ? "the driver shows no GPU" : cudaGetErrorString(error));
+}
+
+void synchronize(at::Device device) {
+  const c10::cuda::CUDAGuard guard(device);
+  c10::cuda::device_synchronize();
+}
+
+std::uint64_t peak_bytes(at::Device device) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  // Reserved, not allocated: what the run really takes from the card.
+  return static_cast<std::uint64_t>(stats.reserved_bytes[0].peak);
+}
+
+void reset_peak(at::Device device) {
+  c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+}
+
+void use_exact_arithmetic() {
+  at::globalContext().setAllowTF32CuDNN(false);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setBenchmarkCuDNN(false);
+}
+
+}  // namespace diptych::gpu

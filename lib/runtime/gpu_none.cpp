@@ -1,0 +1,18 @@
+#include "lib/runtime/gpu.h"
+
+namespace diptych::gpu {
+
+std::vector<GpuInfo> list() {
+  return {};
+}
+std::optional<std::string> why_none() {
+  return "this build has no CUDA (no nvcc or no CUDA libtorch when it was configured)";
+}
+void synchronize(at::Device) {}
+std::uint64_t peak_bytes(at::Device) {
+  return 0;
+}
+void reset_peak(at::Device) {}
+void use_exact_arithmetic() {}
+
+}  // namespace diptych::gpu

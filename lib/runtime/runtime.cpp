@@ -1,0 +1,93 @@
+#include "lib/runtime/runtime.h"
+
+#include <charconv>
+#include <fstream>
+
+#include "lib/base/error.h"
+#include "lib/runtime/gpu.h"
+
+namespace diptych {
+
+at::Device resolve_device(std::string_view name, Log& log) {
+  if (name == "cpu") return at::kCPU;
+  const bool automatic = name == "auto";
+  int index = 0;
+  if (!automatic && name != "cuda") {
+    const std::string_view digits = name.starts_with("cuda:") ? name.substr(5) : "";
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() ||
+        index < 0) {
+      throw InputError("--device: found '{}', expected auto, cpu, cuda or cuda:N", name);
+    }
+  }
+  const std::vector<GpuInfo> gpus = gpu::list();
+  if (gpus.empty()) {
+    const std::string reason = gpu::why_none().value_or("no GPU found");
+    if (!automatic) throw InputError("--device {}: no usable GPU: {}", name, reason);
+    log.info("using the CPU: {}", reason);
+    return at::kCPU;
+  }
+  if (static_cast<std::size_t>(index) >= gpus.size()) {
+    throw InputError("--device {}: found {} GPU(s), expected an index below that", name,
+                     gpus.size());
+  }
+  const GpuInfo& chosen = gpus[static_cast<std::size_t>(index)];
+  if (chosen.major < 8) {
+    const auto reason = fmt::format("{} has compute capability {}.{}, expected 8.0 or newer",
+                                    chosen.name, chosen.major, chosen.minor);
+    if (!automatic) throw InputError("--device {}: {}", name, reason);
+    log.info("using the CPU: {}", reason);
+    return at::kCPU;
+  }
+  gpu::use_exact_arithmetic();
+  return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
+}
+
+at::ScalarType resolve_dtype(std::string_view name, at::Device device) {
+  if (name == "auto") return device.is_cuda() ? at::kBFloat16 : at::kFloat;
+  if (name == "float32") return at::kFloat;
+  if (name == "bfloat16") return at::kBFloat16;
+  throw InputError("--dtype: found '{}', expected auto, float32 or bfloat16", name);
+}
+
+KernelPolicy resolve_kernel_policy(std::string_view name) {
+  if (name == "automatic") return KernelPolicy::automatic;
+  if (name == "strict") return KernelPolicy::strict;
+  if (name == "reference") return KernelPolicy::reference;
+  throw InputError("--kernels: found '{}', expected automatic, strict or reference", name);
+}
+
+std::vector<GpuInfo> list_gpus() {
+  return gpu::list();
+}
+std::optional<std::string> why_no_gpu() {
+  return gpu::why_none();
+}
+
+void synchronize(at::Device device) {
+  if (device.is_cuda()) gpu::synchronize(device);
+}
+
+std::uint64_t peak_memory_bytes(at::Device device) {
+  return device.is_cuda() ? gpu::peak_bytes(device) : 0;
+}
+
+void reset_peak_memory(at::Device device) {
+  if (device.is_cuda()) gpu::reset_peak(device);
+}
+
+std::string device_description(at::Device device) {
+  if (device.is_cuda()) {
+    const GpuInfo info = gpu::list().at(static_cast<std::size_t>(device.index()));
+    return fmt::format("{}, {}.{}", info.name, info.major, info.minor);
+  }
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (!line.starts_with("model name")) continue;
+    if (const auto colon = line.find(": "); colon != std::string::npos)
+      return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+}  // namespace diptych

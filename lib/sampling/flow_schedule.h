@@ -1,0 +1,35 @@
+// Timesteps of flow matching: t = 1 is noise, t = 0 is the picture.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "lib/tensor/types.h"
+
+namespace diptych {
+
+struct FlowSchedule {
+  std::vector<float> times;  // [steps], from 1 to 0, in float32 as the official code computes them
+
+  // s = linspace(1, 0, steps); t = shift * s / (1 + (shift - 1) * s). `steps` points make
+  // steps - 1 updates: the last t = 0 is not evaluated (ByteDance-Seed/Bagel, bagel.py,
+  // generate_image).
+  static FlowSchedule shifted(std::int64_t steps, double shift);
+  std::int64_t updates() const { return static_cast<std::int64_t>(times.size()) - 1; }
+  float step_size(std::int64_t i) const {  // t_i - t_(i+1), positive
+    return times[static_cast<std::size_t>(i)] - times[static_cast<std::size_t>(i) + 1];
+  }
+};
+
+// Velocity of step i at x [rows, columns]; points from data to noise.
+using VelocityFn = std::function<Tensor(const Tensor& x, std::int64_t i)>;
+// Called with x after step i.
+using StepFn = std::function<void(const Tensor& x, std::int64_t i)>;
+
+// Euler: x -= v * (t_i - t_(i+1)); x stays float32, the product is rounded to v's dtype first, as
+// the official code does.
+Tensor integrate(const FlowSchedule& schedule, Tensor x, const VelocityFn& velocity,
+                 const StepFn& after);
+
+}  // namespace diptych

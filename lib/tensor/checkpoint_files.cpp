@@ -1,0 +1,136 @@
+#include "lib/tensor/checkpoint_files.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/error.h"
+#include "lib/tensor/mapped_file.h"
+#include "lib/tensor/tensor_names.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kFileEnd = ".safetensors", kIndexEnd = ".safetensors.index.json";
+
+std::vector<std::string> names_ending(const fs::path& folder, std::string_view end) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator item(folder, error), last; !error && item != last;
+       item.increment(error)) {
+    const std::string name = item->path().filename().string();
+    if (name.ends_with(end)) names.push_back(name);
+  }
+  if (error) throw InputError("{}: cannot be read: {}", folder.string(), error.message());
+  std::ranges::sort(names);
+  return names;
+}
+
+fs::path choose_in_folder(const fs::path& folder) {
+  const auto files = names_ending(folder, kFileEnd);
+  const auto indices = names_ending(folder, kIndexEnd);
+  if (std::ranges::binary_search(files, "model.safetensors")) return folder / "model.safetensors";
+  // An index counts before a single file: that file may be the one shard of many that is there.
+  if (indices.size() == 1) return folder / indices.front();
+  if (indices.empty() && files.size() == 1) return folder / files.front();
+  if (indices.empty() && files.empty()) {
+    throw InputError("{}: holds no *.safetensors and no *.safetensors.index.json", folder.string());
+  }
+  throw InputError("{}: holds several checkpoints ({}), expected one; name the file instead",
+                   folder.string(), fmt::join(indices.empty() ? files : indices, ", "));
+}
+
+// The document tree, refusing what it would swallow: of two equal keys it keeps one.
+json parse_index(const fs::path& path, std::string_view text) {
+  constexpr int kMaxDepth = 16;
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth > kMaxDepth) throw InputError("{}: nested deeper than {}", path.string(), kMaxDepth);
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+      throw InputError("{}: the key {} appears twice", path.string(),
+                       shown_name(value.get<std::string>()));
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, watch);
+  } catch (const json::parse_error& error) {
+    throw InputError("{}: is not valid JSON at byte {}", path.string(), error.byte);
+  }
+}
+
+std::map<std::string, std::string> read_weight_map(const fs::path& path) {
+  const MappedFile map(path);
+  const auto bytes = map.bytes();
+  const json index = parse_index(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const auto found = index.find("weight_map");
+  if (found == index.end() || !found->is_object()) {
+    throw InputError("{}: has no object \"weight_map\"", path.string());
+  }
+  std::map<std::string, std::string> shards;
+  for (const auto& [tensor, shard] : found->items()) {
+    if (!shard.is_string()) {
+      throw InputError("{}: weight_map of tensor {} is not a file name", path.string(),
+                       shown_name(tensor));
+    }
+    auto name = shard.get<std::string>();
+    // Shards lie beside their index; a path out of the folder is no checkpoint's.
+    if (name.empty() || name == ".." || name == "." ||
+        name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
+      throw InputError("{}: weight_map names the shard {}, expected a file beside the index",
+                       path.string(), shown_name(name));
+    }
+    shards.emplace(tensor, std::move(name));
+  }
+  return shards;
+}
+
+CheckpointFiles open_index(const fs::path& index) {
+  const auto weight_map = read_weight_map(index);
+  CheckpointFiles checkpoint{index, {}, {}};
+  std::map<std::string, std::size_t> places;  // shard name -> place in files
+  for (const auto& [tensor, shard] : weight_map) {
+    const auto [place, fresh] = places.try_emplace(shard, checkpoint.files.size());
+    if (fresh) {
+      if (!fs::exists(index.parent_path() / shard)) {
+        throw InputError("{}: names the shard {}, which is not beside it", index.string(),
+                         shown_name(shard));
+      }
+      checkpoint.files.push_back(SafetensorsFile::open(index.parent_path() / shard));
+    }
+    const SafetensorsFile& file = checkpoint.files[place->second];
+    if (!file.entries().contains(tensor)) {
+      throw InputError("{}: puts tensor {} into {}, which lacks it", index.string(),
+                       shown_name(tensor), shard);
+    }
+    checkpoint.owner.emplace(tensor, place->second);
+  }
+  // What a shard holds beyond the index belongs to the checkpoint too and is reported if unread.
+  for (std::size_t i = 0; i < checkpoint.files.size(); ++i) {
+    for (const auto& [tensor, entry] : checkpoint.files[i].entries()) {
+      checkpoint.owner.emplace(tensor, i);
+    }
+  }
+  return checkpoint;
+}
+
+}  // namespace
+
+CheckpointFiles open_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path file = fs::is_directory(path, ignored) ? choose_in_folder(path) : path;
+  if (file.extension() == ".json") return open_index(file);
+  CheckpointFiles checkpoint{file, {SafetensorsFile::open(file)}, {}};
+  for (const auto& [name, entry] : checkpoint.files.front().entries())
+    checkpoint.owner.emplace(name, 0);
+  return checkpoint;
+}
+
+}  // namespace diptych

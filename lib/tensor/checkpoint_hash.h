@@ -1,0 +1,15 @@
+// One name for the content of a checkpoint.
+#pragma once
+
+#include <string>
+
+#include "lib/tensor/checkpoint_files.h"
+
+namespace diptych {
+
+// Sha-256 (hex) over every tensor in order of its name: name, dtype, shape, and the sha-256 of each
+// piece of 64 MiB of its bytes. The same for one file and for the same tensors in shards. Reads
+// every byte, on all cores; about 0.4 GB/s on each.
+std::string checkpoint_hash(const CheckpointFiles& checkpoint);
+
+}  // namespace diptych

@@ -1,0 +1,56 @@
+#include "lib/tensor/mapped_file.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+
+namespace diptych {
+namespace {
+
+struct Descriptor {
+  int number;
+  ~Descriptor() {
+    if (number >= 0) close(number);
+  }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a pipe without a writer must not wait; regular files ignore it.
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat status {};
+  if (file.number < 0 || fstat(file.number, &status) != 0) {
+    throw InputError("{}: cannot be read: {}", path.string(), std::strerror(errno));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw InputError("{}: is {}, expected a file", path.string(),
+                     S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
+  }
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return;  // mmap refuses an empty range
+  void* const map = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number, 0);
+  if (map == MAP_FAILED) {
+    throw InputError("{}: cannot be mapped: {}", path.string(), std::strerror(errno));
+  }
+  bytes_ = {static_cast<const std::byte*>(map), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+void MappedFile::expect_sequential_reads(bool sequential) const {
+  if (bytes_.empty()) return;
+  // Advice only: a system that does not take it still reads correctly.
+  madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(),
+          sequential ? MADV_SEQUENTIAL : MADV_NORMAL);
+}
+
+}  // namespace diptych

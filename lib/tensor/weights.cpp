@@ -1,0 +1,193 @@
+#include "lib/tensor/weights.h"
+
+#include <cmath>
+#include <set>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/ranges.h>
+
+#include "lib/base/error.h"
+#include "lib/base/sha256.h"
+#include "lib/tensor/checkpoint_files.h"
+#include "lib/tensor/checkpoint_hash.h"
+#include "lib/tensor/dtype.h"
+#include "lib/tensor/tensor_names.h"
+
+namespace diptych {
+
+struct Weights::Store {
+  at::Device device;
+  std::optional<CheckpointFiles> checkpoint;  // nullopt: dummy weights
+  std::uint64_t seed = 0;
+  std::set<std::string, std::less<>> read{};  // full names
+};
+
+namespace {
+
+// A generator of its own for every tensor, so that neither the order of calls nor a tensor that is
+// not asked for changes another.
+at::Generator generator_for(std::uint64_t seed, const std::string& name, at::Device device) {
+  Sha256 hash;
+  hash.update(fmt::format("{}:{}", seed, name));
+  const auto digest = hash.finish();
+  std::uint64_t mixed = 0;
+  for (const std::byte byte : std::span(digest).first(8)) {
+    mixed = mixed << 8 | std::to_integer<std::uint64_t>(byte);
+  }
+  if (device.is_cpu()) return at::detail::createCPUGenerator(mixed);
+  at::Generator generator = at::globalContext()
+                                .getAcceleratorHooksInterface(device.type())
+                                .getNewGenerator(device.index());
+  generator.set_current_seed(mixed);
+  return generator;
+}
+
+Tensor random_weight(std::uint64_t seed, const std::string& name, at::IntArrayRef shape,
+                     at::TensorOptions options) {
+  const at::ScalarType dtype = options.dtype().toScalarType();
+  TORCH_CHECK(at::isFloatingType(dtype), "[weights] dummy weights of dtype ", dtype);
+  // There is no normal_ for one-byte floats.
+  const bool narrow = c10::elementSize(dtype) == 1;
+  Tensor weight = at::empty(shape, narrow ? options.dtype(at::kBFloat16) : options);
+  if (weight.numel() > 0) {
+    const bool matrix = weight.dim() >= 2;
+    const double fan_in = matrix ? static_cast<double>(weight.numel() / weight.size(0)) : 1;
+    const bool scale = !matrix && (name == "weight" || name.ends_with(".weight"));
+    weight.normal_(scale ? 1 : 0, matrix ? 1 / std::sqrt(fan_in) : 0.1,
+                   generator_for(seed, name, weight.device()));
+  }
+  return narrow ? weight.to(dtype) : weight;
+}
+
+// The file and entry of a tensor. Throws with the nearest name where it is missing.
+std::pair<const SafetensorsFile&, const TensorEntry&> find(const CheckpointFiles& checkpoint,
+                                                           const std::string& name) {
+  if (const auto owner = checkpoint.owner.find(name); owner != checkpoint.owner.end()) {
+    const SafetensorsFile& file = checkpoint.files[owner->second];
+    return {file, file.entries().find(name)->second};
+  }
+  NearestName nearest(name);
+  for (const auto& [candidate, place] : checkpoint.owner) nearest.offer(candidate);
+  const std::string& best = nearest.best();
+  throw InputError("{}: tensor {} is missing{}", checkpoint.path.string(), shown_name(name),
+                   best.empty() ? "" : fmt::format("; the nearest name is {}", shown_name(best)));
+}
+
+void check_entry(const SafetensorsFile& file, const TensorEntry& entry, const std::string& name,
+                 at::IntArrayRef shape, at::ScalarType dtype) {
+  if (at::IntArrayRef(entry.shape) != shape) {
+    throw InputError("{}: tensor {} has shape {}, expected {}", file.path().string(),
+                     shown_name(name), shown_shape(entry.shape), shown_shape(shape));
+  }
+  // Between floating-point types a conversion is rounding; any other one would be a guess.
+  const bool converts = at::isFloatingType(entry.dtype) && at::isFloatingType(dtype);
+  if (entry.dtype != dtype && !converts) {
+    throw InputError("{}: tensor {} has dtype {}, expected {}", file.path().string(),
+                     shown_name(name), dtype_name(entry.dtype),
+                     at::isFloatingType(dtype) ? "a floating-point one" : dtype_name(dtype));
+  }
+}
+
+void expect_sequential_reads(const CheckpointFiles& checkpoint, bool sequential) {
+  for (const SafetensorsFile& file : checkpoint.files) file.expect_sequential_reads(sequential);
+}
+
+}  // namespace
+
+Weights Weights::open(const std::filesystem::path& path, at::Device device, at::ScalarType dtype) {
+  Weights weights;
+  weights.store_ = std::make_shared<Store>(Store{device, open_checkpoint(path)});
+  weights.dtype_ = dtype;
+  // For a device every byte is read once; on the CPU the map itself is what the model computes
+  // with.
+  expect_sequential_reads(*weights.store_->checkpoint, !device.is_cpu());
+  return weights;
+}
+
+Weights Weights::dummy(at::Device device, at::ScalarType dtype, std::uint64_t seed) {
+  Weights weights;
+  weights.store_ = std::make_shared<Store>(Store{device, std::nullopt, seed});
+  weights.dtype_ = dtype;
+  return weights;
+}
+
+bool Weights::is_dummy() const {
+  return !store_->checkpoint;
+}
+
+Weights Weights::scope(std::string_view prefix) const {
+  Weights inner = *this;
+  if (!prefix.empty()) inner.prefix_ += fmt::format("{}.", prefix);
+  return inner;
+}
+
+Weights Weights::as(at::ScalarType dtype) const {
+  Weights other = *this;
+  other.dtype_ = dtype;
+  return other;
+}
+
+Tensor Weights::get(std::string_view name, at::IntArrayRef shape) const {
+  const std::string full = fmt::format("{}{}", prefix_, name);
+  const auto options = at::TensorOptions().device(store_->device).dtype(dtype_);
+  if (is_dummy()) return random_weight(store_->seed, full, shape, options);
+  check(name, shape);
+  return find(*store_->checkpoint, full).first.view(full).to(store_->device, dtype_);
+}
+
+void Weights::check(std::string_view name, at::IntArrayRef shape) const {
+  if (is_dummy()) return;
+  const std::string full = fmt::format("{}{}", prefix_, name);
+  const auto [file, entry] = find(*store_->checkpoint, full);
+  check_entry(file, entry, full, shape, dtype_);
+  store_->read.insert(full);
+}
+
+bool Weights::contains(std::string_view name) const {
+  return is_dummy() || store_->checkpoint->owner.contains(fmt::format("{}{}", prefix_, name));
+}
+
+std::vector<std::int64_t> Weights::shape(std::string_view name) const {
+  const std::string full = fmt::format("{}{}", prefix_, name);
+  if (is_dummy()) {
+    throw InputError("dummy weights: the shape of {} is not known; it must come from the config",
+                     shown_name(full));
+  }
+  return find(*store_->checkpoint, full).second.shape;
+}
+
+std::vector<std::string> Weights::unread() const {
+  std::vector<std::string> names;
+  if (is_dummy()) return names;
+  const auto& owner = store_->checkpoint->owner;
+  for (auto item = owner.lower_bound(prefix_); item != owner.end(); ++item) {
+    if (!item->first.starts_with(prefix_)) break;
+    if (!store_->read.contains(item->first)) names.push_back(item->first);
+  }
+  return names;
+}
+
+void Weights::require_all_read() const {
+  constexpr std::size_t kMaxNames = 5;
+  const auto names = unread();
+  if (names.empty()) return;
+  std::vector<std::string> shown;
+  for (const auto& name : std::span(names).first(std::min(names.size(), kMaxNames))) {
+    shown.push_back(shown_name(name));
+  }
+  const std::string more =
+      names.size() > kMaxNames ? fmt::format(" and {} more", names.size() - kMaxNames) : "";
+  throw InputError("{}: {} unexpected tensor{} that the model does not have: {}{}",
+                   store_->checkpoint->path.string(), names.size(), names.size() == 1 ? "" : "s",
+                   fmt::join(shown, ", "), more);
+}
+
+std::string Weights::hash() const {
+  if (is_dummy()) return fmt::format("dummy-{}", store_->seed);
+  expect_sequential_reads(*store_->checkpoint, true);
+  std::string hash = checkpoint_hash(*store_->checkpoint);
+  expect_sequential_reads(*store_->checkpoint, !store_->device.is_cpu());
+  return hash;
+}
+
+}  // namespace diptych

@@ -1,0 +1,276 @@
+#include "lib/text/bpe_files.h"
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/base/error.h"
+
+namespace diptych {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// The pattern of pre_tokenizer.h as tokenizer.json spells it.
+constexpr std::string_view kQwen2Pattern =
+    R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
+
+// A value inside a file and the way to it, for errors: "tokenizer.json: model.vocab".
+struct Node {
+  const Json* value;
+  std::string place;
+};
+
+Json parse_json(const NamedText& file) {
+  try {
+    return Json::parse(file.text);
+  } catch (const Json::parse_error& error) {
+    throw InputError("{}: not JSON: parse error at byte {}", file.name, error.byte);
+  } catch (const Json::out_of_range&) {
+    throw InputError("{}: has a number that is out of range", file.name);
+  }
+}
+
+[[noreturn]] void fail_type(const Node& node, std::string_view expected) {
+  throw InputError("{}: expected {}, found {}", node.place, expected,
+                   node.value ? node.value->type_name() : "nothing");
+}
+
+// The root of a file is written "file: key", what lies deeper "file: key.key".
+Node member(const Node& object, const std::string& key, bool root = false) {
+  const std::string place = fmt::format("{}{}{}", object.place, root ? ": " : ".", key);
+  const auto found = object.value->find(key);
+  return {found == object.value->end() ? nullptr : &*found, place};
+}
+
+Node object_of(const Node& node) {
+  if (!node.value || !node.value->is_object()) fail_type(node, "an object");
+  return node;
+}
+
+Node array_of(const Node& node) {
+  if (!node.value || !node.value->is_array()) fail_type(node, "an array");
+  return node;
+}
+
+const std::string& string_of(const Node& node) {
+  if (!node.value || !node.value->is_string()) fail_type(node, "a string");
+  return node.value->get_ref<const std::string&>();
+}
+
+// A scalar as JSON in ASCII, cut short; of an array or object only the type.
+std::string shown(const Json& value) {
+  if (value.is_structured()) return value.type_name();
+  return value.dump(-1, ' ', true).substr(0, 80);
+}
+
+std::optional<std::int64_t> as_id(const Json& value) {
+  if (!value.is_number_integer()) return std::nullopt;
+  const auto id = value.get<std::uint64_t>();  // so negative ones are beyond the limit too
+  if (id > static_cast<std::uint64_t>(kMaxTokenId)) return std::nullopt;
+  return static_cast<std::int64_t>(id);
+}
+
+std::int64_t id_of(const Node& node) {
+  const auto id = node.value ? as_id(*node.value) : std::nullopt;
+  if (!id) {
+    throw InputError("{}: found {}, expected a token id in 0..{}", node.place,
+                     node.value ? shown(*node.value) : "nothing", kMaxTokenId);
+  }
+  return *id;
+}
+
+// Of what could change the ids, only what Qwen2 tokenizers have is implemented; `node` says
+// something else unless it is absent, null or one of `allowed`.
+void require(const Node& node, std::initializer_list<Json> allowed) {
+  if (!node.value || node.value->is_null()) return;
+  std::string expected;
+  for (const Json& value : allowed) {
+    if (*node.value == value) return;
+    expected += (expected.empty() ? "" : " or ") + value.dump();
+  }
+  throw InputError("{}: found {}, expected {} (a Qwen2 tokenizer)", node.place, shown(*node.value),
+                   expected);
+}
+
+void require_plain_match(const Node& added_token) {
+  for (const char* key : {"lstrip", "rstrip", "single_word"}) {
+    require(member(added_token, key), {false});
+  }
+}
+
+std::vector<BpeTables::Token> read_pieces(const Node& vocab) {
+  std::vector<BpeTables::Token> pieces;
+  pieces.reserve(vocab.value->size());
+  for (const auto& [text, value] : vocab.value->items()) {
+    const auto id = as_id(value);
+    if (!id) {
+      throw InputError("{}: {:?} has {}, expected a token id in 0..{}", vocab.place, text,
+                       shown(value), kMaxTokenId);
+    }
+    pieces.push_back({text, *id});
+  }
+  return pieces;
+}
+
+// "left right"; nothing if `line` is not two words with one space between.
+std::optional<std::pair<std::string, std::string>> split_merge(std::string_view line) {
+  const std::size_t space = line.find(' ');
+  if (space == std::string_view::npos || space == 0 || space + 1 == line.size()) return {};
+  const std::string_view right = line.substr(space + 1);
+  if (right.find(' ') != std::string_view::npos) return {};
+  return std::pair(std::string(line.substr(0, space)), std::string(right));
+}
+
+std::vector<BpeTables::Merge> read_merges_text(const NamedText& file) {
+  std::vector<BpeTables::Merge> merges;
+  std::string_view rest = file.text;
+  for (std::size_t number = 1; !rest.empty(); ++number) {
+    const std::size_t end = rest.find('\n');
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    const std::size_t last = line.find_last_not_of(" \t\r");
+    line = line.substr(0, last == std::string_view::npos ? 0 : last + 1);
+    if (line.empty() || (number == 1 && line.starts_with("#version:"))) continue;
+
+    const std::string place = fmt::format("{}:{}", file.name, number);
+    const auto merge = split_merge(line);
+    if (!merge) throw InputError("{}: found {:?}, expected two pieces", place, line.substr(0, 80));
+    merges.push_back({merge->first, merge->second, place});
+  }
+  return merges;
+}
+
+BpeTables::Merge read_merge(const Node& node) {
+  if (node.value->is_string()) {
+    const auto merge = split_merge(string_of(node));
+    if (!merge) {
+      throw InputError("{}: found {:?}, expected two pieces", node.place, string_of(node));
+    }
+    return {merge->first, merge->second, node.place};
+  }
+  if (!node.value->is_array() || node.value->size() != 2) fail_type(node, "two pieces");
+  return {string_of({&(*node.value)[0], node.place}), string_of({&(*node.value)[1], node.place}),
+          node.place};
+}
+
+std::int64_t parse_id(const std::string& digits, const std::string& place) {
+  std::int64_t id = -1;
+  const char* end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, id);
+  if (error != std::errc() || stop != end || id < 0 || id > kMaxTokenId) {
+    throw InputError("{}: found key {:?}, expected a token id", place, digits);
+  }
+  return id;
+}
+
+NamedText read_text(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) {
+    throw InputError("{}: missing, or not a file", path.string());
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.is_open() || file.bad()) throw InputError("{}: cannot be read", path.string());
+  return {path.string(), std::move(text)};
+}
+
+// The parts of tokenizer.json that say how text is cut up before the merges.
+void require_qwen2_steps(const Node& root) {
+  const Node normalizer = object_of(member(root, "normalizer", true));
+  require(member(normalizer, "type"), {"NFC"});
+  const Node steps = member(object_of(member(root, "pre_tokenizer", true)), "pretokenizers");
+  if (array_of(steps).value->size() != 2) fail_type(steps, "two steps, Split and ByteLevel");
+  const Node split = object_of({&(*steps.value)[0], steps.place + "[0]"});
+  const Node bytes = object_of({&(*steps.value)[1], steps.place + "[1]"});
+  require(member(split, "type"), {"Split"});
+  require(member(split, "behavior"), {"Isolated"});
+  require(member(split, "invert"), {false});
+  const Node pattern = member(object_of(member(split, "pattern")), "Regex");
+  string_of(pattern);
+  require(pattern, {std::string(kQwen2Pattern)});
+  require(member(bytes, "type"), {"ByteLevel"});
+  require(member(bytes, "add_prefix_space"), {false});
+  require(member(bytes, "use_regex"), {false});
+}
+
+void require_plain_model(const Node& model) {
+  require(member(model, "type"), {"BPE"});
+  require(member(model, "dropout"), {0});
+  require(member(model, "continuing_subword_prefix"), {""});
+  require(member(model, "end_of_word_suffix"), {""});
+  require(member(model, "byte_fallback"), {false});
+  require(member(model, "ignore_merges"), {false});
+}
+
+}  // namespace
+
+BpeTables parse_slow_files(const NamedText& vocab, const NamedText& merges,
+                           const NamedText& config) {
+  BpeTables tables;
+  const Json vocab_json = parse_json(vocab);
+  tables.pieces = read_pieces(object_of({&vocab_json, vocab.name}));
+  tables.pieces_place = vocab.name;
+  tables.merges = read_merges_text(merges);
+
+  const Json config_json = parse_json(config);
+  const Node root = object_of({&config_json, config.name});
+  require(member(root, "tokenizer_class", true), {"Qwen2Tokenizer", "Qwen2TokenizerFast"});
+  const Node decoder = object_of(member(root, "added_tokens_decoder", true));
+  for (const auto& [id, token] : decoder.value->items()) {
+    const Node node = object_of({&token, fmt::format("{}[{:?}]", decoder.place, id)});
+    require_plain_match(node);
+    tables.added.push_back({string_of(member(node, "content")), parse_id(id, decoder.place)});
+  }
+  tables.added_place = decoder.place;
+  return tables;
+}
+
+BpeTables parse_fast_file(const NamedText& tokenizer) {
+  BpeTables tables;
+  const Json json = parse_json(tokenizer);
+  const Node root = object_of({&json, tokenizer.name});
+  require_qwen2_steps(root);
+
+  const Node model = object_of(member(root, "model", true));
+  require_plain_model(model);
+  const Node vocab = object_of(member(model, "vocab"));
+  tables.pieces = read_pieces(vocab);
+  tables.pieces_place = vocab.place;
+  const Node merges = array_of(member(model, "merges"));
+  for (std::size_t i = 0; i < merges.value->size(); ++i) {
+    const Node merge{&(*merges.value)[i], fmt::format("{}[{}]", merges.place, i)};
+    tables.merges.push_back(read_merge(merge));
+  }
+
+  const Node added = array_of(member(root, "added_tokens", true));
+  for (std::size_t i = 0; i < added.value->size(); ++i) {
+    const Node token = object_of({&(*added.value)[i], fmt::format("{}[{}]", added.place, i)});
+    require_plain_match(token);
+    tables.added.push_back({string_of(member(token, "content")), id_of(member(token, "id"))});
+  }
+  tables.added_place = added.place;
+  return tables;
+}
+
+BpeTables read_bpe_files(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  const auto has = [&](const char* name) {
+    return std::filesystem::exists(folder / name, ignored);
+  };
+  if (has("vocab.json")) {
+    const NamedText vocab = read_text(folder / "vocab.json");
+    const NamedText merges = read_text(folder / "merges.txt");
+    return parse_slow_files(vocab, merges, read_text(folder / "tokenizer_config.json"));
+  }
+  if (has("tokenizer.json")) return parse_fast_file(read_text(folder / "tokenizer.json"));
+  throw InputError("{}: found neither vocab.json nor tokenizer.json, expected a tokenizer",
+                   folder.string());
+}
+
+}  // namespace diptych

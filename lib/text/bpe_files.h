@@ -1,0 +1,46 @@
+// The files of a byte-level BPE tokenizer as tables. Checks that they are what they should be
+// (JSON, types, the Qwen2 kind); whether the tables fit together, make_byte_level_bpe checks.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace diptych {
+
+struct BpeTables {
+  struct Token {
+    std::string text;  // of a piece in the byte alphabet, of an added token as it is
+    std::int64_t id;
+  };
+  struct Merge {
+    std::string left, right;  // in the byte alphabet
+    std::string place;        // "merges.txt:3", for errors
+  };
+  std::vector<Token> pieces;
+  std::vector<Merge> merges;  // lowest rank first
+  std::vector<Token> added;
+  std::string pieces_place, added_place;  // the files they came from, for errors
+};
+
+// The largest id: pairs of ids are 64-bit keys.
+inline constexpr std::int64_t kMaxTokenId = (std::int64_t{1} << 31) - 1;
+
+// A file's text and the name that errors give it.
+struct NamedText {
+  std::string name;
+  std::string text;
+};
+
+// vocab.json, merges.txt and tokenizer_config.json (its added_tokens_decoder).
+BpeTables parse_slow_files(const NamedText& vocab, const NamedText& merges,
+                           const NamedText& config);
+// tokenizer.json alone: model.vocab, model.merges ("a b" or ["a", "b"]) and added_tokens.
+BpeTables parse_fast_file(const NamedText& tokenizer);
+
+// The first kind if `folder` has vocab.json, the second otherwise. All three throw InputError.
+BpeTables read_bpe_files(const std::filesystem::path& folder);
+
+}  // namespace diptych

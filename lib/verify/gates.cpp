@@ -1,0 +1,34 @@
+#include "lib/verify/gates.h"
+
+#include "lib/base/error.h"
+
+namespace diptych {
+
+std::vector<GateResult> apply_gates(const ImageGates& gates, const ImageMetrics& metrics) {
+  std::vector<GateResult> results;
+  const auto at_least = [&](std::string_view name, double found, std::optional<double> limit) {
+    if (limit) results.push_back({name, found, *limit, true, found >= *limit});
+  };
+  if (gates.min_ssim && !metrics.ssim) {
+    throw InputError("SSIM needs pictures of at least 11x11 pixels; these are smaller");
+  }
+  at_least("ssim", metrics.ssim.value_or(0), gates.min_ssim);
+  at_least("psnr", metrics.psnr, gates.min_psnr);
+  if (gates.max_abs) {
+    const double found = metrics.difference.max_abs;
+    results.push_back({"max_abs", found, *gates.max_abs, false, found <= *gates.max_abs});
+  }
+  at_least("cosine", metrics.difference.cosine, gates.min_cosine);
+  return results;
+}
+
+std::string describe(const GateResult& gate) {
+  if (gate.pass) {
+    return fmt::format("{} {:.6g}, {} {:g}", gate.name, gate.found,
+                       gate.at_least ? "at least" : "at most", gate.limit);
+  }
+  return fmt::format("{} {:.6g} is {} {:g}", gate.name, gate.found,
+                     gate.at_least ? "below" : "above", gate.limit);
+}
+
+}  // namespace diptych

@@ -1,0 +1,31 @@
+// Limits on the distance between a picture and its reference, for `check` and `compare`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/verify/metrics.h"
+
+namespace diptych {
+
+struct ImageGates {
+  std::optional<double> min_ssim{}, min_psnr{}, max_abs{}, min_cosine{};
+  bool any() const { return min_ssim || min_psnr || max_abs || min_cosine; }
+};
+
+struct GateResult {
+  std::string_view name;  // "ssim", "psnr", "max_abs", "cosine"
+  double found = 0, limit = 0;
+  bool at_least = true;  // found must be at least the limit, or at most
+  bool pass = false;     // never for NaN
+};
+
+// One result per gate that is set, in the order above. Throws InputError for min_ssim on a picture
+// too small for it.
+std::vector<GateResult> apply_gates(const ImageGates& gates, const ImageMetrics& metrics);
+std::string describe(
+    const GateResult& gate);  // "ssim 0.913 is below 0.95" or "ssim 0.98, at least 0.95"
+
+}  // namespace diptych

@@ -1,0 +1,19 @@
+// The results of this folder as JSON, for `--json`. Numbers that JSON cannot hold (NaN, infinities)
+// become null.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "lib/verify/gates.h"
+#include "lib/verify/metrics.h"
+#include "lib/verify/probes.h"
+#include "lib/verify/trace_compare.h"
+
+namespace diptych {
+
+nlohmann::json to_json(const ImageMetrics& metrics);  // psnr is null for equal pictures
+nlohmann::json to_json(const GateResult& gate);
+nlohmann::json to_json(const ProbeResult& result);
+nlohmann::json to_json(const TraceComparison& comparison);
+
+}  // namespace diptych

@@ -1,0 +1,78 @@
+// Two sets of named tensors side by side: a trace of ours, a recording of a reference.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "lib/tensor/types.h"
+#include "lib/verify/metrics.h"
+
+namespace diptych {
+
+using NamedTensors = std::map<std::string, Tensor, std::less<>>;
+
+// The tensors of a safetensors file as views of the mapped file. Throws InputError as
+// SafetensorsFile::open.
+NamedTensors read_trace(const std::filesystem::path& path);
+
+// The largest absolute difference allowed for each tensor. Whole numbers must always agree exactly.
+class Tolerances {
+ public:
+  // `value` for every floating tensor; pictures of 8-bit levels within max(1, value), or exact
+  // where `value` is 0 (their levels are truncated, so any difference may flip one).
+  static Tolerances uniform(double value);
+  // `tolerance` of a golden case.json: `suggested` per group, `image_uint8_max_abs`,
+  // `image_uint8_mean_abs`; names without a group take `suggested_overall`, else `float_max_abs`,
+  // else the largest suggested one. Pictures without a maximum of their own but with a mean may
+  // differ anywhere. Without a `tolerance` block everything is exact. Throws InputError that names
+  // the key for anything that is no number of at least 0.
+  static Tolerances from_case(const nlohmann::json& case_json);
+
+  // Takes the place of what a name that matches the glob would have; the last match counts.
+  void set(std::string glob, double value);
+  double for_name(std::string_view name) const;
+  std::optional<double> image_mean_abs() const { return image_mean_abs_; }
+
+ private:
+  std::map<std::string, double, std::less<>> groups_;
+  std::vector<std::pair<std::string, double>> globs_;
+  double fallback_ = 0, image_max_abs_ = 0;
+  std::optional<double> image_mean_abs_;
+};
+
+struct TensorComparison {
+  std::string name;
+  std::string problem;  // missing, other shape or other kind of number; empty: it was compared
+  std::string dtype;    // of the expected tensor
+  std::vector<std::int64_t> shape;
+  Difference difference;
+  double tolerance = 0;
+  bool pass = false;  // never for NaN, on either side
+};
+
+struct TraceComparison {
+  std::vector<TensorComparison> tensors;  // every expected one, in order of computation
+  std::vector<std::string> unexpected;    // only in the actual trace; no failure
+  bool pass() const;
+  std::size_t failures() const;
+  const TensorComparison* first_divergence() const;  // the first that does not pass; may be null
+  // The one furthest beyond its tolerance, or, where all is exact, the largest difference; those
+  // that could not be compared come before all others. Null where nothing was expected.
+  const TensorComparison* worst() const;
+  double smallest_cosine() const;  // over the floating tensors compared; 1 where there is none
+};
+
+// Shapes must agree; so must the kind of number (floating point, whole, 8-bit), not its width.
+TraceComparison compare_traces(const NamedTensors& actual, const NamedTensors& expected,
+                               const Tolerances& tolerances);
+std::string describe(const TensorComparison& tensor);  // one line: name, numbers or problem
+
+}  // namespace diptych

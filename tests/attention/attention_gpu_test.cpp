@@ -1,0 +1,72 @@
+#include <doctest/doctest.h>
+
+#include "lib/attention/backends.h"
+#include "tests/attention/cases.h"
+#include "tests/attention/inputs.h"
+
+namespace diptych {
+namespace {
+
+const at::Device kGpu(at::kCUDA, 0);
+
+void collect(void* context, const std::string& text) {
+  static_cast<std::vector<std::string>*>(context)->push_back(text);
+}
+
+}  // namespace
+
+TEST_CASE("every backend agrees with loops in double") {
+  attention_cases::check_table(kGpu);
+}
+
+TEST_CASE("rows behind the keys are not read") {
+  attention_cases::check_rows_behind_keys_unread(kGpu);
+}
+
+TEST_CASE("samples are isolated, bit for bit") {
+  attention_cases::check_isolation(kGpu);
+}
+
+TEST_CASE("from Ampere on flash is usable, and cudnn where it is built in") {
+  const ComputeCapability capability = compute_capability(kGpu).value();
+  for (const AttentionInfo& info : list_attention(kGpu)) {
+    INFO(info.name, ": ", info.unavailable.value_or("usable"));
+    if (info.name == "flash") CHECK(info.unavailable.has_value() == (capability.major < 8));
+    if (info.name == "cudnn" && DIPTYCH_HAVE_CUDNN == 0) CHECK(info.unavailable.has_value());
+    if (info.name == "sdpa" || info.name == "math") CHECK_FALSE(info.unavailable.has_value());
+  }
+}
+
+TEST_CASE("auto takes the fastest in bfloat16, and sdpa in float32 with one line about it") {
+  const auto inputs = attention_cases::make_inputs({"", 28, 4, 128, {40, 40}, {60, 40}, 64}, 0);
+  const ComputeCapability capability = compute_capability(kGpu).value();
+  const auto half = make_attention("auto", kGpu);
+  half->forward(inputs.to(kGpu, at::kBFloat16).call(false));
+  const bool cudnn = capability.major >= 9 && !cudnn_unavailable(kGpu);
+  CHECK(half->served_by() == (cudnn ? "cudnn" : capability.major >= 8 ? "flash" : "sdpa"));
+  std::vector<std::string> said;
+  const auto single = make_attention("auto", kGpu, collect, &said);
+  said.clear();  // what this build lacks is said when it is made
+  const auto on_gpu = inputs.to(kGpu, at::kFloat);
+  for (int repeat = 0; repeat < 3; ++repeat) single->forward(on_gpu.call(false));
+  CHECK(single->served_by() == "sdpa");
+  CHECK(said.size() == (capability.major >= 8 ? 1 : 0));
+}
+
+TEST_CASE("the same call gives the same bits again, with other lengths between") {
+  const attention_cases::Case shape = {"", 28, 4, 128, {40, 40}, {60, 40}, 64};
+  const auto inputs = attention_cases::make_inputs(shape, 0).to(kGpu, at::kBFloat16);
+  auto shorter = inputs;
+  shorter.lengths = AttentionLengths::make({40, 40}, {50, 41}, 64, kGpu);
+  for (const AttentionInfo& info : list_attention(kGpu)) {
+    if (info.unavailable) continue;
+    INFO("backend: ", info.name);
+    const auto backend = make_attention(info.name, kGpu);
+    const Tensor first = backend->forward(inputs.call(false));
+    const Tensor other = backend->forward(shorter.call(false));
+    CHECK(at::equal(first, backend->forward(inputs.call(false))));
+    CHECK_FALSE(at::equal(first, other));
+  }
+}
+
+}  // namespace diptych

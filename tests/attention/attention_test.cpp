@@ -1,0 +1,203 @@
+#include <doctest/doctest.h>
+
+#include "lib/attention/backends.h"
+#include "lib/base/error.h"
+#include "tests/attention/cases.h"
+#include "tests/attention/inputs.h"
+
+namespace diptych {
+namespace {
+
+using attention_cases::Case;
+using attention_cases::Inputs;
+using attention_cases::make_inputs;
+
+const Case kSmall = {"", 4, 2, 16, {3, 2}, {5, 2}, 8};
+
+// The message of the InputError that `act` ends in.
+template <typename Act>
+std::string refusal(Act&& act) {
+  try {
+    act();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+// Serves what has at most `most` queries, with zeros; says so otherwise.
+class Limited final : public AttentionBackend {
+ public:
+  Limited(std::string name, std::int64_t most, bool late) : name_(name), most_(most), late_(late) {}
+  std::string_view name() const override { return name_; }
+  std::optional<std::string> unsupported(const AttentionCall& call) const override {
+    return late_ ? std::nullopt : refuse(call);
+  }
+  std::optional<std::string> prepare(const AttentionCall& call) const override {
+    return refuse(call);
+  }
+  Tensor forward(const AttentionCall& call) const override { return at::zeros_like(call.q); }
+
+ private:
+  std::optional<std::string> refuse(const AttentionCall& call) const {
+    if (call.q.size(0) <= most_) return std::nullopt;
+    return fmt::format("at most {} queries", most_);
+  }
+  std::string name_;
+  std::int64_t most_;
+  bool late_;  // it finds out only when it prepares
+};
+
+void collect(void* context, const std::string& text) {
+  static_cast<std::vector<std::string>*>(context)->push_back(text);
+}
+
+}  // namespace
+
+TEST_CASE("lengths: sums and device tensors") {
+  const auto lengths = AttentionLengths::make({3, 1, 4}, {10, 1, 6}, 12, at::kCPU);
+  CHECK(lengths.samples() == 3);
+  CHECK(lengths.total_q == 8);
+  CHECK(lengths.max_q == 4);
+  CHECK(lengths.max_k == 10);
+  CHECK(lengths.capacity == 12);
+  CHECK_FALSE(lengths.equal_q());
+  CHECK((lengths.cu_q.scalar_type() == at::kInt));
+  CHECK(at::equal(lengths.q_device, at::tensor({3, 1, 4}, at::kInt)));
+  CHECK(at::equal(lengths.k_device, at::tensor({10, 1, 6}, at::kInt)));
+  CHECK(at::equal(lengths.cu_q, at::tensor({0, 3, 4, 8}, at::kInt)));
+  CHECK(at::equal(lengths.cu_capacity, at::tensor({0, 12, 24, 36}, at::kInt)));
+  CHECK(AttentionLengths::make({4, 4}, {9, 5}, 9, at::kCPU).equal_q());
+}
+
+TEST_CASE("lengths: what cannot be is refused with its numbers") {
+  const auto make = [](std::vector<std::int64_t> q, std::vector<std::int64_t> k,
+                       std::int64_t capacity) {
+    return refusal([&] { AttentionLengths::make(q, k, capacity, at::kCPU); });
+  };
+  CHECK(make({}, {}, 4) ==
+        "attention: 0 query lengths and 0 key lengths; as many of both are needed");
+  CHECK(make({1, 2}, {3}, 4) ==
+        "attention: 2 query lengths and 1 key lengths; as many of both are needed");
+  CHECK(make({1, 0}, {3, 3}, 4) == "attention: sample 1 has 0 queries; at least 1 is needed");
+  CHECK(make({1}, {0}, 4) == "attention: sample 0 has 0 keys; 1 to 4 (its capacity) are possible");
+  CHECK(make({1}, {5}, 4) == "attention: sample 0 has 5 keys; 1 to 4 (its capacity) are possible");
+  CHECK(make({1, 1}, {5, 5}, 2000000000) ==
+        "attention: 2 queries, 4000000000 rows of keys; at most 2147483647 are possible");
+}
+
+TEST_CASE("every backend agrees with loops in double") {
+  attention_cases::check_table(at::kCPU);
+}
+
+TEST_CASE("rows behind the keys are not read") {
+  attention_cases::check_rows_behind_keys_unread(at::kCPU);
+}
+
+TEST_CASE("samples are isolated, bit for bit") {
+  attention_cases::check_isolation(at::kCPU);
+}
+
+TEST_CASE("a sample alone gives the bits it gives beside others") {
+  attention_cases::check_alone_equals_packed(at::kCPU);
+}
+
+TEST_CASE("math gives the same in blocks of queries") {
+  // 66 queries x 28 heads x 40000 keys are over the logits held at a time; the last query alone is
+  // not.
+  const Inputs inputs = make_inputs({"", 28, 4, 8, {66}, {40000}, 40000}, 0);
+  const auto math = make_attention("math", at::kCPU);
+  const Inputs last = {inputs.q.narrow(0, 65, 1), inputs.k, inputs.v,
+                       AttentionLengths::make({1}, {40000}, 40000, at::kCPU)};
+  for (const bool causal : {false, true}) {
+    const Tensor wanted = math->forward(last.call(causal)).to(at::kDouble);
+    CHECK(attention_cases::relative_max(math->forward(inputs.call(causal)).narrow(0, 65, 1),
+                                        wanted) <= 1e-5);
+  }
+}
+
+TEST_CASE("the backends of the CPU, and why not the others") {
+  std::map<std::string, std::string> reasons;
+  for (const AttentionInfo& info : list_attention(at::kCPU)) {
+    reasons[info.name] = info.unavailable.value_or("usable");
+  }
+  const std::map<std::string, std::string> wanted = {{"cudnn", "needs a CUDA device, not cpu"},
+                                                     {"flash", "needs a CUDA device, not cpu"},
+                                                     {"sdpa", "usable"},
+                                                     {"math", "usable"}};
+  CHECK(reasons == wanted);
+}
+
+TEST_CASE("a backend that is not there is refused by name") {
+  CHECK(refusal([] { make_attention("flash3", at::kCPU); }) ==
+        "attention backend \"flash3\" is not known; known are auto, cudnn, flash, sdpa, math");
+  CHECK(refusal([] { make_attention("flash", at::kCPU); }) ==
+        "attention backend flash: needs a CUDA device, not cpu");
+  CHECK(refusal([] { make_attention("cudnn", at::kCPU); }) ==
+        "attention backend cudnn: needs a CUDA device, not cpu");
+}
+
+TEST_CASE("a backend asked for by name refuses what it cannot serve") {
+  const Inputs inputs = make_inputs(kSmall, 0).to(at::kCPU, at::kDouble);
+  CHECK(refusal([&] { make_attention("math", at::kCPU)->forward(inputs.call(false)); }) ==
+        "attention backend math: needs float32, bfloat16 or float16, not Double");
+  CHECK(refusal([&] { make_attention("auto", at::kCPU)->forward(inputs.call(false)); }) ==
+        "attention: no backend can serve this call (sdpa: needs float32, bfloat16 or float16, not "
+        "Double; math: needs float32, bfloat16 or float16, not Double)");
+}
+
+TEST_CASE("auto takes the first that serves, says each reason once, and remembers who served") {
+  std::vector<std::unique_ptr<AttentionBackend>> preferred;
+  preferred.push_back(std::make_unique<Limited>("small", 2, false));
+  preferred.push_back(std::make_unique<Limited>("medium", 5, true));
+  preferred.push_back(make_math());
+  std::vector<std::string> said;
+  const auto backend = make_auto(std::move(preferred), collect, &said);
+  CHECK(backend->served_by().empty());
+  const Inputs two = make_inputs({"", 4, 2, 16, {2}, {2}, 8}, 0);
+  const Inputs five = make_inputs(kSmall, 0);
+  const Inputs six = make_inputs({"", 4, 2, 16, {6}, {6}, 8}, 0);
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    for (const Inputs* inputs : {&five, &two, &six}) backend->forward(inputs->call(false));
+  }
+  CHECK(backend->name() == "auto");
+  CHECK(backend->served_by() == "medium, small, math");
+  const std::vector<std::string> wanted = {
+      "attention takes medium (small: at most 2 queries)",
+      "attention takes math (small: at most 2 queries; medium: at most 5 queries)"};
+  CHECK(said == wanted);
+  CHECK(at::equal(backend->forward(six.call(true)), make_math()->forward(six.call(true))));
+}
+
+TEST_CASE("auto on the CPU is sdpa; a named backend serves by its name") {
+  const Inputs inputs = make_inputs(kSmall, 0);
+  std::vector<std::string> said;
+  const auto backend = make_attention("auto", at::kCPU, collect, &said);
+  backend->forward(inputs.call(true));
+  CHECK(backend->served_by() == "sdpa");
+  CHECK(said.empty());
+  CHECK(make_attention("math", at::kCPU)->served_by() == "math");
+}
+
+TEST_CASE("calls that contradict their lengths are a programmer's error") {
+  const Inputs good = make_inputs(kSmall, 0);
+  const auto math = make_attention("math", at::kCPU);
+  Inputs bad = good;
+  bad.q = good.q.narrow(0, 0, 4);
+  CHECK_THROWS_AS(math->forward(bad.call(false)), c10::Error);
+  bad = good;
+  bad.v = good.v.narrow(1, 0, 7);
+  CHECK_THROWS_AS(math->forward(bad.call(false)), c10::Error);
+  bad = good;
+  bad.k = good.k.to(at::kBFloat16);
+  CHECK_THROWS_AS(math->forward(bad.call(false)), c10::Error);
+  bad = good;
+  bad.k = good.k.transpose(1, 2).contiguous().transpose(1, 2);
+  CHECK_THROWS_AS(math->forward(bad.call(false)), c10::Error);
+  bad = good;
+  bad.lengths = AttentionLengths::make({3, 2}, {2, 2}, 8, at::kCPU);
+  CHECK_NOTHROW(math->forward(bad.call(false)));
+  CHECK_THROWS_AS(math->forward(bad.call(true)), c10::Error);  // a query without a key
+}
+
+}  // namespace diptych

@@ -1,0 +1,121 @@
+#include "lib/config/fields.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tests/config/support.h"
+
+namespace diptych {
+namespace {
+
+using test::message_of;
+
+std::string error_of(std::string_view field, const std::string& text) {
+  Options options;
+  return message_of([&] { assign(all_fields()[field_index(field)], options, text, "--x"); });
+}
+
+std::string after(std::string_view field, const std::string& text) {
+  Options options;
+  const Field& entry = all_fields()[field_index(field)];
+  assign(entry, options, text, "--x");
+  return value_text(entry, options);
+}
+
+TEST_CASE("every field has one name, and flags that nobody else has") {
+  std::set<std::string_view> names, flags;
+  for (const Field& field : all_fields()) {
+    CHECK(names.insert(field.name).second);
+    CHECK_FALSE(field.help.empty());
+    for (const std::string_view flag : long_names(field.flags)) CHECK(flags.insert(flag).second);
+  }
+  CHECK(names.size() > 25);
+}
+
+TEST_CASE("every default passes its own check and comes out as it was") {
+  const Options defaults;
+  for (const Field& field : all_fields()) {
+    CAPTURE(field.name);
+    const std::string text = value_text(field, defaults);
+    if (text.empty()) continue;
+    Options options;
+    assign(field, options, text, "--x");
+    CHECK(value_text(field, options) == text);
+  }
+}
+
+TEST_CASE("good values arrive") {
+  CHECK(after("steps", "2") == "2");
+  CHECK(after("width", "1040") == "1040");
+  CHECK(after("seed", "18446744073709551615") == "18446744073709551615");
+  CHECK(after("cfg_text_scale", "0") == "0");
+  CHECK(after("cfg_text_scale", "7.5e0") == "7.5");
+  CHECK(after("cfg_interval", "0,1") == "0,1");
+  CHECK(after("cfg_interval", "0.25,0.75") == "0.25,0.75");
+  CHECK(after("cfg_renorm_type", "text_channel") == "text_channel");
+  CHECK(after("device", "cuda:3") == "cuda:3");
+  CHECK(after("paint_attention", "FLASH_ATTN") == "flash");
+  CHECK(after("read_attention_self", "") == "");
+  CHECK(after("trace_filter", "kv.*;step000.*") == "kv.*;step000.*");
+  CHECK(after("prompt", "") == "");
+}
+
+TEST_CASE("bad values say what was found and what is expected") {
+  CHECK(error_of("steps", "1") == "--x: 1 makes 0 updates; expected at least 2");
+  CHECK(error_of("steps", "0") == "--x: 0 is out of range; expected 2 to 1000000");
+  CHECK(error_of("steps", "-5") == "--x: -5 is out of range; expected 2 to 1000000");
+  CHECK(error_of("steps", "99999999999999999999") ==
+        "--x: 99999999999999999999 is out of range; expected 2 to 1000000");
+  for (const char* text : {"abc", "20x", "", " 20", "2.5", "0x10", "1e2", "+2", "-", "nan"}) {
+    CHECK(error_of("steps", text) == fmt::format("--x: '{}' is not a whole number", text));
+  }
+  CHECK(error_of("width", "1000") == "--x: 1000 is not a multiple of 16; nearest are 992 and 1008");
+  CHECK(error_of("width", "8") == "--x: 8 is not a multiple of 16; nearest is 16");
+  CHECK(error_of("width", "0") == "--x: 0 is out of range; expected 16 to 65536, a multiple of 16");
+  CHECK(error_of("height", "-16") ==
+        "--x: -16 is out of range; expected 16 to 65536, a multiple of 16");
+  CHECK(error_of("height", "65552") ==
+        "--x: 65552 is out of range; expected 16 to 65536, a multiple of 16");
+  CHECK(error_of("batch_count", "0") == "--x: 0 is out of range; expected 1 to 100000");
+  CHECK(error_of("seed", "-1") == "--x: '-1' is not a whole number from 0 to 18446744073709551615");
+  CHECK(error_of("seed", "18446744073709551616").find("is not a whole number") !=
+        std::string::npos);
+  CHECK(error_of("cfg_text_scale", "-1") == "--x: -1 is out of range; expected at least 0");
+  for (const char* text : {"nan", "inf", "-inf", "4,0", "1e999", "x", ""}) {
+    CHECK(error_of("cfg_text_scale", text) ==
+          fmt::format("--x: '{}' is not a finite number", text));
+  }
+  CHECK(error_of("timestep_shift", "0") == "--x: 0 is out of range; expected more than 0");
+  CHECK(error_of("cfg_interval", "0.4") ==
+        "--x: '0.4' is not an interval; expected LO,HI, such as 0.4,1");
+  CHECK(error_of("cfg_interval", "0,0.5,1").find("is not an interval") != std::string::npos);
+  for (const char* text : {"1,0.4", "0.5,0.5", "-0.1,1", "0,1.01"}) {
+    CHECK(error_of("cfg_interval", text) ==
+          fmt::format("--x: {} is out of range; expected 0 <= LO < HI <= 1", text));
+  }
+  CHECK(error_of("cfg_interval", "0,nan") == "--x: 'nan' is not a finite number");
+  CHECK(error_of("cfg_renorm_type", "chanel") ==
+        "--x: unknown value 'chanel' (did you mean 'channel'? known: global, channel, "
+        "text_channel)");
+  CHECK(error_of("task", "t2v") ==
+        "--x: 't2v' is not offered; this version paints from text (t2i)");
+  for (const char* text : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1234", ""}) {
+    CHECK(error_of("device", text) ==
+          fmt::format("--x: unknown value '{}' (known: auto, cpu, cuda, cuda:N)", text));
+  }
+  CHECK(error_of("paint_attention", "flsh") ==
+        "--x: unknown attention backend 'flsh' (did you mean 'flash'? known: auto, math, sdpa, "
+        "flash, cudnn); also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN");
+  CHECK(error_of("prompt", "ok\xC3") == "--x: not valid UTF-8: byte 0xC3 at offset 2");
+  CHECK(error_of("prompt", std::string("a\0b", 3)) == "--x: a NUL character at offset 1");
+  CHECK(error_of("model", "") == "--x: is empty; expected a path");
+}
+
+TEST_CASE("names of flags and variables") {
+  CHECK(flag_label("--cfg-scale,--cfg-text-scale") == "--cfg-scale/--cfg-text-scale");
+  CHECK(flag_label("-s,--seed") == "--seed");
+  CHECK(environment_name("cfg-text-scale") == "DIPTYCH_CFG_TEXT_SCALE");
+}
+
+}  // namespace
+}  // namespace diptych

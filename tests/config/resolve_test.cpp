@@ -1,0 +1,176 @@
+#include "lib/config/resolve.h"
+
+#include <map>
+
+#include "tests/config/support.h"
+
+namespace diptych {
+namespace {
+
+using test::message_of;
+using Variables = std::map<std::string, std::string>;
+
+constexpr const char* kFile =
+    "stages:\n"
+    "  - stage_id: 0\n"
+    "    default_sampling_params: {seed: 1, num_inference_steps: 10}\n";
+
+// What a run with a file, variables, overrides and flags resolves.
+struct Run {
+  std::string file = kFile;
+  Variables variables;
+  std::map<std::string, std::vector<std::string>> flags;
+  std::vector<std::string> overrides;
+  test::Folder folder;
+
+  Resolved resolve() {
+    flags["-c,--config"] = {folder.write("f.yaml", file).string()};
+    return resolve_as_is();
+  }
+  Resolved resolve_as_is() const {
+    const auto environment = [this](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    };
+    return diptych::resolve({flags, overrides, environment, std::nullopt});
+  }
+  std::string error() {
+    return message_of([&] { resolve(); });
+  }
+};
+
+std::string origin(const Resolved& resolved, std::string_view field) {
+  return resolved.origins[field_index(field)];
+}
+
+TEST_CASE("a flag wins over a variable, that over the file, that over the default") {
+  Run run;
+  CHECK(run.resolve().options.run.sampling.seed == 1);
+  CHECK(origin(run.resolve(), "seed") == (run.folder.path() / "f.yaml:3:37").string());
+  CHECK(origin(run.resolve(), "width") == "default");
+  run.variables["DIPTYCH_SEED"] = "2";
+  CHECK(run.resolve().options.run.sampling.seed == 2);
+  CHECK(origin(run.resolve(), "seed") == "DIPTYCH_SEED");
+  run.overrides = {"stages.0.default_sampling_params.seed=3"};
+  CHECK(run.resolve().options.run.sampling.seed == 3);
+  CHECK(origin(run.resolve(), "seed") == "--set");
+  run.flags["-s,--seed"] = {"4"};
+  CHECK(run.resolve().options.run.sampling.seed == 4);
+  CHECK(origin(run.resolve(), "seed") == "--seed");
+  CHECK(run.resolve().options.run.sampling.steps == 10);
+}
+
+TEST_CASE("an overruled value is checked all the same") {
+  Run run;
+  run.variables["DIPTYCH_STEPS"] = "1";
+  run.flags["--steps"] = {"5"};
+  CHECK(run.error() == "DIPTYCH_STEPS: 1 makes 0 updates; expected at least 2");
+  run.variables.clear();
+  run.file = "stages:\n  - stage_id: 0\n    default_sampling_params: {seed: -1}\n";
+  CHECK(run.error() == run.folder.path().string() +
+                           "/f.yaml:3:37: stages.0.default_sampling_params.seed: '-1' is not a "
+                           "whole number from 0 to 18446744073709551615");
+}
+
+TEST_CASE("an empty variable counts as none") {
+  Run run;
+  run.variables["DIPTYCH_SEED"] = "";
+  CHECK(run.resolve().options.run.sampling.seed == 1);
+}
+
+TEST_CASE("a flag is given once") {
+  Run run;
+  run.flags["--steps"] = {"5", "6"};
+  CHECK(run.error() == "--steps: given 2 times ('5' and '6'); expected once");
+  run.flags.erase("--steps");
+  run.flags["--trace-filter"] = {"kv.*", "step*"};
+  CHECK(run.resolve().options.run.trace_filter == std::vector<std::string>{"kv.*", "step*"});
+}
+
+TEST_CASE("two names of one flag agree in the environment") {
+  Run run;
+  run.variables["DIPTYCH_CFG_TEXT_SCALE"] = "3";
+  CHECK(run.resolve().options.run.sampling.cfg_text_scale == 3);
+  run.variables["DIPTYCH_CFG_SCALE"] = "4";
+  CHECK(run.error() ==
+        "DIPTYCH_CFG_TEXT_SCALE: '3', but DIPTYCH_CFG_SCALE is '4'; expected one of them");
+}
+
+TEST_CASE("a size is a width and a height") {
+  Run run;
+  run.flags["--size"] = {"96x64"};
+  CHECK(run.resolve().options.run.sampling.width == 96);
+  CHECK(run.resolve().options.run.sampling.height == 64);
+  CHECK(origin(run.resolve(), "height") == "--size");
+  run.flags["--size"] = {"96"};
+  CHECK(run.error() == "--size: '96' is not a size; expected WIDTHxHEIGHT, such as 1024x768");
+  for (const char* text : {"x", "96x", "x96", "96xx96", "96x96x96"}) {
+    run.flags["--size"] = {text};
+    CHECK(run.error().find("is not a whole number") != std::string::npos);
+  }
+  run.flags["--size"] = {"96x64"};
+  run.flags["-W,--width"] = {"96"};
+  CHECK(run.error() == "--width: given together with --size; expected one of them");
+  run.flags.erase("--size");
+  run.variables["DIPTYCH_SIZE"] = "64x64";
+  CHECK(run.resolve().options.run.sampling.width == 96);
+  CHECK(run.resolve().options.run.sampling.height == 64);
+}
+
+TEST_CASE("attention comes from a flag, our variable, the Python servers' variable, the file") {
+  Run run;
+  run.file =
+      "stages:\n  - stage_id: 0\n    diffusion_attention_config: {default: math, per_role: "
+      "{self: sdpa}}\n";
+  CHECK(run.resolve().options.run.read_attention.default_backend == "math");
+  CHECK(run.resolve().options.run.paint_attention.self == "sdpa");
+  const auto paint = [&] { return run.resolve().options.run.paint_attention; };
+  const std::pair<const char*, const char*> names[] = {
+      {"FLASH_ATTN", "flash"}, {"TORCH_SDPA", "sdpa"}, {"SDPA", "sdpa"}, {"CUDNN_ATTN", "cudnn"},
+      {"CUDNN", "cudnn"},      {"MATH", "math"},       {"auto", "auto"}};
+  for (const auto& [python, ours] : names) {
+    run.variables["DIFFUSION_ATTENTION_BACKEND"] = python;
+    CHECK(paint().default_backend == ours);
+    CHECK(paint().self.empty());
+    CHECK(run.resolve().options.run.read_attention.default_backend == ours);
+  }
+  CHECK(origin(run.resolve(), "paint_attention") == "DIFFUSION_ATTENTION_BACKEND");
+  run.variables["DIPTYCH_ATTENTION"] = "flash";
+  CHECK(paint().default_backend == "flash");
+  run.flags["--attention"] = {"math"};
+  CHECK(paint().default_backend == "math");
+  run.flags.clear();
+  run.variables = {{"DIFFUSION_ATTENTION_BACKEND", "SAGE_ATTN"}};
+  CHECK(run.error() ==
+        "DIFFUSION_ATTENTION_BACKEND: unknown attention backend 'SAGE_ATTN' (known: auto, math, "
+        "sdpa, flash, cudnn); also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN");
+}
+
+TEST_CASE("without a file the demo is taken, unless a model is given") {
+  Run run;
+  CHECK(message_of([&] { run.resolve_as_is(); }).starts_with("-c/--config: not given"));
+  run.variables["DIPTYCH_MODEL"] = "BAGEL";
+  CHECK(run.resolve_as_is().options.run.model == "BAGEL");
+  CHECK_FALSE(run.resolve_as_is().uses_demo);
+  run.overrides = {"stages.0.x=1"};
+  CHECK(message_of([&] { run.resolve_as_is(); }) ==
+        "--set: edits a stage config; give one with -c");
+}
+
+TEST_CASE("the table shows every value with its origin") {
+  Run run;
+  run.flags["-p,--prompt"] = {"a: b # c"};
+  run.variables["DIPTYCH_CFG_INTERVAL"] = "0.2,0.9";
+  const std::string table = config_table(run.resolve());
+  CHECK(table.find("prompt: \"a: b # c\"                       # --prompt\n") != std::string::npos);
+  CHECK(table.find("cfg_interval: [0.2,0.9]                  # DIPTYCH_CFG_INTERVAL\n") !=
+        std::string::npos);
+  CHECK(table.find("steps: 10                                # " +
+                   (run.folder.path() / "f.yaml:3:61").string()) != std::string::npos);
+  CHECK(table.find("cfg_mode: batched                        # default\n") != std::string::npos);
+  CHECK(static_cast<std::size_t>(std::count(table.begin(), table.end(), '\n')) ==
+        all_fields().size());
+}
+
+}  // namespace
+}  // namespace diptych

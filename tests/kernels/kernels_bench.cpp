@@ -1,0 +1,233 @@
+// How fast each kernel is at the sizes of BAGEL-7B, against the copy bandwidth of the same GPU.
+// Every kernel here is bound by memory, so the share of that bandwidth says how much is left. The
+// launches of one measurement are in one CUDA graph and rotate over buffers that together exceed
+// the level 2 cache.
+#include <algorithm>
+#include <cstdio>
+
+#include <CLI/CLI.hpp>
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/silu_mul/silu_mul.h"
+#include "lib/base/error.h"
+#include "tests/kernels/kernel_dtype.h"
+
+using namespace diptych;
+using diptych::testing::kernel_dtype;
+using diptych::testing::Tensor;
+
+namespace {
+
+constexpr std::int64_t kWidth = 3584, kInner = 18944, kHeads = 28, kKvHeads = 4, kHeadDim = 128;
+constexpr double kRotatedBytes = 512e6;  // several times the level 2 cache of any GPU served
+constexpr std::size_t kMinLaunches = 16, kMaxBuffers = 64;
+
+void require(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw RunError("{}: {}", what, cudaGetErrorString(error));
+}
+void require(const char* error, const char* what) {
+  if (error != nullptr) throw RunError("{}: {}", what, error);
+}
+
+// One set of buffers and the launch on it.
+using Launch = std::function<const char*(CUstream_st*)>;
+struct Case {
+  std::string name;
+  double bytes;                  // moved by one launch
+  std::function<Launch()> make;  // allocates a set
+};
+
+double median_ms(const Case& bench, int repeats) {
+  const auto wanted = static_cast<std::size_t>(kRotatedBytes / bench.bytes) + 2;
+  std::vector<Launch> sets(std::min(wanted, kMaxBuffers));
+  for (Launch& set : sets) set = bench.make();
+  require(cudaDeviceSynchronize(), "filling the buffers");
+  const std::size_t launches = (kMinLaunches + sets.size() - 1) / sets.size() * sets.size();
+
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t ready = nullptr;
+  cudaEvent_t begin = nullptr, end = nullptr;
+  require(cudaStreamCreate(&stream), "cudaStreamCreate");
+  require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin of the capture");
+  for (std::size_t i = 0; i < launches; ++i)
+    require(sets[i % sets.size()](stream), bench.name.c_str());
+  require(cudaStreamEndCapture(stream, &graph), "end of the capture");
+  require(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
+  require(cudaEventCreate(&begin), "cudaEventCreate");
+  require(cudaEventCreate(&end), "cudaEventCreate");
+
+  std::vector<float> times;
+  constexpr int kWarmUp = 3;
+  for (int i = 0; i < kWarmUp + repeats; ++i) {
+    require(cudaEventRecord(begin, stream), "cudaEventRecord");
+    require(cudaGraphLaunch(ready, stream), "cudaGraphLaunch");
+    require(cudaEventRecord(end, stream), "cudaEventRecord");
+    require(cudaEventSynchronize(end), bench.name.c_str());
+    float ms = 0;
+    require(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+    if (i >= kWarmUp) times.push_back(ms);
+  }
+  require(cudaEventDestroy(begin), "cudaEventDestroy");
+  require(cudaEventDestroy(end), "cudaEventDestroy");
+  require(cudaGraphExecDestroy(ready), "cudaGraphExecDestroy");
+  require(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  require(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+  return static_cast<double>(times[static_cast<std::size_t>(repeats / 2)]) /
+         static_cast<double>(launches);
+}
+
+Case copy_case() {
+  constexpr std::int64_t kBytes = std::int64_t{1} << 30;
+  const auto make = []() -> Launch {
+    const auto options = at::TensorOptions(at::kByte).device(at::kCUDA);
+    const Tensor from = at::zeros({kBytes}, options), to = at::empty({kBytes}, options);
+    return [from, to](CUstream_st* stream) -> const char* {
+      const cudaError_t error =
+          cudaMemcpyAsync(to.data_ptr(), from.data_ptr(), static_cast<std::size_t>(kBytes),
+                          cudaMemcpyDeviceToDevice, stream);
+      return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+    };
+  };
+  return {"copy 1 GiB", 2.0 * static_cast<double>(kBytes), make};
+}
+
+Case norm_case(std::int64_t rows, bool add, const at::TensorOptions& options) {
+  const auto make = [rows, add, options]() -> Launch {
+    const Tensor x = at::randn({rows, kWidth}, options), y = at::empty_like(x);
+    const Tensor delta = add ? at::randn({rows, kWidth}, options) : Tensor();
+    const Tensor weight = at::ones({kWidth}, options);
+    kernels::RmsNormArgs args;
+    args.x = x.data_ptr();
+    args.weight = weight.data_ptr();
+    args.y = y.data_ptr();
+    args.rows = rows;
+    args.width = args.x_stride = args.y_stride = args.delta_stride = args.sum_stride = kWidth;
+    args.eps = 1e-6F;
+    args.dtype = kernel_dtype(x.scalar_type());
+    if (add) {
+      args.delta = delta.data_ptr();
+      args.sum = x.data_ptr();
+    }
+    return [args, x, y, delta, weight](CUstream_st* stream) {
+      return kernels::rms_norm(args, stream);
+    };
+  };
+  const double elements = static_cast<double>(rows * kWidth) * (add ? 4 : 2);
+  return {add ? "rms_norm with add" : "rms_norm",
+          elements * static_cast<double>(options.dtype().itemsize()), make};
+}
+
+Case silu_case(std::int64_t rows, const at::TensorOptions& options) {
+  const auto make = [rows, options]() -> Launch {
+    const Tensor gate_up = at::randn({rows, 2 * kInner}, options),
+                 y = at::empty({rows, kInner}, options);
+    kernels::SiluMulArgs args;
+    args.gate_up = gate_up.data_ptr();
+    args.y = y.data_ptr();
+    args.rows = rows;
+    args.inner = args.y_stride = kInner;
+    args.gate_up_stride = 2 * kInner;
+    args.dtype = kernel_dtype(y.scalar_type());
+    return [args, gate_up, y](CUstream_st* stream) { return kernels::silu_mul(args, stream); };
+  };
+  return {"silu_mul",
+          static_cast<double>(3 * rows * kInner) * static_cast<double>(options.dtype().itemsize()),
+          make};
+}
+
+Case rope_case(std::int64_t rows, bool every_step, const at::TensorOptions& options) {
+  constexpr std::int64_t kRow = (kHeads + 2 * kKvHeads) * kHeadDim;
+  const auto make = [rows, every_step, options]() -> Launch {
+    const Tensor qkv = at::randn({rows, kRow}, options),
+                 q = at::empty({rows, kHeads, kHeadDim}, options);
+    const Tensor weight = at::ones({kHeadDim}, options);
+    const Tensor angles = at::randn({rows, kHeadDim / 2}, options.dtype(at::kFloat));
+    const Tensor cos = angles.cos(), sin = angles.sin();
+    const Tensor slots = at::arange(rows, options.dtype(at::kLong));
+    const Tensor keys = at::empty({1, rows, kKvHeads, kHeadDim}, options),
+                 values = at::empty_like(keys);
+    kernels::QkNormRopeArgs args;
+    args.qkv = qkv.data_ptr();
+    args.q_weight = args.k_weight = weight.data_ptr();
+    args.cos = cos.data_ptr<float>();
+    args.sin = sin.data_ptr<float>();
+    args.slots = slots.data_ptr<std::int64_t>();
+    args.q = q.data_ptr();
+    args.keys = keys.data_ptr();
+    args.values = values.data_ptr();
+    args.rows = args.capacity = rows;
+    args.heads = kHeads;
+    args.kv_heads = kKvHeads;
+    args.head_dim = kHeadDim;
+    args.samples = 1;
+    args.qkv_stride = kRow;
+    args.cos_stride = args.sin_stride = kHeadDim / 2;
+    args.key_stride = args.value_stride = rows * kKvHeads * kHeadDim;
+    args.eps = 1e-6F;
+    args.round_every_step = every_step;
+    args.dtype = kernel_dtype(q.scalar_type());
+    return [args, qkv, q, weight, cos, sin, slots, keys, values](CUstream_st* stream) {
+      return kernels::qk_norm_rope(args, stream);
+    };
+  };
+  const double row_bytes =
+      2.0 * static_cast<double>(kRow) * static_cast<double>(options.dtype().itemsize()) +
+      4.0 * static_cast<double>(kHeadDim) + 8.0;
+  return {every_step ? "qk_norm_rope every step" : "qk_norm_rope at the end",
+          static_cast<double>(rows) * row_bytes, make};
+}
+
+void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int repeats) {
+  const auto options = at::TensorOptions(dtype).device(at::kCUDA);
+  const auto gb_per_second = [](double bytes, double ms) { return bytes / (ms * 1e6); };
+  const Case copy = copy_case();
+  const double copy_ms = median_ms(copy, repeats);
+  const double copy_rate = gb_per_second(copy.bytes, copy_ms);
+  fmt::print("{:<26}{:>7}{:>10}{:>10}{:>9}{:>8}\n", c10::toString(dtype), "rows", "ms", "MB",
+             "GB/s", "share");
+  fmt::print("{:<26}{:>7}{:>10.4f}{:>10.1f}{:>9.0f}{:>8}\n", copy.name, "", copy_ms,
+             copy.bytes / 1e6, copy_rate, "1.00");
+  for (const std::int64_t rows : row_counts) {
+    for (const Case& bench :
+         {norm_case(rows, false, options), norm_case(rows, true, options), silu_case(rows, options),
+          rope_case(rows, true, options), rope_case(rows, false, options)}) {
+      const double ms = median_ms(bench, repeats), rate = gb_per_second(bench.bytes, ms);
+      fmt::print("{:<26}{:>7}{:>10.4f}{:>10.1f}{:>9.0f}{:>8.2f}\n", bench.name, rows, ms,
+                 bench.bytes / 1e6, rate, rate / copy_rate);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  constexpr int kNoGpu = 77, kFailed = 3;
+  CLI::App app("Times the CUDA kernels at BAGEL-7B's sizes against the GPU's copy bandwidth");
+  std::vector<std::int64_t> rows{8192, 1024};
+  at::ScalarType dtype = at::kBFloat16;
+  int repeats = 20;
+  app.add_option("--rows", rows, "row counts to try")->check(CLI::PositiveNumber);
+  app.add_option("--dtype", dtype, "bf16, f16 or f32")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, at::ScalarType>{
+          {"bf16", at::kBFloat16}, {"f16", at::kHalf}, {"f32", at::kFloat}}));
+  app.add_option("--repeats", repeats, "measurements, of which the median counts")
+      ->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  if (!at::hasCUDA()) {
+    fmt::print(stderr, "skipped: torch sees no CUDA device\n");
+    return kNoGpu;
+  }
+  try {
+    const c10::InferenceMode inference;
+    run(rows, dtype, repeats);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kernels_bench: {}\n", error.what());
+    return kFailed;
+  }
+  return 0;
+}

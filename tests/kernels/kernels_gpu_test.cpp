@@ -1,0 +1,138 @@
+// The kernels on raw pointers: outputs with gaps between the rows, starts that allow no vectors,
+// and everything around the rows left as it was. What they compute is in tests/ops.
+#include <fmt/format.h>
+
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/silu_mul/silu_mul.h"
+#include "tests/kernels/closeness.h"
+
+using namespace diptych;
+using namespace diptych::testing;
+
+namespace {
+
+constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
+constexpr double kCanary = -77.0;
+constexpr std::int64_t kMargin = 8;  // canary rows above and below
+
+std::string text_of(const char* error) {
+  return error == nullptr ? "" : error;
+}
+
+// Rows inside a field of canaries, on the CPU and on the GPU.
+struct Field {
+  Tensor base, rows;
+};
+
+Field make_field(std::int64_t rows, std::int64_t width, Layout layout,
+                 const at::TensorOptions& options) {
+  Field field;
+  field.base = at::full({rows + 2 * kMargin, width + gap(layout)}, kCanary, options);
+  field.rows = field.base.narrow(0, kMargin, rows).narrow(1, before(layout), width);
+  return field;
+}
+
+// The rows of both agree, and around them there are canaries only.
+void check_field(const Field& gpu, const Field& reference, int ulps, const std::string& what) {
+  check_close(gpu.rows, reference.rows, ulps, what);
+  CAPTURE(what);
+  gpu.rows.fill_(kCanary);
+  CHECK(count(gpu.base != kCanary) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("rms_norm writes its rows and nothing else") {
+  at::Generator generator = at::detail::createCPUGenerator(1);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const std::int64_t width : {64, 130, 3584, 40000}) {
+      for (const Layout layout : kLayouts) {
+        const std::string what = fmt::format("{} width {} layout {}", c10::toString(dtype), width,
+                                             static_cast<int>(layout));
+        const auto cpu = at::TensorOptions(dtype), gpu = cpu.device(at::kCUDA);
+        const Tensor x = random_rows(generator, 5, width, 2, layout, cpu);
+        const Tensor delta = random_rows(generator, 5, width, 2, layout, cpu);
+        const Tensor weight = random_rows(generator, 1, width, 1, Layout::packed, cpu);
+        const Tensor on_gpu[] = {x.cuda(), delta.cuda(), weight.cuda()};
+        const Field sum[] = {make_field(5, width, layout, cpu), make_field(5, width, layout, gpu)};
+        const Field y[] = {make_field(5, width, layout, cpu), make_field(5, width, layout, gpu)};
+        kernels::RmsNormArgs args;
+        args.rows = 5;
+        args.width = width;
+        args.eps = 1e-6F;
+        args.dtype = kernel_dtype(dtype);
+        const auto fill = [&](const Tensor& from, const Tensor& add, const Tensor& w, int at) {
+          args.x = from.data_ptr();
+          args.x_stride = from.stride(0);
+          args.delta = add.data_ptr();
+          args.delta_stride = add.stride(0);
+          args.weight = w.data_ptr();
+          args.sum = sum[at].rows.data_ptr();
+          args.sum_stride = sum[at].rows.stride(0);
+          args.y = y[at].rows.data_ptr();
+          args.y_stride = y[at].rows.stride(0);
+        };
+        fill(x, delta, weight, 0);
+        kernels::rms_norm_ref(args);
+        fill(on_gpu[0], on_gpu[1], on_gpu[2], 1);
+        CHECK(text_of(kernels::rms_norm(args, nullptr)) == "");
+        check_field(sum[1], sum[0], 0, what);
+        check_field(y[1], y[0], 2, what);
+      }
+    }
+  }
+}
+
+TEST_CASE("silu_mul writes its rows and nothing else") {
+  at::Generator generator = at::detail::createCPUGenerator(2);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const std::int64_t inner : {64, 65, 2056}) {
+      for (const Layout layout : kLayouts) {
+        const std::string what = fmt::format("{} inner {} layout {}", c10::toString(dtype), inner,
+                                             static_cast<int>(layout));
+        const auto cpu = at::TensorOptions(dtype), gpu = cpu.device(at::kCUDA);
+        const Tensor gate_up = random_rows(generator, 5, 2 * inner, 3, layout, cpu);
+        const Tensor on_gpu = gate_up.cuda();
+        const Field expected = make_field(5, inner, layout, cpu),
+                    y = make_field(5, inner, layout, gpu);
+        kernels::SiluMulArgs args;
+        args.rows = 5;
+        args.inner = inner;
+        args.y_stride = y.rows.stride(0);
+        args.dtype = kernel_dtype(dtype);
+        args.gate_up = gate_up.data_ptr();
+        args.gate_up_stride = gate_up.stride(0);
+        args.y = expected.rows.data_ptr();
+        kernels::silu_mul_ref(args);
+        args.gate_up = on_gpu.data_ptr();
+        args.gate_up_stride = on_gpu.stride(0);
+        args.y = y.rows.data_ptr();
+        CHECK(text_of(kernels::silu_mul(args, nullptr)) == "");
+        check_field(y, expected, 2, what);
+      }
+    }
+  }
+}
+
+TEST_CASE("calls that no kernel takes are refused with the reason, no rows are fine") {
+  kernels::RmsNormArgs norm;
+  CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "the width is below 1");
+  norm.width = 8;
+  CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "");
+  norm.rows = std::int64_t{1} << 31;
+  CHECK(text_of(kernels::rms_norm_unsupported(norm)) == "more than 2^31 - 1 rows");
+
+  kernels::SiluMulArgs silu;
+  CHECK(text_of(kernels::silu_mul(silu, nullptr)) == "the inner width is below 1");
+  silu.inner = 8;
+  CHECK(text_of(kernels::silu_mul(silu, nullptr)) == "");
+
+  kernels::QkNormRopeArgs rope;
+  rope.heads = rope.kv_heads = rope.samples = rope.capacity = 1;
+  rope.head_dim = 258;
+  CHECK(text_of(kernels::qk_norm_rope(rope, nullptr)) ==
+        "head_dim is not an even number from 2 to 256");
+  rope.head_dim = 256;
+  CHECK(text_of(kernels::qk_norm_rope(rope, nullptr)) == "");
+}

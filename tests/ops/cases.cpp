@@ -1,0 +1,392 @@
+#include "tests/ops/cases.h"
+
+#include <fmt/format.h>
+
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/silu_mul/silu_mul.h"
+#include "tests/kernels/closeness.h"
+
+namespace diptych::testing {
+namespace {
+
+constexpr double kEps = 1e-6;
+constexpr double kCanary = -77.0;
+constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
+constexpr std::int64_t kRows[] = {0, 1, 3, 17, 258};
+
+// One row count has large values; half ends at 65504 and gets smaller ones.
+double scale_of(std::int64_t rows, at::ScalarType dtype) {
+  if (rows != 17) return 1;
+  return dtype == at::kHalf ? 1e3 : 1e4;
+}
+
+std::string describe(at::ScalarType dtype, std::int64_t rows, std::int64_t width, Layout layout) {
+  return fmt::format("{} [{}, {}] layout {}", c10::toString(dtype), rows, width,
+                     static_cast<int>(layout));
+}
+
+// Calls body(dtype, rows, width, layout).
+template <typename Body>
+void for_rows(const Body& body) {
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const std::int64_t rows : kRows) {
+      // 40000 is more than a block of the kernel holds in registers
+      for (const std::int64_t width : {64, 130, 3584, 1, 40000}) {
+        if (width == 40000 && rows > 1) continue;
+        for (const Layout layout : kLayouts) {
+          if (rows * width > 100000 && layout != Layout::packed) continue;
+          body(dtype, rows, width, layout);
+        }
+      }
+    }
+  }
+}
+
+struct Norm {
+  Tensor sum, y;
+};
+
+Norm norm_reference(const Tensor& x, const Tensor& delta, const Tensor& weight) {
+  const Tensor from = x.cpu(), add = delta.defined() ? delta.cpu() : Tensor(), w = weight.cpu();
+  Norm out{Tensor(), at::empty(from.sizes(), from.options())};
+  kernels::RmsNormArgs args;
+  args.x = from.data_ptr();
+  args.weight = w.data_ptr();
+  args.y = out.y.data_ptr();
+  args.rows = from.size(0);
+  args.width = from.size(1);
+  args.x_stride = from.stride(0);
+  args.y_stride = args.sum_stride = from.size(1);
+  args.eps = static_cast<float>(kEps);
+  args.dtype = kernel_dtype(from.scalar_type());
+  if (add.defined()) {
+    out.sum = at::empty_like(out.y);
+    args.delta = add.data_ptr();
+    args.delta_stride = add.stride(0);
+    args.sum = out.sum.data_ptr();
+  }
+  kernels::rms_norm_ref(args);
+  return out;
+}
+
+}  // namespace
+
+void check_rms_norm(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(11);
+  for_rows([&](at::ScalarType dtype, std::int64_t rows, std::int64_t width, Layout layout) {
+    const auto options = at::TensorOptions(dtype).device(device);
+    const Tensor x = random_rows(generator, rows, width, scale_of(rows, dtype), layout, options);
+    const Tensor weight = random_rows(generator, 1, width, 1, Layout::packed, options)[0];
+    const Tensor y = rms_norm(x, weight, kEps, policy);
+    check_close(y, norm_reference(x, {}, weight).y, 2, describe(dtype, rows, width, layout));
+  });
+}
+
+void check_add_rms_norm(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(12);
+  for_rows([&](at::ScalarType dtype, std::int64_t rows, std::int64_t width, Layout layout) {
+    const auto options = at::TensorOptions(dtype).device(device);
+    const double scale = scale_of(rows, dtype);
+    Tensor x = random_rows(generator, rows, width, scale, Layout::packed, options);
+    const Tensor delta = random_rows(generator, rows, width, scale, layout, options);
+    const Tensor weight = random_rows(generator, 1, width, 1, Layout::packed, options)[0];
+    const Norm expected = norm_reference(x, delta, weight);
+    const Tensor y = add_rms_norm_(x, delta, weight, kEps, policy);
+    const std::string what = describe(dtype, rows, width, layout);
+    check_close(x, expected.sum, 0, what);
+    check_close(y, expected.y, 2, what);
+  });
+}
+
+void check_silu_mul(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(13);
+  for_rows([&](at::ScalarType dtype, std::int64_t rows, std::int64_t inner, Layout layout) {
+    const auto options = at::TensorOptions(dtype).device(device);
+    const double scale = rows == 17 ? (dtype == at::kHalf ? 50 : 1e4) : 1;
+    const Tensor gate_up = random_rows(generator, rows, 2 * inner, scale, layout, options);
+    const Tensor from = gate_up.cpu(), expected = at::empty({rows, inner}, from.options());
+    kernels::SiluMulArgs args;
+    args.gate_up = from.data_ptr();
+    args.y = expected.data_ptr();
+    args.rows = rows;
+    args.inner = inner;
+    args.gate_up_stride = from.stride(0);
+    args.y_stride = inner;
+    args.dtype = kernel_dtype(dtype);
+    kernels::silu_mul_ref(args);
+    check_close(silu_mul(gate_up, policy), expected, 2, describe(dtype, rows, inner, layout));
+  });
+}
+
+namespace {
+
+struct Heads {
+  std::int64_t heads, kv_heads, head_dim;
+};
+// The released model, the tiny one, one that allows no vectors, and the widest head.
+constexpr Heads kHeads[] = {{28, 4, 128}, {4, 2, 16}, {3, 1, 10}, {2, 1, 256}};
+constexpr std::int64_t kSamples = 3, kCapacity = 128;
+
+// A cache full of canaries. Interleaved: keys and values alternate sample by sample, so that
+// samples of either do not follow each other in memory.
+void make_cache(QkNormRope& args, bool interleaved, const at::TensorOptions& options) {
+  const Tensor both =
+      at::full({kSamples, 2, kCapacity, args.kv_heads, args.head_dim}, kCanary, options);
+  args.keys = both.select(1, 0);
+  args.values = both.select(1, 1);
+  if (interleaved) return;
+  args.keys = args.keys.contiguous();
+  args.values = args.values.contiguous();
+}
+
+QkNormRope make_case(at::Generator& generator, const Heads& h, std::int64_t rows, Layout layout,
+                     RopeRounding rounding, const at::TensorOptions& options) {
+  const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  const at::Device device = options.device();
+  QkNormRope args;
+  args.heads = h.heads;
+  args.kv_heads = h.kv_heads;
+  args.head_dim = h.head_dim;
+  args.eps = kEps;
+  args.rounding = rounding;
+  const std::int64_t width = (h.heads + 2 * h.kv_heads) * h.head_dim;
+  args.qkv = random_rows(generator, rows, width, scale_of(rows, dtype), layout, options);
+  args.q_weight = random_rows(generator, 1, h.head_dim, 1, Layout::packed, options)[0];
+  args.k_weight = random_rows(generator, 1, h.head_dim, 1, Layout::packed, options)[0];
+  const Tensor positions = at::randint(0, 5000, {rows}, generator, at::kLong).to(device);
+  std::tie(args.cos, args.sin) = rope_table(positions, h.head_dim, 1e6, dtype);
+  args.slots =
+      at::randperm(kSamples * kCapacity, generator, at::kLong).narrow(0, 0, rows).to(device);
+  make_cache(args, layout == Layout::spaced, options);
+  return args;
+}
+
+// The reference on copies of the arguments: what it wrote, and q.
+struct Rotated {
+  Tensor q, keys, values;
+};
+
+Rotated rope_reference(const QkNormRope& from) {
+  const auto copy = [](const Tensor& t) { return t.cpu().clone(at::MemoryFormat::Contiguous); };
+  const Tensor qkv = copy(from.qkv), q_weight = copy(from.q_weight), k_weight = copy(from.k_weight);
+  const Tensor cos = copy(from.cos), sin = copy(from.sin), slots = copy(from.slots);
+  const Rotated out{at::empty({qkv.size(0), from.heads, from.head_dim}, qkv.options()),
+                    copy(from.keys), copy(from.values)};
+  kernels::QkNormRopeArgs args;
+  args.qkv = qkv.data_ptr();
+  args.q_weight = q_weight.data_ptr();
+  args.k_weight = k_weight.data_ptr();
+  args.cos = cos.data_ptr<float>();
+  args.sin = sin.data_ptr<float>();
+  args.slots = slots.data_ptr<std::int64_t>();
+  args.q = out.q.data_ptr();
+  args.keys = out.keys.data_ptr();
+  args.values = out.values.data_ptr();
+  args.rows = qkv.size(0);
+  args.heads = from.heads;
+  args.kv_heads = from.kv_heads;
+  args.head_dim = from.head_dim;
+  args.samples = from.keys.size(0);
+  args.capacity = from.keys.size(1);
+  args.qkv_stride = qkv.size(1);
+  args.cos_stride = args.sin_stride = from.head_dim / 2;
+  args.key_stride = args.value_stride = args.capacity * from.kv_heads * from.head_dim;
+  args.eps = static_cast<float>(from.eps);
+  args.round_every_step = from.rounding == RopeRounding::every_step;
+  args.dtype = kernel_dtype(qkv.scalar_type());
+  kernels::qk_norm_rope_ref(args);
+  return out;
+}
+
+}  // namespace
+
+void check_qk_norm_rope(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(14);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const Heads& heads : kHeads) {
+      for (const std::int64_t rows : kRows) {
+        for (const Layout layout : kLayouts) {
+          if (rows == 258 && heads.heads == 28 && layout != Layout::packed) continue;
+          for (const auto rounding : {RopeRounding::every_step, RopeRounding::at_the_end}) {
+            const auto options = at::TensorOptions(dtype).device(device);
+            const QkNormRope args = make_case(generator, heads, rows, layout, rounding, options);
+            const Rotated expected = rope_reference(args);
+            const Tensor q = qk_norm_rope(args, policy);
+            const std::string what = describe(dtype, rows, heads.head_dim, layout);
+            check_rotated(q, expected.q, what);
+            check_rotated(args.keys, expected.keys, what);  // canaries included
+            CHECK(at::equal(args.values.cpu(), expected.values));
+          }
+        }
+      }
+    }
+  }
+}
+
+void check_no_trespassing(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(15);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const Heads& heads : kHeads) {
+      for (const Layout layout : kLayouts) {
+        const auto options = at::TensorOptions(dtype).device(device);
+        QkNormRope args =
+            make_case(generator, heads, 258, layout, RopeRounding::at_the_end, options);
+        // Cut the cache out of a larger one: a sample before and behind, and rows behind each.
+        const Tensor around = at::full(
+            {kSamples + 2, kCapacity + 5, heads.kv_heads, heads.head_dim}, kCanary, options);
+        const Tensor inside = around.narrow(0, 1, kSamples).narrow(1, 0, kCapacity);
+        args.keys = inside;
+        const Tensor values_around = around.clone();
+        args.values = values_around.narrow(0, 1, kSamples).narrow(1, 0, kCapacity);
+        qk_norm_rope(args, policy);
+        for (const Tensor& cache : {around, values_around}) {
+          // Exactly the rows named by the slots differ from the canary.
+          const Tensor changed = (cache != kCanary).flatten(2).all(-1).cpu();
+          const Tensor touched = (cache != kCanary).flatten(2).any(-1).cpu();
+          Tensor expected = at::zeros({kSamples + 2, kCapacity + 5}, at::kBool);
+          const Tensor slots = args.slots.cpu();
+          expected.index_put_({at::floor_divide(slots, kCapacity) + 1, slots.remainder(kCapacity)},
+                              at::ones({258}, at::kBool));
+          CHECK(at::equal(changed, expected));
+          CHECK(at::equal(touched, expected));
+        }
+      }
+    }
+  }
+}
+
+namespace {
+
+Tensor literal(std::initializer_list<double> values, at::IntArrayRef shape, at::ScalarType dtype) {
+  return at::tensor(at::ArrayRef<double>(values), at::kDouble).to(dtype).view(shape);
+}
+
+// Python: Qwen2RMSNorm and F.silu(gate) * up of torch 2.11 on the CPU, on the literals below.
+struct RecordedRows {
+  at::ScalarType dtype;
+  std::initializer_list<double> norm, sum, add_norm, silu;
+};
+
+void check_recorded_rows(const RecordedRows& r, at::Device device, KernelPolicy policy) {
+  const Tensor cpu =
+      literal({1.5, -2.25, 0.3, 4.7, 1000, -3000, 0.125, 20, 0, 0, 0, 0}, {3, 4}, r.dtype);
+  Tensor x = cpu.to(device, /*non_blocking=*/false, /*copy=*/true);
+  const Tensor delta =
+      literal({0.1, 0.2, -0.3, 0.77, 3, -7, 0.001, 20, 0, 0, 0, 0}, {3, 4}, r.dtype).to(device);
+  const Tensor weight = literal({1.1, 0.9, -0.7, 1.3}, {4}, r.dtype).to(device);
+  const Tensor gate_up =
+      literal({1.5, -2.25, 0.3, 4.7, 1.1, -0.6, -100, 20, 0, 3, -7.3, 9}, {2, 6}, r.dtype)
+          .to(device);
+  const std::string what = c10::toString(r.dtype);
+  check_close(rms_norm(x, weight, kEps, policy), literal(r.norm, {3, 4}, r.dtype), 0, what);
+  const Tensor y = add_rms_norm_(x, delta, weight, kEps, policy);
+  check_close(x, literal(r.sum, {3, 4}, r.dtype), 0, what);
+  check_close(y, literal(r.add_norm, {3, 4}, r.dtype), 0, what);
+  check_close(silu_mul(gate_up, policy), literal(r.silu, {2, 3}, r.dtype), 0, what);
+}
+
+// Python: Qwen2RMSNorm, apply_rotary_pos_emb of transformers, positions 5 and 1234, theta 1e6.
+struct RecordedRope {
+  at::ScalarType dtype;
+  RopeRounding rounding;
+  std::initializer_list<double> q, k;
+};
+
+void check_recorded_rope(const RecordedRope& r, at::Device device, KernelPolicy policy) {
+  QkNormRope args;
+  args.heads = 2;
+  args.kv_heads = 1;
+  args.head_dim = 4;
+  args.eps = kEps;
+  args.rounding = r.rounding;
+  args.qkv = literal({0.5,  -1.25, 2.1, 0.3, 1.7,  0.9,  -0.4,   0.11, 3.3, -1.9, 0.07,
+                      -0.6, 1,     2,   3,   4,    -7.5, 100.25, 20.1, -33, 0.01, -0.02,
+                      0.03, 0.04,  1.1, 2.2, -3.3, 4.4,  -5,     6,    -7,  8.5},
+                     {2, 16}, r.dtype)
+                 .to(device);
+  args.q_weight = literal({1.1, 0.9, -0.7, 1.3}, {4}, r.dtype).to(device);
+  args.k_weight = literal({0.8, 1.2, 1.05, -0.95}, {4}, r.dtype).to(device);
+  std::tie(args.cos, args.sin) =
+      rope_table(literal({5, 1234}, {2}, at::kLong).to(device), 4, 1e6, r.dtype);
+  args.slots =
+      literal({4, 1}, {2}, at::kLong).to(device);  // sample 1, position 1; sample 0, position 1
+  args.keys = at::zeros({2, 3, 1, 4}, args.qkv.options());
+  args.values = at::zeros({2, 3, 1, 4}, args.qkv.options());
+  const Tensor q = qk_norm_rope(args, policy);
+  const std::string what =
+      fmt::format("{} rounding {}", c10::toString(r.dtype), static_cast<int>(r.rounding));
+  const bool exact = r.dtype != at::kFloat;
+  const Tensor expected_q = literal(r.q, {2, 2, 4}, r.dtype), k = literal(r.k, {2, 4}, r.dtype);
+  const Tensor keys = args.keys.cpu().view({6, 4}), values = args.values.cpu().view({6, 4});
+  const Tensor found_k = at::stack({keys[4], keys[1]});
+  check_rotated(q, expected_q, what);
+  check_rotated(found_k, k, what);
+  if (exact) {
+    CAPTURE(what);
+    CHECK(at::equal(q.cpu(), expected_q));
+    CHECK(at::equal(found_k, k));
+  }
+  CHECK(at::equal(values[4], literal({1, 2, 3, 4}, {4}, r.dtype)));
+  CHECK(at::equal(values[1], literal({-5, 6, -7, 8.5}, {4}, r.dtype)));
+  CHECK(count(keys != 0) == 8);
+}
+
+}  // namespace
+
+void check_recorded(at::Device device, KernelPolicy policy) {
+  check_recorded_rows(
+      {at::kFloat,
+       {0.607656538, -0.745760202, -0.0773380995, 2.25017023, 0.695687175, -1.70759571,
+        -5.53387508e-05, 0.0164435152, 0, 0, 0, 0},
+       {1.60000002, -2.04999995, 0, 5.46999979, 1003, -3007, 0.126000002, 40, 0, 0, 0, 0},
+       {0.581176281, -0.609244406, 0, 2.34815001, 0.696062088, -1.70738029, -5.56445848e-05,
+        0.0328063294, 0, 0, 0, 0},
+       {5.76389933, -0.235989928, -0.103399664, 0, -146, 0}},
+      device, policy);
+  check_recorded_rows({at::kBFloat16,
+                       {0.609375, -0.74609375, -0.0776367188, 2.234375, 0.6953125, -1.703125,
+                        -5.50746918e-05, 0.0163574219, 0, 0, 0, 0},
+                       {1.6015625, -2.046875, 0, 5.46875, 1004, -3008, 0.125976562, 40, 0, 0, 0, 0},
+                       {0.58203125, -0.60546875, 0, 2.34375, 0.6953125, -1.703125, -5.57899475e-05,
+                        0.0327148438, 0, 0, 0, 0},
+                       {5.75, -0.236328125, -0.104003906, 0, -146, 0}},
+                      device, policy);
+  check_recorded_rows(
+      {at::kHalf,
+       {0.607421875, -0.745605469, -0.0773925781, 2.25, 0.6953125, -1.70800781, -5.53131104e-05,
+        0.0164489746, 0, 0, 0, 0},
+       {1.59960938, -2.05078125, 0, 5.46875, 1003, -3008, 0.125976562, 40, 0, 0, 0, 0},
+       {0.581054688, -0.609375, 0, 2.34765625, 0.695800781, -1.70800781, -5.56111336e-05,
+        0.0327758789, 0, 0, 0, 0},
+       {5.765625, -0.235839844, -0.10345459, 0, -146, 0}},
+      device, policy);
+  for (const auto rounding : {RopeRounding::every_step, RopeRounding::at_the_end}) {
+    check_recorded_rope(
+        {at::kFloat,
+         rounding,
+         {-0.997906148, -0.897074282, -0.751763761, 0.305970013, 0.812034607, 0.822531462,
+          -1.74183607, 0.149456978, 0.27961272, 1.30558801, 0.116428882, 1.31808639, 0.140722871,
+          -2.00796056, 0.853541136, 0.00713217258},
+         {0.425028443, -1.18418884, -1.30240393, 0.289763987, 0.459076017, 1.59921312, 1.09434104,
+          0.368579596}},
+        device, policy);
+  }
+  check_recorded_rope(
+      {at::kBFloat16,
+       RopeRounding::every_step,
+       {-1.0, -0.89453125, -0.75, 0.30859375, 0.8125, 0.8203125, -1.7421875, 0.1484375, 0.28125,
+        1.3046875, 0.116210938, 1.3125, 0.140625, -2.015625, 0.8515625, 0.00390625},
+       {0.421875, -1.1875, -1.296875, 0.291015625, 0.45703125, 1.6015625, 1.09375, 0.373046875}},
+      device, policy);
+  check_recorded_rope(
+      {at::kBFloat16,
+       RopeRounding::at_the_end,
+       {-0.9921875, -0.8984375, -0.75, 0.306640625, 0.8125, 0.8203125, -1.7421875, 0.1484375,
+        0.279296875, 1.3046875, 0.116210938, 1.3203125, 0.140625, -2.0, 0.8515625, 0.00497436523},
+       {0.423828125, -1.1875, -1.3046875, 0.291015625, 0.455078125, 1.6015625, 1.0859375,
+        0.373046875}},
+      device, policy);
+}
+
+}  // namespace diptych::testing

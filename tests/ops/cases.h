@@ -1,0 +1,16 @@
+// One table of cases for every op, run on any device under any policy, and held to the kernels'
+// references on the CPU.
+#pragma once
+
+#include "lib/ops/ops.h"
+
+namespace diptych::testing {
+
+void check_rms_norm(at::Device device, KernelPolicy policy);
+void check_add_rms_norm(at::Device device, KernelPolicy policy);
+void check_silu_mul(at::Device device, KernelPolicy policy);
+void check_qk_norm_rope(at::Device device, KernelPolicy policy);
+void check_no_trespassing(at::Device device, KernelPolicy policy);  // of qk_norm_rope in the cache
+void check_recorded(at::Device device, KernelPolicy policy);  // against torch's Python results
+
+}  // namespace diptych::testing

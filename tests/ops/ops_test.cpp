@@ -1,0 +1,175 @@
+#include <doctest/doctest.h>
+
+#include "lib/base/error.h"
+#include "tests/kernels/closeness.h"
+#include "tests/ops/cases.h"
+
+using namespace diptych;
+using namespace diptych::testing;
+
+namespace {
+
+const at::Device kCpu(at::kCPU);
+
+QkNormRope small_rope() {
+  QkNormRope args;
+  args.heads = 2;
+  args.kv_heads = 1;
+  args.head_dim = 4;
+  args.qkv = at::ones({2, 16});
+  args.q_weight = args.k_weight = at::ones({4});
+  args.cos = args.sin = at::ones({2, 2});
+  args.slots = at::arange(2, at::kLong);
+  args.keys = at::zeros({1, 3, 1, 4});
+  args.values = at::zeros({1, 3, 1, 4});
+  return args;
+}
+
+template <typename Error, typename Call>
+void check_throws(const Call& call, const std::string& part) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK_MESSAGE(std::string(error.what()).find(part) != std::string::npos, error.what());
+    return;
+  }
+  FAIL_CHECK("nothing was thrown; expected: " << part);
+}
+
+}  // namespace
+
+TEST_CASE("rms_norm in ATen agrees with the kernel's reference") {
+  check_rms_norm(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("add_rms_norm_ in ATen agrees with the kernel's reference") {
+  check_add_rms_norm(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("silu_mul in ATen agrees with the kernel's reference") {
+  check_silu_mul(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("qk_norm_rope in ATen agrees with the kernel's reference") {
+  check_qk_norm_rope(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("qk_norm_rope in ATen writes its slots and nothing else") {
+  check_no_trespassing(kCpu, KernelPolicy::reference);
+}
+TEST_CASE("the ops in ATen give what Python recorded") {
+  check_recorded(kCpu, KernelPolicy::automatic);
+  check_recorded(kCpu, KernelPolicy::reference);
+}
+
+TEST_CASE("rope_table is transformers'") {
+  const Tensor positions = at::tensor({0, 1, 77, 32767}, at::kLong);
+  const auto [cos, sin] = rope_table(positions, 6, 1e6, at::kFloat);
+  const Tensor expected_cos =
+      at::tensor({1.0, 1.0, 1.0, 0.540302336, 0.999949992, 1.0, -0.0309750326, 0.717910707,
+                  0.999970376, 0.982263327, 0.586296797, -0.990886986},
+                 at::kFloat);
+  const Tensor expected_sin =
+      at::tensor({0.0, 0.0, 0.0, 0.841470957, 0.00999983214, 9.99999684e-05, 0.999520183,
+                  0.696135163, 0.00769992173, 0.187506557, 0.810096323, -0.134695753},
+                 at::kFloat);
+  check_close(cos.flatten(), expected_cos, 0, "cos");
+  check_close(sin.flatten(), expected_sin, 0, "sin");
+}
+
+TEST_CASE("rope_table rounds to the dtype and stays float32") {
+  const auto [cos, sin] = rope_table(at::tensor({77, 32767}, at::kLong), 6, 1e6, at::kBFloat16);
+  CHECK((cos.scalar_type() == at::kFloat));
+  CHECK(at::equal(
+      cos.flatten(),
+      at::tensor({-0.031005859375, 0.71875, 1.0, 0.98046875, 0.5859375, -0.9921875}, at::kFloat)));
+  CHECK(at::equal(
+      sin.flatten(),
+      at::tensor({1.0, 0.6953125, 0.0076904296875, 0.1875, 0.80859375, -0.134765625}, at::kFloat)));
+  const auto [no_cos, no_sin] = rope_table(at::empty({0}, at::kLong), 6, 1e6, at::kFloat);
+  CHECK((no_cos.sizes() == at::IntArrayRef({0, 3})));
+  CHECK((no_sin.sizes() == at::IntArrayRef({0, 3})));
+}
+
+TEST_CASE("timestep_embedding is the official code's") {
+  const Tensor expected =
+      at::tensor({0.731688857, 0.999394119, 0.999998689, 0.681638777, 0.0348048881, 0.00161582534},
+                 at::kFloat);
+  check_close(timestep_embedding(0.75F, 6), expected, 0, "dim 6");
+  const Tensor wide = timestep_embedding(0.9375F, 256);
+  CHECK((wide.sizes() == at::IntArrayRef({256})));
+  const Tensor chosen =
+      wide.index_select(0, at::tensor({0, 1, 64, 127, 128, 129, 200, 255}, at::kLong));
+  check_close(chosen,
+              at::tensor({0.5918051, 0.642981708, 0.999956071, 1.0, 0.806081116, 0.765881538,
+                          0.00527192466, 0.000100744459},
+                         at::kFloat),
+              0, "dim 256");
+}
+
+TEST_CASE("strict refuses a device without kernels") {
+  const Tensor x = at::ones({2, 8}), weight = at::ones({8});
+  check_throws<InputError>([&] { rms_norm(x, weight, 1e-6, KernelPolicy::strict); },
+                           "[rms_norm] kernels: strict, but there are kernels for cuda only");
+  check_throws<InputError>([&] { silu_mul(x, KernelPolicy::strict); }, "the rows are on cpu");
+  check_throws<InputError>([&] { qk_norm_rope(small_rope(), KernelPolicy::strict); },
+                           "[qk_norm_rope]");
+}
+
+TEST_CASE("wrong arguments are named with what was found") {
+  const auto automatic = KernelPolicy::automatic;
+  Tensor x = at::ones({2, 8});
+  check_throws<c10::Error>([&] { rms_norm(at::ones({8}), at::ones({8}), 1e-6, automatic); },
+                           "[rms_norm] x is [8], expected [rows, width]");
+  check_throws<c10::Error>([&] { rms_norm(x, at::ones({7}), 1e-6, automatic); },
+                           "[rms_norm] weight is [7], expected [8]");
+  check_throws<c10::Error>([&] { rms_norm(x, at::ones({8}, at::kHalf), 1e-6, automatic); },
+                           "[rms_norm] weight is Half, the rows are Float");
+  check_throws<c10::Error>(
+      [&] {
+        rms_norm(at::ones({8, 2}).t(), at::ones({8}), 1e-6, automatic);
+      },
+      "not contiguous in its last dimension");
+  check_throws<c10::Error>(
+      [&] {
+        rms_norm(at::ones({2, 8}, at::kDouble), at::ones({8}, at::kDouble), 1e-6, automatic);
+      },
+      "expected float32, bfloat16 or float16");
+  check_throws<c10::Error>(
+      [&] {
+        add_rms_norm_(x, at::ones({1, 8}), at::ones({8}), 1e-6, automatic);
+      },
+      "[add_rms_norm_] delta is [1, 8], expected [2, 8]");
+  check_throws<c10::Error>(
+      [&] {
+        silu_mul(at::ones({2, 7}), automatic);
+      },
+      "expected [rows, 2 * inner]");
+
+  const auto rope_throws = [&](const auto& spoil, const std::string& part) {
+    QkNormRope args = small_rope();
+    spoil(args);
+    check_throws<c10::Error>([&] { qk_norm_rope(args, automatic); }, part);
+  };
+  rope_throws([](QkNormRope& a) { a.head_dim = 5; }, "head_dim is 5");
+  rope_throws([](QkNormRope& a) { a.heads = 3; }, "qkv is [2, 16], expected [2, 20]");
+  rope_throws([](QkNormRope& a) { a.cos = at::ones({2, 4}); }, "cos is [2, 4], expected [2, 2]");
+  rope_throws([](QkNormRope& a) { a.sin = a.sin.to(at::kHalf); }, "sin is Half, expected Float");
+  rope_throws([](QkNormRope& a) { a.slots = a.slots.to(at::kInt); }, "slots is Int, expected Long");
+  rope_throws([](QkNormRope& a) { a.slots = at::tensor({0, 3}, at::kLong); }, "the cache has 3");
+  rope_throws(
+      [](QkNormRope& a) {
+        a.slots = at::tensor({-1, 0}, at::kLong);
+      },
+      "slots are in -1..0");
+  rope_throws([](QkNormRope& a) { a.values = at::zeros({1, 2, 1, 4}); }, "values is [1, 2, 1, 4]");
+  rope_throws(
+      [](QkNormRope& a) {
+        a.keys = at::zeros({1, 4, 1, 3}).transpose(1, 3);
+      },
+      "not contiguous");
+}
+
+TEST_CASE("a rejected slot leaves the cache as it was") {
+  QkNormRope args = small_rope();
+  args.slots = at::tensor({0, 3}, at::kLong);
+  CHECK_THROWS_AS(qk_norm_rope(args, KernelPolicy::automatic), c10::Error);
+  CHECK(count(args.keys != 0) == 0);
+  CHECK(count(args.values != 0) == 0);
+}

@@ -1,0 +1,48 @@
+#include "lib/tensor/trace.h"
+#include "lib/tensor/weights.h"
+#include "tests/tensor/support.h"
+
+namespace diptych {
+namespace {
+
+TEST_CASE("Weights on CUDA: the bits of the file, converted as on the CPU") {
+  const TemporaryFolder folder;
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  const Tensor wide = at::randn({257, 33}, generator);
+  const std::vector<std::pair<std::string, Tensor>> tensors = {
+      {"odd", at::ones({3}, at::kByte)}, {"wide", wide}, {"half", wide.to(at::kBFloat16)}};
+  write_safetensors(folder / "m.safetensors", tensors);
+  const Weights weights = Weights::open(folder / "m.safetensors", at::kCUDA, at::kBFloat16);
+  const Tensor half = weights.get("half", {257, 33}), rounded = weights.get("wide", {257, 33});
+  CHECK(half.is_cuda());
+  CHECK(equal_bits(half.cpu(), tensors[2].second));
+  CHECK(equal_bits(rounded.cpu(), tensors[2].second));
+  CHECK(equal_bits(weights.as(at::kFloat).get("wide", {257, 33}).cpu(), wide));
+  CHECK(weights.hash().size() == 64);
+}
+
+TEST_CASE("Weights::dummy on CUDA: reproducible, in any order, of the right size") {
+  const Weights first = Weights::dummy(at::kCUDA, at::kBFloat16);
+  const Tensor a = first.get("a.weight", {1024, 512}), b = first.get("b.weight", {1024, 512});
+  const Weights second = Weights::dummy(at::Device(at::kCUDA, 0), at::kBFloat16);
+  CHECK(equal_bits(second.get("b.weight", {1024, 512}).cpu(), b.cpu()));
+  CHECK(equal_bits(second.get("a.weight", {1024, 512}).cpu(), a.cpu()));
+  CHECK_FALSE(at::equal(a, b));
+  CHECK(a.is_cuda());
+  CHECK(has_dtype(a, at::kBFloat16));
+  CHECK(a.to(at::kFloat).std().item<double>() ==
+        doctest::Approx(1 / std::sqrt(512.)).epsilon(0.02));
+}
+
+TEST_CASE("traces and files take CUDA tensors") {
+  const TemporaryFolder folder;
+  const Tensor value = at::arange(12, at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16));
+  TraceSink sink;
+  sink.record("value", value.view({3, 4}).t());
+  sink.write(folder / "t.safetensors");
+  const auto file = SafetensorsFile::open(folder / "t.safetensors");
+  CHECK(equal_bits(file.view("value"), at::arange(12, at::kFloat).view({3, 4}).t().contiguous()));
+}
+
+}  // namespace
+}  // namespace diptych
