@@ -67,7 +67,7 @@ Report compare_pictures(const fs::path& actual, const fs::path& expected,
   if (a.sizes() != b.sizes()) {
     const auto text =
         fmt::format("{}x{} and {}x{}: sizes differ", a.size(1), a.size(0), b.size(1), b.size(0));
-    return {{text}, {{"problem", text}}, !options.gates.any()};
+    return {{text}, {{"problem", text}}, false};
   }
   const ImageMetrics metrics = image_metrics(a, b);
   report.json = to_json(metrics);
@@ -281,9 +281,8 @@ void add_compare(CLI::App& app, Run& run) {
       "Pictures: SSIM, PSNR, largest and mean difference of the levels. Traces: how many tensors\n"
       "differ, the first of them in order of computation, and the worst. Folders: every .png and\n"
       ".safetensors of the same name.\n"
-      "Exit code 0, or 1 where a gate is given and not met (a missing file or tensor, another "
-      "size\n"
-      "and NaN meet no gate). Whole numbers in traces must always agree exactly.\n"
+      "Exit code 0; 1 where a gate is given and not met (a missing file or tensor and NaN meet\n"
+      "none) or pictures differ in size. Whole numbers in traces must always agree exactly.\n"
       "Examples:\n"
       "  diptych compare a.png b.png --diff difference.png\n"
       "  diptych compare out/ reference/ --min-ssim 0.98 --max-abs 12\n"

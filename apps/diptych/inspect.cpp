@@ -1,6 +1,7 @@
 // `diptych inspect`: what is inside a picture or a checkpoint.
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -50,15 +51,17 @@ Json parsed_text(const std::string& text) {
 int inspect_picture(const InspectOptions& options) {
   const Image image = read_png(options.path);
   Json texts = Json::object();
+  std::set<std::string> repeated;
   for (const auto& [keyword, text] : image.text) {
     if (!glob_matches(options.filter, keyword)) continue;
-    if (texts.contains(keyword)) {  // PNG allows a keyword more than once
-      Json& known = texts[keyword];
-      if (!known.is_array()) known = Json::array({known});
-      known.push_back(parsed_text(text));
-    } else {
-      texts[keyword] = parsed_text(text);
+    Json value = parsed_text(text);
+    if (!texts.contains(keyword)) {
+      texts[keyword] = std::move(value);
+      continue;
     }
+    Json& known = texts[keyword];  // PNG allows a keyword more than once: a list of its values
+    if (repeated.insert(keyword).second) known = Json::array({std::move(known)});
+    known.push_back(std::move(value));
   }
   const std::string file = options.path.string();
   if (options.json) {

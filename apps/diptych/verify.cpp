@@ -11,6 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/pipeline.h"
+#include "lib/verify/json.h"
 #include "lib/verify/trace_compare.h"
 
 namespace diptych {

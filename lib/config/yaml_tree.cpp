@@ -43,6 +43,8 @@ class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(std::shared_ptr<const std::string> source) : source_(std::move(source)) {}
   YamlNode take() { return std::move(root_); }
+  // Of the last scalar, where it may be in quotes.
+  const YamlWhere& last_quoted() const { return last_quoted_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override { root_.where = place(mark); }
   void OnDocumentEnd() override {}
@@ -56,6 +58,7 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_tag(mark, tag);
     YamlNode scalar = node(YamlNode::Kind::scalar, mark);
     scalar.plain = tag != "!";  // yaml-cpp's mark of quoted and block scalars
+    last_quoted_ = scalar.plain ? YamlWhere{} : scalar.where;
     scalar.text = value;
     put(std::move(scalar), anchor);
   }
@@ -165,7 +168,37 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<Open> open_;
   std::map<YAML::anchor_t, YamlNode> anchors_;
   std::size_t nodes_ = 0;
+  YamlWhere last_quoted_;
 };
+
+// Is a quoted scalar at the start of `text`, behind its anchor, left open? False for other scalars.
+bool is_left_open(std::string_view text) {
+  while (text.starts_with('&') || text.starts_with('!') || text.starts_with(' ')) {
+    const std::size_t end = text.starts_with(' ') ? 1 : text.find_first_of(" \n");
+    text.remove_prefix(std::min(end, text.size()));
+  }
+  if (!text.starts_with('\'') && !text.starts_with('"')) return false;
+  const char quote = text.front();
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    if (quote == '"' && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == quote) {
+      const bool doubled = quote == '\'' && i + 1 < text.size() && text[i + 1] == quote;
+      if (!doubled) return false;
+      ++i;
+    }
+  }
+  return true;
+}
+
+// yaml-cpp takes a text without its closing quote up to the end of the file.
+void check_last_quote(std::string_view text, const YamlWhere& where) {
+  if (!where.in_file()) return;
+  for (int line = 1; line < where.line; ++line) text.remove_prefix(text.find('\n') + 1);
+  text.remove_prefix(std::min(static_cast<std::size_t>(where.column - 1), text.size()));
+  if (!is_left_open(text)) return;
+  throw InputError("{}: broken YAML: the quote is never closed", where.text());
+}
 
 void check_text(const std::string& text, const std::string& source) {
   if (text.size() > kMaxBytes) {
@@ -203,6 +236,7 @@ YamlNode parse_yaml(const std::string& text, std::string source) {
     if (parser.HandleNextDocument(second)) {
       throw InputError("{}: a second document; expected one", second.take().where.text());
     }
+    check_last_quote(text, builder.last_quoted());
     return builder.take();
   } catch (const YAML::Exception& error) {
     const YamlWhere where{shared, error.mark.line + 1, error.mark.column + 1};

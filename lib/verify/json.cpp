@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/verify/trace_compare.h"
+
 namespace diptych {
 namespace {
 

@@ -7,13 +7,11 @@
 #include "lib/verify/gates.h"
 #include "lib/verify/metrics.h"
 #include "lib/verify/probes.h"
-#include "lib/verify/trace_compare.h"
 
 namespace diptych {
 
 nlohmann::json to_json(const ImageMetrics& metrics);  // psnr is null for equal pictures
 nlohmann::json to_json(const GateResult& gate);
 nlohmann::json to_json(const ProbeResult& result);
-nlohmann::json to_json(const TraceComparison& comparison);
 
 }  // namespace diptych

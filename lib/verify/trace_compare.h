@@ -74,5 +74,6 @@ struct TraceComparison {
 TraceComparison compare_traces(const NamedTensors& actual, const NamedTensors& expected,
                                const Tolerances& tolerances);
 std::string describe(const TensorComparison& tensor);  // one line: name, numbers or problem
+nlohmann::json to_json(const TraceComparison& comparison);
 
 }  // namespace diptych

@@ -46,7 +46,7 @@ TEST_CASE("an empty file is an empty tree") {
 TEST_CASE("what a configuration must not hold is refused with its place") {
   CHECK(parse_error("a: 1\nb: 2\na: 3\n") == "f.yaml:3:1: duplicate key 'a', first at line 1");
   CHECK(parse_error("{a: 1, 'a': 2}") == "f.yaml:1:8: duplicate key 'a', first at line 1");
-  CHECK(parse_error("a: 1\n---\nb: 2\n") == "f.yaml:2:1: a second document; expected one");
+  CHECK(parse_error("a: 1\n---\nb: 2\n") == "f.yaml:3:1: a second document; expected one");
   CHECK(parse_error("a: !!python/object:os.system x\n") ==
         "f.yaml:1:4: tags such as 'tag:yaml.org,2002:python/object:os.system' are not supported");
   CHECK(parse_error("? [a, b]\n: 1\n") == "f.yaml:1:3: a key is a list, expected a name");
@@ -59,11 +59,25 @@ TEST_CASE("what a configuration must not hold is refused with its place") {
 }
 
 TEST_CASE("broken YAML names the place") {
-  for (const char* text : {"a: [1, 2\n", "a: {b: 1\n", "a: 'open\n", "a: b: c\n", "\ta: 1\n",
-                           "a: *nowhere\n", "a:\n  - 1\n b: 2\n", "%YAML 9\n---\n", "a: @x\n"}) {
+  for (const std::string text :
+       {"a: [1, 2\n", "a: {b: 1\n", "a: 'open\n", "a: b: c\n", "\ta: 1\n", "a: *nowhere\n",
+        "a:\n  - 1\n b: 2\n", "%YAML 9\n---\n", "a: @x\n"}) {
     CAPTURE(text);
     CHECK(parse_error(text).starts_with("f.yaml:"));
     CHECK(parse_error(text).find("broken YAML") != std::string::npos);
+  }
+}
+
+TEST_CASE("a quote that stays open is broken, a closed one is not") {
+  for (const std::string text :
+       {"a: 'x", "a: \"x", "a: 'x''", "a: \"x\\\"", "a: &b 'x\nc: 1\n", "'a"}) {
+    CAPTURE(text);
+    CHECK(parse_error(text).find("broken YAML") != std::string::npos);
+  }
+  for (const std::string text : {"a: 'x'", "a: \"x\"", "a: 'x'''", "a: \"x\\\"\"", "a: &b 'x'\n",
+                                 "a: |\n  'x\n", "a: x'y\n"}) {
+    CAPTURE(text);
+    CHECK(parse_error(text) == "no error");
   }
 }
 

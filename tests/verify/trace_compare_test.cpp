@@ -3,9 +3,10 @@
 #include <cmath>
 #include <limits>
 
+#include <nlohmann/json.hpp>
+
 #include <doctest/doctest.h>
 
-#include "lib/verify/json.h"
 #include "tests/verify/goldens.h"
 
 namespace {

@@ -1,0 +1,182 @@
+// The careless user: each mistake gives one line on stderr, nothing on stdout, and exit code 2.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/cli/process.h"
+
+namespace diptych {
+namespace {
+
+using test::Outcome;
+using test::run;
+using Words = std::vector<std::string>;
+
+// The line without "diptych: " and the newline; checks that it is one line, alone.
+std::string refusal(const test::Command& command) {
+  const Outcome outcome = run(command);
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.out.empty());
+  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  CHECK(outcome.err.starts_with("diptych: "));
+  if (outcome.err.size() < 10) return outcome.err;
+  return outcome.err.substr(9, outcome.err.size() - 10);
+}
+
+std::string refusal(Words arguments) {
+  test::Command command;
+  command.arguments = std::move(arguments);
+  return refusal(command);
+}
+
+std::string refusal_of(Words flags) {
+  Words arguments = {"generate", "-p", "x", "-o", "/nonexistent/never.png"};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return refusal(arguments);
+}
+
+TEST_CASE("no verb, a wrong verb, a wrong flag") {
+  CHECK(refusal(Words{}) == "no verb given, such as generate (see diptych --help)");
+  CHECK(refusal(Words{"genrate"}).starts_with("unknown verb 'genrate' (did you mean 'generate'?"));
+  CHECK(refusal(Words{"generate", "--stpes", "4"}) ==
+        "generate: unknown flag '--stpes' (did you mean --steps? see diptych generate --help)");
+  CHECK(refusal(Words{"generate", "--stpes=4"}).find("did you mean --steps?") != std::string::npos);
+  CHECK(refusal(Words{"generate", "a fox"}) ==
+        "generate: unknown argument 'a fox' (see diptych generate --help)");
+  CHECK(refusal(Words{"--xyzzy"}) == "unknown flag '--xyzzy' (see diptych --help)");
+  CHECK(refusal(Words{"generate", "--steps"}).starts_with("generate: --steps"));
+  CHECK(refusal(Words{"completion"}).starts_with("completion: "));
+  CHECK(refusal(Words{"completion", "csh"}).find("csh") != std::string::npos);
+}
+
+TEST_CASE("help and version go to stdout") {
+  const Outcome help = run(Words{"--help"});
+  CHECK(help.code == 0);
+  CHECK(help.err.empty());
+  for (const char* verb :
+       {"generate", "verify", "check", "compare", "inspect", "devices", "version", "completion"}) {
+    CHECK(help.out.find(verb) != std::string::npos);
+    const Outcome own = run(Words{verb, "--help"});
+    CHECK(own.code == 0);
+    CHECK(own.out.find("xample") != std::string::npos);
+  }
+  CHECK(run(Words{"--version"}).out.starts_with("diptych "));
+  CHECK(run(Words{"version"}).out.find("libtorch 2.") != std::string::npos);
+  const Outcome devices = run(Words{"devices"});
+  CHECK(devices.code == 0);
+  CHECK(devices.out.starts_with("cpu: "));
+  CHECK(devices.out.find("attention math   usable") != std::string::npos);
+}
+
+TEST_CASE("bad values") {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--steps", "abc"}, "--steps: 'abc' is not a whole number"},
+      {{"--steps", "20x"}, "--steps: '20x' is not a whole number"},
+      {{"--steps", ""}, "--steps: '' is not a whole number"},
+      {{"--steps", "0"}, "--steps: 0 is out of range; expected 2 to 1000000"},
+      {{"--steps", "1"}, "--steps: 1 makes 0 updates; expected at least 2"},
+      {{"--steps", "-3"}, "--steps: -3 is out of range; expected 2 to 1000000"},
+      {{"--steps", "4", "--steps", "5"}, "--steps: given 2 times ('4' and '5'); expected once"},
+      {{"-W", "100"}, "--width: 100 is not a multiple of 16; nearest are 96 and 112"},
+      {{"--height", "0"}, "--height: 0 is out of range; expected 16 to 65536, a multiple of 16"},
+      {{"--size", "96"}, "--size: '96' is not a size; expected WIDTHxHEIGHT, such as 1024x768"},
+      {{"--size", "96x100"}, "--size: 100 is not a multiple of 16; nearest are 96 and 112"},
+      {{"--size", "96x96", "-W", "96"},
+       "--width: given together with --size; expected one of them"},
+      {{"-b", "0"}, "--batch-count: 0 is out of range; expected 1 to 100000"},
+      {{"--seed", "-1"}, "--seed: '-1' is not a whole number from 0 to 18446744073709551615"},
+      {{"--cfg-scale", "nan"}, "--cfg-scale/--cfg-text-scale: 'nan' is not a finite number"},
+      {{"--cfg-img-scale", "-1"}, "--cfg-img-scale: -1 is out of range; expected at least 0"},
+      {{"--cfg-interval", "1,0"},
+       "--cfg-interval: 1,0 is out of range; expected 0 <= LO < HI <= 1"},
+      {{"--flow-shift", "0"},
+       "--timestep-shift/--flow-shift: 0 is out of range; expected more than 0"},
+      {{"--cfg-mode", "serial"}, "--cfg-mode: unknown value 'serial' (known: batched, sequential)"},
+      {{"--device", "gpu"}, "--device: unknown value 'gpu' (known: auto, cpu, cuda, cuda:N)"},
+      {{"--task", "t2v"}, "--task: 't2v' is not offered; this version paints from text (t2i)"},
+      {{"-p", "again"}, "--prompt: given 2 times ('x' and 'again'); expected once"},
+      {{"--set", "seed"},
+       "--set: 'seed' is not KEY=VALUE, such as stages.1.default_sampling_params.seed=7"},
+      {{"-c", "/nonexistent/a.yaml"}, "/nonexistent/a.yaml: no such file"},
+      {{"--log-level", "loud"},
+       "--log-level: unknown value 'loud' (known: quiet, error, warning, info, debug)"},
+      {{"-v", "-q"}, "--verbose: given together with --quiet; expected one"},
+  };
+  for (const auto& [flags, message] : cases) CHECK(refusal_of(flags) == message);
+}
+
+TEST_CASE("bad prompts") {
+  CHECK(refusal(Words{"generate", "-o", "/tmp/x.png"}) ==
+        "--prompt: not given; expected a text (\"\" is one), or - for stdin");
+  CHECK(refusal(Words{"generate", "-p", "caf\xE9"}) ==
+        "--prompt: not valid UTF-8: byte 0xE9 at offset 3");
+  test::Command command;
+  command.arguments = {"generate", "-p", "-", "-o", "/tmp/never.png"};
+  command.input = std::string("a\0b\n", 4);
+  CHECK(refusal(command) == "--prompt: stdin: a NUL character at offset 1");
+}
+
+TEST_CASE("bad outputs are refused before any work") {
+  const test::Folder folder;
+  const auto output = [&](const std::string& path) {
+    return refusal(Words{"generate", "-p", "x", "-o", path});
+  };
+  CHECK(output(folder.file("a.jpg")) ==
+        "--output: " + folder.file("a.jpg") + ": unknown extension '.jpg'; expected .png");
+  CHECK(output(folder.file("a")) ==
+        "--output: " + folder.file("a") + ": has no extension; expected .png");
+  CHECK(output(folder.file("no/a.png")) ==
+        "--output: " + folder.file("no/a.png") + ": no such folder: " + folder.file("no"));
+  CHECK(output(folder.file("no/")).find("no such folder") != std::string::npos);
+  CHECK(output(folder.file("a%s.png")) ==
+        "--output: 'a%s.png' is no pattern; expected one number such as %d or %03d");
+  CHECK(output(folder.file("a%d-%d.png")).find("is no pattern") != std::string::npos);
+  CHECK(output("/proc/a.png").starts_with("/proc/a.png: cannot be written"));
+  CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--trace",
+                      folder.file("no/t.safetensors")})
+            .find("cannot be written") != std::string::npos);
+  CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--noise",
+                      folder.file("n.safetensors")}) ==
+        "--noise: " + folder.file("n.safetensors") + ": no such file");
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("bad models") {
+  const test::Folder folder;
+  const std::string bagel = DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml";
+  CHECK(refusal(Words{"generate", "-c", bagel, "-p", "x", "-o", folder.file("a.png")}) ==
+        "--model: not given; expected the folder of a checkpoint, or --load-format dummy");
+  const std::string missing = folder.file("missing");
+  CHECK(refusal(Words{"generate", "-m", missing, "-p", "x", "-o", folder.file("a.png")})
+            .find(missing) != std::string::npos);
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("a stage config with a slip names the place") {
+  const test::Folder folder;
+  folder.write("f.yaml", "stages:\n  - stage_id: 0\n    default_sampling_params:\n      sed: 1\n");
+  CHECK(refusal(Words{"generate", "-c", folder.file("f.yaml"), "--check-config"})
+            .starts_with(folder.file("f.yaml") +
+                         ":4:7: stages.0.default_sampling_params: unknown key 'sed' (did you mean "
+                         "'seed'? known: "));
+  folder.write("f.yaml", "pipeline: beagle\nstages:\n  - stage_id: 0\n");
+  CHECK(refusal(Words{"generate", "-c", folder.file("f.yaml"), "--check-config"})
+            .find("'beagle' (known: bagel") != std::string::npos);
+}
+
+TEST_CASE("a bad variable is named") {
+  test::Command command;
+  command.arguments = {"generate", "--check-config"};
+  command.environment["DIPTYCH_STEPS"] = "many";
+  CHECK(refusal(command) == "DIPTYCH_STEPS: 'many' is not a whole number");
+  command.environment = {{"DIFFUSION_ATTENTION_BACKEND", "SAGE_ATTN"}};
+  CHECK(
+      refusal(command).starts_with("DIFFUSION_ATTENTION_BACKEND: unknown attention backend "
+                                   "'SAGE_ATTN' (known: auto, math, sdpa, flash, cudnn)"));
+}
+
+}  // namespace
+}  // namespace diptych

@@ -1,0 +1,54 @@
+// Completion scripts: they know every flag, and the shells that are here take them.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/cli/process.h"
+
+namespace diptych {
+namespace {
+
+using test::run;
+using Words = std::vector<std::string>;
+
+// What bash offers after this line, one candidate a line.
+std::string offered(const test::Folder& folder, const std::string& words, int index) {
+  folder.write("complete.sh", run(Words{"completion", "bash"}).out + "COMP_WORDS=(" + words +
+                                  ")\nCOMP_CWORD=" + std::to_string(index) +
+                                  "\n_diptych\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n");
+  const std::string command = "bash " + folder.file("complete.sh") + " > " + folder.file("out");
+  if (std::system(command.c_str()) != 0) return "bash failed";
+  std::string text;
+  FILE* file = std::fopen(folder.file("out").c_str(), "rb");
+  for (int letter = std::fgetc(file); letter != EOF; letter = std::fgetc(file)) {
+    text += static_cast<char>(letter);
+  }
+  std::fclose(file);
+  return text;
+}
+
+TEST_CASE("every shell's script knows the verbs and the flags") {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const auto outcome = run(Words{"completion", shell});
+    CHECK(outcome.code == 0);
+    for (const char* word : {"generate", "verify", "timestep-shift", "flow-shift", "sequential"}) {
+      CAPTURE(word);
+      CHECK(outcome.out.find(word) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("bash completes verbs, flags and values") {
+  const test::Folder folder;
+  CHECK(offered(folder, "diptych gen", 1) == "generate\n");
+  CHECK(offered(folder, "diptych generate --cfg-i", 2) == "--cfg-img-scale\n--cfg-interval\n");
+  CHECK(offered(folder, "diptych generate --cfg-mode s", 3) == "sequential\n");
+  CHECK(offered(folder, "diptych generate --cfg-mode ''", 3) == "batched\nsequential\n");
+  CHECK(offered(folder, "diptych completion --log-level w", 3) == "warning\n");
+}
+
+}  // namespace
+}  // namespace diptych

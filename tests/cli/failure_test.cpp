@@ -1,0 +1,130 @@
+// The machine lets us down, or the user stops the run: the exit code says which, and no partial
+// file stays behind.
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "tests/cli/process.h"
+
+namespace diptych {
+namespace {
+
+using test::Outcome;
+using test::run;
+
+test::Command small_picture(const test::Folder& folder) {
+  test::Command command;
+  command.arguments = {"generate", "-p",    "x",        "-o", folder.file("a.png"), "--steps", "2",
+                       "--size",   "64x64", "--device", "cpu"};
+  return command;
+}
+
+bool one_error_line(const Outcome& outcome) {
+  const std::size_t at = outcome.err.find("diptych: ");
+  return at != std::string::npos &&
+         std::count(outcome.err.begin() + static_cast<std::ptrdiff_t>(at), outcome.err.end(),
+                    '\n') == 1;
+}
+
+TEST_CASE("a full disk ends with 3 and leaves nothing") {
+  const test::Folder folder;
+  test::Command command = small_picture(folder);
+  command.before_exec = [] {
+    const rlimit limit{512, 512};  // bytes of a file; the picture is larger
+    setrlimit(RLIMIT_FSIZE, &limit);
+    std::signal(SIGXFSZ, SIG_IGN);
+  };
+  const Outcome outcome = run(command);
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 3);
+  CHECK(one_error_line(outcome));
+  CHECK(outcome.err.find("a.png: ") != std::string::npos);
+  CHECK(outcome.out.empty());
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("an old picture survives a run that fails") {
+  const test::Folder folder;
+  folder.write("a.png", "old");
+  test::Command command = small_picture(folder);
+  command.before_exec = [] {
+    const rlimit limit{512, 512};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    std::signal(SIGXFSZ, SIG_IGN);
+  };
+  CHECK(run(command).code == 3);
+  CHECK(folder.names() == std::vector<std::string>{"a.png"});
+  CHECK(std::filesystem::file_size(folder.path() / "a.png") == 3);
+}
+
+TEST_CASE("a stdout that takes nothing is a failure") {
+  for (const bool closed : {false, true}) {
+    test::Command command;
+    command.arguments = {"version"};
+    command.before_exec = [closed] {
+      if (closed) {
+        close(STDOUT_FILENO);
+      } else {
+        dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
+      }
+    };
+    const Outcome outcome = run(command);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 3);
+    CHECK(one_error_line(outcome));
+    CHECK(outcome.err.find("stdout: ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a closed stderr harms nothing") {
+  const test::Folder folder;
+  test::Command command = small_picture(folder);
+  command.before_exec = [] { close(STDERR_FILENO); };
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 0);
+  CHECK(folder.names() == std::vector<std::string>{"a.png"});
+}
+
+TEST_CASE("a signal stops within a step and leaves nothing") {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const test::Folder folder;
+    test::Command command = small_picture(folder);
+    command.arguments.insert(command.arguments.end(), {"--progress", "kv"});
+    *std::find(command.arguments.begin(), command.arguments.end(), "2") = "100000";  // steps
+    command.interrupt_after = "stage=denoise";
+    command.signal = signal;
+    const Outcome outcome = run(command);
+    CHECK(outcome.code == 128 + signal);
+    CHECK(outcome.err.ends_with("diptych: interrupted\n"));
+    CHECK(outcome.out.empty());
+    CHECK(folder.names().empty());
+  }
+}
+
+TEST_CASE("too little memory ends with 3 and a hint") {
+  const test::Folder folder;
+  test::Command command = small_picture(folder);
+  command.arguments.insert(
+      command.arguments.end(),
+      {"-c", DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml", "--load-format", "dummy"});
+  command.before_exec = [] {
+    const rlim_t bytes = rlim_t{12} << 30;  // the libraries map some; the weights take 54 GiB
+    const rlimit limit{bytes, bytes};
+    setrlimit(RLIMIT_AS, &limit);
+  };
+  const Outcome outcome = run(command);
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 3);
+  CHECK(one_error_line(outcome));
+  CHECK(outcome.err.find("try a smaller size") != std::string::npos);
+  CHECK(folder.names().empty());
+}
+
+}  // namespace
+}  // namespace diptych

@@ -1,0 +1,160 @@
+// The demo from prompt to picture, as a user runs it.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "lib/media/png.h"
+#include "tests/cli/process.h"
+
+namespace diptych {
+namespace {
+
+using test::Outcome;
+using test::run;
+using Words = std::vector<std::string>;
+
+std::string text_of(const Image& image, const std::string& key) {
+  for (const auto& [keyword, text] : image.text) {
+    if (keyword == key) return text;
+  }
+  return {};
+}
+
+TEST_CASE("a prompt becomes a picture that says how it was made") {
+  const test::Folder folder;
+  const std::string file = folder.file("fox.png");
+  const Outcome outcome = run(Words{"generate", "-p", "a red fox", "-o", file, "--steps", "4",
+                                    "--device", "cpu", "--seed", "7", "--cfg-scale", "3.5"});
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.out == file + "\n");
+  CHECK(outcome.err.find("embedded demo") != std::string::npos);
+  CHECK(outcome.err.find("it/s") != std::string::npos);
+  CHECK(folder.names() == Words{"fox.png"});
+
+  const Image image = read_png(file);
+  CHECK(image.rgb.size(0) == 96);
+  CHECK(image.rgb.size(1) == 96);
+  CHECK(image.rgb.to(at::kFloat).std().item<float>() > 1);
+  CHECK(text_of(image, "parameters")
+            .starts_with("a red fox\nSteps: 4, Sampler: Euler, CFG scale: "
+                         "3.5, "));
+  CHECK(text_of(image, "parameters").find("Seed: 7, Size: 96x96") != std::string::npos);
+  const auto json = nlohmann::json::parse(text_of(image, "diptych"));
+  CHECK(json["schema"] == "diptych.generate");
+  CHECK(json["requested"]["prompt"] == "a red fox");
+  CHECK(json["requested"]["cfg_text_scale"] == 3.5);
+  CHECK(json["seed"] == 7);
+  CHECK(json["steps"] == 4);
+  CHECK(json["updates"] == 3);
+  CHECK(json["latent_hash"].get<std::string>().size() == 16);
+  CHECK(outcome.err.find(json["latent_hash"].get<std::string>()) != std::string::npos);
+  CHECK(json["dtype"] == "float32");
+  CHECK_FALSE(json["weights_hash"].get<std::string>().empty());
+  CHECK_FALSE(json["attention"].get<std::string>().empty());
+}
+
+TEST_CASE("the same run gives the same bytes, another seed other pixels") {
+  const test::Folder folder;
+  const auto paint = [&](const std::string& name, const std::string& seed) {
+    const Outcome outcome = run(Words{"generate", "-p", "x", "-o", folder.file(name), "--steps",
+                                      "3", "--size", "64x48", "--device", "cpu", "-s", seed, "-q"});
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.code == 0);
+    CHECK(outcome.err.empty());
+    return read_png(folder.file(name));
+  };
+  const Image first = paint("a.png", "1");
+  const Image again = paint("b.png", "1");
+  const Image other = paint("c.png", "2");
+  CHECK(at::equal(first.rgb, again.rgb));
+  CHECK(first.text == again.text);
+  CHECK_FALSE(at::equal(first.rgb, other.rgb));
+  CHECK(first.rgb.size(0) == 48);
+  CHECK(first.rgb.size(1) == 64);
+}
+
+TEST_CASE("several pictures are numbered") {
+  const Words small = {"--steps", "2", "--size", "32x32", "--device", "cpu", "-q", "-b", "2"};
+  const auto names = [&](const std::string& output, bool make_folder) {
+    const test::Folder folder;
+    if (make_folder) std::filesystem::create_directory(folder.path() / "out");
+    Words arguments = {"generate", "-p", "", "-o", folder.file(output)};
+    arguments.insert(arguments.end(), small.begin(), small.end());
+    const Outcome outcome = run(arguments);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') == 2);
+    Words found;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+      if (entry.is_regular_file()) found.push_back(entry.path().filename().string());
+    }
+    std::ranges::sort(found);
+    return found;
+  };
+  CHECK(names("a.png", false) == Words{"a-000.png", "a-001.png"});
+  CHECK(names("a%02d-x.png", false) == Words{"a00-x.png", "a01-x.png"});
+  CHECK(names("out", true) == Words{"0000.png", "0001.png"});
+}
+
+TEST_CASE("a prompt comes from stdin") {
+  const test::Folder folder;
+  test::Command command;
+  command.arguments = {"generate", "-p",    "-",        "-o", folder.file("a.png"), "--steps", "2",
+                       "--size",   "32x32", "--device", "cpu"};
+  command.input = "gr\xC3\xBCn, {}[1,2]\n";
+  const Outcome outcome = run(command);
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const Image image = read_png(folder.file("a.png"));
+  CHECK(nlohmann::json::parse(text_of(image, "diptych"))["requested"]["prompt"] ==
+        "gr\xC3\xBCn, {}[1,2]");
+}
+
+TEST_CASE("texts arrive as they are") {
+  for (const std::string text : {"", "{}", "[a,b]", "\"quoted\"", "%%", "a\nb", "-1"}) {
+    CAPTURE(text);
+    const Outcome outcome = run(Words{"generate", "--prompt=" + text, "--print-config"});
+    CHECK(outcome.code == 0);
+    CHECK(outcome.out.find("\nprompt: " + (text == "a\nb" ? std::string("\"a\\nb\"")
+                                                          : nlohmann::json(text).dump())) !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("--print-config shows values with their origins, --check-config says one line") {
+  test::Command command;
+  command.arguments = {"generate", "--print-config", "--steps", "5"};
+  command.environment["DIPTYCH_SEED"] = "9";
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 0);
+  const auto has = [&](const std::string& value, const std::string& origin) {
+    const std::size_t at = outcome.out.find("\n" + value + " ");
+    if (at == std::string::npos) return false;
+    return outcome.out.substr(at + 1, outcome.out.find('\n', at + 1) - at - 1).ends_with(origin);
+  };
+  CHECK(has("steps: 5", "  # --steps"));
+  CHECK(has("seed: 9", "  # DIPTYCH_SEED"));
+  CHECK(has("width: 96", "/stage_configs/demo/demo.yaml:15:14"));
+  CHECK(has("timestep_shift: 3.0", "  # default"));
+
+  const Outcome check = run(
+      Words{"generate", "-c", DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml", "--check-config"});
+  CHECK(check.code == 0);
+  CHECK(check.out == DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml: valid\n");
+}
+
+TEST_CASE("a variable that is nearly one of ours is pointed out") {
+  test::Command command;
+  command.arguments = {"generate", "--check-config"};
+  command.environment["DIPTYCH_STPES"] = "5";
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err == "[WARN ] DIPTYCH_STPES has no effect; did you mean DIPTYCH_STEPS?\n");
+}
+
+}  // namespace
+}  // namespace diptych

@@ -1,0 +1,137 @@
+#include "tests/cli/process.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace diptych::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Pipe {
+  std::array<int, 2> ends{-1, -1};
+  Pipe() {
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
+  }
+  ~Pipe() {
+    close_end(0);
+    close_end(1);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  void close_end(std::size_t end) {
+    if (ends[end] >= 0) close(std::exchange(ends[end], -1));
+  }
+};
+
+[[noreturn]] void become_binary(const Command& command, Pipe& in, Pipe& out, Pipe& err) {
+  dup2(in.ends[0], STDIN_FILENO);
+  dup2(out.ends[1], STDOUT_FILENO);
+  dup2(err.ends[1], STDERR_FILENO);
+  std::vector<std::string> words = {DIPTYCH_BINARY};
+  words.insert(words.end(), command.arguments.begin(), command.arguments.end());
+  std::vector<std::string> variables;
+  const char* path = std::getenv("PATH");
+  variables.push_back(fmt::format("PATH={}", path == nullptr ? "/usr/bin" : path));
+  for (const auto& [name, value] : command.environment) {
+    variables.push_back(name + "=" + value);
+  }
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> all;
+    for (std::string& text : texts) all.push_back(text.data());
+    all.push_back(nullptr);
+    return all;
+  };
+  if (command.before_exec) command.before_exec();
+  execve(DIPTYCH_BINARY, pointers(words).data(), pointers(variables).data());
+  _exit(127);
+}
+
+// Reads both streams to their ends; sends the signal when its cue comes.
+void collect(const Command& command, pid_t child, int out, int err, Outcome& outcome) {
+  std::array<pollfd, 2> streams = {pollfd{out, POLLIN, 0}, pollfd{err, POLLIN, 0}};
+  bool cue_pending = !command.interrupt_after.empty();
+  for (std::size_t open = streams.size(); open > 0;) {
+    poll(streams.data(), streams.size(), -1);
+    for (pollfd& stream : streams) {
+      if (stream.fd < 0 || stream.revents == 0) continue;
+      std::array<char, 4096> buffer;
+      const ssize_t bytes = read(stream.fd, buffer.data(), buffer.size());
+      if (bytes <= 0) {
+        stream.fd = -1;
+        --open;
+        continue;
+      }
+      (stream.fd == out ? outcome.out : outcome.err)
+          .append(buffer.data(), static_cast<std::size_t>(bytes));
+    }
+    if (cue_pending && outcome.err.find(command.interrupt_after) != std::string::npos) {
+      kill(child, command.signal);
+      cue_pending = false;
+    }
+  }
+}
+
+}  // namespace
+
+Outcome run(const Command& command) {
+  Pipe in, out, err;
+  const pid_t child = fork();
+  if (child < 0) throw std::runtime_error("fork failed");
+  if (child == 0) become_binary(command, in, out, err);
+  in.close_end(0);
+  out.close_end(1);
+  err.close_end(1);
+  // Small enough for the pipe's buffer, so that writing never waits.
+  std::signal(SIGPIPE, SIG_IGN);
+  [[maybe_unused]] const ssize_t written =
+      write(in.ends[1], command.input.data(), command.input.size());
+  in.close_end(1);
+  Outcome outcome;
+  collect(command, child, out.ends[0], err.ends[0], outcome);
+  int status = 0;
+  waitpid(child, &status, 0);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  return outcome;
+}
+
+Outcome run(std::vector<std::string> arguments) {
+  Command command;
+  command.arguments = std::move(arguments);
+  return run(command);
+}
+
+Folder::Folder() {
+  static int count = 0;
+  path_ = fs::temp_directory_path() / fmt::format("diptych-cli-{}-{}", getpid(), ++count);
+  fs::create_directories(path_);
+}
+
+Folder::~Folder() {
+  fs::remove_all(path_);
+}
+
+std::vector<std::string> Folder::names() const {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+void Folder::write(const std::string& name, const std::string& text) const {
+  std::ofstream(path_ / name, std::ios::binary) << text;
+}
+
+}  // namespace diptych::test

@@ -1,0 +1,46 @@
+// Runs the diptych binary as a user's shell would.
+#pragma once
+
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace diptych::test {
+
+struct Command {
+  std::vector<std::string> arguments;              // behind "diptych"
+  std::map<std::string, std::string> environment;  // beside PATH; nothing is inherited but that
+  std::string input;                               // on stdin
+  std::function<void()> before_exec;               // in the child: limits, closed streams
+  std::string interrupt_after;                     // send `signal` once this stands on stderr
+  int signal = SIGINT;
+};
+
+struct Outcome {
+  int code = -1;  // exit code, or 1000 + signal where one ended it
+  std::string out, err;
+};
+
+Outcome run(const Command& command);
+Outcome run(std::vector<std::string> arguments);
+
+// A folder of its own, removed at the end.
+class Folder {
+ public:
+  Folder();
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::vector<std::string> names() const;  // of what is in it, sorted
+  void write(const std::string& name, const std::string& text) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace diptych::test
