@@ -58,7 +58,8 @@ std::optional<std::string> environment(const std::string& name) {
 void warn_of_misspelt_variables(Log& log) {
   std::vector<std::string> names = {"DIPTYCH_SET",          "DIPTYCH_PRINT_CONFIG",
                                     "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL",
-                                    "DIPTYCH_VERBOSE",      "DIPTYCH_QUIET"};
+                                    "DIPTYCH_VERBOSE",      "DIPTYCH_QUIET",
+                                    "DIPTYCH_GOLDENS"};  // the tests' and gpu_check's
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };

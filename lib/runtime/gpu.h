@@ -15,7 +15,7 @@ std::optional<std::string> why_none();
 void synchronize(at::Device device);
 std::uint64_t peak_bytes(at::Device device);
 void reset_peak(at::Device device);
-// Exact float32 and repeatable kernels: no TF32, deterministic cuDNN.
-void use_exact_arithmetic();
+// Before the first use of a GPU. Exact float32 and repeatable kernels: no TF32, deterministic cuDNN.
+void initialise();
 
 }  // namespace diptych::gpu

@@ -51,7 +51,8 @@ void reset_peak(at::Device device) {
   c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
 }
 
-void use_exact_arithmetic() {
+void initialise() {
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   at::globalContext().setAllowTF32CuDNN(false);
   at::globalContext().setAllowTF32CuBLAS(false);
   at::globalContext().setDeterministicCuDNN(true);

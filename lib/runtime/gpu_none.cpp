@@ -13,6 +13,6 @@ std::uint64_t peak_bytes(at::Device) {
   return 0;
 }
 void reset_peak(at::Device) {}
-void use_exact_arithmetic() {}
+void initialise() {}
 
 }  // namespace diptych::gpu

@@ -39,7 +39,7 @@ at::Device resolve_device(std::string_view name, Log& log) {
     log.info("using the CPU: {}", reason);
     return at::kCPU;
   }
-  gpu::use_exact_arithmetic();
+  gpu::initialise();
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
 

@@ -56,7 +56,9 @@ function(diptych_test name)
   target_precompile_headers(${target} REUSE_FROM diptych_pch)
   target_compile_definitions(${target} PRIVATE DIPTYCH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${target})
-  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${ARG_LABELS}" TIMEOUT 600)
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${ARG_LABELS}" TIMEOUT 600
+    # Tests run side by side; each with all cores would only wait for the others.
+    ENVIRONMENT OMP_NUM_THREADS=2 PROCESSORS 2)
   if("gpu" IN_LIST ARG_LABELS)
     set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)   # its memory is for one test at a time
   endif()

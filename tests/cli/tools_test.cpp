@@ -1,92 +1,76 @@
 // `diptych check`, `compare` and `inspect` as a user runs them.
-#include <array>
-#include <cstdio>
-#include <cstdlib>
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 #include <string>
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
+#include "tests/cli/process.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using namespace diptych;
+using diptych::test::Outcome;
 using nlohmann::json;
-
-struct Ran {
-  int code = -1;
-  std::string out, error;
-};
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // A folder with pictures and traces, removed at the end; commands run inside it.
 class Bench {
  public:
-  Bench() : folder_(fs::temp_directory_path() / fmt::format("diptych-tools-{}", ::getpid())) {
-    fs::create_directories(folder_ / "a");
-    fs::create_directories(folder_ / "b");
+  Bench() {
+    fs::create_directory(path("a"));
+    fs::create_directory(path("b"));
     const Tensor rgb = (at::arange(16 * 20 * 3, at::kInt) * 7).remainder(256).to(at::kByte);
     picture_ = rgb.reshape({16, 20, 3});
     Tensor other = picture_.clone();
     other[2][3].copy_(at::tensor({200, 100, 50}, at::kByte));  // pixel x 3, y 2
     const PngText text = {{"parameters", "a fox\nSteps: 50"}, {"diptych", R"({"seed": 7})"}};
-    write_png(folder_ / "a/one.png", picture_, text);
-    write_png(folder_ / "b/one.png", other);
-    write_png(folder_ / "small.png", picture_.narrow(1, 0, 19));
+    write_png(path("a/one.png"), picture_, text);
+    write_png(path("b/one.png"), other);
+    write_png(path("small.png"), picture_.narrow(1, 0, 19));
     const std::vector<std::pair<std::string, Tensor>> trace = {
         {"step000.latent", at::ones({2, 3})}, {"step001.latent", at::ones({2, 3})}};
     auto changed = trace;
     changed[1].second = changed[1].second + 0.25;
-    write_safetensors(folder_ / "a/t.safetensors", trace);
-    write_safetensors(folder_ / "b/t.safetensors", changed);
+    write_safetensors(path("a/t.safetensors"), trace);
+    write_safetensors(path("b/t.safetensors"), changed);
   }
-  ~Bench() { fs::remove_all(folder_); }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
-
   const Tensor& picture() const { return picture_; }
-  fs::path path(const char* name) const { return folder_ / name; }
-  void write(const char* name, std::string_view text) const {
-    std::ofstream(folder_ / name) << text;
-  }
-  Ran run(const std::string& arguments) const {
-    const auto command = fmt::format("cd '{0}' && '{1}' {2} > '{0}/stdout' 2> '{0}/stderr'",
-                                     folder_.string(), DIPTYCH_BINARY, arguments);
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(folder_ / "stdout"),
-            read_text(folder_ / "stderr")};
+  fs::path path(const char* name) const { return folder_.path() / name; }
+  void write(const char* name, const std::string& text) const { folder_.write(name, text); }
+  Outcome run(const std::string& arguments) const {  // split at blanks
+    test::Command command;
+    std::istringstream words(arguments);
+    for (std::string word; words >> word;) command.arguments.push_back(word);
+    command.before_exec = [this] {
+      if (chdir(folder_.path().c_str()) != 0) _exit(127);
+    };
+    return test::run(command);
   }
 
  private:
-  fs::path folder_;
+  test::Folder folder_;
   Tensor picture_;
 };
 
 bool one_line(const std::string& text) {
-  return !text.empty() && text.find('\n') == text.size() - 1;
+  return std::count(text.begin(), text.end(), '\n') == 1 && text.ends_with('\n');
 }
 
 TEST_CASE("check names each probe that fails") {
   const Bench bench;
-  const Ran failed =
-      bench.run("check b/one.png --probe 3,2=200,100,44 --probe '(3,2)=(200,100,55)'");
+  const Outcome failed =
+      bench.run("check b/one.png --probe 3,2=200,100,44 --probe (3,2)=(200,100,55)");
   CHECK(failed.code == 1);
   CHECK(failed.out ==
         "b/one.png: probe (3,2): found (200,100,50), expected (200,100,44) +-5, off by 6\n"
         "b/one.png: 1 of 2 checks failed\n");
-  const Ran passed = bench.run("check b/one.png --probe 3,2=200,100,44 --tolerance 6");
+  const Outcome passed = bench.run("check b/one.png --probe 3,2=200,100,44 --tolerance 6");
   CHECK(passed.code == 0);
   CHECK(passed.out == "b/one.png: 1 check passed\n");
 }
@@ -96,7 +80,7 @@ TEST_CASE("check reads probes from YAML") {
   bench.write(
       "probes.yaml",
       "tolerance: 0\nprobes:\n  - {x: 3, y: 2, rgb: [200, 100, 50]}\n  - \"3,2=199,100,50\"\n");
-  const Ran strict = bench.run("check b/one.png --probes probes.yaml --json");
+  const Outcome strict = bench.run("check b/one.png --probes probes.yaml --json");
   CHECK(strict.code == 1);
   const json report = json::parse(strict.out);
   CHECK(report["pass"] == false);
@@ -106,10 +90,10 @@ TEST_CASE("check reads probes from YAML") {
   CHECK(report["probes"][1]["found"] == json({200, 100, 50}));
   CHECK(bench.run("check b/one.png --probes probes.yaml --tolerance 1").code == 0);
   bench.write("probes.yaml", "probes:\n  - {x: 3, y: 2, colour: [1, 2, 3]}\n");
-  const Ran broken = bench.run("check b/one.png --probes probes.yaml");
+  const Outcome broken = bench.run("check b/one.png --probes probes.yaml");
   CHECK(broken.code == 2);
-  CHECK(broken.error.find("probes.yaml:2:") != std::string::npos);
-  CHECK(one_line(broken.error));
+  CHECK(broken.err.find("probes.yaml:2:") != std::string::npos);
+  CHECK(one_line(broken.err));
 }
 
 TEST_CASE("check against a reference") {
@@ -117,10 +101,11 @@ TEST_CASE("check against a reference") {
   CHECK(
       bench.run("check a/one.png --against a/one.png --min-ssim 1 --max-abs 0 --min-psnr 90").out ==
       "a/one.png: 3 checks passed\n");
-  const Ran failed = bench.run("check b/one.png --against a/one.png --max-abs 3 --min-ssim 0.1");
+  const Outcome failed =
+      bench.run("check b/one.png --against a/one.png --max-abs 3 --min-ssim 0.1");
   CHECK(failed.code == 1);
   CHECK(failed.out.find("b/one.png: max_abs ") == 0);
-  const Ran size = bench.run("check small.png --against a/one.png --max-abs 3");
+  const Outcome size = bench.run("check small.png --against a/one.png --max-abs 3");
   CHECK(size.code == 1);
   CHECK(size.out.find("small.png: size 19x16, a/one.png has 20x16\n") == 0);
 }
@@ -135,24 +120,24 @@ TEST_CASE("check refuses what it cannot do with one line") {
         "check a/one.png --max-abs 3", "check a/one.png --probe 1,2=3,4,5 --tolerance 256", "check",
         "check a/one.png --max-abs abc", "check a/t.safetensors --probe 1,2=3,4,5"}) {
     CAPTURE(arguments);
-    const Ran ran = bench.run(arguments);
+    const Outcome ran = bench.run(arguments);
     CHECK(ran.code == 2);
     CHECK(ran.out.empty());
-    CHECK(one_line(ran.error));
+    CHECK(one_line(ran.err));
   }
 }
 
 TEST_CASE("compare pictures") {
   const Bench bench;
   CHECK(bench.run("compare a/one.png a/one.png").out == "a/one.png a/one.png: equal\n");
-  const Ran report = bench.run("compare a/one.png b/one.png --diff diff.png --json");
+  const Outcome report = bench.run("compare a/one.png b/one.png --diff diff.png --json");
   CHECK(report.code == 0);
   const Tensor gap = (bench.picture()[2][3].to(at::kInt) - at::tensor({200, 100, 50})).abs();
   CHECK(json::parse(report.out)["max_abs"] == gap.max().item<int>());
   const Tensor picture = read_png(bench.path("diff.png")).rgb;
   CHECK(at::equal(picture[2][3].to(at::kInt), (gap * 8).clamp_max(255)));
   CHECK(picture.count_nonzero().item<std::int64_t>() == gap.count_nonzero().item<std::int64_t>());
-  const Ran gate = bench.run("compare a/one.png b/one.png --min-psnr 90");
+  const Outcome gate = bench.run("compare a/one.png b/one.png --min-psnr 90");
   CHECK(gate.code == 1);
   CHECK(gate.out.find("is below 90") != std::string::npos);
   CHECK(bench.run("compare a/one.png small.png").code == 1);
@@ -160,29 +145,31 @@ TEST_CASE("compare pictures") {
 
 TEST_CASE("compare traces") {
   const Bench bench;
-  const Ran report = bench.run("compare b/t.safetensors a/t.safetensors");
+  const Outcome report = bench.run("compare b/t.safetensors a/t.safetensors");
   CHECK(report.code == 0);
   CHECK(report.out.find("2 tensors, 1 not equal") != std::string::npos);
   CHECK(report.out.find("first divergence: step001.latent: max abs 0.25") != std::string::npos);
   CHECK(bench.run("compare b/t.safetensors a/t.safetensors --tolerance 0.25").code == 0);
   CHECK(bench.run("compare b/t.safetensors a/t.safetensors --tolerance 0.2").code == 1);
-  CHECK(bench.run("compare b/t.safetensors a/t.safetensors --tolerance 0 --tolerance '*001*=1'")
-            .code == 0);
+  CHECK(
+      bench.run("compare b/t.safetensors a/t.safetensors --tolerance 0 --tolerance *001*=1").code ==
+      0);
   bench.write("case.json", R"({"tolerance": {"suggested": {"step*.latent": 0.1}}})");
-  const Ran by_case = bench.run("compare b/t.safetensors a/t.safetensors --case case.json --json");
+  const Outcome by_case =
+      bench.run("compare b/t.safetensors a/t.safetensors --case case.json --json");
   CHECK(by_case.code == 1);
   CHECK(json::parse(by_case.out)["first_divergence"] == "step001.latent");
 }
 
 TEST_CASE("compare folders") {
   const Bench bench;
-  const Ran report = bench.run("compare a b");
+  const Outcome report = bench.run("compare a b");
   CHECK(report.code == 0);
   CHECK(report.out.find("one.png: ssim ") == 0);
   CHECK(report.out.find("a b: 2 compared, 0 missing\n") != std::string::npos);
   fs::copy_file(bench.path("small.png"), bench.path("a/extra.png"));
   CHECK(bench.run("compare a b").code == 0);
-  const Ran missing = bench.run("compare a b --max-abs 255");
+  const Outcome missing = bench.run("compare a b --max-abs 255");
   CHECK(missing.code == 1);
   CHECK(missing.out.find("extra.png: missing in b\n") == 0);
 }
@@ -196,10 +183,10 @@ TEST_CASE("compare refuses what it cannot do with one line") {
         "compare a/t.safetensors b/t.safetensors --tolerance x",
         "compare a/t.safetensors b/t.safetensors --case missing.json"}) {
     CAPTURE(arguments);
-    const Ran ran = bench.run(arguments);
+    const Outcome ran = bench.run(arguments);
     CHECK(ran.code == 2);
     CHECK(ran.out.empty());
-    CHECK(one_line(ran.error));
+    CHECK(one_line(ran.err));
   }
 }
 
@@ -212,17 +199,18 @@ TEST_CASE("inspect shows metadata and tensors") {
   const json picture = json::parse(bench.run("inspect a/one.png --json").out);
   CHECK(picture["text"]["diptych"]["seed"] == 7);
   CHECK(picture["text"]["parameters"] == "a fox\nSteps: 50");
-  CHECK(bench.run("inspect a/t.safetensors --filter '*001*'").out ==
+  CHECK(bench.run("inspect a/t.safetensors --filter *001*").out ==
         "a/t.safetensors: 1 tensors, 24 bytes\n  step001.latent  F32   [2,3]  24 bytes\n");
   const json folder = json::parse(bench.run("inspect a --json").out);
   CHECK(folder["tensors"] == 2);
   CHECK(folder["bytes"] == 48);
   CHECK(folder["files"][0]["tensors"][0]["shape"] == json({2, 3}));
-  for (const char* arguments : {"inspect missing.png", "inspect stdout", "inspect"}) {
+  bench.write("note.txt", "hello");
+  for (const char* arguments : {"inspect missing.png", "inspect note.txt", "inspect"}) {
     CAPTURE(arguments);
-    const Ran ran = bench.run(arguments);
+    const Outcome ran = bench.run(arguments);
     CHECK(ran.code == 2);
-    CHECK(one_line(ran.error));
+    CHECK(one_line(ran.err));
   }
 }
 

@@ -51,6 +51,16 @@ TEST_CASE("open_checkpoint: shards behind an index") {
   CHECK(owner.view("tied")[0].item<float>() == 2);  // the index decides between two
 }
 
+TEST_CASE("open_checkpoint: the golden checkpoint, a folder with an index and a second model") {
+  const auto checkpoint = open_checkpoint(DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/checkpoint");
+  CHECK(checkpoint.path.filename() == "model.safetensors.index.json");
+  REQUIRE(checkpoint.files.size() == 1);  // not the autoencoder's
+  CHECK(checkpoint.owner.size() == 139);
+  const TensorEntry& embedding =
+      checkpoint.files[0].entries().at("language_model.model.embed_tokens.weight");
+  CHECK(embedding.shape == std::vector<std::int64_t>{640, 64});
+}
+
 TEST_CASE("open_checkpoint: indices that are wrong") {
   const TemporaryFolder folder;
   const auto index = folder / "model.safetensors.index.json";

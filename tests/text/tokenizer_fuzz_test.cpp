@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
+#include "lib/base/utf8.h"
 #include "lib/text/bpe_files.h"
 #include "lib/text/byte_alphabet.h"
 #include "lib/text/byte_level_bpe.h"
 #include "lib/text/nfc.h"
-#include "lib/base/utf8.h"
 #include "tests/text/support.h"
 
 using namespace diptych;

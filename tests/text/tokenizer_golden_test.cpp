@@ -6,9 +6,9 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "lib/base/utf8.h"
 #include "lib/text/bpe_files.h"
 #include "lib/text/byte_level_bpe.h"
-#include "lib/base/utf8.h"
 #include "tests/text/support.h"
 
 using namespace diptych;
