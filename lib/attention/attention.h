@@ -31,7 +31,8 @@ struct AttentionLengths {
 struct AttentionCall {
   Tensor q;     // [total_q, heads, head_dim], sample after sample; the last dimension is contiguous
   Tensor k, v;  // [samples, capacity, kv_heads, head_dim]; each [kv_heads, head_dim] row
-                // contiguous, the sample stride is free; rows beyond k_lengths[i] are never read
+                // contiguous, the sample stride is free; rows beyond k_lengths[i] do not
+                // enter the result, but must be finite: cuDNN weighs the rest of a tile with zero
   const AttentionLengths* lengths = nullptr;
   bool causal = false;  // lower-right aligned: query j of n sees keys up to k_length - n + j
   double scale = 0;     // of the logits; head_dim^-0.5 in every model here
@@ -58,10 +59,11 @@ class AttentionBackend {
 };
 
 // `name`: math, sdpa, flash, cudnn or auto. `auto` takes, per call, the first of the device's order
-// of preference that serves it (CUDA: cudnn where Hopper or newer, flash, sdpa, math; CPU: sdpa,
-// math) and reports each distinct reason to `say` once. A backend asked for by name throws
-// InputError with its reason when it cannot serve a call. Throws InputError for an unknown name
-// (lists the known) and for a backend this build or device lacks (says why).
+// of preference that serves it (CUDA: cudnn where Hopper or newer, flash, sdpa, math, but flash
+// first for causal calls and for few queries; CPU: sdpa, math) and reports each distinct reason to
+// `say` once. A backend asked for by name throws InputError with its reason when it cannot serve a
+// call. Throws InputError for an unknown name (lists the known) and for a backend this build or
+// device lacks (says why).
 using SayFn = void (*)(void* context, const std::string& text);
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
                                                  SayFn say = nullptr, void* context = nullptr);

@@ -1,4 +1,5 @@
-// `auto`: the first backend that can serve a call, and one line for each reason why not.
+// `auto`: the first backend in order of preference that can serve a call, and one line for each
+// reason why those before it could not.
 #include <algorithm>
 #include <mutex>
 #include <set>
@@ -29,7 +30,7 @@ class AutoAttention final : public AttentionBackend {
 
   Tensor forward(const AttentionCall& call) const override {
     std::string reasons;
-    for (const auto& backend : preferred_) {
+    for (const AttentionBackend* backend : order(call)) {
       const std::optional<std::string> reason = backend->prepare(call);
       if (!reason) {
         note(backend->name(), reasons);
@@ -46,6 +47,19 @@ class AutoAttention final : public AttentionBackend {
   }
 
  private:
+  // A cuDNN plan takes longer to build (about 30 ms on an H200) than a call with few queries, or a
+  // prefill that happens once, can save: those go to the backends without plans first.
+  std::vector<const AttentionBackend*> order(const AttentionCall& call) const {
+    constexpr std::int64_t kFewQueries = 128;
+    std::vector<const AttentionBackend*> backends;
+    for (const auto& backend : preferred_) backends.push_back(backend.get());
+    if (call.causal || call.lengths->max_q < kFewQueries) {
+      std::stable_partition(backends.begin(), backends.end(),
+                            [](const AttentionBackend* b) { return b->name() == "flash"; });
+    }
+    return backends;
+  }
+
   template <typename Ask>
   std::optional<std::string> every_reason(Ask&& ask) const {
     std::string reasons;

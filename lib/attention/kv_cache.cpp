@@ -6,8 +6,7 @@ KvCache::KvCache(KvShape shape, std::int64_t rows, std::int64_t capacity,
                  const at::TensorOptions& options)
     : shape_(shape), capacity_(capacity), lengths_(static_cast<std::size_t>(rows), 0) {
   TORCH_CHECK(rows > 0 && capacity > 0, "[kv_cache] rows ", rows, ", capacity ", capacity);
-  // Zeros, not empty: rows behind a context are never read, but a NaN there would be one mistake
-  // away from a black picture that is hard to explain.
+  // Zeros, not empty: what lies behind a context must be finite (AttentionCall).
   keys_ = at::zeros({shape.layers, rows, capacity, shape.kv_heads, shape.head_dim}, options);
   values_ = at::zeros_like(keys_);
 }

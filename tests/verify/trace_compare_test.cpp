@@ -3,9 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include <nlohmann/json.hpp>
-
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/verify/goldens.h"
 

@@ -1,0 +1,71 @@
+// Every recorded case this version can replay, in its own precision, under both CFG modes: the
+// choice in tests/goldens always, the full set where $DIPTYCH_GOLDENS or ../shared/goldens is.
+#include <cstdlib>
+#include <fstream>
+
+#include <doctest/doctest.h>
+
+#include "lib/pipelines/pipeline.h"
+#include "lib/verify/trace_compare.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> golden_folders() {
+  const fs::path root = DIPTYCH_SOURCE_DIR;
+  std::vector<fs::path> folders = {root / "tests/goldens/bagel"};
+  const char* named = std::getenv("DIPTYCH_GOLDENS");
+  const fs::path full = named != nullptr ? fs::path(named) : root.parent_path() / "shared/goldens";
+  if (fs::is_directory(full / "bagel/cases")) folders.push_back(full / "bagel");
+  return folders;
+}
+
+bool replayable(const nlohmann::json& description) {
+  const std::string task = description.at("task");
+  const auto params = description.value("params", nlohmann::json::object());
+  const bool plain = !params.value("think", false) && !params.value("enable_taylorseer", false);
+  return task == "tokenizer" || task == "vae" || ((task == "t2i" || task == "t2i_batch") && plain);
+}
+
+std::size_t replay_folder(const fs::path& folder, const std::string& cfg_mode) {
+  Log log(LogLevel::quiet);
+  std::size_t replayed = 0;
+  for (const auto& entry : fs::directory_iterator(folder / "cases")) {
+    const auto description = nlohmann::json::parse(std::ifstream(entry.path() / "case.json"));
+    if (!replayable(description)) continue;
+    INFO("case: ", entry.path().string(), ", ", cfg_mode);
+    RunConfig config;
+    config.device = "cpu";
+    const bool bf16 = description.value("compute_dtype", "").starts_with("bfloat16");
+    config.dtype = bf16 ? "bfloat16" : "float32";
+    config.cfg_mode = cfg_mode;
+    TraceSink trace;
+    find_case_replay("bagel")(folder / "checkpoint", config, log)({entry.path(), description},
+                                                                  trace);
+    NamedTensors actual;
+    for (const auto& [name, tensor] : trace.tensors()) actual.emplace(name, tensor);
+    const NamedTensors expected = read_trace(entry.path() / "expected.safetensors");
+    CHECK(expected.size() >= 2);
+    const TraceComparison comparison =
+        compare_traces(actual, expected, Tolerances::from_case(description));
+    const TensorComparison* first = comparison.first_divergence();
+    INFO("first divergence: ", first != nullptr ? describe(*first) : std::string("none"));
+    CHECK(comparison.pass());
+    ++replayed;
+  }
+  return replayed;
+}
+
+}  // namespace
+
+TEST_CASE("recorded cases of the official code") {
+  for (const fs::path& folder : golden_folders()) {
+    for (const char* cfg_mode : {"batched", "sequential"}) {
+      CHECK(replay_folder(folder, cfg_mode) >= 6);
+    }
+  }
+}
+
+}  // namespace diptych
