@@ -2,7 +2,7 @@
 
 #include <array>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/config/words.h"
@@ -60,6 +60,21 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
       "Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 a check failed;\n"
       "2 wrong flag, config or input file; 3 failure of the machine; 130, 143 stopped by a "
       "signal.");
+}
+
+std::vector<std::string> reversed_arguments(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {
+    std::string argument = argv[i];
+    const bool empty_value =
+        argument.starts_with("--") && argument.find('=') == argument.size() - 1;
+    if (empty_value) {
+      argument.pop_back();
+      arguments.emplace_back();
+    }
+    arguments.push_back(std::move(argument));
+  }
+  return arguments;
 }
 
 std::string describe_unknown_argument(const CLI::App& app) {

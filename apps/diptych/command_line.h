@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -19,6 +20,10 @@ struct SharedFlags {
 
 // Fills `app`; the verb that is chosen leaves its function in `run`. `shared` outlives the parse.
 void build_command_line(CLI::App& app, SharedFlags& shared, Run& run);
+
+// The arguments as CLI11 parses them, last first. "--name=" becomes two: CLI11 would take the word
+// behind it as the value.
+std::vector<std::string> reversed_arguments(int argc, char** argv);
 
 // The message for an argument that nothing took, with the nearest flag or verb.
 std::string describe_unknown_argument(const CLI::App& app);

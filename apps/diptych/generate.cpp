@@ -56,10 +56,9 @@ std::optional<std::string> environment(const std::string& name) {
 
 // A variable that is nearly one of ours would otherwise do nothing, silently.
 void warn_of_misspelt_variables(Log& log) {
-  std::vector<std::string> names = {"DIPTYCH_SET",          "DIPTYCH_PRINT_CONFIG",
-                                    "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL",
-                                    "DIPTYCH_VERBOSE",      "DIPTYCH_QUIET",
-                                    "DIPTYCH_GOLDENS"};  // the tests' and gpu_check's
+  std::vector<std::string> names = {
+      "DIPTYCH_SET",     "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL",
+      "DIPTYCH_VERBOSE", "DIPTYCH_QUIET",        "DIPTYCH_GOLDENS"};  // the tests' and gpu_check's
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };
@@ -156,6 +155,8 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
                      const std::string& help, std::vector<std::string>& texts) {
   const auto take = [&texts](const CLI::results_t& given) {
     texts = given;
+    // From 2.2 on CLI11 takes "{}" for an empty list and says so with a second value.
+    if (given == CLI::results_t{"{}", "%%"}) texts.pop_back();
     return true;
   };
   verb.add_option(std::string(flags), CLI::callback_t(take), help)
@@ -177,8 +178,7 @@ constexpr const char* kFooter =
     "none; repeatable ones are separated by ;). A flag wins over a variable, that over the stage\n"
     "config, that over the default in [ ]; --print-config shows what came from where. Existing "
     "output\n"
-    "files are replaced, and only by a complete picture. A text that begins with - is written\n"
-    "--prompt=-text.\n"
+    "files are replaced, and only by a complete picture.\n"
     "Examples:\n"
     "  diptych generate -p \"a red fox under an oak\" -o fox.png\n"
     "  diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\" --size 1024x768 --seed 7 -b 4 -o "

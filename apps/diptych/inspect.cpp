@@ -10,6 +10,7 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/media/png.h"
+#include "lib/pipelines/pipeline.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/safetensors.h"
 #include "lib/tensor/trace.h"
@@ -134,7 +135,24 @@ std::vector<fs::path> tensor_files(const fs::path& path) {
   return files;
 }
 
+// What a checkpoint folder of a known family lacks or holds beyond its layout; null for others.
+Json layout_report(const fs::path& path) {
+  const std::string family = fs::is_directory(path) ? checkpoint_family(path) : "";
+  if (family.empty()) return nullptr;
+  return {{"family", family}, {"problems", find_layout_check(family)(path)}};
+}
+
+void print_layout(const Json& layout) {
+  if (layout.is_null()) return;
+  const Json& problems = layout["problems"];
+  fmt::print("{} layout: {}\n", layout["family"].get<std::string>(),
+             problems.empty() ? "complete" : fmt::format("{} problems", problems.size()));
+  for (const Json& line : problems) fmt::print("  {}\n", printable(line.get<std::string>()));
+}
+
+// 1 where the checkpoint is not what its configs say.
 int inspect_tensors(const InspectOptions& options) {
+  const Json layout = layout_report(options.path);
   Totals all;
   Json files = Json::array();
   for (const fs::path& path : tensor_files(options.path)) {
@@ -160,13 +178,15 @@ int inspect_tensors(const InspectOptions& options) {
     const Json report = {{"path", options.path.string()},
                          {"tensors", all.tensors},
                          {"bytes", all.bytes},
-                         {"files", std::move(files)}};
+                         {"files", std::move(files)},
+                         {"layout", layout}};
     fmt::print("{}\n", dump(report));
   } else if (files.size() > 1) {
     fmt::print("total: {} files, {} tensors, {}\n", files.size(), all.tensors,
                size_text(all.bytes));
   }
-  return 0;
+  if (!options.json) print_layout(layout);
+  return layout.is_null() || layout["problems"].empty() ? 0 : 1;
 }
 
 int run_inspect(const InspectOptions& options) {
@@ -193,7 +213,8 @@ void add_inspect(CLI::App& app, Run& run) {
   verb->add_flag("--json", options->json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
   verb->footer(
       "Pictures: size and text entries, JSON indented. Tensors: name, dtype, shape and size, per "
-      "file.\n"
+      "file;\n"
+      "for a checkpoint folder also what is missing or unexpected for its configs (exit code 1).\n"
       "Examples:\n"
       "  diptych inspect out.png\n"
       "  diptych inspect out.png --json | jq .text.diptych.seed\n"

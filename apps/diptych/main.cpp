@@ -28,7 +28,8 @@ int fail(int code, const std::string& text) {
   return code;
 }
 
-int fail_of_memory(const std::string& text) {
+int fail_of_memory(std::string text) {
+  if (text.starts_with("[enforce fail")) text.erase(0, text.find(". ") + 2);  // libtorch's place
   return fail(kRunFailed, text.substr(0, text.find('\n')) +
                               " (try a smaller size, fewer pictures, --cfg-mode sequential, or "
                               "--dtype bfloat16)");
@@ -57,7 +58,7 @@ int run_command(CLI::App& app, int argc, char** argv) {
   SharedFlags shared;
   Run run;
   build_command_line(app, shared, run);
-  app.parse(argc, argv);
+  app.parse(reversed_arguments(argc, argv));
   Log log(shared.level());
   if (!run) throw InputError("no verb given, such as generate (see diptych --help)");
   const c10::InferenceMode inference;

@@ -78,12 +78,6 @@ fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs
   return path;
 }
 
-std::string family_of(const fs::path& checkpoint) {
-  const fs::path file = checkpoint / "config.json";
-  if (!fs::exists(file)) return "bagel";  // its official code does not need one
-  return read_json(file).value("model_type", "bagel");
-}
-
 Tolerances tolerances_for(const Json& description, const std::string& dtype, bool bf16_run) {
   Tolerances tolerances = Tolerances::from_case(description);
   const bool bf16_case = description.value("compute_dtype", "").starts_with("bfloat16");
@@ -151,7 +145,7 @@ class Verifier {
   const CaseReplay& replay(const fs::path& checkpoint, const RunConfig& config) {
     const auto key = fmt::format("{} {}", checkpoint.string(), config.dtype);
     if (key != key_) {
-      replay_ = find_case_replay(family_of(checkpoint))(checkpoint, config, log_);
+      replay_ = find_case_replay(checkpoint_family(checkpoint))(checkpoint, config, log_);
       key_ = key;
     }
     return replay_;

@@ -27,9 +27,9 @@ struct BagelCheckpoint {
   Weights vae_weights = Weights::dummy(at::kCPU, at::kFloat);
 
   // A folder in the released layout, or (load_format dummy) random weights of the folder's sizes,
-  // of the released 7B sizes where no folder is given. Reads configs, tokenizer and headers, so that
-  // a request can be checked before gigabytes move; load() does the rest. Both throw InputError
-  // naming file and tensor.
+  // of the released 7B sizes where no folder is given. Reads configs, tokenizer and headers, so
+  // that a request can be checked before gigabytes move; load() does the rest. Both throw
+  // InputError naming file and tensor.
   static BagelCheckpoint open(const std::filesystem::path& folder, bool dummy,
                               const Runtime& runtime);
   void load();
@@ -76,6 +76,8 @@ class BagelPainter {
   PrefilledContexts contexts_;
   BagelDenoiser denoiser_;
 };
+
+std::vector<std::string> check_bagel_layout(const std::filesystem::path& folder);
 
 Result run_bagel(const RunConfig& config, Log& log, Progress& progress);
 

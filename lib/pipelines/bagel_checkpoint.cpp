@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lib/base/error.h"
 #include "lib/pipelines/bagel.h"
@@ -109,6 +110,32 @@ LatentSize BagelCheckpoint::latent_size(std::int64_t width, std::int64_t height)
   check("--width", width);
   check("--height", height);
   return {height / step, width / step};
+}
+
+std::vector<std::string> check_bagel_layout(const fs::path& folder) {
+  BagelConfig config = BagelConfig::load(folder);
+  const fs::path file = require_file(folder, {"ema.safetensors", "ema.safetensors.index.json"});
+  const Weights weights = Weights::open(file, at::kCPU, at::kFloat);
+  if (weights.contains("latent_pos_embed.pos_embed")) {
+    config.latent_side = Bagel::read_latent_side(weights, config.latent_side);
+  }
+  std::vector<std::string> problems;
+  for (const auto& [name, shape] : bagel_layout(config)) {
+    if (!weights.contains(name)) {
+      problems.push_back(fmt::format("missing: {} [{}]", name, fmt::join(shape, ", ")));
+      continue;
+    }
+    const std::vector<std::int64_t> found = weights.shape(name);
+    if (found == shape) {
+      weights.check(name, shape);
+      continue;
+    }
+    problems.push_back(fmt::format("wrong shape: {}: found [{}], expected [{}]", name,
+                                   fmt::join(found, ", "), fmt::join(shape, ", ")));
+    weights.check(name, found);
+  }
+  for (const std::string& name : weights.unread()) problems.push_back("unexpected: " + name);
+  return problems;
 }
 
 }  // namespace diptych

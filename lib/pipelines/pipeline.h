@@ -57,4 +57,14 @@ using MakeCaseReplay = CaseReplay (*)(const std::filesystem::path& checkpoint,
                                       const RunConfig& config, Log& log);
 MakeCaseReplay find_case_replay(std::string_view family);
 
+// What a checkpoint folder lacks, holds beyond, or holds in another shape than its configs say, one
+// line each; empty for a folder that is whole. Reads headers only. Throws InputError as loading
+// does.
+using LayoutCheck = std::vector<std::string> (*)(const std::filesystem::path& folder);
+LayoutCheck find_layout_check(std::string_view family);
+
+// The family whose checkpoint a folder holds: config.json's model_type, "bagel" where only its
+// llm_config.json is there (its official code reads no other), "" for a folder of no known family.
+std::string checkpoint_family(const std::filesystem::path& folder);
+
 }  // namespace diptych

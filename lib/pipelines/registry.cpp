@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <array>
+#include <fstream>
 
 #include <fmt/format.h>
 
@@ -14,9 +16,10 @@ struct Family {
   std::string_view name;
   Pipeline run;
   MakeCaseReplay make_replay;
+  LayoutCheck check_layout;
 };
 
-constexpr std::array kFamilies = {Family{"bagel", run_bagel, replay_bagel}};
+constexpr std::array kFamilies = {Family{"bagel", run_bagel, replay_bagel, check_bagel_layout}};
 
 const Family& find_family(std::string_view name) {
   std::string known;
@@ -34,6 +37,23 @@ Pipeline find_pipeline(std::string_view family) {
 }
 MakeCaseReplay find_case_replay(std::string_view family) {
   return find_family(family).make_replay;
+}
+
+LayoutCheck find_layout_check(std::string_view family) {
+  return find_family(family).check_layout;
+}
+
+std::string checkpoint_family(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "config.json");
+  if (!file) return std::filesystem::exists(folder / "llm_config.json") ? "bagel" : "";
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    throw InputError("{}: is not a JSON object", (folder / "config.json").string());
+  }
+  const auto type = json.find("model_type");
+  const bool named = type != json.end() && type->is_string();
+  const auto known = [&](const Family& family) { return named && family.name == *type; };
+  return std::ranges::any_of(kFamilies, known) ? type->get<std::string>() : "";
 }
 
 std::string RecordedCase::task() const {

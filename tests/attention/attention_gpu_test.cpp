@@ -38,12 +38,23 @@ TEST_CASE("from Ampere on flash is usable, and cudnn where it is built in") {
 }
 
 TEST_CASE("auto takes the fastest in bfloat16, and sdpa in float32 with one line about it") {
-  const auto inputs = attention_cases::make_inputs({"", 28, 4, 128, {40, 40}, {60, 40}, 64}, 0);
+  const auto inputs =
+      attention_cases::make_inputs({"", 28, 4, 128, {140, 140}, {160, 140}, 164}, 0);
   const ComputeCapability capability = compute_capability(kGpu).value();
-  const auto half = make_attention("auto", kGpu);
-  half->forward(inputs.to(kGpu, at::kBFloat16).call(false));
   const bool cudnn = capability.major >= 9 && !cudnn_unavailable(kGpu);
-  CHECK(half->served_by() == (cudnn ? "cudnn" : capability.major >= 8 ? "flash" : "sdpa"));
+  const std::string plain = capability.major >= 8 ? "flash" : "sdpa";
+  const auto many = make_attention("auto", kGpu);
+  many->forward(inputs.to(kGpu, at::kBFloat16).call(false));
+  CHECK(many->served_by() == (cudnn ? "cudnn" : plain));
+  // Few queries, or a causal prefill, are not worth building a plan for.
+  const auto prefill = make_attention("auto", kGpu);
+  prefill->forward(inputs.to(kGpu, at::kBFloat16).call(true));
+  CHECK(prefill->served_by() == plain);
+  const auto few = attention_cases::make_inputs({"", 28, 4, 128, {2, 2}, {60, 40}, 64}, 0)
+                       .to(kGpu, at::kBFloat16);
+  const auto markers = make_attention("auto", kGpu);
+  markers->forward(few.call(false));
+  CHECK(markers->served_by() == plain);
   std::vector<std::string> said;
   const auto single = make_attention("auto", kGpu, collect, &said);
   said.clear();  // what this build lacks is said when it is made

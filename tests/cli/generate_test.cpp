@@ -115,13 +115,11 @@ TEST_CASE("a prompt comes from stdin") {
 }
 
 TEST_CASE("texts arrive as they are") {
-  for (const std::string text : {"", "{}", "[a,b]", "\"quoted\"", "%%", "a\nb", "-1"}) {
+  for (const std::string text : {"", "{}", "[a,b]", "\"quoted\"", "-p", "--steps=", "a\nb"}) {
     CAPTURE(text);
     const Outcome outcome = run(Words{"generate", "--prompt=" + text, "--print-config"});
     CHECK(outcome.code == 0);
-    CHECK(outcome.out.find("\nprompt: " + (text == "a\nb" ? std::string("\"a\\nb\"")
-                                                          : nlohmann::json(text).dump())) !=
-          std::string::npos);
+    CHECK(outcome.out.find("\nprompt: " + nlohmann::json(text).dump()) != std::string::npos);
   }
 }
 

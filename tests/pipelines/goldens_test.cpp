@@ -33,6 +33,7 @@ std::size_t replay_folder(const fs::path& folder, const std::string& cfg_mode) {
   Log log(LogLevel::quiet);
   std::size_t replayed = 0;
   for (const auto& entry : fs::directory_iterator(folder / "cases")) {
+    if (!fs::exists(entry.path() / "case.json")) continue;
     const auto description = nlohmann::json::parse(std::ifstream(entry.path() / "case.json"));
     if (!replayable(description)) continue;
     INFO("case: ", entry.path().string(), ", ", cfg_mode);

@@ -12,41 +12,6 @@ namespace {
 
 constexpr std::int64_t kFrequencyWidth = 256;
 
-// Reads a weight without keeping it: shape and presence are checked, the tensor is marked as known.
-void check_vision_layout(const Weights& root, const BagelConfig& c) {
-  const SiglipConfig& v = c.vit;
-  const std::int64_t hidden = v.hidden_size, inner = v.intermediate_size;
-  const auto linear = [](const Weights& w, const std::string& name, std::int64_t out,
-                         std::int64_t in) {
-    w.check(name + ".weight", {out, in});
-    w.check(name + ".bias", {out});
-  };
-  const auto norm = [](const Weights& w, const std::string& name, std::int64_t width) {
-    w.check(name + ".weight", {width});
-    w.check(name + ".bias", {width});
-  };
-  const Weights vision = root.scope("vit_model.vision_model");
-  const std::int64_t grid = v.image_size / v.patch_size;
-  linear(vision, "embeddings.patch_embedding", hidden,
-         v.num_channels * v.patch_size * v.patch_size);
-  vision.check("embeddings.position_embedding.weight", {grid * grid, hidden});
-  for (std::int64_t i = 0; i + 1 < v.num_hidden_layers; ++i) {
-    const Weights layer = vision.scope(fmt::format("encoder.layers.{}", i));
-    norm(layer, "layer_norm1", hidden);
-    norm(layer, "layer_norm2", hidden);
-    for (const char* name : {"q_proj", "k_proj", "v_proj", "out_proj"}) {
-      linear(layer.scope("self_attn"), name, hidden, hidden);
-    }
-    linear(layer, "mlp.fc1", inner, hidden);
-    linear(layer, "mlp.fc2", hidden, inner);
-  }
-  norm(vision, "post_layernorm", hidden);
-  linear(root, "connector.fc1", c.llm.hidden_size, hidden);
-  linear(root, "connector.fc2", c.llm.hidden_size, c.llm.hidden_size);
-  const std::int64_t side = c.vit_max_num_patch_per_side;
-  root.check("vit_pos_embed.pos_embed", {side * side, c.llm.hidden_size});
-}
-
 }  // namespace
 
 std::int64_t Bagel::read_latent_side(const Weights& weights, std::int64_t fallback) {
@@ -79,7 +44,7 @@ Bagel Bagel::load(const Weights& weights, BagelConfig config) {
   const std::int64_t side = config.latent_side;
   m.latent_pos_embed = weights.get("latent_pos_embed.pos_embed", {side * side, hidden});
   if (!weights.is_dummy()) {
-    check_vision_layout(weights, config);
+    for (const auto& [name, shape] : bagel_layout(config)) weights.check(name, shape);
     weights.require_all_read();
   }
   return m;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "lib/models/qwen2_mot/backbone.h"
 #include "lib/tensor/weights.h"
@@ -34,6 +36,14 @@ struct BagelConfig {
   std::int64_t pixels_per_row() const { return latent_patch_size * vae_downsample; }  // 16
   std::int64_t row_width() const { return latent_patch_size * latent_patch_size * latent_channels; }
 };
+
+struct TensorShape {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+// Every tensor of ema.safetensors for a config (specs: bagel.md, section 1.3), the image
+// understanding part included.
+std::vector<TensorShape> bagel_layout(const BagelConfig& config);
 
 struct Bagel {
   BagelConfig config;
