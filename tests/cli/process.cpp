@@ -43,6 +43,7 @@ struct Pipe {
   std::vector<std::string> variables;
   const char* path = std::getenv("PATH");
   variables.push_back(fmt::format("PATH={}", path == nullptr ? "/usr/bin" : path));
+  variables.emplace_back("OMP_NUM_THREADS=1");  // tiny models; several tests share the cores
   for (const auto& [name, value] : command.environment) {
     variables.push_back(name + "=" + value);
   }
