@@ -118,7 +118,8 @@ std::string bash_script(const std::vector<Verb>& verbs) {
 
 std::string zsh_script(const std::vector<Verb>& verbs) {
   std::string script =
-      "#compdef diptych\n# diptych completion for zsh: a file _diptych in a folder of $fpath\n"
+      "#compdef diptych\n# diptych completion for zsh: source it, or save it as _diptych in a "
+      "folder of $fpath\n"
       "_diptych() {\n  if ((CURRENT == 2)); then\n    local -a verbs=(\n";
   for (const Verb& verb : verbs) {
     script += fmt::format("      '{}:{}'\n", verb.name, plain_words(verb.help));
@@ -138,7 +139,11 @@ std::string zsh_script(const std::vector<Verb>& verbs) {
     }
     script += "      '*:file:_files';;\n";
   }
-  return script + "  esac\n}\ncompdef _diptych diptych\n";
+  // A file of $fpath is run as the function itself; sourced, it only defines and registers it.
+  return script +
+         "  esac\n}\nif [ \"$funcstack[1]\" = _diptych ]; then _diptych \"$@\"; else compdef "
+         "_diptych "
+         "diptych; fi\n";
 }
 
 std::string fish_script(const std::vector<Verb>& verbs) {

@@ -51,9 +51,9 @@ std::string checkpoint_family(const std::filesystem::path& folder) {
     throw InputError("{}: is not a JSON object", (folder / "config.json").string());
   }
   const auto type = json.find("model_type");
-  const bool named = type != json.end() && type->is_string();
-  const auto known = [&](const Family& family) { return named && family.name == *type; };
-  return std::ranges::any_of(kFamilies, known) ? type->get<std::string>() : "";
+  const std::string name = type != json.end() && type->is_string() ? type->get<std::string>() : "";
+  const auto known = [&](const Family& family) { return family.name == name; };
+  return std::ranges::any_of(kFamilies, known) ? name : "";
 }
 
 std::string RecordedCase::task() const {
