@@ -51,6 +51,7 @@ nlohmann::json to_json(const TraceComparison& comparison) {
     if (tensor.problem.empty()) {
       entry["max_abs"] = finite_or_null(tensor.difference.max_abs);
       entry["mean_abs"] = finite_or_null(tensor.difference.mean_abs);
+      entry["relative_norm"] = finite_or_null(tensor.difference.relative_norm);
       entry["relative"] = finite_or_null(tensor.difference.relative);
       entry["cosine"] = finite_or_null(tensor.difference.cosine);
     } else {

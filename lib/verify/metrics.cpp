@@ -84,6 +84,8 @@ Difference difference(const Tensor& actual, const Tensor& expected) {
   const double largest = b.abs().max().item<double>();
   if (std::isnan(result.max_abs) || result.max_abs != 0) {
     result.relative = largest == 0 ? kInfinity : result.max_abs / largest;
+    const double norm = b.norm().item<double>();
+    result.relative_norm = norm == 0 ? kInfinity : gap.norm().item<double>() / norm;
   }
   result.cosine = cosine(a, b);
   return result;

@@ -8,12 +8,13 @@
 
 namespace diptych {
 
-// Over all elements, in double. NaN anywhere makes max_abs, mean_abs and relative NaN; infinities
+// Over all elements, in double. NaN anywhere makes all of these NaN but the cosine; infinities
 // that agree count as equal.
 struct Difference {
   double max_abs = 0, mean_abs = 0;
   double relative = 0;  // max_abs / max |expected|; 0 where both are 0, infinite where only that is
-  double cosine = 1;    // 1 where both are 0, 0 where one is
+  double relative_norm = 0;  // 2-norm of the difference / 2-norm of expected, likewise
+  double cosine = 1;         // 1 where both are 0, 0 where one is
 };
 // Tensors of one shape, any dtype and device. Zero elements: no difference.
 Difference difference(const Tensor& actual, const Tensor& expected);

@@ -65,6 +65,18 @@ void Tolerances::set(std::string glob, double value) {
   globs_.emplace_back(std::move(glob), value);
 }
 
+void Tolerances::set_relative_norm(std::string glob, double value) {
+  norm_globs_.emplace_back(std::move(glob), value);
+}
+
+std::optional<double> Tolerances::relative_norm_for(std::string_view name) const {
+  if (is_integer_name(name)) return std::nullopt;
+  for (auto entry = norm_globs_.rbegin(); entry != norm_globs_.rend(); ++entry) {
+    if (glob_matches(entry->first, name)) return entry->second;
+  }
+  return std::nullopt;
+}
+
 double Tolerances::for_name(std::string_view name) const {
   for (auto entry = globs_.rbegin(); entry != globs_.rend(); ++entry) {
     if (glob_matches(entry->first, name)) return entry->second;

@@ -26,6 +26,11 @@ std::string shape_text(at::IntArrayRef shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
 }
 
+// The number that the tolerance is for.
+double judged(const TensorComparison& tensor) {
+  return tensor.by_norm ? tensor.difference.relative_norm : tensor.difference.max_abs;
+}
+
 TensorComparison compare_one(std::string_view name, const Tensor* actual, const Tensor& expected,
                              const Tolerances& tolerances) {
   TensorComparison result;
@@ -33,7 +38,9 @@ TensorComparison compare_one(std::string_view name, const Tensor* actual, const 
   result.dtype = at::toString(expected.scalar_type());
   result.shape = expected.sizes().vec();
   const Kind kind = kind_of(expected);
-  result.tolerance = kind == Kind::whole ? 0 : tolerances.for_name(name);
+  const auto norm_limit = tolerances.relative_norm_for(name);
+  result.by_norm = kind != Kind::whole && norm_limit.has_value();
+  result.tolerance = kind == Kind::whole ? 0 : norm_limit.value_or(tolerances.for_name(name));
   if (actual == nullptr) {
     result.problem = "missing";
     return result;
@@ -49,8 +56,8 @@ TensorComparison compare_one(std::string_view name, const Tensor* actual, const 
     return result;
   }
   result.difference = difference(*actual, expected);
-  result.pass = result.difference.max_abs <= result.tolerance;  // false for NaN
-  if (kind == Kind::bytes && tolerances.image_mean_abs()) {
+  result.pass = judged(result) <= result.tolerance;  // false for NaN
+  if (kind == Kind::bytes && !result.by_norm && tolerances.image_mean_abs()) {
     result.pass = result.pass && result.difference.mean_abs <= *tolerances.image_mean_abs();
   }
   return result;
@@ -58,7 +65,7 @@ TensorComparison compare_one(std::string_view name, const Tensor* actual, const 
 
 // How far beyond its tolerance: larger is worse.
 std::pair<double, double> badness(const TensorComparison& tensor) {
-  const double found = tensor.difference.max_abs;
+  const double found = judged(tensor);
   if (!tensor.problem.empty() || std::isnan(found)) return {kInfinity, kInfinity};
   if (tensor.tolerance > 0) return {found / tensor.tolerance, found};
   return {found > 0 ? kInfinity : 0, found};
@@ -123,8 +130,9 @@ std::string describe(const TensorComparison& tensor) {
   if (!tensor.problem.empty()) return fmt::format("{}: {}", tensor.name, tensor.problem);
   const Difference& d = tensor.difference;
   return fmt::format(
-      "{}: max abs {:.3g}, mean abs {:.3g}, relative {:.3g}, cosine {:.9g}, tolerance {:g}",
-      tensor.name, d.max_abs, d.mean_abs, d.relative, d.cosine, tensor.tolerance);
+      "{}: max abs {:.3g}, mean abs {:.3g}, relative {:.3g}, cosine {:.9g}, tolerance {:g}{}",
+      tensor.name, d.max_abs, d.mean_abs, d.relative, d.cosine, tensor.tolerance,
+      tensor.by_norm ? fmt::format(" for the relative norm {:.3g}", d.relative_norm) : "");
 }
 
 }  // namespace diptych

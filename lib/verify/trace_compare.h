@@ -38,12 +38,17 @@ class Tolerances {
 
   // Takes the place of what a name that matches the glob would have; the last match counts.
   void set(std::string glob, double value);
+  // Judges names that match the glob by difference.relative_norm instead of max_abs: rounding noise
+  // of a coarser dtype grows with the values and, in its maximum, with their number. The last match
+  // counts; whole numbers stay exact.
+  void set_relative_norm(std::string glob, double value);
   double for_name(std::string_view name) const;
+  std::optional<double> relative_norm_for(std::string_view name) const;
   std::optional<double> image_mean_abs() const { return image_mean_abs_; }
 
  private:
   std::map<std::string, double, std::less<>> groups_;
-  std::vector<std::pair<std::string, double>> globs_;
+  std::vector<std::pair<std::string, double>> globs_, norm_globs_;
   double fallback_ = 0, image_max_abs_ = 0;
   std::optional<double> image_mean_abs_;
 };
@@ -55,7 +60,8 @@ struct TensorComparison {
   std::vector<std::int64_t> shape;
   Difference difference;
   double tolerance = 0;
-  bool pass = false;  // never for NaN, on either side
+  bool by_norm = false;  // the tolerance is one of difference.relative_norm, not of max_abs
+  bool pass = false;     // never for NaN, on either side
 };
 
 struct TraceComparison {

@@ -50,6 +50,26 @@ TEST_CASE("the first that leaves its tolerance and the worst are named") {
         "step001.latent: max abs 0.5, mean abs 0.5, relative 0.125, cosine 1, tolerance 0.01");
 }
 
+TEST_CASE("a relative norm takes the place of the largest difference") {
+  auto expected = small_trace();
+  expected["step000.latent"] = at::tensor({3.0F, 4.0F});
+  auto actual = expected;
+  actual["step000.latent"] = at::tensor({3.0F, 4.5F});  // 0.5 of a norm of 5
+  auto tolerances = Tolerances::uniform(0);
+  tolerances.set_relative_norm("step*.latent", 0.11);
+  const auto passed = compare_traces(actual, expected, tolerances);
+  CHECK(passed.pass());
+  CHECK(passed.worst()->difference.relative_norm == doctest::Approx(0.1));
+  tolerances.set_relative_norm("step000.*", 0.09);
+  const auto failed = compare_traces(actual, expected, tolerances);
+  CHECK(failed.first_divergence()->name == "step000.latent");
+  CHECK(describe(*failed.worst()).ends_with("tolerance 0.09 for the relative norm 0.1"));
+  // Whole numbers stay exact whatever the glob says.
+  tolerances.set_relative_norm("*", 1.0);
+  actual["kv.cond.len"] = actual["kv.cond.len"] + 1;
+  CHECK(compare_traces(actual, expected, tolerances).first_divergence()->name == "kv.cond.len");
+}
+
 TEST_CASE("worst is measured against each tensor's own tolerance") {
   auto actual = small_trace();
   actual["step000.latent"] = actual["step000.latent"] + 0.5;
