@@ -33,6 +33,9 @@ std::optional<std::string> why_none() {
   if (c10::cuda::device_count() > 0) return std::nullopt;
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver) {
+    return "no NVIDIA driver, or one older than this build's CUDA needs";
+  }
   return std::string(error == cudaSuccess ? "the driver shows no GPU" : cudaGetErrorString(error));
 }
 
