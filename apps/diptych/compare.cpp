@@ -216,6 +216,15 @@ void require_flags_that_fit(const CompareOptions& options, Kind kind) {
   if (kind == Kind::picture && options.trace_gate()) {
     throw InputError("compare: --tolerance and --case are for traces, not pictures");
   }
+  if (!options.difference.empty() && options.difference.extension() != ".png") {
+    throw InputError("--diff: {}: expected a .png file", options.difference.string());
+  }
+  for (const fs::path* input : {&options.actual, &options.expected}) {
+    std::error_code none;
+    if (!options.difference.empty() && fs::equivalent(*input, options.difference, none)) {
+      throw InputError("--diff: {}: is one of the two pictures", options.difference.string());
+    }
+  }
   if (kind == Kind::folder && !options.difference.empty()) {
     throw InputError("compare: --diff needs two pictures, not folders");
   }

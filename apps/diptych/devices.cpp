@@ -21,6 +21,11 @@ void print_attention(at::Device device) {
   }
 }
 
+std::string free_text(std::size_t index) {
+  const auto bytes = free_gpu_memory(index);
+  return bytes ? fmt::format(", {:.1f} free", gib(*bytes)) : std::string(", free memory unknown");
+}
+
 int print_devices() {
   fmt::print("cpu: {}\n", device_description(at::kCPU));
   print_attention(at::kCPU);
@@ -28,9 +33,8 @@ int print_devices() {
   if (gpus.empty()) fmt::print("cuda: none: {}\n", why_no_gpu().value_or("no reason is known"));
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const GpuInfo& gpu = gpus[i];
-    fmt::print("cuda:{}: {}, {}.{}, {} multiprocessors, {:.1f} GiB, {:.1f} free\n", i, gpu.name,
-               gpu.major, gpu.minor, gpu.multiprocessors, gib(gpu.total_bytes),
-               gib(gpu.free_bytes));
+    fmt::print("cuda:{}: {}, {}.{}, {} multiprocessors, {:.1f} GiB{}\n", i, gpu.name, gpu.major,
+               gpu.minor, gpu.multiprocessors, gib(gpu.total_bytes), free_text(i));
     print_attention(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i)));
   }
   return 0;

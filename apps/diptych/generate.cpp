@@ -44,8 +44,6 @@ std::optional<fs::path> find_demo() {
     if (fs::exists(folder / demo, error)) return folder / demo;
     if (folder == folder.parent_path()) break;
   }
-  const fs::path installed = binary.parent_path().parent_path() / "share" / "diptych" / demo;
-  if (fs::exists(installed, error)) return installed;
   return std::nullopt;
 }
 
@@ -57,8 +55,11 @@ std::optional<std::string> environment(const std::string& name) {
 // A variable that is nearly one of ours would otherwise do nothing, silently.
 void warn_of_misspelt_variables(Log& log) {
   std::vector<std::string> names = {
-      "DIPTYCH_SET",     "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL",
-      "DIPTYCH_VERBOSE", "DIPTYCH_QUIET",        "DIPTYCH_GOLDENS"};  // the tests' and gpu_check's
+      "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL",      "DIPTYCH_VERBOSE",
+      "DIPTYCH_QUIET",  // other verbs', the set-up's and the tests'
+      "DIPTYCH_PROBE",        "DIPTYCH_PROBES",       "DIPTYCH_CASE",           "DIPTYCH_DIFF",
+      "DIPTYCH_JSON",         "DIPTYCH_FILTER",       "DIPTYCH_TOLERANCE",      "DIPTYCH_AGAINST",
+      "DIPTYCH_CUDA",         "DIPTYCH_GOLDENS",      "DIPTYCH_FUZZ_ITERATIONS"};
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };
@@ -103,7 +104,12 @@ void require_complete(Resolved& resolved) {
   if (!run.noise.empty() && !fs::exists(run.noise)) {
     throw InputError("--noise: {}: no such file", run.noise.string());
   }
-  if (!run.trace.empty()) AtomicFile(run.trace);  // can it be written?
+  if (!run.trace.empty()) {
+    if (run.trace.extension() != ".safetensors") {
+      throw InputError("--trace: {}: expected a .safetensors file", run.trace.string());
+    }
+    AtomicFile(run.trace);  // can it be written?
+  }
 }
 
 ProgressStyle progress_style(const std::string& name) {
@@ -118,19 +124,25 @@ int paint(Resolved& resolved, Pipeline pipeline, Log& log) {
   const auto paths = plan_outputs(options.output, options.run.sampling.batch_count);
   if (resolved.uses_demo) {
     log.info(
-        "no -c or -m given: the embedded demo paints, a tiny checkpoint with random weights; "
+        "no -c or -m given: the demo of stage_configs paints, a tiny checkpoint with random "
+        "weights; "
         "its pictures are abstract");
   }
-  Progress progress(log, progress_style(options.progress));
-  Result result = pipeline(options.run, log, progress);
-  const double started = steady_seconds();
-  for (std::size_t i = 0; i < result.pictures.size(); ++i) {
-    check_interrupted();
-    write_png(paths.at(i), result.pictures[i].rgb, picture_texts(options, result, i));
-    fmt::print("{}\n", paths[i].string());
+  for (const fs::path& path : paths) {
+    if (!options.run.trace.empty() && fs::absolute(path) == fs::absolute(options.run.trace)) {
+      throw InputError("--trace: {}: is the picture's place, too", options.run.trace.string());
+    }
   }
-  result.report.seconds.emplace_back("encode", steady_seconds() - started);
-  log.info("{}", summary_line(result));
+  Progress progress(log, progress_style(options.progress));
+  const auto write = [&](const Picture& picture, const Report& report) {
+    check_interrupted();
+    const fs::path& path = paths.at(picture.index);
+    write_png(path, picture.rgb, picture_texts(options, picture, report));
+    fmt::print("{}\n", path.string());
+    std::fflush(stdout);
+  };
+  const Report report = pipeline(options.run, log, progress, write);
+  log.info("{}", summary_line(report));
   return 0;
 }
 
@@ -173,7 +185,8 @@ std::string help_of(const Field& field) {
 }
 
 constexpr const char* kFooter =
-    "Every flag is an environment variable, too (--cfg-mode: DIPTYCH_CFG_MODE; an empty one counts "
+    "Every flag but --set is an environment variable, too (--cfg-mode: DIPTYCH_CFG_MODE; an empty "
+    "one counts "
     "as\n"
     "none; repeatable ones are separated by ;). A flag wins over a variable, that over the stage\n"
     "config, that over the default in [ ]; --print-config shows what came from where. Existing "
@@ -183,7 +196,8 @@ constexpr const char* kFooter =
     "  diptych generate -p \"a red fox under an oak\" -o fox.png\n"
     "  diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\" --size 1024x768 --seed 7 -b 4 -o "
     "tea.png\n"
-    "  diptych generate -c stage_configs/bagel.yaml -m BAGEL-7B-MoT -p - -o out/ < prompt.txt\n"
+    "  diptych generate -c stage_configs/bagel.yaml -m BAGEL-7B-MoT -p - -o tea-%03d.png -b 2 < "
+    "prompt.txt\n"
     "  diptych generate -c my.yaml --set stages.1.default_sampling_params.seed=7 --print-config";
 
 }  // namespace
@@ -204,7 +218,6 @@ void add_generate(CLI::App& app, Run& run) {
                   "edit the stage config, such as stages.1.default_sampling_params.seed=7; may be "
                   "repeated",
                   flags->overrides);
-  verb->get_option("--set")->envname("DIPTYCH_SET");
   verb->add_flag("--print-config", flags->print_config,
                  "print every value and its origin, and stop")
       ->envname("DIPTYCH_PRINT_CONFIG");

@@ -76,8 +76,8 @@ std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count) {
   }
   std::vector<fs::path> paths;
   for (std::int64_t i = 0; i < count; ++i) paths.push_back(folder / pattern.fill(i));
-  AtomicFile(
-      paths.front());  // opens and removes its temporary file: can anything be written there?
+  // Opens and removes a temporary file beside each: can it be written?
+  for (const auto& path : paths) AtomicFile{path};
   return paths;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "lib/base/utf8.h"
+
 namespace diptych {
 namespace {
 
@@ -29,9 +31,7 @@ Json requested_json(const Options& options) {
   return json;
 }
 
-Json record_json(const Options& options, const Result& result, std::size_t index) {
-  const Picture& picture = result.pictures[index];
-  const Report& report = result.report;
+Json record_json(const Options& options, const Picture& picture, const Report& report) {
   const bool from_file = !options.run.noise.empty();
   Json noise = {{"source", from_file ? "file" : "torch CPU mt19937, float32"}};
   if (from_file) {
@@ -39,10 +39,11 @@ Json record_json(const Options& options, const Result& result, std::size_t index
   } else {
     noise["seed"] = picture.seed;
   }
+  noise["hash"] = picture.noise_hash;
   return {{"schema", "diptych.generate"},
           {"schema_version", kSchemaVersion},
           {"version", DIPTYCH_VERSION},
-          {"index", index},
+          {"index", picture.index},
           {"seed", picture.seed},
           {"noise", std::move(noise)},
           {"latent_hash", picture.latent_hash},
@@ -54,22 +55,22 @@ Json record_json(const Options& options, const Result& result, std::size_t index
           {"cfg_mode", options.run.cfg_mode},
           {"steps", options.run.sampling.steps},
           {"updates", report.updates},
-          {"forwards", report.forwards},
+          {"forwards", picture.forwards},
           {"requested", requested_json(options)}};
 }
 
 // "PROMPT\nSteps: 50, ...", as github.com/AUTOMATIC1111/stable-diffusion-webui writes it.
-std::string parameters_text(const Options& options, const Result& result, std::size_t index) {
+std::string parameters_text(const Options& options, const Picture& picture, const Report& report) {
   const SamplingConfig& sampling = options.run.sampling;
-  const Report& report = result.report;
   std::string text = fmt::format(
       "{}\nSteps: {}, Sampler: Euler, CFG scale: {}, Image CFG scale: {}, Seed: {}, Size: {}x{}",
       options.run.prompt, sampling.steps, sampling.cfg_text_scale, sampling.cfg_img_scale,
-      result.pictures[index].seed, sampling.width, sampling.height);
+      picture.seed, sampling.width, sampling.height);
   text += fmt::format(", CFG interval: {}-{}, CFG renorm: {} min {}, Shift: {}",
                       sampling.cfg_interval_low, sampling.cfg_interval_high,
                       sampling.cfg_renorm_type, sampling.cfg_renorm_min, sampling.timestep_shift);
-  if (!options.run.model.empty()) text += fmt::format(", Model: {}", last_name(options.run.model));
+  if (!options.run.model.empty())
+    text += fmt::format(", Model: {}", replace_invalid_utf8(last_name(options.run.model)));
   if (!report.weights_hash.empty()) {
     text += fmt::format(", Model hash: {}", report.weights_hash.substr(0, 10));
   }
@@ -79,26 +80,25 @@ std::string parameters_text(const Options& options, const Result& result, std::s
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> picture_texts(const Options& options,
-                                                               const Result& result,
-                                                               std::size_t index) {
+                                                               const Picture& picture,
+                                                               const Report& report) {
   // Names of files need not be UTF-8.
   const auto replace = Json::error_handler_t::replace;
-  const Json record = record_json(options, result, index);
-  return {{"parameters", parameters_text(options, result, index)},
+  const Json record = record_json(options, picture, report);
+  return {{"parameters", parameters_text(options, picture, report)},
           {"diptych", record.dump(-1, ' ', false, replace)}};
 }
 
-std::string summary_line(const Result& result) {
+std::string summary_line(const Report& report) {
   constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-  const std::size_t count = result.pictures.size();
+  const std::size_t count = report.latent_hashes.size();
   std::string line = fmt::format("{} picture{}: ", count, count == 1 ? "" : "s");
-  for (const auto& [stage, seconds] : result.report.seconds) {
+  for (const auto& [stage, seconds] : report.seconds) {
     line += fmt::format("{} {:.2f}s, ", stage, seconds);
   }
-  line += fmt::format("{:.2f} it/s, peak {:.2f} GiB", result.report.steps_per_second,
-                      static_cast<double>(result.report.peak_bytes) / kGib);
-  for (const Picture& picture : result.pictures)
-    line += fmt::format(", latent {}", picture.latent_hash);
+  line += fmt::format("{:.2f} it/s, peak {:.2f} GiB", report.steps_per_second,
+                      static_cast<double>(report.peak_bytes) / kGib);
+  for (const std::string& hash : report.latent_hashes) line += fmt::format(", latent {}", hash);
   return line;
 }
 

@@ -1,7 +1,6 @@
 // What a picture says about itself: everything needed to paint it again.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,10 +14,10 @@ namespace diptych {
 // object with schema "diptych.generate" and its version. The same run gives the same bytes: no
 // times, and of paths only the last name.
 std::vector<std::pair<std::string, std::string>> picture_texts(const Options& options,
-                                                               const Result& result,
-                                                               std::size_t index);
+                                                               const Picture& picture,
+                                                               const Report& report);
 
 // "2 pictures: loading 0.31s, denoise 1.20s; 12.10 it/s, peak 0.00 GiB, latent 3f..."
-std::string summary_line(const Result& result);
+std::string summary_line(const Report& report);
 
 }  // namespace diptych

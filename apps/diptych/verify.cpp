@@ -49,10 +49,23 @@ constexpr std::array kBf16Noise = {
 
 Json read_json(const fs::path& path) {
   std::ifstream file(path);
-  if (!file) throw InputError("{}: not found or not readable", path.string());
+  if (!file || std::filesystem::is_directory(path))
+    throw InputError("{}: not found or not readable", path.string());
   Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw InputError("{}: is not a JSON object", path.string());
   return json;
+}
+
+// A text of case.json, or `otherwise` where the key is absent.
+std::string text_field(const fs::path& folder, const Json& description, const char* key,
+                       const std::string& otherwise) {
+  const auto found = description.find(key);
+  if (found == description.end()) return otherwise;
+  if (!found->is_string()) {
+    throw InputError("{}: {}: found {}, expected a text", (folder / "case.json").string(), key,
+                     found->dump());
+  }
+  return found->get<std::string>();
 }
 
 // A case folder, or a folder of case folders.
@@ -78,8 +91,13 @@ std::vector<fs::path> find_cases(const std::vector<fs::path>& given) {
 }
 
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
-  if (!given.empty()) return given;
-  const std::string name = description.value("checkpoint", "checkpoint");
+  if (!given.empty()) {
+    if (!fs::is_directory(given)) {
+      throw InputError("--model: {}: not found or not a folder", given.string());
+    }
+    return given;
+  }
+  const std::string name = text_field(folder, description, "checkpoint", "checkpoint");
   const fs::path path = fs::absolute(folder).lexically_normal().parent_path().parent_path() / name;
   if (!fs::is_directory(path)) {
     throw InputError("{}: not found; name the checkpoint folder with --model", path.string());
@@ -87,10 +105,16 @@ fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs
   return path;
 }
 
-Tolerances tolerances_for(const Json& description, const std::string& dtype) {
+bool is_bf16(const RecordedCase& recorded) {
+  return text_field(recorded.folder, recorded.description, "compute_dtype", "")
+      .starts_with("bfloat16");
+}
+
+Tolerances tolerances_for(const RecordedCase& recorded, const std::string& dtype) {
+  const Json& description = recorded.description;
   Tolerances tolerances = Tolerances::from_case(description);
-  const bool bf16_case = description.value("compute_dtype", "").starts_with("bfloat16");
-  const bool whole_float = description.value("task", "") == "vae";  // it stays float32
+  const bool bf16_case = is_bf16(recorded);
+  const bool whole_float = recorded.task() == "vae";  // it stays float32
   if (dtype == "bfloat16" && !bf16_case && !whole_float) {
     for (const auto& [glob, value] : kBf16Noise) tolerances.set_relative_norm(glob, value);
   }
@@ -102,7 +126,7 @@ bool report(const fs::path& folder, const TraceComparison& comparison, bool json
   if (json) {
     Json line = to_json(comparison);
     line["case"] = folder.filename().string();
-    fmt::print("{}\n", line.dump());
+    fmt::print("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
     return comparison.pass();
   }
   const TensorComparison* worst = comparison.worst();
@@ -121,13 +145,13 @@ class Verifier {
  public:
   Verifier(const VerifyOptions& options, Log& log) : options_(options), log_(log) {}
 
+  // Throws Unsupported for what this version cannot replay.
   bool run(const fs::path& folder) {
     const RecordedCase recorded{folder, read_json(folder / "case.json")};
     // The recording's own precision, unless another is asked for.
     RunConfig config = options_.run;
     if (config.dtype == "auto") {
-      const bool bf16 = recorded.description.value("compute_dtype", "").starts_with("bfloat16");
-      config.dtype = bf16 ? "bfloat16" : "float32";
+      config.dtype = is_bf16(recorded) ? "bfloat16" : "float32";
     }
     const fs::path checkpoint = checkpoint_of(folder, recorded.description, options_.model);
     const NamedTensors expected = read_trace(folder / "expected.safetensors");
@@ -145,7 +169,7 @@ class Verifier {
     }
     NamedTensors actual;
     for (const auto& [name, tensor] : trace.tensors()) actual.emplace(name, tensor);
-    const Tolerances tolerances = tolerances_for(recorded.description, config.dtype);
+    const Tolerances tolerances = tolerances_for(recorded, config.dtype);
     return report(folder, compare_traces(actual, expected, tolerances), options_.json);
   }
 
@@ -172,12 +196,25 @@ int run_verify(const VerifyOptions& options, Log& log) {
   }
   Verifier verifier(options, log);
   const std::vector<fs::path> cases = find_cases(options.cases);
-  std::size_t failed = 0;
+  std::size_t failed = 0, skipped = 0;
   for (const fs::path& folder : cases) {
     check_interrupted();
-    failed += verifier.run(folder) ? 0 : 1;
+    try {
+      failed += verifier.run(folder) ? 0 : 1;
+    } catch (const Unsupported& reason) {
+      if (cases.size() == 1) throw;
+      log.warning("skipped {}", reason.what());
+      ++skipped;
+    } catch (const InputError& error) {
+      if (cases.size() == 1) throw;
+      fmt::print("FAIL {}: {}\n", folder.filename().string(), error.what());
+      ++failed;
+    }
   }
-  if (!options.json) fmt::print("{} passed, {} failed\n", cases.size() - failed, failed);
+  if (!options.json) {
+    fmt::print("{} passed, {} failed, {} skipped\n", cases.size() - failed - skipped, failed,
+               skipped);
+  }
   return failed == 0 ? 0 : 1;
 }
 
@@ -195,18 +232,25 @@ void add_verify(CLI::App& app, Run& run) {
   verb->add_option("--trace-dir", options->trace_dir,
                    "Keep our tensors there, one <case>.safetensors each");
   verb->add_option("--device", options->run.device, "auto, cpu, cuda or cuda:N")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->envname("DIPTYCH_DEVICE");
   verb->add_option("--dtype", options->run.dtype, "auto (the recording's), float32 or bfloat16")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->envname("DIPTYCH_DTYPE");
   verb->add_option("--attention", options->attention, "math, sdpa, flash, cudnn or auto")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->envname("DIPTYCH_ATTENTION");
   verb->add_option("--cfg-mode", options->run.cfg_mode, "batched or sequential")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->envname("DIPTYCH_CFG_MODE");
   verb->add_option("--kernels", options->run.kernels, "automatic, strict or reference")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->envname("DIPTYCH_KERNELS");
   verb->add_flag("--json", options->json, "One JSON object a case on stdout");
   verb->footer(
-      "Exit code 0: every tensor within the tolerance of its case; 1: not.\n"
+      "Exit code 0: every tensor within the tolerance of its case; 1: not. Of several cases those "
+      "this\n"
+      "version cannot replay are skipped, and counted.\n"
       "Examples:\n"
       "  diptych verify tests/goldens/bagel/cases\n"
       "  diptych verify cases/01_t2i_square --device cuda --dtype bfloat16 --attention cudnn\n"

@@ -19,9 +19,6 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  const std::filesystem::path& temporary() const {
-    return temporary_;
-  }  // for writers that open by name
   void commit();
 
  private:

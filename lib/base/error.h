@@ -21,6 +21,12 @@ class InputError : public std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
+// A recorded case, or a part of one, that this version cannot replay.
+class Unsupported : public InputError {
+ public:
+  using InputError::InputError;
+};
+
 // The machine let us down: out of memory, disk full, device lost. Exit code 3.
 class RunError : public std::runtime_error {
  public:

@@ -8,6 +8,16 @@
 #include <unistd.h>
 
 namespace diptych {
+namespace {
+
+// A closed or full stderr must not end a run: what cannot be said is not said.
+template <typename... Args>
+void emit(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+}  // namespace
 
 double steady_seconds() {
   using Seconds = std::chrono::duration<double>;
@@ -17,8 +27,8 @@ double steady_seconds() {
 void Log::write(LogLevel level, std::string_view text) {
   if (level > level_) return;
   static constexpr std::array<std::string_view, 5> kTags = {"", "ERROR", "WARN ", "INFO ", "DEBUG"};
-  if (active_line_) fmt::print(stderr, "\r\x1b[2K");
-  fmt::print(stderr, "[{}] {}\n", kTags[static_cast<std::size_t>(level)], text);
+  if (active_line_) emit("\r\x1b[2K");
+  emit("[{}] {}\n", kTags[static_cast<std::size_t>(level)], text);
   std::fflush(stderr);
 }
 
@@ -72,7 +82,7 @@ void Progress::end() {
   if (stage_.empty()) return;
   draw(true);
   if (style_ == ProgressStyle::automatic) {
-    fmt::print(stderr, "\r\x1b[2K");
+    emit("\r\x1b[2K");
     std::fflush(stderr);
     log_.set_active_line(false);
   }
@@ -84,13 +94,11 @@ void Progress::draw(bool last) {
   const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0;
   const char* state = last ? "end" : "continue";
   if (style_ == ProgressStyle::kv) {
-    fmt::print(stderr, "stage={}\ndone={}\ntotal={}\nseconds={:.3f}\nprogress={}\n", stage_, done_,
-               total_, seconds, state);
+    emit("stage={}\ndone={}\ntotal={}\nseconds={:.3f}\nprogress={}\n", stage_, done_, total_,
+         seconds, state);
   } else if (style_ == ProgressStyle::jsonl) {
-    fmt::print(
-        stderr,
-        "{{\"stage\":\"{}\",\"done\":{},\"total\":{},\"seconds\":{:.3f},\"progress\":\"{}\"}}\n",
-        stage_, done_, total_, seconds, state);
+    emit("{{\"stage\":\"{}\",\"done\":{},\"total\":{},\"seconds\":{:.3f},\"progress\":\"{}\"}}\n",
+         stage_, done_, total_, seconds, state);
   } else if (style_ == ProgressStyle::automatic && !last) {
     constexpr std::int64_t kCells = 50;
     const std::int64_t filled = total_ > 0 ? std::min(kCells, done_ * kCells / total_) : 0;
@@ -98,8 +106,8 @@ void Progress::draw(bool last) {
     if (filled > 0 && filled < kCells) bar.back() = '>';
     bar.resize(static_cast<std::size_t>(kCells), ' ');
     const double eta = rate > 0 ? static_cast<double>(total_ - done_) / rate : 0;
-    fmt::print(stderr, "\r\x1b[2K{:>8} |{}| {}/{} - {}, eta {:.0f}s", stage_, bar, done_, total_,
-               rate_text(rate), eta);
+    emit("\r\x1b[2K{:>8} |{}| {}/{} - {}, eta {:.0f}s", stage_, bar, done_, total_, rate_text(rate),
+         eta);
   }
   std::fflush(stderr);
 }

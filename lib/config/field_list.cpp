@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kPixelStep =
     16;  // one latent patch: 8 pixels per VAE cell, 2 cells per patch
 constexpr std::int64_t kMostPixels = 65'536;  // of a side in a PNG
-constexpr std::int64_t kMostSteps = 1'000'000;
+constexpr std::int64_t kMostSteps = 10'000;
 constexpr std::int64_t kMostPictures = 100'000;
 
 // Members of Options as the functions that slots hold.
@@ -37,7 +37,7 @@ using S = SamplingConfig;
 using A = StageAttention;
 
 const auto kFields = std::to_array<Field>({
-    {"config", "-c,--config", "FILE", "stage config; without it and without -m, the embedded demo",
+    {"config", "-c,--config", "FILE", "stage config; without it and without -m, the demo",
      PathSlot{front<&Options::config>}},
     {"pipeline", "", "", "model family", TextSlot{run<&R::pipeline>}, YamlPlace::top, "pipeline"},
     {"task", "--task", "t2i", "what to do; this version paints from text (t2i)",
@@ -77,7 +77,7 @@ const auto kFields = std::to_array<Field>({
      ChoiceSlot{sampling<&S::cfg_renorm_type>, "global|channel|text_channel"}, YamlPlace::painting,
      "default_sampling_params.extra_args.cfg_renorm_type"},
     {"cfg_renorm_min", "--cfg-renorm-min", "X", "least factor of the renorm; 1 switches it off",
-     RealSlot{sampling<&S::cfg_renorm_min>, 0, true}, YamlPlace::painting,
+     RealSlot{sampling<&S::cfg_renorm_min>, 0, true, 1}, YamlPlace::painting,
      "default_sampling_params.extra_args.cfg_renorm_min"},
     {"timestep_shift", "--timestep-shift,--flow-shift", "X",
      "more of the steps near noise where over 1", RealSlot{sampling<&S::timestep_shift>, 0, false},

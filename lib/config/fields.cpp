@@ -100,6 +100,9 @@ struct Assign {
       throw InputError("{}: {} is out of range; expected {} {}", where, text,
                        slot.low_included ? "at least" : "more than", slot.low);
     }
+    if (value > slot.high) {
+      throw InputError("{}: {} is out of range; expected at most {}", where, text, slot.high);
+    }
     slot.at(options) = value;
   }
 

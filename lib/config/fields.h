@@ -37,6 +37,7 @@ struct RealSlot {
   double& (*at)(Options&);
   double low;
   bool low_included;
+  double high = 1e6;  // far beyond any use; keeps products of values finite
 };
 struct IntervalSlot {  // 0 <= low < high <= 1
   double& (*low)(Options&), &(*high)(Options&);

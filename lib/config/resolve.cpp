@@ -49,7 +49,7 @@ class Resolver {
     if (!file && !own_model) {
       if (!sources_.demo) {
         throw InputError(
-            "-c/--config: not given, and the embedded demo is not there; give a stage config");
+            "-c/--config: not given, and stage_configs/demo is not there; give a stage config");
       }
       resolved_.uses_demo = true;
       resolved_.options.config = *sources_.demo;

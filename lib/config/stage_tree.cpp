@@ -64,9 +64,16 @@ void merge_file(YamlNode& base, const YamlNode& over) {
   }
 }
 
+// Tells files apart; a pipe has no canonical path.
+std::filesystem::path place_of(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto place = std::filesystem::weakly_canonical(file, error);
+  return error ? std::filesystem::absolute(file) : place;
+}
+
 YamlNode load_merged(const std::filesystem::path& file, std::vector<std::filesystem::path>& chain) {
   YamlNode tree = load_yaml(file);
-  chain.push_back(std::filesystem::weakly_canonical(file));
+  chain.push_back(place_of(file));
   if (tree.kind != YamlNode::Kind::map) {
     yaml_error(tree.where, "", fmt::format("expected a map of keys, found {}", tree.description()));
   }
@@ -79,7 +86,7 @@ YamlNode load_merged(const std::filesystem::path& file, std::vector<std::filesys
   }
   const std::filesystem::path base_file =
       (file.parent_path() / base->value.text).lexically_normal();
-  if (std::ranges::find(chain, std::filesystem::weakly_canonical(base_file)) != chain.end()) {
+  if (std::ranges::find(chain, place_of(base_file)) != chain.end()) {
     yaml_error(base->value.where, "base_config",
                fmt::format("{} inherits from itself", in_quotes(base->value.text)));
   }

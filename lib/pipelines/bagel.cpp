@@ -1,7 +1,9 @@
 #include "lib/pipelines/bagel.h"
 
 #include <future>
+#include <limits>
 #include <optional>
+#include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,7 +28,7 @@ Guidance make_guidance(const SamplingConfig& s) {
   return g;
 }
 
-// The one floating-point tensor of a file, as the start noise of one picture.
+// The tensor init_noise (or gen.init_noise, of a trace) of a file: the start noise of one picture.
 Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   const char* name = file.entries().contains("init_noise") ? "init_noise" : "gen.init_noise";
@@ -40,11 +42,14 @@ Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int
                      c10::toString(noise.scalar_type()), fmt::join(noise.sizes().vec(), "x"), rows,
                      width);
   }
+  if (!noise.isfinite().all().item<bool>()) {
+    throw InputError("{}: {}: holds NaN or infinity", path.string(), name);
+  }
   return noise.to(at::kFloat).clone();
 }
 
-std::string latent_hash(const Tensor& latent) {
-  const Tensor bytes = latent.to(at::kCPU, at::kFloat).contiguous();
+std::string tensor_hash(const Tensor& values) {
+  const Tensor bytes = values.to(at::kCPU, at::kFloat).contiguous();
   const auto* data = static_cast<const std::byte*>(bytes.const_data_ptr());
   return sha256_hex(std::span(data, bytes.nbytes())).substr(0, 16);
 }
@@ -70,74 +75,143 @@ class StageClock {
   double last_;
 };
 
-}  // namespace
+// One wait for the device, after the loop: a picture of NaN would be black and look like a result.
+void require_finite(const Tensor& values, std::string_view what) {
+  if (values.isfinite().all().item<bool>()) return;
+  throw RunError("{} is not finite (NaN or infinity): weights, start noise or scales out of range",
+                 what);
+}
 
-Result run_bagel(const RunConfig& config, Log& log, Progress& progress) {
-  std::optional<TraceSink> trace;
+// Names the weights beside the painting: it reads every byte of them. Stops when it goes.
+class BackgroundHash {
+ public:
+  explicit BackgroundHash(const BagelCheckpoint& checkpoint)
+      : thread_([this, &checkpoint](const std::stop_token& stop) {
+          try {
+            promise_.set_value(checkpoint.weights_hash(stop));
+          } catch (...) {
+            promise_.set_exception(std::current_exception());
+          }
+        }) {}
+  std::string get() { return future_.get(); }
+
+ private:
+  std::promise<std::string> promise_;
+  std::shared_future<std::string> future_ = promise_.get_future().share();
+  std::jthread thread_;  // last: it is joined before the promise goes
+};
+
+void check_batch(const RunConfig& config) {
+  const std::int64_t count = config.sampling.batch_count;
+  if (count == 1) return;
+  const auto last = static_cast<std::uint64_t>(count - 1);
+  if (config.sampling.seed > std::numeric_limits<std::uint64_t>::max() - last) {
+    throw InputError("--seed: {} + {} does not fit in 64 bits", config.sampling.seed, last);
+  }
   if (!config.trace.empty()) {
-    if (config.sampling.batch_count > 1)
-      throw InputError("--trace: one picture at a time, found --batch-count {}",
-                       config.sampling.batch_count);
-    trace.emplace(config.trace_filter);
+    throw InputError("--trace: one picture at a time, found --batch-count {}", count);
   }
-  if (!config.noise.empty() && config.sampling.batch_count > 1) {
-    throw InputError("--noise: one picture at a time, found --batch-count {}",
-                     config.sampling.batch_count);
+  if (!config.noise.empty()) {
+    throw InputError("--noise: one picture at a time, found --batch-count {}", count);
   }
-  const Runtime runtime = make_runtime(config, log, trace ? &*trace : nullptr);
-  reset_peak_memory(runtime.device);
-  Result result;
-  StageClock clock(result.report, runtime.device);
+}
 
-  progress.begin("load", 1);
-  BagelCheckpoint checkpoint =
-      BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime);
-  const SamplingConfig& sampling = config.sampling;
+PaintRequest make_request(const RunConfig& config, const BagelCheckpoint& checkpoint) {
   PaintRequest request;
   request.prompts = {config.prompt};
-  request.sizes = {checkpoint.latent_size(sampling.width, sampling.height)};
-  request.guidance = make_guidance(sampling);
+  request.sizes = {checkpoint.latent_size(config.sampling.width, config.sampling.height)};
+  request.guidance = make_guidance(config.sampling);
   request.cfg_mode = parse_cfg_mode(config.cfg_mode);
-  request.steps = sampling.steps;
-  request.timestep_shift = sampling.timestep_shift;
-  const std::int64_t rows = request.sizes.front().rows(),
-                     width = checkpoint.model.config.row_width();
-  Tensor given_noise;
-  if (!config.noise.empty()) given_noise = read_noise(config.noise, rows, width);
+  request.steps = config.sampling.steps;
+  request.timestep_shift = config.sampling.timestep_shift;
   checkpoint.text_segment(config.prompt);  // too long a prompt is said before loading
+  return request;
+}
+
+void load_with_progress(BagelCheckpoint& checkpoint, Progress& progress) {
+  constexpr std::uint64_t kMebi = 1 << 20;
+  const std::uint64_t total =
+      checkpoint.model_weights.total_bytes() + checkpoint.vae_weights.total_bytes();
+  progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
+  std::uint64_t done = 0;
+  const auto count = [&](std::uint64_t bytes) {
+    progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
+  };
+  checkpoint.model_weights.on_read(count);
+  checkpoint.vae_weights.on_read(count);
   checkpoint.load();
+  checkpoint.model_weights.on_read({});
+  checkpoint.vae_weights.on_read({});
   progress.end();
-  clock.lap("load");
-  check_interrupted();
-  // Naming the weights reads every byte of them: done while the device paints.
-  std::future<std::string> weights_hash =
-      std::async(std::launch::async, [&checkpoint] { return checkpoint.weights_hash(); });
+}
 
-  const BagelPainter painter(checkpoint, request, runtime);
-  clock.lap("prefill");
-  double denoise_seconds = 0;
-  for (std::int64_t i = 0; i < sampling.batch_count; ++i) {
-    const std::uint64_t seed = sampling.seed + static_cast<std::uint64_t>(i);
-    const Tensor latent = painter.paint(
-        given_noise.defined() ? given_noise : draw_noise(request, width, seed), progress);
-    denoise_seconds += clock.lap("denoise");
-    const Tensor rgb = to_uint8(painter.decode(latent).front()).to(at::kCPU);
-    result.pictures.push_back({rgb, seed, latent_hash(latent)});
-    clock.lap("vae");
-  }
-  if (trace) trace->write(config.trace);
+}  // namespace
 
-  Report& report = result.report;
-  report.updates = painter.updates();
-  report.forwards = painter.forwards();
-  report.steps_per_second =
-      static_cast<double>(painter.updates() * sampling.batch_count) / denoise_seconds;
-  report.peak_bytes = peak_memory_bytes(runtime.device);
+Report run_bagel(const RunConfig& config, Log& log, Progress& progress, const PictureFn& deliver) {
+  check_batch(config);
+  std::optional<TraceSink> trace;
+  if (!config.trace.empty()) trace.emplace(config.trace_filter);
+  const Runtime runtime = make_runtime(config, log, trace ? &*trace : nullptr);
+  reset_peak_memory(runtime.device);
+  Report report;
   report.device = device_description(runtime.device);
   report.dtype = runtime.dtype == at::kBFloat16 ? "bfloat16" : "float32";
-  report.attention = runtime.paint_attention->served_by();
-  report.weights_hash = weights_hash.get();
-  return result;
+  log.debug("device {}, {}, kernels {}, attention {} and {}", report.device, report.dtype,
+            config.kernels, runtime.read_attention->name(), runtime.paint_attention->name());
+  StageClock clock(report, runtime.device);
+
+  BagelCheckpoint checkpoint =
+      BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime);
+  const PaintRequest request = make_request(config, checkpoint);
+  const std::int64_t rows = request.sizes.front().rows();
+  const std::int64_t width = checkpoint.model.config.row_width();
+  const Tensor given_noise =
+      config.noise.empty() ? Tensor() : read_noise(config.noise, rows, width);
+  load_with_progress(checkpoint, progress);
+  clock.lap("load");
+  BackgroundHash weights_hash(checkpoint);
+
+  progress.begin("prefill", 1);
+  BagelPainter painter(checkpoint, request, runtime);
+  progress.end();
+  clock.lap("prefill");
+  log.debug("{} distinct contexts, {} latent rows a branch", painter.distinct_contexts(), rows);
+  double denoise_seconds = 0;
+  report.updates = painter.updates();
+  for (std::int64_t i = 0; i < config.sampling.batch_count; ++i) {
+    Picture picture;
+    picture.index = static_cast<std::uint64_t>(i);
+    picture.seed = config.sampling.seed + picture.index;
+    const Tensor noise =
+        given_noise.defined() ? given_noise : draw_noise(request, width, picture.seed);
+    const std::int64_t forwards_before = painter.forwards();
+    const Tensor latent = painter.paint(noise, progress);
+    require_finite(latent, "the latent");
+    denoise_seconds += clock.lap("denoise");
+    progress.begin("vae", 1);
+    const Tensor image = painter.decode(latent).front();
+    require_finite(image, "the decoded picture");
+    picture.rgb = to_uint8(image).to(at::kCPU);
+    progress.end();
+    clock.lap("vae");
+    picture.forwards = painter.forwards() - forwards_before;
+    picture.noise_hash = tensor_hash(noise);
+    picture.latent_hash = tensor_hash(latent);
+    report.latent_hashes.push_back(picture.latent_hash);
+    report.attention = runtime.paint_attention->served_by();
+    report.weights_hash = weights_hash.get();
+    clock.lap("hash");
+    deliver(picture, report);
+    clock.lap("encode");
+  }
+  if (trace) {
+    if (trace->tensors().empty()) log.warning("--trace-filter: matches no tensor of this run");
+    trace->write(config.trace);
+  }
+  report.steps_per_second =
+      static_cast<double>(painter.updates() * config.sampling.batch_count) / denoise_seconds;
+  report.peak_bytes = peak_memory_bytes(runtime.device);
+  return report;
 }
 
 }  // namespace diptych

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,8 @@ struct BagelCheckpoint {
                               const Runtime& runtime);
   void load();
   // A name for the loaded files' content, "<model>-<autoencoder>"; reads them all, slow.
-  std::string weights_hash() const;
+  // A stop requested meanwhile ends it early.
+  std::string weights_hash(const std::stop_token& stop) const;
   // [bos] + encode(text) + [eos]. Throws InputError where that is longer than the model's
   // positions.
   TextSegment text_segment(std::string_view text) const;
@@ -63,6 +65,7 @@ class BagelPainter {
   // latent rows -> one image [1, 3, H, W] per prompt, float32, not clamped.
   std::vector<Tensor> decode(const Tensor& latent) const;
   const PaintRequest& request() const { return request_; }
+  std::int64_t distinct_contexts() const { return contexts_.distinct(); }
   std::int64_t forwards() const { return denoiser_.forwards(); }
   std::int64_t updates() const { return schedule_.updates(); }
 
@@ -79,6 +82,6 @@ class BagelPainter {
 
 std::vector<std::string> check_bagel_layout(const std::filesystem::path& folder);
 
-Result run_bagel(const RunConfig& config, Log& log, Progress& progress);
+Report run_bagel(const RunConfig& config, Log& log, Progress& progress, const PictureFn& picture);
 
 }  // namespace diptych

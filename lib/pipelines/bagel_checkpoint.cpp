@@ -74,8 +74,8 @@ void BagelCheckpoint::load() {
   model = Bagel::load(model_weights, model.config);
 }
 
-std::string BagelCheckpoint::weights_hash() const {
-  return fmt::format("{:.16}-{:.16}", model_weights.hash(), vae_weights.hash());
+std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {
+  return fmt::format("{:.16}-{:.16}", model_weights.hash(stop), vae_weights.hash(stop));
 }
 
 TextSegment BagelCheckpoint::text_segment(std::string_view text) const {
@@ -135,6 +135,13 @@ std::vector<std::string> check_bagel_layout(const fs::path& folder) {
     weights.check(name, found);
   }
   for (const std::string& name : weights.unread()) problems.push_back("unexpected: " + name);
+  try {  // the autoencoder's sizes come from its tensors: it fits or says what does not
+    const Weights vae =
+        Weights::open(require_file(folder, {"ae.safetensors"}), at::kCPU, at::kFloat);
+    FluxVae::load(vae, FluxVaeConfig::infer(vae));
+  } catch (const InputError& error) {
+    problems.emplace_back(error.what());
+  }
   return problems;
 }
 

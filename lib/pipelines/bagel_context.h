@@ -57,7 +57,6 @@ class PrefilledContexts {
     return distinct * samples_ + sample;
   }
   const KvCache& cache() const { return *cache_; }
-  std::int64_t prefill_calls() const { return prefill_calls_; }
 
  private:
   void prefill(const Bagel& model, std::int64_t distinct, const Runtime& runtime);

@@ -89,8 +89,8 @@ void replay_picture(const RecordedCase& recorded, const BagelCheckpoint& checkpo
   for (const char* flag :
        {"/params/think", "/params/understanding_output", "/params/enable_taylorseer"}) {
     if (field_or(recorded, flag, false)) {
-      throw InputError("{}: {}: not in this version", (recorded.folder / "case.json").string(),
-                       flag);
+      throw Unsupported("{}: {}: not in this version", (recorded.folder / "case.json").string(),
+                        flag);
     }
   }
   const BagelPainter painter(checkpoint, paint_request(recorded, checkpoint, mode), runtime);
@@ -105,22 +105,24 @@ void replay_tokenizer(const RecordedCase& recorded, const std::filesystem::path&
                       TraceSink& trace) {
   const auto tokenizer = load_byte_level_bpe(folder);
   std::vector<std::int64_t> flat, offsets = {0};
-  const auto decoded_matches = [&](const Json& entry, const std::vector<std::int64_t>& ids) {
-    const std::string found = tokenizer->decode(ids),
-                      expected = entry.at("decoded").get<std::string>();
+  const auto decoded_matches = [&](const std::string& at, const std::vector<std::int64_t>& ids) {
+    const std::string found = tokenizer->decode(ids);
+    const auto expected = field<std::string>(recorded, at + "/decoded");
     if (found != expected) {
       throw CheckFailed(fmt::format("ids [{}] decode to {}, expected {}", fmt::join(ids, ", "),
                                     Json(found).dump(), Json(expected).dump()));
     }
   };
-  for (const Json& entry : field<Json>(recorded, "/encode")) {
-    const std::vector<std::int64_t> ids = tokenizer->encode(entry.at("text").get<std::string>());
-    decoded_matches(entry, ids);
+  for (std::size_t i = 0; i < field<Json>(recorded, "/encode").size(); ++i) {
+    const std::string at = fmt::format("/encode/{}", i);
+    const auto ids = tokenizer->encode(field<std::string>(recorded, at + "/text"));
+    decoded_matches(at, ids);
     flat.insert(flat.end(), ids.begin(), ids.end());
     offsets.push_back(static_cast<std::int64_t>(flat.size()));
   }
-  for (const Json& entry : field<Json>(recorded, "/decode")) {
-    decoded_matches(entry, entry.at("ids").get<std::vector<std::int64_t>>());
+  for (std::size_t i = 0; i < field<Json>(recorded, "/decode").size(); ++i) {
+    const std::string at = fmt::format("/decode/{}", i);
+    decoded_matches(at, field<std::vector<std::int64_t>>(recorded, at + "/ids"));
   }
   trace.record("tokens.flat_ids", at::tensor(flat, at::kLong));
   trace.record("tokens.offsets", at::tensor(offsets, at::kLong));
@@ -163,7 +165,7 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
     const std::string task = recorded.task();
     if (task == "tokenizer") return replay_tokenizer(recorded, folder, trace);
     if (task != "t2i" && task != "t2i_batch" && task != "vae") {
-      throw InputError(
+      throw Unsupported(
           "{}: task '{}' is not in this version (known: t2i, t2i_batch, tokenizer, vae)",
           (recorded.folder / "case.json").string(), task);
     }
@@ -172,6 +174,7 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
       (*checkpoint)->load();
     }
     runtime->trace = &trace;
+    const auto off = std::shared_ptr<void>(nullptr, [&](void*) { runtime->trace = nullptr; });
     if (task == "vae") return replay_vae(recorded, (*checkpoint)->vae, runtime->device, trace);
     replay_picture(recorded, **checkpoint, parse_cfg_mode(config.cfg_mode), *runtime, log);
   };

@@ -1,5 +1,5 @@
 // The trace names of BAGEL's runs, as the golden data has them. A branch that shares another's
-// context is recorded under both names.
+// context is recorded under both names, but for what its own prefill would have computed.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 #include "lib/pipelines/make_runtime.h"
 
+#include "lib/base/error.h"
+
 namespace diptych {
 namespace {
 
@@ -18,10 +20,12 @@ Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
   runtime.device = resolve_device(config.device, log);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device);
   runtime.kernels = resolve_kernel_policy(config.kernels);
+  if (runtime.kernels == KernelPolicy::strict && runtime.device.is_cpu()) {
+    throw InputError("--kernels strict: needs a CUDA device, the run is on the CPU");
+  }
   runtime.read_attention = stage_attention(config.read_attention, runtime.device, log);
   runtime.paint_attention = stage_attention(config.paint_attention, runtime.device, log);
   runtime.trace = trace;
-  runtime.log = &log;
   return runtime;
 }
 

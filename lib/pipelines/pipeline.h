@@ -19,25 +19,27 @@
 namespace diptych {
 
 struct Picture {
-  Tensor rgb;               // uint8 [height, width, 3] on the CPU
-  std::uint64_t seed = 0;   // 0 and noise_file set where the noise came from a file
-  std::string latent_hash;  // first 16 hex digits of the sha-256 of the float32 latent
+  Tensor rgb;                 // uint8 [height, width, 3] on the CPU
+  std::uint64_t index = 0;    // 0 .. batch_count - 1
+  std::uint64_t seed = 0;     // of the start noise, unless that came from a file
+  std::string noise_hash;     // first 16 hex digits of the sha-256 of the float32 start noise
+  std::string latent_hash;    // likewise of the final latent
+  std::int64_t forwards = 0;  // branch forwards of the backbone
 };
 
 struct Report {
   std::vector<std::pair<std::string, double>> seconds;  // per stage, in order
   double steps_per_second = 0;                          // denoise updates
-  std::uint64_t peak_bytes = 0;                         // on the device
+  std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
-  std::int64_t updates = 0, forwards = 0;               // forwards: branch forwards of the backbone
+  std::int64_t updates = 0;                             // per picture
+  std::vector<std::string> latent_hashes;               // per picture
 };
 
-struct Result {
-  std::vector<Picture> pictures;
-  Report report;
-};
-
-using Pipeline = Result (*)(const RunConfig& config, Log& log, Progress& progress);
+// Called with each picture as soon as it is painted; seconds and peak_bytes are not final then.
+using PictureFn = std::function<void(const Picture& picture, const Report& report)>;
+using Pipeline = Report (*)(const RunConfig& config, Log& log, Progress& progress,
+                            const PictureFn& picture);
 // Throws InputError for an unknown family; lists the known ones.
 Pipeline find_pipeline(std::string_view family);
 

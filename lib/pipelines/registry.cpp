@@ -45,7 +45,8 @@ LayoutCheck find_layout_check(std::string_view family) {
 
 std::string checkpoint_family(const std::filesystem::path& folder) {
   std::ifstream file(folder / "config.json");
-  if (!file) return std::filesystem::exists(folder / "llm_config.json") ? "bagel" : "";
+  if (!file || std::filesystem::is_directory(folder / "config.json"))
+    return std::filesystem::exists(folder / "llm_config.json") ? "bagel" : "";
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     throw InputError("{}: is not a JSON object", (folder / "config.json").string());

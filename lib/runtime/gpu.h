@@ -10,12 +10,14 @@
 
 namespace diptych::gpu {
 
-std::vector<GpuInfo> list();
+std::vector<GpuInfo> list();                                       // touches no device
+std::optional<std::uint64_t> free_bytes(c10::DeviceIndex device);  // makes a context there
 std::optional<std::string> why_none();
 void synchronize(at::Device device);
 std::uint64_t peak_bytes(at::Device device);
 void reset_peak(at::Device device);
-// Before the first use of a GPU. Exact float32 and repeatable kernels: no TF32, deterministic cuDNN.
+// Before the first use of a GPU. Exact float32 and repeatable kernels: no TF32, deterministic
+// cuDNN.
 void initialise();
 
 }  // namespace diptych::gpu

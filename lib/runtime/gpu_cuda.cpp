@@ -18,15 +18,17 @@ std::vector<GpuInfo> list() {
     info.major = properties->major;
     info.minor = properties->minor;
     info.multiprocessors = properties->multiProcessorCount;
-    const c10::cuda::CUDAGuard guard(i);
-    std::size_t free_bytes = 0, total_bytes = 0;
-    if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
-      info.free_bytes = free_bytes;
-      info.total_bytes = total_bytes;
-    }
+    info.total_bytes = properties->totalGlobalMem;
     gpus.push_back(std::move(info));
   }
   return gpus;
+}
+
+std::optional<std::uint64_t> free_bytes(c10::DeviceIndex device) {
+  const c10::cuda::CUDAGuard guard(device);
+  std::size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return std::nullopt;
+  return free;
 }
 
 std::optional<std::string> why_none() {

@@ -5,6 +5,9 @@ namespace diptych::gpu {
 std::vector<GpuInfo> list() {
   return {};
 }
+std::optional<std::uint64_t> free_bytes(c10::DeviceIndex) {
+  return std::nullopt;
+}
 std::optional<std::string> why_none() {
   return "this build has no CUDA (no nvcc or no CUDA libtorch when it was configured)";
 }

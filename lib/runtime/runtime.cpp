@@ -60,6 +60,10 @@ KernelPolicy resolve_kernel_policy(std::string_view name) {
 std::vector<GpuInfo> list_gpus() {
   return gpu::list();
 }
+std::optional<std::uint64_t> free_gpu_memory(std::size_t index) {
+  return gpu::free_bytes(static_cast<c10::DeviceIndex>(index));
+}
+
 std::optional<std::string> why_no_gpu() {
   return gpu::why_none();
 }

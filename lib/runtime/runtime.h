@@ -26,9 +26,6 @@ struct Runtime {
   std::unique_ptr<AttentionBackend> read_attention;   // prefill and text
   std::unique_ptr<AttentionBackend> paint_attention;  // denoising
   TraceSink* trace = nullptr;                         // null: off
-  Log* log = nullptr;
-
-  bool traces(std::string_view name) const { return trace != nullptr && trace->wants(name); }
 };
 
 // "auto", "cpu", "cuda", "cuda:N" -> a device that is there. "auto" takes CUDA where a GPU and a
@@ -42,13 +39,15 @@ KernelPolicy resolve_kernel_policy(std::string_view name);
 struct GpuInfo {
   std::string name;
   int major = 0, minor = 0, multiprocessors = 0;
-  std::uint64_t total_bytes = 0, free_bytes = 0;
+  std::uint64_t total_bytes = 0;
 };
-std::vector<GpuInfo> list_gpus();         // empty without a GPU or in a CPU build
+std::vector<GpuInfo> list_gpus();  // empty without a GPU or in a CPU build
+// Makes a CUDA context on that GPU; nothing where it cannot tell.
+std::optional<std::uint64_t> free_gpu_memory(std::size_t index);
 std::optional<std::string> why_no_gpu();  // the reason where list_gpus() is empty
 void synchronize(at::Device device);      // waits for the device; nothing on the CPU
 std::uint64_t peak_memory_bytes(
-    at::Device device);  // most bytes allocated on the device since reset; 0 on the CPU
+    at::Device device);  // most bytes reserved on the device since reset; 0 on the CPU
 void reset_peak_memory(at::Device device);
 std::string device_description(at::Device device);  // "NVIDIA H200, 9.0" or the CPU's name
 

@@ -5,7 +5,9 @@
 namespace diptych {
 
 FlowSchedule FlowSchedule::shifted(std::int64_t steps, double shift) {
+  constexpr std::int64_t kMostSteps = 10'000;  // a table row each; far beyond any use
   if (steps < 2) throw InputError("steps: {} makes 0 updates, expected at least 2", steps);
+  if (steps > kMostSteps) throw InputError("steps: {}, expected at most {}", steps, kMostSteps);
   // ATen's own float32 linspace and arithmetic, so that every t has the official code's bits.
   const at::Tensor s = at::linspace(1, 0, steps, at::kFloat);
   const at::Tensor t = shift * s / (1 + (shift - 1) * s);

@@ -18,18 +18,21 @@ constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
 
 using Digest = std::array<std::byte, Sha256::kDigestBytes>;
 
-std::vector<Digest> hash_pieces(const std::vector<std::span<const std::byte>>& pieces) {
+std::vector<Digest> hash_pieces(const std::vector<std::span<const std::byte>>& pieces,
+                                const std::stop_token& stop) {
   std::vector<Digest> digests(pieces.size());
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
-    for (std::size_t i = next++; i < pieces.size(); i = next++) {
+    for (std::size_t i = next++; i < pieces.size() && !stop.stop_requested(); i = next++) {
       Sha256 hash;
       hash.update(pieces[i]);
       digests[i] = hash.finish();
     }
   };
-  const std::size_t workers = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1,
-                                                      std::max<std::size_t>(pieces.size(), 1));
+  // Two cores are left to whatever the run does meanwhile.
+  const std::size_t cores = std::max(3U, std::thread::hardware_concurrency()) - 2;
+  const std::size_t workers =
+      std::clamp<std::size_t>(cores, 1, std::max<std::size_t>(pieces.size(), 1));
   std::vector<std::jthread> threads;
   for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(work);
   work();
@@ -39,7 +42,7 @@ std::vector<Digest> hash_pieces(const std::vector<std::span<const std::byte>>& p
 
 }  // namespace
 
-std::string checkpoint_hash(const CheckpointFiles& checkpoint) {
+std::string checkpoint_hash(const CheckpointFiles& checkpoint, const std::stop_token& stop) {
   std::vector<std::span<const std::byte>> pieces;
   std::vector<std::pair<std::string, std::size_t>> parts;  // description, number of pieces
   for (const auto& [name, place] : checkpoint.owner) {
@@ -57,7 +60,8 @@ std::string checkpoint_hash(const CheckpointFiles& checkpoint) {
                                    shown_shape(entry.shape)),
                        count);
   }
-  const auto digests = hash_pieces(pieces);
+  const auto digests = hash_pieces(pieces, stop);
+  if (stop.stop_requested()) return "";
   Sha256 hash;
   auto digest = digests.begin();
   for (const auto& [description, count] : parts) {

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
+#include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
 #include "lib/tensor/checkpoint_files.h"
 #include "lib/tensor/checkpoint_hash.h"
@@ -20,6 +21,7 @@ struct Weights::Store {
   std::optional<CheckpointFiles> checkpoint;  // nullopt: dummy weights
   std::uint64_t seed = 0;
   std::set<std::string, std::less<>> read{};  // full names
+  std::function<void(std::uint64_t bytes)> on_read{};
 };
 
 namespace {
@@ -98,8 +100,8 @@ Weights Weights::open(const std::filesystem::path& path, at::Device device, at::
   Weights weights;
   weights.store_ = std::make_shared<Store>(Store{device, open_checkpoint(path)});
   weights.dtype_ = dtype;
-  // For a device every byte is read once; on the CPU the map itself is what the model computes
-  // with.
+  // For a device every byte is read once; on the CPU most tensors stay views of the
+  // map.
   expect_sequential_reads(*weights.store_->checkpoint, !device.is_cpu());
   return weights;
 }
@@ -131,8 +133,11 @@ Tensor Weights::get(std::string_view name, at::IntArrayRef shape) const {
   const std::string full = fmt::format("{}{}", prefix_, name);
   const auto options = at::TensorOptions().device(store_->device).dtype(dtype_);
   if (is_dummy()) return random_weight(store_->seed, full, shape, options);
+  check_interrupted();  // a load of gigabytes stops at the next tensor
   check(name, shape);
-  return find(*store_->checkpoint, full).first.view(full).to(store_->device, dtype_);
+  const auto [file, entry] = find(*store_->checkpoint, full);
+  if (store_->on_read) store_->on_read(entry.end - entry.begin);
+  return file.view(full).to(store_->device, dtype_);
 }
 
 void Weights::check(std::string_view name, at::IntArrayRef shape) const {
@@ -182,12 +187,22 @@ void Weights::require_all_read() const {
                    fmt::join(shown, ", "), more);
 }
 
-std::string Weights::hash() const {
+void Weights::on_read(std::function<void(std::uint64_t bytes)> watch) {
+  store_->on_read = std::move(watch);
+}
+
+std::uint64_t Weights::total_bytes() const {
+  std::uint64_t bytes = 0;
+  if (is_dummy()) return bytes;
+  for (const SafetensorsFile& file : store_->checkpoint->files) {
+    for (const auto& [name, entry] : file.entries()) bytes += entry.end - entry.begin;
+  }
+  return bytes;
+}
+
+std::string Weights::hash(const std::stop_token& stop) const {
   if (is_dummy()) return fmt::format("dummy-{}", store_->seed);
-  expect_sequential_reads(*store_->checkpoint, true);
-  std::string hash = checkpoint_hash(*store_->checkpoint);
-  expect_sequential_reads(*store_->checkpoint, !store_->device.is_cpu());
-  return hash;
+  return checkpoint_hash(*store_->checkpoint, stop);
 }
 
 }  // namespace diptych

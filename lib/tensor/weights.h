@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,7 +47,12 @@ class Weights {
   void require_all_read() const;
   // Sha-256 (hex) over names, dtypes, shapes and bytes of every tensor of the checkpoint, whatever
   // the scope and however it is cut into files; reads all of it, slow. Dummy: "dummy-<seed>".
-  std::string hash() const;
+  // A stop that is requested meanwhile ends it early with an empty text.
+  std::string hash(const std::stop_token& stop = {}) const;
+
+  // Called with the bytes of each tensor that get() brings, for a progress line.
+  void on_read(std::function<void(std::uint64_t bytes)> watch);
+  std::uint64_t total_bytes() const;  // of all tensors of the checkpoint; dummy: 0
 
  private:
   struct Store;

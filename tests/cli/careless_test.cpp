@@ -75,7 +75,7 @@ TEST_CASE("bad values") {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--steps", "abc"}, "--steps: 'abc' is not a whole number"},
       {{"--steps", "20x"}, "--steps: '20x' is not a whole number"},
-      {{"--steps", "0"}, "--steps: 0 is out of range; expected 2 to 1000000"},
+      {{"--steps", "0"}, "--steps: 0 is out of range; expected 2 to 10000"},
       {{"--steps", "1"}, "--steps: 1 makes 0 updates; expected at least 2"},
       {{"--steps", "4", "--steps", "5"}, "--steps: given 2 times ('4' and '5'); expected once"},
       {{"-W", "100"}, "--width: 100 is not a multiple of 16; nearest are 96 and 112"},

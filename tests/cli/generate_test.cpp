@@ -31,7 +31,7 @@ TEST_CASE("a prompt becomes a picture that says how it was made") {
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == file + "\n");
-  CHECK(outcome.err.find("embedded demo") != std::string::npos);
+  CHECK(outcome.err.find("the demo of stage_configs") != std::string::npos);
   CHECK(outcome.err.find("it/s") != std::string::npos);
   CHECK(folder.names() == Words{"fox.png"});
 

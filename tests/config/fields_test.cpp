@@ -62,10 +62,10 @@ TEST_CASE("good values arrive") {
 
 TEST_CASE("bad values say what was found and what is expected") {
   CHECK(error_of("steps", "1") == "--x: 1 makes 0 updates; expected at least 2");
-  CHECK(error_of("steps", "0") == "--x: 0 is out of range; expected 2 to 1000000");
-  CHECK(error_of("steps", "-5") == "--x: -5 is out of range; expected 2 to 1000000");
+  CHECK(error_of("steps", "0") == "--x: 0 is out of range; expected 2 to 10000");
+  CHECK(error_of("steps", "-5") == "--x: -5 is out of range; expected 2 to 10000");
   CHECK(error_of("steps", "99999999999999999999") ==
-        "--x: 99999999999999999999 is out of range; expected 2 to 1000000");
+        "--x: 99999999999999999999 is out of range; expected 2 to 10000");
   for (const char* text : {"abc", "20x", "", " 20", "2.5", "0x10", "1e2", "+2", "-", "nan"}) {
     CHECK(error_of("steps", text) == fmt::format("--x: '{}' is not a whole number", text));
   }

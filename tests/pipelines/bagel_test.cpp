@@ -1,5 +1,5 @@
 // Guidance execution and branch sharing on the tiny checkpoint. Parity with the official code is
-// `diptych verify`'s part (tests/cli).
+// goldens_test.cpp's part.
 #include "lib/pipelines/bagel.h"
 
 #include <doctest/doctest.h>
@@ -122,18 +122,52 @@ TEST_CASE("equal contexts are computed once") {
   CHECK(plain.forwards() == 49);
 }
 
-TEST_CASE("sharing a branch is exact") {
-  // The shared image branch against one that is forced to run: a second sample that differs only in
-  // its image branch cannot be built in text to image, so the formula is checked instead: with
-  // g = c the image scale acts as text scale 1 + s_i (s_t - 1).
-  Fixture f;
-  PaintRequest r = f.request({"a red fox"}, {{4, 4}});
-  r.guidance.renorm_min = 1.0;
-  r.guidance.image_scale = 1.5;
-  const Tensor shared = f.latent(r);
-  r.guidance.image_scale = 1.0;
-  r.guidance.text_scale = 1 + 1.5 * 3;
-  CHECK(relative_difference(shared, f.latent(r)) < 1e-5);
+TEST_CASE("three distinct contexts give the same velocities batched and one by one") {
+  Fixture f("math");
+  const auto context = [&](const char* text) {
+    return std::vector<BagelContext>{{{f.checkpoint.text_segment(text)}}};
+  };
+  const std::vector<BranchContexts> branches = {{"cond", context("a red fox under an old oak")},
+                                                {"text_uncond", {BagelContext{}}},
+                                                {"img_uncond", context("fox")}};
+  const LatentSize size = {4, 6};
+  const std::vector<std::int64_t> own_rows = {size.rows() + 2};
+  const PrefilledContexts contexts(f.checkpoint.model, branches, own_rows, f.runtime);
+  REQUIRE(contexts.distinct() == 3);
+  const FlowSchedule schedule = FlowSchedule::shifted(4, 3.0);
+  const auto run = [&](CfgMode mode) {
+    const BagelDenoiser denoiser(f.checkpoint.model, contexts, {{size}}, f.checkpoint.markers,
+                                 schedule, mode, f.runtime);
+    at::Generator generator = cpu_generator(3);
+    return denoiser.velocities(randn({size.rows(), 64}, generator), 1, 3);
+  };
+  const auto batched = run(CfgMode::batched), sequential = run(CfgMode::sequential);
+  REQUIRE(batched.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(relative_difference(batched[i], sequential[i]) < 1e-5);
+    CHECK(relative_difference(batched[i], batched[(i + 1) % 3]) > 1e-3);
+  }
+}
+
+TEST_CASE("a branch that shares a context gets the bits it would compute itself") {
+  Fixture f("math");
+  const std::vector<BagelContext> text = {{{f.checkpoint.text_segment("a red fox")}}};
+  const LatentSize size = {4, 4};
+  const std::vector<std::int64_t> own_rows = {size.rows() + 2};
+  const FlowSchedule schedule = FlowSchedule::shifted(4, 3.0);
+  at::Generator generator = cpu_generator(3);
+  const Tensor x = randn({size.rows(), 64}, generator);
+  const auto velocity = [&](const char* name) {
+    const PrefilledContexts contexts(f.checkpoint.model, {{name, text}}, own_rows, f.runtime);
+    const BagelDenoiser denoiser(f.checkpoint.model, contexts, {{size}}, f.checkpoint.markers,
+                                 schedule, CfgMode::sequential, f.runtime);
+    return denoiser.velocities(x, 0, 1).front();
+  };
+  const PrefilledContexts shared(f.checkpoint.model, {{"cond", text}, {"img_uncond", text}},
+                                 own_rows, f.runtime);
+  CHECK(shared.distinct() == 1);
+  CHECK(*shared.context_of("img_uncond") == 0);
+  CHECK(velocity("cond").equal(velocity("img_uncond")));
 }
 
 TEST_CASE("the same seed gives the same bits, another seed another picture") {

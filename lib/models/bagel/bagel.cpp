@@ -29,6 +29,11 @@ std::int64_t Bagel::read_latent_side(const Weights& weights, std::int64_t fallba
 Bagel Bagel::load(const Weights& weights, BagelConfig config) {
   config.latent_side = read_latent_side(weights, config.latent_side);
   const std::int64_t hidden = config.llm.hidden_size, width = config.row_width();
+  // The whole layout is checked before a byte moves.
+  if (!weights.is_dummy()) {
+    for (const auto& [name, shape] : bagel_layout(config)) weights.check(name, shape);
+    weights.require_all_read();
+  }
   Bagel m;
   m.config = config;
   m.language_model = MotBackbone::load(weights.scope("language_model"), config.llm);
@@ -43,10 +48,6 @@ Bagel Bagel::load(const Weights& weights, BagelConfig config) {
   m.llm2vae_bias = weights.get("llm2vae.bias", {width});
   const std::int64_t side = config.latent_side;
   m.latent_pos_embed = weights.get("latent_pos_embed.pos_embed", {side * side, hidden});
-  if (!weights.is_dummy()) {
-    for (const auto& [name, shape] : bagel_layout(config)) weights.check(name, shape);
-    weights.require_all_read();
-  }
   return m;
 }
 

@@ -13,15 +13,17 @@ using Json = nlohmann::json;
 
 Json read_json(const std::filesystem::path& path) {
   std::ifstream file(path);
-  if (!file) throw InputError("{}: not found or not readable", path.string());
+  if (!file || std::filesystem::is_directory(path))
+    throw InputError("{}: not found or not readable", path.string());
   Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw InputError("{}: is not a JSON object", path.string());
   return json;
 }
 
-// A key that must be a number of the wanted kind, at least `least`; absent keys keep the default.
+// A key that must be a number of the wanted kind in a range far beyond any real model's, small
+// enough that products of sizes cannot overflow; absent keys keep the default.
 template <typename Number>
-void read_number(const Json& json, const char* key, Number& value, Number least,
+void read_number(const Json& json, const char* key, Number& value, Number least, Number most,
                  const std::filesystem::path& path) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return;
@@ -29,11 +31,9 @@ void read_number(const Json& json, const char* key, Number& value, Number least,
   if (!fits)
     throw InputError("{}: {}: found {}, expected a number", path.string(), key, found->dump());
   value = found->template get<Number>();
-  // Far above any real model, far below where products of sizes overflow.
-  constexpr auto kMost = static_cast<Number>(1e9);
-  if (!(value >= least && value <= kMost)) {
+  if (!(value >= least && value <= most)) {
     throw InputError("{}: {}: {} is out of range, expected {} to {}", path.string(), key,
-                     found->dump(), least, kMost);
+                     found->dump(), least, most);
   }
 }
 
@@ -41,15 +41,16 @@ Qwen2Config load_qwen2(const std::filesystem::path& path) {
   const Json json = read_json(path);
   Qwen2Config c;
   const std::int64_t one = 1;
-  read_number(json, "hidden_size", c.hidden_size, one, path);
-  read_number(json, "num_hidden_layers", c.num_hidden_layers, one, path);
-  read_number(json, "num_attention_heads", c.num_attention_heads, one, path);
-  read_number(json, "num_key_value_heads", c.num_key_value_heads, one, path);
-  read_number(json, "intermediate_size", c.intermediate_size, one, path);
-  read_number(json, "vocab_size", c.vocab_size, one, path);
-  read_number(json, "max_position_embeddings", c.max_position_embeddings, one, path);
-  read_number(json, "rope_theta", c.rope_theta, 1.0, path);
-  read_number(json, "rms_norm_eps", c.rms_norm_eps, 0.0, path);
+  read_number(json, "hidden_size", c.hidden_size, one, std::int64_t{1048576}, path);
+  read_number(json, "num_hidden_layers", c.num_hidden_layers, one, std::int64_t{1000}, path);
+  read_number(json, "num_attention_heads", c.num_attention_heads, one, std::int64_t{1024}, path);
+  read_number(json, "num_key_value_heads", c.num_key_value_heads, one, std::int64_t{1024}, path);
+  read_number(json, "intermediate_size", c.intermediate_size, one, std::int64_t{1048576}, path);
+  read_number(json, "vocab_size", c.vocab_size, one, std::int64_t{16777216}, path);
+  read_number(json, "max_position_embeddings", c.max_position_embeddings, one,
+              std::int64_t{16777216}, path);
+  read_number(json, "rope_theta", c.rope_theta, 1.0, 1e12, path);
+  read_number(json, "rms_norm_eps", c.rms_norm_eps, 0.0, 1.0, path);
   if (c.hidden_size % c.num_attention_heads != 0 || c.head_dim() % 2 != 0) {
     throw InputError("{}: hidden_size {} does not divide into {} heads of even size", path.string(),
                      c.hidden_size, c.num_attention_heads);
@@ -57,6 +58,13 @@ Qwen2Config load_qwen2(const std::filesystem::path& path) {
   if (c.num_attention_heads % c.num_key_value_heads != 0) {
     throw InputError("{}: num_attention_heads {} is no multiple of num_key_value_heads {}",
                      path.string(), c.num_attention_heads, c.num_key_value_heads);
+  }
+  if (const auto act = json.find("hidden_act"); act != json.end() && *act != "silu") {
+    throw InputError("{}: hidden_act: found {}, expected \"silu\"", path.string(), act->dump());
+  }
+  if (const auto window = json.find("use_sliding_window");
+      window != json.end() && *window == true) {
+    throw InputError("{}: use_sliding_window: found true, expected false", path.string());
   }
   if (const auto scaling = json.find("rope_scaling");
       scaling != json.end() && !scaling->is_null()) {
@@ -69,13 +77,13 @@ SiglipConfig load_siglip(const std::filesystem::path& path) {
   const Json json = read_json(path);
   SiglipConfig c;
   const std::int64_t one = 1;
-  read_number(json, "hidden_size", c.hidden_size, one, path);
-  read_number(json, "intermediate_size", c.intermediate_size, one, path);
-  read_number(json, "num_attention_heads", c.num_attention_heads, one, path);
-  read_number(json, "num_hidden_layers", c.num_hidden_layers, one, path);
-  read_number(json, "patch_size", c.patch_size, one, path);
-  read_number(json, "image_size", c.image_size, one, path);
-  read_number(json, "num_channels", c.num_channels, one, path);
+  read_number(json, "hidden_size", c.hidden_size, one, std::int64_t{1048576}, path);
+  read_number(json, "intermediate_size", c.intermediate_size, one, std::int64_t{1048576}, path);
+  read_number(json, "num_attention_heads", c.num_attention_heads, one, std::int64_t{1024}, path);
+  read_number(json, "num_hidden_layers", c.num_hidden_layers, one, std::int64_t{1000}, path);
+  read_number(json, "patch_size", c.patch_size, one, std::int64_t{1024}, path);
+  read_number(json, "image_size", c.image_size, one, std::int64_t{65536}, path);
+  read_number(json, "num_channels", c.num_channels, one, std::int64_t{64}, path);
   return c;
 }
 
@@ -89,11 +97,12 @@ BagelConfig BagelConfig::load(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(top)) return c;  // the official code never reads it
   const Json json = read_json(top);
   const std::int64_t one = 1;
-  read_number(json, "latent_patch_size", c.latent_patch_size, one, top);
-  read_number(json, "vit_max_num_patch_per_side", c.vit_max_num_patch_per_side, one, top);
+  read_number(json, "latent_patch_size", c.latent_patch_size, one, std::int64_t{64}, top);
+  read_number(json, "vit_max_num_patch_per_side", c.vit_max_num_patch_per_side, one,
+              std::int64_t{4096}, top);
   if (const auto vae = json.find("vae_config"); vae != json.end() && vae->is_object()) {
-    read_number(*vae, "z_channels", c.latent_channels, one, top);
-    read_number(*vae, "downsample", c.vae_downsample, one, top);
+    read_number(*vae, "z_channels", c.latent_channels, one, std::int64_t{4096}, top);
+    read_number(*vae, "downsample", c.vae_downsample, one, std::int64_t{1024}, top);
   }
   return c;
 }

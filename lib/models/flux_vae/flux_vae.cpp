@@ -38,6 +38,10 @@ FluxVaeConfig FluxVaeConfig::infer(const Weights& weights) {
   c.z_channels = conv_shape("decoder.conv_in.weight")[1];
   c.num_res_blocks = count_scopes(weights, ".conv1.weight", "encoder.down.0.block.");
   const std::int64_t levels = count_scopes(weights, ".block.0.conv1.weight", "encoder.down.");
+  if (c.ch % kGroups != 0) {
+    throw InputError("encoder.conv_in.weight: {} channels, expected a multiple of {}", c.ch,
+                     kGroups);
+  }
   c.ch_mult.clear();
   for (std::int64_t i = 0; i < levels; ++i) {
     const std::int64_t out = conv_shape(fmt::format("encoder.down.{}.block.0.conv1.weight", i))[0];

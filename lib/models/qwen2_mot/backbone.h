@@ -80,7 +80,8 @@ struct MotBackbone {
   // `weights`: scope "language_model". Throws as Weights::get.
   static MotBackbone load(const Weights& weights, const Qwen2Config& config);
 
-  Tensor embed(const Tensor& ids) const;  // int64 [tokens] -> [tokens, hidden]
+  // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
+  Tensor embed(const Tensor& ids) const;
   // Writes the keys and values of all rows into the cache slots (it does not advance the cache) and
   // returns the rows after the final norm. `x` is consumed: its storage holds the residual stream.
   MotRows forward(const MotPlan& plan, MotRows x, const KvCache& cache,

@@ -1,0 +1,93 @@
+// `diptych verify` from the shell: what passes, what fails by name, what cannot be replayed.
+#include <fstream>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "lib/tensor/safetensors.h"
+#include "tests/cli/process.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Outcome;
+using test::run;
+using test::Words;
+
+const fs::path kGoldens = fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel";
+
+std::string copy_of(const char* name, const test::Folder& folder) {
+  const std::string copy = folder.file(name);
+  fs::copy(kGoldens / "cases" / name, copy, fs::copy_options::recursive);
+  return copy;
+}
+
+Outcome verify(const std::string& folder) {
+  return run(Words{"verify", folder, "--model", (kGoldens / "checkpoint").string()});
+}
+
+}  // namespace
+
+TEST_CASE("a recorded case passes, and its trace can be kept") {
+  const test::Folder folder;
+  const Outcome outcome = run(
+      Words{"verify", (kGoldens / "cases/01_t2i_square").string(), "--trace-dir", folder.file("")});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.out.starts_with("PASS 01_t2i_square: 110 tensors"));
+  CHECK(outcome.out.ends_with("1 passed, 0 failed, 0 skipped\n"));
+  const auto kept = SafetensorsFile::open(folder.file("01_t2i_square.safetensors"));
+  CHECK(kept.entries().size() == 110);
+}
+
+TEST_CASE("a tensor that differs is named, with exit code 1") {
+  const test::Folder folder;
+  const fs::path copy = copy_of("02f_t2i_empty_prompt", folder);
+  const fs::path file = copy / "expected.safetensors";
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  {
+    const auto recorded = SafetensorsFile::open(file);
+    for (const auto& [name, entry] : recorded.entries()) {
+      tensors.emplace_back(name, recorded.view(name).clone());
+      if (name == "step001.v_cond") tensors.back().second.add_(1e-3);
+    }
+  }
+  write_safetensors(file, tensors);
+  const Outcome outcome = verify(copy);
+  CHECK(outcome.code == 1);
+  CHECK(outcome.out.find("FAIL 02f_t2i_empty_prompt: 80 tensors, 1 outside") != std::string::npos);
+  CHECK(outcome.out.find("first: step001.v_cond: max abs 0.001") != std::string::npos);
+}
+
+TEST_CASE("what cannot be replayed is said") {
+  const test::Folder folder;
+  const fs::path copy = copy_of("01_t2i_square", folder);
+  auto description = nlohmann::json::parse(std::ifstream(copy / "case.json"));
+  SUBCASE("a task of another version") {
+    description["task"] = "video_edit";
+    std::ofstream(copy / "case.json") << description;
+    const Outcome outcome = verify(copy);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.err.find("task 'video_edit' is not in this version") != std::string::npos);
+    // Among others it is skipped, and counted.
+    const Outcome both =
+        run(Words{"verify", copy, (kGoldens / "cases/02f_t2i_empty_prompt").string(), "--model",
+                  (kGoldens / "checkpoint").string()});
+    CHECK(both.code == 0);
+    CHECK(both.out.ends_with("1 passed, 0 failed, 1 skipped\n"));
+  }
+  SUBCASE("a broken description") {
+    description["seed"] = "forty-two";
+    std::ofstream(copy / "case.json") << description;
+    const Outcome outcome = verify(copy);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.err.find("/seed: found \"forty-two\"") != std::string::npos);
+  }
+  SUBCASE("no checkpoint") {
+    const Outcome outcome = run(Words{"verify", copy, "--model", folder.file("nowhere")});
+    CHECK(outcome.code == 2);
+    CHECK(outcome.err.find("--model: ") != std::string::npos);
+  }
+}
+
+}  // namespace diptych
