@@ -96,7 +96,7 @@ TEST_CASE("a signal stops within a step and leaves nothing") {
     const test::Folder folder;
     test::Command command = small_picture(folder);
     command.arguments.insert(command.arguments.end(), {"--progress", "kv"});
-    *std::find(command.arguments.begin(), command.arguments.end(), "2") = "100000";  // steps
+    *std::find(command.arguments.begin(), command.arguments.end(), "2") = "10000";  // steps
     command.interrupt_after = "stage=denoise";
     command.signal = signal;
     const Outcome outcome = run(command);

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::Outcome;
 using test::run;
-using test::Words;
+using Words = std::vector<std::string>;
 
 const fs::path kGoldens = fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel";
 
