@@ -30,7 +30,9 @@ struct VerifyOptions {
 
 // bfloat16 runs of float32 recordings: twice the rounding noise of the official code's own bfloat16
 // run, per group. The noise is |bf16 - f32| / |f32| in the 2-norm, the largest of each group
-// between the recorded cases 12_t2i_square_bf16 and 01_t2i_square.
+// between the recorded cases 12_t2i_square_bf16 and 01_t2i_square. Three times for what gathers it
+// over the steps, with a gain that depends on the case: latents and decoded pictures (on
+// 02f_t2i_empty_prompt 0.0142 and 0.0148 were measured where case 12 has 0.0068 and 0.0066).
 constexpr std::array kBf16Noise = {
     std::pair{"*", 2 * 0.01014},
     std::pair{"*.embeds", 2 * 0.00538},
@@ -39,8 +41,8 @@ constexpr std::array kBf16Noise = {
     std::pair{"kv.*", 2 * 0.00952},
     std::pair{"*.v_*", 2 * 0.01134},
     std::pair{"*.v_guided", 2 * 0.01744},
-    std::pair{"*.latent", 2 * 0.00677},
-    std::pair{"vae.*", 2 * 0.00677},
+    std::pair{"*.latent", 3 * 0.00677},
+    std::pair{"vae.*", 3 * 0.00677},
     std::pair{"image*", 2 * 0.00484},
     std::pair{"vae.decoded*", 3 * 0.00661},
     std::pair{"gen.*", 0.0},
