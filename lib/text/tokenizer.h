@@ -18,7 +18,8 @@ class Tokenizer {
   virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
   // Bytes that are not UTF-8 become U+FFFD. Throws InputError for an id without a text.
   virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
-  virtual std::optional<std::int64_t> token_id(std::string_view token) const = 0;  // added tokens and vocabulary
+  virtual std::optional<std::int64_t> token_id(
+      std::string_view token) const = 0;  // added tokens and vocabulary
   virtual std::int64_t size() const = 0;  // one past the largest id
 };
 
