@@ -20,6 +20,7 @@ const std::vector<Case>& table() {
       {"one query each, uneven caches", 28, 4, 128, {1, 1, 1}, {38, 1, 20}, 64},
       {"three rows, uneven contexts, one empty", 28, 4, 128, {17, 17, 17}, {81, 17, 60}, 96},
       {"uneven queries", 28, 4, 128, {66, 2, 2, 30}, {70, 40, 9, 30}, 80},
+      {"SigLIP, 16 heads of 72", 16, 16, 72, {130}, {130}, 130},
       {"over one kernel tile", 4, 2, 64, {130, 130}, {300, 131}, 320},
   };
   return cases;

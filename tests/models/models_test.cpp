@@ -96,6 +96,13 @@ TEST_CASE("broken config files are refused by file and key") {
       BagelConfig::load(folder_with("llm_config.json", R"({"num_attention_heads": 3})")),
       doctest::Contains("does not divide"), InputError);
   CHECK_THROWS_WITH_AS(
+      BagelConfig::load(folder_with("vit_config.json", R"({"num_attention_heads": 7})")),
+      doctest::Contains("vit_config.json: hidden_size 1152 does not divide into 7 heads"),
+      InputError);
+  CHECK_THROWS_WITH_AS(
+      BagelConfig::load(folder_with("vit_config.json", R"({"hidden_act": "gelu"})")),
+      doctest::Contains("hidden_act: found \"gelu\""), InputError);
+  CHECK_THROWS_WITH_AS(
       BagelConfig::load(folder_with("config.json", R"({"latent_patch_size": -2})")),
       doctest::Contains("latent_patch_size"), InputError);
   CHECK(BagelConfig::load(folder_with("config.json", "{}")).latent_patch_size == 2);

@@ -11,15 +11,10 @@
 #include <vector>
 
 #include "lib/models/qwen2_mot/backbone.h"
+#include "lib/models/siglip/siglip.h"
 #include "lib/tensor/weights.h"
 
 namespace diptych {
-
-struct SiglipConfig {  // vit_config.json, its names
-  std::int64_t hidden_size = 1152, intermediate_size = 4304, num_attention_heads = 16;
-  std::int64_t num_hidden_layers = 27;  // the checkpoint holds, and the model uses, one fewer
-  std::int64_t patch_size = 14, image_size = 980, num_channels = 3;
-};
 
 struct BagelConfig {
   Qwen2Config llm;

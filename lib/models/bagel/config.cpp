@@ -84,6 +84,15 @@ SiglipConfig load_siglip(const std::filesystem::path& path) {
   read_number(json, "patch_size", c.patch_size, one, std::int64_t{1024}, path);
   read_number(json, "image_size", c.image_size, one, std::int64_t{65536}, path);
   read_number(json, "num_channels", c.num_channels, one, std::int64_t{64}, path);
+  read_number(json, "layer_norm_eps", c.layer_norm_eps, 0.0, 1.0, path);
+  if (c.hidden_size % c.num_attention_heads != 0) {
+    throw InputError("{}: hidden_size {} does not divide into {} heads", path.string(),
+                     c.hidden_size, c.num_attention_heads);
+  }
+  if (const auto act = json.find("hidden_act"); act != json.end() && *act != "gelu_pytorch_tanh") {
+    throw InputError("{}: hidden_act: found {}, expected \"gelu_pytorch_tanh\"", path.string(),
+                     act->dump());
+  }
   return c;
 }
 

@@ -1,0 +1,122 @@
+#include "lib/models/siglip/siglip.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+
+namespace diptych {
+
+SiglipNorm SiglipNorm::load(const Weights& weights, std::int64_t hidden) {
+  return {weights.get("weight", {hidden}).to(at::kFloat),
+          weights.get("bias", {hidden}).to(at::kFloat)};
+}
+
+Tensor SiglipNorm::forward(const Tensor& x, double eps) const {
+  return at::layer_norm(x.to(at::kFloat), weight.sizes(), weight, bias, eps).to(x.scalar_type());
+}
+
+SiglipLayer SiglipLayer::load(const Weights& weights, const SiglipConfig& c) {
+  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+  const Weights attn = weights.scope("self_attn"), mlp = weights.scope("mlp");
+  const auto packed = [&](std::string_view leaf, at::IntArrayRef shape) {
+    std::vector<Tensor> parts;
+    for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+      parts.push_back(attn.scope(name).get(leaf, shape));
+    }
+    return at::cat(parts);
+  };
+  SiglipLayer layer;
+  layer.layer_norm1 = SiglipNorm::load(weights.scope("layer_norm1"), hidden);
+  layer.layer_norm2 = SiglipNorm::load(weights.scope("layer_norm2"), hidden);
+  layer.qkv_proj = packed("weight", {hidden, hidden});
+  layer.qkv_bias = packed("bias", {hidden});
+  layer.out_proj = attn.get("out_proj.weight", {hidden, hidden});
+  layer.out_bias = attn.get("out_proj.bias", {hidden});
+  layer.fc1 = mlp.get("fc1.weight", {inner, hidden});
+  layer.fc1_bias = mlp.get("fc1.bias", {inner});
+  layer.fc2 = mlp.get("fc2.weight", {hidden, inner});
+  layer.fc2_bias = mlp.get("fc2.bias", {hidden});
+  return layer;
+}
+
+Siglip Siglip::load(const Weights& weights, const SiglipConfig& c) {
+  const std::int64_t hidden = c.hidden_size;
+  const Weights embeddings = weights.scope("embeddings");
+  Siglip m;
+  m.config = c;
+  m.patch_embedding = embeddings.get("patch_embedding.weight", {hidden, c.patch_width()});
+  m.patch_bias = embeddings.get("patch_embedding.bias", {hidden});
+  m.position_embedding = embeddings.get("position_embedding.weight", {c.side() * c.side(), hidden});
+  for (std::int64_t i = 0; i < c.layers(); ++i) {
+    m.layers.push_back(SiglipLayer::load(weights.scope(fmt::format("encoder.layers.{}", i)), c));
+  }
+  m.post_layernorm = SiglipNorm::load(weights.scope("post_layernorm"), hidden);
+  return m;
+}
+
+namespace {
+
+// h [n, hidden] -> the attended rows [n, hidden], before out_proj.
+Tensor attend(const Tensor& h, const SiglipLayer& layer, const SiglipConfig& c,
+              const AttentionLengths& lengths, const AttentionBackend& attention) {
+  const std::int64_t rows = h.size(0), dim = c.head_dim();
+  const Tensor qkv =
+      at::linear(h, layer.qkv_proj, layer.qkv_bias).view({rows, 3, c.num_attention_heads, dim});
+  const auto keys = [&qkv](std::int64_t part) { return qkv.select(1, part).unsqueeze(0); };
+  const double scale = 1 / std::sqrt(static_cast<double>(dim));
+  return attention.forward({qkv.select(1, 0), keys(1), keys(2), &lengths, /*causal=*/false, scale})
+      .flatten(1);
+}
+
+}  // namespace
+
+Tensor Siglip::forward(const Tensor& patches, const Tensor& position_ids,
+                       const AttentionBackend& attention, const SiglipObserver& observer) const {
+  const std::int64_t rows = patches.size(0);
+  TORCH_CHECK(position_ids.dim() == 1 && position_ids.size(0) == rows, "[siglip] ", rows,
+              " patches and position ids ", position_ids.sizes());
+  const auto see = [&observer](const std::string& name, const Tensor& value) {
+    if (observer) observer("vit." + name, value);
+  };
+  const auto lengths = AttentionLengths::make({rows}, {rows}, rows, patches.device());
+  const Tensor positions = position_embedding.index_select(0, position_ids.to(patches.device()));
+  Tensor x = at::linear(patches, patch_embedding, patch_bias) + positions;  // [rows, hidden]
+  see("embed", x);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const SiglipLayer& layer = layers[i];
+    const double eps = config.layer_norm_eps;
+    const Tensor attended =
+        attend(layer.layer_norm1.forward(x, eps), layer, config, lengths, attention);
+    x = x + at::linear(attended, layer.out_proj, layer.out_bias);
+    const Tensor inner =
+        at::gelu(at::linear(layer.layer_norm2.forward(x, eps), layer.fc1, layer.fc1_bias), "tanh");
+    x = x + at::linear(inner, layer.fc2, layer.fc2_bias);
+    see(fmt::format("layer{:02}.hidden", i), x);
+  }
+  const Tensor out = post_layernorm.forward(x, config.layer_norm_eps);
+  see("post_layernorm", out);
+  return out;
+}
+
+Tensor patchify(const Tensor& image, std::int64_t patch) {
+  TORCH_CHECK(image.dim() == 4 && image.size(0) == 1, "[patchify] image ", image.sizes());
+  TORCH_CHECK(image.size(2) % patch == 0 && image.size(3) % patch == 0, "[patchify] image ",
+              image.sizes(), " in patches of ", patch);
+  const std::int64_t channels = image.size(1);
+  const std::int64_t h = image.size(2) / patch, w = image.size(3) / patch;
+  const Tensor grid = image.reshape({channels, h, patch, w, patch});
+  return grid.permute({1, 3, 2, 4, 0}).reshape({h * w, patch * patch * channels});
+}
+
+Tensor siglip_position_ids(std::int64_t h, std::int64_t w, const SiglipConfig& config) {
+  const std::int64_t side = config.side();
+  if (h < 1 || w < 1 || h > side || w > side) {
+    throw InputError("vision: a picture of {} x {} patches, expected 1 to {} a side", w, h, side);
+  }
+  const Tensor row = at::arange(h, at::kLong).unsqueeze(1) * side;  // [h, 1]
+  return (row + at::arange(w, at::kLong)).flatten();
+}
+
+}  // namespace diptych
