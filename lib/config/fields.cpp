@@ -276,11 +276,11 @@ std::string inputs_text(const std::vector<InputItem>& inputs) {
 }
 
 std::string RunConfig::prompt() const {
-  std::string text;
+  std::string lines;
   for (const InputItem& item : inputs) {
-    if (!item.is_image()) text += (text.empty() ? "" : "\n") + item.text;
+    if (!item.is_image()) lines += (lines.empty() ? "" : "\n") + item.text;
   }
-  return text;
+  return lines;
 }
 
 std::string value_text(const Field& field, const Options& options) {
