@@ -34,7 +34,7 @@ class StepDecoder : public TextDecoder {
       fed.push_back(token);
       if (logits) logits(index, seen);
       const Tensor draws = race ? race->next().to(runtime_.device) : Tensor();
-      token = next_token(seen, start.sampling, draws, start.vocab_limit).item<std::int64_t>();
+      token = read_token(next_token(seen, start.sampling, draws, start.vocab_limit));
       if (index + 1 == start.max_tokens) break;
     }
     return fed;
