@@ -1,0 +1,83 @@
+#include "lib/sampling/token_sampler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/error.h"
+
+namespace diptych {
+namespace {
+
+constexpr double kLeastTemperature = 1e-4;  // below, ordinary logits could overflow float32
+
+// sorted: probabilities, largest first, float32 [n] -> bool [n]: beyond the smallest set whose sum
+// reaches top_p of the whole. A running sum of floats on the GPU depends on the order in which its
+// blocks finish; one of integers does not.
+Tensor outside_nucleus(const Tensor& sorted, double top_p) {
+  constexpr double kUnits = static_cast<double>(std::int64_t{1} << 40);
+  const Tensor mass = (sorted.to(at::kDouble) * kUnits).to(at::kLong);
+  const Tensor through = mass.cumsum(0), before = through - mass;
+  const Tensor whole = through.narrow(0, through.size(0) - 1, 1);
+  return before.to(at::kDouble) >= whole.to(at::kDouble) * top_p;
+}
+
+// p, race float32 [n] -> int64 [1]
+Tensor race_winner(const Tensor& p, const Tensor& race, const TokenSampling& sampling) {
+  if (sampling.top_k == 0 && sampling.top_p == 1) return (p / race).argmax(0, /*keepdim=*/true);
+  const auto [sorted, ids] = at::sort(p, /*stable=*/true, 0, /*descending=*/true);
+  const std::int64_t kept = sampling.top_k == 0 ? p.size(0) : std::min(sampling.top_k, p.size(0));
+  const Tensor best = sorted.narrow(0, 0, kept), best_ids = ids.narrow(0, 0, kept);
+  Tensor score = best / race.index_select(0, best_ids);
+  if (sampling.top_p < 1) score.masked_fill_(outside_nucleus(best, sampling.top_p), -1);
+  return best_ids.index_select(0, score.argmax(0, /*keepdim=*/true));
+}
+
+}  // namespace
+
+void TokenSampling::check() const {
+  if (temperature != 0 && !(temperature >= kLeastTemperature && std::isfinite(temperature))) {
+    throw InputError("temperature: found {}, expected 0 (greedy) or at least {}", temperature,
+                     kLeastTemperature);
+  }
+  if (top_k < 0) throw InputError("top_k: found {}, expected 0 (all) or more", top_k);
+  if (!(top_p > 0 && top_p <= 1)) {
+    throw InputError("top_p: found {}, expected more than 0 and at most 1", top_p);
+  }
+}
+
+Tensor next_token(const Tensor& logits, const TokenSampling& sampling, const Tensor& race,
+                  std::int64_t vocab_limit) {
+  sampling.check();
+  TORCH_CHECK(logits.dim() == 1, "[next_token] logits ", logits.sizes());
+  TORCH_CHECK(vocab_limit >= 1 && vocab_limit <= logits.size(0), "[next_token] limit ", vocab_limit,
+              " of ", logits.size(0), " logits");
+  Tensor scores = logits.narrow(0, 0, vocab_limit);
+  Tensor id;
+  if (sampling.temperature == 0) {
+    id = scores.argmax(0, /*keepdim=*/true);
+  } else {
+    TORCH_CHECK(
+        race.defined() && race.sizes() == logits.sizes() && race.device() == logits.device(),
+        "[next_token] a race is needed for ", logits.sizes(), " on ", logits.device());
+    scores = scores.to(at::kFloat) / sampling.temperature;
+    id = race_winner(at::softmax(scores, 0), race.narrow(0, 0, vocab_limit), sampling);
+  }
+  // The largest is NaN where any is.
+  const Tensor finite = at::isfinite(scores.amax(0, /*keepdim=*/true));
+  return id.masked_fill_(finite.logical_not(), kNoToken);
+}
+
+std::int64_t read_token(const Tensor& id) {
+  const auto value = id.item<std::int64_t>();
+  if (value == kNoToken) {
+    throw RunError("no next token can be chosen: the logits are not finite (NaN or infinity)");
+  }
+  return value;
+}
+
+Tensor RaceDraws::next() {
+  Tensor race = at::empty({vocab_}, at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
+  return race.exponential_(1, generator_);
+}
+
+}  // namespace diptych
