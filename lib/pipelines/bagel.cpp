@@ -14,6 +14,7 @@
 #include "lib/media/image_read.h"
 #include "lib/pipelines/bagel_trace.h"
 #include "lib/pipelines/make_runtime.h"
+#include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
 
 namespace diptych {
@@ -141,6 +142,7 @@ class BagelSession : public Session {
     clock_.start();
     checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
     transforms_ = ImageTransforms::of(checkpoint_.model.config);
+    require_attention();
   }
 
   void check(const RunConfig& config) override { prepare(config); }
@@ -192,6 +194,17 @@ class BagelSession : public Session {
   }
 
  private:
+  // A backend asked for by name that cannot serve these heads is refused before anything is loaded.
+  void require_attention() const {
+    const AttentionKind kind{runtime_.device, runtime_.dtype,
+                             checkpoint_.model.config.llm.head_dim()};
+    for (const AttentionBackend* backend :
+         {runtime_.read_attention.get(), runtime_.paint_attention.get()}) {
+      if (const auto reason = backend->kind_unsupported(kind))
+        throw InputError("attention backend {}: {}", backend->name(), *reason);
+    }
+  }
+
   // A request as the model reads it; checked, nothing computed.
   struct Prepared {
     const RunConfig* config = nullptr;

@@ -12,7 +12,7 @@ Tensor draw_noise(LatentSize size, std::int64_t row_width, at::Generator& genera
 
 void BagelRequest::seed(std::uint64_t seed) {
   generator = cpu_generator(seed);
-  for (BagelImage& image : images) image.latent_rows = {};
+  for (BagelImage& image : images) image.latent_rows.reset();
   plan.clear();
 }
 

@@ -22,8 +22,8 @@ class GraphAttention final : public AttentionBackend {
   GraphAttention(Tensor key_count, KernelPolicy kernels)
       : key_count_(std::move(key_count)), kernels_(kernels) {}
   std::string_view name() const override { return "decode"; }
-  std::optional<std::string> unsupported(const AttentionCall&) const override {
-    return std::nullopt;
+  std::optional<std::string> kind_unsupported(const AttentionKind&) const override {
+    return std::nullopt;  // make_graph_decoder() has asked
   }
   Tensor forward(const AttentionCall& call) const override {
     return decode_attention(call.q[0], call.k[0], call.v[0], key_count_, call.scale, kernels_)
