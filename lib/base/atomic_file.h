@@ -10,7 +10,7 @@ namespace diptych {
 
 // Opens "<path>.partial-<pid>" for writing. commit() flushes, syncs and renames it to `path`; a
 // destructor without commit() removes it. Throws InputError where the folder is missing or not
-// writable, RunError where a write fails (disk full), both naming `path`.
+// writable, WriteError where a write fails (disk full), both naming `path`.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
