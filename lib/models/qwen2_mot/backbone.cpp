@@ -151,12 +151,19 @@ struct RowLayout {
   std::vector<std::int64_t> positions, slots;
 };
 
-void append_rows(RowLayout& layout, const MotSample& sample, std::size_t index,
-                 std::int64_t capacity, std::int64_t first, std::int64_t count, bool consecutive) {
-  const std::int64_t base = static_cast<std::int64_t>(index) * capacity + sample.context;
-  for (std::int64_t i = first; i < first + count; ++i) {
-    layout.positions.push_back(sample.position + (consecutive ? i : 0));
-    layout.slots.push_back(base + i);
+// Where a sample's rows go behind its context: in the order of its tokens, an image block as
+// [first understanding row, generation rows, other understanding rows].
+void append_gen_rows(RowLayout& layout, const MotSample& sample, std::int64_t base) {
+  for (std::int64_t i = 0; i < sample.gen_rows; ++i) {
+    layout.positions.push_back(sample.position);
+    layout.slots.push_back(base + (sample.und_rows > 0 ? 1 : 0) + i);
+  }
+}
+
+void append_und_rows(RowLayout& layout, const MotSample& sample, std::int64_t base, bool text) {
+  for (std::int64_t i = 0; i < sample.und_rows; ++i) {
+    layout.positions.push_back(sample.position + (text ? i : 0));
+    layout.slots.push_back(base + (i == 0 ? 0 : sample.gen_rows) + i);
   }
 }
 
@@ -166,13 +173,16 @@ MotPlan make_plan(std::span<const MotSample> samples, std::int64_t first_cache_r
   MotPlan plan;
   RowLayout layout;
   std::vector<std::int64_t> gen_q, und_q, keys;
+  const auto base_of = [&](std::size_t i) {
+    return static_cast<std::int64_t>(i) * cache.capacity() + samples[i].context;
+  };
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    append_rows(layout, samples[i], i, cache.capacity(), 0, samples[i].gen_rows, text);
+    append_gen_rows(layout, samples[i], base_of(i));
     plan.gen_rows += samples[i].gen_rows;
   }
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const MotSample& sample = samples[i];
-    append_rows(layout, sample, i, cache.capacity(), sample.gen_rows, sample.und_rows, text);
+    append_und_rows(layout, sample, base_of(i), text);
     plan.und_rows += sample.und_rows;
     gen_q.push_back(sample.gen_rows);
     und_q.push_back(sample.und_rows);
@@ -191,7 +201,8 @@ MotPlan make_plan(std::span<const MotSample> samples, std::int64_t first_cache_r
   plan.first_cache_row = first_cache_row;
   plan.cache_rows = static_cast<std::int64_t>(samples.size());
   plan.causal = text;
-  plan.rounding = text ? RopeRounding::every_step : RopeRounding::at_the_end;
+  // Understanding mode, be it text or the patches of a picture, rounds as Qwen2 does.
+  plan.rounding = plan.gen_rows == 0 ? RopeRounding::every_step : RopeRounding::at_the_end;
   return plan;
 }
 
