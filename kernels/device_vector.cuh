@@ -92,7 +92,19 @@ inline bool vectors_fit(DType dtype, std::int64_t elements) {
 
 inline constexpr std::int64_t kMaxBlocks = 0x7fffffff;  // of a grid's x dimension
 
-inline const char* last_error() {
+// Calls launch.operator()<T, kCount>() with the device type of `dtype` and the elements of a
+// 16-byte vector, or 1 where the call is not vectorised. The text of the launch's error, or
+// nullptr.
+template <typename Launch>
+const char* launch_typed(DType dtype, bool vectorised, const Launch& launch) {
+  with_device_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    if (vectorised) {
+      launch.template operator()<T, kVectorBytes / sizeof(T)>();
+    } else {
+      launch.template operator()<T, 1>();
+    }
+  });
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }

@@ -43,22 +43,22 @@ std::optional<Pattern> parse_pattern(const std::string& name) {
                    in_quotes(name));
 }
 
-void require_png(const fs::path& output) {
+void require_extension(const fs::path& output, std::string_view expected) {
   std::string extension = output.extension().string();
   for (char& letter : extension) {
     letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   }
-  if (extension == ".png") return;
-  throw InputError(
-      "--output: {}: {}; expected .png", output.string(),
-      extension.empty() ? "has no extension" : "unknown extension " + in_quotes(extension));
+  if (extension == expected) return;
+  throw InputError("--output: {}: {}; expected {}", output.string(),
+                   extension.empty() ? "has no extension" : "found " + in_quotes(extension),
+                   expected);
 }
 
-Pattern choose_pattern(const fs::path& output, std::int64_t count) {
+Pattern choose_pattern(const fs::path& output, std::int64_t count, std::string_view extension) {
   const std::string name = output.filename().string();
   std::error_code ignored;
-  if (name.empty() || fs::is_directory(output, ignored)) return {"", ".png", 4};
-  require_png(output);
+  if (name.empty() || fs::is_directory(output, ignored)) return {"", std::string(extension), 4};
+  require_extension(output, extension);
   if (auto pattern = parse_pattern(name)) return *pattern;
   if (count == 1) return {name, "", 0, false};
   return {output.stem().string() + "-", output.extension().string(), 3};
@@ -66,8 +66,9 @@ Pattern choose_pattern(const fs::path& output, std::int64_t count) {
 
 }  // namespace
 
-std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count) {
-  const Pattern pattern = choose_pattern(output, count);
+std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
+                                   std::string_view extension) {
+  const Pattern pattern = choose_pattern(output, count, extension);
   std::error_code ignored;
   const bool is_folder = fs::is_directory(output, ignored);
   const fs::path folder = is_folder ? output : output.parent_path();

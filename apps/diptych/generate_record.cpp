@@ -1,5 +1,8 @@
 #include "apps/diptych/generate_record.h"
 
+#include <algorithm>
+#include <array>
+
 #include <fmt/format.h>
 
 #include "lib/base/utf8.h"
@@ -20,15 +23,35 @@ std::string last_name(const std::filesystem::path& path) {
 Json requested_json(const Options& options) {
   Json json;
   for (const Field& field : all_fields()) {
-    const bool aside = field.name == "output" || field.name == "progress" ||
-                       field.name == "trace" || field.name == "trace_filter";
-    if (aside) continue;
+    static constexpr std::array<std::string_view, 6> kAside = {
+        "output", "progress", "trace", "trace_filter", "think_output", "inputs"};
+    if (std::ranges::find(kAside, field.name) != kAside.end()) continue;
+    const bool size = field.name == "width" || field.name == "height";
+    if (size && options.run.sampling.size_of_input) continue;
     const auto* path = std::get_if<PathSlot>(&field.slot);
     Options copy = options;
     json[std::string(field.name)] =
         path == nullptr ? value_json(field, options) : Json(last_name(path->at(copy)));
   }
   return json;
+}
+
+// Texts as they are; pictures by name, pixels' hash and size.
+Json inputs_json(const Options& options, const Picture& picture) {
+  Json list = Json::array();
+  std::size_t image = 0;
+  for (const InputItem& item : options.run.inputs) {
+    if (!item.is_image()) {
+      list.push_back({{"text", item.text}});
+      continue;
+    }
+    const InputRecord& record = picture.inputs.at(image++);
+    list.push_back({{"image", last_name(item.image)},
+                    {"sha256", record.sha256},
+                    {"width", record.width},
+                    {"height", record.height}});
+  }
+  return list;
 }
 
 Json record_json(const Options& options, const Picture& picture, const Report& report) {
@@ -40,32 +63,40 @@ Json record_json(const Options& options, const Picture& picture, const Report& r
     noise["seed"] = picture.seed;
   }
   noise["hash"] = picture.noise_hash;
-  return {{"schema", "diptych.generate"},
-          {"schema_version", kSchemaVersion},
-          {"version", DIPTYCH_VERSION},
-          {"index", picture.index},
-          {"seed", picture.seed},
-          {"noise", std::move(noise)},
-          {"latent_hash", picture.latent_hash},
-          {"pipeline", options.run.pipeline},
-          {"weights_hash", report.weights_hash},
-          {"device", report.device},
-          {"dtype", report.dtype},
-          {"attention", report.attention},
-          {"cfg_mode", options.run.cfg_mode},
-          {"steps", options.run.sampling.steps},
-          {"updates", report.updates},
-          {"forwards", picture.forwards},
-          {"requested", requested_json(options)}};
+  Json json = {{"schema", "diptych.generate"},
+               {"schema_version", kSchemaVersion},
+               {"version", DIPTYCH_VERSION},
+               {"index", picture.index},
+               {"seed", picture.seed},
+               {"noise", std::move(noise)},
+               {"latent_hash", picture.latent_hash},
+               {"pipeline", options.run.pipeline},
+               {"weights_hash", report.weights_hash},
+               {"device", report.device},
+               {"dtype", report.dtype},
+               {"attention", report.attention},
+               {"cfg_mode", options.run.cfg_mode},
+               {"steps", options.run.sampling.steps},
+               {"updates", report.updates},
+               {"forwards", picture.forwards},
+               {"width", picture.rgb.size(1)},
+               {"height", picture.rgb.size(0)},
+               {"inputs", inputs_json(options, picture)}};
+  if (options.run.think) json["plan"] = picture.plan;
+  json["requested"] = requested_json(options);
+  return json;
 }
 
 // "PROMPT\nSteps: 50, ...", as github.com/AUTOMATIC1111/stable-diffusion-webui writes it.
 std::string parameters_text(const Options& options, const Picture& picture, const Report& report) {
   const SamplingConfig& sampling = options.run.sampling;
+  const std::string negative = options.run.negative_prompt.empty()
+                                   ? ""
+                                   : "\nNegative prompt: " + options.run.negative_prompt;
   std::string text = fmt::format(
-      "{}\nSteps: {}, Sampler: Euler, CFG scale: {}, Image CFG scale: {}, Seed: {}, Size: {}x{}",
-      options.run.prompt, sampling.steps, sampling.cfg_text_scale, sampling.cfg_img_scale,
-      picture.seed, sampling.width, sampling.height);
+      "{}{}\nSteps: {}, Sampler: Euler, CFG scale: {}, Image CFG scale: {}, Seed: {}, Size: {}x{}",
+      options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale, sampling.cfg_img_scale,
+      picture.seed, picture.rgb.size(1), picture.rgb.size(0));
   text += fmt::format(", CFG interval: {}-{}, CFG renorm: {} min {}, Shift: {}",
                       sampling.cfg_interval_low, sampling.cfg_interval_high,
                       sampling.cfg_renorm_type, sampling.cfg_renorm_min, sampling.timestep_shift);
@@ -92,13 +123,18 @@ std::vector<std::pair<std::string, std::string>> picture_texts(const Options& op
 std::string summary_line(const Report& report) {
   constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
   const std::size_t count = report.latent_hashes.size();
-  std::string line = fmt::format("{} picture{}: ", count, count == 1 ? "" : "s");
+  std::string line;
+  if (count > 0) line = fmt::format("{} picture{}: ", count, count == 1 ? "" : "s");
   for (const auto& [stage, seconds] : report.seconds) {
     line += fmt::format("{} {:.2f}s, ", stage, seconds);
   }
-  line += fmt::format("{:.2f} it/s, peak {:.2f} GiB", report.steps_per_second,
-                      static_cast<double>(report.peak_bytes) / kGib);
-  for (const std::string& hash : report.latent_hashes) line += fmt::format(", latent {}", hash);
+  if (report.steps_per_second > 0) line += fmt::format("{:.2f} it/s, ", report.steps_per_second);
+  if (report.tokens_per_second > 0)
+    line += fmt::format("{:.1f} tok/s, ", report.tokens_per_second);
+  if (report.peak_bytes > 0)
+    line += fmt::format("peak {:.2f} GiB, ", static_cast<double>(report.peak_bytes) / kGib);
+  for (const std::string& hash : report.latent_hashes) line += fmt::format("latent {}, ", hash);
+  line.resize(line.size() - std::string_view(", ").size());
   return line;
 }
 

@@ -173,15 +173,8 @@ const char* qk_norm_rope_unsupported(const QkNormRopeArgs& args) {
 const char* qk_norm_rope(const QkNormRopeArgs& args, CUstream_st* stream) {
   if (const char* reason = qk_norm_rope_unsupported(args)) return reason;
   if (args.rows == 0) return nullptr;
-  with_device_type(args.dtype, [&](auto type) {
-    using T = decltype(type);
-    if (vectorised(args)) {
-      launch<T, kVectorBytes / sizeof(T)>(args, stream);
-    } else {
-      launch<T, 1>(args, stream);
-    }
-  });
-  return last_error();
+  return launch_typed(args.dtype, vectorised(args),
+                      [&]<typename T, int kCount>() { launch<T, kCount>(args, stream); });
 }
 
 }  // namespace diptych::kernels

@@ -146,15 +146,8 @@ const char* rms_norm_unsupported(const RmsNormArgs& args) {
 const char* rms_norm(const RmsNormArgs& args, CUstream_st* stream) {
   if (const char* reason = rms_norm_unsupported(args)) return reason;
   if (args.rows == 0) return nullptr;
-  with_device_type(args.dtype, [&](auto type) {
-    using T = decltype(type);
-    if (vectorised(args)) {
-      launch<T, kVectorBytes / sizeof(T)>(args, stream);
-    } else {
-      launch<T, 1>(args, stream);
-    }
-  });
-  return last_error();
+  return launch_typed(args.dtype, vectorised(args),
+                      [&]<typename T, int kCount>() { launch<T, kCount>(args, stream); });
 }
 
 }  // namespace diptych::kernels

@@ -64,15 +64,8 @@ const char* silu_mul(const SiluMulArgs& args, CUstream_st* stream) {
   const bool vectorised =
       aligned(args.gate_up) && aligned(args.y) && vectors_fit(args.dtype, args.inner) &&
       vectors_fit(args.dtype, args.gate_up_stride) && vectors_fit(args.dtype, args.y_stride);
-  with_device_type(args.dtype, [&](auto type) {
-    using T = decltype(type);
-    if (vectorised) {
-      launch<T, kVectorBytes / sizeof(T)>(args, stream);
-    } else {
-      launch<T, 1>(args, stream);
-    }
-  });
-  return last_error();
+  return launch_typed(args.dtype, vectorised,
+                      [&]<typename T, int kCount>() { launch<T, kCount>(args, stream); });
 }
 
 }  // namespace diptych::kernels

@@ -95,30 +95,26 @@ bool reads_16_bytes(const Tensor& tensor) {
 AttentionLengths AttentionLengths::make(std::vector<std::int64_t> q_lengths,
                                         std::vector<std::int64_t> k_lengths, std::int64_t capacity,
                                         at::Device device) {
-  if (q_lengths.empty() || q_lengths.size() != k_lengths.size()) {
-    throw InputError("attention: {} query lengths and {} key lengths; as many of both are needed",
-                     q_lengths.size(), k_lengths.size());
-  }
+  TORCH_CHECK(!q_lengths.empty() && q_lengths.size() == k_lengths.size(), "[attention] ",
+              q_lengths.size(), " query lengths and ", k_lengths.size(), " key lengths");
   AttentionLengths lengths;
   lengths.capacity = capacity;
   std::vector<std::int64_t> cu_q = {0}, cu_capacity = {0};
   for (std::size_t i = 0; i < q_lengths.size(); ++i) {
     const std::int64_t q = q_lengths[i], k = k_lengths[i];
-    if (q < 1) throw InputError("attention: sample {} has {} queries; at least 1 is needed", i, q);
-    if (k < 1 || k > capacity) {
-      throw InputError("attention: sample {} has {} keys; 1 to {} (its capacity) are possible", i,
-                       k, capacity);
-    }
+    TORCH_CHECK(q >= 1, "[attention] sample ", i, " has ", q, " queries");
+    TORCH_CHECK(k >= 1 && k <= capacity, "[attention] sample ", i, " has ", k,
+                " keys in a capacity of ", capacity);
     lengths.total_q += q;
     lengths.max_q = std::max(lengths.max_q, q);
     lengths.max_k = std::max(lengths.max_k, k);
     cu_q.push_back(lengths.total_q);
     cu_capacity.push_back(cu_capacity.back() + capacity);
   }
-  if (std::max(lengths.total_q, cu_capacity.back()) > std::numeric_limits<std::int32_t>::max()) {
-    throw InputError("attention: {} queries, {} rows of keys; at most 2147483647 are possible",
-                     lengths.total_q, cu_capacity.back());
-  }
+  TORCH_CHECK(
+      std::max(lengths.total_q, cu_capacity.back()) <= std::numeric_limits<std::int32_t>::max(),
+      "[attention] ", lengths.total_q, " queries and ", cu_capacity.back(),
+      " rows of keys do not fit 32 bits");
   lengths.q_device = device_int32(q_lengths, device);
   lengths.k_device = device_int32(k_lengths, device);
   lengths.cu_q = device_int32(cu_q, device);
@@ -144,6 +140,18 @@ std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Devi
   }
   throw InputError(
       "attention backend \"{}\" is not known; known are auto, cudnn, flash, sdpa, math", name);
+}
+
+std::optional<std::string> AttentionBackend::unsupported(const AttentionCall& call) const {
+  return kind_unsupported(kind_of(call));
+}
+
+std::optional<std::string> attention_unsupported(std::string_view name, const AttentionKind& kind) {
+  for (const BackendKind& backend : kBackends) {
+    if (backend.name != name) continue;
+    if (std::optional<std::string> reason = backend.unavailable(kind.device)) return reason;
+  }
+  return make_attention(name, kind.device)->kind_unsupported(kind);
 }
 
 std::vector<AttentionInfo> list_attention(at::Device device) {
@@ -222,24 +230,30 @@ void require_supported(const AttentionBackend& backend, const AttentionCall& cal
   }
 }
 
-std::optional<std::string> dtype_unsupported(const AttentionCall& call) {
-  const at::ScalarType dtype = call.q.scalar_type();
+AttentionKind kind_of(const AttentionCall& call) {
+  return {call.q.device(), call.q.scalar_type(), call.q.size(2)};
+}
+
+std::optional<std::string> dtype_unsupported(const AttentionKind& kind) {
+  const at::ScalarType dtype = kind.dtype;
   if (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf) return std::nullopt;
   return fmt::format("needs float32, bfloat16 or float16, not {}", c10::toString(dtype));
 }
 
-std::optional<std::string> half_precision_unsupported(const AttentionCall& call,
+std::optional<std::string> half_precision_unsupported(const AttentionKind& kind,
                                                       std::int64_t max_head_dim) {
-  if (!call.q.is_cuda()) return fmt::format("needs a CUDA device, not {}", call.q.device().str());
-  const at::ScalarType dtype = call.q.scalar_type();
-  if (dtype != at::kBFloat16 && dtype != at::kHalf) {
-    return fmt::format("needs bfloat16 or float16, not {}", c10::toString(dtype));
+  if (!kind.device.is_cuda()) return fmt::format("needs a CUDA device, not {}", kind.device.str());
+  if (kind.dtype != at::kBFloat16 && kind.dtype != at::kHalf) {
+    return fmt::format("needs bfloat16 or float16, not {}", c10::toString(kind.dtype));
   }
-  const std::int64_t head_dim = call.q.size(2);
-  if (head_dim % 8 != 0 || head_dim > max_head_dim) {
+  if (kind.head_dim % 8 != 0 || kind.head_dim > max_head_dim) {
     return fmt::format("needs a head_dim that is a multiple of 8 and at most {}, not {}",
-                       max_head_dim, head_dim);
+                       max_head_dim, kind.head_dim);
   }
+  return std::nullopt;
+}
+
+std::optional<std::string> alignment_unsupported(const AttentionCall& call) {
   if (!reads_16_bytes(call.q) || !reads_16_bytes(call.k) || !reads_16_bytes(call.v)) {
     return "needs rows of q, k and v that begin at multiples of 16 bytes";
   }

@@ -15,7 +15,8 @@ namespace diptych {
 
 // Built once per plan (not per step): host values for choosing kernels, device values for them.
 struct AttentionLengths {
-  // Throws InputError when sizes differ, a q length is < 1, or a k length is < 1 or over capacity.
+  // Throws c10::Error when sizes differ, a q length is < 1, a k length is < 1 or over capacity, or
+  // the rows are more than an int32 counts: only a programmer can get them wrong.
   static AttentionLengths make(std::vector<std::int64_t> q_lengths,
                                std::vector<std::int64_t> k_lengths, std::int64_t capacity,
                                at::Device device);
@@ -38,13 +39,23 @@ struct AttentionCall {
   double scale = 0;     // of the logits; head_dim^-0.5 in every model here
 };
 
+// What all calls of a model have in common, known before there is a tensor.
+struct AttentionKind {
+  at::Device device;
+  at::ScalarType dtype;
+  std::int64_t head_dim;
+};
+
 // Query head h reads key head h / (heads / kv_heads).
 class AttentionBackend {
  public:
   virtual ~AttentionBackend() = default;
   virtual std::string_view name() const = 0;
-  // Why this call cannot be served, or nothing. Must not touch the device.
-  virtual std::optional<std::string> unsupported(const AttentionCall& call) const = 0;
+  // Why no call of this kind can be served, or nothing. Must not touch the device.
+  virtual std::optional<std::string> kind_unsupported(const AttentionKind& kind) const = 0;
+  // Why this call cannot be served, or nothing: by its kind, and by where its tensors lie. Must not
+  // touch the device.
+  virtual std::optional<std::string> unsupported(const AttentionCall& call) const;
   // The same, and builds what the call needs before it can run (cuDNN plans, cached), which may
   // itself show that the call cannot be served. forward() does this too; calling it ahead of a loop
   // moves the cost out of the first step.
@@ -67,6 +78,11 @@ class AttentionBackend {
 using SayFn = void (*)(void* context, const std::string& text);
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
                                                  SayFn say = nullptr, void* context = nullptr);
+
+// Why the backend of that name can serve no call of this kind, or nothing (a call may still be
+// refused for its strides, or for want of a cuDNN plan): the answer of `unsupported`, before
+// anything is loaded. `auto`: where none can. Throws InputError for an unknown name.
+std::optional<std::string> attention_unsupported(std::string_view name, const AttentionKind& kind);
 
 struct AttentionInfo {
   std::string name;

@@ -1,6 +1,8 @@
 // `auto`: the first backend in order of preference that can serve a call, and one line for each
-// reason why those before it could not.
+// reason why those before it could not. Decided once per plan: all layers and steps that share an
+// AttentionLengths find the decision again, without an allocation.
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <set>
 
@@ -12,33 +14,70 @@
 namespace diptych {
 namespace {
 
+// All of a call that a decision depends on beside its lengths.
+struct Layout {
+  c10::Device device;
+  at::ScalarType dtype;
+  bool causal;
+  double scale;
+  std::int64_t heads, kv_heads, head_dim;
+  std::array<std::int64_t, 6> strides;  // of q, k and v, without the contiguous head_dim
+  std::uintptr_t misalignment;          // of the three, in a 16-byte unit
+  bool operator==(const Layout&) const = default;
+};
+
+Layout layout_of(const AttentionCall& call) {
+  const auto start = [](const Tensor& tensor) {
+    return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+  };
+  return {call.q.device(),
+          call.q.scalar_type(),
+          call.causal,
+          call.scale,
+          call.q.size(1),
+          call.k.size(2),
+          call.q.size(2),
+          {call.q.stride(0), call.q.stride(1), call.k.stride(0), call.k.stride(1), call.v.stride(0),
+           call.v.stride(1)},
+          (start(call.q) | start(call.k) | start(call.v)) % 16};
+}
+
+struct Decision {
+  // The k_device of the lengths it was made for. Held, so that no other plan's can take its place
+  // in memory and be mistaken for it.
+  Tensor plan;
+  std::optional<Layout> layout;
+  const AttentionBackend* backend = nullptr;
+};
+
 class AutoAttention final : public AttentionBackend {
  public:
   AutoAttention(std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context)
-      : preferred_(std::move(preferred)), say_(say), context_(context) {}
+      : backends_(std::move(preferred)), say_(say), context_(context) {
+    for (const auto& backend : backends_) preferred_.push_back(backend.get());
+    flash_first_ = preferred_;
+    std::stable_partition(flash_first_.begin(), flash_first_.end(),
+                          [](const AttentionBackend* b) { return b->name() == "flash"; });
+  }
 
   std::string_view name() const override { return "auto"; }
 
+  std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
+    return choose(preferred_, [&kind](const auto& b) { return b.kind_unsupported(kind); })
+        .refusal();
+  }
+
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
-    return every_reason(
-        [&call](const AttentionBackend& backend) { return backend.unsupported(call); });
+    return choose(preferred_, [&call](const auto& b) { return b.unsupported(call); }).refusal();
   }
 
   std::optional<std::string> prepare(const AttentionCall& call) const override {
-    return every_reason([&call](const AttentionBackend& backend) { return backend.prepare(call); });
+    return choose(order(call), [&call](const auto& b) { return b.prepare(call); }).refusal();
   }
 
   Tensor forward(const AttentionCall& call) const override {
-    std::string reasons;
-    for (const AttentionBackend* backend : order(call)) {
-      const std::optional<std::string> reason = backend->prepare(call);
-      if (!reason) {
-        note(backend->name(), reasons);
-        return backend->forward(call);
-      }
-      reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend->name(), *reason);
-    }
-    throw InputError("attention: no backend can serve this call ({})", reasons);
+    check_call(call);
+    return backend_for(call).forward(call);
   }
 
   std::string served_by() const override {
@@ -47,43 +86,72 @@ class AutoAttention final : public AttentionBackend {
   }
 
  private:
-  // A cuDNN plan takes longer to build (about 30 ms on an H200) than a call with few queries, or a
-  // prefill that happens once, can save: those go to the backends without plans first.
-  std::vector<const AttentionBackend*> order(const AttentionCall& call) const {
-    constexpr std::int64_t kFewQueries = 128;
-    std::vector<const AttentionBackend*> backends;
-    for (const auto& backend : preferred_) backends.push_back(backend.get());
-    if (call.causal || call.lengths->max_q < kFewQueries) {
-      std::stable_partition(backends.begin(), backends.end(),
-                            [](const AttentionBackend* b) { return b->name() == "flash"; });
-    }
-    return backends;
-  }
+  using Order = std::vector<const AttentionBackend*>;
 
+  struct Choice {
+    const AttentionBackend* backend;  // null: none can
+    std::string reasons;              // why those before it cannot
+    std::optional<std::string> refusal() const {
+      return backend == nullptr ? std::optional(reasons) : std::nullopt;
+    }
+  };
+
+  // The first that `ask` has no reason against.
   template <typename Ask>
-  std::optional<std::string> every_reason(Ask&& ask) const {
+  static Choice choose(const Order& order, const Ask& ask) {
     std::string reasons;
-    for (const auto& backend : preferred_) {
+    for (const AttentionBackend* backend : order) {
       const std::optional<std::string> reason = ask(*backend);
-      if (!reason) return std::nullopt;
+      if (!reason) return {backend, std::move(reasons)};
       reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend->name(), *reason);
     }
-    return reasons;
+    return {nullptr, std::move(reasons)};
   }
 
-  void note(std::string_view server, const std::string& reasons) const {
+  // A cuDNN plan takes longer to build (about 30 ms on an H200) than a call with few queries, or a
+  // prefill that happens once, can save: those go to the backends without plans first.
+  const Order& order(const AttentionCall& call) const {
+    constexpr std::int64_t kFewQueries = 128;
+    return call.causal || call.lengths->max_q < kFewQueries ? flash_first_ : preferred_;
+  }
+
+  const AttentionBackend& backend_for(const AttentionCall& call) const {
     const std::lock_guard lock(mutex_);
+    const Layout layout = layout_of(call);
+    for (const Decision& decision : decisions_) {
+      if (decision.plan.is_same(call.lengths->k_device) && decision.layout == layout) {
+        return *decision.backend;
+      }
+    }
+    const Choice choice = choose(order(call), [&call](const auto& b) { return b.prepare(call); });
+    if (choice.backend == nullptr) {
+      throw InputError("attention: no backend can serve this call ({})", choice.reasons);
+    }
+    note(choice);
+    decisions_[next_] = {call.lengths->k_device, layout, choice.backend};
+    next_ = (next_ + 1) % decisions_.size();
+    return *choice.backend;
+  }
+
+  // With the mutex held.
+  void note(const Choice& choice) const {
+    const std::string_view server = choice.backend->name();
     if (std::find(served_.begin(), served_.end(), server) == served_.end()) {
       served_.emplace_back(server);
     }
-    if (reasons.empty() || !said_.insert(reasons).second || say_ == nullptr) return;
-    say_(context_, fmt::format("attention takes {} ({})", server, reasons));
+    if (choice.reasons.empty() || !said_.insert(choice.reasons).second || say_ == nullptr) return;
+    say_(context_, fmt::format("attention takes {} ({})", server, choice.reasons));
   }
 
-  std::vector<std::unique_ptr<AttentionBackend>> preferred_;
+  std::vector<std::unique_ptr<AttentionBackend>> backends_;
+  Order preferred_, flash_first_;  // of backends_
   SayFn say_;
   void* context_;
-  mutable std::mutex mutex_;  // guards the two below
+  mutable std::mutex mutex_;  // guards what follows
+  // Of the latest plans: a run of the model has two (one for each expert) per guidance branch, or
+  // per batch of branches, and its prefills. The oldest is replaced.
+  mutable std::array<Decision, 16> decisions_;
+  mutable std::size_t next_ = 0;
   mutable std::vector<std::string> served_;
   mutable std::set<std::string, std::less<>> said_;
 };

@@ -36,11 +36,27 @@ std::unique_ptr<AttentionBackend> make_auto(
 void check_call(const AttentionCall& call);
 // Throws InputError naming the backend and its reason when it cannot serve the call.
 void require_supported(const AttentionBackend& backend, const AttentionCall& call);
-// Why math and sdpa cannot take these tensors.
-std::optional<std::string> dtype_unsupported(const AttentionCall& call);
-// Why the kernels that read 16 bytes at a time in half precision cannot take these tensors.
-std::optional<std::string> half_precision_unsupported(const AttentionCall& call,
+AttentionKind kind_of(const AttentionCall& call);
+// Why math and sdpa cannot take such tensors.
+std::optional<std::string> dtype_unsupported(const AttentionKind& kind);
+// Why the kernels that read 16 bytes at a time in half precision cannot take such tensors.
+std::optional<std::string> half_precision_unsupported(const AttentionKind& kind,
                                                       std::int64_t max_head_dim);
+// Why those kernels cannot read these ones, where they lie.
+std::optional<std::string> alignment_unsupported(const AttentionCall& call);
+// One sample of a call: its rows of q, and how many of its keys count.
+struct SampleRows {
+  std::int64_t sample, first_query, queries, keys;
+};
+template <typename Body>
+void for_each_sample(const AttentionLengths& lengths, const Body& body) {
+  std::int64_t first_query = 0;
+  for (std::int64_t sample = 0; sample < lengths.samples(); ++sample) {
+    const auto i = static_cast<std::size_t>(sample);
+    body(SampleRows{sample, first_query, lengths.q[i], lengths.k[i]});
+    first_query += lengths.q[i];
+  }
+}
 // Distance of two samples' keys; sizes of one carry arbitrary strides, so that is capacity rows.
 std::int64_t sample_stride(const Tensor& keys);
 

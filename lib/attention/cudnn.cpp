@@ -51,16 +51,13 @@ struct Run {
 
 std::vector<Run> runs_of_equal_queries(const AttentionLengths& lengths) {
   std::vector<Run> runs;
-  std::int64_t first_query = 0;
-  for (std::int64_t i = 0; i < lengths.samples(); ++i) {
-    const std::int64_t queries = lengths.q[static_cast<std::size_t>(i)];
-    if (!runs.empty() && runs.back().queries == queries) {
+  for_each_sample(lengths, [&runs](const SampleRows& rows) {
+    if (!runs.empty() && runs.back().queries == rows.queries) {
       ++runs.back().samples;
     } else {
-      runs.push_back({i, 1, queries, first_query});
+      runs.push_back({rows.sample, 1, rows.queries, rows.first_query});
     }
-    first_query += queries;
-  }
+  });
   return runs;
 }
 
@@ -166,8 +163,13 @@ class CudnnAttention final : public AttentionBackend {
 
   std::string_view name() const override { return "cudnn"; }
 
+  std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
+    return half_precision_unsupported(kind, max_head_dim_);
+  }
+
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
-    return half_precision_unsupported(call, max_head_dim_);
+    if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
+    return alignment_unsupported(call);
   }
 
   std::optional<std::string> prepare(const AttentionCall& call) const override {

@@ -26,8 +26,13 @@ class FlashAttention final : public AttentionBackend {
  public:
   std::string_view name() const override { return "flash"; }
 
+  std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
+    return half_precision_unsupported(kind, 256);
+  }
+
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
-    if (std::optional<std::string> reason = half_precision_unsupported(call, 256)) return reason;
+    if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
+    if (std::optional<std::string> reason = alignment_unsupported(call)) return reason;
     const std::optional<std::int64_t> rows = rows_per_sample(call.k);
     if (!rows || rows != rows_per_sample(call.v)) {
       return "needs samples of k and v that lie the same whole number of rows apart";

@@ -34,38 +34,34 @@ class MathAttention final : public AttentionBackend {
  public:
   std::string_view name() const override { return "math"; }
 
-  std::optional<std::string> unsupported(const AttentionCall& call) const override {
-    return dtype_unsupported(call);
+  std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
+    return dtype_unsupported(kind);
   }
 
   Tensor forward(const AttentionCall& call) const override {
     check_call(call);
     require_supported(*this, call);
-    const AttentionLengths& lengths = *call.lengths;
     Tensor out = at::empty(call.q.sizes(), call.q.options());
-    std::int64_t first = 0;
-    for (std::int64_t sample = 0; sample < lengths.samples(); ++sample) {
-      const std::int64_t queries = lengths.q[static_cast<std::size_t>(sample)];
-      Tensor own = out.narrow(0, first, queries);
-      forward_sample(call, sample, call.q.narrow(0, first, queries), own);
-      first += queries;
-    }
+    for_each_sample(*call.lengths, [&](const SampleRows& rows) {
+      Tensor own = out.narrow(0, rows.first_query, rows.queries);
+      forward_sample(call, rows, own);
+    });
     return out;
   }
 
  private:
-  static void forward_sample(const AttentionCall& call, std::int64_t sample, const Tensor& q,
-                             Tensor& out) {
-    const std::int64_t keys = call.lengths->k[static_cast<std::size_t>(sample)];
-    const Tensor k = call.k.select(0, sample).narrow(0, 0, keys).to(at::kFloat);
-    const Tensor v = call.v.select(0, sample).narrow(0, 0, keys).to(at::kFloat);
-    const std::int64_t queries = q.size(0), heads = q.size(1), dim = q.size(2);
+  static void forward_sample(const AttentionCall& call, const SampleRows& rows, Tensor& out) {
+    const std::int64_t queries = rows.queries, keys = rows.keys;
+    const Tensor q = call.q.narrow(0, rows.first_query, queries);
+    const Tensor k = call.k.select(0, rows.sample).narrow(0, 0, keys).to(at::kFloat);
+    const Tensor v = call.v.select(0, rows.sample).narrow(0, 0, keys).to(at::kFloat);
+    const std::int64_t heads = q.size(1), dim = q.size(2);
     const std::int64_t block = std::clamp<std::int64_t>(kMaxLogits / (heads * keys), 1, queries);
     for (std::int64_t begin = 0; begin < queries; begin += block) {
       const std::int64_t count = std::min(block, queries - begin);
-      const Tensor rows = (q.narrow(0, begin, count).to(at::kFloat) * call.scale)
-                              .reshape({count, k.size(1), heads / k.size(1), dim});
-      const Tensor result = attend(rows, k, v, call.causal, keys - queries + begin);
+      const Tensor scaled = (q.narrow(0, begin, count).to(at::kFloat) * call.scale)
+                                .reshape({count, k.size(1), heads / k.size(1), dim});
+      const Tensor result = attend(scaled, k, v, call.causal, keys - queries + begin);
       out.narrow(0, begin, count).copy_(result.reshape({count, heads, dim}));
     }
   }

@@ -65,8 +65,8 @@ class SdpaAttention final : public AttentionBackend {
  public:
   std::string_view name() const override { return "sdpa"; }
 
-  std::optional<std::string> unsupported(const AttentionCall& call) const override {
-    return dtype_unsupported(call);
+  std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
+    return dtype_unsupported(kind);
   }
 
   Tensor forward(const AttentionCall& call) const override {
@@ -80,13 +80,11 @@ class SdpaAttention final : public AttentionBackend {
     if (equal_k && lengths.equal_q()) return attend_samples(call, 0, 0, shape);
     shape.samples = 1;
     std::vector<Tensor> outputs;
-    std::int64_t first_query = 0;
-    for (std::int64_t sample = 0; sample < lengths.samples(); ++sample) {
-      shape.queries = lengths.q[static_cast<std::size_t>(sample)];
-      shape.keys = lengths.k[static_cast<std::size_t>(sample)];
-      outputs.push_back(attend_samples(call, sample, first_query, shape));
-      first_query += shape.queries;
-    }
+    for_each_sample(lengths, [&](const SampleRows& rows) {
+      shape.queries = rows.queries;
+      shape.keys = rows.keys;
+      outputs.push_back(attend_samples(call, rows.sample, rows.first_query, shape));
+    });
     return at::cat(outputs);
   }
 };

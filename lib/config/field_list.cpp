@@ -13,6 +13,7 @@ constexpr std::int64_t kPixelStep =
 constexpr std::int64_t kMostPixels = 65'536;  // of a side in a PNG
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr std::int64_t kMostPictures = 100'000;
+constexpr std::int64_t kMostTokens = 1'000'000;
 
 // Members of Options as the functions that slots hold.
 template <auto Member>
@@ -22,6 +23,10 @@ auto& run(Options& options) {
 template <auto Member>
 auto& sampling(Options& options) {
   return options.run.sampling.*Member;
+}
+template <auto Member>
+auto& text(Options& options) {
+  return options.run.text.*Member;
 }
 template <auto Stage, auto Member>
 auto& stage(Options& options) {
@@ -34,21 +39,46 @@ auto& front(Options& options) {
 
 using R = RunConfig;
 using S = SamplingConfig;
+using T = TextConfig;
 using A = StageAttention;
 
 const auto kFields = std::to_array<Field>({
     {"config", "-c,--config", "FILE", "stage config; without it and without -m, the demo",
      PathSlot{front<&Options::config>}},
     {"pipeline", "", "", "model family", TextSlot{run<&R::pipeline>}, YamlPlace::top, "pipeline"},
-    {"task", "--task", "t2i", "what to do; this version paints from text (t2i)",
-     ChoiceSlot{run<&R::task>, "t2i"}},
+    {"task", "--task", "auto|t2i|edit|understand|chat",
+     "paint from text, edit pictures, answer about pictures, answer; auto: edit where there is a "
+     "picture, else t2i",
+     ChoiceSlot{run<&R::task>, "auto|t2i|edit|understand|chat"}},
     {"model", "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>}, YamlPlace::top,
      "model"},
-    {"prompt", "-p,--prompt", "TEXT", "what to paint; may be empty; - reads it from stdin",
-     TextSlot{run<&R::prompt>}},
+    // Set by --prompt and --image, whose order is kept.
+    {"inputs", "", "", "", InputsSlot{run<&R::inputs>}},
+    {"negative_prompt", "-n,--negative-prompt", "TEXT", "what text guidance leads away from",
+     TextSlot{run<&R::negative_prompt>}, YamlPlace::painting,
+     "default_sampling_params.extra_args.negative_prompt"},
     {"output", "-o,--output", "FILE",
-     "a .png (replaced if there), a pattern such as pic-%03d.png, or a folder for 0000.png, ...",
+     "a .png (replaced if there), a pattern such as pic-%03d.png, or a folder for 0000.png, ...; "
+     "of an answer: a .txt, instead of stdout",
      PathSlot{front<&Options::output>}},
+    {"think", "--think", "", "write a plan first: for a picture, or before an answer",
+     BoolSlot{run<&R::think>}, YamlPlace::painting, "default_sampling_params.extra_args.think"},
+    {"think_output", "--think-output", "FILE", "keep the plan in this .txt, too",
+     PathSlot{front<&Options::think_output>}},
+    {"max_think_tokens", "--max-think-tokens", "N", "of a plan, or of an answer with its thoughts",
+     WholeSlot{text<&T::max_think_tokens>, 1, kMostTokens}, YamlPlace::painting,
+     "default_sampling_params.extra_args.max_think_tokens"},
+    {"max_tokens", "--max-tokens", "N", "of an answer",
+     WholeSlot{text<&T::max_tokens>, 1, kMostTokens}, YamlPlace::reading,
+     "default_sampling_params.max_tokens"},
+    {"temperature", "--temperature", "X", "of written text; 0: the likeliest token, always",
+     RealSlot{text<&T::temperature>, 0, true, 100}, YamlPlace::reading,
+     "default_sampling_params.temperature"},
+    {"top_k", "--top-k", "N", "written text keeps to the N likeliest tokens; 0: all",
+     WholeSlot{text<&T::top_k>, 0, kMostTokens}, YamlPlace::reading,
+     "default_sampling_params.top_k"},
+    {"top_p", "--top-p", "X", "written text keeps to the likeliest tokens of this probability",
+     RealSlot{text<&T::top_p>, 0, false, 1}, YamlPlace::reading, "default_sampling_params.top_p"},
     {"width", "-W,--width", "N", "pixels, a multiple of 16",
      WholeSlot{sampling<&S::width>, kPixelStep, kMostPixels, kPixelStep}, YamlPlace::painting,
      "default_sampling_params.width"},

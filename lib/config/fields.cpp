@@ -16,6 +16,8 @@
 namespace diptych {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (;;) {
@@ -124,10 +126,6 @@ struct Assign {
   void operator()(const ChoiceSlot& slot) const {
     const auto choices = split(slot.choices, '|');
     if (std::ranges::find(choices, text) == choices.end()) {
-      if (field.name == "task") {
-        throw InputError("{}: {} is not offered; this version paints from text (t2i)", where,
-                         in_quotes(text));
-      }
       throw InputError("{}: unknown value {}{}", where, in_quotes(text), suggestion(text, choices));
     }
     slot.at(options) = text;
@@ -148,7 +146,7 @@ struct Assign {
   }
 
   void operator()(const TextSlot& slot) const {
-    if (field.name == "prompt") check_prompt(text, where);
+    check_prompt(text, where);
     slot.at(options) = text;
   }
 
@@ -158,18 +156,55 @@ struct Assign {
     slot.at(options) = text;
   }
 
+  void operator()(const BoolSlot& slot) const {
+    static constexpr std::array<std::string_view, 4> kTrue = {"true", "on", "yes", "1"};
+    static constexpr std::array<std::string_view, 4> kFalse = {"false", "off", "no", "0"};
+    const bool on = std::ranges::find(kTrue, text) != kTrue.end();
+    if (!on && std::ranges::find(kFalse, text) == kFalse.end()) {
+      throw InputError("{}: unknown value {}; expected true or false", where, in_quotes(text));
+    }
+    slot.at(options) = on;
+  }
+
+  void operator()(const InputsSlot& slot) const {
+    const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_array()) {
+      throw InputError(
+          "{}: {} is no list of inputs; expected such as [{{\"image\": \"a.png\"}}, "
+          "{{\"text\": \"make it red\"}}]",
+          where, in_quotes(text));
+    }
+    slot.at(options).clear();
+    for (const nlohmann::json& item : json) slot.at(options).push_back(read_input(item));
+  }
+
+  InputItem read_input(const nlohmann::json& item) const {
+    const bool one = item.is_object() && item.size() == 1 && item.begin()->is_string();
+    if (one && item.contains("text")) {
+      const auto value = item["text"].get<std::string>();
+      check_prompt(value, where);
+      return {value, {}};
+    }
+    if (!one || !item.contains("image")) {
+      throw InputError("{}: {} is no input; expected {{\"text\": ...}} or {{\"image\": ...}}", where,
+                       in_quotes(item.dump()));
+    }
+    const auto path = item["image"].get<std::string>();
+    if (path.empty() || path.find('\0') != std::string::npos) {
+      throw InputError("{}: an image whose path is empty or holds a NUL", where);
+    }
+    return {{}, path};
+  }
+
   void operator()(const TextListSlot& slot) const {
     slot.at(options).clear();
-    for (const std::string_view part : split(text, ';')) {
-      if (!part.empty()) slot.at(options).emplace_back(part);
-    }
+    for (const std::string_view part : split_list(text)) slot.at(options).emplace_back(part);
   }
 };
 
 // One overload per kind of slot: the value for machines. Options are never changed through it.
 struct ToJson {
   Options& options;
-  using Json = nlohmann::ordered_json;
 
   template <typename AnySlot>
   Json operator()(const AnySlot& slot) const {
@@ -179,6 +214,14 @@ struct ToJson {
     return Json::array({slot.low(options), slot.high(options)});
   }
   Json operator()(const PathSlot& slot) const { return slot.at(options).string(); }
+  Json operator()(const InputsSlot& slot) const {
+    Json list = Json::array();
+    for (const InputItem& item : slot.at(options)) {
+      list.push_back(item.is_image() ? Json{{"image", item.image.string()}}
+                                     : Json{{"text", item.text}});
+    }
+    return list;
+  }
 };
 
 }  // namespace
@@ -220,9 +263,32 @@ nlohmann::ordered_json value_json(const Field& field, const Options& options) {
   return std::visit(ToJson{copy}, field.slot);
 }
 
+std::vector<std::string_view> split_list(std::string_view text) {
+  std::vector<std::string_view> parts = split(text, ';');
+  std::erase(parts, "");
+  return parts;
+}
+
+std::string inputs_text(const std::vector<InputItem>& inputs) {
+  Options options;
+  options.run.inputs = inputs;
+  return value_text(all_fields()[field_index("inputs")], options);
+}
+
+std::string RunConfig::prompt() const {
+  std::string lines;
+  for (const InputItem& item : inputs) {
+    if (!item.is_image()) lines += (lines.empty() ? "" : "\n") + item.text;
+  }
+  return lines;
+}
+
 std::string value_text(const Field& field, const Options& options) {
   const nlohmann::ordered_json value = value_json(field, options);
   if (value.is_string()) return value.get<std::string>();
+  if (std::holds_alternative<InputsSlot>(field.slot)) {
+    return value.empty() ? "" : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
   if (value.is_number_float()) return fmt::format("{}", value.get<double>());
   if (!value.is_array()) return value.dump();
   const bool list = std::holds_alternative<TextListSlot>(field.slot);

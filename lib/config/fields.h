@@ -23,7 +23,11 @@ struct Options {
   std::filesystem::path config;                 // the stage config, "" = none
   std::filesystem::path output = "output.png";  // file, pattern with %03d, or folder
   std::string progress = "auto";                // auto, none, kv, jsonl
+  std::filesystem::path think_output;           // the plan as a text file, "" = none
 };
+
+// The inputs as the text that the field "inputs" takes.
+std::string inputs_text(const std::vector<InputItem>& inputs);
 
 // Where a value lives in Options, and which values it takes.
 struct WholeSlot {
@@ -62,8 +66,15 @@ struct PathSlot {
 struct TextListSlot {
   std::vector<std::string>& (*at)(Options&);
 };
+struct BoolSlot {  // a flag without a value; true, false, on, off, 1, 0 elsewhere
+  bool& (*at)(Options&);
+};
+// What the model reads, in order; as text a JSON array: [{"image": "a.png"}, {"text": "..."}].
+struct InputsSlot {
+  std::vector<InputItem>& (*at)(Options&);
+};
 using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, AttentionSlot,
-                          DeviceSlot, TextSlot, PathSlot, TextListSlot>;
+                          DeviceSlot, TextSlot, PathSlot, TextListSlot, BoolSlot, InputsSlot>;
 
 // Which map of a stage config holds the key: the file itself, the stage that reads, or paints.
 enum class YamlPlace { none, top, reading, painting };
@@ -105,6 +116,9 @@ nlohmann::ordered_json value_json(const Field& field, const Options& options);
 
 // As diptych names it: FLASH_ATTN -> flash. Throws InputError that lists the names.
 std::string attention_name(std::string_view text, std::string_view where);
+
+// The parts of "a;b;c" that are not empty: lists in variables and stage configs.
+std::vector<std::string_view> split_list(std::string_view text);
 
 // Throws InputError where the prompt holds a NUL or is not valid UTF-8.
 void check_prompt(std::string_view prompt, std::string_view where);

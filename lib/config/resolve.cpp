@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/config/stage_config.h"
+#include "lib/config/task.h"
 #include "lib/config/words.h"
 
 namespace diptych {
@@ -28,6 +29,8 @@ class Resolver {
     apply([this](std::string_view flags) { return from_environment(flags); });
     apply_file(stage_values, true);
     apply([this](std::string_view flags) { return from_flags(flags); });
+    apply_inputs();
+    settle_task(resolved_);
     return std::move(resolved_);
   }
 
@@ -36,6 +39,38 @@ class Resolver {
            const std::string& origin) {
     assign(all_fields()[index], resolved_.options, text, where);
     resolved_.origins[index] = origin;
+  }
+
+  void apply_inputs() {
+    std::vector<FlagInput> inputs = sources_.inputs;
+    const auto from_variable = [&](const char* variable, bool is_image) {
+      const auto text = sources_.environment(variable);
+      const bool given = std::ranges::any_of(
+          sources_.inputs, [&](const FlagInput& item) { return item.is_image == is_image; });
+      return given || !text || text->empty() ? std::nullopt : text;
+    };
+    std::string origin = inputs.empty() ? "" : "--prompt/--image";
+    const auto note = [&](const char* name) { origin += (origin.empty() ? "" : ", ") + std::string(name); };
+    if (const auto images = from_variable("DIPTYCH_IMAGE", true)) {
+      std::size_t at = 0;
+      for (const std::string_view path : split_list(*images))
+        inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(at++), {true, std::string(path)});
+      note("DIPTYCH_IMAGE");
+    }
+    if (const auto prompt = from_variable("DIPTYCH_PROMPT", false)) {
+      inputs.push_back({false, *prompt});
+      note("DIPTYCH_PROMPT");
+    }
+    if (inputs.empty()) return;
+    std::vector<InputItem>& items = resolved_.options.run.inputs;
+    for (const FlagInput& input : inputs) {
+      const char* flag = input.is_image ? "--image" : "--prompt";
+      if (input.is_image && input.text.empty())
+        throw InputError("{}: is empty; expected the file of a picture", flag);
+      if (!input.is_image) check_prompt(input.text, flag);
+      items.push_back(input.is_image ? InputItem{{}, input.text} : InputItem{input.text, {}});
+    }
+    resolved_.origins[field_index("inputs")] = origin;
   }
 
   // The stage config of the strongest source that names one, and the demo where none does.

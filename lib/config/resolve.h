@@ -14,7 +14,13 @@
 
 namespace diptych {
 
+struct FlagInput {  // one --prompt or --image
+  bool is_image = false;
+  std::string text;
+};
+
 struct Sources {
+  std::vector<FlagInput> inputs;  // as they stood on the command line
   std::map<std::string, std::vector<std::string>> flags;  // by `flags` of the field or group
   std::vector<std::string> overrides;                     // --set
   std::function<std::optional<std::string>(const std::string&)> environment;
@@ -29,7 +35,10 @@ struct Resolved {
   bool is_default(std::string_view field) const { return origins[field_index(field)] == "default"; }
 };
 
-// Throws InputError for the first bad value, also for one that a stronger source overrules.
+// Inputs keep the order of their flags; where one kind comes from a variable (DIPTYCH_PROMPT;
+// DIPTYCH_IMAGE, several with ; between), pictures come first. Settles the task and its defaults
+// (task.h). Throws InputError for the first bad value, also for one that a stronger source
+// overrules.
 Resolved resolve(const Sources& sources);
 
 // One "name: value  # origin" line per field.

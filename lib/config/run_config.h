@@ -1,8 +1,9 @@
 // Everything one `generate` needs, resolved from flags, environment, stage config and defaults.
-// The defaults stand here and nowhere else; they are the official text-to-image notebook's
-// (ByteDance-Seed/Bagel, inference.ipynb).
+// The defaults stand here and nowhere else (those of editing in task.cpp); they are the official
+// notebook's (ByteDance-Seed/Bagel, inference.ipynb).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -18,6 +19,7 @@ struct StageAttention {
 
 struct SamplingConfig {
   std::int64_t width = 1024, height = 1024;  // pixels
+  bool size_of_input = false;                // instead: the last input picture's, as it is read
   std::int64_t steps = 50;                   // timesteps; BAGEL makes steps - 1 updates
   double cfg_text_scale = 4.0, cfg_img_scale = 1.0;
   double cfg_interval_low = 0.4, cfg_interval_high = 1.0;  // guidance where low < t <= high
@@ -28,9 +30,26 @@ struct SamplingConfig {
   std::int64_t batch_count = 1;  // pictures, with seeds seed, seed + 1, ...
 };
 
+// Text that the model writes: answers, and the plan of think mode.
+struct TextConfig {
+  std::int64_t max_tokens = 512;         // of an answer
+  std::int64_t max_think_tokens = 1000;  // of a plan, or of an answer with its thoughts
+  double temperature = 0;                // 0: the likeliest token, always
+  std::int64_t top_k = 0;                // 0: all
+  double top_p = 1;
+};
+
+// What the model reads, in the user's order: a text, or the file of a picture.
+struct InputItem {
+  std::string text;
+  std::filesystem::path image;  // "" = a text
+  bool is_image() const { return !image.empty(); }
+  bool operator==(const InputItem&) const = default;
+};
+
 struct RunConfig {
   std::string pipeline = "bagel";
-  std::string task = "t2i";
+  std::string task = "auto";  // auto, t2i, edit, understand, chat; resolve() settles auto
   std::filesystem::path model;  // checkpoint folder; may be empty with load_format dummy
   std::string load_format = "safetensors";  // safetensors, dummy
   std::string device = "auto";              // auto, cpu, cuda, cuda:N
@@ -39,10 +58,20 @@ struct RunConfig {
   std::string cfg_mode = "batched";   // batched, sequential
   StageAttention read_attention, paint_attention;
   SamplingConfig sampling;
-  std::string prompt;
+  TextConfig text;
+  std::vector<InputItem> inputs;
+  std::string negative_prompt;  // what text guidance leads away from, "" = nothing
+  bool think = false;
   std::filesystem::path noise;            // initial noise instead of the seed's
   std::filesystem::path trace;            // safetensors, "" = off
   std::vector<std::string> trace_filter;  // globs
+
+  bool answers() const { return task == "understand" || task == "chat"; }  // text, not pictures
+  bool reads_images() const {
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [](const InputItem& item) { return item.is_image(); });
+  }
+  std::string prompt() const;  // the texts, one a line
 };
 
 }  // namespace diptych

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kOneGpu = "a run uses one device";
 constexpr std::string_view kOneProcess = "the stages run one after the other in one process";
-constexpr std::string_view kNoText = "the reading stage prefills and writes no text";
+constexpr std::string_view kSampled = "temperature of the reading stage says it; 0 is greedy";
 constexpr std::string_view kNoPython = "there is no Python here";
 constexpr std::string_view kStill = "it paints still pictures";
 constexpr std::string_view kNoOffload = "weights stay on the device";
@@ -147,18 +147,11 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {sampling, "generator_device", "cpu", "noise is drawn on the CPU, as the official code does"},
     {sampling, "sigmas", "", "the schedule is num_inference_steps and timestep_shift"},
     {sampling, "boundary_ratio", "", kOther},
-    {sampling, "strength", "", "there is no input picture"},
-    {sampling, "temperature", "", kNoText},
-    {sampling, "top_p", "", kNoText},
-    {sampling, "top_k", "", kNoText},
-    {sampling, "max_tokens", "", kNoText},
-    {sampling, "repetition_penalty", "", kNoText},
-    {sampling, "detokenize", "true|false", kNoText},
-    {extra_args, "think", "false", kNoText},
-    {extra_args, "max_think_tokens", "", kNoText},
-    {extra_args, "do_sample", "false", kNoText},
-    {extra_args, "text_temperature", "", kNoText},
-    {extra_args, "negative_prompt", "", "the text branch starts from nothing"},
+    {sampling, "strength", "", "edits have no start picture; the model reads the input instead"},
+    {sampling, "repetition_penalty", "1|1.0", "the official code has none"},
+    {sampling, "detokenize", "true", "answers are text"},
+    {extra_args, "do_sample", "", kSampled},
+    {extra_args, "text_temperature", "", kSampled},
     // diffusion_attention_config.per_role.
     {attention_roles, "cross", "", "the layers have self-attention only"},
     {attention_roles, "joint", "", "the layers have self-attention only"},

@@ -3,6 +3,7 @@
 // (kernel_call_cuda.cpp, kernel_call_none.cpp).
 #pragma once
 
+#include "kernels/decode_attention/decode_attention.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
@@ -20,5 +21,6 @@ kernels::DType kernel_dtype(const Tensor& rows);  // of float32, bfloat16, float
 void launch(const kernels::RmsNormArgs& args, at::Device device);
 void launch(const kernels::SiluMulArgs& args, at::Device device);
 void launch(const kernels::QkNormRopeArgs& args, at::Device device);
+void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
 
 }  // namespace diptych::ops

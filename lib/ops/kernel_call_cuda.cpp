@@ -36,4 +36,9 @@ void launch(const kernels::QkNormRopeArgs& args, at::Device device) {
                  kernels::qk_norm_rope);
 }
 
+void launch(const kernels::DecodeAttentionArgs& args, at::Device device) {
+  launch_checked("decode_attention", args, device, kernels::decode_attention_unsupported,
+                 kernels::decode_attention);
+}
+
 }  // namespace diptych::ops

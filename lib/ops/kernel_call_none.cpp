@@ -23,4 +23,8 @@ void launch(const kernels::QkNormRopeArgs&, at::Device device) {
   refuse("qk_norm_rope", device);
 }
 
+void launch(const kernels::DecodeAttentionArgs&, at::Device device) {
+  refuse("decode_attention", device);
+}
+
 }  // namespace diptych::ops

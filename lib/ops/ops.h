@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "lib/tensor/types.h"
@@ -52,6 +54,17 @@ struct QkNormRope {
 // returns q [rows, heads, head_dim] in qkv's dtype. head_dim: even, up to 256. A slot out of range
 // throws on the CPU and traps on the GPU.
 Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
+
+// Attention of one new token over its cache. q [heads, head_dim]; keys, values [capacity, kv_heads,
+// head_dim], contiguous; key_count int32 [1] on their device: the number of rows that count (read
+// there, never on the host). -> [heads, head_dim] in q's dtype, softmax in float32. Query head h
+// reads key head h / (heads / kv_heads).
+Tensor decode_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
+                        const Tensor& key_count, double scale, KernelPolicy policy);
+// Why the CUDA kernel cannot take heads of this kind, or nothing.
+std::optional<std::string> decode_attention_unsupported(std::int64_t heads, std::int64_t kv_heads,
+                                                        std::int64_t head_dim,
+                                                        at::ScalarType dtype);
 
 // cos and sin of position * theta^(-2j / head_dim), float32, rounded to `dtype` and kept as
 // float32. positions int64 [rows] -> two float32 [rows, head_dim / 2].

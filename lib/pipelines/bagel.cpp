@@ -11,7 +11,10 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
+#include "lib/media/image_read.h"
+#include "lib/pipelines/bagel_trace.h"
 #include "lib/pipelines/make_runtime.h"
+#include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
 
 namespace diptych {
@@ -49,30 +52,31 @@ Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int
 }
 
 std::string tensor_hash(const Tensor& values) {
-  const Tensor bytes = values.to(at::kCPU, at::kFloat).contiguous();
+  const Tensor bytes = values.to(at::kCPU).contiguous();
   const auto* data = static_cast<const std::byte*>(bytes.const_data_ptr());
-  return sha256_hex(std::span(data, bytes.nbytes())).substr(0, 16);
+  return sha256_hex(std::span(data, bytes.nbytes()));
+}
+std::string short_hash(const Tensor& values) {
+  return tensor_hash(values.to(at::kFloat)).substr(0, 16);
 }
 
+// Seconds per stage, in the order of their first lap.
 class StageClock {
  public:
-  StageClock(Report& report, at::Device device)
-      : report_(report), device_(device), last_(steady_seconds()) {}
-  // Adds the time since the last call to `stage`.
-  double lap(const std::string& stage) {
-    synchronize(device_);
+  void start() { last_ = steady_seconds(); }
+  // Adds the time since start() or the last lap to `stage`, once the device is done.
+  double lap(Report& report, const std::string& stage, at::Device device) {
+    synchronize(device);
     const double now = steady_seconds(), seconds = now - std::exchange(last_, now);
-    for (auto& [name, sum] : report_.seconds) {
+    for (auto& [name, sum] : report.seconds) {
       if (name == stage) return sum += seconds, seconds;
     }
-    report_.seconds.emplace_back(stage, seconds);
+    report.seconds.emplace_back(stage, seconds);
     return seconds;
   }
 
  private:
-  Report& report_;
-  at::Device device_;
-  double last_;
+  double last_ = 0;
 };
 
 // One wait for the device, after the loop: a picture of NaN would be black and look like a result.
@@ -101,9 +105,10 @@ class BackgroundHash {
   std::jthread thread_;  // last: it is joined before the promise goes
 };
 
-void check_batch(const RunConfig& config) {
+void check_counts(const RunConfig& config) {
   const std::int64_t count = config.sampling.batch_count;
   if (count == 1) return;
+  if (config.answers()) throw InputError("--batch-count: pictures only, found --task {}", config.task);
   const auto last = static_cast<std::uint64_t>(count - 1);
   if (config.sampling.seed > std::numeric_limits<std::uint64_t>::max() - last) {
     throw InputError("--seed: {} + {} does not fit in 64 bits", config.sampling.seed, last);
@@ -116,102 +121,301 @@ void check_batch(const RunConfig& config) {
   }
 }
 
-PaintRequest make_request(const RunConfig& config, const BagelCheckpoint& checkpoint) {
-  PaintRequest request;
-  request.prompts = {config.prompt};
-  request.sizes = {checkpoint.latent_size(config.sampling.width, config.sampling.height)};
-  request.guidance = make_guidance(config.sampling);
-  request.cfg_mode = parse_cfg_mode(config.cfg_mode);
-  request.steps = config.sampling.steps;
-  request.timestep_shift = config.sampling.timestep_shift;
-  checkpoint.text_segment(config.prompt);  // too long a prompt is said before loading
+TextRequest make_text_request(const RunConfig& config) {
+  TextRequest request;
+  request.max_tokens = config.think ? config.text.max_think_tokens : config.text.max_tokens;
+  request.sampling.temperature = config.text.temperature;
+  request.sampling.top_k = config.text.top_k;
+  request.sampling.top_p = config.text.top_p;
   return request;
 }
 
-void load_with_progress(BagelCheckpoint& checkpoint, Progress& progress) {
-  constexpr std::uint64_t kMebi = 1 << 20;
-  const std::uint64_t total =
-      checkpoint.model_weights.total_bytes() + checkpoint.vae_weights.total_bytes();
-  progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
-  std::uint64_t done = 0;
-  const auto count = [&](std::uint64_t bytes) {
-    progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
+class BagelSession : public Session {
+ public:
+  BagelSession(const RunConfig& config, Log& log)
+      : config_(config), log_(log), runtime_(make_runtime(config, log, nullptr)) {
+    reset_peak_memory(runtime_.device);
+    report_.device = device_description(runtime_.device);
+    report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+    log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
+              config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
+    clock_.start();
+    checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
+    transforms_ = ImageTransforms::of(checkpoint_.model.config);
+    require_attention();
+  }
+
+  void check(const RunConfig& config) override { prepare(config); }
+
+  bool may_share(const RunConfig& a, const RunConfig& b) const override {
+    const auto shared = [](const RunConfig& c) {
+      const SamplingConfig& s = c.sampling;
+      return std::tie(s.steps, s.cfg_text_scale, s.cfg_img_scale, s.cfg_interval_low,
+                      s.cfg_interval_high, s.cfg_renorm_type, s.cfg_renorm_min, s.timestep_shift,
+                      c.cfg_mode);
+    };
+    const auto alone = [](const RunConfig& c) {
+      return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty();
+    };
+    return !alone(a) && !alone(b) && shared(a) == shared(b);
+  }
+
+  void run(std::span<const RunConfig> configs, Progress& progress,
+           const Results& results) override {
+    std::vector<Prepared> prepared;
+    for (const RunConfig& config : configs) prepared.push_back(prepare(config));
+    clock_.start();
+    load(progress);
+    if (std::ranges::any_of(configs, &RunConfig::reads_images)) checkpoint_.load_vision();
+    clock_.lap(report_, "load", runtime_.device);
+    std::optional<TraceSink> trace;
+    const RunConfig& first = configs.front();
+    if (!first.trace.empty()) trace.emplace(first.trace_filter);
+    runtime_.trace = trace ? &*trace : nullptr;
+    const auto off = std::shared_ptr<void>(nullptr, [&](void*) { runtime_.trace = nullptr; });
+    if (first.answers()) {
+      answer(prepared.front(), progress, results);
+    } else {
+      paint(prepared, progress, results);
+    }
+    if (trace) {
+      if (trace->tensors().empty()) log_.warning("--trace-filter: matches no tensor of this run");
+      trace->write(first.trace);
+    }
+  }
+
+  Report report() const override {
+    Report report = report_;
+    if (denoise_seconds_ > 0)
+      report.steps_per_second = static_cast<double>(updates_) / denoise_seconds_;
+    if (text_seconds_ > 0) report.tokens_per_second = static_cast<double>(tokens_) / text_seconds_;
+    report.peak_bytes = peak_memory_bytes(runtime_.device);
+    return report;
+  }
+
+ private:
+  // A backend asked for by name that cannot serve these heads is refused before anything is loaded.
+  void require_attention() const {
+    const AttentionKind kind{runtime_.device, runtime_.dtype,
+                             checkpoint_.model.config.llm.head_dim()};
+    for (const AttentionBackend* backend :
+         {runtime_.read_attention.get(), runtime_.paint_attention.get()}) {
+      if (const auto reason = backend->kind_unsupported(kind))
+        throw InputError("attention backend {}: {}", backend->name(), *reason);
+    }
+  }
+
+  // A request as the model reads it; checked, nothing computed.
+  struct Prepared {
+    const RunConfig* config = nullptr;
+    BagelRequest request;
+    std::vector<InputRecord> inputs;
+    LatentSize size;
+    Tensor noise;  // given by a file
   };
-  checkpoint.model_weights.on_read(count);
-  checkpoint.vae_weights.on_read(count);
-  checkpoint.load();
-  checkpoint.model_weights.on_read({});
-  checkpoint.vae_weights.on_read({});
-  progress.end();
-}
+
+  Prepared prepare(const RunConfig& config) {
+    check_counts(config);
+    Prepared p;
+    p.config = &config;
+    BagelRequest& request = p.request;
+    request.items = config.inputs;
+    request.answers = config.answers();
+    request.think = config.think;
+    request.negative_prompt = config.negative_prompt;
+    request.text = make_text_request(config);
+    for (const InputItem& item : config.inputs) {
+      if (!item.is_image()) continue;
+      const Tensor pixels = read_image(item.image);
+      p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
+      request.images.push_back(
+          BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
+    }
+    request.reading(checkpoint_);  // too long a text is said here
+    if (request.answers) return p;
+    const SamplingConfig& s = config.sampling;
+    p.size = s.size_of_input ? request.size_of_input({})
+                             : checkpoint_.latent_size(s.width, s.height);
+    if (!config.noise.empty())
+      p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
+    return p;
+  }
+
+  void load(Progress& progress) {
+    if (writer_ != nullptr) return;
+    constexpr std::uint64_t kMebi = 1 << 20;
+    const std::uint64_t total =
+        checkpoint_.model_weights.total_bytes() + checkpoint_.vae_weights.total_bytes();
+    progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
+    std::uint64_t done = 0;
+    const auto count = [&](std::uint64_t bytes) {
+      progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
+    };
+    checkpoint_.model_weights.on_read(count);
+    checkpoint_.vae_weights.on_read(count);
+    checkpoint_.load();
+    checkpoint_.model_weights.on_read({});
+    checkpoint_.vae_weights.on_read({});
+    progress.end();
+    writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
+    weights_hash_ = std::make_unique<BackgroundHash>(checkpoint_);
+  }
+
+  GeneratedText write(BagelRequest& request, Progress& progress,
+                      std::optional<PrefilledContexts>& contexts) {
+    const GeneratedText written =
+        write_text(request, checkpoint_, *writer_, runtime_, progress, contexts);
+    // The end marker was computed, too, but is no token of the text.
+    tokens_ += static_cast<std::int64_t>(written.ids.size());
+    text_seconds_ += written.seconds;
+    clock_.lap(report_, "text", runtime_.device);
+    return written;
+  }
+
+  void answer(Prepared& p, Progress& progress, const Results& results) {
+    p.request.seed(p.config->sampling.seed);
+    std::optional<PrefilledContexts> contexts;
+    const GeneratedText written = write(p.request, progress, contexts);
+    report_.attention = runtime_.read_attention->served_by();
+    Answer answer;
+    answer.text = written.text;
+    answer.tokens = static_cast<std::int64_t>(written.ids.size()) - 1;
+    answer.seconds = written.seconds;
+    results.answer(answer, report_);
+  }
+
+  PaintRequest paint_request(const std::vector<Prepared>& prepared) const {
+    const RunConfig& config = *prepared.front().config;
+    PaintRequest request;
+    for (const Prepared& p : prepared) request.sizes.push_back(p.size);
+    request.guidance = make_guidance(config.sampling);
+    request.cfg_mode = parse_cfg_mode(config.cfg_mode);
+    request.steps = config.sampling.steps;
+    request.timestep_shift = config.sampling.timestep_shift;
+    return request;
+  }
+
+  // Whether what is read depends on the seed, so that each picture of a request reads anew.
+  static bool reading_draws(const BagelRequest& request) {
+    return !request.images.empty() || (request.think && request.text.sampling.temperature > 0);
+  }
+
+  // Plans and contexts of all requests.
+  std::unique_ptr<BagelPainter> read(std::vector<Prepared>& prepared, Progress& progress,
+                                     const Results& results) {
+    std::optional<PrefilledContexts> thought;
+    std::vector<BagelRequest> requests;
+    for (std::size_t i = 0; i < prepared.size(); ++i) {
+      BagelRequest& request = prepared[i].request;
+      if (request.think) {
+        write(request, progress, thought);
+        if (results.plan) results.plan(i, request.plan);
+      }
+      requests.push_back(request);
+    }
+    const PaintRequest paint = paint_request(prepared);
+    progress.begin("prefill", 1);
+    const bool one = requests.size() == 1 && thought.has_value();
+    auto painter = std::make_unique<BagelPainter>(
+        checkpoint_, paint,
+        read_for_painting(requests, paint, checkpoint_, runtime_, one ? &*thought : nullptr),
+        runtime_);
+    for (std::size_t i = 0; i < prepared.size(); ++i) prepared[i].request = requests[i];
+    progress.end();
+    clock_.lap(report_, "prefill", runtime_.device);
+    log_.debug("{} distinct contexts", painter->distinct_contexts());
+    return painter;
+  }
+
+  void paint(std::vector<Prepared>& prepared, Progress& progress, const Results& results) {
+    const std::int64_t pictures = prepared.front().config->sampling.batch_count;
+    std::unique_ptr<BagelPainter> painter;
+    for (std::int64_t i = 0; i < pictures; ++i) {
+      const bool again = std::ranges::any_of(
+          prepared, [](const Prepared& p) { return reading_draws(p.request); });
+      for (Prepared& p : prepared) {
+        const std::uint64_t seed = p.config->sampling.seed + static_cast<std::uint64_t>(i);
+        if (painter == nullptr || again) {
+          p.request.seed(seed);
+        } else {
+          p.request.generator = cpu_generator(seed);
+        }
+      }
+      if (painter == nullptr || again) {
+        painter.reset();  // its caches go before the next ones come
+        painter = read(prepared, progress, results);
+      }
+      paint_once(*painter, prepared, static_cast<std::uint64_t>(i), progress, results);
+    }
+  }
+
+  void paint_once(const BagelPainter& painter, std::vector<Prepared>& prepared,
+                  std::uint64_t index, Progress& progress, const Results& results) {
+    std::vector<Tensor> noise;
+    for (Prepared& p : prepared) {
+      noise.push_back(p.noise.defined()
+                          ? p.noise
+                          : draw_noise(p.size, checkpoint_.model.config.row_width(),
+                                       p.request.generator));
+    }
+    const std::int64_t forwards_before = painter.forwards();
+    const Tensor latent = painter.paint(at::cat(noise), progress);
+    require_finite(latent, "the latent");
+    denoise_seconds_ += clock_.lap(report_, "denoise", runtime_.device);
+    updates_ += painter.updates();
+    report_.updates = painter.updates();
+    progress.begin("vae", static_cast<std::int64_t>(prepared.size()));
+    const std::vector<Tensor> images = painter.decode(latent);
+    std::vector<Picture> pictures;
+    std::int64_t row = 0;
+    for (std::size_t r = 0; r < prepared.size(); ++r) {
+      const Prepared& p = prepared[r];
+      require_finite(images[r], "the decoded picture");
+      Picture picture;
+      picture.request = r;
+      picture.rgb = to_uint8(images[r]).to(at::kCPU);
+      picture.index = index;
+      picture.seed = p.config->sampling.seed + index;
+      picture.forwards = painter.forwards() - forwards_before;
+      picture.noise_hash = short_hash(noise[r]);
+      picture.latent_hash = short_hash(latent.narrow(0, row, p.size.rows()));
+      picture.plan = p.request.plan;
+      picture.inputs = p.inputs;
+      row += p.size.rows();
+      pictures.push_back(std::move(picture));
+      progress.update(static_cast<std::int64_t>(r) + 1);
+    }
+    progress.end();
+    clock_.lap(report_, "vae", runtime_.device);
+    report_.attention = runtime_.paint_attention->served_by();
+    report_.weights_hash = weights_hash_->get();
+    clock_.lap(report_, "hash", runtime_.device);
+    progress.begin("encode", static_cast<std::int64_t>(pictures.size()));
+    for (const Picture& picture : pictures) {
+      report_.latent_hashes.push_back(picture.latent_hash);
+      results.picture(picture, report_);
+    }
+    progress.end();
+    clock_.lap(report_, "encode", runtime_.device);
+  }
+
+  RunConfig config_;
+  Log& log_;
+  Runtime runtime_;
+  Report report_;
+  StageClock clock_;
+  BagelCheckpoint checkpoint_;
+  ImageTransforms transforms_;
+  std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
+  std::unique_ptr<BackgroundHash> weights_hash_;
+  double denoise_seconds_ = 0, text_seconds_ = 0;
+  std::int64_t updates_ = 0, tokens_ = 0;
+};
 
 }  // namespace
 
-Report run_bagel(const RunConfig& config, Log& log, Progress& progress, const PictureFn& deliver) {
-  check_batch(config);
-  std::optional<TraceSink> trace;
-  if (!config.trace.empty()) trace.emplace(config.trace_filter);
-  const Runtime runtime = make_runtime(config, log, trace ? &*trace : nullptr);
-  reset_peak_memory(runtime.device);
-  Report report;
-  report.device = device_description(runtime.device);
-  report.dtype = runtime.dtype == at::kBFloat16 ? "bfloat16" : "float32";
-  log.debug("device {}, {}, kernels {}, attention {} and {}", report.device, report.dtype,
-            config.kernels, runtime.read_attention->name(), runtime.paint_attention->name());
-  StageClock clock(report, runtime.device);
-
-  BagelCheckpoint checkpoint =
-      BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime);
-  const PaintRequest request = make_request(config, checkpoint);
-  const std::int64_t rows = request.sizes.front().rows();
-  const std::int64_t width = checkpoint.model.config.row_width();
-  const Tensor given_noise =
-      config.noise.empty() ? Tensor() : read_noise(config.noise, rows, width);
-  load_with_progress(checkpoint, progress);
-  clock.lap("load");
-  BackgroundHash weights_hash(checkpoint);
-
-  progress.begin("prefill", 1);
-  BagelPainter painter(checkpoint, request, runtime);
-  progress.end();
-  clock.lap("prefill");
-  log.debug("{} distinct contexts, {} latent rows a branch", painter.distinct_contexts(), rows);
-  double denoise_seconds = 0;
-  report.updates = painter.updates();
-  for (std::int64_t i = 0; i < config.sampling.batch_count; ++i) {
-    Picture picture;
-    picture.index = static_cast<std::uint64_t>(i);
-    picture.seed = config.sampling.seed + picture.index;
-    const Tensor noise =
-        given_noise.defined() ? given_noise : draw_noise(request, width, picture.seed);
-    const std::int64_t forwards_before = painter.forwards();
-    const Tensor latent = painter.paint(noise, progress);
-    require_finite(latent, "the latent");
-    denoise_seconds += clock.lap("denoise");
-    progress.begin("vae", 1);
-    const Tensor image = painter.decode(latent).front();
-    require_finite(image, "the decoded picture");
-    picture.rgb = to_uint8(image).to(at::kCPU);
-    progress.end();
-    clock.lap("vae");
-    picture.forwards = painter.forwards() - forwards_before;
-    picture.noise_hash = tensor_hash(noise);
-    picture.latent_hash = tensor_hash(latent);
-    report.latent_hashes.push_back(picture.latent_hash);
-    report.attention = runtime.paint_attention->served_by();
-    report.weights_hash = weights_hash.get();
-    clock.lap("hash");
-    deliver(picture, report);
-    clock.lap("encode");
-  }
-  if (trace) {
-    if (trace->tensors().empty()) log.warning("--trace-filter: matches no tensor of this run");
-    trace->write(config.trace);
-  }
-  report.steps_per_second =
-      static_cast<double>(painter.updates() * config.sampling.batch_count) / denoise_seconds;
-  report.peak_bytes = peak_memory_bytes(runtime.device);
-  return report;
+std::unique_ptr<Session> open_bagel(const RunConfig& config, Log& log) {
+  return std::make_unique<BagelSession>(config, log);
 }
 
 }  // namespace diptych

@@ -1,8 +1,9 @@
+#include "lib/pipelines/bagel_checkpoint.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/bagel.h"
 #include "lib/text/byte_level_bpe.h"
 
 namespace diptych {
@@ -74,20 +75,24 @@ void BagelCheckpoint::load() {
   model = Bagel::load(model_weights, model.config);
 }
 
+void BagelCheckpoint::load_vision() {
+  if (!model.vision) model.vision = BagelVision::load(model_weights, model.config);
+}
+
 std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {
   return fmt::format("{:.16}-{:.16}", model_weights.hash(stop), vae_weights.hash(stop));
 }
 
-TextSegment BagelCheckpoint::text_segment(std::string_view text) const {
-  TextSegment segment{{bos}};
+std::vector<std::int64_t> BagelCheckpoint::text_segment(std::string_view text) const {
+  std::vector<std::int64_t> segment = {bos};
   const std::vector<std::int64_t> ids = tokenizer->encode(text);
-  segment.ids.insert(segment.ids.end(), ids.begin(), ids.end());
-  segment.ids.push_back(eos);
+  segment.insert(segment.end(), ids.begin(), ids.end());
+  segment.push_back(eos);
   // The image block that follows takes one more position.
   const std::int64_t most = model.config.llm.max_position_embeddings - 1;
-  const auto found = static_cast<std::int64_t>(segment.ids.size());
+  const auto found = static_cast<std::int64_t>(segment.size());
   if (found > most) throw InputError("--prompt: {} tokens, expected at most {}", found, most);
-  for (const std::int64_t token : segment.ids) {
+  for (const std::int64_t token : segment) {
     if (token >= model.config.llm.vocab_size) {
       throw InputError("--prompt: token id {} is beyond the model's vocabulary of {}", token,
                        model.config.llm.vocab_size);

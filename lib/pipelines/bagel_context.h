@@ -1,50 +1,73 @@
-// What each guidance branch of BAGEL has read before it paints, and the caches that hold it.
-// specs: bagel.md sections 4.3 and 5.
+// What each guidance branch of BAGEL has read before it paints or answers, and the caches that hold
+// it. specs: bagel.md sections 4.3 and 5.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "lib/attention/kv_cache.h"
-#include "lib/models/bagel/bagel.h"
-#include "lib/runtime/runtime.h"
+#include "lib/pipelines/bagel_checkpoint.h"
+#include "lib/pipelines/bagel_image.h"
 
 namespace diptych {
-
-enum class BagelBranch { cond, text_uncond, img_uncond };
-inline constexpr std::array<std::string_view, 3> kBagelBranchNames = {"cond", "text_uncond",
-                                                                      "img_uncond"};
 
 struct TextSegment {
   std::vector<std::int64_t> ids;  // with begin and end markers
   bool operator==(const TextSegment&) const = default;
 };
 
+// One of a sample's pictures, as the autoencoder or as the vision transformer sees it. Equal only to
+// itself: the same file given twice has two draws of posterior noise.
+struct ImageSegment {
+  enum class Kind { vae, vit };
+  Kind kind = Kind::vae;
+  std::int64_t image = 0;  // index among the sample's pictures
+  std::int64_t rows = 0;   // latent or patch rows, without the two markers
+  bool operator==(const ImageSegment&) const = default;
+};
+
+using Segment = std::variant<TextSegment, ImageSegment>;
+
 // What one branch of one sample reads, in order.
 struct BagelContext {
-  std::vector<TextSegment> segments;
+  std::vector<Segment> segments;
   bool operator==(const BagelContext&) const = default;
   std::int64_t length() const;    // cache rows
   std::int64_t position() const;  // rope position of what follows
+  std::int64_t length_before(std::size_t segment) const;
+  std::int64_t position_before(std::size_t segment) const;
 };
 
 struct BranchContexts {
   std::string_view name;              // "cond", "text_uncond", "img_uncond"
-  std::vector<BagelContext> samples;  // one per prompt of the batch
+  std::vector<BagelContext> samples;  // one per request of the packed batch
+  // The number of the official code's prefill call that reads each segment (of the first sample),
+  // or -1 where it copies another branch's cache. For traces.
+  std::vector<std::int64_t> calls;
 };
 
-// The contexts of all branches a run needs, each distinct one computed once. Branches whose
-// contexts are equal in every sample share one: what they would compute is the same to the last
-// bit.
+// The pictures of each sample of a packed batch; an understanding request has no `generator`.
+struct BagelPictures {
+  std::span<BagelImage> images;
+  at::Generator* generator = nullptr;  // of the posterior noise, drawn in order of reading
+};
+
+// The contexts of all branches a run needs, each distinct one computed once, and what two of them
+// begin with in common computed once. Branches whose contexts are equal in every sample share one:
+// what they would compute is the same to the last bit.
 class PrefilledContexts {
  public:
-  // `branches`: cond first; only those that guidance will ask for. `own_rows`: the rows of each
-  // sample's image block, for which room is kept behind its context.
-  PrefilledContexts(const Bagel& model, std::vector<BranchContexts> branches,
-                    std::span<const std::int64_t> own_rows, const Runtime& runtime);
+  // `branches`: cond first; only those that will be asked for. `own_rows`: the rows each sample will
+  // add behind its context (an image block, or generated text), for which room is kept. `earlier`:
+  // contexts of the same samples whose caches are copied as far as they agree.
+  PrefilledContexts(const BagelCheckpoint& checkpoint, std::vector<BranchContexts> branches,
+                    std::span<const std::int64_t> own_rows, std::span<BagelPictures> pictures,
+                    const Runtime& runtime, const PrefilledContexts* earlier = nullptr);
 
   std::int64_t samples() const { return samples_; }
   std::int64_t distinct() const { return static_cast<std::int64_t>(distinct_.size()); }
@@ -59,12 +82,11 @@ class PrefilledContexts {
   const KvCache& cache() const { return *cache_; }
 
  private:
-  void prefill(const Bagel& model, std::int64_t distinct, const Runtime& runtime);
-
+  friend class ContextReader;
   std::vector<BranchContexts> branches_;
   std::vector<std::int64_t> context_of_branch_;  // parallel to branches_
   std::vector<std::size_t> distinct_;            // the branch each distinct context comes from
-  std::int64_t samples_ = 0, prefill_calls_ = 0;
+  std::int64_t samples_ = 0;
   std::optional<KvCache> cache_;
 };
 

@@ -13,17 +13,8 @@
 
 namespace diptych {
 
-struct ImageMarkers {  // the tokens that begin and end an image block
-  std::int64_t start = 0, end = 0;
-};
-
 enum class CfgMode { batched, sequential };
 CfgMode parse_cfg_mode(std::string_view name);  // throws InputError for others
-
-struct LatentSize {
-  std::int64_t h = 0, w = 0;  // latent rows: pixels / 16
-  std::int64_t rows() const { return h * w; }
-};
 
 class BagelDenoiser {
  public:

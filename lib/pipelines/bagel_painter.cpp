@@ -1,64 +1,56 @@
+#include "lib/pipelines/bagel_painter.h"
+
 #include <fmt/format.h>
 
 #include "lib/base/interrupt.h"
-#include "lib/pipelines/bagel.h"
 #include "lib/pipelines/bagel_trace.h"
-#include "lib/tensor/noise.h"
 
 namespace diptych {
-namespace {
-
-// Text to image: the text is what cond reads, what text guidance leaves out, and what image
-// guidance (which would leave images out) keeps.
-std::vector<BranchContexts> make_branches(const BagelCheckpoint& checkpoint,
-                                          const PaintRequest& request, const FlowSchedule& schedule,
-                                          bool tracing) {
-  BranchContexts cond{"cond", {}}, text_uncond{"text_uncond", {}};
-  for (const std::string& prompt : request.prompts) {
-    cond.samples.push_back({{checkpoint.text_segment(prompt)}});
-    text_uncond.samples.push_back({});
-  }
-  BranchContexts img_uncond{"img_uncond", cond.samples};
-  bool uses_text = false, uses_image = false;
-  for (const float t :
-       std::span(schedule.times).first(static_cast<std::size_t>(schedule.updates()))) {
-    uses_text |= request.guidance.uses_text(t);
-    uses_image |= request.guidance.uses_image(t);
-  }
-  std::vector<BranchContexts> branches = {std::move(cond)};
-  // A trace names all three branches, like the official code's; an empty or equal context is free.
-  if (uses_text || tracing) branches.push_back(std::move(text_uncond));
-  if (uses_image || tracing) branches.push_back(std::move(img_uncond));
-  return branches;
-}
-
-std::vector<std::int64_t> block_rows(std::span<const LatentSize> sizes) {
+std::vector<std::int64_t> PaintRequest::block_rows() const {
   std::vector<std::int64_t> rows;
   for (const LatentSize& size : sizes) rows.push_back(size.rows() + 2);
   return rows;
 }
 
-}  // namespace
-
-Tensor draw_noise(const PaintRequest& request, std::int64_t row_width, std::uint64_t seed) {
-  at::Generator generator = cpu_generator(seed);
-  std::vector<Tensor> draws;
-  for (const LatentSize& size : request.sizes)
-    draws.push_back(randn({size.rows(), row_width}, generator));
-  return at::cat(draws);
+std::vector<BranchContexts> PaintRequest::needed(std::vector<BranchContexts> all,
+                                                 bool tracing) const {
+  const FlowSchedule flow = schedule();
+  bool uses_text = tracing, uses_image = tracing;
+  for (const float t : std::span(flow.times).first(static_cast<std::size_t>(flow.updates()))) {
+    uses_text |= guidance.uses_text(t);
+    uses_image |= guidance.uses_image(t);
+  }
+  std::vector<BranchContexts> branches = {std::move(all[0])};
+  if (uses_text) branches.push_back(std::move(all[1]));
+  if (uses_image) branches.push_back(std::move(all[2]));
+  return branches;
 }
 
 BagelPainter::BagelPainter(const BagelCheckpoint& checkpoint, PaintRequest request,
-                           const Runtime& runtime)
+                           PrefilledContexts contexts, const Runtime& runtime)
     : checkpoint_(checkpoint),
       runtime_(runtime),
       request_(std::move(request)),
-      schedule_(FlowSchedule::shifted(request_.steps, request_.timestep_shift)),
-      contexts_(checkpoint.model,
-                make_branches(checkpoint, request_, schedule_, runtime.trace != nullptr),
-                block_rows(request_.sizes), runtime),
+      schedule_(request_.schedule()),
+      contexts_(std::move(contexts)),
       denoiser_(checkpoint.model, contexts_, request_.sizes, checkpoint.markers, schedule_,
                 request_.cfg_mode, runtime) {}
+
+Tensor BagelPainter::combine(const Tensor& cond, const Tensor& text, const Tensor& image) const {
+  const Guidance& guidance = request_.guidance;
+  if (request_.sizes.size() == 1 || request_.renorm_whole_batch)
+    return guidance.combine(cond, text, image);
+  std::vector<Tensor> guided;
+  std::int64_t row = 0;
+  for (const LatentSize& size : request_.sizes) {
+    const auto part = [&](const Tensor& all) {
+      return all.defined() ? all.narrow(0, row, size.rows()) : Tensor();
+    };
+    guided.push_back(guidance.combine(part(cond), part(text), part(image)));
+    row += size.rows();
+  }
+  return at::cat(guided);
+}
 
 Tensor BagelPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
   const float t = schedule_.times[static_cast<std::size_t>(step)];
@@ -70,8 +62,8 @@ Tensor BagelPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
   const auto pick = [&](bool used, std::int64_t context) {
     return used ? v[static_cast<std::size_t>(context)] : Tensor();
   };
-  const Tensor guided = guidance.combine(v.front(), pick(guidance.uses_text(t), text),
-                                         pick(guidance.uses_image(t), image));
+  const Tensor guided = combine(v.front(), pick(guidance.uses_text(t), text),
+                                pick(guidance.uses_image(t), image));
   if (runtime_.trace != nullptr) {
     TraceSink& trace = *runtime_.trace;
     const auto record = [&](std::string_view what, const Tensor& value) {

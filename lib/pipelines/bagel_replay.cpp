@@ -1,5 +1,7 @@
 #include "lib/pipelines/bagel_replay.h"
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 
@@ -8,7 +10,9 @@
 
 #include "lib/base/error.h"
 #include "lib/pipelines/bagel.h"
+#include "lib/media/image_read.h"
 #include "lib/pipelines/make_runtime.h"
+#include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -38,21 +42,11 @@ T field_or(const RecordedCase& recorded, const std::string& pointer, T otherwise
                                                                     : otherwise;
 }
 
-PaintRequest paint_request(const RecordedCase& recorded, const BagelCheckpoint& checkpoint,
-                           CfgMode mode) {
+using Size = std::pair<std::int64_t, std::int64_t>;  // height, width
+
+PaintRequest paint_request(const RecordedCase& recorded, CfgMode mode) {
   PaintRequest request;
-  using Size = std::pair<std::int64_t, std::int64_t>;  // height, width
-  const bool batch = recorded.task() == "t2i_batch";
-  request.prompts = field<std::vector<std::string>>(recorded, batch ? "/prompts" : "/input_list");
-  const auto sizes = batch ? field<std::vector<Size>>(recorded, "/image_sizes")
-                           : std::vector<Size>{field<Size>(recorded, "/params/image_shapes")};
-  if (request.prompts.size() != sizes.size()) {
-    throw InputError("{}: {} prompts and {} sizes, expected one each",
-                     (recorded.folder / "case.json").string(), request.prompts.size(),
-                     sizes.size());
-  }
-  for (const auto& [height, width] : sizes)
-    request.sizes.push_back(checkpoint.latent_size(width, height));
+  request.renorm_whole_batch = true;
   request.guidance.text_scale = field<double>(recorded, "/params/cfg_text_scale");
   request.guidance.image_scale = field_or(recorded, "/params/cfg_img_scale", 1.0);
   const auto interval = field<std::pair<double, double>>(recorded, "/params/cfg_interval");
@@ -65,11 +59,48 @@ PaintRequest paint_request(const RecordedCase& recorded, const BagelCheckpoint& 
   return request;
 }
 
-// The seed's own draw, unless the recording brings another start noise (a reference on another
+ImageTransforms transforms_of(const RecordedCase& recorded, const BagelConfig& config) {
+  ImageTransforms transforms = ImageTransforms::of(config);
+  const auto read = [&](const std::string& at, ImageTransform& transform) {
+    transform.max_size = field_or(recorded, at + "/max_image_size", transform.max_size);
+    transform.min_size = field_or(recorded, at + "/min_image_size", transform.min_size);
+    transform.stride = field_or(recorded, at + "/image_stride", transform.stride);
+    transform.max_pixels = field_or(recorded, at + "/max_pixels", transform.max_pixels);
+  };
+  read("/transforms/vae", transforms.vae);
+  read("/transforms/vit", transforms.vit);
+  return transforms;
+}
+
+// Texts and pictures (files of the case's folder) in order.
+BagelRequest request_of(const RecordedCase& recorded, const BagelConfig& config) {
+  const ImageTransforms transforms = transforms_of(recorded, config);
+  BagelRequest request;
+  for (const Json& item : field<Json>(recorded, "/input_list")) {
+    if (item.is_string()) {
+      request.items.push_back({item.get<std::string>(), {}});
+      continue;
+    }
+    if (!item.is_object() || !item.contains("image") || !item["image"].is_string()) {
+      throw InputError("{}: /input_list: found {}, expected a text or {{\"image\": FILE}}",
+                       (recorded.folder / "case.json").string(), item.dump());
+    }
+    const std::filesystem::path file = recorded.folder / item["image"].get<std::string>();
+    request.items.push_back({{}, file});
+    request.images.push_back(BagelImage::prepare(read_image(file), transforms, config));
+  }
+  request.answers = field_or(recorded, "/params/understanding_output", false);
+  request.think = field_or(recorded, "/params/think", false);
+  request.text.max_tokens = field_or(recorded, "/params/max_think_token_n", std::int64_t{1000});
+  if (field_or(recorded, "/params/do_sample", false))
+    request.text.sampling.temperature = field<double>(recorded, "/params/text_temperature");
+  request.seed(field<std::uint64_t>(recorded, "/seed"));
+  return request;
+}
+
+// The draw itself, unless the recording brings another start noise (a reference on another
 // generator): then that one, and the trace still shows what it started from.
-Tensor start_noise(const RecordedCase& recorded, const PaintRequest& request, std::int64_t width,
-                   Log& log) {
-  const Tensor drawn = draw_noise(request, width, field<std::uint64_t>(recorded, "/seed"));
+Tensor start_noise(const RecordedCase& recorded, const Tensor& drawn, Log& log) {
   const std::filesystem::path inputs = recorded.folder / "inputs.safetensors";
   if (!std::filesystem::exists(inputs)) return drawn;
   const SafetensorsFile file = SafetensorsFile::open(inputs);
@@ -84,21 +115,88 @@ Tensor start_noise(const RecordedCase& recorded, const PaintRequest& request, st
   return given.clone();
 }
 
-void replay_picture(const RecordedCase& recorded, const BagelCheckpoint& checkpoint, CfgMode mode,
-                    const Runtime& runtime, Log& log) {
-  for (const char* flag :
-       {"/params/think", "/params/understanding_output", "/params/enable_taylorseer"}) {
-    if (field_or(recorded, flag, false)) {
-      throw Unsupported("{}: {}: not in this version", (recorded.folder / "case.json").string(),
-                        flag);
+class BagelReplay {
+ public:
+  BagelReplay(const BagelCheckpoint& checkpoint, const Runtime& runtime, CfgMode mode, Log& log)
+      : checkpoint_(checkpoint), runtime_(runtime), mode_(mode), log_(log) {}
+
+  void run(const RecordedCase& recorded) {
+    BagelRequest request = request_of(recorded, checkpoint_.model.config);
+    std::optional<PrefilledContexts> thought;
+    if (request.answers || request.think) {
+      if (runtime_.dtype != at::kFloat && recorded_in_float32(recorded)) {
+        throw Unsupported("{}: a text recorded in float32 is no measure for {}",
+                          (recorded.folder / "case.json").string(), c10::toString(runtime_.dtype));
+      }
+      TextWriter writer(checkpoint_, runtime_);
+      check_text(recorded,
+                 write_text(request, checkpoint_, writer, runtime_, progress_, thought).text);
     }
+    if (request.answers) return;
+    const LatentSize size = request.size_of_input(recorded_size(recorded));
+    paint(recorded, {request}, {size}, thought ? &*thought : nullptr);
   }
-  const BagelPainter painter(checkpoint, paint_request(recorded, checkpoint, mode), runtime);
-  const PaintRequest& request = painter.request();
-  const Tensor noise = start_noise(recorded, request, checkpoint.model.config.row_width(), log);
-  Progress progress(log, ProgressStyle::none);
-  painter.decode(painter.paint(noise, progress));
-}
+
+  void run_batch(const RecordedCase& recorded) {
+    const auto prompts = field<std::vector<std::string>>(recorded, "/prompts");
+    const auto sizes = field<std::vector<Size>>(recorded, "/image_sizes");
+    if (prompts.size() != sizes.size()) {
+      throw InputError("{}: {} prompts and {} sizes, expected one each",
+                       (recorded.folder / "case.json").string(), prompts.size(), sizes.size());
+    }
+    std::vector<BagelRequest> requests(prompts.size());
+    std::vector<LatentSize> latents;
+    // One generator draws for all, in order.
+    const at::Generator generator = cpu_generator(field<std::uint64_t>(recorded, "/seed"));
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      requests[i].items = {{prompts[i], {}}};
+      requests[i].generator = generator;
+      latents.push_back(checkpoint_.latent_size(sizes[i].second, sizes[i].first));
+    }
+    paint(recorded, std::move(requests), std::move(latents), nullptr);
+  }
+
+ private:
+  static bool recorded_in_float32(const RecordedCase& recorded) {
+    return field_or(recorded, "/compute_dtype", std::string("float32")) == "float32";
+  }
+
+  static void check_text(const RecordedCase& recorded, const std::string& found) {
+    const auto expected = field<std::string>(recorded, "/outputs/0/text");
+    if (found == expected) return;
+    throw CheckFailed(
+        fmt::format("text {}, expected {}", Json(found).dump(), Json(expected).dump()));
+  }
+
+  LatentSize recorded_size(const RecordedCase& recorded) const {
+    constexpr Size kDefault{1024, 1024};
+    const auto [height, width] = field_or(recorded, "/params/image_shapes", kDefault);
+    // The official code rounds down.
+    const std::int64_t step = checkpoint_.model.config.pixels_per_row();
+    return checkpoint_.latent_size(width / step * step, height / step * step);
+  }
+
+  void paint(const RecordedCase& recorded, std::vector<BagelRequest> requests,
+             std::vector<LatentSize> sizes, const PrefilledContexts* earlier) {
+    PaintRequest request = paint_request(recorded, mode_);
+    request.sizes = std::move(sizes);
+    PrefilledContexts contexts =
+        read_for_painting(requests, request, checkpoint_, runtime_, earlier);
+    const BagelPainter painter(checkpoint_, request, std::move(contexts), runtime_);
+    std::vector<Tensor> noise;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      noise.push_back(draw_noise(painter.request().sizes[i],
+                                 checkpoint_.model.config.row_width(), requests[i].generator));
+    }
+    painter.decode(painter.paint(start_noise(recorded, at::cat(noise), log_), progress_));
+  }
+
+  const BagelCheckpoint& checkpoint_;
+  const Runtime& runtime_;
+  CfgMode mode_;
+  Log& log_;
+  Progress progress_{log_, ProgressStyle::none};
+};
 
 // Strings to ids under the recording's names; texts come back inside case.json.
 void replay_tokenizer(const RecordedCase& recorded, const std::filesystem::path& folder,
@@ -164,10 +262,12 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
   return [=, &log](const RecordedCase& recorded, TraceSink& trace) {
     const std::string task = recorded.task();
     if (task == "tokenizer") return replay_tokenizer(recorded, folder, trace);
-    if (task != "t2i" && task != "t2i_batch" && task != "vae") {
-      throw Unsupported(
-          "{}: task '{}' is not in this version (known: t2i, t2i_batch, tokenizer, vae)",
-          (recorded.folder / "case.json").string(), task);
+    constexpr std::array kTasks = {"t2i",        "t2i_think",        "t2i_batch", "edit",
+                                   "edit_think", "edit_multi",       "vae",       "understand",
+                                   "understand_think"};
+    if (std::ranges::find(kTasks, task) == kTasks.end()) {
+      throw Unsupported("{}: task '{}' is not in this version (known: tokenizer, {})",
+                        (recorded.folder / "case.json").string(), task, fmt::join(kTasks, ", "));
     }
     if (!*checkpoint) {
       *checkpoint = BagelCheckpoint::open(folder, false, *runtime);
@@ -176,7 +276,10 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
     runtime->trace = &trace;
     const auto off = std::shared_ptr<void>(nullptr, [&](void*) { runtime->trace = nullptr; });
     if (task == "vae") return replay_vae(recorded, (*checkpoint)->vae, runtime->device, trace);
-    replay_picture(recorded, **checkpoint, parse_cfg_mode(config.cfg_mode), *runtime, log);
+    BagelReplay replay(**checkpoint, *runtime, parse_cfg_mode(config.cfg_mode), log);
+    if (task == "t2i_batch") return replay.run_batch(recorded);
+    (*checkpoint)->load_vision();
+    replay.run(recorded);
   };
 }
 

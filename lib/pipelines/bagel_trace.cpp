@@ -10,17 +10,18 @@ Tensor ints(const std::vector<std::int64_t>& values) {
 }
 
 void trace_text_inputs(TraceSink& trace, const std::string& name, const BranchContexts& branch,
-                       std::size_t round) {
+                       std::size_t segment) {
   std::vector<std::int64_t> ids, positions, indexes, lengths, before;
+  std::int64_t index = 0;  // among the keys of all samples
   for (const BagelContext& sample : branch.samples) {
-    std::int64_t start = 0;
-    for (std::size_t r = 0; r < round; ++r)
-      start += static_cast<std::int64_t>(sample.segments[r].ids.size());
-    before.push_back(start);
-    lengths.push_back(static_cast<std::int64_t>(sample.segments[round].ids.size()));
-    for (const std::int64_t id : sample.segments[round].ids) {
-      indexes.push_back(static_cast<std::int64_t>(ids.size()));
-      positions.push_back(start++);
+    const std::vector<std::int64_t>& text = std::get<TextSegment>(sample.segments[segment]).ids;
+    before.push_back(sample.length_before(segment));
+    lengths.push_back(static_cast<std::int64_t>(text.size()));
+    index += before.back();
+    std::int64_t position = sample.position_before(segment);
+    for (const std::int64_t id : text) {
+      indexes.push_back(index++);
+      positions.push_back(position++);
       ids.push_back(id);
     }
   }
@@ -30,6 +31,17 @@ void trace_text_inputs(TraceSink& trace, const std::string& name, const BranchCo
   trace.record(name + ".packed_text_indexes", ints(indexes));
   trace.record(name + ".text_token_lens", ints(lengths));
   trace.record(name + ".key_values_lens", ints(before));
+}
+
+// The text segments that the official code reads in this branch; its pictures are traced where they
+// are read.
+void trace_texts(TraceSink& trace, const BranchContexts& branch) {
+  for (std::size_t i = 0; i < branch.calls.size(); ++i) {
+    const bool text = std::holds_alternative<TextSegment>(branch.samples.front().segments[i]);
+    if (!text || branch.calls[i] < 0) continue;
+    trace_text_inputs(trace, fmt::format("prefill.{:02}.{}.text", branch.calls[i], branch.name),
+                      branch, i);
+  }
 }
 
 std::vector<std::int64_t> block_positions(const BranchContexts& branch,
@@ -46,12 +58,8 @@ std::vector<std::int64_t> block_positions(const BranchContexts& branch,
 
 void trace_contexts(const PrefilledContexts& contexts, const Runtime& runtime) {
   TraceSink& trace = *runtime.trace;
-  std::int64_t call = 0;
   for (const BranchContexts& branch : contexts.branches()) {
-    for (std::size_t round = 0; round < branch.samples.front().segments.size(); ++round, ++call) {
-      trace_text_inputs(trace, fmt::format("prefill.{:02}.{}.text", call, branch.name), branch,
-                        round);
-    }
+    trace_texts(trace, branch);
     std::vector<std::int64_t> lengths;
     for (const BagelContext& sample : branch.samples) lengths.push_back(sample.length());
     trace.record(fmt::format("kv.{}.len", branch.name), ints(lengths));
@@ -72,6 +80,17 @@ void trace_contexts(const PrefilledContexts& contexts, const Runtime& runtime) {
       }
     }
   }
+}
+
+void trace_image_block(TraceSink& trace, const std::string& name, const MotSample& block,
+                       ImageMarkers markers, std::int64_t rows) {
+  const Tensor positions = at::full({rows + 2}, block.position, at::kLong);
+  trace.record(name + ".packed_text_ids", ints({markers.start, markers.end}));
+  trace.record(name + ".packed_text_indexes", ints({0, rows + 1}));
+  trace.record(name + ".packed_position_ids", positions);
+  trace.record(name + ".position_ids", positions);
+  trace.record(name + ".packed_seqlens", ints({rows + 2}));
+  trace.record(name + ".key_values_lens", ints({block.context}));
 }
 
 void trace_generation(const PrefilledContexts& contexts, const Bagel& model,

@@ -13,6 +13,9 @@ namespace diptych {
 
 // prefill.NN.<branch>.text.* (ids and lengths) and kv.<branch>.*
 void trace_contexts(const PrefilledContexts& contexts, const Runtime& runtime);
+// <name>.packed_* of a picture that is read: its markers and `rows` latent or patch rows.
+void trace_image_block(TraceSink& trace, const std::string& name, const MotSample& block,
+                       ImageMarkers markers, std::int64_t rows);
 // gen.*: noise float32 [rows of all samples, 64] and the index tensors of the official code.
 void trace_generation(const PrefilledContexts& contexts, const Bagel& model,
                       std::span<const LatentSize> sizes, ImageMarkers markers, const Tensor& noise,

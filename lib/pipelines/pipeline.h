@@ -1,9 +1,11 @@
-// From a resolved run to pictures: one function per model family, found by name.
+// From resolved runs to pictures and answers: one session per loaded model, found by its family.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,30 +20,68 @@
 
 namespace diptych {
 
+struct InputRecord {         // of one input picture
+  std::string sha256;        // of the decoded pixels, uint8 [H, W, 3]
+  std::int64_t width = 0, height = 0;
+};
+
 struct Picture {
+  std::size_t request = 0;    // index into the requests of the call
   Tensor rgb;                 // uint8 [height, width, 3] on the CPU
   std::uint64_t index = 0;    // 0 .. batch_count - 1
-  std::uint64_t seed = 0;     // of the start noise, unless that came from a file
+  std::uint64_t seed = 0;     // of every draw, unless the start noise came from a file
   std::string noise_hash;     // first 16 hex digits of the sha-256 of the float32 start noise
   std::string latent_hash;    // likewise of the final latent
   std::int64_t forwards = 0;  // branch forwards of the backbone
+  std::string plan;           // of think mode
+  std::vector<InputRecord> inputs;
+};
+
+struct Answer {
+  std::size_t request = 0;
+  std::string text;
+  std::int64_t tokens = 0;
+  double seconds = 0;  // of decoding
 };
 
 struct Report {
   std::vector<std::pair<std::string, double>> seconds;  // per stage, in order
   double steps_per_second = 0;                          // denoise updates
+  double tokens_per_second = 0;                         // of written text
   std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
   std::int64_t updates = 0;                             // per picture
   std::vector<std::string> latent_hashes;               // per picture
 };
 
-// Called with each picture as soon as it is painted; seconds and peak_bytes are not final then.
-using PictureFn = std::function<void(const Picture& picture, const Report& report)>;
-using Pipeline = Report (*)(const RunConfig& config, Log& log, Progress& progress,
-                            const PictureFn& picture);
+// Called with each result as soon as it is there; seconds and peak_bytes are not final then. A plan
+// is shown before its picture is painted.
+struct Results {
+  std::function<void(const Picture& picture, const Report& report)> picture;
+  std::function<void(const Answer& answer, const Report& report)> answer;
+  std::function<void(std::size_t request, std::string_view plan)> plan;
+};
+
+// A model that serves requests, opened with the device, dtype, attention and checkpoint of one
+// RunConfig; those of the requests are not looked at. Weights are read at the first run() (or
+// load()).
+class Session {
+ public:
+  virtual ~Session() = default;
+  // Throws InputError for a request this model cannot serve: its sizes, pictures, lengths. Costs
+  // little; run() does it, too.
+  virtual void check(const RunConfig& request) = 0;
+  // Whether both can share forwards: equal in all that a packed call has once.
+  virtual bool may_share(const RunConfig& a, const RunConfig& b) const = 0;
+  // Runs the requests together; several must share pairwise and paint one picture each. Throws
+  // Interrupted between steps.
+  virtual void run(std::span<const RunConfig> requests, Progress& progress,
+                   const Results& results) = 0;
+  virtual Report report() const = 0;  // of everything so far
+};
+using OpenSession = std::unique_ptr<Session> (*)(const RunConfig& config, Log& log);
 // Throws InputError for an unknown family; lists the known ones.
-Pipeline find_pipeline(std::string_view family);
+OpenSession find_session(std::string_view family);
 
 // A recorded run in the golden layout: case.json, inputs.safetensors, expected.safetensors.
 struct RecordedCase {

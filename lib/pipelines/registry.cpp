@@ -14,12 +14,12 @@ namespace {
 
 struct Family {
   std::string_view name;
-  Pipeline run;
+  OpenSession open;
   MakeCaseReplay make_replay;
   LayoutCheck check_layout;
 };
 
-constexpr std::array kFamilies = {Family{"bagel", run_bagel, replay_bagel, check_bagel_layout}};
+constexpr std::array kFamilies = {Family{"bagel", open_bagel, replay_bagel, check_bagel_layout}};
 
 const Family& find_family(std::string_view name) {
   std::string known;
@@ -32,8 +32,8 @@ const Family& find_family(std::string_view name) {
 
 }  // namespace
 
-Pipeline find_pipeline(std::string_view family) {
-  return find_family(family).run;
+OpenSession find_session(std::string_view family) {
+  return find_family(family).open;
 }
 MakeCaseReplay find_case_replay(std::string_view family) {
   return find_family(family).make_replay;

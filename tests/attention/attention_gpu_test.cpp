@@ -37,6 +37,18 @@ TEST_CASE("from Ampere on flash is usable, and cudnn where it is built in") {
   }
 }
 
+TEST_CASE("flash and cudnn refuse float32 and odd heads by the kind of call alone") {
+  for (const AttentionInfo& info : list_attention(kGpu)) {
+    if (info.unavailable || (info.name != "flash" && info.name != "cudnn")) continue;
+    INFO("backend: ", info.name);
+    CHECK_FALSE(attention_unsupported(info.name, {kGpu, at::kBFloat16, 128}).has_value());
+    CHECK(attention_unsupported(info.name, {kGpu, at::kFloat, 128}) ==
+          "needs bfloat16 or float16, not Float");
+    CHECK(attention_unsupported(info.name, {kGpu, at::kBFloat16, 20}).has_value());
+  }
+  CHECK_FALSE(attention_unsupported("auto", {kGpu, at::kFloat, 20}).has_value());
+}
+
 TEST_CASE("auto takes the fastest in bfloat16, and sdpa in float32 with one line about it") {
   const auto inputs =
       attention_cases::make_inputs({"", 28, 4, 128, {140, 140}, {160, 140}, 164}, 0);

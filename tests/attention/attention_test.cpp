@@ -25,18 +25,24 @@ std::string refusal(Act&& act) {
   return "nothing was thrown";
 }
 
-// Serves what has at most `most` queries, with zeros; says so otherwise.
+// Serves what has at most `most` queries, with zeros; says so otherwise. Counts how often it was
+// asked to prepare.
 class Limited final : public AttentionBackend {
  public:
   Limited(std::string name, std::int64_t most, bool late) : name_(name), most_(most), late_(late) {}
   std::string_view name() const override { return name_; }
+  std::optional<std::string> kind_unsupported(const AttentionKind& /*kind*/) const override {
+    return std::nullopt;
+  }
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     return late_ ? std::nullopt : refuse(call);
   }
   std::optional<std::string> prepare(const AttentionCall& call) const override {
+    ++prepared;
     return refuse(call);
   }
   Tensor forward(const AttentionCall& call) const override { return at::zeros_like(call.q); }
+  mutable int prepared = 0;
 
  private:
   std::optional<std::string> refuse(const AttentionCall& call) const {
@@ -70,20 +76,23 @@ TEST_CASE("lengths: sums and device tensors") {
   CHECK(AttentionLengths::make({4, 4}, {9, 5}, 9, at::kCPU).equal_q());
 }
 
-TEST_CASE("lengths: what cannot be is refused with its numbers") {
+TEST_CASE("lengths: what cannot be is a programmer's error, with its numbers") {
   const auto make = [](std::vector<std::int64_t> q, std::vector<std::int64_t> k,
-                       std::int64_t capacity) {
-    return refusal([&] { AttentionLengths::make(q, k, capacity, at::kCPU); });
+                       std::int64_t capacity) -> std::string {
+    try {
+      AttentionLengths::make(q, k, capacity, at::kCPU);
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "nothing was thrown";
   };
-  CHECK(make({}, {}, 4) ==
-        "attention: 0 query lengths and 0 key lengths; as many of both are needed");
-  CHECK(make({1, 2}, {3}, 4) ==
-        "attention: 2 query lengths and 1 key lengths; as many of both are needed");
-  CHECK(make({1, 0}, {3, 3}, 4) == "attention: sample 1 has 0 queries; at least 1 is needed");
-  CHECK(make({1}, {0}, 4) == "attention: sample 0 has 0 keys; 1 to 4 (its capacity) are possible");
-  CHECK(make({1}, {5}, 4) == "attention: sample 0 has 5 keys; 1 to 4 (its capacity) are possible");
+  CHECK(make({}, {}, 4) == "[attention] 0 query lengths and 0 key lengths");
+  CHECK(make({1, 2}, {3}, 4) == "[attention] 2 query lengths and 1 key lengths");
+  CHECK(make({1, 0}, {3, 3}, 4) == "[attention] sample 1 has 0 queries");
+  CHECK(make({1}, {0}, 4) == "[attention] sample 0 has 0 keys in a capacity of 4");
+  CHECK(make({1}, {5}, 4) == "[attention] sample 0 has 5 keys in a capacity of 4");
   CHECK(make({1, 1}, {5, 5}, 2000000000) ==
-        "attention: 2 queries, 4000000000 rows of keys; at most 2147483647 are possible");
+        "[attention] 2 queries and 4000000000 rows of keys do not fit 32 bits");
 }
 
 TEST_CASE("every backend agrees with loops in double") {
@@ -146,6 +155,34 @@ TEST_CASE("a backend asked for by name refuses what it cannot serve") {
         "Double; math: needs float32, bfloat16 or float16, not Double)");
 }
 
+TEST_CASE("what a backend cannot serve is known from the kind of calls alone") {
+  const auto asked = [](std::string_view name, at::ScalarType dtype, std::int64_t head_dim) {
+    return attention_unsupported(name, {at::kCPU, dtype, head_dim}).value_or("served");
+  };
+  CHECK(asked("math", at::kFloat, 16) == "served");
+  CHECK(asked("sdpa", at::kBFloat16, 7) == "served");
+  CHECK(asked("auto", at::kHalf, 128) == "served");
+  CHECK(asked("math", at::kDouble, 16) == "needs float32, bfloat16 or float16, not Double");
+  CHECK(asked("flash", at::kBFloat16, 128) == "needs a CUDA device, not cpu");
+  CHECK(asked("cudnn", at::kBFloat16, 128) == "needs a CUDA device, not cpu");
+  CHECK(asked("auto", at::kDouble, 16) ==
+        "sdpa: needs float32, bfloat16 or float16, not Double; math: needs float32, bfloat16 or "
+        "float16, not Double");
+  CHECK(refusal([&] { asked("flash3", at::kFloat, 16); }) ==
+        "attention backend \"flash3\" is not known; known are auto, cudnn, flash, sdpa, math");
+  // The rules of flash and cuDNN, which no CPU can make.
+  const auto half = [](at::ScalarType dtype, std::int64_t head_dim, std::int64_t most) {
+    const AttentionKind kind = {at::Device(at::kCUDA, 0), dtype, head_dim};
+    return half_precision_unsupported(kind, most).value_or("served");
+  };
+  CHECK(half(at::kBFloat16, 128, 128) == "served");
+  CHECK(half(at::kFloat, 128, 128) == "needs bfloat16 or float16, not Float");
+  CHECK(half(at::kHalf, 136, 128) ==
+        "needs a head_dim that is a multiple of 8 and at most 128, not 136");
+  CHECK(half(at::kHalf, 12, 256) ==
+        "needs a head_dim that is a multiple of 8 and at most 256, not 12");
+}
+
 TEST_CASE("auto takes the first that serves, says each reason once, and remembers who served") {
   std::vector<std::unique_ptr<AttentionBackend>> preferred;
   preferred.push_back(std::make_unique<Limited>("small", 2, false));
@@ -167,6 +204,38 @@ TEST_CASE("auto takes the first that serves, says each reason once, and remember
       "attention takes math (small: at most 2 queries; medium: at most 5 queries)"};
   CHECK(said == wanted);
   CHECK(at::equal(backend->forward(six.call(true)), make_math()->forward(six.call(true))));
+}
+
+TEST_CASE("auto decides once per plan and kind of call") {
+  auto limited = std::make_unique<Limited>("small", 5, false);
+  const Limited& small = *limited;
+  std::vector<std::unique_ptr<AttentionBackend>> preferred;
+  preferred.push_back(std::move(limited));
+  preferred.push_back(make_math());
+  const auto backend = make_auto(std::move(preferred), nullptr, nullptr);
+  const Inputs inputs = make_inputs(kSmall, 0);
+  for (int layer = 0; layer < 3; ++layer) {
+    Inputs other = make_inputs(kSmall, 0, 7);
+    other.lengths = inputs.lengths;  // a copy is the same plan
+    CHECK(backend->forward(inputs.call(false)).count_nonzero().item<std::int64_t>() == 0);
+    CHECK(backend->forward(other.call(false)).count_nonzero().item<std::int64_t>() == 0);
+  }
+  CHECK(small.prepared == 1);
+  backend->forward(inputs.call(true));
+  CHECK(small.prepared == 2);
+  backend->forward(inputs.sliced().call(true));
+  CHECK(small.prepared == 3);
+  backend->forward(inputs.to(at::kCPU, at::kFloat).call(true));  // lengths of its own
+  CHECK(small.prepared == 4);
+  // Of more plans than are remembered the oldest is decided again.
+  std::vector<Inputs> many;
+  for (int i = 0; i < 40; ++i) many.push_back(inputs.to(at::kCPU, at::kFloat));
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    for (const Inputs& each : many) backend->forward(each.call(false));
+  }
+  CHECK(small.prepared == 4 + 3 * 40);
+  backend->forward(many.back().call(false));
+  CHECK(small.prepared == 4 + 3 * 40);
 }
 
 TEST_CASE("auto on the CPU is sdpa; a named backend serves by its name") {

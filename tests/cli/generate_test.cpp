@@ -45,7 +45,7 @@ TEST_CASE("a prompt becomes a picture that says how it was made") {
   CHECK(text_of(image, "parameters").find("Seed: 7, Size: 96x96") != std::string::npos);
   const auto json = nlohmann::json::parse(text_of(image, "diptych"));
   CHECK(json["schema"] == "diptych.generate");
-  CHECK(json["requested"]["prompt"] == "a red fox");
+  CHECK(json["inputs"][0]["text"] == "a red fox");
   CHECK(json["requested"]["cfg_text_scale"] == 3.5);
   CHECK(json["seed"] == 7);
   CHECK(json["steps"] == 4);
@@ -110,7 +110,7 @@ TEST_CASE("a prompt comes from stdin") {
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   const Image image = read_png(folder.file("a.png"));
-  CHECK(nlohmann::json::parse(text_of(image, "diptych"))["requested"]["prompt"] ==
+  CHECK(nlohmann::json::parse(text_of(image, "diptych"))["inputs"][0]["text"] ==
         "gr\xC3\xBCn, {}[1,2]");
 }
 

@@ -57,7 +57,10 @@ TEST_CASE("good values arrive") {
   CHECK(after("paint_attention", "FLASH_ATTN") == "flash");
   CHECK(after("read_attention_self", "") == "");
   CHECK(after("trace_filter", "kv.*;step000.*") == "kv.*;step000.*");
-  CHECK(after("prompt", "") == "");
+  CHECK(after("inputs", R"([{"image":"a b.png"},{"text":""}])") ==
+        R"([{"image":"a b.png"},{"text":""}])");
+  CHECK(after("think", "on") == "true");
+  CHECK(after("think", "0") == "false");
 }
 
 TEST_CASE("bad values say what was found and what is expected") {
@@ -98,7 +101,11 @@ TEST_CASE("bad values say what was found and what is expected") {
         "--x: unknown value 'chanel' (did you mean 'channel'? known: global, channel, "
         "text_channel)");
   CHECK(error_of("task", "t2v") ==
-        "--x: 't2v' is not offered; this version paints from text (t2i)");
+        "--x: unknown value 't2v' (did you mean 't2i'? known: auto, t2i, edit, understand, chat)");
+  CHECK(error_of("think", "maybe") == "--x: unknown value 'maybe'; expected true or false");
+  CHECK(error_of("inputs", "a.png").starts_with("--x: 'a.png' is no list of inputs; expected such"));
+  CHECK(error_of("inputs", R"([{"video":"a.mp4"}])") ==
+        R"(--x: '{"video":"a.mp4"}' is no input; expected {"text": ...} or {"image": ...})");
   for (const char* text : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1234", ""}) {
     CHECK(error_of("device", text) ==
           fmt::format("--x: unknown value '{}' (known: auto, cpu, cuda, cuda:N)", text));
@@ -106,8 +113,8 @@ TEST_CASE("bad values say what was found and what is expected") {
   CHECK(error_of("paint_attention", "flsh") ==
         "--x: unknown attention backend 'flsh' (did you mean 'flash'? known: auto, math, sdpa, "
         "flash, cudnn); also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN");
-  CHECK(error_of("prompt", "ok\xC3") == "--x: not valid UTF-8: byte 0xC3 at offset 2");
-  CHECK(error_of("prompt", std::string("a\0b", 3)) == "--x: a NUL character at offset 1");
+  CHECK(error_of("negative_prompt", "ok\xC3") == "--x: not valid UTF-8: byte 0xC3 at offset 2");
+  CHECK(error_of("negative_prompt", std::string("a\0b", 3)) == "--x: a NUL character at offset 1");
   CHECK(error_of("model", "") == "--x: is empty; expected a path");
 }
 

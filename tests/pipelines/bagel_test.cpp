@@ -14,6 +14,10 @@ namespace {
 const std::filesystem::path kCheckpoint =
     std::filesystem::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel/checkpoint";
 
+struct Job : PaintRequest {
+  std::vector<std::string> prompts;  // one a picture
+};
+
 struct Fixture {
   Log log{LogLevel::quiet};
   Progress progress{log, ProgressStyle::none};
@@ -30,8 +34,8 @@ struct Fixture {
     checkpoint.load();
   }
 
-  PaintRequest request(std::vector<std::string> prompts, std::vector<LatentSize> sizes) const {
-    PaintRequest r;
+  Job request(std::vector<std::string> prompts, std::vector<LatentSize> sizes) const {
+    Job r;
     r.prompts = std::move(prompts);
     r.sizes = std::move(sizes);
     r.steps = 6;
@@ -39,9 +43,31 @@ struct Fixture {
     return r;
   }
 
-  Tensor latent(const PaintRequest& r, std::uint64_t seed = 5) {
-    const BagelPainter painter(checkpoint, r, runtime);
-    return painter.paint(draw_noise(r, 64, seed), progress);
+  std::unique_ptr<BagelPainter> painter(const Job& r) const {
+    std::vector<BagelRequest> requests;
+    for (const std::string& prompt : r.prompts) {
+      requests.emplace_back();
+      requests.back().items = {{prompt, {}}};
+    }
+    return std::make_unique<BagelPainter>(
+        checkpoint, r, read_for_painting(requests, r, checkpoint, runtime), runtime);
+  }
+
+  // Drawn picture by picture from one generator, as the official code's batches.
+  static Tensor noise(const Job& r, std::uint64_t seed) {
+    at::Generator generator = cpu_generator(seed);
+    std::vector<Tensor> draws;
+    for (const LatentSize& size : r.sizes) draws.push_back(draw_noise(size, 64, generator));
+    return at::cat(draws);
+  }
+
+  Tensor latent(const Job& r, std::uint64_t seed = 5) {
+    return painter(r)->paint(noise(r, seed), progress);
+  }
+
+  // The context of one text.
+  BagelContext text(std::string_view prompt) const {
+    return {{TextSegment{checkpoint.text_segment(prompt)}}};
   }
 };
 
@@ -60,7 +86,7 @@ TEST_CASE("batched and sequential guidance give the same latent") {
       for (const std::string& prompt : {std::string(), std::string("a car made of small cars")}) {
         CAPTURE(attention);
         CAPTURE(size.h);
-        PaintRequest r = f.request({prompt}, {size});
+        Job r = f.request({prompt}, {size});
         r.guidance.image_scale = image_scale;
         const Tensor batched = f.latent(r);
         r.cfg_mode = CfgMode::sequential;
@@ -72,29 +98,30 @@ TEST_CASE("batched and sequential guidance give the same latent") {
   }
 }
 
-TEST_CASE("a batch of prompts equals single runs where the renorm is per row") {
+TEST_CASE("a batch of prompts equals single runs") {
   Fixture f;
-  PaintRequest both =
+  for (const Renorm renorm : {Renorm::global, Renorm::channel, Renorm::text_channel}) {
+  Job both =
       f.request({"a red fox", "two birds above the mountain, at dusk"}, {{4, 4}, {6, 4}});
-  both.guidance.renorm = Renorm::channel;
-  const Tensor noise = draw_noise(both, 64, 9);
-  const Tensor packed = BagelPainter(f.checkpoint, both, f.runtime).paint(noise, f.progress);
+  both.guidance.renorm = renorm;
+  const Tensor noise = Fixture::noise(both, 9);
+  const Tensor packed = f.painter(both)->paint(noise, f.progress);
   std::int64_t row = 0;
   for (std::size_t i = 0; i < 2; ++i) {
-    PaintRequest one = both;
+    Job one = both;
     one.prompts = {both.prompts[i]};
     one.sizes = {both.sizes[i]};
     const std::int64_t rows = one.sizes.front().rows();
-    const Tensor alone =
-        BagelPainter(f.checkpoint, one, f.runtime).paint(noise.narrow(0, row, rows), f.progress);
+    const Tensor alone = f.painter(one)->paint(noise.narrow(0, row, rows), f.progress);
     CHECK(relative_difference(packed.narrow(0, row, rows), alone) < 1e-5);
     row += rows;
   }
 }
+}
 
 TEST_CASE("a picture does not see the other prompt of its batch, to the last bit") {
   Fixture f("math");
-  PaintRequest r = f.request({"a red fox", "two birds"}, {{4, 4}, {4, 4}});
+  Job r = f.request({"a red fox", "two birds"}, {{4, 4}, {4, 4}});
   r.guidance.renorm = Renorm::text_channel;
   const Tensor first = f.latent(r).narrow(0, 0, 16);
   r.prompts[1] = "a car of clay";
@@ -104,35 +131,33 @@ TEST_CASE("a picture does not see the other prompt of its batch, to the last bit
 
 TEST_CASE("equal contexts are computed once") {
   Fixture f;
-  PaintRequest r = f.request({"a red fox"}, {{4, 4}});
+  Job r = f.request({"a red fox"}, {{4, 4}});
   r.steps = 50;
   r.guidance.interval_low = 0.4;
   r.guidance.image_scale = 1.5;  // the official code pays a third branch for it: 131 forwards
-  const BagelPainter shared(f.checkpoint, r, f.runtime);
-  shared.paint(draw_noise(r, 64, 1), f.progress);
-  CHECK(shared.forwards() == 90);
+  const auto shared = f.painter(r);
+  shared->paint(Fixture::noise(r, 1), f.progress);
+  CHECK(shared->forwards() == 90);
   // The empty prompt still has its two markers, so it is not the empty context.
   r.prompts = {""};
-  const BagelPainter empty(f.checkpoint, r, f.runtime);
-  empty.paint(draw_noise(r, 64, 1), f.progress);
-  CHECK(empty.forwards() == 90);
+  const auto empty = f.painter(r);
+  empty->paint(Fixture::noise(r, 1), f.progress);
+  CHECK(empty->forwards() == 90);
   r.guidance.text_scale = 1.0;
-  const BagelPainter plain(f.checkpoint, r, f.runtime);
-  plain.paint(draw_noise(r, 64, 1), f.progress);
-  CHECK(plain.forwards() == 49);
+  const auto plain = f.painter(r);
+  plain->paint(Fixture::noise(r, 1), f.progress);
+  CHECK(plain->forwards() == 49);
 }
 
 TEST_CASE("three distinct contexts give the same velocities batched and one by one") {
   Fixture f("math");
-  const auto context = [&](const char* text) {
-    return std::vector<BagelContext>{{{f.checkpoint.text_segment(text)}}};
-  };
-  const std::vector<BranchContexts> branches = {{"cond", context("a red fox under an old oak")},
-                                                {"text_uncond", {BagelContext{}}},
-                                                {"img_uncond", context("fox")}};
+  const std::vector<BranchContexts> branches = {
+      {"cond", {f.text("a red fox under an old oak")}, {0}},
+      {"text_uncond", {BagelContext{}}, {}},
+      {"img_uncond", {f.text("fox")}, {1}}};
   const LatentSize size = {4, 6};
   const std::vector<std::int64_t> own_rows = {size.rows() + 2};
-  const PrefilledContexts contexts(f.checkpoint.model, branches, own_rows, f.runtime);
+  const PrefilledContexts contexts(f.checkpoint, branches, own_rows, {}, f.runtime);
   REQUIRE(contexts.distinct() == 3);
   const FlowSchedule schedule = FlowSchedule::shifted(4, 3.0);
   const auto run = [&](CfgMode mode) {
@@ -151,20 +176,21 @@ TEST_CASE("three distinct contexts give the same velocities batched and one by o
 
 TEST_CASE("a branch that shares a context gets the bits it would compute itself") {
   Fixture f("math");
-  const std::vector<BagelContext> text = {{{f.checkpoint.text_segment("a red fox")}}};
+  const std::vector<BagelContext> text = {f.text("a red fox")};
   const LatentSize size = {4, 4};
   const std::vector<std::int64_t> own_rows = {size.rows() + 2};
   const FlowSchedule schedule = FlowSchedule::shifted(4, 3.0);
   at::Generator generator = cpu_generator(3);
   const Tensor x = randn({size.rows(), 64}, generator);
   const auto velocity = [&](const char* name) {
-    const PrefilledContexts contexts(f.checkpoint.model, {{name, text}}, own_rows, f.runtime);
+    const PrefilledContexts contexts(f.checkpoint, {{name, text, {0}}}, own_rows, {},
+                                     f.runtime);
     const BagelDenoiser denoiser(f.checkpoint.model, contexts, {{size}}, f.checkpoint.markers,
                                  schedule, CfgMode::sequential, f.runtime);
     return denoiser.velocities(x, 0, 1).front();
   };
-  const PrefilledContexts shared(f.checkpoint.model, {{"cond", text}, {"img_uncond", text}},
-                                 own_rows, f.runtime);
+  const PrefilledContexts shared(f.checkpoint, {{"cond", text, {0}}, {"img_uncond", text, {1}}},
+                                 own_rows, {}, f.runtime);
   CHECK(shared.distinct() == 1);
   CHECK(*shared.context_of("img_uncond") == 0);
   CHECK(velocity("cond").equal(velocity("img_uncond")));
@@ -172,7 +198,7 @@ TEST_CASE("a branch that shares a context gets the bits it would compute itself"
 
 TEST_CASE("the same seed gives the same bits, another seed another picture") {
   Fixture f;
-  const PaintRequest r = f.request({"a red fox"}, {{4, 6}});
+  const Job r = f.request({"a red fox"}, {{4, 6}});
   CHECK(f.latent(r, 3).equal(f.latent(r, 3)));
   CHECK_FALSE(f.latent(r, 3).equal(f.latent(r, 4)));
 }
@@ -194,7 +220,7 @@ TEST_CASE("limits of the model are named") {
 
 TEST_CASE("bfloat16 stays near float32") {
   Fixture f32, bf16("auto", "bfloat16");
-  const PaintRequest r = f32.request({"a red fox"}, {{4, 4}});
+  const Job r = f32.request({"a red fox"}, {{4, 4}});
   const double difference = relative_difference(bf16.latent(r), f32.latent(r));
   CHECK(difference > 0);
   CHECK(difference < 0.05);

@@ -73,6 +73,30 @@ Tensor Bagel::velocity(const Tensor& hidden) const {
   return at::linear(hidden, llm2vae, llm2vae_bias);
 }
 
+BagelVision BagelVision::load(const Weights& weights, const BagelConfig& config) {
+  const std::int64_t hidden = config.llm.hidden_size, side = config.vit_max_num_patch_per_side;
+  const Weights connector = weights.scope("connector");
+  BagelVision v;
+  v.siglip = Siglip::load(weights.scope("vit_model.vision_model"), config.vit);
+  v.fc1 = connector.get("fc1.weight", {hidden, config.vit.hidden_size});
+  v.fc1_bias = connector.get("fc1.bias", {hidden});
+  v.fc2 = connector.get("fc2.weight", {hidden, hidden});
+  v.fc2_bias = connector.get("fc2.bias", {hidden});
+  v.pos_embed = weights.get("vit_pos_embed.pos_embed", {side * side, hidden});
+  return v;
+}
+
+Tensor BagelVision::connect(const Tensor& features) const {
+  return at::linear(at::gelu(at::linear(features, fc1, fc1_bias), "tanh"), fc2, fc2_bias);
+}
+
+Tensor pack_latent(const Tensor& latent, std::int64_t patch) {
+  const std::int64_t channels = latent.size(1), h = latent.size(2) / patch,
+                     w = latent.size(3) / patch;
+  const Tensor grid = latent.reshape({channels, h, patch, w, patch});
+  return grid.permute({1, 3, 2, 4, 0}).reshape({h * w, patch * patch * channels});
+}
+
 Tensor unpack_latent(const Tensor& rows, std::int64_t h, std::int64_t w, std::int64_t patch,
                      std::int64_t channels) {
   const Tensor grid = rows.reshape({h, w, patch, patch, channels});

@@ -1,10 +1,11 @@
-// BAGEL-7B-MoT: what stands around the backbone for text to image: checkpoint layout, latent rows,
-// time embedding, velocity. Port of ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py and
+// BAGEL-7B-MoT: what stands around the backbone: checkpoint layout, latent rows, time embedding,
+// velocity, and the connector behind the vision transformer. Port of ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py and
 // modeling_utils.py; specs: bagel.md sections 1, 4 and 7.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,9 +41,22 @@ struct TensorShape {
 // understanding part included.
 std::vector<TensorShape> bagel_layout(const BagelConfig& config);
 
+// The part that looks at pictures.
+struct BagelVision {
+  Siglip siglip;
+  Tensor fc1, fc1_bias;  // [hidden, vit hidden], [hidden]: the connector
+  Tensor fc2, fc2_bias;  // [hidden, hidden], [hidden]
+  Tensor pos_embed;      // [side * side, hidden]; side = vit_max_num_patch_per_side
+
+  // `weights`: the root of ema.safetensors.
+  static BagelVision load(const Weights& weights, const BagelConfig& config);
+  Tensor connect(const Tensor& features) const;  // [patches, vit hidden] -> [patches, hidden]
+};
+
 struct Bagel {
   BagelConfig config;
   MotBackbone language_model;
+  std::optional<BagelVision> vision;   // where it was loaded
   Tensor time_mlp_0, time_mlp_0_bias;  // [hidden, 256], [hidden]
   Tensor time_mlp_2, time_mlp_2_bias;  // [hidden, hidden], [hidden]
   Tensor vae2llm, vae2llm_bias;        // [hidden, 64], [hidden]
@@ -54,8 +68,7 @@ struct Bagel {
   static std::int64_t read_latent_side(const Weights& weights, std::int64_t fallback);
 
   // `weights`: the root of ema.safetensors. Every tensor of the released layout must be there with
-  // its shape and nothing else; the image understanding part (SigLIP, connector) is checked and,
-  // being of no use for text to image, not loaded.
+  // its shape and nothing else; `vision` is checked, not loaded: BagelVision::load().
   static Bagel load(const Weights& weights, BagelConfig config);
 
   // t of every step, float32 -> [steps, hidden].
@@ -69,6 +82,7 @@ struct Bagel {
 
 // [h * w, p * p * c] rows in (patch row, patch column, channel) order <-> latent [1, c, h * p, w *
 // p].
+Tensor pack_latent(const Tensor& latent, std::int64_t patch);
 Tensor unpack_latent(const Tensor& rows, std::int64_t h, std::int64_t w, std::int64_t patch,
                      std::int64_t channels);
 

@@ -1,0 +1,48 @@
+#include "lib/config/task.h"
+
+#include "lib/base/error.h"
+
+namespace diptych {
+namespace {
+
+// A default that holds for one task only.
+struct TaskDefault {
+  std::string_view field, text;
+};
+constexpr TaskDefault kEditDefaults[] = {
+    {"cfg_img_scale", "2"}, {"cfg_interval", "0,1"}, {"cfg_renorm_type", "text_channel"}};
+
+// Nothing is given where a configuration is only printed or checked.
+void check_inputs(const RunConfig& run) {
+  if (run.inputs.empty()) return;
+  const bool pictures = run.reads_images();
+  if (pictures && (run.task == "t2i" || run.task == "chat")) {
+    throw InputError("--task {}: reads no pictures, found --image; expected {}", run.task,
+                     run.task == "t2i" ? "edit" : "understand");
+  }
+  if (!pictures && (run.task == "edit" || run.task == "understand")) {
+    throw InputError("--task {}: needs a picture; expected --image FILE{}", run.task,
+                     run.task == "edit" ? "" : ", or --task chat");
+  }
+}
+
+}  // namespace
+
+void settle_task(Resolved& resolved) {
+  RunConfig& run = resolved.options.run;
+  if (run.task == "auto") run.task = run.reads_images() ? "edit" : "t2i";
+  check_inputs(run);
+  if (run.task != "edit") return;
+  const bool own_width = !resolved.is_default("width");
+  if (own_width != !resolved.is_default("height")) {
+    throw InputError("--{}: not given; expected both, or none for the size of the last picture",
+                     own_width ? "height" : "width");
+  }
+  run.sampling.size_of_input = !own_width;
+  for (const auto& [name, text] : kEditDefaults) {
+    if (!resolved.is_default(name)) continue;
+    assign(all_fields()[field_index(name)], resolved.options, std::string(text), name);
+  }
+}
+
+}  // namespace diptych

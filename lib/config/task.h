@@ -1,0 +1,13 @@
+// What a run does, where the user leaves it open, and the defaults that go with it.
+#pragma once
+
+#include "lib/config/resolve.h"
+
+namespace diptych {
+
+// Settles `auto` by the inputs (a picture among them: edit, else t2i), gives editing the official
+// defaults where nothing else was said (ByteDance-Seed/Bagel, inference.ipynb: image scale 2.0,
+// interval [0, 1], renorm text_channel), and throws InputError for inputs that do not fit the task.
+void settle_task(Resolved& resolved);
+
+}  // namespace diptych

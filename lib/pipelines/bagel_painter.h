@@ -1,0 +1,60 @@
+// The diffusion half of BAGEL: prefilled contexts and start noise to pictures.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lib/base/log.h"
+#include "lib/pipelines/bagel_context.h"
+#include "lib/pipelines/bagel_denoiser.h"
+#include "lib/sampling/guidance.h"
+
+namespace diptych {
+
+struct PaintRequest {
+  std::vector<LatentSize> sizes;  // one per picture of the packed batch
+  Guidance guidance;
+  // The `global` renorm takes its norms over each picture alone, so that a picture does not depend
+  // on what it is packed with. The official code's batches take them over all pictures.
+  bool renorm_whole_batch = false;
+  CfgMode cfg_mode = CfgMode::batched;
+  std::int64_t steps = 50;
+  double timestep_shift = 3.0;
+
+  FlowSchedule schedule() const { return FlowSchedule::shifted(steps, timestep_shift); }
+  std::vector<std::int64_t> block_rows() const;  // per picture: latent rows and two markers
+  // The branches of `all` (cond, text_uncond, img_uncond) that guidance asks for at some step; all of
+  // them for a trace, which names them like the official code's.
+  std::vector<BranchContexts> needed(std::vector<BranchContexts> all, bool tracing) const;
+};
+
+// Every call of paint() starts from another noise.
+class BagelPainter {
+ public:
+  BagelPainter(const BagelCheckpoint& checkpoint, PaintRequest request, PrefilledContexts contexts,
+               const Runtime& runtime);
+  BagelPainter(const BagelPainter&) = delete;
+  BagelPainter& operator=(const BagelPainter&) = delete;
+  // noise float32 [rows of all pictures, 64] on the CPU -> the final latent likewise, on the device.
+  Tensor paint(const Tensor& noise, Progress& progress) const;
+  // latent rows -> one image [1, 3, H, W] per picture, float32, not clamped.
+  std::vector<Tensor> decode(const Tensor& latent) const;
+  const PaintRequest& request() const { return request_; }
+  std::int64_t distinct_contexts() const { return contexts_.distinct(); }
+  std::int64_t forwards() const { return denoiser_.forwards(); }
+  std::int64_t updates() const { return schedule_.updates(); }
+
+ private:
+  Tensor guided_velocity(const Tensor& x, std::int64_t step) const;
+  Tensor combine(const Tensor& cond, const Tensor& text, const Tensor& image) const;
+
+  const BagelCheckpoint& checkpoint_;
+  const Runtime& runtime_;
+  PaintRequest request_;
+  FlowSchedule schedule_;
+  PrefilledContexts contexts_;
+  BagelDenoiser denoiser_;
+};
+
+}  // namespace diptych

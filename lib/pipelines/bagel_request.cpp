@@ -1,0 +1,74 @@
+#include <optional>
+
+#include "lib/pipelines/bagel.h"
+#include "lib/pipelines/bagel_trace.h"
+#include "lib/tensor/noise.h"
+
+namespace diptych {
+
+Tensor draw_noise(LatentSize size, std::int64_t row_width, at::Generator& generator) {
+  return randn({size.rows(), row_width}, generator);
+}
+
+void BagelRequest::seed(std::uint64_t seed) {
+  generator = cpu_generator(seed);
+  for (BagelImage& image : images) image.latent_rows.reset();
+  plan.clear();
+}
+
+LatentSize BagelRequest::size_of_input(LatentSize otherwise) const {
+  return images.empty() ? otherwise : images.back().latent;
+}
+
+BagelReading BagelRequest::reading(const BagelCheckpoint& checkpoint) const {
+  BagelReading reading(checkpoint);
+  if (think) reading.add_system(answers ? kThinkBeforeAnswer : kThinkBeforePicture);
+  std::size_t image = 0;
+  for (const InputItem& item : items) {
+    if (item.is_image()) {
+      reading.add_image(images.at(image++), /*with_latent=*/!answers);
+    } else {
+      reading.add_text(item.text);
+    }
+  }
+  if (think && !answers && !plan.empty()) reading.add_plan(plan);
+  if (!negative_prompt.empty()) reading.add_negative(negative_prompt);
+  return reading;
+}
+
+GeneratedText write_text(BagelRequest& request, const BagelCheckpoint& checkpoint,
+                         TextWriter& writer, const Runtime& runtime, Progress& progress,
+                         std::optional<PrefilledContexts>& contexts) {
+  const BagelReading reading = request.reading(checkpoint);
+  std::vector<BranchContexts> branches = BagelReading::branches(std::span(&reading, 1));
+  const bool last_reader = request.answers && runtime.trace != nullptr;
+  if (!last_reader) branches.resize(1);  // an answer has one branch; a trace names all
+  BagelPictures pictures{request.images, &request.generator};
+  const std::int64_t own_rows = 0;  // the writer has a cache of its own
+  contexts.emplace(checkpoint, std::move(branches), std::span(&own_rows, 1),
+                   std::span(&pictures, 1), runtime);
+  if (last_reader) trace_contexts(*contexts, runtime);
+  GeneratedText written = writer.write(*contexts, 0, request.text, request.generator,
+                                       request.answers ? "answer" : "think", progress);
+  if (!request.answers) request.plan = written.text;
+  return written;
+}
+
+PrefilledContexts read_for_painting(std::span<BagelRequest> requests, const PaintRequest& paint,
+                                    const BagelCheckpoint& checkpoint, const Runtime& runtime,
+                                    const PrefilledContexts* earlier) {
+  std::vector<BagelReading> readings;
+  std::vector<BagelPictures> pictures;
+  for (BagelRequest& request : requests) {
+    readings.push_back(request.reading(checkpoint));
+    pictures.push_back({request.images, &request.generator});
+  }
+  const std::vector<std::int64_t> own_rows = paint.block_rows();
+  PrefilledContexts contexts(
+      checkpoint, paint.needed(BagelReading::branches(readings), runtime.trace != nullptr),
+      own_rows, pictures, runtime, earlier);
+  if (runtime.trace != nullptr) trace_contexts(contexts, runtime);
+  return contexts;
+}
+
+}  // namespace diptych
