@@ -7,6 +7,7 @@
 
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
+#include "lib/base/messages.h"
 #include "lib/media/png.h"
 #include "lib/verify/gates.h"
 #include "lib/verify/json.h"
@@ -42,6 +43,8 @@ std::vector<Probe> all_probes(const CheckOptions& options) {
 
 void require_something_to_check(const CheckOptions& options) {
   const bool gates = options.gates.any();
+  const bool probes = !options.probes.empty() || !options.probe_file.empty();
+  require_possible(options.gates);
   if (gates && options.against.empty()) {
     throw InputError(
         "check: --min-ssim, --min-psnr, --max-abs and --min-cosine need --against REF.png");
@@ -49,7 +52,10 @@ void require_something_to_check(const CheckOptions& options) {
   if (!gates && !options.against.empty()) {
     throw InputError("check: --against needs --min-ssim, --min-psnr, --max-abs or --min-cosine");
   }
-  if (!gates && options.probes.empty() && options.probe_file.empty()) {
+  if (options.tolerance && !probes) {
+    throw InputError("check: --tolerance is for probes; give --probe or --probes, too");
+  }
+  if (!gates && !probes) {
     throw InputError("check: nothing to check; give --probe, --probes or --against");
   }
 }
@@ -101,11 +107,11 @@ int run_check(const CheckOptions& options) {
     outcome.json["failures"] = outcome.failures;
     fmt::print("{}\n", outcome.json.dump(2, ' ', false, Json::error_handler_t::replace));
   } else if (pass) {
-    fmt::print("{}: {} {} passed\n", file, outcome.checks,
-               outcome.checks == 1 ? "check" : "checks");
+    fmt::print("{}: {} passed\n", file, counted(outcome.checks, "check"));
   } else {
     for (const std::string& line : outcome.failures) fmt::print("{}: {}\n", file, line);
-    fmt::print("{}: {} of {} checks failed\n", file, outcome.failures.size(), outcome.checks);
+    fmt::print("{}: {} of {} failed\n", file, outcome.failures.size(),
+               counted(outcome.checks, "check"));
   }
   return pass ? 0 : 1;
 }
@@ -118,8 +124,9 @@ void add_check(CLI::App& app, Run& run) {
   verb->add_option("file", options->file, "the picture, a PNG")->required();
   verb->add_option("--probe", options->probes,
                    "X,Y=R,G,B[+-TOL]: the colour that pixel (X,Y), counted from the top left, must "
-                   "show; may be repeated")
+                   "show; may be repeated, several are separated by ;")
       ->allow_extra_args(false)
+      ->delimiter(kListSeparator)
       ->envname("DIPTYCH_PROBE");
   verb->add_option("--probes", options->probe_file, "a YAML file of probes")
       ->envname("DIPTYCH_PROBES");

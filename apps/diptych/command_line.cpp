@@ -55,11 +55,16 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   add_devices(app, run);
   add_version(app, run);
   add_completion(app, run);
+  // Else CLI11 reads the variables of every verb, and refuses some, whichever verb was chosen.
+  for (CLI::App* verb : app.get_subcommands({})) verb->immediate_callback();
   app.footer(
       "Each verb has its own help with examples: diptych generate --help\n"
+      "Flags that are variables, too, show them as (Env:NAME); a flag wins. Several values of a "
+      "flag\n"
+      "that may be repeated are separated by ; in one text, given either way.\n"
       "Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 a check failed;\n"
-      "2 wrong flag, config or input file; 3 failure of the machine; 130, 143 stopped by a "
-      "signal.");
+      "2 wrong flag, config or input file; 3 failure of the machine; 129, 130, 143 stopped by a\n"
+      "signal; 141 nobody reads stdout any more.");
 }
 
 std::vector<std::string> reversed_arguments(int argc, char** argv) {
@@ -104,8 +109,7 @@ std::string describe_unknown_argument(const CLI::App& app) {
 }
 
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error) {
-  const std::string text = error.what();
-  return command_of(app) + text.substr(0, text.find('\n'));
+  return command_of(app) + error.what();
 }
 
 }  // namespace diptych

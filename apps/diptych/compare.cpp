@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <set>
 
@@ -13,6 +12,8 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/base/json_file.h"
+#include "lib/base/messages.h"
 #include "lib/media/png.h"
 #include "lib/verify/gates.h"
 #include "lib/verify/json.h"
@@ -49,7 +50,16 @@ struct Report {
   std::vector<std::string> lines;
   Json json = Json::object();
   bool pass = true;
+  std::string unreadable;  // of folders: why they could not be compared as a whole, or empty
 };
+
+Report problem(const std::string& text, bool pass) {
+  Report report;
+  report.lines.push_back(text);
+  report.json["problem"] = text;
+  report.pass = pass;
+  return report;
+}
 
 std::string describe(const ImageMetrics& metrics) {
   const Difference& gap = metrics.difference;
@@ -67,7 +77,7 @@ Report compare_pictures(const fs::path& actual, const fs::path& expected,
   if (a.sizes() != b.sizes()) {
     const auto text =
         fmt::format("{}x{} and {}x{}: sizes differ", a.size(1), a.size(0), b.size(1), b.size(0));
-    return {{text}, {{"problem", text}}, false};
+    return problem(text, false);
   }
   const ImageMetrics metrics = image_metrics(a, b);
   report.json = to_json(metrics);
@@ -96,13 +106,7 @@ double parse_tolerance(std::string_view number, const std::string& whole) {
 Tolerances make_tolerances(const CompareOptions& options) {
   Tolerances tolerances = Tolerances::uniform(0);
   if (!options.case_file.empty()) {
-    std::ifstream file(options.case_file);
-    if (!file) throw InputError("--case: {}: cannot be read", options.case_file.string());
-    const Json description = Json::parse(file, nullptr, false);
-    if (description.is_discarded()) {
-      throw InputError("--case: {}: is not JSON", options.case_file.string());
-    }
-    tolerances = Tolerances::from_case(description);
+    tolerances = Tolerances::from_case(read_json_object(options.case_file));
   }
   for (const std::string& text : options.tolerances) {
     const auto equals = text.rfind('=');
@@ -130,16 +134,18 @@ Report compare_trace_files(const fs::path& actual, const fs::path& expected,
   Report report;
   report.json = to_json(comparison);
   report.pass = !options.trace_gate() || comparison.pass();
-  report.lines.push_back(fmt::format(
-      "{} tensors, {} {}, smallest cosine {:.9g}", comparison.tensors.size(), comparison.failures(),
-      options.trace_gate() ? "outside their tolerance" : "not equal", cosine));
+  report.lines.push_back(
+      fmt::format("{}, {} {}, smallest cosine {:.9g}", counted(comparison.tensors.size(), "tensor"),
+                  comparison.failures(),
+                  options.trace_gate() ? "outside their tolerance" : "not equal", cosine));
   if (const TensorComparison* first = comparison.first_divergence()) {
     report.lines.push_back("first divergence: " + describe(*first));
     report.lines.push_back("worst: " + describe(*comparison.worst()));
   }
   if (!comparison.unexpected.empty()) {
-    report.lines.push_back(fmt::format("only in the first file: {} tensors, {} first",
-                                       comparison.unexpected.size(), comparison.unexpected[0]));
+    report.lines.push_back(fmt::format("only in the first file: {}, {} first",
+                                       counted(comparison.unexpected.size(), "tensor"),
+                                       comparison.unexpected[0]));
   }
   if (const auto limit = options.gates.min_cosine; limit && !(cosine >= *limit)) {
     report.pass = false;
@@ -176,16 +182,21 @@ Report compare_folders(const CompareOptions& options) {
   names.insert(theirs.begin(), theirs.end());
   Report total;
   Json pairs = Json::array();
-  std::size_t compared = 0, failed = 0;
+  std::size_t compared = 0, missing = 0, unreadable = 0, failed = 0;
   for (const std::string& name : names) {
     Report report;
-    if (ours.contains(name) && theirs.contains(name)) {
-      report = compare_files(options.actual / name, options.expected / name, options);
-      ++compared;
-    } else {
+    if (!ours.contains(name) || !theirs.contains(name)) {
       const fs::path& without = ours.contains(name) ? options.expected : options.actual;
-      const auto text = fmt::format("missing in {}", without.string());
-      report = {{text}, {{"problem", text}}, !options.any_gate()};
+      report = problem(fmt::format("missing in {}", without.string()), !options.any_gate());
+      ++missing;
+    } else {
+      try {
+        report = compare_files(options.actual / name, options.expected / name, options);
+        ++compared;
+      } catch (const InputError& error) {  // the others are compared all the same
+        report = problem(error.what(), false);
+        ++unreadable;
+      }
     }
     failed += report.pass ? 0 : 1;
     report.json["name"] = name;
@@ -193,15 +204,19 @@ Report compare_folders(const CompareOptions& options) {
     if (!options.json) print_lines(name, report);
     pairs.push_back(std::move(report.json));
   }
-  if (compared == 0) {
+  if (compared + unreadable == 0) {
     throw InputError("{} and {}: no .png or .safetensors of the same name", options.actual.string(),
                      options.expected.string());
   }
   total.pass = failed == 0;
   total.json["pairs"] = std::move(pairs);
-  const auto summary = fmt::format("{} compared, {} missing", compared, names.size() - compared);
-  total.lines.push_back(options.any_gate() ? fmt::format("{}, {} failed", summary, failed)
-                                           : summary);
+  std::string summary = fmt::format("{} compared, {} missing", compared, missing);
+  if (unreadable > 0) {
+    summary += fmt::format(", {} unreadable", unreadable);
+    total.unreadable = counted(unreadable, "pair") + " could not be compared";
+  }
+  if (options.any_gate()) summary += fmt::format(", {} failed", failed);
+  total.lines.push_back(summary);
   return total;
 }
 
@@ -236,6 +251,7 @@ int run_compare(const CompareOptions& options) {
     throw InputError("{} and {}: expected two pictures, two traces or two folders",
                      options.actual.string(), options.expected.string());
   }
+  require_possible(options.gates);
   require_flags_that_fit(options, kind);
   Report report = kind == Kind::folder ? compare_folders(options)
                                        : compare_files(options.actual, options.expected, options);
@@ -247,6 +263,7 @@ int run_compare(const CompareOptions& options) {
   } else {
     print_lines(fmt::format("{} {}", options.actual.string(), options.expected.string()), report);
   }
+  if (!report.unreadable.empty()) throw InputError("compare: {}", report.unreadable);
   return report.pass ? 0 : 1;
 }
 
@@ -268,8 +285,9 @@ void add_flags(CLI::App& verb, CompareOptions& options) {
   verb.add_option(
           "--tolerance", options.tolerances,
           "gate for traces: largest absolute difference, T for all tensors or GLOB=T; may be "
-          "repeated, the last match counts")
+          "repeated, several are separated by ;, the last match counts")
       ->allow_extra_args(false)
+      ->delimiter(kListSeparator)
       ->envname("DIPTYCH_TOLERANCE");
   verb.add_option("--case", options.case_file, "gate for traces: the tolerances of a case.json")
       ->envname("DIPTYCH_CASE");
@@ -291,7 +309,9 @@ void add_compare(CLI::App& app, Run& run) {
       "differ, the first of them in order of computation, and the worst. Folders: every .png and\n"
       ".safetensors of the same name.\n"
       "Exit code 0; 1 where a gate is given and not met (a missing file or tensor and NaN meet\n"
-      "none) or pictures differ in size. Whole numbers in traces must always agree exactly.\n"
+      "none) or pictures differ in size; 2 where a file of a folder cannot be read, after the "
+      "others\n"
+      "were compared. Whole numbers in traces must always agree exactly.\n"
       "Examples:\n"
       "  diptych compare a.png b.png --diff difference.png\n"
       "  diptych compare out/ reference/ --min-ssim 0.98 --max-abs 12\n"

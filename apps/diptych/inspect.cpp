@@ -9,6 +9,7 @@
 
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
+#include "lib/base/messages.h"
 #include "lib/media/png.h"
 #include "lib/pipelines/pipeline.h"
 #include "lib/tensor/dtype.h"
@@ -27,16 +28,9 @@ struct InspectOptions {
   bool json = false;
 };
 
-// Text out of a file on a terminal: control characters other than line ends and tabs are shown as
-// \xNN, so that no file can drive the terminal.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
-    out += control ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return out;
+// A text entry may have lines.
+std::string printable_lines(std::string_view text) {
+  return printable(text, "\n\t");
 }
 
 std::string dump(const Json& json) {
@@ -73,11 +67,11 @@ int inspect_picture(const InspectOptions& options) {
     fmt::print("{}\n", dump(all));
     return 0;
   }
-  fmt::print("{}: {}x{}, {} text entries\n", printable(file), image.rgb.size(1), image.rgb.size(0),
-             texts.size());
+  fmt::print("{}: {}x{}, {}\n", printable(file), image.rgb.size(1), image.rgb.size(0),
+             counted(texts.size(), "text entry", "text entries"));
   for (const auto& [keyword, value] : texts.items()) {
     fmt::print("{}:\n{}\n", printable(keyword),
-               printable(value.is_string() ? value.get<std::string>() : dump(value)));
+               printable_lines(value.is_string() ? value.get<std::string>() : dump(value)));
   }
   return 0;
 }
@@ -92,7 +86,7 @@ std::string size_text(std::uint64_t bytes) {
   const auto value = static_cast<double>(bytes);
   if (value >= 1024 * kMebi) return fmt::format("{:.2f} GiB", value / (1024 * kMebi));
   if (value >= kMebi) return fmt::format("{:.2f} MiB", value / kMebi);
-  return fmt::format("{} bytes", bytes);
+  return counted(bytes, "byte");
 }
 
 // The tensors of one file that match the filter, as JSON.
@@ -146,7 +140,7 @@ void print_layout(const Json& layout) {
   if (layout.is_null()) return;
   const Json& problems = layout["problems"];
   fmt::print("{} layout: {}\n", layout["family"].get<std::string>(),
-             problems.empty() ? "complete" : fmt::format("{} problems", problems.size()));
+             problems.empty() ? "complete" : counted(problems.size(), "problem"));
   for (const Json& line : problems) fmt::print("  {}\n", printable(line.get<std::string>()));
 }
 
@@ -162,10 +156,10 @@ int inspect_tensors(const InspectOptions& options) {
     all.tensors += totals.tensors;
     all.bytes += totals.bytes;
     if (!options.json) {
-      fmt::print("{}: {} tensors, {}\n", printable(path.string()), totals.tensors,
+      fmt::print("{}: {}, {}\n", printable(path.string()), counted(totals.tensors, "tensor"),
                  size_text(totals.bytes));
       for (const auto& [key, value] : file.metadata()) {
-        fmt::print("  # {}: {}\n", printable(key), printable(value));
+        fmt::print("  # {}: {}\n", printable(key), printable_lines(value));
       }
       print_tensors(tensors);
     }
@@ -182,7 +176,7 @@ int inspect_tensors(const InspectOptions& options) {
                          {"layout", layout}};
     fmt::print("{}\n", dump(report));
   } else if (files.size() > 1) {
-    fmt::print("total: {} files, {} tensors, {}\n", files.size(), all.tensors,
+    fmt::print("total: {} files, {}, {}\n", files.size(), counted(all.tensors, "tensor"),
                size_text(all.bytes));
   }
   if (!options.json) print_layout(layout);

@@ -13,6 +13,10 @@ namespace diptych {
 
 using Run = std::function<int(Log&)>;
 
+// Several values of a repeatable flag in one text, as a variable must hold them; empty ones do not
+// count. The same in every verb.
+inline constexpr char kListSeparator = ';';
+
 void add_generate(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);

@@ -1,7 +1,6 @@
 // `diptych verify`: replays recorded cases and compares every tensor they hold.
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <memory>
 
 #include <fmt/format.h>
@@ -10,6 +9,8 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/base/json_file.h"
+#include "lib/base/messages.h"
 #include "lib/pipelines/pipeline.h"
 #include "lib/verify/json.h"
 #include "lib/verify/trace_compare.h"
@@ -49,15 +50,6 @@ constexpr std::array kBf16Noise = {
     std::pair{"step*.t", 0.0},
 };
 
-Json read_json(const fs::path& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path))
-    throw InputError("{}: not found or not readable", path.string());
-  Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw InputError("{}: is not a JSON object", path.string());
-  return json;
-}
-
 // A text of case.json, or `otherwise` where the key is absent.
 std::string text_field(const fs::path& folder, const Json& description, const char* key,
                        const std::string& otherwise) {
@@ -70,26 +62,35 @@ std::string text_field(const fs::path& folder, const Json& description, const ch
   return found->get<std::string>();
 }
 
-// A case folder, or a folder of case folders.
-std::vector<fs::path> find_cases(const std::vector<fs::path>& given) {
+struct FoundCases {
   std::vector<fs::path> cases;
+  std::vector<fs::path> others;  // folders beside cases, without a case.json
+};
+
+// A case folder, or a folder of case folders.
+FoundCases find_cases(const std::vector<fs::path>& given) {
+  FoundCases found;
   for (const fs::path& path : given) {
     if (fs::exists(path / "case.json")) {
-      cases.push_back(path);
+      found.cases.push_back(path);
       continue;
     }
     std::vector<fs::path> inside;
     if (fs::is_directory(path)) {
       for (const auto& entry : fs::directory_iterator(path)) {
-        if (fs::exists(entry.path() / "case.json")) inside.push_back(entry.path());
+        if (entry.is_directory()) inside.push_back(entry.path());
       }
     }
-    if (inside.empty())
-      throw InputError("{}: has no case.json, nor has a folder in it", path.string());
     std::sort(inside.begin(), inside.end());
-    cases.insert(cases.end(), inside.begin(), inside.end());
+    const auto others = std::stable_partition(inside.begin(), inside.end(), [](const auto& folder) {
+      return fs::exists(folder / "case.json");
+    });
+    if (others == inside.begin())
+      throw InputError("{}: has no case.json, nor has a folder in it", path.string());
+    found.cases.insert(found.cases.end(), inside.begin(), others);
+    found.others.insert(found.others.end(), others, inside.end());
   }
-  return cases;
+  return found;
 }
 
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
@@ -132,8 +133,8 @@ bool report(const fs::path& folder, const TraceComparison& comparison, bool json
     return comparison.pass();
   }
   const TensorComparison* worst = comparison.worst();
-  fmt::print("{} {}: {} tensors", comparison.pass() ? "PASS" : "FAIL", folder.filename().string(),
-             comparison.tensors.size());
+  fmt::print("{} {}: {}", comparison.pass() ? "PASS" : "FAIL", folder.filename().string(),
+             counted(comparison.tensors.size(), "tensor"));
   if (!comparison.pass()) fmt::print(", {} outside their tolerance", comparison.failures());
   fmt::print(", smallest cosine {:.8f}\n", comparison.smallest_cosine());
   if (worst != nullptr) fmt::print("  worst: {}\n", describe(*worst));
@@ -149,7 +150,7 @@ class Verifier {
 
   // Throws Unsupported for what this version cannot replay.
   bool run(const fs::path& folder) {
-    const RecordedCase recorded{folder, read_json(folder / "case.json")};
+    const RecordedCase recorded{folder, read_json_object(folder / "case.json")};
     // The recording's own precision, unless another is asked for.
     RunConfig config = options_.run;
     if (config.dtype == "auto") {
@@ -197,12 +198,15 @@ int run_verify(const VerifyOptions& options, Log& log) {
     throw InputError("--trace-dir: {}: not found or not a folder", options.trace_dir.string());
   }
   Verifier verifier(options, log);
-  const std::vector<fs::path> cases = find_cases(options.cases);
-  std::size_t failed = 0, skipped = 0;
+  const auto [cases, others] = find_cases(options.cases);
+  for (const fs::path& folder : others) {
+    log.warning("skipped {}: has no case.json", folder.string());
+  }
+  std::size_t passed = 0, failed = 0, skipped = others.size();
   for (const fs::path& folder : cases) {
     check_interrupted();
     try {
-      failed += verifier.run(folder) ? 0 : 1;
+      ++(verifier.run(folder) ? passed : failed);
     } catch (const Unsupported& reason) {
       if (cases.size() == 1) throw;
       log.warning("skipped {}", reason.what());
@@ -213,10 +217,8 @@ int run_verify(const VerifyOptions& options, Log& log) {
       ++failed;
     }
   }
-  if (!options.json) {
-    fmt::print("{} passed, {} failed, {} skipped\n", cases.size() - failed - skipped, failed,
-               skipped);
-  }
+  if (!options.json) fmt::print("{} passed, {} failed, {} skipped\n", passed, failed, skipped);
+  if (passed + failed == 0) throw InputError("verify: no case was replayed, all were skipped");
   return failed == 0 ? 0 : 1;
 }
 
@@ -250,9 +252,10 @@ void add_verify(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_KERNELS");
   verb->add_flag("--json", options->json, "One JSON object a case on stdout");
   verb->footer(
-      "Exit code 0: every tensor within the tolerance of its case; 1: not. Of several cases those "
-      "this\n"
-      "version cannot replay are skipped, and counted.\n"
+      "Exit code 0: every tensor within the tolerance of its case; 1: not. Of several cases those\n"
+      "this version cannot replay are skipped, each with a line on stderr, and counted; where "
+      "none\n"
+      "is left: 2.\n"
       "Examples:\n"
       "  diptych verify tests/goldens/bagel/cases\n"
       "  diptych verify cases/01_t2i_square --device cuda --dtype bfloat16 --attention cudnn\n"

@@ -3,6 +3,7 @@
 #include <torch/version.h>
 
 #include "apps/diptych/verbs.h"
+#include "lib/media/jpeg.h"
 
 namespace diptych {
 namespace {
@@ -20,6 +21,7 @@ int print_version() {
     fmt::print("CUDA no (a CPU build)\n");
   }
   fmt::print("cuDNN attention {}\n", yes_or_no(DIPTYCH_HAVE_CUDNN != 0));
+  fmt::print("libjpeg {}\n", yes_or_no(jpeg_supported()));
   fmt::print("utf8proc {}\n", yes_or_no(DIPTYCH_HAVE_UTF8PROC != 0));
   return 0;
 }

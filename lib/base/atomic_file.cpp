@@ -4,19 +4,59 @@
 #include <cstring>
 #include <utility>
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/base/error.h"
 
 namespace diptych {
+namespace {
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  if (std::error_code ignored; std::filesystem::is_directory(path_, ignored)) {
-    throw InputError("{}: is a folder, expected a file name", path_.string());
+namespace fs = std::filesystem;
+
+constexpr unsigned kPermissionBits = 0777;
+
+// What a chain of symbolic links ends in; that need not be there.
+fs::path follow_links(const fs::path& path) {
+  constexpr int kMostLinks = 40;  // as Linux itself follows
+  fs::path end = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code none;
+    const fs::path next = fs::read_symlink(end, none);
+    if (none) return end;  // no link
+    end = end.parent_path() / next;
   }
-  temporary_ = path_;
+  throw InputError("{}: too many symbolic links, one to the next", path.string());
+}
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "folder";
+  if (S_ISFIFO(mode)) return "pipe";
+  return S_ISSOCK(mode) ? "socket" : "device";
+}
+
+// The permission bits of the file that stands there, if one does. stat() also knows what is behind
+// /dev/stdout, whose link ends in no path.
+std::optional<unsigned> permissions_at(const fs::path& path) {
+  struct stat found {};
+  if (stat(path.c_str(), &found) != 0) return std::nullopt;
+  if (!S_ISREG(found.st_mode)) {
+    throw InputError("{}: is a {}, expected a file name", path.string(), kind_of(found.st_mode));
+  }
+  return found.st_mode & kPermissionBits;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)), permissions_(permissions_at(path_)), target_(follow_links(path_)) {
+  temporary_ = target_;
   temporary_ += fmt::format(".partial-{}", getpid());
-  file_ = std::fopen(temporary_.c_str(), "wb");
+  // Never open to more readers than the file it replaces.
+  const int descriptor = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                              permissions_.value_or(0666));
+  if (descriptor >= 0) file_ = fdopen(descriptor, "wb");
   if (file_ == nullptr) {
     const int error = errno;
     const auto text =
@@ -40,12 +80,14 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 }
 
 void AtomicFile::commit() {
-  const bool flushed = std::fflush(file_) == 0 && fsync(fileno(file_)) == 0;
+  // The umask may have taken bits from open()'s.
+  const bool kept = !permissions_ || fchmod(fileno(file_), *permissions_) == 0;
+  const bool flushed = kept && std::fflush(file_) == 0 && fsync(fileno(file_)) == 0;
   const int error = errno;
   const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
   std::error_code failure;
   if (flushed && closed) {
-    std::filesystem::rename(temporary_, path_, failure);
+    std::filesystem::rename(temporary_, target_, failure);
     if (!failure) return;
   }
   std::error_code ignored;

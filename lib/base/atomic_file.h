@@ -3,14 +3,21 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 
 namespace diptych {
 
 // Opens "<path>.partial-<pid>" for writing. commit() flushes, syncs and renames it to `path`; a
-// destructor without commit() removes it. Throws InputError where the folder is missing or not
-// writable, WriteError where a write fails (disk full), both naming `path`.
+// destructor without commit() removes it. A file that is replaced leaves its permission bits to the
+// new one. Where `path` is a symbolic link, all this happens to what it points to, whether that is
+// there or not, and the link stays. Throws InputError where the folder is missing or not writable
+// and where `path` is no regular file, WriteError where a write fails (disk full), naming `path`.
+//
+// Pipes, devices and sockets are refused, not written directly: nothing could be taken back that a
+// failing run had written there, and finding out ahead of a run whether one can be opened
+// would block, or show its reader an empty file.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -22,7 +29,9 @@ class AtomicFile {
   void commit();
 
  private:
-  std::filesystem::path path_, temporary_;
+  std::filesystem::path path_;                // as it was given, for messages
+  std::optional<unsigned> permissions_;       // of the file that is replaced
+  std::filesystem::path target_, temporary_;  // links followed
   std::FILE* file_ = nullptr;
 };
 

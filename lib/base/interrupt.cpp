@@ -17,12 +17,15 @@ void remember(int signal_number) {
   pending_signal = signal_number;
 }
 
+void remember_unless_ignored(int signal_number) {
+  if (std::signal(signal_number, remember) == SIG_IGN) std::signal(signal_number, SIG_IGN);
+}
+
 }  // namespace
 
 void install_interrupt_handlers() {
-  std::signal(SIGINT, remember);
-  std::signal(SIGTERM, remember);
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error with a message, not a death
+  for (const int each : {SIGINT, SIGTERM, SIGHUP}) remember_unless_ignored(each);
+  for (const int each : {SIGPIPE, SIGXFSZ}) std::signal(each, SIG_IGN);
 }
 
 void check_interrupted() {

@@ -1,9 +1,12 @@
-// Ctrl-C and SIGTERM: the handler only remembers the signal; long loops ask between steps.
+// Ctrl-C and its like: the handler only remembers the signal; long loops ask between steps.
 #pragma once
 
 namespace diptych {
 
-void install_interrupt_handlers();  // SIGINT, SIGTERM; a second signal ends the process at once
-void check_interrupted();           // throws Interrupted when a signal has come
+// SIGINT, SIGTERM and SIGHUP, but not those that the parent set to ignored (nohup, the background
+// jobs of a shell): these stay ignored. A second signal ends the process at once. SIGPIPE and
+// SIGXFSZ become errors of the write that meets them.
+void install_interrupt_handlers();
+void check_interrupted();  // throws Interrupted when a signal has come
 
 }  // namespace diptych

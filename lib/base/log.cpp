@@ -7,6 +7,8 @@
 
 #include <unistd.h>
 
+#include "lib/base/messages.h"
+
 namespace diptych {
 namespace {
 
@@ -28,7 +30,7 @@ void Log::write(LogLevel level, std::string_view text) {
   if (level > level_) return;
   static constexpr std::array<std::string_view, 5> kTags = {"", "ERROR", "WARN ", "INFO ", "DEBUG"};
   if (active_line_) emit("\r\x1b[2K");
-  emit("[{}] {}\n", kTags[static_cast<std::size_t>(level)], text);
+  emit("[{}] {}\n", kTags[static_cast<std::size_t>(level)], printable(text));
   std::fflush(stderr);
 }
 

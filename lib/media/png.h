@@ -10,30 +10,21 @@
 #include <utility>
 #include <vector>
 
-#include "lib/tensor/types.h"
+#include "lib/media/image.h"
 
 namespace diptych {
-
-using PngText =
-    std::vector<std::pair<std::string, std::string>>;  // keyword, text; both valid UTF-8
-
-struct Image {
-  Tensor rgb;    // uint8 [height, width, 3] on the CPU
-  PngText text;  // in file order
-};
-
-// Beyond these a file is refused before anything of its size is allocated.
-constexpr std::int64_t kMaxPngSide = 65'536;
-constexpr std::int64_t kMaxPngPixels = std::int64_t{1} << 27;
 
 // Reads any PNG as 8-bit RGB, to the same pixels as Pillow with the official BAGEL code's
 // pil_img2rgb (ByteDance-Seed/Bagel, data/data_utils.py; spec bagel.md 3.1):
 //   palette, 1/2/4-bit gray   expanded
-//   8-bit alpha, tRNS         blended over white with Pillow's 8-bit rounding
-//   gray + alpha              the alpha is dropped
+//   alpha, palette's tRNS     blended over white with Pillow's 8-bit rounding
+//   8-bit gray + alpha        the alpha is dropped
 //   16-bit gray               clipped to 255, as Pillow's I;16 -> RGB does; not scaled
 //   other 16-bit              the high byte
-// Gamma and colour profile chunks have no effect. Every chunk must have a valid CRC.
+//   colour key (tRNS)         the pixels that have it become white; like Pillow, the low byte of
+//                             the key is compared with the 8-bit pixels (1-bit gray: key 1 is 255)
+// Gamma and colour profile chunks have no effect. Every chunk must have a valid CRC. `orientation`
+// comes from an eXIf chunk; the pixels are not turned.
 // Throws InputError naming the file and libpng's reason for a missing, broken, truncated or
 // oversized file.
 Image read_png(const std::filesystem::path& path);

@@ -1,19 +1,19 @@
 #include <algorithm>
+#include <array>
 #include <csetjmp>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 
 #include <png.h>
 
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
+#include "lib/media/exif.h"
+#include "lib/media/file_bytes.h"
 #include "lib/media/png.h"
 
 namespace diptych {
 namespace {
 
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMaxChunkBytes = std::uint64_t{4}
                                          << 20;   // any chunk but IDAT, decompressed
 constexpr std::uint32_t kMaxTextChunks = 128;     // libpng drops further ones
@@ -34,8 +34,8 @@ struct Reader {
   std::uint32_t width = 0, height = 0;
   int bit_depth = 0, color_type = 0;
   Layout layout = Layout::rgb;
-  bool has_gray_key = false;
-  std::uint16_t gray_key = 0;  // tRNS of a 16-bit gray file: the transparent sample
+  bool has_key = false;
+  std::array<std::uint8_t, 3> key{};  // tRNS of a gray or RGB file: the colour that is transparent
   std::vector<std::uint8_t> samples;
   std::vector<png_bytep> rows;
 
@@ -62,7 +62,7 @@ bool read_header(Reader& r) {
   if (setjmp(png_jmpbuf(r.png))) return false;
   png_set_read_fn(r.png, &r, on_read);
   png_set_crc_action(r.png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-  png_set_user_limits(r.png, kMaxPngSide, kMaxPngSide);
+  png_set_user_limits(r.png, kMaxImageSide, kMaxImageSide);
   png_set_chunk_malloc_max(r.png, kMaxChunkBytes);
   png_set_chunk_cache_max(r.png, kMaxTextChunks);
   png_read_info(r.png, r.info);
@@ -71,22 +71,41 @@ bool read_header(Reader& r) {
   return true;
 }
 
+// The colour key as Pillow compares it with 8-bit pixels (PIL/PngImagePlugin.py, chunk_tRNS;
+// src/libImaging/Convert.c, rgbT2a).
+void read_key(Reader& r) {
+  png_color_16p key = nullptr;
+  r.has_key = png_get_tRNS(r.png, r.info, nullptr, nullptr, &key) != 0 && key != nullptr;
+  if (!r.has_key) return;
+  if (r.color_type == PNG_COLOR_TYPE_RGB) {
+    r.key = {static_cast<std::uint8_t>(key->red), static_cast<std::uint8_t>(key->green),
+             static_cast<std::uint8_t>(key->blue)};
+  } else {
+    const bool one = r.bit_depth == 1 && key->gray != 0;
+    r.key.fill(one ? 255 : static_cast<std::uint8_t>(key->gray));
+  }
+}
+
 // Asks libpng for 8-bit RGB, RGBA or 16-bit gray.
 bool choose_layout(Reader& r) {
   if (setjmp(png_jmpbuf(r.png))) return false;
-  const bool transparency = png_get_valid(r.png, r.info, PNG_INFO_tRNS) != 0;
-  if (r.color_type == PNG_COLOR_TYPE_GRAY && r.bit_depth == 16) {
+  const bool alpha = (r.color_type & PNG_COLOR_MASK_ALPHA) != 0;
+  const bool gray = (r.color_type & PNG_COLOR_MASK_COLOR) == 0;
+  if (r.color_type == PNG_COLOR_TYPE_PALETTE) {
+    png_set_palette_to_rgb(r.png);  // and its tRNS to alpha
+    const bool transparency = png_get_valid(r.png, r.info, PNG_INFO_tRNS) != 0;
+    if (transparency) r.layout = Layout::rgba_over_white;
+  } else if (gray && !alpha && r.bit_depth == 16) {
     r.layout = Layout::gray16_clipped;
-    png_color_16p key = nullptr;
-    r.has_gray_key = transparency && png_get_tRNS(r.png, r.info, nullptr, nullptr, &key) != 0;
-    if (r.has_gray_key) r.gray_key = key->gray;
+    read_key(r);
   } else {
-    png_set_expand(r.png);  // palette and low-bit gray to 8 bits, tRNS to alpha
+    png_set_expand_gray_1_2_4_to_8(r.png);
     png_set_strip_16(r.png);
     png_set_gray_to_rgb(r.png);
-    if (r.color_type == PNG_COLOR_TYPE_GRAY_ALPHA) png_set_strip_alpha(r.png);
-    const bool alpha = r.color_type == PNG_COLOR_TYPE_RGB_ALPHA || transparency;
-    if (alpha && r.color_type != PNG_COLOR_TYPE_GRAY_ALPHA) r.layout = Layout::rgba_over_white;
+    const bool drop_alpha = gray && r.bit_depth == 8;
+    if (alpha && drop_alpha) png_set_strip_alpha(r.png);
+    if (alpha && !drop_alpha) r.layout = Layout::rgba_over_white;
+    if (!alpha) read_key(r);
   }
   png_set_interlace_handling(r.png);
   png_read_update_info(r.png, r.info);
@@ -98,11 +117,6 @@ bool read_pixels(Reader& r) {
   png_read_image(r.png, r.rows.data());
   png_read_end(r.png, r.info);
   return true;
-}
-
-std::uint8_t over_white(std::uint32_t value, std::uint32_t alpha) {
-  const std::uint32_t t = alpha * value + (255 - alpha) * 255 + 128;  // Pillow, Paste.c, BLEND
-  return static_cast<std::uint8_t>((t + (t >> 8)) >> 8);
 }
 
 void convert(const Reader& r, std::uint8_t* out) {
@@ -121,11 +135,13 @@ void convert(const Reader& r, std::uint8_t* out) {
     case Layout::gray16_clipped:
       for (std::size_t i = 0; i < pixels; ++i) {
         const auto value = static_cast<std::uint16_t>(in[i * 2] << 8 | in[i * 2 + 1]);
-        const bool see_through = r.has_gray_key && value == r.gray_key;
-        const int gray = see_through ? 255 : std::min<int>(value, 255);
-        std::fill_n(out + i * 3, 3, static_cast<std::uint8_t>(gray));
+        std::fill_n(out + i * 3, 3, static_cast<std::uint8_t>(std::min<int>(value, 255)));
       }
       break;
+  }
+  if (!r.has_key) return;
+  for (std::size_t i = 0; i < pixels; ++i) {
+    if (std::equal(r.key.begin(), r.key.end(), out + i * 3)) std::fill_n(out + i * 3, 3, 255);
   }
 }
 
@@ -166,11 +182,22 @@ void check_chunk_lengths(std::span<const std::uint8_t> bytes, std::string_view n
   throw InputError("{}: broken PNG: the file ends early", name);
 }
 
-void check_size(const Reader& r, std::string_view name) {
-  if (std::int64_t{r.width} * r.height > kMaxPngPixels) {
-    throw InputError("{}: {}x{} pixels, at most {} are read", name, r.width, r.height,
-                     kMaxPngPixels);
+// EXIF's orientation. check_chunk_lengths has seen that every chunk lies inside the file.
+int stored_orientation(std::span<const std::uint8_t> bytes) {
+  constexpr std::size_t kTypeAt = 4, kDataAt = 8, kOverhead = 12;
+  for (std::size_t at = 8; bytes.size() - at >= kOverhead;) {
+    const std::size_t length = png_get_uint_32(bytes.data() + at);
+    if (std::memcmp(bytes.data() + at + kTypeAt, "IEND", 4) == 0) break;
+    if (std::memcmp(bytes.data() + at + kTypeAt, "eXIf", 4) == 0) {
+      return exif_orientation(bytes.subspan(at + kDataAt, length));
+    }
+    at += length + kOverhead;
   }
+  return 1;
+}
+
+void check_size(const Reader& r, std::string_view name) {
+  check_image_size(r.width, r.height, name);
   // Before rows are allocated: can this file hold that many at all?
   const std::uint64_t row_bytes = png_get_rowbytes(r.png, r.info);
   if (row_bytes * r.height / kMaxDeflateRatio > r.bytes.size()) {
@@ -203,28 +230,14 @@ Image decode_png(std::span<const std::uint8_t> bytes, std::string_view name) {
   for (std::size_t y = 0; y < r.height; ++y) r.rows.push_back(r.samples.data() + y * stride);
   require(read_pixels(r));
 
-  Image image{at::empty({r.height, r.width, 3}, at::kByte), read_text(r)};  // [height, width, 3]
+  Image image{at::empty({r.height, r.width, 3}, at::kByte), read_text(r),
+              stored_orientation(bytes)};
   convert(r, image.rgb.data_ptr<std::uint8_t>());
   return image;
 }
 
 Image read_png(const std::filesystem::path& path) {
-  std::error_code failure;
-  const auto size = std::filesystem::file_size(path, failure);
-  if (failure) throw InputError("{}: cannot be read: {}", path.string(), failure.message());
-  if (size > kMaxFileBytes) {
-    throw InputError("{}: {} bytes, at most {} are read", path.string(), size, kMaxFileBytes);
-  }
-  std::vector<std::uint8_t> bytes(size);
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             std::fclose);
-  if (file == nullptr) {
-    throw InputError("{}: cannot be read: {}", path.string(), std::strerror(errno));
-  }
-  if (std::fread(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) {
-    throw InputError("{}: cannot be read to its end", path.string());
-  }
-  return decode_png(bytes, path.string());
+  return decode_png(read_file_bytes(path), path.string());
 }
 
 }  // namespace diptych

@@ -50,7 +50,7 @@ void on_flush(png_structp) {}
 bool write_all(Writer& w) {
   if (setjmp(png_jmpbuf(w.png))) return false;
   png_set_write_fn(w.png, &w, on_write, on_flush);
-  png_set_user_limits(w.png, kMaxPngSide, kMaxPngSide);
+  png_set_user_limits(w.png, kMaxImageSide, kMaxImageSide);
   png_set_compression_level(w.png, kCompressionLevel);
   png_set_filter(w.png, PNG_FILTER_TYPE_BASE, PNG_ALL_FILTERS);
   png_set_IHDR(w.png, w.info, w.width, w.height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
@@ -119,9 +119,9 @@ std::vector<std::uint8_t> encode_png(const Tensor& rgb,
                                      std::span<const std::pair<std::string, std::string>> text) {
   TORCH_CHECK(rgb.dim() == 3 && rgb.size(2) == 3 && rgb.scalar_type() == at::kByte,
               "[png] expected uint8 [height, width, 3], got ", rgb.scalar_type(), " ", rgb.sizes());
-  TORCH_CHECK(rgb.size(0) > 0 && rgb.size(1) > 0 && rgb.size(0) <= kMaxPngSide &&
-                  rgb.size(1) <= kMaxPngSide,
-              "[png] sides must be 1 to ", kMaxPngSide, ", got ", rgb.sizes());
+  TORCH_CHECK(rgb.size(0) > 0 && rgb.size(1) > 0 && rgb.size(0) <= kMaxImageSide &&
+                  rgb.size(1) <= kMaxImageSide,
+              "[png] sides must be 1 to ", kMaxImageSide, ", got ", rgb.sizes());
   const Tensor pixels = rgb.to(at::kCPU).contiguous();  // [height, width, 3]
   Writer w;
   set_text(w, text);

@@ -234,7 +234,7 @@ class BagelSession : public Session {
     request.reading(checkpoint_);  // too long a text is said here
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
-    p.size = s.size_of_input ? request.size_of_input({})
+    p.size = s.size_of_input ? request.images.back().latent
                              : checkpoint_.latent_size(s.width, s.height);
     if (!config.noise.empty())
       p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());

@@ -24,8 +24,6 @@ struct BagelRequest {
 
   // Starts over with another seed: what was drawn before is forgotten.
   void seed(std::uint64_t seed);
-  // The size of the picture to paint: the last input picture's, or `otherwise`.
-  LatentSize size_of_input(LatentSize otherwise) const;
   // With the plan, where it is there.
   BagelReading reading(const BagelCheckpoint& checkpoint) const;
 };

@@ -133,7 +133,8 @@ class BagelReplay {
                  write_text(request, checkpoint_, writer, runtime_, progress_, thought).text);
     }
     if (request.answers) return;
-    const LatentSize size = request.size_of_input(recorded_size(recorded));
+    const LatentSize size =
+        request.images.empty() ? recorded_size(recorded) : request.images.back().latent;
     paint(recorded, {request}, {size}, thought ? &*thought : nullptr);
   }
 

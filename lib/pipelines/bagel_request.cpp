@@ -16,10 +16,6 @@ void BagelRequest::seed(std::uint64_t seed) {
   plan.clear();
 }
 
-LatentSize BagelRequest::size_of_input(LatentSize otherwise) const {
-  return images.empty() ? otherwise : images.back().latent;
-}
-
 BagelReading BagelRequest::reading(const BagelCheckpoint& checkpoint) const {
   BagelReading reading(checkpoint);
   if (think) reading.add_system(answers ? kThinkBeforeAnswer : kThinkBeforePicture);

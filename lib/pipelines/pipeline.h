@@ -87,7 +87,8 @@ OpenSession find_session(std::string_view family);
 struct RecordedCase {
   std::filesystem::path folder;
   nlohmann::json description;  // case.json
-  std::string task() const;    // throws InputError naming the file
+  // Throws naming the file: Unsupported where it names none, InputError where that is no text.
+  std::string task() const;
 };
 
 // Runs a recorded case again and records its tensors under the recording's names. Throws InputError

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
-#include <fstream>
 
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/base/json_file.h"
 #include "lib/pipelines/bagel.h"
 #include "lib/pipelines/bagel_replay.h"
 #include "lib/pipelines/pipeline.h"
@@ -44,13 +44,9 @@ LayoutCheck find_layout_check(std::string_view family) {
 }
 
 std::string checkpoint_family(const std::filesystem::path& folder) {
-  std::ifstream file(folder / "config.json");
-  if (!file || std::filesystem::is_directory(folder / "config.json"))
+  if (!std::filesystem::exists(folder / "config.json"))
     return std::filesystem::exists(folder / "llm_config.json") ? "bagel" : "";
-  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    throw InputError("{}: is not a JSON object", (folder / "config.json").string());
-  }
+  const auto json = read_json_object(folder / "config.json");
   const auto type = json.find("model_type");
   const std::string name = type != json.end() && type->is_string() ? type->get<std::string>() : "";
   const auto known = [&](const Family& family) { return family.name == name; };
@@ -59,9 +55,9 @@ std::string checkpoint_family(const std::filesystem::path& folder) {
 
 std::string RecordedCase::task() const {
   const auto found = description.find("task");
-  if (found == description.end() || !found->is_string()) {
-    throw InputError("{}: task: missing or not a string", (folder / "case.json").string());
-  }
+  const std::string file = (folder / "case.json").string();
+  if (found == description.end()) throw Unsupported("{}: names no task", file);
+  if (!found->is_string()) throw InputError("{}: task: is not a string", file);
   return found->get<std::string>();
 }
 

@@ -16,6 +16,9 @@ std::optional<std::string> why_none();
 void synchronize(at::Device device);
 std::uint64_t peak_bytes(at::Device device);
 void reset_peak(at::Device device);
+// Page-locked host memory, uint8 [bytes]: the device reads it without a detour, while it computes.
+// Throws RunError where the system does not give it.
+Tensor pinned_bytes(std::int64_t bytes);
 // Before the first use of a GPU. Exact float32 and repeatable kernels: no TF32, deterministic
 // cuDNN.
 void initialise();

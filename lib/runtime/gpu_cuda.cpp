@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include "lib/base/error.h"
 #include "lib/runtime/gpu.h"
 
 namespace diptych::gpu {
@@ -54,6 +55,21 @@ std::uint64_t peak_bytes(at::Device device) {
 
 void reset_peak(at::Device device) {
   c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+}
+
+// Not torch's pinned memory: that is rounded up to a power of two, a seventh more for an expert of
+// the 7B model (ATen/core/CachingHostAllocator.h).
+Tensor pinned_bytes(std::int64_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error =
+      cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // it is not the next call's
+    throw RunError("{:.2f} GiB of host memory cannot be page-locked: {}",
+                   static_cast<double>(bytes) / (std::int64_t{1} << 30), cudaGetErrorString(error));
+  }
+  return at::from_blob(
+      memory, {bytes}, [](void* pointer) { cudaFreeHost(pointer); }, at::kByte);
 }
 
 void initialise() {

@@ -1,3 +1,4 @@
+#include "lib/base/error.h"
 #include "lib/runtime/gpu.h"
 
 namespace diptych::gpu {
@@ -16,6 +17,9 @@ std::uint64_t peak_bytes(at::Device) {
   return 0;
 }
 void reset_peak(at::Device) {}
+Tensor pinned_bytes(std::int64_t /*bytes*/) {
+  throw RunError("page-locked host memory: {}", *why_none());
+}
 void initialise() {}
 
 }  // namespace diptych::gpu

@@ -4,9 +4,9 @@
 #include <set>
 
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
+#include "lib/base/json_file.h"
 #include "lib/tensor/mapped_file.h"
 #include "lib/tensor/tensor_names.h"
 
@@ -59,11 +59,7 @@ json parse_index(const fs::path& path, std::string_view text) {
     }
     return true;
   };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::parse_error& error) {
-    throw InputError("{}: is not valid JSON at byte {}", path.string(), error.byte);
-  }
+  return parse_json(text, path.string(), watch);
 }
 
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {

@@ -129,15 +129,29 @@ Weights Weights::as(at::ScalarType dtype) const {
   return other;
 }
 
-Tensor Weights::get(std::string_view name, at::IntArrayRef shape) const {
+at::TensorOptions Weights::options() const {
+  return at::TensorOptions().device(store_->device).dtype(dtype_);
+}
+
+Tensor Weights::source(std::string_view name, at::IntArrayRef shape) const {
   const std::string full = fmt::format("{}{}", prefix_, name);
-  const auto options = at::TensorOptions().device(store_->device).dtype(dtype_);
-  if (is_dummy()) return random_weight(store_->seed, full, shape, options);
+  if (is_dummy()) return random_weight(store_->seed, full, shape, options());
   check_interrupted();  // a load of gigabytes stops at the next tensor
   check(name, shape);
   const auto [file, entry] = find(*store_->checkpoint, full);
   if (store_->on_read) store_->on_read(entry.end - entry.begin);
-  return file.view(full).to(store_->device, dtype_);
+  return file.view(full);
+}
+
+Tensor Weights::get(std::string_view name, at::IntArrayRef shape) const {
+  return source(name, shape).to(store_->device, dtype_);
+}
+
+void Weights::read(std::string_view name, at::IntArrayRef shape, const Tensor& into) const {
+  TORCH_CHECK(into.sizes() == shape && into.scalar_type() == dtype_, "[weights] ", name,
+              " of shape ", shape, " and dtype ", dtype_, " into ", into.sizes(), " of ",
+              into.scalar_type());
+  into.copy_(source(name, shape));
 }
 
 void Weights::check(std::string_view name, at::IntArrayRef shape) const {

@@ -37,6 +37,11 @@ class Weights {
   // and found shape; missing names with the nearest known name; a stored dtype that is not the one
   // asked for, unless both are floating point (those convert).
   Tensor get(std::string_view name, at::IntArrayRef shape) const;
+  // What get() returns, written to `into`: of that shape and of the dtype of options(), on any
+  // device, contiguous or rows of a larger tensor. No copy of it is made on the way. Throws as
+  // get().
+  void read(std::string_view name, at::IntArrayRef shape, const Tensor& into) const;
+  at::TensorOptions options() const;  // device and dtype of what get() returns
   // The checks of get() without the tensor: marks it as read, loads nothing. Dummy: does nothing.
   void check(std::string_view name, at::IntArrayRef shape) const;
   bool contains(std::string_view name) const;  // dummy: always true
@@ -56,6 +61,8 @@ class Weights {
 
  private:
   struct Store;
+  // As stored, or drawn where there is no file; counts as read.
+  Tensor source(std::string_view name, at::IntArrayRef shape) const;
   std::shared_ptr<Store> store_;
   std::string prefix_;
   at::ScalarType dtype_ = at::kFloat;

@@ -1,14 +1,11 @@
 #include "lib/text/bpe_files.h"
 
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "lib/base/error.h"
+#include "lib/base/json_file.h"
 
 namespace diptych {
 
@@ -25,16 +22,6 @@ struct Node {
   const Json* value;
   std::string place;
 };
-
-Json parse_json(const NamedText& file) {
-  try {
-    return Json::parse(file.text);
-  } catch (const Json::parse_error& error) {
-    throw InputError("{}: not JSON: parse error at byte {}", file.name, error.byte);
-  } catch (const Json::out_of_range&) {
-    throw InputError("{}: has a number that is out of range", file.name);
-  }
-}
 
 [[noreturn]] void fail_type(const Node& node, std::string_view expected) {
   throw InputError("{}: expected {}, found {}", node.place, expected,
@@ -170,14 +157,12 @@ std::int64_t parse_id(const std::string& digits, const std::string& place) {
 }
 
 NamedText read_text(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) {
-    throw InputError("{}: missing, or not a file", path.string());
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) throw InputError("{}: cannot be read", path.string());
-  return {path.string(), std::move(text)};
+  return {path.string(), read_text_file(path)};
+}
+
+// A vocabulary without merges cuts every text into its bytes, silently.
+void require_merges(const BpeTables& tables, std::string_view place) {
+  if (tables.merges.empty()) throw InputError("{}: holds no merges: truncated?", place);
 }
 
 // The parts of tokenizer.json that say how text is cut up before the merges.
@@ -213,12 +198,12 @@ void require_plain_model(const Node& model) {
 BpeTables parse_slow_files(const NamedText& vocab, const NamedText& merges,
                            const NamedText& config) {
   BpeTables tables;
-  const Json vocab_json = parse_json(vocab);
+  const Json vocab_json = parse_json(vocab.text, vocab.name);
   tables.pieces = read_pieces(object_of({&vocab_json, vocab.name}));
   tables.pieces_place = vocab.name;
   tables.merges = read_merges_text(merges);
 
-  const Json config_json = parse_json(config);
+  const Json config_json = parse_json(config.text, config.name);
   const Node root = object_of({&config_json, config.name});
   require(member(root, "tokenizer_class", true), {"Qwen2Tokenizer", "Qwen2TokenizerFast"});
   const Node decoder = object_of(member(root, "added_tokens_decoder", true));
@@ -233,7 +218,7 @@ BpeTables parse_slow_files(const NamedText& vocab, const NamedText& merges,
 
 BpeTables parse_fast_file(const NamedText& tokenizer) {
   BpeTables tables;
-  const Json json = parse_json(tokenizer);
+  const Json json = parse_json(tokenizer.text, tokenizer.name);
   const Node root = object_of({&json, tokenizer.name});
   require_qwen2_steps(root);
 
@@ -266,9 +251,16 @@ BpeTables read_bpe_files(const std::filesystem::path& folder) {
   if (has("vocab.json")) {
     const NamedText vocab = read_text(folder / "vocab.json");
     const NamedText merges = read_text(folder / "merges.txt");
-    return parse_slow_files(vocab, merges, read_text(folder / "tokenizer_config.json"));
+    BpeTables tables = parse_slow_files(vocab, merges, read_text(folder / "tokenizer_config.json"));
+    require_merges(tables, merges.name);
+    return tables;
   }
-  if (has("tokenizer.json")) return parse_fast_file(read_text(folder / "tokenizer.json"));
+  if (has("tokenizer.json")) {
+    const NamedText tokenizer = read_text(folder / "tokenizer.json");
+    BpeTables tables = parse_fast_file(tokenizer);
+    require_merges(tables, tokenizer.name + ": model.merges");
+    return tables;
+  }
   throw InputError("{}: found neither vocab.json nor tokenizer.json, expected a tokenizer",
                    folder.string());
 }

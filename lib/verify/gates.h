@@ -22,6 +22,10 @@ struct GateResult {
   bool pass = false;     // never for NaN
 };
 
+// Throws InputError naming the flag of the first gate that no picture could meet or miss as asked:
+// SSIM and cosine lie between -1 and 1, PSNR is not negative, a level differs by 0 to 255.
+void require_possible(const ImageGates& gates);
+
 // One result per gate that is set, in the order above. Throws InputError for min_ssim on a picture
 // too small for it.
 std::vector<GateResult> apply_gates(const ImageGates& gates, const ImageMetrics& metrics);

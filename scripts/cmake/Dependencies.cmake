@@ -100,6 +100,15 @@ else()
   message(STATUS "diptych: utf8proc not found; prompts beyond U+02FF are refused by this build")
 endif()
 
+# libjpeg-turbo: pictures in JPEG.
+find_package(JPEG QUIET)
+set(DIPTYCH_HAVE_JPEG 0)
+if(JPEG_FOUND)
+  set(DIPTYCH_HAVE_JPEG 1)
+else()
+  message(STATUS "diptych: libjpeg not found; JPEG pictures are refused by this build")
+endif()
+
 # cudnn-frontend (header-only) over the cuDNN that libtorch loads.
 set(DIPTYCH_HAVE_CUDNN 0)
 if(DIPTYCH_HAVE_CUDA)

@@ -98,6 +98,16 @@ TEST_CASE("bad values") {
   for (const auto& [flags, message] : cases) CHECK(refusal_of(flags) == message);
 }
 
+TEST_CASE("control characters in a message are shown, and cut nothing") {
+  CHECK(refusal(Words{"inspect", "no\nsuch\x1b[2J.png"}) == "no\\x0Asuch\\x1B[2J.png: not found");
+  CHECK(refusal(Words{"check", "a.png", "--max-abs", "a\nb"}) ==
+        "check: Could not convert: --max-abs = a\\x0Ab");
+  const test::Folder folder;
+  CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("line\nbreak/a.png")}) ==
+        "--output: " + folder.file("line\\x0Abreak/a.png") +
+            ": no such folder: " + folder.file("line\\x0Abreak"));
+}
+
 TEST_CASE("bad prompts") {
   CHECK(refusal(Words{"generate", "-o", "/tmp/x.png"}) ==
         "--prompt: not given; expected a text (\"\" is one), or - for stdin");

@@ -1,6 +1,7 @@
 // The machine lets us down, or the user stops the run: the exit code says which, and no partial
 // file stays behind.
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <string>
 #include <vector>
@@ -8,8 +9,10 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/media/png.h"
 #include "tests/cli/process.h"
 
 namespace diptych {
@@ -32,13 +35,12 @@ bool one_error_line(const Outcome& outcome) {
                     '\n') == 1;
 }
 
-TEST_CASE("a full disk ends with 3 and leaves nothing") {
+TEST_CASE("a limit on the size of files ends with 3 and leaves nothing") {
   const test::Folder folder;
   test::Command command = small_picture(folder);
   command.before_exec = [] {
     const rlimit limit{512, 512};  // bytes of a file; the picture is larger
     setrlimit(RLIMIT_FSIZE, &limit);
-    std::signal(SIGXFSZ, SIG_IGN);
   };
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
@@ -56,30 +58,64 @@ TEST_CASE("an old picture survives a run that fails") {
   command.before_exec = [] {
     const rlimit limit{512, 512};
     setrlimit(RLIMIT_FSIZE, &limit);
-    std::signal(SIGXFSZ, SIG_IGN);
   };
   CHECK(run(command).code == 3);
   CHECK(folder.names() == std::vector<std::string>{"a.png"});
   CHECK(std::filesystem::file_size(folder.path() / "a.png") == 3);
 }
 
+// What prints less than stdio's buffer holds, and more.
+const std::vector<std::vector<std::string>> kPrinters = {
+    {"version"}, {"--version"}, {"--help"}, {"generate", "--help"}, {"completion", "zsh"}};
+
 TEST_CASE("a stdout that takes nothing is a failure") {
-  for (const bool closed : {false, true}) {
-    test::Command command;
-    command.arguments = {"version"};
-    command.before_exec = [closed] {
-      if (closed) {
-        close(STDOUT_FILENO);
-      } else {
-        dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
-      }
-    };
-    const Outcome outcome = run(command);
-    CAPTURE(outcome.err);
-    CHECK(outcome.code == 3);
-    CHECK(one_error_line(outcome));
-    CHECK(outcome.err.find("stdout: ") != std::string::npos);
+  for (const auto& arguments : kPrinters) {
+    for (const bool closed : {false, true}) {
+      test::Command command;
+      command.arguments = arguments;
+      command.before_exec = [closed] {
+        if (closed) {
+          close(STDOUT_FILENO);
+        } else {
+          dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
+        }
+      };
+      const Outcome outcome = run(command);
+      CAPTURE(arguments.front());
+      CAPTURE(outcome.err);
+      CHECK(outcome.code == 3);
+      CHECK(outcome.err == (closed ? "diptych: stdout: write failed: Bad file descriptor\n"
+                                   : "diptych: stdout: write failed: No space left on device\n"));
+    }
   }
+}
+
+void close_the_readers_end() {
+  std::array<int, 2> ends{};
+  if (pipe(ends.data()) != 0) _exit(127);
+  dup2(ends[1], STDOUT_FILENO);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_CASE("a reader that has gone ends a run quietly, as SIGPIPE would") {
+  for (const auto& arguments : kPrinters) {
+    test::Command command;
+    command.arguments = arguments;
+    command.before_exec = close_the_readers_end;
+    const Outcome outcome = run(command);
+    CAPTURE(arguments.front());
+    CHECK(outcome.code == 128 + SIGPIPE);
+    CHECK(outcome.err.empty());
+  }
+  const test::Folder folder;
+  test::Command command = small_picture(folder);
+  command.arguments.emplace_back("-q");
+  command.before_exec = close_the_readers_end;
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 128 + SIGPIPE);
+  CHECK(outcome.err.empty());
+  CHECK(folder.names() == std::vector<std::string>{"a.png"});
 }
 
 TEST_CASE("a closed stderr harms nothing") {
@@ -92,7 +128,7 @@ TEST_CASE("a closed stderr harms nothing") {
 }
 
 TEST_CASE("a signal stops within a step and leaves nothing") {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const test::Folder folder;
     test::Command command = small_picture(folder);
     command.arguments.insert(command.arguments.end(), {"--progress", "kv"});
@@ -105,6 +141,45 @@ TEST_CASE("a signal stops within a step and leaves nothing") {
     CHECK(outcome.out.empty());
     CHECK(folder.names().empty());
   }
+}
+
+TEST_CASE("a signal that the parent ignores stays ignored") {
+  for (const int signal : {SIGINT, SIGHUP}) {
+    const test::Folder folder;
+    test::Command command = small_picture(folder);
+    command.arguments.insert(command.arguments.end(), {"--progress", "kv"});
+    *std::find(command.arguments.begin(), command.arguments.end(), "2") = "100";  // steps
+    command.before_exec = [signal] { std::signal(signal, SIG_IGN); };
+    command.interrupt_after = "stage=denoise";
+    command.signal = signal;
+    const Outcome outcome = run(command);
+    CHECK(outcome.code == 0);
+    CHECK(outcome.err.find("done=99\n") != std::string::npos);
+    CHECK(folder.names() == std::vector<std::string>{"a.png"});
+  }
+}
+
+TEST_CASE("a picture behind a link takes the place of what the link points to") {
+  const test::Folder folder;
+  folder.write("real.png", "old");
+  chmod(folder.file("real.png").c_str(), 0640);
+  std::filesystem::create_symlink("real.png", folder.path() / "a.png");
+  CHECK(run(small_picture(folder)).code == 0);
+  CHECK(folder.names() == std::vector<std::string>{"a.png", "real.png"});
+  CHECK(std::filesystem::is_symlink(folder.path() / "a.png"));
+  CHECK(read_png(folder.path() / "real.png").rgb.size(0) == 64);
+  struct stat found {};
+  stat(folder.file("real.png").c_str(), &found);
+  CHECK((found.st_mode & 07777) == 0640);
+}
+
+TEST_CASE("a pipe is no place for a picture") {
+  const test::Folder folder;
+  mkfifo(folder.file("a.png").c_str(), 0600);
+  const Outcome outcome = run(small_picture(folder));
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err.find("diptych: " + folder.file("a.png") + ": is a pipe") != std::string::npos);
+  CHECK(folder.names() == std::vector<std::string>{"a.png"});
 }
 
 #ifndef __SANITIZE_ADDRESS__  // which maps terabytes for itself

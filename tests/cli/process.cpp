@@ -53,6 +53,8 @@ struct Pipe {
     all.push_back(nullptr);
     return all;
   };
+  // A suite in the background, or under nohup, has some of them ignored.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
   if (command.before_exec) command.before_exec();
   execve(DIPTYCH_BINARY, pointers(words).data(), pointers(variables).data());
   _exit(127);

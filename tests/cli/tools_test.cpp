@@ -43,8 +43,11 @@ class Bench {
   const Tensor& picture() const { return picture_; }
   fs::path path(const char* name) const { return folder_.path() / name; }
   void write(const char* name, const std::string& text) const { folder_.write(name, text); }
-  Outcome run(const std::string& arguments) const {  // split at blanks
+  // `arguments` are split at blanks.
+  Outcome run(const std::string& arguments,
+              std::map<std::string, std::string> environment = {}) const {
     test::Command command;
+    command.environment = std::move(environment);
     std::istringstream words(arguments);
     for (std::string word; words >> word;) command.arguments.push_back(word);
     command.before_exec = [this] {
@@ -110,6 +113,63 @@ TEST_CASE("check against a reference") {
   CHECK(size.out.find("small.png: size 19x16, a/one.png has 20x16\n") == 0);
 }
 
+TEST_CASE("check and compare refuse gates that nothing could meet, with the range") {
+  const Bench bench;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--min-ssim 5", "--min-ssim: 5 is out of range; expected -1 to 1"},
+      {"--min-ssim nan", "--min-ssim: nan is out of range; expected -1 to 1"},
+      {"--min-psnr -1", "--min-psnr: -1 is out of range; expected at least 0"},
+      {"--max-abs -0.5", "--max-abs: -0.5 is out of range; expected 0 to 255"},
+      {"--max-abs 256", "--max-abs: 256 is out of range; expected 0 to 255"},
+      {"--min-cosine 1.01", "--min-cosine: 1.01 is out of range; expected -1 to 1"},
+  };
+  for (const auto& [gate, message] : cases) {
+    CAPTURE(gate);
+    for (const char* verb :
+         {"check a/one.png --against a/one.png ", "compare a/one.png a/one.png ", "compare a b "}) {
+      const Outcome ran = bench.run(verb + gate);
+      CHECK(ran.code == 2);
+      CHECK(ran.err == "diptych: " + message + "\n");
+      CHECK(ran.out.empty());
+    }
+  }
+  CHECK(bench.run("check a/one.png --against a/one.png --max-abs 1 --tolerance 3").err ==
+        "diptych: check: --tolerance is for probes; give --probe or --probes, too\n");
+}
+
+TEST_CASE("several values in one text are separated by ; in flags and variables") {
+  const Bench bench;
+  const auto with = [&](const char* name, const char* value, const std::string& arguments) {
+    return bench.run(arguments, {{name, value}});
+  };
+  const char* probes = "3,2=200,100,50;;3,2=200,100,49;";
+  const std::string passed = "b/one.png: 2 checks passed\n";
+  CHECK(with("DIPTYCH_PROBE", probes, "check b/one.png").out == passed);
+  CHECK(bench.run(std::string("check b/one.png --probe ") + probes).out == passed);
+  // The flag wins over the variable.
+  CHECK(with("DIPTYCH_PROBE", probes, "check b/one.png --probe 3,2=200,100,50").out ==
+        "b/one.png: 1 check passed\n");
+  const std::string traces = "compare b/t.safetensors a/t.safetensors";
+  CHECK(with("DIPTYCH_TOLERANCE", "0;*001*=1", traces).code == 0);
+  CHECK(with("DIPTYCH_TOLERANCE", "0;*000*=1", traces).code == 1);
+  CHECK(bench.run(traces + " --tolerance 0;*001*=1").code == 0);
+  const Outcome filters =
+      with("DIPTYCH_TRACE_FILTER", "*.latent;;vae.*", "generate --print-config");
+  CHECK(filters.out.find("\ntrace_filter: [\"*.latent\",\"vae.*\"]") != std::string::npos);
+  CHECK(bench.run("--help").out.find("separated by ;") != std::string::npos);
+}
+
+TEST_CASE("a variable is read by the verbs that have its flag, and by no other") {
+  const Bench bench;
+  for (const auto& [name, value] : std::map<std::string, std::string>{
+           {"DIPTYCH_TOLERANCE", "*001*=1"}, {"DIPTYCH_MIN_SSIM", "much"}}) {
+    CAPTURE(name);
+    CHECK(bench.run("check b/one.png --probe 3,2=200,100,50", {{name, value}}).code == 2);
+    CHECK(bench.run("inspect a/one.png", {{name, value}}).code == 0);
+    CHECK(bench.run("version", {{name, value}}).code == 0);
+  }
+}
+
 TEST_CASE("check refuses what it cannot do with one line") {
   const Bench bench;
   bench.write("broken.png", "\x89PNG\r\n\x1a\n rest");
@@ -155,6 +215,9 @@ TEST_CASE("compare traces") {
       bench.run("compare b/t.safetensors a/t.safetensors --tolerance 0 --tolerance *001*=1").code ==
       0);
   bench.write("case.json", R"({"tolerance": {"suggested": {"step*.latent": 0.1}}})");
+  bench.write("half.json", R"({"tolerance": {)");
+  CHECK(bench.run("compare b/t.safetensors a/t.safetensors --case half.json").err ==
+        "diptych: half.json:1:16: ends within its JSON: truncated?\n");
   const Outcome by_case =
       bench.run("compare b/t.safetensors a/t.safetensors --case case.json --json");
   CHECK(by_case.code == 1);
@@ -172,6 +235,28 @@ TEST_CASE("compare folders") {
   const Outcome missing = bench.run("compare a b --max-abs 255");
   CHECK(missing.code == 1);
   CHECK(missing.out.find("extra.png: missing in b\n") == 0);
+}
+
+TEST_CASE("compare folders goes on after a file that cannot be read") {
+  const Bench bench;
+  bench.write("a/broken.png", "\x89PNG\r\n\x1a\n rest");
+  fs::copy_file(bench.path("small.png"), bench.path("b/broken.png"));
+  for (const char* gate : {"", " --max-abs 255 --tolerance 1"}) {
+    const Outcome ran = bench.run(std::string("compare a b") + gate);
+    CAPTURE(ran.out);
+    CHECK(ran.code == 2);
+    CHECK(ran.out.starts_with("broken.png: a/broken.png: broken PNG"));
+    CHECK(ran.out.find("\none.png: ssim ") != std::string::npos);
+    CHECK(ran.out.find("a b: 2 compared, 0 missing, 1 unreadable") != std::string::npos);
+    CHECK(ran.err == "diptych: compare: 1 pair could not be compared\n");
+  }
+  const Outcome as_json = bench.run("compare a b --json");
+  CHECK(as_json.code == 2);
+  const json report = json::parse(as_json.out);
+  CHECK(report["pass"] == false);
+  CHECK(report["pairs"].size() == 3);
+  CHECK(report["pairs"][0]["name"] == "broken.png");
+  CHECK(report["pairs"][0]["problem"].get<std::string>().find("broken PNG") != std::string::npos);
 }
 
 TEST_CASE("compare refuses what it cannot do with one line") {
@@ -200,7 +285,7 @@ TEST_CASE("inspect shows metadata and tensors") {
   CHECK(picture["text"]["diptych"]["seed"] == 7);
   CHECK(picture["text"]["parameters"] == "a fox\nSteps: 50");
   CHECK(bench.run("inspect a/t.safetensors --filter *001*").out ==
-        "a/t.safetensors: 1 tensors, 24 bytes\n  step001.latent  F32   [2,3]  24 bytes\n");
+        "a/t.safetensors: 1 tensor, 24 bytes\n  step001.latent  F32   [2,3]  24 bytes\n");
   const json folder = json::parse(bench.run("inspect a --json").out);
   CHECK(folder["tensors"] == 2);
   CHECK(folder["bytes"] == 48);
@@ -217,7 +302,7 @@ TEST_CASE("inspect shows metadata and tensors") {
 TEST_CASE("a picture's text cannot drive the terminal") {
   const Bench bench;
   write_png(bench.path("evil.png"), bench.picture(), PngText{{"k", "a\x1b[2Jb\x07"}});
-  CHECK(bench.run("inspect evil.png").out.find("a\\x1b[2Jb\\x07") != std::string::npos);
+  CHECK(bench.run("inspect evil.png").out.find("a\\x1B[2Jb\\x07") != std::string::npos);
 }
 
 }  // namespace

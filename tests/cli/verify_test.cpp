@@ -76,6 +76,33 @@ TEST_CASE("what cannot be replayed is said") {
     CHECK(both.code == 0);
     CHECK(both.out.ends_with("1 passed, 0 failed, 1 skipped\n"));
   }
+  SUBCASE("folders beside cases, and a case without a task") {
+    fs::create_directory(folder.path() / "00_pictures");
+    description.erase("task");
+    std::ofstream(copy / "case.json") << description;
+    copy_of("09_tokenizer", folder);
+    const Outcome outcome = verify(folder.path().string());
+    CHECK(outcome.code == 0);
+    CHECK(outcome.err == "[WARN ] skipped " + folder.file("00_pictures") +
+                             ": has no case.json\n[WARN ] skipped " + copy.string() +
+                             "/case.json: names no task\n");
+    CHECK(outcome.out.ends_with("1 passed, 0 failed, 2 skipped\n"));
+    CHECK(verify(copy).code == 2);
+  }
+  SUBCASE("nothing but what cannot be replayed") {
+    description["task"] = "video_edit";
+    std::ofstream(copy / "case.json") << description;
+    fs::copy(copy, folder.path() / "again", fs::copy_options::recursive);
+    const Outcome outcome = verify(folder.path().string());
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out == "0 passed, 0 failed, 2 skipped\n");
+    CHECK(outcome.err.ends_with("diptych: verify: no case was replayed, all were skipped\n"));
+  }
+  SUBCASE("a truncated description") {
+    std::ofstream(copy / "case.json") << "{\"task\":\n \"t2i\"";
+    CHECK(verify(copy).err ==
+          "diptych: " + copy.string() + "/case.json:2:7: ends within its JSON: truncated?\n");
+  }
   SUBCASE("a broken description") {
     description["seed"] = "forty-two";
     std::ofstream(copy / "case.json") << description;

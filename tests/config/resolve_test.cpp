@@ -15,10 +15,18 @@ constexpr const char* kFile =
     "  - stage_id: 0\n"
     "    default_sampling_params: {seed: 1, num_inference_steps: 10}\n";
 
+FlagInput text(std::string_view value) {
+  return {false, std::string(value)};
+}
+FlagInput picture(std::string_view path) {
+  return {true, std::string(path)};
+}
+
 // What a run with a file, variables, overrides and flags resolves.
 struct Run {
   std::string file = kFile;
   Variables variables;
+  std::vector<FlagInput> inputs;
   std::map<std::string, std::vector<std::string>> flags;
   std::vector<std::string> overrides;
   test::Folder folder;
@@ -32,7 +40,7 @@ struct Run {
       const auto found = variables.find(name);
       return found == variables.end() ? std::nullopt : std::optional(found->second);
     };
-    return diptych::resolve({flags, overrides, environment, std::nullopt});
+    return diptych::resolve({inputs, flags, overrides, environment, std::nullopt});
   }
   std::string error() {
     return message_of([&] { resolve(); });
@@ -174,6 +182,58 @@ TEST_CASE("the table shows every value with its origin") {
   CHECK(origin_of("\ncfg_mode: batched") == "default");
   CHECK(static_cast<std::size_t>(std::count(table.begin(), table.end(), '\n')) ==
         all_fields().size());
+}
+
+TEST_CASE("inputs keep the order of their flags, and pictures of a variable come first") {
+  Run run;
+  run.inputs = {text("first"), picture("a.png"), text(""), picture("b.png")};
+  const std::vector<InputItem> mixed = {
+      {"first", {}}, {{}, "a.png"}, {"", {}}, {{}, "b.png"}};
+  CHECK((run.resolve().options.run.inputs == mixed));
+  CHECK(run.resolve().options.run.prompt() == "first");
+
+  run.inputs = {text("make it red")};
+  run.variables["DIPTYCH_IMAGE"] = "a.png;b.png";
+  run.variables["DIPTYCH_PROMPT"] = "not this";  // a flag wins
+  const Resolved both = run.resolve();
+  const std::vector<InputItem> expected = {{{}, "a.png"}, {{}, "b.png"}, {"make it red", {}}};
+  CHECK((both.options.run.inputs == expected));
+  CHECK(origin(both, "inputs") == "--prompt/--image, DIPTYCH_IMAGE");
+
+  run.inputs = {text("ok\xC3")};
+  CHECK(run.error() == "--prompt: not valid UTF-8: byte 0xC3 at offset 2");
+}
+
+TEST_CASE("the task follows the inputs, and editing has defaults of its own") {
+  Run run;
+  run.inputs = {text("a fox")};
+  CHECK(run.resolve().options.run.task == "t2i");
+  run.inputs = {picture("a.png"), text("a fox")};
+  const Resolved edit = run.resolve();
+  CHECK(edit.options.run.task == "edit");
+  CHECK(edit.options.run.sampling.cfg_img_scale == 2.0);
+  CHECK(edit.options.run.sampling.cfg_interval_low == 0.0);
+  CHECK(edit.options.run.sampling.cfg_renorm_type == "text_channel");
+  CHECK(edit.options.run.sampling.size_of_input);
+  run.flags["--cfg-img-scale"] = {"1.25"};
+  CHECK(run.resolve().options.run.sampling.cfg_img_scale == 1.25);
+  run.flags["-W,--width"] = {"512"};
+  CHECK(run.error() ==
+        "--height: not given; expected both, or none for the size of the last picture");
+  run.flags["-H,--height"] = {"256"};
+  CHECK_FALSE(run.resolve().options.run.sampling.size_of_input);
+
+  run.flags["--task"] = {"t2i"};
+  CHECK(run.error() == "--task t2i: reads no pictures, found --image; expected edit");
+  run.flags["--task"] = {"chat"};
+  CHECK(run.error() == "--task chat: reads no pictures, found --image; expected understand");
+  run.inputs = {text("a fox")};
+  CHECK(run.resolve().options.run.answers());
+  run.flags["--task"] = {"understand"};
+  CHECK(run.error() ==
+        "--task understand: needs a picture; expected --image FILE, or --task chat");
+  run.flags["--task"] = {"edit"};
+  CHECK(run.error() == "--task edit: needs a picture; expected --image FILE");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 Resolved resolve_file(const fs::path& file) {
   const auto environment = [](const std::string&) { return std::optional<std::string>(); };
-  return resolve({{{"-c,--config", {file.string()}}}, {}, environment, std::nullopt});
+  return resolve({{}, {{"-c,--config", {file.string()}}}, {}, environment, std::nullopt});
 }
 
 TEST_CASE("every stage config that ships is valid") {

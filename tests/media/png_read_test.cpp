@@ -89,6 +89,46 @@ TEST_CASE("alpha is blended over white with 8-bit rounding") {
   CHECK(levels(image) == std::vector<int>{255, 255, 255, 10, 20, 30, 208, 178, 255});
 }
 
+TEST_CASE("16-bit gray with alpha is blended, 8-bit gray with alpha drops it") {
+  PngBuilder deep({.width = 1, .height = 1, .bit_depth = 16, .color_type = 4});
+  CHECK(levels(decode_png(deep.pixels({0, 0x64, 0xFF, 77, 0x00}).finish(), "x")) ==
+        std::vector<int>{208, 208, 208});
+  PngBuilder plain({.width = 1, .height = 1, .color_type = 4});
+  CHECK(levels(decode_png(plain.pixels({0, 100, 77}).finish(), "x")) ==
+        std::vector<int>{100, 100, 100});
+}
+
+TEST_CASE("the colour key is compared as Pillow does: its low byte with 8-bit pixels") {
+  PngBuilder rgb({.width = 2, .height = 1, .color_type = 2});
+  rgb.chunk("tRNS", {0, 1, 9, 2, 0, 3});
+  CHECK(levels(decode_png(rgb.pixels({0, 1, 2, 3, 1, 2, 4}).finish(), "x")) ==
+        std::vector<int>{255, 255, 255, 1, 2, 4});
+  PngBuilder two_bits({.width = 4, .height = 1, .bit_depth = 2, .color_type = 0});
+  two_bits.chunk("tRNS", {0, 85});
+  CHECK(levels(decode_png(two_bits.pixels({0, 0b00011011}).finish(), "x")) ==
+        std::vector<int>{0, 0, 0, 255, 255, 255, 170, 170, 170, 255, 255, 255});
+  PngBuilder one_bit({.width = 2, .height = 1, .bit_depth = 1, .color_type = 0});
+  one_bit.chunk("tRNS", {0, 0});
+  CHECK(levels(decode_png(one_bit.pixels({0, 0b10000000}).finish(), "x")) ==
+        std::vector<int>{255, 255, 255, 255, 255, 255});
+}
+
+TEST_CASE("the orientation of an eXIf chunk is told, and the pixels stay as stored") {
+  const Bytes exif = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0};
+  const auto picture = [&](bool before) {
+    PngBuilder png({.width = 2, .height = 1, .color_type = 0});
+    if (before) png.chunk("eXIf", exif);
+    png.pixels({0, 10, 20});
+    if (!before) png.chunk("eXIf", exif);
+    return decode_png(png.finish(), "x");
+  };
+  for (const bool before : {true, false}) {
+    CHECK(picture(before).orientation == 6);
+    CHECK(levels(picture(before)) == std::vector<int>{10, 10, 10, 20, 20, 20});
+  }
+  CHECK(decode_png(small_png(), "x").orientation == 1);
+}
+
 TEST_CASE("2-bit gray is spread over the 8-bit range") {
   PngBuilder png({.width = 4, .height = 1, .bit_depth = 2, .color_type = 0});
   CHECK(levels(decode_png(png.pixels({0, 0b00011011}).finish(), "x")) ==
@@ -148,7 +188,7 @@ TEST_CASE("hostile sizes are refused before memory is taken") {
   CHECK(with_size(0, 1).find("broken PNG") != std::string::npos);
   CHECK(with_size(0x7FFFFFFF, 0x7FFFFFFF).find("broken PNG") != std::string::npos);
   CHECK(with_size(70'000, 1).find("broken PNG") != std::string::npos);
-  CHECK(with_size(60'000, 60'000) == "x.png: 60000x60000 pixels, at most 134217728 are read");
+  CHECK(with_size(60'000, 60'000) == "x.png: 60000x60000 pixels, at most 268435456 are read");
   CHECK(with_size(10'000, 10'000) == "x.png: broken PNG: 72 bytes cannot hold 10000x10000 pixels");
 }
 

@@ -40,8 +40,7 @@ void check_choices(at::Device device) {
       {{0, 0, 1}, 0},                                       // a tie goes to the lowest id
       {{1, 0, 1}, 4},                                       // .017 / .013 beats all
       {{0.5, 0, 1}, 3},                                     // colder
-      {{0.3, 0, 1}, 3},  {{3, 0, 1}, 4},   {{1, 1, 1}, 0},  // top_k; 0 and 3 tie for the first
-                                                            // place
+      {{0.3, 0, 1}, 3},  {{3, 0, 1}, 4},   {{1, 1, 1}, 0},  // top_k: 0 and 3 tie
       {{1, 2, 1}, 3},    {{1, 3, 1}, 1},   {{1, 4, 1}, 2},    {{1, 5, 1}, 6},
       {{1, 6, 1}, 6},    {{1, 7, 1}, 4},   {{1, 100, 1}, 4},  // more than there are: all
       {{1, 0, 1e-6}, 0},                                      // top_p keeps at least one

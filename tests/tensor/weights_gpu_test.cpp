@@ -19,6 +19,13 @@ TEST_CASE("Weights on CUDA: the bits of the file, converted as on the CPU") {
   CHECK(equal_bits(rounded.cpu(), tensors[2].second));
   CHECK(equal_bits(weights.as(at::kFloat).get("wide", {257, 33}).cpu(), wide));
   CHECK(weights.hash().size() == 64);
+  // Straight to where it is wanted.
+  for (const at::Device device : {at::Device(at::kCUDA, 0), at::Device(at::kCPU)}) {
+    const Tensor packed =
+        at::zeros({300, 33}, at::TensorOptions().device(device).dtype(at::kBFloat16));
+    weights.read("wide", {257, 33}, packed.narrow(0, 20, 257));
+    CHECK(equal_bits(packed.narrow(0, 20, 257).cpu().contiguous(), tensors[2].second));
+  }
 }
 
 TEST_CASE("Weights::dummy on CUDA: reproducible, in any order, of the right size") {

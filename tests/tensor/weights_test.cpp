@@ -36,6 +36,27 @@ TEST_CASE("Weights: get below a prefix, converted or as a view of the file") {
   CHECK(equal_bits(weights.as(at::kLong).get("ids", {4}), at::arange(4, at::kLong)));
 }
 
+TEST_CASE("Weights: read writes what get returns, into rows of a larger tensor too") {
+  const TemporaryFolder folder;
+  write_safetensors(folder / "m.safetensors", layers());
+  const Weights file = Weights::open(folder / "m.safetensors", at::kCPU, at::kBFloat16);
+  for (const Weights& weights : {file, Weights::dummy(at::kCPU, at::kBFloat16, 3)}) {
+    const Tensor packed = at::zeros({4, 3}, weights.options());
+    weights.read("layers.0.mlp.weight", {2, 3}, packed.narrow(0, 1, 2));
+    CHECK(equal_bits(packed.narrow(0, 1, 2), weights.get("layers.0.mlp.weight", {2, 3})));
+    CHECK(packed.abs().sum().item<double>() > 0.1);
+    CHECK(packed[0].abs().sum().item<double>() == 0);
+    CHECK(packed[3].abs().sum().item<double>() == 0);
+    CHECK_THROWS_AS(weights.read("layers.0.mlp.weight", {2, 3}, packed), c10::Error);
+    CHECK_THROWS_AS(weights.read("layers.0.mlp.weight", {4, 3}, packed.to(at::kFloat)), c10::Error);
+  }
+  CHECK(file.unread().size() == 4);
+  check_contains(input_error([&] {
+                   file.read("layers.0.mlp.weight", {4, 3}, at::zeros({4, 3}, file.options()));
+                 }),
+                 "has shape [2, 3], expected [4, 3]");
+}
+
 TEST_CASE("Weights: errors name the file, the tensor, what is there and what was wanted") {
   const TemporaryFolder folder;
   const auto path = folder / "m.safetensors";

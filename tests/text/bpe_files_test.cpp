@@ -88,9 +88,9 @@ TEST_CASE("vocab.json, merges.txt and tokenizer_config.json are read") {
 
 TEST_CASE("broken vocab.json") {
   CHECK(slow_error("{}", "", kConfig) == "accepted");
-  CHECK(slow_error("", "", kConfig) == "v: not JSON: parse error at byte 1");
-  CHECK(slow_error("{\"a\": 1", "", kConfig) == "v: not JSON: parse error at byte 8");
-  CHECK(slow_error("{\"\xFF\": 1}", "", kConfig) == "v: not JSON: parse error at byte 3");
+  CHECK(slow_error("", "", kConfig) == "v: is empty, expected JSON");
+  CHECK(slow_error("{\"a\": 1", "", kConfig) == "v:1:8: ends within its JSON: truncated?");
+  CHECK(slow_error("{\"\xFF\": 1}", "", kConfig) == "v:1:3: is not valid JSON");
   CHECK(slow_error("[1]", "", kConfig) == "v: expected an object, found array");
   CHECK(slow_error(R"({"a": "1"})", "", kConfig) ==
         R"(v: "a" has "1", expected a token id in 0..2147483647)");
@@ -104,7 +104,7 @@ TEST_CASE("broken vocab.json") {
         R"(v: "a" has array, expected a token id in 0..2147483647)");
   CHECK(slow_error(R"({"a": 1e400})", "", kConfig) == "v: has a number that is out of range");
   const std::string deep(200000, '[');
-  CHECK(slow_error(deep, "", kConfig) == "v: not JSON: parse error at byte 200001");
+  CHECK(slow_error(deep, "", kConfig) == "v:1:200001: ends within its JSON: truncated?");
   CHECK(slow_error("{\"a\":" + deep + std::string(200000, ']') + "}", "", kConfig) ==
         R"(v: "a" has array, expected a token id in 0..2147483647)");
 }
@@ -208,15 +208,24 @@ TEST_CASE("missing files") {
   CHECK(load_error(folder.path / "no") ==
         path + "/no: found neither vocab.json nor tokenizer.json, expected a tokenizer");
   folder.write("vocab.json", read_file(kBagelGoldens / "checkpoint/vocab.json"));
-  CHECK(load_error(folder.path) == path + "/merges.txt: missing, or not a file");
+  CHECK(load_error(folder.path) == path + "/merges.txt: missing, or not a readable file");
   folder.write("merges.txt", "#version: 0.2\nt h\nt \u4E2D\n");
-  CHECK(load_error(folder.path) == path + "/tokenizer_config.json: missing, or not a file");
+  CHECK(load_error(folder.path) ==
+        path + "/tokenizer_config.json: missing, or not a readable file");
   folder.write("tokenizer_config.json", R"({"added_tokens_decoder": {}})");
   CHECK(load_error(folder.path) ==
         path + "/merges.txt:3: merge of \"t\" and \"\u4E2D\": \"\u4E2D\" is not in " + path +
             "/vocab.json");
-  folder.write("merges.txt", "");
+  for (const char* empty : {"", "#version: 0.2\n\n"}) {
+    folder.write("merges.txt", empty);
+    CHECK(load_error(folder.path) == path + "/merges.txt: holds no merges: truncated?");
+  }
+  folder.write("merges.txt", "t h\n");
   CHECK(load_error(folder.path) == "accepted");
+  folder.write("vocab.json", "{\"th\": 0}");
+  CHECK(load_error(folder.path) == path +
+                                       "/vocab.json: no piece \"!\", which stands for byte 0x21; "
+                                       "expected all 256");
 }
 
 TEST_CASE("tokenizer.json is used where vocab.json is not") {
@@ -227,5 +236,10 @@ TEST_CASE("tokenizer.json is used where vocab.json is not") {
         load_byte_level_bpe(kBagelGoldens / "checkpoint")->encode("<|im_start|>the"));
   folder.write("tokenizer.json", "{");
   CHECK(load_error(folder.path) ==
-        folder.path.string() + "/tokenizer.json: not JSON: parse error at byte 2");
+        folder.path.string() + "/tokenizer.json:1:2: ends within its JSON: truncated?");
+  Json without_merges = golden_fast_file();
+  without_merges["model"]["merges"] = Json::array();
+  folder.write("tokenizer.json", without_merges.dump());
+  CHECK(load_error(folder.path) ==
+        folder.path.string() + "/tokenizer.json: model.merges: holds no merges: truncated?");
 }

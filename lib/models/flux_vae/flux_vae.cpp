@@ -5,22 +5,18 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/models/flux_vae/strips.h"
 
 namespace diptych {
 namespace {
 
-constexpr std::int64_t kGroups = 32;
-constexpr double kNormEps = 1e-6;
+constexpr std::int64_t kGroups = VaeNorm::kGroups;
 
 std::int64_t count_scopes(const Weights& weights, const std::string& pattern_leaf,
                           std::string_view prefix) {
   std::int64_t count = 0;
   while (weights.contains(fmt::format("{}{}{}", prefix, count, pattern_leaf))) ++count;
   return count;
-}
-
-Tensor swish(const Tensor& x) {
-  return at::silu(x);
 }
 
 }  // namespace
@@ -74,7 +70,12 @@ VaeNorm VaeNorm::load(const Weights& weights, std::int64_t channels) {
 }
 
 Tensor VaeNorm::forward(const Tensor& x) const {
-  return at::group_norm(x, kGroups, weight, bias, kNormEps);
+  return at::group_norm(x, kGroups, weight, bias, kEps);
+}
+
+Tensor VaeNorm::activated(const Tensor& x) const {
+  Tensor h = forward(x);
+  return at::silu_(h);
 }
 
 VaeResBlock VaeResBlock::load(const Weights& w, std::int64_t in, std::int64_t out) {
@@ -88,8 +89,13 @@ VaeResBlock VaeResBlock::load(const Weights& w, std::int64_t in, std::int64_t ou
 }
 
 Tensor VaeResBlock::forward(const Tensor& x) const {
-  const Tensor h = conv2.forward(swish(norm2.forward(conv1.forward(swish(norm1.forward(x))))));
-  return (nin_shortcut ? nin_shortcut->forward(x) : x) + h;
+  // Step by step: a temporary of a nested call would live to the end of the whole expression, and
+  // at full size each of these maps takes half a gibibyte or more.
+  Tensor h = norm1.activated(x);
+  h = conv1.forward(h);
+  h = norm2.activated(h);
+  h = conv2.forward(h);
+  return h.add_(nin_shortcut ? nin_shortcut->forward(x) : x);
 }
 
 VaeAttention VaeAttention::load(const Weights& w, std::int64_t channels) {
@@ -100,14 +106,18 @@ VaeAttention VaeAttention::load(const Weights& w, std::int64_t channels) {
           conv("proj_out")};
 }
 
-Tensor VaeAttention::forward(const Tensor& x) const {
+Tensor VaeAttention::forward(const Tensor& x, std::optional<std::int64_t> most_queries) const {
   const Tensor h = norm.forward(x);
   const auto rows = [](const Tensor& t) {  // [n, c, H, W] -> [n, 1, H * W, c]
     return t.flatten(2).transpose(1, 2).unsqueeze(1).contiguous();
   };
-  const Tensor attended =
-      at::scaled_dot_product_attention(rows(q.forward(h)), rows(k.forward(h)), rows(v.forward(h)));
-  return x + proj_out.forward(attended.squeeze(1).transpose(1, 2).reshape(x.sizes()));
+  const Tensor queries = rows(q.forward(h)), keys = rows(k.forward(h)), values = rows(v.forward(h));
+  std::vector<Tensor> attended;
+  for (const Tensor& asked : queries.split(most_queries.value_or(queries.size(2)), 2)) {
+    attended.push_back(at::scaled_dot_product_attention(asked, keys, values));
+  }
+  const Tensor all = attended.size() == 1 ? attended.front() : at::cat(attended, 2);
+  return x + proj_out.forward(all.squeeze(1).transpose(1, 2).reshape(x.sizes()));
 }
 
 VaeMid VaeMid::load(const Weights& w, std::int64_t channels) {
@@ -165,29 +175,68 @@ FluxVae FluxVae::load(const Weights& weights, const FluxVaeConfig& c) {
   return vae;
 }
 
-Tensor FluxVae::encode_moments(const Tensor& image, const VaeObserver& observer) const {
-  const auto see = [&](const std::string& name, const Tensor& value) {
-    if (observer) observer("encoder." + name, value);
-  };
+namespace {
+
+// The steps of a pass, with whole maps or with strips of them.
+struct Steps {
+  const std::optional<VaeStrips>& strips;
+
+  Tensor block(const VaeResBlock& block, Tensor x) const {
+    return strips ? vae_strips::res_block(block, std::move(x), *strips) : block.forward(x);
+  }
+  Tensor attention(const VaeAttention& attention, const Tensor& x) const {
+    if (!strips) return attention.forward(x);
+    return attention.forward(x, vae_strips::attention_queries(x, *strips));
+  }
+  // One zero column right and one row below, then stride 2 without padding.
+  Tensor downsample(const VaeConv& conv, Tensor x) const {
+    if (strips) return vae_strips::downsample(conv, x, *strips);
+    x = at::constant_pad_nd(x, {0, 1, 0, 1});
+    return conv.forward(x, 2);
+  }
+  Tensor upsample(const VaeConv& conv, Tensor x) const {
+    if (strips) return vae_strips::upsample(conv, x, *strips);
+    x = at::upsample_nearest2d(x, {2 * x.size(2), 2 * x.size(3)});
+    return conv.forward(x);
+  }
+  Tensor out(const VaeNorm& norm, const VaeConv& conv, Tensor x) const {
+    if (strips) return vae_strips::normed_conv(norm, conv, x, *strips);
+    x = norm.activated(x);
+    return conv.forward(x);
+  }
+};
+
+// Reports a step's result and hands it on.
+Tensor seen(const VaeObserver& observer, const std::string& name, Tensor value) {
+  if (observer) observer(name, value);
+  return value;
+}
+
+Tensor run_mid(const VaeMid& mid, Tensor h, const Steps& steps, const VaeObserver& observer,
+               const std::string& scope) {
+  h = seen(observer, scope + ".mid.block_1", steps.block(mid.block_1, std::move(h)));
+  h = seen(observer, scope + ".mid.attn_1", steps.attention(mid.attn_1, h));
+  return seen(observer, scope + ".mid.block_2", steps.block(mid.block_2, std::move(h)));
+}
+
+}  // namespace
+
+Tensor FluxVae::encode_moments(const Tensor& image, const VaeObserver& observer,
+                               const std::optional<VaeStrips>& strips) const {
+  const Steps steps{strips};
   Tensor h = encoder.conv_in.forward(image);
   for (std::size_t i = 0; i < encoder.down.size(); ++i) {
     const VaeLevel& level = encoder.down[i];
     for (std::size_t b = 0; b < level.block.size(); ++b) {
-      h = level.block[b].forward(h);
-      see(fmt::format("down.{}.block.{}", i, b), h);
+      h = seen(observer, fmt::format("encoder.down.{}.block.{}", i, b),
+               steps.block(level.block[b], std::move(h)));
     }
     if (!level.resample) continue;
-    // One zero column right and one row below, then stride 2 without padding.
-    h = level.resample->forward(at::constant_pad_nd(h, {0, 1, 0, 1}), 2);
-    see(fmt::format("down.{}.downsample", i), h);
+    h = seen(observer, fmt::format("encoder.down.{}.downsample", i),
+             steps.downsample(*level.resample, std::move(h)));
   }
-  h = encoder.mid.block_1.forward(h);
-  see("mid.block_1", h);
-  h = encoder.mid.attn_1.forward(h);
-  see("mid.attn_1", h);
-  h = encoder.mid.block_2.forward(h);
-  see("mid.block_2", h);
-  return encoder.conv_out.forward(swish(encoder.norm_out.forward(h)));
+  h = run_mid(encoder.mid, std::move(h), steps, observer, "encoder");
+  return steps.out(encoder.norm_out, encoder.conv_out, std::move(h));
 }
 
 Tensor FluxVae::latent_from_moments(const Tensor& moments, const Tensor& noise) const {
@@ -197,25 +246,19 @@ Tensor FluxVae::latent_from_moments(const Tensor& moments, const Tensor& noise) 
   return config.scale_factor * (z - config.shift_factor);
 }
 
-Tensor FluxVae::decode(const Tensor& latent, const VaeObserver& observer) const {
-  const auto see = [&](const std::string& name, const Tensor& value) {
-    if (observer) observer("decoder." + name, value);
-  };
+Tensor FluxVae::decode(const Tensor& latent, const VaeObserver& observer,
+                       const std::optional<VaeStrips>& strips) const {
+  const Steps steps{strips};
   Tensor h = decoder.conv_in.forward(latent / config.scale_factor + config.shift_factor);
-  see("conv_in", h);
-  h = decoder.mid.block_1.forward(h);
-  see("mid.block_1", h);
-  h = decoder.mid.attn_1.forward(h);
-  see("mid.attn_1", h);
-  h = decoder.mid.block_2.forward(h);
-  see("mid.block_2", h);
+  h = seen(observer, "decoder.conv_in", std::move(h));
+  h = run_mid(decoder.mid, std::move(h), steps, observer, "decoder");
   for (std::size_t i = decoder.up.size(); i-- > 0;) {
-    for (const VaeResBlock& block : decoder.up[i].block) h = block.forward(h);
+    for (const VaeResBlock& block : decoder.up[i].block) h = steps.block(block, std::move(h));
     if (!decoder.up[i].resample) continue;
-    h = decoder.up[i].resample->forward(at::upsample_nearest2d(h, {2 * h.size(2), 2 * h.size(3)}));
-    see(fmt::format("up.{}.upsample", i), h);
+    h = seen(observer, fmt::format("decoder.up.{}.upsample", i),
+             steps.upsample(*decoder.up[i].resample, std::move(h)));
   }
-  return decoder.conv_out.forward(swish(decoder.norm_out.forward(h)));
+  return steps.out(decoder.norm_out, decoder.conv_out, std::move(h));
 }
 
 Tensor to_uint8(const Tensor& image) {

@@ -30,10 +30,13 @@ struct VaeConv {
   Tensor forward(const Tensor& x, std::int64_t stride = 1) const;  // padding k / 2 at stride 1
 };
 
-struct VaeNorm {        // GroupNorm, 32 groups, eps 1e-6
+struct VaeNorm {  // GroupNorm
+  static constexpr std::int64_t kGroups = 32;
+  static constexpr double kEps = 1e-6;
   Tensor weight, bias;  // [channels]
   static VaeNorm load(const Weights& weights, std::int64_t channels);
   Tensor forward(const Tensor& x) const;
+  Tensor activated(const Tensor& x) const;  // silu of it
 };
 
 struct VaeResBlock {
@@ -48,7 +51,8 @@ struct VaeAttention {  // one head over all pixels
   VaeNorm norm;
   VaeConv q, k, v, proj_out;
   static VaeAttention load(const Weights& weights, std::int64_t channels);
-  Tensor forward(const Tensor& x) const;
+  // `most_queries`: pixels that ask at a time; the result is the same but for rounding.
+  Tensor forward(const Tensor& x, std::optional<std::int64_t> most_queries = {}) const;
 };
 
 struct VaeMid {
@@ -63,7 +67,14 @@ struct VaeLevel {
 };
 
 // Called with the names of the golden data: "encoder.down.0.downsample", "decoder.mid.attn_1", ...
+// The values are good during the call only: what follows may overwrite them.
 using VaeObserver = std::function<void(std::string_view name, const Tensor& value)>;
+
+// A pass that holds, beside the maps that a step reads and writes, only strips of them (strips.h).
+// The result is the same but for rounding.
+struct VaeStrips {
+  std::int64_t max_bytes = std::int64_t{64} << 20;  // of a strip's input and output
+};
 
 struct FluxVae {
   FluxVaeConfig config;
@@ -85,11 +96,13 @@ struct FluxVae {
 
   // image [n, 3, H, W] in -1..1, H and W multiples of downsample() -> [n, 2 * z, H / 8, W / 8]:
   // mean, then log variance.
-  Tensor encode_moments(const Tensor& image, const VaeObserver& observer = {}) const;
+  Tensor encode_moments(const Tensor& image, const VaeObserver& observer = {},
+                        const std::optional<VaeStrips>& strips = {}) const;
   // moments and a standard normal draw [n, z, h, w] (undefined: the mean) -> scaled latent.
   Tensor latent_from_moments(const Tensor& moments, const Tensor& noise) const;
   // latent [n, z, h, w] -> image [n, 3, 8 h, 8 w], not clamped.
-  Tensor decode(const Tensor& latent, const VaeObserver& observer = {}) const;
+  Tensor decode(const Tensor& latent, const VaeObserver& observer = {},
+                const std::optional<VaeStrips>& strips = {}) const;
 };
 
 // [1, 3, H, W] in -1..1 -> uint8 [H, W, 3]; truncates as the official code does, never rounds.

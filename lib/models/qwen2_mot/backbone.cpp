@@ -4,33 +4,8 @@
 
 namespace diptych {
 
-MotExpert MotExpert::load(const Weights& layer, const Qwen2Config& c, std::string_view suffix) {
-  const auto named = [&](std::string_view name, std::string_view leaf) {
-    return fmt::format("{}{}.{}", name, suffix, leaf);
-  };
-  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size, dim = c.head_dim();
-  const std::int64_t kv = c.num_key_value_heads * dim;
-  const Weights attn = layer.scope("self_attn");
-  const Weights mlp = layer.scope(fmt::format("mlp{}", suffix));
-  MotExpert e;
-  e.input_layernorm = layer.get(named("input_layernorm", "weight"), {hidden});
-  e.qkv_proj = at::cat({attn.get(named("q_proj", "weight"), {hidden, hidden}),
-                        attn.get(named("k_proj", "weight"), {kv, hidden}),
-                        attn.get(named("v_proj", "weight"), {kv, hidden})});
-  e.qkv_bias =
-      at::cat({attn.get(named("q_proj", "bias"), {hidden}), attn.get(named("k_proj", "bias"), {kv}),
-               attn.get(named("v_proj", "bias"), {kv})});
-  e.q_norm = attn.get(named("q_norm", "weight"), {dim});
-  e.k_norm = attn.get(named("k_norm", "weight"), {dim});
-  e.o_proj = attn.get(named("o_proj", "weight"), {hidden, hidden});
-  e.post_attention_layernorm = layer.get(named("post_attention_layernorm", "weight"), {hidden});
-  e.gate_up_proj = at::cat(
-      {mlp.get("gate_proj.weight", {inner, hidden}), mlp.get("up_proj.weight", {inner, hidden})});
-  e.down_proj = mlp.get("down_proj.weight", {hidden, inner});
-  return e;
-}
-
-MotBackbone MotBackbone::load(const Weights& weights, const Qwen2Config& config) {
+MotBackbone MotBackbone::load(const Weights& weights, const Qwen2Config& config,
+                              const std::optional<MotOffload>& offload) {
   MotBackbone b;
   b.config = config;
   const Weights model = weights.scope("model");
@@ -38,12 +13,7 @@ MotBackbone MotBackbone::load(const Weights& weights, const Qwen2Config& config)
   b.lm_head = weights.get("lm_head.weight", {config.vocab_size, config.hidden_size});
   b.norm = model.get("norm.weight", {config.hidden_size});
   b.norm_gen = model.get("norm_moe_gen.weight", {config.hidden_size});
-  b.layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const Weights layer = model.scope(fmt::format("layers.{}", i));
-    b.layers.push_back(
-        {MotExpert::load(layer, config, ""), MotExpert::load(layer, config, "_moe_gen")});
-  }
+  b.layers = MotLayers::load(model, config, offload);
   return b;
 }
 
@@ -93,8 +63,10 @@ void project_qkv(ExpertRows& rows, const MotExpert& e, const MotPlan& plan, cons
 
 void finish_layer(ExpertRows& rows, const MotExpert& e, const Tensor& next_norm, double eps,
                   KernelPolicy kernels) {
-  const Tensor o = at::linear(rows.attended.flatten(1), e.o_proj);
-  rows.h = add_rms_norm_(rows.x, o, e.post_attention_layernorm, eps, kernels);
+  {
+    const Tensor o = at::linear(std::exchange(rows.attended, {}).flatten(1), e.o_proj);
+    rows.h = add_rms_norm_(rows.x, o, e.post_attention_layernorm, eps, kernels);
+  }  // before the wide rows are made, o goes
   const Tensor inner = silu_mul(at::linear(rows.h, e.gate_up_proj), kernels);
   rows.h = add_rms_norm_(rows.x, at::linear(inner, e.down_proj), next_norm, eps, kernels);
 }
@@ -110,34 +82,35 @@ MotRows MotBackbone::forward(const MotPlan& plan, MotRows input, const KvCache& 
   ExpertRows gen, und;
   if (has_gen) {
     gen = slice_rows(plan, std::move(input.gen), 0, plan.gen);
-    gen.h = rms_norm(gen.x, layers.front().gen.input_layernorm, eps, kernels);
+    gen.h = rms_norm(gen.x, layers[0].gen.input_layernorm, eps, kernels);
   }
   if (has_und) {
     und = slice_rows(plan, std::move(input.und), plan.gen_rows, plan.und);
-    und.h = rms_norm(und.x, layers.front().und.input_layernorm, eps, kernels);
+    und.h = rms_norm(und.x, layers[0].und.input_layernorm, eps, kernels);
   }
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer_index = static_cast<std::int64_t>(i);
     const Tensor keys = cache.keys(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
     const Tensor values =
         cache.values(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
+    const MotLayer& layer = layers.acquire(i, {has_und, has_gen});
     // Keys and values of both kinds of rows are in place before either attends.
-    if (has_gen) project_qkv(gen, layers[i].gen, plan, config, keys, values, kernels);
-    if (has_und) project_qkv(und, layers[i].und, plan, config, keys, values, kernels);
+    if (has_gen) project_qkv(gen, layer.gen, plan, config, keys, values, kernels);
+    if (has_und) project_qkv(und, layer.und, plan, config, keys, values, kernels);
     for (ExpertRows* rows : {has_gen ? &gen : nullptr, has_und ? &und : nullptr}) {
       if (rows == nullptr) continue;
-      rows->attended =
-          attention.forward({rows->q, keys, values, rows->lengths, plan.causal, scale});
+      rows->attended = attention.forward(
+          {std::exchange(rows->q, {}), keys, values, rows->lengths, plan.causal, scale});
     }
     const bool last = i + 1 == layers.size();
     if (has_gen) {
-      finish_layer(gen, layers[i].gen, last ? norm_gen : layers[i + 1].gen.input_layernorm, eps,
+      finish_layer(gen, layer.gen, last ? norm_gen : layers[i + 1].gen.input_layernorm, eps,
                    kernels);
     }
     if (has_und) {
-      finish_layer(und, layers[i].und, last ? norm : layers[i + 1].und.input_layernorm, eps,
-                   kernels);
+      finish_layer(und, layer.und, last ? norm : layers[i + 1].und.input_layernorm, eps, kernels);
     }
+    layers.release();
     if (observer) observer(fmt::format("layer{:02}.hidden", i), {gen.x, und.x});
   }
   if (observer) observer("final_norm", {gen.h, und.h});
@@ -151,12 +124,19 @@ struct RowLayout {
   std::vector<std::int64_t> positions, slots;
 };
 
-void append_rows(RowLayout& layout, const MotSample& sample, std::size_t index,
-                 std::int64_t capacity, std::int64_t first, std::int64_t count, bool consecutive) {
-  const std::int64_t base = static_cast<std::int64_t>(index) * capacity + sample.context;
-  for (std::int64_t i = first; i < first + count; ++i) {
-    layout.positions.push_back(sample.position + (consecutive ? i : 0));
-    layout.slots.push_back(base + i);
+// Where a sample's rows go behind its context: in the order of its tokens, an image block as
+// [first understanding row, generation rows, other understanding rows].
+void append_gen_rows(RowLayout& layout, const MotSample& sample, std::int64_t base) {
+  for (std::int64_t i = 0; i < sample.gen_rows; ++i) {
+    layout.positions.push_back(sample.position);
+    layout.slots.push_back(base + (sample.und_rows > 0 ? 1 : 0) + i);
+  }
+}
+
+void append_und_rows(RowLayout& layout, const MotSample& sample, std::int64_t base, bool text) {
+  for (std::int64_t i = 0; i < sample.und_rows; ++i) {
+    layout.positions.push_back(sample.position + (text ? i : 0));
+    layout.slots.push_back(base + (i == 0 ? 0 : sample.gen_rows) + i);
   }
 }
 
@@ -166,13 +146,16 @@ MotPlan make_plan(std::span<const MotSample> samples, std::int64_t first_cache_r
   MotPlan plan;
   RowLayout layout;
   std::vector<std::int64_t> gen_q, und_q, keys;
+  const auto base_of = [&](std::size_t i) {
+    return static_cast<std::int64_t>(i) * cache.capacity() + samples[i].context;
+  };
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    append_rows(layout, samples[i], i, cache.capacity(), 0, samples[i].gen_rows, text);
+    append_gen_rows(layout, samples[i], base_of(i));
     plan.gen_rows += samples[i].gen_rows;
   }
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const MotSample& sample = samples[i];
-    append_rows(layout, sample, i, cache.capacity(), sample.gen_rows, sample.und_rows, text);
+    append_und_rows(layout, sample, base_of(i), text);
     plan.und_rows += sample.und_rows;
     gen_q.push_back(sample.gen_rows);
     und_q.push_back(sample.und_rows);
@@ -191,7 +174,8 @@ MotPlan make_plan(std::span<const MotSample> samples, std::int64_t first_cache_r
   plan.first_cache_row = first_cache_row;
   plan.cache_rows = static_cast<std::int64_t>(samples.size());
   plan.causal = text;
-  plan.rounding = text ? RopeRounding::every_step : RopeRounding::at_the_end;
+  // Understanding mode, be it text or the patches of a picture, rounds as Qwen2 does.
+  plan.rounding = plan.gen_rows == 0 ? RopeRounding::every_step : RopeRounding::at_the_end;
   return plan;
 }
 

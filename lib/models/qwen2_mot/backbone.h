@@ -6,31 +6,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "lib/attention/attention.h"
 #include "lib/attention/kv_cache.h"
+#include "lib/models/qwen2_mot/layers.h"
 #include "lib/ops/ops.h"
 #include "lib/tensor/weights.h"
 
 namespace diptych {
-
-struct Qwen2Config {  // llm_config.json, its names
-  std::int64_t hidden_size = 3584;
-  std::int64_t num_hidden_layers = 28;
-  std::int64_t num_attention_heads = 28;
-  std::int64_t num_key_value_heads = 4;
-  std::int64_t intermediate_size = 18944;
-  std::int64_t vocab_size = 152064;
-  std::int64_t max_position_embeddings = 32768;
-  double rope_theta = 1e6;
-  double rms_norm_eps = 1e-6;
-
-  std::int64_t head_dim() const { return hidden_size / num_attention_heads; }
-  KvShape kv_shape() const { return {num_hidden_layers, num_key_value_heads, head_dim()}; }
-};
 
 // The rows of one packed call. Generation rows of all samples come first, then the understanding
 // rows: each expert then sees one contiguous slice and nothing is gathered. Attention inside an
@@ -50,23 +37,6 @@ struct MotRows {
   Tensor und;  // [und_rows, hidden], likewise
 };
 
-// The weights of one layer for one kind of rows; projections that read the same input are packed.
-struct MotExpert {
-  Tensor input_layernorm;           // [hidden]
-  Tensor qkv_proj, qkv_bias;        // [(heads + 2 * kv_heads) * head_dim, hidden], [...]
-  Tensor q_norm, k_norm;            // [head_dim]
-  Tensor o_proj;                    // [hidden, hidden]
-  Tensor post_attention_layernorm;  // [hidden]
-  Tensor gate_up_proj;              // [2 * intermediate, hidden]
-  Tensor down_proj;                 // [hidden, intermediate]
-
-  static MotExpert load(const Weights& layer, const Qwen2Config& config, std::string_view suffix);
-};
-
-struct MotLayer {
-  MotExpert und, gen;
-};
-
 // Called with "layerLL.hidden" after every layer and "final_norm" at the end.
 using MotObserver = std::function<void(std::string_view what, const MotRows& rows)>;
 
@@ -75,10 +45,11 @@ struct MotBackbone {
   Tensor embed_tokens;    // [vocab, hidden]
   Tensor norm, norm_gen;  // [hidden]
   Tensor lm_head;         // [vocab, hidden]
-  std::vector<MotLayer> layers;
+  MotLayers layers;
 
-  // `weights`: scope "language_model". Throws as Weights::get.
-  static MotBackbone load(const Weights& weights, const Qwen2Config& config);
+  // `weights`: scope "language_model". Throws as MotLayers::load.
+  static MotBackbone load(const Weights& weights, const Qwen2Config& config,
+                          const std::optional<MotOffload>& offload = {});
 
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
   Tensor embed(const Tensor& ids) const;
@@ -95,7 +66,8 @@ struct MotSample {
   std::int64_t position = 0;  // rope position of the first row
   std::int64_t gen_rows = 0, und_rows = 0;
 };
-// An image block: every row of a sample at the sample's one position, full attention.
+// An image block: every row of a sample at the sample's one position, full attention. In the cache
+// the first understanding row (the start marker) comes first, the others behind the generation rows.
 MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
                          const KvCache& cache, const Qwen2Config& config,
                          const at::TensorOptions& options);

@@ -1,0 +1,56 @@
+#include "lib/base/json_file.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "lib/base/error.h"
+
+namespace diptych {
+namespace {
+
+// "name:LINE:COLUMN" of a byte, both from 1.
+std::string place_of(std::string_view text, std::size_t byte, std::string_view name) {
+  const std::string_view before = text.substr(0, byte);
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t last = before.rfind('\n');
+  const std::size_t column = last == std::string_view::npos ? byte + 1 : byte - last;
+  return fmt::format("{}:{}:{}", name, line, column);
+}
+
+}  // namespace
+
+std::string read_text_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  std::ifstream file;
+  const bool folder = std::filesystem::is_directory(path, ignored);
+  if (!folder) file.open(path, std::ios::binary);
+  if (!file.is_open()) throw InputError("{}: missing, or not a readable file", path.string());
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad()) throw InputError("{}: cannot be read", path.string());
+  return text;
+}
+
+nlohmann::json parse_json(std::string_view text, std::string_view name,
+                          const nlohmann::json::parser_callback_t& watch) {
+  try {
+    return nlohmann::json::parse(text, watch);
+  } catch (const nlohmann::json::parse_error& error) {
+    const std::size_t byte = error.byte - 1;  // nlohmann counts from 1
+    if (text.empty()) throw InputError("{}: is empty, expected JSON", name);
+    throw InputError("{}: {}", place_of(text, byte, name),
+                     byte < text.size() ? "is not valid JSON" : "ends within its JSON: truncated?");
+  } catch (const nlohmann::json::out_of_range&) {
+    throw InputError("{}: has a number that is out of range", name);
+  }
+}
+
+nlohmann::json read_json_object(const std::filesystem::path& path) {
+  nlohmann::json json = parse_json(read_text_file(path), path.string());
+  if (!json.is_object()) {
+    throw InputError("{}: is a JSON {}, expected an object", path.string(), json.type_name());
+  }
+  return json;
+}
+
+}  // namespace diptych

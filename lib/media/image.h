@@ -1,0 +1,38 @@
+// A decoded picture, and what the readers of all formats agree on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lib/tensor/types.h"
+
+namespace diptych {
+
+using PngText =
+    std::vector<std::pair<std::string, std::string>>;  // keyword, text; both valid UTF-8
+
+struct Image {
+  Tensor rgb;           // uint8 [height, width, 3] on the CPU, as stored in the file
+  PngText text;         // in file order
+  int orientation = 1;  // EXIF's, 1 to 8: how `rgb` is to be turned; see exif.h
+};
+
+// Beyond these a file is refused before anything of its size is allocated.
+constexpr std::int64_t kMaxImageSide = 65'536;
+constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 28;
+
+// Throws InputError naming the file unless both sides are 1 to kMaxImageSide and the picture has at
+// most kMaxImagePixels.
+void check_image_size(std::int64_t width, std::int64_t height, std::string_view name);
+
+// One sample blended over white with Pillow's 8-bit rounding (src/libImaging/Paste.c, BLEND).
+inline std::uint8_t over_white(std::uint32_t value, std::uint32_t alpha) {
+  const std::uint32_t t = alpha * value + (255 - alpha) * 255 + 128;
+  return static_cast<std::uint8_t>((t + (t >> 8)) >> 8);
+}
+
+}  // namespace diptych

@@ -1,0 +1,15 @@
+// The build without libjpeg.
+#include "lib/base/error.h"
+#include "lib/media/jpeg.h"
+
+namespace diptych {
+
+bool jpeg_supported() {
+  return false;
+}
+
+Image decode_jpeg(std::span<const std::uint8_t>, std::string_view name) {
+  throw InputError("{}: a JPEG file, which this build cannot read (it is without libjpeg)", name);
+}
+
+}  // namespace diptych

@@ -1,0 +1,167 @@
+// What read_image takes and refuses, whichever the format.
+#include "lib/media/image_read.h"
+
+#include <fstream>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "lib/media/exif.h"
+#include "lib/media/file_bytes.h"
+#include "lib/media/jpeg.h"
+#include "lib/media/png.h"
+#include "tests/media/png_builder.h"
+#include "tests/media/support.h"
+
+namespace {
+
+using namespace diptych;
+using test::Bytes;
+using test::input_error;
+using test::levels;
+
+struct Folder {  // a fresh folder, removed at the end
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / fmt::format("diptych-image-{}", ::getpid());
+  Folder() { std::filesystem::create_directory(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::filesystem::path write(const char* name, std::string_view content) const {
+    std::ofstream(path / name, std::ios::binary) << content;
+    return path / name;
+  }
+};
+
+std::string decode_error(std::string_view content) {
+  const auto* data = reinterpret_cast<const std::uint8_t*>(content.data());
+  return input_error([&] { decode_image({data, content.size()}, "x"); });
+}
+
+Bytes exif_of(int orientation) {
+  return {
+      'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, Bytes::value_type(orientation),
+      0,   0,   0};
+}
+
+TEST_CASE("pictures of every kind have the pixels that Pillow reads") {
+  const auto folder = test::pictures_folder();
+  const auto expected = nlohmann::json::parse(std::ifstream(folder / "expected.json"));
+  REQUIRE(expected.size() >= 60);
+  for (const auto& [name, picture] : expected.items()) {
+    CAPTURE(name);
+    if (name.ends_with(".jpg") && !jpeg_supported()) continue;
+    const Tensor rgb = read_image(folder / name);
+    CHECK((rgb.scalar_type() == at::kByte));
+    CHECK(rgb.sizes() == at::IntArrayRef({picture["height"], picture["width"], 3}));
+    CHECK(test::pixel_hash(rgb) == picture["sha256"].get<std::string>());
+  }
+}
+
+TEST_CASE("each orientation turns the stored pixels upright") {
+  // stored: 1 2 3
+  //         4 5 6
+  const std::pair<std::vector<int>, std::int64_t> cases[] = {
+      {{1, 2, 3, 4, 5, 6}, 2}, {{3, 2, 1, 6, 5, 4}, 2}, {{6, 5, 4, 3, 2, 1}, 2},
+      {{4, 5, 6, 1, 2, 3}, 2}, {{1, 4, 2, 5, 3, 6}, 3}, {{4, 1, 5, 2, 6, 3}, 3},
+      {{6, 3, 5, 2, 4, 1}, 3}, {{3, 6, 2, 5, 1, 4}, 3}};
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    CAPTURE(orientation);
+    test::PngBuilder png({.width = 3, .height = 2, .color_type = 0});
+    png.chunk("eXIf", exif_of(orientation));
+    const Bytes bytes = png.pixels({0, 1, 2, 3, 0, 4, 5, 6}).finish();
+    const Tensor rgb = decode_image(bytes, "x");
+    const auto& [gray, height] = cases[orientation - 1];
+    CHECK(rgb.is_contiguous());
+    CHECK(rgb.sizes() == at::IntArrayRef({height, 6 / height, 3}));
+    CHECK(levels(rgb.select(2, 0)) == gray);
+    CHECK(levels(rgb.select(2, 2)) == gray);
+  }
+}
+
+TEST_CASE("damaged or other EXIF leaves a picture as it is stored") {
+  CHECK(exif_orientation({}) == 1);
+  for (const int value : {0, 9, 255}) CHECK(exif_orientation(exif_of(value)) == 1);
+  const Bytes whole = exif_of(6);
+  CHECK(exif_orientation(whole) == 6);
+  for (std::size_t length = 0; length < 20; ++length) {
+    CHECK(exif_orientation(std::span(whole).first(length)) == 1);
+  }
+  const auto with = [&](std::size_t at, std::uint8_t value) {
+    Bytes changed = whole;
+    changed[at] = value;
+    return exif_orientation(changed);
+  };
+  CHECK(with(0, 'M') == 1);    // byte order
+  CHECK(with(2, 43) == 1);     // magic number
+  CHECK(with(7, 255) == 1);    // a directory outside the bytes
+  CHECK(with(10, 0x13) == 1);  // another tag
+  CHECK(with(12, 2) == 1);     // a text
+  CHECK(with(14, 2) == 1);     // two values
+  CHECK(with(12, 4) == 6);     // LONG
+  CHECK(with(9, 255) == 6);    // more entries than there are
+}
+
+TEST_CASE("the content decides, not the extension") {
+  const Folder folder;
+  const Tensor rgb = at::arange(2 * 3 * 3, at::kByte).reshape({2, 3, 3});
+  write_png(folder.path / "png.png", rgb);
+  std::filesystem::copy_file(folder.path / "png.png", folder.path / "png.jpg");
+  CHECK(at::equal(read_image(folder.path / "png.jpg"), rgb));
+  std::filesystem::copy_file(test::pictures_folder() / "24.bmp", folder.path / "bmp.png");
+  CHECK(read_image(folder.path / "bmp.png").size(1) == 13);
+}
+
+TEST_CASE("what is no readable file is refused by name") {
+  const Folder folder;
+  const auto missing = folder.path / "missing.png";
+  CHECK(input_error([&] { read_image(missing); }) ==
+        missing.string() + ": cannot be read: No such file or directory");
+  if (jpeg_supported()) {
+    CHECK(input_error([&] { read_image(folder.path); }) ==
+          folder.path.string() + ": a folder, expected PNG, JPEG or BMP");
+    const auto empty = folder.write("empty.png", "");
+    CHECK(input_error([&] { read_image(empty); }) ==
+          empty.string() + ": empty, expected PNG, JPEG or BMP");
+  }
+  CHECK(input_error([&] { read_image("/dev/null"); }).starts_with("/dev/null: cannot be read"));
+  CHECK(input_error([&] { read_image(std::string(5000, 'x')); }).ends_with("File name too long"));
+}
+
+TEST_CASE("other formats are named") {
+  using namespace std::string_view_literals;
+  const std::string expected = jpeg_supported()
+                                   ? ", expected PNG, JPEG or BMP"
+                                   : ", expected PNG or BMP (this build is without JPEG)";
+  CHECK(decode_error("GIF89a....") == "x: a GIF file" + expected);
+  CHECK(decode_error("RIFF\0\0\0\0WEBPVP8 "sv) == "x: a WebP file" + expected);
+  CHECK(decode_error("II*\0\x08\0\0\0"sv) == "x: a TIFF file" + expected);
+  CHECK(decode_error("MM\0*\0\0\0\x08"sv) == "x: a TIFF file" + expected);
+  CHECK(decode_error("\0\0\0\x18"
+                     "ftypheic\0\0\0\0"sv) == "x: a HEIC file" + expected);
+  CHECK(decode_error("\0\0\0\x18"
+                     "ftypavif\0\0\0\0"sv) == "x: an AVIF file" + expected);
+  CHECK(decode_error("\0\0\0\x18"
+                     "ftypisom\0\0\0\0"sv) == "x: a video" + expected);
+  CHECK(decode_error("hello") == "x: not a picture" + expected);
+  CHECK(decode_error("\x89PN") == "x: not a picture" + expected);
+  CHECK(decode_error("\0"sv) == "x: not a picture" + expected);
+}
+
+TEST_CASE("a file cut anywhere is refused, whatever the format") {
+  for (const char* name : {"420.jpg", "progressive.jpg", "arithmetic.jpg", "24.bmp", "bgra.bmp",
+                           "4.bmp", "rle8.bmp", "rle4.bmp", "palette_4_alpha.png"}) {
+    CAPTURE(name);
+    if (std::string_view(name).ends_with(".jpg") && !jpeg_supported()) continue;
+    const Bytes whole = read_file_bytes(test::pictures_folder() / name);
+    REQUIRE(decode_image(whole, "x").numel() > 0);
+    // The last three bytes of a plain BMP pad its last row, and a full run-length picture needs no
+    // end mark.
+    const std::size_t spare = std::string_view(name).ends_with(".bmp") ? 4 : 0;
+    for (std::size_t length = 0; length + spare < whole.size(); ++length) {
+      CAPTURE(length);
+      CHECK(input_error([&] { decode_image(std::span(whole).first(length), "x"); }) != "no error");
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,138 @@
+// What JPEG alone can get wrong. Only in a build with libjpeg.
+#include "lib/media/jpeg.h"
+
+#include <doctest/doctest.h>
+
+#include "lib/media/file_bytes.h"
+#include "tests/media/support.h"
+
+namespace {
+
+using namespace diptych;
+using test::input_error;
+using Bytes = std::vector<std::uint8_t>;
+
+Bytes picture(const char* name) {
+  return read_file_bytes(test::pictures_folder() / name);
+}
+
+std::string error_of(const Bytes& bytes) {
+  return input_error([&] { decode_jpeg(bytes, "x.jpg"); });
+}
+
+Bytes with_insert(Bytes bytes, std::size_t at, const Bytes& inserted) {
+  bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), inserted.begin(), inserted.end());
+  return bytes;
+}
+
+std::size_t find(const Bytes& bytes, std::string_view pattern) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::size_t at = text.find(pattern);
+  REQUIRE(at != std::string_view::npos);
+  return at;
+}
+
+Bytes with_size(std::uint16_t width, std::uint16_t height) {
+  Bytes bytes = picture("420.jpg");
+  const std::size_t frame = find(bytes, "\xFF\xC0");
+  bytes[frame + 5] = static_cast<std::uint8_t>(height >> 8);
+  bytes[frame + 6] = static_cast<std::uint8_t>(height);
+  bytes[frame + 7] = static_cast<std::uint8_t>(width >> 8);
+  bytes[frame + 8] = static_cast<std::uint8_t>(width);
+  return bytes;
+}
+
+TEST_CASE("without libjpeg a JPEG is refused and the build is blamed" *
+          doctest::skip(jpeg_supported())) {
+  CHECK(error_of({0xFF, 0xD8, 0xFF}) ==
+        "x.jpg: a JPEG file, which this build cannot read (it is without libjpeg)");
+}
+
+TEST_SUITE_BEGIN("libjpeg" * doctest::skip(!jpeg_supported()));
+
+TEST_CASE("sizes that the file cannot hold are refused before memory is taken") {
+  CHECK(error_of(with_size(20, 13)) == "no error");
+  CHECK(error_of(with_size(0, 13)).find("x.jpg: JPEG cannot be read: ") == 0);
+  CHECK(error_of(with_size(20, 0)).find("x.jpg: JPEG cannot be read: ") == 0);
+  CHECK(error_of(with_size(65'535, 1)).find("Maximum supported image dimension is 65500") !=
+        std::string::npos);
+  CHECK(error_of(with_size(65'000, 65'000)) ==
+        "x.jpg: 65000x65000 pixels, at most 268435456 are read");
+  CHECK(error_of(with_size(16'000, 16'000)).find("cannot hold 16000x16000 pixels") !=
+        std::string::npos);
+}
+
+TEST_CASE("damaged pixels are refused, although libjpeg only warns") {
+  const Bytes whole = picture("444.jpg");
+  const std::size_t scan = find(whole, "\xFF\xDA");
+  const auto without = [&](std::size_t first, std::size_t count) {
+    Bytes bytes = whole;
+    const auto at = bytes.begin() + static_cast<std::ptrdiff_t>(first);
+    bytes.erase(at, at + static_cast<std::ptrdiff_t>(count));
+    return bytes;
+  };
+  CHECK(error_of(without(whole.size() - 40, 30)) ==
+        "x.jpg: JPEG cannot be read: Corrupt JPEG data: premature end of data segment");
+  CHECK(error_of(without(whole.size() - 2, 2)) ==
+        "x.jpg: JPEG cannot be read: Premature end of JPEG file");
+  CHECK(error_of(without(scan, whole.size() - scan)) ==
+        "x.jpg: JPEG cannot be read: Premature end of JPEG file");
+  Bytes restarts = picture("restarts.jpg");
+  restarts[find(restarts, "\xFF\xD0") + 1] = 0xD5;
+  CHECK(error_of(restarts).find("instead of RST0") != std::string::npos);
+}
+
+TEST_CASE("what lies between segments or behind the end changes nothing") {
+  const Bytes whole = picture("444.jpg");
+  const Tensor rgb = decode_jpeg(whole, "x").rgb;
+  CHECK(at::equal(decode_jpeg(with_insert(whole, whole.size() - 2, {0, 1, 2}), "x").rgb, rgb));
+  CHECK(at::equal(decode_jpeg(with_insert(whole, whole.size(), {0xFF, 0xD8, 1}), "x").rgb, rgb));
+  CHECK(at::equal(decode_jpeg(with_insert(whole, find(whole, "\xFF\xC0"), {7, 7}), "x").rgb, rgb));
+}
+
+TEST_CASE("the first EXIF segment gives the orientation; other APP1 segments are skipped") {
+  const Bytes whole = picture("444.jpg");
+  const auto segment = [](std::string_view data) {
+    Bytes bytes = {0xFF, 0xE1, 0, static_cast<std::uint8_t>(data.size() + 2)};
+    bytes.insert(bytes.end(), data.begin(), data.end());
+    return bytes;
+  };
+  using namespace std::string_view_literals;
+  const Bytes xmp = segment("http://ns.adobe.com/xap/1.0/\0<x/>"sv);
+  const Bytes exif = segment("Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x08\0\0"sv);
+  const Bytes upright = segment("Exif\0\0MM\0*\0\0\0\x08\0\0"sv);
+  CHECK(decode_jpeg(whole, "x").orientation == 1);
+  CHECK(decode_jpeg(with_insert(whole, 2, exif), "x").orientation == 8);
+  CHECK(decode_jpeg(with_insert(with_insert(whole, 2, exif), 2, xmp), "x").orientation == 8);
+  CHECK(decode_jpeg(with_insert(with_insert(whole, 2, exif), 2, upright), "x").orientation == 1);
+  CHECK(decode_jpeg(with_insert(whole, 2, segment("Exif\0"sv)), "x").orientation == 1);
+}
+
+TEST_CASE("endless scans are stopped") {
+  const Bytes whole = picture("gray_progressive.jpg");
+  // The second scan again and again.
+  std::vector<std::size_t> scans;
+  for (std::size_t i = 0; i + 1 < whole.size(); ++i) {
+    if (whole[i] == 0xFF && whole[i + 1] == 0xDA) scans.push_back(i);
+  }
+  REQUIRE(scans.size() >= 2);
+  const Bytes scan(whole.begin() + static_cast<std::ptrdiff_t>(scans[0]),
+                   whole.begin() + static_cast<std::ptrdiff_t>(scans[1]));
+  Bytes many = whole;
+  for (int i = 0; i < 120; ++i) many = with_insert(many, scans[1], scan);
+  CHECK(error_of(many).find("x.jpg: JPEG cannot be read: ") == 0);
+}
+
+TEST_CASE("kinds that are not read are named") {
+  Bytes precise = picture("444.jpg");
+  precise[find(precise, "\xFF\xC0") + 4] = 12;
+  CHECK(error_of(precise) == "x.jpg: JPEG cannot be read: Unsupported JPEG data precision 12");
+  Bytes lossless = picture("444.jpg");
+  lossless[find(lossless, "\xFF\xC0") + 1] = 0xC3;
+  CHECK(error_of(lossless).find("Unsupported JPEG process") != std::string::npos);
+  CHECK(error_of({0xFF, 0xD8, 0xFF, 0xD9}).find("x.jpg: JPEG cannot be read: ") == 0);
+}
+
+TEST_SUITE_END();
+
+}  // namespace

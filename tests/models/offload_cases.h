@@ -1,0 +1,28 @@
+// A small random backbone, whole on a device and with experts on the host: the same bits.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "lib/models/qwen2_mot/backbone.h"
+
+namespace diptych::offload_cases {
+
+struct Case {
+  at::Device device{at::kCPU};
+  at::ScalarType dtype = at::kFloat;
+  KernelPolicy kernels = KernelPolicy::automatic;
+};
+
+Qwen2Config small_config();  // 5 layers
+MotBackbone load(const Case& on, const Qwen2Config& config,
+                 const std::optional<MotOffload>& offload = {});
+
+// A prompt, image blocks, a prompt again, a token: what the caches and the rows hold after each.
+std::vector<Tensor> run(const MotBackbone& model, const Case& on, const MotObserver& observer = {});
+
+// Every way to offload: run() twice gives what the resident backbone gives.
+void check_equal_to_resident(const Case& on);
+
+}  // namespace diptych::offload_cases

@@ -1,0 +1,135 @@
+#include <stdexcept>
+
+#include <doctest/doctest.h>
+
+#include "lib/base/error.h"
+#include "lib/tensor/safetensors.h"
+#include "tests/models/offload_cases.h"
+#include "tests/support/peak_bytes.h"
+#include "tests/tensor/support.h"
+
+namespace diptych {
+namespace {
+
+using offload_cases::Case;
+
+std::int64_t resident_experts(const MotLayers& layers, bool gen) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const MotExpert& expert = gen ? layers[i].gen : layers[i].und;
+    CHECK(expert.input_layernorm.defined());
+    CHECK(expert.qkv_proj.defined() == expert.down_proj.defined());
+    count += expert.qkv_proj.defined() ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("experts that pass through slots give the bits of resident ones") {
+  offload_cases::check_equal_to_resident(Case{});
+}
+
+TEST_CASE("as many experts stay as were asked for, spread over the layers") {
+  Qwen2Config config = offload_cases::small_config();
+  config.num_hidden_layers = 10;
+  const MotLayers layers = offload_cases::load(Case{}, config, MotOffload{7, 5, 4}).layers;
+  CHECK(resident_experts(layers, false) == 7);
+  CHECK(resident_experts(layers, true) == 5);
+  for (std::size_t i = 0; i + 1 < layers.size(); i += 2) {  // one of each pair of neighbours
+    CHECK(layers[i].gen.qkv_proj.defined() != layers[i + 1].gen.qkv_proj.defined());
+  }
+  const MotLayers all = offload_cases::load(Case{}, config, MotOffload{10, 99, 4}).layers;
+  CHECK_FALSE(all.streams({true, true}));
+}
+
+TEST_CASE("a call that ends early does not disturb the next one") {
+  const Case on;
+  const MotBackbone whole = offload_cases::load(on, offload_cases::small_config());
+  const MotBackbone streamed =
+      offload_cases::load(on, offload_cases::small_config(), MotOffload{0, 0, 3});
+  const std::vector<Tensor> expected = offload_cases::run(whole, on);
+  int seen = 0;
+  const MotObserver stop = [&](std::string_view, const MotRows&) {
+    if (++seen == 9) throw std::runtime_error("stop");
+  };
+  CHECK_THROWS_WITH(offload_cases::run(streamed, on, stop), "stop");
+  const std::vector<Tensor> found = offload_cases::run(streamed, on);
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i].equal(expected[i]));
+}
+
+TEST_CASE("experts are read straight into the buffers they are copied from") {
+  // A checkpoint in another dtype than the run's: the buffers hold the converted weights.
+  const TemporaryFolder folder;
+  const Qwen2Config config = offload_cases::small_config();
+  const Weights drawn = Weights::dummy(at::kCPU, at::kFloat);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  const auto add = [&](const std::string& name, at::IntArrayRef shape) {
+    tensors.emplace_back(name, drawn.get(name, shape));
+  };
+  const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const std::int64_t dim = config.head_dim(), kv = config.num_key_value_heads * dim;
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    for (const std::string& suffix : {std::string(), std::string("_moe_gen")}) {
+      const std::string layer = fmt::format("layers.{}.", i), attn = layer + "self_attn.";
+      add(layer + "input_layernorm" + suffix + ".weight", {hidden});
+      add(layer + "post_attention_layernorm" + suffix + ".weight", {hidden});
+      add(attn + "q_proj" + suffix + ".weight", {hidden, hidden});
+      add(attn + "q_proj" + suffix + ".bias", {hidden});
+      for (const std::string& name : {attn + "k_proj" + suffix, attn + "v_proj" + suffix}) {
+        add(name + ".weight", {kv, hidden});
+        add(name + ".bias", {kv});
+      }
+      add(attn + "o_proj" + suffix + ".weight", {hidden, hidden});
+      add(attn + "q_norm" + suffix + ".weight", {dim});
+      add(attn + "k_norm" + suffix + ".weight", {dim});
+      add(layer + "mlp" + suffix + ".gate_proj.weight", {inner, hidden});
+      add(layer + "mlp" + suffix + ".up_proj.weight", {inner, hidden});
+      add(layer + "mlp" + suffix + ".down_proj.weight", {hidden, inner});
+    }
+  }
+  write_safetensors(folder / "model.safetensors", tensors);
+  const Weights weights = Weights::open(folder / "model.safetensors", at::kCPU, at::kBFloat16);
+
+  // Ten experts' buffers, three slots and what stays on the device; never a second copy of one.
+  MotLayers layers;
+  const std::int64_t peak = peak_bytes([&] {
+    layers = MotLayers::load(weights, config, MotOffload{0, 0, 3});
+  });
+  const std::int64_t expert = 2 * MotExpert::matrix_elements(config, at::kBFloat16);
+  const std::int64_t small = 2 * (2 * hidden + (hidden + 2 * kv) + 2 * dim);
+  CHECK(peak >= 13 * expert + 10 * small);
+  CHECK(peak < 13 * expert + 10 * small + expert / 2);
+  CHECK_NOTHROW(weights.require_all_read());
+
+  const MotLayers resident = MotLayers::load(weights, config, {});
+  for (std::size_t i = 0; i < resident.size(); ++i) {
+    const MotLayer& layer = layers.acquire(i, {true, true});
+    for (const auto& [found, expected] :
+         {std::pair{layer.und, resident[i].und}, std::pair{layer.gen, resident[i].gen}}) {
+      CHECK(found.qkv_proj.equal(expected.qkv_proj));
+      CHECK(found.qkv_bias.equal(expected.qkv_bias));
+      CHECK(found.o_proj.equal(expected.o_proj));
+      CHECK(found.gate_up_proj.equal(expected.gate_up_proj));
+      CHECK(found.down_proj.equal(expected.down_proj));
+    }
+    CHECK_FALSE(layer.und.o_proj.equal(layer.gen.o_proj));
+    layers.release();
+  }
+}
+
+TEST_CASE("text leaves the other expert where it is") {
+  const Qwen2Config config = offload_cases::small_config();
+  const MotLayers layers = offload_cases::load(Case{}, config, MotOffload{0, 0, 4}).layers;
+  const MotLayer& text = layers.acquire(0, {true, false});
+  CHECK(text.und.qkv_proj.defined());
+  CHECK_FALSE(text.gen.qkv_proj.defined());
+  layers.release();
+  const MotLayers und = offload_cases::load(Case{}, config, MotOffload{5, 0, 2}).layers;
+  CHECK_FALSE(und.streams({true, false}));
+  CHECK(und.acquire(3, {true, false}).und.o_proj.equal(und[3].und.o_proj));
+  und.release();
+}
+
+}  // namespace diptych
