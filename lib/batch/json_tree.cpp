@@ -54,7 +54,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     // "[json.exception.parse_error.101] parse error at line 1, column 17: syntax error while ..."
     const std::string text = error.what();
     const std::size_t colon = text.find(": ");
-    fail(fmt::format("broken JSON at character {}: {}", position,
+    fail(fmt::format("is not valid JSON at byte {}: {}", position,
                      text.substr(colon == std::string::npos ? 0 : colon + 2)));
   }
 

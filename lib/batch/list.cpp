@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/base/json_file.h"
 #include "lib/batch/json_tree.h"
 #include "lib/batch/output_names.h"
 #include "lib/config/field_text.h"
@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxItems = 1'000'000;
-constexpr std::uintmax_t kMaxBytes = std::uintmax_t{1} << 28;
 constexpr YamlLimits kYamlLimits = {std::size_t{1} << 26, 4'000'000};
 
 // A field that is not here is of the whole batch.
@@ -208,23 +207,7 @@ class ItemReader {
 };
 
 std::string read_text(const fs::path& file) {
-  std::error_code error;
-  if (fs::is_directory(file, error)) {
-    throw InputError("{}: is a folder, expected a list", file.string());
-  }
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
-    throw InputError("{}: {}", file.string(),
-                     fs::exists(file, error) ? "cannot be read" : "no such file");
-  }
-  std::string text;
-  std::array<char, 1 << 16> buffer;
-  while (stream.read(buffer.data(), buffer.size()), stream.gcount() > 0) {
-    text.append(buffer.data(), static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > kMaxBytes)
-      throw InputError("{}: larger than {} MiB", file.string(), kMaxBytes >> 20);
-  }
-  if (stream.bad()) throw InputError("{}: cannot be read", file.string());
+  std::string text = read_text_file(file);
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   return text;
 }

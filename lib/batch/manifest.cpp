@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <regex>
 #include <utility>
 
@@ -17,6 +15,7 @@
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/base/json_file.h"
 
 namespace diptych {
 namespace {
@@ -89,8 +88,7 @@ Manifest::~Manifest() {
 }
 
 void Manifest::read(bool resume) {
-  std::ifstream stream(file_, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const std::string text = read_text_file(file_);
   if (text.empty()) return;
   if (!resume) {
     throw InputError(

@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -137,6 +138,7 @@ class BagelSession : public Session {
     reset_peak_memory(runtime_.device);
     report_.device = device_description(runtime_.device);
     report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+    if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
     log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
               config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
     clock_.start();
@@ -146,6 +148,30 @@ class BagelSession : public Session {
   }
 
   void check(const RunConfig& config) override { prepare(config); }
+
+  void load(Progress& progress) override {
+    if (writer_ != nullptr) return;
+    clock_.start();
+    constexpr std::uint64_t kMebi = 1 << 20;
+    const std::uint64_t total =
+        checkpoint_.model_weights.total_bytes() + checkpoint_.vae_weights.total_bytes();
+    progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
+    std::uint64_t done = 0;
+    const auto count = [&](std::uint64_t bytes) {
+      progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
+    };
+    checkpoint_.model_weights.on_read(count);
+    checkpoint_.vae_weights.on_read(count);
+    checkpoint_.load();
+    checkpoint_.model_weights.on_read({});
+    checkpoint_.vae_weights.on_read({});
+    progress.end();
+    writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
+    weights_hash_ = std::make_unique<BackgroundHash>(checkpoint_);
+    clock_.lap(report_, "load", runtime_.device);
+  }
+
+  std::string weights_hash() override { return weights_hash_->get(); }
 
   bool may_share(const RunConfig& a, const RunConfig& b) const override {
     const auto shared = [](const RunConfig& c) {
@@ -164,8 +190,8 @@ class BagelSession : public Session {
            const Results& results) override {
     std::vector<Prepared> prepared;
     for (const RunConfig& config : configs) prepared.push_back(prepare(config));
-    clock_.start();
     load(progress);
+    clock_.start();
     if (std::ranges::any_of(configs, &RunConfig::reads_images)) checkpoint_.load_vision();
     clock_.lap(report_, "load", runtime_.device);
     std::optional<TraceSink> trace;
@@ -239,26 +265,6 @@ class BagelSession : public Session {
     if (!config.noise.empty())
       p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
     return p;
-  }
-
-  void load(Progress& progress) {
-    if (writer_ != nullptr) return;
-    constexpr std::uint64_t kMebi = 1 << 20;
-    const std::uint64_t total =
-        checkpoint_.model_weights.total_bytes() + checkpoint_.vae_weights.total_bytes();
-    progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
-    std::uint64_t done = 0;
-    const auto count = [&](std::uint64_t bytes) {
-      progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
-    };
-    checkpoint_.model_weights.on_read(count);
-    checkpoint_.vae_weights.on_read(count);
-    checkpoint_.load();
-    checkpoint_.model_weights.on_read({});
-    checkpoint_.vae_weights.on_read({});
-    progress.end();
-    writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
-    weights_hash_ = std::make_unique<BackgroundHash>(checkpoint_);
   }
 
   GeneratedText write(BagelRequest& request, Progress& progress,
@@ -388,7 +394,7 @@ class BagelSession : public Session {
     progress.end();
     clock_.lap(report_, "vae", runtime_.device);
     report_.attention = runtime_.paint_attention->served_by();
-    report_.weights_hash = weights_hash_->get();
+    report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
     progress.begin("encode", static_cast<std::int64_t>(pictures.size()));
     for (const Picture& picture : pictures) {
