@@ -56,12 +56,12 @@ std::optional<std::string> environment(const std::string& name) {
 // A variable that is nearly one of ours would otherwise do nothing, silently.
 void warn_of_misspelt_variables(Log& log) {
   std::vector<std::string> names = {
-      "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL",      "DIPTYCH_VERBOSE",
-      "DIPTYCH_QUIET",        "DIPTYCH_PROMPT",       "DIPTYCH_IMAGE",
+      "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL", "DIPTYCH_VERBOSE",
+      "DIPTYCH_QUIET", "DIPTYCH_PROMPT", "DIPTYCH_IMAGE",
       // other verbs', the set-up's and the tests'
-      "DIPTYCH_PROBE",        "DIPTYCH_PROBES",       "DIPTYCH_CASE",           "DIPTYCH_DIFF",
-      "DIPTYCH_JSON",         "DIPTYCH_FILTER",       "DIPTYCH_TOLERANCE",      "DIPTYCH_AGAINST",
-      "DIPTYCH_CUDA",         "DIPTYCH_GOLDENS",      "DIPTYCH_FUZZ_ITERATIONS"};
+      "DIPTYCH_PROBE", "DIPTYCH_PROBES", "DIPTYCH_CASE", "DIPTYCH_DIFF", "DIPTYCH_JSON",
+      "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE", "DIPTYCH_AGAINST", "DIPTYCH_CUDA", "DIPTYCH_GOLDENS",
+      "DIPTYCH_FUZZ_ITERATIONS"};
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };
@@ -270,8 +270,8 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
 void add_switch(CLI::App& verb, std::string_view flags, const std::string& help,
                 std::vector<std::string>& texts) {
   verb.add_flag_function(
-      std::string(flags),
-      [&texts](std::int64_t count) { texts = {count > 0 ? "true" : "false"}; }, help);
+      std::string(flags), [&texts](std::int64_t count) { texts = {count > 0 ? "true" : "false"}; },
+      help);
 }
 
 void add_inputs(CLI::App& verb) {

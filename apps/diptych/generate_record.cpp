@@ -95,8 +95,8 @@ std::string parameters_text(const Options& options, const Picture& picture, cons
                                    : "\nNegative prompt: " + options.run.negative_prompt;
   std::string text = fmt::format(
       "{}{}\nSteps: {}, Sampler: Euler, CFG scale: {}, Image CFG scale: {}, Seed: {}, Size: {}x{}",
-      options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale, sampling.cfg_img_scale,
-      picture.seed, picture.rgb.size(1), picture.rgb.size(0));
+      options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale,
+      sampling.cfg_img_scale, picture.seed, picture.rgb.size(1), picture.rgb.size(0));
   text += fmt::format(", CFG interval: {}-{}, CFG renorm: {} min {}, Shift: {}",
                       sampling.cfg_interval_low, sampling.cfg_interval_high,
                       sampling.cfg_renorm_type, sampling.cfg_renorm_min, sampling.timestep_shift);
@@ -129,8 +129,7 @@ std::string summary_line(const Report& report) {
     line += fmt::format("{} {:.2f}s, ", stage, seconds);
   }
   if (report.steps_per_second > 0) line += fmt::format("{:.2f} it/s, ", report.steps_per_second);
-  if (report.tokens_per_second > 0)
-    line += fmt::format("{:.1f} tok/s, ", report.tokens_per_second);
+  if (report.tokens_per_second > 0) line += fmt::format("{:.1f} tok/s, ", report.tokens_per_second);
   if (report.peak_bytes > 0)
     line += fmt::format("peak {:.2f} GiB, ", static_cast<double>(report.peak_bytes) / kGib);
   for (const std::string& hash : report.latent_hashes) line += fmt::format("latent {}, ", hash);

@@ -86,7 +86,9 @@ TEST_CASE("bad values") {
       {{"--cfg-interval", "1,0"},
        "--cfg-interval: 1,0 is out of range; expected 0 <= LO < HI <= 1"},
       {{"--device", "gpu"}, "--device: unknown value 'gpu' (known: auto, cpu, cuda, cuda:N)"},
-      {{"--task", "t2v"}, "--task: unknown value 't2v' (did you mean 't2i'? known: auto, t2i, edit, understand, chat)"},
+      {{"--task", "t2v"},
+       "--task: unknown value 't2v' (did you mean 't2i'? known: auto, t2i, edit, understand, "
+       "chat)"},
       {{"-p", "again"}, "--prompt: given 2 times ('x' and 'again'); expected once"},
       {{"--set", "seed"},
        "--set: 'seed' is not KEY=VALUE, such as stages.1.default_sampling_params.seed=7"},
