@@ -262,10 +262,6 @@ void check_no_trespassing(at::Device device, KernelPolicy policy) {
 
 namespace {
 
-struct Heads {
-  std::int64_t heads, kv_heads, head_dim;
-};
-
 // In float32 exp and the order of adding differ: 2e-6 of the largest value. Rounded: one step.
 void check_attended(const Tensor& actual, const Tensor& expected, const std::string& what) {
   CAPTURE(what);
