@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <sstream>
 #include <string>
@@ -107,6 +108,8 @@ int run_and_report(CLI::App& app, int argc, char** argv) {
     return fail(kBadInput, describe_parse_error(app, error));
   } catch (const InputError& error) {
     return fail(kBadInput, error.what());
+  } catch (const std::filesystem::filesystem_error& error) {  // a path, not what is done with it
+    return fail(kBadInput, fmt::format("{}: {}", error.path1().string(), error.code().message()));
   } catch (const CheckFailed& error) {
     return fail(kCheckFailed, error.what());
   } catch (const Interrupted& stop) {

@@ -104,6 +104,8 @@ TEST_CASE("control characters in a message are shown, and cut nothing") {
   CHECK(refusal(Words{"inspect", "no\nsuch\x1b[2J.png"}) == "no\\x0Asuch\\x1B[2J.png: not found");
   CHECK(refusal(Words{"check", "a.png", "--max-abs", "a\nb"}) ==
         "check: Could not convert: --max-abs = a\\x0Ab");
+  const std::string long_name(300, 'a');
+  CHECK(refusal(Words{"inspect", long_name}) == long_name + ": File name too long");
   const test::Folder folder;
   CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("line\nbreak/a.png")}) ==
         "--output: " + folder.file("line\\x0Abreak/a.png") +
