@@ -107,10 +107,12 @@ int run_check(const CheckOptions& options) {
     outcome.json["failures"] = outcome.failures;
     fmt::print("{}\n", outcome.json.dump(2, ' ', false, Json::error_handler_t::replace));
   } else if (pass) {
-    fmt::print("{}: {} passed\n", file, counted(outcome.checks, "check"));
+    fmt::print("{}: {} passed\n", printable(file), counted(outcome.checks, "check"));
   } else {
-    for (const std::string& line : outcome.failures) fmt::print("{}: {}\n", file, line);
-    fmt::print("{}: {} of {} failed\n", file, outcome.failures.size(),
+    for (const std::string& line : outcome.failures) {
+      fmt::print("{}: {}\n", printable(file), printable(line));
+    }
+    fmt::print("{}: {} of {} failed\n", printable(file), outcome.failures.size(),
                counted(outcome.checks, "check"));
   }
   return pass ? 0 : 1;

@@ -50,7 +50,7 @@ struct Report {
   std::vector<std::string> lines;
   Json json = Json::object();
   bool pass = true;
-  std::string unreadable;  // of folders: why they could not be compared as a whole, or empty
+  std::string incomplete;  // of folders: how many pairs could not be compared, or empty
 };
 
 Report problem(const std::string& text, bool pass) {
@@ -162,8 +162,10 @@ Report compare_files(const fs::path& actual, const fs::path& expected,
 }
 
 void print_lines(const std::string& name, const Report& report) {
-  fmt::print("{}: {}\n", name, report.lines.front());
-  for (std::size_t i = 1; i < report.lines.size(); ++i) fmt::print("  {}\n", report.lines[i]);
+  fmt::print("{}: {}\n", printable(name), printable(report.lines.front()));
+  for (std::size_t i = 1; i < report.lines.size(); ++i) {
+    fmt::print("  {}\n", printable(report.lines[i]));
+  }
 }
 
 std::set<std::string> comparable_names(const fs::path& folder) {
@@ -182,7 +184,7 @@ Report compare_folders(const CompareOptions& options) {
   names.insert(theirs.begin(), theirs.end());
   Report total;
   Json pairs = Json::array();
-  std::size_t compared = 0, missing = 0, unreadable = 0, failed = 0;
+  std::size_t compared = 0, missing = 0, incomparable = 0, failed = 0;
   for (const std::string& name : names) {
     Report report;
     if (!ours.contains(name) || !theirs.contains(name)) {
@@ -195,7 +197,7 @@ Report compare_folders(const CompareOptions& options) {
         ++compared;
       } catch (const InputError& error) {  // the others are compared all the same
         report = problem(error.what(), false);
-        ++unreadable;
+        ++incomparable;
       }
     }
     failed += report.pass ? 0 : 1;
@@ -204,16 +206,16 @@ Report compare_folders(const CompareOptions& options) {
     if (!options.json) print_lines(name, report);
     pairs.push_back(std::move(report.json));
   }
-  if (compared + unreadable == 0) {
+  if (compared + incomparable == 0) {
     throw InputError("{} and {}: no .png or .safetensors of the same name", options.actual.string(),
                      options.expected.string());
   }
   total.pass = failed == 0;
   total.json["pairs"] = std::move(pairs);
   std::string summary = fmt::format("{} compared, {} missing", compared, missing);
-  if (unreadable > 0) {
-    summary += fmt::format(", {} unreadable", unreadable);
-    total.unreadable = counted(unreadable, "pair") + " could not be compared";
+  if (incomparable > 0) {
+    summary += fmt::format(", {} not comparable", incomparable);
+    total.incomplete = fmt::format("{} could not be compared", counted(incomparable, "pair"));
   }
   if (options.any_gate()) summary += fmt::format(", {} failed", failed);
   total.lines.push_back(summary);
@@ -263,7 +265,7 @@ int run_compare(const CompareOptions& options) {
   } else {
     print_lines(fmt::format("{} {}", options.actual.string(), options.expected.string()), report);
   }
-  if (!report.unreadable.empty()) throw InputError("compare: {}", report.unreadable);
+  if (!report.incomplete.empty()) throw InputError("compare: {}", report.incomplete);
   return report.pass ? 0 : 1;
 }
 

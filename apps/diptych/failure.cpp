@@ -1,9 +1,11 @@
 #include "apps/diptych/failure.h"
 
 #include <csignal>
+#include <filesystem>
 #include <new>
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include "lib/base/error.h"
 
@@ -39,6 +41,8 @@ Failure describe_failure(const std::exception_ptr& thrown) {
     std::rethrow_exception(thrown);
   } catch (const InputError& error) {
     return {kBadInput, error.what(), true};
+  } catch (const std::filesystem::filesystem_error& error) {  // a path, not what is done with it
+    return {kBadInput, fmt::format("{}: {}", error.path1().string(), error.code().message()), true};
   } catch (const CheckFailed& error) {
     return {kCheckFailed, error.what()};
   } catch (const Interrupted& stop) {

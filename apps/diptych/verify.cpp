@@ -164,7 +164,7 @@ class Verifier {
     try {
       replay(checkpoint, config)(recorded, trace);
     } catch (const CheckFailed& failure) {
-      fmt::print("FAIL {}: {}\n", folder.filename().string(), failure.what());
+      fmt::print("FAIL {}: {}\n", folder.filename().string(), printable(failure.what()));
       return false;
     }
     if (!options_.trace_dir.empty()) {
@@ -213,7 +213,7 @@ int run_verify(const VerifyOptions& options, Log& log) {
       ++skipped;
     } catch (const InputError& error) {
       if (cases.size() == 1) throw;
-      fmt::print("FAIL {}: {}\n", folder.filename().string(), error.what());
+      fmt::print("FAIL {}: {}\n", folder.filename().string(), printable(error.what()));
       ++failed;
     }
   }

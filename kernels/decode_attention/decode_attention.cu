@@ -5,9 +5,9 @@ namespace diptych::kernels {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kHeads = 8;    // query heads a block serves with each key it reads
-constexpr int kParts = 32;   // of the keys; 32 x 4 key heads fill the 132 multiprocessors of an H200
-constexpr int kExtra = 2;    // floats of a part beside its sums: largest logit, sum of weights
+constexpr int kHeads = 8;   // query heads a block serves with each key it reads
+constexpr int kParts = 32;  // of the keys; 32 x 4 key heads fill the 132 multiprocessors of an H200
+constexpr int kExtra = 2;   // floats of a part beside its sums: largest logit, sum of weights
 constexpr std::int64_t kMaxDim = 256;
 constexpr float kNone = -1e30f;  // below every logit; finite, so that differences stay numbers
 
@@ -51,8 +51,7 @@ __device__ __forceinline__ float* part_of(const DecodeAttentionArgs& args, std::
 
 // `lanes` neighbouring lanes share a key, kThreads / lanes keys are read at once.
 template <typename T, int kCount>
-__global__ void __launch_bounds__(kThreads)
-    attend_part(const DecodeAttentionArgs args, int lanes) {
+__global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArgs args, int lanes) {
   extern __shared__ float shared[];
   const Place p = place_of(args);
   const int part = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
@@ -94,8 +93,7 @@ __global__ void __launch_bounds__(kThreads)
       r.most[h] = most;
       r.weight[h] = r.weight[h] * keep + weight;
 #pragma unroll
-      for (int i = 0; i < kCount; ++i)
-        r.sum[h][i] = r.sum[h][i] * keep + weight * widen(v.at[i]);
+      for (int i = 0; i < kCount; ++i) r.sum[h][i] = r.sum[h][i] * keep + weight * widen(v.at[i]);
     }
   }
 
@@ -114,8 +112,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   for (int h = 0; h < p.heads; ++h) {
     float most = kNone, total = 0;
-    for (int t = 0; t < teams; ++t)
-      most = fmaxf(most, shared[(t * kHeads + h) * width + dim]);
+    for (int t = 0; t < teams; ++t) most = fmaxf(most, shared[(t * kHeads + h) * width + dim]);
     float* to = part_of(args, p.first_head + h, part);
     for (std::int64_t d = thread; d < dim; d += kThreads) {
       float sum = 0;
@@ -169,7 +166,8 @@ void launch(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const std::int64_t group = args.heads / args.kv_heads;
   const dim3 blocks(static_cast<unsigned>(args.kv_heads * ((group + kHeads - 1) / kHeads)), kParts);
   const auto bytes = static_cast<std::size_t>(shared_bytes(args));  // at most 42 KiB
-  attend_part<T, kCount><<<blocks, kThreads, bytes, stream>>>(args, static_cast<int>(lanes_of(args)));
+  attend_part<T, kCount>
+      <<<blocks, kThreads, bytes, stream>>>(args, static_cast<int>(lanes_of(args)));
   join_parts<T><<<static_cast<unsigned>(args.heads), kThreads, 0, stream>>>(args);
 }
 
@@ -197,10 +195,9 @@ const char* decode_attention_unsupported(const DecodeAttentionArgs& args) {
 
 const char* decode_attention(const DecodeAttentionArgs& args, CUstream_st* stream) {
   if (const char* reason = decode_attention_unsupported(args)) return reason;
-  return launch_typed(args.dtype, true,
-                      [&]<typename T, int kCount>() {
-                        if constexpr (kCount > 1) launch<T, kCount>(args, stream);
-                      });
+  return launch_typed(args.dtype, true, [&]<typename T, int kCount>() {
+    if constexpr (kCount > 1) launch<T, kCount>(args, stream);
+  });
 }
 
 }  // namespace diptych::kernels

@@ -14,12 +14,12 @@
 namespace diptych::kernels {
 
 struct DecodeAttentionArgs {
-  const void* q = nullptr;       // [heads, head_dim], packed
-  const void* keys = nullptr;    // [capacity, kv_heads, head_dim], packed
-  const void* values = nullptr;  // likewise
+  const void* q = nullptr;                  // [heads, head_dim], packed
+  const void* keys = nullptr;               // [capacity, kv_heads, head_dim], packed
+  const void* values = nullptr;             // likewise
   const std::int32_t* key_count = nullptr;  // one number, 1 to capacity; more is taken as capacity
   void* out = nullptr;                      // [heads, head_dim], packed
-  float* parts = nullptr;  // scratch, decode_attention_scratch() floats
+  float* parts = nullptr;                   // scratch, decode_attention_scratch() floats
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0, capacity = 0;
   float scale = 0;
   DType dtype = DType::f32;

@@ -186,8 +186,8 @@ struct Assign {
       return {value, {}};
     }
     if (!one || !item.contains("image")) {
-      throw InputError("{}: {} is no input; expected {{\"text\": ...}} or {{\"image\": ...}}", where,
-                       in_quotes(item.dump()));
+      throw InputError("{}: {} is no input; expected {{\"text\": ...}} or {{\"image\": ...}}",
+                       where, in_quotes(item.dump()));
     }
     const auto path = item["image"].get<std::string>();
     if (path.empty() || path.find('\0') != std::string::npos) {

@@ -49,11 +49,14 @@ class Resolver {
       return given || !text || text->empty() ? std::nullopt : text;
     };
     std::string origin = inputs.empty() ? "" : "--prompt/--image";
-    const auto note = [&](const char* name) { origin += (origin.empty() ? "" : ", ") + std::string(name); };
+    const auto note = [&](const char* name) {
+      origin += (origin.empty() ? "" : ", ") + std::string(name);
+    };
     if (const auto images = from_variable("DIPTYCH_IMAGE", true)) {
       std::size_t at = 0;
       for (const std::string_view path : split_list(*images))
-        inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(at++), {true, std::string(path)});
+        inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(at++),
+                      {true, std::string(path)});
       note("DIPTYCH_IMAGE");
     }
     if (const auto prompt = from_variable("DIPTYCH_PROMPT", false)) {

@@ -20,7 +20,7 @@ struct FlagInput {  // one --prompt or --image
 };
 
 struct Sources {
-  std::vector<FlagInput> inputs;  // as they stood on the command line
+  std::vector<FlagInput> inputs;                          // as they stood on the command line
   std::map<std::string, std::vector<std::string>> flags;  // by `flags` of the field or group
   std::vector<std::string> overrides;                     // --set
   std::function<std::optional<std::string>(const std::string&)> environment;

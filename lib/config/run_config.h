@@ -49,7 +49,7 @@ struct InputItem {
 
 struct RunConfig {
   std::string pipeline = "bagel";
-  std::string task = "auto";  // auto, t2i, edit, understand, chat; resolve() settles auto
+  std::string task = "auto";    // auto, t2i, edit, understand, chat; resolve() settles auto
   std::filesystem::path model;  // checkpoint folder; may be empty with load_format dummy
   std::string load_format = "safetensors";  // safetensors, dummy
   std::string device = "auto";              // auto, cpu, cuda, cuda:N

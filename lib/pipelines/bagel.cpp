@@ -109,7 +109,8 @@ class BackgroundHash {
 void check_counts(const RunConfig& config) {
   const std::int64_t count = config.sampling.batch_count;
   if (count == 1) return;
-  if (config.answers()) throw InputError("--batch-count: pictures only, found --task {}", config.task);
+  if (config.answers())
+    throw InputError("--batch-count: pictures only, found --task {}", config.task);
   const auto last = static_cast<std::uint64_t>(count - 1);
   if (config.sampling.seed > std::numeric_limits<std::uint64_t>::max() - last) {
     throw InputError("--seed: {} + {} does not fit in 64 bits", config.sampling.seed, last);
@@ -254,14 +255,13 @@ class BagelSession : public Session {
       if (!item.is_image()) continue;
       const Tensor pixels = read_image(item.image);
       p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
-      request.images.push_back(
-          BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
+      request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
     request.reading(checkpoint_);  // too long a text is said here
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
-    p.size = s.size_of_input ? request.images.back().latent
-                             : checkpoint_.latent_size(s.width, s.height);
+    p.size =
+        s.size_of_input ? request.images.back().latent : checkpoint_.latent_size(s.width, s.height);
     if (!config.noise.empty())
       p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
     return p;
@@ -337,8 +337,8 @@ class BagelSession : public Session {
     const std::int64_t pictures = prepared.front().config->sampling.batch_count;
     std::unique_ptr<BagelPainter> painter;
     for (std::int64_t i = 0; i < pictures; ++i) {
-      const bool again = std::ranges::any_of(
-          prepared, [](const Prepared& p) { return reading_draws(p.request); });
+      const bool again =
+          std::ranges::any_of(prepared, [](const Prepared& p) { return reading_draws(p.request); });
       for (Prepared& p : prepared) {
         const std::uint64_t seed = p.config->sampling.seed + static_cast<std::uint64_t>(i);
         if (painter == nullptr || again) {
@@ -355,14 +355,13 @@ class BagelSession : public Session {
     }
   }
 
-  void paint_once(const BagelPainter& painter, std::vector<Prepared>& prepared,
-                  std::uint64_t index, Progress& progress, const Results& results) {
+  void paint_once(const BagelPainter& painter, std::vector<Prepared>& prepared, std::uint64_t index,
+                  Progress& progress, const Results& results) {
     std::vector<Tensor> noise;
     for (Prepared& p : prepared) {
-      noise.push_back(p.noise.defined()
-                          ? p.noise
-                          : draw_noise(p.size, checkpoint_.model.config.row_width(),
-                                       p.request.generator));
+      noise.push_back(p.noise.defined() ? p.noise
+                                        : draw_noise(p.size, checkpoint_.model.config.row_width(),
+                                                     p.request.generator));
     }
     const std::int64_t forwards_before = painter.forwards();
     const Tensor latent = painter.paint(at::cat(noise), progress);

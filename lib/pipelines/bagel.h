@@ -14,13 +14,13 @@ Tensor draw_noise(LatentSize size, std::int64_t row_width, at::Generator& genera
 // One request on its way: what is read, and the generator all its draws come from, in the official
 // order: posterior noise of every picture, sampled text, start noise.
 struct BagelRequest {
-  std::vector<InputItem> items;  // texts and pictures in order
+  std::vector<InputItem> items;    // texts and pictures in order
   std::vector<BagelImage> images;  // prepared, in order
   bool answers = false, think = false;
   std::string negative_prompt;
-  TextRequest text;        // of the answer or the plan
+  TextRequest text;  // of the answer or the plan
   at::Generator generator;
-  std::string plan;        // once written
+  std::string plan;  // once written
 
   // Starts over with another seed: what was drawn before is forgotten.
   void seed(std::uint64_t seed);

@@ -52,7 +52,8 @@ struct BagelCheckpoint {
   LatentSize latent_size(std::int64_t width, std::int64_t height) const;
 };
 
-// What the folder lacks, holds beyond, or holds in another shape than its configs say; as LayoutCheck.
+// What the folder lacks, holds beyond, or holds in another shape than its configs say; as
+// LayoutCheck.
 std::vector<std::string> check_bagel_layout(const std::filesystem::path& folder);
 
 }  // namespace diptych

@@ -139,8 +139,8 @@ class ContextReader {
       rows.push_back(at_end_of(s, 0, static_cast<std::int64_t>(text.size())));
       ids.insert(ids.end(), text.begin(), text.end());
     }
-    const MotPlan plan = plan_text(rows, contexts_.cache_row(distinct_, begin), cache_,
-                                   model_.config.llm, options_);
+    const MotPlan plan =
+        plan_text(rows, contexts_.cache_row(distinct_, begin), cache_, model_.config.llm, options_);
     MotObserver observer;
     if (runtime_.trace != nullptr) {
       observer = [&, name = call_name(begin, "text")](std::string_view what, const MotRows& seen) {
@@ -185,8 +185,8 @@ class ContextReader {
       trace.record(name + ".packed_timesteps", at::zeros({1}, at::kLong));
       trace.record(name + ".packed_vae_position_ids", ids);
       trace.record(name + ".time_embed", time);
-      trace.record(name + ".vae2llm", at::linear(latent.to(rows.dtype()), model_.vae2llm,
-                                                 model_.vae2llm_bias));
+      trace.record(name + ".vae2llm",
+                   at::linear(latent.to(rows.dtype()), model_.vae2llm, model_.vae2llm_bias));
       observer = [&trace, name](std::string_view what, const MotRows& seen) {
         trace.record(fmt::format("{}.{}", name, what),
                      at::cat({seen.und.narrow(0, 0, 1), seen.gen, seen.und.narrow(0, 1, 1)}));
@@ -203,7 +203,8 @@ class ContextReader {
     MotObserver observer;
     if (runtime_.trace != nullptr) {
       trace_image_block(*runtime_.trace, name, block, checkpoint_.markers, patches.size(0));
-      runtime_.trace->record(name + ".vit_token_seqlens", at::full({1}, patches.size(0), at::kLong));
+      runtime_.trace->record(name + ".vit_token_seqlens",
+                             at::full({1}, patches.size(0), at::kLong));
       observer = [&, name](std::string_view what, const MotRows& seen) {
         runtime_.trace->record(fmt::format("{}.{}", name, what), seen.und);
       };

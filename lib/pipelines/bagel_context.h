@@ -21,8 +21,8 @@ struct TextSegment {
   bool operator==(const TextSegment&) const = default;
 };
 
-// One of a sample's pictures, as the autoencoder or as the vision transformer sees it. Equal only to
-// itself: the same file given twice has two draws of posterior noise.
+// One of a sample's pictures, as the autoencoder or as the vision transformer sees it. Equal only
+// to itself: the same file given twice has two draws of posterior noise.
 struct ImageSegment {
   enum class Kind { vae, vit };
   Kind kind = Kind::vae;
@@ -62,9 +62,9 @@ struct BagelPictures {
 // what they would compute is the same to the last bit.
 class PrefilledContexts {
  public:
-  // `branches`: cond first; only those that will be asked for. `own_rows`: the rows each sample will
-  // add behind its context (an image block, or generated text), for which room is kept. `earlier`:
-  // contexts of the same samples whose caches are copied as far as they agree.
+  // `branches`: cond first; only those that will be asked for. `own_rows`: the rows each sample
+  // will add behind its context (an image block, or generated text), for which room is kept.
+  // `earlier`: contexts of the same samples whose caches are copied as far as they agree.
   PrefilledContexts(const BagelCheckpoint& checkpoint, std::vector<BranchContexts> branches,
                     std::span<const std::int64_t> own_rows, std::span<BagelPictures> pictures,
                     const Runtime& runtime, const PrefilledContexts* earlier = nullptr);

@@ -19,13 +19,13 @@ struct ImageTransforms {
 };
 
 struct BagelImage {
-  Tensor vae_pixels;      // float32 [1, 3, H, W] in -1..1, on the CPU
-  Tensor vit_pixels;      // float32 [1, 3, h, w] likewise, from the picture already resized above
-  LatentSize latent;      // H / 16, W / 16
-  LatentSize patches;     // h / 14, w / 14
-  Tensor moments;         // of the autoencoder, once encoded
-  Tensor latent_rows;     // float32 [h * w, 64]: the posterior sampled, once drawn
-  Tensor vit_rows;        // [patches, hidden] with position rows added, once encoded
+  Tensor vae_pixels;   // float32 [1, 3, H, W] in -1..1, on the CPU
+  Tensor vit_pixels;   // float32 [1, 3, h, w] likewise, from the picture already resized above
+  LatentSize latent;   // H / 16, W / 16
+  LatentSize patches;  // h / 14, w / 14
+  Tensor moments;      // of the autoencoder, once encoded
+  Tensor latent_rows;  // float32 [h * w, 64]: the posterior sampled, once drawn
+  Tensor vit_rows;     // [patches, hidden] with position rows added, once encoded
 
   // image uint8 [H, W, 3].
   static BagelImage prepare(const Tensor& image, const ImageTransforms& transforms,

@@ -62,8 +62,8 @@ Tensor BagelPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
   const auto pick = [&](bool used, std::int64_t context) {
     return used ? v[static_cast<std::size_t>(context)] : Tensor();
   };
-  const Tensor guided = combine(v.front(), pick(guidance.uses_text(t), text),
-                                pick(guidance.uses_image(t), image));
+  const Tensor guided =
+      combine(v.front(), pick(guidance.uses_text(t), text), pick(guidance.uses_image(t), image));
   if (runtime_.trace != nullptr) {
     TraceSink& trace = *runtime_.trace;
     const auto record = [&](std::string_view what, const Tensor& value) {

@@ -24,8 +24,8 @@ struct PaintRequest {
 
   FlowSchedule schedule() const { return FlowSchedule::shifted(steps, timestep_shift); }
   std::vector<std::int64_t> block_rows() const;  // per picture: latent rows and two markers
-  // The branches of `all` (cond, text_uncond, img_uncond) that guidance asks for at some step; all of
-  // them for a trace, which names them like the official code's.
+  // The branches of `all` (cond, text_uncond, img_uncond) that guidance asks for at some step; all
+  // of them for a trace, which names them like the official code's.
   std::vector<BranchContexts> needed(std::vector<BranchContexts> all, bool tracing) const;
 };
 
@@ -36,7 +36,8 @@ class BagelPainter {
                const Runtime& runtime);
   BagelPainter(const BagelPainter&) = delete;
   BagelPainter& operator=(const BagelPainter&) = delete;
-  // noise float32 [rows of all pictures, 64] on the CPU -> the final latent likewise, on the device.
+  // noise float32 [rows of all pictures, 64] on the CPU -> the final latent likewise, on the
+  // device.
   Tensor paint(const Tensor& noise, Progress& progress) const;
   // latent rows -> one image [1, 3, H, W] per picture, float32, not clamped.
   std::vector<Tensor> decode(const Tensor& latent) const;

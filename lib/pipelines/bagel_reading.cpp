@@ -43,8 +43,7 @@ std::vector<BranchContexts> BagelReading::branches(std::span<const BagelReading>
   std::vector<BranchContexts> branches;
   const auto add = [&](std::string_view name, Branch BagelReading::*branch) {
     BranchContexts contexts{name, {}, (samples.front().*branch).calls};
-    for (const BagelReading& sample : samples)
-      contexts.samples.push_back((sample.*branch).context);
+    for (const BagelReading& sample : samples) contexts.samples.push_back((sample.*branch).context);
     branches.push_back(std::move(contexts));
   };
   add("cond", &BagelReading::cond_);

@@ -1,5 +1,5 @@
-// From the texts and pictures of a request, in the user's order, to what each guidance branch reads.
-// specs: bagel.md section 5; ByteDance-Seed/Bagel @056b5fd, inferencer.py
+// From the texts and pictures of a request, in the user's order, to what each guidance branch
+// reads. specs: bagel.md section 5; ByteDance-Seed/Bagel @056b5fd, inferencer.py
 // (InterleaveInferencer.interleave_inference).
 #pragma once
 
@@ -19,7 +19,8 @@ inline constexpr std::string_view kThinkBeforeAnswer =
     "reasoning process here </think> answer here";
 inline constexpr std::string_view kThinkBeforePicture =
     "You should first think about the planning process in the mind and then generate the image. "
-    "\nThe planning process is enclosed within <think> </think> tags, i.e. <think> planning process "
+    "\nThe planning process is enclosed within <think> </think> tags, i.e. <think> planning "
+    "process "
     "here </think> image here";
 
 class BagelReading {

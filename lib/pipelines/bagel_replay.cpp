@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/bagel.h"
 #include "lib/media/image_read.h"
+#include "lib/pipelines/bagel.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
@@ -186,8 +186,8 @@ class BagelReplay {
     const BagelPainter painter(checkpoint_, request, std::move(contexts), runtime_);
     std::vector<Tensor> noise;
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      noise.push_back(draw_noise(painter.request().sizes[i],
-                                 checkpoint_.model.config.row_width(), requests[i].generator));
+      noise.push_back(draw_noise(painter.request().sizes[i], checkpoint_.model.config.row_width(),
+                                 requests[i].generator));
     }
     painter.decode(painter.paint(start_noise(recorded, at::cat(noise), log_), progress_));
   }
@@ -263,9 +263,9 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
   return [=, &log](const RecordedCase& recorded, TraceSink& trace) {
     const std::string task = recorded.task();
     if (task == "tokenizer") return replay_tokenizer(recorded, folder, trace);
-    constexpr std::array kTasks = {"t2i",        "t2i_think",        "t2i_batch", "edit",
-                                   "edit_think", "edit_multi",       "vae",       "understand",
-                                   "understand_think"};
+    constexpr std::array kTasks = {"t2i",  "t2i_think",  "t2i_batch",
+                                   "edit", "edit_think", "edit_multi",
+                                   "vae",  "understand", "understand_think"};
     if (std::ranges::find(kTasks, task) == kTasks.end()) {
       throw Unsupported("{}: task '{}' is not in this version (known: tokenizer, {})",
                         (recorded.folder / "case.json").string(), task, fmt::join(kTasks, ", "));

@@ -20,8 +20,8 @@
 
 namespace diptych {
 
-struct InputRecord {         // of one input picture
-  std::string sha256;        // of the decoded pixels, uint8 [H, W, 3]
+struct InputRecord {   // of one input picture
+  std::string sha256;  // of the decoded pixels, uint8 [H, W, 3]
   std::int64_t width = 0, height = 0;
 };
 

@@ -16,9 +16,9 @@
 namespace diptych {
 
 struct DecodeStart {
-  std::int64_t token = 0;     // the first to be fed
-  std::int64_t stop = 0;      // ends the text; it is not fed
-  std::int64_t position = 0;  // rope position of the first token
+  std::int64_t token = 0;        // the first to be fed
+  std::int64_t stop = 0;         // ends the text; it is not fed
+  std::int64_t position = 0;     // rope position of the first token
   std::int64_t vocab_limit = 0;  // ids from here on have no text
   std::int64_t max_tokens = 0;   // fed at most
   TokenSampling sampling;

@@ -56,9 +56,8 @@ class GraphDecoder : public TextDecoder {
     key_count_ = at::zeros({1}, numbers.dtype(at::kInt));
     logits_ = at::zeros({model.config.vocab_size}, options_);
     // A text's positions never exceed its cache rows.
-    std::tie(cos_, sin_) =
-        rope_table(at::arange(capacity, numbers), model.config.head_dim(), model.config.rope_theta,
-                   runtime.dtype);
+    std::tie(cos_, sin_) = rope_table(at::arange(capacity, numbers), model.config.head_dim(),
+                                      model.config.rope_theta, runtime.dtype);
     attention_.emplace(key_count_, runtime.kernels);
     for (Tensor& host : fed_on_host_) {
       host = at::zeros({kChunk}, at::TensorOptions(at::kLong).pinned_memory(true));
@@ -101,8 +100,8 @@ class GraphDecoder : public TextDecoder {
     plan.slots = slot_;
     plan.cache_rows = 1;
     plan.causal = true;
-    const MotRows out = model_.forward(plan, {{}, model_.embed(token_.clamp_min(0))}, cache_, *attention_,
-                                       runtime_.kernels);
+    const MotRows out = model_.forward(plan, {{}, model_.embed(token_.clamp_min(0))}, cache_,
+                                       *attention_, runtime_.kernels);
     logits_.copy_(at::linear(out.und, model_.lm_head)[0]);
     const Tensor draws =
         start.sampling.temperature > 0 ? race_.index_select(0, place_)[0] : Tensor();
@@ -203,11 +202,10 @@ class GraphDecoder : public TextDecoder {
 std::unique_ptr<TextDecoder> make_graph_decoder(const MotBackbone& model, std::int64_t capacity,
                                                 const Runtime& runtime) {
   const Qwen2Config& c = model.config;
-  const bool serves =
-      runtime.device.is_cuda() && runtime.kernels != KernelPolicy::reference &&
-      runtime.read_attention->name() == "auto" &&
-      !decode_attention_unsupported(c.num_attention_heads, c.num_key_value_heads, c.head_dim(),
-                                    runtime.dtype);
+  const bool serves = runtime.device.is_cuda() && runtime.kernels != KernelPolicy::reference &&
+                      runtime.read_attention->name() == "auto" &&
+                      !decode_attention_unsupported(c.num_attention_heads, c.num_key_value_heads,
+                                                    c.head_dim(), runtime.dtype);
   if (!serves) return nullptr;
   return std::make_unique<GraphDecoder>(model, capacity, runtime);
 }

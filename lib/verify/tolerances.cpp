@@ -12,6 +12,7 @@ namespace diptych {
 namespace {
 
 constexpr double kAnyLevel = 255;
+constexpr double kLevelsPerUnit = 127.5;  // a decoded picture's -1 to 1 becomes 0 to 255
 
 double checked(const nlohmann::json& value, std::string_view key) {
   if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0) {
@@ -54,7 +55,12 @@ Tolerances Tolerances::from_case(const nlohmann::json& case_json) {
   if (const auto value = optional_number(*block, "suggested_overall")) result.fallback_ = *value;
 
   result.image_mean_abs_ = optional_number(*block, "image_uint8_mean_abs");
-  result.image_max_abs_ = result.image_mean_abs_ ? kAnyLevel : 0;
+  if (result.image_mean_abs_) {
+    // Levels are truncated: values within d of each other give levels within ceil(d).
+    const auto decoded = result.groups_.find("vae.decoded");
+    result.image_max_abs_ =
+        decoded == result.groups_.end() ? kAnyLevel : std::ceil(kLevelsPerUnit * decoded->second);
+  }
   for (const char* key : {"uint8_max_abs", "image_uint8_max_abs"}) {
     if (const auto value = optional_number(*block, key)) result.image_max_abs_ = *value;
   }

@@ -32,8 +32,9 @@ class Tolerances {
   // `tolerance` of a golden case.json: `suggested` per group, `image_uint8_max_abs`,
   // `image_uint8_mean_abs`; names without a group take `suggested_overall`, else `float_max_abs`,
   // else the largest suggested one. Pictures without a maximum of their own but with a mean may
-  // differ anywhere. Without a `tolerance` block everything is exact. Throws InputError that names
-  // the key for anything that is no number of at least 0.
+  // differ by what the tolerance of `vae.decoded` makes of their levels, or anywhere where there is
+  // none. Without a `tolerance` block everything is exact. Throws InputError that names the key for
+  // anything that is no number of at least 0.
   static Tolerances from_case(const nlohmann::json& case_json);
 
   // Takes the place of what a name that matches the glob would have; the last match counts.

@@ -86,7 +86,9 @@ TEST_CASE("bad values") {
       {{"--cfg-interval", "1,0"},
        "--cfg-interval: 1,0 is out of range; expected 0 <= LO < HI <= 1"},
       {{"--device", "gpu"}, "--device: unknown value 'gpu' (known: auto, cpu, cuda, cuda:N)"},
-      {{"--task", "t2v"}, "--task: unknown value 't2v' (did you mean 't2i'? known: auto, t2i, edit, understand, chat)"},
+      {{"--task", "t2v"},
+       "--task: unknown value 't2v' (did you mean 't2i'? known: auto, t2i, edit, understand, "
+       "chat)"},
       {{"-p", "again"}, "--prompt: given 2 times ('x' and 'again'); expected once"},
       {{"--set", "seed"},
        "--set: 'seed' is not KEY=VALUE, such as stages.1.default_sampling_params.seed=7"},
@@ -102,6 +104,8 @@ TEST_CASE("control characters in a message are shown, and cut nothing") {
   CHECK(refusal(Words{"inspect", "no\nsuch\x1b[2J.png"}) == "no\\x0Asuch\\x1B[2J.png: not found");
   CHECK(refusal(Words{"check", "a.png", "--max-abs", "a\nb"}) ==
         "check: Could not convert: --max-abs = a\\x0Ab");
+  const std::string long_name(300, 'a');
+  CHECK(refusal(Words{"inspect", long_name}) == long_name + ": File name too long");
   const test::Folder folder;
   CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("line\nbreak/a.png")}) ==
         "--output: " + folder.file("line\\x0Abreak/a.png") +

@@ -247,7 +247,7 @@ TEST_CASE("compare folders goes on after a file that cannot be read") {
     CHECK(ran.code == 2);
     CHECK(ran.out.starts_with("broken.png: a/broken.png: broken PNG"));
     CHECK(ran.out.find("\none.png: ssim ") != std::string::npos);
-    CHECK(ran.out.find("a b: 2 compared, 0 missing, 1 unreadable") != std::string::npos);
+    CHECK(ran.out.find("a b: 2 compared, 0 missing, 1 not comparable") != std::string::npos);
     CHECK(ran.err == "diptych: compare: 1 pair could not be compared\n");
   }
   const Outcome as_json = bench.run("compare a b --json");

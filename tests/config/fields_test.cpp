@@ -103,7 +103,8 @@ TEST_CASE("bad values say what was found and what is expected") {
   CHECK(error_of("task", "t2v") ==
         "--x: unknown value 't2v' (did you mean 't2i'? known: auto, t2i, edit, understand, chat)");
   CHECK(error_of("think", "maybe") == "--x: unknown value 'maybe'; expected true or false");
-  CHECK(error_of("inputs", "a.png").starts_with("--x: 'a.png' is no list of inputs; expected such"));
+  CHECK(
+      error_of("inputs", "a.png").starts_with("--x: 'a.png' is no list of inputs; expected such"));
   CHECK(error_of("inputs", R"([{"video":"a.mp4"}])") ==
         R"(--x: '{"video":"a.mp4"}' is no input; expected {"text": ...} or {"image": ...})");
   for (const char* text : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1234", ""}) {

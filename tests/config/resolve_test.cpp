@@ -187,8 +187,7 @@ TEST_CASE("the table shows every value with its origin") {
 TEST_CASE("inputs keep the order of their flags, and pictures of a variable come first") {
   Run run;
   run.inputs = {text("first"), picture("a.png"), text(""), picture("b.png")};
-  const std::vector<InputItem> mixed = {
-      {"first", {}}, {{}, "a.png"}, {"", {}}, {{}, "b.png"}};
+  const std::vector<InputItem> mixed = {{"first", {}}, {{}, "a.png"}, {"", {}}, {{}, "b.png"}};
   CHECK((run.resolve().options.run.inputs == mixed));
   CHECK(run.resolve().options.run.prompt() == "first");
 
@@ -230,8 +229,7 @@ TEST_CASE("the task follows the inputs, and editing has defaults of its own") {
   run.inputs = {text("a fox")};
   CHECK(run.resolve().options.run.answers());
   run.flags["--task"] = {"understand"};
-  CHECK(run.error() ==
-        "--task understand: needs a picture; expected --image FILE, or --task chat");
+  CHECK(run.error() == "--task understand: needs a picture; expected --image FILE, or --task chat");
   run.flags["--task"] = {"edit"};
   CHECK(run.error() == "--task edit: needs a picture; expected --image FILE");
 }

@@ -1,7 +1,11 @@
 #include "tests/ops/cases.h"
 
+#include <cmath>
+#include <limits>
+
 #include <fmt/format.h>
 
+#include "kernels/decode_attention/decode_attention.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
@@ -251,6 +255,68 @@ void check_no_trespassing(at::Device device, KernelPolicy policy) {
           CHECK(at::equal(changed, expected));
           CHECK(at::equal(touched, expected));
         }
+      }
+    }
+  }
+}
+
+namespace {
+
+// In float32 exp and the order of adding differ: 2e-6 of the largest value. Rounded: one step.
+void check_attended(const Tensor& actual, const Tensor& expected, const std::string& what) {
+  CAPTURE(what);
+  REQUIRE((actual.sizes() == expected.sizes()));
+  REQUIRE((actual.scalar_type() == expected.scalar_type()));
+  const at::ScalarType dtype = expected.scalar_type();
+  const double step = dtype == at::kFloat ? 2e-6 : dtype == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
+  const Tensor a = actual.cpu().to(at::kFloat), e = expected.cpu().to(at::kFloat);
+  const double most = e.abs().max().item<double>();
+  CHECK((a - e).abs().max().item<double>() <= most * step);
+  CHECK(most > 0.05);
+}
+
+}  // namespace
+
+void check_decode_attention(at::Device device, KernelPolicy policy) {
+  constexpr std::int64_t kCapacity = 700;
+  at::Generator generator = at::detail::createCPUGenerator(15);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const Heads& h : {Heads{28, 4, 128}, Heads{4, 2, 16}, Heads{3, 3, 64}, Heads{24, 2, 32}}) {
+      const auto make = [&](at::IntArrayRef shape) {
+        return at::randn(shape, generator, at::kFloat).to(dtype);
+      };
+      const Tensor q = make({h.heads, h.head_dim});
+      const Tensor keys = make({kCapacity, h.kv_heads, h.head_dim});
+      Tensor values = make({kCapacity, h.kv_heads, h.head_dim});
+      for (const std::int32_t count : {1, 2, 31, 33, 257, 700}) {
+        // What lies behind the last key must not matter.
+        const Tensor used = values.clone();
+        if (count < kCapacity) {
+          used.narrow(0, count, kCapacity - count)
+              .fill_(std::numeric_limits<double>::quiet_NaN());
+        }
+        const double scale = 1 / std::sqrt(static_cast<double>(h.head_dim));
+        const Tensor key_count = at::full({1}, count, at::kInt);
+        const Tensor expected = at::empty_like(q);
+        kernels::DecodeAttentionArgs args;
+        args.q = q.data_ptr();
+        args.keys = keys.data_ptr();
+        args.values = used.data_ptr();
+        args.key_count = key_count.data_ptr<std::int32_t>();
+        args.out = expected.data_ptr();
+        args.heads = h.heads;
+        args.kv_heads = h.kv_heads;
+        args.head_dim = h.head_dim;
+        args.capacity = kCapacity;
+        args.scale = static_cast<float>(scale);
+        args.dtype = kernel_dtype(dtype);
+        kernels::decode_attention_ref(args);
+        const auto there = [&](const Tensor& t) { return t.to(device); };
+        check_attended(decode_attention(there(q), there(keys), there(used), there(key_count), scale,
+                                        policy),
+                       expected,
+                       fmt::format("{} {}/{} x {}, {} keys", c10::toString(dtype), h.heads,
+                                   h.kv_heads, h.head_dim, count));
       }
     }
   }

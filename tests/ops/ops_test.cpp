@@ -53,6 +53,9 @@ TEST_CASE("qk_norm_rope in ATen agrees with the kernel's reference") {
 TEST_CASE("qk_norm_rope in ATen writes its slots and nothing else") {
   check_no_trespassing(kCpu, KernelPolicy::reference);
 }
+TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
+  check_decode_attention(kCpu, KernelPolicy::automatic);
+}
 TEST_CASE("the ops in ATen give what Python recorded") {
   check_recorded(kCpu, KernelPolicy::automatic);
   check_recorded(kCpu, KernelPolicy::reference);

@@ -101,22 +101,21 @@ TEST_CASE("batched and sequential guidance give the same latent") {
 TEST_CASE("a batch of prompts equals single runs") {
   Fixture f;
   for (const Renorm renorm : {Renorm::global, Renorm::channel, Renorm::text_channel}) {
-  Job both =
-      f.request({"a red fox", "two birds above the mountain, at dusk"}, {{4, 4}, {6, 4}});
-  both.guidance.renorm = renorm;
-  const Tensor noise = Fixture::noise(both, 9);
-  const Tensor packed = f.painter(both)->paint(noise, f.progress);
-  std::int64_t row = 0;
-  for (std::size_t i = 0; i < 2; ++i) {
-    Job one = both;
-    one.prompts = {both.prompts[i]};
-    one.sizes = {both.sizes[i]};
-    const std::int64_t rows = one.sizes.front().rows();
-    const Tensor alone = f.painter(one)->paint(noise.narrow(0, row, rows), f.progress);
-    CHECK(relative_difference(packed.narrow(0, row, rows), alone) < 1e-5);
-    row += rows;
+    Job both = f.request({"a red fox", "two birds above the mountain, at dusk"}, {{4, 4}, {6, 4}});
+    both.guidance.renorm = renorm;
+    const Tensor noise = Fixture::noise(both, 9);
+    const Tensor packed = f.painter(both)->paint(noise, f.progress);
+    std::int64_t row = 0;
+    for (std::size_t i = 0; i < 2; ++i) {
+      Job one = both;
+      one.prompts = {both.prompts[i]};
+      one.sizes = {both.sizes[i]};
+      const std::int64_t rows = one.sizes.front().rows();
+      const Tensor alone = f.painter(one)->paint(noise.narrow(0, row, rows), f.progress);
+      CHECK(relative_difference(packed.narrow(0, row, rows), alone) < 1e-5);
+      row += rows;
+    }
   }
-}
 }
 
 TEST_CASE("a picture does not see the other prompt of its batch, to the last bit") {
@@ -183,8 +182,7 @@ TEST_CASE("a branch that shares a context gets the bits it would compute itself"
   at::Generator generator = cpu_generator(3);
   const Tensor x = randn({size.rows(), 64}, generator);
   const auto velocity = [&](const char* name) {
-    const PrefilledContexts contexts(f.checkpoint, {{name, text, {0}}}, own_rows, {},
-                                     f.runtime);
+    const PrefilledContexts contexts(f.checkpoint, {{name, text, {0}}}, own_rows, {}, f.runtime);
     const BagelDenoiser denoiser(f.checkpoint.model, contexts, {{size}}, f.checkpoint.markers,
                                  schedule, CfgMode::sequential, f.runtime);
     return denoiser.velocities(x, 0, 1).front();

@@ -67,7 +67,8 @@ struct MotSample {
   std::int64_t gen_rows = 0, und_rows = 0;
 };
 // An image block: every row of a sample at the sample's one position, full attention. In the cache
-// the first understanding row (the start marker) comes first, the others behind the generation rows.
+// the first understanding row (the start marker) comes first, the others behind the generation
+// rows.
 MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
                          const KvCache& cache, const Qwen2Config& config,
                          const at::TensorOptions& options);
