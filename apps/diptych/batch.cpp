@@ -1,8 +1,9 @@
 // `diptych batch`: a list of requests, one loaded model.
 #include <algorithm>
-#include <cstdint>
+#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,7 +18,6 @@
 #include "lib/batch/plan.h"
 #include "lib/batch/ranks.h"
 #include "lib/batch/request_checks.h"
-#include "lib/config/words.h"
 #include "lib/pipelines/pipeline.h"
 #include "lib/runtime/runtime.h"
 
@@ -27,7 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Of one request only: an item may have them, not all items the same.
-constexpr FieldNames kOfOneRequest = {"output", "trace", "trace_filter", "think_output"};
+constexpr std::array<std::string_view, 4> kOfOneRequest = {"output", "trace", "trace_filter",
+                                                           "think_output"};
 
 struct BatchFlags : RequestFlags {
   fs::path list, output_dir;

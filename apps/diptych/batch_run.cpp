@@ -372,7 +372,7 @@ class BatchRun {
                                    counted(items_.size(), "item"), done, count(State::failed),
                                    count(State::skipped), seconds);
     if (done > 0)
-      line += fmt::format(", {:.3g} items/min", 60 * static_cast<double>(done) / seconds);
+      line += fmt::format(", {:.1f} items/min", 60 * static_cast<double>(done) / seconds);
     const std::string stages = stage_times(report_);
     if (!stages.empty()) line += fmt::format(" ({})", stages);
     log_.info("{}", line);

@@ -143,8 +143,8 @@ std::string text_of(const Json& value) {
   if (!value.is_array()) return value.dump();
   std::string texts;
   for (const Json& part : value) {
-    const char* separator = part.is_string() ? ";" : ",";
-    texts += (texts.empty() ? "" : separator) + text_of(part);
+    if (!texts.empty()) texts += part.is_string() ? ';' : ',';
+    texts += text_of(part);
   }
   return texts;
 }

@@ -145,10 +145,8 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
 }
 
 Sources RequestFlags::sources(FieldNames without) const {
-  const auto visible = [without = std::vector<std::string_view>(without)](const std::string& name) {
-    const bool hidden = std::ranges::any_of(
-        without, [&](std::string_view field) { return is_variable_of({field}, name); });
-    return hidden ? std::nullopt : environment(name);
+  const auto visible = [without](const std::string& name) {
+    return is_variable_of(without, name) ? std::nullopt : environment(name);
   };
   return {inputs, values, overrides, visible, find_demo()};
 }

@@ -2,9 +2,9 @@
 // list of fields.
 #pragma once
 
-#include <initializer_list>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +16,7 @@
 
 namespace diptych {
 
-using FieldNames = std::initializer_list<std::string_view>;
+using FieldNames = std::span<const std::string_view>;
 
 struct RequestFlags {
   std::map<std::string, std::vector<std::string>> values;  // by the flags of the field or group
