@@ -124,7 +124,7 @@ TEST_CASE("a broken list is refused whole, with its place") {
     CHECK(list_error("l.jsonl", fmt::format("{{\"output\": \"{}\"}}", name)) ==
           fmt::format("l.jsonl:1: output: '{}' is no name below the output folder", name));
   }
-  CHECK(list_error("l.yaml", "prompt: a").starts_with("l.yaml:1:1: missing key 'items'"));
+  CHECK(list_error("l.yaml", "prompt: a").starts_with("l.yaml:1:1: key 'items' is missing"));
   CHECK(list_error("l.yaml", "- prompt: a\n- sede: 4\n")
             .starts_with("l.yaml:2: unknown key 'sede' (did you mean 'seed'?"));
   CHECK(list_error("l.yaml", "a: [").starts_with("l.yaml:"));
