@@ -12,8 +12,10 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
 #include "lib/media/image_read.h"
+#include "lib/pipelines/bagel_memory.h"
 #include "lib/pipelines/bagel_trace.h"
 #include "lib/pipelines/make_runtime.h"
+#include "lib/runtime/host_memory.h"
 #include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
 
@@ -144,6 +146,7 @@ class BagelSession : public Session {
     checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
     transforms_ = ImageTransforms::of(checkpoint_.model.config);
     require_attention();
+    budget_ = memory_budget();
   }
 
   void check(const RunConfig& config) override { prepare(config); }
@@ -166,6 +169,7 @@ class BagelSession : public Session {
     std::vector<Prepared> prepared;
     for (const RunConfig& config : configs) prepared.push_back(prepare(config));
     clock_.start();
+    plan_memory(prepared);
     load(progress);
     if (std::ranges::any_of(configs, &RunConfig::reads_images)) checkpoint_.load_vision();
     clock_.lap(report_, "load", runtime_.device);
@@ -195,6 +199,28 @@ class BagelSession : public Session {
   }
 
  private:
+  MemoryBudget memory_budget() const {
+    MemoryBudget budget;
+    budget.host = available_host_memory();
+    if (!runtime_.device.is_cuda()) {
+      if (config_.max_vram > 0) throw InputError("--max-vram: is of a GPU, the run is on the CPU");
+      return budget;
+    }
+    budget.limited = config_.max_vram > 0;
+    constexpr double kGib = 1 << 30;
+    const auto free = free_gpu_memory(static_cast<std::size_t>(runtime_.device.index()));
+    if (free) budget.device = static_cast<std::int64_t>(*free) + kCudaBytes;  // it has its context
+    if (budget.limited) {
+      const auto allowed = static_cast<std::int64_t>(config_.max_vram * kGib);
+      if (budget.device && *budget.device < allowed) {
+        throw InputError("--max-vram: found {} GiB, but {:.1f} GiB are free", config_.max_vram,
+                         static_cast<double>(*budget.device) / kGib);
+      }
+      budget.device = allowed;
+    }
+    return budget;
+  }
+
   // A backend asked for by name that cannot serve these heads is refused before anything is loaded.
   void require_attention() const {
     const AttentionKind kind{runtime_.device, runtime_.dtype,
@@ -241,6 +267,80 @@ class BagelSession : public Session {
     return p;
   }
 
+  // The most that these requests do at once.
+  BagelWork work_of(const std::vector<Prepared>& prepared) const {
+    BagelWork work;
+    const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
+    std::vector<BagelReading> readings;
+    for (const Prepared& p : prepared) {
+      const std::int64_t step = checkpoint_.model.config.pixels_per_row();
+      raise(work.width, p.size.w * step);
+      raise(work.height, p.size.h * step);
+      for (const BagelImage& image : p.request.images) {
+        raise(work.vision_patches, image.patches.rows());
+        if (p.request.answers) continue;
+        raise(work.encode_width, image.latent.w * step);
+        raise(work.encode_height, image.latent.h * step);
+      }
+      readings.push_back(p.request.reading(checkpoint_));
+    }
+    const RunConfig& config = *prepared.front().config;
+    work.samples = static_cast<std::int64_t>(prepared.size());
+    work.steps = config.sampling.steps;
+    std::vector<BranchContexts> branches = BagelReading::branches(readings);
+    if (config.answers()) {
+      branches.resize(1);
+    } else {
+      branches = paint_request(prepared).needed(std::move(branches), !config.trace.empty());
+    }
+    std::vector<std::vector<BagelContext>> distinct;
+    for (const BranchContexts& branch : branches) {
+      if (std::ranges::find(distinct, branch.samples) == distinct.end())
+        distinct.push_back(branch.samples);
+      for (const BagelContext& context : branch.samples) {
+        raise(work.context_tokens, context.length());
+        for (std::size_t i = 0; i < context.segments.size(); ++i) {
+          raise(work.prefill_rows, context.length_before(i + 1) - context.length_before(i));
+        }
+      }
+    }
+    work.branches = static_cast<std::int64_t>(distinct.size());
+    const TextRequest& text = prepared.front().request.text;
+    if (config.think || config.answers()) work.context_tokens += text.max_tokens;
+    const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
+    work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
+    return work;
+  }
+
+  // Before loading: chooses what makes the requests fit. Afterwards what was loaded stays where it
+  // is; requests that need more than that leaves are refused.
+  void plan_memory(const std::vector<Prepared>& prepared) {
+    const RunConfig& config = *prepared.front().config;
+    BagelSizes sizes{checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype,
+                     checkpoint_.model.vision.has_value()};
+    for (const Prepared& p : prepared) sizes.vision |= !p.request.images.empty();
+    BagelMemoryWishes wishes;
+    wishes.offload = parse_offload(config_.offload);
+    wishes.tiling = parse_vae_tiling(config.vae_tiling);
+    wishes.batched = config.cfg_mode == "batched";
+    const BagelWork work = work_of(prepared);
+    if (writer_ == nullptr) {
+      memory_ = fit_bagel_memory(sizes, work, wishes, budget_);
+      if (budget_.limited)
+        limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
+    } else {
+      memory_ = refit_bagel_memory(sizes, work, wishes, budget_, memory_.choice.offload);
+    }
+    checkpoint_.strips.reset();
+    if (memory_.choice.strips) checkpoint_.strips.emplace();
+    if (!budget_.device) return;
+    log_.debug("memory planned: {}", memory_.summary());
+    if (memory_.choice.offload && config_.offload == "auto")
+      log_.warning_once("the weights do not fit: some wait in host memory (--offload layers)");
+    if (memory_.choice.strips && config.vae_tiling == "auto")
+      log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
+  }
+
   void load(Progress& progress) {
     if (writer_ != nullptr) return;
     constexpr std::uint64_t kMebi = 1 << 20;
@@ -253,7 +353,7 @@ class BagelSession : public Session {
     };
     checkpoint_.model_weights.on_read(count);
     checkpoint_.vae_weights.on_read(count);
-    checkpoint_.load();
+    checkpoint_.load(memory_.choice.offload);
     checkpoint_.model_weights.on_read({});
     checkpoint_.vae_weights.on_read({});
     progress.end();
@@ -405,6 +505,8 @@ class BagelSession : public Session {
   StageClock clock_;
   BagelCheckpoint checkpoint_;
   ImageTransforms transforms_;
+  MemoryBudget budget_;
+  BagelMemory memory_;  // of the last requests
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   double denoise_seconds_ = 0, text_seconds_ = 0;

@@ -87,4 +87,10 @@ struct MemoryBudget {
 BagelMemory fit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
                              const BagelMemoryWishes& wishes, const MemoryBudget& budget);
 
+// The same once the experts lie where `offload` says: only strips and, where wished, sequential
+// guidance are still open.
+BagelMemory refit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
+                               const BagelMemoryWishes& wishes, const MemoryBudget& budget,
+                               const std::optional<MotOffload>& offload);
+
 }  // namespace diptych

@@ -196,4 +196,22 @@ BagelMemory fit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
   return memory;
 }
 
+BagelMemory refit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
+                               const BagelMemoryWishes& wishes, const MemoryBudget& budget,
+                               const std::optional<MotOffload>& offload) {
+  BagelMemoryWishes rest = wishes;
+  rest.offload = OffloadWish::none;
+  std::optional<BagelMemory> memory;
+  for (const Way& way : ways_to_try(rest, work, budget.limited)) {
+    BagelChoice choice = way.choice;
+    choice.offload = offload;
+    memory = plan_bagel_memory(sizes, work, choice);
+    if (!budget.device || memory->peak() + kCudaBytes <= *budget.device) return *memory;
+  }
+  throw InputError("this request needs {:.1f} GiB of GPU memory, {:.1f} GiB are {}, and the weights "
+                   "are loaded already; it may fit when it is the first, or alone",
+                   gib(memory->peak() + kCudaBytes), gib(*budget.device),
+                   budget.limited ? "allowed" : "free");
+}
+
 }  // namespace diptych

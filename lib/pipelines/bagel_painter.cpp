@@ -113,7 +113,7 @@ std::vector<Tensor> BagelPainter::decode(const Tensor& latent) const {
     const Tensor rows = latent.narrow(0, row, size.rows());
     const Tensor input =
         unpack_latent(rows, size.h, size.w, config.latent_patch_size, config.latent_channels);
-    const Tensor image = checkpoint_.vae.decode(input);
+    const Tensor image = checkpoint_.vae.decode(input, {}, checkpoint_.strips);
     if (runtime_.trace != nullptr) {
       // One picture has plain names, a batch numbers them.
       const bool one = request_.sizes.size() == 1;

@@ -203,7 +203,7 @@ std::unique_ptr<TextDecoder> make_graph_decoder(const MotBackbone& model, std::i
                                                 const Runtime& runtime) {
   const Qwen2Config& c = model.config;
   const bool serves = runtime.device.is_cuda() && runtime.kernels != KernelPolicy::reference &&
-                      runtime.read_attention->name() == "auto" &&
+                      runtime.read_attention->name() == "auto" && !model.layers.streams({.und = true}) &&
                       !decode_attention_unsupported(c.num_attention_heads, c.num_key_value_heads,
                                                     c.head_dim(), runtime.dtype);
   if (!serves) return nullptr;
