@@ -16,6 +16,7 @@
 #include "lib/pipelines/bagel_trace.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/runtime/host_memory.h"
+#include "lib/sampling/step_calibration.h"
 #include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
 
@@ -156,7 +157,8 @@ class BagelSession : public Session {
       const SamplingConfig& s = c.sampling;
       return std::tie(s.steps, s.cfg_text_scale, s.cfg_img_scale, s.cfg_interval_low,
                       s.cfg_interval_high, s.cfg_renorm_type, s.cfg_renorm_min, s.timestep_shift,
-                      c.cfg_mode);
+                      c.cfg_mode, c.cache_mode, c.cache_threshold, c.cache_calibration,
+                      c.vae_tiling);
     };
     const auto alone = [](const RunConfig& c) {
       return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty();
@@ -258,6 +260,8 @@ class BagelSession : public Session {
       request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
     request.reading(checkpoint_);  // too long a text is said here
+    if (!request.answers && config.cache_mode == "teacache")
+      StepCalibration::read(calibration_path(config));
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
     p.size =
@@ -305,6 +309,7 @@ class BagelSession : public Session {
       }
     }
     work.branches = static_cast<std::int64_t>(distinct.size());
+    work.cache_bytes = cache_bytes(work, config.cache_mode);
     const TextRequest& text = prepared.front().request.text;
     if (config.think || config.answers()) work.context_tokens += text.max_tokens;
     const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
@@ -392,7 +397,36 @@ class BagelSession : public Session {
     request.cfg_mode = parse_cfg_mode(config.cfg_mode);
     request.steps = config.sampling.steps;
     request.timestep_shift = config.sampling.timestep_shift;
+    request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
+    if (request.step_cache.mode == StepCacheMode::teacache) {
+      request.step_cache.threshold = config.cache_threshold;
+      request.step_cache.coefficients = StepCalibration::read(calibration_path(config)).coefficients;
+    }
     return request;
+  }
+
+  static std::filesystem::path calibration_path(const RunConfig& config) {
+    return config.cache_calibration.empty() ? config.model / "diptych_teacache.json"
+                                            : config.cache_calibration;
+  }
+
+  // Asked where the hash is known, which takes as long as reading all weights: before a picture is
+  // handed over.
+  void require_calibration(const RunConfig& config) const {
+    if (config.cache_mode != "teacache") return;
+    const std::filesystem::path path = calibration_path(config);
+    StepCalibration::read(path).require_weights(path, report_.weights_hash);
+  }
+
+  // What a step cache keeps of each context between steps.
+  std::int64_t cache_bytes(const BagelWork& work, std::string_view mode) const {
+    constexpr std::int64_t kFactors = 7;  // of TaylorSeer: the value and six differences
+    const std::int64_t kept = mode == "taylorseer" ? kFactors : mode == "teacache" ? 2 : 0;
+    const BagelConfig& model = checkpoint_.model.config;
+    const std::int64_t rows = work.samples * (work.width / model.pixels_per_row()) *
+                              (work.height / model.pixels_per_row());
+    return kept * work.branches * rows * model.llm.hidden_size *
+           static_cast<std::int64_t>(c10::elementSize(runtime_.dtype));
   }
 
   // Whether what is read depends on the seed, so that each picture of a request reads anew.
@@ -488,6 +522,7 @@ class BagelSession : public Session {
     clock_.lap(report_, "vae", runtime_.device);
     report_.attention = runtime_.paint_attention->served_by();
     report_.weights_hash = weights_hash_->get();
+    require_calibration(*prepared.front().config);
     clock_.lap(report_, "hash", runtime_.device);
     progress.begin("encode", static_cast<std::int64_t>(pictures.size()));
     for (const Picture& picture : pictures) {

@@ -56,6 +56,8 @@ PaintRequest paint_request(const RecordedCase& recorded, CfgMode mode) {
   request.steps = field<std::int64_t>(recorded, "/params/num_timesteps");
   request.timestep_shift = field<double>(recorded, "/params/timestep_shift");
   request.cfg_mode = mode;
+  if (field_or(recorded, "/params/enable_taylorseer", false))
+    request.step_cache.mode = StepCacheMode::taylorseer;
   return request;
 }
 
