@@ -169,7 +169,7 @@ using Texts = std::vector<std::pair<std::string_view, std::string>>;
 
 Texts expand_size(const std::string& text, std::string_view where) {
   const std::size_t cross = text.find('x');
-  if (cross == std::string::npos) {
+  if (cross == std::string::npos || cross == 0 || cross + 1 == text.size()) {
     throw InputError("{}: {} is not a size; expected WIDTHxHEIGHT, such as 1024x768", where,
                      in_quotes(text));
   }
