@@ -400,7 +400,8 @@ class BagelSession : public Session {
     request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
     if (request.step_cache.mode == StepCacheMode::teacache) {
       request.step_cache.threshold = config.cache_threshold;
-      request.step_cache.coefficients = StepCalibration::read(calibration_path(config)).coefficients;
+      request.step_cache.coefficients =
+          StepCalibration::read(calibration_path(config)).coefficients;
     }
     return request;
   }
@@ -541,7 +542,7 @@ class BagelSession : public Session {
   BagelCheckpoint checkpoint_;
   ImageTransforms transforms_;
   MemoryBudget budget_;
-  BagelMemory memory_;  // of the last requests
+  BagelMemory memory_;                  // of the last requests
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   double denoise_seconds_ = 0, text_seconds_ = 0;
