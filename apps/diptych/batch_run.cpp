@@ -167,25 +167,41 @@ class BatchRun {
   void run_pending() {
     const auto session = find_session(settings_.model.pipeline)(settings_.model, log_);
     session_ = session.get();
+    const std::vector<std::vector<std::size_t>> groups = pending_groups();
+    session->load(requests_of(groups), progress_);
+    loaded_ = steady_seconds();
+    progress_.set_items(through(), total());
+    for (const std::vector<std::size_t>& group : groups) run_group(group);
+    report_ = session->report();
+  }
+
+  // The items that run together, where one of them is pending. Grouped is the whole list, whatever
+  // is finished: pictures that were painted together before are so again, and come out the same to
+  // the last bit.
+  std::vector<std::vector<std::size_t>> pending_groups() const {
     std::vector<std::size_t> valid;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       if (items_[i].error.empty()) valid.push_back(i);
     }
-    // Of the whole list, whatever is finished: pictures that were painted together before are so
-    // again, and come out the same to the last bit.
-    const auto groups =
+    auto groups =
         share_groups(valid.size(), settings_.batch_size, [&](std::size_t a, std::size_t b) {
-          return session->may_share(items_[valid[a]].options.run, items_[valid[b]].options.run);
+          return session_->may_share(items_[valid[a]].options.run, items_[valid[b]].options.run);
         });
-    session->load(progress_);
-    loaded_ = steady_seconds();
-    progress_.set_items(through(), total());
-    for (const std::vector<std::size_t>& group : groups) {
-      std::vector<std::size_t> members;
-      for (const std::size_t index : group) members.push_back(valid[index]);
-      run_group(std::move(members));
+    for (std::vector<std::size_t>& group : groups) {
+      for (std::size_t& index : group) index = valid[index];
     }
-    report_ = session->report();
+    std::erase_if(groups, [&](const auto& group) { return !any_pending(group); });
+    return groups;
+  }
+
+  std::vector<std::vector<RunConfig>> requests_of(
+      const std::vector<std::vector<std::size_t>>& groups) const {
+    std::vector<std::vector<RunConfig>> requests;
+    for (const std::vector<std::size_t>& group : groups) {
+      requests.emplace_back();
+      for (const std::size_t i : group) requests.back().push_back(items_[i].options.run);
+    }
+    return requests;
   }
 
   bool any_pending(Members members) const {
@@ -194,7 +210,6 @@ class BatchRun {
   }
 
   void run_group(std::vector<std::size_t> members) {
-    if (!any_pending(members)) return;
     if (members.size() > 1) std::erase_if(members, [&](std::size_t i) { return is_refused(i); });
     if (!any_pending(members)) return;
     check_interrupted();

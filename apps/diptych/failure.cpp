@@ -21,7 +21,8 @@ Failure out_of_memory(std::string text) {
   if (text.starts_with("[enforce fail")) text.erase(0, text.find(". ") + 2);  // libtorch's place
   return {kRunFailed,
           first_line(text) +
-              " (try a smaller size, fewer pictures, --cfg-mode sequential, or --dtype bfloat16)",
+              " (try --offload layers, --vae-tiling on, --cfg-mode sequential, a smaller size, or "
+              "--dtype bfloat16)",
           true};
 }
 

@@ -110,6 +110,7 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"height", picture.rgb.size(0)},
                {"inputs", inputs_json(options, picture)}};
   if (report.threads > 0) json["threads"] = report.threads;
+  if (!report.calibration_hash.empty()) json["calibration_hash"] = report.calibration_hash;
   if (options.run.think) json["plan"] = picture.plan;
   json["requested"] = requested_json(options);
   if (together.size() > 1) json["together"] = together_json(together, place);
@@ -165,6 +166,7 @@ class RecordReader {
     record.attention = text("attention");
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
     record.threads = json_.value("threads", 0);
+    record.calibration_hash = json_.value("calibration_hash", "");
     const Json& requested = json_.at("requested");
     std::vector<PictureRecord::Request>& together = record.together;
     if (json_.contains("together")) {

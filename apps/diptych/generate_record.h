@@ -37,7 +37,7 @@ struct PictureRecord {
   std::vector<Request> together;  // with `place` its own
   std::size_t place = 0;
   std::uint64_t index = 0, seed = 0;  // of the picture
-  std::string version, weights_hash, device, dtype, attention, noise_hash;
+  std::string version, weights_hash, device, dtype, attention, noise_hash, calibration_hash;
   int threads = 0;
 };
 

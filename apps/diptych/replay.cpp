@@ -69,7 +69,7 @@ class Replay {
     for (const PictureRecord::Request& request : record_.together)
       runs_.push_back(request.options.run);
     find_images();
-    find_noise();
+    find_files();
     const fs::path model = find_model();
     for (RunConfig& run : runs_) run.model = model;
     if (record_.together.size() == 1) {
@@ -139,16 +139,19 @@ class Replay {
                      name_, in_quotes(input.name), input.width, input.height, input.sha256, seen);
   }
 
-  void find_noise() {
+  void find_files() {
     for (RunConfig& run : runs_) {
-      if (run.noise.empty()) continue;
-      const auto places = places_of(run.noise.string());
-      if (places.empty()) {
-        throw InputError("{}: began with the noise file {}, which is neither beside it nor here",
-                         name_, in_quotes(run.noise.string()));
-      }
-      run.noise = places.front();
+      run.noise = find_file(run.noise, "began with the noise");
+      run.cache_calibration = find_file(run.cache_calibration, "was painted with the calibration");
     }
+  }
+
+  fs::path find_file(const fs::path& name, const char* what) const {
+    if (name.empty()) return {};
+    const auto places = places_of(name.string());
+    if (!places.empty()) return places.front();
+    throw InputError("{}: {} {}, which is neither beside it nor here", name_, what,
+                     in_quotes(name.string()));
   }
 
   fs::path find_model() const {
@@ -177,7 +180,7 @@ class Replay {
     if (record_.threads > 0) at::set_num_threads(record_.threads);
     const auto session = find_session(model.pipeline)(model, log_);
     Progress progress(log_, progress_style(settings_.progress));
-    session->load(progress);
+    session->load(std::span(&runs_, 1), progress);
     if (const std::string hash = session->weights_hash(); hash != record_.weights_hash) {
       throw InputError("{}: was painted with weights {}, but those of {} are {}; give --model",
                        name_, record_.weights_hash,
@@ -191,6 +194,7 @@ class Replay {
     session->run(runs_, progress, results);
     std::ranges::sort(pictures_, {}, &Picture::request);
     check_noise();
+    check_calibration();
     encode();
   }
 
@@ -202,6 +206,12 @@ class Replay {
       throw InputError("{}: began with noise {}, but that of {} is {}", name_, record_.noise_hash,
                        runs_[record_.place].noise.string(), own().noise_hash);
     }
+  }
+
+  void check_calibration() const {
+    if (report_.calibration_hash == record_.calibration_hash) return;
+    throw InputError("{}: was painted with the calibration {}, the one that is here is {}", name_,
+                     record_.calibration_hash, report_.calibration_hash);
   }
 
   void encode() {

@@ -111,6 +111,8 @@ std::string request_hash(const PlannedItem& item) {
   }
   json["size_of_input"] = run.sampling.size_of_input;
   json["noise"] = run.noise.empty() ? "" : content_hash(run.noise);
+  json["cache_calibration"] =
+      run.cache_calibration.empty() ? "" : content_hash(run.cache_calibration);
   for (const InputItem& input : run.inputs) {
     json["inputs"].push_back(input.is_image() ? Json{{"image", content_hash(input.image)}}
                                               : Json{{"text", input.text}});

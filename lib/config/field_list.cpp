@@ -136,6 +136,25 @@ const auto kFields = std::to_array<Field>({
      ChoiceSlot{run<&R::dtype>, "auto|float32|bfloat16"}, YamlPlace::top, "dtype"},
     {"load_format", "--load-format", "safetensors|dummy", "dummy: random weights of the full size",
      ChoiceSlot{run<&R::load_format>, "safetensors|dummy"}, YamlPlace::top, "load_format"},
+    {"cache_mode", "--cache-mode", "none|taylorseer|teacache",
+     "predict some steps instead of computing them; teacache needs `diptych calibrate`",
+     ChoiceSlot{run<&R::cache_mode>, "none|taylorseer|teacache"}, YamlPlace::painting,
+     "cache_mode"},
+    {"cache_threshold", "--cache-threshold", "X",
+     "teacache: the change that is let pass before a step is computed; more is faster",
+     RealSlot{run<&R::cache_threshold>, 0, false}, YamlPlace::painting, "cache_threshold"},
+    {"cache_calibration", "--cache-calibration", "FILE",
+     "teacache: what `diptych calibrate` wrote; default: diptych_teacache.json of the checkpoint",
+     PathSlot{run<&R::cache_calibration>}, YamlPlace::painting, "cache_calibration"},
+    {"offload", "--offload", "auto|none|layers",
+     "layers: weights wait in host memory and are brought to the GPU layer by layer; auto: where "
+     "they do not fit",
+     ChoiceSlot{run<&R::offload>, "auto|none|layers"}, YamlPlace::top, "offload"},
+    {"vae_tiling", "--vae-tiling", "auto|on|off",
+     "the autoencoder works in strips of rows: the same picture in less memory; auto: where needed",
+     ChoiceSlot{run<&R::vae_tiling>, "auto|on|off"}, YamlPlace::painting, "vae_tiling"},
+    {"max_vram", "--max-vram", "GIB", "of GPU memory that the run may take; 0: what is free",
+     RealSlot{run<&R::max_vram>, 0, true}, YamlPlace::top, "max_vram"},
     {"noise", "--noise", "FILE", "safetensors with the initial noise, instead of the seed's",
      PathSlot{run<&R::noise>}},
     {"trace", "--trace", "FILE", "write the tensors of the run to this safetensors file",
@@ -151,7 +170,7 @@ using Texts = std::vector<std::pair<std::string_view, std::string>>;
 
 Texts expand_size(const std::string& text, std::string_view where) {
   const std::size_t cross = text.find('x');
-  if (cross == std::string::npos) {
+  if (cross == std::string::npos || cross == 0 || cross + 1 == text.size()) {
     throw InputError("{}: {} is not a size; expected WIDTHxHEIGHT, such as 1024x768", where,
                      in_quotes(text));
   }

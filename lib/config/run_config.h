@@ -56,6 +56,12 @@ struct RunConfig {
   std::string dtype = "auto";         // auto (bfloat16 on CUDA, float32 on CPU), float32, bfloat16
   std::string kernels = "automatic";  // automatic, strict, reference
   std::string cfg_mode = "batched";   // batched, sequential
+  std::string cache_mode = "none";    // none, taylorseer, teacache: steps that are predicted
+  double cache_threshold = 0.2;       // teacache: the estimated change that is let pass
+  std::filesystem::path cache_calibration;  // teacache's, "" = diptych_teacache.json of the model
+  std::string offload = "auto";             // auto, none, layers: weights that wait in host memory
+  std::string vae_tiling = "auto";          // auto, on, off: the autoencoder works in strips
+  double max_vram = 0;  // GiB of the GPU that the run may take, 0 = what is free
   StageAttention read_attention, paint_attention;
   SamplingConfig sampling;
   TextConfig text;

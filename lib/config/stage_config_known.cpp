@@ -10,10 +10,10 @@ constexpr std::string_view kOneProcess = "the stages run one after the other in 
 constexpr std::string_view kSampled = "temperature of the reading stage says it; 0 is greedy";
 constexpr std::string_view kNoPython = "there is no Python here";
 constexpr std::string_view kStill = "it paints still pictures";
-constexpr std::string_view kNoOffload = "weights stay on the device";
-constexpr std::string_view kMemory = "memory is taken as the request needs it";
+constexpr std::string_view kOffload = "offload stands at the top of the file";
+constexpr std::string_view kMemory = "memory is taken as the request needs it, up to max_vram";
 constexpr std::string_view kNoLora = "there is no LoRA";
-constexpr std::string_view kNoCache = "every step is computed";
+constexpr std::string_view kNoCache = "step caches are cache_mode, cache_threshold";
 constexpr std::string_view kNoCompile = "nothing is compiled at run time";
 constexpr std::string_view kNoQuantization = "weights are not quantised";
 constexpr std::string_view kTopLevel = "it holds for all stages and stands at the top of the file";
@@ -126,16 +126,16 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "step_execution", "false", kNoCache},
     // A stage: VAE, offloading, profiling.
     {stage, "vae_use_slicing", "false", kWholeVae},
-    {stage, "vae_use_tiling", "false", kWholeVae},
+    {stage, "vae_use_tiling", "", "vae_tiling says it"},
     {stage, "vae_fast_path", "off", kWholeVae},
     {stage, "boundary_ratio", "", kOther},
     {stage, "flow_shift", "", "the shift is extra_args.timestep_shift"},
     {stage, "video_output_transport", "", kStill},
     {stage, "max_generated_image_size", "", "the checkpoint's own limit holds"},
-    {stage, "diffusion_offload_config", "", kNoOffload},
-    {stage, "enable_cpu_offload", "false", kNoOffload},
-    {stage, "enable_layerwise_offload", "false", kNoOffload},
-    {stage, "enable_distributed_layerwise_offload", "false", kNoOffload},
+    {stage, "diffusion_offload_config", "", kOffload},
+    {stage, "enable_cpu_offload", "false", kOffload},
+    {stage, "enable_layerwise_offload", "false", kOffload},
+    {stage, "enable_distributed_layerwise_offload", "false", kOffload},
     {stage, "enable_diffusion_pipeline_profiler", "false", "there is no profiler"},
     // default_sampling_params.
     {sampling, "num_frames", "1", kStill},

@@ -13,8 +13,11 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
 #include "lib/media/image_read.h"
+#include "lib/pipelines/bagel_memory.h"
 #include "lib/pipelines/bagel_trace.h"
 #include "lib/pipelines/make_runtime.h"
+#include "lib/runtime/host_memory.h"
+#include "lib/sampling/step_calibration.h"
 #include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
 
@@ -146,30 +149,25 @@ class BagelSession : public Session {
     checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
     transforms_ = ImageTransforms::of(checkpoint_.model.config);
     require_attention();
+    budget_ = memory_budget();
   }
 
   void check(const RunConfig& config) override { prepare(config); }
 
-  void load(Progress& progress) override {
+  void load(std::span<const std::vector<RunConfig>> expected, Progress& progress) override {
     if (writer_ != nullptr) return;
-    clock_.start();
-    constexpr std::uint64_t kMebi = 1 << 20;
-    const std::uint64_t total =
-        checkpoint_.model_weights.total_bytes() + checkpoint_.vae_weights.total_bytes();
-    progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
-    std::uint64_t done = 0;
-    const auto count = [&](std::uint64_t bytes) {
-      progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
-    };
-    checkpoint_.model_weights.on_read(count);
-    checkpoint_.vae_weights.on_read(count);
-    checkpoint_.load();
-    checkpoint_.model_weights.on_read({});
-    checkpoint_.vae_weights.on_read({});
-    progress.end();
-    writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
-    weights_hash_ = std::make_unique<BackgroundHash>(checkpoint_);
-    clock_.lap(report_, "load", runtime_.device);
+    const bool vision = std::ranges::any_of(expected, reads_any_image);
+    bool planned = false;
+    for (const std::vector<RunConfig>& configs : expected) {
+      // On the CPU nothing is chosen.
+      if (planned && !budget_.device) break;
+      try {
+        plan_loading(prepare_all(configs), vision, planned);
+        planned = true;
+      } catch (const InputError&) {  // run() will say so, of these requests alone
+      }
+    }
+    if (planned) read_weights(progress);
   }
 
   std::string weights_hash() override { return weights_hash_->get(); }
@@ -179,7 +177,8 @@ class BagelSession : public Session {
       const SamplingConfig& s = c.sampling;
       return std::tie(s.steps, s.cfg_text_scale, s.cfg_img_scale, s.cfg_interval_low,
                       s.cfg_interval_high, s.cfg_renorm_type, s.cfg_renorm_min, s.timestep_shift,
-                      c.cfg_mode);
+                      c.cfg_mode, c.cache_mode, c.cache_threshold, c.cache_calibration,
+                      c.vae_tiling);
     };
     const auto alone = [](const RunConfig& c) {
       return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty();
@@ -189,11 +188,15 @@ class BagelSession : public Session {
 
   void run(std::span<const RunConfig> configs, Progress& progress,
            const Results& results) override {
-    std::vector<Prepared> prepared;
-    for (const RunConfig& config : configs) prepared.push_back(prepare(config));
-    load(progress);
+    std::vector<Prepared> prepared = prepare_all(configs);
+    const bool vision = reads_any_image(configs);
+    if (writer_ == nullptr) {
+      plan_loading(prepared, vision, /*others=*/false);
+      read_weights(progress);
+    }
     clock_.start();
-    if (std::ranges::any_of(configs, &RunConfig::reads_images)) checkpoint_.load_vision();
+    plan_run(prepared);
+    if (vision) checkpoint_.load_vision();
     clock_.lap(report_, "load", runtime_.device);
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
@@ -221,6 +224,28 @@ class BagelSession : public Session {
   }
 
  private:
+  MemoryBudget memory_budget() const {
+    MemoryBudget budget;
+    budget.host = available_host_memory();
+    if (!runtime_.device.is_cuda()) {
+      if (config_.max_vram > 0) throw InputError("--max-vram: is of a GPU, the run is on the CPU");
+      return budget;
+    }
+    budget.limited = config_.max_vram > 0;
+    constexpr double kGib = 1 << 30;
+    const auto free = free_gpu_memory(static_cast<std::size_t>(runtime_.device.index()));
+    if (free) budget.device = static_cast<std::int64_t>(*free) + kCudaBytes;  // it has its context
+    if (budget.limited) {
+      const auto allowed = static_cast<std::int64_t>(config_.max_vram * kGib);
+      if (budget.device && *budget.device < allowed) {
+        throw InputError("--max-vram: found {} GiB, but {:.1f} GiB are free", config_.max_vram,
+                         static_cast<double>(*budget.device) / kGib);
+      }
+      budget.device = allowed;
+    }
+    return budget;
+  }
+
   // A backend asked for by name that cannot serve these heads is refused before anything is loaded.
   void require_attention() const {
     const AttentionKind kind{runtime_.device, runtime_.dtype,
@@ -241,6 +266,16 @@ class BagelSession : public Session {
     Tensor noise;  // given by a file
   };
 
+  std::vector<Prepared> prepare_all(std::span<const RunConfig> configs) {
+    std::vector<Prepared> prepared;
+    for (const RunConfig& config : configs) prepared.push_back(prepare(config));
+    return prepared;
+  }
+
+  static bool reads_any_image(std::span<const RunConfig> configs) {
+    return std::ranges::any_of(configs, &RunConfig::reads_images);
+  }
+
   Prepared prepare(const RunConfig& config) {
     check_counts(config);
     Prepared p;
@@ -258,6 +293,8 @@ class BagelSession : public Session {
       request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
     request.reading(checkpoint_);  // too long a text is said here
+    if (!request.answers && config.cache_mode == "teacache")
+      StepCalibration::read(calibration_path(config));
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
     p.size =
@@ -265,6 +302,116 @@ class BagelSession : public Session {
     if (!config.noise.empty())
       p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
     return p;
+  }
+
+  // The most that these requests do at once.
+  BagelWork work_of(const std::vector<Prepared>& prepared) const {
+    BagelWork work;
+    const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
+    std::vector<BagelReading> readings;
+    for (const Prepared& p : prepared) {
+      const std::int64_t step = checkpoint_.model.config.pixels_per_row();
+      raise(work.width, p.size.w * step);
+      raise(work.height, p.size.h * step);
+      for (const BagelImage& image : p.request.images) {
+        raise(work.vision_patches, image.patches.rows());
+        if (p.request.answers) continue;
+        raise(work.encode_width, image.latent.w * step);
+        raise(work.encode_height, image.latent.h * step);
+      }
+      readings.push_back(p.request.reading(checkpoint_));
+    }
+    const RunConfig& config = *prepared.front().config;
+    work.samples = static_cast<std::int64_t>(prepared.size());
+    work.steps = config.sampling.steps;
+    std::vector<BranchContexts> branches = BagelReading::branches(readings);
+    if (config.answers()) {
+      branches.resize(1);
+    } else {
+      branches = paint_request(prepared).needed(std::move(branches), !config.trace.empty());
+    }
+    std::vector<std::vector<BagelContext>> distinct;
+    for (const BranchContexts& branch : branches) {
+      if (std::ranges::find(distinct, branch.samples) == distinct.end())
+        distinct.push_back(branch.samples);
+      for (const BagelContext& context : branch.samples) {
+        raise(work.context_tokens, context.length());
+        for (std::size_t i = 0; i < context.segments.size(); ++i) {
+          raise(work.prefill_rows, context.length_before(i + 1) - context.length_before(i));
+        }
+      }
+    }
+    work.branches = static_cast<std::int64_t>(distinct.size());
+    work.cache_bytes = cache_bytes(work, config.cache_mode);
+    const TextRequest& text = prepared.front().request.text;
+    if (config.think || config.answers()) work.context_tokens += text.max_tokens;
+    const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
+    work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
+    return work;
+  }
+
+  BagelSizes sizes(bool vision) const {
+    return {checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype, vision};
+  }
+
+  BagelMemoryWishes wishes(const std::vector<Prepared>& prepared) const {
+    const RunConfig& config = *prepared.front().config;
+    BagelMemoryWishes wishes;
+    wishes.offload = parse_offload(config_.offload);
+    wishes.tiling = parse_vae_tiling(config.vae_tiling);
+    wishes.batched = config.cfg_mode == "batched";
+    return wishes;
+  }
+
+  // Chooses where the weights lie, so that these requests fit, and those planned before (`others`).
+  void plan_loading(const std::vector<Prepared>& prepared, bool vision, bool others) {
+    const auto kept = [](const BagelMemory& memory) {
+      const std::optional<MotOffload>& offload = memory.choice.offload;
+      return offload ? offload->resident_und + offload->resident_gen
+                     : std::numeric_limits<std::int64_t>::max();
+    };
+    BagelMemory memory =
+        fit_bagel_memory(sizes(vision), work_of(prepared), wishes(prepared), budget_);
+    if (!others || kept(memory) < kept(memory_)) memory_ = std::move(memory);
+  }
+
+  // What was loaded stays where it is; requests that need more than that leaves are refused.
+  void plan_run(const std::vector<Prepared>& prepared) {
+    bool vision = checkpoint_.model.vision.has_value();
+    for (const Prepared& p : prepared) vision |= !p.request.images.empty();
+    memory_ = refit_bagel_memory(sizes(vision), work_of(prepared), wishes(prepared), budget_,
+                                 memory_.choice.offload);
+    checkpoint_.strips.reset();
+    if (memory_.choice.strips) checkpoint_.strips.emplace();
+    if (!budget_.device) return;
+    log_.debug("memory planned: {}", memory_.summary());
+    if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
+      log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
+  }
+
+  void read_weights(Progress& progress) {
+    clock_.start();
+    if (budget_.limited)
+      limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
+    if (budget_.device && memory_.choice.offload && config_.offload == "auto")
+      log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
+    constexpr std::uint64_t kMebi = 1 << 20;
+    const std::uint64_t total =
+        checkpoint_.model_weights.total_bytes() + checkpoint_.vae_weights.total_bytes();
+    progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
+    std::uint64_t done = 0;
+    const auto count = [&](std::uint64_t bytes) {
+      progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
+    };
+    checkpoint_.model_weights.on_read(count);
+    checkpoint_.vae_weights.on_read(count);
+    checkpoint_.load(memory_.choice.offload);
+    checkpoint_.model_weights.on_read({});
+    checkpoint_.vae_weights.on_read({});
+    progress.end();
+    writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
+    weights_hash_ = std::make_unique<BackgroundHash>(checkpoint_);
+    clock_.lap(report_, "load", runtime_.device);
   }
 
   GeneratedText write(BagelRequest& request, Progress& progress,
@@ -298,7 +445,39 @@ class BagelSession : public Session {
     request.cfg_mode = parse_cfg_mode(config.cfg_mode);
     request.steps = config.sampling.steps;
     request.timestep_shift = config.sampling.timestep_shift;
+    request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
+    if (request.step_cache.mode == StepCacheMode::teacache) {
+      request.step_cache.threshold = config.cache_threshold;
+      request.step_cache.coefficients =
+          StepCalibration::read(calibration_path(config)).coefficients;
+    }
     return request;
+  }
+
+  static std::filesystem::path calibration_path(const RunConfig& config) {
+    return config.cache_calibration.empty() ? config.model / "diptych_teacache.json"
+                                            : config.cache_calibration;
+  }
+
+  // Asked where the hash is known, which takes as long as reading all weights: before a picture is
+  // handed over.
+  void require_calibration(const RunConfig& config) {
+    report_.calibration_hash.clear();
+    if (config.cache_mode != "teacache") return;
+    const std::filesystem::path path = calibration_path(config);
+    StepCalibration::read(path).require_weights(path, report_.weights_hash);
+    report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
+  }
+
+  // What a step cache keeps of each context between steps.
+  std::int64_t cache_bytes(const BagelWork& work, std::string_view mode) const {
+    constexpr std::int64_t kFactors = 7;  // of TaylorSeer: the value and six differences
+    const std::int64_t kept = mode == "taylorseer" ? kFactors : mode == "teacache" ? 2 : 0;
+    const BagelConfig& model = checkpoint_.model.config;
+    const std::int64_t rows = work.samples * (work.width / model.pixels_per_row()) *
+                              (work.height / model.pixels_per_row());
+    return kept * work.branches * rows * model.llm.hidden_size *
+           static_cast<std::int64_t>(c10::elementSize(runtime_.dtype));
   }
 
   // Whether what is read depends on the seed, so that each picture of a request reads anew.
@@ -394,6 +573,7 @@ class BagelSession : public Session {
     clock_.lap(report_, "vae", runtime_.device);
     report_.attention = runtime_.paint_attention->served_by();
     report_.weights_hash = weights_hash();
+    require_calibration(*prepared.front().config);
     clock_.lap(report_, "hash", runtime_.device);
     progress.begin("encode", static_cast<std::int64_t>(pictures.size()));
     for (const Picture& picture : pictures) {
@@ -411,6 +591,8 @@ class BagelSession : public Session {
   StageClock clock_;
   BagelCheckpoint checkpoint_;
   ImageTransforms transforms_;
+  MemoryBudget budget_;
+  BagelMemory memory_;                  // of the last requests
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   double denoise_seconds_ = 0, text_seconds_ = 0;

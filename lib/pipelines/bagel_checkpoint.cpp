@@ -70,9 +70,9 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
   return c;
 }
 
-void BagelCheckpoint::load() {
+void BagelCheckpoint::load(const std::optional<MotOffload>& offload) {
   vae = FluxVae::load(vae_weights, vae.config);
-  model = Bagel::load(model_weights, model.config);
+  model = Bagel::load(model_weights, model.config, offload);
 }
 
 void BagelCheckpoint::load_vision() {

@@ -29,8 +29,9 @@ struct BagelCheckpoint {
   Bagel model;
   FluxVae vae;  // always float32, as the official applications run it
   std::unique_ptr<Tokenizer> tokenizer;
-  std::int64_t bos = 0, eos = 0;  // <|im_start|>, <|im_end|>: around every text segment
-  ImageMarkers markers;           // <|vision_start|>, <|vision_end|>
+  std::int64_t bos = 0, eos = 0;    // <|im_start|>, <|im_end|>: around every text segment
+  ImageMarkers markers;             // <|vision_start|>, <|vision_end|>
+  std::optional<VaeStrips> strips;  // how the autoencoder works; set by who plans the memory
   Weights model_weights = Weights::dummy(at::kCPU, at::kFloat);  // where it was loaded from
   Weights vae_weights = Weights::dummy(at::kCPU, at::kFloat);
 
@@ -40,7 +41,8 @@ struct BagelCheckpoint {
   // InputError naming file and tensor.
   static BagelCheckpoint open(const std::filesystem::path& folder, bool dummy,
                               const Runtime& runtime);
-  void load();
+  // `offload`: of the decoder layers' weights.
+  void load(const std::optional<MotOffload>& offload = {});
   void load_vision();  // the part that looks at pictures; nothing where it is there already
   // A name for the loaded files' content, "<model>-<autoencoder>"; reads them all, slow.
   // A stop requested meanwhile ends it early.

@@ -15,7 +15,8 @@ CfgMode parse_cfg_mode(std::string_view name) {
 
 BagelDenoiser::BagelDenoiser(const Bagel& model, const PrefilledContexts& contexts,
                              std::span<const LatentSize> sizes, ImageMarkers markers,
-                             const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime)
+                             const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime,
+                             const StepCacheConfig& cache)
     : model_(model),
       contexts_(contexts),
       runtime_(runtime),
@@ -31,13 +32,21 @@ BagelDenoiser::BagelDenoiser(const Bagel& model, const PrefilledContexts& contex
       std::span(schedule.times).first(static_cast<std::size_t>(schedule.updates())));
   const Tensor ids = at::tensor({markers.start, markers.end}, at::kLong);
   markers_ = model.language_model.embed(ids.repeat({contexts.samples()}).to(runtime.device));
-  for (std::int64_t i = 0; i < contexts.distinct(); ++i) {
-    if (mode == CfgMode::batched) batched_.push_back(plan(0, i + 1));
-    if (mode == CfgMode::sequential) single_.push_back(plan(i, 1));
+  if (cache.mode != StepCacheMode::none) {
+    cache_.emplace(cache, contexts.distinct(), schedule.updates());
+  }
+  begin_picture();
+  for (std::int64_t first = 0; first < contexts.distinct(); ++first) {
+    for (std::int64_t count = 1; first + count <= contexts.distinct(); ++count) {
+      // Without a cache a step computes its contexts from the first on.
+      const bool used = mode == CfgMode::batched ? first == 0 || cache_.has_value() : count == 1;
+      if (used) plans_.emplace(Range{first, count}, plan({first, count}));
+    }
   }
 }
 
-MotPlan BagelDenoiser::plan(std::int64_t first, std::int64_t count) const {
+MotPlan BagelDenoiser::plan(Range range) const {
+  const auto [first, count] = range;
   std::vector<MotSample> rows;
   for (std::int64_t c = first; c < first + count; ++c) {
     for (std::int64_t s = 0; s < contexts_.samples(); ++s) {
@@ -51,6 +60,12 @@ MotPlan BagelDenoiser::plan(std::int64_t first, std::int64_t count) const {
                           options);
 }
 
+void BagelDenoiser::begin_picture() const {
+  if (!cache_) return;
+  cache_->begin_picture();
+  keeps_layers_ = trace_wants_rows();
+}
+
 std::vector<Tensor> BagelDenoiser::velocities(const Tensor& x, std::int64_t step,
                                               std::int64_t count) const {
   const Tensor latents = model_.embed_latents(x, times_[step], positions_);
@@ -58,31 +73,113 @@ std::vector<Tensor> BagelDenoiser::velocities(const Tensor& x, std::int64_t step
     trace_step_inputs(*runtime_.trace, step, times_[step],
                       at::linear(x.to(latents.dtype()), model_.vae2llm, model_.vae2llm_bias));
   }
-  forwards_ += count;
-  if (mode_ == CfgMode::batched) {
-    return run(batched_[static_cast<std::size_t>(count - 1)], latents, step, 0, count);
-  }
+  const std::vector<bool> computed = cache_
+                                         ? cache_->begin_step(latents, step, count)
+                                         : std::vector<bool>(static_cast<std::size_t>(count), true);
+  const auto is_computed = [&](std::int64_t context) {
+    return context < count && computed[static_cast<std::size_t>(context)];
+  };
   std::vector<Tensor> velocities;
-  for (std::int64_t c = 0; c < count; ++c) {
-    velocities.push_back(run(single_[static_cast<std::size_t>(c)], latents, step, c, 1).front());
+  for (std::int64_t context = 0; context < count;) {
+    if (!is_computed(context)) {
+      velocities.push_back(predict(context++, latents, step));
+      continue;
+    }
+    Range range = {context++, 1};
+    for (; mode_ == CfgMode::batched && is_computed(context); ++context) ++range.second;
+    for (Tensor& velocity : compute(range, latents, step))
+      velocities.push_back(std::move(velocity));
   }
   return velocities;
 }
 
-std::vector<Tensor> BagelDenoiser::run(const MotPlan& plan, const Tensor& latents,
-                                       std::int64_t step, std::int64_t first,
-                                       std::int64_t count) const {
-  // The backbone works in place, so every branch gets rows of its own.
+std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
+                                           std::int64_t step) const {
+  const auto [first, count] = range;
+  forwards_ += count;
+  // The backbone works in place: every branch gets rows of its own, and `stream` holds what leaves
+  // the last layer afterwards.
   MotRows rows{latents.repeat({count, 1}), markers_.repeat({count, 1})};
+  const Tensor stream = rows.gen.view({count, rows_, -1});
+  std::vector<Tensor> layers;  // [count, rows + 2 * samples, hidden] each
   MotObserver observer;
   if (runtime_.trace != nullptr) {
-    observer = trace_step_observer(contexts_, sizes_, step, first, count, runtime_);
+    const MotObserver show =
+        trace_step_observer(contexts_, sizes_, step, range.first, range.second, runtime_);
+    observer = [&layers, show, range, this](std::string_view what, const MotRows& seen) {
+      show(what, seen);
+      if (keeps_layers_ && what.starts_with("layer")) {
+        layers.push_back(at::cat({seen.gen.view({range.second, rows_, -1}),
+                                  seen.und.view({range.second, markers_.size(0), -1})},
+                                 1));
+      }
+    };
     observer("embeds", rows);
   }
   const MotRows out =
-      model_.language_model.forward(plan, std::move(rows), contexts_.cache(),
+      model_.language_model.forward(plans_.at(range), std::move(rows), contexts_.cache(),
                                     *runtime_.paint_attention, runtime_.kernels, observer);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (observer_) observer_(step, first + i, latents, stream[i]);
+    if (!cache_) continue;
+    const Tensor kept = keeps_layers_ ? at::stack(layers, 1)[i] : stream[i];
+    cache_->store(first + i, cache_input(latents), kept);
+  }
   return model_.velocity(out.gen).split(rows_);
+}
+
+Tensor BagelDenoiser::predict(std::int64_t context, const Tensor& latents,
+                              std::int64_t step) const {
+  const MotBackbone& backbone = model_.language_model;
+  const Tensor kept = cache_->predict(context, cache_input(latents));
+  if (keeps_layers_) trace_prediction(context, latents, kept, step);
+  const Tensor last = keeps_layers_ ? rows_of(kept[-1]).gen : kept;
+  return model_.velocity(
+      rms_norm(last, backbone.norm_gen, backbone.config.rms_norm_eps, runtime_.kernels));
+}
+
+// What the cache is given as a context's input, of the shape of a layer's kept rows.
+Tensor BagelDenoiser::cache_input(const Tensor& latents) const {
+  return keeps_layers_ ? at::cat({latents, markers_}) : latents;
+}
+
+// [rows + 2 * samples, hidden] of one context -> latent rows and markers.
+MotRows BagelDenoiser::rows_of(const Tensor& all) const {
+  return {all.narrow(0, 0, rows_), all.narrow(0, rows_, markers_.size(0))};
+}
+
+// layers [layers, rows + 2 * samples, hidden]: the prediction.
+void BagelDenoiser::trace_prediction(std::int64_t context, const Tensor& latents,
+                                     const Tensor& layers, std::int64_t step) const {
+  const MotBackbone& backbone = model_.language_model;
+  const MotObserver show = trace_step_observer(contexts_, sizes_, step, context, 1, runtime_);
+  show("embeds", {latents, markers_});
+  for (std::int64_t i = 0; i < layers.size(0); ++i) {
+    show(fmt::format("layer{:02}.hidden", i), rows_of(layers[i]));
+  }
+  const MotRows last = rows_of(layers[-1]);
+  const double eps = backbone.config.rms_norm_eps;
+  show("final_norm", {rms_norm(last.gen, backbone.norm_gen, eps, runtime_.kernels),
+                      rms_norm(last.und, backbone.norm, eps, runtime_.kernels)});
+}
+
+// Whether the trace asks for any rows inside a step's branches. Without, their memory (every layer
+// of every branch, seven times with TaylorSeer) is not spent.
+bool BagelDenoiser::trace_wants_rows() const {
+  if (runtime_.trace == nullptr) return false;
+  std::vector<std::string> names = {"embeds", "position_ids", "final_norm"};
+  for (std::size_t i = 0; i < model_.language_model.layers.size(); ++i) {
+    names.push_back(fmt::format("layer{:02}.hidden", i));
+  }
+  for (std::int64_t step = 0; step < times_.size(0); ++step) {
+    for (const BranchContexts& branch : contexts_.branches()) {
+      for (const std::string& name : names) {
+        if (runtime_.trace->wants(fmt::format("step{:03}.{}.{}", step, branch.name, name)))
+          return true;
+      }
+    }
+  }
+  return false;
 }
 
 }  // namespace diptych

@@ -1,36 +1,62 @@
 // The velocities of BAGEL's guidance branches at one timestep: all in one packed call, or one call
-// a branch. Everything a step needs is laid out once, before the loop.
+// a branch, or, with a step cache, predicted from earlier steps. Everything a step needs is laid
+// out once, before the loop.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "lib/models/bagel/bagel.h"
 #include "lib/pipelines/bagel_context.h"
 #include "lib/runtime/runtime.h"
 #include "lib/sampling/flow_schedule.h"
+#include "lib/sampling/step_cache.h"
 
 namespace diptych {
 
 enum class CfgMode { batched, sequential };
 CfgMode parse_cfg_mode(std::string_view name);  // throws InputError for others
 
+// Called for every branch forward that is computed: the latent rows that enter the first layer and
+// those that leave the last, before the final norm, both [rows of all samples, hidden]. What a step
+// cache is calibrated with (StepChangeRecorder).
+using StepObserver = std::function<void(std::int64_t step, std::int64_t context,
+                                        const Tensor& input, const Tensor& output)>;
+
 class BagelDenoiser {
  public:
+  // Throws as StepCacheConfig::check.
   BagelDenoiser(const Bagel& model, const PrefilledContexts& contexts,
                 std::span<const LatentSize> sizes, ImageMarkers markers,
-                const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime);
+                const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime,
+                const StepCacheConfig& cache = {});
 
+  // Forgets what the step cache keeps of the picture before. Needed before each picture with a
+  // cache; without one there is nothing to forget.
+  void begin_picture() const;
   // x float32 [rows of all samples, 64] -> the velocity of each of the first `count` distinct
-  // contexts, each [rows of all samples, 64] in the model's dtype.
+  // contexts, each [rows of all samples, 64] in the model's dtype. With a cache the steps of a
+  // picture come in order; TeaCache then waits for the device once a step.
   std::vector<Tensor> velocities(const Tensor& x, std::int64_t step, std::int64_t count) const;
-  std::int64_t forwards() const { return forwards_; }  // branch forwards of the backbone so far
+  std::int64_t forwards() const { return forwards_; }  // branch forwards computed so far
+  void observe(StepObserver observer) { observer_ = std::move(observer); }  // empty: off
 
  private:
-  MotPlan plan(std::int64_t first, std::int64_t count) const;
-  std::vector<Tensor> run(const MotPlan& plan, const Tensor& latents, std::int64_t step,
-                          std::int64_t first, std::int64_t count) const;
+  using Range = std::pair<std::int64_t, std::int64_t>;  // contexts: first, count
+
+  MotPlan plan(Range range) const;
+  std::vector<Tensor> compute(Range range, const Tensor& latents, std::int64_t step) const;
+  Tensor predict(std::int64_t context, const Tensor& latents, std::int64_t step) const;
+  bool trace_wants_rows() const;
+  MotRows rows_of(const Tensor& all) const;
+  Tensor cache_input(const Tensor& latents) const;
+  void trace_prediction(std::int64_t context, const Tensor& latents, const Tensor& layers,
+                        std::int64_t step) const;
 
   const Bagel& model_;
   const PrefilledContexts& contexts_;
@@ -38,11 +64,15 @@ class BagelDenoiser {
   std::vector<LatentSize> sizes_;
   std::int64_t rows_ = 0;  // latent rows of all samples
   CfgMode mode_;
-  std::vector<MotPlan> batched_;  // [i]: the first i + 1 contexts together
-  std::vector<MotPlan> single_;   // [i]: context i alone
-  Tensor times_;                  // [updates, hidden], embedded
-  Tensor positions_;              // [rows, hidden]
-  Tensor markers_;                // [2 * samples, hidden]: start and end marker of each sample
+  std::map<Range, MotPlan> plans_;  // of every range that a step may compute together
+  Tensor times_;                    // [updates, hidden], embedded
+  Tensor positions_;                // [rows, hidden]
+  Tensor markers_;                  // [2 * samples, hidden]: start and end marker of each sample
+  StepObserver observer_;
+  mutable std::optional<StepCache> cache_;
+  // A trace shows predicted steps layer by layer, as the official code computes them: the cache
+  // then keeps every layer's rows, markers included, instead of the last layer's latent rows.
+  mutable bool keeps_layers_ = false;
   mutable std::int64_t forwards_ = 0;
 };
 

@@ -34,7 +34,7 @@ BagelPainter::BagelPainter(const BagelCheckpoint& checkpoint, PaintRequest reque
       schedule_(request_.schedule()),
       contexts_(std::move(contexts)),
       denoiser_(checkpoint.model, contexts_, request_.sizes, checkpoint.markers, schedule_,
-                request_.cfg_mode, runtime) {}
+                request_.cfg_mode, runtime, request_.step_cache) {}
 
 Tensor BagelPainter::combine(const Tensor& cond, const Tensor& text, const Tensor& image) const {
   const Guidance& guidance = request_.guidance;
@@ -88,6 +88,7 @@ Tensor BagelPainter::paint(const Tensor& noise, Progress& progress) const {
     trace_generation(contexts_, checkpoint_.model, request_.sizes, checkpoint_.markers, noise,
                      *runtime_.trace);
   }
+  denoiser_.begin_picture();
   progress.begin("denoise", schedule_.updates());
   const auto velocity = [&](const Tensor& x, std::int64_t step) {
     check_interrupted();
@@ -113,7 +114,7 @@ std::vector<Tensor> BagelPainter::decode(const Tensor& latent) const {
     const Tensor rows = latent.narrow(0, row, size.rows());
     const Tensor input =
         unpack_latent(rows, size.h, size.w, config.latent_patch_size, config.latent_channels);
-    const Tensor image = checkpoint_.vae.decode(input);
+    const Tensor image = checkpoint_.vae.decode(input, {}, checkpoint_.strips);
     if (runtime_.trace != nullptr) {
       // One picture has plain names, a batch numbers them.
       const bool one = request_.sizes.size() == 1;

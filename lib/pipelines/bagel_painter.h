@@ -19,6 +19,7 @@ struct PaintRequest {
   // on what it is packed with. The official code's batches take them over all pictures.
   bool renorm_whole_batch = false;
   CfgMode cfg_mode = CfgMode::batched;
+  StepCacheConfig step_cache;
   std::int64_t steps = 50;
   double timestep_shift = 3.0;
 
@@ -41,6 +42,7 @@ class BagelPainter {
   Tensor paint(const Tensor& noise, Progress& progress) const;
   // latent rows -> one image [1, 3, H, W] per picture, float32, not clamped.
   std::vector<Tensor> decode(const Tensor& latent) const;
+  void observe(StepObserver observer) { denoiser_.observe(std::move(observer)); }
   const PaintRequest& request() const { return request_; }
   std::int64_t distinct_contexts() const { return contexts_.distinct(); }
   std::int64_t forwards() const { return denoiser_.forwards(); }

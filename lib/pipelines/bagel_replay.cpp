@@ -56,6 +56,8 @@ PaintRequest paint_request(const RecordedCase& recorded, CfgMode mode) {
   request.steps = field<std::int64_t>(recorded, "/params/num_timesteps");
   request.timestep_shift = field<double>(recorded, "/params/timestep_shift");
   request.cfg_mode = mode;
+  if (field_or(recorded, "/params/enable_taylorseer", false))
+    request.step_cache.mode = StepCacheMode::taylorseer;
   return request;
 }
 
@@ -122,12 +124,16 @@ class BagelReplay {
 
   void run(const RecordedCase& recorded) {
     BagelRequest request = request_of(recorded, checkpoint_.model.config);
+    // Less than the rounding decides a token, and TaylorSeer's differences of the sixth order are
+    // mostly rounding then.
+    const bool caches = field_or(recorded, "/params/enable_taylorseer", false);
+    if (runtime_.dtype != at::kFloat && recorded_in_float32(recorded) &&
+        (request.answers || request.think || caches)) {
+      throw Unsupported("{}: a text or a TaylorSeer run recorded in float32 is no measure for {}",
+                        (recorded.folder / "case.json").string(), c10::toString(runtime_.dtype));
+    }
     std::optional<PrefilledContexts> thought;
     if (request.answers || request.think) {
-      if (runtime_.dtype != at::kFloat && recorded_in_float32(recorded)) {
-        throw Unsupported("{}: a text recorded in float32 is no measure for {}",
-                          (recorded.folder / "case.json").string(), c10::toString(runtime_.dtype));
-      }
       TextWriter writer(checkpoint_, runtime_);
       check_text(recorded,
                  write_text(request, checkpoint_, writer, runtime_, progress_, thought).text);

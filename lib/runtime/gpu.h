@@ -16,6 +16,7 @@ std::optional<std::string> why_none();
 void synchronize(at::Device device);
 std::uint64_t peak_bytes(at::Device device);
 void reset_peak(at::Device device);
+void limit_memory(at::Device device, std::uint64_t bytes);
 // Page-locked host memory, uint8 [bytes]: the device reads it without a detour, while it computes.
 // Throws RunError where the system does not give it.
 Tensor pinned_bytes(std::int64_t bytes);

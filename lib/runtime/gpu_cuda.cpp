@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -55,6 +57,13 @@ std::uint64_t peak_bytes(at::Device device) {
 
 void reset_peak(at::Device device) {
   c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+}
+
+void limit_memory(at::Device device, std::uint64_t bytes) {
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // before, there is no allocator
+  const auto all = at::cuda::getDeviceProperties(device.index())->totalGlobalMem;
+  const double fraction = static_cast<double>(bytes) / static_cast<double>(all);
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(std::min(fraction, 1.0), device.index());
 }
 
 // Not torch's pinned memory: that is rounded up to a power of two, a seventh more for an expert of

@@ -17,6 +17,7 @@ std::uint64_t peak_bytes(at::Device) {
   return 0;
 }
 void reset_peak(at::Device) {}
+void limit_memory(at::Device, std::uint64_t) {}
 Tensor pinned_bytes(std::int64_t /*bytes*/) {
   throw RunError("page-locked host memory: {}", *why_none());
 }

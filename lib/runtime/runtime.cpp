@@ -80,6 +80,10 @@ void reset_peak_memory(at::Device device) {
   if (device.is_cuda()) gpu::reset_peak(device);
 }
 
+void limit_memory(at::Device device, std::uint64_t bytes) {
+  if (device.is_cuda()) gpu::limit_memory(device, bytes);
+}
+
 std::string device_description(at::Device device) {
   if (device.is_cuda()) {
     const GpuInfo info = gpu::list().at(static_cast<std::size_t>(device.index()));

@@ -49,6 +49,9 @@ void synchronize(at::Device device);      // waits for the device; nothing on th
 std::uint64_t peak_memory_bytes(
     at::Device device);  // most bytes reserved on the device since reset; 0 on the CPU
 void reset_peak_memory(at::Device device);
+// Tensors may take no more than this of the device: beyond it what is cached is given back, then an
+// allocation fails as out of memory. Nothing on the CPU.
+void limit_memory(at::Device device, std::uint64_t bytes);
 std::string device_description(at::Device device);  // "NVIDIA H200, 9.0" or the CPU's name
 
 }  // namespace diptych

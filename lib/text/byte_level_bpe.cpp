@@ -213,7 +213,14 @@ std::unique_ptr<Tokenizer> byte_tokenizer() {
   for (std::int64_t id = 0; id < 256; ++id) {
     tables.pieces.push_back({alphabet_text(alphabet_order()[static_cast<std::size_t>(id)]), id});
   }
-  std::int64_t id = kFirstQwenAddedId;
+  std::int64_t id = 256;
+  for (; id < kFirstQwenAddedId; ++id) {
+    // A word of the vocabulary that is not there; without merges no text leads to it.
+    std::string piece;
+    for (const char byte : fmt::format(" #{}", id))
+      piece += alphabet_text(static_cast<std::uint8_t>(byte));
+    tables.pieces.push_back({std::move(piece), id});
+  }
   for (const std::string_view text : kQwenAdded) tables.added.push_back({std::string(text), id++});
   return make_byte_level_bpe(tables);
 }

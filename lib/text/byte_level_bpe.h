@@ -21,7 +21,8 @@ std::unique_ptr<Tokenizer> load_byte_level_bpe(const std::filesystem::path& fold
 std::unique_ptr<Tokenizer> make_byte_level_bpe(const BpeTables& tables);
 
 // One token for each byte (ids 0..255 in the order of the byte alphabet), no merges, and the added
-// tokens of Qwen2.5 with their ids (151643..151664): for models without a vocabulary.
+// tokens of Qwen2.5 with their ids (151643..151664): for models without a vocabulary. What such a
+// model writes with the ids between is shown by number: " #29034".
 std::unique_ptr<Tokenizer> byte_tokenizer();
 
 }  // namespace diptych

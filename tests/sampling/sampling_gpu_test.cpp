@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #endif
 
+#include "lib/sampling/step_cache.h"
 #include "lib/tensor/noise.h"
 
 namespace diptych {
@@ -14,7 +15,59 @@ namespace {
 
 const at::Device kGpu(at::kCUDA, 0);
 
+// Fourteen steps of two contexts: what was computed, and what was predicted for the others.
+struct CachedRun {
+  std::vector<std::vector<bool>> computed;
+  std::vector<Tensor> predicted;  // float32, CPU
+};
+
+CachedRun run_cached(const StepCacheConfig& config, at::Device device, at::ScalarType dtype) {
+  constexpr std::int64_t kSteps = 14;
+  at::Generator generator = cpu_generator(11);
+  const Tensor start = randn({16, 24}, generator), drift = randn({16, 24}, generator);
+  StepCache cache(config, 2, kSteps);
+  CachedRun run;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    const double t = static_cast<double>(step) / kSteps;
+    const Tensor input = (start + t * t * drift).to(device, dtype);
+    run.computed.push_back(cache.begin_step(input, step, step < 3 ? 1 : 2));
+    for (std::size_t context = 0; context < run.computed.back().size(); ++context) {
+      const auto index = static_cast<std::int64_t>(context);
+      const Tensor output = input * (1.5 + static_cast<double>(context)) + 0.25;
+      if (run.computed.back()[context]) {
+        cache.store(index, input, output);
+      } else {
+        run.predicted.push_back(cache.predict(index, input).cpu().to(at::kFloat));
+      }
+    }
+  }
+  return run;
+}
+
 }  // namespace
+
+TEST_CASE("step caches decide and predict on the GPU as on the CPU") {
+  StepCacheConfig taylorseer, teacache;
+  taylorseer.mode = StepCacheMode::taylorseer;
+  teacache.mode = StepCacheMode::teacache;
+  teacache.threshold = 0.3;
+  teacache.coefficients = {0, 0, 0, 1, 0};
+  for (const StepCacheConfig& config : {taylorseer, teacache}) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      const CachedRun cpu = run_cached(config, at::kCPU, dtype);
+      const CachedRun gpu = run_cached(config, kGpu, dtype);
+      CHECK((gpu.computed == cpu.computed));
+      REQUIRE(gpu.predicted.size() == cpu.predicted.size());
+      CHECK(cpu.predicted.size() >= 8);
+      // The GPU divides by a number as it multiplies by its reciprocal.
+      const double limit = dtype == at::kFloat ? 1e-5 : 0.05;
+      for (std::size_t i = 0; i < cpu.predicted.size(); ++i) {
+        const Tensor difference = gpu.predicted[i] - cpu.predicted[i];
+        CHECK((difference.norm() / cpu.predicted[i].norm()).item<double>() < limit);
+      }
+    }
+  }
+}
 
 TEST_CASE("greedy, sampled, top_k and top_p choose on the GPU what Python chooses") {
   token_cases::check_choices(kGpu);

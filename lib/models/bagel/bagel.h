@@ -69,7 +69,8 @@ struct Bagel {
 
   // `weights`: the root of ema.safetensors. Every tensor of the released layout must be there with
   // its shape and nothing else; `vision` is checked, not loaded: BagelVision::load().
-  static Bagel load(const Weights& weights, BagelConfig config);
+  static Bagel load(const Weights& weights, BagelConfig config,
+                    const std::optional<MotOffload>& offload = {});
 
   // t of every step, float32 -> [steps, hidden].
   Tensor embed_timesteps(std::span<const float> t) const;

@@ -14,8 +14,11 @@ struct Steps {
   std::int64_t width = 0, height = 0;  // of the step's input
 
   std::int64_t map(std::int64_t channels) const { return channels * width * height * kFloat; }
-  // The slab, the result and the copies of a strip, where a row of both takes `row` bytes.
-  std::int64_t strip(std::int64_t row) const { return 3 * std::max(strips->max_bytes, 4 * row); }
+  // The slab, the result and the copies of a strip, where a row of both takes `row` bytes; of the
+  // whole map where that is less.
+  std::int64_t strip(std::int64_t row) const {
+    return 3 * std::min(std::max(strips->max_bytes, 4 * row), (height + 2) * row);
+  }
   std::int64_t row(std::int64_t channels) const { return channels * width * kFloat; }
 
   std::int64_t block(std::int64_t in, std::int64_t out) const {
@@ -24,7 +27,9 @@ struct Steps {
   }
   std::int64_t attention(std::int64_t channels) const {
     // Input, norm, q, k, v, attended (as parts and whole), its copy, projection and sum.
-    const std::int64_t logits = strips ? 2 * 4 * strips->max_bytes : 0;
+    const std::int64_t pixels = width * height;
+    const std::int64_t logits =
+        strips ? 2 * std::min(4 * strips->max_bytes, pixels * pixels * kFloat) : 0;
     return (strips ? 10 : 9) * map(channels) + logits;
   }
   std::int64_t mid(std::int64_t channels) const {
@@ -86,6 +91,44 @@ std::int64_t vae_encode_bytes(const FluxVaeConfig& c, std::int64_t width, std::i
   }
   most = std::max({most, steps.mid(channels), steps.out(channels, 2 * c.z_channels)});
   return most + width * height * 3 * kFloat;  // the picture itself
+}
+
+namespace {
+
+// Numbers of weights, as FluxVae::load asks for them.
+std::int64_t conv_weights(std::int64_t out, std::int64_t in, std::int64_t kernel) {
+  return out * in * kernel * kernel + out;
+}
+
+std::int64_t block_weights(std::int64_t in, std::int64_t out) {
+  return 2 * in + conv_weights(out, in, 3) + 2 * out + conv_weights(out, out, 3) +
+         (in == out ? 0 : conv_weights(out, in, 1));
+}
+
+std::int64_t mid_weights(std::int64_t channels) {
+  return 2 * block_weights(channels, channels) + 2 * channels +
+         4 * conv_weights(channels, channels, 1);
+}
+
+}  // namespace
+
+std::int64_t vae_weight_bytes(const FluxVaeConfig& c) {
+  const std::size_t levels = c.ch_mult.size();
+  const std::int64_t widest = level_width(c, levels - 1);
+  std::int64_t count = conv_weights(c.ch, 3, 3) + 2 * mid_weights(widest) + 2 * widest +
+                       conv_weights(2 * c.z_channels, widest, 3) +
+                       conv_weights(widest, c.z_channels, 3) + 2 * c.ch * c.ch_mult.front() +
+                       conv_weights(3, level_width(c, 0), 3);
+  for (std::size_t i = 0; i < levels; ++i) {
+    const std::int64_t out = level_width(c, i);
+    const std::int64_t down_in = i == 0 ? c.ch : level_width(c, i - 1);
+    const std::int64_t up_in = i + 1 < levels ? level_width(c, i + 1) : widest;
+    count += block_weights(down_in, out) + (c.num_res_blocks - 1) * block_weights(out, out) +
+             block_weights(up_in, out) + c.num_res_blocks * block_weights(out, out);
+    if (i + 1 < levels) count += conv_weights(out, out, 3);  // downsample
+    if (i > 0) count += conv_weights(out, out, 3);           // upsample
+  }
+  return count * kFloat;
 }
 
 }  // namespace diptych

@@ -14,5 +14,6 @@ std::int64_t vae_decode_bytes(const FluxVaeConfig& config, std::int64_t width, s
                               const std::optional<VaeStrips>& strips);
 std::int64_t vae_encode_bytes(const FluxVaeConfig& config, std::int64_t width, std::int64_t height,
                               const std::optional<VaeStrips>& strips);
+std::int64_t vae_weight_bytes(const FluxVaeConfig& config);  // float32
 
 }  // namespace diptych

@@ -1,0 +1,62 @@
+// What TeaCache knows about a checkpoint: how much a branch's output changes from step to step
+// where its input changes by so much. Measured on runs without a cache, fitted, kept in a small
+// JSON file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/sampling/step_cache.h"
+
+namespace diptych {
+
+struct StepChange {  // relative_change from one step to the next
+  double input = 0, output = 0;
+  bool operator==(const StepChange&) const = default;
+};
+
+// Collects the changes of pictures painted without a cache.
+class StepChangeRecorder {
+ public:
+  void begin_picture() { last_.clear(); }
+  // input and output as in step_cache.h, kept until the context's next step. A context's first
+  // step, and one behind a gap, gives no change. Waits for the device.
+  void record(std::int64_t step, std::int64_t context, const Tensor& input, const Tensor& output);
+  const std::vector<StepChange>& changes() const { return changes_; }
+
+ private:
+  struct Rows {
+    std::int64_t step = 0;
+    Tensor input, output;
+  };
+  std::map<std::int64_t, Rows> last_;  // by context
+  std::vector<StepChange> changes_;
+};
+
+struct StepCalibration {
+  StepCacheCoefficients coefficients{};
+  std::string weights_hash;         // of the checkpoint it was measured on
+  std::vector<StepChange> samples;  // what the coefficients were fitted to
+
+  // The polynomial of degree 4 with the least squared error. Throws InputError where it would be of
+  // no use: fewer than 20 samples, any that is negative or not finite, inputs that hardly differ,
+  // or outputs of which it explains less than half the variance.
+  static StepCalibration fit(std::vector<StepChange> samples, std::string weights_hash);
+  // The share of the samples' output variance that the polynomial explains, at most 1.
+  double explained_variance() const;
+
+  // JSON: {"schema": "diptych.step_calibration", "version": 1, "weights_hash": "...",
+  // "coefficients": [degree 4, ..., 0], "samples": [[input, output], ...]}. read() throws
+  // InputError naming file and key for anything else, and where explained_variance() is below
+  // fit()'s limit. write() is atomic and throws as AtomicFile.
+  static StepCalibration read(const std::filesystem::path& path);
+  void write(const std::filesystem::path& path) const;
+  // Throws InputError naming `path` where it was measured on other weights.
+  void require_weights(const std::filesystem::path& path, std::string_view loaded_hash) const;
+};
+
+}  // namespace diptych

@@ -1,0 +1,53 @@
+#include <doctest/doctest.h>
+
+#include "lib/runtime/copy_lane.h"
+#include "lib/runtime/runtime.h"
+
+namespace diptych {
+namespace {
+
+const at::Device kGpu(at::kCUDA, 0);
+constexpr std::int64_t kMebi = 1 << 20;
+
+Tensor bytes_on_gpu(std::int64_t bytes) {
+  return at::empty({bytes}, at::TensorOptions().device(kGpu).dtype(at::kByte));
+}
+
+}  // namespace
+
+TEST_CASE("limit_memory: what is cached makes room, more than the limit is out of memory") {
+  limit_memory(kGpu, static_cast<std::uint64_t>(600 * kMebi));
+  for (int i = 0; i < 3; ++i) CHECK(bytes_on_gpu((300 + 50 * i) * kMebi).numel() > 0);
+  {
+    const Tensor held = bytes_on_gpu(400 * kMebi);
+    CHECK_THROWS_AS(bytes_on_gpu(300 * kMebi), c10::OutOfMemoryError);
+    CHECK(bytes_on_gpu(100 * kMebi).numel() > 0);
+  }
+  limit_memory(kGpu, list_gpus().front().total_bytes);
+  CHECK(bytes_on_gpu(700 * kMebi).numel() > 0);
+}
+
+TEST_CASE("CopyLane: a place is filled after its last use and read after it is filled") {
+  constexpr std::int64_t kElements = 16 * kMebi;
+  constexpr std::size_t kRounds = 8;
+  CopyLane lane(kGpu, 1);
+  const Tensor place = at::zeros({kElements}, at::TensorOptions().device(kGpu));
+  std::vector<Tensor> sources, seen;
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    sources.push_back(CopyLane::host_buffer(kElements, at::kFloat, kGpu));
+    sources.back().fill_(static_cast<double>(round + 1));
+  }
+  // Nothing but the lane's events keeps the two streams in step.
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    lane.fill(0, place, sources[round]);
+    lane.await_filled(0);
+    const Tensor first = place.min();  // several passes, so that a copy too early would be seen
+    seen.push_back(at::stack({first, place.max(), place.amax(), place.amin()}));
+    lane.release(0);
+  }
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    CHECK(seen[round].equal(at::full_like(seen[round], static_cast<double>(round + 1))));
+  }
+}
+
+}  // namespace diptych
