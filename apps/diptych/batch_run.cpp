@@ -27,10 +27,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void make_folder(const fs::path& folder, std::string_view what) {
+// Whether it had to be made.
+bool make_folder(const fs::path& folder, std::string_view what) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  const bool made = fs::create_directories(folder, error);
   if (error) throw InputError("{}: {}: cannot be made: {}", what, folder.string(), error.message());
+  return made;
 }
 
 // Names the item's place where the text does not.
@@ -47,6 +49,14 @@ class BatchRun {
         progress_(log, settings.progress),
         started_(steady_seconds()),
         states_(items.size(), State::pending) {}
+
+  BatchRun(const BatchRun&) = delete;
+  BatchRun& operator=(const BatchRun&) = delete;
+  ~BatchRun() {
+    manifest_.reset();
+    std::error_code ignored;
+    if (made_folder_) fs::remove(settings_.folder, ignored);  // only where it is empty
+  }
 
   int run() {
     open_folder();
@@ -85,7 +95,7 @@ class BatchRun {
   fs::path path(const fs::path& name) const { return settings_.folder / name; }
 
   void open_folder() {
-    make_folder(settings_.folder, "--output-dir");
+    made_folder_ = make_folder(settings_.folder, "--output-dir");
     const auto others = manifests_of_other_shards(settings_.folder, settings_.shard.count);
     if (!others.empty()) {
       throw InputError(
@@ -400,6 +410,7 @@ class BatchRun {
   double started_, loaded_ = 0;  // seconds
   std::size_t run_count_ = 0;    // items that ran to their end
   std::vector<State> states_;    // per item
+  bool made_folder_ = false;
   std::optional<Manifest> manifest_;
   Session* session_ = nullptr;
   Report report_;
