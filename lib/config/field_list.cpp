@@ -53,7 +53,7 @@ const auto kFields = std::to_array<Field>({
     {"model", "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>}, YamlPlace::top,
      "model"},
     // Set by --prompt and --image, whose order is kept.
-    {"inputs", "", "", "", InputsSlot{run<&R::inputs>}},
+    {"inputs", "", "", "texts and pictures in their order", InputsSlot{run<&R::inputs>}},
     {"negative_prompt", "-n,--negative-prompt", "TEXT", "what text guidance leads away from",
      TextSlot{run<&R::negative_prompt>}, YamlPlace::painting,
      "default_sampling_params.extra_args.negative_prompt"},

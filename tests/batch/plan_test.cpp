@@ -33,7 +33,7 @@ TEST_CASE("results are numbered or named, answers are texts") {
   CHECK(items[3].files == Paths{"x/y.png", "x/y.txt", "t.safetensors"});
   CHECK(items[3].options.think_output == folder.path() / "out/x/y.txt");
   CHECK(items[3].options.run.trace == folder.path() / "out/t.safetensors");
-  CHECK(items[4].error == items[4].where + ": output: a.png: found '.png'; expected .txt");
+  CHECK(items[4].error == items[4].where + ": output: a.png: unknown extension '.png'; expected .txt");
   CHECK(items[4].files.empty());
   CHECK(items[5].error ==
         items[5].where + ": --think-output: given without a plan; expected --think and a picture");
