@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -141,6 +142,7 @@ class BagelSession : public Session {
     reset_peak_memory(runtime_.device);
     report_.device = device_description(runtime_.device);
     report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+    if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
     log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
               config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
     clock_.start();
@@ -151,6 +153,24 @@ class BagelSession : public Session {
   }
 
   void check(const RunConfig& config) override { prepare(config); }
+
+  void load(std::span<const std::vector<RunConfig>> expected, Progress& progress) override {
+    if (writer_ != nullptr) return;
+    const bool vision = std::ranges::any_of(expected, reads_any_image);
+    bool planned = false;
+    for (const std::vector<RunConfig>& configs : expected) {
+      // On the CPU nothing is chosen.
+      if (planned && !budget_.device) break;
+      try {
+        plan_loading(prepare_all(configs), vision, planned);
+        planned = true;
+      } catch (const InputError&) {  // run() will say so, of these requests alone
+      }
+    }
+    if (planned) read_weights(progress);
+  }
+
+  std::string weights_hash() override { return weights_hash_->get(); }
 
   bool may_share(const RunConfig& a, const RunConfig& b) const override {
     const auto shared = [](const RunConfig& c) {
@@ -168,12 +188,15 @@ class BagelSession : public Session {
 
   void run(std::span<const RunConfig> configs, Progress& progress,
            const Results& results) override {
-    std::vector<Prepared> prepared;
-    for (const RunConfig& config : configs) prepared.push_back(prepare(config));
+    std::vector<Prepared> prepared = prepare_all(configs);
+    const bool vision = reads_any_image(configs);
+    if (writer_ == nullptr) {
+      plan_loading(prepared, vision, /*others=*/false);
+      read_weights(progress);
+    }
     clock_.start();
-    plan_memory(prepared);
-    load(progress);
-    if (std::ranges::any_of(configs, &RunConfig::reads_images)) checkpoint_.load_vision();
+    plan_run(prepared);
+    if (vision) checkpoint_.load_vision();
     clock_.lap(report_, "load", runtime_.device);
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
@@ -242,6 +265,16 @@ class BagelSession : public Session {
     LatentSize size;
     Tensor noise;  // given by a file
   };
+
+  std::vector<Prepared> prepare_all(std::span<const RunConfig> configs) {
+    std::vector<Prepared> prepared;
+    for (const RunConfig& config : configs) prepared.push_back(prepare(config));
+    return prepared;
+  }
+
+  static bool reads_any_image(std::span<const RunConfig> configs) {
+    return std::ranges::any_of(configs, &RunConfig::reads_images);
+  }
 
   Prepared prepare(const RunConfig& config) {
     check_counts(config);
@@ -317,37 +350,51 @@ class BagelSession : public Session {
     return work;
   }
 
-  // Before loading: chooses what makes the requests fit. Afterwards what was loaded stays where it
-  // is; requests that need more than that leaves are refused.
-  void plan_memory(const std::vector<Prepared>& prepared) {
+  BagelSizes sizes(bool vision) const {
+    return {checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype, vision};
+  }
+
+  BagelMemoryWishes wishes(const std::vector<Prepared>& prepared) const {
     const RunConfig& config = *prepared.front().config;
-    BagelSizes sizes{checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype,
-                     checkpoint_.model.vision.has_value()};
-    for (const Prepared& p : prepared) sizes.vision |= !p.request.images.empty();
     BagelMemoryWishes wishes;
     wishes.offload = parse_offload(config_.offload);
     wishes.tiling = parse_vae_tiling(config.vae_tiling);
     wishes.batched = config.cfg_mode == "batched";
-    const BagelWork work = work_of(prepared);
-    if (writer_ == nullptr) {
-      memory_ = fit_bagel_memory(sizes, work, wishes, budget_);
-      if (budget_.limited)
-        limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
-    } else {
-      memory_ = refit_bagel_memory(sizes, work, wishes, budget_, memory_.choice.offload);
-    }
+    return wishes;
+  }
+
+  // Chooses where the weights lie, so that these requests fit, and those planned before (`others`).
+  void plan_loading(const std::vector<Prepared>& prepared, bool vision, bool others) {
+    const auto kept = [](const BagelMemory& memory) {
+      const std::optional<MotOffload>& offload = memory.choice.offload;
+      return offload ? offload->resident_und + offload->resident_gen
+                     : std::numeric_limits<std::int64_t>::max();
+    };
+    BagelMemory memory =
+        fit_bagel_memory(sizes(vision), work_of(prepared), wishes(prepared), budget_);
+    if (!others || kept(memory) < kept(memory_)) memory_ = std::move(memory);
+  }
+
+  // What was loaded stays where it is; requests that need more than that leaves are refused.
+  void plan_run(const std::vector<Prepared>& prepared) {
+    bool vision = checkpoint_.model.vision.has_value();
+    for (const Prepared& p : prepared) vision |= !p.request.images.empty();
+    memory_ = refit_bagel_memory(sizes(vision), work_of(prepared), wishes(prepared), budget_,
+                                 memory_.choice.offload);
     checkpoint_.strips.reset();
     if (memory_.choice.strips) checkpoint_.strips.emplace();
     if (!budget_.device) return;
     log_.debug("memory planned: {}", memory_.summary());
-    if (memory_.choice.offload && config_.offload == "auto")
-      log_.warning_once("the weights do not fit: some wait in host memory (--offload layers)");
-    if (memory_.choice.strips && config.vae_tiling == "auto")
+    if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
       log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
   }
 
-  void load(Progress& progress) {
-    if (writer_ != nullptr) return;
+  void read_weights(Progress& progress) {
+    clock_.start();
+    if (budget_.limited)
+      limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
+    if (budget_.device && memory_.choice.offload && config_.offload == "auto")
+      log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
     constexpr std::uint64_t kMebi = 1 << 20;
     const std::uint64_t total =
         checkpoint_.model_weights.total_bytes() + checkpoint_.vae_weights.total_bytes();
@@ -364,6 +411,7 @@ class BagelSession : public Session {
     progress.end();
     writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
     weights_hash_ = std::make_unique<BackgroundHash>(checkpoint_);
+    clock_.lap(report_, "load", runtime_.device);
   }
 
   GeneratedText write(BagelRequest& request, Progress& progress,
@@ -413,10 +461,12 @@ class BagelSession : public Session {
 
   // Asked where the hash is known, which takes as long as reading all weights: before a picture is
   // handed over.
-  void require_calibration(const RunConfig& config) const {
+  void require_calibration(const RunConfig& config) {
+    report_.calibration_hash.clear();
     if (config.cache_mode != "teacache") return;
     const std::filesystem::path path = calibration_path(config);
     StepCalibration::read(path).require_weights(path, report_.weights_hash);
+    report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
   }
 
   // What a step cache keeps of each context between steps.
@@ -522,7 +572,7 @@ class BagelSession : public Session {
     progress.end();
     clock_.lap(report_, "vae", runtime_.device);
     report_.attention = runtime_.paint_attention->served_by();
-    report_.weights_hash = weights_hash_->get();
+    report_.weights_hash = weights_hash();
     require_calibration(*prepared.front().config);
     clock_.lap(report_, "hash", runtime_.device);
     progress.begin("encode", static_cast<std::int64_t>(pictures.size()));
