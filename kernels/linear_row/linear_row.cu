@@ -30,8 +30,7 @@ __device__ __forceinline__ float dot(const Vector<T, kCount>& a, const Vector<T,
 
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearRowArgs args) {
-  const std::int64_t output =
-      static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  const std::int64_t output = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (output >= args.outputs) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const T* x = static_cast<const T*>(args.x);

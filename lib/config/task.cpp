@@ -36,8 +36,7 @@ void settle_task(Resolved& resolved) {
   if (run.task != "edit") return;
   // The size in a stage config is that of pictures from text.
   const auto given = [&](std::string_view name) {
-    const std::string& origin = resolved.origins[field_index(name)];
-    return origin.starts_with("--") || origin.starts_with("DIPTYCH_");
+    return !resolved.is_default(name) && !resolved.of_stage_config[field_index(name)];
   };
   const bool own_width = given("width");
   if (own_width != given("height")) {

@@ -55,9 +55,9 @@ struct QkNormRope {
 // throws on the CPU and traps on the GPU.
 Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
 
-// x [rows, inputs], weight [outputs, inputs], bias [outputs] or undefined -> [rows, outputs]. One row
-// on CUDA, a decoded token's, takes a kernel of its own (sums in float32, one rounding); everything
-// else is ATen's.
+// x [rows, inputs], weight [outputs, inputs], bias [outputs] or undefined -> [rows, outputs]. One
+// row on CUDA, a decoded token's, takes a kernel of its own (sums in float32, one rounding);
+// everything else is ATen's.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, KernelPolicy policy);
 
 // Attention of one new token over its cache. q [heads, head_dim]; keys, values [capacity, kv_heads,

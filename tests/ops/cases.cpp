@@ -263,7 +263,8 @@ void check_no_trespassing(at::Device device, KernelPolicy policy) {
 
 namespace {
 
-// Sums in float32, whose order (and exp) differ: 2e-6 of the largest value. Rounded: one step of the largest.
+// Sums in float32, whose order (and exp) differ: 2e-6 of the largest value. Rounded: one step of
+// the largest.
 void check_sums(const Tensor& actual, const Tensor& expected, const std::string& what) {
   CAPTURE(what);
   REQUIRE((actual.sizes() == expected.sizes()));
@@ -303,8 +304,8 @@ void check_linear_row(at::Device device, KernelPolicy policy) {
         kernels::linear_row_ref(args);
         const auto there = [&](const Tensor& t) { return t.defined() ? t.to(device) : t; };
         check_sums(linear(there(x), there(weight), there(bias), policy), expected,
-                       fmt::format("{} {} -> {}{}", c10::toString(dtype), inputs, outputs,
-                                   biased ? " with bias" : ""));
+                   fmt::format("{} {} -> {}{}", c10::toString(dtype), inputs, outputs,
+                               biased ? " with bias" : ""));
       }
     }
   }
