@@ -110,8 +110,7 @@ class BatchRun {
   void take_stock() {
     if (manifest_->unreadable_lines() > 0) {
       log_.warning("{}: {} could not be read; their items run again",
-                   settings_.shard.manifest_name(),
-                   counted(manifest_->unreadable_lines(), "line"));
+                   settings_.shard.manifest_name(), counted(manifest_->unreadable_lines(), "line"));
     }
     remove_partial();
     std::set<std::string> kept;  // files of finished items
@@ -307,8 +306,7 @@ class BatchRun {
       painted.push_back({&items_[members[picture.request]].options, &picture});
     for (std::size_t i = 0; i < painted.size(); ++i) {
       const std::size_t request = outcome.pictures[i].request;
-      write_picture(painted, i, outcome.report, items_[members[request]],
-                    outcome.records[request]);
+      write_picture(painted, i, outcome.report, items_[members[request]], outcome.records[request]);
     }
   }
 
@@ -357,7 +355,8 @@ class BatchRun {
     manifest_->append(outcome.records);
     for (std::size_t request = 0; request < members.size(); ++request) {
       if (std::exchange(states_[members[request]], State::done) != State::pending) {
-        states_[members[request]] = State::skipped;  // it had been finished, and was run with others
+        states_[members[request]] =
+            State::skipped;  // it had been finished, and was run with others
         continue;
       }
       say_done(items_[members[request]], outcome.records[request].seconds);
@@ -378,7 +377,9 @@ class BatchRun {
   }
 
   std::int64_t total() const { return static_cast<std::int64_t>(items_.size()); }
-  std::int64_t through() const { return total() - static_cast<std::int64_t>(count(State::pending)); }
+  std::int64_t through() const {
+    return total() - static_cast<std::int64_t>(count(State::pending));
+  }
 
   void say_done(const PlannedItem& item, double seconds) {
     ++run_count_;
@@ -393,9 +394,9 @@ class BatchRun {
   void say_summary() const {
     const double seconds = steady_seconds() - started_;
     const std::size_t done = count(State::done);
-    std::string line = fmt::format("{}: {} done, {} failed, {} skipped in {:.1f}s",
-                                   counted(items_.size(), "item"), done, count(State::failed),
-                                   count(State::skipped), seconds);
+    std::string line =
+        fmt::format("{}: {} done, {} failed, {} skipped in {:.1f}s", counted(items_.size(), "item"),
+                    done, count(State::failed), count(State::skipped), seconds);
     if (done > 0)
       line += fmt::format(", {:.1f} items/min", 60 * static_cast<double>(done) / seconds);
     const std::string stages = stage_times(report_);

@@ -39,7 +39,7 @@ constexpr const char* kSmall = R"({"prompt": "a red fox"}
 
 Command batch(const Folder& folder, const std::string& list, const Words& more = {}) {
   Command command;
-  command.arguments = {"batch", folder.file(list), "-o",      folder.file("out"), "--steps",
+  command.arguments = {"batch", folder.file(list), "-o",    folder.file("out"), "--steps",
                        "3",     "--size",          "32x32", "--device",         "cpu"};
   command.arguments.insert(command.arguments.end(), more.begin(), more.end());
   return command;
@@ -104,8 +104,8 @@ TEST_CASE("a list becomes files and a manifest") {
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   const fs::path out = folder.path() / "out";
-  const Words files = {"0000.png",     "0002.txt", "0003-000.png",   "0003-001.png", "0004.png",
-                       "0005.png",     "manifest.jsonl", "plan.txt", "sub/birds.png"};
+  const Words files = {"0000.png", "0002.txt",       "0003-000.png", "0003-001.png", "0004.png",
+                       "0005.png", "manifest.jsonl", "plan.txt",     "sub/birds.png"};
   CHECK(names(contents(out)) == files);
   CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') == 8);
   CHECK(outcome.out.starts_with(folder.file("out/0000.png") + "\n"));
@@ -181,8 +181,7 @@ TEST_CASE("a failed item does not stop the others") {
     const std::string list = folder.file("l.jsonl");
     CHECK(lines[1]["status"] == "failed");
     CHECK(lines[1]["error"] == list + ":2: steps: 1 makes 0 updates; expected at least 2");
-    CHECK(lines[2]["error"] ==
-          list + ":3: --image: " + folder.file("none.png") + ": no such file");
+    CHECK(lines[2]["error"] == list + ":3: --image: " + folder.file("none.png") + ": no such file");
     CHECK(has(lines[3]["error"].get<std::string>(), ":4: --width: found 4096, expected"));
     CHECK(has(lines[4]["error"].get<std::string>(), ":5: the latent is not finite"));
     CHECK(has(outcome.err, "[ERROR] 0004: " + list + ":5: the latent is not finite"));
@@ -364,8 +363,8 @@ TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is wri
     CHECK(outcome.out.empty());
     return outcome.err.substr(outcome.err.rfind("diptych: "));
   };
-  CHECK(has(error(batch(folder, "l.jsonl")),
-            "l.jsonl:2: unknown key 'sede' (did you mean 'seed'?"));
+  CHECK(
+      has(error(batch(folder, "l.jsonl")), "l.jsonl:2: unknown key 'sede' (did you mean 'seed'?"));
   CHECK(has(error(batch(folder, "none.txt")), "none.txt: missing, or not a readable file"));
   CHECK(has(error(batch(folder, "p.txt", {"-m", folder.file("none")})), "none"));
   CHECK(has(error(batch(folder, "p.txt", {"--shard", "2/2"})), "--shard: '2/2' is no shard"));
@@ -399,7 +398,8 @@ TEST_CASE("shards share a list and a folder") {
   CAPTURE(two.err);
   CHECK(one.get().code == 0);
   CHECK(two.code == 0);
-  CHECK(has(two.err, "shard 1/2 of 6 items, from RANK and WORLD_SIZE; --shard 0/1 takes the whole"));
+  CHECK(
+      has(two.err, "shard 1/2 of 6 items, from RANK and WORLD_SIZE; --shard 0/1 takes the whole"));
   const fs::path out = folder.path() / "out";
   auto files = contents(out);
   CHECK(manifest(out / "manifest-0-of-2.jsonl").size() == 3);
@@ -432,8 +432,9 @@ TEST_CASE("Ctrl-C drops the running item and keeps those before") {
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
   CHECK(outcome.code == 128 + SIGINT);
-  CHECK(has(outcome.err, "stopped with 3 of 6 items through; the same command with --resume goes "
-                         "on"));
+  CHECK(has(outcome.err,
+            "stopped with 3 of 6 items through; the same command with --resume goes "
+            "on"));
   CHECK(outcome.err.ends_with("diptych: interrupted\n"));
   const auto files = contents(folder.path() / "out");
   CHECK(std::ranges::none_of(names(files), [](const std::string& name) {

@@ -29,8 +29,8 @@ Words with(Words words, const Words& more) {
 }
 
 void generate(const Folder& folder, const std::string& name, const Words& more) {
-  const Outcome outcome =
-      run(with({"generate", "--steps", "3", "--device", "cpu", "-o", folder.file(name), "-q"}, more));
+  const Outcome outcome = run(
+      with({"generate", "--steps", "3", "--device", "cpu", "-o", folder.file(name), "-q"}, more));
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
 }
@@ -71,8 +71,9 @@ void write_noise(const Folder& folder, const Tensor& noise) {
 TEST_CASE("pictures of every kind come out again byte by byte") {
   const Folder folder;
   generate(folder, "in.png", {"-p", "a cat", "--size", "48x32"});
-  generate(folder, "many-%d.png", {"-p", "x\ny", "-b", "2", "--size", "32x32", "-n", "dull", "--think",
-                                   "--temperature", "0.9", "--max-think-tokens", "5"});
+  generate(folder, "many-%d.png",
+           {"-p", "x\ny", "-b", "2", "--size", "32x32", "-n", "dull", "--think", "--temperature",
+            "0.9", "--max-think-tokens", "5"});
   generate(folder, "edit.png", {"-p", "make it", "-i", folder.file("in.png"), "-p", "red"});
   write_noise(folder, at::linspace(-2, 2, 4 * 64).reshape({4, 64}));
   generate(folder, "noise.png",
@@ -151,7 +152,9 @@ TEST_CASE("a record that cannot be run is refused") {
             "was painted with weights 0123-4567, but those of "));
   CHECK(has(refused([](json& r) { r["requested"]["model"] = "unheard-of"; }),
             "was painted by the model 'unheard-of', which is neither beside it nor here"));
-  CHECK(has(refused([](json& r) { r["together"] = {{"place", 7}, {"others", json::array()}}; }),
+  CHECK(has(refused([](json& r) {
+              r["together"] = {{"place", 7}, {"others", json::array()}};
+            }),
             "its record is broken"));
   CHECK(has(refused([](json&) {}, {"--filter", "x"}), "--filter"));
   CHECK(has(refused([](json&) {}, {"-o", folder.file("b.png")}), "is the picture itself"));
