@@ -354,11 +354,9 @@ class BatchRun {
     }
     manifest_->append(outcome.records);
     for (std::size_t request = 0; request < members.size(); ++request) {
-      if (std::exchange(states_[members[request]], State::done) != State::pending) {
-        states_[members[request]] =
-            State::skipped;  // it had been finished, and was run with others
-        continue;
-      }
+      State& state = states_[members[request]];
+      if (state != State::pending) continue;  // finished before, and painted again with others
+      state = State::done;
       say_done(items_[members[request]], outcome.records[request].seconds);
     }
   }

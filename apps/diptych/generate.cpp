@@ -77,8 +77,8 @@ int start(Resolved& resolved, Log& log) {
   require_complete(options);
   require_model(options.run);
   const std::vector<fs::path> paths = plan_paths(resolved);
-  if (resolved.uses_demo) log.info("{}", kDemoNotice);
   const auto session = find_session(options.run.pipeline)(options.run, log);
+  if (resolved.uses_demo) log.info("{}", kDemoNotice);
   return run(options, paths, *session, log);
 }
 

@@ -1,6 +1,8 @@
 // Lists of all kinds: what they mean, and what is refused where.
 #include "lib/batch/list.h"
 
+#include <random>
+
 #include "tests/batch/support.h"
 
 namespace diptych {
@@ -158,6 +160,37 @@ TEST_CASE("a bad value is the item's own problem") {
         "l.jsonl:1: inputs: given together with prompt; expected one of them");
   CHECK(problem("{\"task\": \"edit\", \"prompt\": \"a\"}") ==
         "l.jsonl:1: --task edit: needs a picture; expected --image FILE");
+}
+
+TEST_CASE("mutated lists are read, or refused with one line that names them") {
+  const test::Folder folder;
+  const std::string whole =
+      R"({"id": "a", "prompt": "x \u00e9", "seed": 18446744073709551615, "cfg_interval": [0.1, 1e0]}
+{"inputs": [{"text": "t"}, {"image": "c.png"}], "output": "b/a-%02d.png", "batch_count": 2}
+{"image": ["a.png"], "think": true, "size": "64x32", "trace_filter": ["*"]}
+)";
+  std::mt19937 random(7);
+  const Resolved defaults = test::plain_defaults();
+  for (int i = 0; i < 1500; ++i) {
+    std::string text = whole;
+    for (std::size_t changes = 1 + random() % 3; changes > 0; --changes) {
+      const std::size_t at = random() % text.size();
+      static constexpr char kLetters[] = "{}[]\",:\\0-e.\n\x00\xFFtnu";
+      if (random() % 2 == 0) {
+        text[at] = kLetters[random() % (sizeof(kLetters) - 1)];
+      } else {
+        text.erase(at, 1 + random() % 5);
+      }
+      if (text.empty()) text.push_back('\n');
+    }
+    const std::string message = message_of([&] {
+      for (const BatchItem& item : read_list(folder, "l.jsonl", text).items)
+        resolve_item(defaults, item);
+    });
+    CAPTURE(text);
+    CHECK(message.find('\n') == std::string::npos);
+    CHECK((message == "no error" || message.find("l.jsonl") != std::string::npos));
+  }
 }
 
 TEST_CASE("every field is of the request or of the batch, on purpose") {
