@@ -1,20 +1,19 @@
 #include "lib/pipelines/bagel.h"
 
-#include <future>
 #include <limits>
 #include <optional>
-#include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
-#include "lib/base/sha256.h"
 #include "lib/media/image_read.h"
 #include "lib/pipelines/bagel_memory.h"
 #include "lib/pipelines/bagel_trace.h"
+#include "lib/pipelines/cache_report.h"
 #include "lib/pipelines/make_runtime.h"
+#include "lib/pipelines/session_parts.h"
 #include "lib/runtime/host_memory.h"
 #include "lib/sampling/step_calibration.h"
 #include "lib/tensor/noise.h"
@@ -53,60 +52,6 @@ Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int
   }
   return noise.to(at::kFloat).clone();
 }
-
-std::string tensor_hash(const Tensor& values) {
-  const Tensor bytes = values.to(at::kCPU).contiguous();
-  const auto* data = static_cast<const std::byte*>(bytes.const_data_ptr());
-  return sha256_hex(std::span(data, bytes.nbytes()));
-}
-std::string short_hash(const Tensor& values) {
-  return tensor_hash(values.to(at::kFloat)).substr(0, 16);
-}
-
-// Seconds per stage, in the order of their first lap.
-class StageClock {
- public:
-  void start() { last_ = steady_seconds(); }
-  // Adds the time since start() or the last lap to `stage`, once the device is done.
-  double lap(Report& report, const std::string& stage, at::Device device) {
-    synchronize(device);
-    const double now = steady_seconds(), seconds = now - std::exchange(last_, now);
-    for (auto& [name, sum] : report.seconds) {
-      if (name == stage) return sum += seconds, seconds;
-    }
-    report.seconds.emplace_back(stage, seconds);
-    return seconds;
-  }
-
- private:
-  double last_ = 0;
-};
-
-// One wait for the device, after the loop: a picture of NaN would be black and look like a result.
-void require_finite(const Tensor& values, std::string_view what) {
-  if (values.isfinite().all().item<bool>()) return;
-  throw RunError("{} is not finite (NaN or infinity): weights, start noise or scales out of range",
-                 what);
-}
-
-// Names the weights beside the painting: it reads every byte of them. Stops when it goes.
-class BackgroundHash {
- public:
-  explicit BackgroundHash(const BagelCheckpoint& checkpoint)
-      : thread_([this, &checkpoint](const std::stop_token& stop) {
-          try {
-            promise_.set_value(checkpoint.weights_hash(stop));
-          } catch (...) {
-            promise_.set_exception(std::current_exception());
-          }
-        }) {}
-  std::string get() { return future_.get(); }
-
- private:
-  std::promise<std::string> promise_;
-  std::shared_future<std::string> future_ = promise_.get_future().share();
-  std::jthread thread_;  // last: it is joined before the promise goes
-};
 
 void check_counts(const RunConfig& config) {
   const std::int64_t count = config.sampling.batch_count;
@@ -158,7 +103,7 @@ class BagelSession : public Session {
       return std::tie(s.steps, s.cfg_text_scale, s.cfg_img_scale, s.cfg_interval_low,
                       s.cfg_interval_high, s.cfg_renorm_type, s.cfg_renorm_min, s.timestep_shift,
                       c.cfg_mode, c.cache_mode, c.cache_threshold, c.cache_calibration,
-                      c.vae_tiling);
+                      c.cache_report, c.vae_tiling);
     };
     const auto alone = [](const RunConfig& c) {
       return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty();
@@ -170,11 +115,7 @@ class BagelSession : public Session {
            const Results& results) override {
     std::vector<Prepared> prepared;
     for (const RunConfig& config : configs) prepared.push_back(prepare(config));
-    clock_.start();
-    plan_memory(prepared);
-    load(progress);
-    if (std::ranges::any_of(configs, &RunConfig::reads_images)) checkpoint_.load_vision();
-    clock_.lap(report_, "load", runtime_.device);
+    make_ready(prepared, progress, configs.front().cache_mode);
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
     if (!first.trace.empty()) trace.emplace(first.trace_filter);
@@ -189,6 +130,32 @@ class BagelSession : public Session {
       if (trace->tensors().empty()) log_.warning("--trace-filter: matches no tensor of this run");
       trace->write(first.trace);
     }
+  }
+
+  StepRecording record_steps(std::span<const RunConfig> configs, Progress& progress) override {
+    std::vector<RunConfig> uncached(configs.begin(), configs.end());
+    for (RunConfig& config : uncached) {
+      config.cache_mode = "none";
+      check(config);
+    }
+    StepChangeRecorder recorder;
+    for (const RunConfig& config : uncached) {
+      std::vector<Prepared> prepared;
+      prepared.push_back(prepare(config));
+      make_ready(prepared, progress, "teacache");  // whose cache keeps what the recorder keeps
+      Prepared& p = prepared.front();
+      p.request.seed(config.sampling.seed);
+      const std::unique_ptr<BagelPainter> painter = read(prepared, progress, {});
+      recorder.begin_picture();
+      painter->observe(
+          [&](std::int64_t step, std::int64_t context, const Tensor& input, const Tensor& output) {
+            recorder.record(step, context, input, output);
+          });
+      paint_latent(*painter, start_noise(p), StepCaching::off, progress);
+    }
+    report_.weights_hash = weights_hash_->get();
+    clock_.lap(report_, "hash", runtime_.device);
+    return recorder.recording();
   }
 
   Report report() const override {
@@ -272,7 +239,7 @@ class BagelSession : public Session {
   }
 
   // The most that these requests do at once.
-  BagelWork work_of(const std::vector<Prepared>& prepared) const {
+  BagelWork work_of(const std::vector<Prepared>& prepared, std::string_view cache_mode) const {
     BagelWork work;
     const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
     std::vector<BagelReading> readings;
@@ -309,7 +276,7 @@ class BagelSession : public Session {
       }
     }
     work.branches = static_cast<std::int64_t>(distinct.size());
-    work.cache_bytes = cache_bytes(work, config.cache_mode);
+    work.cache_bytes = cache_bytes(work, cache_mode);
     const TextRequest& text = prepared.front().request.text;
     if (config.think || config.answers()) work.context_tokens += text.max_tokens;
     const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
@@ -317,9 +284,20 @@ class BagelSession : public Session {
     return work;
   }
 
+  // Loads what the requests need. `cache_mode`: of the step cache whose memory they take.
+  void make_ready(const std::vector<Prepared>& prepared, Progress& progress,
+                  std::string_view cache_mode) {
+    clock_.start();
+    plan_memory(prepared, cache_mode);
+    load(progress);
+    if (std::ranges::any_of(prepared, [](const Prepared& p) { return !p.inputs.empty(); }))
+      checkpoint_.load_vision();
+    clock_.lap(report_, "load", runtime_.device);
+  }
+
   // Before loading: chooses what makes the requests fit. Afterwards what was loaded stays where it
   // is; requests that need more than that leaves are refused.
-  void plan_memory(const std::vector<Prepared>& prepared) {
+  void plan_memory(const std::vector<Prepared>& prepared, std::string_view cache_mode) {
     const RunConfig& config = *prepared.front().config;
     BagelSizes sizes{checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype,
                      checkpoint_.model.vision.has_value()};
@@ -328,7 +306,7 @@ class BagelSession : public Session {
     wishes.offload = parse_offload(config_.offload);
     wishes.tiling = parse_vae_tiling(config.vae_tiling);
     wishes.batched = config.cfg_mode == "batched";
-    const BagelWork work = work_of(prepared);
+    const BagelWork work = work_of(prepared, cache_mode);
     if (writer_ == nullptr) {
       memory_ = fit_bagel_memory(sizes, work, wishes, budget_);
       if (budget_.limited)
@@ -363,7 +341,8 @@ class BagelSession : public Session {
     checkpoint_.vae_weights.on_read({});
     progress.end();
     writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
-    weights_hash_ = std::make_unique<BackgroundHash>(checkpoint_);
+    weights_hash_ = std::make_unique<BackgroundHash>(
+        [this](const std::stop_token& stop) { return checkpoint_.weights_hash(stop); });
   }
 
   GeneratedText write(BagelRequest& request, Progress& progress,
@@ -400,7 +379,8 @@ class BagelSession : public Session {
     request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
     if (request.step_cache.mode == StepCacheMode::teacache) {
       request.step_cache.threshold = config.cache_threshold;
-      request.step_cache.coefficients = StepCalibration::read(calibration_path(config)).coefficients;
+      request.step_cache.coefficients =
+          StepCalibration::read(calibration_path(config)).coefficients;
     }
     return request;
   }
@@ -483,43 +463,95 @@ class BagelSession : public Session {
     }
   }
 
-  void paint_once(const BagelPainter& painter, std::vector<Prepared>& prepared, std::uint64_t index,
-                  Progress& progress, const Results& results) {
-    std::vector<Tensor> noise;
-    for (Prepared& p : prepared) {
-      noise.push_back(p.noise.defined() ? p.noise
-                                        : draw_noise(p.size, checkpoint_.model.config.row_width(),
-                                                     p.request.generator));
-    }
-    const std::int64_t forwards_before = painter.forwards();
-    const Tensor latent = painter.paint(at::cat(noise), progress);
-    require_finite(latent, "the latent");
-    denoise_seconds_ += clock_.lap(report_, "denoise", runtime_.device);
+  Tensor start_noise(Prepared& p) const {
+    if (p.noise.defined()) return p.noise;
+    return draw_noise(p.size, checkpoint_.model.config.row_width(), p.request.generator);
+  }
+
+  struct Latent {
+    Tensor values;  // [rows of all pictures, row width]
+    std::int64_t forwards = 0;
+    double seconds = 0;
+  };
+  Latent paint_latent(const BagelPainter& painter, const Tensor& noise, StepCaching caching,
+                      Progress& progress) {
+    const std::int64_t before = painter.forwards();
+    Latent latent;
+    latent.values = painter.paint(noise, progress, caching);
+    require_finite(latent.values, "the latent");
+    latent.forwards = painter.forwards() - before;
+    const bool compared = caching == StepCaching::off && painter.request().caches();
+    latent.seconds = clock_.lap(report_, compared ? "uncached" : "denoise", runtime_.device);
+    if (compared) return latent;
+    denoise_seconds_ += latent.seconds;
     updates_ += painter.updates();
     report_.updates = painter.updates();
-    progress.begin("vae", static_cast<std::int64_t>(prepared.size()));
-    const std::vector<Tensor> images = painter.decode(latent);
-    std::vector<Picture> pictures;
+    return latent;
+  }
+
+  // [r]: of request r, its latent's rows and its picture.
+  std::vector<PaintedPicture> decode(const BagelPainter& painter, const Tensor& latent,
+                                     Progress& progress) {
+    std::vector<PaintedPicture> pictures;
+    progress.begin("vae", std::ssize(painter.request().sizes));
     std::int64_t row = 0;
-    for (std::size_t r = 0; r < prepared.size(); ++r) {
-      const Prepared& p = prepared[r];
-      require_finite(images[r], "the decoded picture");
-      Picture picture;
-      picture.request = r;
-      picture.rgb = to_uint8(images[r]).to(at::kCPU);
-      picture.index = index;
-      picture.seed = p.config->sampling.seed + index;
-      picture.forwards = painter.forwards() - forwards_before;
-      picture.noise_hash = short_hash(noise[r]);
-      picture.latent_hash = short_hash(latent.narrow(0, row, p.size.rows()));
-      picture.plan = p.request.plan;
-      picture.inputs = p.inputs;
-      row += p.size.rows();
-      pictures.push_back(std::move(picture));
-      progress.update(static_cast<std::int64_t>(r) + 1);
+    for (const Tensor& image : painter.decode(latent)) {
+      require_finite(image, "the decoded picture");
+      const std::int64_t rows = painter.request().sizes[pictures.size()].rows();
+      pictures.push_back({latent.narrow(0, row, rows), to_uint8(image).to(at::kCPU)});
+      row += rows;
+      progress.update(std::ssize(pictures));
     }
     progress.end();
     clock_.lap(report_, "vae", runtime_.device);
+    return pictures;
+  }
+
+  // Paints the pictures again without the step cache. The trace is of the run that was asked for.
+  std::vector<CacheReport> compare_uncached(const BagelPainter& painter, const Tensor& noise,
+                                            const Latent& cached,
+                                            const std::vector<PaintedPicture>& pictures,
+                                            Progress& progress) {
+    TraceSink* const trace = std::exchange(runtime_.trace, nullptr);
+    const Latent latent = paint_latent(painter, noise, StepCaching::off, progress);
+    const std::vector<PaintedPicture> uncached = decode(painter, latent.values, progress);
+    runtime_.trace = trace;
+    std::vector<CacheReport> reports;
+    for (std::size_t r = 0; r < pictures.size(); ++r) {
+      CacheReport& report = reports.emplace_back(compare_cached(pictures[r], uncached[r]));
+      report.forwards = cached.forwards;
+      report.uncached_forwards = latent.forwards;
+      report.seconds = cached.seconds;
+      report.uncached_seconds = latent.seconds;
+      log_.info("{}", describe(report));
+    }
+    return reports;
+  }
+
+  void paint_once(const BagelPainter& painter, std::vector<Prepared>& prepared, std::uint64_t index,
+                  Progress& progress, const Results& results) {
+    std::vector<Tensor> noise;
+    for (Prepared& p : prepared) noise.push_back(start_noise(p));
+    const Latent latent = paint_latent(painter, at::cat(noise), StepCaching::on, progress);
+    const std::vector<PaintedPicture> painted = decode(painter, latent.values, progress);
+    std::vector<CacheReport> reports;
+    if (prepared.front().config->cache_report && painter.request().caches())
+      reports = compare_uncached(painter, at::cat(noise), latent, painted, progress);
+    std::vector<Picture> pictures;
+    for (std::size_t r = 0; r < prepared.size(); ++r) {
+      const Prepared& p = prepared[r];
+      Picture& picture = pictures.emplace_back();
+      picture.request = r;
+      picture.rgb = painted[r].rgb;
+      picture.index = index;
+      picture.seed = p.config->sampling.seed + index;
+      picture.forwards = latent.forwards;
+      picture.noise_hash = short_hash(noise[r]);
+      picture.latent_hash = short_hash(painted[r].latent);
+      picture.plan = p.request.plan;
+      picture.inputs = p.inputs;
+      if (!reports.empty()) picture.cache_report = reports[r];
+    }
     report_.attention = runtime_.paint_attention->served_by();
     report_.weights_hash = weights_hash_->get();
     require_calibration(*prepared.front().config);
@@ -541,7 +573,7 @@ class BagelSession : public Session {
   BagelCheckpoint checkpoint_;
   ImageTransforms transforms_;
   MemoryBudget budget_;
-  BagelMemory memory_;  // of the last requests
+  BagelMemory memory_;                  // of the last requests
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   double denoise_seconds_ = 0, text_seconds_ = 0;
