@@ -50,7 +50,7 @@ void require_extension(const fs::path& output, std::string_view expected) {
   }
   if (extension == expected) return;
   throw InputError("--output: {}: {}; expected {}", output.string(),
-                   extension.empty() ? "has no extension" : "found " + in_quotes(extension),
+                   extension.empty() ? "has no extension" : "unknown extension " + in_quotes(extension),
                    expected);
 }
 

@@ -40,9 +40,10 @@ std::string first_line(const std::string& text) {
 
 int fail_of_memory(std::string text) {
   if (text.starts_with("[enforce fail")) text.erase(0, text.find(". ") + 2);  // libtorch's place
-  return fail(kRunFailed, first_line(text) +
-                              " (try a smaller size, fewer pictures, --cfg-mode sequential, or "
-                              "--dtype bfloat16)");
+  return fail(kRunFailed,
+              first_line(text) +
+                  " (try --offload layers, --vae-tiling on, --cfg-mode sequential, a smaller "
+                  "size, or --dtype bfloat16)");
 }
 
 // libtorch reports some exhausted memory as a plain error.

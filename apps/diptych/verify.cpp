@@ -127,6 +127,7 @@ Tolerances tolerances_for(const RecordedCase& recorded, const std::string& dtype
     const double scale = std::max(1.0, params.value("cfg_img_scale", 1.0));
     for (const auto& [glob, value] : kBf16Noise) {
       const bool after_guidance = glob == "*.v_guided"sv || glob == "*.latent"sv ||
+                                  glob == "*.vae2llm"sv || glob == "*.embeds"sv ||
                                   std::string_view(glob).starts_with("vae.") || glob == "image*"sv;
       if (after_guidance) tolerances.set_relative_norm(glob, scale * value);
     }

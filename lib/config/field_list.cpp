@@ -53,7 +53,7 @@ const auto kFields = std::to_array<Field>({
     {"model", "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>}, YamlPlace::top,
      "model"},
     // Set by --prompt and --image, whose order is kept.
-    {"inputs", "", "", "", InputsSlot{run<&R::inputs>}},
+    {"inputs", "", "", "texts and pictures in their order", InputsSlot{run<&R::inputs>}},
     {"negative_prompt", "-n,--negative-prompt", "TEXT", "what text guidance leads away from",
      TextSlot{run<&R::negative_prompt>}, YamlPlace::painting,
      "default_sampling_params.extra_args.negative_prompt"},
@@ -174,7 +174,7 @@ using Texts = std::vector<std::pair<std::string_view, std::string>>;
 
 Texts expand_size(const std::string& text, std::string_view where) {
   const std::size_t cross = text.find('x');
-  if (cross == std::string::npos) {
+  if (cross == std::string::npos || cross == 0 || cross + 1 == text.size()) {
     throw InputError("{}: {} is not a size; expected WIDTHxHEIGHT, such as 1024x768", where,
                      in_quotes(text));
   }

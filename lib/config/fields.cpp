@@ -278,7 +278,7 @@ std::string inputs_text(const std::vector<InputItem>& inputs) {
 std::string RunConfig::prompt() const {
   std::string lines;
   for (const InputItem& item : inputs) {
-    if (!item.is_image()) lines += (lines.empty() ? "" : "\n") + item.text;
+    if (!item.is_image() && !item.text.empty()) lines += (lines.empty() ? "" : "\n") + item.text;
   }
   return lines;
 }

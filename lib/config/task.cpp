@@ -30,6 +30,7 @@ void check_inputs(const RunConfig& run) {
 
 void settle_task(Resolved& resolved) {
   RunConfig& run = resolved.options.run;
+  if (run.task == "auto" && run.inputs.empty()) return;  // nothing runs
   if (run.task == "auto") run.task = run.reads_images() ? "edit" : "t2i";
   check_inputs(run);
   if (run.task != "edit") return;

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kExifMarker = JPEG_APP0 + 1;
 constexpr unsigned kMaxMarkerBytes = 0xFFFF;
-// Each scan of a progressive file may pass over all pixels for a few bytes; encoders write about
-// ten.
+// Each scan of a progressive file may pass over all pixels for a few bytes. Encoders write about
+// ten; cjpeg, which takes any list of them, at most 100.
 constexpr int kMaxScans = 100;
 
 // All that libjpeg's callbacks and the guarded functions below touch. libjpeg is left by longjmp,
@@ -166,9 +166,9 @@ J_COLOR_SPACE output_space(const Reader& r, std::string_view name) {
 void check_size(const Reader& r, std::string_view name) {
   check_image_size(r.jpeg.image_width, r.jpeg.image_height, name);
   // Before anything of that size is allocated: the Huffman code of a block of 8x8 samples takes at
-  // least one bit, and one component has a sample for each pixel. (Arithmetic codes may be
-  // shorter.)
-  constexpr std::uint64_t kMaxPixelsPerByte = 8 * 64;
+  // least one bit, and the components have together at least half a sample for each pixel.
+  // (Arithmetic codes may be shorter.)
+  constexpr std::uint64_t kMaxPixelsPerByte = 2 * 8 * 64;
   const std::uint64_t pixels = std::uint64_t{r.jpeg.image_width} * r.jpeg.image_height;
   if (r.jpeg.arith_code == FALSE && pixels / kMaxPixelsPerByte > r.bytes.size()) {
     throw InputError("{}: broken JPEG: {} bytes cannot hold {}x{} pixels", name, r.bytes.size(),

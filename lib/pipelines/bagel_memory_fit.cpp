@@ -208,10 +208,10 @@ BagelMemory refit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
     memory = plan_bagel_memory(sizes, work, choice);
     if (!budget.device || memory->peak() + kCudaBytes <= *budget.device) return *memory;
   }
-  throw InputError("this request needs {:.1f} GiB of GPU memory, {:.1f} GiB are {}, and the weights "
-                   "are loaded already; it may fit when it is the first, or alone",
-                   gib(memory->peak() + kCudaBytes), gib(*budget.device),
-                   budget.limited ? "allowed" : "free");
+  throw InputError(
+      "this request needs {:.1f} GiB of GPU memory, {:.1f} GiB are {}, and the weights "
+      "are loaded already; it may fit when it is the first, or alone",
+      gib(memory->peak() + kCudaBytes), gib(*budget.device), budget.limited ? "allowed" : "free");
 }
 
 }  // namespace diptych

@@ -137,18 +137,31 @@ class GraphDecoder : public TextDecoder {
   std::vector<std::int64_t> run(const DecodeStart& start, std::optional<RaceDraws>& race,
                                 const DecodeProgress& progress, const LogitsFn& logits) {
     std::vector<std::int64_t> fed;
-    const std::int64_t chunk = logits ? 1 : kChunk;
+    if (logits) return run_watched(start, race, progress, logits);
     std::int64_t launched = 0;
     for (std::int64_t turn = 0;; ++turn) {
-      const std::int64_t count = std::min(chunk, start.max_tokens - launched);
+      const std::int64_t count = std::min(kChunk, start.max_tokens - launched);
       if (count > 0) launch(turn, count, race);
       launched += count;
-      if (logits && count > 0) logits(launched - 1, logits_);
       // While this chunk runs, the one before is looked at.
       if (turn > 0 && take(turn - 1, start, fed)) return fed;
       if (count == 0) return fed;
       progress(static_cast<std::int64_t>(fed.size()));
     }
+  }
+
+  // Token by token, each waited for: no logits behind the last one.
+  std::vector<std::int64_t> run_watched(const DecodeStart& start, std::optional<RaceDraws>& race,
+                                        const DecodeProgress& progress, const LogitsFn& logits) {
+    std::vector<std::int64_t> fed;
+    for (std::int64_t turn = 0; turn < start.max_tokens; ++turn) {
+      progress(turn);
+      if (turn > 0 && token_.item<std::int64_t>() == start.stop) break;
+      launch(turn, 1, race);
+      take(turn, start, fed);
+      logits(turn, logits_);
+    }
+    return fed;
   }
 
   void launch(std::int64_t turn, std::int64_t count, std::optional<RaceDraws>& race) {
@@ -203,7 +216,8 @@ std::unique_ptr<TextDecoder> make_graph_decoder(const MotBackbone& model, std::i
                                                 const Runtime& runtime) {
   const Qwen2Config& c = model.config;
   const bool serves = runtime.device.is_cuda() && runtime.kernels != KernelPolicy::reference &&
-                      runtime.read_attention->name() == "auto" && !model.layers.streams({.und = true}) &&
+                      runtime.read_attention->name() == "auto" &&
+                      !model.layers.streams({.und = true}) &&
                       !decode_attention_unsupported(c.num_attention_heads, c.num_key_value_heads,
                                                     c.head_dim(), runtime.dtype);
   if (!serves) return nullptr;

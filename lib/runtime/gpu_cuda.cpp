@@ -60,6 +60,7 @@ void reset_peak(at::Device device) {
 }
 
 void limit_memory(at::Device device, std::uint64_t bytes) {
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // before, there is no allocator
   const auto all = at::cuda::getDeviceProperties(device.index())->totalGlobalMem;
   const double fraction = static_cast<double>(bytes) / static_cast<double>(all);
   c10::cuda::CUDACachingAllocator::setMemoryFraction(std::min(fraction, 1.0), device.index());

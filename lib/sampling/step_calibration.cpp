@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <numeric>
 #include <set>
@@ -13,6 +12,7 @@
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/base/json_file.h"
 
 namespace diptych {
 namespace {
@@ -169,10 +169,6 @@ namespace {
 
 // The file's one object. Every key once: nlohmann's tree would keep the last of two.
 Json read_object(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) {
-    throw InputError("{}: not found or not readable", path.string());
-  }
   std::set<std::string> keys;
   std::string twice;
   const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
@@ -181,7 +177,7 @@ Json read_object(const std::filesystem::path& path) {
     }
     return true;
   };
-  Json json = Json::parse(file, watch, /*allow_exceptions=*/false);
+  const Json json = parse_json(read_text_file(path), path.string(), watch);
   if (!json.is_object()) throw InputError("{}: is not a JSON object", path.string());
   if (!twice.empty()) throw InputError("{}: {}: given twice", path.string(), twice);
   return json;

@@ -89,7 +89,7 @@ TEST_CASE("bad values") {
       {{"--task", "t2v"},
        "--task: unknown value 't2v' (did you mean 't2i'? known: auto, t2i, edit, understand, "
        "chat)"},
-      {{"-p", "again"}, "--prompt: given 2 times ('x' and 'again'); expected once"},
+      {{"-p", "-", "-p", "-"}, "--prompt: - given twice; stdin is read once"},
       {{"--set", "seed"},
        "--set: 'seed' is not KEY=VALUE, such as stages.1.default_sampling_params.seed=7"},
       {{"-c", "/nonexistent/a.yaml"}, "/nonexistent/a.yaml: no such file"},

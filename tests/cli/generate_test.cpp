@@ -119,7 +119,8 @@ TEST_CASE("texts arrive as they are") {
     CAPTURE(text);
     const Outcome outcome = run(Words{"generate", "--prompt=" + text, "--print-config"});
     CHECK(outcome.code == 0);
-    CHECK(outcome.out.find("\nprompt: " + nlohmann::json(text).dump()) != std::string::npos);
+    const nlohmann::json inputs = {{{"text", text}}};
+    CHECK(outcome.out.find("\ninputs: " + inputs.dump()) != std::string::npos);
   }
 }
 

@@ -112,8 +112,12 @@ TEST_CASE("a size is a width and a height") {
   CHECK(origin(run.resolve(), "height") == "--size");
   run.flags["--size"] = {"96"};
   CHECK(run.error() == "--size: '96' is not a size; expected WIDTHxHEIGHT, such as 1024x768");
-  for (const char* text : {"x", "96x", "x96", "96xx96", "96x96x96"}) {
-    run.flags["--size"] = {text};
+  for (const char* side : {"x", "96x", "x96"}) {
+    run.flags["--size"] = {side};
+    CHECK(run.error().find("is not a size") != std::string::npos);
+  }
+  for (const char* side : {"96xx96", "96x96x96"}) {
+    run.flags["--size"] = {side};
     CHECK(run.error().find("is not a whole number") != std::string::npos);
   }
   run.flags["--size"] = {"96x64"};
@@ -167,7 +171,7 @@ TEST_CASE("without a file the demo is taken, unless a model is given") {
 
 TEST_CASE("the table shows every value with its origin") {
   Run run;
-  run.flags["-p,--prompt"] = {"a: b # c"};
+  run.inputs = {text("a: b # c")};
   run.variables["DIPTYCH_CFG_INTERVAL"] = "0.2,0.9";
   const std::string table = config_table(run.resolve());
   const auto origin_of = [&](const std::string& value) {
@@ -176,7 +180,8 @@ TEST_CASE("the table shows every value with its origin") {
     const std::size_t mark = table.find("  # ", at);
     return table.substr(mark + 4, table.find('\n', mark) - mark - 4);
   };
-  CHECK(origin_of("\nprompt: \"a: b # c\"") == "--prompt");
+  CHECK(origin_of(R"(
+inputs: [{"text":"a: b # c"}])") == "--prompt/--image");
   CHECK(origin_of("\ncfg_interval: [0.2,0.9]") == "DIPTYCH_CFG_INTERVAL");
   CHECK(origin_of("\nsteps: 10") == (run.folder.path() / "f.yaml:3:61").string());
   CHECK(origin_of("\ncfg_mode: batched") == "default");

@@ -175,8 +175,8 @@ TEST_CASE("what belongs to the other stage, or to another place, is said") {
         "reads; the key belongs to the one that paints; remove the key");
   CHECK(file.error(file_with("reading", "default_sampling_params", "{seed: 1}"))
             .find("belongs to the one that paints") != std::string::npos);
-  CHECK(file.error(file_with("reading", "default_sampling_params", "{max_tokens: 2048}"))
-            .find("writes no text") != std::string::npos);
+  CHECK(file.error(file_with("painting", "default_sampling_params", "{max_tokens: 2048}"))
+            .find("belongs to the one that reads") != std::string::npos);
   CHECK(file.error("stage_args:\n  - stage_id: 0\n").find("stage_args: the old layout") !=
         std::string::npos);
 }

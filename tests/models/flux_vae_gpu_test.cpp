@@ -3,12 +3,17 @@
 
 #include "lib/models/flux_vae/flux_vae.h"
 #include "lib/models/flux_vae/memory.h"
+#include "lib/runtime/runtime.h"
 #include "tests/support/peak_bytes.h"
 
 namespace diptych {
 namespace {
 
-const at::Device kGpu(at::kCUDA, 0);
+// As a run resolves it: exact float32, no TF32.
+at::Device gpu() {
+  Log log(LogLevel::quiet);
+  return resolve_device("cuda:0", log);
+}
 
 double difference(const Tensor& a, const Tensor& b) {
   return (a - b).abs().max().item<double>() / b.abs().max().item<double>();
@@ -24,9 +29,9 @@ void check_memory(std::int64_t found, std::int64_t planned) {
 
 TEST_CASE("strips on the GPU: the same picture in the planned memory") {
   const FluxVaeConfig config;
-  const FluxVae vae = FluxVae::load(Weights::dummy(kGpu, at::kFloat), config);
-  at::Generator generator = at::globalContext().defaultGenerator(kGpu);
-  const Tensor latent = at::randn({1, 16, 96, 128}, generator, at::TensorOptions().device(kGpu));
+  const FluxVae vae = FluxVae::load(Weights::dummy(gpu(), at::kFloat), config);
+  at::Generator generator = at::globalContext().defaultGenerator(gpu());
+  const Tensor latent = at::randn({1, 16, 96, 128}, generator, at::TensorOptions().device(gpu()));
   const VaeStrips strips;
 
   Tensor whole, parts;
@@ -47,8 +52,8 @@ TEST_CASE("strips on the GPU: the same picture in the planned memory") {
 }
 
 TEST_CASE("strips on the GPU give the same bits again") {
-  const FluxVae vae = FluxVae::load(Weights::dummy(kGpu, at::kFloat), FluxVaeConfig());
-  const Tensor latent = at::ones({1, 16, 24, 40}, at::TensorOptions().device(kGpu)).cumsum(3);
+  const FluxVae vae = FluxVae::load(Weights::dummy(gpu(), at::kFloat), FluxVaeConfig());
+  const Tensor latent = at::ones({1, 16, 24, 40}, at::TensorOptions().device(gpu())).cumsum(3);
   const Tensor first = vae.decode(latent, {}, VaeStrips{1 << 22});
   CHECK(first.equal(vae.decode(latent, {}, VaeStrips{1 << 22})));
 }

@@ -292,8 +292,7 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
         // What lies behind the last key must not matter.
         const Tensor used = values.clone();
         if (count < kCapacity) {
-          used.narrow(0, count, kCapacity - count)
-              .fill_(std::numeric_limits<double>::quiet_NaN());
+          used.narrow(0, count, kCapacity - count).fill_(std::numeric_limits<double>::quiet_NaN());
         }
         const double scale = 1 / std::sqrt(static_cast<double>(h.head_dim));
         const Tensor key_count = at::full({1}, count, at::kInt);
@@ -312,11 +311,11 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
         args.dtype = kernel_dtype(dtype);
         kernels::decode_attention_ref(args);
         const auto there = [&](const Tensor& t) { return t.to(device); };
-        check_attended(decode_attention(there(q), there(keys), there(used), there(key_count), scale,
-                                        policy),
-                       expected,
-                       fmt::format("{} {}/{} x {}, {} keys", c10::toString(dtype), h.heads,
-                                   h.kv_heads, h.head_dim, count));
+        check_attended(
+            decode_attention(there(q), there(keys), there(used), there(key_count), scale, policy),
+            expected,
+            fmt::format("{} {}/{} x {}, {} keys", c10::toString(dtype), h.heads, h.kv_heads,
+                        h.head_dim, count));
       }
     }
   }

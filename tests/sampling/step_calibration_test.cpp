@@ -171,15 +171,16 @@ TEST_CASE("broken calibration files are refused by file and key") {
   const auto reading = [&](const std::string& text) {
     file_with(text);
     const std::string said = refusal([&] { StepCalibration::read(path); });
-    CHECK(said.starts_with(path.string() + ": "));
-    return said.substr(path.string().size() + 2);
+    CHECK(said.starts_with(path.string() + ":"));
+    const std::size_t name = path.string().size() + 1;
+    return said.substr(said[name] == ' ' ? name + 1 : name);
   };
   const auto with = [&](const char* key, const nlohmann::json& value) {
     auto changed = good;
     changed[key] = value;
     return reading(changed.dump());
   };
-  CHECK(reading("{") == "is not a JSON object");
+  CHECK(reading("{") == "1:2: ends within its JSON: truncated?");
   CHECK(reading("[1]") == "is not a JSON object");
   CHECK(with("schema", "other") ==
         "schema: found \"other\", expected \"diptych.step_calibration\"");
@@ -200,7 +201,7 @@ TEST_CASE("broken calibration files are refused by file and key") {
   const std::string text = good.dump();
   CHECK(reading(R"({"version": 1, )" + text.substr(1)) == "version: given twice");
   CHECK(refusal([] { StepCalibration::read("/nowhere/c.json"); }) ==
-        "/nowhere/c.json: not found or not readable");
+        "/nowhere/c.json: missing, or not a readable file");
 }
 
 }  // namespace diptych

@@ -1,24 +1,15 @@
-#include <fstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
+#include "lib/base/json_file.h"
 #include "lib/models/bagel/bagel.h"
 
 namespace diptych {
 namespace {
 
 using Json = nlohmann::json;
-
-Json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path))
-    throw InputError("{}: not found or not readable", path.string());
-  Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw InputError("{}: is not a JSON object", path.string());
-  return json;
-}
 
 // A key that must be a number of the wanted kind in a range far beyond any real model's, small
 // enough that products of sizes cannot overflow; absent keys keep the default.
@@ -38,7 +29,7 @@ void read_number(const Json& json, const char* key, Number& value, Number least,
 }
 
 Qwen2Config load_qwen2(const std::filesystem::path& path) {
-  const Json json = read_json(path);
+  const Json json = read_json_object(path);
   Qwen2Config c;
   const std::int64_t one = 1;
   read_number(json, "hidden_size", c.hidden_size, one, std::int64_t{1048576}, path);
@@ -74,7 +65,7 @@ Qwen2Config load_qwen2(const std::filesystem::path& path) {
 }
 
 SiglipConfig load_siglip(const std::filesystem::path& path) {
-  const Json json = read_json(path);
+  const Json json = read_json_object(path);
   SiglipConfig c;
   const std::int64_t one = 1;
   read_number(json, "hidden_size", c.hidden_size, one, std::int64_t{1048576}, path);
@@ -104,7 +95,7 @@ BagelConfig BagelConfig::load(const std::filesystem::path& folder) {
   c.vit = load_siglip(folder / "vit_config.json");
   const std::filesystem::path top = folder / "config.json";
   if (!std::filesystem::exists(top)) return c;  // the official code never reads it
-  const Json json = read_json(top);
+  const Json json = read_json_object(top);
   const std::int64_t one = 1;
   read_number(json, "latent_patch_size", c.latent_patch_size, one, std::int64_t{64}, top);
   read_number(json, "vit_max_num_patch_per_side", c.vit_max_num_patch_per_side, one,
