@@ -48,6 +48,7 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   app.add_flag("-q,--quiet", shared.quiet, "the same as --log-level error")
       ->envname("DIPTYCH_QUIET");
   add_generate(app, run);
+  add_batch(app, run);
   add_verify(app, run);
   add_check(app, run);
   add_compare(app, run);
@@ -63,8 +64,9 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
       "flag\n"
       "that may be repeated are separated by ; in one text, given either way.\n"
       "Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 a check failed;\n"
-      "2 wrong flag, config or input file; 3 failure of the machine; 129, 130, 143 stopped by a\n"
-      "signal; 141 nobody reads stdout any more.");
+      "2 wrong flag, config or input file; 3 failure of the machine; 4 some items of a batch "
+      "failed;\n"
+      "129, 130, 143 stopped by a signal; 141 nobody reads stdout any more.");
 }
 
 std::vector<std::string> reversed_arguments(int argc, char** argv) {

@@ -5,13 +5,17 @@
 
 #include <fmt/format.h>
 
+#include "lib/base/error.h"
+#include "lib/base/messages.h"
 #include "lib/base/utf8.h"
+#include "lib/config/words.h"
 
 namespace diptych {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kSchema = "diptych.generate";
 constexpr int kSchemaVersion = 1;
 
 std::string last_name(const std::filesystem::path& path) {
@@ -54,7 +58,30 @@ Json inputs_json(const Options& options, const Picture& picture) {
   return list;
 }
 
-Json record_json(const Options& options, const Picture& picture, const Report& report) {
+// The others that were painted in the same forwards, which may round their products differently
+// than a picture alone: what they asked for that this one did not.
+Json together_json(std::span<const Painted> together, std::size_t place) {
+  const Json own = requested_json(*together[place].options);
+  Json others = Json::array();
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    if (i == place) continue;
+    const Json its = requested_json(*together[i].options);
+    Json different = Json::object();
+    for (const auto& [name, value] : its.items()) {
+      if (!own.contains(name) || own[name] != value) different[name] = value;
+    }
+    for (const auto& [name, value] : own.items()) {
+      if (!its.contains(name)) different[name] = nullptr;
+    }
+    others.push_back({{"requested", std::move(different)},
+                      {"inputs", inputs_json(*together[i].options, *together[i].picture)}});
+  }
+  return {{"place", place}, {"others", std::move(others)}};
+}
+
+Json record_json(std::span<const Painted> together, std::size_t place, const Report& report) {
+  const Options& options = *together[place].options;
+  const Picture& picture = *together[place].picture;
   const bool from_file = !options.run.noise.empty();
   Json noise = {{"source", from_file ? "file" : "torch CPU mt19937, float32"}};
   if (from_file) {
@@ -63,7 +90,7 @@ Json record_json(const Options& options, const Picture& picture, const Report& r
     noise["seed"] = picture.seed;
   }
   noise["hash"] = picture.noise_hash;
-  Json json = {{"schema", "diptych.generate"},
+  Json json = {{"schema", kSchema},
                {"schema_version", kSchemaVersion},
                {"version", DIPTYCH_VERSION},
                {"index", picture.index},
@@ -82,8 +109,11 @@ Json record_json(const Options& options, const Picture& picture, const Report& r
                {"width", picture.rgb.size(1)},
                {"height", picture.rgb.size(0)},
                {"inputs", inputs_json(options, picture)}};
+  if (report.threads > 0) json["threads"] = report.threads;
+  if (!report.calibration_hash.empty()) json["calibration_hash"] = report.calibration_hash;
   if (options.run.think) json["plan"] = picture.plan;
   json["requested"] = requested_json(options);
+  if (together.size() > 1) json["together"] = together_json(together, place);
   return json;
 }
 
@@ -95,8 +125,8 @@ std::string parameters_text(const Options& options, const Picture& picture, cons
                                    : "\nNegative prompt: " + options.run.negative_prompt;
   std::string text = fmt::format(
       "{}{}\nSteps: {}, Sampler: Euler, CFG scale: {}, Image CFG scale: {}, Seed: {}, Size: {}x{}",
-      options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale,
-      sampling.cfg_img_scale, picture.seed, picture.rgb.size(1), picture.rgb.size(0));
+      options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale, sampling.cfg_img_scale,
+      picture.seed, picture.rgb.size(1), picture.rgb.size(0));
   text += fmt::format(", CFG interval: {}-{}, CFG renorm: {} min {}, Shift: {}",
                       sampling.cfg_interval_low, sampling.cfg_interval_high,
                       sampling.cfg_renorm_type, sampling.cfg_renorm_min, sampling.timestep_shift);
@@ -108,32 +138,146 @@ std::string parameters_text(const Options& options, const Picture& picture, cons
   return text + ", Version: diptych " DIPTYCH_VERSION;
 }
 
+// The value of a field as the text that assign() takes.
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::string texts;
+  for (const Json& part : value) {
+    if (!texts.empty()) texts += part.is_string() ? ';' : ',';
+    texts += text_of(part);
+  }
+  return texts;
+}
+
+class RecordReader {
+ public:
+  RecordReader(Json json, const std::string& name) : json_(std::move(json)), name_(name) {}
+
+  PictureRecord read() const {
+    check_schema();
+    PictureRecord record;
+    record.index = json_.at("index").get<std::uint64_t>();
+    record.seed = json_.at("seed").get<std::uint64_t>();
+    record.version = text("version");
+    record.weights_hash = text("weights_hash");
+    record.device = text("device");
+    record.dtype = text("dtype");
+    record.attention = text("attention");
+    record.noise_hash = json_.at("noise").at("hash").get<std::string>();
+    record.threads = json_.value("threads", 0);
+    record.calibration_hash = json_.value("calibration_hash", "");
+    const Json& requested = json_.at("requested");
+    std::vector<PictureRecord::Request>& together = record.together;
+    if (json_.contains("together")) {
+      together = others(requested);
+      record.place = json_["together"].at("place").get<std::size_t>();
+    }
+    if (record.place > together.size()) throw InputError("{}: its record is broken", name_);
+    together.insert(together.begin() + static_cast<std::ptrdiff_t>(record.place),
+                    request(requested, json_.at("inputs")));
+    return record;
+  }
+
+ private:
+  std::string text(const char* key) const { return json_.at(key).get<std::string>(); }
+
+  void check_schema() const {
+    if (!json_.is_object() || json_.value("schema", "") != kSchema)
+      throw InputError("{}: holds no record of a picture by diptych", name_);
+    const int version = json_.at("schema_version").get<int>();
+    if (version == kSchemaVersion) return;
+    throw InputError("{}: its record has schema version {} (of diptych {}), this version reads {}",
+                     name_, version, json_.value("version", "?"), kSchemaVersion);
+  }
+
+  // Those that were painted with it; `own` holds what they do not say.
+  std::vector<PictureRecord::Request> others(const Json& own) const {
+    std::vector<PictureRecord::Request> all;
+    for (const Json& other : json_.at("together").at("others")) {
+      Json requested = own;
+      for (const auto& [field, value] : other.at("requested").items()) {
+        requested[field] = value;
+        if (value.is_null()) requested.erase(field);
+      }
+      all.push_back(request(requested, other.at("inputs")));
+    }
+    return all;
+  }
+
+  PictureRecord::Request request(const Json& requested, const Json& inputs) const {
+    PictureRecord::Request request;
+    for (const auto& [key, value] : requested.items()) assign_field(key, text_of(value), request);
+    RunConfig& run = request.options.run;
+    run.sampling.size_of_input = run.task == "edit" && !requested.contains("width");
+    for (const Json& input : inputs) {
+      if (input.contains("text")) {
+        run.inputs.push_back({input["text"].get<std::string>(), {}});
+        continue;
+      }
+      request.images.push_back({input.at("image").get<std::string>(),
+                                input.at("sha256").get<std::string>(),
+                                input.at("width").get<std::int64_t>(),
+                                input.at("height").get<std::int64_t>()});
+      run.inputs.push_back({{}, request.images.back().name});
+    }
+    return request;
+  }
+
+  void assign_field(const std::string& key, const std::string& value,
+                    PictureRecord::Request& request) const {
+    const auto fields = all_fields();
+    const auto field = std::ranges::find(fields, key, &Field::name);
+    if (field == fields.end()) {
+      throw InputError("{}: its record has {}, which this version ({}) does not know", name_,
+                       in_quotes(key), DIPTYCH_VERSION);
+    }
+    const bool no_path = std::holds_alternative<PathSlot>(field->slot) && value.empty();
+    if (!no_path) assign(*field, request.options, value, name_ + ": " + key);
+  }
+
+  Json json_;
+  const std::string& name_;
+};
+
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> picture_texts(const Options& options,
-                                                               const Picture& picture,
+std::vector<std::pair<std::string, std::string>> picture_texts(std::span<const Painted> together,
+                                                               std::size_t place,
                                                                const Report& report) {
   // Names of files need not be UTF-8.
   const auto replace = Json::error_handler_t::replace;
-  const Json record = record_json(options, picture, report);
-  return {{"parameters", parameters_text(options, picture, report)},
+  const Json record = record_json(together, place, report);
+  return {{"parameters", parameters_text(*together[place].options, *together[place].picture, report)},
           {"diptych", record.dump(-1, ' ', false, replace)}};
 }
 
-std::string summary_line(const Report& report) {
-  constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-  const std::size_t count = report.latent_hashes.size();
-  std::string line;
-  if (count > 0) line = fmt::format("{} picture{}: ", count, count == 1 ? "" : "s");
-  for (const auto& [stage, seconds] : report.seconds) {
-    line += fmt::format("{} {:.2f}s, ", stage, seconds);
+PictureRecord read_picture_record(const std::string& text, const std::string& name) {
+  try {
+    return RecordReader(Json::parse(text), name).read();
+  } catch (const Json::exception&) {
+    throw InputError("{}: its record is broken or not whole", name);
   }
-  if (report.steps_per_second > 0) line += fmt::format("{:.2f} it/s, ", report.steps_per_second);
-  if (report.tokens_per_second > 0) line += fmt::format("{:.1f} tok/s, ", report.tokens_per_second);
+}
+
+std::string stage_times(const Report& report) {
+  constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+  std::string line;
+  const auto add = [&](const std::string& part) { line += (line.empty() ? "" : ", ") + part; };
+  for (const auto& [stage, seconds] : report.seconds)
+    add(fmt::format("{} {:.2f}s", stage, seconds));
+  if (report.steps_per_second > 0) add(fmt::format("{:.2f} it/s", report.steps_per_second));
+  if (report.tokens_per_second > 0) add(fmt::format("{:.1f} tok/s", report.tokens_per_second));
   if (report.peak_bytes > 0)
-    line += fmt::format("peak {:.2f} GiB, ", static_cast<double>(report.peak_bytes) / kGib);
-  for (const std::string& hash : report.latent_hashes) line += fmt::format("latent {}, ", hash);
-  line.resize(line.size() - std::string_view(", ").size());
+    add(fmt::format("peak {:.2f} GiB", static_cast<double>(report.peak_bytes) / kGib));
+  return line;
+}
+
+std::string summary_line(const Report& report) {
+  const std::size_t count = report.latent_hashes.size();
+  std::string line = stage_times(report);
+  if (count > 0) line = fmt::format("{}: {}", counted(count, "picture"), line);
+  for (const std::string& hash : report.latent_hashes) line += fmt::format(", latent {}", hash);
   return line;
 }
 

@@ -7,6 +7,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/diptych/replay.h"
+#include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
@@ -25,7 +27,8 @@ using Json = nlohmann::ordered_json;
 struct InspectOptions {
   fs::path path;
   std::string filter = "*";
-  bool json = false;
+  bool json = false, replay = false;
+  ReplaySettings again;  // of --replay
 };
 
 // A text entry may have lines.
@@ -183,8 +186,20 @@ int inspect_tensors(const InspectOptions& options) {
   return layout.is_null() || layout["problems"].empty() ? 0 : 1;
 }
 
-int run_inspect(const InspectOptions& options) {
+int replay(const InspectOptions& options, Log& log) {
+  if (options.path.extension() != ".png")
+    throw InputError("--replay: {}: expected a .png", options.path.string());
+  ReplaySettings settings = options.again;
+  settings.picture = options.path;
+  settings.json = options.json;
+  if (settings.model.empty()) settings.model = environment("DIPTYCH_MODEL").value_or("");
+  if (settings.device.empty()) settings.device = environment("DIPTYCH_DEVICE").value_or("");
+  return replay_picture(settings, log);
+}
+
+int run_inspect(const InspectOptions& options, Log& log) {
   if (!fs::exists(options.path)) throw InputError("{}: not found", options.path.string());
+  if (options.replay) return replay(options, log);
   if (fs::is_directory(options.path) || options.path.extension() == ".safetensors") {
     return inspect_tensors(options);
   }
@@ -197,23 +212,51 @@ int run_inspect(const InspectOptions& options) {
 
 void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
+  ReplaySettings& again = options->again;
   CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
   verb->add_option("path", options->path, "a .png, a .safetensors or a folder with some")
       ->required();
-  verb->add_option(
-          "--filter", options->filter,
-          "only tensors, or text entries of a picture, whose name matches this glob (* and ?)")
-      ->envname("DIPTYCH_FILTER");
+  CLI::Option* filter =
+      verb->add_option(
+              "--filter", options->filter,
+              "only tensors, or text entries of a picture, whose name matches this glob (* and ?)")
+          ->envname("DIPTYCH_FILTER");
   verb->add_flag("--json", options->json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
+  CLI::Option* replay =
+      verb->add_flag("--replay", options->replay, "paint the picture again from its own record")
+          ->excludes(filter);
+  // Variables of these are of generate, too, so they must not ask for --replay.
+  verb->add_option("-m,--model", again.model,
+                   "checkpoint folder; else one of the recorded name, beside the picture or here, "
+                   "or the demo's (also DIPTYCH_MODEL)")
+      ->type_name("DIR")
+      ->needs(replay);
+  verb->add_option("-i,--image", again.images,
+                   "a picture it was made from; else one of the recorded name, beside it or here; "
+                   "may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false)
+      ->needs(replay);
+  verb->add_option("-o,--output", again.output, "keep what is painted in this .png")
+      ->type_name("FILE")
+      ->needs(replay);
+  verb->add_option("--device", again.device, "instead of the recorded one (also DIPTYCH_DEVICE)")
+      ->type_name("auto|cpu|cuda|cuda:N")
+      ->needs(replay);
   verb->footer(
       "Pictures: size and text entries, JSON indented. Tensors: name, dtype, shape and size, per "
       "file;\n"
       "for a checkpoint folder also what is missing or unexpected for its configs (exit code 1).\n"
+      "--replay compares the file byte by byte with what its record gives here: exit code 0 where\n"
+      "they are the same, as they are on the same device; 1 where not, with the pixels that differ;\n"
+      "2 where weights, input pictures or start noise are not the recorded ones.\n"
       "Examples:\n"
       "  diptych inspect out.png\n"
       "  diptych inspect out.png --json | jq .text.diptych.seed\n"
+      "  diptych inspect out.png --replay -m BAGEL-7B-MoT\n"
+      "  diptych inspect edited.png --replay -m BAGEL-7B-MoT -i room.jpg -o again.png\n"
       "  diptych inspect BAGEL-7B-MoT --filter '*.layers.0.*'");
-  verb->callback([options, &run] { run = [options](Log&) { return run_inspect(*options); }; });
+  verb->callback([options, &run] { run = [options](Log& log) { return run_inspect(*options, log); }; });
 }
 
 }  // namespace diptych

@@ -1,21 +1,18 @@
 // diptych <verb> [options]. The only place that catches: every failure becomes one line on stderr
 // and an exit code.
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
-#include <new>
 #include <sstream>
 #include <string>
 #include <system_error>
 
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "apps/diptych/command_line.h"
+#include "apps/diptych/failure.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
@@ -25,34 +22,10 @@
 namespace diptych {
 namespace {
 
-enum ExitCode { kDone = 0, kCheckFailed = 1, kBadInput = 2, kRunFailed = 3, kSignalBase = 128 };
-
 int fail(int code, const std::string& text) {
   const std::string line = fmt::format("diptych: {}\n", printable(text));
   std::fputs(line.c_str(), stderr);
   return code;
-}
-
-// The texts of libraries go on with where in them it happened.
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
-int fail_of_memory(std::string text) {
-  if (text.starts_with("[enforce fail")) text.erase(0, text.find(". ") + 2);  // libtorch's place
-  return fail(kRunFailed,
-              first_line(text) +
-                  " (try --offload layers, --vae-tiling on, --cfg-mode sequential, a smaller "
-                  "size, or --dtype bfloat16)");
-}
-
-// libtorch reports some exhausted memory as a plain error.
-bool speaks_of_memory(const std::string& text) {
-  for (const char* words : {"out of memory", "not enough memory", "can't allocate memory",
-                            "CUBLAS_STATUS_ALLOC_FAILED"}) {
-    if (text.find(words) != std::string::npos) return true;
-  }
-  return false;
 }
 
 // Without it, the first file that is opened would become stdout or stderr.
@@ -94,12 +67,6 @@ int run_and_flush(CLI::App& app, int argc, char** argv) {
   }
 }
 
-int report_stop(const Interrupted& stop) {
-  const int code = kSignalBase + stop.signal_number;
-  // Whoever closed the pipe has seen enough, and wants no message.
-  return stop.signal_number == SIGPIPE ? code : fail(code, stop.what());
-}
-
 int run_and_report(CLI::App& app, int argc, char** argv) {
   try {
     return run_and_flush(app, argc, argv);
@@ -107,25 +74,9 @@ int run_and_report(CLI::App& app, int argc, char** argv) {
     return fail(kBadInput, describe_unknown_argument(app));
   } catch (const CLI::ParseError& error) {
     return fail(kBadInput, describe_parse_error(app, error));
-  } catch (const InputError& error) {
-    return fail(kBadInput, error.what());
-  } catch (const std::filesystem::filesystem_error& error) {  // a path, not what is done with it
-    return fail(kBadInput, fmt::format("{}: {}", error.path1().string(), error.code().message()));
-  } catch (const CheckFailed& error) {
-    return fail(kCheckFailed, error.what());
-  } catch (const Interrupted& stop) {
-    return report_stop(stop);
-  } catch (const c10::OutOfMemoryError& error) {
-    return fail_of_memory(error.what_without_backtrace());
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    return speaks_of_memory(text) ? fail_of_memory(text) : fail(kRunFailed, first_line(text));
-  } catch (const std::bad_alloc&) {
-    return fail_of_memory("out of memory");
-  } catch (const RunError& error) {
-    return fail(kRunFailed, error.what());
-  } catch (const std::exception& error) {
-    return fail(kRunFailed, first_line(error.what()));
+  } catch (...) {
+    const Failure failure = describe_failure(std::current_exception());
+    return failure.text.empty() ? failure.code : fail(failure.code, failure.text);
   }
 }
 

@@ -61,7 +61,7 @@ AtomicFile::AtomicFile(std::filesystem::path path)
     const int error = errno;
     const auto text =
         fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(error));
-    if (error == ENOSPC || error == EDQUOT || error == EIO) throw RunError(text);
+    if (error == ENOSPC || error == EDQUOT || error == EIO) throw WriteError(text);
     throw InputError(text);
   }
 }
@@ -75,7 +75,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
   if (bytes > 0 && std::fwrite(data, 1, bytes, file_) != bytes) {
-    throw RunError("{}: write failed: {}", path_.string(), std::strerror(errno));
+    throw WriteError("{}: write failed: {}", path_.string(), std::strerror(errno));
   }
 }
 
@@ -92,7 +92,7 @@ void AtomicFile::commit() {
   }
   std::error_code ignored;
   std::filesystem::remove(temporary_, ignored);
-  throw RunError("{}: write failed: {}", path_.string(),
+  throw WriteError("{}: write failed: {}", path_.string(),
                  failure ? failure.message() : std::strerror(error));
 }
 

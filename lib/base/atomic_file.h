@@ -13,7 +13,7 @@ namespace diptych {
 // destructor without commit() removes it. A file that is replaced leaves its permission bits to the
 // new one. Where `path` is a symbolic link, all this happens to what it points to, whether that is
 // there or not, and the link stays. Throws InputError where the folder is missing or not writable
-// and where `path` is no regular file, RunError where a write fails (disk full), naming `path`.
+// and where `path` is no regular file, WriteError where a write fails (disk full), naming `path`.
 //
 // Pipes, devices and sockets are refused, not written directly: nothing could be taken back that a
 // failing run had written there, and finding out ahead of a run whether one can be opened

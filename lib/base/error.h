@@ -37,6 +37,12 @@ class RunError : public std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
+// A file that cannot be written: disk full, quota, I/O error. The next one would fail, too.
+class WriteError : public RunError {
+ public:
+  using RunError::RunError;
+};
+
 // A check, gate or verification that failed. Exit code 1.
 class CheckFailed : public std::runtime_error {
  public:

@@ -91,25 +91,41 @@ void Progress::end() {
   stage_.clear();
 }
 
+void Progress::set_items(std::int64_t done, std::int64_t total) {
+  const double now = steady_seconds();
+  if (items_total_ == 0) items_started_ = now;
+  items_done_ = done;
+  items_total_ = total;
+  emit_record("items", done, total, now - items_started_, done == total);
+}
+
+void Progress::emit_record(std::string_view stage, std::int64_t done, std::int64_t total,
+                           double seconds, bool last) const {
+  const char* state = last ? "end" : "continue";
+  if (style_ == ProgressStyle::kv) {
+    emit("stage={}\ndone={}\ntotal={}\nseconds={:.3f}\nprogress={}\n", stage, done, total, seconds,
+         state);
+  } else if (style_ == ProgressStyle::jsonl) {
+    emit("{{\"stage\":\"{}\",\"done\":{},\"total\":{},\"seconds\":{:.3f},\"progress\":\"{}\"}}\n",
+         stage, done, total, seconds, state);
+  }
+}
+
 void Progress::draw(bool last) {
   const double seconds = steady_seconds() - started_;
   const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0;
-  const char* state = last ? "end" : "continue";
-  if (style_ == ProgressStyle::kv) {
-    emit("stage={}\ndone={}\ntotal={}\nseconds={:.3f}\nprogress={}\n", stage_, done_, total_,
-         seconds, state);
-  } else if (style_ == ProgressStyle::jsonl) {
-    emit("{{\"stage\":\"{}\",\"done\":{},\"total\":{},\"seconds\":{:.3f},\"progress\":\"{}\"}}\n",
-         stage_, done_, total_, seconds, state);
-  } else if (style_ == ProgressStyle::automatic && !last) {
+  emit_record(stage_, done_, total_, seconds, last);
+  if (style_ == ProgressStyle::automatic && !last) {
     constexpr std::int64_t kCells = 50;
     const std::int64_t filled = total_ > 0 ? std::min(kCells, done_ * kCells / total_) : 0;
     std::string bar(static_cast<std::size_t>(filled), '=');
     if (filled > 0 && filled < kCells) bar.back() = '>';
     bar.resize(static_cast<std::size_t>(kCells), ' ');
     const double eta = rate > 0 ? static_cast<double>(total_ - done_) / rate : 0;
-    emit("\r\x1b[2K{:>8} |{}| {}/{} - {}, eta {:.0f}s", stage_, bar, done_, total_, rate_text(rate),
-         eta);
+    const std::string items =
+        items_total_ > 0 ? fmt::format("{}/{} ", items_done_, items_total_) : "";
+    emit("\r\x1b[2K{}{:>8} |{}| {}/{} - {}, eta {:.0f}s", items, stage_, bar, done_, total_,
+         rate_text(rate), eta);
   }
   std::fflush(stderr);
 }

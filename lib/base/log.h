@@ -54,14 +54,21 @@ class Progress {
   void begin(std::string_view stage, std::int64_t total);
   void update(std::int64_t done);
   void end();  // ends the stage; the bar is removed
+  // Beside the stages: how many of the items of a batch are through. The bar shows it in front, the
+  // machine styles write a record of the stage "items".
+  void set_items(std::int64_t done, std::int64_t total);
 
  private:
   void draw(bool last);
+  void emit_record(std::string_view stage, std::int64_t done, std::int64_t total, double seconds,
+                   bool last) const;
   Log& log_;
   ProgressStyle style_;
   std::string stage_;
   std::int64_t total_ = 0, done_ = 0;
   double started_ = 0, drawn_ = 0;  // seconds
+  std::int64_t items_total_ = 0, items_done_ = 0;
+  double items_started_ = 0;
 };
 
 double steady_seconds();  // monotonic clock

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <fstream>
+#include <vector>
 
 namespace diptych {
 namespace {
@@ -99,6 +101,21 @@ std::string Sha256::finish_hex() {
 std::string sha256_hex(std::span<const std::byte> bytes) {
   Sha256 hash;
   hash.update(bytes);
+  return hash.finish_hex();
+}
+
+std::optional<std::string> file_sha256(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return std::nullopt;
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return std::nullopt;
+  Sha256 hash;
+  std::vector<char> buffer(std::size_t{1} << 20);
+  do {
+    stream.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    hash.update(std::string_view(buffer.data(), static_cast<std::size_t>(stream.gcount())));
+  } while (stream);
+  if (stream.bad()) return std::nullopt;
   return hash.finish_hex();
 }
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,5 +31,7 @@ class Sha256 {
 };
 
 std::string sha256_hex(std::span<const std::byte> bytes);
+// Of a file's content; nothing where it cannot be read.
+std::optional<std::string> file_sha256(const std::filesystem::path& file);
 
 }  // namespace diptych

@@ -30,7 +30,6 @@ class Resolver {
     apply_file(stage_values, true);
     apply([this](std::string_view flags) { return from_flags(flags); });
     apply_inputs();
-    settle_task(resolved_);
     return std::move(resolved_);
   }
 
@@ -189,8 +188,14 @@ std::string yaml_value(const nlohmann::ordered_json& value) {
 
 }  // namespace
 
-Resolved resolve(const Sources& sources) {
+Resolved resolve_sources(const Sources& sources) {
   return Resolver(sources).run();
+}
+
+Resolved resolve(const Sources& sources) {
+  Resolved resolved = resolve_sources(sources);
+  settle_task(resolved);
+  return resolved;
 }
 
 std::string config_table(const Resolved& resolved) {

@@ -40,6 +40,8 @@ struct Resolved {
 // (task.h). Throws InputError for the first bad value, also for one that a stronger source
 // overrules.
 Resolved resolve(const Sources& sources);
+// The same but for the task, which settle_task() settles: what many requests have in common.
+Resolved resolve_sources(const Sources& sources);
 
 // One "name: value  # origin" line per field.
 std::string config_table(const Resolved& resolved);

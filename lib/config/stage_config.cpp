@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/config/field_text.h"
 #include "lib/config/stage_config_known.h"
 #include "lib/config/stage_tree.h"
 #include "lib/config/words.h"
@@ -21,43 +22,6 @@ struct Role {
            (place == YamlPlace::painting && paints);
   }
 };
-
-std::string number_text(const YamlNode& node, std::string_view path) {
-  const bool number = node.kind == YamlNode::Kind::scalar && node.plain;
-  if (number) return node.text;
-  const bool is_text = node.kind == YamlNode::Kind::scalar;
-  yaml_error(
-      node.where, path,
-      fmt::format("expected a number, found {}{}", is_text ? "the text " : "", node.description()));
-}
-
-std::string list_text(const YamlNode& node, std::string_view path) {
-  if (node.kind != YamlNode::Kind::sequence || node.items.size() != 2) {
-    yaml_error(node.where, path, fmt::format("expected [LO, HI], found {}", node.description()));
-  }
-  return number_text(node.items[0], path) + "," + number_text(node.items[1], path);
-}
-
-std::string scalar_text(const YamlNode& node, std::string_view path) {
-  if (node.kind != YamlNode::Kind::scalar) {
-    yaml_error(node.where, path, fmt::format("expected a text, found {}", node.description()));
-  }
-  return node.text;
-}
-
-// The node as the text that assign() takes, after checking its type.
-std::string field_text(const Field& field, const YamlNode& node, std::string_view path) {
-  if (std::holds_alternative<IntervalSlot>(field.slot)) return list_text(node, path);
-  const bool number = std::holds_alternative<WholeSlot>(field.slot) ||
-                      std::holds_alternative<SeedSlot>(field.slot) ||
-                      std::holds_alternative<RealSlot>(field.slot);
-  if (number) return number_text(node, path);
-  std::string text = scalar_text(node, path);
-  if (!std::holds_alternative<PathSlot>(field.slot) || text.empty() || !node.where.in_file())
-    return text;
-  const std::filesystem::path folder = std::filesystem::path(*node.where.source).parent_path();
-  return (folder / text).lexically_normal().string();
-}
 
 class StageConfigReader {
  public:

@@ -29,7 +29,9 @@ std::string spoken(std::string_view choices) {
 }  // namespace
 
 std::string YamlWhere::text() const {
-  return in_file() ? fmt::format("{}:{}:{}", *source, line, column) : *source;
+  if (!in_file()) return *source;
+  return column > 0 ? fmt::format("{}:{}:{}", *source, line, column)
+                    : fmt::format("{}:{}", *source, line);
 }
 
 const YamlEntry* YamlNode::find(std::string_view key) const {

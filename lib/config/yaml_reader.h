@@ -12,7 +12,7 @@
 
 namespace diptych {
 
-// A place in a file, or, with line 0, another source such as "--set".
+// A place in a file (column 0: the whole line), or, with line 0, another source such as "--set".
 struct YamlWhere {
   std::shared_ptr<const std::string> source;
   int line = 0, column = 0;  // from 1
@@ -43,11 +43,16 @@ struct YamlEntry {
   YamlNode value;
 };
 
-// Files are UTF-8 without NUL, hold one document, at most 1 MiB, 64 levels and 20 000 nodes
-// (aliases counted as what they stand for), scalar keys that do not repeat, and no tags. Anything
-// else throws InputError "<source>:LINE:COLUMN: ...".
-YamlNode parse_yaml(const std::string& text, std::string source);
-YamlNode load_yaml(const std::filesystem::path& file);
+struct YamlLimits {  // those of a configuration
+  std::size_t bytes = std::size_t{1} << 20;
+  std::size_t nodes = 20'000;  // aliases counted as what they stand for
+};
+constexpr std::size_t kMaxYamlDepth = 64;
+
+// Files are UTF-8 without NUL, hold one document within the limits, scalar keys that do not repeat,
+// and no tags. Anything else throws InputError "<source>:LINE:COLUMN: ...".
+YamlNode parse_yaml(const std::string& text, std::string source, YamlLimits limits = {});
+YamlNode load_yaml(const std::filesystem::path& file, YamlLimits limits = {});
 
 // Throws InputError "<where>: <path>: <message>".
 [[noreturn]] void yaml_error(const YamlWhere& where, std::string_view path,

@@ -19,10 +19,6 @@
 namespace diptych {
 namespace {
 
-constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
-constexpr std::size_t kMaxDepth = 64;
-constexpr std::size_t kMaxNodes = 20'000;
-
 struct Extent {
   std::size_t nodes = 1, depth = 1;
 };
@@ -41,7 +37,8 @@ Extent extent(const YamlNode& node) {
 
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(std::shared_ptr<const std::string> source) : source_(std::move(source)) {}
+  TreeBuilder(std::shared_ptr<const std::string> source, std::size_t max_nodes)
+      : source_(std::move(source)), max_nodes_(max_nodes) {}
   YamlNode take() { return std::move(root_); }
   // Of the last scalar, where it may be in quotes.
   const YamlWhere& last_quoted() const { return last_quoted_; }
@@ -110,14 +107,14 @@ class TreeBuilder : public YAML::EventHandler {
 
   void count(const YAML::Mark& mark, std::size_t nodes) {
     nodes_ += nodes;
-    if (nodes_ > kMaxNodes) {
+    if (nodes_ > max_nodes_) {
       fail(mark,
-           fmt::format("more than {} values (aliases counted as what they stand for)", kMaxNodes));
+           fmt::format("more than {} values (aliases counted as what they stand for)", max_nodes_));
     }
   }
 
   void check_depth(const YAML::Mark& mark, std::size_t depth) const {
-    if (depth > kMaxDepth) fail(mark, fmt::format("nested deeper than {} levels", kMaxDepth));
+    if (depth > kMaxYamlDepth) fail(mark, fmt::format("nested deeper than {} levels", kMaxYamlDepth));
   }
 
   YamlNode node(YamlNode::Kind kind, const YAML::Mark& mark) {
@@ -164,6 +161,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   std::shared_ptr<const std::string> source_;
+  std::size_t max_nodes_;
   YamlNode root_;
   std::vector<Open> open_;
   std::map<YAML::anchor_t, YamlNode> anchors_;
@@ -200,9 +198,9 @@ void check_last_quote(std::string_view text, const YamlWhere& where) {
   throw InputError("{}: broken YAML: the quote is never closed", where.text());
 }
 
-void check_text(const std::string& text, const std::string& source) {
-  if (text.size() > kMaxBytes) {
-    throw InputError("{}: larger than 1 MiB; not a configuration", source);
+void check_text(const std::string& text, const std::string& source, std::size_t max_bytes) {
+  if (text.size() > max_bytes) {
+    throw InputError("{}: larger than {} MiB, which no such file is", source, max_bytes >> 20);
   }
   for (std::size_t i = 0; i < text.size();) {
     const Utf8Character character = utf8_at(text, i);
@@ -220,19 +218,19 @@ void check_text(const std::string& text, const std::string& source) {
 
 }  // namespace
 
-YamlNode parse_yaml(const std::string& text, std::string source) {
-  check_text(text, source);
+YamlNode parse_yaml(const std::string& text, std::string source, YamlLimits limits) {
+  check_text(text, source, limits.bytes);
   const auto shared = std::make_shared<const std::string>(std::move(source));
   try {
     std::istringstream stream(text);
     YAML::Parser parser(stream);
-    TreeBuilder builder(shared);
+    TreeBuilder builder(shared, limits.nodes);
     if (!parser.HandleNextDocument(builder)) {
       YamlNode nothing;
       nothing.where = {shared, 1, 1};
       return nothing;
     }
-    TreeBuilder second(shared);
+    TreeBuilder second(shared, limits.nodes);
     if (parser.HandleNextDocument(second)) {
       throw InputError("{}: a second document; expected one", second.take().where.text());
     }
@@ -244,7 +242,7 @@ YamlNode parse_yaml(const std::string& text, std::string source) {
   }
 }
 
-YamlNode load_yaml(const std::filesystem::path& file) {
+YamlNode load_yaml(const std::filesystem::path& file, YamlLimits limits) {
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) {
     throw InputError("{}: is a folder, expected a YAML file", file.string());
@@ -254,11 +252,11 @@ YamlNode load_yaml(const std::filesystem::path& file) {
     throw InputError("{}: {}", file.string(),
                      std::filesystem::exists(file, ignored) ? "cannot be read" : "no such file");
   }
-  std::string text(kMaxBytes + 1, '\0');
+  std::string text(limits.bytes + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (stream.bad()) throw InputError("{}: cannot be read", file.string());
   text.resize(static_cast<std::size_t>(stream.gcount()));
-  return parse_yaml(text, file.string());
+  return parse_yaml(text, file.string(), limits);
 }
 
 }  // namespace diptych

@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -86,6 +87,7 @@ class BagelSession : public Session {
     reset_peak_memory(runtime_.device);
     report_.device = device_description(runtime_.device);
     report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+    if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
     log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
               config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
     clock_.start();
@@ -96,6 +98,24 @@ class BagelSession : public Session {
   }
 
   void check(const RunConfig& config) override { prepare(config); }
+
+  void load(std::span<const std::vector<RunConfig>> expected, Progress& progress) override {
+    if (writer_ != nullptr) return;
+    const bool vision = std::ranges::any_of(expected, reads_any_image);
+    bool planned = false;
+    for (const std::vector<RunConfig>& configs : expected) {
+      // On the CPU nothing is chosen.
+      if (planned && !budget_.device) break;
+      try {
+        plan_loading(prepare_all(configs), vision, planned);
+        planned = true;
+      } catch (const InputError&) {  // run() will say so, of these requests alone
+      }
+    }
+    if (planned) read_weights(progress);
+  }
+
+  std::string weights_hash() override { return weights_hash_->get(); }
 
   bool may_share(const RunConfig& a, const RunConfig& b) const override {
     const auto shared = [](const RunConfig& c) {
@@ -113,9 +133,9 @@ class BagelSession : public Session {
 
   void run(std::span<const RunConfig> configs, Progress& progress,
            const Results& results) override {
-    std::vector<Prepared> prepared;
-    for (const RunConfig& config : configs) prepared.push_back(prepare(config));
-    make_ready(prepared, progress, configs.front().cache_mode);
+    std::vector<Prepared> prepared = prepare_all(configs);
+    read_weights_for(std::span(&prepared, 1), reads_any_image(configs), progress);
+    make_ready(prepared);
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
     if (!first.trace.empty()) trace.emplace(first.trace_filter);
@@ -134,26 +154,25 @@ class BagelSession : public Session {
 
   StepRecording record_steps(std::span<const RunConfig> configs, Progress& progress) override {
     std::vector<RunConfig> uncached(configs.begin(), configs.end());
+    std::vector<std::vector<Prepared>> pictures;
     for (RunConfig& config : uncached) {
       config.cache_mode = "none";
-      check(config);
+      pictures.push_back(prepare_all(std::span(&config, 1)));
+      pictures.back().front().records = true;
     }
+    read_weights_for(pictures, reads_any_image(uncached), progress);
     StepChangeRecorder recorder;
-    for (const RunConfig& config : uncached) {
-      std::vector<Prepared> prepared;
-      prepared.push_back(prepare(config));
-      make_ready(prepared, progress, "teacache");  // whose cache keeps what the recorder keeps
-      Prepared& p = prepared.front();
-      p.request.seed(config.sampling.seed);
-      const std::unique_ptr<BagelPainter> painter = read(prepared, progress, {});
+    for (std::vector<Prepared>& picture : pictures) {
+      make_ready(picture);
+      Prepared& p = picture.front();
+      p.request.seed(p.config->sampling.seed);
+      const std::unique_ptr<BagelPainter> painter = read(picture, progress, {});
       recorder.begin_picture();
-      painter->observe(
-          [&](std::int64_t step, std::int64_t context, const Tensor& input, const Tensor& output) {
-            recorder.record(step, context, input, output);
-          });
+      painter->observe([&](std::int64_t step, std::int64_t context, const Tensor& input,
+                           const Tensor& output) { recorder.record(step, context, input, output); });
       paint_latent(*painter, start_noise(p), StepCaching::off, progress);
     }
-    report_.weights_hash = weights_hash_->get();
+    report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
     return recorder.recording();
   }
@@ -207,8 +226,19 @@ class BagelSession : public Session {
     BagelRequest request;
     std::vector<InputRecord> inputs;
     LatentSize size;
-    Tensor noise;  // given by a file
+    Tensor noise;          // given by a file
+    bool records = false;  // how its steps change
   };
+
+  std::vector<Prepared> prepare_all(std::span<const RunConfig> configs) {
+    std::vector<Prepared> prepared;
+    for (const RunConfig& config : configs) prepared.push_back(prepare(config));
+    return prepared;
+  }
+
+  static bool reads_any_image(std::span<const RunConfig> configs) {
+    return std::ranges::any_of(configs, &RunConfig::reads_images);
+  }
 
   Prepared prepare(const RunConfig& config) {
     check_counts(config);
@@ -239,7 +269,7 @@ class BagelSession : public Session {
   }
 
   // The most that these requests do at once.
-  BagelWork work_of(const std::vector<Prepared>& prepared, std::string_view cache_mode) const {
+  BagelWork work_of(const std::vector<Prepared>& prepared) const {
     BagelWork work;
     const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
     std::vector<BagelReading> readings;
@@ -276,7 +306,7 @@ class BagelSession : public Session {
       }
     }
     work.branches = static_cast<std::int64_t>(distinct.size());
-    work.cache_bytes = cache_bytes(work, cache_mode);
+    work.cache_bytes = cache_bytes(work, prepared.front());
     const TextRequest& text = prepared.front().request.text;
     if (config.think || config.answers()) work.context_tokens += text.max_tokens;
     const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
@@ -284,48 +314,68 @@ class BagelSession : public Session {
     return work;
   }
 
-  // Loads what the requests need. `cache_mode`: of the step cache whose memory they take.
-  void make_ready(const std::vector<Prepared>& prepared, Progress& progress,
-                  std::string_view cache_mode) {
+  BagelSizes sizes(bool vision) const {
+    return {checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype, vision};
+  }
+
+  BagelMemoryWishes wishes(const std::vector<Prepared>& prepared) const {
+    const RunConfig& config = *prepared.front().config;
+    BagelMemoryWishes wishes;
+    wishes.offload = parse_offload(config_.offload);
+    wishes.tiling = parse_vae_tiling(config.vae_tiling);
+    wishes.batched = config.cfg_mode == "batched";
+    return wishes;
+  }
+
+  // Chooses where the weights lie, so that these requests fit, and those planned before (`others`).
+  void plan_loading(const std::vector<Prepared>& prepared, bool vision, bool others) {
+    const auto kept = [](const BagelMemory& memory) {
+      const std::optional<MotOffload>& offload = memory.choice.offload;
+      return offload ? offload->resident_und + offload->resident_gen
+                     : std::numeric_limits<std::int64_t>::max();
+    };
+    BagelMemory memory =
+        fit_bagel_memory(sizes(vision), work_of(prepared), wishes(prepared), budget_);
+    if (!others || kept(memory) < kept(memory_)) memory_ = std::move(memory);
+  }
+
+  // What was loaded stays where it is; requests that need more than that leaves are refused.
+  void plan_run(const std::vector<Prepared>& prepared) {
+    bool vision = checkpoint_.model.vision.has_value();
+    for (const Prepared& p : prepared) vision |= !p.request.images.empty();
+    memory_ = refit_bagel_memory(sizes(vision), work_of(prepared), wishes(prepared), budget_,
+                                 memory_.choice.offload);
+    checkpoint_.strips.reset();
+    if (memory_.choice.strips) checkpoint_.strips.emplace();
+    if (!budget_.device) return;
+    log_.debug("memory planned: {}", memory_.summary());
+    if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
+      log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
+  }
+
+  // Unless they are there: chooses where they lie, so that each of the runs fits.
+  void read_weights_for(std::span<const std::vector<Prepared>> runs, bool vision,
+                        Progress& progress) {
+    if (writer_ != nullptr) return;
+    for (const std::vector<Prepared>& run : runs) plan_loading(run, vision, &run != &runs.front());
+    read_weights(progress);
+  }
+
+  // What is left before these requests can run, once the weights are there.
+  void make_ready(const std::vector<Prepared>& prepared) {
     clock_.start();
-    plan_memory(prepared, cache_mode);
-    load(progress);
+    plan_run(prepared);
     if (std::ranges::any_of(prepared, [](const Prepared& p) { return !p.inputs.empty(); }))
       checkpoint_.load_vision();
     clock_.lap(report_, "load", runtime_.device);
   }
 
-  // Before loading: chooses what makes the requests fit. Afterwards what was loaded stays where it
-  // is; requests that need more than that leaves are refused.
-  void plan_memory(const std::vector<Prepared>& prepared, std::string_view cache_mode) {
-    const RunConfig& config = *prepared.front().config;
-    BagelSizes sizes{checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype,
-                     checkpoint_.model.vision.has_value()};
-    for (const Prepared& p : prepared) sizes.vision |= !p.request.images.empty();
-    BagelMemoryWishes wishes;
-    wishes.offload = parse_offload(config_.offload);
-    wishes.tiling = parse_vae_tiling(config.vae_tiling);
-    wishes.batched = config.cfg_mode == "batched";
-    const BagelWork work = work_of(prepared, cache_mode);
-    if (writer_ == nullptr) {
-      memory_ = fit_bagel_memory(sizes, work, wishes, budget_);
-      if (budget_.limited)
-        limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
-    } else {
-      memory_ = refit_bagel_memory(sizes, work, wishes, budget_, memory_.choice.offload);
-    }
-    checkpoint_.strips.reset();
-    if (memory_.choice.strips) checkpoint_.strips.emplace();
-    if (!budget_.device) return;
-    log_.debug("memory planned: {}", memory_.summary());
-    if (memory_.choice.offload && config_.offload == "auto")
-      log_.warning_once("the weights do not fit: some wait in host memory (--offload layers)");
-    if (memory_.choice.strips && config.vae_tiling == "auto")
-      log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
-  }
-
-  void load(Progress& progress) {
-    if (writer_ != nullptr) return;
+  void read_weights(Progress& progress) {
+    clock_.start();
+    if (budget_.limited)
+      limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
+    if (budget_.device && memory_.choice.offload && config_.offload == "auto")
+      log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
     constexpr std::uint64_t kMebi = 1 << 20;
     const std::uint64_t total =
         checkpoint_.model_weights.total_bytes() + checkpoint_.vae_weights.total_bytes();
@@ -343,6 +393,7 @@ class BagelSession : public Session {
     writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
     weights_hash_ = std::make_unique<BackgroundHash>(
         [this](const std::stop_token& stop) { return checkpoint_.weights_hash(stop); });
+    clock_.lap(report_, "load", runtime_.device);
   }
 
   GeneratedText write(BagelRequest& request, Progress& progress,
@@ -392,16 +443,21 @@ class BagelSession : public Session {
 
   // Asked where the hash is known, which takes as long as reading all weights: before a picture is
   // handed over.
-  void require_calibration(const RunConfig& config) const {
+  void require_calibration(const RunConfig& config) {
+    report_.calibration_hash.clear();
     if (config.cache_mode != "teacache") return;
     const std::filesystem::path path = calibration_path(config);
     StepCalibration::read(path).require_weights(path, report_.weights_hash);
+    report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
   }
 
-  // What a step cache keeps of each context between steps.
-  std::int64_t cache_bytes(const BagelWork& work, std::string_view mode) const {
+  // What a step cache, or the recorder, keeps of each context between steps.
+  std::int64_t cache_bytes(const BagelWork& work, const Prepared& p) const {
     constexpr std::int64_t kFactors = 7;  // of TaylorSeer: the value and six differences
-    const std::int64_t kept = mode == "taylorseer" ? kFactors : mode == "teacache" ? 2 : 0;
+    const std::string& mode = p.config->cache_mode;
+    const std::int64_t kept = mode == "taylorseer"               ? kFactors
+                              : mode == "teacache" || p.records ? 2
+                                                                 : 0;
     const BagelConfig& model = checkpoint_.model.config;
     const std::int64_t rows = work.samples * (work.width / model.pixels_per_row()) *
                               (work.height / model.pixels_per_row());
@@ -553,7 +609,7 @@ class BagelSession : public Session {
       if (!reports.empty()) picture.cache_report = reports[r];
     }
     report_.attention = runtime_.paint_attention->served_by();
-    report_.weights_hash = weights_hash_->get();
+    report_.weights_hash = weights_hash();
     require_calibration(*prepared.front().config);
     clock_.lap(report_, "hash", runtime_.device);
     progress.begin("encode", static_cast<std::int64_t>(pictures.size()));

@@ -65,6 +65,8 @@ struct Report {
   double tokens_per_second = 0;                         // of written text
   std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
+  std::string calibration_hash;  // first 16 hex digits of the file's sha-256, "" = no such step cache
+  int threads = 0;                                      // of the CPU's sums, where it computed
   std::int64_t updates = 0;                             // per picture
   std::vector<std::string> latent_hashes;               // per picture
 };
@@ -78,14 +80,20 @@ struct Results {
 };
 
 // A model that serves requests, opened with the device, dtype, attention and checkpoint of one
-// RunConfig; those of the requests are not looked at. Weights are read at the first run() (or
-// load()).
+// RunConfig; those of the requests are not looked at. Weights are read by load(), or the first
+// run().
 class Session {
  public:
   virtual ~Session() = default;
   // Throws InputError for a request this model cannot serve: its sizes, pictures, lengths. Costs
   // little; run() does it, too.
   virtual void check(const RunConfig& request) = 0;
+  // Reads the weights, laid out so that each of the expected run() calls fits into memory; nothing
+  // where they are there already, or no expected run can be. Costs a look at each request, its
+  // pictures included. Its failures are of the session, not of a request.
+  virtual void load(std::span<const std::vector<RunConfig>> expected, Progress& progress) = 0;
+  // A name for the content of the loaded weights; after load(). It may take long to read them all.
+  virtual std::string weights_hash() = 0;
   // Whether both can share forwards: equal in all that a packed call has once.
   virtual bool may_share(const RunConfig& a, const RunConfig& b) const = 0;
   // Runs the requests together; several must share pairwise and paint one picture each. Throws

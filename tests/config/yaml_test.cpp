@@ -55,7 +55,7 @@ TEST_CASE("what a configuration must not hold is refused with its place") {
   CHECK(parse_error("\xFF\xFE"
                     "a\0:\0") == "f.yaml:1:1: not valid UTF-8");
   CHECK(parse_error(std::string((1 << 20) + 1, '#')) ==
-        "f.yaml: larger than 1 MiB; not a configuration");
+        "f.yaml: larger than 1 MiB, which no such file is");
 }
 
 TEST_CASE("broken YAML names the place") {
@@ -138,7 +138,7 @@ TEST_CASE("files that are none are refused") {
   const auto missing = folder.path() / "none.yaml";
   CHECK(message_of([&] { load_yaml(missing); }) == missing.string() + ": no such file");
   CHECK(message_of([&] { load_yaml("/dev/zero"); }) ==
-        "/dev/zero: larger than 1 MiB; not a configuration");
+        "/dev/zero: larger than 1 MiB, which no such file is");
 }
 
 }  // namespace

@@ -1,0 +1,176 @@
+// `diptych batch`: a list of requests, one loaded model.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/diptych/batch_run.h"
+#include "apps/diptych/failure.h"
+#include "apps/diptych/request_flags.h"
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/base/messages.h"
+#include "lib/batch/list.h"
+#include "lib/batch/plan.h"
+#include "lib/batch/ranks.h"
+#include "lib/batch/request_checks.h"
+#include "lib/pipelines/pipeline.h"
+#include "lib/runtime/runtime.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of one request only: an item may have them, not all items the same.
+constexpr std::array<std::string_view, 4> kOfOneRequest = {"output", "trace", "trace_filter",
+                                                           "think_output"};
+
+struct BatchFlags : RequestFlags {
+  fs::path list, output_dir;
+  std::size_t batch_size = 1;
+  std::string shard;
+  bool resume = false;
+};
+
+void say_list(const BatchList& list, const fs::path& file, Log& log) {
+  const std::string skipped =
+      list.skipped_lines == 0
+          ? ""
+          : fmt::format("; {} that {} empty or a comment skipped",
+                        counted(list.skipped_lines, "line"), list.skipped_lines == 1 ? "is" : "are");
+  log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
+}
+
+int check_items(const std::vector<PlannedItem>& items, const fs::path& file) {
+  std::size_t wrong = 0;
+  for (const PlannedItem& item : items) {
+    if (item.error.empty()) continue;
+    ++wrong;
+    fmt::print("{}\n", printable(item.error));
+  }
+  if (wrong == 0) fmt::print("{}: valid\n", file.string());
+  return wrong == 0 ? kDone : kSomeFailed;
+}
+
+Shard choose_shard(const BatchFlags& flags, std::size_t items, Log& log) {
+  if (!flags.shard.empty()) return parse_shard(flags.shard, "--shard");
+  Shard shard = shard_of_environment(environment);
+  if (shard.count == 1) return shard;
+  log.info("shard {} of {}, from {}; --shard 0/1 takes the whole list", shard.text(),
+           counted(items, "item"), shard.origin);
+  if (shard.origin.ends_with("SLURM_NTASKS") && is_slurm_job_script(environment)) {
+    log.warning(
+        "SLURM_STEP_ID is not set: is this a job script without srun? Then nobody takes the other "
+        "{}",
+        counted(shard.count - 1, "shard"));
+  }
+  return shard;
+}
+
+void choose_device(RunConfig& model, Log& log) {
+  const std::size_t gpus = list_gpus().size();
+  const auto device = device_of_rank(model.device, gpus, environment);
+  if (!device) return;
+  log.info("{}: the one of {} GPUs that this process's rank on the host picks", *device, gpus);
+  model.device = *device;
+}
+
+int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
+  read_stdin_prompt(defaults.options.run.inputs);
+  const BatchList list = read_batch_list(flags.list);
+  say_list(list, flags.list, log);
+  std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
+  if (flags.check_config) return check_items(items, flags.list);
+  require_model(defaults.options.run);
+  if (defaults.uses_demo) log.info("{}", kDemoNotice);
+  BatchSettings settings;
+  settings.folder = flags.output_dir;
+  settings.shard = choose_shard(flags, items.size(), log);
+  settings.resume = flags.resume;
+  settings.batch_size = flags.batch_size;
+  settings.progress = progress_style(defaults.options.progress);
+  settings.model = defaults.options.run;
+  choose_device(settings.model, log);
+  std::erase_if(items,
+                [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
+  if (items.empty()) {
+    log.info("the list has no item for shard {}", settings.shard.text());
+    return kDone;
+  }
+  return run_batch(items, settings, log);
+}
+
+int batch(const BatchFlags& flags, Log& log) {
+  warn_of_idle_variables(log, kOfOneRequest);
+  Resolved defaults = resolve_sources(flags.sources(kOfOneRequest));
+  find_session(defaults.options.run.pipeline);
+  if (flags.print_config) {
+    fmt::print("{}", config_table(defaults));
+    return kDone;
+  }
+  return start(flags, defaults, log);
+}
+
+constexpr const char* kFooter =
+    "LIST is a .txt (a prompt a line; empty lines and lines that begin with # are skipped), a "
+    ".jsonl\n"
+    "(an object a line) or a .yaml (a list of maps, or a map with `items`). Keys of an item: prompt,\n"
+    "image (a path or several), inputs ([{image: a.png}, {text: ...}]: any order), id, output (a name\n"
+    "below DIR), trace, trace_filter, think_output, and the flags above that are not of the model,\n"
+    "with _ for -: seed, size, steps, cfg_scale, task, think, ... What an item leaves open, the flags\n"
+    "set. Its pictures and noise are looked for beside LIST.\n"
+    "Without output, item k writes 000k.png (k counts from 0; 000k-000.png, ... with batch_count), an\n"
+    "answer 000k.txt. DIR/manifest.jsonl gets a line per item: id, status, seconds, seed, files with\n"
+    "sha256, error, an answer's text. A list with an unknown key or two items of one file is refused\n"
+    "whole (exit code 2); an item with a bad value or that fails is counted, the others go on (4).\n"
+    "--batch-size N paints up to N neighbours of equal steps and guidance in one forward. Pictures are\n"
+    "those of one by one, but for the last bits of bfloat16: products of other sizes round otherwise.\n"
+    "--resume skips items whose line and files are there and whole, and runs the rest: failed ones,\n"
+    "changed ones, new ones. --shard I/N takes items I, I+N, I+2N, ... and writes\n"
+    "manifest-I-of-N.jsonl; without it, SLURM_ARRAY_TASK_ID, SLURM_PROCID, torchrun's RANK and MPI's\n"
+    "ranks are followed, and LOCAL_RANK or its like picks the GPU. Ctrl-C drops the running item.\n"
+    "Examples:\n"
+    "  diptych batch prompts.txt -o out -m BAGEL-7B-MoT --size 512x512 --batch-size 4\n"
+    "  diptych batch edits.jsonl -o out -m BAGEL-7B-MoT --think\n"
+    "    {\"image\": \"room.jpg\", \"prompt\": \"remove the chair\", \"output\": \"room.png\"}\n"
+    "    {\"task\": \"understand\", \"image\": \"street.jpg\", \"prompt\": \"how many cars?\"}\n"
+    "  diptych batch prompts.txt -o out -m BAGEL-7B-MoT --resume\n"
+    "  srun -n 8 --gpus-per-task 1 diptych batch prompts.txt -o out -m BAGEL-7B-MoT";
+
+}  // namespace
+
+void add_batch(CLI::App& app, Run& run) {
+  CLI::App* verb = app.add_subcommand("batch", "many requests from a list, one loaded model");
+  const auto flags = std::make_shared<BatchFlags>();
+  verb->add_option("list", flags->list, "the requests: .txt, .jsonl or .yaml")->required();
+  verb->add_option("-o,--output-dir", flags->output_dir,
+                   "folder for the files and the manifest; made where it is missing")
+      ->type_name("DIR")
+      ->required()
+      ->envname("DIPTYCH_OUTPUT_DIR");
+  verb->add_flag("--resume", flags->resume, "go on with the run that DIR holds")
+      ->envname("DIPTYCH_RESUME");
+  verb->add_option("--batch-size", flags->batch_size, "most items painted in one forward [1]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024))
+      ->envname("DIPTYCH_BATCH_SIZE");
+  verb->add_option("--shard", flags->shard, "this process's part of the list, such as 0/4")
+      ->type_name("I/N")
+      ->envname("DIPTYCH_SHARD");
+  add_request_flags(*verb, *flags, kOfOneRequest);
+  verb->add_flag("--check-config", flags->check_config,
+                 "check the list and every item without loading weights, and stop")
+      ->envname("DIPTYCH_CHECK_CONFIG");
+  verb->footer(kFooter);
+  verb->callback([flags, verb, &run] {
+    read_request_inputs(*verb, *flags);
+    run = [flags](Log& log) { return batch(*flags, log); };
+  });
+}
+
+}  // namespace diptych

@@ -1,0 +1,414 @@
+#include "apps/diptych/batch_run.h"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "apps/diptych/failure.h"
+#include "apps/diptych/generate_record.h"
+#include "apps/diptych/result_files.h"
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/base/messages.h"
+#include "lib/base/sha256.h"
+#include "lib/batch/manifest.h"
+#include "lib/batch/output_names.h"
+#include "lib/media/png.h"
+#include "lib/pipelines/pipeline.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+void make_folder(const fs::path& folder, std::string_view what) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw InputError("{}: {}: cannot be made: {}", what, folder.string(), error.message());
+}
+
+// Names the item's place where the text does not.
+std::string placed(const PlannedItem& item, const std::string& text) {
+  return text.starts_with(item.where) ? text : fmt::format("{}: {}", item.where, text);
+}
+
+class BatchRun {
+ public:
+  BatchRun(const std::vector<PlannedItem>& items, const BatchSettings& settings, Log& log)
+      : items_(items),
+        settings_(settings),
+        log_(log),
+        progress_(log, settings.progress),
+        started_(steady_seconds()),
+        states_(items.size(), State::pending) {}
+
+  int run() {
+    open_folder();
+    try {
+      if (settings_.resume) take_stock();
+      fail_invalid();
+      if (count(State::pending) > 0) run_pending();
+    } catch (...) {
+      if (through() > 0) {
+        log_.info("stopped with {} of {} through; the same command with --resume goes on",
+                  through(), counted(items_.size(), "item"));
+      }
+      throw;
+    }
+    std::vector<std::string> ids;
+    for (const PlannedItem& item : items_) ids.push_back(item.id);
+    manifest_->finish(ids);
+    say_summary();
+    return count(State::failed) > 0 ? kSomeFailed : kDone;
+  }
+
+ private:
+  enum class State { pending, skipped, done, failed };
+  using Members = std::span<const std::size_t>;  // indices into items_, which run together
+
+  // What the members of one run have given so far.
+  struct Outcome {
+    std::vector<ManifestRecord> records;  // one per member
+    std::vector<Picture> pictures;        // of several members, until all are there
+    Report report;
+  };
+
+  std::size_t count(State state) const {
+    return static_cast<std::size_t>(std::ranges::count(states_, state));
+  }
+  fs::path path(const fs::path& name) const { return settings_.folder / name; }
+
+  void open_folder() {
+    make_folder(settings_.folder, "--output-dir");
+    const auto others = manifests_of_other_shards(settings_.folder, settings_.shard.count);
+    if (!others.empty()) {
+      throw InputError(
+          "--output-dir: {}: holds {}, of a run with other shards; give the same --shard I/N, or "
+          "another folder",
+          settings_.folder.string(), others.front());
+    }
+    manifest_.emplace(path(settings_.shard.manifest_name()), settings_.resume);
+  }
+
+  // What an earlier run has finished, and what it left behind.
+  void take_stock() {
+    if (manifest_->unreadable_lines() > 0) {
+      log_.warning("{}: {} could not be read; their items run again",
+                   settings_.shard.manifest_name(),
+                   counted(manifest_->unreadable_lines(), "line"));
+    }
+    remove_partial();
+    std::set<std::string> kept;  // files of finished items
+    progress_.begin("check", static_cast<std::int64_t>(items_.size()));
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      check_interrupted();
+      const ManifestRecord* record = manifest_->find(items_[i].id);
+      if (record != nullptr && items_[i].error.empty() &&
+          is_finished(items_[i], *record, settings_.folder)) {
+        states_[i] = State::skipped;
+        for (const fs::path& file : items_[i].files) kept.insert(file.string());
+      }
+      progress_.update(static_cast<std::int64_t>(i) + 1);
+    }
+    progress_.end();
+    std::size_t known = 0;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      const ManifestRecord* record = manifest_->find(items_[i].id);
+      if (record == nullptr) continue;
+      ++known;
+      if (states_[i] == State::pending) forget(items_[i], *record, kept);
+    }
+    if (known < manifest_->records().size()) {
+      log_.warning("{} of the manifest {} not in the list any more; their files stay",
+                   counted(manifest_->records().size() - known, "item"),
+                   manifest_->records().size() - known == 1 ? "is" : "are");
+    }
+  }
+
+  void remove_partial() {
+    std::vector<fs::path> names = {settings_.shard.manifest_name()};
+    for (const PlannedItem& item : items_)
+      names.insert(names.end(), item.files.begin(), item.files.end());
+    const std::size_t removed = remove_partial_files(settings_.folder, names);
+    if (removed > 0) log_.info("{} of a killed run removed", counted(removed, "unfinished file"));
+  }
+
+  // Says why a recorded item runs again, and removes the files it had.
+  void forget(const PlannedItem& item, const ManifestRecord& record,
+              const std::set<std::string>& kept) {
+    if (record.ok && item.error.empty()) {
+      log_.info("{}: {}; it runs again", item.id,
+                record.request == request_hash(item)
+                    ? "a file of it is missing, or not what the manifest says"
+                    : "changed since it was made");
+    }
+    for (const ManifestRecord::File& file : record.files) {
+      const fs::path name = file.name;
+      const bool climbs = std::ranges::find(name, fs::path("..")) != name.end();
+      if (climbs || name.is_absolute() || kept.contains(file.name)) continue;
+      std::error_code ignored;
+      if (file_sha256(path(name)) == file.sha256) fs::remove(path(name), ignored);
+    }
+  }
+
+  // Before anything is loaded.
+  void fail_invalid() {
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (!items_[i].error.empty()) record_failure(i, {}, items_[i].error);
+    }
+  }
+
+  void run_pending() {
+    const auto session = find_session(settings_.model.pipeline)(settings_.model, log_);
+    session_ = session.get();
+    const std::vector<std::vector<std::size_t>> groups = pending_groups();
+    session->load(requests_of(groups), progress_);
+    loaded_ = steady_seconds();
+    progress_.set_items(through(), total());
+    for (const std::vector<std::size_t>& group : groups) run_group(group);
+    report_ = session->report();
+  }
+
+  // The items that run together, where one of them is pending. Grouped is the whole list, whatever
+  // is finished: pictures that were painted together before are so again, and come out the same to
+  // the last bit.
+  std::vector<std::vector<std::size_t>> pending_groups() const {
+    std::vector<std::size_t> valid;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (items_[i].error.empty()) valid.push_back(i);
+    }
+    auto groups =
+        share_groups(valid.size(), settings_.batch_size, [&](std::size_t a, std::size_t b) {
+          return session_->may_share(items_[valid[a]].options.run, items_[valid[b]].options.run);
+        });
+    for (std::vector<std::size_t>& group : groups) {
+      for (std::size_t& index : group) index = valid[index];
+    }
+    std::erase_if(groups, [&](const auto& group) { return !any_pending(group); });
+    return groups;
+  }
+
+  std::vector<std::vector<RunConfig>> requests_of(
+      const std::vector<std::vector<std::size_t>>& groups) const {
+    std::vector<std::vector<RunConfig>> requests;
+    for (const std::vector<std::size_t>& group : groups) {
+      requests.emplace_back();
+      for (const std::size_t i : group) requests.back().push_back(items_[i].options.run);
+    }
+    return requests;
+  }
+
+  bool any_pending(Members members) const {
+    return std::ranges::any_of(members,
+                               [&](std::size_t i) { return states_[i] == State::pending; });
+  }
+
+  void run_group(std::vector<std::size_t> members) {
+    if (members.size() > 1) std::erase_if(members, [&](std::size_t i) { return is_refused(i); });
+    if (!any_pending(members)) return;
+    check_interrupted();
+    const auto error = attempt(members);
+    if (!error) return;
+    log_.warning("{} to {} together: {}; now one by one", items_[members.front()].id,
+                 items_[members.back()].id, *error);
+    for (const std::size_t i : members) {
+      if (states_[i] != State::pending) continue;
+      check_interrupted();
+      attempt(std::span(&i, 1));
+    }
+  }
+
+  // Refused by the model: the others of its group run without it.
+  bool is_refused(std::size_t i) {
+    try {
+      session_->check(items_[i].options.run);
+      return false;
+    } catch (const InputError& error) {
+      record_failure(i, {}, error.what());
+      return true;
+    }
+  }
+
+  // Runs the members and records them. Returns the error where several failed together; that of a
+  // single one is recorded. Throws what ends the batch.
+  std::optional<std::string> attempt(Members members) {
+    Outcome outcome;
+    for (const std::size_t i : members) outcome.records.push_back(blank_record(items_[i]));
+    const double start = steady_seconds();
+    try {
+      run_together(members, outcome);
+    } catch (...) {
+      const Failure failure = describe_failure(std::current_exception());
+      if (!failure.of_item) {
+        discard(members, outcome);
+        throw;
+      }
+      if (members.size() > 1) return failure.text;
+      record_failure(members.front(), std::move(outcome.records.front().files), failure.text);
+      return std::nullopt;
+    }
+    record_done(members, outcome, steady_seconds() - start);
+    return std::nullopt;
+  }
+
+  void run_together(Members members, Outcome& outcome) {
+    std::vector<RunConfig> configs;
+    for (const std::size_t i : members) {
+      configs.push_back(items_[i].options.run);
+      for (const fs::path& file : items_[i].files)
+        make_folder(path(file).parent_path(), items_[i].where);
+    }
+    const auto item = [&](std::size_t request) -> const PlannedItem& {
+      return items_[members[request]];
+    };
+    Results results;
+    results.picture = [&](const Picture& picture, const Report& report) {
+      check_interrupted();
+      if (members.size() == 1) {
+        const Painted painted{&item(0).options, &picture};
+        return write_picture(std::span(&painted, 1), 0, report, item(0), outcome.records[0]);
+      }
+      outcome.pictures.push_back(picture);
+      outcome.report = report;
+    };
+    results.answer = [&](const Answer& answer, const Report&) {
+      write_text_file(path(item(answer.request).results.front()), answer.text);
+      outcome.records[answer.request].text = answer.text;
+    };
+    results.plan = [&](std::size_t request, std::string_view plan) {
+      show_plan(item(request).options, plan, item(request).id + ": ", log_);
+      outcome.records[request].plan = plan;
+    };
+    session_->run(configs, progress_, results);
+    write_together(members, outcome);
+  }
+
+  // The record of each names the others, so all must be there first.
+  void write_together(Members members, Outcome& outcome) {
+    std::ranges::sort(outcome.pictures, {}, &Picture::request);
+    std::vector<Painted> painted;
+    for (const Picture& picture : outcome.pictures)
+      painted.push_back({&items_[members[picture.request]].options, &picture});
+    for (std::size_t i = 0; i < painted.size(); ++i) {
+      const std::size_t request = outcome.pictures[i].request;
+      write_picture(painted, i, outcome.report, items_[members[request]],
+                    outcome.records[request]);
+    }
+  }
+
+  void write_picture(std::span<const Painted> together, std::size_t place, const Report& report,
+                     const PlannedItem& item, ManifestRecord& record) {
+    const Picture& picture = *together[place].picture;
+    const fs::path& name = item.results.at(picture.index);
+    write_png(path(name), picture.rgb, picture_texts(together, place, report));
+    record.files.push_back({name.string(), ""});
+  }
+
+  // Pictures of an item that does not come to its end.
+  void discard(Members members, const Outcome& outcome) const {
+    for (std::size_t request = 0; request < members.size(); ++request) {
+      if (states_[members[request]] != State::pending) continue;
+      std::error_code ignored;
+      for (const ManifestRecord::File& file : outcome.records[request].files)
+        fs::remove(path(file.name), ignored);
+    }
+  }
+
+  static ManifestRecord blank_record(const PlannedItem& item) {
+    ManifestRecord record;
+    record.id = item.id;
+    record.number = item.number;
+    record.seed = item.options.run.sampling.seed;
+    return record;
+  }
+
+  ManifestRecord::File hashed(const std::string& name) const {
+    auto hash = file_sha256(path(name));
+    if (!hash) throw RunError("{}: cannot be read again", path(name).string());
+    return {name, *std::move(hash)};
+  }
+
+  void record_done(Members members, Outcome& outcome, double seconds) {
+    for (std::size_t request = 0; request < members.size(); ++request) {
+      const PlannedItem& item = items_[members[request]];
+      ManifestRecord& record = outcome.records[request];
+      record.ok = true;
+      record.seconds = seconds / static_cast<double>(members.size());
+      record.request = request_hash(item);
+      record.files.clear();
+      for (const fs::path& file : item.files) record.files.push_back(hashed(file.string()));
+    }
+    manifest_->append(outcome.records);
+    for (std::size_t request = 0; request < members.size(); ++request) {
+      if (std::exchange(states_[members[request]], State::done) != State::pending) {
+        states_[members[request]] = State::skipped;  // it had been finished, and was run with others
+        continue;
+      }
+      say_done(items_[members[request]], outcome.records[request].seconds);
+    }
+  }
+
+  void record_failure(std::size_t index, std::vector<ManifestRecord::File> files,
+                      const std::string& error) {
+    const PlannedItem& item = items_[index];
+    ManifestRecord record = blank_record(item);
+    for (const ManifestRecord::File& file : files) record.files.push_back(hashed(file.name));
+    record.error = placed(item, error);
+    if (item.error.empty()) record.request = request_hash(item);
+    manifest_->append(std::span(&record, 1));
+    states_[index] = State::failed;
+    log_.write(LogLevel::error, fmt::format("{}: {}", item.id, record.error));
+    progress_.set_items(through(), total());
+  }
+
+  std::int64_t total() const { return static_cast<std::int64_t>(items_.size()); }
+  std::int64_t through() const { return total() - static_cast<std::int64_t>(count(State::pending)); }
+
+  void say_done(const PlannedItem& item, double seconds) {
+    ++run_count_;
+    const double each = (steady_seconds() - loaded_) / static_cast<double>(run_count_);
+    const auto left = static_cast<double>(count(State::pending));
+    progress_.set_items(through(), total());
+    log_.info("{}/{} {}: {:.2f}s{}", through(), total(), item.id, seconds,
+              left > 0 ? fmt::format(", {:.0f}s to go", each * left) : "");
+    for (const fs::path& file : item.files) say_path(path(file));
+  }
+
+  void say_summary() const {
+    const double seconds = steady_seconds() - started_;
+    const std::size_t done = count(State::done);
+    std::string line = fmt::format("{}: {} done, {} failed, {} skipped in {:.1f}s",
+                                   counted(items_.size(), "item"), done, count(State::failed),
+                                   count(State::skipped), seconds);
+    if (done > 0)
+      line += fmt::format(", {:.1f} items/min", 60 * static_cast<double>(done) / seconds);
+    const std::string stages = stage_times(report_);
+    if (!stages.empty()) line += fmt::format(" ({})", stages);
+    log_.info("{}", line);
+  }
+
+  const std::vector<PlannedItem>& items_;
+  const BatchSettings& settings_;
+  Log& log_;
+  Progress progress_;
+  double started_, loaded_ = 0;  // seconds
+  std::size_t run_count_ = 0;    // items that ran to their end
+  std::vector<State> states_;    // per item
+  std::optional<Manifest> manifest_;
+  Session* session_ = nullptr;
+  Report report_;
+};
+
+}  // namespace
+
+int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings, Log& log) {
+  return BatchRun(items, settings, log).run();
+}
+
+}  // namespace diptych

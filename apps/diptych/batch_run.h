@@ -1,0 +1,30 @@
+// The running part of `diptych batch`: planned items to files and their manifest.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lib/base/log.h"
+#include "lib/batch/plan.h"
+#include "lib/batch/ranks.h"
+#include "lib/config/run_config.h"
+
+namespace diptych {
+
+struct BatchSettings {
+  std::filesystem::path folder;  // made where it is missing
+  Shard shard;
+  bool resume = false;
+  std::size_t batch_size = 1;  // most items of one forward
+  RunConfig model;             // what the session is opened with
+  ProgressStyle progress = ProgressStyle::automatic;
+};
+
+// Runs the items (those of the shard alone). Returns 0, or 4 where some failed. Throws what ends
+// the whole run: InputError for the folder, the manifest or the model, WriteError, Interrupted; what
+// was done until then is kept.
+int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings, Log& log);
+
+}  // namespace diptych

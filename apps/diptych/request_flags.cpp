@@ -1,0 +1,194 @@
+#include "apps/diptych/request_flags.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+#include "lib/config/words.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has(FieldNames names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+bool is_variable_of(FieldNames fields, std::string_view variable) {
+  return std::ranges::any_of(fields, [&](std::string_view name) {
+    const auto names = long_names(all_fields()[field_index(name)].flags);
+    return std::ranges::any_of(
+        names, [&](std::string_view flag) { return environment_name(flag) == variable; });
+  });
+}
+
+std::string read_prompt_from_stdin() {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  std::string text(kMostBytes + 1, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), stdin));
+  if (std::ferror(stdin) != 0) throw InputError("--prompt: stdin cannot be read");
+  if (text.size() > kMostBytes) throw InputError("--prompt: more than 1 MiB on stdin");
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  check_prompt(text, "--prompt: stdin");
+  return text;
+}
+
+// "--think", or "--think=false" against a variable or a stage config.
+void add_switch(CLI::App& verb, std::string_view flags, const std::string& help,
+                std::vector<std::string>& texts) {
+  verb.add_flag_function(
+      std::string(flags),
+      [&texts](std::int64_t count) { texts = {count > 0 ? "true" : "false"}; }, help);
+}
+
+void add_inputs(CLI::App& verb) {
+  const auto add = [&](const char* names, const char* value, const char* help) {
+    // The values are read in ordered_inputs(), once all are there.
+    verb.add_option(names, CLI::callback_t([](const CLI::results_t&) { return true; }), help)
+        ->type_name(value)
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  };
+  add("-p,--prompt", "TEXT",
+      "what to paint, change or answer; may be empty; - reads it from stdin; may be repeated: its "
+      "order with -i counts");
+  add("-i,--image", "FILE", "a picture to read (PNG, JPEG, BMP); may be repeated");
+}
+
+std::string help_of(const Field& field) {
+  const Options defaults;
+  std::string text = value_text(field, defaults);
+  if (text.empty()) return std::string(field.help);
+  return fmt::format("{} [{}]", field.help, text);
+}
+
+}  // namespace
+
+std::optional<fs::path> find_demo() {
+  const fs::path demo = fs::path("stage_configs") / "demo" / "demo.yaml";
+  std::error_code error;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
+  if (error) return std::nullopt;
+  for (fs::path folder = binary.parent_path();; folder = folder.parent_path()) {
+    if (fs::exists(folder / demo, error)) return folder / demo;
+    if (folder == folder.parent_path()) break;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+void warn_of_idle_variables(Log& log, FieldNames without) {
+  std::vector<std::string> names = {
+      "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL",      "DIPTYCH_VERBOSE",
+      "DIPTYCH_QUIET",        "DIPTYCH_PROMPT",       "DIPTYCH_IMAGE",
+      // other verbs', the set-up's and the tests'
+      "DIPTYCH_PROBE",        "DIPTYCH_PROBES",       "DIPTYCH_CASE",           "DIPTYCH_DIFF",
+      "DIPTYCH_JSON",         "DIPTYCH_FILTER",       "DIPTYCH_TOLERANCE",      "DIPTYCH_AGAINST",
+      "DIPTYCH_OUTPUT_DIR",   "DIPTYCH_BATCH_SIZE",   "DIPTYCH_RESUME",         "DIPTYCH_SHARD",
+      "DIPTYCH_REPLAY",       "DIPTYCH_CUDA",         "DIPTYCH_GOLDENS",
+      "DIPTYCH_FUZZ_ITERATIONS"};
+  const auto add = [&](std::string_view flags) {
+    for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
+  };
+  for (const Field& field : all_fields()) add(field.flags);
+  for (const FlagGroup& group : all_flag_groups()) add(group.flags);
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string_view entry = *each;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (!name.starts_with("DIPTYCH_")) continue;
+    if (is_variable_of(without, name)) log.warning("{} has no effect on this verb", name);
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string_view near = nearest_word(name, known);
+    if (!near.empty()) log.warning("{} has no effect; did you mean {}?", name, near);
+  }
+}
+
+void read_stdin_prompt(std::vector<InputItem>& inputs) {
+  bool taken = false;
+  for (InputItem& item : inputs) {
+    if (item.is_image() || item.text != "-") continue;
+    if (std::exchange(taken, true)) throw InputError("--prompt: - given twice; stdin is read once");
+    item.text = read_prompt_from_stdin();
+  }
+}
+
+ProgressStyle progress_style(const std::string& name) {
+  if (name == "none") return ProgressStyle::none;
+  if (name == "kv") return ProgressStyle::kv;
+  return name == "jsonl" ? ProgressStyle::jsonl : ProgressStyle::automatic;
+}
+
+void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,
+                     const std::string& help, std::vector<std::string>& texts) {
+  const auto take = [&texts](const CLI::results_t& given) {
+    texts = given;
+    // From 2.2 on CLI11 takes "{}" for an empty list and says so with a second value.
+    if (given == CLI::results_t{"{}", "%%"}) texts.pop_back();
+    return true;
+  };
+  verb.add_option(std::string(flags), CLI::callback_t(take), help)
+      ->type_name(std::string(value))
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+Sources RequestFlags::sources(FieldNames without) const {
+  const auto visible = [without](const std::string& name) {
+    return is_variable_of(without, name) ? std::nullopt : environment(name);
+  };
+  return {inputs, values, overrides, visible, find_demo()};
+}
+
+void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldNames without) {
+  for (const FlagGroup& group : all_flag_groups()) {
+    const std::string name(group.flags);
+    add_text_option(verb, group.flags, group.value, std::string(group.help), flags.values[name]);
+  }
+  add_inputs(verb);
+  for (const Field& field : all_fields()) {
+    if (field.flags.empty() || has(without, field.name)) continue;
+    std::vector<std::string>& texts = flags.values[std::string(field.flags)];
+    if (std::holds_alternative<BoolSlot>(field.slot)) {
+      add_switch(verb, field.flags, std::string(field.help), texts);
+    } else {
+      add_text_option(verb, field.flags, field.value, help_of(field), texts);
+    }
+  }
+  add_text_option(verb, "--set", "KEY=VALUE",
+                  "edit the stage config, such as stages.1.default_sampling_params.seed=7; may be "
+                  "repeated",
+                  flags.overrides);
+  verb.add_flag("--print-config", flags.print_config,
+                "print every value and its origin, and stop")
+      ->envname("DIPTYCH_PRINT_CONFIG");
+}
+
+// CLI11 notes each option it meets, and keeps the values of each in order.
+void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
+  const CLI::Option* prompt = verb.get_option("--prompt");
+  const CLI::Option* image = verb.get_option("--image");
+  std::map<const CLI::Option*, CLI::results_t> values;
+  for (const CLI::Option* option : {prompt, image}) {
+    values[option] = option->results();
+    std::erase(values[option], "%%");  // from 2.2 on CLI11 puts it behind "{}"
+  }
+  std::map<const CLI::Option*, std::size_t> next;
+  for (const CLI::Option* option : verb.parse_order()) {
+    if (!values.contains(option)) continue;
+    flags.inputs.push_back({option == image, values[option].at(next[option]++)});
+  }
+}
+
+}  // namespace diptych

@@ -1,0 +1,57 @@
+// The flags of a request, which generate takes for one and batch as defaults for all; made from the
+// list of fields.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "lib/base/log.h"
+#include "lib/config/resolve.h"
+
+namespace diptych {
+
+using FieldNames = std::span<const std::string_view>;
+
+struct RequestFlags {
+  std::map<std::string, std::vector<std::string>> values;  // by the flags of the field or group
+  std::vector<FlagInput> inputs;                           // in order
+  std::vector<std::string> overrides;
+  bool print_config = false, check_config = false;
+
+  // With the environment, but for the variables of the fields that the verb goes `without`.
+  Sources sources(FieldNames without = {}) const;
+};
+
+// `flags` outlives the parse; read_request_inputs() then fills its inputs.
+void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldNames without = {});
+void read_request_inputs(const CLI::App& verb, RequestFlags& flags);
+
+// The demo that comes with the binary: in the repository above a build folder, or installed.
+std::optional<std::filesystem::path> find_demo();
+// Of the process, as Sources asks for it.
+std::optional<std::string> environment(const std::string& name);
+
+// Variables that are nearly ours, or of a field that the verb goes `without`, would otherwise do
+// nothing, silently.
+void warn_of_idle_variables(Log& log, FieldNames without = {});
+
+// A text "-" becomes what stdin holds. Throws InputError where two are.
+void read_stdin_prompt(std::vector<InputItem>& inputs);
+
+// Takes the texts as they are; lib/config reads them.
+void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,
+                     const std::string& help, std::vector<std::string>& texts);
+
+ProgressStyle progress_style(const std::string& name);
+
+inline constexpr const char* kDemoNotice =
+    "no -c or -m given: the demo of stage_configs runs, a tiny checkpoint with random weights; its "
+    "pictures are abstract and its texts senseless";
+
+}  // namespace diptych

@@ -1,0 +1,27 @@
+// The results of one request on their way to files.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/diptych/generate_record.h"
+#include "lib/base/log.h"
+#include "lib/config/fields.h"
+#include "lib/pipelines/pipeline.h"
+
+namespace diptych {
+
+// A text with a line end behind it. Throws as AtomicFile.
+void write_text_file(const std::filesystem::path& path, std::string_view text);
+
+// Prints a path that has been written, so that it is there when the next one is begun. Throws as
+// flush_stdout().
+void say_path(const std::filesystem::path& path);
+
+// Shows a plan (`label`: in front of it), and keeps it where options.think_output says.
+void show_plan(const Options& options, std::string_view plan, std::string_view label, Log& log);
+
+}  // namespace diptych

@@ -1,0 +1,349 @@
+#include "lib/batch/list.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/base/json_file.h"
+#include "lib/batch/json_tree.h"
+#include "lib/batch/output_names.h"
+#include "lib/config/field_text.h"
+#include "lib/config/task.h"
+#include "lib/config/words.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxItems = 1'000'000;
+constexpr YamlLimits kYamlLimits = {std::size_t{1} << 26, 4'000'000};
+
+// A field that is not here is of the whole batch.
+constexpr std::array<std::string_view, 28> kOfRequest = {
+    "task",           "negative_prompt", "think",          "think_output",
+    "max_think_tokens", "max_tokens",    "temperature",    "top_k",
+    "top_p",          "width",           "height",         "seed",
+    "batch_count",    "steps",           "cfg_text_scale", "cfg_img_scale",
+    "cfg_interval",   "cfg_renorm_type", "cfg_renorm_min", "timestep_shift",
+    "cfg_mode",       "noise",           "trace",          "trace_filter",
+    "cache_mode",     "cache_threshold", "cache_calibration", "vae_tiling"};
+
+std::string with_underscores(std::string_view flag) {
+  std::string name(flag);
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+// A key of an item, beside those of its own kind (kOwnKeys).
+struct Key {
+  std::size_t field = 0;
+  const FlagGroup* group = nullptr;  // instead of a field
+  bool of_request = true;
+};
+constexpr std::array<std::string_view, 5> kOwnKeys = {"id", "output", "prompt", "image", "inputs"};
+
+std::map<std::string, Key, std::less<>> make_keys() {
+  std::map<std::string, Key, std::less<>> keys;
+  for (std::size_t i = 0; i < all_fields().size(); ++i) {
+    const Field& field = all_fields()[i];
+    const Key key{i, nullptr, is_of_request(field.name)};
+    keys.emplace(field.name, key);
+    for (const std::string_view flag : long_names(field.flags))
+      keys.emplace(with_underscores(flag), key);
+  }
+  for (const FlagGroup& group : all_flag_groups()) {
+    const std::string name = with_underscores(long_names(group.flags).front());
+    keys.emplace(name, Key{0, &group, name == "size"});
+  }
+  for (const std::string_view own : kOwnKeys) keys.erase(std::string(own));
+  return keys;
+}
+
+class ItemReader {
+ public:
+  ItemReader() : keys_(make_keys()) {
+    known_.assign(kOwnKeys.begin(), kOwnKeys.end());
+    for (const auto& [name, key] : keys_) {
+      if (key.of_request) known_.push_back(name);
+    }
+  }
+
+  BatchItem read(const YamlNode& node, std::size_t number) {
+    BatchItem item = blank_item(node.where, number);
+    YamlReader(node, "");  // a map, or an error
+    refuse_unknown(node, item.where);
+    if (const YamlEntry* id = node.find("id")) item.id = read_id(*id, item.where);
+    if (const YamlEntry* output = node.find("output")) {
+      item.output = scalar_text(output->value, "output");
+      check_relative_name(item.output, item.where + ": output");
+    }
+    try {
+      read_inputs(node, item);
+      for (const YamlEntry& entry : node.entries) read_value(entry, item);
+    } catch (const InputError& error) {
+      item.problem = error.what();
+    }
+    return item;
+  }
+
+  static BatchItem blank_item(const YamlWhere& where, std::size_t number) {
+    BatchItem item;
+    item.number = number;
+    item.where = fmt::format("{}:{}", *where.source, where.line);
+    item.id = numbered_name(number);
+    return item;
+  }
+
+ private:
+  void refuse_unknown(const YamlNode& node, const std::string& where) const {
+    for (const YamlEntry& entry : node.entries) {
+      const auto key = keys_.find(entry.key);
+      if (std::ranges::find(kOwnKeys, entry.key) != kOwnKeys.end()) continue;
+      if (key == keys_.end()) {
+        throw InputError("{}: unknown key {}{}", where, in_quotes(entry.key),
+                         suggestion(entry.key, known_));
+      }
+      if (key->second.of_request) continue;
+      const std::string_view flags =
+          key->second.group ? key->second.group->flags : all_fields()[key->second.field].flags;
+      throw InputError("{}: {}: is of the whole batch, whose model is loaded once{}", where,
+                       entry.key,
+                       flags.empty() ? "" : fmt::format("; expected the flag {}", flag_label(flags)));
+    }
+  }
+
+  static std::string read_id(const YamlEntry& entry, const std::string& where) {
+    std::string id = scalar_text(entry.value, "id");
+    check_prompt(id, where + ": id");
+    if (id.empty()) throw InputError("{}: id: is empty", where);
+    return id;
+  }
+
+  static void read_inputs(const YamlNode& node, BatchItem& item) {
+    if (const YamlEntry* prompt = node.find("prompt")) {
+      item.prompt = scalar_text(prompt->value, "prompt");
+      check_prompt(*item.prompt, item.where + ": prompt");
+    }
+    if (const YamlEntry* image = node.find("image")) {
+      const bool several = image->value.kind == YamlNode::Kind::sequence;
+      item.images.emplace();
+      for (const YamlNode& path : several ? image->value.items : std::vector{image->value})
+        item.images->push_back(image_path(path, item.where));
+    }
+    const YamlEntry* inputs = node.find("inputs");
+    if (inputs == nullptr) return;
+    if (item.prompt || item.images) {
+      throw InputError("{}: inputs: given together with {}; expected one of them", item.where,
+                       item.prompt ? "prompt" : "image");
+    }
+    if (inputs->value.kind != YamlNode::Kind::sequence) {
+      yaml_error(inputs->value.where, "inputs",
+                 fmt::format("expected a list, found {}", inputs->value.description()));
+    }
+    item.inputs.emplace();
+    for (const YamlNode& each : inputs->value.items) item.inputs->push_back(read_input(each, item));
+  }
+
+  static InputItem read_input(const YamlNode& node, const BatchItem& item) {
+    YamlReader reader(node, "inputs");
+    const YamlNode* text = reader.optional("text");
+    const YamlNode* image = reader.optional("image");
+    reader.finish();
+    if ((text == nullptr) == (image == nullptr))
+      throw InputError("{}: inputs: expected one of text and image in each", item.where);
+    if (image != nullptr) return {{}, image_path(*image, item.where)};
+    check_prompt(scalar_text(*text, "inputs"), item.where + ": inputs");
+    return {text->text, {}};
+  }
+
+  static fs::path image_path(const YamlNode& node, const std::string& where) {
+    std::string path = path_text(node, "image");
+    if (path.empty() || path.find('\0') != std::string::npos)
+      throw InputError("{}: image: is empty or holds a NUL; expected a path", where);
+    return path;
+  }
+
+  void read_value(const YamlEntry& entry, BatchItem& item) const {
+    const auto found = keys_.find(entry.key);
+    if (found == keys_.end()) return;  // one of kOwnKeys
+    const Key& key = found->second;
+    const std::string where = fmt::format("{}: {}", item.where, entry.key);
+    if (key.group != nullptr) {
+      for (const auto& [name, text] : key.group->expand(scalar_text(entry.value, entry.key), where))
+        add(item, {field_index(name), text, where});
+      return;
+    }
+    add(item, {key.field, value_of(all_fields()[key.field], entry), where});
+  }
+
+  static std::string value_of(const Field& field, const YamlEntry& entry) {
+    // Files that the item writes are named below the output folder, not the list's.
+    if (field.name == "trace" || field.name == "think_output")
+      return scalar_text(entry.value, entry.key);
+    if (!std::holds_alternative<TextListSlot>(field.slot) ||
+        entry.value.kind != YamlNode::Kind::sequence)
+      return field_text(field, entry.value, entry.key);
+    std::string texts;
+    for (const YamlNode& text : entry.value.items)
+      texts += (texts.empty() ? "" : ";") + scalar_text(text, entry.key);
+    return texts;
+  }
+
+  static void add(BatchItem& item, BatchItem::Value value) {
+    const auto same = std::ranges::find(item.values, value.field, &BatchItem::Value::field);
+    if (same != item.values.end())
+      throw InputError("{}: given together with {}; expected one of them", value.where, same->where);
+    item.values.push_back(std::move(value));
+  }
+
+  std::map<std::string, Key, std::less<>> keys_;
+  std::vector<std::string_view> known_;
+};
+
+std::string read_text(const fs::path& file) {
+  std::string text = read_text_file(file);
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
+
+// Calls take(line, number) for each line, without its end; true where it skips the line.
+template <typename Take>
+std::size_t for_each_line(std::string_view text, Take&& take) {
+  std::size_t skipped = 0;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!take(line, number)) ++skipped;
+  }
+  return skipped;
+}
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t") == std::string_view::npos;
+}
+
+BatchList read_prompts(const fs::path& file) {
+  BatchList list;
+  const auto source = std::make_shared<const std::string>(file.string());
+  list.skipped_lines = for_each_line(read_text(file), [&](std::string_view line, int number) {
+    if (is_blank(line) || line.starts_with('#')) return false;
+    BatchItem item = ItemReader::blank_item({source, number, 0}, list.items.size());
+    item.prompt = line;
+    check_prompt(*item.prompt, item.where);
+    list.items.push_back(std::move(item));
+    return true;
+  });
+  return list;
+}
+
+BatchList read_json_lines(const fs::path& file) {
+  BatchList list;
+  ItemReader reader;
+  const auto source = std::make_shared<const std::string>(file.string());
+  list.skipped_lines = for_each_line(read_text(file), [&](std::string_view line, int number) {
+    if (is_blank(line)) return false;
+    const YamlWhere where{source, number, 0};
+    list.items.push_back(reader.read(parse_json_tree(line, where), list.items.size()));
+    return true;
+  });
+  return list;
+}
+
+BatchList read_yaml(const fs::path& file) {
+  const YamlNode root = load_yaml(file, kYamlLimits);
+  const YamlNode* items = &root;
+  if (root.kind == YamlNode::Kind::map) {
+    YamlReader reader(root, "");
+    items = &reader.required("items");
+    reader.finish();
+  }
+  if (items->kind != YamlNode::Kind::sequence) {
+    throw InputError("{}: expected a list of maps, or a map with items, found {}",
+                     items->where.text(), items->description());
+  }
+  BatchList list;
+  ItemReader reader;
+  for (const YamlNode& node : items->items) list.items.push_back(reader.read(node, list.items.size()));
+  return list;
+}
+
+void check_ids(const BatchList& list, const fs::path& file) {
+  if (list.items.empty()) throw InputError("{}: holds no item", file.string());
+  if (list.items.size() > kMaxItems)
+    throw InputError("{}: more than {} items", file.string(), kMaxItems);
+  std::map<std::string_view, const BatchItem*> ids;
+  for (const BatchItem& item : list.items) {
+    const auto [first, is_new] = ids.emplace(item.id, &item);
+    if (is_new) continue;
+    throw InputError("{}: id: {} is the id of {}, too", item.where, in_quotes(item.id),
+                     first->second->where);
+  }
+}
+
+// The defaults' inputs with the item's own in their place: pictures first, then the text.
+std::vector<InputItem> inputs_over(const std::vector<InputItem>& defaults, const BatchItem& item) {
+  if (item.inputs) return *item.inputs;
+  if (!item.prompt && !item.images) return defaults;
+  std::vector<InputItem> inputs;
+  if (item.images) {
+    for (const fs::path& path : *item.images) inputs.push_back({{}, path});
+  } else {
+    std::ranges::copy_if(defaults, std::back_inserter(inputs), &InputItem::is_image);
+  }
+  if (item.prompt) {
+    inputs.push_back({*item.prompt, {}});
+  } else {
+    std::ranges::copy_if(defaults, std::back_inserter(inputs), std::not_fn(&InputItem::is_image));
+  }
+  return inputs;
+}
+
+}  // namespace
+
+bool is_of_request(std::string_view field) {
+  return std::ranges::find(kOfRequest, field) != kOfRequest.end();
+}
+
+BatchList read_batch_list(const fs::path& file) {
+  const std::string extension = file.extension().string();
+  BatchList list;
+  if (extension == ".txt") {
+    list = read_prompts(file);
+  } else if (extension == ".jsonl") {
+    list = read_json_lines(file);
+  } else if (extension == ".yaml" || extension == ".yml") {
+    list = read_yaml(file);
+  } else {
+    throw InputError("{}: expected a .txt, .jsonl or .yaml file", file.string());
+  }
+  check_ids(list, file);
+  return list;
+}
+
+Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
+  if (!item.problem.empty()) throw InputError(item.problem);
+  Resolved resolved = defaults;
+  for (const BatchItem::Value& value : item.values) {
+    assign(all_fields()[value.field], resolved.options, value.text, value.where);
+    resolved.origins[value.field] = value.where;
+  }
+  RunConfig& run = resolved.options.run;
+  run.inputs = inputs_over(run.inputs, item);
+  try {
+    settle_task(resolved);
+  } catch (const InputError& error) {  // it speaks of flags and knows no place
+    throw InputError("{}: {}", item.where, error.what());
+  }
+  return resolved;
+}
+
+}  // namespace diptych

@@ -1,0 +1,52 @@
+// The list of `diptych batch`: .txt, .jsonl or .yaml, read strictly, nothing computed.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/config/resolve.h"
+
+namespace diptych {
+
+struct BatchItem {
+  struct Value {
+    std::size_t field;  // index into all_fields()
+    std::string text;   // as assign() takes it
+    std::string where;  // "list.jsonl:3: steps"
+  };
+  std::size_t number = 0;             // place in the list, from 0
+  std::string where;                  // "list.jsonl:3"
+  std::string id;                     // as given, else the number: "0003"
+  std::string output;                 // as given, a path below the output folder; "" = numbered
+  std::vector<Value> values;
+  std::optional<std::string> prompt;  // these replace the defaults' ones
+  std::optional<std::vector<std::filesystem::path>> images;
+  std::optional<std::vector<InputItem>> inputs;  // instead of prompt and images
+  std::string problem;  // why this item cannot run, as far as the types of its values tell
+};
+
+struct BatchList {
+  std::vector<BatchItem> items;
+  std::size_t skipped_lines = 0;  // empty ones, and comments of a .txt
+};
+
+// .txt: a prompt a line; empty lines and lines that begin with # are skipped. .jsonl: an object a
+// line. .yaml, .yml: a list of maps, or a map with `items`. Keys are `id`, `output`, `prompt`,
+// `image` (a path or a list of them), `inputs` (a list of {text: ...} and {image: ...}), `size`, and
+// every field of a request by its name or its flag's, with _ for -. Paths come out relative to the
+// list's folder. Throws InputError "<file>:<line>: ..." for a broken file, an unknown, repeated or
+// whole-batch key, an id that comes twice and an output outside of the folder; what is wrong with
+// the value of another key is the item's `problem`.
+BatchList read_batch_list(const std::filesystem::path& file);
+
+// The item over the defaults (from resolve_sources()), its task settled. Origins of its own values
+// begin with item.where. Throws InputError "<item.where>: ...".
+Resolved resolve_item(const Resolved& defaults, const BatchItem& item);
+
+// Whether requests to one loaded model may differ in this field.
+bool is_of_request(std::string_view field);
+
+}  // namespace diptych

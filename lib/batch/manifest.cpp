@@ -1,0 +1,158 @@
+#include "lib/batch/manifest.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <regex>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "lib/base/atomic_file.h"
+#include "lib/base/error.h"
+#include "lib/base/json_file.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+ManifestRecord record_of(const Json& json) {
+  ManifestRecord record;
+  record.id = json.at("id").get<std::string>();
+  record.number = json.at("number").get<std::size_t>();
+  const auto status = json.at("status").get<std::string>();
+  record.ok = status == "ok";
+  record.seconds = json.at("seconds").get<double>();
+  record.seed = json.at("seed").get<std::uint64_t>();
+  for (const Json& file : json.at("files"))
+    record.files.push_back(
+        {file.at("file").get<std::string>(), file.at("sha256").get<std::string>()});
+  if (json.contains("text")) record.text = json["text"].get<std::string>();
+  if (json.contains("plan")) record.plan = json["plan"].get<std::string>();
+  if (!record.ok) record.error = json.at("error").get<std::string>();
+  record.request = json.at("request").get<std::string>();
+  return record;
+}
+
+}  // namespace
+
+std::string ManifestRecord::line() const {
+  Json json = {{"id", id},
+               {"number", number},
+               {"status", ok ? "ok" : "failed"},
+               {"seconds", std::round(seconds * 1e3) / 1e3},
+               {"seed", seed}};
+  json["files"] = Json::array();
+  for (const File& file : files)
+    json["files"].push_back({{"file", file.name}, {"sha256", file.sha256}});
+  if (text) json["text"] = *text;
+  if (plan) json["plan"] = *plan;
+  if (!ok) json["error"] = error;
+  json["request"] = request;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::optional<ManifestRecord> ManifestRecord::parse(const std::string& line) {
+  try {
+    return record_of(Json::parse(line));
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+Manifest::Manifest(fs::path file, bool resume) : file_(std::move(file)) {
+  descriptor_ = open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (descriptor_ < 0)
+    throw InputError("{}: cannot be written: {}", file_.string(), std::strerror(errno));
+  try {
+    // Some network file systems have no locks: there the user alone must keep runs apart.
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      throw InputError("{}: another process is writing it", file_.string());
+    read(resume);
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
+}
+
+Manifest::~Manifest() {
+  if (lseek(descriptor_, 0, SEEK_END) == 0) unlink(file_.c_str());
+  close(descriptor_);
+}
+
+void Manifest::read(bool resume) {
+  const std::string text = read_text_file(file_);
+  if (text.empty()) return;
+  if (!resume) {
+    throw InputError(
+        "{}: the folder holds a run already; --resume goes on with it, another --output-dir begins "
+        "a new one",
+        file_.string());
+  }
+  std::size_t begin = 0;
+  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    auto record = ManifestRecord::parse(text.substr(begin, end - begin));
+    if (!record) {
+      ++unreadable_;
+      continue;
+    }
+    order_.push_back(record->id);
+    records_[record->id] = std::move(*record);
+  }
+  if (begin < text.size() && ftruncate(descriptor_, static_cast<off_t>(begin)) != 0)
+    throw WriteError("{}: write failed: {}", file_.string(), std::strerror(errno));
+}
+
+const ManifestRecord* Manifest::find(const std::string& id) const {
+  const auto found = records_.find(id);
+  return found == records_.end() ? nullptr : &found->second;
+}
+
+void Manifest::append(std::span<const ManifestRecord> records) {
+  std::string text;
+  for (const ManifestRecord& record : records) text += record.line() + "\n";
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t bytes = write(descriptor_, text.data() + done, text.size() - done);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0) throw WriteError("{}: write failed: {}", file_.string(), std::strerror(errno));
+    done += static_cast<std::size_t>(bytes);
+  }
+  if (fdatasync(descriptor_) != 0)
+    throw WriteError("{}: write failed: {}", file_.string(), std::strerror(errno));
+  for (const ManifestRecord& record : records) {
+    order_.push_back(record.id);
+    records_[record.id] = record;
+  }
+}
+
+void Manifest::finish(const std::vector<std::string>& ids) {
+  if (order_ == ids && unreadable_ == 0) return;
+  AtomicFile whole(file_);
+  for (const std::string& id : ids) whole.write(records_.at(id).line() + "\n");
+  whole.commit();
+  order_ = ids;
+}
+
+std::vector<std::string> manifests_of_other_shards(const fs::path& folder, std::size_t count) {
+  static const std::regex kName("manifest(-[0-9]+-of-([0-9]+))?\\.jsonl");
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    std::smatch match;
+    if (!std::regex_match(name, match, kName)) continue;
+    const std::string its_count = match[2].matched ? match[2].str() : "1";
+    if (its_count != std::to_string(count) && entry.file_size(ignored) > 0) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace diptych

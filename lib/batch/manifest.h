@@ -1,0 +1,71 @@
+// What became of each item of a list: one JSON object a line, appended as they are done, so that a
+// run that was killed at any moment can go on.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace diptych {
+
+struct ManifestRecord {
+  struct File {
+    std::string name;  // below the output folder
+    std::string sha256;
+    bool operator==(const File&) const = default;
+  };
+  std::string id;
+  std::size_t number = 0;  // place in the list, from 0
+  bool ok = false;
+  double seconds = 0;
+  std::uint64_t seed = 0;
+  std::vector<File> files;          // of a failed item: the pictures before the failure
+  std::optional<std::string> text;  // of an answer
+  std::optional<std::string> plan;  // of think mode, the last one
+  std::string error;                // of a failed item
+  std::string request;              // request_hash() of what was run
+
+  std::string line() const;  // without its end
+  // Nothing for a line that is no such record.
+  static std::optional<ManifestRecord> parse(const std::string& line);
+};
+
+// The manifest of one process, which alone may write it (an advisory lock). Of several records with
+// one id the last counts.
+class Manifest {
+ public:
+  // Creates the file where it is missing. Throws InputError where another process has it; where it
+  // has content and `resume` is false. A last line without its end, which a killed process left,
+  // is cut off.
+  Manifest(std::filesystem::path file, bool resume);
+  ~Manifest();  // a manifest without a record is removed
+  Manifest(const Manifest&) = delete;
+  Manifest& operator=(const Manifest&) = delete;
+
+  const ManifestRecord* find(const std::string& id) const;  // null where there is none
+  const std::map<std::string, ManifestRecord>& records() const { return records_; }
+  std::size_t unreadable_lines() const { return unreadable_; }
+  // All in one write, on disk when it returns. Throws WriteError.
+  void append(std::span<const ManifestRecord> records);
+  // The end of a complete run: one record for each of these ids, in their order. Throws WriteError.
+  void finish(const std::vector<std::string>& ids);
+
+ private:
+  void read(bool resume);
+  std::filesystem::path file_;
+  int descriptor_ = -1;
+  std::map<std::string, ManifestRecord> records_;
+  std::vector<std::string> order_;  // of the ids in the file
+  std::size_t unreadable_ = 0;
+};
+
+// Files of another division of the same list in this folder, such as manifest-0-of-4.jsonl beside
+// "manifest.jsonl"; a run must not mix them.
+std::vector<std::string> manifests_of_other_shards(const std::filesystem::path& folder,
+                                                   std::size_t count);
+
+}  // namespace diptych

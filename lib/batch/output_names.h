@@ -1,0 +1,34 @@
+// Where the results of a run go.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace diptych {
+
+// One name per result; `extension`: ".png" or ".txt", the only one taken. "a.png" is itself for one
+// result, else a-000.png, a-001.png, ...; a pattern such as "a-%03d.png" is filled in. Folders in
+// front of the name stay. Touches no file. Throws InputError "<where>: ..." for another extension
+// and a bad pattern.
+std::vector<std::filesystem::path> output_names(const std::filesystem::path& name,
+                                                std::int64_t count, std::string_view extension,
+                                                std::string_view where);
+
+// The paths of --output: as output_names(), and a folder gets 0000.png, 0001.png, ... Throws
+// InputError, too, for a folder that is missing or not writable.
+std::vector<std::filesystem::path> plan_outputs(const std::filesystem::path& output,
+                                                std::int64_t count, std::string_view extension);
+
+std::string numbered_name(std::size_t number);  // "0007"
+
+// Throws InputError "<where>: ..." unless the name stays below the folder it is relative to.
+void check_relative_name(const std::filesystem::path& name, std::string_view where);
+
+// Throws InputError "<where>: ..." unless the name ends in `extension`, in any case.
+void require_extension(const std::filesystem::path& name, std::string_view extension,
+                       std::string_view where);
+
+}  // namespace diptych

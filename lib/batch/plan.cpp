@@ -1,0 +1,169 @@
+#include "lib/batch/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/base/error.h"
+#include "lib/base/sha256.h"
+#include "lib/batch/output_names.h"
+#include "lib/batch/request_checks.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// A file beside the results, given by its name below the folder; becomes its path.
+void plan_file(fs::path& name, const fs::path& folder, std::string_view extension,
+               std::string_view key, PlannedItem& planned) {
+  if (name.empty()) return;
+  check_relative_name(name, key);
+  require_extension(name, extension, key);
+  planned.files.push_back(name.lexically_normal());
+  name = folder / planned.files.back();
+}
+
+void plan_files(const BatchItem& item, const fs::path& folder, PlannedItem& planned) {
+  RunConfig& run = planned.options.run;
+  const std::string_view extension = run.answers() ? ".txt" : ".png";
+  const std::string name =
+      item.output.empty() ? numbered_name(item.number) + std::string(extension) : item.output;
+  const auto names = output_names(name, run.sampling.batch_count, extension, "output");
+  for (const fs::path& each : names) planned.results.push_back(each.lexically_normal());
+  planned.files = planned.results;
+  plan_file(planned.options.think_output, folder, ".txt", "think_output", planned);
+  plan_file(run.trace, folder, ".safetensors", "trace", planned);
+}
+
+PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder) {
+  PlannedItem planned;
+  planned.number = item.number;
+  planned.id = item.id;
+  planned.where = item.where;
+  try {
+    const Resolved resolved = resolve_item(defaults, item);
+    require_meaning(resolved, item.where);
+    planned.options = resolved.options;
+    require_complete(planned.options);
+    plan_files(item, folder, planned);
+  } catch (const InputError& error) {
+    const std::string text = error.what();
+    planned.error = text.starts_with(item.where) ? text : item.where + ": " + text;
+    planned.results.clear();
+    planned.files.clear();
+  }
+  return planned;
+}
+
+void refuse_collisions(const std::vector<PlannedItem>& items) {
+  std::map<std::string, const PlannedItem*> writers;
+  for (const PlannedItem& item : items) {
+    for (const fs::path& file : item.files) {
+      const auto [first, is_new] = writers.emplace(file.string(), &item);
+      if (is_new) continue;
+      throw InputError("{}: writes {}, as {} does; give one of them another output", item.where,
+                       file.string(), first->second->where);
+    }
+  }
+}
+
+std::string content_hash(const fs::path& file) {
+  return file_sha256(file).value_or("missing");
+}
+
+bool is_partial_of(std::string_view name, std::string_view file) {
+  constexpr std::string_view kInfix = ".partial-";  // as AtomicFile names it
+  if (!name.starts_with(file)) return false;
+  name.remove_prefix(file.size());
+  if (!name.starts_with(kInfix)) return false;
+  name.remove_prefix(kInfix.size());
+  return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
+                                    const fs::path& folder) {
+  std::vector<PlannedItem> items;
+  items.reserve(list.items.size());
+  for (const BatchItem& item : list.items) items.push_back(plan_item(item, defaults, folder));
+  refuse_collisions(items);
+  return items;
+}
+
+std::string request_hash(const PlannedItem& item) {
+  const RunConfig& run = item.options.run;
+  std::error_code ignored;
+  Json json = {{"pipeline", run.pipeline},
+               {"model", fs::weakly_canonical(run.model, ignored).string()},
+               {"load_format", run.load_format}};
+  for (const Field& field : all_fields()) {
+    const bool path = std::holds_alternative<PathSlot>(field.slot);
+    if (is_of_request(field.name) && !path)
+      json[std::string(field.name)] = value_json(field, item.options);
+  }
+  json["size_of_input"] = run.sampling.size_of_input;
+  json["noise"] = run.noise.empty() ? "" : content_hash(run.noise);
+  json["cache_calibration"] =
+      run.cache_calibration.empty() ? "" : content_hash(run.cache_calibration);
+  for (const InputItem& input : run.inputs) {
+    json["inputs"].push_back(input.is_image() ? Json{{"image", content_hash(input.image)}}
+                                              : Json{{"text", input.text}});
+  }
+  for (const fs::path& file : item.files) json["files"].push_back(file.string());
+  Sha256 hash;
+  hash.update(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return hash.finish_hex();
+}
+
+bool is_finished(const PlannedItem& item, const ManifestRecord& record, const fs::path& folder) {
+  if (!record.ok || record.request != request_hash(item)) return false;
+  return std::ranges::equal(item.files, record.files,
+                            [&](const fs::path& name, const ManifestRecord::File& file) {
+                              return name.string() == file.name &&
+                                     file_sha256(folder / name) == file.sha256;
+                            });
+}
+
+std::vector<std::vector<std::size_t>> share_groups(std::size_t count, std::size_t most,
+                                                   const MayShare& may_share) {
+  std::vector<std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool joins = !groups.empty() && groups.back().size() < most &&
+                       std::ranges::all_of(groups.back(), [&](std::size_t other) {
+                         return may_share(other, i);
+                       });
+    if (!joins) groups.emplace_back();
+    groups.back().push_back(i);
+  }
+  return groups;
+}
+
+std::size_t remove_partial_files(const fs::path& folder, const std::vector<fs::path>& names) {
+  std::map<fs::path, std::set<std::string>> by_folder;
+  for (const fs::path& name : names)
+    by_folder[folder / name.parent_path()].insert(name.filename().string());
+  std::size_t removed = 0;
+  for (const auto& [place, files] : by_folder) {
+    std::error_code ignored;
+    std::vector<fs::path> partial;
+    for (const auto& entry : fs::directory_iterator(place, ignored)) {
+      const std::string name = entry.path().filename().string();
+      const std::size_t infix = name.rfind(".partial-");
+      if (infix == std::string::npos) continue;
+      const std::string file = name.substr(0, infix);
+      if (files.contains(file) && is_partial_of(name, file)) partial.push_back(entry.path());
+    }
+    for (const fs::path& path : partial) removed += fs::remove(path, ignored) ? 1 : 0;
+  }
+  return removed;
+}
+
+}  // namespace diptych

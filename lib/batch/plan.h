@@ -1,0 +1,49 @@
+// From a list to what will be run and written, before any model is loaded.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lib/batch/list.h"
+#include "lib/batch/manifest.h"
+#include "lib/config/resolve.h"
+
+namespace diptych {
+
+struct PlannedItem {
+  std::size_t number = 0;
+  std::string id, where;  // as BatchItem
+  std::string error;      // why it cannot run; options and names are void then
+  Options options;        // trace and think_output lie below the output folder
+  // Names below the output folder.
+  std::vector<std::filesystem::path> results;     // of the pictures, or of the answer
+  std::vector<std::filesystem::path> files;       // all: results, plan, trace
+};
+
+// Every item of the list with its defaults and names; bad values become the item's error. Throws
+// InputError where two items would write one file.
+std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
+                                    const std::filesystem::path& folder);
+
+// Sha-256 (hex) of what the item asks for: its values, the content of its pictures and noise, the
+// checkpoint's path, the names of its files. Not how it is computed: device, dtype, kernels.
+std::string request_hash(const PlannedItem& item);
+
+// Whether the record is of this very request, and all its files are there as it says.
+bool is_finished(const PlannedItem& item, const ManifestRecord& record,
+                 const std::filesystem::path& folder);
+
+// Consecutive indices of 0 .. count - 1 that may run together, at most `most` of them, each with
+// each.
+using MayShare = std::function<bool(std::size_t a, std::size_t b)>;
+std::vector<std::vector<std::size_t>> share_groups(std::size_t count, std::size_t most,
+                                                   const MayShare& may_share);
+
+// Removes what a killed run left beside these files while it wrote them. Returns how many.
+std::size_t remove_partial_files(const std::filesystem::path& folder,
+                                 const std::vector<std::filesystem::path>& names);
+
+}  // namespace diptych

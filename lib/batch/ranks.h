@@ -1,0 +1,43 @@
+// Which part of a list this process takes, and on which GPU: from --shard, or from what Slurm,
+// torchrun or MPI say in the environment.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace diptych {
+
+struct Shard {
+  std::size_t index = 0, count = 1;
+  std::string origin;  // "--shard", "RANK and WORLD_SIZE"; "" = the whole list
+  bool contains(std::size_t item) const { return item % count == index; }
+  std::string text() const;           // "2/8"
+  std::string manifest_name() const;  // "manifest.jsonl", "manifest-2-of-8.jsonl"
+};
+
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+// "2/8". Throws InputError "<where>: ...".
+Shard parse_shard(std::string_view text, std::string_view where);
+
+// The task of a Slurm array (SLURM_ARRAY_TASK_ID, _MIN, _MAX, _STEP, _COUNT), and within it the
+// process: torchrun's RANK and WORLD_SIZE, Open MPI's OMPI_COMM_WORLD_RANK and _SIZE, MPICH's
+// PMI_RANK and PMI_SIZE, Slurm's SLURM_PROCID and SLURM_NTASKS. Where both are there each task's
+// part is divided among its processes. Throws InputError for processes that are numbered
+// differently, an array with gaps, and values that are no such numbers.
+Shard shard_of_environment(const Environment& environment);
+
+// Whether the processes are those of a Slurm job script itself, which is one process whatever
+// SLURM_NTASKS says: srun, which starts more, sets SLURM_STEP_ID.
+bool is_slurm_job_script(const Environment& environment);
+
+// "cuda:N" for "auto" and "cuda" where several GPUs are there and the environment has the rank
+// within the host (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID); else
+// nothing.
+std::optional<std::string> device_of_rank(std::string_view device, std::size_t gpus,
+                                          const Environment& environment);
+
+}  // namespace diptych

@@ -1,0 +1,67 @@
+#include "lib/batch/request_checks.h"
+
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+
+namespace diptych {
+
+namespace fs = std::filesystem;
+
+void require_meaning(const Resolved& resolved, std::string_view given) {
+  const RunConfig& run = resolved.options.run;
+  const auto forbid = [&](std::initializer_list<std::string_view> names, std::string_view why) {
+    for (const std::string_view name : names) {
+      const std::string& origin = resolved.origins[field_index(name)];
+      if (origin.starts_with(given)) throw InputError("{}: {}", origin, why);
+    }
+  };
+  if (run.answers()) {
+    forbid(
+        {"width", "height", "batch_count", "steps", "cfg_text_scale", "cfg_img_scale",
+         "cfg_interval", "cfg_renorm_type", "cfg_renorm_min", "timestep_shift", "cfg_mode", "noise",
+         "negative_prompt", "cache_mode", "cache_threshold", "cache_calibration", "vae_tiling"},
+        fmt::format("has no meaning for --task {}, which paints nothing", run.task));
+  } else {
+    forbid({"max_tokens"}, "is of answers; a plan has --max-think-tokens");
+    if (run.cache_mode != "teacache")
+      forbid({"cache_threshold", "cache_calibration"}, "given without --cache-mode teacache");
+    if (!run.think)
+      forbid({"max_think_tokens", "temperature", "top_k", "top_p"}, "given without --think");
+  }
+  if (run.answers() && run.think) forbid({"max_tokens"}, "with --think it is --max-think-tokens");
+  if (!run.noise.empty()) forbid({"seed"}, "given together with --noise; expected one of them");
+}
+
+void require_complete(const Options& options) {
+  const RunConfig& run = options.run;
+  if (run.inputs.empty()) {
+    throw InputError("--prompt: not given; expected a text (\"\" is one), or - for stdin");
+  }
+  for (const InputItem& item : run.inputs) {
+    if (item.is_image() && !fs::exists(item.image))
+      throw InputError("--image: {}: no such file", item.image.string());
+  }
+  if (!run.trace_filter.empty() && run.trace.empty()) {
+    throw InputError("--trace-filter: given without --trace FILE");
+  }
+  if (!run.noise.empty() && !fs::exists(run.noise)) {
+    throw InputError("--noise: {}: no such file", run.noise.string());
+  }
+  if (!options.think_output.empty() && (!run.think || run.answers())) {
+    throw InputError("--think-output: given without a plan; expected --think and a picture");
+  }
+}
+
+void require_model(const RunConfig& run) {
+  if (run.model.empty() && run.load_format != "dummy") {
+    throw InputError(
+        "--model: not given; expected the folder of a checkpoint, or --load-format dummy");
+  }
+}
+
+}  // namespace diptych

@@ -1,0 +1,20 @@
+// What a request needs beyond values in range: keys that mean something for its task, and files
+// that are there.
+#pragma once
+
+#include <string_view>
+
+#include "lib/config/resolve.h"
+
+namespace diptych {
+
+// Throws InputError for a value that the task ignores, where its origin begins with `given`: "--"
+// for flags, an item's place for its keys. Values of weaker sources may serve another task.
+void require_meaning(const Resolved& resolved, std::string_view given);
+
+// Throws InputError for a missing prompt, and for pictures, noise and plans that cannot be had.
+void require_complete(const Options& options);
+
+void require_model(const RunConfig& run);  // throws InputError where no checkpoint is named
+
+}  // namespace diptych

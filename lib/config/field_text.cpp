@@ -1,0 +1,52 @@
+#include "lib/config/field_text.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace diptych {
+namespace {
+
+std::string number_text(const YamlNode& node, std::string_view path) {
+  const bool number = node.kind == YamlNode::Kind::scalar && node.plain;
+  if (number) return node.text;
+  const bool is_text = node.kind == YamlNode::Kind::scalar;
+  yaml_error(
+      node.where, path,
+      fmt::format("expected a number, found {}{}", is_text ? "the text " : "", node.description()));
+}
+
+std::string interval_text(const YamlNode& node, std::string_view path) {
+  if (node.kind != YamlNode::Kind::sequence || node.items.size() != 2) {
+    yaml_error(node.where, path, fmt::format("expected [LO, HI], found {}", node.description()));
+  }
+  return number_text(node.items[0], path) + "," + number_text(node.items[1], path);
+}
+
+}  // namespace
+
+std::string scalar_text(const YamlNode& node, std::string_view path) {
+  if (node.kind != YamlNode::Kind::scalar) {
+    yaml_error(node.where, path, fmt::format("expected a text, found {}", node.description()));
+  }
+  return node.text;
+}
+
+std::string path_text(const YamlNode& node, std::string_view path) {
+  std::string text = scalar_text(node, path);
+  if (text.empty() || !node.where.in_file()) return text;
+  const std::filesystem::path folder = std::filesystem::path(*node.where.source).parent_path();
+  return (folder / text).lexically_normal().string();
+}
+
+std::string field_text(const Field& field, const YamlNode& node, std::string_view path) {
+  if (std::holds_alternative<IntervalSlot>(field.slot)) return interval_text(node, path);
+  const bool number = std::holds_alternative<WholeSlot>(field.slot) ||
+                      std::holds_alternative<SeedSlot>(field.slot) ||
+                      std::holds_alternative<RealSlot>(field.slot);
+  if (number) return number_text(node, path);
+  return std::holds_alternative<PathSlot>(field.slot) ? path_text(node, path)
+                                                      : scalar_text(node, path);
+}
+
+}  // namespace diptych

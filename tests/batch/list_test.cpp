@@ -1,0 +1,174 @@
+// Lists of all kinds: what they mean, and what is refused where.
+#include "lib/batch/list.h"
+
+#include "tests/batch/support.h"
+
+namespace diptych {
+namespace {
+
+using test::list_error;
+using test::message_of;
+using test::read_list;
+
+TEST_CASE("a .txt holds a prompt a line") {
+  const test::Folder folder;
+  const BatchList list = read_list(
+      folder, "p.txt", "\xEF\xBB\xBF a fox \r\n\n# not this\n  \t\n#nor this\nb # c\n\"d\"");
+  REQUIRE(list.items.size() == 3);
+  CHECK(list.items[0].prompt == " a fox ");
+  CHECK(list.items[1].prompt == "b # c");
+  CHECK(list.items[2].prompt == "\"d\"");
+  CHECK(list.skipped_lines == 4);
+  CHECK(list.items[0].id == "0000");
+  CHECK(list.items[1].where == (folder.path() / "p.txt:6").string());
+  CHECK(list.items[2].number == 2);
+}
+
+TEST_CASE("a .jsonl and a .yaml with the same items are the same list") {
+  const test::Folder folder;
+  const BatchList json = read_list(
+      folder, "l.jsonl",
+      "{\"id\": \"fox\", \"prompt\": \"a \\u00e9 \\ud83d\\ude00\", \"steps\": 7, \"cfg_scale\": 3.5, "
+      "\"cfg_interval\": [0.25, 1], \"size\": \"64x32\", \"output\": \"a/fox.png\"}\n\n"
+      "{\"image\": [\"a.png\", \"/b.png\"], \"think\": true, \"prompt\": \"\"}\n"
+      "{\"inputs\": [{\"text\": \"t\"}, {\"image\": \"c.png\"}], \"id\": 12, "
+      "\"seed\": 18446744073709551615, \"trace_filter\": [\"a*\", \"b\"], \"trace\": \"t.safetensors\"}\n");
+  const BatchList yaml = read_list(folder, "l.yaml",
+                                   "items:\n"
+                                   "  - id: fox\n"
+                                   "    prompt: \"a \\u00e9 \\U0001F600\"\n"
+                                   "    steps: 7\n"
+                                   "    cfg_scale: 3.5\n"
+                                   "    cfg_interval: [0.25, 1]\n"
+                                   "    size: 64x32\n"
+                                   "    output: a/fox.png\n"
+                                   "  - {image: [a.png, /b.png], think: true, prompt: ''}\n"
+                                   "  - inputs: [{text: t}, {image: c.png}]\n"
+                                   "    id: 12\n"
+                                   "    seed: 18446744073709551615\n"
+                                   "    trace_filter: [a*, b]\n"
+                                   "    trace: t.safetensors\n");
+  for (const BatchList* list : {&json, &yaml}) {
+    REQUIRE(list->items.size() == 3);
+    const BatchItem& fox = list->items[0];
+    CHECK(fox.problem.empty());
+    CHECK(fox.id == "fox");
+    CHECK(fox.output == "a/fox.png");
+    CHECK(fox.prompt == "a \xC3\xA9 \xF0\x9F\x98\x80");
+    const Options options = resolve_item(test::plain_defaults(), fox).options;
+    CHECK(options.run.task == "t2i");
+    CHECK(options.run.sampling.steps == 7);
+    CHECK(options.run.sampling.cfg_text_scale == 3.5);
+    CHECK(options.run.sampling.cfg_interval_low == 0.25);
+    CHECK(options.run.sampling.width == 64);
+    CHECK(options.run.sampling.height == 32);
+
+    const RunConfig edit = resolve_item(test::plain_defaults(), list->items[1]).options.run;
+    CHECK(edit.task == "edit");
+    CHECK(edit.think);
+    CHECK(edit.sampling.cfg_img_scale == 2);  // the default of editing
+    REQUIRE(edit.inputs.size() == 3);
+    CHECK(edit.inputs[0].image == folder.path() / "a.png");
+    CHECK(edit.inputs[1].image == "/b.png");
+    CHECK_FALSE(edit.inputs[2].is_image());
+
+    CHECK(list->items[2].id == "12");
+    const RunConfig both = resolve_item(test::plain_defaults(), list->items[2]).options.run;
+    CHECK(both.sampling.seed == 18446744073709551615u);
+    CHECK(both.inputs[0].text == "t");
+    CHECK(both.inputs[1].image == folder.path() / "c.png");
+    CHECK(both.trace == "t.safetensors");  // below the output folder
+    CHECK(both.trace_filter == std::vector<std::string>{"a*", "b"});
+  }
+  CHECK(json.items[1].where.ends_with("l.jsonl:3"));
+  CHECK(yaml.items[1].where.ends_with("l.yaml:9"));
+}
+
+TEST_CASE("an item's inputs take the place of the defaults' of their kind") {
+  const test::Folder folder;
+  Resolved defaults = test::plain_defaults();
+  defaults.options.run.inputs = {{"default", {}}, {{}, "d.png"}};
+  const BatchList list = read_list(
+      folder, "l.jsonl",
+      "{\"seed\": 1}\n{\"prompt\": \"p\"}\n{\"image\": \"/i.png\"}\n{\"inputs\": [{\"text\": \"x\"}]}\n");
+  const auto inputs = [&](std::size_t item) {
+    return inputs_text(resolve_item(defaults, list.items[item]).options.run.inputs);
+  };
+  CHECK(inputs(0) == R"([{"text":"default"},{"image":"d.png"}])");
+  CHECK(inputs(1) == R"([{"image":"d.png"},{"text":"p"}])");
+  CHECK(inputs(2) == R"([{"image":"/i.png"},{"text":"default"}])");
+  CHECK(inputs(3) == R"([{"text":"x"}])");
+}
+
+TEST_CASE("a broken list is refused whole, with its place") {
+  CHECK(list_error("l.csv", "a") == "l.csv: expected a .txt, .jsonl or .yaml file");
+  CHECK(list_error("l.txt", "\n#\n") == "l.txt: holds no item");
+  CHECK(list_error("l.txt", "a\n\xFF\n") ==
+        "l.txt:2: not valid UTF-8: byte 0xFF at offset 0");
+  CHECK(list_error("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \n")
+            .starts_with("l.jsonl:2: is not valid JSON at byte 12: syntax error"));
+  CHECK(list_error("l.jsonl", "[1]") == "l.jsonl:1: expected a map of keys, found a list");
+  CHECK(list_error("l.jsonl", "{\"id\": \"a\", \"id\": \"b\"}") == "l.jsonl:1: duplicate key 'id'");
+  CHECK(list_error("l.jsonl", std::string(100, '[')) == "l.jsonl:1: nested deeper than 64 levels");
+  CHECK(list_error("l.jsonl", "{\"prmpt\": \"a\"}")
+            .starts_with("l.jsonl:1: unknown key 'prmpt' (did you mean 'prompt'? known: id, "));
+  CHECK(list_error("l.jsonl", "{\"device\": \"cpu\"}") ==
+        "l.jsonl:1: device: is of the whole batch, whose model is loaded once; expected the flag "
+        "--device");
+  CHECK(list_error("l.jsonl", "{\"attention\": \"math\"}")
+            .starts_with("l.jsonl:1: attention: is of the whole batch"));
+  CHECK(list_error("l.jsonl", "{\"id\": 5}\n{\"id\": \"5\"}") ==
+        "l.jsonl:2: id: '5' is the id of l.jsonl:1, too");
+  for (const char* name : {"../a.png", "/a.png", "a/../../b.png", ".", "a/"}) {
+    CAPTURE(name);
+    CHECK(list_error("l.jsonl", fmt::format("{{\"output\": \"{}\"}}", name)) ==
+          fmt::format("l.jsonl:1: output: '{}' is no name below the output folder", name));
+  }
+  CHECK(list_error("l.yaml", "prompt: a").starts_with("l.yaml:1:1: key 'items' is missing"));
+  CHECK(list_error("l.yaml", "- prompt: a\n- sede: 4\n")
+            .starts_with("l.yaml:2: unknown key 'sede' (did you mean 'seed'?"));
+  CHECK(list_error("l.yaml", "a: [").starts_with("l.yaml:"));
+}
+
+TEST_CASE("a bad value is the item's own problem") {
+  const test::Folder folder;
+  const auto problem = [&](const std::string& line) {
+    const BatchList list = read_list(folder, "l.jsonl", line);
+    const std::string message =
+        message_of([&] { resolve_item(test::plain_defaults(), list.items.at(0)); });
+    return message.substr(message.find("l.jsonl"));
+  };
+  CHECK(problem("{\"prompt\": \"a\", \"steps\": \"30\"}") ==
+        "l.jsonl:1: steps: expected a number, found the text '30'");
+  CHECK(problem("{\"prompt\": \"a\", \"steps\": 1e30}") ==
+        "l.jsonl:1: steps: '1e30' is not a whole number");
+  CHECK(problem("{\"prompt\": \"a\", \"cfg_mode\": \"both\"}")
+            .starts_with("l.jsonl:1: cfg_mode: unknown value 'both'"));
+  CHECK(problem("{\"prompt\": \"a\", \"size\": \"64x32\", \"width\": 64}") ==
+        "l.jsonl:1: width: given together with " + folder.path().string() +
+            "/l.jsonl:1: size; expected one of them");
+  CHECK(problem("{\"prompt\": null}") == "l.jsonl:1: prompt: expected a text, found nothing");
+  CHECK(problem("{\"prompt\": \"a\\u0000\"}") == "l.jsonl:1: prompt: a NUL character at offset 1");
+  CHECK(problem("{\"image\": \"\"}") ==
+        "l.jsonl:1: image: is empty or holds a NUL; expected a path");
+  CHECK(problem("{\"inputs\": [{}]}") == "l.jsonl:1: inputs: expected one of text and image in each");
+  CHECK(problem("{\"prompt\": \"a\", \"inputs\": []}") ==
+        "l.jsonl:1: inputs: given together with prompt; expected one of them");
+  CHECK(problem("{\"task\": \"edit\", \"prompt\": \"a\"}") ==
+        "l.jsonl:1: --task edit: needs a picture; expected --image FILE");
+}
+
+TEST_CASE("every field is of the request or of the batch, on purpose") {
+  std::vector<std::string_view> of_batch;
+  for (const Field& field : all_fields()) {
+    if (!is_of_request(field.name)) of_batch.push_back(field.name);
+  }
+  // `inputs` and `output` are keys of their own.
+  for (const std::string_view name : {"model", "device", "dtype", "kernels", "inputs", "output"})
+    CHECK(std::ranges::find(of_batch, name) != of_batch.end());
+  for (const std::string_view name : {"seed", "steps", "negative_prompt", "think", "noise"})
+    CHECK(is_of_request(name));
+}
+
+}  // namespace
+}  // namespace diptych

@@ -1,0 +1,135 @@
+// The manifest after kills at any byte, and its records.
+#include "lib/batch/manifest.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/base/json_file.h"
+#include "tests/config/support.h"
+
+namespace diptych {
+namespace {
+
+using test::message_of;
+
+ManifestRecord record(const std::string& id, std::size_t number, bool ok = true) {
+  ManifestRecord made;
+  made.id = id;
+  made.number = number;
+  made.ok = ok;
+  made.seconds = 1.5;
+  made.seed = 18446744073709551615u;
+  made.request = "abc";
+  if (ok) {
+    made.files = {{id + ".png", "00ff"}};
+  } else {
+    made.error = "list:3: \"quoted\"\nline";
+  }
+  return made;
+}
+
+TEST_CASE("a record survives its line") {
+  ManifestRecord made = record("a b", 3);
+  made.text = "an answer\nwith \xF0\x9F\x98\x80";
+  made.plan = "";
+  const auto read = ManifestRecord::parse(made.line());
+  REQUIRE(read);
+  CHECK(read->line() == made.line());
+  CHECK(read->text.value_or("none") == *made.text);
+  CHECK(read->plan.value_or("none").empty());
+  CHECK(read->seed == made.seed);
+  CHECK((read->files == made.files));
+  CHECK(made.line().find('\n') == std::string::npos);
+  const auto failed = ManifestRecord::parse(record("b", 4, false).line());
+  REQUIRE(failed);
+  CHECK_FALSE(failed->ok);
+  CHECK(failed->error == "list:3: \"quoted\"\nline");
+  for (const char* line : {"", "{}", "[]", "null", "{\"id\": 3}", "\x00\x00"}) {
+    CAPTURE(line);
+    CHECK_FALSE(ManifestRecord::parse(line));
+  }
+}
+
+TEST_CASE("a manifest is taken up again, and refused without --resume") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  {
+    Manifest manifest(file, false);
+    manifest.append(std::vector{record("a", 0), record("b", 1, false)});
+  }
+  CHECK(message_of([&] { Manifest(file, false); }).find("--resume goes on with it") !=
+        std::string::npos);
+  Manifest manifest(file, true);
+  CHECK(manifest.records().size() == 2);
+  CHECK(manifest.find("a")->ok);
+  CHECK_FALSE(manifest.find("b")->ok);
+  CHECK(manifest.find("c") == nullptr);
+}
+
+TEST_CASE("a manifest without a record goes away") {
+  const test::Folder folder;
+  { const Manifest manifest(folder.path() / "manifest.jsonl", false); }
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("cut off at any byte, it holds the records before, and goes on behind them") {
+  const test::Folder folder;
+  const std::string first = record("a", 0).line() + "\n", second = record("b", 1).line() + "\n";
+  const std::string whole = first + second;
+  for (std::size_t bytes = 1; bytes <= whole.size(); ++bytes) {
+    const auto file = folder.write("manifest.jsonl", whole.substr(0, bytes));
+    {
+      Manifest manifest(file, true);
+      CHECK(manifest.unreadable_lines() == 0);
+      CHECK(manifest.records().size() == (bytes < first.size() ? 0 : bytes < whole.size() ? 1 : 2));
+      manifest.append(std::vector{record("a", 0), record("b", 1)});
+      manifest.finish({"a", "b"});
+    }
+    CHECK(read_text_file(file) == whole);
+    std::filesystem::remove(file);
+  }
+}
+
+TEST_CASE("at the end each id has one line, in the list's order") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  const auto lines = [&](const std::string& before, std::vector<ManifestRecord> more) {
+    folder.write("manifest.jsonl", before);
+    Manifest manifest(file, true);
+    manifest.append(more);
+    manifest.finish({"a", "b"});
+    return read_text_file(file);
+  };
+  const std::string expected = record("a", 0).line() + "\n" + record("b", 1).line() + "\n";
+  CHECK(lines("", {record("b", 1), record("a", 0)}) == expected);
+  CHECK(lines(record("b", 1, false).line() + "\n", {record("a", 0), record("b", 1)}) == expected);
+  CHECK(lines(record("gone", 2).line() + "\nnonsense\n", {record("a", 0), record("b", 1)}) ==
+        expected);
+}
+
+TEST_CASE("one process writes a manifest, not two") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  const Manifest mine(file, false);
+  // A lock is of the open file: a second one in this process is as another's.
+  CHECK(message_of([&] { Manifest(file, true); }) ==
+        file.string() + ": another process is writing it");
+}
+
+TEST_CASE("manifests of another division are seen") {
+  const test::Folder folder;
+  folder.write("manifest-0-of-4.jsonl", "x\n");
+  folder.write("manifest-3-of-4.jsonl", "x\n");
+  folder.write("manifest-1-of-2.jsonl", "");
+  folder.write("manifest-a-of-2.jsonl", "x");
+  using Names = std::vector<std::string>;
+  CHECK(manifests_of_other_shards(folder.path(), 4).empty());
+  CHECK(manifests_of_other_shards(folder.path(), 1) ==
+        Names{"manifest-0-of-4.jsonl", "manifest-3-of-4.jsonl"});
+  folder.write("manifest.jsonl", "x\n");
+  CHECK(manifests_of_other_shards(folder.path(), 4) == Names{"manifest.jsonl"});
+  CHECK(manifests_of_other_shards(folder.path() / "missing", 1).empty());
+}
+
+}  // namespace
+}  // namespace diptych

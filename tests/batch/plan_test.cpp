@@ -1,0 +1,154 @@
+// Items to files: names, collisions, what counts as finished, who shares a forward.
+#include "lib/batch/plan.h"
+
+#include "lib/base/sha256.h"
+#include "tests/batch/support.h"
+
+namespace diptych {
+namespace {
+
+using test::message_of;
+using test::read_list;
+using Paths = std::vector<std::filesystem::path>;
+
+std::vector<PlannedItem> plan(const test::Folder& folder, const std::string& lines) {
+  return plan_batch(read_list(folder, "l.jsonl", lines), test::plain_defaults(),
+                    folder.path() / "out");
+}
+
+TEST_CASE("results are numbered or named, answers are texts") {
+  const test::Folder folder;
+  const auto items = plan(folder,
+                          "{\"prompt\": \"a\"}\n"
+                          "{\"prompt\": \"a\", \"batch_count\": 2}\n"
+                          "{\"prompt\": \"a\", \"task\": \"chat\"}\n"
+                          "{\"prompt\": \"a\", \"output\": \"./x/y.png\", \"think\": true, "
+                          "\"think_output\": \"x/y.txt\", \"trace\": \"t.safetensors\"}\n"
+                          "{\"prompt\": \"a\", \"task\": \"chat\", \"output\": \"a.png\"}\n"
+                          "{\"prompt\": \"a\", \"think_output\": \"p.txt\"}\n");
+  CHECK(items[0].files == Paths{"0000.png"});
+  CHECK(items[1].results == Paths{"0001-000.png", "0001-001.png"});
+  CHECK(items[2].files == Paths{"0002.txt"});
+  CHECK(items[3].results == Paths{"x/y.png"});
+  CHECK(items[3].files == Paths{"x/y.png", "x/y.txt", "t.safetensors"});
+  CHECK(items[3].options.think_output == folder.path() / "out/x/y.txt");
+  CHECK(items[3].options.run.trace == folder.path() / "out/t.safetensors");
+  CHECK(items[4].error == items[4].where + ": output: a.png: found '.png'; expected .txt");
+  CHECK(items[4].files.empty());
+  CHECK(items[5].error ==
+        items[5].where + ": --think-output: given without a plan; expected --think and a picture");
+}
+
+TEST_CASE("two items of one file are refused") {
+  const test::Folder folder;
+  const auto error = [&](const std::string& lines) {
+    const std::string message = message_of([&] { plan(folder, lines); });
+    return message.substr(std::min(message.find("l.jsonl"), message.size()));
+  };
+  const std::string other = "{\"prompt\": \"a\", \"output\": \"0000.png\"}\n";
+  CHECK(error("{\"prompt\": \"a\"}\n" + other) ==
+        "l.jsonl:2: writes 0000.png, as " + (folder.path() / "l.jsonl:1").string() +
+            " does; give one of them another output");
+  CHECK(error("{\"prompt\": \"a\", \"output\": \"x/./a.png\"}\n"
+              "{\"prompt\": \"a\", \"output\": \"x/a.png\"}\n")
+            .starts_with("l.jsonl:2: writes x/a.png"));
+  CHECK(error("{\"prompt\": \"a\", \"output\": \"a.txt\", \"task\": \"chat\"}\n"
+              "{\"prompt\": \"a\", \"think\": true, \"think_output\": \"a.txt\"}\n")
+            .starts_with("l.jsonl:2: writes a.txt"));
+  // An item that cannot run writes nothing.
+  CHECK(message_of([&] { plan(folder, "{\"steps\": 0}\n" + other); }) == "no error");
+}
+
+TEST_CASE("keys without a meaning are the item's error, flags without one are not") {
+  const test::Folder folder;
+  Resolved defaults = test::plain_defaults();
+  defaults.origins[field_index("steps")] = "--steps";
+  const BatchList list =
+      read_list(folder, "l.jsonl",
+                "{\"prompt\": \"a\", \"task\": \"chat\"}\n"
+                "{\"prompt\": \"a\", \"task\": \"chat\", \"steps\": 5}\n"
+                "{\"prompt\": \"a\", \"top_k\": 5}\n{}\n{\"prompt\": \"a\", \"noise\": \"n.st\"}\n");
+  const auto items = plan_batch(list, defaults, "out");
+  CHECK(items[0].error.empty());
+  CHECK(items[1].error ==
+        items[1].where + ": steps: has no meaning for --task chat, which paints nothing");
+  CHECK(items[2].error == items[2].where + ": top_k: given without --think");
+  CHECK(items[3].error.starts_with(items[3].where + ": --prompt: not given"));
+  CHECK(items[4].error ==
+        items[4].where + ": --noise: " + (folder.path() / "n.st").string() + ": no such file");
+}
+
+TEST_CASE("a request's hash knows its values, its pictures' content and its files") {
+  const test::Folder folder;
+  folder.write("a.png", "pixels");
+  const auto hash = [&](const std::string& line) {
+    const auto items = plan(folder, line);
+    REQUIRE(items[0].error.empty());
+    return request_hash(items[0]);
+  };
+  const std::string first = hash("{\"prompt\": \"a\", \"image\": \"a.png\"}");
+  CHECK(hash("{\"image\": \"a.png\", \"prompt\": \"a\", \"seed\": 42}") == first);
+  CHECK(hash("{\"prompt\": \"b\", \"image\": \"a.png\"}") != first);
+  CHECK(hash("{\"prompt\": \"a\", \"image\": \"a.png\", \"seed\": 43}") != first);
+  CHECK(hash("{\"prompt\": \"a\", \"image\": \"a.png\", \"output\": \"b.png\"}") != first);
+  folder.write("a.png", "others");
+  CHECK(hash("{\"prompt\": \"a\", \"image\": \"a.png\"}") != first);
+  folder.write("a.png", "pixels");
+  folder.write("b.png", "pixels");  // the same picture by another name
+  CHECK(hash("{\"prompt\": \"a\", \"image\": \"b.png\"}") == first);
+}
+
+TEST_CASE("finished is what the manifest says and the files confirm") {
+  const test::Folder folder;
+  const auto items = plan(folder, "{\"prompt\": \"a\", \"batch_count\": 2}");
+  const auto out = folder.path() / "out";
+  ManifestRecord record;
+  record.ok = true;
+  record.request = request_hash(items[0]);
+  for (const char* name : {"0000-000.png", "0000-001.png"}) {
+    folder.write(std::string("out/") + name, name);
+    record.files.push_back({name, *file_sha256(out / name)});
+  }
+  CHECK(is_finished(items[0], record, out));
+  ManifestRecord changed = record;
+  changed.request += "0";
+  CHECK_FALSE(is_finished(items[0], changed, out));
+  changed = record;
+  changed.ok = false;
+  CHECK_FALSE(is_finished(items[0], changed, out));
+  changed = record;
+  changed.files.pop_back();
+  CHECK_FALSE(is_finished(items[0], changed, out));
+  folder.write("out/0000-001.png", "cut");
+  CHECK_FALSE(is_finished(items[0], record, out));
+  std::filesystem::remove(out / "0000-001.png");
+  CHECK_FALSE(is_finished(items[0], record, out));
+}
+
+TEST_CASE("neighbours that may share are grouped, up to the most") {
+  using Groups = std::vector<std::vector<std::size_t>>;
+  const auto same = [](const std::string& kinds) {
+    return [kinds](std::size_t a, std::size_t b) { return kinds[a] == kinds[b]; };
+  };
+  CHECK(share_groups(5, 2, same("aaaaa")) == Groups{{0, 1}, {2, 3}, {4}});
+  CHECK(share_groups(5, 9, same("aabba")) == Groups{{0, 1}, {2, 3}, {4}});
+  CHECK(share_groups(3, 1, same("aaa")) == Groups{{0}, {1}, {2}});
+  CHECK(share_groups(0, 4, same("")).empty());
+  // Each with each, whatever neighbours say.
+  const auto near = [](std::size_t a, std::size_t b) { return b - a < 2; };
+  CHECK(share_groups(4, 4, near) == Groups{{0, 1}, {2, 3}});
+}
+
+TEST_CASE("only what a killed run left of these files is removed") {
+  const test::Folder folder;
+  for (const char* name : {"a.png.partial-12", "b/c.png.partial-3", "a.png.partial-", "x.png.partial-1",
+                           "a.png.partial-1x", "a.png", "manifest.jsonl.partial-77"})
+    folder.write(name, "x");
+  CHECK(remove_partial_files(folder.path(), {"a.png", "b/c.png", "manifest.jsonl", "none/d.png"}) ==
+        3);
+  for (const char* left : {"a.png.partial-", "x.png.partial-1", "a.png.partial-1x", "a.png"})
+    CHECK(std::filesystem::exists(folder.path() / left));
+}
+
+}  // namespace
+}  // namespace diptych

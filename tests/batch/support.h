@@ -1,0 +1,33 @@
+// Lists and defaults for the tests of lib/batch.
+#pragma once
+
+#include <string>
+
+#include "lib/batch/list.h"
+#include "tests/config/support.h"
+
+namespace diptych::test {
+
+// What flags give where none was given: no stage config, a checkpoint "m".
+inline Resolved plain_defaults() {
+  Sources sources;
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  sources.flags["-m,--model"] = {"m"};
+  return resolve_sources(sources);
+}
+
+inline BatchList read_list(const Folder& folder, const std::string& name, const std::string& text) {
+  return read_batch_list(folder.write(name, text));
+}
+
+// The message for this list, without the folder in front of the file's name.
+inline std::string list_error(const std::string& name, const std::string& text) {
+  const Folder folder;
+  std::string message = message_of([&] { read_list(folder, name, text); });
+  const std::string prefix = folder.path().string() + "/";
+  for (std::size_t at; (at = message.find(prefix)) != std::string::npos;)
+    message.erase(at, prefix.size());
+  return message;
+}
+
+}  // namespace diptych::test
