@@ -26,14 +26,15 @@ constexpr std::size_t kMaxItems = 1'000'000;
 constexpr YamlLimits kYamlLimits = {std::size_t{1} << 26, 4'000'000};
 
 // A field that is not here is of the whole batch.
-constexpr std::array<std::string_view, 28> kOfRequest = {
+constexpr std::array<std::string_view, 29> kOfRequest = {
     "task",           "negative_prompt", "think",          "think_output",
     "max_think_tokens", "max_tokens",    "temperature",    "top_k",
     "top_p",          "width",           "height",         "seed",
     "batch_count",    "steps",           "cfg_text_scale", "cfg_img_scale",
     "cfg_interval",   "cfg_renorm_type", "cfg_renorm_min", "timestep_shift",
     "cfg_mode",       "noise",           "trace",          "trace_filter",
-    "cache_mode",     "cache_threshold", "cache_calibration", "vae_tiling"};
+    "cache_mode",     "cache_threshold", "cache_calibration", "cache_report",
+    "vae_tiling"};
 
 std::string with_underscores(std::string_view flag) {
   std::string name(flag);

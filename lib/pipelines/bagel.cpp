@@ -9,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/base/sha256.h"
 #include "lib/media/image_read.h"
 #include "lib/pipelines/bagel_memory.h"
 #include "lib/pipelines/bagel_trace.h"
@@ -168,8 +169,10 @@ class BagelSession : public Session {
       p.request.seed(p.config->sampling.seed);
       const std::unique_ptr<BagelPainter> painter = read(picture, progress, {});
       recorder.begin_picture();
-      painter->observe([&](std::int64_t step, std::int64_t context, const Tensor& input,
-                           const Tensor& output) { recorder.record(step, context, input, output); });
+      painter->observe(
+          [&](std::int64_t step, std::int64_t context, const Tensor& input, const Tensor& output) {
+            recorder.record(step, context, input, output);
+          });
       paint_latent(*painter, start_noise(p), StepCaching::off, progress);
     }
     report_.weights_hash = weights_hash();
@@ -437,7 +440,7 @@ class BagelSession : public Session {
   }
 
   static std::filesystem::path calibration_path(const RunConfig& config) {
-    return config.cache_calibration.empty() ? config.model / "diptych_teacache.json"
+    return config.cache_calibration.empty() ? config.model / kCalibrationName
                                             : config.cache_calibration;
   }
 
@@ -455,9 +458,9 @@ class BagelSession : public Session {
   std::int64_t cache_bytes(const BagelWork& work, const Prepared& p) const {
     constexpr std::int64_t kFactors = 7;  // of TaylorSeer: the value and six differences
     const std::string& mode = p.config->cache_mode;
-    const std::int64_t kept = mode == "taylorseer"               ? kFactors
+    const std::int64_t kept = mode == "taylorseer"              ? kFactors
                               : mode == "teacache" || p.records ? 2
-                                                                 : 0;
+                                                                : 0;
     const BagelConfig& model = checkpoint_.model.config;
     const std::int64_t rows = work.samples * (work.width / model.pixels_per_row()) *
                               (work.height / model.pixels_per_row());

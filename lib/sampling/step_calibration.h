@@ -15,6 +15,9 @@
 
 namespace diptych {
 
+// Beside a checkpoint, where nothing else is said.
+inline constexpr const char* kCalibrationName = "diptych_teacache.json";
+
 struct StepChange {  // relative_change from one step to the next
   double input = 0, output = 0;
   bool operator==(const StepChange&) const = default;
