@@ -38,11 +38,11 @@ struct BatchFlags : RequestFlags {
 };
 
 void say_list(const BatchList& list, const fs::path& file, Log& log) {
-  const std::string skipped =
-      list.skipped_lines == 0
-          ? ""
-          : fmt::format("; {} that {} empty or a comment skipped",
-                        counted(list.skipped_lines, "line"), list.skipped_lines == 1 ? "is" : "are");
+  const std::string skipped = list.skipped_lines == 0
+                                  ? ""
+                                  : fmt::format("; {} that {} empty or a comment skipped",
+                                                counted(list.skipped_lines, "line"),
+                                                list.skipped_lines == 1 ? "is" : "are");
   log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
 }
 
@@ -119,20 +119,32 @@ int batch(const BatchFlags& flags, Log& log) {
 constexpr const char* kFooter =
     "LIST is a .txt (a prompt a line; empty lines and lines that begin with # are skipped), a "
     ".jsonl\n"
-    "(an object a line) or a .yaml (a list of maps, or a map with `items`). Keys of an item: prompt,\n"
-    "image (a path or several), inputs ([{image: a.png}, {text: ...}]: any order), id, output (a name\n"
-    "below DIR), trace, trace_filter, think_output, and the flags above that are not of the model,\n"
-    "with _ for -: seed, size, steps, cfg_scale, task, think, ... What an item leaves open, the flags\n"
+    "(an object a line) or a .yaml (a list of maps, or a map with `items`). Keys of an item: "
+    "prompt,\n"
+    "image (a path or several), inputs ([{image: a.png}, {text: ...}]: any order), id, output (a "
+    "name\n"
+    "below DIR), trace, trace_filter, think_output, and the flags above that are not of the "
+    "model,\n"
+    "with _ for -: seed, size, steps, cfg_scale, task, think, ... What an item leaves open, the "
+    "flags\n"
     "set. Its pictures and noise are looked for beside LIST.\n"
-    "Without output, item k writes 000k.png (k counts from 0; 000k-000.png, ... with batch_count), an\n"
-    "answer 000k.txt. DIR/manifest.jsonl gets a line per item: id, status, seconds, seed, files with\n"
-    "sha256, error, an answer's text. A list with an unknown key or two items of one file is refused\n"
-    "whole (exit code 2); an item with a bad value or that fails is counted, the others go on (4).\n"
-    "--batch-size N paints up to N neighbours of equal steps and guidance in one forward. Pictures are\n"
-    "those of one by one, but for the last bits of bfloat16: products of other sizes round otherwise.\n"
-    "--resume skips items whose line and files are there and whole, and runs the rest: failed ones,\n"
+    "Without output, item k writes 000k.png (k counts from 0; 000k-000.png, ... with batch_count), "
+    "an\n"
+    "answer 000k.txt. DIR/manifest.jsonl gets a line per item: id, status, seconds, seed, files "
+    "with\n"
+    "sha256, error, an answer's text. A list with an unknown key or two items of one file is "
+    "refused\n"
+    "whole (exit code 2); an item with a bad value or that fails is counted, the others go on "
+    "(4).\n"
+    "--batch-size N paints up to N neighbours of equal steps and guidance in one forward. Pictures "
+    "are\n"
+    "those of one by one, but for the last bits of bfloat16: products of other sizes round "
+    "otherwise.\n"
+    "--resume skips items whose line and files are there and whole, and runs the rest: failed "
+    "ones,\n"
     "changed ones, new ones. --shard I/N takes items I, I+N, I+2N, ... and writes\n"
-    "manifest-I-of-N.jsonl; without it, SLURM_ARRAY_TASK_ID, SLURM_PROCID, torchrun's RANK and MPI's\n"
+    "manifest-I-of-N.jsonl; without it, SLURM_ARRAY_TASK_ID, SLURM_PROCID, torchrun's RANK and "
+    "MPI's\n"
     "ranks are followed, and LOCAL_RANK or its like picks the GPU. Ctrl-C drops the running item.\n"
     "Examples:\n"
     "  diptych batch prompts.txt -o out -m BAGEL-7B-MoT --size 512x512 --batch-size 4\n"

@@ -27,10 +27,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void make_folder(const fs::path& folder, std::string_view what) {
+// Whether it had to be made.
+bool make_folder(const fs::path& folder, std::string_view what) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  const bool made = fs::create_directories(folder, error);
   if (error) throw InputError("{}: {}: cannot be made: {}", what, folder.string(), error.message());
+  return made;
 }
 
 // Names the item's place where the text does not.
@@ -47,6 +49,14 @@ class BatchRun {
         progress_(log, settings.progress),
         started_(steady_seconds()),
         states_(items.size(), State::pending) {}
+
+  BatchRun(const BatchRun&) = delete;
+  BatchRun& operator=(const BatchRun&) = delete;
+  ~BatchRun() {
+    manifest_.reset();
+    std::error_code ignored;
+    if (made_folder_) fs::remove(settings_.folder, ignored);  // only where it is empty
+  }
 
   int run() {
     open_folder();
@@ -85,7 +95,7 @@ class BatchRun {
   fs::path path(const fs::path& name) const { return settings_.folder / name; }
 
   void open_folder() {
-    make_folder(settings_.folder, "--output-dir");
+    made_folder_ = make_folder(settings_.folder, "--output-dir");
     const auto others = manifests_of_other_shards(settings_.folder, settings_.shard.count);
     if (!others.empty()) {
       throw InputError(
@@ -100,8 +110,7 @@ class BatchRun {
   void take_stock() {
     if (manifest_->unreadable_lines() > 0) {
       log_.warning("{}: {} could not be read; their items run again",
-                   settings_.shard.manifest_name(),
-                   counted(manifest_->unreadable_lines(), "line"));
+                   settings_.shard.manifest_name(), counted(manifest_->unreadable_lines(), "line"));
     }
     remove_partial();
     std::set<std::string> kept;  // files of finished items
@@ -297,8 +306,7 @@ class BatchRun {
       painted.push_back({&items_[members[picture.request]].options, &picture});
     for (std::size_t i = 0; i < painted.size(); ++i) {
       const std::size_t request = outcome.pictures[i].request;
-      write_picture(painted, i, outcome.report, items_[members[request]],
-                    outcome.records[request]);
+      write_picture(painted, i, outcome.report, items_[members[request]], outcome.records[request]);
     }
   }
 
@@ -347,7 +355,8 @@ class BatchRun {
     manifest_->append(outcome.records);
     for (std::size_t request = 0; request < members.size(); ++request) {
       if (std::exchange(states_[members[request]], State::done) != State::pending) {
-        states_[members[request]] = State::skipped;  // it had been finished, and was run with others
+        states_[members[request]] =
+            State::skipped;  // it had been finished, and was run with others
         continue;
       }
       say_done(items_[members[request]], outcome.records[request].seconds);
@@ -368,7 +377,9 @@ class BatchRun {
   }
 
   std::int64_t total() const { return static_cast<std::int64_t>(items_.size()); }
-  std::int64_t through() const { return total() - static_cast<std::int64_t>(count(State::pending)); }
+  std::int64_t through() const {
+    return total() - static_cast<std::int64_t>(count(State::pending));
+  }
 
   void say_done(const PlannedItem& item, double seconds) {
     ++run_count_;
@@ -383,9 +394,9 @@ class BatchRun {
   void say_summary() const {
     const double seconds = steady_seconds() - started_;
     const std::size_t done = count(State::done);
-    std::string line = fmt::format("{}: {} done, {} failed, {} skipped in {:.1f}s",
-                                   counted(items_.size(), "item"), done, count(State::failed),
-                                   count(State::skipped), seconds);
+    std::string line =
+        fmt::format("{}: {} done, {} failed, {} skipped in {:.1f}s", counted(items_.size(), "item"),
+                    done, count(State::failed), count(State::skipped), seconds);
     if (done > 0)
       line += fmt::format(", {:.1f} items/min", 60 * static_cast<double>(done) / seconds);
     const std::string stages = stage_times(report_);
@@ -400,6 +411,7 @@ class BatchRun {
   double started_, loaded_ = 0;  // seconds
   std::size_t run_count_ = 0;    // items that ran to their end
   std::vector<State> states_;    // per item
+  bool made_folder_ = false;
   std::optional<Manifest> manifest_;
   Session* session_ = nullptr;
   Report report_;

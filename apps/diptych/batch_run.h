@@ -23,8 +23,8 @@ struct BatchSettings {
 };
 
 // Runs the items (those of the shard alone). Returns 0, or 4 where some failed. Throws what ends
-// the whole run: InputError for the folder, the manifest or the model, WriteError, Interrupted; what
-// was done until then is kept.
+// the whole run: InputError for the folder, the manifest or the model, WriteError, Interrupted;
+// what was done until then is kept.
 int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings, Log& log);
 
 }  // namespace diptych

@@ -136,8 +136,8 @@ std::string parameters_text(const Options& options, const Picture& picture, cons
                                    : "\nNegative prompt: " + options.run.negative_prompt;
   std::string text = fmt::format(
       "{}{}\nSteps: {}, Sampler: Euler, CFG scale: {}, Image CFG scale: {}, Seed: {}, Size: {}x{}",
-      options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale, sampling.cfg_img_scale,
-      picture.seed, picture.rgb.size(1), picture.rgb.size(0));
+      options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale,
+      sampling.cfg_img_scale, picture.seed, picture.rgb.size(1), picture.rgb.size(0));
   text += fmt::format(", CFG interval: {}-{}, CFG renorm: {} min {}, Shift: {}",
                       sampling.cfg_interval_low, sampling.cfg_interval_high,
                       sampling.cfg_renorm_type, sampling.cfg_renorm_min, sampling.timestep_shift);
@@ -226,10 +226,9 @@ class RecordReader {
         run.inputs.push_back({input["text"].get<std::string>(), {}});
         continue;
       }
-      request.images.push_back({input.at("image").get<std::string>(),
-                                input.at("sha256").get<std::string>(),
-                                input.at("width").get<std::int64_t>(),
-                                input.at("height").get<std::int64_t>()});
+      request.images.push_back(
+          {input.at("image").get<std::string>(), input.at("sha256").get<std::string>(),
+           input.at("width").get<std::int64_t>(), input.at("height").get<std::int64_t>()});
       run.inputs.push_back({{}, request.images.back().name});
     }
     return request;
@@ -259,8 +258,9 @@ std::vector<std::pair<std::string, std::string>> picture_texts(std::span<const P
   // Names of files need not be UTF-8.
   const auto replace = Json::error_handler_t::replace;
   const Json record = record_json(together, place, report);
-  return {{"parameters", parameters_text(*together[place].options, *together[place].picture, report)},
-          {"diptych", record.dump(-1, ' ', false, replace)}};
+  return {
+      {"parameters", parameters_text(*together[place].options, *together[place].picture, report)},
+      {"diptych", record.dump(-1, ' ', false, replace)}};
 }
 
 PictureRecord read_picture_record(const std::string& text, const std::string& name) {

@@ -248,7 +248,8 @@ void add_inspect(CLI::App& app, Run& run) {
       "file;\n"
       "for a checkpoint folder also what is missing or unexpected for its configs (exit code 1).\n"
       "--replay compares the file byte by byte with what its record gives here: exit code 0 where\n"
-      "they are the same, as they are on the same device; 1 where not, with the pixels that differ;\n"
+      "they are the same, as they are on the same device; 1 where not, with the pixels that "
+      "differ;\n"
       "2 where weights, input pictures or start noise are not the recorded ones.\n"
       "Examples:\n"
       "  diptych inspect out.png\n"
@@ -256,7 +257,8 @@ void add_inspect(CLI::App& app, Run& run) {
       "  diptych inspect out.png --replay -m BAGEL-7B-MoT\n"
       "  diptych inspect edited.png --replay -m BAGEL-7B-MoT -i room.jpg -o again.png\n"
       "  diptych inspect BAGEL-7B-MoT --filter '*.layers.0.*'");
-  verb->callback([options, &run] { run = [options](Log& log) { return run_inspect(*options, log); }; });
+  verb->callback(
+      [options, &run] { run = [options](Log& log) { return run_inspect(*options, log); }; });
 }
 
 }  // namespace diptych

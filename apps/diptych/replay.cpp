@@ -168,9 +168,10 @@ class Replay {
       const fs::path model = resolve_sources(sources).options.run.model;
       if (model.filename() == recorded) return model;
     }
-    throw InputError("{}: was painted by the model {}, which is neither beside it nor here; give "
-                     "it with --model",
-                     name_, in_quotes(recorded.string()));
+    throw InputError(
+        "{}: was painted by the model {}, which is neither beside it nor here; give "
+        "it with --model",
+        name_, in_quotes(recorded.string()));
   }
 
   void paint() {
@@ -222,8 +223,7 @@ class Replay {
     std::vector<Painted> painted;
     for (std::size_t i = 0; i < pictures_.size(); ++i)
       painted.push_back({&record_.together[i].options, &pictures_[i]});
-    const auto encoded =
-        encode_png(own().rgb, picture_texts(painted, record_.place, report_));
+    const auto encoded = encode_png(own().rgb, picture_texts(painted, record_.place, report_));
     again_.assign(encoded.begin(), encoded.end());
   }
 

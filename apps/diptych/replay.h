@@ -11,8 +11,8 @@ namespace diptych {
 
 struct ReplaySettings {
   std::filesystem::path picture;
-  std::filesystem::path model;   // "" = the folder of the recorded name, or the demo's
-  std::filesystem::path output;  // of the picture painted anew, "" = it is not kept
+  std::filesystem::path model;                // "" = the folder of the recorded name, or the demo's
+  std::filesystem::path output;               // of the picture painted anew, "" = it is not kept
   std::vector<std::filesystem::path> images;  // that the picture was made from, or some of them
   std::string device;                         // "" = as recorded
   std::string progress = "auto";

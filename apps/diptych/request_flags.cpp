@@ -44,8 +44,8 @@ std::string read_prompt_from_stdin() {
 void add_switch(CLI::App& verb, std::string_view flags, const std::string& help,
                 std::vector<std::string>& texts) {
   verb.add_flag_function(
-      std::string(flags),
-      [&texts](std::int64_t count) { texts = {count > 0 ? "true" : "false"}; }, help);
+      std::string(flags), [&texts](std::int64_t count) { texts = {count > 0 ? "true" : "false"}; },
+      help);
 }
 
 void add_inputs(CLI::App& verb) {
@@ -90,14 +90,13 @@ std::optional<std::string> environment(const std::string& name) {
 
 void warn_of_idle_variables(Log& log, FieldNames without) {
   std::vector<std::string> names = {
-      "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL",      "DIPTYCH_VERBOSE",
-      "DIPTYCH_QUIET",        "DIPTYCH_PROMPT",       "DIPTYCH_IMAGE",
+      "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL", "DIPTYCH_VERBOSE",
+      "DIPTYCH_QUIET", "DIPTYCH_PROMPT", "DIPTYCH_IMAGE",
       // other verbs', the set-up's and the tests'
-      "DIPTYCH_PROBE",        "DIPTYCH_PROBES",       "DIPTYCH_CASE",           "DIPTYCH_DIFF",
-      "DIPTYCH_JSON",         "DIPTYCH_FILTER",       "DIPTYCH_TOLERANCE",      "DIPTYCH_AGAINST",
-      "DIPTYCH_OUTPUT_DIR",   "DIPTYCH_BATCH_SIZE",   "DIPTYCH_RESUME",         "DIPTYCH_SHARD",
-      "DIPTYCH_REPLAY",       "DIPTYCH_PROMPTS",      "DIPTYCH_PICTURES",       "DIPTYCH_CUDA",
-      "DIPTYCH_GOLDENS",      "DIPTYCH_FUZZ_ITERATIONS"};
+      "DIPTYCH_PROBE", "DIPTYCH_PROBES", "DIPTYCH_CASE", "DIPTYCH_DIFF", "DIPTYCH_JSON",
+      "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE", "DIPTYCH_AGAINST", "DIPTYCH_OUTPUT_DIR",
+      "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME", "DIPTYCH_SHARD", "DIPTYCH_REPLAY", "DIPTYCH_PROMPTS",
+      "DIPTYCH_PICTURES", "DIPTYCH_CUDA", "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };
@@ -170,8 +169,7 @@ void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldNames without) 
                   "edit the stage config, such as stages.1.default_sampling_params.seed=7; may be "
                   "repeated",
                   flags.overrides);
-  verb.add_flag("--print-config", flags.print_config,
-                "print every value and its origin, and stop")
+  verb.add_flag("--print-config", flags.print_config, "print every value and its origin, and stop")
       ->envname("DIPTYCH_PRINT_CONFIG");
 }
 

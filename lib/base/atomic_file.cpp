@@ -93,7 +93,7 @@ void AtomicFile::commit() {
   std::error_code ignored;
   std::filesystem::remove(temporary_, ignored);
   throw WriteError("{}: write failed: {}", path_.string(),
-                 failure ? failure.message() : std::strerror(error));
+                   failure ? failure.message() : std::strerror(error));
 }
 
 }  // namespace diptych

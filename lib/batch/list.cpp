@@ -26,15 +26,35 @@ constexpr std::size_t kMaxItems = 1'000'000;
 constexpr YamlLimits kYamlLimits = {std::size_t{1} << 26, 4'000'000};
 
 // A field that is not here is of the whole batch.
-constexpr std::array<std::string_view, 29> kOfRequest = {
-    "task",           "negative_prompt", "think",          "think_output",
-    "max_think_tokens", "max_tokens",    "temperature",    "top_k",
-    "top_p",          "width",           "height",         "seed",
-    "batch_count",    "steps",           "cfg_text_scale", "cfg_img_scale",
-    "cfg_interval",   "cfg_renorm_type", "cfg_renorm_min", "timestep_shift",
-    "cfg_mode",       "noise",           "trace",          "trace_filter",
-    "cache_mode",     "cache_threshold", "cache_calibration", "cache_report",
-    "vae_tiling"};
+constexpr std::array<std::string_view, 29> kOfRequest = {"task",
+                                                         "negative_prompt",
+                                                         "think",
+                                                         "think_output",
+                                                         "max_think_tokens",
+                                                         "max_tokens",
+                                                         "temperature",
+                                                         "top_k",
+                                                         "top_p",
+                                                         "width",
+                                                         "height",
+                                                         "seed",
+                                                         "batch_count",
+                                                         "steps",
+                                                         "cfg_text_scale",
+                                                         "cfg_img_scale",
+                                                         "cfg_interval",
+                                                         "cfg_renorm_type",
+                                                         "cfg_renorm_min",
+                                                         "timestep_shift",
+                                                         "cfg_mode",
+                                                         "noise",
+                                                         "trace",
+                                                         "trace_filter",
+                                                         "cache_mode",
+                                                         "cache_threshold",
+                                                         "cache_calibration",
+                                                         "cache_report",
+                                                         "vae_tiling"};
 
 std::string with_underscores(std::string_view flag) {
   std::string name(flag);
@@ -114,9 +134,9 @@ class ItemReader {
       if (key->second.of_request) continue;
       const std::string_view flags =
           key->second.group ? key->second.group->flags : all_fields()[key->second.field].flags;
-      throw InputError("{}: {}: is of the whole batch, whose model is loaded once{}", where,
-                       entry.key,
-                       flags.empty() ? "" : fmt::format("; expected the flag {}", flag_label(flags)));
+      throw InputError(
+          "{}: {}: is of the whole batch, whose model is loaded once{}", where, entry.key,
+          flags.empty() ? "" : fmt::format("; expected the flag {}", flag_label(flags)));
     }
   }
 
@@ -200,7 +220,8 @@ class ItemReader {
   static void add(BatchItem& item, BatchItem::Value value) {
     const auto same = std::ranges::find(item.values, value.field, &BatchItem::Value::field);
     if (same != item.values.end())
-      throw InputError("{}: given together with {}; expected one of them", value.where, same->where);
+      throw InputError("{}: given together with {}; expected one of them", value.where,
+                       same->where);
     item.values.push_back(std::move(value));
   }
 
@@ -273,7 +294,8 @@ BatchList read_yaml(const fs::path& file) {
   }
   BatchList list;
   ItemReader reader;
-  for (const YamlNode& node : items->items) list.items.push_back(reader.read(node, list.items.size()));
+  for (const YamlNode& node : items->items)
+    list.items.push_back(reader.read(node, list.items.size()));
   return list;
 }
 
@@ -335,7 +357,7 @@ Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
   Resolved resolved = defaults;
   for (const BatchItem::Value& value : item.values) {
     assign(all_fields()[value.field], resolved.options, value.text, value.where);
-    resolved.origins[value.field] = value.where;
+    resolved.note(value.field, value.where);
   }
   RunConfig& run = resolved.options.run;
   run.inputs = inputs_over(run.inputs, item);

@@ -17,10 +17,10 @@ struct BatchItem {
     std::string text;   // as assign() takes it
     std::string where;  // "list.jsonl:3: steps"
   };
-  std::size_t number = 0;             // place in the list, from 0
-  std::string where;                  // "list.jsonl:3"
-  std::string id;                     // as given, else the number: "0003"
-  std::string output;                 // as given, a path below the output folder; "" = numbered
+  std::size_t number = 0;  // place in the list, from 0
+  std::string where;       // "list.jsonl:3"
+  std::string id;          // as given, else the number: "0003"
+  std::string output;      // as given, a path below the output folder; "" = numbered
   std::vector<Value> values;
   std::optional<std::string> prompt;  // these replace the defaults' ones
   std::optional<std::vector<std::filesystem::path>> images;
@@ -35,11 +35,11 @@ struct BatchList {
 
 // .txt: a prompt a line; empty lines and lines that begin with # are skipped. .jsonl: an object a
 // line. .yaml, .yml: a list of maps, or a map with `items`. Keys are `id`, `output`, `prompt`,
-// `image` (a path or a list of them), `inputs` (a list of {text: ...} and {image: ...}), `size`, and
-// every field of a request by its name or its flag's, with _ for -. Paths come out relative to the
-// list's folder. Throws InputError "<file>:<line>: ..." for a broken file, an unknown, repeated or
-// whole-batch key, an id that comes twice and an output outside of the folder; what is wrong with
-// the value of another key is the item's `problem`.
+// `image` (a path or a list of them), `inputs` (a list of {text: ...} and {image: ...}), `size`,
+// and every field of a request by its name or its flag's, with _ for -. Paths come out relative to
+// the list's folder. Throws InputError "<file>:<line>: ..." for a broken file, an unknown, repeated
+// or whole-batch key, an id that comes twice and an output outside of the folder; what is wrong
+// with the value of another key is the item's `problem`.
 BatchList read_batch_list(const std::filesystem::path& file);
 
 // The item over the defaults (from resolve_sources()), its task settled. Origins of its own values

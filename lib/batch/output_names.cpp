@@ -67,7 +67,8 @@ void require_extension(const fs::path& name, std::string_view extension, std::st
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (found == extension) return;
   throw InputError("{}: {}: {}; expected {}", where, name.string(),
-                   found.empty() ? "has no extension" : "found " + in_quotes(found), extension);
+                   found.empty() ? "has no extension" : "unknown extension " + in_quotes(found),
+                   extension);
 }
 
 std::string numbered_name(std::size_t number) {

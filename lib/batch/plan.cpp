@@ -125,21 +125,19 @@ std::string request_hash(const PlannedItem& item) {
 
 bool is_finished(const PlannedItem& item, const ManifestRecord& record, const fs::path& folder) {
   if (!record.ok || record.request != request_hash(item)) return false;
-  return std::ranges::equal(item.files, record.files,
-                            [&](const fs::path& name, const ManifestRecord::File& file) {
-                              return name.string() == file.name &&
-                                     file_sha256(folder / name) == file.sha256;
-                            });
+  return std::ranges::equal(
+      item.files, record.files, [&](const fs::path& name, const ManifestRecord::File& file) {
+        return name.string() == file.name && file_sha256(folder / name) == file.sha256;
+      });
 }
 
 std::vector<std::vector<std::size_t>> share_groups(std::size_t count, std::size_t most,
                                                    const MayShare& may_share) {
   std::vector<std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < count; ++i) {
-    const bool joins = !groups.empty() && groups.back().size() < most &&
-                       std::ranges::all_of(groups.back(), [&](std::size_t other) {
-                         return may_share(other, i);
-                       });
+    const bool joins =
+        !groups.empty() && groups.back().size() < most &&
+        std::ranges::all_of(groups.back(), [&](std::size_t other) { return may_share(other, i); });
     if (!joins) groups.emplace_back();
     groups.back().push_back(i);
   }

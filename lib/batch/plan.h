@@ -19,8 +19,8 @@ struct PlannedItem {
   std::string error;      // why it cannot run; options and names are void then
   Options options;        // trace and think_output lie below the output folder
   // Names below the output folder.
-  std::vector<std::filesystem::path> results;     // of the pictures, or of the answer
-  std::vector<std::filesystem::path> files;       // all: results, plan, trace
+  std::vector<std::filesystem::path> results;  // of the pictures, or of the answer
+  std::vector<std::filesystem::path> files;    // all: results, plan, trace
 };
 
 // Every item of the list with its defaults and names; bad values become the item's error. Throws

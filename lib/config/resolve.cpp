@@ -21,6 +21,7 @@ class Resolver {
  public:
   explicit Resolver(const Sources& sources) : sources_(sources) {
     resolved_.origins.assign(all_fields().size(), "default");
+    resolved_.of_stage_config.assign(all_fields().size(), false);
   }
 
   Resolved run() {
@@ -35,9 +36,9 @@ class Resolver {
 
  private:
   void set(std::size_t index, const std::string& text, const std::string& where,
-           const std::string& origin) {
+           const std::string& origin, bool from_stage_config = false) {
     assign(all_fields()[index], resolved_.options, text, where);
-    resolved_.origins[index] = origin;
+    resolved_.note(index, origin, from_stage_config);
   }
 
   void apply_inputs() {
@@ -72,7 +73,7 @@ class Resolver {
       if (!input.is_image) check_prompt(input.text, flag);
       items.push_back(input.is_image ? InputItem{{}, input.text} : InputItem{input.text, {}});
     }
-    resolved_.origins[field_index("inputs")] = origin;
+    resolved_.note(field_index("inputs"), origin);
   }
 
   // The stage config of the strongest source that names one, and the demo where none does.
@@ -103,7 +104,8 @@ class Resolver {
 
   void apply_file(const std::vector<Assignment>& values, bool from_set) {
     for (const Assignment& value : values) {
-      if (value.from_set == from_set) set(value.field, value.text, value.where, value.origin);
+      if (value.from_set == from_set)
+        set(value.field, value.text, value.where, value.origin, !from_set);
     }
   }
 

@@ -31,7 +31,12 @@ struct Resolved {
   Options options;
   std::vector<std::string>
       origins;  // per field: "--steps", "DIPTYCH_STEPS", "demo.yaml:9:5", "default"
+  std::vector<bool> of_stage_config;  // per field: the value is the stage config's
   bool uses_demo = false;
+  void note(std::size_t field, std::string origin, bool from_stage_config = false) {
+    origins[field] = std::move(origin);
+    of_stage_config[field] = from_stage_config;
+  }
   bool is_default(std::string_view field) const { return origins[field_index(field)] == "default"; }
 };
 

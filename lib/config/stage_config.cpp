@@ -64,8 +64,11 @@ class StageConfigReader {
         const YamlNode* node = reader.optional(key);
         const std::string path = reader.path_of(key);
         if (node != nullptr) add(i, field_text(field, *node, path), node->where, path);
-      } else if (!role.top && field.place == YamlPlace::painting && !known_elsewhere(field, role)) {
-        reader.refuse(key, "", "this stage reads; the key belongs to the one that paints");
+      } else if (!role.top && !known_elsewhere(field, role)) {
+        if (field.place == YamlPlace::painting)
+          reader.refuse(key, "", "this stage reads; the key belongs to the one that paints");
+        if (field.place == YamlPlace::reading)
+          reader.refuse(key, "", "this stage paints; the key belongs to the one that reads");
       }
     }
     for (const RefusedKey& refused : refused_keys()) {

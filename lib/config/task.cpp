@@ -34,8 +34,12 @@ void settle_task(Resolved& resolved) {
   if (run.task == "auto") run.task = run.reads_images() ? "edit" : "t2i";
   check_inputs(run);
   if (run.task != "edit") return;
-  const bool own_width = !resolved.is_default("width");
-  if (own_width != !resolved.is_default("height")) {
+  // The size in a stage config is that of pictures from text.
+  const auto given = [&](std::string_view name) {
+    return !resolved.is_default(name) && !resolved.of_stage_config[field_index(name)];
+  };
+  const bool own_width = given("width");
+  if (own_width != given("height")) {
     throw InputError("--{}: not given; expected both, or none for the size of the last picture",
                      own_width ? "height" : "width");
   }

@@ -114,7 +114,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void check_depth(const YAML::Mark& mark, std::size_t depth) const {
-    if (depth > kMaxYamlDepth) fail(mark, fmt::format("nested deeper than {} levels", kMaxYamlDepth));
+    if (depth > kMaxYamlDepth)
+      fail(mark, fmt::format("nested deeper than {} levels", kMaxYamlDepth));
   }
 
   YamlNode node(YamlNode::Kind kind, const YAML::Mark& mark) {

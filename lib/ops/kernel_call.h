@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/decode_attention/decode_attention.h"
+#include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
@@ -22,5 +23,6 @@ void launch(const kernels::RmsNormArgs& args, at::Device device);
 void launch(const kernels::SiluMulArgs& args, at::Device device);
 void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
+void launch(const kernels::LinearRowArgs& args, at::Device device);
 
 }  // namespace diptych::ops

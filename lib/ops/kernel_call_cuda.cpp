@@ -41,4 +41,8 @@ void launch(const kernels::DecodeAttentionArgs& args, at::Device device) {
                  kernels::decode_attention);
 }
 
+void launch(const kernels::LinearRowArgs& args, at::Device device) {
+  launch_checked("linear_row", args, device, kernels::linear_row_unsupported, kernels::linear_row);
+}
+
 }  // namespace diptych::ops

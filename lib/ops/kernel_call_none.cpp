@@ -26,5 +26,8 @@ void launch(const kernels::QkNormRopeArgs&, at::Device device) {
 void launch(const kernels::DecodeAttentionArgs&, at::Device device) {
   refuse("decode_attention", device);
 }
+void launch(const kernels::LinearRowArgs&, at::Device device) {
+  refuse("linear_row", device);
+}
 
 }  // namespace diptych::ops

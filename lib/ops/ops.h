@@ -55,6 +55,11 @@ struct QkNormRope {
 // throws on the CPU and traps on the GPU.
 Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
 
+// x [rows, inputs], weight [outputs, inputs], bias [outputs] or undefined -> [rows, outputs]. One
+// row on CUDA, a decoded token's, takes a kernel of its own (sums in float32, one rounding);
+// everything else is ATen's.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, KernelPolicy policy);
+
 // Attention of one new token over its cache. q [heads, head_dim]; keys, values [capacity, kv_heads,
 // head_dim], contiguous; key_count int32 [1] on their device: the number of rows that count (read
 // there, never on the host). -> [heads, head_dim] in q's dtype, softmax in float32. Query head h

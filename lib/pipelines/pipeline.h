@@ -65,10 +65,11 @@ struct Report {
   double tokens_per_second = 0;                         // of written text
   std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
-  std::string calibration_hash;  // first 16 hex digits of the file's sha-256, "" = no such step cache
-  int threads = 0;                                      // of the CPU's sums, where it computed
-  std::int64_t updates = 0;                             // per picture
-  std::vector<std::string> latent_hashes;               // per picture
+  std::string
+      calibration_hash;      // first 16 hex digits of the file's sha-256, "" = no such step cache
+  int threads = 0;           // of the CPU's sums, where it computed
+  std::int64_t updates = 0;  // per picture
+  std::vector<std::string> latent_hashes;  // per picture
 };
 
 // Called with each result as soon as it is there; seconds and peak_bytes are not final then. A plan

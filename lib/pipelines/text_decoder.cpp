@@ -50,7 +50,7 @@ class StepDecoder : public TextDecoder {
     const MotRows out = model_.forward(plan, {{}, model_.embed(ids)}, cache_,
                                        *runtime_.read_attention, runtime_.kernels);
     cache_.advance(0, 1);
-    return at::linear(out.und, model_.lm_head)[0];
+    return linear(out.und, model_.lm_head, {}, runtime_.kernels)[0];
   }
 
   const MotBackbone& model_;

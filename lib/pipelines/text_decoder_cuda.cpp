@@ -102,7 +102,7 @@ class GraphDecoder : public TextDecoder {
     plan.causal = true;
     const MotRows out = model_.forward(plan, {{}, model_.embed(token_.clamp_min(0))}, cache_,
                                        *attention_, runtime_.kernels);
-    logits_.copy_(at::linear(out.und, model_.lm_head)[0]);
+    logits_.copy_(linear(out.und, model_.lm_head, {}, runtime_.kernels)[0]);
     const Tensor draws =
         start.sampling.temperature > 0 ? race_.index_select(0, place_)[0] : Tensor();
     token_.copy_(next_token(logits_, start.sampling, draws, start.vocab_limit));

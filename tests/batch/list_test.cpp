@@ -26,13 +26,15 @@ TEST_CASE("a .txt holds a prompt a line") {
 
 TEST_CASE("a .jsonl and a .yaml with the same items are the same list") {
   const test::Folder folder;
-  const BatchList json = read_list(
-      folder, "l.jsonl",
-      "{\"id\": \"fox\", \"prompt\": \"a \\u00e9 \\ud83d\\ude00\", \"steps\": 7, \"cfg_scale\": 3.5, "
-      "\"cfg_interval\": [0.25, 1], \"size\": \"64x32\", \"output\": \"a/fox.png\"}\n\n"
-      "{\"image\": [\"a.png\", \"/b.png\"], \"think\": true, \"prompt\": \"\"}\n"
-      "{\"inputs\": [{\"text\": \"t\"}, {\"image\": \"c.png\"}], \"id\": 12, "
-      "\"seed\": 18446744073709551615, \"trace_filter\": [\"a*\", \"b\"], \"trace\": \"t.safetensors\"}\n");
+  const BatchList json =
+      read_list(folder, "l.jsonl",
+                "{\"id\": \"fox\", \"prompt\": \"a \\u00e9 \\ud83d\\ude00\", \"steps\": 7, "
+                "\"cfg_scale\": 3.5, "
+                "\"cfg_interval\": [0.25, 1], \"size\": \"64x32\", \"output\": \"a/fox.png\"}\n\n"
+                "{\"image\": [\"a.png\", \"/b.png\"], \"think\": true, \"prompt\": \"\"}\n"
+                "{\"inputs\": [{\"text\": \"t\"}, {\"image\": \"c.png\"}], \"id\": 12, "
+                "\"seed\": 18446744073709551615, \"trace_filter\": [\"a*\", \"b\"], \"trace\": "
+                "\"t.safetensors\"}\n");
   const BatchList yaml = read_list(folder, "l.yaml",
                                    "items:\n"
                                    "  - id: fox\n"
@@ -88,9 +90,9 @@ TEST_CASE("an item's inputs take the place of the defaults' of their kind") {
   const test::Folder folder;
   Resolved defaults = test::plain_defaults();
   defaults.options.run.inputs = {{"default", {}}, {{}, "d.png"}};
-  const BatchList list = read_list(
-      folder, "l.jsonl",
-      "{\"seed\": 1}\n{\"prompt\": \"p\"}\n{\"image\": \"/i.png\"}\n{\"inputs\": [{\"text\": \"x\"}]}\n");
+  const BatchList list = read_list(folder, "l.jsonl",
+                                   "{\"seed\": 1}\n{\"prompt\": \"p\"}\n{\"image\": "
+                                   "\"/i.png\"}\n{\"inputs\": [{\"text\": \"x\"}]}\n");
   const auto inputs = [&](std::size_t item) {
     return inputs_text(resolve_item(defaults, list.items[item]).options.run.inputs);
   };
@@ -103,8 +105,7 @@ TEST_CASE("an item's inputs take the place of the defaults' of their kind") {
 TEST_CASE("a broken list is refused whole, with its place") {
   CHECK(list_error("l.csv", "a") == "l.csv: expected a .txt, .jsonl or .yaml file");
   CHECK(list_error("l.txt", "\n#\n") == "l.txt: holds no item");
-  CHECK(list_error("l.txt", "a\n\xFF\n") ==
-        "l.txt:2: not valid UTF-8: byte 0xFF at offset 0");
+  CHECK(list_error("l.txt", "a\n\xFF\n") == "l.txt:2: not valid UTF-8: byte 0xFF at offset 0");
   CHECK(list_error("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \n")
             .starts_with("l.jsonl:2: is not valid JSON at byte 12: syntax error"));
   CHECK(list_error("l.jsonl", "[1]") == "l.jsonl:1: expected a map of keys, found a list");
@@ -151,7 +152,8 @@ TEST_CASE("a bad value is the item's own problem") {
   CHECK(problem("{\"prompt\": \"a\\u0000\"}") == "l.jsonl:1: prompt: a NUL character at offset 1");
   CHECK(problem("{\"image\": \"\"}") ==
         "l.jsonl:1: image: is empty or holds a NUL; expected a path");
-  CHECK(problem("{\"inputs\": [{}]}") == "l.jsonl:1: inputs: expected one of text and image in each");
+  CHECK(problem("{\"inputs\": [{}]}") ==
+        "l.jsonl:1: inputs: expected one of text and image in each");
   CHECK(problem("{\"prompt\": \"a\", \"inputs\": []}") ==
         "l.jsonl:1: inputs: given together with prompt; expected one of them");
   CHECK(problem("{\"task\": \"edit\", \"prompt\": \"a\"}") ==

@@ -16,9 +16,10 @@ TEST_CASE("names of one and of several results") {
   CHECK(numbered_name(7) == "0007");
   CHECK(numbered_name(123456) == "123456");
   CHECK(message_of([] { output_names("a.jpg", 1, ".png", "l:3: output"); }) ==
-        "l:3: output: a.jpg: found '.jpg'; expected .png");
-  CHECK(message_of([] { output_names("a%s.png", 1, ".png", "w"); })
-            .starts_with("w: 'a%s.png' is no pattern"));
+        "l:3: output: a.jpg: unknown extension '.jpg'; expected .png");
+  CHECK(message_of([] {
+          output_names("a%s.png", 1, ".png", "w");
+        }).starts_with("w: 'a%s.png' is no pattern"));
 }
 
 TEST_CASE("names stay below their folder") {

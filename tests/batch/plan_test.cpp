@@ -33,7 +33,8 @@ TEST_CASE("results are numbered or named, answers are texts") {
   CHECK(items[3].files == Paths{"x/y.png", "x/y.txt", "t.safetensors"});
   CHECK(items[3].options.think_output == folder.path() / "out/x/y.txt");
   CHECK(items[3].options.run.trace == folder.path() / "out/t.safetensors");
-  CHECK(items[4].error == items[4].where + ": output: a.png: found '.png'; expected .txt");
+  CHECK(items[4].error ==
+        items[4].where + ": output: a.png: unknown extension '.png'; expected .txt");
   CHECK(items[4].files.empty());
   CHECK(items[5].error ==
         items[5].where + ": --think-output: given without a plan; expected --think and a picture");
@@ -46,9 +47,9 @@ TEST_CASE("two items of one file are refused") {
     return message.substr(std::min(message.find("l.jsonl"), message.size()));
   };
   const std::string other = "{\"prompt\": \"a\", \"output\": \"0000.png\"}\n";
-  CHECK(error("{\"prompt\": \"a\"}\n" + other) ==
-        "l.jsonl:2: writes 0000.png, as " + (folder.path() / "l.jsonl:1").string() +
-            " does; give one of them another output");
+  CHECK(error("{\"prompt\": \"a\"}\n" + other) == "l.jsonl:2: writes 0000.png, as " +
+                                                      (folder.path() / "l.jsonl:1").string() +
+                                                      " does; give one of them another output");
   CHECK(error("{\"prompt\": \"a\", \"output\": \"x/./a.png\"}\n"
               "{\"prompt\": \"a\", \"output\": \"x/a.png\"}\n")
             .starts_with("l.jsonl:2: writes x/a.png"));
@@ -63,11 +64,11 @@ TEST_CASE("keys without a meaning are the item's error, flags without one are no
   const test::Folder folder;
   Resolved defaults = test::plain_defaults();
   defaults.origins[field_index("steps")] = "--steps";
-  const BatchList list =
-      read_list(folder, "l.jsonl",
-                "{\"prompt\": \"a\", \"task\": \"chat\"}\n"
-                "{\"prompt\": \"a\", \"task\": \"chat\", \"steps\": 5}\n"
-                "{\"prompt\": \"a\", \"top_k\": 5}\n{}\n{\"prompt\": \"a\", \"noise\": \"n.st\"}\n");
+  const BatchList list = read_list(
+      folder, "l.jsonl",
+      "{\"prompt\": \"a\", \"task\": \"chat\"}\n"
+      "{\"prompt\": \"a\", \"task\": \"chat\", \"steps\": 5}\n"
+      "{\"prompt\": \"a\", \"top_k\": 5}\n{}\n{\"prompt\": \"a\", \"noise\": \"n.st\"}\n");
   const auto items = plan_batch(list, defaults, "out");
   CHECK(items[0].error.empty());
   CHECK(items[1].error ==
@@ -141,8 +142,9 @@ TEST_CASE("neighbours that may share are grouped, up to the most") {
 
 TEST_CASE("only what a killed run left of these files is removed") {
   const test::Folder folder;
-  for (const char* name : {"a.png.partial-12", "b/c.png.partial-3", "a.png.partial-", "x.png.partial-1",
-                           "a.png.partial-1x", "a.png", "manifest.jsonl.partial-77"})
+  for (const char* name :
+       {"a.png.partial-12", "b/c.png.partial-3", "a.png.partial-", "x.png.partial-1",
+        "a.png.partial-1x", "a.png", "manifest.jsonl.partial-77"})
     folder.write(name, "x");
   CHECK(remove_partial_files(folder.path(), {"a.png", "b/c.png", "manifest.jsonl", "none/d.png"}) ==
         3);

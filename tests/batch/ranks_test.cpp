@@ -32,7 +32,8 @@ TEST_CASE("--shard I/N") {
   CHECK(parse_shard("0/1", "--shard").manifest_name() == "manifest.jsonl");
   for (const std::size_t item : {1, 4, 7}) CHECK(second.contains(item));
   for (const std::size_t item : {0, 2, 3}) CHECK_FALSE(second.contains(item));
-  for (const char* bad : {"", "1", "3/3", "/3", "1/", "-1/3", "1/3/4", " 1/3", "0/0", "1/9999999999"}) {
+  for (const char* bad :
+       {"", "1", "3/3", "/3", "1/", "-1/3", "1/3/4", " 1/3", "0/0", "1/9999999999"}) {
     CAPTURE(bad);
     CHECK_THROWS_AS(parse_shard(bad, "--shard"), InputError);
   }
@@ -81,12 +82,15 @@ TEST_CASE("launchers that disagree are refused, unless one speaks of the job scr
   CHECK(error(with_slurm("1", "2")) ==
         "RANK and WORLD_SIZE say 3/8, but SLURM_PROCID and SLURM_NTASKS say 1/2; give --shard I/N");
   CHECK(shard(with_slurm("0", "1")) == "3/8");  // one task that started torchrun
-  Variables job_script = with_slurm("0", "8");    // which started it itself
+  Variables job_script = with_slurm("0", "8");  // which started it itself
   job_script.erase("SLURM_STEP_ID");
   CHECK(is_slurm_job_script(environment_of(job_script)));
   CHECK(shard(job_script) == "3/8");
-  Variables agreeing = {{"PMI_RANK", "1"},      {"PMI_SIZE", "2"},      {"SLURM_PROCID", "1"},
-                        {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}};
+  Variables agreeing = {{"PMI_RANK", "1"},
+                        {"PMI_SIZE", "2"},
+                        {"SLURM_PROCID", "1"},
+                        {"SLURM_NTASKS", "2"},
+                        {"SLURM_STEP_ID", "0"}};
   CHECK(shard(agreeing) == "1/2");
 }
 
@@ -106,7 +110,8 @@ TEST_CASE("the rank within the host picks a GPU where there is a choice") {
   CHECK_FALSE(device_of_rank("cuda:0", 8, local));
   CHECK_FALSE(device_of_rank("cpu", 8, local));
   CHECK_FALSE(device_of_rank("auto", 8, environment_of({})));
-  CHECK(device_of_rank("auto", 8, environment_of({{"SLURM_LOCALID", "5"}})).value_or("none") == "cuda:5");
+  CHECK(device_of_rank("auto", 8, environment_of({{"SLURM_LOCALID", "5"}})).value_or("none") ==
+        "cuda:5");
 }
 
 }  // namespace

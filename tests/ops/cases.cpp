@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/decode_attention/decode_attention.h"
+#include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
@@ -262,13 +263,14 @@ void check_no_trespassing(at::Device device, KernelPolicy policy) {
 
 namespace {
 
-// In float32 exp and the order of adding differ: 2e-6 of the largest value. Rounded: one step.
-void check_attended(const Tensor& actual, const Tensor& expected, const std::string& what) {
+// Sums in float32, whose order (and exp) differ: 2e-6 of the largest value. Rounded: one step of
+// the largest.
+void check_sums(const Tensor& actual, const Tensor& expected, const std::string& what) {
   CAPTURE(what);
   REQUIRE((actual.sizes() == expected.sizes()));
   REQUIRE((actual.scalar_type() == expected.scalar_type()));
   const at::ScalarType dtype = expected.scalar_type();
-  const double step = dtype == at::kFloat ? 2e-6 : dtype == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
+  const double step = dtype == at::kFloat ? 2e-6 : dtype == at::kBFloat16 ? 0x1p-7 : 0x1p-10;
   const Tensor a = actual.cpu().to(at::kFloat), e = expected.cpu().to(at::kFloat);
   const double most = e.abs().max().item<double>();
   CHECK((a - e).abs().max().item<double>() <= most * step);
@@ -276,6 +278,38 @@ void check_attended(const Tensor& actual, const Tensor& expected, const std::str
 }
 
 }  // namespace
+
+void check_linear_row(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(16);
+  for (const at::ScalarType dtype : kDtypes) {
+    // the released model's widths, one that no vector divides, and small ones
+    for (const auto& [inputs, outputs] :
+         {std::pair{3584, 4608}, {18944, 300}, {3585, 37}, {64, 9}, {1, 5}, {160, 64}}) {
+      for (const bool biased : {false, true}) {
+        const auto make = [&](at::IntArrayRef shape, double scale) {
+          return (at::randn(shape, generator, at::kFloat) * scale).to(dtype);
+        };
+        const Tensor x = make({1, inputs}, 1);
+        const Tensor weight = make({outputs, inputs}, 1 / std::sqrt(inputs));
+        const Tensor bias = biased ? make({outputs}, 1) : Tensor();
+        const Tensor expected = at::empty({1, outputs}, x.options());
+        kernels::LinearRowArgs args;
+        args.x = x.data_ptr();
+        args.weight = weight.data_ptr();
+        args.bias = biased ? bias.data_ptr() : nullptr;
+        args.y = expected.data_ptr();
+        args.inputs = inputs;
+        args.outputs = outputs;
+        args.dtype = kernel_dtype(dtype);
+        kernels::linear_row_ref(args);
+        const auto there = [&](const Tensor& t) { return t.defined() ? t.to(device) : t; };
+        check_sums(linear(there(x), there(weight), there(bias), policy), expected,
+                   fmt::format("{} {} -> {}{}", c10::toString(dtype), inputs, outputs,
+                               biased ? " with bias" : ""));
+      }
+    }
+  }
+}
 
 void check_decode_attention(at::Device device, KernelPolicy policy) {
   constexpr std::int64_t kCapacity = 700;
@@ -311,7 +345,7 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
         args.dtype = kernel_dtype(dtype);
         kernels::decode_attention_ref(args);
         const auto there = [&](const Tensor& t) { return t.to(device); };
-        check_attended(
+        check_sums(
             decode_attention(there(q), there(keys), there(used), there(key_count), scale, policy),
             expected,
             fmt::format("{} {}/{} x {}, {} keys", c10::toString(dtype), h.heads, h.kv_heads,

@@ -32,6 +32,10 @@ TEST_CASE("qk_norm_rope on the GPU writes its slots and nothing else") {
   check_no_trespassing(kGpu, KernelPolicy::strict);
   check_no_trespassing(kGpu, KernelPolicy::reference);
 }
+TEST_CASE("linear of one row on the GPU agrees with the kernel's reference") {
+  check_linear_row(kGpu, KernelPolicy::strict);
+  check_linear_row(kGpu, KernelPolicy::reference);
+}
 TEST_CASE("decode_attention on the GPU agrees with the kernel's reference") {
   check_decode_attention(kGpu, KernelPolicy::strict);
   check_decode_attention(kGpu, KernelPolicy::reference);

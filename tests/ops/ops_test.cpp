@@ -53,6 +53,9 @@ TEST_CASE("qk_norm_rope in ATen agrees with the kernel's reference") {
 TEST_CASE("qk_norm_rope in ATen writes its slots and nothing else") {
   check_no_trespassing(kCpu, KernelPolicy::reference);
 }
+TEST_CASE("linear of one row in ATen agrees with the kernel's reference") {
+  check_linear_row(kCpu, KernelPolicy::automatic);
+}
 TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
   check_decode_attention(kCpu, KernelPolicy::automatic);
 }

@@ -45,7 +45,7 @@ ExpertRows slice_rows(const MotPlan& plan, Tensor x, std::int64_t begin,
 void project_qkv(ExpertRows& rows, const MotExpert& e, const MotPlan& plan, const Qwen2Config& c,
                  const Tensor& keys, const Tensor& values, KernelPolicy kernels) {
   QkNormRope args;
-  args.qkv = at::linear(rows.h, e.qkv_proj, e.qkv_bias);
+  args.qkv = linear(rows.h, e.qkv_proj, e.qkv_bias, kernels);
   args.q_weight = e.q_norm;
   args.k_weight = e.k_norm;
   args.cos = rows.cos;
@@ -67,8 +67,8 @@ void finish_layer(ExpertRows& rows, const MotExpert& e, const Tensor& next_norm,
     const Tensor o = at::linear(std::exchange(rows.attended, {}).flatten(1), e.o_proj);
     rows.h = add_rms_norm_(rows.x, o, e.post_attention_layernorm, eps, kernels);
   }  // before the wide rows are made, o goes
-  const Tensor inner = silu_mul(at::linear(rows.h, e.gate_up_proj), kernels);
-  rows.h = add_rms_norm_(rows.x, at::linear(inner, e.down_proj), next_norm, eps, kernels);
+  const Tensor inner = silu_mul(linear(rows.h, e.gate_up_proj, {}, kernels), kernels);
+  rows.h = add_rms_norm_(rows.x, linear(inner, e.down_proj, {}, kernels), next_norm, eps, kernels);
 }
 
 }  // namespace

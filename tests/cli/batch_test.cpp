@@ -1,0 +1,484 @@
+// `diptych batch` as a user runs it: lists, failures, kills, shards. The checkpoint is the demo's.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <future>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/time.h>
+
+#include "lib/base/json_file.h"
+#include "lib/base/log.h"
+#include "lib/base/sha256.h"
+#include "lib/media/png.h"
+#include "lib/tensor/safetensors.h"
+#include "tests/cli/process.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::Command;
+using test::Folder;
+using test::Outcome;
+using Words = std::vector<std::string>;
+
+constexpr const char* kSmall = R"({"prompt": "a red fox"}
+{"prompt": "two birds", "seed": 9, "size": "48x32", "output": "sub/birds.png", "id": "birds"}
+{"task": "chat", "prompt": "hello", "max_tokens": 6}
+{"prompt": "three", "batch_count": 2, "think": true, "max_think_tokens": 5, "think_output": "plan.txt"}
+{"prompt": "four", "seed": 4}
+{"prompt": "five", "seed": 5}
+)";
+
+Command batch(const Folder& folder, const std::string& list, const Words& more = {}) {
+  Command command;
+  command.arguments = {"batch", folder.file(list), "-o",    folder.file("out"), "--steps",
+                       "3",     "--size",          "32x32", "--device",         "cpu"};
+  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  return command;
+}
+
+// Every file below the folder by its name; a manifest without its seconds.
+std::map<std::string, std::string> contents(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    std::string text = read_text_file(entry.path());
+    for (std::size_t at = 0; entry.path().extension() == ".jsonl" &&
+                             (at = text.find("\"seconds\":", at)) != std::string::npos;)
+      text.erase(at, text.find(',', at) + 1 - at);
+    files[fs::relative(entry.path(), folder).string()] = std::move(text);
+  }
+  return files;
+}
+
+Words names(const std::map<std::string, std::string>& files) {
+  Words all;
+  for (const auto& [name, text] : files) all.push_back(name);
+  return all;
+}
+
+std::vector<json> manifest(const fs::path& file) {
+  std::ifstream stream(file);
+  std::vector<json> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A run of kSmall that nobody disturbed: its folder, and how long it took.
+struct Undisturbed {
+  std::map<std::string, std::string> files;
+  double seconds = 0;
+};
+const Undisturbed& undisturbed_run() {
+  static const Undisturbed once = [] {
+    const Folder folder;
+    folder.write("l.jsonl", kSmall);
+    const double start = steady_seconds();
+    const Outcome outcome = run(batch(folder, "l.jsonl"));
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return Undisturbed{contents(folder.path() / "out"), steady_seconds() - start};
+  }();
+  return once;
+}
+const std::map<std::string, std::string>& undisturbed() {
+  return undisturbed_run().files;
+}
+
+TEST_CASE("a list becomes files and a manifest") {
+  const Folder folder;
+  folder.write("l.jsonl", kSmall);
+  const Outcome outcome = run(batch(folder, "l.jsonl", {"--progress", "jsonl"}));
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const fs::path out = folder.path() / "out";
+  const Words files = {"0000.png", "0002.txt",       "0003-000.png", "0003-001.png", "0004.png",
+                       "0005.png", "manifest.jsonl", "plan.txt",     "sub/birds.png"};
+  CHECK(names(contents(out)) == files);
+  CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') == 8);
+  CHECK(outcome.out.starts_with(folder.file("out/0000.png") + "\n"));
+  CHECK(has(outcome.err, "6/6 0005: "));
+  CHECK(has(outcome.err, "6 items: 6 done, 0 failed, 0 skipped in "));
+  CHECK(has(outcome.err, R"({"stage":"items","done":2,"total":6)"));
+
+  const auto lines = manifest(out / "manifest.jsonl");
+  REQUIRE(lines.size() == 6);
+  CHECK(lines[1]["id"] == "birds");
+  CHECK(lines[1]["seed"] == 9);
+  for (const json& line : lines) {
+    CHECK(line["status"] == "ok");
+    for (const json& file : line["files"]) {
+      const auto hash = file_sha256(out / file["file"].get<std::string>());
+      CHECK(file["sha256"] == hash.value_or("missing"));
+    }
+  }
+  CHECK(lines[2]["text"].get<std::string>() + "\n" == read_text_file(out / "0002.txt"));
+  CHECK(lines[3]["files"].size() == 3);
+  CHECK(lines[3]["plan"].get<std::string>() + "\n" == read_text_file(out / "plan.txt"));
+  const Image birds = read_png(out / "sub/birds.png");
+  CHECK(birds.rgb.size(0) == 32);
+  CHECK(birds.rgb.size(1) == 48);
+
+  // The same file as generate's.
+  const Outcome alone =
+      test::run(Words{"generate", "-p", "two birds", "-s", "9", "--size", "48x32", "--steps", "3",
+                      "--device", "cpu", "-o", folder.file("alone.png"), "-q"});
+  CHECK(alone.code == 0);
+  CHECK(read_text_file(folder.path() / "alone.png") == read_text_file(out / "sub/birds.png"));
+}
+
+TEST_CASE("prompts of a .txt, items of a .yaml, flags as defaults for all") {
+  const Folder folder;
+  folder.write("p.txt", "a fox\n\n# no prompt\na bird\n");
+  const Outcome texts = run(batch(folder, "p.txt", {"-s", "7"}));
+  CAPTURE(texts.err);
+  CHECK(texts.code == 0);
+  CHECK(has(texts.err, "p.txt: 2 items; 2 lines that are empty or a comment skipped"));
+  CHECK(manifest(folder.path() / "out/manifest.jsonl")[1]["seed"] == 7);
+  folder.write("l.yaml", "- {prompt: a fox}\n- {prompt: a bird, seed: 8}\n");
+  const Outcome again = run(batch(folder, "l.yaml", {"-s", "7", "--resume"}));
+  CHECK(again.code == 0);
+  CHECK(has(again.err, "0001: changed since it was made; it runs again"));
+  CHECK(has(again.err, "2 items: 1 done, 0 failed, 1 skipped in "));
+  CHECK(manifest(folder.path() / "out/manifest.jsonl")[1]["seed"] == 8);
+}
+
+TEST_CASE("a failed item does not stop the others") {
+  const Folder folder;
+  // A start noise at the end of float32's range becomes infinity on the way.
+  const std::vector<std::pair<std::string, Tensor>> noise = {
+      {"init_noise", at::full({4, 64}, 3e38)}};
+  write_safetensors(folder.path() / "huge.safetensors", noise);
+  folder.write("l.jsonl", R"({"prompt": "fine"}
+{"prompt": "steps", "steps": 1}
+{"prompt": "picture", "image": "none.png"}
+{"prompt": "size", "size": "4096x32"}
+{"prompt": "noise", "noise": "huge.safetensors"}
+{"prompt": "fine, too"}
+)");
+  for (const char* size : {"1", "4"}) {
+    CAPTURE(size);
+    const Outcome outcome = run(batch(folder, "l.jsonl", {"--batch-size", size}));
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 4);
+    CHECK(names(contents(folder.path() / "out")) ==
+          Words{"0000.png", "0005.png", "manifest.jsonl"});
+    CHECK(has(outcome.err, "6 items: 2 done, 4 failed, 0 skipped in "));
+    const auto lines = manifest(folder.path() / "out/manifest.jsonl");
+    REQUIRE(lines.size() == 6);
+    const std::string list = folder.file("l.jsonl");
+    CHECK(lines[1]["status"] == "failed");
+    CHECK(lines[1]["error"] == list + ":2: steps: 1 makes 0 updates; expected at least 2");
+    CHECK(lines[2]["error"] == list + ":3: --image: " + folder.file("none.png") + ": no such file");
+    CHECK(has(lines[3]["error"].get<std::string>(), ":4: --width: found 4096, expected"));
+    CHECK(has(lines[4]["error"].get<std::string>(), ":5: the latent is not finite"));
+    CHECK(has(outcome.err, "[ERROR] 0004: " + list + ":5: the latent is not finite"));
+    // Bad values are known before anything is loaded.
+    CHECK(outcome.err.find("[ERROR] 0002") < outcome.err.find(" 0000: "));
+    fs::remove_all(folder.path() / "out");
+  }
+  // Mended, only they run again.
+  folder.write("none.png", "");
+  run(batch(folder, "l.jsonl"));
+  const Outcome resumed = run(batch(folder, "l.jsonl", {"--resume"}));
+  CHECK(resumed.code == 4);
+  CHECK(has(resumed.err, "6 items: 0 done, 4 failed, 2 skipped in "));
+}
+
+TEST_CASE("items that share a forward come out as one by one") {
+  const Folder folder;
+  folder.write("l.jsonl", kSmall);
+  const Outcome outcome = run(batch(folder, "l.jsonl", {"--batch-size", "4"}));
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const fs::path out = folder.path() / "out";
+  CHECK(names(contents(out)) == names(undisturbed()));
+  for (const auto& [name, bytes] : undisturbed()) {
+    if (!name.ends_with(".png")) continue;
+    CAPTURE(name);
+    const Image together = read_png(out / name);
+    const std::vector<std::uint8_t> encoded(bytes.begin(), bytes.end());
+    const Image alone = decode_png(encoded, name);
+    REQUIRE(together.rgb.sizes() == alone.rgb.sizes());
+    CHECK((together.rgb.to(at::kInt) - alone.rgb.to(at::kInt)).abs().max().item<int>() <= 1);
+    CHECK(alone.rgb.to(at::kFloat).std().item<float>() > 1);
+  }
+  const auto record = [&](const char* name) {
+    for (const auto& [keyword, text] : read_png(out / name).text) {
+      if (keyword == "diptych") return json::parse(text);
+    }
+    return json();
+  };
+  CHECK(record("0004.png")["together"]["place"] == 0);
+  CHECK(record("0005.png")["together"]["others"][0]["inputs"][0]["text"] == "four");
+  CHECK_FALSE(record("0003-000.png").contains("together"));
+  // A lost picture is painted again among its neighbours, to the same bytes.
+  const auto before = contents(out);
+  fs::remove(out / "0005.png");
+  const Outcome resumed = run(batch(folder, "l.jsonl", {"--batch-size", "4", "--resume"}));
+  CHECK(resumed.code == 0);
+  CHECK(has(resumed.err, "6 items: 1 done, 0 failed, 5 skipped in "));
+  CHECK(contents(out) == before);
+}
+
+// Runs to the end with --resume, and holds the folder to an undisturbed run's.
+void finish(const Folder& folder, const Words& more = {}) {
+  Words flags = {"--resume"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  const Outcome outcome = run(batch(folder, "l.jsonl", flags));
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 0);
+  const auto files = contents(folder.path() / "out");
+  CHECK(names(files) == names(undisturbed()));
+  CHECK((files == undisturbed()));
+}
+
+TEST_CASE("killed again and again, --resume ends with the files of an undisturbed run") {
+  const Folder folder;
+  folder.write("l.jsonl", kSmall);
+  for (const char* cue : {"stage=load", "stage=denoise", "\ndone=1\ntotal=6", "stage=think",
+                          "stage=encode", "\ndone=4\ntotal=6", "\ndone=5\ntotal=6"}) {
+    CAPTURE(cue);
+    Command command = batch(folder, "l.jsonl", {"--resume", "--progress", "kv"});
+    command.interrupt_after = cue;
+    command.signal = SIGKILL;
+    const Outcome outcome = run(command);
+    CHECK((outcome.code == 1000 + SIGKILL || outcome.code == 0));
+  }
+  finish(folder);
+}
+
+TEST_CASE("killed after any time") {
+  const double whole = undisturbed_run().seconds;
+  for (const double share : {0.5, 0.65, 0.75, 0.85, 0.95}) {
+    CAPTURE(share);
+    const Folder folder;
+    folder.write("l.jsonl", kSmall);
+    Command command = batch(folder, "l.jsonl", {"-q"});
+    command.before_exec = [&] {  // SIGALRM ends it as SIGKILL would
+      const auto microseconds = static_cast<suseconds_t>(share * whole * 1e6);
+      const itimerval timer{{}, {microseconds / 1'000'000, microseconds % 1'000'000}};
+      setitimer(ITIMER_REAL, &timer, nullptr);
+    };
+    const Outcome outcome = run(command);
+    CHECK((outcome.code == 1000 + SIGALRM || outcome.code == 0));
+    finish(folder);
+  }
+}
+
+TEST_CASE("what a kill can leave behind is mended") {
+  const Folder folder;
+  folder.write("l.jsonl", kSmall);
+  const fs::path out = folder.path() / "out";
+  REQUIRE(run(batch(folder, "l.jsonl")).code == 0);
+  const fs::path file = out / "manifest.jsonl";
+  SUBCASE("a picture without its line, an unfinished one, a torn line") {
+    std::string lines = read_text_file(file);
+    lines.resize(lines.rfind('\n', lines.size() - 2) + 20);
+    folder.write("out/manifest.jsonl", lines);
+    folder.write("out/0004.png.partial-123", "half");
+    folder.write("out/sub/birds.png.partial-7", "");
+    folder.write("out/manifest.jsonl.partial-7", "{");
+  }
+  SUBCASE("nothing but a torn line") {
+    fs::remove_all(out);
+    fs::create_directory(out);
+    folder.write("out/manifest.jsonl", "{\"id\":");
+  }
+  SUBCASE("a picture that is not what the manifest says") {
+    folder.write("out/0003-001.png", "other");
+  }
+  SUBCASE("a line of zeros, as a crash of the system leaves") {
+    std::string lines = read_text_file(file);
+    std::fill_n(lines.begin(), lines.find('\n'), '\0');
+    folder.write("out/manifest.jsonl", lines);
+  }
+  finish(folder);
+}
+
+TEST_CASE("items that changed run again, and what they had is gone") {
+  const Folder folder;
+  folder.write("in.png", read_text_file(DIPTYCH_SOURCE_DIR "/docs/demo.png"));
+  folder.write("l.jsonl", R"({"prompt": "one", "output": "a.png"}
+{"prompt": "two", "output": "b.png"}
+{"prompt": "three", "image": "in.png", "size": "32x32"}
+)");
+  REQUIRE(run(batch(folder, "l.jsonl")).code == 0);
+  const auto before = contents(folder.path() / "out");
+  folder.write("l.jsonl", R"({"prompt": "one", "output": "c.png"}
+{"prompt": "two", "output": "b.png"}
+{"prompt": "three", "image": "in.png", "size": "32x32"}
+)");
+  folder.write("in.png", before.at("b.png"));
+  const Outcome outcome = run(batch(folder, "l.jsonl", {"--resume"}));
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(has(outcome.err, "0000: changed since it was made; it runs again"));
+  CHECK(has(outcome.err, "0002: changed since it was made; it runs again"));
+  CHECK(has(outcome.err, "3 items: 2 done, 0 failed, 1 skipped in "));
+  const auto after = contents(folder.path() / "out");
+  CHECK(names(after) == Words{"0002.png", "b.png", "c.png", "manifest.jsonl"});
+  CHECK(after.at("c.png") == before.at("a.png"));
+  CHECK(after.at("0002.png") != before.at("0002.png"));
+  CHECK(manifest(folder.path() / "out/manifest.jsonl").size() == 3);
+}
+
+TEST_CASE("a folder that holds a run is not mixed with another") {
+  const Folder folder;
+  folder.write("p.txt", "a\nb\n");
+  REQUIRE(run(batch(folder, "p.txt")).code == 0);
+  const auto before = contents(folder.path() / "out");
+  const Outcome again = run(batch(folder, "p.txt"));
+  CHECK(again.code == 2);
+  CHECK(has(again.err, "manifest.jsonl: the folder holds a run already; --resume goes on with it"));
+  const Outcome shard = run(batch(folder, "p.txt", {"--shard", "0/2", "--resume"}));
+  CHECK(shard.code == 2);
+  CHECK(has(shard.err, "holds manifest.jsonl, of a run with other shards"));
+  CHECK((contents(folder.path() / "out") == before));
+  const Outcome nothing_left = run(batch(folder, "p.txt", {"--resume"}));
+  CHECK(nothing_left.code == 0);
+  CHECK(nothing_left.out.empty());
+  CHECK(has(nothing_left.err, "2 items: 0 done, 0 failed, 2 skipped in "));
+}
+
+TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is written") {
+  const Folder folder;
+  folder.write("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"sede\": 1}\n");
+  folder.write("p.txt", "a\n");
+  const auto error = [&](const Command& command) {
+    const Outcome outcome = run(command);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.empty());
+    return outcome.err.substr(outcome.err.rfind("diptych: "));
+  };
+  CHECK(
+      has(error(batch(folder, "l.jsonl")), "l.jsonl:2: unknown key 'sede' (did you mean 'seed'?"));
+  CHECK(has(error(batch(folder, "none.txt")), "none.txt: missing, or not a readable file"));
+  CHECK(has(error(batch(folder, "p.txt", {"-m", folder.file("none")})), "none"));
+  CHECK(has(error(batch(folder, "p.txt", {"--shard", "2/2"})), "--shard: '2/2' is no shard"));
+  CHECK(has(error(batch(folder, "p.txt", {"--trace", "a"})), "unknown flag '--trace'"));
+  CHECK(has(error(batch(folder, "p.txt", {"--batch-size", "0"})), "batch: --batch-size: "));
+  CHECK(names(contents(folder.path())) == Words{"l.jsonl", "p.txt"});
+  folder.write("out", "a file");
+  CHECK(has(error(batch(folder, "p.txt")), "--output-dir: "));
+}
+
+TEST_CASE("--check-config looks at every item and loads nothing") {
+  const Folder folder;
+  folder.write("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"seed\": -1}\n{}\n");
+  const Outcome outcome = run(batch(folder, "l.jsonl", {"--check-config"}));
+  CHECK(outcome.code == 4);
+  CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') == 2);
+  CHECK(has(outcome.out, "l.jsonl:2: seed: '-1' is not a whole number"));
+  CHECK_FALSE(fs::exists(folder.path() / "out"));
+  folder.write("p.txt", "a\n");
+  CHECK(run(batch(folder, "p.txt", {"--check-config"})).out == folder.file("p.txt") + ": valid\n");
+}
+
+TEST_CASE("shards share a list and a folder") {
+  const Folder folder;
+  folder.write("l.jsonl", kSmall);
+  Command first = batch(folder, "l.jsonl", {"--shard", "0/2"});
+  Command second = batch(folder, "l.jsonl");
+  second.environment = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  auto one = std::async(std::launch::async, [&] { return run(first); });
+  const Outcome two = run(second);
+  CAPTURE(two.err);
+  CHECK(one.get().code == 0);
+  CHECK(two.code == 0);
+  CHECK(
+      has(two.err, "shard 1/2 of 6 items, from RANK and WORLD_SIZE; --shard 0/1 takes the whole"));
+  const fs::path out = folder.path() / "out";
+  auto files = contents(out);
+  CHECK(manifest(out / "manifest-0-of-2.jsonl").size() == 3);
+  CHECK(manifest(out / "manifest-1-of-2.jsonl")[0]["id"] == "birds");
+  files.erase("manifest-0-of-2.jsonl");
+  files.erase("manifest-1-of-2.jsonl");
+  auto whole = undisturbed();
+  whole.erase("manifest.jsonl");
+  CHECK((files == whole));
+
+  // More shards than items; a launcher that is overruled; two that disagree.
+  fs::remove_all(out);
+  const Outcome idle = run(batch(folder, "l.jsonl", {"--shard", "6/7"}));
+  CHECK(idle.code == 0);
+  CHECK(has(idle.err, "the list has no item for shard 6/7"));
+  second.arguments.insert(second.arguments.end(), {"--shard", "0/1", "--check-config"});
+  CHECK(run(second).code == 0);
+  second = batch(folder, "l.jsonl");
+  second.environment = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}};
+  const Outcome torn = run(second);
+  CHECK(torn.code == 2);
+  CHECK(has(torn.err, "RANK and WORLD_SIZE say 1/2, but PMI_RANK and PMI_SIZE say 0/2"));
+}
+
+TEST_CASE("Ctrl-C drops the running item and keeps those before") {
+  const Folder folder;
+  folder.write("l.jsonl", kSmall);
+  Command command = batch(folder, "l.jsonl", {"--progress", "kv"});
+  command.interrupt_after = "stage=think";  // of the fourth item
+  const Outcome outcome = run(command);
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 128 + SIGINT);
+  CHECK(has(outcome.err,
+            "stopped with 3 of 6 items through; the same command with --resume goes "
+            "on"));
+  CHECK(outcome.err.ends_with("diptych: interrupted\n"));
+  const auto files = contents(folder.path() / "out");
+  CHECK(std::ranges::none_of(names(files), [](const std::string& name) {
+    return has(name, "partial") || name.ends_with("0003-000.png");
+  }));
+  CHECK(manifest(folder.path() / "out/manifest.jsonl").size() == 3);
+  finish(folder);
+}
+
+TEST_CASE("a full disk ends the run with 3, what was done stays") {
+  const Folder folder;
+  // The answer fits into the limit, the picture does not.
+  folder.write("l.jsonl",
+               "{\"task\": \"chat\", \"prompt\": \"a\", \"max_tokens\": 3}\n{\"prompt\": \"a\"}\n"
+               "{\"prompt\": \"b\"}\n");
+  Command command = batch(folder, "l.jsonl");
+  command.before_exec = [] {
+    const rlimit limit{1024, 1024};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  const Outcome outcome = run(command);
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 3);
+  CHECK(has(outcome.err, "stopped with 1 of 3 items through; the same command with --resume"));
+  CHECK(has(outcome.err, "diptych: " + folder.file("out/0001.png") + ": write failed"));
+  CHECK(names(contents(folder.path() / "out")) == Words{"0000.txt", "manifest.jsonl"});
+  const Outcome resumed = run(batch(folder, "l.jsonl", {"--resume"}));
+  CHECK(resumed.code == 0);
+  CHECK(has(resumed.err, "3 items: 2 done, 0 failed, 1 skipped in "));
+}
+
+TEST_CASE("variables are flags, and those of one request are pointed out") {
+  const Folder folder;
+  folder.write("p.txt", "a\n");
+  Command command;
+  command.arguments = {"batch", folder.file("p.txt"), "--check-config"};
+  command.environment = {{"DIPTYCH_OUTPUT_DIR", folder.file("out")},
+                         {"DIPTYCH_TRACE", "t.safetensors"},
+                         {"DIPTYCH_STEPS", "1"}};
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 2);
+  CHECK(has(outcome.err, "DIPTYCH_TRACE has no effect on this verb"));
+  CHECK(has(outcome.err, "DIPTYCH_STEPS: 1 makes 0 updates"));
+}
+
+}  // namespace
+}  // namespace diptych

@@ -1,0 +1,198 @@
+// `inspect --replay`: pictures that come out again, and those that cannot.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/json_file.h"
+#include "lib/media/png.h"
+#include "lib/tensor/safetensors.h"
+#include "tests/cli/process.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::Folder;
+using test::Outcome;
+using test::run;
+using Words = std::vector<std::string>;
+
+constexpr const char* kCheckpoint = DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/checkpoint";
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+void generate(const Folder& folder, const std::string& name, const Words& more) {
+  const Outcome outcome = run(
+      with({"generate", "--steps", "3", "--device", "cpu", "-o", folder.file(name), "-q"}, more));
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+}
+
+Outcome replay(const Folder& folder, const std::string& name, const Words& more = {}) {
+  return run(with({"inspect", folder.file(name), "--replay", "-q"}, more));
+}
+
+std::string last_line(const Outcome& outcome) {
+  return outcome.err.substr(outcome.err.rfind("diptych: ") + 9);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The same picture with its record changed, and one pixel raised by `levels`.
+void rewrite(const Folder& folder, const std::string& from, const std::string& to, int levels,
+             const std::function<void(json&)>& change) {
+  Image image = read_png(folder.path() / from);
+  for (auto& [keyword, text] : image.text) {
+    if (keyword != "diptych") continue;
+    auto record = nlohmann::ordered_json::parse(text);
+    json plain = record;
+    change(plain);
+    if (plain != json(record)) text = plain.dump();
+  }
+  const auto pixel = image.rgb[3][4][1];
+  pixel.fill_(pixel.item<int>() > 127 ? pixel.item<int>() - levels : pixel.item<int>() + levels);
+  write_png(folder.path() / to, image.rgb, image.text);
+}
+
+void write_noise(const Folder& folder, const Tensor& noise) {
+  const std::vector<std::pair<std::string, Tensor>> tensors = {{"init_noise", noise}};
+  write_safetensors(folder.path() / "n.safetensors", tensors);
+}
+
+TEST_CASE("pictures of every kind come out again byte by byte") {
+  const Folder folder;
+  generate(folder, "in.png", {"-p", "a cat", "--size", "48x32"});
+  generate(folder, "many-%d.png",
+           {"-p", "x\ny", "-b", "2", "--size", "32x32", "-n", "dull", "--think", "--temperature",
+            "0.9", "--max-think-tokens", "5"});
+  generate(folder, "edit.png", {"-p", "make it", "-i", folder.file("in.png"), "-p", "red"});
+  write_noise(folder, at::linspace(-2, 2, 4 * 64).reshape({4, 64}));
+  generate(folder, "noise.png",
+           {"-p", "x", "--size", "32x32", "--noise", folder.file("n.safetensors")});
+  for (const char* name : {"in.png", "many-0.png", "many-1.png", "edit.png", "noise.png"}) {
+    CAPTURE(name);
+    const Outcome outcome = replay(folder, name, {"-o", folder.file("again.png")});
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 0);
+    const std::string bytes = read_text_file(folder.path() / name);
+    CHECK(outcome.out ==
+          folder.file(name) + ": identical, " + std::to_string(bytes.size()) + " bytes\n");
+    CHECK(read_text_file(folder.path() / "again.png") == bytes);
+  }
+  const auto report = json::parse(replay(folder, "in.png", {"--json", "-m", kCheckpoint}).out);
+  CHECK(report["identical"] == true);
+  CHECK(report["changes"].empty());
+}
+
+TEST_CASE("pictures of a shared forward come out again with their neighbours") {
+  const Folder folder;
+  folder.write("p.txt", "a\na longer prompt than that\nc\n");
+  REQUIRE(run(Words{"batch", folder.file("p.txt"), "-o", folder.file("out"), "--steps", "3",
+                    "--size", "32x48", "--device", "cpu", "--batch-size", "3", "-q"})
+              .code == 0);
+  for (const char* name : {"out/0000.png", "out/0001.png", "out/0002.png"}) {
+    CAPTURE(name);
+    CHECK(replay(folder, name).code == 0);
+  }
+}
+
+TEST_CASE("what differs is said") {
+  const Folder folder;
+  generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
+  const auto keep = [](json&) {};
+  rewrite(folder, "a.png", "pixel.png", 5, keep);
+  Outcome outcome = replay(folder, "pixel.png");
+  CHECK(outcome.code == 1);
+  CHECK(outcome.out ==
+        folder.file("pixel.png") + ": differs: 1 of 1024 pixels, by at most 5 levels\n");
+  const auto report = json::parse(replay(folder, "pixel.png", {"--json"}).out);
+  CHECK(report["identical"] == false);
+  CHECK(report["pixels_differ"] == 1);
+  CHECK(report["max_level"] == 5);
+
+  rewrite(folder, "a.png", "text.png", 0, [](json& record) {
+    record["device"] = "abacus";
+    record["version"] = "0.0.9";
+  });
+  outcome = replay(folder, "text.png");
+  CHECK(outcome.code == 1);
+  CHECK(has(outcome.out, "the same pixels, but not the same file: its texts differ (version "));
+  CHECK(has(outcome.out, ", recorded 0.0.9; device "));
+  CHECK(has(outcome.out, ", recorded abacus)"));
+}
+
+TEST_CASE("a record that cannot be run is refused") {
+  const Folder folder;
+  generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
+  const auto refused = [&](const std::function<void(json&)>& change, const Words& more = {}) {
+    rewrite(folder, "a.png", "b.png", 0, change);
+    const Outcome outcome = replay(folder, "b.png", more);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.empty());
+    return last_line(outcome);
+  };
+  CHECK(has(refused([](json& r) { r["schema_version"] = 2; }),
+            "its record has schema version 2 (of diptych "));
+  CHECK(has(refused([](json& r) { r["schema"] = "other"; }), "holds no record of a picture"));
+  CHECK(has(refused([](json& r) { r["requested"]["warp"] = 9; }),
+            "its record has 'warp', which this version ("));
+  CHECK(has(refused([](json& r) { r["requested"]["steps"] = 1; }),
+            "b.png: steps: 1 makes 0 updates"));
+  CHECK(has(refused([](json& r) { r.erase("inputs"); }), "its record is broken or not whole"));
+  CHECK(has(refused([](json& r) { r["weights_hash"] = "0123-4567"; }),
+            "was painted with weights 0123-4567, but those of "));
+  CHECK(has(refused([](json& r) { r["requested"]["model"] = "unheard-of"; }),
+            "was painted by the model 'unheard-of', which is neither beside it nor here"));
+  CHECK(has(refused([](json& r) {
+              r["together"] = {{"place", 7}, {"others", json::array()}};
+            }),
+            "its record is broken"));
+  CHECK(has(refused([](json&) {}, {"--filter", "x"}), "--filter"));
+  CHECK(has(refused([](json&) {}, {"-o", folder.file("b.png")}), "is the picture itself"));
+  CHECK(has(refused([](json&) {}, {"-o", folder.file("b.jpg")}), "expected .png"));
+  write_png(folder.path() / "plain.png", at::zeros({8, 8, 3}, at::kByte));
+  CHECK(has(last_line(replay(folder, "plain.png")), "holds no record of diptych"));
+  CHECK(run(Words{"inspect", folder.file("a.png"), "-m", "x"}).code == 2);
+}
+
+TEST_CASE("input pictures are known by their pixels, noise by its hash") {
+  const Folder folder;
+  fs::create_directory(folder.path() / "elsewhere");
+  generate(folder, "in.png", {"-p", "a cat", "--size", "48x32"});
+  generate(folder, "elsewhere/edit.png", {"-p", "red", "-i", folder.file("in.png")});
+  const Outcome missing = replay(folder, "elsewhere/edit.png");
+  CHECK(missing.code == 2);
+  CHECK(has(last_line(missing), "was made from 'in.png', 48x32, sha256 "));
+  CHECK(has(last_line(missing), "which is not there; give it with --image"));
+  CHECK(replay(folder, "elsewhere/edit.png", {"-i", folder.file("in.png")}).code == 0);
+  const Outcome other =
+      replay(folder, "elsewhere/edit.png", {"-i", folder.file("elsewhere/edit.png")});
+  CHECK(other.code == 2);
+  CHECK(has(last_line(other), "which is not there"));
+  fs::copy_file(folder.path() / "elsewhere/edit.png", folder.path() / "elsewhere/in.png");
+  CHECK(has(last_line(replay(folder, "elsewhere/edit.png")), "elsewhere/in.png has other pixels"));
+  CHECK(has(last_line(replay(folder, "elsewhere/edit.png",
+                             {"-i", folder.file("in.png"), "-i", folder.file("elsewhere/in.png")})),
+            "elsewhere/in.png: has the pixels of none of the 1 picture that "));
+
+  write_noise(folder, at::full({4, 64}, 0.5));
+  generate(folder, "noise.png",
+           {"-p", "x", "--size", "32x32", "--noise", folder.file("n.safetensors")});
+  write_noise(folder, at::full({4, 64}, 0.25));
+  CHECK(has(last_line(replay(folder, "noise.png")), "began with noise "));
+  fs::remove(folder.path() / "n.safetensors");
+  CHECK(has(last_line(replay(folder, "noise.png")),
+            "began with the noise 'n.safetensors', which is neither beside it nor here"));
+}
+
+}  // namespace
+}  // namespace diptych

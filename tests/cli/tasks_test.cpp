@@ -1,0 +1,157 @@
+// Editing, answers and plans, as a user runs them, on the tiny checkpoint of the demo.
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "lib/media/png.h"
+#include "tests/cli/process.h"
+
+namespace diptych {
+namespace {
+
+using test::Outcome;
+using test::run;
+using Words = std::vector<std::string>;
+
+const std::string kGoldens = DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/";
+const std::string kPicture = kGoldens + "cases/04b_edit_global_interval/img_90x90_rgba.png";
+
+Words with_demo(Words more) {
+  Words words = {"generate", "--device", "cpu", "--steps", "3", "-q"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+nlohmann::json record_of(const std::string& file) {
+  for (const auto& [keyword, text] : read_png(file).text) {
+    if (keyword == "diptych") return nlohmann::json::parse(text);
+  }
+  return {};
+}
+
+std::string content(const std::string& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+TEST_CASE("a picture and an instruction are an edit of the picture's size") {
+  const test::Folder folder;
+  const std::string file = folder.file("edit.png");
+  const Outcome outcome = run(with_demo({"-i", kPicture, "-p", "make it red", "-o", file}));
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.out == file + "\n");
+  const auto record = record_of(file);
+  CHECK(record["requested"]["task"] == "edit");
+  CHECK(record["requested"]["cfg_img_scale"] == 2.0);
+  CHECK(record["requested"]["cfg_renorm_type"] == "text_channel");
+  CHECK(record["inputs"][0]["image"] == "img_90x90_rgba.png");
+  CHECK(record["inputs"][0]["width"] == 90);
+  CHECK(record["inputs"][1]["text"] == "make it red");
+  CHECK(record["forwards"] == 6);  // three branches, two updates
+  // 90 pixels are brought to 96, the nearest multiple of 16 in the model's range.
+  CHECK(read_png(file).rgb.size(0) == 96);
+  CHECK(read_png(file).rgb.size(1) == 96);
+
+  const std::string wide = folder.file("wide.png");
+  REQUIRE(
+      run(with_demo({"-i", kPicture, "-p", "make it red", "--size", "64x48", "-o", wide})).code ==
+      0);
+  CHECK(read_png(wide).rgb.size(0) == 48);
+}
+
+TEST_CASE("the order of texts and pictures counts") {
+  const test::Folder folder;
+  const std::string first = folder.file("first.png"), last = folder.file("last.png");
+  REQUIRE(run(with_demo({"-p", "a fox", "-i", kPicture, "-o", first})).code == 0);
+  REQUIRE(run(with_demo({"-i", kPicture, "-p", "a fox", "-o", last})).code == 0);
+  CHECK(record_of(first)["inputs"][0]["text"] == "a fox");
+  CHECK(record_of(last)["inputs"][0].contains("image"));
+  CHECK_FALSE(read_png(first).rgb.equal(read_png(last).rgb));
+}
+
+TEST_CASE("answers go to stdout, or to a file") {
+  const test::Folder folder;
+  const Words question = {"--task", "understand",  "-i",           kPicture,
+                          "-p",     "What is it?", "--max-tokens", "12"};
+  const Words chat = {"generate",     "--device", "cpu", "-q",
+                      "--task",       "chat",     "-p",  "It's a test, isn't it?",
+                      "--max-tokens", "16"};
+  // Case 05d of the recordings, character for character.
+  const auto recorded =
+      nlohmann::json::parse(std::ifstream(kGoldens + "cases/05d_text_only_chat/case.json"));
+  const Outcome said = run(chat);
+  CAPTURE(said.err);
+  CHECK(said.code == 0);
+  CHECK(said.out == recorded["outputs"][0]["text"].get<std::string>() + "\n");
+
+  Words words = {"generate", "--device", "cpu", "-q"};
+  words.insert(words.end(), question.begin(), question.end());
+  const Outcome answer = run(words);
+  CHECK(answer.code == 0);
+  CHECK(answer.out.size() > 2);
+  const std::string file = folder.file("answer.txt");
+  words.insert(words.end(), {"-o", file});
+  const Outcome kept = run(words);
+  CHECK(kept.out == file + "\n");
+  CHECK(content(file) == answer.out);
+  CHECK(folder.names() == Words{"answer.txt"});
+}
+
+TEST_CASE("sampled text follows the seed") {
+  const auto chat = [](const char* seed) {
+    return run(Words{"generate", "--device", "cpu", "-q", "--task", "chat", "-p", "hello",
+                     "--max-tokens", "24", "--temperature", "0.9", "--top-k", "50", "--top-p",
+                     "0.95", "--seed", seed})
+        .out;
+  };
+  CHECK(chat("1") == chat("1"));
+  CHECK(chat("1") != chat("2"));
+}
+
+TEST_CASE("a plan is shown, kept in the picture and in a file") {
+  const test::Folder folder;
+  const std::string file = folder.file("planned.png"), plan = folder.file("plan.txt");
+  const Outcome outcome =
+      run(Words{"generate", "--device", "cpu", "--steps", "3", "-p", "a fox", "--think",
+                "--max-think-tokens", "20", "--think-output", plan, "-o", file});
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const std::string text = record_of(file)["plan"].get<std::string>();
+  CHECK(content(plan) == text + "\n");
+  CHECK(outcome.err.find("plan: ") != std::string::npos);
+  CHECK(record_of(file)["requested"]["think"] == true);
+}
+
+TEST_CASE("flags that a task would pass over are refused") {
+  const auto refusal = [](Words words) {
+    words.insert(words.begin(), "generate");
+    const Outcome outcome = run(words);
+    CHECK(outcome.code == 2);
+    return outcome.err;
+  };
+  CHECK(refusal({"--task", "chat", "-p", "hi", "--steps", "4"}) ==
+        "diptych: --steps: has no meaning for --task chat, which paints nothing\n");
+  CHECK(refusal({"-p", "a fox", "--temperature", "1"}) ==
+        "diptych: --temperature: given without --think\n");
+  CHECK(refusal({"-p", "a fox", "--cache-threshold", "1"}) ==
+        "diptych: --cache-threshold: given without --cache-mode teacache\n");
+  CHECK(refusal({"-p", "a fox", "-i", "/nowhere/a.png"}) ==
+        "diptych: --image: /nowhere/a.png: no such file\n");
+  CHECK(refusal({"-p", "a fox", "-i", kGoldens + "README.md"}).find("expected PNG, JPEG or BMP") !=
+        std::string::npos);
+  CHECK(refusal({"-p", "a fox", "--think-output", "p.txt"}) ==
+        "diptych: --think-output: given without a plan; expected --think and a picture\n");
+  CHECK(refusal({"-p", "a fox", "--device", "cpu", "--max-vram", "24"}) ==
+        "diptych: --max-vram: is of a GPU, the run is on the CPU\n");
+  CHECK(refusal({"-p", "a fox", "--device", "cpu", "--offload", "layers"})
+            .find("--offload layers: the run is on the CPU") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace diptych
