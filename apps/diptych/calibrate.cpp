@@ -48,6 +48,8 @@ constexpr std::array<std::string_view, 5> kInstructions = {
     "Change the dominant colour to deep blue.",
     "Add a small red balloon in the upper left corner."};
 
+constexpr std::size_t kMostPictures = 1000;
+
 constexpr std::array<double, 5> kThresholds = {0.05, 0.1, 0.2, 0.3, 0.5};
 
 struct CalibrateFlags : RequestFlags {
@@ -62,11 +64,13 @@ std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConf
   std::ranges::copy_if(run.inputs, std::back_inserter(prompts), is_text);
   if (!flags.prompts.empty()) {
     require_extension(flags.prompts, ".txt", "--prompts");
-    for (const BatchItem& item : read_batch_list(flags.prompts).items)
+    for (const BatchItem& item : read_batch_list(flags.prompts).items) {
+      if (!item.problem.empty()) throw InputError(item.problem);
       prompts.push_back({item.prompt.value(), {}});
+    }
   }
   if (!prompts.empty()) return prompts;
-  for (const std::string_view text : run.task == "edit" ? kInstructions : kPrompts)
+  for (const std::string_view text : run.reads_images() ? kInstructions : kPrompts)
     prompts.push_back({std::string(text), {}});
   return prompts;
 }
@@ -78,12 +82,17 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   std::ranges::copy_if(run.inputs, std::back_inserter(images), &InputItem::is_image);
   const std::size_t count =
       flags.pictures > 0 ? flags.pictures : std::max(prompts.size(), images.size());
+  if (count > kMostPictures) {
+    throw InputError("--prompts: {} pictures, expected at most {}; --pictures N takes the first",
+                     count, kMostPictures);
+  }
   if (run.sampling.seed > std::numeric_limits<std::uint64_t>::max() - count)
     throw InputError("--seed: {} + {} does not fit in 64 bits", run.sampling.seed, count);
   std::vector<RunConfig> requests(count, run);
   for (std::size_t i = 0; i < count; ++i) {
     requests[i].sampling.seed += i;
     requests[i].sampling.batch_count = 1;
+    requests[i].task = images.empty() ? "t2i" : "edit";
     requests[i].inputs.clear();
     if (!images.empty()) requests[i].inputs.push_back(images[i % images.size()]);
     requests[i].inputs.push_back(prompts[i % prompts.size()]);
@@ -187,7 +196,7 @@ void add_calibrate(CLI::App& app, Run& run) {
   verb->add_option("--pictures", flags->pictures,
                    "pictures to paint [one for each prompt or input picture]")
       ->type_name("N")
-      ->check(CLI::Range(1, 1000))
+      ->check(CLI::Range(std::size_t{1}, kMostPictures))
       ->envname("DIPTYCH_PICTURES");
   verb->add_option(
           "-o,--output", flags->output,

@@ -210,6 +210,9 @@ TEST_CASE("requests painted together have a report each") {
   CHECK(reports[1].uncached_forwards == 35);
   requests[1].cache_report = false;
   CHECK_FALSE(painter.session().may_share(requests[0], requests[1]));
+  // TeaCache would decide by both of them.
+  for (RunConfig& config : requests) config = request("tea"), config.cache_mode = "teacache";
+  CHECK_FALSE(painter.session().may_share(requests[0], requests[1]));
 }
 
 TEST_CASE("a calibration of other weights is refused before a picture is handed over") {
