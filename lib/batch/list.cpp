@@ -26,35 +26,16 @@ constexpr std::size_t kMaxItems = 1'000'000;
 constexpr YamlLimits kYamlLimits = {std::size_t{1} << 26, 4'000'000};
 
 // A field that is not here is of the whole batch.
-constexpr std::array<std::string_view, 29> kOfRequest = {"task",
-                                                         "negative_prompt",
-                                                         "think",
-                                                         "think_output",
-                                                         "max_think_tokens",
-                                                         "max_tokens",
-                                                         "temperature",
-                                                         "top_k",
-                                                         "top_p",
-                                                         "width",
-                                                         "height",
-                                                         "seed",
-                                                         "batch_count",
-                                                         "steps",
-                                                         "cfg_text_scale",
-                                                         "cfg_img_scale",
-                                                         "cfg_interval",
-                                                         "cfg_renorm_type",
-                                                         "cfg_renorm_min",
-                                                         "timestep_shift",
-                                                         "cfg_mode",
-                                                         "noise",
-                                                         "trace",
-                                                         "trace_filter",
-                                                         "cache_mode",
-                                                         "cache_threshold",
-                                                         "cache_calibration",
-                                                         "cache_report",
-                                                         "vae_tiling"};
+constexpr std::string_view kOfRequest[] = {
+    "task", "negative_prompt", "noise", "seed", "width", "height", "batch_count",
+    // text
+    "think", "max_think_tokens", "max_tokens", "temperature", "top_k", "top_p",
+    // painting
+    "steps", "cfg_text_scale", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min",
+    "timestep_shift", "cfg_mode", "cache_mode", "cache_threshold", "cache_calibration",
+    "cache_report", "vae_tiling",
+    // what is written
+    "think_output", "trace", "trace_filter"};
 
 std::string with_underscores(std::string_view flag) {
   std::string name(flag);
@@ -333,7 +314,7 @@ std::vector<InputItem> inputs_over(const std::vector<InputItem>& defaults, const
 }  // namespace
 
 bool is_of_request(std::string_view field) {
-  return std::ranges::find(kOfRequest, field) != kOfRequest.end();
+  return std::ranges::find(kOfRequest, field) != std::end(kOfRequest);
 }
 
 BatchList read_batch_list(const fs::path& file) {

@@ -34,7 +34,8 @@ TEST_CASE("every shell's script knows the verbs and the flags") {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const auto outcome = run(Words{"completion", shell});
     CHECK(outcome.code == 0);
-    for (const char* word : {"generate", "verify", "timestep-shift", "flow-shift", "sequential"}) {
+    for (const char* word : {"generate", "batch", "verify", "resume", "replay", "timestep-shift",
+                             "flow-shift", "sequential"}) {
       CAPTURE(word);
       CHECK(outcome.out.find(word) != std::string::npos);
     }

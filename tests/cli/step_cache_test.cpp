@@ -200,7 +200,8 @@ TEST_CASE("what calibrate refuses") {
   folder.write("empty.txt", "# nothing\n");
   const std::string file = folder.file("c.json");
   const std::vector<std::pair<Words, std::string>> cases = {
-      {{"-o", folder.file("c.txt")}, "--output: " + folder.file("c.txt") + ": unknown extension '.txt'"},
+      {{"-o", folder.file("c.txt")},
+       "--output: " + folder.file("c.txt") + ": unknown extension '.txt'"},
       {{"-o", "/nonexistent/c.json"}, "/nonexistent"},
       {{"--prompts", folder.file("none.txt")}, folder.file("none.txt")},
       {{"--prompts", folder.file("list.jsonl")}, "--prompts: " + folder.file("list.jsonl")},

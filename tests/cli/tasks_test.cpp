@@ -130,7 +130,7 @@ TEST_CASE("a plan is shown, kept in the picture and in a file") {
 
 TEST_CASE("flags that a task would pass over are refused") {
   const auto refusal = [](Words words) {
-    words.insert(words.begin(), "generate");
+    words.insert(words.begin(), {"generate", "-q"});
     const Outcome outcome = run(words);
     CHECK(outcome.code == 2);
     return outcome.err;

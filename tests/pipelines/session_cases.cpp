@@ -1,0 +1,117 @@
+#include "tests/pipelines/session_cases.h"
+
+#include <doctest/doctest.h>
+
+namespace diptych::test {
+namespace {
+
+const std::filesystem::path kSource = DIPTYCH_SOURCE_DIR;
+
+int worst_level(const Tensor& a, const Tensor& b) {
+  REQUIRE(a.sizes() == b.sizes());
+  return (a.to(at::kInt) - b.to(at::kInt)).abs().max().item<int>();
+}
+
+// Four that may share forwards.
+std::vector<RunConfig> mixed_requests() {
+  std::vector<RunConfig> requests = {paint_request("a red fox", 5, 64, 48),
+                                     edit_request("make it blue", 6), paint_request("", 7, 16, 32),
+                                     edit_request("a longer text than that", 8)};
+  requests[2].negative_prompt = "dull";
+  requests[3].think = true;
+  requests[3].text.max_think_tokens = 4;
+  return requests;
+}
+
+}  // namespace
+
+RunConfig paint_request(const std::string& prompt, std::uint64_t seed, std::int64_t width,
+                        std::int64_t height) {
+  RunConfig config;
+  config.model = kSource / "tests/goldens/bagel/checkpoint";
+  config.task = "t2i";
+  config.inputs = {{prompt, {}}};
+  config.sampling.seed = seed;
+  config.sampling.width = width;
+  config.sampling.height = height;
+  config.sampling.steps = 6;
+  config.sampling.cfg_img_scale = 1.5;
+  return config;
+}
+
+RunConfig edit_request(const std::string& prompt, std::uint64_t seed) {
+  RunConfig config = paint_request(prompt, seed, 48, 32);
+  config.task = "edit";
+  config.inputs.insert(config.inputs.begin(), {{}, kSource / "docs/demo.png"});
+  return config;
+}
+
+RunConfig answer_request() {
+  RunConfig config = paint_request("what is this?", 3, 16, 16);
+  config.task = "chat";
+  config.text.max_tokens = 6;
+  return config;
+}
+
+SessionFixture::SessionFixture(SessionPlace place) {
+  RunConfig config = paint_request("", 0, 16, 16);
+  config.device = place.device;
+  config.dtype = place.dtype;
+  session = find_session("bagel")(config, log);
+}
+
+Given SessionFixture::run(const std::vector<RunConfig>& requests) {
+  Given given;
+  given.pictures.resize(requests.size());
+  Results results;
+  results.picture = [&](const Picture& picture, const Report&) {
+    given.pictures.at(picture.request) = picture;
+  };
+  results.answer = [&](const Answer& text, const Report&) { given.answer = text.text; };
+  session->run(requests, progress, results);
+  return given;
+}
+
+void check_sharing(SessionPlace place) {
+  SessionFixture f(place);
+  const std::vector<RunConfig> requests = mixed_requests();
+  for (const RunConfig& request : requests) CHECK(f.session->may_share(requests[0], request));
+  const Given together = f.run(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    CAPTURE(i);
+    const Given alone = f.run({requests[i]});
+    const Picture& expected = alone.pictures.front();
+    CHECK(together.pictures[i].seed == requests[i].sampling.seed);
+    CHECK(together.pictures[i].noise_hash == expected.noise_hash);
+    CHECK(together.pictures[i].plan == expected.plan);
+    CHECK(worst_level(together.pictures[i].rgb, expected.rgb) <= 1);
+    CHECK(expected.rgb.to(at::kFloat).std().item<float>() > 1);
+  }
+  const Given other = f.run({edit_request("make it red", 6)});
+  CHECK(worst_level(together.pictures[1].rgb, other.pictures[0].rgb) > 1);
+}
+
+void check_repeats(SessionPlace place) {
+  const std::vector<std::vector<RunConfig>> runs = {{edit_request("make it blue", 6)},
+                                                    {answer_request()},
+                                                    {paint_request("a red fox", 5, 64, 48)},
+                                                    mixed_requests()};
+  SessionFixture used(place);
+  std::vector<Given> first;
+  for (const auto& requests : runs) first.push_back(used.run(requests));
+  for (const std::size_t i : {2, 0, 3, 1}) {
+    CAPTURE(i);
+    SessionFixture fresh(place);
+    for (SessionFixture* f : {&used, &fresh}) {
+      const Given again = f->run(runs[i]);
+      CHECK(again.answer == first[i].answer);
+      if (runs[i].front().answers()) continue;
+      for (std::size_t p = 0; p < again.pictures.size(); ++p) {
+        CHECK(again.pictures[p].rgb.equal(first[i].pictures[p].rgb));
+        CHECK(again.pictures[p].latent_hash == first[i].pictures[p].latent_hash);
+      }
+    }
+  }
+}
+
+}  // namespace diptych::test

@@ -1,0 +1,40 @@
+// Requests of all kinds to one session, and what it must hold to on every device.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/pipelines/pipeline.h"
+
+namespace diptych::test {
+
+struct SessionPlace {
+  const char *device, *dtype;
+};
+
+RunConfig paint_request(const std::string& prompt, std::uint64_t seed, std::int64_t width,
+                        std::int64_t height);
+RunConfig edit_request(const std::string& prompt, std::uint64_t seed);
+RunConfig answer_request();
+
+struct Given {
+  std::vector<Picture> pictures;  // by request
+  std::string answer;
+};
+
+struct SessionFixture {
+  Log log{LogLevel::quiet};
+  Progress progress{log, ProgressStyle::none};
+  std::unique_ptr<Session> session;
+  explicit SessionFixture(SessionPlace place);
+  Given run(const std::vector<RunConfig>& requests);
+};
+
+// float32: pictures that share forwards are those of one by one.
+void check_sharing(SessionPlace place);
+// What a session did before changes no bit of what it does next, alone or shared.
+void check_repeats(SessionPlace place);
+
+}  // namespace diptych::test

@@ -1,0 +1,19 @@
+// What --replay and --batch-size rest on, on the GPU.
+#include <doctest/doctest.h>
+
+#include "tests/pipelines/session_cases.h"
+
+namespace diptych {
+namespace {
+
+TEST_CASE("pictures that share forwards are those of one by one") {
+  test::check_sharing({"cuda", "float32"});
+}
+
+TEST_CASE("what a session did before changes no bit of what it does next") {
+  test::check_repeats({"cuda", "float32"});
+  test::check_repeats({"cuda", "bfloat16"});
+}
+
+}  // namespace
+}  // namespace diptych

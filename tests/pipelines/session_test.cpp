@@ -1,0 +1,60 @@
+// Requests of all kinds through one session: together or alone, in any order, the same results.
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "lib/base/error.h"
+#include "tests/pipelines/session_cases.h"
+
+namespace diptych {
+namespace {
+
+using test::paint_request;
+constexpr test::SessionPlace kCpu = {"cpu", "float32"};
+
+TEST_CASE("pictures that share forwards are those of one by one") {
+  test::check_sharing(kCpu);
+}
+
+TEST_CASE("what a session did before changes no bit of what it does next") {
+  test::check_repeats(kCpu);
+}
+
+TEST_CASE("only equals share") {
+  const test::SessionFixture f(kCpu);
+  const RunConfig one = paint_request("a", 1, 32, 32);
+  const auto shares = [&](const std::function<void(RunConfig&)>& change) {
+    RunConfig other = one;
+    change(other);
+    CHECK(f.session->may_share(one, other) == f.session->may_share(other, one));
+    return f.session->may_share(one, other);
+  };
+  CHECK(shares([](RunConfig& c) { c.sampling.seed = 9; }));
+  CHECK(shares([](RunConfig& c) { c.sampling.height = 64; }));
+  CHECK_FALSE(shares([](RunConfig& c) { c.sampling.steps = 7; }));
+  CHECK_FALSE(shares([](RunConfig& c) { c.sampling.cfg_text_scale = 7; }));
+  CHECK_FALSE(shares([](RunConfig& c) { c.sampling.cfg_interval_low = 0; }));
+  CHECK_FALSE(shares([](RunConfig& c) { c.sampling.batch_count = 2; }));
+  CHECK_FALSE(shares([](RunConfig& c) { c.cache_mode = "taylorseer"; }));
+  CHECK_FALSE(shares([](RunConfig& c) { c.trace = "t.safetensors"; }));
+  CHECK_FALSE(shares([](RunConfig& c) { c.task = "chat"; }));
+}
+
+TEST_CASE("weights are loaded for all expected runs, whichever of them cannot be") {
+  test::SessionFixture f(kCpu);
+  RunConfig wrong = paint_request("a", 1, 4096, 32);
+  CHECK_THROWS_AS(f.session->check(wrong), InputError);
+  const std::vector<std::vector<RunConfig>> none = {{wrong}};
+  f.session->load(none, f.progress);  // nothing to load for
+  CHECK(f.session->report().seconds.empty());
+  const std::vector<std::vector<RunConfig>> some = {{wrong}, {paint_request("a", 1, 32, 32)}};
+  f.session->load(some, f.progress);
+  REQUIRE(f.session->report().seconds.size() == 1);
+  CHECK(f.session->report().seconds[0].first == "load");
+  CHECK(f.session->weights_hash().size() == 33);
+  CHECK_THROWS_AS(f.run({wrong}), InputError);
+  CHECK(f.run({paint_request("a", 1, 32, 32)}).pictures[0].rgb.defined());
+}
+
+}  // namespace
+}  // namespace diptych
