@@ -6,103 +6,50 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/bagel.h"
 #include "lib/pipelines/cache_report.h"
 #include "lib/sampling/step_calibration.h"
 #include "lib/verify/trace_compare.h"
+#include "tests/pipelines/step_cache_cases.h"
 
 namespace diptych {
 namespace {
 
-const std::filesystem::path kCheckpoint =
-    std::filesystem::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel/checkpoint";
-
-RunConfig request(const std::string& prompt) {
-  RunConfig config;
-  config.task = "t2i";
-  config.model = kCheckpoint;
-  config.device = "cpu";
-  config.inputs = {{prompt, {}}};
-  config.sampling.width = 96;
-  config.sampling.height = 64;
-  config.sampling.steps = 20;
-  return config;
-}
-
-class Painter {
- public:
-  Painter() : session_(open_bagel(request(""), log_)) {}
-  Session& session() { return *session_; }
-  Progress& progress() { return progress_; }
-
-  std::vector<Picture> paint(const RunConfig& config) {
-    std::vector<Picture> pictures;
-    Results results;
-    results.picture = [&](const Picture& picture, const Report&) { pictures.push_back(picture); };
-    session_->run(std::span(&config, 1), progress_, results);
-    return pictures;
-  }
-
- private:
-  Log log_{LogLevel::quiet};
-  Progress progress_{log_, ProgressStyle::none};
-  std::unique_ptr<Session> session_;
-};
-
-// What record_steps() gives for a prompt, fitted and written; removed at the end.
-class CalibrationFile {
- public:
-  explicit CalibrationFile(Painter& painter) {
-    const RunConfig prompt = request("a cup of tea");
-    const auto recording =
-        painter.session().record_steps(std::span(&prompt, 1), painter.progress());
-    StepCalibration::fit(recording.changes, painter.session().report().weights_hash).write(path_);
-  }
-  ~CalibrationFile() { std::filesystem::remove(path_); }
-  CalibrationFile(const CalibrationFile&) = delete;
-  CalibrationFile& operator=(const CalibrationFile&) = delete;
-
-  RunConfig teacache(RunConfig config, double threshold) const {
-    config.cache_mode = "teacache";
-    config.cache_calibration = path_;
-    config.cache_threshold = threshold;
-    return config;
-  }
-
- private:
-  const std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / fmt::format("diptych-teacache-{}.json", getpid());
-};
-
-RunConfig taylorseer(RunConfig config) {
-  config.cache_mode = "taylorseer";
-  return config;
-}
+using test::cached_request;
+using test::CalibrationFile;
+using test::paint;
+using test::SessionFixture;
+using test::taylorseer;
+constexpr test::SessionPlace kCpu = {"cpu", "float32"};
 
 }  // namespace
 
+TEST_CASE("step caches: calibrated, painted and reported") {
+  test::check_step_caches(kCpu);
+  test::check_step_caches({"cpu", "bfloat16"});
+}
+
 TEST_CASE("recorded steps: one change for every branch forward but a context's first") {
-  Painter painter;
-  std::vector<RunConfig> requests = {request("a red fox"), request("tea")};
+  SessionFixture f(kCpu);
+  std::vector<RunConfig> requests = {cached_request("a red fox"), cached_request("tea")};
   requests[1].sampling.width = requests[1].sampling.height = 48;
   requests[1].sampling.cfg_interval_low = 0;
   requests[1].cache_mode = "taylorseer";  // is not used
-  const StepRecording recording = painter.session().record_steps(requests, painter.progress());
-  CHECK(painter.session().report().weights_hash.size() == 33);
+  const StepRecording recording = f.session->record_steps(requests, f.progress);
+  CHECK(f.session->report().weights_hash.size() == 33);
   REQUIRE(recording.pictures.size() == 2);
   CHECK(recording.steps() == 2 * 19);
   CHECK(recording.pictures[0].front().contexts == 2);
   CHECK(recording.pictures[0].back().contexts == 1);
   CHECK(recording.pictures[1].back().contexts == 2);
-  const std::int64_t forwards = painter.paint(request("a red fox")).front().forwards;
+  const std::int64_t forwards = paint(f, cached_request("a red fox")).front().forwards;
   CHECK(recording.changes.size() == static_cast<std::size_t>(forwards - 2 + 2 * 18));
   CHECK(StepCalibration::fit(recording.changes, "x").explained_variance() > 0.9);
 }
 
 TEST_CASE("TeaCache by its calibration: the report tells what was saved, and what it cost") {
-  Painter painter;
-  const CalibrationFile file(painter);
-  const std::int64_t plain = painter.paint(request("a red fox")).front().forwards;
+  SessionFixture f(kCpu);
+  const CalibrationFile file(f);
+  const std::int64_t plain = paint(f, cached_request("a red fox")).front().forwards;
   CHECK(plain == 35);  // 19 steps, 16 of them with guidance
   struct Expected {
     double threshold;
@@ -113,9 +60,9 @@ TEST_CASE("TeaCache by its calibration: the report tells what was saved, and wha
   for (const auto& [threshold, forwards, least_cosine, least_ssim] :
        {Expected{1e-9, 35, 1, 1}, {0.05, 17, 0.9999, 0.999}, {0.2, 7, 0.998, 0.99}}) {
     CAPTURE(threshold);
-    RunConfig cached = file.teacache(request("a red fox"), threshold);
+    RunConfig cached = file.teacache(cached_request("a red fox"), threshold);
     cached.cache_report = true;
-    const Picture picture = painter.paint(cached).front();
+    const Picture picture = paint(f, cached).front();
     REQUIRE(picture.cache_report.has_value());
     const CacheReport& report = *picture.cache_report;
     INFO(describe(report));
@@ -131,31 +78,31 @@ TEST_CASE("TeaCache by its calibration: the report tells what was saved, and wha
     CHECK(report.uncached_seconds > 0);
     // The report changes nothing.
     cached.cache_report = false;
-    const Picture alone = painter.paint(cached).front();
+    const Picture alone = paint(f, cached).front();
     CHECK_FALSE(alone.cache_report.has_value());
     CHECK(alone.latent_hash == picture.latent_hash);
     CHECK(alone.forwards == forwards);
   }
-  RunConfig uncached = request("a red fox");
+  RunConfig uncached = cached_request("a red fox");
   uncached.cache_report = true;  // nothing to compare
-  CHECK_FALSE(painter.paint(uncached).front().cache_report.has_value());
+  CHECK_FALSE(paint(f, uncached).front().cache_report.has_value());
 }
 
 TEST_CASE("a picture after another equals one painted alone") {
-  Painter painter;
-  const CalibrationFile file(painter);
+  SessionFixture f(kCpu);
+  const CalibrationFile file(f);
   for (RunConfig config :
-       {file.teacache(request("a red fox"), 0.1), taylorseer(request("a red fox"))}) {
+       {file.teacache(cached_request("a red fox"), 0.1), taylorseer(cached_request("a red fox"))}) {
     CAPTURE(config.cache_mode);
     for (const bool reports : {false, true}) {
       config.cache_report = reports;
       config.sampling.batch_count = 2;
       config.sampling.seed = 5;
-      const std::vector<Picture> both = painter.paint(config);
+      const std::vector<Picture> both = paint(f, config);
       REQUIRE(both.size() == 2);
       config.sampling.batch_count = 1;
       config.sampling.seed = 6;
-      const Picture alone = painter.paint(config).front();
+      const Picture alone = paint(f, config).front();
       CHECK(both[1].latent_hash == alone.latent_hash);
       CHECK(both[1].forwards == alone.forwards);
       CHECK(both[0].latent_hash != alone.latent_hash);
@@ -164,24 +111,24 @@ TEST_CASE("a picture after another equals one painted alone") {
 }
 
 TEST_CASE("both CFG modes give the same cached picture, with any guidance") {
-  Painter painter;
-  const CalibrationFile file(painter);
+  SessionFixture f(kCpu);
+  const CalibrationFile file(f);
   struct Scales {
     double low, high, image;
   };
   for (const auto& [low, high, image] : {Scales{0.4, 1, 1}, {0.2, 0.8, 1}, {0, 1, 1.5}}) {
-    RunConfig plain = request("a red fox");
+    RunConfig plain = cached_request("a red fox");
     plain.sampling.cfg_interval_low = low;
     plain.sampling.cfg_interval_high = high;
     plain.sampling.cfg_img_scale = image;
-    const Picture exact = painter.paint(plain).front();
+    const Picture exact = paint(f, plain).front();
     for (RunConfig config : {file.teacache(plain, 0.1), taylorseer(plain)}) {
       CAPTURE(config.cache_mode);
       CAPTURE(low);
       config.cache_report = true;
-      const Picture batched = painter.paint(config).front();
+      const Picture batched = paint(f, config).front();
       config.cfg_mode = "sequential";
-      const Picture sequential = painter.paint(config).front();
+      const Picture sequential = paint(f, config).front();
       CHECK(batched.forwards == sequential.forwards);
       CHECK(batched.forwards < exact.forwards);
       const Tensor apart = (batched.rgb.to(at::kInt) - sequential.rgb.to(at::kInt)).abs();
@@ -194,51 +141,52 @@ TEST_CASE("both CFG modes give the same cached picture, with any guidance") {
 }
 
 TEST_CASE("requests painted together have a report each") {
-  Painter painter;
-  std::vector<RunConfig> requests = {taylorseer(request("a red fox")), taylorseer(request("tea"))};
+  SessionFixture f(kCpu);
+  std::vector<RunConfig> requests = {taylorseer(cached_request("a red fox")),
+                                     taylorseer(cached_request("tea"))};
   for (RunConfig& config : requests) config.cache_report = true;
-  CHECK(painter.session().may_share(requests[0], requests[1]));
+  CHECK(f.session->may_share(requests[0], requests[1]));
   std::vector<CacheReport> reports;
   Results results;
   results.picture = [&](const Picture& picture, const Report&) {
     reports.push_back(picture.cache_report.value());
   };
-  painter.session().run(requests, painter.progress(), results);
+  f.session->run(requests, f.progress, results);
   REQUIRE(reports.size() == 2);
   CHECK(reports[0].latent_cosine != reports[1].latent_cosine);
   CHECK(reports[0].uncached_forwards == 35);
   CHECK(reports[1].uncached_forwards == 35);
   requests[1].cache_report = false;
-  CHECK_FALSE(painter.session().may_share(requests[0], requests[1]));
+  CHECK_FALSE(f.session->may_share(requests[0], requests[1]));
   // TeaCache would decide by both of them.
-  for (RunConfig& config : requests) config = request("tea"), config.cache_mode = "teacache";
-  CHECK_FALSE(painter.session().may_share(requests[0], requests[1]));
+  for (RunConfig& config : requests) config = cached_request("tea"), config.cache_mode = "teacache";
+  CHECK_FALSE(f.session->may_share(requests[0], requests[1]));
 }
 
 TEST_CASE("a calibration of other weights is refused before a picture is handed over") {
-  Painter painter;
-  const CalibrationFile file(painter);
-  const RunConfig config = file.teacache(request("a red fox"), 0.1);
+  SessionFixture f(kCpu);
+  const CalibrationFile file(f);
+  const RunConfig config = file.teacache(cached_request("a red fox"), 0.1);
   StepCalibration calibration = StepCalibration::read(config.cache_calibration);
   calibration.weights_hash[0] = calibration.weights_hash[0] == '0' ? '1' : '0';
   calibration.write(config.cache_calibration);
   std::size_t pictures = 0;
   Results results;
   results.picture = [&](const Picture&, const Report&) { ++pictures; };
-  CHECK_THROWS_WITH_AS(painter.session().run(std::span(&config, 1), painter.progress(), results),
+  CHECK_THROWS_WITH_AS(f.session->run(std::span(&config, 1), f.progress, results),
                        doctest::Contains("weights_hash: measured on "), InputError);
   CHECK(pictures == 0);
 }
 
 TEST_CASE("a trace is of the run that was asked for, with and without the report") {
-  Painter painter;
-  RunConfig config = taylorseer(request("a red fox"));
+  SessionFixture f(kCpu);
+  RunConfig config = taylorseer(cached_request("a red fox"));
   config.trace = std::filesystem::temp_directory_path() /
                  fmt::format("diptych-trace-{}.safetensors", getpid());
   const auto traced = [&](bool reports) {
     config.cache_report = reports;
     config.trace_filter = {"step*.latent", "step007.cond.layer*", "vae.decoded"};
-    painter.paint(config);
+    paint(f, config);
     const NamedTensors tensors = read_trace(config.trace);
     std::filesystem::remove(config.trace);
     return tensors;
