@@ -117,6 +117,8 @@ constexpr const char* kFooter =
     "tea.png\n"
     "  diptych generate -m BAGEL-7B-MoT -i room.jpg -p \"remove the chair\" -o edited.png\n"
     "  diptych generate -m BAGEL-7B-MoT -i cat.png -i garden.png -p \"put the cat there\" --think\n"
+    "  diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\" --cache-mode taylorseer "
+    "--cache-report\n"
     "  diptych generate -m BAGEL-7B-MoT --task understand -i street.jpg -p \"how many cars?\"\n"
     "  diptych generate -m BAGEL-7B-MoT --task chat -p \"what is a diptych?\" --temperature 0.7\n"
     "  diptych generate -c stage_configs/bagel.yaml -m BAGEL-7B-MoT -p - -o tea-%03d.png -b 2 < "

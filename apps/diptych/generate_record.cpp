@@ -79,6 +79,16 @@ Json together_json(std::span<const Painted> together, std::size_t place) {
   return {{"place", place}, {"others", std::move(others)}};
 }
 
+// Without its seconds. A PSNR of equal pictures is infinite, which JSON has as null.
+Json cache_report_json(const CacheReport& report) {
+  return {{"latent_cosine", report.latent_cosine},
+          {"latent_relative_l2", report.latent_relative_l2},
+          {"ssim", report.ssim ? Json(*report.ssim) : Json()},
+          {"psnr", report.psnr},
+          {"forwards", report.forwards},
+          {"uncached_forwards", report.uncached_forwards}};
+}
+
 Json record_json(std::span<const Painted> together, std::size_t place, const Report& report) {
   const Options& options = *together[place].options;
   const Picture& picture = *together[place].picture;
@@ -111,6 +121,7 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"inputs", inputs_json(options, picture)}};
   if (report.threads > 0) json["threads"] = report.threads;
   if (!report.calibration_hash.empty()) json["calibration_hash"] = report.calibration_hash;
+  if (picture.cache_report) json["cache_report"] = cache_report_json(*picture.cache_report);
   if (options.run.think) json["plan"] = picture.plan;
   json["requested"] = requested_json(options);
   if (together.size() > 1) json["together"] = together_json(together, place);

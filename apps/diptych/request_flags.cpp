@@ -95,8 +95,8 @@ void warn_of_idle_variables(Log& log, FieldNames without) {
       // other verbs', the set-up's and the tests'
       "DIPTYCH_PROBE", "DIPTYCH_PROBES", "DIPTYCH_CASE", "DIPTYCH_DIFF", "DIPTYCH_JSON",
       "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE", "DIPTYCH_AGAINST", "DIPTYCH_OUTPUT_DIR",
-      "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME", "DIPTYCH_SHARD", "DIPTYCH_REPLAY", "DIPTYCH_CUDA",
-      "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
+      "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME", "DIPTYCH_SHARD", "DIPTYCH_REPLAY", "DIPTYCH_PROMPTS",
+      "DIPTYCH_PICTURES", "DIPTYCH_CUDA", "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };

@@ -21,15 +21,17 @@ void require_meaning(const Resolved& resolved, std::string_view given) {
     }
   };
   if (run.answers()) {
-    forbid(
-        {"width", "height", "batch_count", "steps", "cfg_text_scale", "cfg_img_scale",
-         "cfg_interval", "cfg_renorm_type", "cfg_renorm_min", "timestep_shift", "cfg_mode", "noise",
-         "negative_prompt", "cache_mode", "cache_threshold", "cache_calibration", "vae_tiling"},
-        fmt::format("has no meaning for --task {}, which paints nothing", run.task));
+    forbid({"width", "height", "batch_count", "steps", "cfg_text_scale", "cfg_img_scale",
+            "cfg_interval", "cfg_renorm_type", "cfg_renorm_min", "timestep_shift", "cfg_mode",
+            "noise", "negative_prompt", "cache_mode", "cache_threshold", "cache_calibration",
+            "cache_report", "vae_tiling"},
+           fmt::format("has no meaning for --task {}, which paints nothing", run.task));
   } else {
     forbid({"max_tokens"}, "is of answers; a plan has --max-think-tokens");
     if (run.cache_mode != "teacache")
       forbid({"cache_threshold", "cache_calibration"}, "given without --cache-mode teacache");
+    if (run.cache_mode == "none")
+      forbid({"cache_report"}, "given without --cache-mode taylorseer or teacache");
     if (!run.think)
       forbid({"max_think_tokens", "temperature", "top_k", "top_p"}, "given without --think");
   }

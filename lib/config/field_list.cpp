@@ -146,6 +146,10 @@ const auto kFields = std::to_array<Field>({
     {"cache_calibration", "--cache-calibration", "FILE",
      "teacache: what `diptych calibrate` wrote; default: diptych_teacache.json of the checkpoint",
      PathSlot{run<&R::cache_calibration>}, YamlPlace::painting, "cache_calibration"},
+    {"cache_report", "--cache-report", "",
+     "with --cache-mode: paint without the cache, too, and say how far apart and how much slower "
+     "that is",
+     BoolSlot{run<&R::cache_report>}, YamlPlace::painting, "cache_report"},
     {"offload", "--offload", "auto|none|layers",
      "layers: weights wait in host memory and are brought to the GPU layer by layer; auto: where "
      "they do not fit",

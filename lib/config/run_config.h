@@ -59,6 +59,7 @@ struct RunConfig {
   std::string cache_mode = "none";    // none, taylorseer, teacache: steps that are predicted
   double cache_threshold = 0.2;       // teacache: the estimated change that is let pass
   std::filesystem::path cache_calibration;  // teacache's, "" = diptych_teacache.json of the model
+  bool cache_report = false;                // paint without the cache, too, and tell the difference
   std::string offload = "auto";             // auto, none, layers: weights that wait in host memory
   std::string vae_tiling = "auto";          // auto, on, off: the autoencoder works in strips
   double max_vram = 0;  // GiB of the GPU that the run may take, 0 = what is free

@@ -1,139 +1,27 @@
 #include "lib/pipelines/bagel.h"
 
-#include <future>
 #include <limits>
 #include <optional>
-#include <thread>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
 #include "lib/media/image_read.h"
+#include "lib/pipelines/bagel_config.h"
 #include "lib/pipelines/bagel_memory.h"
 #include "lib/pipelines/bagel_trace.h"
+#include "lib/pipelines/cache_report.h"
 #include "lib/pipelines/make_runtime.h"
+#include "lib/pipelines/session_parts.h"
 #include "lib/runtime/host_memory.h"
 #include "lib/sampling/step_calibration.h"
 #include "lib/tensor/noise.h"
-#include "lib/tensor/safetensors.h"
 
 namespace diptych {
 namespace {
-
-Guidance make_guidance(const SamplingConfig& s) {
-  Guidance g;
-  g.text_scale = s.cfg_text_scale;
-  g.image_scale = s.cfg_img_scale;
-  g.interval_low = s.cfg_interval_low;
-  g.interval_high = s.cfg_interval_high;
-  g.renorm = parse_renorm(s.cfg_renorm_type);
-  g.renorm_min = s.cfg_renorm_min;
-  return g;
-}
-
-// The tensor init_noise (or gen.init_noise, of a trace) of a file: the start noise of one picture.
-Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  const char* name = file.entries().contains("init_noise") ? "init_noise" : "gen.init_noise";
-  if (!file.entries().contains(name)) {
-    throw InputError("{}: has no tensor 'init_noise' or 'gen.init_noise'", path.string());
-  }
-  const Tensor noise = file.view(name);
-  if (!noise.is_floating_point() || noise.dim() != 2 || noise.size(0) != rows ||
-      noise.size(1) != width) {
-    throw InputError("{}: {}: found {} {}, expected float32 [{}, {}]", path.string(), name,
-                     c10::toString(noise.scalar_type()), fmt::join(noise.sizes().vec(), "x"), rows,
-                     width);
-  }
-  if (!noise.isfinite().all().item<bool>()) {
-    throw InputError("{}: {}: holds NaN or infinity", path.string(), name);
-  }
-  return noise.to(at::kFloat).clone();
-}
-
-std::string tensor_hash(const Tensor& values) {
-  const Tensor bytes = values.to(at::kCPU).contiguous();
-  const auto* data = static_cast<const std::byte*>(bytes.const_data_ptr());
-  return sha256_hex(std::span(data, bytes.nbytes()));
-}
-std::string short_hash(const Tensor& values) {
-  return tensor_hash(values.to(at::kFloat)).substr(0, 16);
-}
-
-// Seconds per stage, in the order of their first lap.
-class StageClock {
- public:
-  void start() { last_ = steady_seconds(); }
-  // Adds the time since start() or the last lap to `stage`, once the device is done.
-  double lap(Report& report, const std::string& stage, at::Device device) {
-    synchronize(device);
-    const double now = steady_seconds(), seconds = now - std::exchange(last_, now);
-    for (auto& [name, sum] : report.seconds) {
-      if (name == stage) return sum += seconds, seconds;
-    }
-    report.seconds.emplace_back(stage, seconds);
-    return seconds;
-  }
-
- private:
-  double last_ = 0;
-};
-
-// One wait for the device, after the loop: a picture of NaN would be black and look like a result.
-void require_finite(const Tensor& values, std::string_view what) {
-  if (values.isfinite().all().item<bool>()) return;
-  throw RunError("{} is not finite (NaN or infinity): weights, start noise or scales out of range",
-                 what);
-}
-
-// Names the weights beside the painting: it reads every byte of them. Stops when it goes.
-class BackgroundHash {
- public:
-  explicit BackgroundHash(const BagelCheckpoint& checkpoint)
-      : thread_([this, &checkpoint](const std::stop_token& stop) {
-          try {
-            promise_.set_value(checkpoint.weights_hash(stop));
-          } catch (...) {
-            promise_.set_exception(std::current_exception());
-          }
-        }) {}
-  std::string get() { return future_.get(); }
-
- private:
-  std::promise<std::string> promise_;
-  std::shared_future<std::string> future_ = promise_.get_future().share();
-  std::jthread thread_;  // last: it is joined before the promise goes
-};
-
-void check_counts(const RunConfig& config) {
-  const std::int64_t count = config.sampling.batch_count;
-  if (count == 1) return;
-  if (config.answers())
-    throw InputError("--batch-count: pictures only, found --task {}", config.task);
-  const auto last = static_cast<std::uint64_t>(count - 1);
-  if (config.sampling.seed > std::numeric_limits<std::uint64_t>::max() - last) {
-    throw InputError("--seed: {} + {} does not fit in 64 bits", config.sampling.seed, last);
-  }
-  if (!config.trace.empty()) {
-    throw InputError("--trace: one picture at a time, found --batch-count {}", count);
-  }
-  if (!config.noise.empty()) {
-    throw InputError("--noise: one picture at a time, found --batch-count {}", count);
-  }
-}
-
-TextRequest make_text_request(const RunConfig& config) {
-  TextRequest request;
-  request.max_tokens = config.think ? config.text.max_think_tokens : config.text.max_tokens;
-  request.sampling.temperature = config.text.temperature;
-  request.sampling.top_k = config.text.top_k;
-  request.sampling.top_p = config.text.top_p;
-  return request;
-}
 
 class BagelSession : public Session {
  public:
@@ -178,10 +66,13 @@ class BagelSession : public Session {
       return std::tie(s.steps, s.cfg_text_scale, s.cfg_img_scale, s.cfg_interval_low,
                       s.cfg_interval_high, s.cfg_renorm_type, s.cfg_renorm_min, s.timestep_shift,
                       c.cfg_mode, c.cache_mode, c.cache_threshold, c.cache_calibration,
-                      c.vae_tiling);
+                      c.cache_report, c.vae_tiling);
     };
     const auto alone = [](const RunConfig& c) {
-      return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty();
+      // TeaCache decides by all rows of a forward: a picture would depend on what it is packed
+      // with.
+      return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty() ||
+             c.cache_mode == "teacache";
     };
     return !alone(a) && !alone(b) && shared(a) == shared(b);
   }
@@ -189,15 +80,8 @@ class BagelSession : public Session {
   void run(std::span<const RunConfig> configs, Progress& progress,
            const Results& results) override {
     std::vector<Prepared> prepared = prepare_all(configs);
-    const bool vision = reads_any_image(configs);
-    if (writer_ == nullptr) {
-      plan_loading(prepared, vision, /*others=*/false);
-      read_weights(progress);
-    }
-    clock_.start();
-    plan_run(prepared);
-    if (vision) checkpoint_.load_vision();
-    clock_.lap(report_, "load", runtime_.device);
+    read_weights_for(std::span(&prepared, 1), reads_any_image(configs), progress);
+    make_ready(prepared);
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
     if (!first.trace.empty()) trace.emplace(first.trace_filter);
@@ -212,6 +96,33 @@ class BagelSession : public Session {
       if (trace->tensors().empty()) log_.warning("--trace-filter: matches no tensor of this run");
       trace->write(first.trace);
     }
+  }
+
+  StepRecording record_steps(std::span<const RunConfig> configs, Progress& progress) override {
+    std::vector<RunConfig> uncached(configs.begin(), configs.end());
+    std::vector<std::vector<Prepared>> pictures;
+    for (RunConfig& config : uncached) {
+      config.cache_mode = "none";
+      pictures.push_back(prepare_all(std::span(&config, 1)));
+      pictures.back().front().records = true;
+    }
+    read_weights_for(pictures, reads_any_image(uncached), progress);
+    StepChangeRecorder recorder;
+    for (std::vector<Prepared>& picture : pictures) {
+      make_ready(picture);
+      Prepared& p = picture.front();
+      p.request.seed(p.config->sampling.seed);
+      const std::unique_ptr<BagelPainter> painter = read(picture, progress, {});
+      recorder.begin_picture();
+      painter->observe(
+          [&](std::int64_t step, std::int64_t context, const Tensor& input, const Tensor& output) {
+            recorder.record(step, context, input, output);
+          });
+      paint_latent(*painter, start_noise(p), StepCaching::off, progress);
+    }
+    report_.weights_hash = weights_hash();
+    clock_.lap(report_, "hash", runtime_.device);
+    return recorder.recording();
   }
 
   Report report() const override {
@@ -263,7 +174,8 @@ class BagelSession : public Session {
     BagelRequest request;
     std::vector<InputRecord> inputs;
     LatentSize size;
-    Tensor noise;  // given by a file
+    Tensor noise;          // given by a file
+    bool records = false;  // how its steps change
   };
 
   std::vector<Prepared> prepare_all(std::span<const RunConfig> configs) {
@@ -342,7 +254,7 @@ class BagelSession : public Session {
       }
     }
     work.branches = static_cast<std::int64_t>(distinct.size());
-    work.cache_bytes = cache_bytes(work, config.cache_mode);
+    work.cache_bytes = cache_bytes(work, prepared.front());
     const TextRequest& text = prepared.front().request.text;
     if (config.think || config.answers()) work.context_tokens += text.max_tokens;
     const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
@@ -389,6 +301,23 @@ class BagelSession : public Session {
       log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
   }
 
+  // Unless they are there: chooses where they lie, so that each of the runs fits.
+  void read_weights_for(std::span<const std::vector<Prepared>> runs, bool vision,
+                        Progress& progress) {
+    if (writer_ != nullptr) return;
+    for (const std::vector<Prepared>& run : runs) plan_loading(run, vision, &run != &runs.front());
+    read_weights(progress);
+  }
+
+  // What is left before these requests can run, once the weights are there.
+  void make_ready(const std::vector<Prepared>& prepared) {
+    clock_.start();
+    plan_run(prepared);
+    if (std::ranges::any_of(prepared, [](const Prepared& p) { return !p.inputs.empty(); }))
+      checkpoint_.load_vision();
+    clock_.lap(report_, "load", runtime_.device);
+  }
+
   void read_weights(Progress& progress) {
     clock_.start();
     if (budget_.limited)
@@ -410,7 +339,8 @@ class BagelSession : public Session {
     checkpoint_.vae_weights.on_read({});
     progress.end();
     writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
-    weights_hash_ = std::make_unique<BackgroundHash>(checkpoint_);
+    weights_hash_ = std::make_unique<BackgroundHash>(
+        [this](const std::stop_token& stop) { return checkpoint_.weights_hash(stop); });
     clock_.lap(report_, "load", runtime_.device);
   }
 
@@ -438,25 +368,9 @@ class BagelSession : public Session {
   }
 
   PaintRequest paint_request(const std::vector<Prepared>& prepared) const {
-    const RunConfig& config = *prepared.front().config;
-    PaintRequest request;
+    PaintRequest request = make_paint_request(*prepared.front().config);
     for (const Prepared& p : prepared) request.sizes.push_back(p.size);
-    request.guidance = make_guidance(config.sampling);
-    request.cfg_mode = parse_cfg_mode(config.cfg_mode);
-    request.steps = config.sampling.steps;
-    request.timestep_shift = config.sampling.timestep_shift;
-    request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
-    if (request.step_cache.mode == StepCacheMode::teacache) {
-      request.step_cache.threshold = config.cache_threshold;
-      request.step_cache.coefficients =
-          StepCalibration::read(calibration_path(config)).coefficients;
-    }
     return request;
-  }
-
-  static std::filesystem::path calibration_path(const RunConfig& config) {
-    return config.cache_calibration.empty() ? config.model / "diptych_teacache.json"
-                                            : config.cache_calibration;
   }
 
   // Asked where the hash is known, which takes as long as reading all weights: before a picture is
@@ -469,10 +383,13 @@ class BagelSession : public Session {
     report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
   }
 
-  // What a step cache keeps of each context between steps.
-  std::int64_t cache_bytes(const BagelWork& work, std::string_view mode) const {
+  // What a step cache, or the recorder, keeps of each context between steps.
+  std::int64_t cache_bytes(const BagelWork& work, const Prepared& p) const {
     constexpr std::int64_t kFactors = 7;  // of TaylorSeer: the value and six differences
-    const std::int64_t kept = mode == "taylorseer" ? kFactors : mode == "teacache" ? 2 : 0;
+    const std::string& mode = p.config->cache_mode;
+    const std::int64_t kept = mode == "taylorseer"              ? kFactors
+                              : mode == "teacache" || p.records ? 2
+                                                                : 0;
     const BagelConfig& model = checkpoint_.model.config;
     const std::int64_t rows = work.samples * (work.width / model.pixels_per_row()) *
                               (work.height / model.pixels_per_row());
@@ -534,43 +451,95 @@ class BagelSession : public Session {
     }
   }
 
-  void paint_once(const BagelPainter& painter, std::vector<Prepared>& prepared, std::uint64_t index,
-                  Progress& progress, const Results& results) {
-    std::vector<Tensor> noise;
-    for (Prepared& p : prepared) {
-      noise.push_back(p.noise.defined() ? p.noise
-                                        : draw_noise(p.size, checkpoint_.model.config.row_width(),
-                                                     p.request.generator));
-    }
-    const std::int64_t forwards_before = painter.forwards();
-    const Tensor latent = painter.paint(at::cat(noise), progress);
-    require_finite(latent, "the latent");
-    denoise_seconds_ += clock_.lap(report_, "denoise", runtime_.device);
+  Tensor start_noise(Prepared& p) const {
+    if (p.noise.defined()) return p.noise;
+    return draw_noise(p.size, checkpoint_.model.config.row_width(), p.request.generator);
+  }
+
+  struct Latent {
+    Tensor values;  // [rows of all pictures, row width]
+    std::int64_t forwards = 0;
+    double seconds = 0;
+  };
+  Latent paint_latent(const BagelPainter& painter, const Tensor& noise, StepCaching caching,
+                      Progress& progress) {
+    const std::int64_t before = painter.forwards();
+    Latent latent;
+    latent.values = painter.paint(noise, progress, caching);
+    require_finite(latent.values, "the latent");
+    latent.forwards = painter.forwards() - before;
+    const bool compared = caching == StepCaching::off && painter.request().caches();
+    latent.seconds = clock_.lap(report_, compared ? "uncached" : "denoise", runtime_.device);
+    if (compared) return latent;
+    denoise_seconds_ += latent.seconds;
     updates_ += painter.updates();
     report_.updates = painter.updates();
-    progress.begin("vae", static_cast<std::int64_t>(prepared.size()));
-    const std::vector<Tensor> images = painter.decode(latent);
-    std::vector<Picture> pictures;
+    return latent;
+  }
+
+  // [r]: of request r, its latent's rows and its picture.
+  std::vector<PaintedPicture> decode(const BagelPainter& painter, const Tensor& latent,
+                                     Progress& progress) {
+    std::vector<PaintedPicture> pictures;
+    progress.begin("vae", std::ssize(painter.request().sizes));
     std::int64_t row = 0;
-    for (std::size_t r = 0; r < prepared.size(); ++r) {
-      const Prepared& p = prepared[r];
-      require_finite(images[r], "the decoded picture");
-      Picture picture;
-      picture.request = r;
-      picture.rgb = to_uint8(images[r]).to(at::kCPU);
-      picture.index = index;
-      picture.seed = p.config->sampling.seed + index;
-      picture.forwards = painter.forwards() - forwards_before;
-      picture.noise_hash = short_hash(noise[r]);
-      picture.latent_hash = short_hash(latent.narrow(0, row, p.size.rows()));
-      picture.plan = p.request.plan;
-      picture.inputs = p.inputs;
-      row += p.size.rows();
-      pictures.push_back(std::move(picture));
-      progress.update(static_cast<std::int64_t>(r) + 1);
+    for (const Tensor& image : painter.decode(latent)) {
+      require_finite(image, "the decoded picture");
+      const std::int64_t rows = painter.request().sizes[pictures.size()].rows();
+      pictures.push_back({latent.narrow(0, row, rows), to_uint8(image).to(at::kCPU)});
+      row += rows;
+      progress.update(std::ssize(pictures));
     }
     progress.end();
     clock_.lap(report_, "vae", runtime_.device);
+    return pictures;
+  }
+
+  // Paints the pictures again without the step cache. The trace is of the run that was asked for.
+  std::vector<CacheReport> compare_uncached(const BagelPainter& painter, const Tensor& noise,
+                                            const Latent& cached,
+                                            const std::vector<PaintedPicture>& pictures,
+                                            Progress& progress) {
+    TraceSink* const trace = std::exchange(runtime_.trace, nullptr);
+    const Latent latent = paint_latent(painter, noise, StepCaching::off, progress);
+    const std::vector<PaintedPicture> uncached = decode(painter, latent.values, progress);
+    runtime_.trace = trace;
+    std::vector<CacheReport> reports;
+    for (std::size_t r = 0; r < pictures.size(); ++r) {
+      CacheReport& report = reports.emplace_back(compare_cached(pictures[r], uncached[r]));
+      report.forwards = cached.forwards;
+      report.uncached_forwards = latent.forwards;
+      report.seconds = cached.seconds;
+      report.uncached_seconds = latent.seconds;
+      log_.info("{}", describe(report));
+    }
+    return reports;
+  }
+
+  void paint_once(const BagelPainter& painter, std::vector<Prepared>& prepared, std::uint64_t index,
+                  Progress& progress, const Results& results) {
+    std::vector<Tensor> noise;
+    for (Prepared& p : prepared) noise.push_back(start_noise(p));
+    const Latent latent = paint_latent(painter, at::cat(noise), StepCaching::on, progress);
+    const std::vector<PaintedPicture> painted = decode(painter, latent.values, progress);
+    std::vector<CacheReport> reports;
+    if (prepared.front().config->cache_report && painter.request().caches())
+      reports = compare_uncached(painter, at::cat(noise), latent, painted, progress);
+    std::vector<Picture> pictures;
+    for (std::size_t r = 0; r < prepared.size(); ++r) {
+      const Prepared& p = prepared[r];
+      Picture& picture = pictures.emplace_back();
+      picture.request = r;
+      picture.rgb = painted[r].rgb;
+      picture.index = index;
+      picture.seed = p.config->sampling.seed + index;
+      picture.forwards = latent.forwards;
+      picture.noise_hash = short_hash(noise[r]);
+      picture.latent_hash = short_hash(painted[r].latent);
+      picture.plan = p.request.plan;
+      picture.inputs = p.inputs;
+      if (!reports.empty()) picture.cache_report = reports[r];
+    }
     report_.attention = runtime_.paint_attention->served_by();
     report_.weights_hash = weights_hash();
     require_calibration(*prepared.front().config);

@@ -60,10 +60,11 @@ MotPlan BagelDenoiser::plan(Range range) const {
                           options);
 }
 
-void BagelDenoiser::begin_picture() const {
+void BagelDenoiser::begin_picture(StepCaching caching) const {
   if (!cache_) return;
+  caching_ = caching;
   cache_->begin_picture();
-  keeps_layers_ = trace_wants_rows();
+  keeps_layers_ = uses_cache() && trace_wants_rows();
 }
 
 std::vector<Tensor> BagelDenoiser::velocities(const Tensor& x, std::int64_t step,
@@ -73,7 +74,7 @@ std::vector<Tensor> BagelDenoiser::velocities(const Tensor& x, std::int64_t step
     trace_step_inputs(*runtime_.trace, step, times_[step],
                       at::linear(x.to(latents.dtype()), model_.vae2llm, model_.vae2llm_bias));
   }
-  const std::vector<bool> computed = cache_
+  const std::vector<bool> computed = uses_cache()
                                          ? cache_->begin_step(latents, step, count)
                                          : std::vector<bool>(static_cast<std::size_t>(count), true);
   const auto is_computed = [&](std::int64_t context) {
@@ -121,7 +122,7 @@ std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
                                     *runtime_.paint_attention, runtime_.kernels, observer);
   for (std::int64_t i = 0; i < count; ++i) {
     if (observer_) observer_(step, first + i, latents, stream[i]);
-    if (!cache_) continue;
+    if (!uses_cache()) continue;
     const Tensor kept = keeps_layers_ ? at::stack(layers, 1)[i] : stream[i];
     cache_->store(first + i, cache_input(latents), kept);
   }

@@ -22,6 +22,9 @@ namespace diptych {
 enum class CfgMode { batched, sequential };
 CfgMode parse_cfg_mode(std::string_view name);  // throws InputError for others
 
+// Whether the step cache that was asked for is used.
+enum class StepCaching { on, off };
+
 // Called for every branch forward that is computed: the latent rows that enter the first layer and
 // those that leave the last, before the final norm, both [rows of all samples, hidden]. What a step
 // cache is calibrated with (StepChangeRecorder).
@@ -37,8 +40,8 @@ class BagelDenoiser {
                 const StepCacheConfig& cache = {});
 
   // Forgets what the step cache keeps of the picture before. Needed before each picture with a
-  // cache; without one there is nothing to forget.
-  void begin_picture() const;
+  // cache; without one there is nothing to forget, and `caching` means nothing.
+  void begin_picture(StepCaching caching = StepCaching::on) const;
   // x float32 [rows of all samples, 64] -> the velocity of each of the first `count` distinct
   // contexts, each [rows of all samples, 64] in the model's dtype. With a cache the steps of a
   // picture come in order; TeaCache then waits for the device once a step.
@@ -52,6 +55,7 @@ class BagelDenoiser {
   MotPlan plan(Range range) const;
   std::vector<Tensor> compute(Range range, const Tensor& latents, std::int64_t step) const;
   Tensor predict(std::int64_t context, const Tensor& latents, std::int64_t step) const;
+  bool uses_cache() const { return cache_ && caching_ == StepCaching::on; }
   bool trace_wants_rows() const;
   MotRows rows_of(const Tensor& all) const;
   Tensor cache_input(const Tensor& latents) const;
@@ -70,6 +74,7 @@ class BagelDenoiser {
   Tensor markers_;                  // [2 * samples, hidden]: start and end marker of each sample
   StepObserver observer_;
   mutable std::optional<StepCache> cache_;
+  mutable StepCaching caching_ = StepCaching::on;  // of this picture
   // A trace shows predicted steps layer by layer, as the official code computes them: the cache
   // then keeps every layer's rows, markers included, instead of the last layer's latent rows.
   mutable bool keeps_layers_ = false;

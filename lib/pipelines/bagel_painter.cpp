@@ -83,12 +83,12 @@ Tensor BagelPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
   return guided;
 }
 
-Tensor BagelPainter::paint(const Tensor& noise, Progress& progress) const {
+Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching caching) const {
   if (runtime_.trace != nullptr) {
     trace_generation(contexts_, checkpoint_.model, request_.sizes, checkpoint_.markers, noise,
                      *runtime_.trace);
   }
-  denoiser_.begin_picture();
+  denoiser_.begin_picture(caching);
   progress.begin("denoise", schedule_.updates());
   const auto velocity = [&](const Tensor& x, std::int64_t step) {
     check_interrupted();

@@ -24,6 +24,7 @@ struct PaintRequest {
   double timestep_shift = 3.0;
 
   FlowSchedule schedule() const { return FlowSchedule::shifted(steps, timestep_shift); }
+  bool caches() const { return step_cache.mode != StepCacheMode::none; }
   std::vector<std::int64_t> block_rows() const;  // per picture: latent rows and two markers
   // The branches of `all` (cond, text_uncond, img_uncond) that guidance asks for at some step; all
   // of them for a trace, which names them like the official code's.
@@ -38,8 +39,9 @@ class BagelPainter {
   BagelPainter(const BagelPainter&) = delete;
   BagelPainter& operator=(const BagelPainter&) = delete;
   // noise float32 [rows of all pictures, 64] on the CPU -> the final latent likewise, on the
-  // device.
-  Tensor paint(const Tensor& noise, Progress& progress) const;
+  // device. `caching` as BagelDenoiser::begin_picture.
+  Tensor paint(const Tensor& noise, Progress& progress,
+               StepCaching caching = StepCaching::on) const;
   // latent rows -> one image [1, 3, H, W] per picture, float32, not clamped.
   std::vector<Tensor> decode(const Tensor& latent) const;
   void observe(StepObserver observer) { denoiser_.observe(std::move(observer)); }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,9 +21,22 @@
 
 namespace diptych {
 
+struct StepRecording;  // lib/sampling/step_calibration.h
+
 struct InputRecord {   // of one input picture
   std::string sha256;  // of the decoded pixels, uint8 [H, W, 3]
   std::int64_t width = 0, height = 0;
+};
+
+// A picture painted with a step cache, held against the same one painted without. Forwards and
+// seconds are of all pictures that were painted together; the uncached ones are painted second,
+// when everything is warm.
+struct CacheReport {
+  double latent_cosine = 1, latent_relative_l2 = 0;  // of the final latent
+  std::optional<double> ssim;                        // absent where a side is below 11 pixels
+  double psnr = 0;                                   // dB, infinite for equal pictures
+  std::int64_t forwards = 0, uncached_forwards = 0;  // branch forwards that were computed
+  double seconds = 0, uncached_seconds = 0;          // of denoising
 };
 
 struct Picture {
@@ -35,6 +49,7 @@ struct Picture {
   std::int64_t forwards = 0;  // branch forwards of the backbone
   std::string plan;           // of think mode
   std::vector<InputRecord> inputs;
+  std::optional<CacheReport> cache_report;  // where it was asked for
 };
 
 struct Answer {
@@ -86,6 +101,10 @@ class Session {
   // Interrupted between steps.
   virtual void run(std::span<const RunConfig> requests, Progress& progress,
                    const Results& results) = 0;
+  // Paints the requests, a picture each, one after another and without a step cache, and records
+  // how their steps change: what StepCalibration is fitted to. report().weights_hash is known
+  // afterwards. Throws as run().
+  virtual StepRecording record_steps(std::span<const RunConfig> requests, Progress& progress) = 0;
   virtual Report report() const = 0;  // of everything so far
 };
 using OpenSession = std::unique_ptr<Session> (*)(const RunConfig& config, Log& log);

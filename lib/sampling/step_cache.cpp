@@ -87,23 +87,28 @@ Tensor TaylorSeer::predict() const {
   return sum;
 }
 
-bool TeaCache::begin_step(const Tensor& input, std::int64_t step, std::int64_t count) {
+bool TeaCacheRule::begin_step(std::int64_t step, std::int64_t count,
+                              const std::function<double()>& change) {
   const bool in_any_case = step == 0 || step == steps_ - 1 || count > computed_;
-  const bool compute = in_any_case || estimate_reaches_threshold(input);
-  previous_input_ = input;
-  if (!compute) return false;
+  if (!in_any_case && !estimate_reaches_threshold(change())) return false;
   sum_ = 0;
   computed_ = count;
-  residuals_.assign(static_cast<std::size_t>(count), {});
   return true;
 }
 
-bool TeaCache::estimate_reaches_threshold(const Tensor& input) {
-  const auto change = relative_change(input, previous_input_).item<double>();
+bool TeaCacheRule::estimate_reaches_threshold(double change) {
   const double estimate = evaluate(coefficients_, change);
   if (!(estimate >= 0)) return true;  // NaN, or outside of what was calibrated: it tells nothing
   sum_ += estimate;
   return !(sum_ < threshold_);
+}
+
+bool TeaCache::begin_step(const Tensor& input, std::int64_t step, std::int64_t count) {
+  const bool compute = rule_.begin_step(
+      step, count, [&] { return relative_change(input, previous_input_).item<double>(); });
+  previous_input_ = input;
+  if (compute) residuals_.assign(static_cast<std::size_t>(count), {});
+  return compute;
 }
 
 void TeaCache::store(std::int64_t context, const Tensor& input, const Tensor& output) {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -64,31 +65,45 @@ class TaylorSeer {
   std::vector<Tensor> factors_;  // [i]: the i-th difference quotient at the last computed call
 };
 
-// TeaCache. One decision for all contexts of a step: guidance then never combines residuals of
-// different steps, and a packed forward is whole or not at all. Computed are the first and the last
-// step, a step with a context that was not among those last computed (guidance sets in), a step for
-// which the estimate is negative or NaN, and one with which the sum of estimates since the last
-// computed step reaches the threshold.
-class TeaCache {
+// When TeaCache computes. One decision for all contexts of a step: guidance then never combines
+// residuals of different steps, and a packed forward is whole or not at all. Computed are the first
+// and the last step, a step with a context that was not among those last computed (guidance sets
+// in), a step for which the estimate is negative or NaN, and one with which the sum of estimates
+// since the last computed step reaches the threshold.
+class TeaCacheRule {
  public:
-  TeaCache(double threshold, const StepCacheCoefficients& coefficients, std::int64_t steps)
+  // `steps`: updates of a picture.
+  TeaCacheRule(double threshold, const StepCacheCoefficients& coefficients, std::int64_t steps)
       : threshold_(threshold), coefficients_(coefficients), steps_(steps) {}
 
-  // Whether the step must be computed, and then stored, for its contexts 0 .. count - 1. Waits for
-  // one number from the device, but not in steps that are computed in any case.
-  bool begin_step(const Tensor& input, std::int64_t step, std::int64_t count);
-  void store(std::int64_t context, const Tensor& input, const Tensor& output);
-  Tensor predict(std::int64_t context, const Tensor& input) const;  // a fresh tensor
+  // Whether the step must be computed, for its contexts 0 .. count - 1. `change`: the relative
+  // change of the input since the step before, asked for only where it decides.
+  bool begin_step(std::int64_t step, std::int64_t count, const std::function<double()>& change);
 
  private:
-  bool estimate_reaches_threshold(const Tensor& input);
+  bool estimate_reaches_threshold(double change);
 
   double threshold_;
   StepCacheCoefficients coefficients_;
   std::int64_t steps_;
   double sum_ = 0;
+  std::int64_t computed_ = 0;  // contexts of the last computed step
+};
+
+class TeaCache {
+ public:
+  TeaCache(double threshold, const StepCacheCoefficients& coefficients, std::int64_t steps)
+      : rule_(threshold, coefficients, steps) {}
+
+  // As the rule's; a step that is computed is then stored. Waits for one number from the device,
+  // but not in steps that are computed in any case.
+  bool begin_step(const Tensor& input, std::int64_t step, std::int64_t count);
+  void store(std::int64_t context, const Tensor& input, const Tensor& output);
+  Tensor predict(std::int64_t context, const Tensor& input) const;  // a fresh tensor
+
+ private:
+  TeaCacheRule rule_;
   Tensor previous_input_;
-  std::int64_t computed_ = 0;      // contexts of the last computed step
   std::vector<Tensor> residuals_;  // [context]: output - input of the last computed step
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <set>
 
@@ -47,14 +48,49 @@ std::string explained_problem(double explained) {
 
 }  // namespace
 
+std::int64_t StepRecording::steps() const {
+  std::int64_t count = 0;
+  for (const std::vector<Step>& picture : pictures) count += std::ssize(picture);
+  return count;
+}
+
+std::int64_t StepRecording::computed_steps(double threshold,
+                                           const StepCacheCoefficients& coefficients) const {
+  std::int64_t count = 0;
+  for (const std::vector<Step>& picture : pictures) {
+    TeaCacheRule rule(threshold, coefficients, std::ssize(picture));
+    for (std::size_t i = 0; i < picture.size(); ++i) {
+      const bool computed = rule.begin_step(static_cast<std::int64_t>(i), picture[i].contexts,
+                                            [&] { return picture[i].change; });
+      count += computed ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+void StepChangeRecorder::begin_picture() {
+  recording_.pictures.emplace_back();
+  input_ = {};
+  outputs_.clear();
+}
+
 void StepChangeRecorder::record(std::int64_t step, std::int64_t context, const Tensor& input,
                                 const Tensor& output) {
-  const auto last = last_.find(context);
-  if (last != last_.end() && last->second.step == step - 1) {
-    changes_.push_back({relative_change(input, last->second.input).item<double>(),
-                        relative_change(output, last->second.output).item<double>()});
+  TORCH_CHECK(!recording_.pictures.empty(), "[step recorder] begin_picture() comes first");
+  auto& steps = recording_.pictures.back();
+  if (input_.step != step) {  // its first context
+    steps.emplace_back();
+    const bool follows = input_.values.defined() && input_.step == step - 1;
+    if (follows) steps.back().change = relative_change(input, input_.values).item<double>();
+    input_ = {step, input};
   }
-  last_.insert_or_assign(context, Rows{step, input, output});
+  ++steps.back().contexts;
+  Rows& last = outputs_[context];
+  if (last.values.defined() && last.step == step - 1) {
+    recording_.changes.push_back(
+        {steps.back().change, relative_change(output, last.values).item<double>()});
+  }
+  last = {step, output};
 }
 
 StepCalibration StepCalibration::fit(std::vector<StepChange> samples, std::string weights_hash) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,27 +15,45 @@
 
 namespace diptych {
 
+// Beside a checkpoint, where nothing else is said.
+inline constexpr const char* kCalibrationName = "diptych_teacache.json";
+
 struct StepChange {  // relative_change from one step to the next
   double input = 0, output = 0;
   bool operator==(const StepChange&) const = default;
 };
 
-// Collects the changes of pictures painted without a cache.
+// How the steps of some pictures changed, painted without a cache.
+struct StepRecording {
+  struct Step {
+    double change = std::numeric_limits<double>::quiet_NaN();  // input's; NaN of a first step
+    std::int64_t contexts = 0;
+  };
+  std::vector<StepChange> changes;          // of every context: what a calibration is fitted to
+  std::vector<std::vector<Step>> pictures;  // their steps in order
+
+  std::int64_t steps() const;  // of all pictures
+  // Those that TeaCache would compute, were its inputs the recorded ones; a cached picture's differ
+  // a little from them.
+  std::int64_t computed_steps(double threshold, const StepCacheCoefficients& coefficients) const;
+};
+
 class StepChangeRecorder {
  public:
-  void begin_picture() { last_.clear(); }
-  // input and output as in step_cache.h, kept until the context's next step. A context's first
-  // step, and one behind a gap, gives no change. Waits for the device.
+  void begin_picture();  // needed before each
+  // input and output as in step_cache.h, kept until the next step. A context's first step, and one
+  // behind a gap, gives no change. Waits for the device.
   void record(std::int64_t step, std::int64_t context, const Tensor& input, const Tensor& output);
-  const std::vector<StepChange>& changes() const { return changes_; }
+  const StepRecording& recording() const { return recording_; }
 
  private:
   struct Rows {
-    std::int64_t step = 0;
-    Tensor input, output;
+    std::int64_t step = -1;
+    Tensor values;
   };
-  std::map<std::int64_t, Rows> last_;  // by context
-  std::vector<StepChange> changes_;
+  StepRecording recording_;
+  Rows input_;                            // of the last step
+  std::map<std::int64_t, Rows> outputs_;  // by context
 };
 
 struct StepCalibration {

@@ -245,10 +245,12 @@ TEST_CASE("observed steps calibrate TeaCache, which then saves forwards") {
     CHECK(out.sizes() == in.sizes());
     recorder.record(step, context, in, out);
   });
+  recorder.begin_picture();
   const Tensor exact = scene.paint(plain);
+  const StepRecording& recording = recorder.recording();
   // One change for every forward but a context's first.
-  CHECK(recorder.changes().size() == static_cast<std::size_t>(plain.forwards() - 2));
-  const auto calibration = StepCalibration::fit(recorder.changes(), "tiny");
+  CHECK(recording.changes.size() == static_cast<std::size_t>(plain.forwards() - 2));
+  const auto calibration = StepCalibration::fit(recording.changes, "tiny");
   CHECK(calibration.explained_variance() > 0.9);
   double before = 0;
   std::int64_t forwards = plain.forwards();

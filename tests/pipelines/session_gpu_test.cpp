@@ -1,7 +1,8 @@
-// What --replay and --batch-size rest on, on the GPU.
+// What --replay and --batch-size rest on, and step caches, on the GPU.
 #include <doctest/doctest.h>
 
 #include "tests/pipelines/session_cases.h"
+#include "tests/pipelines/step_cache_cases.h"
 
 namespace diptych {
 namespace {
@@ -13,6 +14,11 @@ TEST_CASE("pictures that share forwards are those of one by one") {
 TEST_CASE("what a session did before changes no bit of what it does next") {
   test::check_repeats({"cuda", "float32"});
   test::check_repeats({"cuda", "bfloat16"});
+}
+
+TEST_CASE("step caches: calibrated, painted and reported") {
+  test::check_step_caches({"cuda", "float32"});
+  test::check_step_caches({"cuda", "bfloat16"});
 }
 
 }  // namespace

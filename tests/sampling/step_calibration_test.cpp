@@ -1,7 +1,9 @@
 // Expected coefficients: the normal equations of the same samples solved in exact fractions.
 #include "lib/sampling/step_calibration.h"
 
+#include <cmath>
 #include <fstream>
+#include <functional>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -94,16 +96,59 @@ TEST_CASE("a fit that would be of no use is refused") {
 TEST_CASE("changes are those from one step of a context to its next") {
   const auto rows = [](double value) { return at::full({3, 2}, value, at::kBFloat16); };
   StepChangeRecorder recorder;
+  CHECK_THROWS_AS(recorder.record(0, 0, rows(4), rows(10)), c10::Error);
+  recorder.begin_picture();
   recorder.record(0, 0, rows(4), rows(10));
   recorder.record(0, 1, rows(4), rows(8));
   recorder.record(1, 0, rows(5), rows(9));
   recorder.record(2, 0, rows(4), rows(9));
   recorder.record(2, 1, rows(4), rows(1));  // behind a gap
   recorder.record(3, 1, rows(3), rows(-1));
-  CHECK((recorder.changes() == std::vector<StepChange>{{0.25, 0.1F}, {0.2F, 0}, {0.25, 2}}));
+  const StepRecording& recording = recorder.recording();
+  CHECK((recording.changes == std::vector<StepChange>{{0.25, 0.1F}, {0.2F, 0}, {0.25, 2}}));
   recorder.begin_picture();
   recorder.record(4, 1, rows(3), rows(1));
-  CHECK(recorder.changes().size() == 3);
+  recorder.record(6, 1, rows(4), rows(1));  // behind a gap
+  CHECK(recording.changes.size() == 3);
+  REQUIRE(recording.pictures.size() == 2);
+  std::vector<std::int64_t> contexts;
+  std::vector<double> changes;
+  for (const auto& [change, count] : recording.pictures[0]) {
+    contexts.push_back(count);
+    changes.push_back(change);
+  }
+  CHECK(contexts == std::vector<std::int64_t>{2, 1, 2, 1});
+  CHECK(std::isnan(changes[0]));
+  changes.erase(changes.begin());
+  CHECK(changes == std::vector<double>{0.25, 0.2F, 0.25});
+  REQUIRE(recording.pictures[1].size() == 2);
+  CHECK(std::isnan(recording.pictures[1][1].change));
+  CHECK(recording.steps() == 6);
+}
+
+TEST_CASE("what TeaCache would compute of recorded steps") {
+  // Changes 1/10, 1/11, 1/12, ... with an estimate that is the change itself, as in TeaCache's own
+  // test; in a second picture guidance sets in at step 4.
+  StepChangeRecorder recorder;
+  const auto record = [&](std::int64_t from) {
+    recorder.begin_picture();
+    const std::vector<double> inputs = {10, 11, 12, 13, 14, 15, 16, 16, 16.1, 16.2};
+    for (std::int64_t step = 0; step < std::ssize(inputs); ++step) {
+      const Tensor rows = at::full({2, 2}, inputs[static_cast<std::size_t>(step)]);
+      for (std::int64_t context = 0; context < (step < from ? 1 : 2); ++context)
+        recorder.record(step, context, rows, rows);
+    }
+  };
+  record(0);
+  const StepCacheCoefficients identity = {0, 0, 0, 1, 0};
+  CHECK(recorder.recording().computed_steps(0.2, identity) == 4);  // 0, 3, 6 and 9
+  CHECK(recorder.recording().computed_steps(1e9, identity) == 2);
+  CHECK(recorder.recording().computed_steps(1e-9, identity) == 9);  // step 7 changes nothing
+  record(4);
+  CHECK(recorder.recording().steps() == 20);
+  CHECK(recorder.recording().computed_steps(1e9, identity) == 2 + 3);
+  // 0, 3, 4 (guidance sets in) and 9.
+  CHECK(recorder.recording().computed_steps(0.2, identity) == 4 + 4);
 }
 
 TEST_CASE("a calibration survives its file to the last bit") {

@@ -1,0 +1,216 @@
+// `diptych calibrate`: what TeaCache needs to know about a checkpoint, measured on pictures that
+// are painted without a cache.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "apps/diptych/generate_record.h"
+#include "apps/diptych/request_flags.h"
+#include "apps/diptych/result_files.h"
+#include "apps/diptych/verbs.h"
+#include "lib/base/atomic_file.h"
+#include "lib/base/error.h"
+#include "lib/base/messages.h"
+#include "lib/batch/list.h"
+#include "lib/batch/output_names.h"
+#include "lib/batch/request_checks.h"
+#include "lib/pipelines/pipeline.h"
+#include "lib/sampling/step_calibration.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of a request, but of no use here: no picture comes out, and none is cached.
+constexpr std::array<std::string_view, 12> kNotHere = {
+    "task",  "output",       "batch_count", "think_output",    "max_tokens",        "noise",
+    "trace", "trace_filter", "cache_mode",  "cache_threshold", "cache_calibration", "cache_report"};
+
+// Varied in subject, style and amount of detail; what users ask for differs as much.
+constexpr std::array<std::string_view, 5> kPrompts = {
+    "A small red fox sits under an old oak tree in autumn, soft morning light.",
+    "A city street at night in the rain, neon signs reflected on the wet asphalt, cars passing by.",
+    "Portrait of an old fisherman with a white beard, oil painting with visible brush strokes.",
+    "A minimalist poster: a blue circle above a yellow triangle on a white background.",
+    "A wooden table with a bowl of fruit, a glass of water, an open book and a pair of glasses."};
+constexpr std::array<std::string_view, 5> kInstructions = {
+    "Turn it into a watercolour painting.", "Make it a snowy winter night.",
+    "Remove the background and show the main subject on plain white.",
+    "Change the dominant colour to deep blue.",
+    "Add a small red balloon in the upper left corner."};
+
+constexpr std::size_t kMostPictures = 1000;
+
+constexpr std::array<double, 5> kThresholds = {0.05, 0.1, 0.2, 0.3, 0.5};
+
+struct CalibrateFlags : RequestFlags {
+  fs::path prompts, output;
+  std::size_t pictures = 0;  // 0: one for each prompt or input picture
+};
+
+// The texts of -p and --prompts; the built-in ones where there are none.
+std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConfig& run) {
+  std::vector<InputItem> prompts;
+  const auto is_text = [](const InputItem& item) { return !item.is_image(); };
+  std::ranges::copy_if(run.inputs, std::back_inserter(prompts), is_text);
+  if (!flags.prompts.empty()) {
+    require_extension(flags.prompts, ".txt", "--prompts");
+    for (const BatchItem& item : read_batch_list(flags.prompts).items) {
+      if (!item.problem.empty()) throw InputError(item.problem);
+      prompts.push_back({item.prompt.value(), {}});
+    }
+  }
+  if (!prompts.empty()) return prompts;
+  for (const std::string_view text : run.reads_images() ? kInstructions : kPrompts)
+    prompts.push_back({std::string(text), {}});
+  return prompts;
+}
+
+// Prompts and pictures in turn, each request with a seed of its own.
+std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfig& run) {
+  const std::vector<InputItem> prompts = choose_prompts(flags, run);
+  std::vector<InputItem> images;
+  std::ranges::copy_if(run.inputs, std::back_inserter(images), &InputItem::is_image);
+  const std::size_t count =
+      flags.pictures > 0 ? flags.pictures : std::max(prompts.size(), images.size());
+  if (count > kMostPictures) {
+    throw InputError("--prompts: {} pictures, expected at most {}; --pictures N takes the first",
+                     count, kMostPictures);
+  }
+  if (run.sampling.seed > std::numeric_limits<std::uint64_t>::max() - count)
+    throw InputError("--seed: {} + {} does not fit in 64 bits", run.sampling.seed, count);
+  std::vector<RunConfig> requests(count, run);
+  for (std::size_t i = 0; i < count; ++i) {
+    requests[i].sampling.seed += i;
+    requests[i].sampling.batch_count = 1;
+    requests[i].task = images.empty() ? "t2i" : "edit";
+    requests[i].inputs.clear();
+    if (!images.empty()) requests[i].inputs.push_back(images[i % images.size()]);
+    requests[i].inputs.push_back(prompts[i % prompts.size()]);
+  }
+  return requests;
+}
+
+fs::path choose_output(const CalibrateFlags& flags, const Resolved& resolved) {
+  fs::path output = flags.output;
+  if (output.empty()) {
+    const fs::path& model = resolved.options.run.model;
+    if (model.empty() || resolved.uses_demo) {
+      throw InputError("--output: not given; expected a file, as {} keeps none",
+                       model.empty() ? "--load-format dummy" : "the demo");
+    }
+    output = model / kCalibrationName;
+  }
+  require_extension(output, ".json", "--output");
+  AtomicFile{output};  // can it be written?
+  return output;
+}
+
+void print_result(const StepRecording& recording, const StepCalibration& calibration) {
+  fmt::print("{}, {}, {}\n", counted(recording.pictures.size(), "picture"),
+             counted(static_cast<std::size_t>(recording.steps()), "step"),
+             counted(calibration.samples.size(), "sample"));
+  fmt::print("coefficients, degree 4 to 0: {:.6g}\n", fmt::join(calibration.coefficients, ", "));
+  fmt::print("explained variance: {:.4f}\n", calibration.explained_variance());
+  fmt::print("--cache-threshold  steps computed (estimate)\n");
+  for (const double threshold : kThresholds) {
+    const auto computed =
+        static_cast<double>(recording.computed_steps(threshold, calibration.coefficients));
+    fmt::print("{:<17}  {:.0f} of {}, {:.0f} %\n", threshold, computed, recording.steps(),
+               100 * computed / static_cast<double>(recording.steps()));
+  }
+}
+
+int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
+  Options& options = resolved.options;
+  require_meaning(resolved, "--");
+  read_stdin_prompt(options.run.inputs);
+  require_model(options.run);
+  const std::vector<RunConfig> requests = make_requests(flags, options.run);
+  for (const RunConfig& request : requests) {
+    options.run = request;
+    require_complete(options);
+  }
+  const fs::path output = choose_output(flags, resolved);
+  if (resolved.uses_demo) log.info("{}", kDemoNotice);
+  const auto session = find_session(options.run.pipeline)(options.run, log);
+  Progress progress(log, progress_style(options.progress));
+  const StepRecording recording = session->record_steps(requests, progress);
+  const auto calibration = StepCalibration::fit(recording.changes, session->report().weights_hash);
+  calibration.write(output);
+  print_result(recording, calibration);
+  say_path(output);
+  log.info("{}", stage_times(session->report()));
+  return 0;
+}
+
+int calibrate(const CalibrateFlags& flags, Log& log) {
+  warn_of_idle_variables(log, kNotHere);
+  Resolved resolved = resolve(flags.sources(kNotHere));
+  find_session(resolved.options.run.pipeline);
+  if (flags.print_config) {
+    fmt::print("{}", config_table(resolved));
+    return 0;
+  }
+  return start(flags, resolved, log);
+}
+
+constexpr const char* kFooter =
+    "Paints without a cache and measures how much the transformer's output changes from step to "
+    "step\n"
+    "where its input changes by so much; the polynomial that says so goes into FILE, where\n"
+    "`generate --cache-mode teacache` looks for it. The weights' hash goes with it: a file "
+    "measured on\n"
+    "another checkpoint is refused. Use the size, steps and guidance that you paint with.\n"
+    "Each -p, each line of --prompts and each -i is used in turn, with seeds counting up; without "
+    "any\n"
+    "prompt, five built-in ones are. The table says how many steps TeaCache would compute of "
+    "those\n"
+    "that were recorded; `generate --cache-report` measures a picture of yours.\n"
+    "Examples:\n"
+    "  diptych calibrate -m BAGEL-7B-MoT\n"
+    "  diptych calibrate -m BAGEL-7B-MoT --size 512x512 --steps 30 --prompts prompts.txt\n"
+    "  diptych calibrate -m BAGEL-7B-MoT -i room.jpg -i street.jpg -o edits.json\n"
+    "  diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\" --cache-mode teacache --cache-report";
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Run& run) {
+  CLI::App* verb =
+      app.add_subcommand("calibrate", "measure what --cache-mode teacache needs to know");
+  const auto flags = std::make_shared<CalibrateFlags>();
+  verb->add_option(
+          "--prompts", flags->prompts,
+          "a .txt with a prompt a line; empty lines and lines that begin with # are skipped")
+      ->type_name("FILE")
+      ->envname("DIPTYCH_PROMPTS");
+  verb->add_option("--pictures", flags->pictures,
+                   "pictures to paint [one for each prompt or input picture]")
+      ->type_name("N")
+      ->check(CLI::Range(std::size_t{1}, kMostPictures))
+      ->envname("DIPTYCH_PICTURES");
+  verb->add_option(
+          "-o,--output", flags->output,
+          fmt::format("a .json (replaced if there) [{} of the checkpoint]", kCalibrationName))
+      ->type_name("FILE");
+  add_request_flags(*verb, *flags, kNotHere);
+  verb->get_option("--prompt")
+      ->description("what to paint or change; - reads it from stdin; may be repeated");
+  verb->get_option("--image")->description("a picture to edit (PNG, JPEG, BMP); may be repeated");
+  verb->footer(kFooter);
+  verb->callback([flags, verb, &run] {
+    read_request_inputs(*verb, *flags);
+    run = [flags](Log& log) { return calibrate(*flags, log); };
+  });
+}
+
+}  // namespace diptych

@@ -1,0 +1,91 @@
+#include "lib/pipelines/bagel_config.h"
+
+#include <limits>
+
+#include <fmt/ranges.h>
+
+#include "lib/base/error.h"
+#include "lib/sampling/step_calibration.h"
+#include "lib/tensor/safetensors.h"
+
+namespace diptych {
+namespace {
+
+Guidance make_guidance(const SamplingConfig& s) {
+  Guidance g;
+  g.text_scale = s.cfg_text_scale;
+  g.image_scale = s.cfg_img_scale;
+  g.interval_low = s.cfg_interval_low;
+  g.interval_high = s.cfg_interval_high;
+  g.renorm = parse_renorm(s.cfg_renorm_type);
+  g.renorm_min = s.cfg_renorm_min;
+  return g;
+}
+
+}  // namespace
+
+void check_counts(const RunConfig& config) {
+  const std::int64_t count = config.sampling.batch_count;
+  if (count == 1) return;
+  if (config.answers())
+    throw InputError("--batch-count: pictures only, found --task {}", config.task);
+  const auto last = static_cast<std::uint64_t>(count - 1);
+  if (config.sampling.seed > std::numeric_limits<std::uint64_t>::max() - last) {
+    throw InputError("--seed: {} + {} does not fit in 64 bits", config.sampling.seed, last);
+  }
+  if (!config.trace.empty()) {
+    throw InputError("--trace: one picture at a time, found --batch-count {}", count);
+  }
+  if (!config.noise.empty()) {
+    throw InputError("--noise: one picture at a time, found --batch-count {}", count);
+  }
+}
+
+Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const char* name = file.entries().contains("init_noise") ? "init_noise" : "gen.init_noise";
+  if (!file.entries().contains(name)) {
+    throw InputError("{}: has no tensor 'init_noise' or 'gen.init_noise'", path.string());
+  }
+  const Tensor noise = file.view(name);
+  if (!noise.is_floating_point() || noise.dim() != 2 || noise.size(0) != rows ||
+      noise.size(1) != width) {
+    throw InputError("{}: {}: found {} {}, expected float32 [{}, {}]", path.string(), name,
+                     c10::toString(noise.scalar_type()), fmt::join(noise.sizes().vec(), "x"), rows,
+                     width);
+  }
+  if (!noise.isfinite().all().item<bool>()) {
+    throw InputError("{}: {}: holds NaN or infinity", path.string(), name);
+  }
+  return noise.to(at::kFloat).clone();
+}
+
+TextRequest make_text_request(const RunConfig& config) {
+  TextRequest request;
+  request.max_tokens = config.think ? config.text.max_think_tokens : config.text.max_tokens;
+  request.sampling.temperature = config.text.temperature;
+  request.sampling.top_k = config.text.top_k;
+  request.sampling.top_p = config.text.top_p;
+  return request;
+}
+
+PaintRequest make_paint_request(const RunConfig& config) {
+  PaintRequest request;
+  request.guidance = make_guidance(config.sampling);
+  request.cfg_mode = parse_cfg_mode(config.cfg_mode);
+  request.steps = config.sampling.steps;
+  request.timestep_shift = config.sampling.timestep_shift;
+  request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
+  if (request.step_cache.mode == StepCacheMode::teacache) {
+    request.step_cache.threshold = config.cache_threshold;
+    request.step_cache.coefficients = StepCalibration::read(calibration_path(config)).coefficients;
+  }
+  return request;
+}
+
+std::filesystem::path calibration_path(const RunConfig& config) {
+  return config.cache_calibration.empty() ? config.model / kCalibrationName
+                                          : config.cache_calibration;
+}
+
+}  // namespace diptych

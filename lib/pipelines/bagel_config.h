@@ -1,0 +1,30 @@
+// From a RunConfig to what BAGEL's parts take. Throws InputError for values that do not go
+// together.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "lib/config/run_config.h"
+#include "lib/pipelines/bagel_painter.h"
+#include "lib/pipelines/bagel_text.h"
+
+namespace diptych {
+
+// What a request with several pictures, or a late seed, cannot have.
+void check_counts(const RunConfig& config);
+
+// The tensor init_noise (or gen.init_noise, of a trace) of a file: the start noise of one picture,
+// float32 [rows, width]. Throws InputError for any other, and for one that is not finite.
+Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width);
+
+// Of the answer, or of the plan.
+TextRequest make_text_request(const RunConfig& config);
+
+// All but its sizes. Reads the calibration of TeaCache; throws as StepCalibration::read.
+PaintRequest make_paint_request(const RunConfig& config);
+
+// Of TeaCache: as given, or the one beside the checkpoint.
+std::filesystem::path calibration_path(const RunConfig& config);
+
+}  // namespace diptych

@@ -1,0 +1,28 @@
+#include "lib/pipelines/cache_report.h"
+
+#include "lib/verify/metrics.h"
+
+namespace diptych {
+
+CacheReport compare_cached(const PaintedPicture& cached, const PaintedPicture& uncached) {
+  CacheReport report;
+  const Difference latent = difference(cached.latent, uncached.latent);
+  report.latent_cosine = latent.cosine;
+  report.latent_relative_l2 = latent.relative_norm;
+  const ImageMetrics picture = image_metrics(cached.rgb, uncached.rgb);
+  report.ssim = picture.ssim;
+  report.psnr = picture.psnr;
+  return report;
+}
+
+std::string describe(const CacheReport& report) {
+  const std::string ssim = report.ssim ? fmt::format("SSIM {:.4f}, ", *report.ssim) : "";
+  return fmt::format(
+      "step cache: latent cosine {:.6f}, relative L2 {:.4f}, {}PSNR {:.1f} dB; {} of {} branch "
+      "forwards, {:.2f}s of denoising instead of {:.2f}s ({:.2f} times as fast)",
+      report.latent_cosine, report.latent_relative_l2, ssim, report.psnr, report.forwards,
+      report.uncached_forwards, report.seconds, report.uncached_seconds,
+      report.uncached_seconds / report.seconds);
+}
+
+}  // namespace diptych
