@@ -1,6 +1,7 @@
 // `diptych batch`: a list of requests, one loaded model.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -83,6 +84,10 @@ void choose_device(RunConfig& model, Log& log) {
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   read_stdin_prompt(defaults.options.run.inputs);
   const BatchList list = read_batch_list(flags.list);
+  const std::vector<InputItem>& inputs = defaults.options.run.inputs;
+  if (flags.list.extension() == ".txt" &&
+      std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image)))
+    throw InputError("--prompt: every line of {} is one; expected none", flags.list.string());
   say_list(list, flags.list, log);
   std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
   if (flags.check_config) return check_items(items, flags.list);

@@ -70,6 +70,17 @@ int run(const Options& options, const std::vector<fs::path>& paths, Session& ses
   return 0;
 }
 
+// A picture that is read is not replaced: --replay could not find it again.
+void spare_inputs(const RunConfig& run, const std::vector<fs::path>& paths) {
+  for (const fs::path& path : paths) {
+    for (const InputItem& item : run.inputs) {
+      std::error_code ignored;
+      if (item.is_image() && fs::equivalent(path, item.image, ignored))
+        throw InputError("--output: {}: is an input picture; expected another name", path.string());
+    }
+  }
+}
+
 int start(Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
@@ -77,16 +88,23 @@ int start(Resolved& resolved, Log& log) {
   require_complete(options);
   require_model(options.run);
   const std::vector<fs::path> paths = plan_paths(resolved);
+  spare_inputs(options.run, paths);
   const auto session = find_session(options.run.pipeline)(options.run, log);
   if (resolved.uses_demo) log.info("{}", kDemoNotice);
   return run(options, paths, *session, log);
 }
 
-int check_config(const Resolved& resolved) {
+// Without inputs the configuration alone, else the request, too; weights are not read.
+int check_config(const Resolved& resolved, Log& log) {
   require_meaning(resolved, "--");
   const RunConfig& run = resolved.options.run;
   if (!run.model.empty() && !fs::is_directory(run.model))
     throw InputError("--model: {}: not found or not a folder", run.model.string());
+  if (!run.inputs.empty()) {
+    require_complete(resolved.options);
+    require_model(run);
+    find_session(run.pipeline)(run, log)->check(run);
+  }
   const fs::path& config = resolved.options.config;
   fmt::print("{}: valid\n", config.empty() ? "configuration" : config.string());
   return 0;
@@ -100,7 +118,7 @@ int generate(const RequestFlags& flags, Log& log) {
     fmt::print("{}", config_table(resolved));
     return 0;
   }
-  return flags.check_config ? check_config(resolved) : start(resolved, log);
+  return flags.check_config ? check_config(resolved, log) : start(resolved, log);
 }
 
 constexpr const char* kFooter =
@@ -132,7 +150,7 @@ void add_generate(CLI::App& app, Run& run) {
   const auto flags = std::make_shared<RequestFlags>();
   add_request_flags(*verb, *flags);
   verb->add_flag("--check-config", flags->check_config,
-                 "check flags and stage config without loading weights, and stop")
+                 "check flags, stage config and inputs without loading weights, and stop")
       ->envname("DIPTYCH_CHECK_CONFIG");
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {

@@ -32,9 +32,12 @@ void require_meaning(const Resolved& resolved, std::string_view given) {
       forbid({"cache_threshold", "cache_calibration"}, "given without --cache-mode teacache");
     if (run.cache_mode == "none")
       forbid({"cache_report"}, "given without --cache-mode taylorseer or teacache");
+    if (run.sampling.cfg_text_scale <= 1)
+      forbid({"negative_prompt"}, "has no effect without text guidance (--cfg-scale above 1)");
     if (!run.think)
       forbid({"max_think_tokens", "temperature", "top_k", "top_p"}, "given without --think");
   }
+  if (run.text.temperature == 0) forbid({"top_k", "top_p"}, "given without --temperature");
   if (run.answers() && run.think) forbid({"max_tokens"}, "with --think it is --max-think-tokens");
   if (!run.noise.empty()) forbid({"seed"}, "given together with --noise; expected one of them");
 }

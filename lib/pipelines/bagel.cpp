@@ -205,8 +205,7 @@ class BagelSession : public Session {
       request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
     request.reading(checkpoint_);  // too long a text is said here
-    if (!request.answers && config.cache_mode == "teacache")
-      StepCalibration::read(calibration_path(config));
+    if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
     p.size =

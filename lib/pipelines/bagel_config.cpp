@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
-#include "lib/sampling/step_calibration.h"
 #include "lib/tensor/safetensors.h"
 
 namespace diptych {
@@ -78,9 +77,21 @@ PaintRequest make_paint_request(const RunConfig& config) {
   request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
   if (request.step_cache.mode == StepCacheMode::teacache) {
     request.step_cache.threshold = config.cache_threshold;
-    request.step_cache.coefficients = StepCalibration::read(calibration_path(config)).coefficients;
+    request.step_cache.coefficients = read_calibration(config).coefficients;
   }
   return request;
+}
+
+StepCalibration read_calibration(const RunConfig& config) {
+  const std::filesystem::path path = calibration_path(config);
+  if (!std::filesystem::exists(path)) {
+    throw InputError(
+        "--cache-mode teacache: {} is not there; `diptych calibrate` writes it, "
+        "--cache-calibration "
+        "names another",
+        path.string());
+  }
+  return StepCalibration::read(path);
 }
 
 std::filesystem::path calibration_path(const RunConfig& config) {

@@ -8,6 +8,7 @@
 #include "lib/config/run_config.h"
 #include "lib/pipelines/bagel_painter.h"
 #include "lib/pipelines/bagel_text.h"
+#include "lib/sampling/step_calibration.h"
 
 namespace diptych {
 
@@ -26,5 +27,7 @@ PaintRequest make_paint_request(const RunConfig& config);
 
 // Of TeaCache: as given, or the one beside the checkpoint.
 std::filesystem::path calibration_path(const RunConfig& config);
+// Throws InputError, also where it is not there.
+StepCalibration read_calibration(const RunConfig& config);
 
 }  // namespace diptych

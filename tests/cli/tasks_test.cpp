@@ -65,6 +65,18 @@ TEST_CASE("a picture and an instruction are an edit of the picture's size") {
   CHECK(read_png(wide).rgb.size(0) == 48);
 }
 
+TEST_CASE("an input picture is not replaced by the output") {
+  const test::Folder folder;
+  const std::string file = folder.file("in.png");
+  std::filesystem::copy_file(kPicture, file);
+  const std::string before = content(file);
+  const Outcome outcome = run(with_demo({"-i", file, "-p", "make it red", "-o", file}));
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err ==
+        "diptych: --output: " + file + ": is an input picture; expected another name\n");
+  CHECK(content(file) == before);
+}
+
 TEST_CASE("the order of texts and pictures counts") {
   const test::Folder folder;
   const std::string first = folder.file("first.png"), last = folder.file("last.png");
@@ -139,6 +151,14 @@ TEST_CASE("flags that a task would pass over are refused") {
         "diptych: --steps: has no meaning for --task chat, which paints nothing\n");
   CHECK(refusal({"-p", "a fox", "--temperature", "1"}) ==
         "diptych: --temperature: given without --think\n");
+  CHECK(refusal({"-p", "a fox", "--think", "--top-k", "5"}) ==
+        "diptych: --top-k: given without --temperature\n");
+  CHECK(refusal({"-p", "a fox", "-n", "blur", "--cfg-scale", "1"}) ==
+        "diptych: --negative-prompt: has no effect without text guidance (--cfg-scale above 1)\n");
+  CHECK(refusal({"-p", "a fox", "--cache-mode", "teacache", "--device", "cpu"})
+            .find("`diptych calibrate` writes it") != std::string::npos);
+  CHECK(refusal({"-p", "a fox", "--size", "1024x1024", "--device", "cpu", "--check-config"})
+            .find("expected a multiple of 16 up to 192") != std::string::npos);
   CHECK(refusal({"-p", "a fox", "--cache-threshold", "1"}) ==
         "diptych: --cache-threshold: given without --cache-mode teacache\n");
   CHECK(refusal({"-p", "a fox", "-i", "/nowhere/a.png"}) ==
