@@ -1,0 +1,200 @@
+"""What one training step learns from: pairs of scenes (before and after an edit) and the samples
+made of them. The same seed and step give the same batch, whichever worker makes it."""
+import dataclasses
+import random
+
+import torch
+
+import render
+import sequence
+import vocabulary
+import world
+
+PAIRS = 256  # per step at the reference size; fewer of larger pictures
+SHORT, LONG = 48, 136  # text rows of samples without and with think mode
+CHAT_SHARE = 0.04  # of the questions: those without a picture
+WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before it
+
+# Of the pairs: how many samples of each kind a step has. Every picture is painted from a caption,
+# too (both of a pair).
+SHARES = {"edit": 0.5, "understand": 0.5, "think": 0.25, "think_edit": 0.06, "think_understand": 0.08}
+
+# Contexts left out, for classifier-free guidance.
+DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03
+
+
+@dataclasses.dataclass
+class Pair:
+    spec: world.Spec
+    before: world.Scene
+    edit: world.Edit | None  # None: `after` is a scene of its own
+    after_spec: world.Spec
+    after: world.Scene
+
+
+def sample_pair(rng, width, height):
+    spec, before = world.sample_scene(rng, width, height)
+    edit = world.sample_any_edit(rng, before)
+    if edit is not None:
+        after = edit.after
+        return Pair(spec, before, edit, loosen(rng, world.spec_of(after)), after)
+    return Pair(spec, before, None, *world.sample_scene(rng, width, height))
+
+
+def loosen(rng, spec):
+    """The full description of a scene, with some of it left unsaid."""
+    groups = tuple(dataclasses.replace(g, size=g.size if rng.random() < 0.6 else None)
+                   for g in spec.groups)
+    if len(groups) == 2 and rng.random() < 0.5 and spec.relation in world.OPPOSITE:
+        return world.Spec(groups[::-1], world.OPPOSITE[spec.relation],
+                          spec.background if rng.random() < 0.8 else None)
+    return world.Spec(groups, spec.relation, spec.background if rng.random() < 0.8 else None)
+
+
+def say(rng, spec):
+    if not spec.groups:
+        return f"a {spec.background or 'plain'} background"
+    return world.caption(rng, spec)
+
+
+
+class Maker:
+    """Samples of each kind; a wording that is longer than the batch has rows for is said anew."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def fitting(self, build):
+        while True:
+            sample = sequence.Sample(self.tokenizer)
+            rows = LONG if build(sample) else SHORT
+            if len(sample.rows) <= rows:
+                return sample
+
+    def t2i(self, rng, spec):
+        def build(sample):
+            if rng.random() >= DROP_TEXT:
+                sample.text(say(rng, spec))
+            sample.image("latent")
+
+        return self.fitting(build)
+
+    def think(self, rng, spec, scene):
+        def build(sample):
+            sample.text(sequence.GEN_THINK_SYSTEM_PROMPT)
+            if rng.random() >= DROP_TEXT:
+                sample.text(say(rng, spec))
+                sample.text(world.plan(scene, in_said_order(spec, scene)), learned=True)
+            sample.image("latent")
+            return True
+
+        return self.fitting(build)
+
+    def edit(self, rng, edit, think=False):
+        chance = rng.random()
+        images = chance >= DROP_IMAGES + DROP_BOTH
+        words = not DROP_IMAGES <= chance < DROP_IMAGES + DROP_BOTH and rng.random() >= DROP_TEXT
+        words_first = words and rng.random() < WORDS_FIRST
+
+        def build(sample):
+            if think:
+                sample.text(sequence.GEN_THINK_SYSTEM_PROMPT)
+            if words_first:
+                sample.text(edit.text)
+            if images:
+                sample.image("context").image("vit")
+            if words and not words_first:
+                sample.text(edit.text)
+            if think and images and words:
+                sample.text(world.plan(edit.after), learned=True)
+            sample.image("latent")
+            return think
+
+        return self.fitting(build)
+
+    def understand(self, rng, scene, think=False):
+        def build(sample):
+            if not think and rng.random() < CHAT_SHARE:
+                question, answer = rng.choice(world.CHAT)
+                sample.text(world.polite(rng, question)).text(answer, learned=True)
+                return False
+            question, answer = world.sample_any_question(rng, scene)
+            if think:
+                sample.text(sequence.VLM_THINK_SYSTEM_PROMPT)
+                answer = world.plan(scene) + " " + answer
+            if rng.random() < WORDS_FIRST:
+                sample.text(question).image("vit")
+            else:
+                sample.image("vit").text(question)
+            sample.text(answer, learned=True)
+            return think
+
+        return self.fitting(build)
+
+
+def in_said_order(spec, scene):
+    """The things of a scene as its caption names them, where that is known."""
+    left = list(scene.things)
+    ordered = []
+    for group in spec.groups:
+        for _ in range(group.count):
+            for thing in left:
+                if (thing.colour, thing.shape) == (group.colour, group.shape) and \
+                        group.size in (None, thing.size):
+                    ordered.append(thing)
+                    left.remove(thing)
+                    break
+    return ordered + left
+
+
+class Steps(torch.utils.data.Dataset):
+    """Step number -> tensors: `before`, `after` (rows for render), and per kind of sample the packed
+    sequences with `picks`, the pairs they are made of, and `side` (0: before, 1: after)."""
+
+    def __init__(self, folder, steps, seed, pairs=PAIRS):
+        self.folder, self.steps, self.seed, self.pairs = folder, steps, seed, pairs
+        self.maker = None
+
+    def __len__(self):
+        return self.steps
+
+    def __getitem__(self, step):
+        if self.maker is None:  # in the worker
+            torch.set_num_threads(1)
+            self.maker = Maker(vocabulary.Vocabulary(self.folder))
+        rng = random.Random(f"{self.seed} {step}")
+        width, height = world.picture_size(rng)
+        area = width * height / world.REFERENCE_SIDE ** 2
+        count = max(4, round(self.pairs / max(area, 0.7)))
+        pairs = [sample_pair(rng, width, height) for _ in range(count)]
+        make, batches = self.maker, {}
+        captions = [make.t2i(rng, p.spec) for p in pairs] + [make.t2i(rng, p.after_spec) for p in pairs]
+        batches["t2i"] = self.pack(captions, list(range(count)) * 2, [0] * count + [1] * count, SHORT)
+        edited = [i for i, p in enumerate(pairs) if p.edit]
+        kinds = {}
+        for kind, share in SHARES.items():
+            pool = edited if "edit" in kind else range(count)
+            kinds[kind] = rng.sample(pool, min(len(pool), max(1, round(share * count))))
+        sides = {kind: [rng.randrange(2) if "understand" in kind else 1 if "edit" in kind else 0
+                        for _ in picks] for kind, picks in kinds.items()}
+        samples = {
+            "edit": [make.edit(rng, pairs[i].edit) for i in kinds["edit"]],
+            "think_edit": [make.edit(rng, pairs[i].edit, think=True) for i in kinds["think_edit"]],
+            "think": [make.think(rng, pairs[i].spec, pairs[i].before) for i in kinds["think"]],
+        }
+        for kind in ("understand", "think_understand"):
+            samples[kind] = [
+                make.understand(rng, pairs[i].after if side else pairs[i].before, "think" in kind)
+                for i, side in zip(kinds[kind], sides[kind])]
+        for kind, made in samples.items():
+            length = LONG if "think" in kind else SHORT
+            batches[kind] = self.pack(made, kinds[kind], sides[kind], length)
+        return {"width": width, "height": height,
+                "before": render.pack([p.before for p in pairs]),
+                "after": render.pack([p.after for p in pairs]), "batches": batches}
+
+    @staticmethod
+    def pack(samples, picks, sides, length):
+        packed = sequence.collate(samples, length)
+        packed["picks"], packed["sides"] = torch.tensor(picks), torch.tensor(sides)
+        return packed

@@ -1,0 +1,76 @@
+"""Sampling in PyTorch, as `diptych` does it, to look at a model between two pieces of training.
+
+The whole context is computed anew each step: simple, and fast enough for a probe.
+"""
+import torch
+
+import autoencoder
+import sequence
+
+
+def batch_of(samples, device, h, w, **rows):
+    present = [name for name in sequence.SLOTS if any(name in s.slots for s in samples)]
+    packed = {k: v.to(device) for k, v in sequence.collate(samples).items()}
+    return {**sequence.lay_out(packed, present, h * w), **rows}
+
+
+@torch.no_grad()
+def paint(model, branches, h, w, steps=25, scale=4.0, shift=3.0, interval=(0.4, 1.0), seed=0,
+          rows=None):
+    """Latents [n, h * w, 64]. `branches`: the conditional samples, then those without text, each
+    ending in an image block "latent"; `rows`: context and pictures, where the samples have them."""
+    device = next(model.parameters()).device
+    n = len(branches[0])
+    batches = [batch_of(samples, device, h, w, **(rows or {})) for samples in branches]
+    generator = torch.Generator(device).manual_seed(seed)
+    x = torch.randn(n, h * w, 64, device=device, generator=generator)
+    s = torch.linspace(1, 0, steps)
+    times = shift * s / (1 + (shift - 1) * s)
+
+    def velocity(batch, t):
+        return model({**batch, "latent": x, "time": torch.full((n,), t, device=device)}, h, w)[1].float()
+
+    for t, following in zip(times[:-1].tolist(), times[1:].tolist()):
+        v = velocity(batches[0], t)
+        if scale > 1 and interval[0] < t <= interval[1]:
+            without = velocity(batches[1], t)
+            guided = without + scale * (v - without)
+            norms = [y.flatten(1).norm(dim=1).view(-1, 1, 1) for y in (v, guided)]
+            v = guided * (norms[0] / (norms[1] + 1e-8)).clamp(0, 1)
+        x = x - v * (t - following)
+    return x
+
+
+@torch.no_grad()
+def to_pictures(vae, latents, h, w):
+    """uint8 [n, H, W, 3] on the CPU."""
+    decoded = vae.decode(autoencoder.unpack(latents.float(), h, w))
+    return ((decoded * 0.5 + 0.5).clamp(0, 1) * 255).to(torch.uint8).permute(0, 2, 3, 1).cpu()
+
+
+@torch.no_grad()
+def write(model, tokenizer, samples, h, w, rows=None, most=64):
+    """The texts that follow, greedily; the samples get them as their last segment, but for eos."""
+    device = next(model.parameters()).device
+    written = [[tokenizer.bos] for _ in samples]
+    begins = [len(s.rows) for s in samples]
+    for s in samples:
+        s.rows.append((tokenizer.bos, s.position, s.segment, True, sequence.IGNORED))
+    open_ones = set(range(len(samples)))
+    for _ in range(most):
+        hidden = model(batch_of(samples, device, h, w, **(rows or {})), h, w)[0]
+        last = torch.stack([hidden[i, len(s.rows) - 1] for i, s in enumerate(samples)])
+        chosen = model.logits(last).float().argmax(dim=-1).tolist()
+        for i in sorted(open_ones):
+            s = samples[i]
+            if chosen[i] == tokenizer.eos:
+                open_ones.discard(i)
+                continue
+            written[i].append(chosen[i])
+            s.rows.append((chosen[i], s.position + len(s.rows) - begins[i], s.segment, True,
+                           sequence.IGNORED))
+        if not open_ones:
+            break
+    for i, s in enumerate(samples):
+        s.rows = s.rows[:begins[i]]
+    return [tokenizer.decode(ids[1:]) for ids in written]

@@ -1,0 +1,91 @@
+"""Samples as BAGEL's contexts lay them out: segments, positions, and who sees whom.
+
+A text segment is [bos] + tokens + [eos], causal, one position a token. An image block is [start
+marker, rows, end marker], all at one position, seeing each other. Every segment sees those before it.
+"""
+import torch
+
+IGNORED = -100  # as a target: no loss
+
+VLM_THINK_SYSTEM_PROMPT = (
+    "You should first think about the reasoning process in the mind and then provide the user with "
+    "the answer. \nThe reasoning process is enclosed within <think> </think> tags, i.e. <think> "
+    "reasoning process here </think> answer here")
+GEN_THINK_SYSTEM_PROMPT = (
+    "You should first think about the planning process in the mind and then generate the image. \n"
+    "The planning process is enclosed within <think> </think> tags, i.e. <think> planning process "
+    "here </think> image here")
+
+SLOTS = ("vit", "context", "latent")  # rows behind the text rows, in this order
+
+
+class Sample:
+    """One sequence under construction. `tokenizer`: see vocabulary.py."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.rows = []  # (id, position, segment, causal, target)
+        self.slots = {}  # name -> (position, segment)
+        self.position = self.segment = 0
+
+    def text(self, text, learned=False):
+        """`learned`: the model is to write it, behind bos."""
+        t = self.tokenizer
+        ids = [t.bos, *t.encode(text), t.eos]
+        for i, token in enumerate(ids):
+            target = ids[i + 1] if learned and i + 1 < len(ids) else IGNORED
+            self.rows.append((token, self.position + i, self.segment, True, target))
+        self.position += len(ids)
+        self.segment += 1
+        return self
+
+    def image(self, slot):
+        for token in (self.tokenizer.image_start, self.tokenizer.image_end):
+            self.rows.append((token, self.position, self.segment, False, IGNORED))
+        self.slots[slot] = (self.position, self.segment)
+        self.position += 1
+        self.segment += 1
+        return self
+
+
+def collate(samples, length=None):
+    """int64 tensors [n, length] of the text rows and [n, 3, 2] of the slots; segment -1: nothing."""
+    length = length or max(len(s.rows) for s in samples)
+    length = -(-length // 8) * 8
+    rows = torch.zeros(len(samples), length, 5, dtype=torch.int64)
+    rows[:, :, 2] = -1
+    rows[:, :, 4] = IGNORED
+    slots = torch.full((len(samples), len(SLOTS), 2), -1, dtype=torch.int64)
+    for i, sample in enumerate(samples):
+        if sample.rows:
+            rows[i, :len(sample.rows)] = torch.tensor(sample.rows)
+        for name, where in sample.slots.items():
+            slots[i, SLOTS.index(name)] = torch.tensor(where)
+    return {"rows": rows, "slots": slots}
+
+
+def lay_out(packed, present, count):
+    """The batch `Bagel.forward` takes: ids, targets, positions, mask. `present`: the slots that the
+    batch has rows for, `count` rows each."""
+    rows, slots = packed["rows"], packed["slots"]
+    n, length = rows.shape[:2]
+    positions, segments, causal = [rows[..., 1]], [rows[..., 2]], [rows[..., 3].bool()]
+    for name in present:
+        where = slots[:, SLOTS.index(name)]
+        positions.append(where[:, :1].expand(n, count))
+        segments.append(where[:, 1:].expand(n, count))
+        causal.append(torch.zeros(n, count, dtype=torch.bool, device=rows.device))
+    positions, segments, causal = (torch.cat(x, dim=1) for x in (positions, segments, causal))
+    order = torch.arange(segments.shape[1], device=rows.device)
+    mine, theirs = segments.unsqueeze(2), segments.unsqueeze(1)
+    later = order.view(1, 1, -1) > order.view(1, -1, 1)
+    sees = (theirs >= 0) & ((theirs < mine) |
+                            ((theirs == mine) & ~(causal.unsqueeze(2) & later)))
+    sees |= order.view(1, 1, -1) == order.view(1, -1, 1)  # rows of padding see themselves
+    # additive, in rows of whole 16-byte pieces as fused attention wants them
+    total = segments.shape[1]
+    mask = torch.zeros(n, 1, total, -(-total // 8) * 8, dtype=torch.bfloat16 if
+                       rows.is_cuda else torch.float32, device=rows.device)
+    mask[..., :total].masked_fill_(~sees.unsqueeze(1), float("-inf"))
+    return {"ids": rows[..., 0], "targets": rows[..., 4], "positions": positions.clamp(min=0),
+            "mask": mask[..., :total]}
