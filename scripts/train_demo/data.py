@@ -15,9 +15,11 @@ SHORT, LONG = 48, 136  # text rows of samples without and with think mode
 CHAT_SHARE = 0.04  # of the questions: those without a picture
 WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before it
 
-# Of the pairs: how many samples of each kind a step has. Every picture is painted from a caption,
-# too (both of a pair).
-SHARES = {"edit": 0.5, "understand": 0.5, "think": 0.25, "think_edit": 0.06, "think_understand": 0.08}
+# Per pair: how many samples of each kind a step has, in turns. Both pictures of a pair are painted
+# from captions in every step.
+TURNS = ({"edit": 0.5, "think": 0.5}, {"edit": 0.5, "understand": 0.75},
+         {"edit": 0.5, "think": 0.5}, {"edit": 0.25, "think_edit": 0.25, "understand": 0.5},
+         {"edit": 0.5, "think": 0.5}, {"edit": 0.5, "understand": 0.4, "think_understand": 0.3})
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03
@@ -172,23 +174,21 @@ class Steps(torch.utils.data.Dataset):
         batches["t2i"] = self.pack(captions, list(range(count)) * 2, [0] * count + [1] * count, SHORT)
         edited = [i for i, p in enumerate(pairs) if p.edit]
         kinds = {}
-        for kind, share in SHARES.items():
+        for kind, share in TURNS[step % len(TURNS)].items():
             pool = edited if "edit" in kind else range(count)
             kinds[kind] = rng.sample(pool, min(len(pool), max(1, round(share * count))))
         sides = {kind: [rng.randrange(2) if "understand" in kind else 1 if "edit" in kind else 0
                         for _ in picks] for kind, picks in kinds.items()}
-        samples = {
-            "edit": [make.edit(rng, pairs[i].edit) for i in kinds["edit"]],
-            "think_edit": [make.edit(rng, pairs[i].edit, think=True) for i in kinds["think_edit"]],
-            "think": [make.think(rng, pairs[i].spec, pairs[i].before) for i in kinds["think"]],
-        }
-        for kind in ("understand", "think_understand"):
-            samples[kind] = [
-                make.understand(rng, pairs[i].after if side else pairs[i].before, "think" in kind)
-                for i, side in zip(kinds[kind], sides[kind])]
-        for kind, made in samples.items():
-            length = LONG if "think" in kind else SHORT
-            batches[kind] = self.pack(made, kinds[kind], sides[kind], length)
+        for kind, picks in kinds.items():
+            thinks, chosen = kind.startswith("think"), [pairs[i] for i in picks]
+            if "edit" in kind:
+                made = [make.edit(rng, p.edit, thinks) for p in chosen]
+            elif "understand" in kind:
+                made = [make.understand(rng, p.after if side else p.before, thinks)
+                        for p, side in zip(chosen, sides[kind])]
+            else:
+                made = [make.think(rng, p.spec, p.before) for p in chosen]
+            batches[kind] = self.pack(made, picks, sides[kind], LONG if thinks else SHORT)
         return {"width": width, "height": height,
                 "before": render.pack([p.before for p in pairs]),
                 "after": render.pack([p.after for p in pairs]), "batches": batches}

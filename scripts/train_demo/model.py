@@ -94,7 +94,8 @@ class SelfAttention(nn.Module):
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         groups = self.heads // self.kv_heads
         k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
-        mixed = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, attn_mask=mask)
+        mixed = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v,
+                                               attn_mask=mask.unsqueeze(1))
         mixed = mixed.transpose(1, 2).flatten(2)
         split = text.shape[1]
         return self.o_proj(mixed[:, :split]), self.o_proj_moe_gen(mixed[:, split:])
@@ -246,7 +247,7 @@ class Bagel(nn.Module):
         if "latent" in batch:
             latents.append(self.embed_latents(batch["latent"], batch["time"], ids))
         x = torch.cat([part.to(text.dtype) for part in seen], dim=1)
-        y = torch.cat(latents, dim=1).to(x.dtype) if latents else x[:, :0]
+        y = torch.cat(latents, dim=1).to(x.dtype) if latents else x.new_empty(len(x), 0, x.shape[2])
         cos, sin = self.rope(batch["positions"])
         for layer in self.language_model.model.layers:
             x, y = layer(x, y, cos, sin, batch["mask"])

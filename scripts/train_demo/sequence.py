@@ -82,10 +82,9 @@ def lay_out(packed, present, count):
     sees = (theirs >= 0) & ((theirs < mine) |
                             ((theirs == mine) & ~(causal.unsqueeze(2) & later)))
     sees |= order.view(1, 1, -1) == order.view(1, -1, 1)  # rows of padding see themselves
-    # additive, in rows of whole 16-byte pieces as fused attention wants them
-    total = segments.shape[1]
-    mask = torch.zeros(n, 1, total, -(-total // 8) * 8, dtype=torch.bfloat16 if
-                       rows.is_cuda else torch.float32, device=rows.device)
-    mask[..., :total].masked_fill_(~sees.unsqueeze(1), float("-inf"))
+    # Additive, as fused attention wants it; its rows must be whole pieces of 16 bytes.
+    assert segments.shape[1] % 8 == 0
+    mask = torch.zeros(sees.shape, dtype=torch.bfloat16 if rows.is_cuda else torch.float32,
+                       device=rows.device).masked_fill_(~sees, float("-inf"))
     return {"ids": rows[..., 0], "targets": rows[..., 4], "positions": positions.clamp(min=0),
-            "mask": mask[..., :total]}
+            "mask": mask}

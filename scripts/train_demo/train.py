@@ -9,6 +9,7 @@ released layout, lies in OUTPUT/checkpoint after each piece; it is the one that 
 all steps are done. How it went is in OUTPUT/log.jsonl.
 """
 import argparse
+import copy
 import json
 import math
 import os
@@ -21,6 +22,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
 import torch.nn.functional as F
+import torch.fx.experimental._config as shapes
 
 import autoencoder
 import data
@@ -248,7 +250,12 @@ def train_model(args, device, vae, clock, log):
     path = args.output / "state.pt"
     first = load_state(path, model, ema, optimizer) if path.exists() else 0
     torch.manual_seed(args.seed + first)
+    draw = render.render
+    vae.encoder.to(torch.bfloat16 if device.type == "cuda" else torch.float32)
     if args.compile:
+        torch._dynamo.config.recompile_limit = 32
+        shapes.use_duck_shape = False  # lengths that happen to agree are not the same length
+        draw = torch.compile(draw, dynamic=True)
         for layer in (*model.language_model.model.layers,
                       *model.vit_model["vision_model"].encoder["layers"]):
             layer.compile(dynamic=True)
@@ -260,14 +267,20 @@ def train_model(args, device, vae, clock, log):
     for step in range(first, args.steps):
         if clock.over():
             break
+        if args.profile and step == first + 90:
+            profiler = torch.profiler.profile()
+            profiler.start()
+        if args.profile and step == first + 102:
+            profiler.stop()
+            print(profiler.key_averages().table(sort_by="cuda_time_total", row_limit=40,
+                                                max_name_column_width=70)[:14000], flush=True)
         batch = next(steps)
         width, height = batch["width"], batch["height"]
         h, w = height // bagel.PATCH, width // bagel.PATCH
         rows = torch.cat([batch["before"], batch["after"]]).to(device)
         with torch.no_grad():
-            pictures = to_input(render.render(rows, width, height).round())
-            with mixed(device):
-                latents = autoencoder.pack(vae.encode(pictures))
+            pictures = to_input(draw(rows, width, height).round())
+            latents = autoencoder.pack(vae.encode(pictures.to(vae.encoder.conv_in.weight.dtype)))
             seen = pictures + torch.randn_like(pictures) * \
                 (0.03 * torch.rand(len(pictures), 1, 1, 1, device=device))
         squares, values, entropy, tokens = 0.0, 0, 0.0, 0
@@ -291,7 +304,7 @@ def train_model(args, device, vae, clock, log):
         with torch.no_grad():
             torch._foreach_lerp_([ema[n] for n in names], [parameters[n].detach() for n in names],
                                  1 - keep)
-        if step % 200 == 199 or step in (0, 20):
+        if step % 200 == 199 or step in (0, 40, 80):
             told = {}
             for kind, (a, b, c, d, right) in sums.items():
                 if b:
@@ -321,6 +334,7 @@ def main():
     parser.add_argument("--vae-batch", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=max(0, (os.cpu_count() or 1) - 2))
+    parser.add_argument("--profile", action="store_true", help="of twelve steps, printed")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     args = parser.parse_args()
     clock, device = Clock(args.minutes), torch.device(args.device)
@@ -333,7 +347,7 @@ def main():
         log(stage="tokenizer", seconds=clock.seconds())
     torch.manual_seed(args.seed)
     vae = train_autoencoder(args, device, clock, log).requires_grad_(False)
-    model, step = train_model(args, device, vae, clock, log)
+    model, step = train_model(args, device, copy.deepcopy(vae), clock, log)
     export.write(checkpoint, model, vae)
     log(stage="export", step=step, of=args.steps, seconds=clock.seconds())
     return 0
