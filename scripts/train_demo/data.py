@@ -10,16 +10,15 @@ import sequence
 import vocabulary
 import world
 
-PAIRS = 256  # per step at the reference size; fewer of larger pictures
+PAIRS = 192  # per step at the reference size; fewer of larger pictures
 SHORT, LONG = 48, 136  # text rows of samples without and with think mode
 CHAT_SHARE = 0.04  # of the questions: those without a picture
 WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before it
 
-# Per pair: how many samples of each kind a step has, in turns. Both pictures of a pair are painted
-# from captions in every step.
-TURNS = ({"edit": 0.5, "think": 0.5}, {"edit": 0.5, "understand": 0.75},
-         {"edit": 0.5, "think": 0.5}, {"edit": 0.25, "think_edit": 0.25, "understand": 0.5},
-         {"edit": 0.5, "think": 0.5}, {"edit": 0.5, "understand": 0.4, "think_understand": 0.3})
+# What a step has beside the pictures painted from captions (both of every pair), in turns, and how
+# many samples of it per pair. Few kinds a step: launching the work takes longer than the work.
+TURNS = (("edit", 1.0), ("understand", 1.0), ("think", 0.75), ("edit", 1.0), ("understand", 1.0),
+         ("think", 0.75), ("edit", 1.0), ("think_edit", 0.5), ("think_understand", 0.6))
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03
@@ -173,22 +172,19 @@ class Steps(torch.utils.data.Dataset):
         captions = [make.t2i(rng, p.spec) for p in pairs] + [make.t2i(rng, p.after_spec) for p in pairs]
         batches["t2i"] = self.pack(captions, list(range(count)) * 2, [0] * count + [1] * count, SHORT)
         edited = [i for i, p in enumerate(pairs) if p.edit]
-        kinds = {}
-        for kind, share in TURNS[step % len(TURNS)].items():
-            pool = edited if "edit" in kind else range(count)
-            kinds[kind] = rng.sample(pool, min(len(pool), max(1, round(share * count))))
-        sides = {kind: [rng.randrange(2) if "understand" in kind else 1 if "edit" in kind else 0
-                        for _ in picks] for kind, picks in kinds.items()}
-        for kind, picks in kinds.items():
-            thinks, chosen = kind.startswith("think"), [pairs[i] for i in picks]
-            if "edit" in kind:
-                made = [make.edit(rng, p.edit, thinks) for p in chosen]
-            elif "understand" in kind:
-                made = [make.understand(rng, p.after if side else p.before, thinks)
-                        for p, side in zip(chosen, sides[kind])]
-            else:
-                made = [make.think(rng, p.spec, p.before) for p in chosen]
-            batches[kind] = self.pack(made, picks, sides[kind], LONG if thinks else SHORT)
+        kind, share = TURNS[step % len(TURNS)]
+        pool = edited if "edit" in kind else range(count)
+        picks = rng.sample(pool, max(1, min(len(pool), round(share * count))))
+        sides = [rng.randrange(2) if "understand" in kind else int("edit" in kind) for _ in picks]
+        thinks, chosen = kind.startswith("think"), [pairs[i] for i in picks]
+        if "edit" in kind:
+            made = [make.edit(rng, p.edit, thinks) for p in chosen]
+        elif "understand" in kind:
+            made = [make.understand(rng, p.after if side else p.before, thinks)
+                    for p, side in zip(chosen, sides)]
+        else:
+            made = [make.think(rng, p.spec, p.before) for p in chosen]
+        batches[kind] = self.pack(made, picks, sides, LONG if thinks else SHORT)
         return {"width": width, "height": height,
                 "before": render.pack([p.before for p in pairs]),
                 "after": render.pack([p.after for p in pairs]), "batches": batches}
