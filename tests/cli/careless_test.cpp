@@ -148,6 +148,15 @@ TEST_CASE("bad outputs are refused before any work") {
   CHECK(folder.names().empty());
 }
 
+TEST_CASE("a file that holds no start noise is named with its flag") {
+  const test::Folder folder;
+  folder.write("n.safetensors", "no");
+  CHECK(refusal(Words{"generate", "-p", "x", "--size", "32x32", "--device", "cpu", "-q", "-o",
+                      folder.file("a.png"), "--noise", folder.file("n.safetensors")}) ==
+        "--noise: " + folder.file("n.safetensors") +
+            ": holds 2 bytes, too short for a safetensors file");
+}
+
 TEST_CASE("bad models") {
   const test::Folder folder;
   const std::string bagel = DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml";
