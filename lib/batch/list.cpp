@@ -130,7 +130,7 @@ class ItemReader {
 
   static void read_inputs(const YamlNode& node, BatchItem& item) {
     if (const YamlEntry* prompt = node.find("prompt")) {
-      item.prompt = scalar_text(prompt->value, "prompt");
+      item.prompt = written_text(prompt->value, "prompt");
       check_prompt(*item.prompt, item.where + ": prompt");
     }
     if (const YamlEntry* image = node.find("image")) {
@@ -161,7 +161,7 @@ class ItemReader {
     if ((text == nullptr) == (image == nullptr))
       throw InputError("{}: inputs: expected one of text and image in each", item.where);
     if (image != nullptr) return {{}, image_path(*image, item.where)};
-    check_prompt(scalar_text(*text, "inputs"), item.where + ": inputs");
+    check_prompt(written_text(*text, "inputs"), item.where + ": inputs");
     return {text->text, {}};
   }
 
@@ -189,6 +189,7 @@ class ItemReader {
     // Files that the item writes are named below the output folder, not the list's.
     if (field.name == "trace" || field.name == "think_output")
       return scalar_text(entry.value, entry.key);
+    if (std::holds_alternative<TextSlot>(field.slot)) return written_text(entry.value, entry.key);
     if (!std::holds_alternative<TextListSlot>(field.slot) ||
         entry.value.kind != YamlNode::Kind::sequence)
       return field_text(field, entry.value, entry.key);
