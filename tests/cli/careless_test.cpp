@@ -132,6 +132,7 @@ TEST_CASE("bad outputs are refused before any work") {
         "--output: " + folder.file("a.jpg") + ": unknown extension '.jpg'; expected .png");
   CHECK(output(folder.file("a")) ==
         "--output: " + folder.file("a") + ": has no extension; expected .png");
+  CHECK(output("/dev/full") == "/dev/full: is a device, expected a file name");
   CHECK(output(folder.file("no/a.png")) ==
         "--output: " + folder.file("no/a.png") + ": no such folder: " + folder.file("no"));
   CHECK(output(folder.file("no/")).find("no such folder") != std::string::npos);
