@@ -31,9 +31,11 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 4> kOfOneRequest = {"output", "trace", "trace_filter",
                                                            "think_output"};
 
+constexpr std::int64_t kMostTogether = 1024;
+
 struct BatchFlags : RequestFlags {
   fs::path list, output_dir;
-  std::size_t batch_size = 1;
+  std::string batch_size = "1";
   std::string shard;
   bool resume = false;
 };
@@ -97,7 +99,8 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   settings.folder = flags.output_dir;
   settings.shard = choose_shard(flags, items.size(), log);
   settings.resume = flags.resume;
-  settings.batch_size = flags.batch_size;
+  settings.batch_size =
+      static_cast<std::size_t>(whole_number(flags.batch_size, "--batch-size", 1, kMostTogether));
   settings.progress = progress_style(defaults.options.progress);
   settings.model = defaults.options.run;
   choose_device(settings.model, log);
@@ -161,7 +164,6 @@ void add_batch(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_RESUME");
   verb->add_option("--batch-size", flags->batch_size, "most items painted in one forward [1]")
       ->type_name("N")
-      ->check(CLI::Range(1, 1024))
       ->envname("DIPTYCH_BATCH_SIZE");
   verb->add_option("--shard", flags->shard, "this process's part of the list, such as 0/4")
       ->type_name("I/N")

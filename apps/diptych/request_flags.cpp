@@ -43,9 +43,7 @@ std::string read_prompt_from_stdin() {
 // "--think", or "--think=false" against a variable or a stage config.
 void add_switch(CLI::App& verb, std::string_view flags, const std::string& help,
                 std::vector<std::string>& texts) {
-  verb.add_flag_function(
-      std::string(flags), [&texts](std::int64_t count) { texts = {count > 0 ? "true" : "false"}; },
-      help);
+  verb.add_flag(std::string(flags), texts, help);
 }
 
 void add_inputs(CLI::App& verb) {

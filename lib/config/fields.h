@@ -114,6 +114,10 @@ void assign(const Field& field, Options& options, const std::string& text, std::
 std::string value_text(const Field& field, const Options& options);
 nlohmann::ordered_json value_json(const Field& field, const Options& options);
 
+// The text as a number from `low` to `high`. Throws InputError "<where>: ...".
+std::int64_t whole_number(std::string_view text, std::string_view where, std::int64_t low,
+                          std::int64_t high);
+
 // As diptych names it: FLASH_ATTN -> flash. Throws InputError that lists the names.
 std::string attention_name(std::string_view text, std::string_view where);
 

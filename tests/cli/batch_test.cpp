@@ -369,7 +369,7 @@ TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is wri
   CHECK(has(error(batch(folder, "p.txt", {"-m", folder.file("none")})), "none"));
   CHECK(has(error(batch(folder, "p.txt", {"--shard", "2/2"})), "--shard: '2/2' is no shard"));
   CHECK(has(error(batch(folder, "p.txt", {"--trace", "a"})), "unknown flag '--trace'"));
-  CHECK(has(error(batch(folder, "p.txt", {"--batch-size", "0"})), "batch: --batch-size: "));
+  CHECK(has(error(batch(folder, "p.txt", {"--batch-size", "0"})), "diptych: --batch-size: "));
   CHECK(names(contents(folder.path())) == Words{"l.jsonl", "p.txt"});
   folder.write("out", "a file");
   CHECK(has(error(batch(folder, "p.txt")), "--output-dir: "));

@@ -52,6 +52,37 @@ TEST_CASE("no verb, a wrong verb, a wrong flag") {
   CHECK(refusal(Words{"completion", "csh"}).find("csh") != std::string::npos);
 }
 
+TEST_CASE("what the parser refuses is said as everything else is") {
+  const test::Folder folder;
+  folder.write("p.txt", "a\n");
+  const std::string list = folder.file("p.txt");
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"generate", "--prompt"}, "generate: --prompt: given without a value; expected TEXT"},
+      {{"generate", "-p", "x", "--think=maybe"},
+       "--think: unknown value 'maybe'; expected true or false"},
+      {{"batch", list}, "batch: --output-dir: not given; expected DIR"},
+      {{"batch", list, "-o", "o", "-o", "p"}, "batch: --output-dir: given 2 times; expected once"},
+      {{"batch", list, "-o", "o", "--resume=x"},
+       "batch: --resume: 'x' could not be read; expected true or false"},
+      {{"batch", list, "-o", folder.file("o"), "-q", "--batch-size", "0"},
+       "--batch-size: 0 is out of range; expected 1 to 1024"},
+      {{"batch", list, "-o", folder.file("o"), "-q", "--batch-size", "x"},
+       "--batch-size: 'x' is not a whole number"},
+      {{"calibrate", "-o", folder.file("c.json"), "-q", "--pictures", "0"},
+       "--pictures: 0 is out of range; expected 1 to 1000"},
+      {{"completion", "tcsh"}, "completion: unknown shell 'tcsh' (known: bash, zsh, fish)"},
+      {{"compare", "a.png"},
+       "compare: expected: not given; expected what it is held against: the same kind"},
+      {{"check", "a.png", "--tolerance", "1.5"},
+       "check: --tolerance: '1.5' could not be read; expected a whole number"},
+      {{"inspect", "a.png", "-m", "x"}, "inspect: --model: given without --replay"},
+      {{"inspect", "a.png", "--filter", "x", "--replay"},
+       "inspect: --filter: given together with --replay; expected one of them"},
+  };
+  for (const auto& [words, message] : cases) CHECK(refusal(words) == message);
+  CHECK(folder.names() == Words{"p.txt"});
+}
+
 TEST_CASE("help and version go to stdout") {
   const Outcome help = run(Words{"--help"});
   CHECK(help.code == 0);
@@ -103,7 +134,7 @@ TEST_CASE("bad values") {
 TEST_CASE("control characters in a message are shown, and cut nothing") {
   CHECK(refusal(Words{"inspect", "no\nsuch\x1b[2J.png"}) == "no\\x0Asuch\\x1B[2J.png: not found");
   CHECK(refusal(Words{"check", "a.png", "--max-abs", "a\nb"}) ==
-        "check: Could not convert: --max-abs = a\\x0Ab");
+        "check: --max-abs: 'a\\x0Ab' could not be read; expected a number");
   const std::string long_name(300, 'a');
   CHECK(refusal(Words{"inspect", long_name}) == long_name + ": File name too long");
   const test::Folder folder;
