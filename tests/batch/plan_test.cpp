@@ -79,6 +79,22 @@ TEST_CASE("keys without a meaning are the item's error, flags without one are no
         items[4].where + ": --noise: " + (folder.path() / "n.st").string() + ": no such file");
 }
 
+TEST_CASE("what only guidance uses needs guidance") {
+  const test::Folder folder;
+  const auto error = [&](const std::string& keys) {
+    const auto items = plan(folder, "{\"prompt\": \"a\", " + keys + "}");
+    return items[0].error.substr(std::min(items[0].error.size(), items[0].where.size()));
+  };
+  for (const std::string key : {"\"cfg_interval\": [0, 1]", "\"cfg_renorm_type\": \"channel\"",
+                                "\"cfg_renorm_min\": 0.5", "\"cfg_img_scale\": 2"}) {
+    CAPTURE(key);
+    CHECK(error(key + ", \"cfg_scale\": 1.5").empty());
+    CHECK(error(key + ", \"cfg_scale\": 1").find(": has no effect without text guidance") !=
+          std::string::npos);
+  }
+  CHECK(error("\"cfg_img_scale\": 1, \"cfg_scale\": 1").empty());
+}
+
 TEST_CASE("a request's hash knows its values, its pictures' content and its files") {
   const test::Folder folder;
   folder.write("a.png", "pixels");
