@@ -163,7 +163,11 @@ int calibrate(const CalibrateFlags& flags, Log& log) {
     fmt::print("{}", config_table(resolved));
     return 0;
   }
-  return start(flags, resolved, log);
+  try {
+    return start(flags, resolved, log);
+  } catch (const InputError& error) {  // a model knows flags, not where a value came from
+    throw InputError(at_value_place(error.what(), resolved));
+  }
 }
 
 constexpr const char* kFooter =

@@ -118,7 +118,11 @@ int generate(const RequestFlags& flags, Log& log) {
     fmt::print("{}", config_table(resolved));
     return 0;
   }
-  return flags.check_config ? check_config(resolved, log) : start(resolved, log);
+  try {
+    return flags.check_config ? check_config(resolved, log) : start(resolved, log);
+  } catch (const InputError& error) {  // a model knows flags, not where a value came from
+    throw InputError(at_value_place(error.what(), resolved));
+  }
 }
 
 constexpr const char* kFooter =

@@ -37,12 +37,6 @@ constexpr std::string_view kOfRequest[] = {
     // what is written
     "think_output", "trace", "trace_filter"};
 
-std::string with_underscores(std::string_view flag) {
-  std::string name(flag);
-  std::ranges::replace(name, '-', '_');
-  return name;
-}
-
 // A key of an item, beside those of its own kind (kOwnKeys).
 struct Key {
   std::size_t field = 0;

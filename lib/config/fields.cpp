@@ -75,6 +75,10 @@ struct Assign {
       throw InputError("{}: {} is not a multiple of {}; {}", where, *value, slot.multiple,
                        nearest_multiples(*value, slot.multiple, slot.high));
     }
+    if (slot.multiple > 1 && all_digits(text) && (!positive || *value > slot.high)) {
+      throw InputError("{}: {} is out of range; expected a multiple of {} that the model paints",
+                       where, text, slot.multiple);
+    }
     slot.at(options) = whole_number(text, where, slot.low, slot.high);
   }
 
@@ -234,6 +238,12 @@ std::vector<std::string_view> long_names(std::string_view flags) {
 
 std::string flag_label(std::string_view flags) {
   return fmt::format("--{}", fmt::join(long_names(flags), "/--"));
+}
+
+std::string with_underscores(std::string_view long_name) {
+  std::string name(long_name);
+  std::ranges::replace(name, '-', '_');
+  return name;
 }
 
 std::string environment_name(std::string_view long_name) {

@@ -105,6 +105,8 @@ std::size_t field_index(std::string_view name);  // of a name in the list
 std::vector<std::string_view> long_names(std::string_view flags);
 // "--cfg-scale/--cfg-text-scale", for messages.
 std::string flag_label(std::string_view flags);
+// "cfg_scale" of "cfg-scale", as lists have it.
+std::string with_underscores(std::string_view long_name);
 // "DIPTYCH_CFG_SCALE" of "cfg-scale".
 std::string environment_name(std::string_view long_name);
 

@@ -111,6 +111,8 @@ TEST_CASE("bad values") {
       {{"--steps", "4", "--steps", "5"}, "--steps: given 2 times ('4' and '5'); expected once"},
       {{"-W", "100"}, "--width: 100 is not a multiple of 16; nearest are 96 and 112"},
       {{"--size", "96"}, "--size: '96' is not a size; expected WIDTHxHEIGHT, such as 1024x768"},
+      {{"--size", "0x96"},
+       "--size: width: 0 is out of range; expected a multiple of 16 that the model paints"},
       {{"--size", "96x96", "-W", "96"},
        "--width: given together with --size; expected one of them"},
       {{"--cfg-scale", "nan"}, "--cfg-scale/--cfg-text-scale: 'nan' is not a finite number"},
@@ -178,6 +180,26 @@ TEST_CASE("bad outputs are refused before any work") {
                       folder.file("n.safetensors")}) ==
         "--noise: " + folder.file("n.safetensors") + ": no such file");
   CHECK(folder.names().empty());
+}
+
+TEST_CASE("a size that the model does not paint is named as it was given") {
+  const test::Folder folder;
+  test::Command command;
+  const Words base = {"generate", "-p", "x",     "--device", "cpu",
+                      "-q",       "-o", folder.file("a.png")};
+  const std::string limit = "found 4096, expected a multiple of 16 up to 192 (nearest: 192)";
+  const auto with = [&](const Words& flags) {
+    command.arguments = base;
+    command.arguments.insert(command.arguments.end(), flags.begin(), flags.end());
+    return refusal(command);
+  };
+  CHECK(with({"--size", "4096x32"}) == "--size: width: " + limit);
+  CHECK(with({"--size", "32x4096", "--check-config"}) == "--size: height: " + limit);
+  CHECK(with({"-W", "4096"}) == "--width: " + limit);
+  command.environment["DIPTYCH_SIZE"] = "4096x32";
+  CHECK(with({}) == "DIPTYCH_SIZE: width: " + limit);
+  command.environment = {{"DIPTYCH_WIDTH", "4096"}};
+  CHECK(with({}) == "DIPTYCH_WIDTH: " + limit);
 }
 
 TEST_CASE("a file that holds no start noise is named with its flag") {

@@ -129,6 +129,21 @@ TEST_CASE("a size is a width and a height") {
   CHECK(run.resolve().options.run.sampling.height == 64);
 }
 
+TEST_CASE("a message about a value names the place that the value came from") {
+  Run run;
+  run.flags["--size"] = {"96x64"};
+  run.variables["DIPTYCH_SEED"] = "7";
+  run.file = "stages:\n  - stage_id: 0\n    default_sampling_params: {num_inference_steps: 9}\n";
+  const Resolved resolved = run.resolve();
+  const auto message = [&](const char* text) { return at_value_place(text, resolved); };
+  CHECK(message("--width: found 8") == "--size: width: found 8");
+  CHECK(message("--seed: found 8") == "DIPTYCH_SEED: found 8");
+  CHECK(message("--steps 9: too many").ends_with(":3:31: steps 9: too many"));
+  for (const char* same : {"--width: not given", "--batch-count: found 8", "--size: found 8",
+                           "--prompt: found 8", "steps: found 8", "--", "", "--steps"})
+    CHECK(message(same) == same);
+}
+
 TEST_CASE("attention comes from a flag, our variable, the Python servers' variable, the file") {
   Run run;
   run.file =
