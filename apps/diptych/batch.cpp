@@ -102,8 +102,8 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   settings.batch_size =
       static_cast<std::size_t>(whole_number(flags.batch_size, "--batch-size", 1, kMostTogether));
   settings.progress = progress_style(defaults.options.progress);
-  settings.model = defaults.options.run;
-  choose_device(settings.model, log);
+  settings.defaults = defaults;
+  choose_device(settings.defaults.options.run, log);
   std::erase_if(items,
                 [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
   if (items.empty()) {

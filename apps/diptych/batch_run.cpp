@@ -174,7 +174,8 @@ class BatchRun {
   }
 
   void run_pending() {
-    const auto session = find_session(settings_.model.pipeline)(settings_.model, log_);
+    const RunConfig& model = settings_.defaults.options.run;
+    const auto session = find_session(model.pipeline)(model, log_);
     session_ = session.get();
     const std::vector<std::vector<std::size_t>> groups = pending_groups();
     session->load(requests_of(groups), progress_);
@@ -239,7 +240,7 @@ class BatchRun {
       session_->check(items_[i].options.run);
       return false;
     } catch (const InputError& error) {
-      record_failure(i, {}, error.what());
+      record_failure(i, {}, item_error(items_[i], settings_.defaults, error.what()));
       return true;
     }
   }
@@ -259,7 +260,11 @@ class BatchRun {
         throw;
       }
       if (members.size() > 1) return failure.text;
-      record_failure(members.front(), std::move(outcome.records.front().files), failure.text);
+      const PlannedItem& item = items_[members.front()];
+      record_failure(members.front(), std::move(outcome.records.front().files),
+                     failure.code == kBadInput
+                         ? item_error(item, settings_.defaults, failure.text)
+                         : failure.text);
       return std::nullopt;
     }
     record_done(members, outcome, steady_seconds() - start);

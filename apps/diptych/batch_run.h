@@ -9,7 +9,7 @@
 #include "lib/base/log.h"
 #include "lib/batch/plan.h"
 #include "lib/batch/ranks.h"
-#include "lib/config/run_config.h"
+#include "lib/config/resolve.h"
 
 namespace diptych {
 
@@ -18,7 +18,7 @@ struct BatchSettings {
   Shard shard;
   bool resume = false;
   std::size_t batch_size = 1;  // most items of one forward
-  RunConfig model;             // what the session is opened with
+  Resolved defaults;           // what the session is opened with
   ProgressStyle progress = ProgressStyle::automatic;
 };
 

@@ -236,6 +236,7 @@ BatchList read_prompts(const fs::path& file) {
     if (is_blank(line) || line.starts_with('#')) return false;
     BatchItem item = ItemReader::blank_item({source, number, 0}, list.items.size());
     item.prompt = line;
+    item.has_keys = false;
     check_prompt(*item.prompt, item.where);
     list.items.push_back(std::move(item));
     return true;
@@ -307,6 +308,14 @@ std::vector<InputItem> inputs_over(const std::vector<InputItem>& defaults, const
 }
 
 }  // namespace
+
+std::optional<std::string> item_key(std::string_view flag) {
+  if (flag == "--prompt" || flag == "--image" || flag == "--output" || flag == "--size")
+    return std::string(flag.substr(2));
+  const auto field = field_of_flag(flag);
+  if (!field || !is_of_request(all_fields()[*field].name)) return std::nullopt;
+  return with_underscores(flag.substr(2));
+}
 
 bool is_of_request(std::string_view field) {
   return std::ranges::find(kOfRequest, field) != std::end(kOfRequest);

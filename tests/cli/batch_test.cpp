@@ -181,8 +181,8 @@ TEST_CASE("a failed item does not stop the others") {
     const std::string list = folder.file("l.jsonl");
     CHECK(lines[1]["status"] == "failed");
     CHECK(lines[1]["error"] == list + ":2: steps: 1 makes 0 updates; expected at least 2");
-    CHECK(lines[2]["error"] == list + ":3: --image: " + folder.file("none.png") + ": no such file");
-    CHECK(has(lines[3]["error"].get<std::string>(), ":4: --width: found 4096, expected"));
+    CHECK(lines[2]["error"] == list + ":3: image: " + folder.file("none.png") + ": no such file");
+    CHECK(has(lines[3]["error"].get<std::string>(), ":4: size: width: found 4096, expected"));
     CHECK(has(lines[4]["error"].get<std::string>(), ":5: the latent is not finite"));
     CHECK(has(outcome.err, "[ERROR] 0004: " + list + ":5: the latent is not finite"));
     // Bad values are known before anything is loaded.
