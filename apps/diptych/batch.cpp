@@ -49,15 +49,19 @@ void say_list(const BatchList& list, const fs::path& file, Log& log) {
   log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
 }
 
-int check_items(const std::vector<PlannedItem>& items, const fs::path& file) {
+int check_items(const std::vector<PlannedItem>& items, const fs::path& file, Log& log) {
   std::size_t wrong = 0;
   for (const PlannedItem& item : items) {
     if (item.error.empty()) continue;
     ++wrong;
-    fmt::print("{}\n", printable(item.error));
+    log.write(LogLevel::error, fmt::format("{}: {}", item.id, item.error));
   }
-  if (wrong == 0) fmt::print("{}: valid\n", file.string());
-  return wrong == 0 ? kDone : kSomeFailed;
+  if (wrong > 0) {
+    throw InputError("{}: {} of {} cannot run", file.string(), wrong,
+                     counted(items.size(), "item"));
+  }
+  fmt::print("{}: valid\n", file.string());
+  return kDone;
 }
 
 Shard choose_shard(const BatchFlags& flags, std::size_t items, Log& log) {
@@ -92,7 +96,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
     throw InputError("--prompt: every line of {} is one; expected none", flags.list.string());
   say_list(list, flags.list, log);
   std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
-  if (flags.check_config) return check_items(items, flags.list);
+  if (flags.check_config) return check_items(items, flags.list, log);
   require_model(defaults.options.run);
   if (defaults.uses_demo) log.info("{}", kDemoNotice);
   BatchSettings settings;
@@ -170,7 +174,7 @@ void add_batch(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_SHARD");
   add_request_flags(*verb, *flags, kOfOneRequest);
   verb->add_flag("--check-config", flags->check_config,
-                 "check the list and every item without loading weights, and stop")
+                 "check the list and every item without a model, and stop; 2 where one is wrong")
       ->envname("DIPTYCH_CHECK_CONFIG");
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {

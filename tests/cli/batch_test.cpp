@@ -379,9 +379,13 @@ TEST_CASE("--check-config looks at every item and loads nothing") {
   const Folder folder;
   folder.write("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"seed\": -1}\n{}\n");
   const Outcome outcome = run(batch(folder, "l.jsonl", {"--check-config"}));
-  CHECK(outcome.code == 4);
-  CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') == 2);
-  CHECK(has(outcome.out, "l.jsonl:2: seed: '-1' is not a whole number"));
+  CHECK(outcome.code == 2);
+  CHECK(outcome.out.empty());
+  CHECK(has(outcome.err,
+            "[ERROR] 0001: " + folder.file("l.jsonl") + ":2: seed: '-1' is not a whole number"));
+  CHECK(has(outcome.err, "[ERROR] 0002: " + folder.file("l.jsonl") + ":3: prompt: not given"));
+  CHECK(outcome.err.ends_with("diptych: " + folder.file("l.jsonl") +
+                              ": 2 of 3 items cannot run\n"));
   CHECK_FALSE(fs::exists(folder.path() / "out"));
   folder.write("p.txt", "a\n");
   CHECK(run(batch(folder, "p.txt", {"--check-config"})).out == folder.file("p.txt") + ": valid\n");
