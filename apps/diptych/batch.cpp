@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,7 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 4> kOfOneRequest = {"output", "trace", "trace_filter",
                                                            "think_output"};
 
+constexpr const char* kShardFlag = "--shard";
 constexpr std::int64_t kMostTogether = 1024;
 
 struct BatchFlags : RequestFlags {
@@ -64,10 +66,13 @@ int check_items(const std::vector<PlannedItem>& items, const fs::path& file, Log
   return kDone;
 }
 
-Shard choose_shard(const BatchFlags& flags, std::size_t items, Log& log) {
-  if (!flags.shard.empty()) return parse_shard(flags.shard, "--shard");
-  Shard shard = shard_of_environment(environment);
-  if (shard.count == 1) return shard;
+Shard choose_shard(const BatchFlags& flags) {
+  return flags.shard.empty() ? shard_of_environment(environment)
+                             : parse_shard(flags.shard, kShardFlag);
+}
+
+void say_shard(const Shard& shard, std::size_t items, Log& log) {
+  if (shard.count == 1 || shard.origin == kShardFlag) return;
   log.info("shard {} of {}, from {}; --shard 0/1 takes the whole list", shard.text(),
            counted(items, "item"), shard.origin);
   if (shard.origin.ends_with("SLURM_NTASKS") && is_slurm_job_script(environment)) {
@@ -76,7 +81,6 @@ Shard choose_shard(const BatchFlags& flags, std::size_t items, Log& log) {
         "{}",
         counted(shard.count - 1, "shard"));
   }
-  return shard;
 }
 
 void choose_device(RunConfig& model, Log& log) {
@@ -94,27 +98,34 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   if (flags.list.extension() == ".txt" &&
       std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image)))
     throw InputError("--prompt: every line of {} is one; expected none", flags.list.string());
-  say_list(list, flags.list, log);
   std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
-  if (flags.check_config) return check_items(items, flags.list, log);
+  if (flags.check_config) {
+    say_list(list, flags.list, log);
+    return check_items(items, flags.list, log);
+  }
   require_model(defaults.options.run);
-  if (defaults.uses_demo) log.info("{}", kDemoNotice);
   BatchSettings settings;
-  settings.folder = flags.output_dir;
-  settings.shard = choose_shard(flags, items.size(), log);
+  settings.shard = choose_shard(flags);
   settings.resume = flags.resume;
   settings.batch_size =
       static_cast<std::size_t>(whole_number(flags.batch_size, "--batch-size", 1, kMostTogether));
   settings.progress = progress_style(defaults.options.progress);
   settings.defaults = defaults;
-  choose_device(settings.defaults.options.run, log);
+  const std::size_t all = items.size();
   std::erase_if(items,
                 [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
-  if (items.empty()) {
+  // What is wrong with the command is said before how the run goes.
+  std::optional<BatchFolder> folder;
+  if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
+  say_list(list, flags.list, log);
+  if (defaults.uses_demo) log.info("{}", kDemoNotice);
+  say_shard(settings.shard, all, log);
+  if (!folder) {
     log.info("the list has no item for shard {}", settings.shard.text());
     return kDone;
   }
-  return run_batch(items, settings, log);
+  choose_device(settings.defaults.options.run, log);
+  return run_batch(items, settings, *folder, log);
 }
 
 int batch(const BatchFlags& flags, Log& log) {
