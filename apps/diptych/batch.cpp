@@ -118,7 +118,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
   say_list(list, flags.list, log);
-  if (defaults.uses_demo) log.info("{}", kDemoNotice);
+  if (defaults.uses_demo) log.info("{}", demo_notice(defaults.options.run));
   say_shard(settings.shard, all, log);
   if (!folder) {
     log.info("the list has no item for shard {}", settings.shard.text());

@@ -143,7 +143,7 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
     require_complete(options);
   }
   const fs::path output = choose_output(flags, resolved);
-  if (resolved.uses_demo) log.info("{}", kDemoNotice);
+  if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
   const auto session = find_session(options.run.pipeline)(options.run, log);
   Progress progress(log, progress_style(options.progress));
   const StepRecording recording = session->record_steps(requests, progress);

@@ -90,7 +90,7 @@ int start(Resolved& resolved, Log& log) {
   const std::vector<fs::path> paths = plan_paths(resolved);
   spare_inputs(options.run, paths);
   const auto session = find_session(options.run.pipeline)(options.run, log);
-  if (resolved.uses_demo) log.info("{}", kDemoNotice);
+  if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
   return run(options, paths, *session, log);
 }
 

@@ -127,6 +127,15 @@ ProgressStyle progress_style(const std::string& name) {
   return name == "jsonl" ? ProgressStyle::jsonl : ProgressStyle::automatic;
 }
 
+const char* demo_notice(const RunConfig& run) {
+  if (run.load_format == "dummy") {
+    return "no -c or -m given: random weights of the demo's tiny sizes; -c stage_configs/bagel.yaml "
+           "takes those of the released model";
+  }
+  return "no -c or -m given: the demo of stage_configs runs, a tiny checkpoint with random weights; "
+         "its pictures are abstract and its texts senseless";
+}
+
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,
                      const std::string& help, std::vector<std::string>& texts) {
   const auto take = [&texts](const CLI::results_t& given) {

@@ -134,7 +134,7 @@ const auto kFields = std::to_array<Field>({
      YamlPlace::top, "device"},
     {"dtype", "--dtype", "auto|float32|bfloat16", "auto: bfloat16 on CUDA, float32 on the CPU",
      ChoiceSlot{run<&R::dtype>, "auto|float32|bfloat16"}, YamlPlace::top, "dtype"},
-    {"load_format", "--load-format", "safetensors|dummy", "dummy: random weights of the full size",
+    {"load_format", "--load-format", "safetensors|dummy", "dummy: random weights of the checkpoint's sizes, or without one of the released model's",
      ChoiceSlot{run<&R::load_format>, "safetensors|dummy"}, YamlPlace::top, "load_format"},
     {"cache_mode", "--cache-mode", "none|taylorseer|teacache",
      "predict some steps instead of computing them; teacache needs `diptych calibrate`",
