@@ -241,10 +241,10 @@ class BagelSession : public Session {
     } else {
       branches = paint_request(prepared).needed(std::move(branches), !config.trace.empty());
     }
-    std::vector<std::vector<BagelContext>> distinct;
+    std::vector<const BranchContexts*> distinct;
     for (const BranchContexts& branch : branches) {
-      if (std::ranges::find(distinct, branch.samples) == distinct.end())
-        distinct.push_back(branch.samples);
+      const auto shares = [&](const BranchContexts* other) { return other->shares_with(branch); };
+      if (std::ranges::none_of(distinct, shares)) distinct.push_back(&branch);
       for (const BagelContext& context : branch.samples) {
         raise(work.context_tokens, context.length());
         for (std::size_t i = 0; i < context.segments.size(); ++i) {
