@@ -372,11 +372,12 @@ class BagelSession : public Session {
     return request;
   }
 
-  // Asked where the hash is known, which takes as long as reading all weights: before a picture is
-  // handed over.
+  // Before anything is read or painted, at the price of the hash: as long as reading all weights.
   void require_calibration(const RunConfig& config) {
     report_.calibration_hash.clear();
     if (config.cache_mode != "teacache") return;
+    report_.weights_hash = weights_hash();
+    clock_.lap(report_, "hash", runtime_.device);
     const std::filesystem::path path = calibration_path(config);
     StepCalibration::read(path).require_weights(path, report_.weights_hash);
     report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
@@ -429,6 +430,7 @@ class BagelSession : public Session {
   }
 
   void paint(std::vector<Prepared>& prepared, Progress& progress, const Results& results) {
+    require_calibration(*prepared.front().config);
     const std::int64_t pictures = prepared.front().config->sampling.batch_count;
     std::unique_ptr<BagelPainter> painter;
     for (std::int64_t i = 0; i < pictures; ++i) {
@@ -541,7 +543,6 @@ class BagelSession : public Session {
     }
     report_.attention = runtime_.paint_attention->served_by();
     report_.weights_hash = weights_hash();
-    require_calibration(*prepared.front().config);
     clock_.lap(report_, "hash", runtime_.device);
     progress.begin("encode", static_cast<std::int64_t>(pictures.size()));
     for (const Picture& picture : pictures) {

@@ -198,9 +198,10 @@ TEST_CASE("requests painted together have a report each") {
   CHECK_FALSE(f.session->may_share(requests[0], requests[1]));
 }
 
-TEST_CASE("a calibration of other weights is refused before a picture is handed over") {
+TEST_CASE("a calibration of other weights is refused before anything is painted") {
+  SessionFixture measured(kCpu);
+  const CalibrationFile file(measured);
   SessionFixture f(kCpu);
-  const CalibrationFile file(f);
   const RunConfig config = file.teacache(cached_request("a red fox"), 0.1);
   StepCalibration calibration = StepCalibration::read(config.cache_calibration);
   calibration.weights_hash[0] = calibration.weights_hash[0] == '0' ? '1' : '0';
@@ -211,6 +212,10 @@ TEST_CASE("a calibration of other weights is refused before a picture is handed 
   CHECK_THROWS_WITH_AS(f.session->run(std::span(&config, 1), f.progress, results),
                        doctest::Contains("weights_hash: measured on "), InputError);
   CHECK(pictures == 0);
+  for (const auto& [stage, seconds] : f.session->report().seconds) {
+    CHECK(stage != "prefill");
+    CHECK(stage != "denoise");
+  }
 }
 
 TEST_CASE("a trace is of the run that was asked for, with and without the report") {
