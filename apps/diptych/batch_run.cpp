@@ -247,9 +247,8 @@ class BatchRun {
       if (members.size() > 1) return failure.text;
       const PlannedItem& item = items_[members.front()];
       record_failure(members.front(), std::move(outcome.records.front().files),
-                     failure.code == kBadInput
-                         ? item_error(item, settings_.defaults, failure.text)
-                         : failure.text);
+                     failure.code == kBadInput ? item_error(item, settings_.defaults, failure.text)
+                                               : failure.text);
       return std::nullopt;
     }
     record_done(members, outcome, steady_seconds() - start);

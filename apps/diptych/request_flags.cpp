@@ -129,10 +129,12 @@ ProgressStyle progress_style(const std::string& name) {
 
 const char* demo_notice(const RunConfig& run) {
   if (run.load_format == "dummy") {
-    return "no -c or -m given: random weights of the demo's tiny sizes; -c stage_configs/bagel.yaml "
+    return "no -c or -m given: random weights of the demo's tiny sizes; -c "
+           "stage_configs/bagel.yaml "
            "takes those of the released model";
   }
-  return "no -c or -m given: the demo of stage_configs runs, a tiny checkpoint with random weights; "
+  return "no -c or -m given: the demo of stage_configs runs, a tiny checkpoint with random "
+         "weights; "
          "its pictures are abstract and its texts senseless";
 }
 

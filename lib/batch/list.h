@@ -25,8 +25,8 @@ struct BatchItem {
   std::optional<std::string> prompt;  // these replace the defaults' ones
   std::optional<std::vector<std::filesystem::path>> images;
   std::optional<std::vector<InputItem>> inputs;  // instead of prompt and images
-  std::string problem;    // why this item cannot run, as far as the types of its values tell
-  bool has_keys = true;   // false: a line of a .txt
+  std::string problem;   // why this item cannot run, as far as the types of its values tell
+  bool has_keys = true;  // false: a line of a .txt
 };
 
 struct BatchList {

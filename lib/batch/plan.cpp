@@ -66,9 +66,9 @@ std::string with_keys(std::string_view message) {
     const bool starts = at > 0 && message.substr(at).starts_with("--") &&
                         std::string_view(" (/").find(message[at - 1]) != std::string_view::npos;
     const std::size_t end =
-        starts ? std::min(message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at),
-                          message.size())
-               : at + 1;
+        starts
+            ? std::min(message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at), message.size())
+            : at + 1;
     const std::string_view part = message.substr(at, end - at);
     text += starts ? item_key(part).value_or(std::string(part)) : std::string(part);
     at = end;

@@ -22,8 +22,8 @@ struct PlannedItem {
   // The flags of the values that are the item's own, and the places of these: "--width",
   // "list.jsonl:3: size: width".
   std::map<std::string, std::string, std::less<>> own;
-  std::string error;      // why it cannot run; options and names are void then
-  Options options;        // trace and think_output lie below the output folder
+  std::string error;  // why it cannot run; options and names are void then
+  Options options;    // trace and think_output lie below the output folder
   // Names below the output folder.
   std::vector<std::filesystem::path> results;  // of the pictures, or of the answer
   std::vector<std::filesystem::path> files;    // all: results, plan, trace

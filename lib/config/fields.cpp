@@ -76,8 +76,10 @@ struct Assign {
                        nearest_multiples(*value, slot.multiple, slot.high));
     }
     if (slot.multiple > 1 && all_digits(text) && (!positive || *value > slot.high)) {
-      throw InputError("{}: {} is out of range; expected a multiple of {} that the model paints",
-                       where, text, slot.multiple);
+      throw InputError(
+          "{}: {} is out of range; expected a multiple of {}, at least {} (the model sets the "
+          "most)",
+          where, text, slot.multiple, slot.low);
     }
     slot.at(options) = whole_number(text, where, slot.low, slot.high);
   }

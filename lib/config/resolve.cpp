@@ -228,9 +228,9 @@ std::string at_value_place(std::string_view message, const Resolved& resolved) {
   const std::string& origin = resolved.origins[*field];
   // Inputs come from flags of two names, whose places are not told apart.
   if (origin == "default" || all_fields()[*field].flags.empty()) return std::string(message);
-  const std::string place =
-      origin == flag_label(all_fields()[*field].flags) ? std::string(flag)
-                                                       : value_place(all_fields()[*field], origin);
+  const std::string place = origin == flag_label(all_fields()[*field].flags)
+                                ? std::string(flag)
+                                : value_place(all_fields()[*field], origin);
   return place + std::string(rest);
 }
 

@@ -391,8 +391,8 @@ TEST_CASE("--check-config looks at every item and loads nothing") {
   CHECK(has(outcome.err,
             "[ERROR] 0001: " + folder.file("l.jsonl") + ":2: seed: '-1' is not a whole number"));
   CHECK(has(outcome.err, "[ERROR] 0002: " + folder.file("l.jsonl") + ":3: prompt: not given"));
-  CHECK(outcome.err.ends_with("diptych: " + folder.file("l.jsonl") +
-                              ": 2 of 3 items cannot run\n"));
+  CHECK(
+      outcome.err.ends_with("diptych: " + folder.file("l.jsonl") + ": 2 of 3 items cannot run\n"));
   CHECK_FALSE(fs::exists(folder.path() / "out"));
   folder.write("p.txt", "a\n");
   CHECK(run(batch(folder, "p.txt", {"--check-config"})).out == folder.file("p.txt") + ": valid\n");

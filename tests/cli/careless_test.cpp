@@ -112,7 +112,8 @@ TEST_CASE("bad values") {
       {{"-W", "100"}, "--width: 100 is not a multiple of 16; nearest are 96 and 112"},
       {{"--size", "96"}, "--size: '96' is not a size; expected WIDTHxHEIGHT, such as 1024x768"},
       {{"--size", "0x96"},
-       "--size: width: 0 is out of range; expected a multiple of 16 that the model paints"},
+       "--size: width: 0 is out of range; expected a multiple of 16, at least 16 (the model sets "
+       "the most)"},
       {{"--size", "96x96", "-W", "96"},
        "--width: given together with --size; expected one of them"},
       {{"--cfg-scale", "nan"}, "--cfg-scale/--cfg-text-scale: 'nan' is not a finite number"},
@@ -185,8 +186,7 @@ TEST_CASE("bad outputs are refused before any work") {
 TEST_CASE("a size that the model does not paint is named as it was given") {
   const test::Folder folder;
   test::Command command;
-  const Words base = {"generate", "-p", "x",     "--device", "cpu",
-                      "-q",       "-o", folder.file("a.png")};
+  const Words base = {"generate", "-p", "x", "--device", "cpu", "-q", "-o", folder.file("a.png")};
   const std::string limit = "found 4096, expected a multiple of 16 up to 192 (nearest: 192)";
   const auto with = [&](const Words& flags) {
     command.arguments = base;

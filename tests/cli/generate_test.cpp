@@ -117,8 +117,8 @@ TEST_CASE("progress for programs says what changed, once") {
   }
   CHECK(records.size() > 10);
   CHECK(std::ranges::adjacent_find(records) == records.end());
-  CHECK(std::ranges::count(records,
-                           R"({"done":3,"progress":"end","stage":"denoise","total":3})") == 1);
+  CHECK(std::ranges::count(records, R"({"done":3,"progress":"end","stage":"denoise","total":3})") ==
+        1);
 }
 
 TEST_CASE("a prompt comes from stdin") {

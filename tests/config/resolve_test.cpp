@@ -97,7 +97,7 @@ TEST_CASE("a flag is given once") {
 
 TEST_CASE("two names of one flag agree in the environment") {
   Run run;
-  run.variables["DIPTYCH_CFG_TEXT_SCALE"] = "3";
+  run.variables.insert_or_assign("DIPTYCH_CFG_TEXT_SCALE", "3");
   CHECK(run.resolve().options.run.sampling.cfg_text_scale == 3);
   run.variables["DIPTYCH_CFG_SCALE"] = "4";
   CHECK(run.error() ==
@@ -132,13 +132,12 @@ TEST_CASE("a size is a width and a height") {
 TEST_CASE("a message about a value names the place that the value came from") {
   Run run;
   run.flags["--size"] = {"96x64"};
-  run.variables["DIPTYCH_SEED"] = "7";
-  run.file = "stages:\n  - stage_id: 0\n    default_sampling_params: {num_inference_steps: 9}\n";
+  run.variables = {{"DIPTYCH_SEED", "7"}};
   const Resolved resolved = run.resolve();
   const auto message = [&](const char* text) { return at_value_place(text, resolved); };
   CHECK(message("--width: found 8") == "--size: width: found 8");
   CHECK(message("--seed: found 8") == "DIPTYCH_SEED: found 8");
-  CHECK(message("--steps 9: too many").ends_with(":3:31: steps 9: too many"));
+  CHECK(message("--steps 10: too many").ends_with("f.yaml:3:40: steps 10: too many"));
   for (const char* same : {"--width: not given", "--batch-count: found 8", "--size: found 8",
                            "--prompt: found 8", "steps: found 8", "--", "", "--steps"})
     CHECK(message(same) == same);

@@ -158,9 +158,9 @@ TEST_CASE("a branch that sets in later has TaylorSeer calls of its own") {
     CAPTURE(high);
     config.sampling.cfg_interval_high = high;
     const auto low = static_cast<float>(config.sampling.cfg_interval_low);
-    const auto guided = std::ranges::count_if(
-        std::span(flow.times).first(updates),
-        [&](float t) { return t > low && t <= static_cast<float>(high); });
+    const auto guided = std::ranges::count_if(std::span(flow.times).first(updates), [&](float t) {
+      return t > low && t <= static_cast<float>(high);
+    });
     REQUIRE(guided > 5);
     const std::int64_t branches = high == 1 ? 1 : 2;  // beside cond
     for (const char* mode : {"batched", "sequential"}) {
