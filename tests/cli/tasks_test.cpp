@@ -161,8 +161,8 @@ TEST_CASE("flags that a task would pass over are refused") {
        {std::pair("--cfg-interval", "0,1"), std::pair("--cfg-renorm-type", "channel"),
         std::pair("--cfg-renorm-min", "0.5"), std::pair("--cfg-img-scale", "2")}) {
     CHECK(refusal({"-p", "a fox", flag, value, "--cfg-scale", "1"}) ==
-          fmt::format(
-              "diptych: {}: has no effect without text guidance (--cfg-scale above 1)\n", flag));
+          fmt::format("diptych: {}: has no effect without text guidance (--cfg-scale above 1)\n",
+                      flag));
   }
   CHECK(refusal({"-p", "a fox", "--cache-mode", "teacache", "--device", "cpu"})
             .find("`diptych calibrate` writes it") != std::string::npos);
