@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,9 +32,12 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 4> kOfOneRequest = {"output", "trace", "trace_filter",
                                                            "think_output"};
 
+constexpr const char* kShardFlag = "--shard";
+constexpr std::int64_t kMostTogether = 1024;
+
 struct BatchFlags : RequestFlags {
   fs::path list, output_dir;
-  std::size_t batch_size = 1;
+  std::string batch_size = "1";
   std::string shard;
   bool resume = false;
 };
@@ -47,21 +51,28 @@ void say_list(const BatchList& list, const fs::path& file, Log& log) {
   log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
 }
 
-int check_items(const std::vector<PlannedItem>& items, const fs::path& file) {
+int check_items(const std::vector<PlannedItem>& items, const fs::path& file, Log& log) {
   std::size_t wrong = 0;
   for (const PlannedItem& item : items) {
     if (item.error.empty()) continue;
     ++wrong;
-    fmt::print("{}\n", printable(item.error));
+    log.write(LogLevel::error, fmt::format("{}: {}", item.id, item.error));
   }
-  if (wrong == 0) fmt::print("{}: valid\n", file.string());
-  return wrong == 0 ? kDone : kSomeFailed;
+  if (wrong > 0) {
+    throw InputError("{}: {} of {} cannot run", file.string(), wrong,
+                     counted(items.size(), "item"));
+  }
+  fmt::print("{}: valid\n", file.string());
+  return kDone;
 }
 
-Shard choose_shard(const BatchFlags& flags, std::size_t items, Log& log) {
-  if (!flags.shard.empty()) return parse_shard(flags.shard, "--shard");
-  Shard shard = shard_of_environment(environment);
-  if (shard.count == 1) return shard;
+Shard choose_shard(const BatchFlags& flags) {
+  return flags.shard.empty() ? shard_of_environment(environment)
+                             : parse_shard(flags.shard, kShardFlag);
+}
+
+void say_shard(const Shard& shard, std::size_t items, Log& log) {
+  if (shard.count == 1 || shard.origin == kShardFlag) return;
   log.info("shard {} of {}, from {}; --shard 0/1 takes the whole list", shard.text(),
            counted(items, "item"), shard.origin);
   if (shard.origin.ends_with("SLURM_NTASKS") && is_slurm_job_script(environment)) {
@@ -70,7 +81,6 @@ Shard choose_shard(const BatchFlags& flags, std::size_t items, Log& log) {
         "{}",
         counted(shard.count - 1, "shard"));
   }
-  return shard;
 }
 
 void choose_device(RunConfig& model, Log& log) {
@@ -88,26 +98,34 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   if (flags.list.extension() == ".txt" &&
       std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image)))
     throw InputError("--prompt: every line of {} is one; expected none", flags.list.string());
-  say_list(list, flags.list, log);
   std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
-  if (flags.check_config) return check_items(items, flags.list);
+  if (flags.check_config) {
+    say_list(list, flags.list, log);
+    return check_items(items, flags.list, log);
+  }
   require_model(defaults.options.run);
-  if (defaults.uses_demo) log.info("{}", kDemoNotice);
   BatchSettings settings;
-  settings.folder = flags.output_dir;
-  settings.shard = choose_shard(flags, items.size(), log);
+  settings.shard = choose_shard(flags);
   settings.resume = flags.resume;
-  settings.batch_size = flags.batch_size;
+  settings.batch_size =
+      static_cast<std::size_t>(whole_number(flags.batch_size, "--batch-size", 1, kMostTogether));
   settings.progress = progress_style(defaults.options.progress);
-  settings.model = defaults.options.run;
-  choose_device(settings.model, log);
+  settings.defaults = defaults;
+  const std::size_t all = items.size();
   std::erase_if(items,
                 [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
-  if (items.empty()) {
+  // What is wrong with the command is said before how the run goes.
+  std::optional<BatchFolder> folder;
+  if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
+  say_list(list, flags.list, log);
+  if (defaults.uses_demo) log.info("{}", demo_notice(defaults.options.run));
+  say_shard(settings.shard, all, log);
+  if (!folder) {
     log.info("the list has no item for shard {}", settings.shard.text());
     return kDone;
   }
-  return run_batch(items, settings, log);
+  choose_device(settings.defaults.options.run, log);
+  return run_batch(items, settings, *folder, log);
 }
 
 int batch(const BatchFlags& flags, Log& log) {
@@ -161,14 +179,13 @@ void add_batch(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_RESUME");
   verb->add_option("--batch-size", flags->batch_size, "most items painted in one forward [1]")
       ->type_name("N")
-      ->check(CLI::Range(1, 1024))
       ->envname("DIPTYCH_BATCH_SIZE");
   verb->add_option("--shard", flags->shard, "this process's part of the list, such as 0/4")
       ->type_name("I/N")
       ->envname("DIPTYCH_SHARD");
   add_request_flags(*verb, *flags, kOfOneRequest);
   verb->add_flag("--check-config", flags->check_config,
-                 "check the list and every item without loading weights, and stop")
+                 "check the list and every item without a model, and stop; 2 where one is wrong")
       ->envname("DIPTYCH_CHECK_CONFIG");
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {

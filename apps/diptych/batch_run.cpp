@@ -42,9 +42,12 @@ std::string placed(const PlannedItem& item, const std::string& text) {
 
 class BatchRun {
  public:
-  BatchRun(const std::vector<PlannedItem>& items, const BatchSettings& settings, Log& log)
+  BatchRun(const std::vector<PlannedItem>& items, const BatchSettings& settings,
+           BatchFolder& folder, Log& log)
       : items_(items),
         settings_(settings),
+        folder_(folder.path()),
+        manifest_(folder.manifest()),
         log_(log),
         progress_(log, settings.progress),
         started_(steady_seconds()),
@@ -52,14 +55,8 @@ class BatchRun {
 
   BatchRun(const BatchRun&) = delete;
   BatchRun& operator=(const BatchRun&) = delete;
-  ~BatchRun() {
-    manifest_.reset();
-    std::error_code ignored;
-    if (made_folder_) fs::remove(settings_.folder, ignored);  // only where it is empty
-  }
 
   int run() {
-    open_folder();
     try {
       if (settings_.resume) take_stock();
       fail_invalid();
@@ -73,7 +70,7 @@ class BatchRun {
     }
     std::vector<std::string> ids;
     for (const PlannedItem& item : items_) ids.push_back(item.id);
-    manifest_->finish(ids);
+    manifest_.finish(ids);
     say_summary();
     return count(State::failed) > 0 ? kSomeFailed : kDone;
   }
@@ -92,34 +89,22 @@ class BatchRun {
   std::size_t count(State state) const {
     return static_cast<std::size_t>(std::ranges::count(states_, state));
   }
-  fs::path path(const fs::path& name) const { return settings_.folder / name; }
-
-  void open_folder() {
-    made_folder_ = make_folder(settings_.folder, "--output-dir");
-    const auto others = manifests_of_other_shards(settings_.folder, settings_.shard.count);
-    if (!others.empty()) {
-      throw InputError(
-          "--output-dir: {}: holds {}, of a run with other shards; give the same --shard I/N, or "
-          "another folder",
-          settings_.folder.string(), others.front());
-    }
-    manifest_.emplace(path(settings_.shard.manifest_name()), settings_.resume);
-  }
+  fs::path path(const fs::path& name) const { return folder_ / name; }
 
   // What an earlier run has finished, and what it left behind.
   void take_stock() {
-    if (manifest_->unreadable_lines() > 0) {
+    if (manifest_.unreadable_lines() > 0) {
       log_.warning("{}: {} could not be read; their items run again",
-                   settings_.shard.manifest_name(), counted(manifest_->unreadable_lines(), "line"));
+                   settings_.shard.manifest_name(), counted(manifest_.unreadable_lines(), "line"));
     }
     remove_partial();
     std::set<std::string> kept;  // files of finished items
     progress_.begin("check", static_cast<std::int64_t>(items_.size()));
     for (std::size_t i = 0; i < items_.size(); ++i) {
       check_interrupted();
-      const ManifestRecord* record = manifest_->find(items_[i].id);
+      const ManifestRecord* record = manifest_.find(items_[i].id);
       if (record != nullptr && items_[i].error.empty() &&
-          is_finished(items_[i], *record, settings_.folder)) {
+          is_finished(items_[i], *record, folder_)) {
         states_[i] = State::skipped;
         for (const fs::path& file : items_[i].files) kept.insert(file.string());
       }
@@ -128,15 +113,15 @@ class BatchRun {
     progress_.end();
     std::size_t known = 0;
     for (std::size_t i = 0; i < items_.size(); ++i) {
-      const ManifestRecord* record = manifest_->find(items_[i].id);
+      const ManifestRecord* record = manifest_.find(items_[i].id);
       if (record == nullptr) continue;
       ++known;
       if (states_[i] == State::pending) forget(items_[i], *record, kept);
     }
-    if (known < manifest_->records().size()) {
+    if (known < manifest_.records().size()) {
       log_.warning("{} of the manifest {} not in the list any more; their files stay",
-                   counted(manifest_->records().size() - known, "item"),
-                   manifest_->records().size() - known == 1 ? "is" : "are");
+                   counted(manifest_.records().size() - known, "item"),
+                   manifest_.records().size() - known == 1 ? "is" : "are");
     }
   }
 
@@ -144,7 +129,7 @@ class BatchRun {
     std::vector<fs::path> names = {settings_.shard.manifest_name()};
     for (const PlannedItem& item : items_)
       names.insert(names.end(), item.files.begin(), item.files.end());
-    const std::size_t removed = remove_partial_files(settings_.folder, names);
+    const std::size_t removed = remove_partial_files(folder_, names);
     if (removed > 0) log_.info("{} of a killed run removed", counted(removed, "unfinished file"));
   }
 
@@ -174,7 +159,8 @@ class BatchRun {
   }
 
   void run_pending() {
-    const auto session = find_session(settings_.model.pipeline)(settings_.model, log_);
+    const RunConfig& model = settings_.defaults.options.run;
+    const auto session = find_session(model.pipeline)(model, log_);
     session_ = session.get();
     const std::vector<std::vector<std::size_t>> groups = pending_groups();
     session->load(requests_of(groups), progress_);
@@ -239,7 +225,7 @@ class BatchRun {
       session_->check(items_[i].options.run);
       return false;
     } catch (const InputError& error) {
-      record_failure(i, {}, error.what());
+      record_failure(i, {}, item_error(items_[i], settings_.defaults, error.what()));
       return true;
     }
   }
@@ -259,7 +245,10 @@ class BatchRun {
         throw;
       }
       if (members.size() > 1) return failure.text;
-      record_failure(members.front(), std::move(outcome.records.front().files), failure.text);
+      const PlannedItem& item = items_[members.front()];
+      record_failure(members.front(), std::move(outcome.records.front().files),
+                     failure.code == kBadInput ? item_error(item, settings_.defaults, failure.text)
+                                               : failure.text);
       return std::nullopt;
     }
     record_done(members, outcome, steady_seconds() - start);
@@ -352,7 +341,7 @@ class BatchRun {
       record.files.clear();
       for (const fs::path& file : item.files) record.files.push_back(hashed(file.string()));
     }
-    manifest_->append(outcome.records);
+    manifest_.append(outcome.records);
     for (std::size_t request = 0; request < members.size(); ++request) {
       State& state = states_[members[request]];
       if (state != State::pending) continue;  // finished before, and painted again with others
@@ -368,7 +357,7 @@ class BatchRun {
     for (const ManifestRecord::File& file : files) record.files.push_back(hashed(file.name));
     record.error = placed(item, error);
     if (item.error.empty()) record.request = request_hash(item);
-    manifest_->append(std::span(&record, 1));
+    manifest_.append(std::span(&record, 1));
     states_[index] = State::failed;
     log_.write(LogLevel::error, fmt::format("{}: {}", item.id, record.error));
     progress_.set_items(through(), total());
@@ -404,21 +393,44 @@ class BatchRun {
 
   const std::vector<PlannedItem>& items_;
   const BatchSettings& settings_;
+  const fs::path& folder_;
+  Manifest& manifest_;
   Log& log_;
   Progress progress_;
   double started_, loaded_ = 0;  // seconds
   std::size_t run_count_ = 0;    // items that ran to their end
   std::vector<State> states_;    // per item
-  bool made_folder_ = false;
-  std::optional<Manifest> manifest_;
   Session* session_ = nullptr;
   Report report_;
 };
 
 }  // namespace
 
-int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings, Log& log) {
-  return BatchRun(items, settings, log).run();
+BatchFolder::BatchFolder(fs::path path)
+    : path_(std::move(path)), made_(make_folder(path_, "--output-dir")) {}
+
+// The folder is there, and goes again where the rest fails.
+BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
+    : BatchFolder(std::move(path)) {
+  const auto others = manifests_of_other_shards(path_, shard.count);
+  if (!others.empty()) {
+    throw InputError(
+        "--output-dir: {}: holds {}, of a run with other shards; give the same --shard I/N, or "
+        "another folder",
+        path_.string(), others.front());
+  }
+  manifest_.emplace(path_ / shard.manifest_name(), resume);
+}
+
+BatchFolder::~BatchFolder() {
+  manifest_.reset();
+  std::error_code ignored;
+  if (made_) fs::remove(path_, ignored);  // only where it is empty
+}
+
+int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings,
+              BatchFolder& folder, Log& log) {
+  return BatchRun(items, settings, folder, log).run();
 }
 
 }  // namespace diptych

@@ -54,7 +54,7 @@ constexpr std::array<double, 5> kThresholds = {0.05, 0.1, 0.2, 0.3, 0.5};
 
 struct CalibrateFlags : RequestFlags {
   fs::path prompts, output;
-  std::size_t pictures = 0;  // 0: one for each prompt or input picture
+  std::string pictures;  // "": one for each prompt or input picture
 };
 
 // The texts of -p and --prompts; the built-in ones where there are none.
@@ -81,7 +81,9 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   std::vector<InputItem> images;
   std::ranges::copy_if(run.inputs, std::back_inserter(images), &InputItem::is_image);
   const std::size_t count =
-      flags.pictures > 0 ? flags.pictures : std::max(prompts.size(), images.size());
+      flags.pictures.empty()
+          ? std::max(prompts.size(), images.size())
+          : static_cast<std::size_t>(whole_number(flags.pictures, "--pictures", 1, kMostPictures));
   if (count > kMostPictures) {
     throw InputError("--prompts: {} pictures, expected at most {}; --pictures N takes the first",
                      count, kMostPictures);
@@ -141,7 +143,7 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
     require_complete(options);
   }
   const fs::path output = choose_output(flags, resolved);
-  if (resolved.uses_demo) log.info("{}", kDemoNotice);
+  if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
   const auto session = find_session(options.run.pipeline)(options.run, log);
   Progress progress(log, progress_style(options.progress));
   const StepRecording recording = session->record_steps(requests, progress);
@@ -161,7 +163,11 @@ int calibrate(const CalibrateFlags& flags, Log& log) {
     fmt::print("{}", config_table(resolved));
     return 0;
   }
-  return start(flags, resolved, log);
+  try {
+    return start(flags, resolved, log);
+  } catch (const InputError& error) {  // a model knows flags, not where a value came from
+    throw InputError(at_value_place(error.what(), resolved));
+  }
 }
 
 constexpr const char* kFooter =
@@ -196,7 +202,6 @@ void add_calibrate(CLI::App& app, Run& run) {
   verb->add_option("--pictures", flags->pictures,
                    "pictures to paint [one for each prompt or input picture]")
       ->type_name("N")
-      ->check(CLI::Range(std::size_t{1}, kMostPictures))
       ->envname("DIPTYCH_PICTURES");
   verb->add_option(
           "-o,--output", flags->output,

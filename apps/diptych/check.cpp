@@ -80,9 +80,9 @@ void check_gates(const CheckOptions& options, const Tensor& rgb, Outcome& outcom
   outcome.json["against"] = options.against.string();
   if (rgb.sizes() != reference.sizes()) {
     ++outcome.checks;
-    outcome.failures.push_back(fmt::format("size {}x{}, {} has {}x{}", rgb.size(1), rgb.size(0),
-                                           options.against.string(), reference.size(1),
-                                           reference.size(0)));
+    outcome.failures.push_back(fmt::format("is {}x{}, but {} is {}x{}; expected one size",
+                                           rgb.size(1), rgb.size(0), options.against.string(),
+                                           reference.size(1), reference.size(0)));
     return;
   }
   Json list = Json::array();

@@ -22,6 +22,60 @@ std::string command_of(const CLI::App& app) {
   return &verb == &app ? std::string() : verb.get_name() + ": ";
 }
 
+// The option whose name the text begins with.
+const CLI::Option* option_in_front(const CLI::App& app, std::string_view text) {
+  const CLI::Option* found = nullptr;
+  for (const CLI::App* each : {&chosen(app), &app}) {
+    for (const CLI::Option* option : each->get_options()) {
+      const std::string name = option->get_name();
+      const bool longer = found == nullptr || name.size() > found->get_name().size();
+      if (text.starts_with(name) && longer) found = option;
+    }
+  }
+  return found;
+}
+
+std::string expected_value(const CLI::Option& option) {
+  if (option.get_positional()) return option.get_description();
+  const std::string type = option.get_type_name();
+  if (type == "INT" || type == "UINT") return "a whole number";
+  if (type == "FLOAT") return "a number";
+  return type.empty() ? "true or false" : type;
+}
+
+// The text behind the last `word`, or nothing.
+std::string behind(const std::string& text, std::string_view word) {
+  const std::size_t at = text.rfind(word);
+  return at == std::string::npos ? "" : text.substr(at + word.size());
+}
+
+// What CLI11 says (CLI/Error.hpp, 2.1 to 2.5), as our other messages say it: flag, found, expected.
+// A text of another form stays as it is.
+std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string text = error.what(), kind = error.get_name();
+  const std::string value_text = behind(text, "Could not convert: ");
+  const CLI::Option* option = option_in_front(app, value_text.empty() ? text : value_text);
+  if (option == nullptr) return text;
+  const std::string name = option->get_name(), expected = expected_value(*option);
+  if (!value_text.empty()) {
+    return fmt::format("{}: {} could not be read; expected {}", name,
+                       in_quotes(behind(value_text, " = ")), expected);
+  }
+  if (kind == "RequiredError") return fmt::format("{}: not given; expected {}", name, expected);
+  if (kind == "RequiresError")
+    return fmt::format("{}: given without {}", name, behind(text, " requires "));
+  if (kind == "ExcludesError") {
+    return fmt::format("{}: given together with {}; expected one of them", name,
+                       behind(text, " excludes "));
+  }
+  if (kind != "ArgumentMismatch") return text;
+  if (const std::string times = behind(text, "At Most 1 required but received "); !times.empty())
+    return fmt::format("{}: given {} times; expected once", name, times);
+  return text.ends_with(" missing")
+             ? fmt::format("{}: given without a value; expected {}", name, expected)
+             : text;
+}
+
 }  // namespace
 
 LogLevel SharedFlags::level() const {
@@ -112,7 +166,7 @@ std::string describe_unknown_argument(const CLI::App& app) {
 }
 
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error) {
-  return command_of(app) + error.what();
+  return command_of(app) + in_our_words(app, error);
 }
 
 }  // namespace diptych

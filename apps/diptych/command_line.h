@@ -27,7 +27,7 @@ std::vector<std::string> reversed_arguments(int argc, char** argv);
 
 // The message for an argument that nothing took, with the nearest flag or verb.
 std::string describe_unknown_argument(const CLI::App& app);
-// "generate: --steps: 1 required N missing".
+// "generate: --steps: given without a value; expected N".
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace diptych

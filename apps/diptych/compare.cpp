@@ -76,7 +76,8 @@ Report compare_pictures(const fs::path& actual, const fs::path& expected,
   Report report;
   if (a.sizes() != b.sizes()) {
     const auto text =
-        fmt::format("{}x{} and {}x{}: sizes differ", a.size(1), a.size(0), b.size(1), b.size(0));
+        fmt::format("{} is {}x{}, but {} is {}x{}; expected one size", actual.string(), a.size(1),
+                    a.size(0), expected.string(), b.size(1), b.size(0));
     return problem(text, false);
   }
   const ImageMetrics metrics = image_metrics(a, b);

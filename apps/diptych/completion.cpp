@@ -1,5 +1,6 @@
 // `diptych completion SHELL`: a completion script, made from the parser itself.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,9 +10,13 @@
 #include <fmt/ranges.h>
 
 #include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/config/words.h"
 
 namespace diptych {
 namespace {
+
+constexpr std::array<std::string_view, 3> kShells = {"bash", "zsh", "fish"};
 
 struct Flag {
   std::vector<std::string> names;    // "-s", "--seed"
@@ -171,12 +176,13 @@ std::string fish_script(const std::vector<Verb>& verbs) {
 void add_completion(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("completion", "print a completion script for a shell");
   const auto shell = std::make_shared<std::string>();
-  verb->add_option("shell", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  verb->add_option("shell", *shell, "bash, zsh or fish")->required();
   verb->footer("Example:\n  source <(diptych completion bash)");
   verb->callback([shell, &app, &run] {
     run = [shell, &app](Log&) {
+      if (std::ranges::find(kShells, *shell) == kShells.end())
+        throw InputError("completion: unknown shell {}{}", in_quotes(*shell),
+                         suggestion(*shell, kShells));
       const auto verbs = verbs_of(app);
       fmt::print("{}", *shell == "bash"  ? bash_script(verbs)
                        : *shell == "zsh" ? zsh_script(verbs)

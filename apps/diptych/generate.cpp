@@ -90,7 +90,7 @@ int start(Resolved& resolved, Log& log) {
   const std::vector<fs::path> paths = plan_paths(resolved);
   spare_inputs(options.run, paths);
   const auto session = find_session(options.run.pipeline)(options.run, log);
-  if (resolved.uses_demo) log.info("{}", kDemoNotice);
+  if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
   return run(options, paths, *session, log);
 }
 
@@ -118,7 +118,11 @@ int generate(const RequestFlags& flags, Log& log) {
     fmt::print("{}", config_table(resolved));
     return 0;
   }
-  return flags.check_config ? check_config(resolved, log) : start(resolved, log);
+  try {
+    return flags.check_config ? check_config(resolved, log) : start(resolved, log);
+  } catch (const InputError& error) {  // a model knows flags, not where a value came from
+    throw InputError(at_value_place(error.what(), resolved));
+  }
 }
 
 constexpr const char* kFooter =

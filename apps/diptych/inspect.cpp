@@ -12,6 +12,7 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/config/words.h"
 #include "lib/media/png.h"
 #include "lib/pipelines/pipeline.h"
 #include "lib/tensor/dtype.h"
@@ -24,9 +25,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kAll = "*";
+
 struct InspectOptions {
   fs::path path;
-  std::string filter = "*";
+  std::string filter = kAll;
   bool json = false, replay = false;
   ReplaySettings again;  // of --replay
 };
@@ -46,6 +49,13 @@ Json parsed_text(const std::string& text) {
   return value.is_object() || value.is_array() ? value : Json(text);
 }
 
+// A file without any entry is shown as it is; a filter that leaves nothing is a slip.
+void require_match(const InspectOptions& options, std::size_t matches, std::string_view things) {
+  if (matches > 0 || options.filter == kAll) return;
+  throw InputError("--filter: {} matches none of the {} of {}", in_quotes(options.filter), things,
+                   options.path.string());
+}
+
 int inspect_picture(const InspectOptions& options) {
   const Image image = read_png(options.path);
   Json texts = Json::object();
@@ -61,6 +71,7 @@ int inspect_picture(const InspectOptions& options) {
     if (repeated.insert(keyword).second) known = Json::array({std::move(known)});
     known.push_back(std::move(value));
   }
+  require_match(options, texts.size(), "text entries");
   const std::string file = options.path.string();
   if (options.json) {
     const Json all = {{"file", file},
@@ -121,6 +132,18 @@ void print_tensors(const Json& list) {
   }
 }
 
+void print_files(const Json& files) {
+  for (const Json& file : files) {
+    fmt::print("{}: {}, {}\n", printable(file["file"].get<std::string>()),
+               counted(file["tensors"].size(), "tensor"),
+               size_text(file["bytes"].get<std::uint64_t>()));
+    for (const auto& [key, value] : file["metadata"].items()) {
+      fmt::print("  # {}: {}\n", printable(key), printable_lines(value.get<std::string>()));
+    }
+    print_tensors(file["tensors"]);
+  }
+}
+
 std::vector<fs::path> tensor_files(const fs::path& path) {
   if (!fs::is_directory(path)) return {path};
   std::vector<fs::path> files;
@@ -158,19 +181,13 @@ int inspect_tensors(const InspectOptions& options) {
     Json tensors = list_tensors(file, options.filter, totals);
     all.tensors += totals.tensors;
     all.bytes += totals.bytes;
-    if (!options.json) {
-      fmt::print("{}: {}, {}\n", printable(path.string()), counted(totals.tensors, "tensor"),
-                 size_text(totals.bytes));
-      for (const auto& [key, value] : file.metadata()) {
-        fmt::print("  # {}: {}\n", printable(key), printable_lines(value));
-      }
-      print_tensors(tensors);
-    }
     files.push_back({{"file", path.string()},
                      {"bytes", totals.bytes},
                      {"metadata", file.metadata()},
                      {"tensors", std::move(tensors)}});
   }
+  require_match(options, all.tensors, "tensors");
+  if (!options.json) print_files(files);
   if (options.json) {
     const Json report = {{"path", options.path.string()},
                          {"tensors", all.tensors},

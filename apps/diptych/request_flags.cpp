@@ -43,9 +43,7 @@ std::string read_prompt_from_stdin() {
 // "--think", or "--think=false" against a variable or a stage config.
 void add_switch(CLI::App& verb, std::string_view flags, const std::string& help,
                 std::vector<std::string>& texts) {
-  verb.add_flag_function(
-      std::string(flags), [&texts](std::int64_t count) { texts = {count > 0 ? "true" : "false"}; },
-      help);
+  verb.add_flag(std::string(flags), texts, help);
 }
 
 void add_inputs(CLI::App& verb) {
@@ -127,6 +125,17 @@ ProgressStyle progress_style(const std::string& name) {
   if (name == "none") return ProgressStyle::none;
   if (name == "kv") return ProgressStyle::kv;
   return name == "jsonl" ? ProgressStyle::jsonl : ProgressStyle::automatic;
+}
+
+const char* demo_notice(const RunConfig& run) {
+  if (run.load_format == "dummy") {
+    return "no -c or -m given: random weights of the demo's tiny sizes; -c "
+           "stage_configs/bagel.yaml "
+           "takes those of the released model";
+  }
+  return "no -c or -m given: the demo of stage_configs runs, a tiny checkpoint with random "
+         "weights; "
+         "its pictures are abstract and its texts senseless";
 }
 
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,

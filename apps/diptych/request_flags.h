@@ -50,8 +50,7 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
 
 ProgressStyle progress_style(const std::string& name);
 
-inline constexpr const char* kDemoNotice =
-    "no -c or -m given: the demo of stage_configs runs, a tiny checkpoint with random weights; its "
-    "pictures are abstract and its texts senseless";
+// What runs where no stage config and no checkpoint were named (Resolved::uses_demo).
+const char* demo_notice(const RunConfig& run);
 
 }  // namespace diptych

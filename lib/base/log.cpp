@@ -72,6 +72,7 @@ void Progress::begin(std::string_view stage, std::int64_t total) {
 }
 
 void Progress::update(std::int64_t done) {
+  if (done == done_) return;
   done_ = done;
   const double now = steady_seconds();
   const bool bar = style_ == ProgressStyle::automatic;
@@ -94,6 +95,7 @@ void Progress::end() {
 void Progress::set_items(std::int64_t done, std::int64_t total) {
   const double now = steady_seconds();
   if (items_total_ == 0) items_started_ = now;
+  if (done == items_done_ && total == items_total_) return;
   items_done_ = done;
   items_total_ = total;
   emit_record("items", done, total, now - items_started_, done == total);

@@ -44,7 +44,8 @@ class Log {
 enum class ProgressStyle { automatic, none, kv, jsonl };
 
 // One stage after the other (loading, prefill, denoise, decode, encode): "|=====>   | 12/20 -
-// 3.21it/s, eta 2s". The machine styles write one record per update to stderr.
+// 3.21it/s, eta 2s". The machine styles write a record to stderr at both ends of a stage and for
+// each update that changes something.
 class Progress {
  public:
   Progress(Log& log, ProgressStyle style);

@@ -37,12 +37,6 @@ constexpr std::string_view kOfRequest[] = {
     // what is written
     "think_output", "trace", "trace_filter"};
 
-std::string with_underscores(std::string_view flag) {
-  std::string name(flag);
-  std::ranges::replace(name, '-', '_');
-  return name;
-}
-
 // A key of an item, beside those of its own kind (kOwnKeys).
 struct Key {
   std::size_t field = 0;
@@ -130,7 +124,7 @@ class ItemReader {
 
   static void read_inputs(const YamlNode& node, BatchItem& item) {
     if (const YamlEntry* prompt = node.find("prompt")) {
-      item.prompt = scalar_text(prompt->value, "prompt");
+      item.prompt = written_text(prompt->value, "prompt");
       check_prompt(*item.prompt, item.where + ": prompt");
     }
     if (const YamlEntry* image = node.find("image")) {
@@ -161,7 +155,7 @@ class ItemReader {
     if ((text == nullptr) == (image == nullptr))
       throw InputError("{}: inputs: expected one of text and image in each", item.where);
     if (image != nullptr) return {{}, image_path(*image, item.where)};
-    check_prompt(scalar_text(*text, "inputs"), item.where + ": inputs");
+    check_prompt(written_text(*text, "inputs"), item.where + ": inputs");
     return {text->text, {}};
   }
 
@@ -189,6 +183,7 @@ class ItemReader {
     // Files that the item writes are named below the output folder, not the list's.
     if (field.name == "trace" || field.name == "think_output")
       return scalar_text(entry.value, entry.key);
+    if (std::holds_alternative<TextSlot>(field.slot)) return written_text(entry.value, entry.key);
     if (!std::holds_alternative<TextListSlot>(field.slot) ||
         entry.value.kind != YamlNode::Kind::sequence)
       return field_text(field, entry.value, entry.key);
@@ -241,6 +236,7 @@ BatchList read_prompts(const fs::path& file) {
     if (is_blank(line) || line.starts_with('#')) return false;
     BatchItem item = ItemReader::blank_item({source, number, 0}, list.items.size());
     item.prompt = line;
+    item.has_keys = false;
     check_prompt(*item.prompt, item.where);
     list.items.push_back(std::move(item));
     return true;
@@ -312,6 +308,14 @@ std::vector<InputItem> inputs_over(const std::vector<InputItem>& defaults, const
 }
 
 }  // namespace
+
+std::optional<std::string> item_key(std::string_view flag) {
+  if (flag == "--prompt" || flag == "--image" || flag == "--output" || flag == "--size")
+    return std::string(flag.substr(2));
+  const auto field = field_of_flag(flag);
+  if (!field || !is_of_request(all_fields()[*field].name)) return std::nullopt;
+  return with_underscores(flag.substr(2));
+}
 
 bool is_of_request(std::string_view field) {
   return std::ranges::find(kOfRequest, field) != std::end(kOfRequest);

@@ -25,7 +25,8 @@ struct BatchItem {
   std::optional<std::string> prompt;  // these replace the defaults' ones
   std::optional<std::vector<std::filesystem::path>> images;
   std::optional<std::vector<InputItem>> inputs;  // instead of prompt and images
-  std::string problem;  // why this item cannot run, as far as the types of its values tell
+  std::string problem;   // why this item cannot run, as far as the types of its values tell
+  bool has_keys = true;  // false: a line of a .txt
 };
 
 struct BatchList {
@@ -45,6 +46,9 @@ BatchList read_batch_list(const std::filesystem::path& file);
 // The item over the defaults (from resolve_sources()), its task settled. Origins of its own values
 // begin with item.where. Throws InputError "<item.where>: ...".
 Resolved resolve_item(const Resolved& defaults, const BatchItem& item);
+
+// The key of an item for a flag ("cfg_scale" for "--cfg-scale"); nothing where items have none.
+std::optional<std::string> item_key(std::string_view flag);
 
 // Whether requests to one loaded model may differ in this field.
 bool is_of_request(std::string_view field);

@@ -93,6 +93,8 @@ std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
                                    std::string_view extension) {
   constexpr std::string_view kFlag = "--output";
   std::error_code ignored;
+  // A device or a pipe is one whatever its name ends in; this says so.
+  if (fs::is_other(output, ignored)) AtomicFile{output};
   const bool is_folder = fs::is_directory(output, ignored);
   const bool no_name = is_folder || output.filename().empty();
   const Pattern pattern = no_name ? Pattern{"", std::string(extension), 4}

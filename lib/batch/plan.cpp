@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
@@ -42,11 +43,46 @@ void plan_files(const BatchItem& item, const fs::path& folder, PlannedItem& plan
   plan_file(run.trace, folder, ".safetensors", "trace", planned);
 }
 
+std::map<std::string, std::string, std::less<>> own_places(const BatchItem& item) {
+  std::map<std::string, std::string, std::less<>> own;
+  for (const BatchItem::Value& value : item.values) {
+    const Field& field = all_fields()[value.field];
+    for (const std::string_view flag : long_names(field.flags))
+      own.emplace(fmt::format("--{}", flag), value_place(field, value.where));
+  }
+  const auto add = [&](const char* flag, const char* key) {
+    own.emplace(flag, item.has_keys ? fmt::format("{}: {}", item.where, key) : item.where);
+  };
+  if (item.prompt) add("--prompt", "prompt");
+  if (item.images) add("--image", "image");
+  if (item.inputs) add("--prompt", "inputs"), add("--image", "inputs");
+  return own;
+}
+
+// Flags of a request become keys. Not one in front: it is of the whole batch.
+std::string with_keys(std::string_view message) {
+  std::string text;
+  for (std::size_t at = 0; at < message.size();) {
+    const bool starts = at > 0 && message.substr(at).starts_with("--") &&
+                        std::string_view(" (/").find(message[at - 1]) != std::string_view::npos;
+    const std::size_t end =
+        starts
+            ? std::min(message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at), message.size())
+            : at + 1;
+    const std::string_view part = message.substr(at, end - at);
+    text += starts ? item_key(part).value_or(std::string(part)) : std::string(part);
+    at = end;
+  }
+  return text;
+}
+
 PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder) {
   PlannedItem planned;
   planned.number = item.number;
   planned.id = item.id;
   planned.where = item.where;
+  planned.has_keys = item.has_keys;
+  planned.own = own_places(item);
   try {
     const Resolved resolved = resolve_item(defaults, item);
     require_meaning(resolved, item.where);
@@ -54,8 +90,7 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
     require_complete(planned.options);
     plan_files(item, folder, planned);
   } catch (const InputError& error) {
-    const std::string text = error.what();
-    planned.error = text.starts_with(item.where) ? text : item.where + ": " + text;
+    planned.error = item_error(planned, defaults, error.what());
     planned.results.clear();
     planned.files.clear();
   }
@@ -96,6 +131,24 @@ std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defau
   for (const BatchItem& item : list.items) items.push_back(plan_item(item, defaults, folder));
   refuse_collisions(items);
   return items;
+}
+
+std::string item_error(const PlannedItem& item, const Resolved& defaults,
+                       std::string_view message) {
+  const std::string place = item.where + ": ";
+  if (message.starts_with(place)) message.remove_prefix(place.size());
+  const std::string_view flag = flag_in_front(message);
+  const std::string_view rest = message.substr(flag.size());
+  std::string text(message);
+  if (const auto own = item.own.find(flag); own != item.own.end()) {
+    text = own->second + std::string(rest);
+  } else if (const auto field = field_of_flag(flag)) {
+    const bool given = defaults.origins[*field] != "default" && !rest.starts_with(": not given");
+    const auto key = item.has_keys && !given ? item_key(flag) : std::nullopt;
+    text = key ? *key + std::string(rest) : at_value_place(message, defaults);
+  }
+  if (item.has_keys) text = with_keys(text);
+  return text.starts_with(item.where) ? text : place + text;
 }
 
 std::string request_hash(const PlannedItem& item) {

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/batch/list.h"
@@ -16,8 +18,12 @@ namespace diptych {
 struct PlannedItem {
   std::size_t number = 0;
   std::string id, where;  // as BatchItem
-  std::string error;      // why it cannot run; options and names are void then
-  Options options;        // trace and think_output lie below the output folder
+  bool has_keys = true;   // as BatchItem
+  // The flags of the values that are the item's own, and the places of these: "--width",
+  // "list.jsonl:3: size: width".
+  std::map<std::string, std::string, std::less<>> own;
+  std::string error;  // why it cannot run; options and names are void then
+  Options options;    // trace and think_output lie below the output folder
   // Names below the output folder.
   std::vector<std::filesystem::path> results;  // of the pictures, or of the answer
   std::vector<std::filesystem::path> files;    // all: results, plan, trace
@@ -27,6 +33,10 @@ struct PlannedItem {
 // InputError where two items would write one file.
 std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
                                     const std::filesystem::path& folder);
+
+// What a message that speaks of flags says of this item: it begins with the item's place and, where
+// the list has keys, speaks of these; a value that a flag of the whole batch gave keeps that flag.
+std::string item_error(const PlannedItem& item, const Resolved& defaults, std::string_view message);
 
 // Sha-256 (hex) of what the item asks for: its values, the content of its pictures and noise, the
 // checkpoint's path, the names of its files. Not how it is computed: device, dtype, kernels.

@@ -32,8 +32,12 @@ void require_meaning(const Resolved& resolved, std::string_view given) {
       forbid({"cache_threshold", "cache_calibration"}, "given without --cache-mode teacache");
     if (run.cache_mode == "none")
       forbid({"cache_report"}, "given without --cache-mode taylorseer or teacache");
-    if (run.sampling.cfg_text_scale <= 1)
-      forbid({"negative_prompt"}, "has no effect without text guidance (--cfg-scale above 1)");
+    if (run.sampling.cfg_text_scale <= 1) {
+      constexpr std::string_view kWhy = "has no effect without text guidance (--cfg-scale above 1)";
+      forbid({"negative_prompt", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min"}, kWhy);
+      // The image branch leads away from a velocity that text guidance has made.
+      if (run.sampling.cfg_img_scale > 1) forbid({"cfg_img_scale"}, kWhy);
+    }
     if (!run.think)
       forbid({"max_think_tokens", "temperature", "top_k", "top_p"}, "given without --think");
   }

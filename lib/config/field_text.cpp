@@ -1,5 +1,7 @@
 #include "lib/config/field_text.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -16,6 +18,13 @@ std::string number_text(const YamlNode& node, std::string_view path) {
       fmt::format("expected a number, found {}{}", is_text ? "the text " : "", node.description()));
 }
 
+bool is_number(std::string_view text) {
+  double value = 0;  // "nan" and "inf" are words
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error != std::errc::invalid_argument && end == text.data() + text.size() &&
+         std::ranges::any_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
 std::string interval_text(const YamlNode& node, std::string_view path) {
   if (node.kind != YamlNode::Kind::sequence || node.items.size() != 2) {
     yaml_error(node.where, path, fmt::format("expected [LO, HI], found {}", node.description()));
@@ -30,6 +39,17 @@ std::string scalar_text(const YamlNode& node, std::string_view path) {
     yaml_error(node.where, path, fmt::format("expected a text, found {}", node.description()));
   }
   return node.text;
+}
+
+std::string written_text(const YamlNode& node, std::string_view path) {
+  std::string text = scalar_text(node, path);
+  if (!node.plain) return text;
+  const bool number = is_number(text);
+  if (number || text == "true" || text == "false") {
+    yaml_error(node.where, path,
+               fmt::format("expected a text, found {}{}", number ? "the number " : "", text));
+  }
+  return text;
 }
 
 std::string path_text(const YamlNode& node, std::string_view path) {

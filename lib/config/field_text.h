@@ -14,6 +14,9 @@ namespace diptych {
 // file that holds them.
 std::string field_text(const Field& field, const YamlNode& node, std::string_view path);
 std::string scalar_text(const YamlNode& node, std::string_view path);
+// As scalar_text(), of what somebody wrote to be read: a number, true or false without quotes is no
+// such text.
+std::string written_text(const YamlNode& node, std::string_view path);
 std::string path_text(const YamlNode& node, std::string_view path);
 
 }  // namespace diptych

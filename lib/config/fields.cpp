@@ -67,24 +67,21 @@ struct Assign {
 
   void operator()(const WholeSlot& slot) const {
     const auto value = parse<std::int64_t>(text);
-    if (!value && !all_digits(text)) {
-      throw InputError("{}: {} is not a whole number", where, in_quotes(text));
-    }
     if (field.name == "steps" && value == 1) {
       throw InputError("{}: 1 makes 0 updates; expected at least 2", where);
     }
-    const std::string unit =
-        slot.multiple == 1 ? "" : fmt::format(", a multiple of {}", slot.multiple);
     const bool positive = value && *value > 0;
     if (positive && *value <= slot.high && *value % slot.multiple != 0) {
       throw InputError("{}: {} is not a multiple of {}; {}", where, *value, slot.multiple,
                        nearest_multiples(*value, slot.multiple, slot.high));
     }
-    if (!value || *value < slot.low || *value > slot.high) {
-      throw InputError("{}: {} is out of range; expected {} to {}{}", where, text, slot.low,
-                       slot.high, unit);
+    if (slot.multiple > 1 && all_digits(text) && (!positive || *value > slot.high)) {
+      throw InputError(
+          "{}: {} is out of range; expected a multiple of {}, at least {} (the model sets the "
+          "most)",
+          where, text, slot.multiple, slot.low);
     }
-    slot.at(options) = *value;
+    slot.at(options) = whole_number(text, where, slot.low, slot.high);
   }
 
   void operator()(const SeedSlot& slot) const {
@@ -245,6 +242,12 @@ std::string flag_label(std::string_view flags) {
   return fmt::format("--{}", fmt::join(long_names(flags), "/--"));
 }
 
+std::string with_underscores(std::string_view long_name) {
+  std::string name(long_name);
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
 std::string environment_name(std::string_view long_name) {
   std::string name = "DIPTYCH_";
   for (const char letter : long_name) {
@@ -294,6 +297,18 @@ std::string value_text(const Field& field, const Options& options) {
   const bool list = std::holds_alternative<TextListSlot>(field.slot);
   return list ? fmt::format("{}", fmt::join(value.get<std::vector<std::string>>(), ";"))
               : fmt::format("{}", fmt::join(value.get<std::vector<double>>(), ","));
+}
+
+std::int64_t whole_number(std::string_view text, std::string_view where, std::int64_t low,
+                          std::int64_t high) {
+  const auto value = parse<std::int64_t>(text);
+  if (!value && !all_digits(text)) {
+    throw InputError("{}: {} is not a whole number", where, in_quotes(text));
+  }
+  if (!value || *value < low || *value > high) {
+    throw InputError("{}: {} is out of range; expected {} to {}", where, text, low, high);
+  }
+  return *value;
 }
 
 std::string attention_name(std::string_view text, std::string_view where) {

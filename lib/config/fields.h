@@ -105,6 +105,8 @@ std::size_t field_index(std::string_view name);  // of a name in the list
 std::vector<std::string_view> long_names(std::string_view flags);
 // "--cfg-scale/--cfg-text-scale", for messages.
 std::string flag_label(std::string_view flags);
+// "cfg_scale" of "cfg-scale", as lists have it.
+std::string with_underscores(std::string_view long_name);
 // "DIPTYCH_CFG_SCALE" of "cfg-scale".
 std::string environment_name(std::string_view long_name);
 
@@ -113,6 +115,10 @@ void assign(const Field& field, Options& options, const std::string& text, std::
 // The value as text that assign() takes.
 std::string value_text(const Field& field, const Options& options);
 nlohmann::ordered_json value_json(const Field& field, const Options& options);
+
+// The text as a number from `low` to `high`. Throws InputError "<where>: ...".
+std::int64_t whole_number(std::string_view text, std::string_view where, std::int64_t low,
+                          std::int64_t high);
 
 // As diptych names it: FLASH_ATTN -> flash. Throws InputError that lists the names.
 std::string attention_name(std::string_view text, std::string_view where);

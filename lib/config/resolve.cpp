@@ -117,7 +117,8 @@ class Resolver {
       const std::optional<Given> given = lookup(group.flags);
       if (!given) continue;
       for (const auto& [name, text] : group.expand(given->text, given->origin)) {
-        set(field_index(name), text, given->origin, given->origin);
+        const std::size_t field = field_index(name);
+        set(field, text, value_place(all_fields()[field], given->origin), given->origin);
         by_group[name] = given->origin;
       }
     }
@@ -189,6 +190,49 @@ std::string yaml_value(const nlohmann::ordered_json& value) {
 }
 
 }  // namespace
+
+std::string value_place(const Field& field, std::string_view origin) {
+  std::vector<std::string> own = {std::string(field.name)};
+  for (const std::string_view flag : long_names(field.flags)) {
+    own.emplace_back(flag);
+    own.push_back(environment_name(flag));
+    own.push_back(with_underscores(flag));
+  }
+  const bool is_own =
+      std::ranges::any_of(own, [&](const std::string& name) { return origin.ends_with(name); });
+  return is_own ? std::string(origin) : fmt::format("{}: {}", origin, field.name);
+}
+
+std::string_view flag_in_front(std::string_view message) {
+  if (!message.starts_with("--")) return {};
+  const std::size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-");
+  const bool whole = end != std::string_view::npos && (message[end] == ':' || message[end] == ' ');
+  return whole ? message.substr(0, end) : std::string_view();
+}
+
+std::optional<std::size_t> field_of_flag(std::string_view flag) {
+  if (flag == "--prompt" || flag == "--image") return field_index("inputs");
+  for (std::size_t i = 0; i < all_fields().size(); ++i) {
+    for (const std::string_view name : long_names(all_fields()[i].flags)) {
+      if (flag.size() == name.size() + 2 && flag.ends_with(name)) return i;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string at_value_place(std::string_view message, const Resolved& resolved) {
+  const std::string_view flag = flag_in_front(message);
+  const auto field = field_of_flag(flag);
+  const std::string_view rest = message.substr(flag.size());
+  if (!field || rest.starts_with(": not given")) return std::string(message);
+  const std::string& origin = resolved.origins[*field];
+  // Inputs come from flags of two names, whose places are not told apart.
+  if (origin == "default" || all_fields()[*field].flags.empty()) return std::string(message);
+  const std::string place = origin == flag_label(all_fields()[*field].flags)
+                                ? std::string(flag)
+                                : value_place(all_fields()[*field], origin);
+  return place + std::string(rest);
+}
 
 Resolved resolve_sources(const Sources& sources) {
   return Resolver(sources).run();

@@ -48,6 +48,18 @@ Resolved resolve(const Sources& sources);
 // The same but for the task, which settle_task() settles: what many requests have in common.
 Resolved resolve_sources(const Sources& sources);
 
+// The place of a field's value, for a message about it: where it came from, with the field's name
+// where that is not the field's own: "--width", "--size: width", "bagel.yaml:12:5: width".
+std::string value_place(const Field& field, std::string_view origin);
+
+// "--width" of "--width: found 8"; "" for a text that begins with no flag.
+std::string_view flag_in_front(std::string_view message);
+// Index into all_fields() of the field that the flag sets, --prompt and --image among them.
+std::optional<std::size_t> field_of_flag(std::string_view flag);
+// A message that begins with the flag of a field, but with the place of the field's value instead,
+// where it has one that is no default.
+std::string at_value_place(std::string_view message, const Resolved& resolved);
+
 // One "name: value  # origin" line per field.
 std::string config_table(const Resolved& resolved);
 

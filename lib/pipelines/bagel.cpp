@@ -44,13 +44,14 @@ class BagelSession : public Session {
 
   void load(std::span<const std::vector<RunConfig>> expected, Progress& progress) override {
     if (writer_ != nullptr) return;
-    const bool vision = std::ranges::any_of(expected, reads_any_image);
+    Parts parts;
+    for (const std::vector<RunConfig>& configs : expected) parts.add(configs);
     bool planned = false;
     for (const std::vector<RunConfig>& configs : expected) {
       // On the CPU nothing is chosen.
       if (planned && !budget_.device) break;
       try {
-        plan_loading(prepare_all(configs), vision, planned);
+        plan_loading(prepare_all(configs), parts, planned);
         planned = true;
       } catch (const InputError&) {  // run() will say so, of these requests alone
       }
@@ -80,7 +81,7 @@ class BagelSession : public Session {
   void run(std::span<const RunConfig> configs, Progress& progress,
            const Results& results) override {
     std::vector<Prepared> prepared = prepare_all(configs);
-    read_weights_for(std::span(&prepared, 1), reads_any_image(configs), progress);
+    read_weights_for(std::span(&prepared, 1), Parts(configs), progress);
     make_ready(prepared);
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
@@ -106,7 +107,7 @@ class BagelSession : public Session {
       pictures.push_back(prepare_all(std::span(&config, 1)));
       pictures.back().front().records = true;
     }
-    read_weights_for(pictures, reads_any_image(uncached), progress);
+    read_weights_for(pictures, Parts(uncached), progress);
     StepChangeRecorder recorder;
     for (std::vector<Prepared>& picture : pictures) {
       make_ready(picture);
@@ -184,9 +185,18 @@ class BagelSession : public Session {
     return prepared;
   }
 
-  static bool reads_any_image(std::span<const RunConfig> configs) {
-    return std::ranges::any_of(configs, &RunConfig::reads_images);
-  }
+  // What of the model only some requests need.
+  struct Parts {
+    Parts() = default;
+    explicit Parts(std::span<const RunConfig> configs) { add(configs); }
+    void add(std::span<const RunConfig> configs) {
+      for (const RunConfig& config : configs) {
+        vision |= config.reads_images();
+        head |= config.answers() || config.think;
+      }
+    }
+    bool vision = false, head = false;  // to look at pictures; to write text
+  };
 
   Prepared prepare(const RunConfig& config) {
     check_counts(config);
@@ -215,6 +225,12 @@ class BagelSession : public Session {
     return p;
   }
 
+  static Parts parts_of(const std::vector<Prepared>& prepared) {
+    Parts parts;
+    for (const Prepared& p : prepared) parts.add(std::span(p.config, 1));
+    return parts;
+  }
+
   // The most that these requests do at once.
   BagelWork work_of(const std::vector<Prepared>& prepared) const {
     BagelWork work;
@@ -241,10 +257,10 @@ class BagelSession : public Session {
     } else {
       branches = paint_request(prepared).needed(std::move(branches), !config.trace.empty());
     }
-    std::vector<std::vector<BagelContext>> distinct;
+    std::vector<const BranchContexts*> distinct;
     for (const BranchContexts& branch : branches) {
-      if (std::ranges::find(distinct, branch.samples) == distinct.end())
-        distinct.push_back(branch.samples);
+      const auto shares = [&](const BranchContexts* other) { return other->shares_with(branch); };
+      if (std::ranges::none_of(distinct, shares)) distinct.push_back(&branch);
       for (const BagelContext& context : branch.samples) {
         raise(work.context_tokens, context.length());
         for (std::size_t i = 0; i < context.segments.size(); ++i) {
@@ -261,8 +277,9 @@ class BagelSession : public Session {
     return work;
   }
 
-  BagelSizes sizes(bool vision) const {
-    return {checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype, vision};
+  BagelSizes sizes(Parts parts) const {
+    return {checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype, parts.vision,
+            parts.head};
   }
 
   BagelMemoryWishes wishes(const std::vector<Prepared>& prepared) const {
@@ -275,22 +292,23 @@ class BagelSession : public Session {
   }
 
   // Chooses where the weights lie, so that these requests fit, and those planned before (`others`).
-  void plan_loading(const std::vector<Prepared>& prepared, bool vision, bool others) {
+  void plan_loading(const std::vector<Prepared>& prepared, Parts parts, bool others) {
     const auto kept = [](const BagelMemory& memory) {
       const std::optional<MotOffload>& offload = memory.choice.offload;
       return offload ? offload->resident_und + offload->resident_gen
                      : std::numeric_limits<std::int64_t>::max();
     };
     BagelMemory memory =
-        fit_bagel_memory(sizes(vision), work_of(prepared), wishes(prepared), budget_);
+        fit_bagel_memory(sizes(parts), work_of(prepared), wishes(prepared), budget_);
     if (!others || kept(memory) < kept(memory_)) memory_ = std::move(memory);
   }
 
   // What was loaded stays where it is; requests that need more than that leaves are refused.
   void plan_run(const std::vector<Prepared>& prepared) {
-    bool vision = checkpoint_.model.vision.has_value();
-    for (const Prepared& p : prepared) vision |= !p.request.images.empty();
-    memory_ = refit_bagel_memory(sizes(vision), work_of(prepared), wishes(prepared), budget_,
+    Parts parts = parts_of(prepared);
+    parts.vision |= checkpoint_.model.vision.has_value();
+    parts.head |= checkpoint_.model.language_model.lm_head.defined();
+    memory_ = refit_bagel_memory(sizes(parts), work_of(prepared), wishes(prepared), budget_,
                                  memory_.choice.offload);
     checkpoint_.strips.reset();
     if (memory_.choice.strips) checkpoint_.strips.emplace();
@@ -301,10 +319,10 @@ class BagelSession : public Session {
   }
 
   // Unless they are there: chooses where they lie, so that each of the runs fits.
-  void read_weights_for(std::span<const std::vector<Prepared>> runs, bool vision,
+  void read_weights_for(std::span<const std::vector<Prepared>> runs, Parts parts,
                         Progress& progress) {
     if (writer_ != nullptr) return;
-    for (const std::vector<Prepared>& run : runs) plan_loading(run, vision, &run != &runs.front());
+    for (const std::vector<Prepared>& run : runs) plan_loading(run, parts, &run != &runs.front());
     read_weights(progress);
   }
 
@@ -312,8 +330,9 @@ class BagelSession : public Session {
   void make_ready(const std::vector<Prepared>& prepared) {
     clock_.start();
     plan_run(prepared);
-    if (std::ranges::any_of(prepared, [](const Prepared& p) { return !p.inputs.empty(); }))
-      checkpoint_.load_vision();
+    const Parts parts = parts_of(prepared);
+    if (parts.vision) checkpoint_.load_vision();
+    if (parts.head) checkpoint_.load_head();
     clock_.lap(report_, "load", runtime_.device);
   }
 
@@ -372,11 +391,12 @@ class BagelSession : public Session {
     return request;
   }
 
-  // Asked where the hash is known, which takes as long as reading all weights: before a picture is
-  // handed over.
+  // Before anything is read or painted, at the price of the hash: as long as reading all weights.
   void require_calibration(const RunConfig& config) {
     report_.calibration_hash.clear();
     if (config.cache_mode != "teacache") return;
+    report_.weights_hash = weights_hash();
+    clock_.lap(report_, "hash", runtime_.device);
     const std::filesystem::path path = calibration_path(config);
     StepCalibration::read(path).require_weights(path, report_.weights_hash);
     report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
@@ -429,6 +449,7 @@ class BagelSession : public Session {
   }
 
   void paint(std::vector<Prepared>& prepared, Progress& progress, const Results& results) {
+    require_calibration(*prepared.front().config);
     const std::int64_t pictures = prepared.front().config->sampling.batch_count;
     std::unique_ptr<BagelPainter> painter;
     for (std::int64_t i = 0; i < pictures; ++i) {
@@ -541,7 +562,6 @@ class BagelSession : public Session {
     }
     report_.attention = runtime_.paint_attention->served_by();
     report_.weights_hash = weights_hash();
-    require_calibration(*prepared.front().config);
     clock_.lap(report_, "hash", runtime_.device);
     progress.begin("encode", static_cast<std::int64_t>(pictures.size()));
     for (const Picture& picture : pictures) {

@@ -79,6 +79,11 @@ void BagelCheckpoint::load_vision() {
   if (!model.vision) model.vision = BagelVision::load(model_weights, model.config);
 }
 
+void BagelCheckpoint::load_head() {
+  MotBackbone& backbone = model.language_model;
+  if (!backbone.lm_head.defined()) backbone.load_head(model_weights.scope("language_model"));
+}
+
 std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {
   return fmt::format("{:.16}-{:.16}", model_weights.hash(stop), vae_weights.hash(stop));
 }

@@ -43,7 +43,9 @@ struct BagelCheckpoint {
                               const Runtime& runtime);
   // `offload`: of the decoder layers' weights.
   void load(const std::optional<MotOffload>& offload = {});
-  void load_vision();  // the part that looks at pictures; nothing where it is there already
+  // Parts that not every request needs; nothing where they are there already.
+  void load_vision();  // looks at pictures
+  void load_head();    // writes text
   // A name for the loaded files' content, "<model>-<autoencoder>"; reads them all, slow.
   // A stop requested meanwhile ends it early.
   std::string weights_hash(const std::stop_token& stop) const;

@@ -21,6 +21,25 @@ Guidance make_guidance(const SamplingConfig& s) {
   return g;
 }
 
+Tensor noise_in(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const char* name = file.entries().contains("init_noise") ? "init_noise" : "gen.init_noise";
+  if (!file.entries().contains(name)) {
+    throw InputError("{}: has no tensor 'init_noise' or 'gen.init_noise'", path.string());
+  }
+  const Tensor noise = file.view(name);
+  if (!noise.is_floating_point() || noise.dim() != 2 || noise.size(0) != rows ||
+      noise.size(1) != width) {
+    throw InputError("{}: {}: found {} {}, expected float32 [{}, {}]", path.string(), name,
+                     c10::toString(noise.scalar_type()), fmt::join(noise.sizes().vec(), "x"), rows,
+                     width);
+  }
+  if (!noise.isfinite().all().item<bool>()) {
+    throw InputError("{}: {}: holds NaN or infinity", path.string(), name);
+  }
+  return noise.to(at::kFloat).clone();
+}
+
 }  // namespace
 
 void check_counts(const RunConfig& config) {
@@ -41,22 +60,11 @@ void check_counts(const RunConfig& config) {
 }
 
 Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  const char* name = file.entries().contains("init_noise") ? "init_noise" : "gen.init_noise";
-  if (!file.entries().contains(name)) {
-    throw InputError("{}: has no tensor 'init_noise' or 'gen.init_noise'", path.string());
+  try {
+    return noise_in(path, rows, width);
+  } catch (const InputError& error) {  // it names the file
+    throw InputError("--noise: {}", error.what());
   }
-  const Tensor noise = file.view(name);
-  if (!noise.is_floating_point() || noise.dim() != 2 || noise.size(0) != rows ||
-      noise.size(1) != width) {
-    throw InputError("{}: {}: found {} {}, expected float32 [{}, {}]", path.string(), name,
-                     c10::toString(noise.scalar_type()), fmt::join(noise.sizes().vec(), "x"), rows,
-                     width);
-  }
-  if (!noise.isfinite().all().item<bool>()) {
-    throw InputError("{}: {}: holds NaN or infinity", path.string(), name);
-  }
-  return noise.to(at::kFloat).clone();
 }
 
 TextRequest make_text_request(const RunConfig& config) {

@@ -16,7 +16,8 @@ namespace diptych {
 void check_counts(const RunConfig& config);
 
 // The tensor init_noise (or gen.init_noise, of a trace) of a file: the start noise of one picture,
-// float32 [rows, width]. Throws InputError for any other, and for one that is not finite.
+// float32 [rows, width]. Throws InputError "--noise: ..." for any other, and for one that is not
+// finite.
 Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width);
 
 // Of the answer, or of the plan.

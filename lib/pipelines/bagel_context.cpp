@@ -235,10 +235,10 @@ PrefilledContexts::PrefilledContexts(const BagelCheckpoint& checkpoint,
                                      std::span<BagelPictures> pictures, const Runtime& runtime,
                                      const PrefilledContexts* earlier)
     : branches_(std::move(branches)), samples_(static_cast<std::int64_t>(own_rows.size())) {
-  // Equal contexts become one.
+  // Equal contexts become one, but for those whose step caches differ.
   for (std::size_t b = 0; b < branches_.size(); ++b) {
     const auto same = std::find_if(distinct_.begin(), distinct_.end(), [&](std::size_t other) {
-      return branches_[other].samples == branches_[b].samples;
+      return branches_[other].shares_with(branches_[b]);
     });
     context_of_branch_.push_back(same - distinct_.begin());
     if (same == distinct_.end()) distinct_.push_back(b);

@@ -49,6 +49,12 @@ struct BranchContexts {
   // The number of the official code's prefill call that reads each segment (of the first sample),
   // or -1 where it copies another branch's cache. For traces.
   std::vector<std::int64_t> calls;
+  // Its step cache counts its own calls, so that it cannot share a context with a branch that has
+  // made others.
+  bool counts_apart = false;
+  bool shares_with(const BranchContexts& other) const {
+    return counts_apart == other.counts_apart && samples == other.samples;
+  }
 };
 
 // The pictures of each sample of a packed batch; an understanding request has no `generator`.

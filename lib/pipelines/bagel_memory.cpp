@@ -46,7 +46,7 @@ struct Planner {
 
   // Parts of the layout by where their bytes go.
   struct WeightBytes {
-    std::int64_t layers = 0, embeddings = 0, vision = 0, other = 0;
+    std::int64_t layers = 0, embeddings = 0, head = 0, vision = 0, other = 0;
   };
   WeightBytes weights() const {
     WeightBytes bytes;
@@ -54,6 +54,8 @@ struct Planner {
       const std::int64_t part = c10::multiply_integers(shape) * element;
       if (name.starts_with("language_model.model.layers.")) {
         bytes.layers += part;
+      } else if (name == "language_model.lm_head.weight") {
+        bytes.head += part;
       } else if (name.starts_with("language_model.")) {
         bytes.embeddings += part;
       } else if (name.starts_with("vit_") || name.starts_with("connector.")) {
@@ -144,6 +146,7 @@ BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
       {"experts", weights.layers - memory.host},
       {"expert slots", streams ? choice.offload->slots * planner.expert() : 0},
       {"embeddings", weights.embeddings},
+      {"output head", sizes.head ? weights.head : 0},
       {"vision", sizes.vision ? weights.vision : 0},
       {"projections", weights.other},
       {"autoencoder", vae_weight_bytes(sizes.vae)},

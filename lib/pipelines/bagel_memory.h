@@ -19,6 +19,7 @@ struct BagelSizes {  // of the checkpoint
   FluxVaeConfig vae;
   at::ScalarType dtype = at::kBFloat16;  // of the model; the autoencoder is float32
   bool vision = false;                   // the image understanding part is loaded
+  bool head = false;                     // so is lm_head, which writes text
 };
 
 // The most of each that the run does at once. A part that does not happen is 0.

@@ -15,14 +15,23 @@ std::vector<std::int64_t> PaintRequest::block_rows() const {
 std::vector<BranchContexts> PaintRequest::needed(std::vector<BranchContexts> all,
                                                  bool tracing) const {
   const FlowSchedule flow = schedule();
-  bool uses_text = tracing, uses_image = tracing;
+  bool uses_text = false, uses_image = false;
   for (const float t : std::span(flow.times).first(static_cast<std::size_t>(flow.updates()))) {
     uses_text |= guidance.uses_text(t);
     uses_image |= guidance.uses_image(t);
   }
+  // TaylorSeer counts each branch's calls: one that sets in after cond has begun is at another
+  // place of the schedule, even where both have read the same.
+  const bool late =
+      step_cache.mode == StepCacheMode::taylorseer && !guidance.active(flow.times.front());
   std::vector<BranchContexts> branches = {std::move(all[0])};
-  if (uses_text) branches.push_back(std::move(all[1]));
-  if (uses_image) branches.push_back(std::move(all[2]));
+  const auto add = [&](BranchContexts& branch, bool used) {
+    if (!used && !tracing) return;
+    branch.counts_apart = late && used;
+    branches.push_back(std::move(branch));
+  };
+  add(all[1], uses_text);
+  add(all[2], uses_image);
   return branches;
 }
 

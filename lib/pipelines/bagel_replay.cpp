@@ -286,6 +286,7 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
     BagelReplay replay(**checkpoint, *runtime, parse_cfg_mode(config.cfg_mode), log);
     if (task == "t2i_batch") return replay.run_batch(recorded);
     (*checkpoint)->load_vision();
+    (*checkpoint)->load_head();
     replay.run(recorded);
   };
 }

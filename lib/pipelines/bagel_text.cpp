@@ -74,6 +74,7 @@ GeneratedText TextWriter::write(const PrefilledContexts& contexts, std::int64_t 
                      stage == "think" ? "--max-think-tokens" : "--max-tokens", context.position(),
                      request.max_tokens, most);
   }
+  TORCH_CHECK(model.lm_head.defined(), "[text] lm_head is not loaded");
   const std::int64_t rows = context.length() + request.max_tokens;
   if (decoder_ == nullptr || decoder_->cache().capacity() < rows) {
     decoder_.reset();  // the old cache goes before the new one comes

@@ -33,9 +33,9 @@ class TextWriter {
  public:
   TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime);
   ~TextWriter();
-  // Continues sample `sample` of the first context. `generator` is drawn from only where sampling
-  // is on. `stage`: "think" or "answer", for the progress line. Throws InputError where the context
-  // and max_tokens exceed the model's positions.
+  // Needs BagelCheckpoint::load_head(). Continues sample `sample` of the first context. `generator`
+  // is drawn from only where sampling is on. `stage`: "think" or "answer", for the progress line.
+  // Throws InputError where the context and max_tokens exceed the model's positions.
   GeneratedText write(const PrefilledContexts& contexts, std::int64_t sample,
                       const TextRequest& request, at::Generator& generator, std::string_view stage,
                       Progress& progress);

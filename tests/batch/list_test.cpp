@@ -150,6 +150,12 @@ TEST_CASE("a bad value is the item's own problem") {
   CHECK(problem("{\"prompt\": \"a\", \"size\": \"64x32\", \"width\": 64}") ==
         "l.jsonl:1: width: given together with " + folder.path().string() +
             "/l.jsonl:1: size; expected one of them");
+  CHECK(problem("{\"prompt\": 5}") == "l.jsonl:1: prompt: expected a text, found the number 5");
+  CHECK(problem("{\"prompt\": true}") == "l.jsonl:1: prompt: expected a text, found true");
+  CHECK(problem("{\"prompt\": \"a\", \"negative_prompt\": -1e99}") ==
+        "l.jsonl:1: negative_prompt: expected a text, found the number -1e99");
+  CHECK(problem("{\"inputs\": [{\"text\": 0.5}]}") ==
+        "l.jsonl:1: inputs: expected a text, found the number 0.5");
   CHECK(problem("{\"prompt\": null}") == "l.jsonl:1: prompt: expected a text, found nothing");
   CHECK(problem("{\"prompt\": \"a\\u0000\"}") == "l.jsonl:1: prompt: a NUL character at offset 1");
   CHECK(problem("{\"image\": \"\"}") ==
@@ -160,6 +166,17 @@ TEST_CASE("a bad value is the item's own problem") {
         "l.jsonl:1: inputs: given together with prompt; expected one of them");
   CHECK(problem("{\"task\": \"edit\", \"prompt\": \"a\"}") ==
         "l.jsonl:1: --task edit: needs a picture; expected --image FILE");
+}
+
+TEST_CASE("a plain prompt of a .yaml is a text unless it is a number") {
+  const test::Folder folder;
+  const BatchList list = read_list(
+      folder, "l.yaml", "- {prompt: 7 cats}\n- {prompt: inf}\n- {prompt: '5'}\n- {prompt: 5}\n");
+  CHECK(list.items[0].prompt == "7 cats");
+  CHECK(list.items[1].prompt == "inf");
+  CHECK(list.items[2].prompt == "5");
+  CHECK(
+      list.items[3].problem.ends_with("l.yaml:4:12: prompt: expected a text, found the number 5"));
 }
 
 TEST_CASE("mutated lists are read, or refused with one line that names them") {

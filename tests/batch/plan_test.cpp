@@ -37,7 +37,7 @@ TEST_CASE("results are numbered or named, answers are texts") {
         items[4].where + ": output: a.png: unknown extension '.png'; expected .txt");
   CHECK(items[4].files.empty());
   CHECK(items[5].error ==
-        items[5].where + ": --think-output: given without a plan; expected --think and a picture");
+        items[5].where + ": think_output: given without a plan; expected think and a picture");
 }
 
 TEST_CASE("two items of one file are refused") {
@@ -72,11 +72,58 @@ TEST_CASE("keys without a meaning are the item's error, flags without one are no
   const auto items = plan_batch(list, defaults, "out");
   CHECK(items[0].error.empty());
   CHECK(items[1].error ==
-        items[1].where + ": steps: has no meaning for --task chat, which paints nothing");
-  CHECK(items[2].error == items[2].where + ": top_k: given without --think");
-  CHECK(items[3].error.starts_with(items[3].where + ": --prompt: not given"));
+        items[1].where + ": steps: has no meaning for task chat, which paints nothing");
+  CHECK(items[2].error == items[2].where + ": top_k: given without think");
+  CHECK(items[3].error.starts_with(items[3].where + ": prompt: not given"));
   CHECK(items[4].error ==
-        items[4].where + ": --noise: " + (folder.path() / "n.st").string() + ": no such file");
+        items[4].where + ": noise: " + (folder.path() / "n.st").string() + ": no such file");
+}
+
+TEST_CASE("an item's errors speak of its keys, and of the flags that gave the rest") {
+  const test::Folder folder;
+  Resolved defaults = test::plain_defaults();
+  defaults.origins[field_index("seed")] = "--seed";
+  defaults.origins[field_index("steps")] = "DIPTYCH_STEPS";
+  const auto error = [&](const std::string& name, const std::string& text,
+                         std::string_view message) {
+    const auto items = plan_batch(read_list(folder, name, text), defaults, "out");
+    const std::string said = item_error(items[0], defaults, message);
+    CHECK(said.starts_with(items[0].where + ": "));
+    return said.substr(std::min(said.size(), items[0].where.size() + 2));
+  };
+  const auto keyed = [&](std::string_view message) {
+    return error("l.jsonl", R"({"size": "64x32", "cfg_text_scale": 2, "inputs": [{"text": "a"}]})",
+                 message);
+  };
+  CHECK(keyed("--width: found 8") == "size: width: found 8");
+  CHECK(keyed("--cfg-scale: found 8") == "cfg_text_scale: found 8");
+  CHECK(keyed("--prompt: 9 tokens") == "inputs: 9 tokens");
+  CHECK(keyed("--seed: found 8") == "--seed: found 8");  // the whole batch's flag
+  CHECK(keyed("--max-tokens: found 8") == "max_tokens: found 8");
+  CHECK(keyed("--steps: found 8") == "DIPTYCH_STEPS: found 8");
+  CHECK(keyed("--max-vram: found 8; --vae-tiling on (or --offload layers) would do") ==
+        "--max-vram: found 8; vae_tiling on (or --offload layers) would do");
+  CHECK(keyed("the latent is not finite") == "the latent is not finite");
+  const auto line = [&](std::string_view message) { return error("l.txt", "a\n", message); };
+  CHECK(line("--prompt: 9 tokens") == "9 tokens");
+  CHECK(line("--width: found 8; see --size") == "--width: found 8; see --size");
+  CHECK(line("--steps: found 8") == "DIPTYCH_STEPS: found 8");
+}
+
+TEST_CASE("what only guidance uses needs guidance") {
+  const test::Folder folder;
+  const auto error = [&](const std::string& keys) {
+    const auto items = plan(folder, "{\"prompt\": \"a\", " + keys + "}");
+    return items[0].error.substr(std::min(items[0].error.size(), items[0].where.size()));
+  };
+  for (const std::string key : {"\"cfg_interval\": [0, 1]", "\"cfg_renorm_type\": \"channel\"",
+                                "\"cfg_renorm_min\": 0.5", "\"cfg_img_scale\": 2"}) {
+    CAPTURE(key);
+    CHECK(error(key + ", \"cfg_scale\": 1.5").empty());
+    CHECK(error(key + ", \"cfg_scale\": 1").find(": has no effect without text guidance") !=
+          std::string::npos);
+  }
+  CHECK(error("\"cfg_img_scale\": 1, \"cfg_scale\": 1").empty());
 }
 
 TEST_CASE("a request's hash knows its values, its pictures' content and its files") {

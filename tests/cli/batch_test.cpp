@@ -181,8 +181,8 @@ TEST_CASE("a failed item does not stop the others") {
     const std::string list = folder.file("l.jsonl");
     CHECK(lines[1]["status"] == "failed");
     CHECK(lines[1]["error"] == list + ":2: steps: 1 makes 0 updates; expected at least 2");
-    CHECK(lines[2]["error"] == list + ":3: --image: " + folder.file("none.png") + ": no such file");
-    CHECK(has(lines[3]["error"].get<std::string>(), ":4: --width: found 4096, expected"));
+    CHECK(lines[2]["error"] == list + ":3: image: " + folder.file("none.png") + ": no such file");
+    CHECK(has(lines[3]["error"].get<std::string>(), ":4: size: width: found 4096, expected"));
     CHECK(has(lines[4]["error"].get<std::string>(), ":5: the latent is not finite"));
     CHECK(has(outcome.err, "[ERROR] 0004: " + list + ":5: the latent is not finite"));
     // Bad values are known before anything is loaded.
@@ -342,9 +342,11 @@ TEST_CASE("a folder that holds a run is not mixed with another") {
   const auto before = contents(folder.path() / "out");
   const Outcome again = run(batch(folder, "p.txt"));
   CHECK(again.code == 2);
-  CHECK(has(again.err, "manifest.jsonl: the folder holds a run already; --resume goes on with it"));
+  CHECK(again.err.starts_with("diptych: " + folder.file("out/manifest.jsonl") +
+                              ": the folder holds a run already; --resume goes on with it"));
   const Outcome shard = run(batch(folder, "p.txt", {"--shard", "0/2", "--resume"}));
   CHECK(shard.code == 2);
+  CHECK(shard.err.starts_with("diptych: --output-dir: "));
   CHECK(has(shard.err, "holds manifest.jsonl, of a run with other shards"));
   CHECK((contents(folder.path() / "out") == before));
   const Outcome nothing_left = run(batch(folder, "p.txt", {"--resume"}));
@@ -363,25 +365,34 @@ TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is wri
     CHECK(outcome.out.empty());
     return outcome.err.substr(outcome.err.rfind("diptych: "));
   };
+  const auto only_error = [&](const Command& command) {
+    const std::string line = error(command);
+    CHECK(run(command).err == line);
+    return line;
+  };
   CHECK(
       has(error(batch(folder, "l.jsonl")), "l.jsonl:2: unknown key 'sede' (did you mean 'seed'?"));
   CHECK(has(error(batch(folder, "none.txt")), "none.txt: missing, or not a readable file"));
   CHECK(has(error(batch(folder, "p.txt", {"-m", folder.file("none")})), "none"));
-  CHECK(has(error(batch(folder, "p.txt", {"--shard", "2/2"})), "--shard: '2/2' is no shard"));
+  CHECK(has(only_error(batch(folder, "p.txt", {"--shard", "2/2"})), "--shard: '2/2' is no shard"));
   CHECK(has(error(batch(folder, "p.txt", {"--trace", "a"})), "unknown flag '--trace'"));
-  CHECK(has(error(batch(folder, "p.txt", {"--batch-size", "0"})), "batch: --batch-size: "));
+  CHECK(has(only_error(batch(folder, "p.txt", {"--batch-size", "0"})), "diptych: --batch-size: "));
   CHECK(names(contents(folder.path())) == Words{"l.jsonl", "p.txt"});
   folder.write("out", "a file");
-  CHECK(has(error(batch(folder, "p.txt")), "--output-dir: "));
+  CHECK(has(only_error(batch(folder, "p.txt")), "--output-dir: "));
 }
 
 TEST_CASE("--check-config looks at every item and loads nothing") {
   const Folder folder;
   folder.write("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"seed\": -1}\n{}\n");
   const Outcome outcome = run(batch(folder, "l.jsonl", {"--check-config"}));
-  CHECK(outcome.code == 4);
-  CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') == 2);
-  CHECK(has(outcome.out, "l.jsonl:2: seed: '-1' is not a whole number"));
+  CHECK(outcome.code == 2);
+  CHECK(outcome.out.empty());
+  CHECK(has(outcome.err,
+            "[ERROR] 0001: " + folder.file("l.jsonl") + ":2: seed: '-1' is not a whole number"));
+  CHECK(has(outcome.err, "[ERROR] 0002: " + folder.file("l.jsonl") + ":3: prompt: not given"));
+  CHECK(
+      outcome.err.ends_with("diptych: " + folder.file("l.jsonl") + ": 2 of 3 items cannot run\n"));
   CHECK_FALSE(fs::exists(folder.path() / "out"));
   folder.write("p.txt", "a\n");
   CHECK(run(batch(folder, "p.txt", {"--check-config"})).out == folder.file("p.txt") + ": valid\n");

@@ -52,6 +52,37 @@ TEST_CASE("no verb, a wrong verb, a wrong flag") {
   CHECK(refusal(Words{"completion", "csh"}).find("csh") != std::string::npos);
 }
 
+TEST_CASE("what the parser refuses is said as everything else is") {
+  const test::Folder folder;
+  folder.write("p.txt", "a\n");
+  const std::string list = folder.file("p.txt");
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"generate", "--prompt"}, "generate: --prompt: given without a value; expected TEXT"},
+      {{"generate", "-p", "x", "--think=maybe"},
+       "--think: unknown value 'maybe'; expected true or false"},
+      {{"batch", list}, "batch: --output-dir: not given; expected DIR"},
+      {{"batch", list, "-o", "o", "-o", "p"}, "batch: --output-dir: given 2 times; expected once"},
+      {{"batch", list, "-o", "o", "--resume=x"},
+       "batch: --resume: 'x' could not be read; expected true or false"},
+      {{"batch", list, "-o", folder.file("o"), "-q", "--batch-size", "0"},
+       "--batch-size: 0 is out of range; expected 1 to 1024"},
+      {{"batch", list, "-o", folder.file("o"), "-q", "--batch-size", "x"},
+       "--batch-size: 'x' is not a whole number"},
+      {{"calibrate", "-o", folder.file("c.json"), "-q", "--pictures", "0"},
+       "--pictures: 0 is out of range; expected 1 to 1000"},
+      {{"completion", "tcsh"}, "completion: unknown shell 'tcsh' (known: bash, zsh, fish)"},
+      {{"compare", "a.png"},
+       "compare: expected: not given; expected what it is held against: the same kind"},
+      {{"check", "a.png", "--tolerance", "1.5"},
+       "check: --tolerance: '1.5' could not be read; expected a whole number"},
+      {{"inspect", "a.png", "-m", "x"}, "inspect: --model: given without --replay"},
+      {{"inspect", "a.png", "--filter", "x", "--replay"},
+       "inspect: --filter: given together with --replay; expected one of them"},
+  };
+  for (const auto& [words, message] : cases) CHECK(refusal(words) == message);
+  CHECK(folder.names() == Words{"p.txt"});
+}
+
 TEST_CASE("help and version go to stdout") {
   const Outcome help = run(Words{"--help"});
   CHECK(help.code == 0);
@@ -80,6 +111,9 @@ TEST_CASE("bad values") {
       {{"--steps", "4", "--steps", "5"}, "--steps: given 2 times ('4' and '5'); expected once"},
       {{"-W", "100"}, "--width: 100 is not a multiple of 16; nearest are 96 and 112"},
       {{"--size", "96"}, "--size: '96' is not a size; expected WIDTHxHEIGHT, such as 1024x768"},
+      {{"--size", "0x96"},
+       "--size: width: 0 is out of range; expected a multiple of 16, at least 16 (the model sets "
+       "the most)"},
       {{"--size", "96x96", "-W", "96"},
        "--width: given together with --size; expected one of them"},
       {{"--cfg-scale", "nan"}, "--cfg-scale/--cfg-text-scale: 'nan' is not a finite number"},
@@ -103,7 +137,7 @@ TEST_CASE("bad values") {
 TEST_CASE("control characters in a message are shown, and cut nothing") {
   CHECK(refusal(Words{"inspect", "no\nsuch\x1b[2J.png"}) == "no\\x0Asuch\\x1B[2J.png: not found");
   CHECK(refusal(Words{"check", "a.png", "--max-abs", "a\nb"}) ==
-        "check: Could not convert: --max-abs = a\\x0Ab");
+        "check: --max-abs: 'a\\x0Ab' could not be read; expected a number");
   const std::string long_name(300, 'a');
   CHECK(refusal(Words{"inspect", long_name}) == long_name + ": File name too long");
   const test::Folder folder;
@@ -132,6 +166,7 @@ TEST_CASE("bad outputs are refused before any work") {
         "--output: " + folder.file("a.jpg") + ": unknown extension '.jpg'; expected .png");
   CHECK(output(folder.file("a")) ==
         "--output: " + folder.file("a") + ": has no extension; expected .png");
+  CHECK(output("/dev/full") == "/dev/full: is a device, expected a file name");
   CHECK(output(folder.file("no/a.png")) ==
         "--output: " + folder.file("no/a.png") + ": no such folder: " + folder.file("no"));
   CHECK(output(folder.file("no/")).find("no such folder") != std::string::npos);
@@ -146,6 +181,34 @@ TEST_CASE("bad outputs are refused before any work") {
                       folder.file("n.safetensors")}) ==
         "--noise: " + folder.file("n.safetensors") + ": no such file");
   CHECK(folder.names().empty());
+}
+
+TEST_CASE("a size that the model does not paint is named as it was given") {
+  const test::Folder folder;
+  test::Command command;
+  const Words base = {"generate", "-p", "x", "--device", "cpu", "-q", "-o", folder.file("a.png")};
+  const std::string limit = "found 4096, expected a multiple of 16 up to 192 (nearest: 192)";
+  const auto with = [&](const Words& flags) {
+    command.arguments = base;
+    command.arguments.insert(command.arguments.end(), flags.begin(), flags.end());
+    return refusal(command);
+  };
+  CHECK(with({"--size", "4096x32"}) == "--size: width: " + limit);
+  CHECK(with({"--size", "32x4096", "--check-config"}) == "--size: height: " + limit);
+  CHECK(with({"-W", "4096"}) == "--width: " + limit);
+  command.environment["DIPTYCH_SIZE"] = "4096x32";
+  CHECK(with({}) == "DIPTYCH_SIZE: width: " + limit);
+  command.environment = {{"DIPTYCH_WIDTH", "4096"}};
+  CHECK(with({}) == "DIPTYCH_WIDTH: " + limit);
+}
+
+TEST_CASE("a file that holds no start noise is named with its flag") {
+  const test::Folder folder;
+  folder.write("n.safetensors", "no");
+  CHECK(refusal(Words{"generate", "-p", "x", "--size", "32x32", "--device", "cpu", "-q", "-o",
+                      folder.file("a.png"), "--noise", folder.file("n.safetensors")}) ==
+        "--noise: " + folder.file("n.safetensors") +
+            ": holds 2 bytes, too short for a safetensors file");
 }
 
 TEST_CASE("bad models") {

@@ -1,5 +1,6 @@
 // The demo from prompt to picture, as a user runs it.
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,26 @@ TEST_CASE("several pictures are numbered") {
   CHECK(names("a.png", false) == Words{"a-000.png", "a-001.png"});
   CHECK(names("a%02d-x.png", false) == Words{"a00-x.png", "a01-x.png"});
   CHECK(names("out", true) == Words{"0000.png", "0001.png"});
+}
+
+TEST_CASE("progress for programs says what changed, once") {
+  const test::Folder folder;
+  const Outcome outcome =
+      run(Words{"generate", "-p", "x", "--steps", "4", "--size", "32x32", "--device", "cpu",
+                "--progress", "jsonl", "-o", folder.file("a.png")});
+  REQUIRE(outcome.code == 0);
+  std::vector<std::string> records;  // without their seconds
+  std::istringstream lines(outcome.err);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with('{')) continue;
+    nlohmann::json record = nlohmann::json::parse(line);
+    record.erase("seconds");
+    records.push_back(record.dump());
+  }
+  CHECK(records.size() > 10);
+  CHECK(std::ranges::adjacent_find(records) == records.end());
+  CHECK(std::ranges::count(records, R"({"done":3,"progress":"end","stage":"denoise","total":3})") ==
+        1);
 }
 
 TEST_CASE("a prompt comes from stdin") {

@@ -225,6 +225,12 @@ TEST_CASE("what calibrate refuses") {
   CHECK(folder.names() == Words{"empty.txt"});
   CHECK(refusal(run(Words{"calibrate", "--device", "cpu"})) ==
         "diptych: --output: not given; expected a file, as the demo keeps none\n");
+  const Outcome dummy = run(Words{"calibrate", "--load-format", "dummy", "--device", "cpu",
+                                  "--size", "64x64", "-o", folder.file("dummy.json")});
+  CHECK(dummy.code == 0);
+  CHECK(dummy.err.find("no -c or -m given: random weights of the demo's tiny sizes; -c "
+                       "stage_configs/bagel.yaml takes those of the released model") !=
+        std::string::npos);
   CHECK(refusal(run(Words{"calibrate", "-m", folder.file("none"), "-o", file, "-q"}))
             .find(folder.file("none")) != std::string::npos);
   const Outcome help = run(Words{"calibrate", "--help"});

@@ -2,9 +2,11 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lib/media/png.h"
@@ -155,6 +157,13 @@ TEST_CASE("flags that a task would pass over are refused") {
         "diptych: --top-k: given without --temperature\n");
   CHECK(refusal({"-p", "a fox", "-n", "blur", "--cfg-scale", "1"}) ==
         "diptych: --negative-prompt: has no effect without text guidance (--cfg-scale above 1)\n");
+  for (const auto& [flag, value] :
+       {std::pair("--cfg-interval", "0,1"), std::pair("--cfg-renorm-type", "channel"),
+        std::pair("--cfg-renorm-min", "0.5"), std::pair("--cfg-img-scale", "2")}) {
+    CHECK(refusal({"-p", "a fox", flag, value, "--cfg-scale", "1"}) ==
+          fmt::format("diptych: {}: has no effect without text guidance (--cfg-scale above 1)\n",
+                      flag));
+  }
   CHECK(refusal({"-p", "a fox", "--cache-mode", "teacache", "--device", "cpu"})
             .find("`diptych calibrate` writes it") != std::string::npos);
   CHECK(refusal({"-p", "a fox", "--size", "1024x1024", "--device", "cpu", "--check-config"})

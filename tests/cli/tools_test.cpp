@@ -110,7 +110,7 @@ TEST_CASE("check against a reference") {
   CHECK(failed.out.find("b/one.png: max_abs ") == 0);
   const Outcome size = bench.run("check small.png --against a/one.png --max-abs 3");
   CHECK(size.code == 1);
-  CHECK(size.out.find("small.png: size 19x16, a/one.png has 20x16\n") == 0);
+  CHECK(size.out.find("small.png: is 19x16, but a/one.png is 20x16; expected one size\n") == 0);
 }
 
 TEST_CASE("check and compare refuse gates that nothing could meet, with the range") {
@@ -203,7 +203,10 @@ TEST_CASE("compare pictures") {
   const Outcome gate = bench.run("compare a/one.png b/one.png --min-psnr 90");
   CHECK(gate.code == 1);
   CHECK(gate.out.find("is below 90") != std::string::npos);
-  CHECK(bench.run("compare a/one.png small.png").code == 1);
+  const Outcome sizes = bench.run("compare a/one.png small.png");
+  CHECK(sizes.code == 1);
+  CHECK(sizes.out ==
+        "a/one.png small.png: a/one.png is 20x16, but small.png is 19x16; expected one size\n");
 }
 
 TEST_CASE("compare traces") {
@@ -294,6 +297,18 @@ TEST_CASE("inspect shows metadata and tensors") {
   CHECK(folder["bytes"] == 48);
   CHECK(folder["files"][0]["tensors"][0]["shape"] == json({2, 3}));
   bench.write("note.txt", "hello");
+  for (const char* json_flag : {"", " --json"}) {
+    const Outcome picture_miss =
+        bench.run(std::string("inspect a/one.png --filter seed") + json_flag);
+    CHECK(picture_miss.code == 2);
+    CHECK(picture_miss.out.empty());
+    CHECK(picture_miss.err ==
+          "diptych: --filter: 'seed' matches none of the text entries of a/one.png\n");
+    const Outcome tensor_miss = bench.run(std::string("inspect a --filter *002*") + json_flag);
+    CHECK(tensor_miss.code == 2);
+    CHECK(tensor_miss.out.empty());
+    CHECK(tensor_miss.err == "diptych: --filter: '*002*' matches none of the tensors of a\n");
+  }
   for (const char* arguments : {"inspect missing.png", "inspect note.txt", "inspect"}) {
     CAPTURE(arguments);
     const Outcome ran = bench.run(arguments);

@@ -97,7 +97,7 @@ TEST_CASE("a flag is given once") {
 
 TEST_CASE("two names of one flag agree in the environment") {
   Run run;
-  run.variables["DIPTYCH_CFG_TEXT_SCALE"] = "3";
+  run.variables.insert_or_assign("DIPTYCH_CFG_TEXT_SCALE", "3");
   CHECK(run.resolve().options.run.sampling.cfg_text_scale == 3);
   run.variables["DIPTYCH_CFG_SCALE"] = "4";
   CHECK(run.error() ==
@@ -127,6 +127,21 @@ TEST_CASE("a size is a width and a height") {
   run.variables["DIPTYCH_SIZE"] = "64x64";
   CHECK(run.resolve().options.run.sampling.width == 96);
   CHECK(run.resolve().options.run.sampling.height == 64);
+}
+
+TEST_CASE("a message about a value names the place that the value came from") {
+  Run run;
+  run.flags["--size"] = {"96x64"};
+  run.variables = {{"DIPTYCH_SEED", "7"}};
+  const Resolved resolved = run.resolve();
+  const auto message = [&](const char* text) { return at_value_place(text, resolved); };
+  CHECK(message("--width: found 8") == "--size: width: found 8");
+  CHECK(message("--seed: found 8") == "DIPTYCH_SEED: found 8");
+  CHECK(message("--steps 10: too many") == origin(resolved, "steps") + ": steps 10: too many");
+  CHECK(origin(resolved, "steps").find("f.yaml:3:") != std::string::npos);
+  for (const char* same : {"--width: not given", "--batch-count: found 8", "--size: found 8",
+                           "--prompt: found 8", "steps: found 8", "--", "", "--steps"})
+    CHECK(message(same) == same);
 }
 
 TEST_CASE("attention comes from a flag, our variable, the Python servers' variable, the file") {

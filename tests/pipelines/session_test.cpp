@@ -40,6 +40,17 @@ TEST_CASE("only equals share") {
   CHECK_FALSE(shares([](RunConfig& c) { c.task = "chat"; }));
 }
 
+TEST_CASE("what writes text is loaded for requests that do") {
+  test::SessionFixture f(kCpu);
+  const Tensor alone = f.run({paint_request("a", 1, 32, 32)}).pictures[0].rgb;
+  test::SessionFixture other(kCpu);
+  const std::string answer = other.run({test::answer_request()}).answer;
+  CHECK_FALSE(answer.empty());
+  // Later than the rest, too.
+  CHECK(f.run({test::answer_request()}).answer == answer);
+  CHECK(f.run({paint_request("a", 1, 32, 32)}).pictures[0].rgb.equal(alone));
+}
+
 TEST_CASE("weights are loaded for all expected runs, whichever of them cannot be") {
   test::SessionFixture f(kCpu);
   RunConfig wrong = paint_request("a", 1, 4096, 32);

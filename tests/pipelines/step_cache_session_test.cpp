@@ -1,5 +1,7 @@
 // Step caches through a session, as the verbs use them: calibration, use, report.
+#include <algorithm>
 #include <limits>
+#include <span>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -7,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/pipelines/cache_report.h"
+#include "lib/sampling/flow_schedule.h"
 #include "lib/sampling/step_calibration.h"
 #include "lib/verify/trace_compare.h"
 #include "tests/pipelines/step_cache_cases.h"
@@ -140,6 +143,38 @@ TEST_CASE("both CFG modes give the same cached picture, with any guidance") {
   }
 }
 
+TEST_CASE("a branch that sets in later has TaylorSeer calls of its own") {
+  SessionFixture f(kCpu);
+  RunConfig config = taylorseer(cached_request("a red fox"));
+  config.sampling.cfg_img_scale = 1.5;  // the image branch reads what cond reads
+  const auto updates = static_cast<std::size_t>(config.sampling.steps - 1);
+  // Calls 0 to 4, 7, 10, ... are computed.
+  const auto computed = [](std::int64_t calls) {
+    return std::min<std::int64_t>(calls, 5) + std::max<std::int64_t>(calls - 5, 0) / 3;
+  };
+  const FlowSchedule flow =
+      FlowSchedule::shifted(config.sampling.steps, config.sampling.timestep_shift);
+  for (const double high : {1.0, 0.9}) {
+    CAPTURE(high);
+    config.sampling.cfg_interval_high = high;
+    const auto low = static_cast<float>(config.sampling.cfg_interval_low);
+    const auto guided = std::ranges::count_if(std::span(flow.times).first(updates), [&](float t) {
+      return t > low && t <= static_cast<float>(high);
+    });
+    REQUIRE(guided > 5);
+    const std::int64_t branches = high == 1 ? 1 : 2;  // beside cond
+    for (const char* mode : {"batched", "sequential"}) {
+      config.cfg_mode = mode;
+      CHECK(paint(f, config).front().forwards ==
+            computed(static_cast<std::int64_t>(updates)) + branches * computed(guided));
+    }
+    // Without the cache there is nothing to count.
+    RunConfig plain = config;
+    plain.cache_mode = "none";
+    CHECK(paint(f, plain).front().forwards == static_cast<std::int64_t>(updates) + guided);
+  }
+}
+
 TEST_CASE("requests painted together have a report each") {
   SessionFixture f(kCpu);
   std::vector<RunConfig> requests = {taylorseer(cached_request("a red fox")),
@@ -163,9 +198,10 @@ TEST_CASE("requests painted together have a report each") {
   CHECK_FALSE(f.session->may_share(requests[0], requests[1]));
 }
 
-TEST_CASE("a calibration of other weights is refused before a picture is handed over") {
+TEST_CASE("a calibration of other weights is refused before anything is painted") {
+  SessionFixture measured(kCpu);
+  const CalibrationFile file(measured);
   SessionFixture f(kCpu);
-  const CalibrationFile file(f);
   const RunConfig config = file.teacache(cached_request("a red fox"), 0.1);
   StepCalibration calibration = StepCalibration::read(config.cache_calibration);
   calibration.weights_hash[0] = calibration.weights_hash[0] == '0' ? '1' : '0';
@@ -176,6 +212,10 @@ TEST_CASE("a calibration of other weights is refused before a picture is handed 
   CHECK_THROWS_WITH_AS(f.session->run(std::span(&config, 1), f.progress, results),
                        doctest::Contains("weights_hash: measured on "), InputError);
   CHECK(pictures == 0);
+  for (const auto& [stage, seconds] : f.session->report().seconds) {
+    CHECK(stage != "prefill");
+    CHECK(stage != "denoise");
+  }
 }
 
 TEST_CASE("a trace is of the run that was asked for, with and without the report") {

@@ -68,7 +68,8 @@ struct Bagel {
   static std::int64_t read_latent_side(const Weights& weights, std::int64_t fallback);
 
   // `weights`: the root of ema.safetensors. Every tensor of the released layout must be there with
-  // its shape and nothing else; `vision` is checked, not loaded: BagelVision::load().
+  // its shape and nothing else; `vision` and the backbone's lm_head are checked, not loaded:
+  // BagelVision::load(), MotBackbone::load_head().
   static Bagel load(const Weights& weights, BagelConfig config,
                     const std::optional<MotOffload>& offload = {});
 

@@ -44,12 +44,13 @@ struct MotBackbone {
   Qwen2Config config;
   Tensor embed_tokens;    // [vocab, hidden]
   Tensor norm, norm_gen;  // [hidden]
-  Tensor lm_head;         // [vocab, hidden]
+  Tensor lm_head;         // [vocab, hidden], where it was loaded: only writing text needs it
   MotLayers layers;
 
-  // `weights`: scope "language_model". Throws as MotLayers::load.
+  // `weights`: scope "language_model". All but lm_head. Throws as MotLayers::load.
   static MotBackbone load(const Weights& weights, const Qwen2Config& config,
                           const std::optional<MotOffload>& offload = {});
+  void load_head(const Weights& weights);  // as load()
 
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
   Tensor embed(const Tensor& ids) const;
