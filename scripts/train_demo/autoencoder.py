@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from torch import nn
 
 SCALE, SHIFT = 0.3611, 0.1159  # latent = SCALE * (z - SHIFT); fixed in the released code
-CHANNELS, MULTIPLIERS, BLOCKS, LATENT = 32, (1, 1, 2, 2), 1, 16
+# The ends are wide, since the last norm of encoder and decoder has 32 groups: with one channel a
+# group it would take the mean away, and with it the colour of a plain picture.
+CHANNELS, MULTIPLIERS, BLOCKS, LATENT = 32, (3, 1, 1, 3), 1, 16
 DOWNSAMPLE = 8
 
 
@@ -111,7 +113,7 @@ class Decoder(nn.Module):
             if i:
                 level.upsample = Resample(width, 1)
             self.up.append(level)
-        self.norm_out, self.conv_out = norm(CHANNELS), nn.Conv2d(CHANNELS, 3, 3, padding=1)
+        self.norm_out, self.conv_out = norm(widths[0]), nn.Conv2d(widths[0], 3, 3, padding=1)
 
     def forward(self, z):
         h = self.mid(self.conv_in(z))

@@ -5,13 +5,14 @@ The whole context is computed anew each step: simple, and fast enough for a prob
 import torch
 
 import autoencoder
+import model as bagel
 import sequence
 
 
 def batch_of(samples, device, h, w, **rows):
     present = [name for name in sequence.SLOTS if any(name in s.slots for s in samples)]
     packed = {k: v.to(device) for k, v in sequence.collate(samples).items()}
-    return {**sequence.lay_out(packed, present, h * w), **rows}
+    return {**sequence.lay_out(packed, present, h * w, bagel.UNSEEN), **rows}
 
 
 @torch.no_grad()

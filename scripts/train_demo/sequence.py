@@ -64,9 +64,9 @@ def collate(samples, length=None):
     return {"rows": rows, "slots": slots}
 
 
-def lay_out(packed, present, count):
+def lay_out(packed, present, count, unseen):
     """The batch `Bagel.forward` takes: ids, targets, positions, mask. `present`: the slots that the
-    batch has rows for, `count` rows each."""
+    batch has rows for, `count` rows each; `unseen` rows follow where none of them is a latent."""
     rows, slots = packed["rows"], packed["slots"]
     n, length = rows.shape[:2]
     positions, segments, causal = [rows[..., 1]], [rows[..., 2]], [rows[..., 3].bool()]
@@ -75,6 +75,10 @@ def lay_out(packed, present, count):
         positions.append(where[:, :1].expand(n, count))
         segments.append(where[:, 1:].expand(n, count))
         causal.append(torch.zeros(n, count, dtype=torch.bool, device=rows.device))
+    if "context" not in present and "latent" not in present:
+        positions.append(rows.new_zeros(n, unseen))
+        segments.append(rows.new_full((n, unseen), -1))
+        causal.append(torch.zeros(n, unseen, dtype=torch.bool, device=rows.device))
     positions, segments, causal = (torch.cat(x, dim=1) for x in (positions, segments, causal))
     order = torch.arange(segments.shape[1], device=rows.device)
     mine, theirs = segments.unsqueeze(2), segments.unsqueeze(1)
@@ -82,9 +86,10 @@ def lay_out(packed, present, count):
     sees = (theirs >= 0) & ((theirs < mine) |
                             ((theirs == mine) & ~(causal.unsqueeze(2) & later)))
     sees |= order.view(1, 1, -1) == order.view(1, -1, 1)  # rows of padding see themselves
-    # Additive, as fused attention wants it; its rows must be whole pieces of 16 bytes.
+    # Additive, as fused attention wants it; its rows must be whole pieces of 16 bytes. Finite, since
+    # a block of nothing but -inf is where kernels differ.
     assert segments.shape[1] % 8 == 0
     mask = torch.zeros(sees.shape, dtype=torch.bfloat16 if rows.is_cuda else torch.float32,
-                       device=rows.device).masked_fill_(~sees, float("-inf"))
+                       device=rows.device).masked_fill_(~sees, -30000.0)
     return {"ids": rows[..., 0], "targets": rows[..., 4], "positions": positions.clamp(min=0),
             "mask": mask}

@@ -182,7 +182,7 @@ def losses(model, kind, packed, pictures, latents, seen, h, w):
     device = latents.device
     packed = {k: v.to(device, non_blocking=True) for k, v in packed.items()}
     picks, sides = packed["picks"], packed["sides"]
-    batch = sequence.lay_out(packed, SLOTS[kind], h * w)
+    batch = sequence.lay_out(packed, SLOTS[kind], h * w, bagel.UNSEEN)
     count = pictures.shape[0] // 2
     chosen = picks + sides * count
     zero = latents.new_zeros(())
@@ -246,7 +246,7 @@ def train_model(args, device, vae, clock, log):
     model = bagel.Bagel(bagel.Sizes(vocabulary.PADDED)).to(device)
     ema = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = torch.optim.AdamW(parameter_groups(model), lr=1e-3, betas=(0.9, 0.98),
-                                  fused=device.type == "cuda")
+                                  fused=True)
     path = args.output / "state.pt"
     first = load_state(path, model, ema, optimizer) if path.exists() else 0
     torch.manual_seed(args.seed + first)
@@ -262,7 +262,7 @@ def train_model(args, device, vae, clock, log):
     steps = loader(data.Steps(tokenizer, args.steps, args.seed, args.pairs), first, args.workers)
     names = list(ema)
     parameters = dict(model.named_parameters())
-    sums, since = {}, clock.seconds()
+    sums, since, skipped = {}, clock.seconds(), torch.zeros((), device=device)
     step = first
     for step in range(first, args.steps):
         if clock.over():
@@ -293,9 +293,12 @@ def train_model(args, device, vae, clock, log):
                 told = sums.setdefault(kind, [0.0, 0, 0.0, 0, 0.0])
                 for i, value in enumerate((a, b, c, d, right)):
                     told[i] = told[i] + (value.detach() if torch.is_tensor(value) else value)
-        loss = squares / values + CE_WEIGHT * entropy / tokens
+        loss = squares / values + CE_WEIGHT * entropy / max(1, tokens)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        # A step whose gradients are not finite is skipped, on the GPU, without waiting for it.
+        optimizer.grad_scale, optimizer.found_inf = None, (~norm.isfinite()).float()
+        skipped = skipped + optimizer.found_inf
         for group in optimizer.param_groups:
             group["lr"] = cosine(step, args.steps, args.rate, 400)
         optimizer.step()
@@ -304,14 +307,16 @@ def train_model(args, device, vae, clock, log):
         with torch.no_grad():
             torch._foreach_lerp_([ema[n] for n in names], [parameters[n].detach() for n in names],
                                  1 - keep)
-        if step % 200 == 199 or step in (0, 40, 80):
+        if step % 300 == 299 or step in (0, 40, 80):
             told = {}
             for kind, (a, b, c, d, right) in sums.items():
                 if b:
                     told[f"{kind} mse"] = float(a) / b
                 if d:
                     told[f"{kind} ce"], told[f"{kind} right"] = float(c) / d, float(right) / d
-            log(stage="model", step=step, **told, seconds=clock.seconds(),
+            if skipped > 20:
+                raise RuntimeError(f"{int(skipped)} steps had gradients that are not finite")
+            log(stage="model", step=step, **told, skipped=int(skipped), seconds=clock.seconds(),
                 per_step=(clock.seconds() - since) / max(1, step + 1 - first))
             sums = {}
     else:
@@ -339,6 +344,7 @@ def main():
     args = parser.parse_args()
     clock, device = Clock(args.minutes), torch.device(args.device)
     torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # gave gradients that were not finite, once
     checkpoint = args.output / "checkpoint"
     checkpoint.mkdir(parents=True, exist_ok=True)
     log = Log(args.output / "log.jsonl")

@@ -1,4 +1,5 @@
-// `diptych batch` as a user runs it: lists, failures, kills, shards. The checkpoint is the demo's.
+// `diptych batch` as a user runs it: lists, failures, kills, shards. The checkpoint is the tiny
+// one.
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
@@ -39,8 +41,9 @@ constexpr const char* kSmall = R"({"prompt": "a red fox"}
 
 Command batch(const Folder& folder, const std::string& list, const Words& more = {}) {
   Command command;
-  command.arguments = {"batch", folder.file(list), "-o",    folder.file("out"), "--steps",
-                       "3",     "--size",          "32x32", "--device",         "cpu"};
+  command.arguments = {
+      "batch", folder.file(list), "-c",    test::kTinyConfig, "-o", folder.file("out"), "--steps",
+      "3",     "--size",          "32x32", "--device",        "cpu"};
   command.arguments.insert(command.arguments.end(), more.begin(), more.end());
   return command;
 }
@@ -132,9 +135,9 @@ TEST_CASE("a list becomes files and a manifest") {
   CHECK(birds.rgb.size(1) == 48);
 
   // The same file as generate's.
-  const Outcome alone =
-      test::run(Words{"generate", "-p", "two birds", "-s", "9", "--size", "48x32", "--steps", "3",
-                      "--device", "cpu", "-o", folder.file("alone.png"), "-q"});
+  const Outcome alone = test::run(Words{"generate", "-c", test::kTinyConfig, "-p", "two birds",
+                                        "-s", "9", "--size", "48x32", "--steps", "3", "--device",
+                                        "cpu", "-o", folder.file("alone.png"), "-q"});
   CHECK(alone.code == 0);
   CHECK(read_text_file(folder.path() / "alone.png") == read_text_file(out / "sub/birds.png"));
 }
@@ -310,7 +313,7 @@ TEST_CASE("what a kill can leave behind is mended") {
 
 TEST_CASE("items that changed run again, and what they had is gone") {
   const Folder folder;
-  folder.write("in.png", read_text_file(DIPTYCH_SOURCE_DIR "/docs/demo.png"));
+  folder.write("in.png", read_text_file(test::kPicture));
   folder.write("l.jsonl", R"({"prompt": "one", "output": "a.png"}
 {"prompt": "two", "output": "b.png"}
 {"prompt": "three", "image": "in.png", "size": "32x32"}

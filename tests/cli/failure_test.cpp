@@ -14,6 +14,7 @@
 
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
@@ -23,8 +24,9 @@ using test::run;
 
 test::Command small_picture(const test::Folder& folder) {
   test::Command command;
-  command.arguments = {"generate", "-p",    "x",        "-o", folder.file("a.png"), "--steps", "2",
-                       "--size",   "64x64", "--device", "cpu"};
+  command.arguments = {
+      "generate", "-c", test::kTinyConfig, "-p",    "x",        "-o", folder.file("a.png"),
+      "--steps",  "2",  "--size",          "64x64", "--device", "cpu"};
   return command;
 }
 
@@ -186,9 +188,9 @@ TEST_CASE("a pipe is no place for a picture") {
 TEST_CASE("too little memory ends with 3 and a hint") {
   const test::Folder folder;
   test::Command command = small_picture(folder);
-  command.arguments.insert(
-      command.arguments.end(),
-      {"-c", DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml", "--load-format", "dummy"});
+  *std::ranges::find(command.arguments, test::kTinyConfig) =
+      DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml";
+  command.arguments.insert(command.arguments.end(), {"--load-format", "dummy"});
   command.before_exec = [] {
     // Less than the libraries and the first weights take together.
     const rlim_t bytes = rlim_t{DIPTYCH_HAVE_CUDA != 0 ? 6 : 2} << 30;

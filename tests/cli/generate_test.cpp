@@ -1,4 +1,4 @@
-// The demo from prompt to picture, as a user runs it.
+// From prompt to picture, as a user runs it.
 #include <algorithm>
 #include <sstream>
 #include <string>
@@ -9,10 +9,12 @@
 
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
 
+using test::kTinyConfig;
 using test::Outcome;
 using test::run;
 using Words = std::vector<std::string>;
@@ -27,12 +29,12 @@ std::string text_of(const Image& image, const std::string& key) {
 TEST_CASE("a prompt becomes a picture that says how it was made") {
   const test::Folder folder;
   const std::string file = folder.file("fox.png");
-  const Outcome outcome = run(Words{"generate", "-p", "a red fox", "-o", file, "--steps", "4",
-                                    "--device", "cpu", "--seed", "7", "--cfg-scale", "3.5"});
+  const Outcome outcome =
+      run(Words{"generate", "-c", kTinyConfig, "-p", "a red fox", "-o", file, "--steps", "4",
+                "--device", "cpu", "--seed", "7", "--cfg-scale", "3.5"});
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == file + "\n");
-  CHECK(outcome.err.find("the demo of stage_configs") != std::string::npos);
   CHECK(outcome.err.find("it/s") != std::string::npos);
   CHECK(folder.names() == Words{"fox.png"});
 
@@ -61,8 +63,9 @@ TEST_CASE("a prompt becomes a picture that says how it was made") {
 TEST_CASE("the same run gives the same bytes, another seed other pixels") {
   const test::Folder folder;
   const auto paint = [&](const std::string& name, const std::string& seed) {
-    const Outcome outcome = run(Words{"generate", "-p", "x", "-o", folder.file(name), "--steps",
-                                      "3", "--size", "64x48", "--device", "cpu", "-s", seed, "-q"});
+    const Outcome outcome =
+        run(Words{"generate", "-c", kTinyConfig, "-p", "x", "-o", folder.file(name), "--steps", "3",
+                  "--size", "64x48", "--device", "cpu", "-s", seed, "-q"});
     CAPTURE(outcome.err);
     REQUIRE(outcome.code == 0);
     CHECK(outcome.err.empty());
@@ -83,7 +86,7 @@ TEST_CASE("several pictures are numbered") {
   const auto names = [&](const std::string& output, bool make_folder) {
     const test::Folder folder;
     if (make_folder) std::filesystem::create_directory(folder.path() / "out");
-    Words arguments = {"generate", "-p", "", "-o", folder.file(output)};
+    Words arguments = {"generate", "-c", kTinyConfig, "-p", "", "-o", folder.file(output)};
     arguments.insert(arguments.end(), small.begin(), small.end());
     const Outcome outcome = run(arguments);
     CAPTURE(outcome.err);
@@ -124,8 +127,9 @@ TEST_CASE("progress for programs says what changed, once") {
 TEST_CASE("a prompt comes from stdin") {
   const test::Folder folder;
   test::Command command;
-  command.arguments = {"generate", "-p",    "-",        "-o", folder.file("a.png"), "--steps", "2",
-                       "--size",   "32x32", "--device", "cpu"};
+  command.arguments = {
+      "generate", "-c", kTinyConfig, "-p",    "-",        "-o", folder.file("a.png"),
+      "--steps",  "2",  "--size",    "32x32", "--device", "cpu"};
   command.input = "gr\xC3\xBCn, {}[1,2]\n";
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
@@ -138,7 +142,8 @@ TEST_CASE("a prompt comes from stdin") {
 TEST_CASE("texts arrive as they are") {
   for (const std::string text : {"", "{}", "[a,b]", "\"quoted\"", "-p", "--steps=", "a\nb"}) {
     CAPTURE(text);
-    const Outcome outcome = run(Words{"generate", "--prompt=" + text, "--print-config"});
+    const Outcome outcome =
+        run(Words{"generate", "-c", kTinyConfig, "--prompt=" + text, "--print-config"});
     CHECK(outcome.code == 0);
     const nlohmann::json inputs = {{{"text", text}}};
     CHECK(outcome.out.find("\ninputs: " + inputs.dump()) != std::string::npos);
@@ -147,7 +152,7 @@ TEST_CASE("texts arrive as they are") {
 
 TEST_CASE("--print-config shows values with their origins, --check-config says one line") {
   test::Command command;
-  command.arguments = {"generate", "--print-config", "--steps", "5"};
+  command.arguments = {"generate", "-c", kTinyConfig, "--print-config", "--steps", "5"};
   command.environment["DIPTYCH_SEED"] = "9";
   const Outcome outcome = run(command);
   CHECK(outcome.code == 0);
@@ -158,7 +163,7 @@ TEST_CASE("--print-config shows values with their origins, --check-config says o
   };
   CHECK(has("steps: 5", "  # --steps"));
   CHECK(has("seed: 9", "  # DIPTYCH_SEED"));
-  CHECK(has("width: 96", "/stage_configs/demo/demo.yaml:15:14"));
+  CHECK(has("width: 96", "  # " + kTinyConfig + ":14:14"));
   CHECK(has("timestep_shift: 3.0", "  # default"));
 
   const Outcome check = run(
@@ -169,7 +174,7 @@ TEST_CASE("--print-config shows values with their origins, --check-config says o
 
 TEST_CASE("a variable that is nearly one of ours is pointed out") {
   test::Command command;
-  command.arguments = {"generate", "--check-config"};
+  command.arguments = {"generate", "-c", kTinyConfig, "--check-config"};
   command.environment["DIPTYCH_STPES"] = "5";
   const Outcome outcome = run(command);
   CHECK(outcome.code == 0);

@@ -10,6 +10,7 @@
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
@@ -17,11 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::Folder;
+using test::kTinyCheckpoint;
+using test::kTinyConfig;
 using test::Outcome;
 using test::run;
 using Words = std::vector<std::string>;
-
-constexpr const char* kCheckpoint = DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/checkpoint";
 
 Words with(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -29,14 +30,15 @@ Words with(Words words, const Words& more) {
 }
 
 void generate(const Folder& folder, const std::string& name, const Words& more) {
-  const Outcome outcome = run(
-      with({"generate", "--steps", "3", "--device", "cpu", "-o", folder.file(name), "-q"}, more));
+  const Outcome outcome = run(with({"generate", "-c", kTinyConfig, "--steps", "3", "--device",
+                                    "cpu", "-o", folder.file(name), "-q"},
+                                   more));
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
 }
 
 Outcome replay(const Folder& folder, const std::string& name, const Words& more = {}) {
-  return run(with({"inspect", folder.file(name), "--replay", "-q"}, more));
+  return run(with({"inspect", folder.file(name), "--replay", "-q", "-m", kTinyCheckpoint}, more));
 }
 
 std::string last_line(const Outcome& outcome) {
@@ -88,7 +90,7 @@ TEST_CASE("pictures of every kind come out again byte by byte") {
           folder.file(name) + ": identical, " + std::to_string(bytes.size()) + " bytes\n");
     CHECK(read_text_file(folder.path() / "again.png") == bytes);
   }
-  const auto report = json::parse(replay(folder, "in.png", {"--json", "-m", kCheckpoint}).out);
+  const auto report = json::parse(replay(folder, "in.png", {"--json"}).out);
   CHECK(report["identical"] == true);
   CHECK(report["changes"].empty());
 }
@@ -96,9 +98,10 @@ TEST_CASE("pictures of every kind come out again byte by byte") {
 TEST_CASE("pictures of a shared forward come out again with their neighbours") {
   const Folder folder;
   folder.write("p.txt", "a\na longer prompt than that\nc\n");
-  REQUIRE(run(Words{"batch", folder.file("p.txt"), "-o", folder.file("out"), "--steps", "3",
-                    "--size", "32x48", "--device", "cpu", "--batch-size", "3", "-q"})
-              .code == 0);
+  REQUIRE(
+      run(Words{"batch", folder.file("p.txt"), "-c", kTinyConfig, "-o", folder.file("out"),
+                "--steps", "3", "--size", "32x48", "--device", "cpu", "--batch-size", "3", "-q"})
+          .code == 0);
   for (const char* name : {"out/0000.png", "out/0001.png", "out/0002.png"}) {
     CAPTURE(name);
     CHECK(replay(folder, name).code == 0);
@@ -150,8 +153,6 @@ TEST_CASE("a record that cannot be run is refused") {
   CHECK(has(refused([](json& r) { r.erase("inputs"); }), "its record is broken or not whole"));
   CHECK(has(refused([](json& r) { r["weights_hash"] = "0123-4567"; }),
             "was painted with weights 0123-4567, but those of "));
-  CHECK(has(refused([](json& r) { r["requested"]["model"] = "unheard-of"; }),
-            "was painted by the model 'unheard-of', which is neither beside it nor here"));
   CHECK(has(refused([](json& r) {
               r["together"] = {{"place", 7}, {"others", json::array()}};
             }),
@@ -159,6 +160,9 @@ TEST_CASE("a record that cannot be run is refused") {
   CHECK(has(refused([](json&) {}, {"--filter", "x"}), "--filter"));
   CHECK(has(refused([](json&) {}, {"-o", folder.file("b.png")}), "is the picture itself"));
   CHECK(has(refused([](json&) {}, {"-o", folder.file("b.jpg")}), "expected .png"));
+  rewrite(folder, "a.png", "b.png", 0, [](json& r) { r["requested"]["model"] = "unheard-of"; });
+  CHECK(has(last_line(run(Words{"inspect", folder.file("b.png"), "--replay", "-q"})),
+            "was painted by the model 'unheard-of', which is neither beside it nor here"));
   write_png(folder.path() / "plain.png", at::zeros({8, 8, 3}, at::kByte));
   CHECK(has(last_line(replay(folder, "plain.png")), "holds no record of diptych"));
   CHECK(run(Words{"inspect", folder.file("a.png"), "-m", "x"}).code == 2);

@@ -1,4 +1,4 @@
-// Editing, answers and plans, as a user runs them, on the tiny checkpoint of the demo.
+// Editing, answers and plans, as a user runs them, on the tiny checkpoint.
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -11,19 +11,21 @@
 
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
 
+using test::kPicture;
+using test::kTinyConfig;
 using test::Outcome;
 using test::run;
 using Words = std::vector<std::string>;
 
 const std::string kGoldens = DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/";
-const std::string kPicture = kGoldens + "cases/04b_edit_global_interval/img_90x90_rgba.png";
 
-Words with_demo(Words more) {
-  Words words = {"generate", "--device", "cpu", "--steps", "3", "-q"};
+Words painting(Words more) {
+  Words words = {"generate", "-c", kTinyConfig, "--device", "cpu", "--steps", "3", "-q"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -44,7 +46,7 @@ std::string content(const std::string& file) {
 TEST_CASE("a picture and an instruction are an edit of the picture's size") {
   const test::Folder folder;
   const std::string file = folder.file("edit.png");
-  const Outcome outcome = run(with_demo({"-i", kPicture, "-p", "make it red", "-o", file}));
+  const Outcome outcome = run(painting({"-i", kPicture, "-p", "make it red", "-o", file}));
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == file + "\n");
@@ -62,7 +64,7 @@ TEST_CASE("a picture and an instruction are an edit of the picture's size") {
 
   const std::string wide = folder.file("wide.png");
   REQUIRE(
-      run(with_demo({"-i", kPicture, "-p", "make it red", "--size", "64x48", "-o", wide})).code ==
+      run(painting({"-i", kPicture, "-p", "make it red", "--size", "64x48", "-o", wide})).code ==
       0);
   CHECK(read_png(wide).rgb.size(0) == 48);
 }
@@ -72,7 +74,7 @@ TEST_CASE("an input picture is not replaced by the output") {
   const std::string file = folder.file("in.png");
   std::filesystem::copy_file(kPicture, file);
   const std::string before = content(file);
-  const Outcome outcome = run(with_demo({"-i", file, "-p", "make it red", "-o", file}));
+  const Outcome outcome = run(painting({"-i", file, "-p", "make it red", "-o", file}));
   CHECK(outcome.code == 2);
   CHECK(outcome.err ==
         "diptych: --output: " + file + ": is an input picture; expected another name\n");
@@ -82,8 +84,8 @@ TEST_CASE("an input picture is not replaced by the output") {
 TEST_CASE("the order of texts and pictures counts") {
   const test::Folder folder;
   const std::string first = folder.file("first.png"), last = folder.file("last.png");
-  REQUIRE(run(with_demo({"-p", "a fox", "-i", kPicture, "-o", first})).code == 0);
-  REQUIRE(run(with_demo({"-i", kPicture, "-p", "a fox", "-o", last})).code == 0);
+  REQUIRE(run(painting({"-p", "a fox", "-i", kPicture, "-o", first})).code == 0);
+  REQUIRE(run(painting({"-i", kPicture, "-p", "a fox", "-o", last})).code == 0);
   CHECK(record_of(first)["inputs"][0]["text"] == "a fox");
   CHECK(record_of(last)["inputs"][0].contains("image"));
   CHECK_FALSE(read_png(first).rgb.equal(read_png(last).rgb));
@@ -93,8 +95,8 @@ TEST_CASE("answers go to stdout, or to a file") {
   const test::Folder folder;
   const Words question = {"--task", "understand",  "-i",           kPicture,
                           "-p",     "What is it?", "--max-tokens", "12"};
-  const Words chat = {"generate",     "--device", "cpu", "-q",
-                      "--task",       "chat",     "-p",  "It's a test, isn't it?",
+  const Words chat = {"generate",     "-c",     kTinyConfig, "--device", "cpu",
+                      "-q",           "--task", "chat",      "-p",       "It's a test, isn't it?",
                       "--max-tokens", "16"};
   // Case 05d of the recordings, character for character.
   const auto recorded =
@@ -104,7 +106,7 @@ TEST_CASE("answers go to stdout, or to a file") {
   CHECK(said.code == 0);
   CHECK(said.out == recorded["outputs"][0]["text"].get<std::string>() + "\n");
 
-  Words words = {"generate", "--device", "cpu", "-q"};
+  Words words = {"generate", "-c", kTinyConfig, "--device", "cpu", "-q"};
   words.insert(words.end(), question.begin(), question.end());
   const Outcome answer = run(words);
   CHECK(answer.code == 0);
@@ -119,9 +121,10 @@ TEST_CASE("answers go to stdout, or to a file") {
 
 TEST_CASE("sampled text follows the seed") {
   const auto chat = [](const char* seed) {
-    return run(Words{"generate", "--device", "cpu", "-q", "--task", "chat", "-p", "hello",
-                     "--max-tokens", "24", "--temperature", "0.9", "--top-k", "50", "--top-p",
-                     "0.95", "--seed", seed})
+    return run(Words{"generate",     "-c",      kTinyConfig,     "--device", "cpu",
+                     "-q",           "--task",  "chat",          "-p",       "hello",
+                     "--max-tokens", "24",      "--temperature", "0.9",      "--top-k",
+                     "50",           "--top-p", "0.95",          "--seed",   seed})
         .out;
   };
   CHECK(chat("1") == chat("1"));
@@ -132,8 +135,8 @@ TEST_CASE("a plan is shown, kept in the picture and in a file") {
   const test::Folder folder;
   const std::string file = folder.file("planned.png"), plan = folder.file("plan.txt");
   const Outcome outcome =
-      run(Words{"generate", "--device", "cpu", "--steps", "3", "-p", "a fox", "--think",
-                "--max-think-tokens", "20", "--think-output", plan, "-o", file});
+      run(Words{"generate", "-c", kTinyConfig, "--device", "cpu", "--steps", "3", "-p", "a fox",
+                "--think", "--max-think-tokens", "20", "--think-output", plan, "-o", file});
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   const std::string text = record_of(file)["plan"].get<std::string>();
@@ -144,7 +147,7 @@ TEST_CASE("a plan is shown, kept in the picture and in a file") {
 
 TEST_CASE("flags that a task would pass over are refused") {
   const auto refusal = [](Words words) {
-    words.insert(words.begin(), {"generate", "-q"});
+    words.insert(words.begin(), {"generate", "-c", kTinyConfig, "-q"});
     const Outcome outcome = run(words);
     CHECK(outcome.code == 2);
     return outcome.err;

@@ -10,6 +10,7 @@
 #include "lib/config/stage_config.h"
 #include "lib/config/stage_tree.h"
 #include "tests/config/support.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
@@ -64,7 +65,7 @@ void mutate_once(std::string& text, const std::string& other, Random& random) {
 std::vector<std::string> seeds() {
   const fs::path folder = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs";
   return {
-      read_file(folder / "bagel.yaml"), read_file(folder / "demo" / "demo.yaml"),
+      read_file(folder / "bagel.yaml"), read_file(test::kTinyConfig),
       read_file(folder / "bagel_single_stage.yaml"),
       "connectors: {a: {name: SharedMemoryConnector}}\nstages:\n- {stage_id: 0, devices: '0'}\n",
       "a: &x [1, &y {b: *x}]\nc: [*y, *y, *x]\n"};

@@ -2,10 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/tiny_model.h"
+
 namespace diptych::test {
 namespace {
-
-const std::filesystem::path kSource = DIPTYCH_SOURCE_DIR;
 
 int worst_level(const Tensor& a, const Tensor& b) {
   REQUIRE(a.sizes() == b.sizes());
@@ -28,7 +28,7 @@ std::vector<RunConfig> mixed_requests() {
 RunConfig paint_request(const std::string& prompt, std::uint64_t seed, std::int64_t width,
                         std::int64_t height) {
   RunConfig config;
-  config.model = kSource / "tests/goldens/bagel/checkpoint";
+  config.model = kTinyCheckpoint;
   config.task = "t2i";
   config.inputs = {{prompt, {}}};
   config.sampling.seed = seed;
@@ -42,7 +42,7 @@ RunConfig paint_request(const std::string& prompt, std::uint64_t seed, std::int6
 RunConfig edit_request(const std::string& prompt, std::uint64_t seed) {
   RunConfig config = paint_request(prompt, seed, 48, 32);
   config.task = "edit";
-  config.inputs.insert(config.inputs.begin(), {{}, kSource / "docs/demo.png"});
+  config.inputs.insert(config.inputs.begin(), {{}, kPicture});
   return config;
 }
 

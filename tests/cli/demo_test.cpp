@@ -1,0 +1,62 @@
+// The demo: what runs without -c and -m. Every other test names the model it runs.
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "lib/base/json_file.h"
+#include "lib/media/png.h"
+#include "tests/cli/process.h"
+
+namespace diptych {
+namespace {
+
+using test::Outcome;
+using test::run;
+using Words = std::vector<std::string>;
+
+constexpr int kSide = 96;  // pixels, without --size
+constexpr const char* kNotice = "no -c or -m given: the demo of stage_configs ";
+
+TEST_CASE("without -c and -m the demo paints, says so, and is found again by --replay") {
+  const test::Folder folder;
+  const std::string file = folder.file("a.png"), again = folder.file("again.png");
+  const Outcome outcome = run(Words{"generate", "-p", "a red circle on a gray background", "-o",
+                                    file, "--steps", "3", "--device", "cpu"});
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.err.find(kNotice) != std::string::npos);
+  const Image image = read_png(file);
+  CHECK(image.rgb.size(0) == kSide);
+  CHECK(image.rgb.size(1) == kSide);
+  CHECK(run(Words{"inspect", file, "--replay", "-q", "-o", again}).code == 0);
+  CHECK(read_text_file(again) == read_text_file(file));
+}
+
+TEST_CASE("batch says that it is the demo which runs") {
+  const test::Folder folder;
+  folder.write("p.txt", "a blue star\n");
+  const Outcome outcome = run(Words{"batch", folder.file("p.txt"), "-o", folder.file("out"),
+                                    "--size", "32x32", "--steps", "2", "--device", "cpu"});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err.find(kNotice) != std::string::npos);
+}
+
+TEST_CASE("calibrate leaves no file in the demo") {
+  const Outcome outcome = run(Words{"calibrate", "--device", "cpu"});
+  CHECK(outcome.code == 2);
+  CHECK(outcome.out.empty());
+  CHECK(outcome.err == "diptych: --output: not given; expected a file, as the demo keeps none\n");
+}
+
+TEST_CASE("--print-config names the demo's file") {
+  const Outcome outcome = run(Words{"generate", "--print-config"});
+  CHECK(outcome.code == 0);
+  const std::size_t at = outcome.out.find("\nwidth: " + std::to_string(kSide) + " ");
+  REQUIRE(at != std::string::npos);
+  const std::string line = outcome.out.substr(at + 1, outcome.out.find('\n', at + 1) - at - 1);
+  CHECK(line.find("/stage_configs/demo/demo.yaml:") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace diptych
