@@ -6,6 +6,7 @@
 
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -33,6 +34,20 @@ class GraphAttention final : public AttentionBackend {
  private:
   Tensor key_count_;
   KernelPolicy kernels_;
+};
+
+// Waits for a stream however a scope is left: what was launched may still use tensors whose owner
+// goes when an exception passes.
+class WaitAtEnd {
+ public:
+  explicit WaitAtEnd(c10::cuda::CUDAStream stream) : stream_(stream) {}
+  WaitAtEnd(const WaitAtEnd&) = delete;
+  WaitAtEnd& operator=(const WaitAtEnd&) = delete;
+  // An error of the device is said by the next call that looks for one.
+  ~WaitAtEnd() { C10_CUDA_IGNORE_ERROR(cudaStreamSynchronize(stream_.stream())); }
+
+ private:
+  c10::cuda::CUDAStream stream_;
 };
 
 bool same(const TokenSampling& a, const TokenSampling& b) {
@@ -72,6 +87,7 @@ class GraphDecoder : public TextDecoder {
     // The context was written on the caller's stream.
     synchronize(runtime_.device);
     const c10::cuda::CUDAStreamGuard guard(stream_);
+    const WaitAtEnd wait(stream_);
     std::optional<RacesAhead> race;
     if (start.sampling.temperature > 0) race.emplace(generator, model_.config.vocab_size);
     capture(start);
@@ -126,12 +142,26 @@ class GraphDecoder : public TextDecoder {
     step(start);
     begin(start);
     stream_.synchronize();
-    graph_ = std::make_unique<at::cuda::CUDAGraph>();
-    graph_->capture_begin();
-    step(start);
-    graph_->capture_end();
+    auto graph = std::make_unique<at::cuda::CUDAGraph>();
+    graph->capture_begin();
+    try {
+      step(start);
+    } catch (...) {
+      end_failed_capture(*graph);
+      throw;
+    }
+    graph->capture_end();
     captured_ = start.sampling;
     captured_limit_ = start.vocab_limit;
+    graph_ = std::move(graph);  // last: a graph that is there is whole
+  }
+
+  // Neither the stream nor the allocator may stay in capture mode.
+  static void end_failed_capture(at::cuda::CUDAGraph& graph) {
+    try {
+      graph.capture_end();
+    } catch (const c10::Error&) {  // why the step failed is what is said
+    }
   }
 
   std::vector<std::int64_t> run(const DecodeStart& start, std::optional<RacesAhead>& race,
