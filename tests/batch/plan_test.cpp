@@ -99,6 +99,18 @@ TEST_CASE("keys without a meaning are the item's error, flags without one are no
         items[4].where + ": noise: " + (folder.path() / "n.st").string() + ": no such file");
 }
 
+TEST_CASE("a file that cannot even be looked for is its item's error") {
+  const test::Folder folder;
+  const std::string name(300, 'x');
+  const auto items = plan(folder, "{\"prompt\": \"a\", \"image\": \"" + name + "\"}\n" +
+                                      "{\"prompt\": \"a\", \"noise\": \"" + name + "\"}\n" +
+                                      "{\"prompt\": \"a\"}\n");
+  const std::string rest = ": " + (folder.path() / name).string() + ": File name too long";
+  CHECK(items[0].error == items[0].where + ": image" + rest);
+  CHECK(items[1].error == items[1].where + ": noise" + rest);
+  CHECK(items[2].error.empty());
+}
+
 TEST_CASE("an item's errors speak of its keys, and of the flags that gave the rest") {
   const test::Folder folder;
   Resolved defaults = test::plain_defaults();
