@@ -171,8 +171,9 @@ class BatchRun {
   }
 
   // The items that run together, where one of them is pending. Grouped is the whole list, whatever
-  // is finished: pictures that were painted together before are so again, and come out the same to
-  // the last bit.
+  // is finished: pictures that were to be painted together are so, and come out the same to the
+  // last bit. Of finished items nothing is written again: where the groups are others now, because
+  // the list or --batch-size changed, they would come out otherwise.
   std::vector<std::vector<std::size_t>> pending_groups() const {
     std::vector<std::size_t> valid;
     for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -199,9 +200,9 @@ class BatchRun {
     return requests;
   }
 
+  bool is_pending(std::size_t i) const { return states_[i] == State::pending; }
   bool any_pending(Members members) const {
-    return std::ranges::any_of(members,
-                               [&](std::size_t i) { return states_[i] == State::pending; });
+    return std::ranges::any_of(members, [&](std::size_t i) { return is_pending(i); });
   }
 
   void run_group(std::vector<std::size_t> members) {
@@ -213,7 +214,7 @@ class BatchRun {
     log_.warning("{} to {} together: {}; now one by one", items_[members.front()].id,
                  items_[members.back()].id, *error);
     for (const std::size_t i : members) {
-      if (states_[i] != State::pending) continue;
+      if (!is_pending(i)) continue;
       check_interrupted();
       attempt(std::span(&i, 1));
     }
@@ -225,7 +226,8 @@ class BatchRun {
       session_->check(items_[i].options.run);
       return false;
     } catch (const InputError& error) {
-      record_failure(i, {}, item_error(items_[i], settings_.defaults, error.what()));
+      if (is_pending(i))
+        record_failure(i, {}, item_error(items_[i], settings_.defaults, error.what()));
       return true;
     }
   }
@@ -259,6 +261,7 @@ class BatchRun {
     std::vector<RunConfig> configs;
     for (const std::size_t i : members) {
       configs.push_back(items_[i].options.run);
+      if (!is_pending(i)) continue;
       for (const fs::path& file : items_[i].files)
         make_folder(path(file).parent_path(), items_[i].where);
     }
@@ -280,6 +283,7 @@ class BatchRun {
       outcome.records[answer.request].text = answer.text;
     };
     results.plan = [&](std::size_t request, std::string_view plan) {
+      if (!is_pending(members[request])) return;
       show_plan(item(request).options, plan, item(request).id + ": ", log_);
       outcome.records[request].plan = plan;
     };
@@ -295,6 +299,7 @@ class BatchRun {
       painted.push_back({&items_[members[picture.request]].options, &picture});
     for (std::size_t i = 0; i < painted.size(); ++i) {
       const std::size_t request = outcome.pictures[i].request;
+      if (!is_pending(members[request])) continue;
       write_picture(painted, i, outcome.report, items_[members[request]], outcome.records[request]);
     }
   }
@@ -310,7 +315,7 @@ class BatchRun {
   // Pictures of an item that does not come to its end.
   void discard(Members members, const Outcome& outcome) const {
     for (std::size_t request = 0; request < members.size(); ++request) {
-      if (states_[members[request]] != State::pending) continue;
+      if (!is_pending(members[request])) continue;
       std::error_code ignored;
       for (const ManifestRecord::File& file : outcome.records[request].files)
         fs::remove(path(file.name), ignored);
@@ -332,7 +337,9 @@ class BatchRun {
   }
 
   void record_done(Members members, Outcome& outcome, double seconds) {
+    std::vector<ManifestRecord> records;
     for (std::size_t request = 0; request < members.size(); ++request) {
+      if (!is_pending(members[request])) continue;
       const PlannedItem& item = items_[members[request]];
       ManifestRecord& record = outcome.records[request];
       record.ok = true;
@@ -340,13 +347,13 @@ class BatchRun {
       record.request = request_hash(item);
       record.files.clear();
       for (const fs::path& file : item.files) record.files.push_back(hashed(file.string()));
+      records.push_back(record);
     }
-    manifest_.append(outcome.records);
-    for (std::size_t request = 0; request < members.size(); ++request) {
-      State& state = states_[members[request]];
-      if (state != State::pending) continue;  // finished before, and painted again with others
-      state = State::done;
-      say_done(items_[members[request]], outcome.records[request].seconds);
+    manifest_.append(records);
+    for (const std::size_t i : members) {
+      if (!is_pending(i)) continue;
+      states_[i] = State::done;
+      say_done(items_[i], seconds / static_cast<double>(members.size()));
     }
   }
 

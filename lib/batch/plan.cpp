@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include "lib/base/error.h"
 #include "lib/base/sha256.h"
@@ -109,6 +111,38 @@ void refuse_collisions(const std::vector<PlannedItem>& items) {
   }
 }
 
+using FileNumber = std::pair<dev_t, ino_t>;  // of a file under whatever name
+
+std::optional<FileNumber> file_number(const fs::path& file) {
+  struct stat found {};
+  if (stat(file.c_str(), &found) != 0) return std::nullopt;
+  return FileNumber(found.st_dev, found.st_ino);
+}
+
+// What is read is not replaced: neither --resume nor --replay could find it again.
+void spare_inputs(const std::vector<PlannedItem>& items, const fs::path& folder) {
+  std::map<FileNumber, const PlannedItem*> readers;
+  for (const PlannedItem& item : items) {
+    const RunConfig& run = item.options.run;
+    std::vector<fs::path> read = {run.noise, run.cache_calibration};
+    for (const InputItem& input : run.inputs) read.push_back(input.image);
+    for (const fs::path& file : read) {
+      const auto number = file.empty() ? std::nullopt : file_number(file);
+      if (number) readers.emplace(*number, &item);
+    }
+  }
+  if (readers.empty()) return;
+  for (const PlannedItem& item : items) {
+    for (const fs::path& file : item.files) {
+      const auto number = file_number(folder / file);
+      const auto reader = number ? readers.find(*number) : readers.end();
+      if (reader == readers.end()) continue;
+      throw InputError("{}: writes {}, which {} reads; give it another output", item.where,
+                       file.string(), reader->second == &item ? "it" : reader->second->where);
+    }
+  }
+}
+
 std::string content_hash(const fs::path& file) {
   return file_sha256(file).value_or("missing");
 }
@@ -130,6 +164,7 @@ std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defau
   items.reserve(list.items.size());
   for (const BatchItem& item : list.items) items.push_back(plan_item(item, defaults, folder));
   refuse_collisions(items);
+  spare_inputs(items, folder);
   return items;
 }
 

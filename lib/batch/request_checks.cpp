@@ -12,6 +12,16 @@ namespace diptych {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+void require_file(std::string_view flag, const fs::path& file) {
+  std::error_code error;
+  if (fs::exists(file, error)) return;
+  throw InputError("{}: {}: {}", flag, file.string(), error ? error.message() : "no such file");
+}
+
+}  // namespace
+
 void require_meaning(const Resolved& resolved, std::string_view given) {
   const RunConfig& run = resolved.options.run;
   const auto forbid = [&](std::initializer_list<std::string_view> names, std::string_view why) {
@@ -52,15 +62,12 @@ void require_complete(const Options& options) {
     throw InputError("--prompt: not given; expected a text (\"\" is one), or - for stdin");
   }
   for (const InputItem& item : run.inputs) {
-    if (item.is_image() && !fs::exists(item.image))
-      throw InputError("--image: {}: no such file", item.image.string());
+    if (item.is_image()) require_file("--image", item.image);
   }
   if (!run.trace_filter.empty() && run.trace.empty()) {
     throw InputError("--trace-filter: given without --trace FILE");
   }
-  if (!run.noise.empty() && !fs::exists(run.noise)) {
-    throw InputError("--noise: {}: no such file", run.noise.string());
-  }
+  if (!run.noise.empty()) require_file("--noise", run.noise);
   if (!options.think_output.empty() && (!run.think || run.answers())) {
     throw InputError("--think-output: given without a plan; expected --think and a picture");
   }

@@ -6,6 +6,7 @@
 
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -33,6 +34,20 @@ class GraphAttention final : public AttentionBackend {
  private:
   Tensor key_count_;
   KernelPolicy kernels_;
+};
+
+// Waits for a stream however a scope is left: what was launched may still use tensors whose owner
+// goes when an exception passes.
+class WaitAtEnd {
+ public:
+  explicit WaitAtEnd(c10::cuda::CUDAStream stream) : stream_(stream) {}
+  WaitAtEnd(const WaitAtEnd&) = delete;
+  WaitAtEnd& operator=(const WaitAtEnd&) = delete;
+  // An error of the device is said by the next call that looks for one.
+  ~WaitAtEnd() { C10_CUDA_IGNORE_ERROR(cudaStreamSynchronize(stream_.stream())); }
+
+ private:
+  c10::cuda::CUDAStream stream_;
 };
 
 bool same(const TokenSampling& a, const TokenSampling& b) {
@@ -72,7 +87,8 @@ class GraphDecoder : public TextDecoder {
     // The context was written on the caller's stream.
     synchronize(runtime_.device);
     const c10::cuda::CUDAStreamGuard guard(stream_);
-    std::optional<RaceDraws> race;
+    const WaitAtEnd wait(stream_);
+    std::optional<RacesAhead> race;
     if (start.sampling.temperature > 0) race.emplace(generator, model_.config.vocab_size);
     capture(start);
     begin(start);
@@ -126,15 +142,29 @@ class GraphDecoder : public TextDecoder {
     step(start);
     begin(start);
     stream_.synchronize();
-    graph_ = std::make_unique<at::cuda::CUDAGraph>();
-    graph_->capture_begin();
-    step(start);
-    graph_->capture_end();
+    auto graph = std::make_unique<at::cuda::CUDAGraph>();
+    graph->capture_begin();
+    try {
+      step(start);
+    } catch (...) {
+      end_failed_capture(*graph);
+      throw;
+    }
+    graph->capture_end();
     captured_ = start.sampling;
     captured_limit_ = start.vocab_limit;
+    graph_ = std::move(graph);  // last: a graph that is there is whole
   }
 
-  std::vector<std::int64_t> run(const DecodeStart& start, std::optional<RaceDraws>& race,
+  // Neither the stream nor the allocator may stay in capture mode.
+  static void end_failed_capture(at::cuda::CUDAGraph& graph) {
+    try {
+      graph.capture_end();
+    } catch (const c10::Error&) {  // why the step failed is what is said
+    }
+  }
+
+  std::vector<std::int64_t> run(const DecodeStart& start, std::optional<RacesAhead>& race,
                                 const DecodeProgress& progress, const LogitsFn& logits) {
     std::vector<std::int64_t> fed;
     if (logits) return run_watched(start, race, progress, logits);
@@ -144,27 +174,27 @@ class GraphDecoder : public TextDecoder {
       if (count > 0) launch(turn, count, race);
       launched += count;
       // While this chunk runs, the one before is looked at.
-      if (turn > 0 && take(turn - 1, start, fed)) return fed;
+      if (turn > 0 && take(turn - 1, start, race, fed)) return fed;
       if (count == 0) return fed;
       progress(static_cast<std::int64_t>(fed.size()));
     }
   }
 
   // Token by token, each waited for: no logits behind the last one.
-  std::vector<std::int64_t> run_watched(const DecodeStart& start, std::optional<RaceDraws>& race,
+  std::vector<std::int64_t> run_watched(const DecodeStart& start, std::optional<RacesAhead>& race,
                                         const DecodeProgress& progress, const LogitsFn& logits) {
     std::vector<std::int64_t> fed;
     for (std::int64_t turn = 0; turn < start.max_tokens; ++turn) {
       progress(turn);
       if (turn > 0 && token_.item<std::int64_t>() == start.stop) break;
       launch(turn, 1, race);
-      take(turn, start, fed);
+      take(turn, start, race, fed);
       logits(turn, logits_);
     }
     return fed;
   }
 
-  void launch(std::int64_t turn, std::int64_t count, std::optional<RaceDraws>& race) {
+  void launch(std::int64_t turn, std::int64_t count, std::optional<RacesAhead>& race) {
     const auto half = static_cast<std::size_t>(turn % 2);
     if (race) {
       if (turn > 1) done_[half].synchronize();  // its draws have been read
@@ -178,8 +208,17 @@ class GraphDecoder : public TextDecoder {
     done_[half].record(stream_);
   }
 
-  // Appends a chunk's tokens; true where the text ends in it.
-  bool take(std::int64_t turn, const DecodeStart& start, std::vector<std::int64_t>& fed) {
+  // Appends a chunk's tokens; true where the text ends in it. The races of what is launched behind
+  // the end stay unused: the generator goes on where a decoder that waits for each token leaves it.
+  bool take(std::int64_t turn, const DecodeStart& start, std::optional<RacesAhead>& race,
+            std::vector<std::int64_t>& fed) {
+    const std::size_t before = fed.size();
+    const bool ended = append(turn, start, fed);
+    if (race) race->use(fed.size() - before);
+    return ended;
+  }
+
+  bool append(std::int64_t turn, const DecodeStart& start, std::vector<std::int64_t>& fed) {
     const auto half = static_cast<std::size_t>(turn % 2);
     done_[half].synchronize();
     const auto* tokens = fed_on_host_[half].const_data_ptr<std::int64_t>();

@@ -80,4 +80,17 @@ Tensor RaceDraws::next() {
   return race.exponential_(1, generator_);
 }
 
+Tensor RacesAhead::next() {
+  Tensor race = draws_.next();
+  states_.push_back(copy_.get_state());
+  return race;
+}
+
+void RacesAhead::use(std::size_t count) {
+  TORCH_CHECK(count <= states_.size(), "[races] ", count, " used of ", states_.size());
+  if (count == 0) return;
+  generator_.set_state(states_[count - 1]);
+  states_.erase(states_.begin(), states_.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
 }  // namespace diptych

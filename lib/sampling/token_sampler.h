@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 
 #include <ATen/core/Generator.h>
 
@@ -57,6 +58,22 @@ class RaceDraws {
  private:
   at::Generator generator_;
   std::int64_t vocab_;
+};
+
+// The same for who draws before it is known how long the text is: races are drawn from a copy, and
+// the generator itself moves on only past those that are used.
+class RacesAhead {
+ public:
+  RacesAhead(at::Generator generator, std::int64_t vocab)
+      : generator_(std::move(generator)), copy_(generator_.clone()), draws_(copy_, vocab) {}
+  Tensor next();  // as RaceDraws
+  // The first `count` of the races that were drawn and not yet used. No more than these.
+  void use(std::size_t count);
+
+ private:
+  at::Generator generator_, copy_;
+  RaceDraws draws_;
+  std::deque<Tensor> states_;  // of the generator, behind each race that is not yet used
 };
 
 }  // namespace diptych

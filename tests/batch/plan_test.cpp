@@ -60,6 +60,26 @@ TEST_CASE("two items of one file are refused") {
   CHECK(message_of([&] { plan(folder, "{\"steps\": 0}\n" + other); }) == "no error");
 }
 
+TEST_CASE("an item that would replace what the list reads is refused") {
+  const test::Folder folder;
+  const std::string where = (folder.path() / "l.jsonl").string();
+  folder.write("out/a.png", "pixels");
+  folder.write("out/n.safetensors", "noise");
+  std::filesystem::create_symlink("a.png", folder.path() / "out/link.png");
+  const auto error = [&](const std::string& lines) {
+    return message_of([&] { plan(folder, lines); });
+  };
+  const std::string reads = "{\"prompt\": \"a\", \"image\": \"out/a.png\"";
+  CHECK(error(reads + ", \"output\": \"a.png\"}\n") ==
+        where + ":1: writes a.png, which it reads; give it another output");
+  CHECK(error(reads + "}\n{\"prompt\": \"a\", \"output\": \"link.png\"}\n") ==
+        where + ":2: writes link.png, which " + where + ":1 reads; give it another output");
+  CHECK(error("{\"prompt\": \"a\", \"trace\": \"n.safetensors\"}\n"
+              "{\"prompt\": \"a\", \"noise\": \"out/n.safetensors\"}\n") ==
+        where + ":1: writes n.safetensors, which " + where + ":2 reads; give it another output");
+  CHECK(error(reads + "}\n") == "no error");
+}
+
 TEST_CASE("keys without a meaning are the item's error, flags without one are not") {
   const test::Folder folder;
   Resolved defaults = test::plain_defaults();
@@ -77,6 +97,18 @@ TEST_CASE("keys without a meaning are the item's error, flags without one are no
   CHECK(items[3].error.starts_with(items[3].where + ": prompt: not given"));
   CHECK(items[4].error ==
         items[4].where + ": noise: " + (folder.path() / "n.st").string() + ": no such file");
+}
+
+TEST_CASE("a file that cannot even be looked for is its item's error") {
+  const test::Folder folder;
+  const std::string name(300, 'x');
+  const auto items = plan(folder, "{\"prompt\": \"a\", \"image\": \"" + name + "\"}\n" +
+                                      "{\"prompt\": \"a\", \"noise\": \"" + name + "\"}\n" +
+                                      "{\"prompt\": \"a\"}\n");
+  const std::string rest = ": " + (folder.path() / name).string() + ": File name too long";
+  CHECK(items[0].error == items[0].where + ": image" + rest);
+  CHECK(items[1].error == items[1].where + ": noise" + rest);
+  CHECK(items[2].error.empty());
 }
 
 TEST_CASE("an item's errors speak of its keys, and of the flags that gave the rest") {

@@ -1,6 +1,7 @@
 // `diptych batch` as a user runs it: lists, failures, kills, shards. The checkpoint is the tiny
 // one.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <future>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -234,6 +236,57 @@ TEST_CASE("items that share a forward come out as one by one") {
   CHECK(resumed.code == 0);
   CHECK(has(resumed.err, "6 items: 1 done, 0 failed, 5 skipped in "));
   CHECK(contents(out) == before);
+}
+
+TEST_CASE("what is finished stays, whatever it would share a forward with now") {
+  const Folder folder;
+  const fs::path out = folder.path() / "out";
+  folder.write("l.jsonl",
+               R"({"prompt": "one", "think": true, "max_think_tokens": 4, "think_output": "p.txt"}
+{"prompt": "two"}
+{"prompt": "three"}
+{"prompt": "four"}
+)");
+  REQUIRE(run(batch(folder, "l.jsonl")).code == 0);
+  const auto before = contents(out);
+  const auto marked = [&] {  // its time tells whether a file was written again
+    const fs::file_time_type past = fs::file_time_type::clock::now() - std::chrono::hours(1);
+    for (const char* name : {"0000.png", "0001.png", "0002.png", "p.txt"})
+      fs::last_write_time(out / name, past);
+    return past;
+  };
+  const auto check_kept = [&](fs::file_time_type past, const Outcome& outcome) {
+    CAPTURE(outcome.err);
+    for (const char* name : {"0000.png", "0001.png", "0002.png", "p.txt"}) {
+      CAPTURE(name);
+      CHECK(fs::last_write_time(out / name) == past);
+      CHECK(read_text_file(out / name) == before.at(name));
+    }
+    const auto lines = manifest(out / "manifest.jsonl");
+    REQUIRE(lines.size() == 4);
+    for (std::size_t i = 0; i < 3; ++i) {
+      CHECK(lines[i]["status"] == "ok");
+      CHECK(lines[i]["files"][0]["sha256"] ==
+            file_sha256(out / fmt::format("000{}.png", i)).value_or("missing"));
+    }
+  };
+  fs::remove(out / "0003.png");
+  SUBCASE("one by one, then together") {
+    const auto past = marked();
+    const Outcome outcome = run(batch(folder, "l.jsonl", {"--batch-size", "4", "--resume"}));
+    CHECK(outcome.code == 0);
+    CHECK(has(outcome.err, "4 items: 1 done, 0 failed, 3 skipped in "));
+    check_kept(past, outcome);
+    CHECK(fs::exists(out / "0003.png"));
+  }
+  SUBCASE("the picture of the fourth cannot be written") {
+    fs::create_directory(out / "0003.png");
+    const auto past = marked();
+    const Outcome outcome = run(batch(folder, "l.jsonl", {"--batch-size", "4", "--resume"}));
+    CHECK(outcome.code == 4);
+    CHECK(has(outcome.err, "4 items: 0 done, 1 failed, 3 skipped in "));
+    check_kept(past, outcome);
+  }
 }
 
 // Runs to the end with --resume, and holds the folder to an undisturbed run's.

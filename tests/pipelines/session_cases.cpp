@@ -1,6 +1,8 @@
 #include "tests/pipelines/session_cases.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include "tests/support/tiny_model.h"
 
@@ -112,6 +114,28 @@ void check_repeats(SessionPlace place) {
       }
     }
   }
+}
+
+void check_draws_behind_a_plan(SessionPlace place) {
+  const auto trace = std::filesystem::temp_directory_path() /
+                     fmt::format("diptych-plan-{}-{}.safetensors", place.device, getpid());
+  for (const std::int64_t tokens : {3, 8, 20}) {
+    CAPTURE(tokens);
+    SessionFixture f(place);
+    RunConfig request = edit_request("make it blue", 6);
+    request.think = true;
+    request.text.temperature = 0.7;
+    request.text.max_think_tokens = tokens;
+    const Picture plain = f.run({request}).pictures.front();
+    request.trace = trace;
+    request.trace_filter = {"decode.token_ids"};
+    const Picture traced = f.run({request}).pictures.front();
+    CHECK(plain.plan == traced.plan);
+    CHECK(plain.noise_hash == traced.noise_hash);
+    request.text.max_think_tokens = tokens + 1;
+    CHECK(f.run({request}).pictures.front().noise_hash != plain.noise_hash);
+  }
+  std::filesystem::remove(trace);
 }
 
 }  // namespace diptych::test

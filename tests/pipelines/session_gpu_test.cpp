@@ -16,6 +16,11 @@ TEST_CASE("what a session did before changes no bit of what it does next") {
   test::check_repeats({"cuda", "bfloat16"});
 }
 
+TEST_CASE("a sampled plan takes as many draws as it has tokens") {
+  test::check_draws_behind_a_plan({"cuda", "float32"});
+  test::check_draws_behind_a_plan({"cuda", "bfloat16"});
+}
+
 TEST_CASE("step caches: calibrated, painted and reported") {
   test::check_step_caches({"cuda", "float32"});
   test::check_step_caches({"cuda", "bfloat16"});

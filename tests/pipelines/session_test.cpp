@@ -20,6 +20,10 @@ TEST_CASE("what a session did before changes no bit of what it does next") {
   test::check_repeats(kCpu);
 }
 
+TEST_CASE("a sampled plan takes as many draws as it has tokens") {
+  test::check_draws_behind_a_plan(kCpu);
+}
+
 TEST_CASE("only equals share") {
   const test::SessionFixture f(kCpu);
   const RunConfig one = paint_request("a", 1, 32, 32);

@@ -44,6 +44,28 @@ TEST_CASE("the race has torch's numbers, and the generator goes on after it") {
   CHECK(randn({2}, generator).equal(at::tensor({0.1981665939092636F, 0.5490646362304688F})));
 }
 
+TEST_CASE("races drawn ahead leave the generator behind those that are used") {
+  at::Generator generator = cpu_generator(7), waiting = cpu_generator(7);
+  for (at::Generator* each : {&generator, &waiting}) randn({17}, *each);  // leaves half a pair
+  RacesAhead ahead(generator, 640);
+  RaceDraws one_by_one(waiting, 640);
+  const auto draw = [&](int count) {
+    std::vector<Tensor> races;
+    for (int i = 0; i < count; ++i) races.push_back(ahead.next());
+    return races;
+  };
+  std::vector<Tensor> races = draw(8);
+  for (const Tensor& race : draw(8)) races.push_back(race);
+  ahead.use(8);
+  CHECK(draw(8).size() == 8);
+  ahead.use(3);  // the text ends in the second chunk, a third one is under way
+  for (std::size_t i = 0; i < 11; ++i) CHECK(races[i].equal(one_by_one.next()));
+  CHECK(generator.get_state().equal(waiting.get_state()));
+  CHECK(randn({3}, generator).equal(randn({3}, waiting)));
+  ahead.use(0);
+  CHECK_THROWS_AS(ahead.use(14), c10::Error);  // 13 are left
+}
+
 TEST_CASE("ids come up as often as they are probable") {
   const Tensor logits = at::tensor({1.F, 0.F, 2.F, -1.F, 1.5F});
   const Tensor p = at::softmax(logits / 0.8, 0);

@@ -1,0 +1,16 @@
+// What a text decoder must hold to on every device, however far it runs ahead of the host.
+#pragma once
+
+#include <string>
+
+namespace diptych::test {
+
+// The released layout's small checkpoint: the same tokens as a decoder that lays out each step
+// anew, wherever the text ends, and the generator left behind as many races as tokens were fed.
+// float32, where roundings of another order choose no other token.
+void check_tokens(const std::string& device);
+// Watched (the logits of each token are asked for) or not, the same tokens and draws; a text that
+// was stopped halfway changes nothing in the next one.
+void check_watching_and_stopping(const std::string& device, const std::string& dtype);
+
+}  // namespace diptych::test
