@@ -38,7 +38,7 @@ SLOTS = {"t2i": ("latent",), "think": ("latent",), "edit": ("vit", "context", "l
          "think_understand": ("vit",)}
 PAINTS = ("t2i", "think", "edit", "think_edit")
 CE_WEIGHT = 0.15
-EMA = 0.9992
+EMA = 0.998
 
 
 class Clock:
@@ -89,8 +89,10 @@ def mixed(device):
 
 
 class Scenes(torch.utils.data.Dataset):
-    def __init__(self, steps, seed, count):
-        self.steps, self.seed, self.count = steps, seed, count
+    """Small pictures for the first `turn` steps, which is cheap; then of all sizes."""
+
+    def __init__(self, steps, turn, seed, count):
+        self.steps, self.turn, self.seed, self.count = steps, turn, seed, count
 
     def __len__(self):
         return self.steps
@@ -98,8 +100,8 @@ class Scenes(torch.utils.data.Dataset):
     def __getitem__(self, step):
         torch.set_num_threads(1)
         rng = random.Random(f"scenes {self.seed} {step}")
-        width, height = world.picture_size(rng)
-        count = max(2, round(self.count * world.REFERENCE_SIDE ** 2 / (width * height)))
+        width, height = (128, 128) if step < self.turn else world.picture_size(rng)
+        count = max(2, round(self.count * 128 * 128 / (width * height)))
         rows = render.pack([world.sample_scene(rng, width, height)[1] for _ in range(count)])
         return {"width": width, "height": height, "rows": rows}
 
@@ -124,20 +126,20 @@ def train_autoencoder(args, device, clock, log):
     if path.exists():
         vae.load_state_dict(torch.load(path, map_location=device))
         return vae
-    steps, turn = args.vae_steps, int(0.65 * args.vae_steps)
-    batches = loader(Scenes(steps, args.seed, args.vae_batch), 0, args.workers)
+    steps, turn = args.vae_steps, int(0.7 * args.vae_steps)
+    scenes = Scenes(steps, turn, args.seed, args.vae_batch)
+    batches = loader(scenes, 0, args.workers)
     optimizer = torch.optim.AdamW(vae.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=1e-4)
-    recent = []
     for step in range(steps):
         batch = next(batches)
-        recent = recent[-15:] + [batch]
         decoding = step >= turn
         if step == turn:
+            recent = [scenes[i] for i in range(turn, min(steps, turn + 16))]
             vae.standardise(*measure_latents(vae, recent, device))
             vae.encoder.requires_grad_(False)
             optimizer = torch.optim.AdamW(vae.decoder.parameters(), lr=1e-3, betas=(0.9, 0.99))
         rate = cosine(step - turn, steps - turn, 6e-4, 20) if decoding else \
-            cosine(step, int(1.3 * turn), 2e-3, 100)
+            cosine(step, int(1.15 * turn), 2e-3, 100)
         for group in optimizer.param_groups:
             group["lr"] = rate
         pictures = render.render(batch["rows"].to(device), batch["width"], batch["height"])
@@ -159,9 +161,10 @@ def train_autoencoder(args, device, clock, log):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(vae.parameters(), 1.0)
         optimizer.step()
-        if step % 100 == 0 or step + 1 == steps:
-            log(stage="autoencoder", step=step, mse=error.square().mean().item(),
-                kl=kl.item(), std=mean.std().item(), seconds=clock.seconds())
+        if step % 200 == 0 or step + 1 == steps:
+            log(stage="autoencoder", step=step, mse=error.square().mean().item(), kl=kl.item(),
+                std=mean.std().item(), peak=(mean.abs().max() / mean.std()).item(),
+                seconds=clock.seconds())
     torch.save(vae.state_dict(), path)
     return vae
 
@@ -335,7 +338,7 @@ def main():
     parser.add_argument("--steps", type=int, default=14000)
     parser.add_argument("--pairs", type=int, default=data.PAIRS)
     parser.add_argument("--rate", type=float, default=1.5e-3)
-    parser.add_argument("--vae-steps", type=int, default=4000)
+    parser.add_argument("--vae-steps", type=int, default=3600)
     parser.add_argument("--vae-batch", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=max(0, (os.cpu_count() or 1) - 2))
