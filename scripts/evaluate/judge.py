@@ -22,12 +22,14 @@ from drawing import world  # noqa: E402
 
 SIDE = world.REFERENCE_SIDE  # every picture is looked at with this short side; pixels below are of it
 FAR_COLOUR = 55  # RGB distance from which a colour is none of the world's
-STAIN = 48  # RGB distance from the background that is a mark on it
+STAIN = 56  # RGB distance from the background that is a mark on it
 THIN, FEW_PIXELS = 2.5, 20  # half the width of what may be an edge, less one; its inner pixels
 REACH = 9  # pixels across: how far the mixed colours of an edge go
 SPECK_AREA, FRAGMENT_RADIUS = 30, 11.0  # smaller: noise; not a thing but a piece of one
 SMALL_RADIUS, LARGE_RADIUS = 26.0, 29.5  # at most, at least; between them it is neither
-LIKENESS, LEAD = 0.82, 0.05  # to the best shape (intersection over union), and before the next one
+LIKENESS, LEAD = 0.78, 0.055  # to the best shape (intersection over union), and before the next one
+RING_LIKENESS = 0.70  # less, as a ring is thin, but it must be closed:
+LEAST_HOLE, MOST_HOLE = 0.15, 0.06  # of the filled outline: in a ring; in anything else
 MOST_REGIONS = 100
 
 
@@ -266,16 +268,20 @@ def templates():
     return names, np.stack(masks).reshape(len(names), -1)
 
 
-def classify(mask):
-    """(shape, or None where that is not clear; the likeliest shape and variant) of a float32 mask."""
+def classify(region):
+    """(shape, or None where that is not clear; the likeliest shape and variant) of a Region."""
     names, masks = templates()
-    own = normalised(mask).reshape(1, -1)
+    own = normalised(region.mask.astype(np.float32)).reshape(1, -1)
     alike = np.minimum(own, masks).sum(1) / np.maximum(own, masks).sum(1)
     best = int(alike.argmax())
     shape = names[best][0]
-    rival = max(value for value, (name, _) in zip(alike, names) if name != shape)
-    clear = alike[best] >= LIKENESS and alike[best] - rival >= LEAD
-    return (shape if clear else None), names[best]
+    lead = alike[best] - max(value for value, (name, _) in zip(alike, names) if name != shape)
+    hole = 1 - np.count_nonzero(region.mask) / region.extent
+    if shape == "ring":
+        clear = hole >= LEAST_HOLE and alike[best] >= RING_LIKENESS
+    else:
+        clear = hole <= MOST_HOLE and alike[best] >= LIKENESS
+    return (shape if clear and lead >= LEAD else None), names[best]
 
 
 def size_of(radius):
@@ -289,10 +295,9 @@ def to_thing(region, pixels, table, factor):
     own = region.pixels
     depth = cv2.distanceTransform(own.astype(np.uint8), cv2.DIST_L2, 3)
     colour = np.median(pixels[own & (depth >= 0.6 * depth.max())], axis=0)
-    mask = region.mask.astype(np.float32)
-    shape, likeliest = classify(mask)
+    shape, likeliest = classify(region)
     area, centre_x, centre_y = drawing.unit_shape(*likeliest)
-    found = cv2.moments(mask)
+    found = cv2.moments(region.mask.astype(np.uint8), binaryImage=True)
     radius = (found["m00"] / area) ** 0.5
     x = found["m10"] / found["m00"] + 0.5 - centre_x * radius
     y = found["m01"] / found["m00"] + 0.5 - centre_y * radius
