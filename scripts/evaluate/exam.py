@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 import random
 
+import cv2
 import judge
 from judge import drawing, world
 
@@ -126,17 +127,21 @@ def write_inputs(items, folder):
     """The pictures to read, as PNG, below `folder`."""
     for item in items:
         if item.scene is not None:
-            path = pathlib.Path(folder, item.request["image"])
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not judge.cv2.imwrite(str(path), drawing.draw(item.scene)[..., ::-1]):
-                raise OSError(f"{path}: cannot be written")
+            write_picture(pathlib.Path(folder, item.request["image"]), drawing.draw(item.scene))
+
+
+def write_picture(path, picture):
+    """uint8 [height, width, 3], red first, as PNG; the folder is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not cv2.imwrite(str(path), picture[..., ::-1]):
+        raise OSError(f"{path}: cannot be written")
 
 
 def read_picture(path):
     """uint8 [height, width, 3], red first; None where there is no such picture."""
     if not path.is_file():
         return None
-    picture = judge.cv2.imread(str(path), judge.cv2.IMREAD_COLOR)
+    picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
     return None if picture is None else picture[..., ::-1]
 
 

@@ -171,5 +171,4 @@ def write_failures(path, failures, folder):
         filled = np.hstack(cells)
         top = number * (SIDE + TEXT)
         sheet[top:top + SIDE + TEXT, :filled.shape[1]] = filled
-    if not cv2.imwrite(str(path), sheet[..., ::-1]):
-        raise OSError(f"{path}: cannot be written")
+    exam.write_picture(path, sheet)

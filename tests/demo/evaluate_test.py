@@ -15,7 +15,6 @@ import unittest
 from unittest import mock
 
 import support  # noqa: F401  first: it finds the modules below
-import cv2
 import drawing
 import evaluate
 import exam
@@ -74,11 +73,11 @@ class Evaluation(unittest.TestCase):
 
     def make(self, item, result):
         path = self.made / item.output
-        path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(result, str):
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(result)
         else:
-            cv2.imwrite(str(path), result[..., ::-1])
+            exam.write_picture(path, result)
 
     def run_evaluation(self, *more):
         """(exit code, results.json)"""
