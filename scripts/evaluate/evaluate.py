@@ -11,6 +11,7 @@ go on with a run that was cut short. Exit code 1: a required figure is missed.
 import argparse
 import json
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -40,12 +41,9 @@ def parse():
     parser.add_argument("--output-dir", default=ROOT / "outputs" / "evaluation", metavar="DIR")
     parser.add_argument("--batch-size", type=int, default=1, metavar="N", help="pictures in one forward (1)")
     arguments, passed_on = parser.parse_known_args()
-    try:
-        arguments.sizes = [tuple(int(side) for side in size.split("x")) for size in arguments.sizes.split(",")]
-        if any(len(size) != 2 for size in arguments.sizes):
-            raise ValueError
-    except ValueError:
+    if not re.fullmatch(r"\d+x\d+(,\d+x\d+)*", arguments.sizes):
         parser.error(f"--sizes: found {arguments.sizes}, expected sizes like 192x192,256x192")
+    arguments.sizes = [tuple(map(int, size.split("x"))) for size in arguments.sizes.split(",")]
     if not pathlib.Path(arguments.diptych).is_file():
         parser.error(f"--diptych: {arguments.diptych} is missing; scripts/quickstart builds it")
     return arguments, passed_on
