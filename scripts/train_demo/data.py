@@ -1,5 +1,7 @@
 """What one training step learns from: pairs of scenes (before and after an edit) and the samples
-made of them. The same seed and step give the same batch, whichever worker makes it."""
+made of them. The pairs are a pool, numbered within each picture size, whose latents are computed once
+(train.py); wordings, questions and what is left out are drawn anew at each use. The same seed, step
+and number give the same, whichever worker makes it."""
 import dataclasses
 import random
 
@@ -10,7 +12,8 @@ import sequence
 import vocabulary
 import world
 
-PAIRS = 192  # per step at the reference size; fewer of larger pictures
+PAIRS = 320  # per step at the reference size; fewer of larger pictures
+POOL = 120000  # pairs, of all sizes together
 SHORT, LONG = 48, 136  # text rows of samples without and with think mode
 CHAT_SHARE = 0.04  # of the questions: those without a picture
 WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before it
@@ -33,13 +36,19 @@ class Pair:
     after: world.Scene
 
 
-def sample_pair(rng, width, height):
-    spec, before = world.sample_scene(rng, width, height)
+def pool_sizes(total):
+    """{(width, height): pairs} of the pool."""
+    return {size: max(8, round(share * total)) for size, share in world.PICTURE_SIZES}
+
+
+def pair_of_pool(seed, size, number):
+    rng = random.Random(f"{seed} {size} {number}")
+    spec, before = world.sample_scene(rng, *size)
     edit = world.sample_any_edit(rng, before)
     if edit is not None:
         after = edit.after
         return Pair(spec, before, edit, loosen(rng, world.spec_of(after)), after)
-    return Pair(spec, before, None, *world.sample_scene(rng, width, height))
+    return Pair(spec, before, None, *world.sample_scene(rng, *size))
 
 
 def loosen(rng, spec):
@@ -148,12 +157,34 @@ def in_said_order(spec, scene):
     return ordered + left
 
 
-class Steps(torch.utils.data.Dataset):
-    """Step number -> tensors: `before`, `after` (rows for render), and per kind of sample the packed
-    sequences with `picks`, the pairs they are made of, and `side` (0: before, 1: after)."""
+class Blocks(torch.utils.data.Dataset):
+    """The pool in blocks of one picture size: `first` number, and the scenes' rows for `render`."""
 
-    def __init__(self, folder, steps, seed, pairs=PAIRS):
+    def __init__(self, pool, seed, length=256):
+        self.seed = seed
+        self.blocks = [(size, first, min(length, count - first))
+                       for size, count in pool_sizes(pool).items()
+                       for first in range(0, count, length)]
+
+    def __len__(self):
+        return len(self.blocks)
+
+    def __getitem__(self, index):
+        torch.set_num_threads(1)
+        size, first, count = self.blocks[index]
+        pairs = [pair_of_pool(self.seed, size, first + i) for i in range(count)]
+        return {"size": size, "first": first, "before": render.pack([p.before for p in pairs]),
+                "after": render.pack([p.after for p in pairs])}
+
+
+class Steps(torch.utils.data.Dataset):
+    """Step number -> the picture `size`, the pairs' `numbers`, their `before` and `after` as rows for
+    `render`, and per kind of sample the packed sequences with `picks`, the places in `numbers` that
+    they are made of, and `sides` (0: before, 1: after)."""
+
+    def __init__(self, folder, steps, seed, pairs, pool):
         self.folder, self.steps, self.seed, self.pairs = folder, steps, seed, pairs
+        self.pool = pool_sizes(pool)
         self.maker = None
 
     def __len__(self):
@@ -164,17 +195,17 @@ class Steps(torch.utils.data.Dataset):
             torch.set_num_threads(1)
             self.maker = Maker(vocabulary.Vocabulary(self.folder))
         rng = random.Random(f"{self.seed} {step}")
-        width, height = world.picture_size(rng)
-        area = width * height / world.REFERENCE_SIDE ** 2
+        size = world.picture_size(rng)
+        area = size[0] * size[1] / world.REFERENCE_SIDE ** 2
         count = max(4, round(self.pairs / max(area, 0.7)))
-        pairs = [sample_pair(rng, width, height) for _ in range(count)]
-        make, batches = self.maker, {}
+        numbers = [rng.randrange(self.pool[size]) for _ in range(count)]
+        pairs = [pair_of_pool(self.seed, size, number) for number in numbers]
+        make = self.maker
         captions = [make.t2i(rng, p.spec) for p in pairs] + [make.t2i(rng, p.after_spec) for p in pairs]
-        batches["t2i"] = self.pack(captions, list(range(count)) * 2, [0] * count + [1] * count, SHORT)
-        edited = [i for i, p in enumerate(pairs) if p.edit]
+        batches = {"t2i": self.pack(captions, list(range(count)) * 2, [0] * count + [1] * count, SHORT)}
         kind, share = TURNS[step % len(TURNS)]
-        pool = edited if "edit" in kind else range(count)
-        picks = rng.sample(pool, max(1, min(len(pool), round(share * count))))
+        places = [i for i, p in enumerate(pairs) if p.edit] if "edit" in kind else range(count)
+        picks = rng.sample(places, max(1, min(len(places), round(share * count))))
         sides = [rng.randrange(2) if "understand" in kind else int("edit" in kind) for _ in picks]
         thinks, chosen = kind.startswith("think"), [pairs[i] for i in picks]
         if "edit" in kind:
@@ -185,9 +216,9 @@ class Steps(torch.utils.data.Dataset):
         else:
             made = [make.think(rng, p.spec, p.before) for p in chosen]
         batches[kind] = self.pack(made, picks, sides, LONG if thinks else SHORT)
-        return {"width": width, "height": height,
+        return {"size": size, "numbers": torch.tensor(numbers), "batches": batches,
                 "before": render.pack([p.before for p in pairs]),
-                "after": render.pack([p.after for p in pairs]), "batches": batches}
+                "after": render.pack([p.after for p in pairs])}
 
     @staticmethod
     def pack(samples, picks, sides, length):

@@ -51,5 +51,7 @@ def write(folder, model, vae):
                                 {"format": "pt"})
     safetensors.torch.save_file(half(vae.state_dict()), folder / "ae.safetensors",
                                 {"format": "pt"})
+    for name in ("ema.safetensors", "ae.safetensors"):
+        (folder / name).chmod(0o644)
     for name, value in configs(model.sizes).items():
         write_json(folder / name, value)

@@ -16,13 +16,17 @@ def batch_of(samples, device, h, w, **rows):
 
 
 @torch.no_grad()
-def paint(model, branches, h, w, steps=25, scale=4.0, shift=3.0, interval=(0.4, 1.0), seed=0,
-          rows=None):
-    """Latents [n, h * w, 64]. `branches`: the conditional samples, then those without text, each
-    ending in an image block "latent"; `rows`: context and pictures, where the samples have them."""
+def paint(model, branches, h, w, steps=25, scale=4.0, image_scale=1.0, shift=3.0,
+          interval=(0.4, 1.0), seed=0, rows=None):
+    """Latents [n, h * w, 64]. `branches`: the conditional samples, those without text and, for an
+    image scale above 1, those without images, each ending in an image block "latent"; `rows`: context
+    and pictures, where the samples have them. Renorm is `global` without an image scale, else
+    `text_channel`: the defaults of painting and of editing."""
     device = next(model.parameters()).device
     n = len(branches[0])
-    batches = [batch_of(samples, device, h, w, **(rows or {})) for samples in branches]
+    batches = [batch_of(samples, device, h, w,
+                        **(rows or {} if any("context" in s.slots for s in samples) else {}))
+               for samples in branches]
     generator = torch.Generator(device).manual_seed(seed)
     x = torch.randn(n, h * w, 64, device=device, generator=generator)
     s = torch.linspace(1, 0, steps)
@@ -31,13 +35,20 @@ def paint(model, branches, h, w, steps=25, scale=4.0, shift=3.0, interval=(0.4, 
     def velocity(batch, t):
         return model({**batch, "latent": x, "time": torch.full((n,), t, device=device)}, h, w)[1].float()
 
+    def shrink(guided, v, dims):
+        norms = [y.norm(dim=dims, keepdim=True) for y in (v, guided)]
+        return guided * (norms[0] / (norms[1] + 1e-8)).clamp(0, 1)
+
     for t, following in zip(times[:-1].tolist(), times[1:].tolist()):
         v = velocity(batches[0], t)
         if scale > 1 and interval[0] < t <= interval[1]:
             without = velocity(batches[1], t)
             guided = without + scale * (v - without)
-            norms = [y.flatten(1).norm(dim=1).view(-1, 1, 1) for y in (v, guided)]
-            v = guided * (norms[0] / (norms[1] + 1e-8)).clamp(0, 1)
+            if image_scale > 1:
+                without = velocity(batches[2], t)
+                v = without + image_scale * (shrink(guided, v, (2,)) - without)
+            else:
+                v = shrink(guided, v, (1, 2))
         x = x - v * (t - following)
     return x
 

@@ -28,6 +28,7 @@ import autoencoder
 import data
 import export
 import model as bagel
+import probe
 import render
 import sequence
 import vocabulary
@@ -180,154 +181,217 @@ def sample_times(n, device):
     return torch.where(torch.rand(n, device=device) < 0.2, torch.rand(n, device=device), t)
 
 
-def losses(model, kind, packed, pictures, latents, seen, h, w):
-    """(sum of squared velocity errors, their number, sum of cross entropies, theirs, right ones)."""
-    device = latents.device
-    packed = {k: v.to(device, non_blocking=True) for k, v in packed.items()}
+def losses(model, kind, packed, source, h, w):
+    """(sum of squared velocity errors, their number, sum of cross entropies, their number, how many
+    tokens were right). `source`: latents [2, pairs, rows, 64] and pictures [2, pairs, 3, H, W] of the
+    step, before and after."""
+    answers = int((packed["rows"][..., 4] != sequence.IGNORED).sum()) if kind not in ("t2i", "edit") else 0
+    packed = {k: v.to(source.device, non_blocking=True) for k, v in packed.items()}
     picks, sides = packed["picks"], packed["sides"]
     batch = sequence.lay_out(packed, SLOTS[kind], h * w, bagel.UNSEEN)
-    count = pictures.shape[0] // 2
-    chosen = picks + sides * count
-    zero = latents.new_zeros(())
     if "vit" in SLOTS[kind]:
-        batch["vit_pictures"] = seen[chosen if kind.endswith("understand") else picks]
+        batch["vit_pictures"] = source.pictures(sides if kind.endswith("understand") else 0 * sides, picks)
     if "context" in SLOTS[kind]:
-        batch["context"] = latents[picks]
+        batch["context"] = source.latents[0, picks]
     if kind in PAINTS:
-        target = latents[chosen]
-        t = sample_times(len(picks), device)
+        target = source.latents[sides, picks]
+        t = sample_times(len(picks), source.device)
         noise = torch.randn_like(target)
         batch["time"] = t
         t = t.view(-1, 1, 1)
         batch["latent"] = (1 - t) * target + t * noise
     hidden, velocity = model(batch, h, w)
+    zero = torch.zeros((), device=source.device)
     squares, values = zero, 0
     if kind in PAINTS:
         squares, values = (velocity.float() - (noise - target)).square().sum(), target.numel()
-    if kind in ("t2i", "edit"):
+    if not answers:
         return squares, values, zero, 0, zero
-    targets = batch["targets"]
-    wanted = targets != sequence.IGNORED
-    logits = model.logits(hidden[wanted]).float()
-    answers = targets[wanted]
-    right = (logits.argmax(dim=-1) == answers).sum()
-    return squares, values, F.cross_entropy(logits, answers, reduction="sum"), len(answers), right
+    targets = batch["targets"].flatten()
+    logits = model.logits(hidden).float().flatten(0, 1)
+    entropy = F.cross_entropy(logits, targets, reduction="sum", ignore_index=sequence.IGNORED)
+    return squares, values, entropy, answers, (logits.argmax(dim=-1) == targets).sum()
 
 
-def parameter_groups(model):
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    others = [p for p in model.parameters() if p.ndim < 2]
-    return [{"params": matrices, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}]
+class Source:
+    """The pictures and latents of one step."""
+
+    def __init__(self, step, pool, draw, device):
+        self.device, self.draw = device, draw
+        self.width, self.height = step["size"]
+        self.latents = pool[tuple(step["size"])][:, step["numbers"].to(device)].float()
+        self.rows = torch.stack([step["before"], step["after"]])
+
+    def pictures(self, sides, picks):
+        """Rendered, with a little noise: other painters' edges and colours differ, too."""
+        rows = self.rows.to(self.device, non_blocking=True)[sides, picks]
+        pictures = to_input(self.draw(rows, self.width, self.height).round())
+        spread = 0.03 * torch.rand(len(pictures), 1, 1, 1, device=self.device)
+        return pictures + spread * torch.randn_like(pictures)
 
 
-def save_state(path, model, ema, optimizer, step):
-    """The averages and moments in half precision: a piece of training begins with them only."""
-    moments = {i: {k: v.to(torch.bfloat16) if k.startswith("exp_avg") else v for k, v in s.items()}
-               for i, s in optimizer.state_dict()["state"].items()}
-    state = {"step": step, "model": model.state_dict(), "moments": moments,
-             "ema": {k: v.to(torch.bfloat16) for k, v in ema.items()}}
-    partial = path.with_suffix(".partial")
-    torch.save(state, partial)
-    os.replace(partial, path)
+def encode_pool(args, device, vae, draw, clock, log):
+    """{size: latents [2, pairs, rows, 64] of before and after, in half precision}."""
+    half = torch.bfloat16 if device.type == "cuda" else torch.float32
+    encoder = copy.deepcopy(vae).to(half)
+    pool = {(w, h): torch.empty(2, count, (w // bagel.PATCH) * (h // bagel.PATCH), 64, dtype=half,
+                                device=device)
+            for (w, h), count in data.pool_sizes(args.pool).items()}
+    for block in loader(data.Blocks(args.pool, args.seed), 0, args.workers):
+        size, first = tuple(block["size"]), block["first"]
+        for side, name in enumerate(("before", "after")):
+            with torch.no_grad():
+                pictures = to_input(draw(block[name].to(device), *size).round())
+                latents = autoencoder.pack(encoder.encode(pictures.to(half)))
+            pool[size][side, first:first + len(latents)] = latents.to(half)
+    log(stage="pool", pairs=args.pool, seconds=clock.seconds())
+    return pool
 
 
-def load_state(path, model, ema, optimizer):
-    state = torch.load(path, map_location="cpu")
-    model.load_state_dict(state["model"])
-    for name, value in state["ema"].items():
-        ema[name].copy_(value)
-    groups = optimizer.state_dict()["param_groups"]
-    moments = {i: {k: v.float() if torch.is_tensor(v) else v for k, v in s.items()}
-               for i, s in state["moments"].items()}
-    optimizer.load_state_dict({"state": moments, "param_groups": groups})
-    return state["step"]
+class Flat:
+    """Parameters and gradients of a model as views of one tensor each: one launch for what would be
+    hundreds."""
+
+    def __init__(self, model):
+        self.names, places, end = [], [], 0
+        parameters = dict(model.named_parameters())
+        for name, p in parameters.items():
+            self.names.append((name, end, p.shape))
+            places.append(end)
+            end += -(-p.numel() // 64) * 64  # kernels like aligned tensors
+        device = next(model.parameters()).device
+        self.values = torch.nn.Parameter(torch.zeros(end, device=device))
+        self.values.grad = torch.zeros(end, device=device)
+        for p, place in zip(parameters.values(), places):
+            view = self.values.data[place:place + p.numel()].view_as(p)
+            view.copy_(p.data)
+            p.data = view
+            p.grad = self.values.grad[place:place + p.numel()].view_as(p)
+
+    def named(self, values):
+        return {name: values[place:place + shape.numel()].view(shape)
+                for name, place, shape in self.names}
+
+
+class Training:
+    """The model with all that its training remembers."""
+
+    def __init__(self, model, device):
+        self.model, self.flat, self.step = model, Flat(model), 0
+        self.ema = self.flat.values.detach().clone()
+        self.optimizer = torch.optim.Adam([self.flat.values], lr=1e-3, betas=(0.9, 0.98), fused=True)
+        self.skipped = torch.zeros((), device=device)
+
+    def update(self, rate):
+        values, grad = self.flat.values, self.flat.values.grad
+        norm = grad.norm()
+        grad.mul_((1.0 / (norm + 1e-6)).clamp(max=1.0))
+        # A step whose gradients are not finite is skipped, on the GPU, without waiting for it.
+        self.optimizer.grad_scale, self.optimizer.found_inf = None, (~norm.isfinite()).float()
+        self.skipped += self.optimizer.found_inf
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        grad.zero_()
+        with torch.no_grad():
+            self.ema.lerp_(values.detach(), 1 - min(EMA, (1 + self.step) / (10 + self.step)))
+        self.step += 1
+
+    def save(self, path):
+        """Averages and moments in half precision: only a piece of training begins with them."""
+        moments = {k: v.to(torch.bfloat16) if k.startswith("exp_avg") else v
+                   for k, v in self.optimizer.state[self.flat.values].items()}
+        partial = path.with_suffix(".partial")
+        torch.save({"step": self.step, "values": self.flat.values.data, "moments": moments,
+                    "ema": self.ema.to(torch.bfloat16)}, partial)
+        os.replace(partial, path)
+
+    def load(self, path):
+        state = torch.load(path, map_location=self.ema.device)
+        self.step = state["step"]
+        self.flat.values.data.copy_(state["values"])
+        self.ema.copy_(state["ema"])
+        self.optimizer.state[self.flat.values] = {
+            k: v.float() if k.startswith("exp_avg") else v for k, v in state["moments"].items()}
+
+    def averaged(self, device):
+        trained = bagel.Bagel(self.model.sizes).to(device)
+        trained.load_state_dict({k: v.clone() for k, v in self.flat.named(self.ema).items()})
+        return trained.eval().requires_grad_(False)
+
+
+class Tally:
+    """Sums per kind of sample, fetched from the GPU only when they are told."""
+
+    def __init__(self):
+        self.sums = {}
+
+    def add(self, kind, values):
+        told = self.sums.setdefault(kind, [0.0] * len(values))
+        for i, value in enumerate(values):
+            told[i] = told[i] + (value.detach() if torch.is_tensor(value) else value)
+
+    def tell(self):
+        told = {}
+        for kind, (squares, values, entropy, tokens, right) in self.sums.items():
+            if values:
+                told[f"{kind} mse"] = float(squares) / values
+            if tokens:
+                told[f"{kind} ce"], told[f"{kind} right"] = float(entropy) / tokens, float(right) / tokens
+        self.sums = {}
+        return told
+
+
+def compiled(model):
+    torch._dynamo.config.recompile_limit = 32
+    shapes.use_duck_shape = False  # lengths that happen to agree are not the same length
+    for layer in (*model.language_model.model.layers,
+                  *model.vit_model["vision_model"].encoder["layers"]):
+        layer.compile(dynamic=True)
+    return torch.compile(render.render, dynamic=True)
 
 
 def train_model(args, device, vae, clock, log):
-    tokenizer = args.output / "checkpoint"
     torch.manual_seed(args.seed)
     model = bagel.Bagel(bagel.Sizes(vocabulary.PADDED)).to(device)
-    ema = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = torch.optim.AdamW(parameter_groups(model), lr=1e-3, betas=(0.9, 0.98),
-                                  fused=True)
+    training = Training(model, device)
     path = args.output / "state.pt"
-    first = load_state(path, model, ema, optimizer) if path.exists() else 0
+    if path.exists():
+        training.load(path)
+    first = training.step
+    draw = compiled(model) if args.compile else render.render
+    if first >= args.steps:
+        return training.averaged(device), first
+    pool = encode_pool(args, device, vae, draw, clock, log)
+    steps = loader(data.Steps(args.output / "checkpoint", args.steps, args.seed, args.pairs, args.pool),
+                   first, args.workers)
     torch.manual_seed(args.seed + first)
-    draw = render.render
-    vae.encoder.to(torch.bfloat16 if device.type == "cuda" else torch.float32)
-    if args.compile:
-        torch._dynamo.config.recompile_limit = 32
-        shapes.use_duck_shape = False  # lengths that happen to agree are not the same length
-        draw = torch.compile(draw, dynamic=True)
-        for layer in (*model.language_model.model.layers,
-                      *model.vit_model["vision_model"].encoder["layers"]):
-            layer.compile(dynamic=True)
-    steps = loader(data.Steps(tokenizer, args.steps, args.seed, args.pairs), first, args.workers)
-    names = list(ema)
-    parameters = dict(model.named_parameters())
-    sums, since, skipped = {}, clock.seconds(), torch.zeros((), device=device)
-    step = first
-    for step in range(first, args.steps):
-        if clock.over():
-            break
-        if args.profile and step == first + 90:
-            profiler = torch.profiler.profile()
-            profiler.start()
-        if args.profile and step == first + 102:
-            profiler.stop()
-            print(profiler.key_averages().table(sort_by="cuda_time_total", row_limit=40,
-                                                max_name_column_width=70)[:14000], flush=True)
+    tally, since, saved = Tally(), clock.seconds(), clock.seconds()
+    while training.step < args.steps and not clock.over():
         batch = next(steps)
-        width, height = batch["width"], batch["height"]
-        h, w = height // bagel.PATCH, width // bagel.PATCH
-        rows = torch.cat([batch["before"], batch["after"]]).to(device)
-        with torch.no_grad():
-            pictures = to_input(draw(rows, width, height).round())
-            latents = autoencoder.pack(vae.encode(pictures.to(vae.encoder.conv_in.weight.dtype)))
-            seen = pictures + torch.randn_like(pictures) * \
-                (0.03 * torch.rand(len(pictures), 1, 1, 1, device=device))
+        source = Source(batch, pool, draw, device)
+        h, w = source.height // bagel.PATCH, source.width // bagel.PATCH
         squares, values, entropy, tokens = 0.0, 0, 0.0, 0
         with mixed(device):
             for kind, packed in batch["batches"].items():
-                a, b, c, d, right = losses(model, kind, packed, pictures, latents, seen, h, w)
+                told = losses(model, kind, packed, source, h, w)
                 weight = 1.5 if "edit" in kind else 1.0
-                squares, values = squares + weight * a, values + weight * b
-                entropy, tokens = entropy + c, tokens + d
-                told = sums.setdefault(kind, [0.0, 0, 0.0, 0, 0.0])
-                for i, value in enumerate((a, b, c, d, right)):
-                    told[i] = told[i] + (value.detach() if torch.is_tensor(value) else value)
-        loss = squares / values + CE_WEIGHT * entropy / max(1, tokens)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        # A step whose gradients are not finite is skipped, on the GPU, without waiting for it.
-        optimizer.grad_scale, optimizer.found_inf = None, (~norm.isfinite()).float()
-        skipped = skipped + optimizer.found_inf
-        for group in optimizer.param_groups:
-            group["lr"] = cosine(step, args.steps, args.rate, 400)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        keep = min(EMA, (1 + step) / (10 + step))
-        with torch.no_grad():
-            torch._foreach_lerp_([ema[n] for n in names], [parameters[n].detach() for n in names],
-                                 1 - keep)
-        if step % 300 == 299 or step in (0, 40, 80):
-            told = {}
-            for kind, (a, b, c, d, right) in sums.items():
-                if b:
-                    told[f"{kind} mse"] = float(a) / b
-                if d:
-                    told[f"{kind} ce"], told[f"{kind} right"] = float(c) / d, float(right) / d
+                squares, values = squares + weight * told[0], values + weight * told[1]
+                entropy, tokens = entropy + told[2], tokens + told[3]
+                tally.add(kind, told)
+        (squares / values + CE_WEIGHT * entropy / max(1, tokens)).backward()
+        training.update(cosine(training.step, args.steps, args.rate, 400))
+        if training.step % 500 == 0 or training.step in (1, 40, 80):
+            skipped = int(training.skipped)
+            log(stage="model", step=training.step, **tally.tell(), skipped=skipped,
+                seconds=clock.seconds(), per_step=(clock.seconds() - since) / (training.step - first))
             if skipped > 20:
-                raise RuntimeError(f"{int(skipped)} steps had gradients that are not finite")
-            log(stage="model", step=step, **told, skipped=int(skipped), seconds=clock.seconds(),
-                per_step=(clock.seconds() - since) / max(1, step + 1 - first))
-            sums = {}
-    else:
-        step = args.steps
-    save_state(path, model, ema, optimizer, step)
-    trained = bagel.Bagel(model.sizes).to(device)
-    trained.load_state_dict(ema)
-    return trained.eval(), step
+                raise RuntimeError(f"{skipped} steps had gradients that are not finite")
+        if clock.seconds() - saved > 100:
+            training.save(path)
+            saved = clock.seconds()
+    training.save(path)
+    return training.averaged(device), training.step
 
 
 def main():
@@ -335,14 +399,16 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/demo"))
     parser.add_argument("--minutes", type=float, default=1e6, help="stop and save after so many")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=14000)
+    parser.add_argument("--steps", type=int, default=12000)
     parser.add_argument("--pairs", type=int, default=data.PAIRS)
     parser.add_argument("--rate", type=float, default=1.5e-3)
     parser.add_argument("--vae-steps", type=int, default=3600)
     parser.add_argument("--vae-batch", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=max(0, (os.cpu_count() or 1) - 2))
-    parser.add_argument("--profile", action="store_true", help="of twelve steps, printed")
+    parser.add_argument("--pool", type=int, default=data.POOL)
+    parser.add_argument("--probe", type=int, default=200, metavar="N",
+                        help="after the piece, N questions of each kind (0: none); needs OpenCV")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     args = parser.parse_args()
     clock, device = Clock(args.minutes), torch.device(args.device)
@@ -355,10 +421,13 @@ def main():
         vocabulary.train(checkpoint)
         log(stage="tokenizer", seconds=clock.seconds())
     torch.manual_seed(args.seed)
-    vae = train_autoencoder(args, device, clock, log).requires_grad_(False)
-    model, step = train_model(args, device, copy.deepcopy(vae), clock, log)
+    vae = train_autoencoder(args, device, clock, log).eval().requires_grad_(False)
+    model, step = train_model(args, device, vae, clock, log)
     export.write(checkpoint, model, vae)
     log(stage="export", step=step, of=args.steps, seconds=clock.seconds())
+    if args.probe:
+        log(stage="probe", **probe.run(model, vae, vocabulary.Vocabulary(checkpoint), args.probe),
+            seconds=clock.seconds())
     return 0
 
 

@@ -77,7 +77,7 @@ class Scene:
 
 def is_held_out_pair(shape, colour):
     """A fifth of all (shape, colour) pairs never stands in a training scene of several things."""
-    return (SHAPES.index(shape) * 3 + list(COLOURS).index(colour)) % 9 in (0, 4)
+    return (SHAPES.index(shape) * 2 + list(COLOURS).index(colour)) % 9 in (0, 4)
 
 
 def is_held_out_single(shape, colour, size, background):
