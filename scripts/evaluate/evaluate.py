@@ -19,6 +19,7 @@ import sys
 
 import exam
 import report
+import sheet
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 COUNTS = (("one", 300, "pictures of one object"), ("two", 300, "of two objects"),
@@ -39,6 +40,8 @@ def parse():
     parser.add_argument("--sizes", default="192x192,256x192,192x256", metavar="WxH,...",
                         help="of pictures; the first is the most frequent")
     parser.add_argument("--output-dir", default=ROOT / "outputs" / "evaluation", metavar="DIR")
+    parser.add_argument("--contact-sheet", type=pathlib.Path, metavar="FILE",
+                        help="instead: paint the README's prompts and lay them out in one PNG")
     parser.add_argument("--batch-size", type=int, default=1, metavar="N", help="pictures in one forward (1)")
     arguments, passed_on = parser.parse_known_args()
     if not re.fullmatch(r"\d+x\d+(,\d+x\d+)*", arguments.sizes):
@@ -100,6 +103,10 @@ def mark_all(items, records, folder):
 
 def main():
     arguments, passed_on = parse()
+    if arguments.contact_sheet:
+        config = ["--config", arguments.config] if arguments.config else []
+        sheet.write(arguments.contact_sheet, [arguments.diptych, "batch", *config, *passed_on])
+        return 0
     items = make_exam(arguments)
     if not items:
         sys.exit("evaluate_demo: nothing to do")

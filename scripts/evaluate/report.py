@@ -125,10 +125,12 @@ def shrink(picture):
 
 
 def write_text(cell, top, text, colour, lines):
+    """At most so many lines; returns where the next one would begin."""
     plain = text.encode("ascii", "replace").decode()
-    for number, line in enumerate(textwrap.wrap(plain, cell.shape[1] * 2 // 13)[:lines]):
-        cv2.putText(cell, line, (2, top + 10 + 11 * number), cv2.FONT_HERSHEY_SIMPLEX, 0.33, colour, 1,
-                    cv2.LINE_AA)
+    for line in textwrap.wrap(plain, cell.shape[1] * 2 // 13)[:lines]:
+        cv2.putText(cell, line, (2, top + 10), cv2.FONT_HERSHEY_SIMPLEX, 0.33, colour, 1, cv2.LINE_AA)
+        top += 11
+    return top
 
 
 def draw_cell(item, complaints, folder):
