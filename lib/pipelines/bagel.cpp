@@ -50,10 +50,13 @@ class BagelSession : public Session {
     for (const std::vector<RunConfig>& configs : expected) {
       // On the CPU nothing is chosen.
       if (planned && !budget_.device) break;
+      check_interrupted();
       try {
         plan_loading(prepare_all(configs), parts, planned);
         planned = true;
-      } catch (const InputError&) {  // run() will say so, of these requests alone
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const std::exception&) {  // run() will say so, of these requests alone
       }
     }
     if (planned) read_weights(progress);
