@@ -433,7 +433,7 @@ class BagelSession : public Session {
       BagelRequest& request = prepared[i].request;
       if (request.think) {
         write(request, progress, thought);
-        if (results.plan) results.plan(i, request.plan);
+        if (results.plan) results.plan(i, *request.plan);
       }
       requests.push_back(request);
     }
@@ -559,7 +559,7 @@ class BagelSession : public Session {
       picture.forwards = latent.forwards;
       picture.noise_hash = short_hash(noise[r]);
       picture.latent_hash = short_hash(painted[r].latent);
-      picture.plan = p.request.plan;
+      picture.plan = p.request.plan.value_or("");
       picture.inputs = p.inputs;
       if (!reports.empty()) picture.cache_report = reports[r];
     }
