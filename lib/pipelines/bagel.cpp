@@ -315,6 +315,11 @@ class BagelSession : public Session {
                                  memory_.choice.offload);
     checkpoint_.strips.reset();
     if (memory_.choice.strips) checkpoint_.strips.emplace();
+    report_.strips = memory_.choice.strips;
+    const MotLayers& layers = checkpoint_.model.language_model.layers;
+    report_.offload = layers.streams({.und = true})   ? "all"
+                      : layers.streams({.gen = true}) ? "painting"
+                                                      : "none";
     if (!budget_.device) return;
     log_.debug("memory planned: {}", memory_.summary());
     if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
