@@ -486,6 +486,15 @@ TEST_CASE("shards share a list and a folder") {
   const Outcome torn = run(second);
   CHECK(torn.code == 2);
   CHECK(has(torn.err, "RANK and WORLD_SIZE say 1/2, but PMI_RANK and PMI_SIZE say 0/2"));
+
+  // A job script that forgot srun.
+  folder.write("p.txt", "a\nb\n");
+  second = batch(folder, "p.txt");
+  second.environment = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}};
+  const Outcome script = run(second);
+  CHECK(script.code == 0);
+  CHECK(has(script.err, "SLURM_NTASKS is 8, but SLURM_STEP_ID is not set: a job script"));
+  CHECK(has(script.err, "2 items: 2 done"));
 }
 
 TEST_CASE("Ctrl-C drops the running item and keeps those before") {
