@@ -78,7 +78,32 @@ std::string with_keys(std::string_view message) {
   return text;
 }
 
-PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder) {
+// The flags of the whole batch that items ignore.
+struct IdleFlags {
+  std::size_t items = 0;
+  std::map<std::string, std::size_t> counts;  // of items, by origin
+  std::map<std::string, std::string> why;     // of the first
+
+  void see(const Resolved& item) {
+    ++items;
+    std::set<std::string> seen;
+    for (const IdleValue& value : idle_values(item)) {
+      if (!value.origin.starts_with("--") || !seen.insert(value.origin).second) continue;
+      ++counts[value.origin];
+      why.emplace(value.origin, value.why);
+    }
+  }
+
+  void refuse() const {
+    for (const auto& [origin, count] : counts) {
+      if (count == items)
+        throw InputError("{}: does nothing for any item: {}", origin, why.at(origin));
+    }
+  }
+};
+
+PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder,
+                      IdleFlags& idle) {
   PlannedItem planned;
   planned.number = item.number;
   planned.id = item.id;
@@ -87,6 +112,7 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
   planned.own = own_places(item);
   try {
     const Resolved resolved = resolve_item(defaults, item);
+    idle.see(resolved);
     require_meaning(resolved, item.where);
     planned.options = resolved.options;
     require_complete(planned.options);
@@ -162,7 +188,9 @@ std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defau
                                     const fs::path& folder) {
   std::vector<PlannedItem> items;
   items.reserve(list.items.size());
-  for (const BatchItem& item : list.items) items.push_back(plan_item(item, defaults, folder));
+  IdleFlags idle;
+  for (const BatchItem& item : list.items) items.push_back(plan_item(item, defaults, folder, idle));
+  idle.refuse();
   refuse_collisions(items);
   spare_inputs(items, folder);
   return items;
