@@ -33,7 +33,7 @@ constexpr std::string_view kOfRequest[] = {
     // painting
     "steps", "cfg_text_scale", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min",
     "timestep_shift", "cfg_mode", "cache_mode", "cache_threshold", "cache_calibration",
-    "cache_report", "vae_tiling",
+    "cache_report", "vae_tiling", "enforce_eager",
     // what is written
     "think_output", "trace", "trace_filter"};
 

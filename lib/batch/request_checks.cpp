@@ -33,7 +33,7 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
     forbid({"width", "height", "batch_count", "steps", "cfg_text_scale", "cfg_img_scale",
             "cfg_interval", "cfg_renorm_type", "cfg_renorm_min", "timestep_shift", "cfg_mode",
             "noise", "negative_prompt", "cache_mode", "cache_threshold", "cache_calibration",
-            "cache_report", "vae_tiling"},
+            "cache_report", "vae_tiling", "enforce_eager"},
            fmt::format("has no meaning for --task {}, which paints nothing", run.task));
   } else {
     forbid({"max_tokens"}, "is of answers; a plan has --max-think-tokens");

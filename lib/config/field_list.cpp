@@ -137,6 +137,10 @@ const auto kFields = std::to_array<Field>({
     {"load_format", "--load-format", "safetensors|dummy",
      "dummy: random weights of the checkpoint's sizes, or without one of the released model's",
      ChoiceSlot{run<&R::load_format>, "safetensors|dummy"}, YamlPlace::top, "load_format"},
+    {"enforce_eager", "--enforce-eager", "",
+     "launch every operation of a denoise step instead of one CUDA graph: the same picture, for "
+     "comparison",
+     BoolSlot{run<&R::enforce_eager>}, YamlPlace::painting, "enforce_eager"},
     {"cache_mode", "--cache-mode", "none|taylorseer|teacache",
      "predict some steps instead of computing them; teacache needs `diptych calibrate`",
      ChoiceSlot{run<&R::cache_mode>, "none|taylorseer|teacache"}, YamlPlace::painting,

@@ -65,7 +65,6 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "max_num_seqs", "1", "one request runs at a time"},
     {stage, "max_num_batched_tokens", "", kMemory},
     {stage, "max_model_len", "", "the checkpoint's own limit holds"},
-    {stage, "enforce_eager", "true", kNoCompile},
     {stage, "async_scheduling", "false", kOneProcess},
     {stage, "disable_hybrid_kv_cache_manager", "", kMemory},
     {stage, "mm_processor_cache_gb", "0", kMemory},

@@ -70,7 +70,7 @@ class BagelSession : public Session {
       return std::tie(s.steps, s.cfg_text_scale, s.cfg_img_scale, s.cfg_interval_low,
                       s.cfg_interval_high, s.cfg_renorm_type, s.cfg_renorm_min, s.timestep_shift,
                       c.cfg_mode, c.cache_mode, c.cache_threshold, c.cache_calibration,
-                      c.cache_report, c.vae_tiling);
+                      c.cache_report, c.vae_tiling, c.enforce_eager);
     };
     const auto alone = [](const RunConfig& c) {
       // TeaCache decides by all rows of a forward: a picture would depend on what it is packed

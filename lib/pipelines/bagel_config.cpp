@@ -80,6 +80,7 @@ PaintRequest make_paint_request(const RunConfig& config) {
   PaintRequest request;
   request.guidance = make_guidance(config.sampling);
   request.cfg_mode = parse_cfg_mode(config.cfg_mode);
+  request.step_graphs = !config.enforce_eager;
   request.steps = config.sampling.steps;
   request.timestep_shift = config.sampling.timestep_shift;
   request.step_cache.mode = parse_step_cache_mode(config.cache_mode);

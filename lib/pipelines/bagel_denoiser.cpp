@@ -88,16 +88,30 @@ std::vector<Tensor> BagelDenoiser::velocities(const Tensor& x, std::int64_t step
     }
     Range range = {context++, 1};
     for (; mode_ == CfgMode::batched && is_computed(context); ++context) ++range.second;
+    count_forwards(range.second);
     for (Tensor& velocity : compute(range, latents, step))
       velocities.push_back(std::move(velocity));
   }
   return velocities;
 }
 
+std::vector<Tensor> BagelDenoiser::velocities_at(const Tensor& x, const Tensor& time,
+                                                 std::int64_t count) const {
+  const Tensor latents = model_.embed_latents(x, time, positions_);
+  if (mode_ == CfgMode::batched) return compute({0, count}, latents, {});
+  std::vector<Tensor> velocities;
+  for (std::int64_t context = 0; context < count; ++context)
+    velocities.push_back(compute({context, 1}, latents, {}).front());
+  return velocities;
+}
+
+bool BagelDenoiser::is_plain() const {
+  return runtime_.trace == nullptr && !observer_ && !uses_cache();
+}
+
 std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
-                                           std::int64_t step) const {
+                                           std::optional<std::int64_t> step) const {
   const auto [first, count] = range;
-  forwards_ += count;
   // The backbone works in place: every branch gets rows of its own, and `stream` holds what leaves
   // the last layer afterwards.
   MotRows rows{latents.repeat({count, 1}), markers_.repeat({count, 1})};
@@ -106,7 +120,7 @@ std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
   MotObserver observer;
   if (runtime_.trace != nullptr) {
     const MotObserver show =
-        trace_step_observer(contexts_, sizes_, step, range.first, range.second, runtime_);
+        trace_step_observer(contexts_, sizes_, step.value(), range.first, range.second, runtime_);
     observer = [&layers, show, range, this](std::string_view what, const MotRows& seen) {
       show(what, seen);
       if (keeps_layers_ && what.starts_with("layer")) {
@@ -121,7 +135,7 @@ std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
       model_.language_model.forward(plans_.at(range), std::move(rows), contexts_.cache(),
                                     *runtime_.paint_attention, runtime_.kernels, observer);
   for (std::int64_t i = 0; i < count; ++i) {
-    if (observer_) observer_(step, first + i, latents, stream[i]);
+    if (observer_) observer_(step.value(), first + i, latents, stream[i]);
     if (!uses_cache()) continue;
     const Tensor kept = keeps_layers_ ? at::stack(layers, 1)[i] : stream[i];
     cache_->store(first + i, cache_input(latents), kept);

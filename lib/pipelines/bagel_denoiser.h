@@ -46,6 +46,13 @@ class BagelDenoiser {
   // contexts, each [rows of all samples, 64] in the model's dtype. With a cache the steps of a
   // picture come in order; TeaCache then waits for the device once a step.
   std::vector<Tensor> velocities(const Tensor& x, std::int64_t step, std::int64_t count) const;
+  // The same at a timestep whose embedding is given, [hidden]: without trace, observer and step
+  // cache, and so that it can be captured in a CUDA graph. count_forwards() is the caller's.
+  std::vector<Tensor> velocities_at(const Tensor& x, const Tensor& time, std::int64_t count) const;
+  // Whether velocities_at() does all that velocities() would.
+  bool is_plain() const;
+  const Tensor& times() const { return times_; }  // [updates, hidden], embedded
+  void count_forwards(std::int64_t count) const { forwards_ += count; }
   std::int64_t forwards() const { return forwards_; }  // branch forwards computed so far
   void observe(StepObserver observer) { observer_ = std::move(observer); }  // empty: off
 
@@ -53,7 +60,9 @@ class BagelDenoiser {
   using Range = std::pair<std::int64_t, std::int64_t>;  // contexts: first, count
 
   MotPlan plan(Range range) const;
-  std::vector<Tensor> compute(Range range, const Tensor& latents, std::int64_t step) const;
+  // `step`: for trace and observer; none where there are neither.
+  std::vector<Tensor> compute(Range range, const Tensor& latents,
+                              std::optional<std::int64_t> step) const;
   Tensor predict(std::int64_t context, const Tensor& latents, std::int64_t step) const;
   bool uses_cache() const { return cache_ && caching_ == StepCaching::on; }
   bool trace_wants_rows() const;

@@ -4,6 +4,7 @@
 
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/bagel_trace.h"
+#include "lib/runtime/launch_graphs.h"
 
 namespace diptych {
 std::vector<std::int64_t> PaintRequest::block_rows() const {
@@ -61,35 +62,101 @@ Tensor BagelPainter::combine(const Tensor& cond, const Tensor& text, const Tenso
   return at::cat(guided);
 }
 
+BagelPainter::StepKind BagelPainter::kind_of(float t) const {
+  const Guidance& guidance = request_.guidance;
+  StepKind kind{guidance.uses_text(t), guidance.uses_image(t), 1};
+  if (kind.text) kind.contexts = *contexts_.context_of("text_uncond") + 1;
+  if (kind.image) kind.contexts = std::max(kind.contexts, *contexts_.context_of("img_uncond") + 1);
+  return kind;
+}
+
+// v: of the first contexts.
+Tensor BagelPainter::guide(const std::vector<Tensor>& v, const StepKind& kind) const {
+  const auto pick = [&](bool used, std::string_view branch) {
+    return used ? v[static_cast<std::size_t>(*contexts_.context_of(branch))] : Tensor();
+  };
+  return combine(v.front(), pick(kind.text, "text_uncond"), pick(kind.image, "img_uncond"));
+}
+
 Tensor BagelPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
   const float t = schedule_.times[static_cast<std::size_t>(step)];
   const Guidance& guidance = request_.guidance;
-  // Which distinct contexts this step needs: cond always, the others while guidance acts.
-  const std::int64_t text = guidance.uses_text(t) ? *contexts_.context_of("text_uncond") : 0;
-  const std::int64_t image = guidance.uses_image(t) ? *contexts_.context_of("img_uncond") : 0;
-  const std::vector<Tensor> v = denoiser_.velocities(x, step, std::max(text, image) + 1);
-  const auto pick = [&](bool used, std::int64_t context) {
-    return used ? v[static_cast<std::size_t>(context)] : Tensor();
-  };
-  const Tensor guided =
-      combine(v.front(), pick(guidance.uses_text(t), text), pick(guidance.uses_image(t), image));
+  const StepKind kind = kind_of(t);
+  const std::vector<Tensor> v = denoiser_.velocities(x, step, kind.contexts);
+  const Tensor guided = guide(v, kind);
   if (runtime_.trace != nullptr) {
     TraceSink& trace = *runtime_.trace;
     const auto record = [&](std::string_view what, const Tensor& value) {
       trace.record(fmt::format("step{:03}.{}", step, what), value);
     };
+    const auto branch = [&](std::string_view name) {
+      return v[static_cast<std::size_t>(*contexts_.context_of(name))];
+    };
     record("t", at::full({1}, t, at::kFloat));
     record("v_cond", v.front());
-    if (guidance.uses_text(t)) record("v_text_uncond", v[static_cast<std::size_t>(text)]);
+    if (kind.text) record("v_text_uncond", branch("text_uncond"));
     // The official code runs this branch whenever the image scale is above 1, used or not; where
     // its context is cond's, its velocity is too.
     if (guidance.active(t) && guidance.image_scale > 1 &&
         *contexts_.context_of("img_uncond") < static_cast<std::int64_t>(v.size())) {
-      record("v_img_uncond", v[static_cast<std::size_t>(*contexts_.context_of("img_uncond"))]);
+      record("v_img_uncond", branch("img_uncond"));
     }
     record("v_guided", guided);
   }
   return guided;
+}
+
+Tensor BagelPainter::integrate_by_step(const Tensor& noise, Progress& progress) const {
+  const auto velocity = [&](const Tensor& x, std::int64_t step) {
+    check_interrupted();
+    return guided_velocity(x, step);
+  };
+  const auto after = [&](const Tensor& x, std::int64_t step) {
+    if (runtime_.trace != nullptr) runtime_.trace->record(fmt::format("step{:03}.latent", step), x);
+    progress.update(step + 1);
+  };
+  return integrate(schedule_, noise.to(runtime_.device), velocity, after);
+}
+
+// Experts that come from the host and operations that look at values on the host cannot be
+// captured.
+bool BagelPainter::captures_steps() const {
+  return request_.step_graphs && runtime_.kernels != KernelPolicy::reference &&
+         !checkpoint_.model.language_model.layers.streams({.und = true, .gen = true});
+}
+
+// The same updates, bit for bit, with all that changes from one to the next on the device: the
+// latent, and which step it is. Steps with and without guidance are each one graph, where there are
+// graphs.
+Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress) const {
+  std::vector<float> sizes;
+  for (std::int64_t i = 0; i < schedule_.updates(); ++i) sizes.push_back(schedule_.step_size(i));
+  const Tensor step_sizes = at::tensor(sizes, at::kFloat).to(runtime_.device);
+  const Tensor step = at::zeros({1}, at::TensorOptions(at::kLong).device(runtime_.device));
+  Tensor x = noise.to(runtime_.device, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  const auto update = [&](const StepKind& kind) {
+    const Tensor time = denoiser_.times().index_select(0, step)[0];
+    const Tensor v = guide(denoiser_.velocities_at(x, time, kind.contexts), kind);
+    // A tensor as the factor would be rounded to v's dtype first, a number is not: so multiply in
+    // float32 and round the product, as integrate() does.
+    const Tensor moved = v.to(at::kFloat) * step_sizes.index_select(0, step);
+    x.sub_(moved.to(v.scalar_type()));
+    step.add_(1);
+  };
+  const auto graphs = captures_steps() ? make_launch_graphs(runtime_.device) : nullptr;
+  for (std::int64_t i = 0; i < schedule_.updates(); ++i) {
+    check_interrupted();
+    const StepKind kind = kind_of(schedule_.times[static_cast<std::size_t>(i)]);
+    if (graphs) {
+      graphs->run(2 * kind.text + kind.image, [&] { update(kind); });
+    } else {
+      update(kind);
+    }
+    denoiser_.count_forwards(kind.contexts);
+    progress.update(i + 1);
+  }
+  if (graphs) graphs->finish();
+  return x;
 }
 
 Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching caching) const {
@@ -99,15 +166,8 @@ Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching 
   }
   denoiser_.begin_picture(caching);
   progress.begin("denoise", schedule_.updates());
-  const auto velocity = [&](const Tensor& x, std::int64_t step) {
-    check_interrupted();
-    return guided_velocity(x, step);
-  };
-  const auto after = [&](const Tensor& x, std::int64_t step) {
-    if (runtime_.trace != nullptr) runtime_.trace->record(fmt::format("step{:03}.latent", step), x);
-    progress.update(step + 1);
-  };
-  Tensor latent = integrate(schedule_, noise.to(runtime_.device), velocity, after);
+  Tensor latent = denoiser_.is_plain() ? integrate_on_device(noise, progress)
+                                       : integrate_by_step(noise, progress);
   synchronize(runtime_.device);
   progress.end();
   return latent;

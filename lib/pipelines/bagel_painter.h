@@ -19,6 +19,7 @@ struct PaintRequest {
   // on what it is packed with. The official code's batches take them over all pictures.
   bool renorm_whole_batch = false;
   CfgMode cfg_mode = CfgMode::batched;
+  bool step_graphs = true;  // on CUDA, where a step can be captured
   StepCacheConfig step_cache;
   std::int64_t steps = 50;
   double timestep_shift = 3.0;
@@ -51,7 +52,17 @@ class BagelPainter {
   std::int64_t updates() const { return schedule_.updates(); }
 
  private:
+  // What a step computes: the branches up to the last that guidance asks for at its t.
+  struct StepKind {
+    bool text = false, image = false;  // which guidance acts
+    std::int64_t contexts = 1;
+  };
+  StepKind kind_of(float t) const;
   Tensor guided_velocity(const Tensor& x, std::int64_t step) const;
+  Tensor guide(const std::vector<Tensor>& v, const StepKind& kind) const;
+  Tensor integrate_by_step(const Tensor& noise, Progress& progress) const;
+  Tensor integrate_on_device(const Tensor& noise, Progress& progress) const;
+  bool captures_steps() const;
   Tensor combine(const Tensor& cond, const Tensor& text, const Tensor& image) const;
 
   const BagelCheckpoint& checkpoint_;

@@ -116,6 +116,32 @@ void check_repeats(SessionPlace place) {
   }
 }
 
+void check_step_graphs(SessionPlace place) {
+  const auto trace = std::filesystem::temp_directory_path() /
+                     fmt::format("diptych-steps-{}-{}.safetensors", place.device, getpid());
+  for (const char* mode : {"batched", "sequential"}) {
+    for (RunConfig request : {paint_request("a red fox", 5, 64, 48), edit_request("bluer", 6)}) {
+      CAPTURE(mode);
+      CAPTURE(request.task);
+      request.cfg_mode = mode;
+      request.sampling.steps = 12;  // guided ones and others, each beyond the second
+      SessionFixture f(place);
+      const Picture captured = f.run({request}).pictures.front();
+      const Picture again = f.run({request}).pictures.front();
+      request.enforce_eager = true;
+      const Picture eager = f.run({request}).pictures.front();
+      request.trace = trace;
+      request.trace_filter = {"step*.latent"};
+      const Picture traced = f.run({request}).pictures.front();
+      for (const Picture& other : {again, eager, traced}) {
+        CHECK(other.latent_hash == captured.latent_hash);
+        CHECK(other.rgb.equal(captured.rgb));
+      }
+    }
+  }
+  std::filesystem::remove(trace);
+}
+
 void check_draws_behind_a_plan(SessionPlace place) {
   const auto trace = std::filesystem::temp_directory_path() /
                      fmt::format("diptych-plan-{}-{}.safetensors", place.device, getpid());

@@ -36,6 +36,8 @@ struct SessionFixture {
 void check_sharing(SessionPlace place);
 // What a session did before changes no bit of what it does next, alone or shared.
 void check_repeats(SessionPlace place);
+// Captured, launched one by one, and looked at by a trace, a denoise step makes the same bits.
+void check_step_graphs(SessionPlace place);
 // A sampled plan takes as many draws as it has tokens, however it is decoded: the start noise
 // behind it is the same with a trace, which waits for each token, and without.
 void check_draws_behind_a_plan(SessionPlace place);

@@ -16,6 +16,11 @@ TEST_CASE("what a session did before changes no bit of what it does next") {
   test::check_repeats({"cuda", "bfloat16"});
 }
 
+TEST_CASE("a captured step makes the bits of one launched by hand") {
+  test::check_step_graphs({"cuda", "float32"});
+  test::check_step_graphs({"cuda", "bfloat16"});
+}
+
 TEST_CASE("a sampled plan takes as many draws as it has tokens") {
   test::check_draws_behind_a_plan({"cuda", "float32"});
   test::check_draws_behind_a_plan({"cuda", "bfloat16"});

@@ -20,6 +20,11 @@ TEST_CASE("what a session did before changes no bit of what it does next") {
   test::check_repeats(kCpu);
 }
 
+TEST_CASE("a step on the device makes the bits of one that is looked at") {
+  test::check_step_graphs({"cpu", "float32"});
+  test::check_step_graphs({"cpu", "bfloat16"});
+}
+
 TEST_CASE("a sampled plan takes as many draws as it has tokens") {
   test::check_draws_behind_a_plan(kCpu);
 }

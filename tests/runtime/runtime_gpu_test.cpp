@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "lib/runtime/copy_lane.h"
+#include "lib/runtime/launch_graphs.h"
 #include "lib/runtime/runtime.h"
 
 namespace diptych {
@@ -48,6 +49,42 @@ TEST_CASE("CopyLane: a place is filled after its last use and read after it is f
   for (std::size_t round = 0; round < kRounds; ++round) {
     CHECK(seen[round].equal(at::full_like(seen[round], static_cast<double>(round + 1))));
   }
+}
+
+TEST_CASE("LaunchGraphs: called, captured, replayed, each once per run, in order") {
+  const Tensor x = at::zeros({1000}, at::TensorOptions().device(kGpu));
+  const Tensor factor = at::full({1}, 2.0, at::TensorOptions().device(kGpu));
+  const auto graphs = make_launch_graphs(kGpu);
+  REQUIRE(graphs != nullptr);
+  int calls = 0;
+  double expected = 0;
+  for (int i = 0; i < 7; ++i) {
+    const bool add = i % 3 == 0;
+    graphs->run(add ? 1 : 2, [&] {
+      ++calls;
+      x.copy_(add ? x + 1 : x * factor);
+    });
+    expected = add ? expected + 1 : expected * 2;
+  }
+  graphs->finish();
+  CHECK(calls == 4);  // of each kind the first, and the one that is captured
+  CHECK(x.min().item<double>() == expected);
+  CHECK(x.max().item<double>() == expected);
+}
+
+TEST_CASE("LaunchGraphs: work that fails while it is captured is no end") {
+  const Tensor x = at::zeros({16}, at::TensorOptions().device(kGpu));
+  const auto graphs = make_launch_graphs(kGpu);
+  int calls = 0;
+  const auto work = [&] {
+    x.add_(1);
+    if (++calls == 2) throw std::runtime_error("stop");
+  };
+  graphs->run(1, work);
+  CHECK_THROWS_WITH_AS(graphs->run(1, work), "stop", std::runtime_error);
+  graphs->run(1, work);
+  graphs->finish();
+  CHECK(x.sum().item<double>() == 32);
 }
 
 }  // namespace diptych
