@@ -53,7 +53,10 @@ void require_meaning(const Resolved& resolved, std::string_view given) {
   }
   if (run.text.temperature == 0) forbid({"top_k", "top_p"}, "given without --temperature");
   if (run.answers() && run.think) forbid({"max_tokens"}, "with --think it is --max-think-tokens");
-  if (!run.noise.empty()) forbid({"seed"}, "given together with --noise; expected one of them");
+  // The seed also draws the posterior noise of pictures that are edited, and sampled plans.
+  const bool draws = run.reads_images() || (run.think && run.text.temperature > 0);
+  if (!run.noise.empty() && !draws)
+    forbid({"seed"}, "given together with --noise; expected one of them");
 }
 
 void require_complete(const Options& options) {

@@ -50,10 +50,13 @@ class BagelSession : public Session {
     for (const std::vector<RunConfig>& configs : expected) {
       // On the CPU nothing is chosen.
       if (planned && !budget_.device) break;
+      check_interrupted();
       try {
         plan_loading(prepare_all(configs), parts, planned);
         planned = true;
-      } catch (const InputError&) {  // run() will say so, of these requests alone
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const std::exception&) {  // run() will say so, of these requests alone
       }
     }
     if (planned) read_weights(progress);
@@ -312,6 +315,11 @@ class BagelSession : public Session {
                                  memory_.choice.offload);
     checkpoint_.strips.reset();
     if (memory_.choice.strips) checkpoint_.strips.emplace();
+    report_.strips = memory_.choice.strips;
+    const MotLayers& layers = checkpoint_.model.language_model.layers;
+    report_.offload = layers.streams({.und = true})   ? "all"
+                      : layers.streams({.gen = true}) ? "painting"
+                                                      : "none";
     if (!budget_.device) return;
     log_.debug("memory planned: {}", memory_.summary());
     if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
@@ -430,7 +438,7 @@ class BagelSession : public Session {
       BagelRequest& request = prepared[i].request;
       if (request.think) {
         write(request, progress, thought);
-        if (results.plan) results.plan(i, request.plan);
+        if (results.plan) results.plan(i, *request.plan);
       }
       requests.push_back(request);
     }
@@ -556,7 +564,7 @@ class BagelSession : public Session {
       picture.forwards = latent.forwards;
       picture.noise_hash = short_hash(noise[r]);
       picture.latent_hash = short_hash(painted[r].latent);
-      picture.plan = p.request.plan;
+      picture.plan = p.request.plan.value_or("");
       picture.inputs = p.inputs;
       if (!reports.empty()) picture.cache_report = reports[r];
     }

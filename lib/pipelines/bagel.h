@@ -1,6 +1,8 @@
 // BAGEL: a loaded checkpoint and what it does with requests.
 #pragma once
 
+#include <optional>
+
 #include "lib/pipelines/bagel_painter.h"
 #include "lib/pipelines/bagel_reading.h"
 #include "lib/pipelines/bagel_text.h"
@@ -20,7 +22,7 @@ struct BagelRequest {
   std::string negative_prompt;
   TextRequest text;  // of the answer or the plan
   at::Generator generator;
-  std::string plan;  // once written
+  std::optional<std::string> plan;  // once written; may be empty
 
   // Starts over with another seed: what was drawn before is forgotten.
   void seed(std::uint64_t seed);

@@ -13,7 +13,7 @@ Tensor draw_noise(LatentSize size, std::int64_t row_width, at::Generator& genera
 void BagelRequest::seed(std::uint64_t seed) {
   generator = cpu_generator(seed);
   for (BagelImage& image : images) image.latent_rows.reset();
-  plan.clear();
+  plan.reset();
 }
 
 BagelReading BagelRequest::reading(const BagelCheckpoint& checkpoint) const {
@@ -27,7 +27,7 @@ BagelReading BagelRequest::reading(const BagelCheckpoint& checkpoint) const {
       reading.add_text(item.text);
     }
   }
-  if (think && !answers && !plan.empty()) reading.add_plan(plan);
+  if (think && !answers && plan) reading.add_plan(*plan);
   if (!negative_prompt.empty()) reading.add_negative(negative_prompt);
   return reading;
 }

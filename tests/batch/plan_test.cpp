@@ -142,6 +142,21 @@ TEST_CASE("an item's errors speak of its keys, and of the flags that gave the re
   CHECK(line("--steps: found 8") == "DIPTYCH_STEPS: found 8");
 }
 
+TEST_CASE("a seed beside start noise needs something else to draw") {
+  const test::Folder folder;
+  folder.write("n.safetensors", "noise");
+  folder.write("a.png", "pixels");
+  const auto error = [&](const std::string& keys) {
+    const auto items =
+        plan(folder, "{\"prompt\": \"a\", \"seed\": 5, \"noise\": \"n.safetensors\"" + keys + "}");
+    return items[0].error.substr(std::min(items[0].error.size(), items[0].where.size()));
+  };
+  CHECK(error("") == ": seed: given together with noise; expected one of them");
+  CHECK_FALSE(error(", \"think\": true").empty());  // greedy
+  CHECK(error(", \"think\": true, \"temperature\": 0.7").empty());
+  CHECK(error(", \"image\": \"a.png\"").empty());
+}
+
 TEST_CASE("what only guidance uses needs guidance") {
   const test::Folder folder;
   const auto error = [&](const std::string& keys) {

@@ -547,5 +547,53 @@ TEST_CASE("variables are flags, and those of one request are pointed out") {
   CHECK(has(outcome.err, "DIPTYCH_STEPS: 1 makes 0 updates"));
 }
 
+#ifndef __SANITIZE_ADDRESS__  // which maps terabytes for itself
+// 16384 x 16384 black pixels in a kilobyte: a BMP whose first code is its end.
+std::string huge_bmp() {
+  std::string bmp = "BM";
+  const auto number = [&](std::uint32_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) bmp += static_cast<char>(value >> (8 * i) & 0xff);
+  };
+  constexpr std::uint32_t kSide = 16384, kColors = 256, kPixels = 54 + 4 * kColors;
+  number(kPixels + 2, 4), number(0, 4), number(kPixels, 4);
+  number(40, 4), number(kSide, 4), number(kSide, 4), number(1, 2), number(8, 2);
+  number(1, 4), number(2, 4), number(0, 4), number(0, 4), number(kColors, 4), number(0, 4);
+  bmp.append(std::size_t{4} * kColors, '\0');
+  return bmp.append({0, 1});
+}
+
+TEST_CASE("a picture that does not fit into memory fails its item alone") {
+  const Folder folder;
+  folder.write("huge.bmp", huge_bmp());
+  folder.write("in.png", read_text_file(DIPTYCH_SOURCE_DIR "/docs/demo.png"));
+  folder.write("l.jsonl", R"({"prompt": "one", "image": "huge.bmp"}
+{"prompt": "two", "image": "in.png"}
+{"prompt": "three", "image": "in.png"}
+)");
+  for (const char* size : {"1", "3"}) {
+    CAPTURE(size);
+    Command command = batch(folder, "l.jsonl", {"--batch-size", size});
+    command.environment["OMP_NUM_THREADS"] = "1";  // stacks of threads count, too
+    command.before_exec = [] {
+      // More than the libraries and these pictures take, less than with the pixels of the huge one.
+      const rlim_t bytes = rlim_t{DIPTYCH_HAVE_CUDA != 0 ? 900 : 600} << 20;
+      const rlimit limit{bytes, bytes};
+      setrlimit(RLIMIT_DATA, &limit);
+    };
+    const Outcome outcome = run(command);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 4);
+    CHECK(has(outcome.err, "3 items: 2 done, 1 failed, 0 skipped in "));
+    CHECK(names(contents(folder.path() / "out")) ==
+          Words{"0001.png", "0002.png", "manifest.jsonl"});
+    const auto lines = manifest(folder.path() / "out/manifest.jsonl");
+    REQUIRE(lines.size() == 3);
+    CHECK(has(lines[0]["error"].get<std::string>(), "l.jsonl:1: "));
+    CHECK(has(lines[0]["error"].get<std::string>(), "memory"));
+    fs::remove_all(folder.path() / "out");
+  }
+}
+#endif
+
 }  // namespace
 }  // namespace diptych

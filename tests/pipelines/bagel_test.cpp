@@ -201,6 +201,28 @@ TEST_CASE("the same seed gives the same bits, another seed another picture") {
   CHECK_FALSE(f.latent(r, 3).equal(f.latent(r, 4)));
 }
 
+TEST_CASE("a plan without a word is read like any other") {
+  const Fixture f;
+  BagelRequest request;
+  request.items = {{"a fox", {}}};
+  request.think = true;
+  const auto contexts = [&] {
+    const BagelReading reading = request.reading(f.checkpoint);
+    return BagelReading::branches(std::span(&reading, 1));
+  };
+  const auto before = contexts();
+  CHECK(before[0].samples[0].segments.size() == 2);  // the system's text and the prompt
+  request.plan = "";
+  const auto after = contexts();
+  REQUIRE(after[0].samples[0].segments.size() == 3);
+  CHECK((after[0].samples[0].segments[2] ==
+         Segment(TextSegment{{f.checkpoint.bos, f.checkpoint.eos}})));
+  CHECK((after[1].samples == before[1].samples));
+  CHECK((after[2].samples == before[2].samples));
+  request.seed(1);
+  CHECK_FALSE(request.plan.has_value());
+}
+
 TEST_CASE("limits of the model are named") {
   Fixture f;
   CHECK(f.checkpoint.latent_size(192, 64).w == 12);
