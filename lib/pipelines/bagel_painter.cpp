@@ -1,9 +1,11 @@
 #include "lib/pipelines/bagel_painter.h"
 
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/bagel_trace.h"
+#include "lib/pipelines/pipeline.h"
 
 namespace diptych {
 std::vector<std::int64_t> PaintRequest::block_rows() const {
@@ -35,6 +37,12 @@ std::vector<BranchContexts> PaintRequest::needed(std::vector<BranchContexts> all
   return branches;
 }
 
+std::int64_t contexts_at(float t, const Guidance& guidance, const PrefilledContexts& contexts) {
+  const std::int64_t text = guidance.uses_text(t) ? *contexts.context_of("text_uncond") : 0;
+  const std::int64_t image = guidance.uses_image(t) ? *contexts.context_of("img_uncond") : 0;
+  return std::max(text, image) + 1;
+}
+
 BagelPainter::BagelPainter(const BagelCheckpoint& checkpoint, PaintRequest request,
                            PrefilledContexts contexts, const Runtime& runtime)
     : checkpoint_(checkpoint),
@@ -64,15 +72,13 @@ Tensor BagelPainter::combine(const Tensor& cond, const Tensor& text, const Tenso
 Tensor BagelPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
   const float t = schedule_.times[static_cast<std::size_t>(step)];
   const Guidance& guidance = request_.guidance;
-  // Which distinct contexts this step needs: cond always, the others while guidance acts.
-  const std::int64_t text = guidance.uses_text(t) ? *contexts_.context_of("text_uncond") : 0;
-  const std::int64_t image = guidance.uses_image(t) ? *contexts_.context_of("img_uncond") : 0;
-  const std::vector<Tensor> v = denoiser_.velocities(x, step, std::max(text, image) + 1);
-  const auto pick = [&](bool used, std::int64_t context) {
-    return used ? v[static_cast<std::size_t>(context)] : Tensor();
+  // Cond always, the others while guidance acts.
+  const std::vector<Tensor> v = denoiser_.velocities(x, step, contexts_at(t, guidance, contexts_));
+  const auto pick = [&](bool used, std::string_view branch) {
+    return used ? v[static_cast<std::size_t>(*contexts_.context_of(branch))] : Tensor();
   };
-  const Tensor guided =
-      combine(v.front(), pick(guidance.uses_text(t), text), pick(guidance.uses_image(t), image));
+  const Tensor guided = combine(v.front(), pick(guidance.uses_text(t), "text_uncond"),
+                                pick(guidance.uses_image(t), "img_uncond"));
   if (runtime_.trace != nullptr) {
     TraceSink& trace = *runtime_.trace;
     const auto record = [&](std::string_view what, const Tensor& value) {
@@ -80,7 +86,7 @@ Tensor BagelPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
     };
     record("t", at::full({1}, t, at::kFloat));
     record("v_cond", v.front());
-    if (guidance.uses_text(t)) record("v_text_uncond", v[static_cast<std::size_t>(text)]);
+    if (guidance.uses_text(t)) record("v_text_uncond", pick(true, "text_uncond"));
     // The official code runs this branch whenever the image scale is above 1, used or not; where
     // its context is cond's, its velocity is too.
     if (guidance.active(t) && guidance.image_scale > 1 &&
@@ -97,6 +103,7 @@ Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching 
     trace_generation(contexts_, checkpoint_.model, request_.sizes, checkpoint_.markers, noise,
                      *runtime_.trace);
   }
+  RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching);
   progress.begin("denoise", schedule_.updates());
   const auto velocity = [&](const Tensor& x, std::int64_t step) {

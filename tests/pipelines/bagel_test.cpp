@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/pipelines/bagel_cfg_mode.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/tensor/noise.h"
 
@@ -171,6 +172,32 @@ TEST_CASE("three distinct contexts give the same velocities batched and one by o
     CHECK(relative_difference(batched[i], sequential[i]) < 1e-5);
     CHECK(relative_difference(batched[i], batched[(i + 1) % 3]) > 1e-3);
   }
+}
+
+TEST_CASE("the faster CFG mode is that of the fewer seconds, and batched where they are equal") {
+  CHECK(CfgModeTimes{2, 1}.faster() == CfgMode::sequential);
+  CHECK(CfgModeTimes{1, 2}.faster() == CfgMode::batched);
+  CHECK(CfgModeTimes{1, 1}.faster() == CfgMode::batched);
+}
+
+TEST_CASE("CFG modes are timed in the step with most branches") {
+  Fixture f("math");
+  const std::vector<BranchContexts> branches = {
+      {"cond", {f.text("a red fox under an old oak")}, {0}}, {"text_uncond", {BagelContext{}}, {}}};
+  PaintRequest request;
+  request.sizes = {{4, 6}};
+  request.steps = 6;
+  // The last update alone.
+  request.guidance.interval_low = 0;
+  request.guidance.interval_high = request.schedule().times[4];
+  const PrefilledContexts contexts(f.checkpoint, branches, request.block_rows(), {}, f.runtime);
+  CHECK(contexts_at(request.schedule().times[3], request.guidance, contexts) == 1);
+  CHECK(contexts_at(request.schedule().times[4], request.guidance, contexts) == 2);
+  const CfgModeTimes times = time_cfg_modes(f.checkpoint, request, contexts, f.runtime);
+  CHECK(times.batched > 0);
+  CHECK(times.sequential > 0);
+  CHECK(describe_step(f.checkpoint.model.config, request, contexts)
+            .starts_with("96x64, 2 contexts of up to "));
 }
 
 TEST_CASE("a branch that shares a context gets the bits it would compute itself") {
