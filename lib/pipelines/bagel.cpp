@@ -217,7 +217,7 @@ class BagelSession : public Session {
       p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
       request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
-    request.reading(checkpoint_);  // too long a text is said here
+    request.check_positions(checkpoint_);  // too long a text is said here
     if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;

@@ -28,6 +28,9 @@ struct BagelRequest {
   void seed(std::uint64_t seed);
   // With the plan, where it is there.
   BagelReading reading(const BagelCheckpoint& checkpoint) const;
+  // Throws InputError where what is read, together with what is still to be written or painted
+  // behind it, exceeds the model's positions.
+  void check_positions(const BagelCheckpoint& checkpoint) const;
 };
 
 // Writes the answer, or the plan of think mode. `contexts` is left with what was read for it.

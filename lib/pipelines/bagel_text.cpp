@@ -59,6 +59,15 @@ class DecodeTrace {
 
 }  // namespace
 
+void check_text_positions(const BagelContext& context, const TextRequest& request,
+                          std::string_view stage, const BagelCheckpoint& checkpoint) {
+  const std::int64_t most = checkpoint.model.config.llm.max_position_embeddings;
+  if (context.position() + request.max_tokens <= most) return;
+  throw InputError("{}: {} positions are read and {} tokens may follow, expected at most {}",
+                   stage == "think" ? "--max-think-tokens" : "--max-tokens", context.position(),
+                   request.max_tokens, most);
+}
+
 TextWriter::TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime)
     : checkpoint_(checkpoint), runtime_(runtime) {}
 TextWriter::~TextWriter() = default;
@@ -68,12 +77,7 @@ GeneratedText TextWriter::write(const PrefilledContexts& contexts, std::int64_t 
                                 std::string_view stage, Progress& progress) {
   const BagelContext& context = contexts.context(0, sample);
   const MotBackbone& model = checkpoint_.model.language_model;
-  const std::int64_t most = model.config.max_position_embeddings;
-  if (context.position() + request.max_tokens > most) {
-    throw InputError("{}: {} positions are read and {} tokens may follow, expected at most {}",
-                     stage == "think" ? "--max-think-tokens" : "--max-tokens", context.position(),
-                     request.max_tokens, most);
-  }
+  check_text_positions(context, request, stage, checkpoint_);
   TORCH_CHECK(model.lm_head.defined(), "[text] lm_head is not loaded");
   const std::int64_t rows = context.length() + request.max_tokens;
   if (decoder_ == nullptr || decoder_->cache().capacity() < rows) {
