@@ -239,6 +239,8 @@ class BagelSession : public Session {
     BagelWork work;
     const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
     std::vector<BagelReading> readings;
+    const std::int64_t kept = writer_ == nullptr ? 0 : writer_->capacity();
+    std::int64_t plan_tokens = 0;
     for (const Prepared& p : prepared) {
       const std::int64_t step = checkpoint_.model.config.pixels_per_row();
       raise(work.width, p.size.w * step);
@@ -250,6 +252,9 @@ class BagelSession : public Session {
         raise(work.encode_height, image.latent.h * step);
       }
       readings.push_back(p.request.reading(checkpoint_));
+      raise(work.text_rows, p.request.text_rows(checkpoint_, kept));
+      // The plan is read between its markers.
+      if (p.request.think && !p.request.answers) raise(plan_tokens, p.request.text.max_tokens + 2);
     }
     const RunConfig& config = *prepared.front().config;
     work.samples = static_cast<std::int64_t>(prepared.size());
@@ -273,8 +278,7 @@ class BagelSession : public Session {
     }
     work.branches = static_cast<std::int64_t>(distinct.size());
     work.cache_bytes = cache_bytes(work, prepared.front());
-    const TextRequest& text = prepared.front().request.text;
-    if (config.think || config.answers()) work.context_tokens += text.max_tokens;
+    work.context_tokens += plan_tokens;
     const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
     work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
     return work;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include "lib/base/error.h"
@@ -47,6 +48,13 @@ void BagelRequest::check_positions(const BagelCheckpoint& checkpoint) const {
     throw InputError("{}: {} positions are read in all, expected at most {}",
                      plan ? "--max-think-tokens" : "--prompt", position, most - 1);
   }
+}
+
+std::int64_t BagelRequest::text_rows(const BagelCheckpoint& checkpoint, std::int64_t kept) const {
+  if (!writes()) return kept;
+  const BagelReading read = reading(checkpoint);
+  const std::int64_t context = BagelReading::branches(std::span(&read, 1))[0].samples[0].length();
+  return context + std::max(kept, TextWriter::capacity_for(context + text.max_tokens));
 }
 
 GeneratedText write_text(BagelRequest& request, const BagelCheckpoint& checkpoint,

@@ -72,6 +72,14 @@ TextWriter::TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime
     : checkpoint_(checkpoint), runtime_(runtime) {}
 TextWriter::~TextWriter() = default;
 
+std::int64_t TextWriter::capacity_for(std::int64_t rows) {
+  return (rows + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
+}
+
+std::int64_t TextWriter::capacity() const {
+  return decoder_ == nullptr ? 0 : decoder_->cache().capacity();
+}
+
 GeneratedText TextWriter::write(const PrefilledContexts& contexts, std::int64_t sample,
                                 const TextRequest& request, at::Generator& generator,
                                 std::string_view stage, Progress& progress) {
@@ -82,8 +90,7 @@ GeneratedText TextWriter::write(const PrefilledContexts& contexts, std::int64_t 
   const std::int64_t rows = context.length() + request.max_tokens;
   if (decoder_ == nullptr || decoder_->cache().capacity() < rows) {
     decoder_.reset();  // the old cache goes before the new one comes
-    const std::int64_t capacity = (rows + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
-    decoder_ = make_text_decoder(model, capacity, runtime_);
+    decoder_ = make_text_decoder(model, capacity_for(rows), runtime_);
   }
   KvCache& cache = decoder_->cache();
   cache.copy_row(0, contexts.cache(), contexts.cache_row(0, sample), context.length());

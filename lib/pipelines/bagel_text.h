@@ -38,6 +38,10 @@ class TextWriter {
  public:
   TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime);
   ~TextWriter();
+  // Rows of the cache for a context and a text of `rows` together: they come in steps, as the cache
+  // is kept.
+  static std::int64_t capacity_for(std::int64_t rows);
+  std::int64_t capacity() const;  // of the cache that is kept, 0 = none
   // Needs BagelCheckpoint::load_head(). Continues sample `sample` of the first context. `generator`
   // is drawn from only where sampling is on. `stage`: "think" or "answer", for the progress line.
   // Throws as check_text_positions.

@@ -224,6 +224,31 @@ TEST_CASE("a plan without a word is read like any other") {
   CHECK_FALSE(request.plan.has_value());
 }
 
+TEST_CASE("the caches that a text is written with are known before") {
+  Fixture f;
+  f.checkpoint.load_head();
+  BagelRequest request;
+  request.items = {{"a fox", {}}};
+  request.text.max_tokens = 5;
+  CHECK(request.text_rows(f.checkpoint, 0) == 0);
+  CHECK(request.text_rows(f.checkpoint, 2048) == 2048);  // kept from an earlier text
+  request.think = true;
+  const BagelReading reading = request.reading(f.checkpoint);
+  const auto contexts = BagelReading::branches(std::span(&reading, 1));
+  const std::int64_t read = contexts[0].samples[0].length();
+  CHECK(request.text_rows(f.checkpoint, 0) == read + 1024);
+  CHECK(request.text_rows(f.checkpoint, 2048) == read + 2048);
+  TextWriter writer(f.checkpoint, f.runtime);
+  CHECK(writer.capacity() == 0);
+  request.seed(3);
+  std::optional<PrefilledContexts> prefilled;
+  write_text(request, f.checkpoint, writer, f.runtime, f.progress, prefilled);
+  CHECK(prefilled->cache().capacity() + writer.capacity() == read + 1024);
+  request.text.max_tokens = 1024;
+  request.plan.reset();
+  CHECK(request.text_rows(f.checkpoint, writer.capacity()) == read + 2048);
+}
+
 TEST_CASE("positions are counted over all that is read, and what follows it") {
   Fixture f;
   BagelRequest request;
