@@ -16,6 +16,7 @@
 #include "lib/pipelines/cache_report.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/session_parts.h"
+#include "lib/pipelines/text_decoder.h"
 #include "lib/runtime/host_memory.h"
 #include "lib/sampling/step_calibration.h"
 #include "lib/tensor/noise.h"
@@ -218,6 +219,7 @@ class BagelSession : public Session {
       request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
     request.check_positions(checkpoint_);  // too long a text is said here
+    if (request.writes()) require_text_kernel();
     if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
@@ -226,6 +228,16 @@ class BagelSession : public Session {
     if (!config.noise.empty())
       p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
     return p;
+  }
+
+  // Before anything is loaded: texts may be written without a graph, but not without a word.
+  void require_text_kernel() {
+    const auto reason = missing_text_kernel(checkpoint_.model.config.llm, runtime_);
+    if (!reason) return;
+    if (runtime_.kernels == KernelPolicy::strict)
+      throw InputError("--kernels strict: there is no kernel to write this model's texts: {}",
+                       *reason);
+    log_.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
   }
 
   static Parts parts_of(const std::vector<Prepared>& prepared) {
@@ -327,7 +339,8 @@ class BagelSession : public Session {
     if (!budget_.device) return;
     log_.debug("memory planned: {}", memory_.summary());
     if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
-      log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
+      log_.info(
+          "the autoencoder works in strips (--vae-tiling on): the same picture but for rounding");
   }
 
   // Unless they are there: chooses where they lie, so that each of the runs fits.
