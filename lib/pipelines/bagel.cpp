@@ -18,6 +18,7 @@
 #include "lib/pipelines/cache_report.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/session_parts.h"
+#include "lib/pipelines/text_decoder.h"
 #include "lib/runtime/host_memory.h"
 #include "lib/sampling/step_calibration.h"
 #include "lib/tensor/noise.h"
@@ -220,7 +221,8 @@ class BagelSession : public Session {
       p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
       request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
-    request.reading(checkpoint_);  // too long a text is said here
+    request.check_positions(checkpoint_);  // too long a text is said here
+    if (request.writes()) require_text_kernel();
     if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
@@ -229,6 +231,16 @@ class BagelSession : public Session {
     if (!config.noise.empty())
       p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
     return p;
+  }
+
+  // Before anything is loaded: texts may be written without a graph, but not without a word.
+  void require_text_kernel() {
+    const auto reason = missing_text_kernel(checkpoint_.model.config.llm, runtime_);
+    if (!reason) return;
+    if (runtime_.kernels == KernelPolicy::strict)
+      throw InputError("--kernels strict: there is no kernel to write this model's texts: {}",
+                       *reason);
+    log_.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
   }
 
   static Parts parts_of(const std::vector<Prepared>& prepared) {
@@ -242,6 +254,8 @@ class BagelSession : public Session {
     BagelWork work;
     const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
     std::vector<BagelReading> readings;
+    const std::int64_t kept = writer_ == nullptr ? 0 : writer_->capacity();
+    std::int64_t plan_tokens = 0;
     for (const Prepared& p : prepared) {
       const std::int64_t step = checkpoint_.model.config.pixels_per_row();
       raise(work.width, p.size.w * step);
@@ -253,6 +267,9 @@ class BagelSession : public Session {
         raise(work.encode_height, image.latent.h * step);
       }
       readings.push_back(p.request.reading(checkpoint_));
+      raise(work.text_rows, p.request.text_rows(checkpoint_, kept));
+      // The plan is read between its markers.
+      if (p.request.think && !p.request.answers) raise(plan_tokens, p.request.text.max_tokens + 2);
     }
     const RunConfig& config = *prepared.front().config;
     work.samples = static_cast<std::int64_t>(prepared.size());
@@ -276,8 +293,7 @@ class BagelSession : public Session {
     }
     work.branches = static_cast<std::int64_t>(distinct.size());
     work.cache_bytes = cache_bytes(work, prepared.front());
-    const TextRequest& text = prepared.front().request.text;
-    if (config.think || config.answers()) work.context_tokens += text.max_tokens;
+    work.context_tokens += plan_tokens;
     const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
     work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
     return work;
@@ -327,7 +343,8 @@ class BagelSession : public Session {
     if (!budget_.device) return;
     log_.debug("memory planned: {}", memory_.summary());
     if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
-      log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
+      log_.info(
+          "the autoencoder works in strips (--vae-tiling on): the same picture but for rounding");
   }
 
   // Unless they are there: chooses where they lie, so that each of the runs fits.

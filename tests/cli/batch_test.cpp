@@ -391,6 +391,18 @@ TEST_CASE("items that changed run again, and what they had is gone") {
   CHECK(manifest(folder.path() / "out/manifest.jsonl").size() == 3);
 }
 
+TEST_CASE("a prompt beside a list of prompts is refused by the name it was given under") {
+  const Folder folder;
+  folder.write("p.txt", "a\n");
+  const std::string rest = ": every line of " + folder.file("p.txt") + " is one; expected none\n";
+  CHECK(run(batch(folder, "p.txt", {"-p", "x", "-q"})).err == "diptych: --prompt" + rest);
+  Command command = batch(folder, "p.txt", {"-q"});
+  command.environment["DIPTYCH_PROMPT"] = "x";
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err == "diptych: DIPTYCH_PROMPT" + rest);
+}
+
 TEST_CASE("a folder that holds a run is not mixed with another") {
   const Folder folder;
   folder.write("p.txt", "a\nb\n");
@@ -489,6 +501,15 @@ TEST_CASE("shards share a list and a folder") {
   const Outcome torn = run(second);
   CHECK(torn.code == 2);
   CHECK(has(torn.err, "RANK and WORLD_SIZE say 1/2, but PMI_RANK and PMI_SIZE say 0/2"));
+
+  // A job script that forgot srun.
+  folder.write("p.txt", "a\nb\n");
+  second = batch(folder, "p.txt");
+  second.environment = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}};
+  const Outcome script = run(second);
+  CHECK(script.code == 0);
+  CHECK(has(script.err, "SLURM_NTASKS is 8, but SLURM_STEP_ID is not set: a job script"));
+  CHECK(has(script.err, "2 items: 2 done"));
 }
 
 TEST_CASE("Ctrl-C drops the running item and keeps those before") {
