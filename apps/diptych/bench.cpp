@@ -88,6 +88,11 @@ int start(const BenchFlags& flags, Resolved& request, Log& log) {
   const BenchPlan plan = make_plan(flags, request);
   check_json_place(flags.json);
   if (request.uses_demo) log.info("{}", demo_notice(request.options.run));
+  if (flags.check_config) {
+    check_bench(plan, log);
+    fmt::print("configuration: valid\n");
+    return 0;
+  }
   const BenchResult result = run_bench(plan, log);
   const std::string json =
       bench_json(plan, result).dump(2, ' ', false, Json::error_handler_t::replace);
@@ -168,6 +173,9 @@ void add_bench(CLI::App& app, Run& run) {
       ->type_name("DIR")
       ->envname("DIPTYCH_SAVE_DIR");
   add_request_flags(*verb, *flags, kNotHere);
+  verb->add_flag("--check-config", flags->check_config,
+                 "check flags, stage config and inputs without loading weights, and stop")
+      ->envname("DIPTYCH_CHECK_CONFIG");
   verb->get_option("--prompt")
       ->description(fmt::format(
           "what to paint, change or answer; - reads it from stdin; may be repeated [{}]", kPrompt));

@@ -62,6 +62,16 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
+  void check() const {
+    for (std::size_t s = 0; s < settings(); ++s) {
+      const RunConfig& config = setting(0, s).options().run;
+      std::unique_ptr<Session> session;
+      at_place(0, s, [&] { session = find_session(config.pipeline)(config, log_); });
+      for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+        at_place(c, s, [&] { session->check(setting(c, s).options().run); });
+    }
+  }
+
   BenchResult run() {
     prepare_files();
     load();
@@ -283,6 +293,10 @@ double BenchRun::stage(std::string_view name) const {
 
 std::int64_t BenchMeasured::steps() const {
   return ran.updates * std::ssize(pictures);
+}
+
+void check_bench(const BenchPlan& plan, Log& log) {
+  Bench(plan, log).check();
 }
 
 BenchResult run_bench(const BenchPlan& plan, Log& log) {

@@ -56,4 +56,7 @@ struct BenchResult {
 // anything is loaded. Throws what Session throws, and WriteError for a picture that cannot be kept.
 BenchResult run_bench(const BenchPlan& plan, Log& log);
 
+// What run_bench() would refuse before it loads weights.
+void check_bench(const BenchPlan& plan, Log& log);
+
 }  // namespace diptych

@@ -242,6 +242,8 @@ TEST_CASE("what bench refuses") {
     CHECK(has(refusal(flags), expected));
   }
   CHECK(folder.names() == Words{"file"});
+  CHECK(bench({"--sizes", "48x32,64x64", "--check-config"}).out == "configuration: valid\n");
+  CHECK(has(refusal({"--sizes", "48x32,4096x32", "--check-config"}), "--sizes: width: found 4096"));
   CHECK(has(run(Words{"bench", "--help"}).out, "Examples:\n  diptych bench -c "));
 }
 
