@@ -98,8 +98,11 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   const BatchList list = read_batch_list(flags.list);
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;
   if (flags.list.extension() == ".txt" &&
-      std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image)))
-    throw InputError("--prompt: every line of {} is one; expected none", flags.list.string());
+      std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image))) {
+    const bool by_flag = std::ranges::any_of(flags.inputs, std::not_fn(&FlagInput::is_image));
+    throw InputError("{}: every line of {} is one; expected none",
+                     by_flag ? "--prompt" : "DIPTYCH_PROMPT", flags.list.string());
+  }
   std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
   if (flags.check_config) {
     say_list(list, flags.list, log);

@@ -119,7 +119,7 @@ class BatchRun {
       if (states_[i] == State::pending) forget(items_[i], *record, kept);
     }
     if (known < manifest_.records().size()) {
-      log_.warning("{} of the manifest {} not in the list any more; their files stay",
+      log_.warning("{} of the manifest {} not among the items to run any more; their files stay",
                    counted(manifest_.records().size() - known, "item"),
                    manifest_.records().size() - known == 1 ? "is" : "are");
     }

@@ -103,6 +103,7 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
       ->envname("DIPTYCH_QUIET");
   add_generate(app, run);
   add_batch(app, run);
+  add_bench(app, run);
   add_calibrate(app, run);
   add_verify(app, run);
   add_check(app, run);

@@ -26,23 +26,6 @@ std::string last_name(const std::filesystem::path& path) {
   return (name.empty() ? path.parent_path().filename() : name).string();
 }
 
-// Every field but those that do not shape the picture.
-Json requested_json(const Options& options) {
-  Json json;
-  for (const Field& field : all_fields()) {
-    static constexpr std::array<std::string_view, 6> kAside = {
-        "output", "progress", "trace", "trace_filter", "think_output", "inputs"};
-    if (std::ranges::find(kAside, field.name) != kAside.end()) continue;
-    const bool size = field.name == "width" || field.name == "height";
-    if (size && options.run.sampling.size_of_input) continue;
-    const auto* path = std::get_if<PathSlot>(&field.slot);
-    Options copy = options;
-    json[std::string(field.name)] =
-        path == nullptr ? value_json(field, options) : Json(last_name(path->at(copy)));
-  }
-  return json;
-}
-
 // Texts as they are; pictures by name, pixels' hash and size.
 Json inputs_json(const Options& options, const Picture& picture) {
   Json list = Json::array();
@@ -115,7 +98,7 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"device", report.device},
                {"dtype", report.dtype},
                {"attention", report.attention},
-               {"cfg_mode", options.run.cfg_mode},
+               {"cfg_mode", report.cfg_mode},
                {"steps", options.run.sampling.steps},
                {"updates", report.updates},
                {"forwards", picture.forwards},
@@ -180,6 +163,7 @@ class RecordReader {
     record.device = text("device");
     record.dtype = text("dtype");
     record.attention = text("attention");
+    record.cfg_mode = text("cfg_mode");
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
     record.threads = json_.value("threads", 0);
     record.strips = json_.value("vae_tiling", "") == kTiled;
@@ -258,6 +242,22 @@ class RecordReader {
 };
 
 }  // namespace
+
+Json requested_json(const Options& options) {
+  Json json;
+  for (const Field& field : all_fields()) {
+    static constexpr std::array<std::string_view, 6> kAside = {
+        "output", "progress", "trace", "trace_filter", "think_output", "inputs"};
+    if (std::ranges::find(kAside, field.name) != kAside.end()) continue;
+    const bool size = field.name == "width" || field.name == "height";
+    if (size && options.run.sampling.size_of_input) continue;
+    const auto* path = std::get_if<PathSlot>(&field.slot);
+    Options copy = options;
+    json[std::string(field.name)] =
+        path == nullptr ? value_json(field, options) : Json(last_name(path->at(copy)));
+  }
+  return json;
+}
 
 std::vector<std::pair<std::string, std::string>> picture_texts(std::span<const Painted> together,
                                                                std::size_t place,

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "lib/config/resolve.h"
 #include "lib/pipelines/pipeline.h"
 
@@ -24,6 +26,10 @@ std::vector<std::pair<std::string, std::string>> picture_texts(std::span<const P
                                                                std::size_t place,
                                                                const Report& report);
 
+// Every value of the request but those that do not shape the picture; of paths the last name, and
+// no inputs.
+nlohmann::ordered_json requested_json(const Options& options);
+
 // A recorded picture, read back.
 struct PictureRecord {
   struct Input {  // one picture that was read
@@ -38,7 +44,8 @@ struct PictureRecord {
   std::size_t place = 0;
   std::uint64_t index = 0, seed = 0;  // of the picture
   std::string version, weights_hash, device, dtype, attention, noise_hash, calibration_hash;
-  std::string offload;  // as Report
+  std::string cfg_mode;  // that ran
+  std::string offload;   // as Report
   bool strips = false;
   int threads = 0;
 };

@@ -72,7 +72,10 @@ class Replay {
     find_images();
     find_files();
     const fs::path model = find_model();
-    for (RunConfig& run : runs_) run.model = model;
+    for (RunConfig& run : runs_) {
+      run.model = model;
+      run.cfg_mode = record_.cfg_mode;  // `auto` may choose otherwise this time
+    }
     settle_memory();
     if (record_.together.size() == 1) {
       runs_.front().sampling.seed = record_.seed;  // of this picture of its batch

@@ -94,7 +94,9 @@ void warn_of_idle_variables(Log& log, FieldNames without) {
       "DIPTYCH_PROBE", "DIPTYCH_PROBES", "DIPTYCH_CASE", "DIPTYCH_DIFF", "DIPTYCH_JSON",
       "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE", "DIPTYCH_AGAINST", "DIPTYCH_OUTPUT_DIR",
       "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME", "DIPTYCH_SHARD", "DIPTYCH_REPLAY", "DIPTYCH_PROMPTS",
-      "DIPTYCH_PICTURES", "DIPTYCH_CUDA", "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
+      "DIPTYCH_PICTURES", "DIPTYCH_SIZES", "DIPTYCH_REPEATS", "DIPTYCH_WARMUP",
+      "DIPTYCH_WARMUP_STEPS", "DIPTYCH_LAUNCHES", "DIPTYCH_SAVE_DIR", "DIPTYCH_CUDA",
+      "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };

@@ -19,6 +19,7 @@ inline constexpr char kListSeparator = ';';
 
 void add_generate(CLI::App& app, Run& run);
 void add_batch(CLI::App& app, Run& run);
+void add_bench(CLI::App& app, Run& run);
 void add_calibrate(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
+#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/sha256.h"
 #include "lib/batch/output_names.h"
@@ -173,13 +174,14 @@ std::string content_hash(const fs::path& file) {
   return file_sha256(file).value_or("missing");
 }
 
-bool is_partial_of(std::string_view name, std::string_view file) {
-  constexpr std::string_view kInfix = ".partial-";  // as AtomicFile names it
-  if (!name.starts_with(file)) return false;
-  name.remove_prefix(file.size());
-  if (!name.starts_with(kInfix)) return false;
-  name.remove_prefix(kInfix.size());
-  return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+// The file that AtomicFile was writing under this name, "" = none.
+std::string file_of_partial(const std::string& name) {
+  const std::size_t infix = name.rfind(kPartialInfix);
+  if (infix == std::string::npos) return {};
+  const std::string_view process = std::string_view(name).substr(infix + kPartialInfix.size());
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (process.empty() || !std::ranges::all_of(process, is_digit)) return {};
+  return name.substr(0, infix);
 }
 
 }  // namespace
@@ -269,11 +271,8 @@ std::size_t remove_partial_files(const fs::path& folder, const std::vector<fs::p
     std::error_code ignored;
     std::vector<fs::path> partial;
     for (const auto& entry : fs::directory_iterator(place, ignored)) {
-      const std::string name = entry.path().filename().string();
-      const std::size_t infix = name.rfind(".partial-");
-      if (infix == std::string::npos) continue;
-      const std::string file = name.substr(0, infix);
-      if (files.contains(file) && is_partial_of(name, file)) partial.push_back(entry.path());
+      if (files.contains(file_of_partial(entry.path().filename().string())))
+        partial.push_back(entry.path());
     }
     for (const fs::path& path : partial) removed += fs::remove(path, ignored) ? 1 : 0;
   }

@@ -112,9 +112,11 @@ const auto kFields = std::to_array<Field>({
     {"timestep_shift", "--timestep-shift,--flow-shift", "X",
      "more of the steps near noise where over 1", RealSlot{sampling<&S::timestep_shift>, 0, false},
      YamlPlace::painting, "default_sampling_params.extra_args.timestep_shift"},
-    {"cfg_mode", "--cfg-mode", "batched|sequential",
-     "guidance branches in one forward, or one by one",
-     ChoiceSlot{run<&R::cfg_mode>, "batched|sequential"}, YamlPlace::painting, "cfg_mode"},
+    {"cfg_mode", "--cfg-mode", "batched|sequential|auto",
+     "guidance branches in one forward, or one by one; auto: the faster, which is measured, and "
+     "may "
+     "be the other one on another machine",
+     ChoiceSlot{run<&R::cfg_mode>, "batched|sequential|auto"}, YamlPlace::painting, "cfg_mode"},
     {"read_attention", "", "", "attention of the stage that reads",
      AttentionSlot{stage<&R::read_attention, &A::default_backend>, false}, YamlPlace::reading,
      "diffusion_attention_config.default"},
@@ -160,7 +162,8 @@ const auto kFields = std::to_array<Field>({
      "they do not fit",
      ChoiceSlot{run<&R::offload>, "auto|none|layers"}, YamlPlace::top, "offload"},
     {"vae_tiling", "--vae-tiling", "auto|on|off",
-     "the autoencoder works in strips of rows: the same picture in less memory; auto: where needed",
+     "the autoencoder works in strips of rows: less memory, the same picture but for rounding; "
+     "auto: where needed",
      ChoiceSlot{run<&R::vae_tiling>, "auto|on|off"}, YamlPlace::painting, "vae_tiling"},
     {"max_vram", "--max-vram", "GIB", "of GPU memory that the run may take; 0: what is free",
      RealSlot{run<&R::max_vram>, 0, true}, YamlPlace::top, "max_vram"},

@@ -55,7 +55,7 @@ struct RunConfig {
   std::string device = "auto";              // auto, cpu, cuda, cuda:N
   std::string dtype = "auto";         // auto (bfloat16 on CUDA, float32 on CPU), float32, bfloat16
   std::string kernels = "automatic";  // automatic, strict, reference
-  std::string cfg_mode = "batched";   // batched, sequential
+  std::string cfg_mode = "batched";   // batched, sequential, auto (the faster one, measured)
   bool enforce_eager = false;         // no CUDA graphs of the denoise loop
   std::string cache_mode = "none";    // none, taylorseer, teacache: steps that are predicted
   double cache_threshold = 0.2;       // teacache: the estimated change that is let pass

@@ -1,6 +1,7 @@
 #include "lib/pipelines/bagel.h"
 
 #include <limits>
+#include <map>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -10,12 +11,14 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
 #include "lib/media/image_read.h"
+#include "lib/pipelines/bagel_cfg_mode.h"
 #include "lib/pipelines/bagel_config.h"
 #include "lib/pipelines/bagel_memory.h"
 #include "lib/pipelines/bagel_trace.h"
 #include "lib/pipelines/cache_report.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/session_parts.h"
+#include "lib/pipelines/text_decoder.h"
 #include "lib/runtime/host_memory.h"
 #include "lib/sampling/step_calibration.h"
 #include "lib/tensor/noise.h"
@@ -133,7 +136,8 @@ class BagelSession : public Session {
     Report report = report_;
     if (denoise_seconds_ > 0)
       report.steps_per_second = static_cast<double>(updates_) / denoise_seconds_;
-    if (text_seconds_ > 0) report.tokens_per_second = static_cast<double>(tokens_) / text_seconds_;
+    if (report.token_seconds > 0)
+      report.tokens_per_second = static_cast<double>(report.tokens) / report.token_seconds;
     report.peak_bytes = peak_memory_bytes(runtime_.device);
     return report;
   }
@@ -217,7 +221,8 @@ class BagelSession : public Session {
       p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
       request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
-    request.reading(checkpoint_);  // too long a text is said here
+    request.check_positions(checkpoint_);  // too long a text is said here
+    if (request.writes()) require_text_kernel();
     if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
@@ -226,6 +231,16 @@ class BagelSession : public Session {
     if (!config.noise.empty())
       p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
     return p;
+  }
+
+  // Before anything is loaded: texts may be written without a graph, but not without a word.
+  void require_text_kernel() {
+    const auto reason = missing_text_kernel(checkpoint_.model.config.llm, runtime_);
+    if (!reason) return;
+    if (runtime_.kernels == KernelPolicy::strict)
+      throw InputError("--kernels strict: there is no kernel to write this model's texts: {}",
+                       *reason);
+    log_.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
   }
 
   static Parts parts_of(const std::vector<Prepared>& prepared) {
@@ -239,6 +254,8 @@ class BagelSession : public Session {
     BagelWork work;
     const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
     std::vector<BagelReading> readings;
+    const std::int64_t kept = writer_ == nullptr ? 0 : writer_->capacity();
+    std::int64_t plan_tokens = 0;
     for (const Prepared& p : prepared) {
       const std::int64_t step = checkpoint_.model.config.pixels_per_row();
       raise(work.width, p.size.w * step);
@@ -250,6 +267,9 @@ class BagelSession : public Session {
         raise(work.encode_height, image.latent.h * step);
       }
       readings.push_back(p.request.reading(checkpoint_));
+      raise(work.text_rows, p.request.text_rows(checkpoint_, kept));
+      // The plan is read between its markers.
+      if (p.request.think && !p.request.answers) raise(plan_tokens, p.request.text.max_tokens + 2);
     }
     const RunConfig& config = *prepared.front().config;
     work.samples = static_cast<std::int64_t>(prepared.size());
@@ -273,8 +293,7 @@ class BagelSession : public Session {
     }
     work.branches = static_cast<std::int64_t>(distinct.size());
     work.cache_bytes = cache_bytes(work, prepared.front());
-    const TextRequest& text = prepared.front().request.text;
-    if (config.think || config.answers()) work.context_tokens += text.max_tokens;
+    work.context_tokens += plan_tokens;
     const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
     work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
     return work;
@@ -290,7 +309,8 @@ class BagelSession : public Session {
     BagelMemoryWishes wishes;
     wishes.offload = parse_offload(config_.offload);
     wishes.tiling = parse_vae_tiling(config.vae_tiling);
-    wishes.batched = config.cfg_mode == "batched";
+    if (config.cfg_mode != kAutoCfgMode)
+      wishes.batched = parse_cfg_mode(config.cfg_mode) == CfgMode::batched;
     return wishes;
   }
 
@@ -323,7 +343,8 @@ class BagelSession : public Session {
     if (!budget_.device) return;
     log_.debug("memory planned: {}", memory_.summary());
     if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
-      log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
+      log_.info(
+          "the autoencoder works in strips (--vae-tiling on): the same picture but for rounding");
   }
 
   // Unless they are there: chooses where they lie, so that each of the runs fits.
@@ -375,9 +396,9 @@ class BagelSession : public Session {
     const GeneratedText written =
         write_text(request, checkpoint_, *writer_, runtime_, progress, contexts);
     // The end marker was computed, too, but is no token of the text.
-    tokens_ += static_cast<std::int64_t>(written.ids.size());
-    text_seconds_ += written.seconds;
-    clock_.lap(report_, "text", runtime_.device);
+    report_.tokens += static_cast<std::int64_t>(written.ids.size());
+    report_.token_seconds += written.seconds;
+    clock_.lap(report_, "prefill", "text", written.seconds, runtime_.device);
     return written;
   }
 
@@ -429,6 +450,26 @@ class BagelSession : public Session {
     return !request.images.empty() || (request.think && request.text.sampling.temperature > 0);
   }
 
+  // Of --cfg-mode auto: measured once for each kind of step.
+  CfgMode choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts) {
+    if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
+    const std::string kind = describe_step(checkpoint_.model.config, paint, contexts);
+    if (!memory_.choice.batched) {
+      log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
+      return CfgMode::sequential;
+    }
+    if (const auto known = cfg_modes_.find(kind); known != cfg_modes_.end()) return known->second;
+    clock_.lap(report_, "prefill", runtime_.device);
+    Log quiet(LogLevel::quiet);
+    // Its attention notes what served the measured steps, which the picture's record does not tell.
+    const Runtime apart = make_runtime(config_, quiet, nullptr);
+    const CfgModeTimes times = time_cfg_modes(checkpoint_, paint, contexts, apart);
+    log_.info("--cfg-mode auto: {} for {} (a step: batched {:.1f} ms, sequential {:.1f} ms)",
+              cfg_mode_name(times.faster()), kind, 1e3 * times.batched, 1e3 * times.sequential);
+    clock_.lap(report_, "measure", runtime_.device);
+    return cfg_modes_[kind] = times.faster();
+  }
+
   // Plans and contexts of all requests.
   std::unique_ptr<BagelPainter> read(std::vector<Prepared>& prepared, Progress& progress,
                                      const Results& results) {
@@ -442,14 +483,16 @@ class BagelSession : public Session {
       }
       requests.push_back(request);
     }
-    const PaintRequest paint = paint_request(prepared);
+    PaintRequest paint = paint_request(prepared);
     progress.begin("prefill", 1);
     const bool one = requests.size() == 1 && thought.has_value();
-    auto painter = std::make_unique<BagelPainter>(
-        checkpoint_, paint,
-        read_for_painting(requests, paint, checkpoint_, runtime_, one ? &*thought : nullptr),
-        runtime_);
+    PrefilledContexts contexts =
+        read_for_painting(requests, paint, checkpoint_, runtime_, one ? &*thought : nullptr);
     for (std::size_t i = 0; i < prepared.size(); ++i) prepared[i].request = requests[i];
+    if (prepared.front().config->cfg_mode == kAutoCfgMode)
+      paint.cfg_mode = choose_cfg_mode(paint, contexts);
+    auto painter =
+        std::make_unique<BagelPainter>(checkpoint_, paint, std::move(contexts), runtime_);
     progress.end();
     clock_.lap(report_, "prefill", runtime_.device);
     log_.debug("{} distinct contexts", painter->distinct_contexts());
@@ -569,6 +612,7 @@ class BagelSession : public Session {
       if (!reports.empty()) picture.cache_report = reports[r];
     }
     report_.attention = runtime_.paint_attention->served_by();
+    report_.cfg_mode = cfg_mode_name(painter.request().cfg_mode);
     report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
     progress.begin("encode", static_cast<std::int64_t>(pictures.size()));
@@ -591,8 +635,9 @@ class BagelSession : public Session {
   BagelMemory memory_;                  // of the last requests
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
-  double denoise_seconds_ = 0, text_seconds_ = 0;
-  std::int64_t updates_ = 0, tokens_ = 0;
+  std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()
+  double denoise_seconds_ = 0;
+  std::int64_t updates_ = 0;
 };
 
 }  // namespace

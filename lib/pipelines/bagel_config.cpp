@@ -79,7 +79,7 @@ TextRequest make_text_request(const RunConfig& config) {
 PaintRequest make_paint_request(const RunConfig& config) {
   PaintRequest request;
   request.guidance = make_guidance(config.sampling);
-  request.cfg_mode = parse_cfg_mode(config.cfg_mode);
+  if (config.cfg_mode != kAutoCfgMode) request.cfg_mode = parse_cfg_mode(config.cfg_mode);
   request.step_graphs = !config.enforce_eager;
   request.steps = config.sampling.steps;
   request.timestep_shift = config.sampling.timestep_shift;

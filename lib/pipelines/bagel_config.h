@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 
 #include "lib/config/run_config.h"
 #include "lib/pipelines/bagel_painter.h"
@@ -23,7 +24,10 @@ Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int
 // Of the answer, or of the plan.
 TextRequest make_text_request(const RunConfig& config);
 
-// All but its sizes. Reads the calibration of TeaCache; throws as StepCalibration::read.
+inline constexpr std::string_view kAutoCfgMode = "auto";
+
+// All but its sizes, and batched for kAutoCfgMode, which the session settles. Reads the calibration
+// of TeaCache; throws as StepCalibration::read.
 PaintRequest make_paint_request(const RunConfig& config);
 
 // Of TeaCache: as given, or the one beside the checkpoint.

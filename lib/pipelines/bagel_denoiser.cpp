@@ -13,6 +13,10 @@ CfgMode parse_cfg_mode(std::string_view name) {
   throw InputError("cfg_mode: found '{}', expected batched or sequential", name);
 }
 
+std::string_view cfg_mode_name(CfgMode mode) {
+  return mode == CfgMode::batched ? "batched" : "sequential";
+}
+
 BagelDenoiser::BagelDenoiser(const Bagel& model, const PrefilledContexts& contexts,
                              std::span<const LatentSize> sizes, ImageMarkers markers,
                              const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime,

@@ -21,6 +21,7 @@ namespace diptych {
 
 enum class CfgMode { batched, sequential };
 CfgMode parse_cfg_mode(std::string_view name);  // throws InputError for others
+std::string_view cfg_mode_name(CfgMode mode);
 
 // Whether the step cache that was asked for is used.
 enum class StepCaching { on, off };

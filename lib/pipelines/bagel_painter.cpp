@@ -1,9 +1,11 @@
 #include "lib/pipelines/bagel_painter.h"
 
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/bagel_trace.h"
+#include "lib/pipelines/pipeline.h"
 #include "lib/runtime/launch_graphs.h"
 
 namespace diptych {
@@ -36,6 +38,12 @@ std::vector<BranchContexts> PaintRequest::needed(std::vector<BranchContexts> all
   return branches;
 }
 
+std::int64_t contexts_at(float t, const Guidance& guidance, const PrefilledContexts& contexts) {
+  const std::int64_t text = guidance.uses_text(t) ? *contexts.context_of("text_uncond") : 0;
+  const std::int64_t image = guidance.uses_image(t) ? *contexts.context_of("img_uncond") : 0;
+  return std::max(text, image) + 1;
+}
+
 BagelPainter::BagelPainter(const BagelCheckpoint& checkpoint, PaintRequest request,
                            PrefilledContexts contexts, const Runtime& runtime)
     : checkpoint_(checkpoint),
@@ -64,10 +72,7 @@ Tensor BagelPainter::combine(const Tensor& cond, const Tensor& text, const Tenso
 
 BagelPainter::StepKind BagelPainter::kind_of(float t) const {
   const Guidance& guidance = request_.guidance;
-  StepKind kind{guidance.uses_text(t), guidance.uses_image(t), 1};
-  if (kind.text) kind.contexts = *contexts_.context_of("text_uncond") + 1;
-  if (kind.image) kind.contexts = std::max(kind.contexts, *contexts_.context_of("img_uncond") + 1);
-  return kind;
+  return {guidance.uses_text(t), guidance.uses_image(t), contexts_at(t, guidance, contexts_)};
 }
 
 // v: of the first contexts.
@@ -164,6 +169,7 @@ Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching 
     trace_generation(contexts_, checkpoint_.model, request_.sizes, checkpoint_.markers, noise,
                      *runtime_.trace);
   }
+  RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching);
   progress.begin("denoise", schedule_.updates());
   Tensor latent = denoiser_.is_plain() ? integrate_on_device(noise, progress)

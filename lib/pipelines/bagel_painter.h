@@ -32,6 +32,9 @@ struct PaintRequest {
   std::vector<BranchContexts> needed(std::vector<BranchContexts> all, bool tracing) const;
 };
 
+// How many of the distinct contexts, from the first on, guidance asks for at t.
+std::int64_t contexts_at(float t, const Guidance& guidance, const PrefilledContexts& contexts);
+
 // Every call of paint() starts from another noise.
 class BagelPainter {
  public:

@@ -23,6 +23,9 @@ namespace diptych {
 
 struct StepRecording;  // lib/sampling/step_calibration.h
 
+// All steps of one picture, in a profile: a scope of count_launches() (lib/runtime/launches.h).
+inline constexpr const char* kDenoiseScope = "denoise";
+
 struct InputRecord {   // of one input picture
   std::string sha256;  // of the decoded pixels, uint8 [H, W, 3]
   std::int64_t width = 0, height = 0;
@@ -65,6 +68,7 @@ struct Report {
   double tokens_per_second = 0;                         // of written text
   std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
+  std::string cfg_mode;                                 // likewise, "" = nothing was painted
   std::string
       calibration_hash;  // first 16 hex digits of the file's sha-256, "" = no such step cache
   int threads = 0;       // of the CPU's sums, where it computed
@@ -73,6 +77,8 @@ struct Report {
   // kernels where its experts wait.
   std::string offload = "none";
   std::int64_t updates = 0;                // per picture
+  std::int64_t tokens = 0;                 // of written text, the end marker among them
+  double token_seconds = 0;                // of writing it
   std::vector<std::string> latent_hashes;  // per picture
 };
 

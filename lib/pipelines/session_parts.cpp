@@ -16,11 +16,25 @@ void StageClock::start() {
 double StageClock::lap(Report& report, const std::string& stage, at::Device device) {
   synchronize(device);
   const double now = steady_seconds(), seconds = now - std::exchange(last_, now);
+  add(report, stage, seconds);
+  return seconds;
+}
+
+void StageClock::lap(Report& report, const std::string& stage, const std::string& later,
+                     double later_seconds, at::Device device) {
+  lap(report, stage, device);
+  add(report, stage, -later_seconds);
+  add(report, later, later_seconds);
+}
+
+void StageClock::add(Report& report, const std::string& stage, double seconds) {
   for (auto& [name, sum] : report.seconds) {
-    if (name == stage) return sum += seconds, seconds;
+    if (name == stage) {
+      sum += seconds;
+      return;
+    }
   }
   report.seconds.emplace_back(stage, seconds);
-  return seconds;
 }
 
 BackgroundHash::BackgroundHash(std::function<std::string(const std::stop_token&)> hash)

@@ -19,8 +19,12 @@ class StageClock {
   // Adds the time since start() or the last lap to `stage`, once the device is done, and returns
   // it.
   double lap(Report& report, const std::string& stage, at::Device device);
+  // The same, where the last `later_seconds` of it are of another stage.
+  void lap(Report& report, const std::string& stage, const std::string& later, double later_seconds,
+           at::Device device);
 
  private:
+  static void add(Report& report, const std::string& stage, double seconds);
   double last_ = 0;
 };
 

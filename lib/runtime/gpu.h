@@ -15,6 +15,7 @@ std::optional<std::uint64_t> free_bytes(c10::DeviceIndex device);  // makes a co
 std::optional<std::string> why_none();
 void synchronize(at::Device device);
 std::uint64_t peak_bytes(at::Device device);
+std::uint64_t peak_tensor_bytes(at::Device device);
 void reset_peak(at::Device device);
 void limit_memory(at::Device device, std::uint64_t bytes);
 // Page-locked host memory, uint8 [bytes]: the device reads it without a detour, while it computes.

@@ -55,6 +55,11 @@ std::uint64_t peak_bytes(at::Device device) {
   return static_cast<std::uint64_t>(stats.reserved_bytes[0].peak);
 }
 
+std::uint64_t peak_tensor_bytes(at::Device device) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  return static_cast<std::uint64_t>(stats.allocated_bytes[0].peak);
+}
+
 void reset_peak(at::Device device) {
   c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
 }

@@ -16,6 +16,9 @@ void synchronize(at::Device) {}
 std::uint64_t peak_bytes(at::Device) {
   return 0;
 }
+std::uint64_t peak_tensor_bytes(at::Device) {
+  return 0;
+}
 void reset_peak(at::Device) {}
 void limit_memory(at::Device, std::uint64_t) {}
 Tensor pinned_bytes(std::int64_t /*bytes*/) {

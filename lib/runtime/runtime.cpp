@@ -76,6 +76,10 @@ std::uint64_t peak_memory_bytes(at::Device device) {
   return device.is_cuda() ? gpu::peak_bytes(device) : 0;
 }
 
+std::uint64_t peak_tensor_bytes(at::Device device) {
+  return device.is_cuda() ? gpu::peak_tensor_bytes(device) : 0;
+}
+
 void reset_peak_memory(at::Device device) {
   if (device.is_cuda()) gpu::reset_peak(device);
 }

@@ -48,7 +48,9 @@ std::optional<std::string> why_no_gpu();  // the reason where list_gpus() is emp
 void synchronize(at::Device device);      // waits for the device; nothing on the CPU
 std::uint64_t peak_memory_bytes(
     at::Device device);  // most bytes reserved on the device since reset; 0 on the CPU
-void reset_peak_memory(at::Device device);
+// Of these, what tensors took at most: without what the allocator keeps for later.
+std::uint64_t peak_tensor_bytes(at::Device device);
+void reset_peak_memory(at::Device device);  // of both
 // Tensors may take no more than this of the device: beyond it what is cached is given back, then an
 // allocation fails as out of memory. Nothing on the CPU.
 void limit_memory(at::Device device, std::uint64_t bytes);

@@ -391,6 +391,18 @@ TEST_CASE("items that changed run again, and what they had is gone") {
   CHECK(manifest(folder.path() / "out/manifest.jsonl").size() == 3);
 }
 
+TEST_CASE("a prompt beside a list of prompts is refused by the name it was given under") {
+  const Folder folder;
+  folder.write("p.txt", "a\n");
+  const std::string rest = ": every line of " + folder.file("p.txt") + " is one; expected none\n";
+  CHECK(run(batch(folder, "p.txt", {"-p", "x", "-q"})).err == "diptych: --prompt" + rest);
+  Command command = batch(folder, "p.txt", {"-q"});
+  command.environment["DIPTYCH_PROMPT"] = "x";
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err == "diptych: DIPTYCH_PROMPT" + rest);
+}
+
 TEST_CASE("a folder that holds a run is not mixed with another") {
   const Folder folder;
   folder.write("p.txt", "a\nb\n");

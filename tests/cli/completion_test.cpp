@@ -34,8 +34,8 @@ TEST_CASE("every shell's script knows the verbs and the flags") {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const auto outcome = run(Words{"completion", shell});
     CHECK(outcome.code == 0);
-    for (const char* word : {"generate", "batch", "verify", "resume", "replay", "timestep-shift",
-                             "flow-shift", "sequential"}) {
+    for (const char* word : {"generate", "batch", "bench", "verify", "resume", "replay",
+                             "timestep-shift", "flow-shift", "sequential"}) {
       CAPTURE(word);
       CHECK(outcome.out.find(word) != std::string::npos);
     }
@@ -47,7 +47,7 @@ TEST_CASE("bash completes verbs, flags and values") {
   CHECK(offered(folder, "diptych gen", 1) == "generate\n");
   CHECK(offered(folder, "diptych generate --cfg-i", 2) == "--cfg-img-scale\n--cfg-interval\n");
   CHECK(offered(folder, "diptych generate --cfg-mode s", 3) == "sequential\n");
-  CHECK(offered(folder, "diptych generate --cfg-mode ''", 3) == "batched\nsequential\n");
+  CHECK(offered(folder, "diptych generate --cfg-mode ''", 3) == "batched\nsequential\nauto\n");
   CHECK(offered(folder, "diptych completion --log-level w", 3) == "warning\n");
 }
 

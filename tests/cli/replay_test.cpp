@@ -246,5 +246,23 @@ TEST_CASE("input pictures are known by their pixels, noise by its hash") {
             "began with the noise 'n.safetensors', which is neither beside it nor here"));
 }
 
+TEST_CASE("what --cfg-mode auto chose is what is replayed") {
+  const Folder folder;
+  generate(folder, "auto.png", {"-p", "a red fox", "--cfg-mode", "auto"});
+  CHECK(replay(folder, "auto.png")
+            .out.ends_with("auto.png: identical, " +
+                           std::to_string(fs::file_size(folder.file("auto.png"))) + " bytes\n"));
+  for (const char* mode : {"batched", "sequential"}) {
+    rewrite(folder, "auto.png", "other.png", 0, [&](json& record) {
+      CHECK(record["requested"]["cfg_mode"] == "auto");
+      record["cfg_mode"] = mode;
+    });
+    replay(folder, "other.png", {"-o", folder.file("again.png")});
+    for (const auto& [keyword, text] : read_png(folder.file("again.png")).text) {
+      if (keyword == "diptych") CHECK(json::parse(text)["cfg_mode"] == mode);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace diptych

@@ -3,8 +3,10 @@
 #include "lib/pipelines/bagel.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/pipelines/bagel_cfg_mode.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/tensor/noise.h"
 
@@ -173,6 +175,32 @@ TEST_CASE("three distinct contexts give the same velocities batched and one by o
   }
 }
 
+TEST_CASE("the faster CFG mode is that of the fewer seconds, and batched where they are equal") {
+  CHECK(CfgModeTimes{2, 1}.faster() == CfgMode::sequential);
+  CHECK(CfgModeTimes{1, 2}.faster() == CfgMode::batched);
+  CHECK(CfgModeTimes{1, 1}.faster() == CfgMode::batched);
+}
+
+TEST_CASE("CFG modes are timed in the step with most branches") {
+  Fixture f("math");
+  const std::vector<BranchContexts> branches = {
+      {"cond", {f.text("a red fox under an old oak")}, {0}}, {"text_uncond", {BagelContext{}}, {}}};
+  PaintRequest request;
+  request.sizes = {{4, 6}};
+  request.steps = 6;
+  // The last update alone.
+  request.guidance.interval_low = 0;
+  request.guidance.interval_high = request.schedule().times[4];
+  const PrefilledContexts contexts(f.checkpoint, branches, request.block_rows(), {}, f.runtime);
+  CHECK(contexts_at(request.schedule().times[3], request.guidance, contexts) == 1);
+  CHECK(contexts_at(request.schedule().times[4], request.guidance, contexts) == 2);
+  const CfgModeTimes times = time_cfg_modes(f.checkpoint, request, contexts, f.runtime);
+  CHECK(times.batched > 0);
+  CHECK(times.sequential > 0);
+  CHECK(describe_step(f.checkpoint.model.config, request, contexts)
+            .starts_with("96x64, 2 contexts of up to "));
+}
+
 TEST_CASE("a branch that shares a context gets the bits it would compute itself") {
   Fixture f("math");
   const std::vector<BagelContext> text = {f.text("a red fox")};
@@ -221,6 +249,75 @@ TEST_CASE("a plan without a word is read like any other") {
   CHECK((after[2].samples == before[2].samples));
   request.seed(1);
   CHECK_FALSE(request.plan.has_value());
+}
+
+TEST_CASE("the caches that a text is written with are known before") {
+  Fixture f;
+  f.checkpoint.load_head();
+  BagelRequest request;
+  request.items = {{"a fox", {}}};
+  request.text.max_tokens = 5;
+  CHECK(request.text_rows(f.checkpoint, 0) == 0);
+  CHECK(request.text_rows(f.checkpoint, 2048) == 2048);  // kept from an earlier text
+  request.think = true;
+  const BagelReading reading = request.reading(f.checkpoint);
+  const auto contexts = BagelReading::branches(std::span(&reading, 1));
+  const std::int64_t read = contexts[0].samples[0].length();
+  CHECK(request.text_rows(f.checkpoint, 0) == read + 1024);
+  CHECK(request.text_rows(f.checkpoint, 2048) == read + 2048);
+  TextWriter writer(f.checkpoint, f.runtime);
+  CHECK(writer.capacity() == 0);
+  request.seed(3);
+  std::optional<PrefilledContexts> prefilled;
+  write_text(request, f.checkpoint, writer, f.runtime, f.progress, prefilled);
+  CHECK(prefilled->cache().capacity() + writer.capacity() == read + 1024);
+  request.text.max_tokens = 1024;
+  request.plan.reset();
+  CHECK(request.text_rows(f.checkpoint, writer.capacity()) == read + 2048);
+}
+
+TEST_CASE("positions are counted over all that is read, and what follows it") {
+  Fixture f;
+  BagelRequest request;
+  request.items = {{"a fox", {}}, {"under an oak", {}}};
+  request.text.max_tokens = 10;
+  const auto refusal = [&] {
+    try {
+      request.check_positions(f.checkpoint);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  const BagelReading reading = request.reading(f.checkpoint);
+  const std::int64_t read = BagelReading::branches(std::span(&reading, 1))[0].samples[0].position();
+  std::int64_t& most = f.checkpoint.model.config.llm.max_position_embeddings;
+  most = read + 1;  // the picture takes one
+  CHECK(refusal() == "none");
+  most = read;
+  CHECK(refusal() ==
+        fmt::format("--prompt: {} positions are read in all, expected at most {}", read, read - 1));
+  request.answers = true;
+  most = read + 10;
+  CHECK(refusal() == "none");
+  most = read + 9;
+  CHECK(refusal() ==
+        fmt::format("--max-tokens: {} positions are read and 10 tokens may follow, expected at "
+                    "most {}",
+                    read, read + 9));
+  request.answers = false;
+  request.think = true;
+  most = 100000;
+  CHECK(refusal() == "none");
+  most = 300;
+  request.text.max_tokens = 300;
+  CHECK(refusal().starts_with("--max-think-tokens: "));
+  request.plan.emplace();  // that by itself may be read
+  for (int i = 0; i < 300; ++i) *request.plan += " word" + std::to_string(i);
+  most = 100000;
+  most = std::ssize(f.checkpoint.text_segment(*request.plan)) + 1;
+  CHECK(refusal().starts_with("--max-think-tokens: "));
+  CHECK(refusal().find(" positions are read in all") != std::string::npos);
 }
 
 TEST_CASE("limits of the model are named") {

@@ -164,4 +164,44 @@ void check_draws_behind_a_plan(SessionPlace place) {
   std::filesystem::remove(trace);
 }
 
+void check_cfg_mode_auto(SessionPlace place) {
+  SessionFixture f(place);
+  const auto measured = [&] {
+    double sum = 0;
+    for (const auto& [stage, seconds] : f.session->report().seconds) {
+      if (stage == "measure") sum = seconds;
+    }
+    return sum;
+  };
+  RunConfig request = paint_request("a red fox", 5, 64, 48);
+  request.cfg_mode = "auto";
+  const Picture first = f.run({request}).pictures.front();
+  const std::string mode = f.session->report().cfg_mode;
+  CHECK((mode == "batched" || mode == "sequential"));
+  const double once = measured();
+  CHECK(once > 0);
+  RunConfig named = request;
+  named.cfg_mode = mode;
+  SessionFixture other(place);
+  const Picture expected = other.run({named}).pictures.front();
+  CHECK(first.rgb.equal(expected.rgb));
+  CHECK(first.latent_hash == expected.latent_hash);
+  CHECK(first.forwards == expected.forwards);
+  CHECK(f.session->report().attention == other.session->report().attention);
+  request.sampling.seed = 6;
+  f.run({request});
+  CHECK(f.session->report().cfg_mode == mode);
+  CHECK(measured() == once);
+  request.sampling.width = 96;
+  f.run({request});
+  CHECK(measured() > once);
+  // One branch alone has nothing to choose.
+  const double twice = measured();
+  request.sampling.width = 32;
+  request.sampling.cfg_text_scale = 1;
+  f.run({request});
+  CHECK(f.session->report().cfg_mode == "batched");
+  CHECK(measured() == twice);
+}
+
 }  // namespace diptych::test

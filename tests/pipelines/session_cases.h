@@ -42,4 +42,8 @@ void check_step_graphs(SessionPlace place);
 // behind it is the same with a trace, which waits for each token, and without.
 void check_draws_behind_a_plan(SessionPlace place);
 
+// `auto` runs one of the modes, chosen once for steps of one kind, and paints what that mode asked
+// for by name paints, to the last bit.
+void check_cfg_mode_auto(SessionPlace place);
+
 }  // namespace diptych::test

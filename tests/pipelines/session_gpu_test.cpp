@@ -26,6 +26,11 @@ TEST_CASE("a sampled plan takes as many draws as it has tokens") {
   test::check_draws_behind_a_plan({"cuda", "bfloat16"});
 }
 
+TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
+  test::check_cfg_mode_auto({"cuda", "float32"});
+  test::check_cfg_mode_auto({"cuda", "bfloat16"});
+}
+
 TEST_CASE("step caches: calibrated, painted and reported") {
   test::check_step_caches({"cuda", "float32"});
   test::check_step_caches({"cuda", "bfloat16"});

@@ -29,6 +29,10 @@ TEST_CASE("a sampled plan takes as many draws as it has tokens") {
   test::check_draws_behind_a_plan(kCpu);
 }
 
+TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
+  test::check_cfg_mode_auto(kCpu);
+}
+
 TEST_CASE("only equals share") {
   const test::SessionFixture f(kCpu);
   const RunConfig one = paint_request("a", 1, 32, 32);

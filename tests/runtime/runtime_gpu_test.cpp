@@ -1,7 +1,9 @@
+#include <ATen/record_function.h>
 #include <doctest/doctest.h>
 
 #include "lib/runtime/copy_lane.h"
 #include "lib/runtime/launch_graphs.h"
+#include "lib/runtime/launches.h"
 #include "lib/runtime/runtime.h"
 
 namespace diptych {
@@ -85,6 +87,34 @@ TEST_CASE("LaunchGraphs: work that fails while it is captured is no end") {
   graphs->run(1, work);
   graphs->finish();
   CHECK(x.sum().item<double>() == 32);
+TEST_CASE("count_launches: the kernels of a scope, and none beside it") {
+  const Tensor x = at::zeros({1000}, at::TensorOptions().device(kGpu));
+  const auto launches = count_launches("counted", [&] {
+    x.add_(1);
+    for (int scope = 0; scope < 2; ++scope) {
+      synchronize(kGpu);
+      RECORD_USER_SCOPE("counted");
+      for (int i = 0; i < 5; ++i) x.add_(1);
+      x.cpu();
+    }
+    synchronize(kGpu);
+    x.add_(1);
+  });
+  REQUIRE(launches.has_value());
+  CHECK(launches->scopes == 2);
+  CHECK(launches->kernels == 10);
+  CHECK(launches->calls == 10);
+  CHECK(launches->copies == 2);
+  CHECK(x[0].item<float>() == 12);
+}
+
+TEST_CASE("peak_tensor_bytes: what tensors took, not what is kept for later") {
+  bytes_on_gpu(64 * kMebi);
+  reset_peak_memory(kGpu);
+  const std::uint64_t before = peak_tensor_bytes(kGpu);
+  bytes_on_gpu(16 * kMebi);
+  CHECK(peak_tensor_bytes(kGpu) - before == 16 * kMebi);
+  CHECK(peak_memory_bytes(kGpu) >= 64 * kMebi);
 }
 
 }  // namespace diptych

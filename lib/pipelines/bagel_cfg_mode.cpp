@@ -1,0 +1,84 @@
+#include "lib/pipelines/bagel_cfg_mode.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "lib/base/interrupt.h"
+#include "lib/tensor/noise.h"
+
+namespace diptych {
+namespace {
+
+constexpr double kEnoughSeconds = 0.2;  // of timed steps: what is short is timed more than once
+constexpr int kMostRounds = 8;
+
+struct WidestStep {
+  std::int64_t step = 0, contexts = 0;
+};
+
+WidestStep widest_step(const PaintRequest& request, const PrefilledContexts& contexts) {
+  const FlowSchedule schedule = request.schedule();
+  WidestStep widest;
+  for (std::int64_t step = 0; step < schedule.updates(); ++step) {
+    const float t = schedule.times[static_cast<std::size_t>(step)];
+    const std::int64_t count = contexts_at(t, request.guidance, contexts);
+    if (count > widest.contexts) widest = {step, count};
+  }
+  return widest;
+}
+
+}  // namespace
+
+CfgModeTimes time_cfg_modes(const BagelCheckpoint& checkpoint, const PaintRequest& request,
+                            const PrefilledContexts& contexts, const Runtime& runtime) {
+  const auto denoiser = [&](CfgMode mode) {
+    return BagelDenoiser(checkpoint.model, contexts, request.sizes, checkpoint.markers,
+                         request.schedule(), mode, runtime);
+  };
+  const BagelDenoiser batched = denoiser(CfgMode::batched),
+                      sequential = denoiser(CfgMode::sequential);
+  std::int64_t rows = 0;
+  for (const LatentSize& size : request.sizes) rows += size.rows();
+  at::Generator generator = cpu_generator(0);
+  const Tensor x = randn({rows, checkpoint.model.config.row_width()}, generator).to(runtime.device);
+  const WidestStep widest = widest_step(request, contexts);
+  const auto seconds_of = [&](const BagelDenoiser& mode) {
+    check_interrupted();
+    synchronize(runtime.device);
+    const double start = steady_seconds();
+    mode.velocities(x, widest.step, widest.contexts);
+    synchronize(runtime.device);
+    return steady_seconds() - start;
+  };
+  seconds_of(batched), seconds_of(sequential);  // warm-up
+  CfgModeTimes least = {seconds_of(batched), seconds_of(sequential)};
+  double spent = least.batched + least.sequential;
+  for (int round = 1; round < kMostRounds && spent < kEnoughSeconds; ++round) {
+    const CfgModeTimes next = {seconds_of(batched), seconds_of(sequential)};
+    least.batched = std::min(least.batched, next.batched);
+    least.sequential = std::min(least.sequential, next.sequential);
+    spent += next.batched + next.sequential;
+  }
+  return least;
+}
+
+std::string describe_step(const BagelConfig& model, const PaintRequest& request,
+                          const PrefilledContexts& contexts) {
+  std::vector<std::string> sizes;
+  for (const LatentSize& size : request.sizes) {
+    const std::int64_t step = model.pixels_per_row();
+    sizes.push_back(fmt::format("{}x{}", size.w * step, size.h * step));
+  }
+  std::int64_t longest = 1;
+  for (std::int64_t c = 0; c < contexts.distinct(); ++c) {
+    for (std::int64_t s = 0; s < contexts.samples(); ++s)
+      longest = std::max(longest, contexts.context(c, s).length());
+  }
+  return fmt::format("{}, {} contexts of up to {} tokens", fmt::join(sizes, " and "),
+                     contexts.distinct(), std::bit_ceil(static_cast<std::uint64_t>(longest)));
+}
+
+}  // namespace diptych

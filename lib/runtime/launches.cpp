@@ -1,0 +1,91 @@
+#include "lib/runtime/launches.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include <kineto/ActivityType.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+namespace diptych {
+namespace {
+
+namespace profiler = torch::autograd::profiler;
+using Activity = libkineto::ActivityType;
+using Event = profiler::KinetoEvent;
+
+// On while it lives, so that it goes off also where the work throws.
+class Profile {
+ public:
+  Profile() {
+    const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO);
+    const std::set activities = {profiler::ActivityType::CPU, profiler::ActivityType::CUDA};
+    profiler::prepareProfiler(config, activities);
+    // Without other scopes no operator is noted, which would cost time and memory.
+    profiler::enableProfiler(config, activities, {at::RecordScope::USER_SCOPE});
+  }
+  ~Profile() {
+    if (on_) profiler::disableProfiler();
+  }
+  Profile(const Profile&) = delete;
+  Profile& operator=(const Profile&) = delete;
+  std::unique_ptr<profiler::ProfilerResult> finish() {
+    on_ = false;
+    return profiler::disableProfiler();
+  }
+
+ private:
+  bool on_ = true;
+};
+
+Activity activity(const Event& event) {
+  return static_cast<Activity>(event.activityType());
+}
+
+bool launches(const std::string& name) {
+  return name.starts_with("cudaLaunch") || name.starts_with("cuLaunch") ||
+         name.starts_with("cudaGraphLaunch") || name.starts_with("cuGraphLaunch");
+}
+
+void count(const Event& event, Launches& launched) {
+  switch (activity(event)) {
+    case Activity::CONCURRENT_KERNEL:
+      ++launched.kernels;
+      break;
+    case Activity::GPU_MEMCPY:
+    case Activity::GPU_MEMSET:
+      ++launched.copies;
+      break;
+    case Activity::CUDA_RUNTIME:
+    case Activity::CUDA_DRIVER:
+      launched.calls += launches(event.name()) ? 1 : 0;
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace
+
+std::optional<Launches> count_launches(std::string_view scope, const std::function<void()>& work) {
+  Profile profile;
+  work();
+  const auto result = profile.finish();
+  std::vector<const Event*> scopes;
+  for (const Event& event : result->events()) {
+    if (activity(event) == Activity::USER_ANNOTATION && event.name() == scope)
+      scopes.push_back(&event);
+  }
+  Launches launched;
+  launched.scopes = std::ssize(scopes);
+  for (const Event& event : result->events()) {
+    const bool inside = std::ranges::any_of(scopes, [&](const Event* s) {
+      return event.startNs() >= s->startNs() && event.startNs() < s->endNs();
+    });
+    if (inside) count(event, launched);
+  }
+  return launched.kernels > 0 ? std::optional(launched) : std::nullopt;
+}
+
+}  // namespace diptych
