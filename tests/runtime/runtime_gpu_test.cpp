@@ -87,6 +87,8 @@ TEST_CASE("LaunchGraphs: work that fails while it is captured is no end") {
   graphs->run(1, work);
   graphs->finish();
   CHECK(x.sum().item<double>() == 32);
+}
+
 TEST_CASE("count_launches: the kernels of a scope, and none beside it") {
   const Tensor x = at::zeros({1000}, at::TensorOptions().device(kGpu));
   const auto launches = count_launches("counted", [&] {
