@@ -72,15 +72,17 @@ Shard choose_shard(const BatchFlags& flags) {
 }
 
 void say_shard(const Shard& shard, std::size_t items, Log& log) {
+  const bool launched = shard.origin.ends_with("SIZE");  // by torchrun or MPI
+  if (shard.origin != kShardFlag && !launched && is_slurm_job_script(environment) &&
+      environment("SLURM_NTASKS") != "1") {
+    log.info(
+        "SLURM_NTASKS is {}, but SLURM_STEP_ID is not set: a job script without srun is one "
+        "process, and takes what all tasks would share; srun starts one for each",
+        *environment("SLURM_NTASKS"));
+  }
   if (shard.count == 1 || shard.origin == kShardFlag) return;
   log.info("shard {} of {}, from {}; --shard 0/1 takes the whole list", shard.text(),
            counted(items, "item"), shard.origin);
-  if (shard.origin.ends_with("SLURM_NTASKS") && is_slurm_job_script(environment)) {
-    log.warning(
-        "SLURM_STEP_ID is not set: is this a job script without srun? Then nobody takes the other "
-        "{}",
-        counted(shard.count - 1, "shard"));
-  }
 }
 
 void choose_device(RunConfig& model, Log& log) {
@@ -96,8 +98,11 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   const BatchList list = read_batch_list(flags.list);
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;
   if (flags.list.extension() == ".txt" &&
-      std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image)))
-    throw InputError("--prompt: every line of {} is one; expected none", flags.list.string());
+      std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image))) {
+    const bool by_flag = std::ranges::any_of(flags.inputs, std::not_fn(&FlagInput::is_image));
+    throw InputError("{}: every line of {} is one; expected none",
+                     by_flag ? "--prompt" : "DIPTYCH_PROMPT", flags.list.string());
+  }
   std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
   if (flags.check_config) {
     say_list(list, flags.list, log);

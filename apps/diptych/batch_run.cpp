@@ -119,7 +119,7 @@ class BatchRun {
       if (states_[i] == State::pending) forget(items_[i], *record, kept);
     }
     if (known < manifest_.records().size()) {
-      log_.warning("{} of the manifest {} not in the list any more; their files stay",
+      log_.warning("{} of the manifest {} not among the items to run any more; their files stay",
                    counted(manifest_.records().size() - known, "item"),
                    manifest_.records().size() - known == 1 ? "is" : "are");
     }
@@ -225,11 +225,17 @@ class BatchRun {
     try {
       session_->check(items_[i].options.run);
       return false;
-    } catch (const InputError& error) {
-      if (is_pending(i))
-        record_failure(i, {}, item_error(items_[i], settings_.defaults, error.what()));
+    } catch (...) {
+      const Failure failure = describe_failure(std::current_exception());
+      if (!failure.of_item) throw;
+      if (is_pending(i)) record_failure(i, {}, text_of(failure, items_[i]));
       return true;
     }
+  }
+
+  std::string text_of(const Failure& failure, const PlannedItem& item) const {
+    return failure.code == kBadInput ? item_error(item, settings_.defaults, failure.text)
+                                     : failure.text;
   }
 
   // Runs the members and records them. Returns the error where several failed together; that of a
@@ -247,10 +253,8 @@ class BatchRun {
         throw;
       }
       if (members.size() > 1) return failure.text;
-      const PlannedItem& item = items_[members.front()];
       record_failure(members.front(), std::move(outcome.records.front().files),
-                     failure.code == kBadInput ? item_error(item, settings_.defaults, failure.text)
-                                               : failure.text);
+                     text_of(failure, items_[members.front()]));
       return std::nullopt;
     }
     record_done(members, outcome, steady_seconds() - start);

@@ -145,6 +145,11 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
   const fs::path output = choose_output(flags, resolved);
   if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
   const auto session = find_session(options.run.pipeline)(options.run, log);
+  if (flags.check_config) {
+    for (const RunConfig& request : requests) session->check(request);
+    fmt::print("configuration: valid\n");
+    return 0;
+  }
   Progress progress(log, progress_style(options.progress));
   const StepRecording recording = session->record_steps(requests, progress);
   const auto calibration = StepCalibration::fit(recording.changes, session->report().weights_hash);
@@ -208,6 +213,9 @@ void add_calibrate(CLI::App& app, Run& run) {
           fmt::format("a .json (replaced if there) [{} of the checkpoint]", kCalibrationName))
       ->type_name("FILE");
   add_request_flags(*verb, *flags, kNotHere);
+  verb->add_flag("--check-config", flags->check_config,
+                 "check flags, stage config and inputs without loading weights, and stop")
+      ->envname("DIPTYCH_CHECK_CONFIG");
   verb->get_option("--prompt")
       ->description("what to paint or change; - reads it from stdin; may be repeated");
   verb->get_option("--image")->description("a picture to edit (PNG, JPEG, BMP); may be repeated");

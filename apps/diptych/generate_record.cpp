@@ -17,6 +17,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "diptych.generate";
 constexpr int kSchemaVersion = 1;
+// Of what memory made the run do; a record without these did nothing of the kind.
+constexpr const char* kTiled = "on";
+constexpr const char* kNotOffloaded = "none";
 
 std::string last_name(const std::filesystem::path& path) {
   const auto name = path.filename();
@@ -120,6 +123,8 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"height", picture.rgb.size(0)},
                {"inputs", inputs_json(options, picture)}};
   if (report.threads > 0) json["threads"] = report.threads;
+  if (report.strips) json["vae_tiling"] = kTiled;
+  if (report.offload != kNotOffloaded) json["offload"] = report.offload;
   if (!report.calibration_hash.empty()) json["calibration_hash"] = report.calibration_hash;
   if (picture.cache_report) json["cache_report"] = cache_report_json(*picture.cache_report);
   if (options.run.think) json["plan"] = picture.plan;
@@ -177,6 +182,8 @@ class RecordReader {
     record.attention = text("attention");
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
     record.threads = json_.value("threads", 0);
+    record.strips = json_.value("vae_tiling", "") == kTiled;
+    record.offload = json_.value("offload", kNotOffloaded);
     record.calibration_hash = json_.value("calibration_hash", "");
     const Json& requested = json_.at("requested");
     std::vector<PictureRecord::Request>& together = record.together;

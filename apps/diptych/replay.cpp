@@ -24,6 +24,7 @@
 #include "lib/media/image_read.h"
 #include "lib/media/png.h"
 #include "lib/pipelines/pipeline.h"
+#include "lib/runtime/runtime.h"
 
 namespace diptych {
 namespace {
@@ -72,6 +73,7 @@ class Replay {
     find_files();
     const fs::path model = find_model();
     for (RunConfig& run : runs_) run.model = model;
+    settle_memory();
     if (record_.together.size() == 1) {
       runs_.front().sampling.seed = record_.seed;  // of this picture of its batch
       runs_.front().sampling.batch_count = 1;
@@ -174,9 +176,25 @@ class Replay {
         name_, in_quotes(recorded.string()));
   }
 
+  std::string device() const {
+    return settings_.device.empty() ? runs_.front().device : settings_.device;
+  }
+
+  // What was done for want of memory and rounds otherwise is done again; what was asked for is of
+  // the machine it ran on, and may not be had here.
+  void settle_memory() {
+    Log quiet(LogLevel::quiet);
+    const bool waits = record_.offload == "all" && resolve_device(device(), quiet).is_cuda();
+    for (RunConfig& run : runs_) {
+      run.max_vram = 0;
+      run.offload = waits ? "layers" : "auto";
+      if (record_.strips) run.vae_tiling = "on";
+    }
+  }
+
   void paint() {
     RunConfig model = runs_.front();
-    if (!settings_.device.empty()) model.device = settings_.device;
+    model.device = device();
     // Sums of the CPU are split among its threads, and round accordingly.
     if (record_.threads > 0) at::set_num_threads(record_.threads);
     const auto session = find_session(model.pipeline)(model, log_);
@@ -237,6 +255,8 @@ class Replay {
     add("device", record_.device, report_.device);
     add("dtype", record_.dtype, report_.dtype);
     add("attention", record_.attention, report_.attention);
+    add("VAE tiling", record_.strips ? "on" : "off", report_.strips ? "on" : "off");
+    add("offload", record_.offload, report_.offload);
     return lines;
   }
 

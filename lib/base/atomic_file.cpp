@@ -52,7 +52,7 @@ std::optional<unsigned> permissions_at(const fs::path& path) {
 AtomicFile::AtomicFile(std::filesystem::path path)
     : path_(std::move(path)), permissions_(permissions_at(path_)), target_(follow_links(path_)) {
   temporary_ = target_;
-  temporary_ += fmt::format(".partial-{}", getpid());
+  temporary_ += fmt::format("{}{}", kPartialInfix, getpid());
   // Never open to more readers than the file it replaces.
   const int descriptor = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
                               permissions_.value_or(0666));

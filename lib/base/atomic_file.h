@@ -9,6 +9,9 @@
 
 namespace diptych {
 
+// Between a file's name and the number of the process that writes it: "a.png.partial-123".
+inline constexpr std::string_view kPartialInfix = ".partial-";
+
 // Opens "<path>.partial-<pid>" for writing. commit() flushes, syncs and renames it to `path`; a
 // destructor without commit() removes it. A file that is replaced leaves its permission bits to the
 // new one. Where `path` is a symbolic link, all this happens to what it points to, whether that is

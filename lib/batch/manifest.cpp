@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/base/atomic_file.h"
@@ -41,6 +42,14 @@ ManifestRecord record_of(const Json& json) {
   return record;
 }
 
+// Whether the open file is the one of that name.
+bool is_at(int descriptor, const fs::path& file) {
+  struct stat opened {
+  }, named{};
+  return fstat(descriptor, &opened) == 0 && stat(file.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
 }  // namespace
 
 std::string ManifestRecord::line() const {
@@ -67,14 +76,27 @@ std::optional<ManifestRecord> ManifestRecord::parse(const std::string& line) {
   }
 }
 
-Manifest::Manifest(fs::path file, bool resume) : file_(std::move(file)) {
-  descriptor_ = open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (descriptor_ < 0)
-    throw InputError("{}: cannot be written: {}", file_.string(), std::strerror(errno));
-  try {
+// The file may be removed, as an empty manifest is, or replaced between its opening and its
+// locking: then the lock is of a file that nobody sees any more.
+void Manifest::open_locked() {
+  constexpr int kMostTries = 1000;  // then its file system does not number files steadily
+  for (int tries = 1;; ++tries) {
+    descriptor_ = open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (descriptor_ < 0)
+      throw InputError("{}: cannot be written: {}", file_.string(), std::strerror(errno));
     // Some network file systems have no locks: there the user alone must keep runs apart.
-    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      close(descriptor_);
       throw InputError("{}: another process is writing it", file_.string());
+    }
+    if (is_at(descriptor_, file_) || tries == kMostTries) return;
+    close(descriptor_);
+  }
+}
+
+Manifest::Manifest(fs::path file, bool resume) : file_(std::move(file)) {
+  open_locked();
+  try {
     read(resume);
   } catch (...) {
     close(descriptor_);
@@ -83,7 +105,8 @@ Manifest::Manifest(fs::path file, bool resume) : file_(std::move(file)) {
 }
 
 Manifest::~Manifest() {
-  if (lseek(descriptor_, 0, SEEK_END) == 0) unlink(file_.c_str());
+  const bool empty = lseek(descriptor_, 0, SEEK_END) == 0;
+  if (empty && is_at(descriptor_, file_)) unlink(file_.c_str());
   close(descriptor_);
 }
 

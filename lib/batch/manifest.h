@@ -55,6 +55,7 @@ class Manifest {
   void finish(const std::vector<std::string>& ids);
 
  private:
+  void open_locked();
   void read(bool resume);
   std::filesystem::path file_;
   int descriptor_ = -1;

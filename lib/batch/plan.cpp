@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
+#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/sha256.h"
 #include "lib/batch/output_names.h"
@@ -78,7 +79,32 @@ std::string with_keys(std::string_view message) {
   return text;
 }
 
-PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder) {
+// The flags of the whole batch that items ignore.
+struct IdleFlags {
+  std::size_t items = 0;
+  std::map<std::string, std::size_t> counts;  // of items, by origin
+  std::map<std::string, std::string> why;     // of the first
+
+  void see(const Resolved& item) {
+    ++items;
+    std::set<std::string> seen;
+    for (const IdleValue& value : idle_values(item)) {
+      if (!value.origin.starts_with("--") || !seen.insert(value.origin).second) continue;
+      ++counts[value.origin];
+      why.emplace(value.origin, value.why);
+    }
+  }
+
+  void refuse() const {
+    for (const auto& [origin, count] : counts) {
+      if (count == items)
+        throw InputError("{}: does nothing for any item: {}", origin, why.at(origin));
+    }
+  }
+};
+
+PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder,
+                      IdleFlags& idle) {
   PlannedItem planned;
   planned.number = item.number;
   planned.id = item.id;
@@ -87,6 +113,7 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
   planned.own = own_places(item);
   try {
     const Resolved resolved = resolve_item(defaults, item);
+    idle.see(resolved);
     require_meaning(resolved, item.where);
     planned.options = resolved.options;
     require_complete(planned.options);
@@ -147,13 +174,14 @@ std::string content_hash(const fs::path& file) {
   return file_sha256(file).value_or("missing");
 }
 
-bool is_partial_of(std::string_view name, std::string_view file) {
-  constexpr std::string_view kInfix = ".partial-";  // as AtomicFile names it
-  if (!name.starts_with(file)) return false;
-  name.remove_prefix(file.size());
-  if (!name.starts_with(kInfix)) return false;
-  name.remove_prefix(kInfix.size());
-  return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+// The file that AtomicFile was writing under this name, "" = none.
+std::string file_of_partial(const std::string& name) {
+  const std::size_t infix = name.rfind(kPartialInfix);
+  if (infix == std::string::npos) return {};
+  const std::string_view process = std::string_view(name).substr(infix + kPartialInfix.size());
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (process.empty() || !std::ranges::all_of(process, is_digit)) return {};
+  return name.substr(0, infix);
 }
 
 }  // namespace
@@ -162,7 +190,9 @@ std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defau
                                     const fs::path& folder) {
   std::vector<PlannedItem> items;
   items.reserve(list.items.size());
-  for (const BatchItem& item : list.items) items.push_back(plan_item(item, defaults, folder));
+  IdleFlags idle;
+  for (const BatchItem& item : list.items) items.push_back(plan_item(item, defaults, folder, idle));
+  idle.refuse();
   refuse_collisions(items);
   spare_inputs(items, folder);
   return items;
@@ -241,11 +271,8 @@ std::size_t remove_partial_files(const fs::path& folder, const std::vector<fs::p
     std::error_code ignored;
     std::vector<fs::path> partial;
     for (const auto& entry : fs::directory_iterator(place, ignored)) {
-      const std::string name = entry.path().filename().string();
-      const std::size_t infix = name.rfind(".partial-");
-      if (infix == std::string::npos) continue;
-      const std::string file = name.substr(0, infix);
-      if (files.contains(file) && is_partial_of(name, file)) partial.push_back(entry.path());
+      if (files.contains(file_of_partial(entry.path().filename().string())))
+        partial.push_back(entry.path());
     }
     for (const fs::path& path : partial) removed += fs::remove(path, ignored) ? 1 : 0;
   }

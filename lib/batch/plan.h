@@ -30,7 +30,8 @@ struct PlannedItem {
 };
 
 // Every item of the list with its defaults and names; bad values become the item's error. Throws
-// InputError where two items would write one file, or one would write what another reads.
+// InputError where a flag of the whole batch does nothing for any of them, where two items would
+// write one file, or one would write what another reads.
 std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
                                     const std::filesystem::path& folder);
 

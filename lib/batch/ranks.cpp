@@ -73,8 +73,9 @@ std::optional<Shard> process_rank(const Environment& environment) {
   look("RANK", "WORLD_SIZE");
   look("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   look("PMI_RANK", "PMI_SIZE");
-  // A launcher that a job script started by itself leaves the script's own variables in place.
-  if (found.empty() || !is_slurm_job_script(environment)) look("SLURM_PROCID", "SLURM_NTASKS");
+  // A launcher within a Slurm task, or in a job script, leaves Slurm's variables in place, which
+  // then speak of something larger.
+  if (found.empty() && !is_slurm_job_script(environment)) look("SLURM_PROCID", "SLURM_NTASKS");
   for (const Shard& other : found) {
     const Shard& first = found.front();
     if (other.index == first.index && other.count == first.count) continue;

@@ -25,9 +25,10 @@ Shard parse_shard(std::string_view text, std::string_view where);
 
 // The task of a Slurm array (SLURM_ARRAY_TASK_ID, _MIN, _MAX, _STEP, _COUNT), and within it the
 // process: torchrun's RANK and WORLD_SIZE, Open MPI's OMPI_COMM_WORLD_RANK and _SIZE, MPICH's
-// PMI_RANK and PMI_SIZE, Slurm's SLURM_PROCID and SLURM_NTASKS. Where both are there each task's
-// part is divided among its processes. Throws InputError for processes that are numbered
-// differently, an array with gaps, and values that are no such numbers.
+// PMI_RANK and PMI_SIZE, or where none of these is there, Slurm's SLURM_PROCID and SLURM_NTASKS,
+// but for a job script itself. Where both are there each task's part is divided among its
+// processes. Throws InputError for processes that are numbered differently, an array with gaps, and
+// values that are no such numbers.
 Shard shard_of_environment(const Environment& environment);
 
 // Whether the processes are those of a Slurm job script itself, which is one process whatever

@@ -22,13 +22,12 @@ void require_file(std::string_view flag, const fs::path& file) {
 
 }  // namespace
 
-void require_meaning(const Resolved& resolved, std::string_view given) {
+std::vector<IdleValue> idle_values(const Resolved& resolved) {
   const RunConfig& run = resolved.options.run;
+  std::vector<IdleValue> idle;
   const auto forbid = [&](std::initializer_list<std::string_view> names, std::string_view why) {
-    for (const std::string_view name : names) {
-      const std::string& origin = resolved.origins[field_index(name)];
-      if (origin.starts_with(given)) throw InputError("{}: {}", origin, why);
-    }
+    for (const std::string_view name : names)
+      idle.push_back({resolved.origins[field_index(name)], std::string(why)});
   };
   if (run.answers()) {
     forbid({"width", "height", "batch_count", "steps", "cfg_text_scale", "cfg_img_scale",
@@ -53,7 +52,19 @@ void require_meaning(const Resolved& resolved, std::string_view given) {
   }
   if (run.text.temperature == 0) forbid({"top_k", "top_p"}, "given without --temperature");
   if (run.answers() && run.think) forbid({"max_tokens"}, "with --think it is --max-think-tokens");
-  if (!run.noise.empty()) forbid({"seed"}, "given together with --noise; expected one of them");
+  // The seed also draws the posterior noise of pictures that are edited, and sampled plans.
+  const bool draws = run.reads_images() || (run.think && run.text.temperature > 0);
+  if (!run.noise.empty() && !draws)
+    forbid({"seed"}, "given together with --noise; expected one of them");
+  if (run.answers() && run.text.temperature == 0)
+    forbid({"seed"}, "given without --temperature, and so nothing is drawn");
+  return idle;
+}
+
+void require_meaning(const Resolved& resolved, std::string_view given) {
+  for (const IdleValue& value : idle_values(resolved)) {
+    if (value.origin.starts_with(given)) throw InputError("{}: {}", value.origin, value.why);
+  }
 }
 
 void require_complete(const Options& options) {
@@ -70,6 +81,14 @@ void require_complete(const Options& options) {
   if (!run.noise.empty()) require_file("--noise", run.noise);
   if (!options.think_output.empty() && (!run.think || run.answers())) {
     throw InputError("--think-output: given without a plan; expected --think and a picture");
+  }
+  // Sampled plans differ, and so may those that read input pictures, whose noise is drawn anew.
+  const bool plans_differ = run.text.temperature > 0 || run.reads_images();
+  if (!options.think_output.empty() && run.sampling.batch_count > 1 && plans_differ) {
+    throw InputError(
+        "--think-output: one file, but each of the {} pictures has a plan of its own; expected "
+        "--batch-count 1",
+        run.sampling.batch_count);
   }
 }
 

@@ -2,14 +2,23 @@
 // that are there.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/config/resolve.h"
 
 namespace diptych {
 
-// Throws InputError for a value that the task ignores, where its origin begins with `given`: "--"
-// for flags, an item's place for its keys. Values of weaker sources may serve another task.
+struct IdleValue {
+  std::string origin;  // as Resolved has it
+  std::string why;     // "given without --think"
+};
+// The values that the request ignores, those of every source.
+std::vector<IdleValue> idle_values(const Resolved& resolved);
+
+// Throws InputError for one whose origin begins with `given`: "--" for flags, an item's place for
+// its keys. Values of weaker sources may serve another task.
 void require_meaning(const Resolved& resolved, std::string_view given);
 
 // Throws InputError for a missing prompt, and for pictures, noise and plans that cannot be had.

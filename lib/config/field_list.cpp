@@ -156,7 +156,8 @@ const auto kFields = std::to_array<Field>({
      "they do not fit",
      ChoiceSlot{run<&R::offload>, "auto|none|layers"}, YamlPlace::top, "offload"},
     {"vae_tiling", "--vae-tiling", "auto|on|off",
-     "the autoencoder works in strips of rows: the same picture in less memory; auto: where needed",
+     "the autoencoder works in strips of rows: less memory, the same picture but for rounding; "
+     "auto: where needed",
      ChoiceSlot{run<&R::vae_tiling>, "auto|on|off"}, YamlPlace::painting, "vae_tiling"},
     {"max_vram", "--max-vram", "GIB", "of GPU memory that the run may take; 0: what is free",
      RealSlot{run<&R::max_vram>, 0, true}, YamlPlace::top, "max_vram"},

@@ -16,6 +16,7 @@
 #include "lib/pipelines/cache_report.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/session_parts.h"
+#include "lib/pipelines/text_decoder.h"
 #include "lib/runtime/host_memory.h"
 #include "lib/sampling/step_calibration.h"
 #include "lib/tensor/noise.h"
@@ -50,10 +51,13 @@ class BagelSession : public Session {
     for (const std::vector<RunConfig>& configs : expected) {
       // On the CPU nothing is chosen.
       if (planned && !budget_.device) break;
+      check_interrupted();
       try {
         plan_loading(prepare_all(configs), parts, planned);
         planned = true;
-      } catch (const InputError&) {  // run() will say so, of these requests alone
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const std::exception&) {  // run() will say so, of these requests alone
       }
     }
     if (planned) read_weights(progress);
@@ -214,7 +218,8 @@ class BagelSession : public Session {
       p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
       request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
-    request.reading(checkpoint_);  // too long a text is said here
+    request.check_positions(checkpoint_);  // too long a text is said here
+    if (request.writes()) require_text_kernel();
     if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
@@ -223,6 +228,16 @@ class BagelSession : public Session {
     if (!config.noise.empty())
       p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
     return p;
+  }
+
+  // Before anything is loaded: texts may be written without a graph, but not without a word.
+  void require_text_kernel() {
+    const auto reason = missing_text_kernel(checkpoint_.model.config.llm, runtime_);
+    if (!reason) return;
+    if (runtime_.kernels == KernelPolicy::strict)
+      throw InputError("--kernels strict: there is no kernel to write this model's texts: {}",
+                       *reason);
+    log_.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
   }
 
   static Parts parts_of(const std::vector<Prepared>& prepared) {
@@ -236,6 +251,8 @@ class BagelSession : public Session {
     BagelWork work;
     const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
     std::vector<BagelReading> readings;
+    const std::int64_t kept = writer_ == nullptr ? 0 : writer_->capacity();
+    std::int64_t plan_tokens = 0;
     for (const Prepared& p : prepared) {
       const std::int64_t step = checkpoint_.model.config.pixels_per_row();
       raise(work.width, p.size.w * step);
@@ -247,6 +264,9 @@ class BagelSession : public Session {
         raise(work.encode_height, image.latent.h * step);
       }
       readings.push_back(p.request.reading(checkpoint_));
+      raise(work.text_rows, p.request.text_rows(checkpoint_, kept));
+      // The plan is read between its markers.
+      if (p.request.think && !p.request.answers) raise(plan_tokens, p.request.text.max_tokens + 2);
     }
     const RunConfig& config = *prepared.front().config;
     work.samples = static_cast<std::int64_t>(prepared.size());
@@ -270,8 +290,7 @@ class BagelSession : public Session {
     }
     work.branches = static_cast<std::int64_t>(distinct.size());
     work.cache_bytes = cache_bytes(work, prepared.front());
-    const TextRequest& text = prepared.front().request.text;
-    if (config.think || config.answers()) work.context_tokens += text.max_tokens;
+    work.context_tokens += plan_tokens;
     const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
     work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
     return work;
@@ -312,10 +331,16 @@ class BagelSession : public Session {
                                  memory_.choice.offload);
     checkpoint_.strips.reset();
     if (memory_.choice.strips) checkpoint_.strips.emplace();
+    report_.strips = memory_.choice.strips;
+    const MotLayers& layers = checkpoint_.model.language_model.layers;
+    report_.offload = layers.streams({.und = true})   ? "all"
+                      : layers.streams({.gen = true}) ? "painting"
+                                                      : "none";
     if (!budget_.device) return;
     log_.debug("memory planned: {}", memory_.summary());
     if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
-      log_.info("the autoencoder works in strips (--vae-tiling on): the picture is the same");
+      log_.info(
+          "the autoencoder works in strips (--vae-tiling on): the same picture but for rounding");
   }
 
   // Unless they are there: chooses where they lie, so that each of the runs fits.
@@ -430,7 +455,7 @@ class BagelSession : public Session {
       BagelRequest& request = prepared[i].request;
       if (request.think) {
         write(request, progress, thought);
-        if (results.plan) results.plan(i, request.plan);
+        if (results.plan) results.plan(i, *request.plan);
       }
       requests.push_back(request);
     }
@@ -556,7 +581,7 @@ class BagelSession : public Session {
       picture.forwards = latent.forwards;
       picture.noise_hash = short_hash(noise[r]);
       picture.latent_hash = short_hash(painted[r].latent);
-      picture.plan = p.request.plan;
+      picture.plan = p.request.plan.value_or("");
       picture.inputs = p.inputs;
       if (!reports.empty()) picture.cache_report = reports[r];
     }

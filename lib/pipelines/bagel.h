@@ -1,6 +1,8 @@
 // BAGEL: a loaded checkpoint and what it does with requests.
 #pragma once
 
+#include <optional>
+
 #include "lib/pipelines/bagel_painter.h"
 #include "lib/pipelines/bagel_reading.h"
 #include "lib/pipelines/bagel_text.h"
@@ -20,12 +22,19 @@ struct BagelRequest {
   std::string negative_prompt;
   TextRequest text;  // of the answer or the plan
   at::Generator generator;
-  std::string plan;  // once written
+  std::optional<std::string> plan;  // once written; may be empty
 
   // Starts over with another seed: what was drawn before is forgotten.
   void seed(std::uint64_t seed);
   // With the plan, where it is there.
   BagelReading reading(const BagelCheckpoint& checkpoint) const;
+  // Throws InputError where what is read, together with what is still to be written or painted
+  // behind it, exceeds the model's positions.
+  void check_positions(const BagelCheckpoint& checkpoint) const;
+  bool writes() const { return answers || think; }
+  // Cache rows of the text that it writes: the context as it is read for that, which stays until
+  // the picture's contexts are there, and the writer's own. `kept`: TextWriter::capacity().
+  std::int64_t text_rows(const BagelCheckpoint& checkpoint, std::int64_t kept) const;
 };
 
 // Writes the answer, or the plan of think mode. `contexts` is left with what was read for it.

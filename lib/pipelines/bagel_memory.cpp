@@ -78,7 +78,8 @@ struct Planner {
   std::int64_t key_values() const {
     const std::int64_t token =
         2 * llm.num_hidden_layers * llm.num_key_value_heads * llm.head_dim() * element;
-    return token * work.branches * work.samples * (work.context_tokens + rows());
+    const std::int64_t painted = work.branches * work.samples * (work.context_tokens + rows());
+    return token * ((rows() > 0 ? painted : 0) + work.text_rows);
   }
   // Position rows, embedded times, and the rope tables and slots of every plan.
   std::int64_t denoise_layout() const {

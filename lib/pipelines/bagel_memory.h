@@ -28,7 +28,8 @@ struct BagelWork {
   std::int64_t samples = 1;            // pictures, or answers, of one packed call
   std::int64_t branches = 1;           // distinct guidance contexts
   std::int64_t steps = 50;
-  std::int64_t context_tokens = 0;  // longest context, what is generated included
+  std::int64_t context_tokens = 0;  // longest context, a plan included
+  std::int64_t text_rows = 0;       // of the caches that text is written with, beside the others
   std::int64_t prefill_rows = 0;    // most rows of one prefill call: a text, or an image block
   std::int64_t encode_width = 0, encode_height = 0;  // pixels of a picture that is encoded
   std::int64_t vision_patches = 0;                   // most patches of a picture that is looked at

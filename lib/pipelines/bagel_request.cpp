@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <optional>
 
+#include "lib/base/error.h"
 #include "lib/pipelines/bagel.h"
 #include "lib/pipelines/bagel_trace.h"
 #include "lib/tensor/noise.h"
@@ -13,7 +15,7 @@ Tensor draw_noise(LatentSize size, std::int64_t row_width, at::Generator& genera
 void BagelRequest::seed(std::uint64_t seed) {
   generator = cpu_generator(seed);
   for (BagelImage& image : images) image.latent_rows.reset();
-  plan.clear();
+  plan.reset();
 }
 
 BagelReading BagelRequest::reading(const BagelCheckpoint& checkpoint) const {
@@ -27,9 +29,32 @@ BagelReading BagelRequest::reading(const BagelCheckpoint& checkpoint) const {
       reading.add_text(item.text);
     }
   }
-  if (think && !answers && !plan.empty()) reading.add_plan(plan);
+  if (think && !answers && plan) reading.add_plan(*plan);
   if (!negative_prompt.empty()) reading.add_negative(negative_prompt);
   return reading;
+}
+
+void BagelRequest::check_positions(const BagelCheckpoint& checkpoint) const {
+  const BagelReading read = reading(checkpoint);
+  const std::vector<BranchContexts> branches = BagelReading::branches(std::span(&read, 1));
+  const bool writes = answers || (think && !plan);
+  if (writes)
+    check_text_positions(branches[0].samples[0], text, answers ? "answer" : "think", checkpoint);
+  if (answers) return;
+  const std::int64_t most = checkpoint.model.config.llm.max_position_embeddings;
+  for (const BranchContexts& branch : branches) {
+    const std::int64_t position = branch.samples[0].position();  // of the picture
+    if (position < most) continue;
+    throw InputError("{}: {} positions are read in all, expected at most {}",
+                     plan ? "--max-think-tokens" : "--prompt", position, most - 1);
+  }
+}
+
+std::int64_t BagelRequest::text_rows(const BagelCheckpoint& checkpoint, std::int64_t kept) const {
+  if (!writes()) return kept;
+  const BagelReading read = reading(checkpoint);
+  const std::int64_t context = BagelReading::branches(std::span(&read, 1))[0].samples[0].length();
+  return context + std::max(kept, TextWriter::capacity_for(context + text.max_tokens));
 }
 
 GeneratedText write_text(BagelRequest& request, const BagelCheckpoint& checkpoint,
@@ -56,6 +81,7 @@ PrefilledContexts read_for_painting(std::span<BagelRequest> requests, const Pain
   std::vector<BagelReading> readings;
   std::vector<BagelPictures> pictures;
   for (BagelRequest& request : requests) {
+    request.check_positions(checkpoint);  // the plan has come since
     readings.push_back(request.reading(checkpoint));
     pictures.push_back({request.images, &request.generator});
   }

@@ -59,27 +59,38 @@ class DecodeTrace {
 
 }  // namespace
 
+void check_text_positions(const BagelContext& context, const TextRequest& request,
+                          std::string_view stage, const BagelCheckpoint& checkpoint) {
+  const std::int64_t most = checkpoint.model.config.llm.max_position_embeddings;
+  if (context.position() + request.max_tokens <= most) return;
+  throw InputError("{}: {} positions are read and {} tokens may follow, expected at most {}",
+                   stage == "think" ? "--max-think-tokens" : "--max-tokens", context.position(),
+                   request.max_tokens, most);
+}
+
 TextWriter::TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime)
     : checkpoint_(checkpoint), runtime_(runtime) {}
 TextWriter::~TextWriter() = default;
+
+std::int64_t TextWriter::capacity_for(std::int64_t rows) {
+  return (rows + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
+}
+
+std::int64_t TextWriter::capacity() const {
+  return decoder_ == nullptr ? 0 : decoder_->cache().capacity();
+}
 
 GeneratedText TextWriter::write(const PrefilledContexts& contexts, std::int64_t sample,
                                 const TextRequest& request, at::Generator& generator,
                                 std::string_view stage, Progress& progress) {
   const BagelContext& context = contexts.context(0, sample);
   const MotBackbone& model = checkpoint_.model.language_model;
-  const std::int64_t most = model.config.max_position_embeddings;
-  if (context.position() + request.max_tokens > most) {
-    throw InputError("{}: {} positions are read and {} tokens may follow, expected at most {}",
-                     stage == "think" ? "--max-think-tokens" : "--max-tokens", context.position(),
-                     request.max_tokens, most);
-  }
+  check_text_positions(context, request, stage, checkpoint_);
   TORCH_CHECK(model.lm_head.defined(), "[text] lm_head is not loaded");
   const std::int64_t rows = context.length() + request.max_tokens;
   if (decoder_ == nullptr || decoder_->cache().capacity() < rows) {
     decoder_.reset();  // the old cache goes before the new one comes
-    const std::int64_t capacity = (rows + kCapacityStep - 1) / kCapacityStep * kCapacityStep;
-    decoder_ = make_text_decoder(model, capacity, runtime_);
+    decoder_ = make_text_decoder(model, capacity_for(rows), runtime_);
   }
   KvCache& cache = decoder_->cache();
   cache.copy_row(0, contexts.cache(), contexts.cache_row(0, sample), context.length());

@@ -26,6 +26,11 @@ struct GeneratedText {
   double seconds = 0;             // of decoding
 };
 
+// Throws InputError where the context and max_tokens exceed the model's positions. `stage` as
+// TextWriter::write.
+void check_text_positions(const BagelContext& context, const TextRequest& request,
+                          std::string_view stage, const BagelCheckpoint& checkpoint);
+
 class TextDecoder;
 
 // Keeps its cache (and on CUDA its graph) from one text to the next.
@@ -33,9 +38,13 @@ class TextWriter {
  public:
   TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime);
   ~TextWriter();
+  // Rows of the cache for a context and a text of `rows` together: they come in steps, as the cache
+  // is kept.
+  static std::int64_t capacity_for(std::int64_t rows);
+  std::int64_t capacity() const;  // of the cache that is kept, 0 = none
   // Needs BagelCheckpoint::load_head(). Continues sample `sample` of the first context. `generator`
   // is drawn from only where sampling is on. `stage`: "think" or "answer", for the progress line.
-  // Throws InputError where the context and max_tokens exceed the model's positions.
+  // Throws as check_text_positions.
   GeneratedText write(const PrefilledContexts& contexts, std::int64_t sample,
                       const TextRequest& request, at::Generator& generator, std::string_view stage,
                       Progress& progress);

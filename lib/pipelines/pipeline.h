@@ -66,9 +66,13 @@ struct Report {
   std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
   std::string
-      calibration_hash;      // first 16 hex digits of the file's sha-256, "" = no such step cache
-  int threads = 0;           // of the CPU's sums, where it computed
-  std::int64_t updates = 0;  // per picture
+      calibration_hash;  // first 16 hex digits of the file's sha-256, "" = no such step cache
+  int threads = 0;       // of the CPU's sums, where it computed
+  bool strips = false;   // the autoencoder worked in strips (--vae-tiling)
+  // The experts that waited in host memory: "none", "painting", "all". A text is written by other
+  // kernels where its experts wait.
+  std::string offload = "none";
+  std::int64_t updates = 0;                // per picture
   std::vector<std::string> latent_hashes;  // per picture
 };
 

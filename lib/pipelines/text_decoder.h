@@ -1,11 +1,14 @@
-// One token after the other through the understanding experts. On CUDA, with `auto` attention and
-// kernels, a step is one graph: embedding, layers, logits, the choice of the next token and the
-// advance of all counters, launched without waiting for the one before.
+// One token after the other through the understanding experts. On CUDA, with `auto` attention,
+// kernels that are not `reference` and these experts on the device, a step is one graph: embedding,
+// layers, logits, the choice of the next token and the advance of all counters, launched without
+// waiting for the one before.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "lib/attention/kv_cache.h"
@@ -39,6 +42,10 @@ class TextDecoder {
                                            const DecodeProgress& progress,
                                            const LogitsFn& logits) = 0;
 };
+
+// Why texts are written without a graph although device, attention and kernels are those of one:
+// the kernel does not take the model's heads.
+std::optional<std::string> missing_text_kernel(const Qwen2Config& config, const Runtime& runtime);
 
 // `capacity`: of the cache's one row: context and text.
 std::unique_ptr<TextDecoder> make_text_decoder(const MotBackbone& model, std::int64_t capacity,

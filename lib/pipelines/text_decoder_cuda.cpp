@@ -24,7 +24,7 @@ class GraphAttention final : public AttentionBackend {
       : key_count_(std::move(key_count)), kernels_(kernels) {}
   std::string_view name() const override { return "decode"; }
   std::optional<std::string> kind_unsupported(const AttentionKind&) const override {
-    return std::nullopt;  // make_graph_decoder() has asked
+    return std::nullopt;  // missing_text_kernel() has asked
   }
   Tensor forward(const AttentionCall& call) const override {
     return decode_attention(call.q[0], call.k[0], call.v[0], key_count_, call.scale, kernels_)
@@ -253,12 +253,10 @@ class GraphDecoder : public TextDecoder {
 
 std::unique_ptr<TextDecoder> make_graph_decoder(const MotBackbone& model, std::int64_t capacity,
                                                 const Runtime& runtime) {
-  const Qwen2Config& c = model.config;
   const bool serves = runtime.device.is_cuda() && runtime.kernels != KernelPolicy::reference &&
                       runtime.read_attention->name() == "auto" &&
                       !model.layers.streams({.und = true}) &&
-                      !decode_attention_unsupported(c.num_attention_heads, c.num_key_value_heads,
-                                                    c.head_dim(), runtime.dtype);
+                      !missing_text_kernel(model.config, runtime);
   if (!serves) return nullptr;
   return std::make_unique<GraphDecoder>(model, capacity, runtime);
 }

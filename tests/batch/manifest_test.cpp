@@ -1,6 +1,9 @@
 // The manifest after kills at any byte, and its records.
 #include "lib/batch/manifest.h"
 
+#include <atomic>
+#include <thread>
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -114,6 +117,29 @@ TEST_CASE("one process writes a manifest, not two") {
   // A lock is of the open file: a second one in this process is as another's.
   CHECK(message_of([&] { Manifest(file, true); }) ==
         file.string() + ": another process is writing it");
+}
+
+TEST_CASE("empty manifests that come and go are held by one at a time") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  std::atomic<int> holders = 0, held = 0, wrong = 0;
+  const auto come_and_go = [&] {
+    for (int i = 0; i < 400; ++i) {
+      try {
+        const Manifest mine(file, false);
+        if (++holders != 1 || !std::filesystem::exists(file)) ++wrong;
+        ++held;
+        --holders;
+      } catch (const InputError&) {  // another has it
+      }
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back(come_and_go);
+  threads.clear();
+  CHECK(held > 0);
+  CHECK(wrong == 0);
+  CHECK_FALSE(std::filesystem::exists(file));
 }
 
 TEST_CASE("manifests of another division are seen") {

@@ -99,6 +99,29 @@ TEST_CASE("keys without a meaning are the item's error, flags without one are no
         items[4].where + ": noise: " + (folder.path() / "n.st").string() + ": no such file");
 }
 
+TEST_CASE("a flag that does nothing for any item is refused") {
+  const test::Folder folder;
+  const auto error = [&](const char* flag, const char* field, const std::string& lines) {
+    Resolved defaults = test::plain_defaults();
+    defaults.origins[field_index(field)] = flag;
+    return message_of(
+        [&] { plan_batch(read_list(folder, "l.jsonl", lines), defaults, folder.path() / "out"); });
+  };
+  const std::string picture = "{\"prompt\": \"a\"}\n";
+  const std::string answer = "{\"prompt\": \"a\", \"task\": \"chat\"}\n";
+  CHECK(error("--top-k", "top_k", picture + picture) ==
+        "--top-k: does nothing for any item: given without --think");
+  CHECK(error("--cache-threshold", "cache_threshold", picture).starts_with("--cache-threshold: "));
+  CHECK(error("--steps", "steps", answer + answer).starts_with("--steps: does nothing"));
+  CHECK(error("--seed", "seed", answer) ==
+        "--seed: does nothing for any item: given without --temperature, and so nothing is drawn");
+  CHECK(error("--steps", "steps", answer + picture) == "no error");
+  CHECK(error("--top-k", "top_k",
+              picture + "{\"prompt\": \"a\", \"think\": true, "
+                        "\"temperature\": 0.5}\n") == "no error");
+  CHECK(error("DIPTYCH_TOP_K", "top_k", picture) == "no error");  // may serve other runs
+}
+
 TEST_CASE("a file that cannot even be looked for is its item's error") {
   const test::Folder folder;
   const std::string name(300, 'x');
@@ -140,6 +163,21 @@ TEST_CASE("an item's errors speak of its keys, and of the flags that gave the re
   CHECK(line("--prompt: 9 tokens") == "9 tokens");
   CHECK(line("--width: found 8; see --size") == "--width: found 8; see --size");
   CHECK(line("--steps: found 8") == "DIPTYCH_STEPS: found 8");
+}
+
+TEST_CASE("a seed beside start noise needs something else to draw") {
+  const test::Folder folder;
+  folder.write("n.safetensors", "noise");
+  folder.write("a.png", "pixels");
+  const auto error = [&](const std::string& keys) {
+    const auto items =
+        plan(folder, "{\"prompt\": \"a\", \"seed\": 5, \"noise\": \"n.safetensors\"" + keys + "}");
+    return items[0].error.substr(std::min(items[0].error.size(), items[0].where.size()));
+  };
+  CHECK(error("") == ": seed: given together with noise; expected one of them");
+  CHECK_FALSE(error(", \"think\": true").empty());  // greedy
+  CHECK(error(", \"think\": true, \"temperature\": 0.7").empty());
+  CHECK(error(", \"image\": \"a.png\"").empty());
 }
 
 TEST_CASE("what only guidance uses needs guidance") {

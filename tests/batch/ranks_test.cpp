@@ -46,7 +46,10 @@ TEST_CASE("launchers say which of their processes this is") {
   CHECK(shard({{"RANK", "3"}, {"WORLD_SIZE", "8"}}) == "3/8");
   CHECK(shard({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}) == "1/2");
   CHECK(shard({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}) == "1/4");
-  CHECK(shard({{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}}) == "2/4");
+  Variables srun = {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_ID", "0"}};
+  CHECK(shard(srun) == "2/4");
+  srun.insert({{"RANK", "0"}, {"WORLD_SIZE", "1"}});  // a torchrun of one process in each task
+  CHECK(shard(srun) == "2/4");
   CHECK(shard({{"RANK", "3"}}) == "0/1");
   CHECK(shard({{"RANK", ""}, {"WORLD_SIZE", ""}}) == "0/1");
 }
@@ -68,19 +71,18 @@ TEST_CASE("tasks of a Slurm array, wherever it begins and however it steps") {
         "such as 0-2");
   // Within a task, its processes.
   Variables both = array("2", "1", "3", "1", "3");
-  both.insert({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}});
+  both.insert({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}});
   CHECK(shard(both) == "3/6");
 }
 
-TEST_CASE("launchers that disagree are refused, unless one speaks of the job script") {
+TEST_CASE("a launcher within Slurm's tasks counts its own processes") {
   const Variables torchrun = {{"RANK", "3"}, {"WORLD_SIZE", "8"}};
   const auto with_slurm = [&](const char* rank, const char* tasks) {
     Variables all = torchrun;
     all.insert({{"SLURM_PROCID", rank}, {"SLURM_NTASKS", tasks}, {"SLURM_STEP_ID", "0"}});
     return all;
   };
-  CHECK(error(with_slurm("1", "2")) ==
-        "RANK and WORLD_SIZE say 3/8, but SLURM_PROCID and SLURM_NTASKS say 1/2; give --shard I/N");
+  CHECK(shard(with_slurm("1", "2")) == "3/8");  // a torchrun on each of two nodes
   CHECK(shard(with_slurm("0", "1")) == "3/8");  // one task that started torchrun
   Variables job_script = with_slurm("0", "8");  // which started it itself
   job_script.erase("SLURM_STEP_ID");
@@ -92,6 +94,17 @@ TEST_CASE("launchers that disagree are refused, unless one speaks of the job scr
                         {"SLURM_NTASKS", "2"},
                         {"SLURM_STEP_ID", "0"}};
   CHECK(shard(agreeing) == "1/2");
+  agreeing.insert(torchrun.begin(), torchrun.end());
+  CHECK(error(agreeing) ==
+        "RANK and WORLD_SIZE say 3/8, but PMI_RANK and PMI_SIZE say 1/2; give --shard I/N");
+}
+
+TEST_CASE("a Slurm job script is one process, whatever number of tasks it asked for") {
+  const Variables script = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}};
+  CHECK(shard(script) == "0/1");
+  Variables of_array = script;
+  of_array.insert({{"SLURM_ARRAY_TASK_ID", "2"}, {"SLURM_ARRAY_TASK_COUNT", "3"}});
+  CHECK(shard(of_array) == "2/3");
 }
 
 TEST_CASE("values that are no ranks are refused") {

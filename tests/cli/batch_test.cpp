@@ -391,6 +391,18 @@ TEST_CASE("items that changed run again, and what they had is gone") {
   CHECK(manifest(folder.path() / "out/manifest.jsonl").size() == 3);
 }
 
+TEST_CASE("a prompt beside a list of prompts is refused by the name it was given under") {
+  const Folder folder;
+  folder.write("p.txt", "a\n");
+  const std::string rest = ": every line of " + folder.file("p.txt") + " is one; expected none\n";
+  CHECK(run(batch(folder, "p.txt", {"-p", "x", "-q"})).err == "diptych: --prompt" + rest);
+  Command command = batch(folder, "p.txt", {"-q"});
+  command.environment["DIPTYCH_PROMPT"] = "x";
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err == "diptych: DIPTYCH_PROMPT" + rest);
+}
+
 TEST_CASE("a folder that holds a run is not mixed with another") {
   const Folder folder;
   folder.write("p.txt", "a\nb\n");
@@ -489,6 +501,15 @@ TEST_CASE("shards share a list and a folder") {
   const Outcome torn = run(second);
   CHECK(torn.code == 2);
   CHECK(has(torn.err, "RANK and WORLD_SIZE say 1/2, but PMI_RANK and PMI_SIZE say 0/2"));
+
+  // A job script that forgot srun.
+  folder.write("p.txt", "a\nb\n");
+  second = batch(folder, "p.txt");
+  second.environment = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}};
+  const Outcome script = run(second);
+  CHECK(script.code == 0);
+  CHECK(has(script.err, "SLURM_NTASKS is 8, but SLURM_STEP_ID is not set: a job script"));
+  CHECK(has(script.err, "2 items: 2 done"));
 }
 
 TEST_CASE("Ctrl-C drops the running item and keeps those before") {
@@ -546,6 +567,54 @@ TEST_CASE("variables are flags, and those of one request are pointed out") {
   CHECK(has(outcome.err, "DIPTYCH_TRACE has no effect on this verb"));
   CHECK(has(outcome.err, "DIPTYCH_STEPS: 1 makes 0 updates"));
 }
+
+#ifndef __SANITIZE_ADDRESS__  // which maps terabytes for itself
+// 16384 x 16384 black pixels in a kilobyte: a BMP whose first code is its end.
+std::string huge_bmp() {
+  std::string bmp = "BM";
+  const auto number = [&](std::uint32_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) bmp += static_cast<char>(value >> (8 * i) & 0xff);
+  };
+  constexpr std::uint32_t kSide = 16384, kColors = 256, kPixels = 54 + 4 * kColors;
+  number(kPixels + 2, 4), number(0, 4), number(kPixels, 4);
+  number(40, 4), number(kSide, 4), number(kSide, 4), number(1, 2), number(8, 2);
+  number(1, 4), number(2, 4), number(0, 4), number(0, 4), number(kColors, 4), number(0, 4);
+  bmp.append(std::size_t{4} * kColors, '\0');
+  return bmp.append({0, 1});
+}
+
+TEST_CASE("a picture that does not fit into memory fails its item alone") {
+  const Folder folder;
+  folder.write("huge.bmp", huge_bmp());
+  folder.write("in.png", read_text_file(DIPTYCH_SOURCE_DIR "/docs/demo.png"));
+  folder.write("l.jsonl", R"({"prompt": "one", "image": "huge.bmp"}
+{"prompt": "two", "image": "in.png"}
+{"prompt": "three", "image": "in.png"}
+)");
+  for (const char* size : {"1", "3"}) {
+    CAPTURE(size);
+    Command command = batch(folder, "l.jsonl", {"--batch-size", size});
+    command.environment["OMP_NUM_THREADS"] = "1";  // stacks of threads count, too
+    command.before_exec = [] {
+      // More than the libraries and these pictures take, less than with the pixels of the huge one.
+      const rlim_t bytes = rlim_t{DIPTYCH_HAVE_CUDA != 0 ? 900 : 600} << 20;
+      const rlimit limit{bytes, bytes};
+      setrlimit(RLIMIT_DATA, &limit);
+    };
+    const Outcome outcome = run(command);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 4);
+    CHECK(has(outcome.err, "3 items: 2 done, 1 failed, 0 skipped in "));
+    CHECK(names(contents(folder.path() / "out")) ==
+          Words{"0001.png", "0002.png", "manifest.jsonl"});
+    const auto lines = manifest(folder.path() / "out/manifest.jsonl");
+    REQUIRE(lines.size() == 3);
+    CHECK(has(lines[0]["error"].get<std::string>(), "l.jsonl:1: "));
+    CHECK(has(lines[0]["error"].get<std::string>(), "memory"));
+    fs::remove_all(folder.path() / "out");
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace diptych

@@ -133,6 +133,54 @@ TEST_CASE("what differs is said") {
   CHECK(has(outcome.out, ", recorded abacus)"));
 }
 
+TEST_CASE("limits of the machine a picture was made on do not bind another") {
+  const Folder folder;
+  generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
+  // As if it had been made on a GPU under a limit.
+  const auto elsewhere = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
+    Image image = read_png(folder.path() / "a.png");
+    for (auto& [keyword, text] : image.text) {
+      if (keyword != "diptych") continue;
+      auto record = nlohmann::ordered_json::parse(text);
+      record["requested"]["max_vram"] = 80.5;
+      record["requested"]["offload"] = "layers";
+      record["requested"]["device"] = "auto";
+      change(record);
+      text = record.dump();
+    }
+    write_png(folder.path() / "b.png", image.rgb, image.text);
+    return replay(folder, "b.png", {"--device", "cpu"});
+  };
+  const Outcome same = elsewhere([](auto&) {});
+  CAPTURE(same.err);
+  CHECK(same.code == 0);
+  CHECK(has(same.out, ": identical, "));
+  const Outcome other = elsewhere([](auto& record) { record["offload"] = "all"; });
+  CHECK(other.code == 1);
+  CHECK(has(other.out, "(offload none, recorded all)"));
+}
+
+TEST_CASE("strips that were used are used again") {
+  const Folder folder;
+  generate(folder, "a.png", {"-p", "x", "--size", "64x64", "--vae-tiling", "on"});
+  generate(folder, "plain.png", {"-p", "x", "--size", "64x64"});
+  const auto record = [&](const char* name) {
+    for (const auto& [keyword, text] : read_png(folder.path() / name).text) {
+      if (keyword == "diptych") return json::parse(text);
+    }
+    return json();
+  };
+  CHECK(record("a.png")["vae_tiling"] == "on");
+  CHECK_FALSE(record("plain.png").contains("vae_tiling"));
+  CHECK_FALSE(record("plain.png").contains("offload"));
+  CHECK(replay(folder, "a.png").code == 0);
+  // Chosen by the machine, as `auto` may.
+  rewrite(folder, "a.png", "auto.png", 0, [](json& r) { r["requested"]["vae_tiling"] = "auto"; });
+  const auto report = json::parse(replay(folder, "auto.png", {"--json"}).out);
+  CHECK(report["pixels_differ"] == 0);
+  CHECK(report["changes"].empty());
+}
+
 TEST_CASE("a record that cannot be run is refused") {
   const Folder folder;
   generate(folder, "a.png", {"-p", "x", "--size", "32x32"});

@@ -101,6 +101,17 @@ TEST_CASE("calibrate says what it measured, and writes it") {
   CHECK(json_of(again) == json);
 }
 
+TEST_CASE("calibrate --check-config paints nothing") {
+  const Folder folder;
+  const Outcome fine = calibrate({"--check-config", "-o", folder.file("c.json")});
+  CHECK(fine.code == 0);
+  CHECK(fine.out == "configuration: valid\n");
+  CHECK(folder.names().empty());
+  const Outcome wrong =
+      calibrate({"--check-config", "--size", "4096x32", "-o", folder.file("c.json")});
+  CHECK(wrong.code == 2);
+}
+
 TEST_CASE("calibrate edits pictures that it is given") {
   const Folder folder;
   const std::string file = folder.file("c.json");

@@ -61,6 +61,17 @@ void check_contains(const std::string& text, const std::string& expected) {
 
 }  // namespace
 
+TEST_CASE("text is written with caches of its own") {
+  BagelWork work = painting(1024);
+  const std::int64_t painted = part(plan_bagel_memory({}, work, {}).held, "key-value cache");
+  work.text_rows = 14 + 1024;
+  CHECK(part(plan_bagel_memory({}, work, {}).held, "key-value cache") ==
+        painted + std::int64_t{14 + 1024} * 57344);
+  work.width = work.height = 0;  // an answer
+  CHECK(part(plan_bagel_memory({}, work, {}).held, "key-value cache") ==
+        std::int64_t{14 + 1024} * 57344);
+}
+
 TEST_CASE("the parts of the 7B model") {
   BagelSizes sizes;
   sizes.vision = sizes.head = true;

@@ -3,6 +3,7 @@
 #include "lib/pipelines/bagel.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "lib/base/error.h"
 #include "lib/pipelines/make_runtime.h"
@@ -199,6 +200,97 @@ TEST_CASE("the same seed gives the same bits, another seed another picture") {
   const Job r = f.request({"a red fox"}, {{4, 6}});
   CHECK(f.latent(r, 3).equal(f.latent(r, 3)));
   CHECK_FALSE(f.latent(r, 3).equal(f.latent(r, 4)));
+}
+
+TEST_CASE("a plan without a word is read like any other") {
+  const Fixture f;
+  BagelRequest request;
+  request.items = {{"a fox", {}}};
+  request.think = true;
+  const auto contexts = [&] {
+    const BagelReading reading = request.reading(f.checkpoint);
+    return BagelReading::branches(std::span(&reading, 1));
+  };
+  const auto before = contexts();
+  CHECK(before[0].samples[0].segments.size() == 2);  // the system's text and the prompt
+  request.plan = "";
+  const auto after = contexts();
+  REQUIRE(after[0].samples[0].segments.size() == 3);
+  CHECK((after[0].samples[0].segments[2] ==
+         Segment(TextSegment{{f.checkpoint.bos, f.checkpoint.eos}})));
+  CHECK((after[1].samples == before[1].samples));
+  CHECK((after[2].samples == before[2].samples));
+  request.seed(1);
+  CHECK_FALSE(request.plan.has_value());
+}
+
+TEST_CASE("the caches that a text is written with are known before") {
+  Fixture f;
+  f.checkpoint.load_head();
+  BagelRequest request;
+  request.items = {{"a fox", {}}};
+  request.text.max_tokens = 5;
+  CHECK(request.text_rows(f.checkpoint, 0) == 0);
+  CHECK(request.text_rows(f.checkpoint, 2048) == 2048);  // kept from an earlier text
+  request.think = true;
+  const BagelReading reading = request.reading(f.checkpoint);
+  const auto contexts = BagelReading::branches(std::span(&reading, 1));
+  const std::int64_t read = contexts[0].samples[0].length();
+  CHECK(request.text_rows(f.checkpoint, 0) == read + 1024);
+  CHECK(request.text_rows(f.checkpoint, 2048) == read + 2048);
+  TextWriter writer(f.checkpoint, f.runtime);
+  CHECK(writer.capacity() == 0);
+  request.seed(3);
+  std::optional<PrefilledContexts> prefilled;
+  write_text(request, f.checkpoint, writer, f.runtime, f.progress, prefilled);
+  CHECK(prefilled->cache().capacity() + writer.capacity() == read + 1024);
+  request.text.max_tokens = 1024;
+  request.plan.reset();
+  CHECK(request.text_rows(f.checkpoint, writer.capacity()) == read + 2048);
+}
+
+TEST_CASE("positions are counted over all that is read, and what follows it") {
+  Fixture f;
+  BagelRequest request;
+  request.items = {{"a fox", {}}, {"under an oak", {}}};
+  request.text.max_tokens = 10;
+  const auto refusal = [&] {
+    try {
+      request.check_positions(f.checkpoint);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  const BagelReading reading = request.reading(f.checkpoint);
+  const std::int64_t read = BagelReading::branches(std::span(&reading, 1))[0].samples[0].position();
+  std::int64_t& most = f.checkpoint.model.config.llm.max_position_embeddings;
+  most = read + 1;  // the picture takes one
+  CHECK(refusal() == "none");
+  most = read;
+  CHECK(refusal() ==
+        fmt::format("--prompt: {} positions are read in all, expected at most {}", read, read - 1));
+  request.answers = true;
+  most = read + 10;
+  CHECK(refusal() == "none");
+  most = read + 9;
+  CHECK(refusal() ==
+        fmt::format("--max-tokens: {} positions are read and 10 tokens may follow, expected at "
+                    "most {}",
+                    read, read + 9));
+  request.answers = false;
+  request.think = true;
+  most = 100000;
+  CHECK(refusal() == "none");
+  most = 300;
+  request.text.max_tokens = 300;
+  CHECK(refusal().starts_with("--max-think-tokens: "));
+  request.plan.emplace();  // that by itself may be read
+  for (int i = 0; i < 300; ++i) *request.plan += " word" + std::to_string(i);
+  most = 100000;
+  most = std::ssize(f.checkpoint.text_segment(*request.plan)) + 1;
+  CHECK(refusal().starts_with("--max-think-tokens: "));
+  CHECK(refusal().find(" positions are read in all") != std::string::npos);
 }
 
 TEST_CASE("limits of the model are named") {

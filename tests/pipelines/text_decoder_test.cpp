@@ -1,3 +1,5 @@
+#include "lib/pipelines/text_decoder.h"
+
 #include <doctest/doctest.h>
 
 #include "tests/pipelines/text_decoder_cases.h"
@@ -10,6 +12,30 @@ TEST_CASE("a text ends where it should, and its draws with it") {
 
 TEST_CASE("watched or stopped, a decoder writes the same text") {
   test::check_watching_and_stopping("cpu", "float32");
+}
+
+TEST_CASE("a missing kernel is known from the model's sizes") {
+  Runtime runtime;  // nothing is put on the device
+  runtime.device = at::Device(at::kCUDA, 0);
+  runtime.dtype = at::kBFloat16;
+  runtime.read_attention = make_attention("auto", at::kCPU);
+  Qwen2Config config;
+  config.num_attention_heads = config.num_key_value_heads = 4;
+  config.hidden_size = 4 * 24;
+  CHECK(missing_text_kernel(config, runtime).has_value());
+  config.hidden_size = 4 * 128;
+  CHECK(missing_text_kernel(config, runtime).has_value() == (DIPTYCH_HAVE_CUDA == 0));
+  // Not asked for.
+  config.hidden_size = 4 * 24;
+  runtime.kernels = KernelPolicy::reference;
+  CHECK_FALSE(missing_text_kernel(config, runtime));
+  runtime.kernels = KernelPolicy::strict;
+  CHECK(missing_text_kernel(config, runtime).has_value());
+  runtime.read_attention = make_attention("math", at::kCPU);
+  CHECK_FALSE(missing_text_kernel(config, runtime));
+  runtime.read_attention = make_attention("auto", at::kCPU);
+  runtime.device = at::kCPU;
+  CHECK_FALSE(missing_text_kernel(config, runtime));
 }
 
 }  // namespace diptych
