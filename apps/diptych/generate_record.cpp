@@ -181,7 +181,7 @@ class RecordReader {
     record.dtype = text("dtype");
     record.attention = text("attention");
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
-    record.threads = json_.value("threads", 0);
+    record.threads = threads();
     record.strips = json_.value("vae_tiling", "") == kTiled;
     record.offload = json_.value("offload", kNotOffloaded);
     record.calibration_hash = json_.value("calibration_hash", "");
@@ -198,6 +198,16 @@ class RecordReader {
   }
 
  private:
+  // A replay starts as many.
+  int threads() const {
+    constexpr std::int64_t kMost = 1024;
+    const auto found = json_.value("threads", std::int64_t{0});
+    if (found < 0 || found > kMost)
+      throw InputError("{}: its record: threads: found {}, expected at most {}", name_, found,
+                       kMost);
+    return static_cast<int>(found);
+  }
+
   std::string text(const char* key) const { return json_.at(key).get<std::string>(); }
 
   void check_schema() const {
