@@ -192,8 +192,10 @@ class RecordReader {
       record.place = json_["together"].at("place").get<std::size_t>();
     }
     if (record.place > together.size()) throw InputError("{}: its record is broken", name_);
+    const auto answers = [](const auto& r) { return r.options.run.answers(); };
     together.insert(together.begin() + static_cast<std::ptrdiff_t>(record.place),
                     request(requested, json_.at("inputs")));
+    if (std::ranges::any_of(together, answers)) throw InputError("{}: its record is broken", name_);
     return record;
   }
 
