@@ -93,6 +93,22 @@ void choose_device(RunConfig& model, Log& log) {
   model.device = *device;
 }
 
+void spare_list(const BatchFlags& flags, const Shard& shard,
+                const std::vector<PlannedItem>& items) {
+  std::error_code ignored;
+  const auto is_list = [&](const fs::path& file) {
+    return fs::equivalent(flags.output_dir / file, flags.list, ignored);
+  };
+  if (is_list(shard.manifest_name())) {
+    throw InputError("{}: would be replaced by the manifest of --output-dir {}; expected another",
+                     flags.list.string(), flags.output_dir.string());
+  }
+  for (const PlannedItem& item : items) {
+    if (std::ranges::any_of(item.files, is_list))
+      throw InputError("{}: writes the list itself; give it another output", item.where);
+  }
+}
+
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   read_stdin_prompt(defaults.options.run.inputs);
   const BatchList list = read_batch_list(flags.list);
@@ -119,6 +135,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   const std::size_t all = items.size();
   std::erase_if(items,
                 [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
+  spare_list(flags, settings.shard, items);
   // What is wrong with the command is said before how the run goes.
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);

@@ -22,6 +22,7 @@
 #include "lib/batch/list.h"
 #include "lib/batch/output_names.h"
 #include "lib/batch/request_checks.h"
+#include "lib/config/files_read.h"
 #include "lib/pipelines/pipeline.h"
 #include "lib/sampling/step_calibration.h"
 
@@ -113,6 +114,7 @@ fs::path choose_output(const CalibrateFlags& flags, const Resolved& resolved) {
     output = model / kCalibrationName;
   }
   require_extension(output, ".json", "--output");
+  spare_files_read(resolved.options.run, output, "--output");
   AtomicFile{output};  // can it be written?
   return output;
 }

@@ -14,6 +14,7 @@
 #include "lib/base/interrupt.h"
 #include "lib/batch/output_names.h"
 #include "lib/batch/request_checks.h"
+#include "lib/config/files_read.h"
 #include "lib/media/png.h"
 #include "lib/pipelines/pipeline.h"
 
@@ -70,15 +71,10 @@ int run(const Options& options, const std::vector<fs::path>& paths, Session& ses
   return 0;
 }
 
-// A picture that is read is not replaced: --replay could not find it again.
-void spare_inputs(const RunConfig& run, const std::vector<fs::path>& paths) {
-  for (const fs::path& path : paths) {
-    for (const InputItem& item : run.inputs) {
-      std::error_code ignored;
-      if (item.is_image() && fs::equivalent(path, item.image, ignored))
-        throw InputError("--output: {}: is an input picture; expected another name", path.string());
-    }
-  }
+void spare_inputs(const Options& options, const std::vector<fs::path>& paths) {
+  for (const fs::path& path : paths) spare_files_read(options.run, path, "--output");
+  spare_files_read(options.run, options.think_output, "--think-output");
+  spare_files_read(options.run, options.run.trace, "--trace");
 }
 
 int start(Resolved& resolved, Log& log) {
@@ -88,7 +84,7 @@ int start(Resolved& resolved, Log& log) {
   require_complete(options);
   require_model(options.run);
   const std::vector<fs::path> paths = plan_paths(resolved);
-  spare_inputs(options.run, paths);
+  spare_inputs(options, paths);
   const auto session = find_session(options.run.pipeline)(options.run, log);
   if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
   return run(options, paths, *session, log);

@@ -165,7 +165,7 @@ class RecordReader {
     record.attention = text("attention");
     record.cfg_mode = text("cfg_mode");
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
-    record.threads = json_.value("threads", 0);
+    record.threads = threads();
     record.strips = json_.value("vae_tiling", "") == kTiled;
     record.offload = json_.value("offload", kNotOffloaded);
     record.calibration_hash = json_.value("calibration_hash", "");
@@ -176,12 +176,24 @@ class RecordReader {
       record.place = json_["together"].at("place").get<std::size_t>();
     }
     if (record.place > together.size()) throw InputError("{}: its record is broken", name_);
+    const auto answers = [](const auto& r) { return r.options.run.answers(); };
     together.insert(together.begin() + static_cast<std::ptrdiff_t>(record.place),
                     request(requested, json_.at("inputs")));
+    if (std::ranges::any_of(together, answers)) throw InputError("{}: its record is broken", name_);
     return record;
   }
 
  private:
+  // A replay starts as many.
+  int threads() const {
+    constexpr std::int64_t kMost = 1024;
+    const auto found = json_.value("threads", std::int64_t{0});
+    if (found < 0 || found > kMost)
+      throw InputError("{}: its record: threads: found {}, expected at most {}", name_, found,
+                       kMost);
+    return static_cast<int>(found);
+  }
+
   std::string text(const char* key) const { return json_.at(key).get<std::string>(); }
 
   void check_schema() const {

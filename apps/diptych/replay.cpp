@@ -20,6 +20,7 @@
 #include "lib/base/messages.h"
 #include "lib/base/sha256.h"
 #include "lib/batch/output_names.h"
+#include "lib/config/files_read.h"
 #include "lib/config/words.h"
 #include "lib/media/image_read.h"
 #include "lib/media/png.h"
@@ -75,6 +76,7 @@ class Replay {
     for (RunConfig& run : runs_) {
       run.model = model;
       run.cfg_mode = record_.cfg_mode;  // `auto` may choose otherwise this time
+      spare_files_read(run, settings_.output, "--output");
     }
     settle_memory();
     if (record_.together.size() == 1) {
@@ -201,6 +203,7 @@ class Replay {
     // Sums of the CPU are split among its threads, and round accordingly.
     if (record_.threads > 0) at::set_num_threads(record_.threads);
     const auto session = find_session(model.pipeline)(model, log_);
+    for (const RunConfig& run : runs_) session->check(run);
     Progress progress(log_, progress_style(settings_.progress));
     session->load(std::span(&runs_, 1), progress);
     if (const std::string hash = session->weights_hash(); hash != record_.weights_hash) {

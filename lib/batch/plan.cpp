@@ -17,6 +17,7 @@
 #include "lib/base/sha256.h"
 #include "lib/batch/output_names.h"
 #include "lib/batch/request_checks.h"
+#include "lib/config/files_read.h"
 
 namespace diptych {
 namespace {
@@ -158,9 +159,11 @@ void spare_inputs(const std::vector<PlannedItem>& items, const fs::path& folder)
       if (number) readers.emplace(*number, &item);
     }
   }
-  if (readers.empty()) return;
   for (const PlannedItem& item : items) {
     for (const fs::path& file : item.files) {
+      if (role_of_file(item.options.run, folder / file) == "a file of the model")
+        throw InputError("{}: writes {}, which is a file of the model; give it another output",
+                         item.where, file.string());
       const auto number = file_number(folder / file);
       const auto reader = number ? readers.find(*number) : readers.end();
       if (reader == readers.end()) continue;

@@ -10,7 +10,6 @@ SCALE, SHIFT = 0.3611, 0.1159  # latent = SCALE * (z - SHIFT); fixed in the rele
 # The ends are wide, since the last norm of encoder and decoder has 32 groups: with one channel a
 # group it would take the mean away, and with it the colour of a plain picture.
 CHANNELS, MULTIPLIERS, BLOCKS, LATENT = 32, (3, 1, 1, 3), 1, 16
-DOWNSAMPLE = 8
 
 
 def norm(channels):
@@ -129,10 +128,10 @@ class Autoencoder(nn.Module):
         super().__init__()
         self.encoder, self.decoder = Encoder(), Decoder()
 
-    def encode(self, pictures, generator=None):
+    def encode(self, pictures):
         """[n, 3, H, W] in -1..1 -> a sample of the posterior, as a latent [n, 16, H/8, W/8]."""
         mean, logvar = self.encoder(pictures).float().chunk(2, dim=1)
-        noise = torch.randn(mean.shape, device=mean.device, generator=generator)
+        noise = torch.randn_like(mean)
         return SCALE * (mean + torch.exp(0.5 * logvar) * noise - SHIFT)
 
     def decode(self, latent):

@@ -6,7 +6,6 @@ import torch
 
 import world
 
-_COLOUR = {name: torch.tensor(rgb, dtype=torch.float32) for name, rgb in world.COLOURS.items()}
 PARAMETERS = 8  # per thing: shape, r, g, b, x, y, radius, variant
 
 

@@ -120,7 +120,7 @@ def measure_latents(vae, batches, device):
 
 
 def train_autoencoder(args, device, clock, log):
-    """Two halves: all of it, with a little noise on the latents; then, its latents standardised, the
+    """Two parts: all of it, with the posterior's noise; then, its latents standardised, the
     decoder alone, with more noise, so that it forgives what diffusion leaves."""
     path = args.output / "autoencoder.pt"
     vae = autoencoder.Autoencoder().to(device)
@@ -413,7 +413,8 @@ def main():
     args = parser.parse_args()
     clock, device = Clock(args.minutes), torch.device(args.device)
     torch.set_float32_matmul_precision("high")
-    torch.backends.cuda.enable_cudnn_sdp(False)  # gave gradients that were not finite, once
+    # A run with it had gradients that were not finite; that it was the cause has not been shown.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     checkpoint = args.output / "checkpoint"
     checkpoint.mkdir(parents=True, exist_ok=True)
     log = Log(args.output / "log.jsonl")

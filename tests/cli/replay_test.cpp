@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lib/base/json_file.h"
@@ -194,6 +195,9 @@ TEST_CASE("a record that cannot be run is refused") {
   CHECK(has(refused([](json& r) { r["schema_version"] = 2; }),
             "its record has schema version 2 (of diptych "));
   CHECK(has(refused([](json& r) { r["schema"] = "other"; }), "holds no record of a picture"));
+  for (const std::int64_t threads : {std::int64_t{-1}, std::int64_t{1} << 40})
+    CHECK(has(refused([&](json& r) { r["threads"] = threads; }),
+              fmt::format("its record: threads: found {}, expected at most 1024", threads)));
   CHECK(has(refused([](json& r) { r["requested"]["warp"] = 9; }),
             "its record has 'warp', which this version ("));
   CHECK(has(refused([](json& r) { r["requested"]["steps"] = 1; }),

@@ -1,0 +1,23 @@
+// What a request reads, so that nothing it writes takes its place: --replay, --resume and the next
+// run would not find it again.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "lib/config/run_config.h"
+
+namespace diptych {
+
+// What `file`, under whatever name, is to the request: "an input picture", "the noise", "the
+// calibration", "a file of the model" (whose calibration is none: calibrate puts it there anew);
+// nothing where it is not there or not read.
+std::optional<std::string_view> role_of_file(const RunConfig& run,
+                                             const std::filesystem::path& file);
+// Throws InputError "<flag>: <file>: is an input picture; expected another name"; an empty file is
+// none.
+void spare_files_read(const RunConfig& run, const std::filesystem::path& file,
+                      std::string_view flag);
+
+}  // namespace diptych
