@@ -114,8 +114,7 @@ const auto kFields = std::to_array<Field>({
      YamlPlace::painting, "default_sampling_params.extra_args.timestep_shift"},
     {"cfg_mode", "--cfg-mode", "batched|sequential|auto",
      "guidance branches in one forward, or one by one; auto: the faster, which is measured, and "
-     "may "
-     "be the other one on another machine",
+     "may be the other one on another machine",
      ChoiceSlot{run<&R::cfg_mode>, "batched|sequential|auto"}, YamlPlace::painting, "cfg_mode"},
     {"read_attention", "", "", "attention of the stage that reads",
      AttentionSlot{stage<&R::read_attention, &A::default_backend>, false}, YamlPlace::reading,
@@ -143,6 +142,8 @@ const auto kFields = std::to_array<Field>({
      "launch every operation of a denoise step instead of one CUDA graph: the same picture, for "
      "comparison",
      BoolSlot{run<&R::enforce_eager>}, YamlPlace::painting, "enforce_eager"},
+    {"read_enforce_eager", "", "", "the same of each token of written text",
+     BoolSlot{run<&R::read_enforce_eager>}, YamlPlace::reading, "enforce_eager"},
     {"cache_mode", "--cache-mode", "none|taylorseer|teacache",
      "predict some steps instead of computing them; teacache needs `diptych calibrate`",
      ChoiceSlot{run<&R::cache_mode>, "none|taylorseer|teacache"}, YamlPlace::painting,

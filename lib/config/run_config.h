@@ -56,7 +56,8 @@ struct RunConfig {
   std::string dtype = "auto";         // auto (bfloat16 on CUDA, float32 on CPU), float32, bfloat16
   std::string kernels = "automatic";  // automatic, strict, reference
   std::string cfg_mode = "batched";   // batched, sequential, auto (the faster one, measured)
-  bool enforce_eager = false;         // no CUDA graphs of the denoise loop
+  bool enforce_eager = false;         // no CUDA graph of a denoise step
+  bool read_enforce_eager = false;    // nor, where texts are written, of a token's
   std::string cache_mode = "none";    // none, taylorseer, teacache: steps that are predicted
   double cache_threshold = 0.2;       // teacache: the estimated change that is let pass
   std::filesystem::path cache_calibration;  // teacache's, "" = diptych_teacache.json of the model

@@ -73,6 +73,7 @@ TextRequest make_text_request(const RunConfig& config) {
   request.sampling.temperature = config.text.temperature;
   request.sampling.top_k = config.text.top_k;
   request.sampling.top_p = config.text.top_p;
+  request.graph = !config.read_enforce_eager;
   return request;
 }
 

@@ -104,6 +104,7 @@ GeneratedText TextWriter::write(const PrefilledContexts& contexts, std::int64_t 
   start.vocab_limit = std::min(checkpoint_.tokenizer->size(), model.config.vocab_size);
   start.max_tokens = request.max_tokens;
   start.sampling = request.sampling;
+  start.graph = request.graph;
   progress.begin(stage, request.max_tokens);
   const auto on_token = [&](std::int64_t fed) {
     check_interrupted();

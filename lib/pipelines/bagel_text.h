@@ -18,6 +18,7 @@ namespace diptych {
 struct TextRequest {
   std::int64_t max_tokens = 1000;  // fed to the model, the begin marker among them
   TokenSampling sampling;
+  bool graph = true;  // as DecodeStart::graph
 };
 
 struct GeneratedText {

@@ -1,7 +1,7 @@
 // One token after the other through the understanding experts. On CUDA, with `auto` attention,
-// kernels that are not `reference` and these experts on the device, a step is one graph: embedding,
-// layers, logits, the choice of the next token and the advance of all counters, launched without
-// waiting for the one before.
+// kernels that are not `reference` and these experts on the device, a step (embedding, layers,
+// logits, the choice of the next token and the advance of all counters) is launched without waiting
+// for the one before, as one graph unless that is not wished.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ struct DecodeStart {
   std::int64_t vocab_limit = 0;  // ids from here on have no text
   std::int64_t max_tokens = 0;   // fed at most
   TokenSampling sampling;
+  bool graph = true;  // where the decoder has one; else the same operations are launched one by one
 };
 
 // Called with the number of tokens fed so far; may throw to stop.

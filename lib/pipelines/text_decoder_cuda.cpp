@@ -90,7 +90,8 @@ class GraphDecoder : public TextDecoder {
     const WaitAtEnd wait(stream_);
     std::optional<RacesAhead> race;
     if (start.sampling.temperature > 0) race.emplace(generator, model_.config.vocab_size);
-    capture(start);
+    if (race && !race_.defined()) make_races();
+    if (start.graph) capture(start);
     begin(start);
     const std::vector<std::int64_t> fed = run(start, race, progress, logits);
     stream_.synchronize();
@@ -128,15 +129,16 @@ class GraphDecoder : public TextDecoder {
     place_.add_(1);
   }
 
+  void make_races() {
+    const std::array<std::int64_t, 2> shape = {kChunk, model_.config.vocab_size};
+    race_ = at::ones(shape, options_.dtype(at::kFloat));
+    for (Tensor& host : race_on_host_)
+      host = at::empty(shape, at::TensorOptions(at::kFloat).pinned_memory(true));
+  }
+
   void capture(const DecodeStart& start) {
     if (graph_ && same(captured_, start.sampling) && captured_limit_ == start.vocab_limit) return;
     graph_.reset();
-    if (start.sampling.temperature > 0 && !race_.defined()) {
-      const std::array<std::int64_t, 2> shape = {kChunk, model_.config.vocab_size};
-      race_ = at::ones(shape, options_.dtype(at::kFloat));
-      for (Tensor& host : race_on_host_)
-        host = at::empty(shape, at::TensorOptions(at::kFloat).pinned_memory(true));
-    }
     // Libraries make their handles and workspaces at first use, which no graph may hold.
     begin(start);
     step(start);
@@ -171,7 +173,7 @@ class GraphDecoder : public TextDecoder {
     std::int64_t launched = 0;
     for (std::int64_t turn = 0;; ++turn) {
       const std::int64_t count = std::min(kChunk, start.max_tokens - launched);
-      if (count > 0) launch(turn, count, race);
+      if (count > 0) launch(turn, count, start, race);
       launched += count;
       // While this chunk runs, the one before is looked at.
       if (turn > 0 && take(turn - 1, start, race, fed)) return fed;
@@ -187,14 +189,15 @@ class GraphDecoder : public TextDecoder {
     for (std::int64_t turn = 0; turn < start.max_tokens; ++turn) {
       progress(turn);
       if (turn > 0 && token_.item<std::int64_t>() == start.stop) break;
-      launch(turn, 1, race);
+      launch(turn, 1, start, race);
       take(turn, start, race, fed);
       logits(turn, logits_);
     }
     return fed;
   }
 
-  void launch(std::int64_t turn, std::int64_t count, std::optional<RacesAhead>& race) {
+  void launch(std::int64_t turn, std::int64_t count, const DecodeStart& start,
+              std::optional<RacesAhead>& race) {
     const auto half = static_cast<std::size_t>(turn % 2);
     if (race) {
       if (turn > 1) done_[half].synchronize();  // its draws have been read
@@ -202,7 +205,13 @@ class GraphDecoder : public TextDecoder {
       race_.copy_(race_on_host_[half], /*non_blocking=*/true);
     }
     place_.zero_();
-    for (std::int64_t i = 0; i < count; ++i) graph_->replay();
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (start.graph) {
+        graph_->replay();
+      } else {
+        step(start);
+      }
+    }
     fed_on_host_[half].copy_(fed_, /*non_blocking=*/true);
     counts_[half] = count;
     done_[half].record(stream_);

@@ -26,9 +26,7 @@ class CudaLaunchGraphs final : public LaunchGraphs {
   CudaLaunchGraphs(const CudaLaunchGraphs&) = delete;
   CudaLaunchGraphs& operator=(const CudaLaunchGraphs&) = delete;
   // What was launched may still use tensors that go with the owner's scope.
-  ~CudaLaunchGraphs() override {
-    C10_CUDA_IGNORE_ERROR(cudaStreamSynchronize(stream_.stream()));
-  }
+  ~CudaLaunchGraphs() override { C10_CUDA_IGNORE_ERROR(cudaStreamSynchronize(stream_.stream())); }
 
   void run(std::int64_t key, const std::function<void()>& work) override {
     const c10::cuda::CUDAStreamGuard guard(stream_);

@@ -3,6 +3,8 @@
 
 namespace diptych {
 
-std::unique_ptr<LaunchGraphs> make_launch_graphs(c10::Device) { return nullptr; }
+std::unique_ptr<LaunchGraphs> make_launch_graphs(c10::Device) {
+  return nullptr;
+}
 
 }  // namespace diptych

@@ -52,9 +52,11 @@ constexpr Key kKeys[] = {
     {"file", "load_format", "dummy", "[dummy]"},
     {"reading", "devices", "\"0\"", "[0]"},
     {"reading", "diffusion_attention_config", "{default: math}", "math"},
+    {"reading", "enforce_eager", "true", "[true]"},
     {"painting", "devices", "\"0\"", "{}"},
     {"painting", "input_connectors", "{from_stage_0: shared_memory_connector}", "shared"},
     {"painting", "cfg_mode", "sequential", "[batched]"},
+    {"painting", "enforce_eager", "true", "{}"},
     {"painting", "diffusion_attention_config", "{default: math, per_role: {self: sdpa}}", "[math]"},
     {"painting", "default_sampling_params", "{seed: 1}", "7"},
     {"sampling", "width", "64", "\"64\""},
@@ -189,6 +191,22 @@ TEST_CASE("one stage reads and paints") {
   CHECK(file.value(text, "seed") == "9");
   CHECK(file.value(text, "read_attention") == "sdpa");
   CHECK(file.value(text, "paint_attention") == "sdpa");
+}
+
+TEST_CASE("enforce_eager is of its own stage: texts in the one that reads, steps in the other") {
+  const File file;
+  const auto eager = [&](const std::string& reading, const std::string& painting) {
+    const std::string text =
+        fmt::format("stages: [{{stage_id: 0{}}}, {{stage_id: 1{}}}]", reading, painting);
+    return std::pair(file.value(text, "read_enforce_eager"), file.value(text, "enforce_eager"));
+  };
+  using Texts = std::pair<std::string, std::string>;
+  CHECK(eager(", enforce_eager: true", "") == Texts("true", "none"));
+  CHECK(eager("", ", enforce_eager: true") == Texts("none", "true"));
+  CHECK(eager(", enforce_eager: false", ", enforce_eager: true") == Texts("false", "true"));
+  constexpr const char* one = "stages: [{stage_id: 0, enforce_eager: true}]";
+  CHECK(file.value(one, "read_enforce_eager") == "true");
+  CHECK(file.value(one, "enforce_eager") == "true");
 }
 
 TEST_CASE("stages are one or two, numbered from 0, each once") {

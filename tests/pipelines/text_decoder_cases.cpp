@@ -4,11 +4,13 @@
 #include <stdexcept>
 #include <vector>
 
+#include <ATen/record_function.h>
 #include <doctest/doctest.h>
 
 #include "lib/pipelines/bagel_checkpoint.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/text_decoder.h"
+#include "lib/runtime/launches.h"
 #include "lib/tensor/noise.h"
 #include "tests/pipelines/session_cases.h"
 
@@ -139,8 +141,13 @@ void check_watching_and_stopping(const std::string& device, const std::string& d
   for (const TokenSampling& sampling : samplings()) {
     CAPTURE(sampling.temperature);
     CAPTURE(sampling.top_k);
-    const DecodeStart start = f.start(sampling);
+    DecodeStart start = f.start(sampling);
+    start.graph = false;
+    const Written eager = f.write(start);
+    start.graph = true;
     const Written plain = f.write(start);
+    CHECK(eager.ids == plain.ids);
+    CHECK(eager.state.equal(plain.state));
     Ids watched;
     const Written other = f.write(start, [&](std::int64_t index, const Tensor& logits) {
       watched.push_back(index);
@@ -161,6 +168,25 @@ void check_watching_and_stopping(const std::string& device, const std::string& d
   CHECK_THROWS_AS(f.write(f.start({})), Stopped);
   f.decoder.reset();  // nothing runs any more that uses its tensors
   synchronize(f.runtime.device);
+}
+
+void check_launches(const std::string& device) {
+  DecoderFixture f(device, "bfloat16", "auto");
+  const auto calls = [&](bool graph) {
+    DecodeStart start = f.start({});
+    start.graph = graph;
+    f.write(start);  // what is made once
+    const auto launches = count_launches("decode", [&] {
+      synchronize(f.runtime.device);
+      RECORD_USER_SCOPE("decode");
+      f.write(start);
+      synchronize(f.runtime.device);
+    });
+    REQUIRE(launches.has_value());
+    return launches->calls;
+  };
+  const std::int64_t by_hand = calls(false);
+  CHECK(by_hand > 3 * calls(true));
 }
 
 }  // namespace diptych::test

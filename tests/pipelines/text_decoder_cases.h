@@ -10,7 +10,9 @@ namespace diptych::test {
 // float32, where roundings of another order choose no other token.
 void check_tokens(const std::string& device);
 // Watched (the logits of each token are asked for) or not, the same tokens and draws; a text that
-// was stopped halfway changes nothing in the next one.
+// was stopped halfway changes nothing in the next one. With a graph or without.
 void check_watching_and_stopping(const std::string& device, const std::string& dtype);
+// Without the graph the host launches each operation. CUDA only.
+void check_launches(const std::string& device);
 
 }  // namespace diptych::test

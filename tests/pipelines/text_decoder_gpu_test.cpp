@@ -39,9 +39,14 @@ TEST_CASE("a graph's text ends where that of single steps does, and its draws wi
   test::check_tokens("cuda");
 }
 
-TEST_CASE("watched or stopped, a graph writes the same text") {
+TEST_CASE("watched, stopped, or launched by hand, a graph's step writes the same text") {
   test::check_watching_and_stopping("cuda", "float32");
   test::check_watching_and_stopping("cuda", "bfloat16");
+}
+
+// Last: a profiler stays in the way of what runs after it.
+TEST_CASE("a graph is launched whole, and only where it is wished") {
+  test::check_launches("cuda");
 }
 
 }  // namespace
