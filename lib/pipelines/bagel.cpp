@@ -1,6 +1,5 @@
 #include "lib/pipelines/bagel.h"
 
-#include <limits>
 #include <map>
 #include <optional>
 
@@ -10,16 +9,14 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
-#include "lib/media/image_read.h"
 #include "lib/pipelines/bagel_cfg_mode.h"
 #include "lib/pipelines/bagel_config.h"
-#include "lib/pipelines/bagel_memory.h"
+#include "lib/pipelines/bagel_memory_planner.h"
+#include "lib/pipelines/bagel_picture_maker.h"
+#include "lib/pipelines/bagel_prepared.h"
 #include "lib/pipelines/bagel_trace.h"
-#include "lib/pipelines/cache_report.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/session_parts.h"
-#include "lib/pipelines/text_decoder.h"
-#include "lib/runtime/host_memory.h"
 #include "lib/sampling/step_calibration.h"
 #include "lib/tensor/noise.h"
 
@@ -38,24 +35,23 @@ class BagelSession : public Session {
               config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
     clock_.start();
     checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
-    transforms_ = ImageTransforms::of(checkpoint_.model.config);
     require_attention();
-    budget_ = memory_budget();
+    memory_ = std::make_unique<BagelMemoryPlanner>(config_, checkpoint_, runtime_);
   }
 
   void check(const RunConfig& config) override { prepare(config); }
 
   void load(std::span<const std::vector<RunConfig>> expected, Progress& progress) override {
     if (writer_ != nullptr) return;
-    Parts parts;
+    BagelParts parts;
     for (const std::vector<RunConfig>& configs : expected) parts.add(configs);
     bool planned = false;
     for (const std::vector<RunConfig>& configs : expected) {
       // On the CPU nothing is chosen.
-      if (planned && !budget_.device) break;
+      if (planned && !memory_->budget().device) break;
       check_interrupted();
       try {
-        plan_loading(prepare_all(configs), parts, planned);
+        memory_->plan_loading(prepare_all(configs), parts, planned);
         planned = true;
       } catch (const Interrupted&) {
         throw;
@@ -86,8 +82,8 @@ class BagelSession : public Session {
 
   void run(std::span<const RunConfig> configs, Progress& progress,
            const Results& results) override {
-    std::vector<Prepared> prepared = prepare_all(configs);
-    read_weights_for(std::span(&prepared, 1), Parts(configs), progress);
+    std::vector<BagelPrepared> prepared = prepare_all(configs);
+    read_weights_for(std::span(&prepared, 1), BagelParts::of(configs), progress);
     make_ready(prepared);
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
@@ -107,17 +103,17 @@ class BagelSession : public Session {
 
   StepRecording record_steps(std::span<const RunConfig> configs, Progress& progress) override {
     std::vector<RunConfig> uncached(configs.begin(), configs.end());
-    std::vector<std::vector<Prepared>> pictures;
+    std::vector<std::vector<BagelPrepared>> pictures;
     for (RunConfig& config : uncached) {
       config.cache_mode = "none";
       pictures.push_back(prepare_all(std::span(&config, 1)));
       pictures.back().front().records = true;
     }
-    read_weights_for(pictures, Parts(uncached), progress);
+    read_weights_for(pictures, BagelParts::of(uncached), progress);
     StepChangeRecorder recorder;
-    for (std::vector<Prepared>& picture : pictures) {
+    for (std::vector<BagelPrepared>& picture : pictures) {
       make_ready(picture);
-      Prepared& p = picture.front();
+      BagelPrepared& p = picture.front();
       p.request.seed(p.config->sampling.seed);
       const std::unique_ptr<BagelPainter> painter = read(picture, progress, {});
       recorder.begin_picture();
@@ -125,7 +121,8 @@ class BagelSession : public Session {
           [&](std::int64_t step, std::int64_t context, const Tensor& input, const Tensor& output) {
             recorder.record(step, context, input, output);
           });
-      paint_latent(*painter, start_noise(p), StepCaching::off, progress);
+      maker_.paint_latent(*painter, p.start_noise(painter->row_width()), StepCaching::off,
+                          progress);
     }
     report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
@@ -134,8 +131,7 @@ class BagelSession : public Session {
 
   Report report() const override {
     Report report = report_;
-    if (denoise_seconds_ > 0)
-      report.steps_per_second = static_cast<double>(updates_) / denoise_seconds_;
+    report.steps_per_second = maker_.steps_per_second();
     if (report.token_seconds > 0)
       report.tokens_per_second = static_cast<double>(report.tokens) / report.token_seconds;
     report.peak_bytes = peak_memory_bytes(runtime_.device);
@@ -143,28 +139,6 @@ class BagelSession : public Session {
   }
 
  private:
-  MemoryBudget memory_budget() const {
-    MemoryBudget budget;
-    budget.host = available_host_memory();
-    if (!runtime_.device.is_cuda()) {
-      if (config_.max_vram > 0) throw InputError("--max-vram: is of a GPU, the run is on the CPU");
-      return budget;
-    }
-    budget.limited = config_.max_vram > 0;
-    constexpr double kGib = 1 << 30;
-    const auto free = free_gpu_memory(static_cast<std::size_t>(runtime_.device.index()));
-    if (free) budget.device = static_cast<std::int64_t>(*free) + kCudaBytes;  // it has its context
-    if (budget.limited) {
-      const auto allowed = static_cast<std::int64_t>(config_.max_vram * kGib);
-      if (budget.device && *budget.device < allowed) {
-        throw InputError("--max-vram: found {} GiB, but {:.1f} GiB are free", config_.max_vram,
-                         static_cast<double>(*budget.device) / kGib);
-      }
-      budget.device = allowed;
-    }
-    return budget;
-  }
-
   // A backend asked for by name that cannot serve these heads is refused before anything is loaded.
   void require_attention() const {
     const AttentionKind kind{runtime_.device, runtime_.dtype,
@@ -176,190 +150,48 @@ class BagelSession : public Session {
     }
   }
 
-  // A request as the model reads it; checked, nothing computed.
-  struct Prepared {
-    const RunConfig* config = nullptr;
-    BagelRequest request;
-    std::vector<InputRecord> inputs;
-    LatentSize size;
-    Tensor noise;          // given by a file
-    bool records = false;  // how its steps change
-  };
+  BagelPrepared prepare(const RunConfig& config) {
+    return prepare_bagel(config, checkpoint_, runtime_, log_);
+  }
 
-  std::vector<Prepared> prepare_all(std::span<const RunConfig> configs) {
-    std::vector<Prepared> prepared;
+  std::vector<BagelPrepared> prepare_all(std::span<const RunConfig> configs) {
+    std::vector<BagelPrepared> prepared;
     for (const RunConfig& config : configs) prepared.push_back(prepare(config));
     return prepared;
   }
 
-  // What of the model only some requests need.
-  struct Parts {
-    Parts() = default;
-    explicit Parts(std::span<const RunConfig> configs) { add(configs); }
-    void add(std::span<const RunConfig> configs) {
-      for (const RunConfig& config : configs) {
-        vision |= config.reads_images();
-        head |= config.answers() || config.think;
-      }
-    }
-    bool vision = false, head = false;  // to look at pictures; to write text
-  };
-
-  Prepared prepare(const RunConfig& config) {
-    check_counts(config);
-    Prepared p;
-    p.config = &config;
-    BagelRequest& request = p.request;
-    request.items = config.inputs;
-    request.answers = config.answers();
-    request.think = config.think;
-    request.negative_prompt = config.negative_prompt;
-    request.text = make_text_request(config);
-    for (const InputItem& item : config.inputs) {
-      if (!item.is_image()) continue;
-      const Tensor pixels = read_image(item.image);
-      p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
-      request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
-    }
-    request.check_positions(checkpoint_);  // too long a text is said here
-    if (request.writes()) require_text_kernel();
-    if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
-    if (request.answers) return p;
-    const SamplingConfig& s = config.sampling;
-    p.size =
-        s.size_of_input ? request.images.back().latent : checkpoint_.latent_size(s.width, s.height);
-    if (!config.noise.empty())
-      p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
-    return p;
-  }
-
-  // Before anything is loaded: texts may be written without a graph, but not without a word.
-  void require_text_kernel() {
-    const auto reason = missing_text_kernel(checkpoint_.model.config.llm, runtime_);
-    if (!reason) return;
-    if (runtime_.kernels == KernelPolicy::strict)
-      throw InputError("--kernels strict: there is no kernel to write this model's texts: {}",
-                       *reason);
-    log_.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
-  }
-
-  static Parts parts_of(const std::vector<Prepared>& prepared) {
-    Parts parts;
-    for (const Prepared& p : prepared) parts.add(std::span(p.config, 1));
-    return parts;
-  }
-
-  // The most that these requests do at once.
-  BagelWork work_of(const std::vector<Prepared>& prepared) const {
-    BagelWork work;
-    const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
-    std::vector<BagelReading> readings;
-    const std::int64_t kept = writer_ == nullptr ? 0 : writer_->capacity();
-    std::int64_t plan_tokens = 0;
-    for (const Prepared& p : prepared) {
-      const std::int64_t step = checkpoint_.model.config.pixels_per_row();
-      raise(work.width, p.size.w * step);
-      raise(work.height, p.size.h * step);
-      for (const BagelImage& image : p.request.images) {
-        raise(work.vision_patches, image.patches.rows());
-        if (p.request.answers) continue;
-        raise(work.encode_width, image.latent.w * step);
-        raise(work.encode_height, image.latent.h * step);
-      }
-      readings.push_back(p.request.reading(checkpoint_));
-      raise(work.text_rows, p.request.text_rows(checkpoint_, kept));
-      // The plan is read between its markers.
-      if (p.request.think && !p.request.answers) raise(plan_tokens, p.request.text.max_tokens + 2);
-    }
-    const RunConfig& config = *prepared.front().config;
-    work.samples = static_cast<std::int64_t>(prepared.size());
-    work.steps = config.sampling.steps;
-    std::vector<BranchContexts> branches = BagelReading::branches(readings);
-    if (config.answers()) {
-      branches.resize(1);
-    } else {
-      branches = paint_request(prepared).needed(std::move(branches), !config.trace.empty());
-    }
-    std::vector<const BranchContexts*> distinct;
-    for (const BranchContexts& branch : branches) {
-      const auto shares = [&](const BranchContexts* other) { return other->shares_with(branch); };
-      if (std::ranges::none_of(distinct, shares)) distinct.push_back(&branch);
-      for (const BagelContext& context : branch.samples) {
-        raise(work.context_tokens, context.length());
-        for (std::size_t i = 0; i < context.segments.size(); ++i) {
-          raise(work.prefill_rows, context.length_before(i + 1) - context.length_before(i));
-        }
-      }
-    }
-    work.branches = static_cast<std::int64_t>(distinct.size());
-    work.cache_bytes = cache_bytes(work, prepared.front());
-    work.context_tokens += plan_tokens;
-    const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
-    work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
-    return work;
-  }
-
-  BagelSizes sizes(Parts parts) const {
-    return {checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype, parts.vision,
-            parts.head};
-  }
-
-  BagelMemoryWishes wishes(const std::vector<Prepared>& prepared) const {
-    const RunConfig& config = *prepared.front().config;
-    BagelMemoryWishes wishes;
-    wishes.offload = parse_offload(config_.offload);
-    wishes.tiling = parse_vae_tiling(config.vae_tiling);
-    if (config.cfg_mode != kAutoCfgMode)
-      wishes.batched = parse_cfg_mode(config.cfg_mode) == CfgMode::batched;
-    return wishes;
-  }
-
-  // Chooses where the weights lie, so that these requests fit, and those planned before (`others`).
-  void plan_loading(const std::vector<Prepared>& prepared, Parts parts, bool others) {
-    const auto kept = [](const BagelMemory& memory) {
-      const std::optional<MotOffload>& offload = memory.choice.offload;
-      return offload ? offload->resident_und + offload->resident_gen
-                     : std::numeric_limits<std::int64_t>::max();
-    };
-    BagelMemory memory =
-        fit_bagel_memory(sizes(parts), work_of(prepared), wishes(prepared), budget_);
-    if (!others || kept(memory) < kept(memory_)) memory_ = std::move(memory);
-  }
-
-  // What was loaded stays where it is; requests that need more than that leaves are refused.
-  void plan_run(const std::vector<Prepared>& prepared) {
-    Parts parts = parts_of(prepared);
-    parts.vision |= checkpoint_.model.vision.has_value();
-    parts.head |= checkpoint_.model.language_model.lm_head.defined();
-    memory_ = refit_bagel_memory(sizes(parts), work_of(prepared), wishes(prepared), budget_,
-                                 memory_.choice.offload);
+  // What was loaded stays where it is.
+  void plan_run(const std::vector<BagelPrepared>& prepared) {
+    memory_->plan_run(prepared, writer_->capacity());
+    const BagelMemory& plan = memory_->plan();
     checkpoint_.strips.reset();
-    if (memory_.choice.strips) checkpoint_.strips.emplace();
-    report_.strips = memory_.choice.strips;
+    if (plan.choice.strips) checkpoint_.strips.emplace();
+    report_.strips = plan.choice.strips;
     const MotLayers& layers = checkpoint_.model.language_model.layers;
     report_.offload = layers.streams({.und = true})   ? "all"
                       : layers.streams({.gen = true}) ? "painting"
                                                       : "none";
-    if (!budget_.device) return;
-    log_.debug("memory planned: {}", memory_.summary());
-    if (memory_.choice.strips && prepared.front().config->vae_tiling == "auto")
+    if (!memory_->budget().device) return;
+    log_.debug("memory planned: {}", plan.summary());
+    if (plan.choice.strips && prepared.front().config->vae_tiling == "auto")
       log_.info(
           "the autoencoder works in strips (--vae-tiling on): the same picture but for rounding");
   }
 
   // Unless they are there: chooses where they lie, so that each of the runs fits.
-  void read_weights_for(std::span<const std::vector<Prepared>> runs, Parts parts,
+  void read_weights_for(std::span<const std::vector<BagelPrepared>> runs, BagelParts parts,
                         Progress& progress) {
     if (writer_ != nullptr) return;
-    for (const std::vector<Prepared>& run : runs) plan_loading(run, parts, &run != &runs.front());
+    for (const std::vector<BagelPrepared>& run : runs)
+      memory_->plan_loading(run, parts, &run != &runs.front());
     read_weights(progress);
   }
 
   // What is left before these requests can run, once the weights are there.
-  void make_ready(const std::vector<Prepared>& prepared) {
+  void make_ready(const std::vector<BagelPrepared>& prepared) {
     clock_.start();
     plan_run(prepared);
-    const Parts parts = parts_of(prepared);
+    const BagelParts parts = BagelParts::of(prepared);
     if (parts.vision) checkpoint_.load_vision();
     if (parts.head) checkpoint_.load_head();
     clock_.lap(report_, "load", runtime_.device);
@@ -367,9 +199,11 @@ class BagelSession : public Session {
 
   void read_weights(Progress& progress) {
     clock_.start();
-    if (budget_.limited)
-      limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
-    if (budget_.device && memory_.choice.offload && config_.offload == "auto")
+    const MemoryBudget& budget = memory_->budget();
+    const std::optional<MotOffload>& offload = memory_->plan().choice.offload;
+    if (budget.limited)
+      limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget.device - kCudaBytes));
+    if (budget.device && offload && config_.offload == "auto")
       log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
     constexpr std::uint64_t kMebi = 1 << 20;
     const std::uint64_t total =
@@ -381,7 +215,7 @@ class BagelSession : public Session {
     };
     checkpoint_.model_weights.on_read(count);
     checkpoint_.vae_weights.on_read(count);
-    checkpoint_.load(memory_.choice.offload);
+    checkpoint_.load(offload);
     checkpoint_.model_weights.on_read({});
     checkpoint_.vae_weights.on_read({});
     progress.end();
@@ -402,7 +236,7 @@ class BagelSession : public Session {
     return written;
   }
 
-  void answer(Prepared& p, Progress& progress, const Results& results) {
+  void answer(BagelPrepared& p, Progress& progress, const Results& results) {
     p.request.seed(p.config->sampling.seed);
     std::optional<PrefilledContexts> contexts;
     const GeneratedText written = write(p.request, progress, contexts);
@@ -412,12 +246,6 @@ class BagelSession : public Session {
     answer.tokens = static_cast<std::int64_t>(written.ids.size()) - 1;
     answer.seconds = written.seconds;
     results.answer(answer, report_);
-  }
-
-  PaintRequest paint_request(const std::vector<Prepared>& prepared) const {
-    PaintRequest request = make_paint_request(*prepared.front().config);
-    for (const Prepared& p : prepared) request.sizes.push_back(p.size);
-    return request;
   }
 
   // Before anything is read or painted, at the price of the hash: as long as reading all weights.
@@ -431,20 +259,6 @@ class BagelSession : public Session {
     report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
   }
 
-  // What a step cache, or the recorder, keeps of each context between steps.
-  std::int64_t cache_bytes(const BagelWork& work, const Prepared& p) const {
-    constexpr std::int64_t kFactors = 7;  // of TaylorSeer: the value and six differences
-    const std::string& mode = p.config->cache_mode;
-    const std::int64_t kept = mode == "taylorseer"              ? kFactors
-                              : mode == "teacache" || p.records ? 2
-                                                                : 0;
-    const BagelConfig& model = checkpoint_.model.config;
-    const std::int64_t rows = work.samples * (work.width / model.pixels_per_row()) *
-                              (work.height / model.pixels_per_row());
-    return kept * work.branches * rows * model.llm.hidden_size *
-           static_cast<std::int64_t>(c10::elementSize(runtime_.dtype));
-  }
-
   // Whether what is read depends on the seed, so that each picture of a request reads anew.
   static bool reading_draws(const BagelRequest& request) {
     return !request.images.empty() || (request.think && request.text.sampling.temperature > 0);
@@ -454,7 +268,7 @@ class BagelSession : public Session {
   CfgMode choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts) {
     if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
     const std::string kind = describe_step(checkpoint_.model.config, paint, contexts);
-    if (!memory_.choice.batched) {
+    if (!memory_->plan().choice.batched) {
       log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
       return CfgMode::sequential;
     }
@@ -471,7 +285,7 @@ class BagelSession : public Session {
   }
 
   // Plans and contexts of all requests.
-  std::unique_ptr<BagelPainter> read(std::vector<Prepared>& prepared, Progress& progress,
+  std::unique_ptr<BagelPainter> read(std::vector<BagelPrepared>& prepared, Progress& progress,
                                      const Results& results) {
     std::optional<PrefilledContexts> thought;
     std::vector<BagelRequest> requests;
@@ -483,7 +297,7 @@ class BagelSession : public Session {
       }
       requests.push_back(request);
     }
-    PaintRequest paint = paint_request(prepared);
+    PaintRequest paint = paint_request_of(prepared);
     progress.begin("prefill", 1);
     const bool one = requests.size() == 1 && thought.has_value();
     PrefilledContexts contexts =
@@ -499,14 +313,14 @@ class BagelSession : public Session {
     return painter;
   }
 
-  void paint(std::vector<Prepared>& prepared, Progress& progress, const Results& results) {
+  void paint(std::vector<BagelPrepared>& prepared, Progress& progress, const Results& results) {
     require_calibration(*prepared.front().config);
     const std::int64_t pictures = prepared.front().config->sampling.batch_count;
     std::unique_ptr<BagelPainter> painter;
     for (std::int64_t i = 0; i < pictures; ++i) {
-      const bool again =
-          std::ranges::any_of(prepared, [](const Prepared& p) { return reading_draws(p.request); });
-      for (Prepared& p : prepared) {
+      const bool again = std::ranges::any_of(
+          prepared, [](const BagelPrepared& p) { return reading_draws(p.request); });
+      for (BagelPrepared& p : prepared) {
         const std::uint64_t seed = p.config->sampling.seed + static_cast<std::uint64_t>(i);
         if (painter == nullptr || again) {
           p.request.seed(seed);
@@ -522,95 +336,9 @@ class BagelSession : public Session {
     }
   }
 
-  Tensor start_noise(Prepared& p) const {
-    if (p.noise.defined()) return p.noise;
-    return draw_noise(p.size, checkpoint_.model.config.row_width(), p.request.generator);
-  }
-
-  struct Latent {
-    Tensor values;  // [rows of all pictures, row width]
-    std::int64_t forwards = 0;
-    double seconds = 0;
-  };
-  Latent paint_latent(const BagelPainter& painter, const Tensor& noise, StepCaching caching,
-                      Progress& progress) {
-    const std::int64_t before = painter.forwards();
-    Latent latent;
-    latent.values = painter.paint(noise, progress, caching);
-    require_finite(latent.values, "the latent");
-    latent.forwards = painter.forwards() - before;
-    const bool compared = caching == StepCaching::off && painter.request().caches();
-    latent.seconds = clock_.lap(report_, compared ? "uncached" : "denoise", runtime_.device);
-    if (compared) return latent;
-    denoise_seconds_ += latent.seconds;
-    updates_ += painter.updates();
-    report_.updates = painter.updates();
-    return latent;
-  }
-
-  // [r]: of request r, its latent's rows and its picture.
-  std::vector<PaintedPicture> decode(const BagelPainter& painter, const Tensor& latent,
-                                     Progress& progress) {
-    std::vector<PaintedPicture> pictures;
-    progress.begin("vae", std::ssize(painter.request().sizes));
-    std::int64_t row = 0;
-    for (const Tensor& image : painter.decode(latent)) {
-      require_finite(image, "the decoded picture");
-      const std::int64_t rows = painter.request().sizes[pictures.size()].rows();
-      pictures.push_back({latent.narrow(0, row, rows), to_uint8(image).to(at::kCPU)});
-      row += rows;
-      progress.update(std::ssize(pictures));
-    }
-    progress.end();
-    clock_.lap(report_, "vae", runtime_.device);
-    return pictures;
-  }
-
-  // Paints the pictures again without the step cache. The trace is of the run that was asked for.
-  std::vector<CacheReport> compare_uncached(const BagelPainter& painter, const Tensor& noise,
-                                            const Latent& cached,
-                                            const std::vector<PaintedPicture>& pictures,
-                                            Progress& progress) {
-    TraceSink* const trace = std::exchange(runtime_.trace, nullptr);
-    const Latent latent = paint_latent(painter, noise, StepCaching::off, progress);
-    const std::vector<PaintedPicture> uncached = decode(painter, latent.values, progress);
-    runtime_.trace = trace;
-    std::vector<CacheReport> reports;
-    for (std::size_t r = 0; r < pictures.size(); ++r) {
-      CacheReport& report = reports.emplace_back(compare_cached(pictures[r], uncached[r]));
-      report.forwards = cached.forwards;
-      report.uncached_forwards = latent.forwards;
-      report.seconds = cached.seconds;
-      report.uncached_seconds = latent.seconds;
-      log_.info("{}", describe(report));
-    }
-    return reports;
-  }
-
-  void paint_once(const BagelPainter& painter, std::vector<Prepared>& prepared, std::uint64_t index,
+  void paint_once(BagelPainter& painter, std::vector<BagelPrepared>& prepared, std::uint64_t index,
                   Progress& progress, const Results& results) {
-    std::vector<Tensor> noise;
-    for (Prepared& p : prepared) noise.push_back(start_noise(p));
-    const Latent latent = paint_latent(painter, at::cat(noise), StepCaching::on, progress);
-    const std::vector<PaintedPicture> painted = decode(painter, latent.values, progress);
-    std::vector<CacheReport> reports;
-    if (prepared.front().config->cache_report && painter.request().caches())
-      reports = compare_uncached(painter, at::cat(noise), latent, painted, progress);
-    std::vector<Picture> pictures;
-    for (std::size_t r = 0; r < prepared.size(); ++r) {
-      const Prepared& p = prepared[r];
-      Picture& picture = pictures.emplace_back();
-      picture.request = r;
-      picture.rgb = painted[r].rgb;
-      picture.index = index;
-      picture.seed = p.config->sampling.seed + index;
-      picture.forwards = latent.forwards;
-      picture.noise_hash = short_hash(noise[r]);
-      picture.latent_hash = short_hash(painted[r].latent);
-      picture.plan = p.request.plan.value_or("");
-      picture.inputs = p.inputs;
-      if (!reports.empty()) picture.cache_report = reports[r];
-    }
+    const std::vector<Picture> pictures = maker_.paint(painter, prepared, index, progress);
     report_.attention = runtime_.paint_attention->served_by();
     report_.cfg_mode = cfg_mode_name(painter.request().cfg_mode);
     report_.weights_hash = weights_hash();
@@ -630,14 +358,11 @@ class BagelSession : public Session {
   Report report_;
   StageClock clock_;
   BagelCheckpoint checkpoint_;
-  ImageTransforms transforms_;
-  MemoryBudget budget_;
-  BagelMemory memory_;                  // of the last requests
+  BagelPictureMaker maker_{runtime_, log_, report_, clock_};
+  std::unique_ptr<BagelMemoryPlanner> memory_;
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()
-  double denoise_seconds_ = 0;
-  std::int64_t updates_ = 0;
 };
 
 }  // namespace

@@ -1,0 +1,68 @@
+#include "lib/pipelines/bagel_prepared.h"
+
+#include "lib/base/error.h"
+#include "lib/media/image_read.h"
+#include "lib/pipelines/bagel_config.h"
+#include "lib/pipelines/session_parts.h"
+#include "lib/pipelines/text_decoder.h"
+
+namespace diptych {
+namespace {
+
+// Before anything is loaded: texts may be written without a graph, but not without a word.
+void require_text_kernel(const BagelCheckpoint& checkpoint, const Runtime& runtime, Log& log) {
+  const auto reason = missing_text_kernel(checkpoint.model.config.llm, runtime);
+  if (!reason) return;
+  if (runtime.kernels == KernelPolicy::strict)
+    throw InputError("--kernels strict: there is no kernel to write this model's texts: {}",
+                     *reason);
+  log.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
+}
+
+void read_pictures(BagelPrepared& p, const BagelConfig& model) {
+  const ImageTransforms transforms = ImageTransforms::of(model);
+  for (const InputItem& item : p.config->inputs) {
+    if (!item.is_image()) continue;
+    const Tensor pixels = read_image(item.image);
+    p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
+    p.request.images.push_back(BagelImage::prepare(pixels, transforms, model));
+  }
+}
+
+}  // namespace
+
+Tensor BagelPrepared::start_noise(std::int64_t row_width) {
+  return noise.defined() ? noise : draw_noise(size, row_width, request.generator);
+}
+
+BagelPrepared prepare_bagel(const RunConfig& config, const BagelCheckpoint& checkpoint,
+                            const Runtime& runtime, Log& log) {
+  check_counts(config);
+  const BagelConfig& model = checkpoint.model.config;
+  BagelPrepared p;
+  p.config = &config;
+  BagelRequest& request = p.request;
+  request.items = config.inputs;
+  request.answers = config.answers();
+  request.think = config.think;
+  request.negative_prompt = config.negative_prompt;
+  request.text = make_text_request(config);
+  read_pictures(p, model);
+  request.check_positions(checkpoint);  // too long a text is said here
+  if (request.writes()) require_text_kernel(checkpoint, runtime, log);
+  if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
+  if (request.answers) return p;
+  const SamplingConfig& s = config.sampling;
+  p.size =
+      s.size_of_input ? request.images.back().latent : checkpoint.latent_size(s.width, s.height);
+  if (!config.noise.empty()) p.noise = read_noise(config.noise, p.size.rows(), model.row_width());
+  return p;
+}
+
+PaintRequest paint_request_of(std::span<const BagelPrepared> prepared) {
+  PaintRequest request = make_paint_request(*prepared.front().config);
+  for (const BagelPrepared& p : prepared) request.sizes.push_back(p.size);
+  return request;
+}
+
+}  // namespace diptych
