@@ -265,7 +265,9 @@ class BagelSession : public Session {
   }
 
   // Of --cfg-mode auto: measured once for each kind of step.
-  CfgMode choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts) {
+  CfgMode choose_cfg_mode(PaintRequest paint, const PrefilledContexts& contexts) {
+    // As the steps will run: none is captured that a cache or a trace looks into.
+    paint.step_graphs &= !paint.caches() && runtime_.trace == nullptr;
     if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
     const std::string kind = describe_step(checkpoint_.model.config, paint, contexts);
     if (!memory_->plan().choice.batched) {

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/interrupt.h"
+#include "lib/runtime/launch_graphs.h"
 #include "lib/tensor/noise.h"
 
 namespace diptych {
@@ -45,15 +46,24 @@ CfgModeTimes time_cfg_modes(const BagelCheckpoint& checkpoint, const PaintReques
   at::Generator generator = cpu_generator(0);
   const Tensor x = randn({rows, checkpoint.model.config.row_width()}, generator).to(runtime.device);
   const WidestStep widest = widest_step(request, contexts);
+  const auto graphs =
+      captures_steps(request, checkpoint, runtime) ? make_launch_graphs(runtime.device) : nullptr;
   const auto seconds_of = [&](const BagelDenoiser& mode) {
+    const auto step = [&] { mode.velocities_at(x, mode.times()[widest.step], widest.contexts); };
     check_interrupted();
     synchronize(runtime.device);
     const double start = steady_seconds();
-    mode.velocities(x, widest.step, widest.contexts);
-    synchronize(runtime.device);
+    if (graphs) {
+      graphs->run(&mode == &batched ? 0 : 1, step);
+      graphs->finish();
+    } else {
+      step();
+      synchronize(runtime.device);
+    }
     return steady_seconds() - start;
   };
-  seconds_of(batched), seconds_of(sequential);  // warm-up
+  // Warm-up; of a graph the second run is the one that captures it.
+  for (int run = 0; run < (graphs ? 2 : 1); ++run) seconds_of(batched), seconds_of(sequential);
   CfgModeTimes least = {seconds_of(batched), seconds_of(sequential)};
   double spent = least.batched + least.sequential;
   for (int round = 1; round < kMostRounds && spent < kEnoughSeconds; ++round) {
@@ -77,8 +87,9 @@ std::string describe_step(const BagelConfig& model, const PaintRequest& request,
     for (std::int64_t s = 0; s < contexts.samples(); ++s)
       longest = std::max(longest, contexts.context(c, s).length());
   }
-  return fmt::format("{}, {} contexts of up to {} tokens", fmt::join(sizes, " and "),
-                     contexts.distinct(), std::bit_ceil(static_cast<std::uint64_t>(longest)));
+  return fmt::format("{}, {} contexts of up to {} tokens{}", fmt::join(sizes, " and "),
+                     contexts.distinct(), std::bit_ceil(static_cast<std::uint64_t>(longest)),
+                     request.step_graphs ? "" : ", launched one by one");
 }
 
 }  // namespace diptych

@@ -9,6 +9,7 @@
 #include "lib/runtime/launch_graphs.h"
 
 namespace diptych {
+
 std::vector<std::int64_t> PaintRequest::block_rows() const {
   std::vector<std::int64_t> rows;
   for (const LatentSize& size : sizes) rows.push_back(size.rows() + 2);
@@ -42,6 +43,14 @@ std::int64_t contexts_at(float t, const Guidance& guidance, const PrefilledConte
   const std::int64_t text = guidance.uses_text(t) ? *contexts.context_of("text_uncond") : 0;
   const std::int64_t image = guidance.uses_image(t) ? *contexts.context_of("img_uncond") : 0;
   return std::max(text, image) + 1;
+}
+
+// Experts that come from the host and operations that look at values on the host cannot be
+// captured.
+bool captures_steps(const PaintRequest& request, const BagelCheckpoint& checkpoint,
+                    const Runtime& runtime) {
+  return request.step_graphs && runtime.kernels != KernelPolicy::reference &&
+         !checkpoint.model.language_model.layers.streams({.und = true, .gen = true});
 }
 
 BagelPainter::BagelPainter(const BagelCheckpoint& checkpoint, PaintRequest request,
@@ -123,17 +132,10 @@ Tensor BagelPainter::integrate_by_step(const Tensor& noise, Progress& progress) 
   return integrate(schedule_, noise.to(runtime_.device), velocity, after);
 }
 
-// Experts that come from the host and operations that look at values on the host cannot be
-// captured.
-bool BagelPainter::captures_steps() const {
-  return request_.step_graphs && runtime_.kernels != KernelPolicy::reference &&
-         !checkpoint_.model.language_model.layers.streams({.und = true, .gen = true});
-}
-
 // The same updates, bit for bit, with all that changes from one to the next on the device: the
 // latent, and which step it is. Steps with and without guidance are each one graph, where there are
 // graphs.
-Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress) const {
+Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress) {
   std::vector<float> sizes;
   for (std::int64_t i = 0; i < schedule_.updates(); ++i) sizes.push_back(schedule_.step_size(i));
   const Tensor step_sizes = at::tensor(sizes, at::kFloat).to(runtime_.device);
@@ -148,7 +150,10 @@ Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress
     x.sub_(moved.to(v.scalar_type()));
     step.add_(1);
   };
-  const auto graphs = captures_steps() ? make_launch_graphs(runtime_.device) : nullptr;
+  const auto graphs = captures_steps(request_, checkpoint_, runtime_)
+                          ? make_launch_graphs(runtime_.device)
+                          : nullptr;
+  used_graphs_ = graphs != nullptr;
   for (std::int64_t i = 0; i < schedule_.updates(); ++i) {
     check_interrupted();
     const StepKind kind = kind_of(schedule_.times[static_cast<std::size_t>(i)]);
@@ -164,7 +169,7 @@ Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress
   return x;
 }
 
-Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching caching) const {
+Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching caching) {
   if (runtime_.trace != nullptr) {
     trace_generation(contexts_, checkpoint_.model, request_.sizes, checkpoint_.markers, noise,
                      *runtime_.trace);
@@ -172,6 +177,7 @@ Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching 
   RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching);
   progress.begin("denoise", schedule_.updates());
+  used_graphs_ = false;
   Tensor latent = denoiser_.is_plain() ? integrate_on_device(noise, progress)
                                        : integrate_by_step(noise, progress);
   synchronize(runtime_.device);

@@ -35,6 +35,11 @@ struct PaintRequest {
 // How many of the distinct contexts, from the first on, guidance asks for at t.
 std::int64_t contexts_at(float t, const Guidance& guidance, const PrefilledContexts& contexts);
 
+// Whether a denoise step of this request runs as a CUDA graph where there are graphs
+// (make_launch_graphs) and nothing looks into its steps (BagelDenoiser::is_plain).
+bool captures_steps(const PaintRequest& request, const BagelCheckpoint& checkpoint,
+                    const Runtime& runtime);
+
 // Every call of paint() starts from another noise.
 class BagelPainter {
  public:
@@ -44,8 +49,7 @@ class BagelPainter {
   BagelPainter& operator=(const BagelPainter&) = delete;
   // noise float32 [rows of all pictures, 64] on the CPU -> the final latent likewise, on the
   // device. `caching` as BagelDenoiser::begin_picture.
-  Tensor paint(const Tensor& noise, Progress& progress,
-               StepCaching caching = StepCaching::on) const;
+  Tensor paint(const Tensor& noise, Progress& progress, StepCaching caching = StepCaching::on);
   // latent rows -> one image [1, 3, H, W] per picture, float32, not clamped.
   std::vector<Tensor> decode(const Tensor& latent) const;
   void observe(StepObserver observer) { denoiser_.observe(std::move(observer)); }
@@ -53,6 +57,7 @@ class BagelPainter {
   std::int64_t distinct_contexts() const { return contexts_.distinct(); }
   std::int64_t row_width() const { return checkpoint_.model.config.row_width(); }  // of the latent
   std::int64_t forwards() const { return denoiser_.forwards(); }
+  bool used_graphs() const { return used_graphs_; }  // by the last paint()
   std::int64_t updates() const { return schedule_.updates(); }
 
  private:
@@ -65,8 +70,7 @@ class BagelPainter {
   Tensor guided_velocity(const Tensor& x, std::int64_t step) const;
   Tensor guide(const std::vector<Tensor>& v, const StepKind& kind) const;
   Tensor integrate_by_step(const Tensor& noise, Progress& progress) const;
-  Tensor integrate_on_device(const Tensor& noise, Progress& progress) const;
-  bool captures_steps() const;
+  Tensor integrate_on_device(const Tensor& noise, Progress& progress);
   Tensor combine(const Tensor& cond, const Tensor& text, const Tensor& image) const;
 
   const BagelCheckpoint& checkpoint_;
@@ -75,6 +79,7 @@ class BagelPainter {
   FlowSchedule schedule_;
   PrefilledContexts contexts_;
   BagelDenoiser denoiser_;
+  bool used_graphs_ = false;
 };
 
 }  // namespace diptych

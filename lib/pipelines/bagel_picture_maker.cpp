@@ -22,6 +22,7 @@ BagelPictureMaker::Latent BagelPictureMaker::paint_latent(BagelPainter& painter,
   denoise_seconds_ += latent.seconds;
   updates_ += painter.updates();
   report_.updates = painter.updates();
+  report_.step_graphs = painter.used_graphs();
   return latent;
 }
 

@@ -189,7 +189,7 @@ class BagelReplay {
     request.sizes = std::move(sizes);
     PrefilledContexts contexts =
         read_for_painting(requests, request, checkpoint_, runtime_, earlier);
-    const BagelPainter painter(checkpoint_, request, std::move(contexts), runtime_);
+    BagelPainter painter(checkpoint_, request, std::move(contexts), runtime_);
     std::vector<Tensor> noise;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       noise.push_back(draw_noise(painter.request().sizes[i], checkpoint_.model.config.row_width(),

@@ -76,6 +76,7 @@ struct Report {
   // The experts that waited in host memory: "none", "painting", "all". A text is written by other
   // kernels where its experts wait.
   std::string offload = "none";
+  bool step_graphs = false;                // denoise steps were CUDA graphs
   std::int64_t updates = 0;                // per picture
   std::int64_t tokens = 0;                 // of written text, the end marker among them
   double token_seconds = 0;                // of writing it

@@ -199,6 +199,9 @@ TEST_CASE("CFG modes are timed in the step with most branches") {
   CHECK(times.sequential > 0);
   CHECK(describe_step(f.checkpoint.model.config, request, contexts)
             .starts_with("96x64, 2 contexts of up to "));
+  request.step_graphs = false;
+  CHECK(describe_step(f.checkpoint.model.config, request, contexts)
+            .ends_with(" tokens, launched one by one"));
 }
 
 TEST_CASE("a branch that shares a context gets the bits it would compute itself") {

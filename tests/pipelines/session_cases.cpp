@@ -127,9 +127,11 @@ void check_step_graphs(SessionPlace place) {
       request.sampling.steps = 12;  // guided ones and others, each beyond the second
       SessionFixture f(place);
       const Picture captured = f.run({request}).pictures.front();
+      CHECK(f.session->report().step_graphs == (place.device == std::string_view("cuda")));
       const Picture again = f.run({request}).pictures.front();
       request.enforce_eager = true;
       const Picture eager = f.run({request}).pictures.front();
+      CHECK_FALSE(f.session->report().step_graphs);
       request.trace = trace;
       request.trace_filter = {"step*.latent"};
       const Picture traced = f.run({request}).pictures.front();
