@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,6 +19,7 @@
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/batch/output_names.h"
+#include "lib/config/files_read.h"
 #include "lib/pipelines/pipeline.h"
 #include "lib/runtime/runtime.h"
 
@@ -77,16 +79,18 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   return plan;
 }
 
-void check_json_place(const fs::path& json) {
+void check_json_place(const fs::path& json, const BenchPlan& plan) {
   if (json.empty() || json == kStdout) return;
   require_extension(json, ".json", "--json");
+  for (const BenchSetting& setting : plan.cases.front().settings)  // of any size the same files
+    spare_files_read(setting.options().run, json, "--json");
   AtomicFile{json};  // can it be written?
 }
 
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
   read_stdin_prompt(request.options.run.inputs);
   const BenchPlan plan = make_plan(flags, request);
-  check_json_place(flags.json);
+  check_json_place(flags.json, plan);
   if (request.uses_demo) log.info("{}", demo_notice(request.options.run));
   if (flags.check_config) {
     check_bench(plan, log);
@@ -111,6 +115,9 @@ int bench(const BenchFlags& flags, Log& log) {
   warn_of_idle_variables(log, kNotHere);
   Resolved request = resolve(sources_of(flags));
   find_session(request.options.run.pipeline);
+  // A stage config may have it, for generate.
+  if (std::exchange(request.options.run.cache_report, false))
+    log.warning("cache_report has no effect on this verb; --against cache_mode=none compares");
   if (flags.print_config) {
     fmt::print("{}", config_table(request));
     return 0;
@@ -128,7 +135,7 @@ constexpr const char* kFooter =
     "seconds of an image (from its prompt to the encoded PNG), of a denoise step and of each\n"
     "stage (of all pictures of a run), the tokens of written text a second, and what ran. --json\n"
     "keeps every run, all values of the request, hashes of weights, noise and latents, and the\n"
-    "machine. A picture that cannot be kept in --save-dir ends the command with exit code 3.\n"
+    "machine. A file that cannot be kept in --save-dir ends the command with exit code 3.\n"
     "--against runs the request and the same with another value in turn, A B A B, and prints the\n"
     "ratio of their times pair by pair, median and quartiles, and how far their pictures are "
     "apart.\n"
@@ -163,11 +170,13 @@ void add_bench(CLI::App& app, Run& run) {
       ->type_name("N")
       ->envname("DIPTYCH_WARMUP_STEPS");
   verb->add_flag("--launches", flags->launches,
-                 "count kernels and launches of a step, in one more run of each with the profiler")
+                 "count kernels and launches (CUDA), in one more run of each with the profiler: a "
+                 "step's mean, its graph's capture included")
       ->envname("DIPTYCH_LAUNCHES");
   verb->add_option("--json", flags->json,
                    "a .json (replaced if there); -: on stdout, instead of the table")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->envname("DIPTYCH_JSON");
   verb->add_option("--save-dir", flags->save_dir,
                    "keep the pictures (of answers, the text) here; made where it is missing")
       ->type_name("DIR")

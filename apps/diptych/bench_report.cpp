@@ -83,11 +83,14 @@ double gib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / static_cast<double>(1 << 30);
 }
 
-std::string what_ran(const BenchMeasured& m) {
-  std::vector<std::string> parts = {m.ran.dtype, fmt::format("attention {}", m.ran.attention)};
+std::string what_ran(const BenchSetting& setting, const BenchMeasured& m) {
+  std::vector<std::string> parts = {m.ran.dtype,
+                                    fmt::format("kernels {}", setting.options().run.kernels),
+                                    fmt::format("attention {}", m.ran.attention)};
   if (!m.pictures.empty()) {
     const auto pictures = m.pictures.size();
     parts.push_back(fmt::format("CFG {}", m.ran.cfg_mode));
+    if (m.ran.step_graphs) parts.emplace_back("steps as CUDA graphs");
     parts.push_back(fmt::format(
         "{} and {}{}", counted(static_cast<std::size_t>(m.ran.updates), "update"),
         counted(static_cast<std::size_t>(m.pictures.front().forwards), "branch forward"),
@@ -106,8 +109,8 @@ double per_step(std::int64_t count, const BenchMeasured& m) {
 
 std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMeasured& m) {
   const std::string label = planned.settings.size() == 1 ? "" : ", " + planned.settings[s].label;
-  std::string text = fmt::format("{}{}: {}; {}\n", planned.name, printable(label), what_ran(m),
-                                 counted(m.runs.size(), "run"));
+  std::string text = fmt::format("{}{}: {}; {}\n", planned.name, printable(label),
+                                 what_ran(planned.settings[s], m), counted(m.runs.size(), "run"));
   text += fmt::format("  {:<12}{:>11}{:>11}{:>11}{:>11}\n", "", "min", "median", "p90", "IQR");
   for (const Quantity& q : quantities(m)) text += row(q);
   for (const Quantity& q : stages(m)) text += row(q);
@@ -222,6 +225,7 @@ Json ran_json(const BenchMeasured& m) {
   if (!m.pictures.empty()) {
     const Picture& picture = m.pictures.front();
     json["cfg_mode"] = m.ran.cfg_mode;
+    json["step_graphs"] = m.ran.step_graphs;
     json["updates"] = m.ran.updates;
     json["forwards"] = picture.forwards;
     json["width"] = picture.rgb.size(1);

@@ -1,6 +1,7 @@
 #include "apps/diptych/bench_run.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <span>
 
@@ -14,6 +15,7 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
 #include "lib/batch/output_names.h"
+#include "lib/config/files_read.h"
 #include "lib/media/png.h"
 #include "lib/runtime/runtime.h"
 
@@ -63,6 +65,7 @@ class Bench {
   Bench& operator=(const Bench&) = delete;
 
   void check() const {
+    spare_files();
     for (std::size_t s = 0; s < settings(); ++s) {
       const RunConfig& config = setting(0, s).options().run;
       std::unique_ptr<Session> session;
@@ -101,8 +104,22 @@ class Bench {
                         extension, "--save-dir");
   }
 
+  // What any of the settings reads.
+  void spare_files() const {
+    if (plan_.save_dir.empty()) return;
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      for (std::size_t s = 0; s < settings(); ++s) {
+        for (const fs::path& name : names_of(c, s)) {
+          for (const BenchSetting& reader : plan_.cases[c].settings)
+            spare_files_read(reader.options().run, plan_.save_dir / name, "--save-dir");
+        }
+      }
+    }
+  }
+
   void prepare_files() const {
     if (plan_.save_dir.empty()) return;
+    spare_files();
     std::error_code error;
     fs::create_directories(plan_.save_dir, error);
     if (error) {

@@ -81,6 +81,7 @@ TEST_CASE("every size is run as often as asked, and each stage is told") {
     CHECK(setting["ran"]["updates"] == 4);
     CHECK(setting["ran"]["forwards"] == 8);
     CHECK(setting["ran"]["cfg_mode"] == "batched");
+    CHECK(setting["ran"]["step_graphs"] == false);
     CHECK(setting["ran"]["dtype"] == "float32");
     CHECK(setting["repeatable"] == true);
     CHECK(setting["warmup_runs"].size() == 2);
@@ -109,6 +110,7 @@ TEST_CASE("two settings run in turn, and their pictures are held against each ot
   const Outcome outcome =
       bench({"--size", "48x32", "--steps", "5", "--repeats", "2", "-b", "2", "--against",
              "cfg_mode=sequential", "--json", file, "--save-dir", kept});
+  CHECK(has(outcome.out, "48x32, base: float32, kernels automatic, attention "));
   CHECK(has(outcome.out, "48x32, cfg_mode=sequential / base, of 2 pairs:\n  an image "));
   CHECK(has(outcome.out, "\n  picture 1: SSIM "));
   CHECK(outcome.out.ends_with("\n" + file + "\n"));
@@ -150,8 +152,10 @@ TEST_CASE("another dtype needs a model of its own; another seed paints another p
 }
 
 TEST_CASE("answers and plans are counted in tokens") {
-  const Json answer = measured({"--task", "chat", "-p", "what is this?", "--max-tokens", "12",
-                                "--repeats", "2", "--against", "max_tokens=4"});
+  const Folder folder;
+  const Json answer =
+      measured({"--task", "chat", "-p", "what is this?", "--max-tokens", "12", "--repeats", "2",
+                "--against", "max_tokens=4", "--save-dir", folder.file("kept")});
   const Json& each = answer["cases"][0];
   CHECK(each["name"] == "chat");
   const Json &base = each["settings"][0], &shorter = each["settings"][1];
@@ -163,6 +167,10 @@ TEST_CASE("answers and plans are counted in tokens") {
   CHECK(base["tokens_per_second"]["median"] > 0);
   CHECK_FALSE(base.contains("seconds_per_step"));
   CHECK(each["comparison"]["same_answer"] == false);
+  CHECK(shorter["file"] == "chat-b.txt");
+  std::ifstream kept(folder.file("kept/chat-b.txt"));
+  CHECK(std::string(std::istreambuf_iterator(kept), {}) ==
+        shorter["answer"].get<std::string>() + "\n");
   CHECK(each["comparison"]["seconds_per_token"]["median"] > 0);
   const Json plan = measured(
       {"--size", "32x32", "--steps", "3", "--repeats", "1", "--think", "--max-think-tokens", "6"});
@@ -206,6 +214,42 @@ TEST_CASE("a picture that cannot be kept is a failure") {
   CHECK(outcome.code == 3);
   CHECK(has(outcome.err, folder.file("kept") + "/48x32.png"));
   CHECK(std::filesystem::is_empty(folder.file("kept")));
+}
+
+TEST_CASE("what bench reads is not what it writes") {
+  const Folder folder;
+  const std::string picture = folder.file("edit.png");
+  std::filesystem::copy(test::kPicture, picture);
+  const auto sha256 = file_sha256(picture);
+  const Words edit = {"-i",      picture, "-p",         "make it blue",
+                      "--steps", "3",     "--save-dir", folder.file("")};
+  CHECK(has(refusal(edit), "--save-dir: " + folder.file("") + "edit.png: is an input picture"));
+  CHECK(file_sha256(picture) == sha256);
+  const std::string config = std::string(kTinyCheckpoint) + "/config.json";
+  CHECK(has(refusal({"--json", config, "--check-config"}),
+            "--json: " + config + ": is a file of the model"));
+}
+
+TEST_CASE("a cache report that a stage config asks for is not measured") {
+  const Folder folder;
+  folder.write("f.yaml",
+               "stages: [{stage_id: 0, cache_mode: taylorseer, cache_report: true,"
+               " default_sampling_params: {width: 48, height: 32, num_inference_steps: 5}}]\n");
+  const Outcome outcome = bench({"-c", folder.file("f.yaml"), "--repeats", "1", "--json", "-"});
+  CHECK(has(outcome.err, "cache_report has no effect on this verb"));
+  const Json setting = Json::parse(outcome.out)["cases"][0]["settings"][0];
+  CHECK(setting["requested"]["cache_mode"] == "taylorseer");
+  CHECK_FALSE(setting["runs"][0]["stages"].contains("uncached"));
+}
+
+TEST_CASE("flags of bench may come from variables") {
+  test::Command from_variables;
+  from_variables.arguments = command({"--size", "48x32", "--steps", "3", "-q"});
+  from_variables.environment = {
+      {"DIPTYCH_REPEATS", "2"}, {"DIPTYCH_WARMUP", "0"}, {"DIPTYCH_JSON", "-"}};
+  const Json json = Json::parse(run(from_variables).out);
+  CHECK(json["cases"][0]["settings"][0]["runs"].size() == 2);
+  CHECK(json["cases"][0]["settings"][0]["warmup_runs"].empty());
 }
 
 TEST_CASE("what bench refuses") {
