@@ -4,7 +4,6 @@
 #include <optional>
 
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
@@ -14,7 +13,6 @@
 #include "lib/pipelines/bagel_memory_planner.h"
 #include "lib/pipelines/bagel_picture_maker.h"
 #include "lib/pipelines/bagel_prepared.h"
-#include "lib/pipelines/bagel_trace.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/session_parts.h"
 #include "lib/sampling/step_calibration.h"
