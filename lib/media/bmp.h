@@ -17,5 +17,7 @@ namespace diptych {
 // Throws InputError naming the file for a broken, truncated or oversized one, for JPEG or PNG
 // inside a BMP, and for a pixel whose colour the palette lacks.
 Image decode_bmp(std::span<const std::uint8_t> bytes, std::string_view name);
+// Of what decode_bmp would read; throws likewise, but looks at no pixel.
+ImageSize bmp_size(std::span<const std::uint8_t> bytes, std::string_view name);
 
 }  // namespace diptych

@@ -281,6 +281,13 @@ void check_length(const Header& h, const File& file) {  // before the pixels are
 
 }  // namespace
 
+ImageSize bmp_size(std::span<const std::uint8_t> bytes, std::string_view name) {
+  const File file{bytes, name};
+  const Header h = read_header(file);
+  check_length(h, file);
+  return {h.height, h.width};
+}
+
 Image decode_bmp(std::span<const std::uint8_t> bytes, std::string_view name) {
   const File file{bytes, name};
   const Header h = read_header(file);

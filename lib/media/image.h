@@ -21,6 +21,16 @@ struct Image {
   int orientation = 1;  // EXIF's, 1 to 8: how `rgb` is to be turned; see exif.h
 };
 
+// Of a picture as its file's header states it, upright: EXIF's orientation is applied.
+struct ImageSize {
+  std::int64_t height = 0, width = 0;
+};
+
+// `orientation`: EXIF's, of a picture that is stored with these sides.
+constexpr ImageSize upright_size(std::int64_t height, std::int64_t width, int orientation) {
+  return orientation >= 5 ? ImageSize{width, height} : ImageSize{height, width};
+}
+
 // Beyond these a file is refused before anything of its size is allocated.
 constexpr std::int64_t kMaxImageSide = 65'536;
 constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 28;

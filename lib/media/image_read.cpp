@@ -46,11 +46,13 @@ constexpr std::array kOtherFormats = {
 constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1A\n"sv, kJpegMagic = "\xFF\xD8\xFF"sv,
                            kBmpMagic = "BM"sv;
 
-Image decode_stored(std::span<const std::uint8_t> bytes, std::string_view name) {
+enum class Format { png, jpeg, bmp };
+
+Format format_of(std::span<const std::uint8_t> bytes, std::string_view name) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.starts_with(kPngMagic)) return decode_png(bytes, name);
-  if (text.starts_with(kJpegMagic)) return decode_jpeg(bytes, name);
-  if (text.starts_with(kBmpMagic)) return decode_bmp(bytes, name);
+  if (text.starts_with(kPngMagic)) return Format::png;
+  if (text.starts_with(kJpegMagic)) return Format::jpeg;
+  if (text.starts_with(kBmpMagic)) return Format::bmp;
   if (text.empty()) throw InputError("{}: empty, expected {}", name, expected_formats());
   for (const Magic& magic : kOtherFormats) {
     if (text.size() >= magic.at && text.substr(magic.at).starts_with(magic.bytes)) {
@@ -60,7 +62,39 @@ Image decode_stored(std::span<const std::uint8_t> bytes, std::string_view name) 
   throw InputError("{}: not a picture, expected {}", name, expected_formats());
 }
 
+Image decode_stored(std::span<const std::uint8_t> bytes, std::string_view name) {
+  switch (format_of(bytes, name)) {
+    case Format::png:
+      return decode_png(bytes, name);
+    case Format::jpeg:
+      return decode_jpeg(bytes, name);
+    default:
+      return decode_bmp(bytes, name);
+  }
+}
+
+std::vector<std::uint8_t> read_picture_file(const std::filesystem::path& path) {
+  std::error_code ignored;  // what cannot be looked at cannot be read either
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw InputError("{}: a folder, expected {}", path.string(), expected_formats());
+  }
+  return read_file_bytes(path);
+}
+
 }  // namespace
+
+ImageSize read_image_size(const std::filesystem::path& path) {
+  const std::vector<std::uint8_t> bytes = read_picture_file(path);
+  const std::string name = path.string();
+  switch (format_of(bytes, name)) {
+    case Format::png:
+      return png_size(bytes, name);
+    case Format::jpeg:
+      return jpeg_size(bytes, name);
+    default:
+      return bmp_size(bytes, name);
+  }
+}
 
 Tensor decode_image(std::span<const std::uint8_t> bytes, std::string_view name) {
   const Image image = decode_stored(bytes, name);
@@ -68,11 +102,7 @@ Tensor decode_image(std::span<const std::uint8_t> bytes, std::string_view name) 
 }
 
 Tensor read_image(const std::filesystem::path& path) {
-  std::error_code ignored;  // what cannot be looked at cannot be read either
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw InputError("{}: a folder, expected {}", path.string(), expected_formats());
-  }
-  return decode_image(read_file_bytes(path), path.string());
+  return decode_image(read_picture_file(path), path.string());
 }
 
 }  // namespace diptych

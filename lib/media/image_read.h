@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "lib/media/image.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
@@ -16,6 +17,9 @@ namespace diptych {
 // Throws InputError naming the file and what was found for one that is missing, a folder, empty,
 // truncated, broken, of another format, or over the limits of image.h.
 Tensor read_image(const std::filesystem::path& path);
+// Of what read_image would return, from the file's header alone. Throws likewise; what is broken
+// behind the header goes unseen.
+ImageSize read_image_size(const std::filesystem::path& path);
 Tensor decode_image(std::span<const std::uint8_t> bytes,
                     std::string_view name);  // name: for errors
 

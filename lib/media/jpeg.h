@@ -19,5 +19,7 @@ bool jpeg_supported();  // whether this build has libjpeg
 // also where libjpeg would only warn that pixels are lost. Bytes that belong to nothing between two
 // segments lose no pixel and are skipped. Throws InputError in a build without libjpeg.
 Image decode_jpeg(std::span<const std::uint8_t> bytes, std::string_view name);
+// Of what decode_jpeg would read; throws likewise, but looks at no pixel.
+ImageSize jpeg_size(std::span<const std::uint8_t> bytes, std::string_view name);
 
 }  // namespace diptych

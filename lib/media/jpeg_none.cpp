@@ -8,8 +8,20 @@ bool jpeg_supported() {
   return false;
 }
 
-Image decode_jpeg(std::span<const std::uint8_t>, std::string_view name) {
+namespace {
+
+[[noreturn]] void refuse(std::string_view name) {
   throw InputError("{}: a JPEG file, which this build cannot read (it is without libjpeg)", name);
+}
+
+}  // namespace
+
+Image decode_jpeg(std::span<const std::uint8_t>, std::string_view name) {
+  refuse(name);
+}
+
+ImageSize jpeg_size(std::span<const std::uint8_t>, std::string_view name) {
+  refuse(name);
 }
 
 }  // namespace diptych

@@ -176,34 +176,45 @@ void check_size(const Reader& r, std::string_view name) {
   }
 }
 
-}  // namespace
-
-bool jpeg_supported() {
-  return true;
+void require(bool done, const Reader& r, std::string_view name) {
+  if (done) return;
+  if (r.out_of_memory) throw RunError("{}: out of memory while reading it", name);
+  throw InputError("{}: JPEG cannot be read: {}", name, r.reason);
 }
 
-Image decode_jpeg(std::span<const std::uint8_t> bytes, std::string_view name) {
-  Reader r;
+// Reads up to the first scan and checks what it found.
+void open_jpeg(Reader& r, std::span<const std::uint8_t> bytes, std::string_view name) {
   r.bytes = bytes;
   r.jpeg.err = jpeg_std_error(&r.errors);
   r.jpeg.client_data = &r;
   r.errors.error_exit = on_error;
   r.errors.emit_message = on_message;
   r.progress.progress_monitor = on_progress;
-
-  const auto require = [&](bool done) {
-    if (done) return;
-    if (r.out_of_memory) throw RunError("{}: out of memory while reading it", name);
-    throw InputError("{}: JPEG cannot be read: {}", name, r.reason);
-  };
-  require(read_header(r));
+  require(read_header(r), r, name);
   r.jpeg.out_color_space = output_space(r, name);
   check_size(r, name);
-  require(start(r));
+}
+
+}  // namespace
+
+bool jpeg_supported() {
+  return true;
+}
+
+ImageSize jpeg_size(std::span<const std::uint8_t> bytes, std::string_view name) {
+  Reader r;
+  open_jpeg(r, bytes, name);
+  return upright_size(r.jpeg.image_height, r.jpeg.image_width, r.orientation);
+}
+
+Image decode_jpeg(std::span<const std::uint8_t> bytes, std::string_view name) {
+  Reader r;
+  open_jpeg(r, bytes, name);
+  require(start(r), r, name);
   const std::int64_t width = r.jpeg.output_width, height = r.jpeg.output_height;
   r.row.resize(static_cast<std::size_t>(width * r.jpeg.output_components));
   Image image{at::empty({height, width, 3}, at::kByte), {}, r.orientation};
-  require(read_pixels(r, image.rgb.data_ptr<std::uint8_t>()));
+  require(read_pixels(r, image.rgb.data_ptr<std::uint8_t>()), r, name);
   return image;
 }
 

@@ -29,6 +29,8 @@ namespace diptych {
 // oversized file.
 Image read_png(const std::filesystem::path& path);
 Image decode_png(std::span<const std::uint8_t> bytes, std::string_view name);  // name: for errors
+// Of what decode_png would read; throws likewise, but looks at no pixel.
+ImageSize png_size(std::span<const std::uint8_t> bytes, std::string_view name);
 
 // Writes uint8 [height, width, 3] (any device, any stride) with text chunks in front of the pixels:
 // tEXt where the text is Latin-1, else iTXt, as Pillow's PngInfo.add_text chooses and A1111's

@@ -196,6 +196,10 @@ int stored_orientation(std::span<const std::uint8_t> bytes) {
   return 1;
 }
 
+void require(bool done, const Reader& r, std::string_view name) {
+  if (!done) throw InputError("{}: broken PNG: {}", name, r.reason);
+}
+
 void check_size(const Reader& r, std::string_view name) {
   check_image_size(r.width, r.height, name);
   // Before rows are allocated: can this file hold that many at all?
@@ -206,29 +210,36 @@ void check_size(const Reader& r, std::string_view name) {
   }
 }
 
-}  // namespace
-
-Image decode_png(std::span<const std::uint8_t> bytes, std::string_view name) {
+// Reads up to the first pixel and checks what it found.
+void open_png(Reader& r, std::span<const std::uint8_t> bytes, std::string_view name) {
   if (bytes.size() < 8 || png_sig_cmp(bytes.data(), 0, 8) != 0) {
     throw InputError("{}: not a PNG file", name);
   }
   check_chunk_lengths(bytes, name);
-  Reader r;
   r.bytes = bytes;
   r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning);
   if (r.png != nullptr) r.info = png_create_info_struct(r.png);
   if (r.info == nullptr) throw RunError("{}: libpng could not start: {}", name, r.reason);
-
-  const auto require = [&](bool done) {
-    if (!done) throw InputError("{}: broken PNG: {}", name, r.reason);
-  };
-  require(read_header(r));
+  require(read_header(r), r, name);
   check_size(r, name);
-  require(choose_layout(r));
+}
+
+}  // namespace
+
+ImageSize png_size(std::span<const std::uint8_t> bytes, std::string_view name) {
+  Reader r;
+  open_png(r, bytes, name);
+  return upright_size(r.height, r.width, stored_orientation(bytes));
+}
+
+Image decode_png(std::span<const std::uint8_t> bytes, std::string_view name) {
+  Reader r;
+  open_png(r, bytes, name);
+  require(choose_layout(r), r, name);
   const std::size_t stride = png_get_rowbytes(r.png, r.info);
   r.samples.resize(stride * r.height);
   for (std::size_t y = 0; y < r.height; ++y) r.rows.push_back(r.samples.data() + y * stride);
-  require(read_pixels(r));
+  require(read_pixels(r), r, name);
 
   Image image{at::empty({r.height, r.width, 3}, at::kByte), read_text(r),
               stored_orientation(bytes)};

@@ -49,7 +49,7 @@ class BagelSession : public Session {
       if (planned && !memory_->budget().device) break;
       check_interrupted();
       try {
-        memory_->plan_loading(prepare_all(configs), parts, planned);
+        memory_->plan_loading(prepare_all(configs, PictureReading::sizes), parts, planned);
         planned = true;
       } catch (const Interrupted&) {
         throw;
@@ -148,13 +148,14 @@ class BagelSession : public Session {
     }
   }
 
-  BagelPrepared prepare(const RunConfig& config) {
-    return prepare_bagel(config, checkpoint_, runtime_, log_);
+  BagelPrepared prepare(const RunConfig& config, PictureReading reading = PictureReading::pixels) {
+    return prepare_bagel(config, checkpoint_, runtime_, log_, reading);
   }
 
-  std::vector<BagelPrepared> prepare_all(std::span<const RunConfig> configs) {
+  std::vector<BagelPrepared> prepare_all(std::span<const RunConfig> configs,
+                                         PictureReading reading = PictureReading::pixels) {
     std::vector<BagelPrepared> prepared;
-    for (const RunConfig& config : configs) prepared.push_back(prepare(config));
+    for (const RunConfig& config : configs) prepared.push_back(prepare(config, reading));
     return prepared;
   }
 

@@ -23,6 +23,7 @@ struct ImageMarkers {  // the tokens that begin and end an image block
 struct LatentSize {
   std::int64_t h = 0, w = 0;  // latent rows: pixels / 16
   std::int64_t rows() const { return h * w; }
+  bool operator==(const LatentSize&) const = default;
 };
 
 struct BagelCheckpoint {

@@ -34,6 +34,18 @@ ImageTransforms ImageTransforms::of(const BagelConfig& config) {
   return transforms;
 }
 
+BagelImage BagelImage::sized(ImageSize size, const ImageTransforms& transforms,
+                             const BagelConfig& config) {
+  const std::int64_t step = config.pixels_per_row(), patch = config.vit.patch_size;
+  const auto resized = transforms.vae.size(size.height, size.width);
+  const auto latent = transforms.vae.size(resized.first, resized.second);
+  const auto seen = transforms.vit.size(resized.first, resized.second);
+  BagelImage image;
+  image.latent = {latent.first / step, latent.second / step};
+  image.patches = {seen.first / patch, seen.second / patch};
+  return image;
+}
+
 BagelImage BagelImage::prepare(const Tensor& image, const ImageTransforms& transforms,
                                const BagelConfig& config) {
   // The official code resizes twice for the autoencoder; the second time changes nothing.

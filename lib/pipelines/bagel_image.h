@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lib/media/image.h"
 #include "lib/media/image_transform.h"
 #include "lib/pipelines/bagel_checkpoint.h"
 
@@ -27,6 +28,9 @@ struct BagelImage {
   Tensor latent_rows;  // float32 [h * w, 64]: the posterior sampled, once drawn
   Tensor vit_rows;     // [patches, hidden] with position rows added, once encoded
 
+  // No pixels, but the sizes that prepare() would find for a picture of this size.
+  static BagelImage sized(ImageSize size, const ImageTransforms& transforms,
+                          const BagelConfig& config);
   // image uint8 [H, W, 3].
   static BagelImage prepare(const Tensor& image, const ImageTransforms& transforms,
                             const BagelConfig& config);

@@ -19,10 +19,15 @@ void require_text_kernel(const BagelCheckpoint& checkpoint, const Runtime& runti
   log.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
 }
 
-void read_pictures(BagelPrepared& p, const BagelConfig& model) {
+void read_pictures(BagelPrepared& p, const BagelConfig& model, PictureReading reading) {
   const ImageTransforms transforms = ImageTransforms::of(model);
   for (const InputItem& item : p.config->inputs) {
     if (!item.is_image()) continue;
+    if (reading == PictureReading::sizes) {
+      const ImageSize size = read_image_size(item.image);
+      p.request.images.push_back(BagelImage::sized(size, transforms, model));
+      continue;
+    }
     const Tensor pixels = read_image(item.image);
     p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
     p.request.images.push_back(BagelImage::prepare(pixels, transforms, model));
@@ -36,7 +41,7 @@ Tensor BagelPrepared::start_noise(std::int64_t row_width) {
 }
 
 BagelPrepared prepare_bagel(const RunConfig& config, const BagelCheckpoint& checkpoint,
-                            const Runtime& runtime, Log& log) {
+                            const Runtime& runtime, Log& log, PictureReading reading) {
   check_counts(config);
   const BagelConfig& model = checkpoint.model.config;
   BagelPrepared p;
@@ -47,7 +52,7 @@ BagelPrepared prepare_bagel(const RunConfig& config, const BagelCheckpoint& chec
   request.think = config.think;
   request.negative_prompt = config.negative_prompt;
   request.text = make_text_request(config);
-  read_pictures(p, model);
+  read_pictures(p, model, reading);
   request.check_positions(checkpoint);  // too long a text is said here
   if (request.writes()) require_text_kernel(checkpoint, runtime, log);
   if (!request.answers && config.cache_mode == "teacache") read_calibration(config);

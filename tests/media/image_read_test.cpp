@@ -54,6 +54,9 @@ TEST_CASE("pictures of every kind have the pixels that Pillow reads") {
     CHECK((rgb.scalar_type() == at::kByte));
     CHECK(rgb.sizes() == at::IntArrayRef({picture["height"], picture["width"], 3}));
     CHECK(test::pixel_hash(rgb) == picture["sha256"].get<std::string>());
+    const ImageSize size = read_image_size(folder / name);
+    CHECK(size.height == rgb.size(0));
+    CHECK(size.width == rgb.size(1));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/pipelines/bagel_cfg_mode.h"
+#include "lib/pipelines/bagel_image.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/tensor/noise.h"
 
@@ -344,6 +345,22 @@ TEST_CASE("bfloat16 stays near float32") {
   const double difference = relative_difference(bf16.latent(r), f32.latent(r));
   CHECK(difference > 0);
   CHECK(difference < 0.05);
+}
+
+TEST_CASE("a picture's size alone tells how many rows it will have") {
+  const Fixture f;
+  const BagelConfig& config = f.checkpoint.model.config;
+  const ImageTransforms transforms = ImageTransforms::of(config);
+  for (const auto& [height, width] : {std::pair{64, 64}, {1, 1}, {33, 250}, {640, 31}, {97, 96}}) {
+    CAPTURE(height);
+    CAPTURE(width);
+    const BagelImage sized = BagelImage::sized({height, width}, transforms, config);
+    const BagelImage read =
+        BagelImage::prepare(at::zeros({height, width, 3}, at::kByte), transforms, config);
+    CHECK((sized.latent == read.latent));
+    CHECK((sized.patches == read.patches));
+    CHECK(!sized.vae_pixels.defined());
+  }
 }
 
 }  // namespace diptych
