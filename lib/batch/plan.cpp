@@ -117,6 +117,8 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
     idle.see(resolved);
     require_meaning(resolved, item.where);
     planned.options = resolved.options;
+    if (planned.options.run.inputs.empty())
+      throw InputError("--prompt: not given; expected a text (\"\" is one), or inputs");
     require_complete(planned.options);
     plan_files(item, folder, planned);
   } catch (const InputError& error) {
@@ -151,12 +153,8 @@ std::optional<FileNumber> file_number(const fs::path& file) {
 void spare_inputs(const std::vector<PlannedItem>& items, const fs::path& folder) {
   std::map<FileNumber, const PlannedItem*> readers;
   for (const PlannedItem& item : items) {
-    const RunConfig& run = item.options.run;
-    std::vector<fs::path> read = {run.noise, run.cache_calibration};
-    for (const InputItem& input : run.inputs) read.push_back(input.image);
-    for (const fs::path& file : read) {
-      const auto number = file.empty() ? std::nullopt : file_number(file);
-      if (number) readers.emplace(*number, &item);
+    for (const FileRead& read : files_read(item.options.run)) {
+      if (const auto number = file_number(read.file)) readers.emplace(*number, &item);
     }
   }
   for (const PlannedItem& item : items) {
