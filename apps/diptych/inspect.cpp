@@ -232,7 +232,8 @@ void add_inspect(CLI::App& app, Run& run) {
   ReplaySettings& again = options->again;
   CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
   verb->add_option("path", options->path, "a .png, a .safetensors or a folder with some")
-      ->required();
+      ->required()
+      ->check(path_problem);
   CLI::Option* filter =
       verb->add_option(
               "--filter", options->filter,
@@ -247,15 +248,18 @@ void add_inspect(CLI::App& app, Run& run) {
                    "checkpoint folder; else one of the recorded name, beside the picture or here, "
                    "or the demo's (also DIPTYCH_MODEL)")
       ->type_name("DIR")
+      ->check(path_problem)
       ->needs(replay);
   verb->add_option("-i,--image", again.images,
                    "a picture it was made from; else one of the recorded name, beside it or here; "
                    "may be repeated")
       ->type_name("FILE")
       ->allow_extra_args(false)
+      ->check(path_problem)
       ->needs(replay);
   verb->add_option("-o,--output", again.output, "keep what is painted in this .png")
       ->type_name("FILE")
+      ->check(path_problem)
       ->needs(replay);
   verb->add_option("--device", again.device, "instead of the recorded one (also DIPTYCH_DEVICE)")
       ->type_name("auto|cpu|cuda|cuda:N")

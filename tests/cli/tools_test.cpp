@@ -265,6 +265,28 @@ TEST_CASE("compare folders goes on after a file that cannot be read") {
   CHECK(report["pairs"][0]["problem"].get<std::string>().find("broken PNG") != std::string::npos);
 }
 
+TEST_CASE("compare refuses gates that judge nothing") {
+  const Bench bench;
+  bench.write("x.json", R"({"a": 1})");
+  const std::string traces = "compare a/t.safetensors a/t.safetensors";
+  const auto said = [&](const std::string& arguments) {
+    const Outcome ran = bench.run(arguments);
+    CHECK(ran.code == 2);
+    return ran.err;
+  };
+  CHECK(said(traces + " --tolerance zzz=1") ==
+        "diptych: --tolerance: 'zzz=1': 'zzz' matches no tensor of a/t.safetensors\n");
+  CHECK(bench.run(traces + " --tolerance *.latent=1").code == 0);
+  CHECK(said("compare a b --tolerance 1 --tolerance zzz=1").ends_with("matches no tensor of b\n"));
+  CHECK(said(traces + " --case x.json") ==
+        "diptych: --case: x.json: has neither task nor tolerance; expected a case.json\n");
+  CHECK(said(traces + " --case no.json") == "diptych: --case: no.json: not found\n");
+  fs::remove(bench.path("a/t.safetensors"));
+  fs::remove(bench.path("b/t.safetensors"));
+  CHECK(said("compare a b --tolerance 1") ==
+        "diptych: compare: --tolerance and --case: no traces were compared\n");
+}
+
 TEST_CASE("compare refuses what it cannot do with one line") {
   const Bench bench;
   for (const char* arguments :
