@@ -202,6 +202,10 @@ TEST_CASE("a record that cannot be run is refused") {
             "its record has 'warp', which this version ("));
   CHECK(has(refused([](json& r) { r["requested"]["steps"] = 1; }),
             "b.png: steps: 1 makes 0 updates"));
+  CHECK(has(refused([](json& r) { r["dtype"] = "float16"; }),
+            "b.png: its record: dtype: unknown value 'float16'"));
+  CHECK(has(refused([](json& r) { r["attention"] = "math, zz"; }),
+            "b.png: its record: attention: unknown attention backend 'zz'"));
   CHECK(has(refused([](json& r) { r.erase("inputs"); }), "its record is broken or not whole"));
   CHECK(has(refused([](json& r) { r["weights_hash"] = "0123-4567"; }),
             "was painted with weights 0123-4567, but those of "));
