@@ -186,6 +186,13 @@ class BatchRun {
     for (std::vector<std::size_t>& group : groups) {
       for (std::size_t& index : group) index = valid[index];
     }
+    const auto is_shared = [](const auto& group) { return group.size() > 1; };
+    if (settings_.batch_size > 1 && std::ranges::none_of(groups, is_shared)) {
+      log_.warning(
+          "--batch-size {}: no neighbours of the list may share a forward; each item is "
+          "run alone",
+          settings_.batch_size);
+    }
     std::erase_if(groups, [&](const auto& group) { return !any_pending(group); });
     return groups;
   }

@@ -1,5 +1,6 @@
 #include "apps/diptych/command_line.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -165,8 +166,22 @@ std::string describe_unknown_argument(const CLI::App& app) {
                      &verb == &app ? "" : verb.get_name() + " ");
 }
 
+std::string with_variable(const CLI::App& app, const std::string& message) {
+  const std::string command = command_of(app);
+  const std::size_t start = message.starts_with(command) ? command.size() : 0;
+  const std::string_view text = std::string_view(message).substr(start);
+  const CLI::Option* option = text.starts_with("--") ? option_in_front(app, text) : nullptr;
+  if (option == nullptr || option->get_envname().empty() || option->count() == 0) return message;
+  for (const CLI::App* each : {&chosen(app), &app}) {  // what stood on the command line
+    const auto given = each->parse_order();
+    if (std::ranges::find(given, option) != given.end()) return message;
+  }
+  return message.substr(0, start) + option->get_envname() +
+         std::string(text.substr(option->get_name().size()));
+}
+
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error) {
-  return command_of(app) + in_our_words(app, error);
+  return with_variable(app, command_of(app) + in_our_words(app, error));
 }
 
 }  // namespace diptych

@@ -27,6 +27,9 @@ std::vector<std::string> reversed_arguments(int argc, char** argv);
 
 // The message for an argument that nothing took, with the nearest flag or verb.
 std::string describe_unknown_argument(const CLI::App& app);
+// The message with the variable in the place of the flag that it begins with, where that is how the
+// flag was given. Of flags that the parser reads from variables; the others name theirs themselves.
+std::string with_variable(const CLI::App& app, const std::string& message);
 // "generate: --steps: given without a value; expected N".
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error);
 

@@ -16,6 +16,8 @@ namespace {
 
 void require_file(std::string_view flag, const fs::path& file) {
   std::error_code error;
+  if (fs::is_directory(file, error))
+    throw InputError("{}: {}: is a folder; expected a file", flag, file.string());
   if (fs::exists(file, error)) return;
   throw InputError("{}: {}: {}", flag, file.string(), error ? error.message() : "no such file");
 }
@@ -43,10 +45,14 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
       forbid({"cache_report"}, "given without --cache-mode taylorseer or teacache");
     if (run.sampling.cfg_text_scale <= 1) {
       constexpr std::string_view kWhy = "has no effect without text guidance (--cfg-scale above 1)";
-      forbid({"negative_prompt", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min"}, kWhy);
+      forbid({"negative_prompt", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min", "cfg_mode"},
+             kWhy);
       // The image branch leads away from a velocity that text guidance has made.
       if (run.sampling.cfg_img_scale > 1) forbid({"cfg_img_scale"}, kWhy);
     }
+    if (run.sampling.cfg_renorm_min == 1)
+      forbid({"cfg_renorm_type"},
+             "has no effect with --cfg-renorm-min 1, which switches the renorm off");
     if (!run.think)
       forbid({"max_think_tokens", "temperature", "top_k", "top_p"}, "given without --think");
   }

@@ -73,6 +73,12 @@ TextRequest make_text_request(const RunConfig& config) {
   request.sampling.temperature = config.text.temperature;
   request.sampling.top_k = config.text.top_k;
   request.sampling.top_p = config.text.top_p;
+  if (!config.answers() && !config.think) return request;  // nothing is written
+  try {
+    request.sampling.check();
+  } catch (const InputError& error) {  // it names the value
+    throw InputError("--{}", error.what());
+  }
   return request;
 }
 

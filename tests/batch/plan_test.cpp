@@ -186,14 +186,26 @@ TEST_CASE("what only guidance uses needs guidance") {
     const auto items = plan(folder, "{\"prompt\": \"a\", " + keys + "}");
     return items[0].error.substr(std::min(items[0].error.size(), items[0].where.size()));
   };
-  for (const std::string key : {"\"cfg_interval\": [0, 1]", "\"cfg_renorm_type\": \"channel\"",
-                                "\"cfg_renorm_min\": 0.5", "\"cfg_img_scale\": 2"}) {
+  for (const std::string key :
+       {"\"cfg_mode\": \"sequential\"", "\"cfg_interval\": [0, 1]",
+        "\"cfg_renorm_type\": \"channel\"", "\"cfg_renorm_min\": 0.5", "\"cfg_img_scale\": 2"}) {
     CAPTURE(key);
     CHECK(error(key + ", \"cfg_scale\": 1.5").empty());
     CHECK(error(key + ", \"cfg_scale\": 1").find(": has no effect without text guidance") !=
           std::string::npos);
   }
   CHECK(error("\"cfg_img_scale\": 1, \"cfg_scale\": 1").empty());
+  CHECK(error("\"cfg_renorm_type\": \"channel\", \"cfg_renorm_min\": 1") ==
+        ": cfg_renorm_type: has no effect with cfg_renorm_min 1, which switches the renorm off");
+}
+
+TEST_CASE("what an item lacks is named by its keys") {
+  const test::Folder folder;
+  const auto items = plan(folder, "{}\n{\"prompt\": \"-\"}\n");
+  CHECK(items[0].error ==
+        items[0].where + ": prompt: not given; expected a text (\"\" is one), or inputs");
+  CHECK(items[1].error.empty());
+  CHECK(items[1].options.run.prompt() == "-");
 }
 
 TEST_CASE("a request's hash knows its values, its pictures' content and its files") {

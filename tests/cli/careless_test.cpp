@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include "tests/cli/process.h"
 
@@ -80,6 +81,20 @@ TEST_CASE("what the parser refuses is said as everything else is") {
         folder.file("plan.txt")},
        "--think-output: one file, but each of the 3 pictures has a plan of its own; expected "
        "--batch-count 1"},
+      {{"batch", "", "-o", folder.file("o")}, "batch: list: is empty; expected a path"},
+      {{"batch", list, "-o", ""}, "batch: --output-dir: is empty; expected a path"},
+      {{"calibrate", "--prompts", ""}, "calibrate: --prompts: is empty; expected a path"},
+      {{"verify", ""}, "verify: cases: is empty; expected a path"},
+      {{"inspect", ""}, "inspect: path: is empty; expected a path"},
+      {{"check", "", "--probe", "1,1=1,1,1"}, "check: file: is empty; expected a path"},
+      {{"compare", "a.png", ""}, "compare: expected: is empty; expected a path"},
+      {{"compare", "a.png", "b.png", "--diff", ""}, "compare: --diff: is empty; expected a path"},
+      {{"compare", "a", "b", "--case="}, "compare: --case: is empty; expected a path"},
+      {{"generate", "-p", "x", "-i", "/tmp"}, "--image: /tmp: is a folder; expected a file"},
+      {{"generate", "-p", "x", "--cfg-scale", "1", "--cfg-mode", "sequential"},
+       "--cfg-mode: has no effect without text guidance (--cfg-scale above 1)"},
+      {{"generate", "-p", "x", "--cfg-renorm-min", "1", "--cfg-renorm-type", "channel"},
+       "--cfg-renorm-type: has no effect with --cfg-renorm-min 1, which switches the renorm off"},
       {{"completion", "tcsh"}, "completion: unknown shell 'tcsh' (known: bash, zsh, fish)"},
       {{"compare", "a.png"},
        "compare: expected: not given; expected what it is held against: the same kind"},
@@ -136,7 +151,7 @@ TEST_CASE("bad values") {
       {{"-p", "-", "-p", "-"}, "--prompt: - given twice; stdin is read once"},
       {{"--set", "seed"},
        "--set: 'seed' is not KEY=VALUE, such as stages.1.default_sampling_params.seed=7"},
-      {{"-c", "/nonexistent/a.yaml"}, "/nonexistent/a.yaml: no such file"},
+      {{"-c", "/nonexistent/a.yaml"}, "--config: /nonexistent/a.yaml: no such file"},
       {{"--log-level", "loud"},
        "--log-level: unknown value 'loud' (known: quiet, error, warning, info, debug)"},
       {{"-v", "-q"}, "--verbose: given together with --quiet; expected one"},
@@ -165,6 +180,16 @@ TEST_CASE("bad prompts") {
   command.arguments = {"generate", "-p", "-", "-o", "/tmp/never.png"};
   command.input = std::string("a\0b\n", 4);
   CHECK(refusal(command) == "--prompt: stdin: a NUL character at offset 1");
+  const std::string none = ": stdin holds no text (an empty one is --prompt \"\")";
+  for (const char* input : {"", "\n"}) {
+    command.input = input;
+    CHECK(refusal(command) == "--prompt" + none);
+  }
+  command.before_exec = [] { close(STDIN_FILENO); };
+  CHECK(refusal(command) == "--prompt" + none);
+  command.arguments = {"generate", "-o", "/tmp/never.png"};
+  command.environment["DIPTYCH_PROMPT"] = "-";
+  CHECK(refusal(command) == "DIPTYCH_PROMPT" + none);
 }
 
 TEST_CASE("bad outputs are refused before any work") {
@@ -176,17 +201,18 @@ TEST_CASE("bad outputs are refused before any work") {
         "--output: " + folder.file("a.jpg") + ": unknown extension '.jpg'; expected .png");
   CHECK(output(folder.file("a")) ==
         "--output: " + folder.file("a") + ": has no extension; expected .png");
-  CHECK(output("/dev/full") == "/dev/full: is a device, expected a file name");
+  CHECK(output("/dev/full") == "--output: /dev/full: is a device, expected a file name");
   CHECK(output(folder.file("no/a.png")) ==
         "--output: " + folder.file("no/a.png") + ": no such folder: " + folder.file("no"));
   CHECK(output(folder.file("no/")).find("no such folder") != std::string::npos);
   CHECK(output(folder.file("a%s.png")) ==
         "--output: 'a%s.png' is no pattern; expected one number such as %d or %03d");
   CHECK(output(folder.file("a%d-%d.png")).find("is no pattern") != std::string::npos);
-  CHECK(output("/proc/a.png").starts_with("/proc/a.png: cannot be written"));
+  CHECK(output("/proc/a.png").starts_with("--output: /proc/a.png: cannot be written"));
   CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--trace",
-                      folder.file("no/t.safetensors")})
-            .find("cannot be written") != std::string::npos);
+                      folder.file("no/t.safetensors")}) ==
+        "--trace: " + folder.file("no/t.safetensors") +
+            ": cannot be written: No such file or directory");
   CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--noise",
                       folder.file("n.safetensors")}) ==
         "--noise: " + folder.file("n.safetensors") + ": no such file");
@@ -210,6 +236,34 @@ TEST_CASE("a size that the model does not paint is named as it was given") {
   CHECK(with({}) == "DIPTYCH_SIZE: width: " + limit);
   command.environment = {{"DIPTYCH_WIDTH", "4096"}};
   CHECK(with({}) == "DIPTYCH_WIDTH: " + limit);
+}
+
+TEST_CASE("--check-config refuses what the run would refuse before it paints") {
+  const test::Folder folder;
+  const auto both = [&](const Words& flags, const std::string& input = "") {
+    test::Command command;
+    command.arguments = {"generate", "--device", "cpu", "-q", "--size", "32x32"};
+    command.arguments.insert(command.arguments.end(), flags.begin(), flags.end());
+    command.input = input;
+    const std::string ran = refusal(command);
+    command.arguments.emplace_back("--check-config");
+    CHECK(refusal(command) == ran);
+    return ran;
+  };
+  const std::string output = folder.file("a.png");
+  CHECK(both({"-p", "x", "-o", "/proc/a.png"}) ==
+        "--output: /proc/a.png: cannot be written: No such file or directory");
+  CHECK(both({"-p", "x", "-o", output, "--think", "--temperature", "1e-300"}) ==
+        "--temperature: found 1e-300, expected 0 (greedy) or at least 0.0001");
+  std::string words;
+  for (int i = 0; i < 10'000; ++i) words += "aZ%9 ";  // below what a pipe holds
+  CHECK(both({"-p", "-", "-o", output}, words).find("tokens, expected at most 32767") !=
+        std::string::npos);
+  CHECK(both({"-p", "-", "-o", output}).starts_with("--prompt: stdin holds no text"));
+  CHECK(both({"-p", "x", "-o", output, "--cache-mode", "teacache", "--cache-calibration",
+              folder.file("no.json")})
+            .find("no.json is not there") != std::string::npos);
+  CHECK(folder.names().empty());
 }
 
 TEST_CASE("a file that holds no start noise is named with its flag") {
@@ -249,6 +303,28 @@ TEST_CASE("a bad variable is named") {
   command.arguments = {"generate", "--check-config"};
   command.environment["DIPTYCH_STEPS"] = "many";
   CHECK(refusal(command) == "DIPTYCH_STEPS: 'many' is not a whole number");
+  const auto said = [&](const Words& arguments, const std::string& name, const std::string& value) {
+    command.arguments = arguments;
+    command.environment = {{name, value}};
+    return refusal(command);
+  };
+  const Words generate = {"generate", "-p", "x", "-o", "/tmp/never.png"};
+  CHECK(said(generate, "DIPTYCH_IMAGE", "no.png") == "DIPTYCH_IMAGE: no.png: no such file");
+  CHECK(said(generate, "DIPTYCH_CONFIG", "no.yaml") == "DIPTYCH_CONFIG: no.yaml: no such file");
+  CHECK(said(generate, "DIPTYCH_TRACE", "no/x.safetensors") ==
+        "DIPTYCH_TRACE: no/x.safetensors: cannot be written: No such file or directory");
+  CHECK(said({"generate", "--check-config"}, "DIPTYCH_PROMPT", "\xE9") ==
+        "DIPTYCH_PROMPT: not valid UTF-8: byte 0xE9 at offset 0");
+  // Those that the parser reads.
+  CHECK(said({"verify", "x"}, "DIPTYCH_DTYPE", "zz") ==
+        "DIPTYCH_DTYPE: unknown value 'zz' (known: auto, float32, bfloat16)");
+  CHECK(said({"verify", "x", "--dtype", "zy"}, "DIPTYCH_DTYPE", "zz").starts_with("--dtype: "));
+  CHECK(said({"check", "a.png"}, "DIPTYCH_TOLERANCE", "999") ==
+        "check: DIPTYCH_TOLERANCE: found 999, expected 0 to 255");
+  CHECK(said({"check", "a.png"}, "DIPTYCH_MAX_ABS", "a") ==
+        "check: DIPTYCH_MAX_ABS: 'a' could not be read; expected a number");
+  CHECK(said({"version"}, "DIPTYCH_LOG_LEVEL", "loud").starts_with("DIPTYCH_LOG_LEVEL: unknown"));
+  command.arguments = {"generate", "--check-config"};
   command.environment = {{"DIFFUSION_ATTENTION_BACKEND", "SAGE_ATTN"}};
   CHECK(
       refusal(command).starts_with("DIFFUSION_ATTENTION_BACKEND: unknown attention backend "

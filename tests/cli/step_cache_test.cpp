@@ -107,6 +107,10 @@ TEST_CASE("calibrate --check-config paints nothing") {
   CHECK(fine.code == 0);
   CHECK(fine.out == "configuration: valid\n");
   CHECK(folder.names().empty());
+  const Outcome fewer = calibrate(
+      {"--check-config", "-o", folder.file("c.json"), "-p", "a", "-p", "b", "--pictures", "1"});
+  CHECK(fewer.code == 0);
+  CHECK(fewer.err == "[WARN ] --pictures 1: takes the first of 2 prompts\n");
   const Outcome wrong =
       calibrate({"--check-config", "--size", "4096x32", "-o", folder.file("c.json")});
   CHECK(wrong.code == 2);
@@ -226,7 +230,11 @@ TEST_CASE("what calibrate refuses") {
       {{"--task", "chat"}, "calibrate: unknown flag '--task'"},
       // 3 + 3 changes of two contexts
       {{"--steps", "5", "--pictures", "1", "--cfg-interval", "0,1"},
-       "calibration: samples: found 6, expected at least 20"},
+       "diptych: --steps: 5 for 1 picture give at most 6 samples, expected at least 20; more steps "
+       "or prompts\n"},
+      {{"--steps", "5", "--pictures", "1", "--check-config"}, "--steps: 5 for 1 picture give at "},
+      // 6 updates of three branches: 5 changes each
+      {{"--steps", "7", "--pictures", "1", "-i", test::kPicture}, "give at most 15 samples"},
   };
   for (const auto& [flags, expected] : cases) {
     CAPTURE(expected);

@@ -219,6 +219,13 @@ TEST_CASE("inputs keep the order of their flags, and pictures of a variable come
   CHECK((both.options.run.inputs == expected));
   CHECK(origin(both, "inputs") == "--prompt/--image, DIPTYCH_IMAGE");
 
+  CHECK(at_value_place("--image: a.png: no such file", both) ==
+        "DIPTYCH_IMAGE: a.png: no such file");
+  CHECK(at_value_place("--prompt: 9 tokens", both) == "--prompt: 9 tokens");
+  run.inputs = {};
+  run.variables["DIPTYCH_PROMPT"] = "ok\xC3";
+  CHECK(run.error() == "DIPTYCH_PROMPT: not valid UTF-8: byte 0xC3 at offset 2");
+
   run.inputs = {text("ok\xC3")};
   CHECK(run.error() == "--prompt: not valid UTF-8: byte 0xC3 at offset 2");
 }
