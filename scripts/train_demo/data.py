@@ -13,6 +13,7 @@ import world
 
 SAMPLES = 480  # of pictures painted from captions per step at the reference size; fewer of larger ones
 POOL = 240000  # scenes, of all sizes together
+LOOSE = 0.4  # of the questions: those about loose scenes, at least
 EDITED = 3  # every third of the pool has an edit, half of those a loose scene; the others are painted
 SHORT, LONG = 48, 136  # text rows of samples; long: with a plan, or several questions
 CHAT_SHARE = 0.04  # of the questions: those without a picture
@@ -201,7 +202,9 @@ class Steps(torch.utils.data.Dataset):
             number = rng.randrange(self.pool[size][0])
             if "edit" in kind:
                 number -= number % EDITED
-            elif "understand" not in kind and number % EDITED == 0:
+            elif "understand" in kind:
+                number -= number % (2 * EDITED) if rng.random() < LOOSE else 0
+            elif number % EDITED == 0:
                 continue
             numbers.append(number)
             sample, scene = self.sample(rng, kind, size, number)

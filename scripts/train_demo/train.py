@@ -71,6 +71,11 @@ def cosine(step, steps, peak, warmup):
     return peak * 0.5 * (1 + math.cos(math.pi * min(1, (step - warmup) / (steps - warmup))))
 
 
+def trapezoid(step, steps, warmup):
+    """Up, level until the middle, then down to 0: pieces before the middle do not depend on `steps`."""
+    return min((step + 1) / warmup, 1, 2 * (1 - step / steps))
+
+
 def loader(dataset, first, workers):
     return iter(torch.utils.data.DataLoader(
         dataset, batch_size=None, sampler=range(first, len(dataset)), num_workers=workers,
@@ -431,9 +436,9 @@ def train_model(args, device, vae, clock, log):
                 squares, values = squares + weight * told[0], values + weight * told[1]
                 entropy, tokens = entropy + told[2], tokens + told[3]
                 tally.add(kind, told)
-        shape = cosine(training.step, args.steps, 1.0, 400)
-        training.update(squares / values + CE_WEIGHT * entropy / max(1, tokens), args.rate * shape,
-                        args.inner_rate * shape)
+        share = trapezoid(training.step, args.steps, 400)
+        training.update(squares / values + CE_WEIGHT * entropy / max(1, tokens), args.rate * share,
+                        args.inner_rate * share)
         if training.step % 500 == 0 or training.step in (1, 40, 80):
             skipped = int(training.skipped)
             log(stage="model", step=training.step, **tally.tell(), skipped=skipped,
