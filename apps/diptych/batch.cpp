@@ -15,6 +15,7 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
+#include "lib/base/interrupt.h"
 #include "lib/base/messages.h"
 #include "lib/batch/list.h"
 #include "lib/batch/plan.h"
@@ -51,12 +52,28 @@ void say_list(const BatchList& list, const fs::path& file, Log& log) {
   log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
 }
 
-int check_items(const std::vector<PlannedItem>& items, const fs::path& file, Log& log) {
+// Why the item cannot run, as far as that is known without weights; "" = nothing is.
+std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
+  if (!item.error.empty()) return item.error;
+  try {
+    session.check(item.options.run);
+    return {};
+  } catch (const InputError& error) {
+    return item_error(item, defaults, error.what());
+  }
+}
+
+int check_items(const std::vector<PlannedItem>& items, const Resolved& defaults,
+                const fs::path& file, Log& log) {
+  const RunConfig& model = defaults.options.run;
+  const auto session = find_session(model.pipeline)(model, log);
   std::size_t wrong = 0;
   for (const PlannedItem& item : items) {
-    if (item.error.empty()) continue;
+    check_interrupted();
+    const std::string problem = problem_of(item, defaults, *session);
+    if (problem.empty()) continue;
     ++wrong;
-    log.write(LogLevel::error, fmt::format("{}: {}", item.id, item.error));
+    log.write(LogLevel::error, fmt::format("{}: {}", item.id, problem));
   }
   if (wrong > 0) {
     throw InputError("{}: {} of {} cannot run", file.string(), wrong,
@@ -109,6 +126,17 @@ void spare_list(const BatchFlags& flags, const Shard& shard,
   }
 }
 
+BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
+  BatchSettings settings;
+  settings.shard = choose_shard(flags);
+  settings.resume = flags.resume;
+  settings.batch_size =
+      static_cast<std::size_t>(whole_number(flags.batch_size, "--batch-size", 1, kMostTogether));
+  settings.progress = progress_style(defaults.options.progress);
+  settings.defaults = defaults;
+  return settings;
+}
+
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   read_stdin_prompt(defaults.options.run.inputs);
   const BatchList list = read_batch_list(flags.list);
@@ -120,18 +148,15 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
                      by_flag ? "--prompt" : "DIPTYCH_PROMPT", flags.list.string());
   }
   std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
-  if (flags.check_config) {
-    say_list(list, flags.list, log);
-    return check_items(items, flags.list, log);
-  }
   require_model(defaults.options.run);
-  BatchSettings settings;
-  settings.shard = choose_shard(flags);
-  settings.resume = flags.resume;
-  settings.batch_size =
-      static_cast<std::size_t>(whole_number(flags.batch_size, "--batch-size", 1, kMostTogether));
-  settings.progress = progress_style(defaults.options.progress);
-  settings.defaults = defaults;
+  BatchSettings settings = read_settings(flags, defaults);
+  if (flags.check_config) {
+    spare_list(flags, settings.shard, items);
+    const BatchFolder folder(flags.output_dir, settings.shard, settings.resume);  // can it be had?
+    say_list(list, flags.list, log);
+    choose_device(settings.defaults.options.run, log);
+    return check_items(items, settings.defaults, flags.list, log);
+  }
   const std::size_t all = items.size();
   std::erase_if(items,
                 [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
@@ -158,7 +183,11 @@ int batch(const BatchFlags& flags, Log& log) {
     fmt::print("{}", config_table(defaults));
     return kDone;
   }
-  return start(flags, defaults, log);
+  try {
+    return start(flags, defaults, log);
+  } catch (const InputError& error) {  // a model knows flags, not where a value came from
+    throw InputError(at_value_place(error.what(), defaults));
+  }
 }
 
 constexpr const char* kFooter =
@@ -167,7 +196,9 @@ constexpr const char* kFooter =
     "item: prompt, image (a path or several), inputs ([{image: a.png}, {text: ...}], any order),\n"
     "id, output (a name below DIR), think_output, trace, trace_filter, and the flags above that\n"
     "are of a request, with _ for -: seed, size, steps, cfg_scale, task, think, ... The flags set\n"
-    "what an item leaves open. Its pictures and noise are looked for beside LIST.\n"
+    "what an item leaves open. Its pictures and noise are looked for beside LIST; its prompt "
+    "\"-\"\n"
+    "is that text, only the flag's - is stdin.\n"
     "Without output, item k writes 000k.png (k from 0; 000k-000.png, ... with batch_count), an\n"
     "answer 000k.txt. DIR/manifest.jsonl gets a line an item: id, status, seconds, seed, files\n"
     "with sha256, error, an answer's text. A list with an unknown key, or two items of one file,\n"
@@ -191,11 +222,14 @@ constexpr const char* kFooter =
 void add_batch(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("batch", "many requests from a list, one loaded model");
   const auto flags = std::make_shared<BatchFlags>();
-  verb->add_option("list", flags->list, "the requests: .txt, .jsonl or .yaml")->required();
+  verb->add_option("list", flags->list, "the requests: .txt, .jsonl or .yaml")
+      ->required()
+      ->check(path_problem);
   verb->add_option("-o,--output-dir", flags->output_dir,
                    "folder for the files and the manifest; made where it is missing")
       ->type_name("DIR")
       ->required()
+      ->check(path_problem)
       ->envname("DIPTYCH_OUTPUT_DIR");
   verb->add_flag("--resume", flags->resume, "go on with the run that DIR holds")
       ->envname("DIPTYCH_RESUME");
@@ -207,7 +241,8 @@ void add_batch(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_SHARD");
   add_request_flags(*verb, *flags, kOfOneRequest);
   verb->add_flag("--check-config", flags->check_config,
-                 "check the list and every item without a model, and stop; 2 where one is wrong")
+                 "check the list and every item without loading weights, and stop; 2 where one is "
+                 "wrong")
       ->envname("DIPTYCH_CHECK_CONFIG");
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {

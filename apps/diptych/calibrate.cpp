@@ -16,7 +16,6 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
-#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/batch/list.h"
@@ -24,6 +23,8 @@
 #include "lib/batch/request_checks.h"
 #include "lib/config/files_read.h"
 #include "lib/pipelines/pipeline.h"
+#include "lib/sampling/flow_schedule.h"
+#include "lib/sampling/guidance.h"
 #include "lib/sampling/step_calibration.h"
 
 namespace diptych {
@@ -76,8 +77,13 @@ std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConf
   return prompts;
 }
 
+void say_unused(std::size_t count, std::size_t given, const char* what, Log& log) {
+  if (given <= count) return;
+  log.warning("--pictures {}: takes the first of {}", count, counted(given, what));
+}
+
 // Prompts and pictures in turn, each request with a seed of its own.
-std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfig& run) {
+std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfig& run, Log& log) {
   const std::vector<InputItem> prompts = choose_prompts(flags, run);
   std::vector<InputItem> images;
   std::ranges::copy_if(run.inputs, std::back_inserter(images), &InputItem::is_image);
@@ -89,6 +95,9 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
     throw InputError("--prompts: {} pictures, expected at most {}; --pictures N takes the first",
                      count, kMostPictures);
   }
+  if (!flags.prompts.empty() || images.size() < run.inputs.size())
+    say_unused(count, prompts.size(), "prompt", log);
+  say_unused(count, images.size(), "input picture", log);
   if (run.sampling.seed > std::numeric_limits<std::uint64_t>::max() - count)
     throw InputError("--seed: {} + {} does not fit in 64 bits", run.sampling.seed, count);
   std::vector<RunConfig> requests(count, run);
@@ -103,6 +112,38 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   return requests;
 }
 
+// What the steps of a request give at most: a change for every branch that two of them in a row
+// need. Branches that read the same are one.
+std::size_t most_samples(const RunConfig& run) {
+  const SamplingConfig& s = run.sampling;
+  const FlowSchedule schedule = FlowSchedule::shifted(s.steps, s.timestep_shift);
+  Guidance guidance;
+  guidance.text_scale = s.cfg_text_scale;
+  guidance.image_scale = s.cfg_img_scale;
+  guidance.interval_low = s.cfg_interval_low;
+  guidance.interval_high = s.cfg_interval_high;
+  std::size_t samples = 0;
+  for (std::int64_t i = 1; i < schedule.updates(); ++i) {
+    const float before = schedule.times[static_cast<std::size_t>(i) - 1];
+    const float t = schedule.times[static_cast<std::size_t>(i)];
+    const bool text = guidance.uses_text(before) && guidance.uses_text(t);
+    const bool image = guidance.uses_image(before) && guidance.uses_image(t) && run.reads_images();
+    samples += 1 + (text ? 1 : 0) + (image ? 1 : 0);
+  }
+  return samples;
+}
+
+// Before hours of painting for nothing.
+void require_samples(const std::vector<RunConfig>& requests) {
+  std::size_t samples = 0;
+  for (const RunConfig& request : requests) samples += most_samples(request);
+  if (samples >= StepCalibration::kLeastSamples) return;
+  throw InputError(
+      "--steps: {} for {} give at most {}, expected at least {}; more steps or prompts",
+      requests.front().sampling.steps, counted(requests.size(), "picture"),
+      counted(samples, "sample"), StepCalibration::kLeastSamples);
+}
+
 fs::path choose_output(const CalibrateFlags& flags, const Resolved& resolved) {
   fs::path output = flags.output;
   if (output.empty()) {
@@ -115,7 +156,7 @@ fs::path choose_output(const CalibrateFlags& flags, const Resolved& resolved) {
   }
   require_extension(output, ".json", "--output");
   spare_files_read(resolved.options.run, output, "--output");
-  AtomicFile{output};  // can it be written?
+  require_writable(output, "--output");
   return output;
 }
 
@@ -139,12 +180,13 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
   require_meaning(resolved, "--");
   read_stdin_prompt(options.run.inputs);
   require_model(options.run);
-  const std::vector<RunConfig> requests = make_requests(flags, options.run);
+  const std::vector<RunConfig> requests = make_requests(flags, options.run, log);
   for (const RunConfig& request : requests) {
     options.run = request;
     require_complete(options);
   }
   const fs::path output = choose_output(flags, resolved);
+  require_samples(requests);
   if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
   const auto session = find_session(options.run.pipeline)(options.run, log);
   if (flags.check_config) {
@@ -205,6 +247,7 @@ void add_calibrate(CLI::App& app, Run& run) {
           "--prompts", flags->prompts,
           "a .txt with a prompt a line; empty lines and lines that begin with # are skipped")
       ->type_name("FILE")
+      ->check(path_problem)
       ->envname("DIPTYCH_PROMPTS");
   verb->add_option("--pictures", flags->pictures,
                    "pictures to paint [one for each prompt or input picture]")
@@ -213,7 +256,8 @@ void add_calibrate(CLI::App& app, Run& run) {
   verb->add_option(
           "-o,--output", flags->output,
           fmt::format("a .json (replaced if there) [{} of the checkpoint]", kCalibrationName))
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(path_problem);
   add_request_flags(*verb, *flags, kNotHere);
   verb->add_flag("--check-config", flags->check_config,
                  "check flags, stage config and inputs without loading weights, and stop")

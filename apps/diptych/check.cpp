@@ -127,7 +127,7 @@ int run_check(const CheckOptions& options) {
 void add_check(CLI::App& app, Run& run) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* verb = app.add_subcommand("check", "gates on a finished picture");
-  verb->add_option("file", options->file, "the picture, a PNG")->required();
+  verb->add_option("file", options->file, "the picture, a PNG")->required()->check(path_problem);
   verb->add_option("--probe", options->probes,
                    "X,Y=R,G,B[+-TOL]: the colour that pixel (X,Y), counted from the top left, must "
                    "show; may be repeated, several are separated by ;")
@@ -135,12 +135,14 @@ void add_check(CLI::App& app, Run& run) {
       ->delimiter(kListSeparator)
       ->envname("DIPTYCH_PROBE");
   verb->add_option("--probes", options->probe_file, "a YAML file of probes")
+      ->check(path_problem)
       ->envname("DIPTYCH_PROBES");
   verb->add_option("--tolerance", options->tolerance,
                    "largest difference in any channel for probes without their own (default: the "
                    "YAML file's, else 5)")
       ->envname("DIPTYCH_TOLERANCE");
   verb->add_option("--against", options->against, "a reference picture, a PNG of the same size")
+      ->check(path_problem)
       ->envname("DIPTYCH_AGAINST");
   verb->add_option("--min-ssim", options->gates.min_ssim,
                    "smallest SSIM to the reference (1: equal)")

@@ -15,11 +15,14 @@ namespace diptych {
 struct SharedFlags {
   std::string log_level = "info";
   bool verbose = false, quiet = false;
-  LogLevel level() const;  // throws InputError for an unknown level, or -v together with -q
 };
 
 // Fills `app`; the verb that is chosen leaves its function in `run`. `shared` outlives the parse.
 void build_command_line(CLI::App& app, SharedFlags& shared, Run& run);
+
+// What the shared flags ask for, or the variables where none of the flags is given. Throws
+// InputError for an unknown level, and for two of them.
+LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared);
 
 // The arguments as CLI11 parses them, last first. "--name=" becomes two: CLI11 would take the word
 // behind it as the value.
@@ -27,6 +30,9 @@ std::vector<std::string> reversed_arguments(int argc, char** argv);
 
 // The message for an argument that nothing took, with the nearest flag or verb.
 std::string describe_unknown_argument(const CLI::App& app);
+// The message with the variable in the place of the flag that it begins with, where that is how the
+// flag was given. Of flags that the parser reads from variables; the others name theirs themselves.
+std::string with_variable(const CLI::App& app, const std::string& message);
 // "generate: --steps: given without a value; expected N".
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error);
 

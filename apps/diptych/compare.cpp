@@ -14,7 +14,10 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
+#include "lib/batch/output_names.h"
+#include "lib/config/words.h"
 #include "lib/media/png.h"
+#include "lib/tensor/trace.h"
 #include "lib/verify/gates.h"
 #include "lib/verify/json.h"
 #include "lib/verify/trace_compare.h"
@@ -33,6 +36,7 @@ struct CompareOptions {
   std::vector<std::string> tolerances;  // "T" or "GLOB=T"
   fs::path case_file, difference;
   bool json = false;
+  bool picture_gate() const { return gates.min_ssim || gates.min_psnr || gates.max_abs; }
   bool trace_gate() const { return !tolerances.empty() || !case_file.empty(); }
   bool any_gate() const { return gates.any() || trace_gate(); }
 };
@@ -50,7 +54,9 @@ struct Report {
   std::vector<std::string> lines;
   Json json = Json::object();
   bool pass = true;
-  std::string incomplete;  // of folders: how many pairs could not be compared, or empty
+  std::string incomplete;            // of folders: how many pairs could not be compared, or empty
+  std::vector<std::string> tensors;  // that were expected
+  std::size_t pictures = 0, traces = 0;  // that were compared
 };
 
 Report problem(const std::string& text, bool pass) {
@@ -78,8 +84,14 @@ Report compare_pictures(const fs::path& actual, const fs::path& expected,
     const auto text =
         fmt::format("{} is {}x{}, but {} is {}x{}; expected one size", actual.string(), a.size(1),
                     a.size(0), expected.string(), b.size(1), b.size(0));
-    return problem(text, false);
+    const fs::path& unwritten = options.difference;
+    report = problem(
+        unwritten.empty() ? text : fmt::format("{}; {} is not written", text, unwritten.string()),
+        false);
+    report.pictures = 1;
+    return report;
   }
+  report.pictures = 1;
   const ImageMetrics metrics = image_metrics(a, b);
   report.json = to_json(metrics);
   report.lines.push_back(describe(metrics));
@@ -104,10 +116,20 @@ double parse_tolerance(std::string_view number, const std::string& whole) {
   return value;
 }
 
+Tolerances case_tolerances(const fs::path& file) {
+  if (!fs::exists(file)) throw InputError("--case: {}: not found", file.string());
+  const Json description = read_json_object(file);
+  if (!description.contains("task") && !description.contains("tolerance")) {
+    throw InputError("--case: {}: has neither task nor tolerance; expected a case.json",
+                     file.string());
+  }
+  return Tolerances::from_case(description);
+}
+
 Tolerances make_tolerances(const CompareOptions& options) {
   Tolerances tolerances = Tolerances::uniform(0);
   if (!options.case_file.empty()) {
-    tolerances = Tolerances::from_case(read_json_object(options.case_file));
+    tolerances = case_tolerances(options.case_file);
   }
   for (const std::string& text : options.tolerances) {
     const auto equals = text.rfind('=');
@@ -133,6 +155,8 @@ Report compare_trace_files(const fs::path& actual, const fs::path& expected,
       compare_traces(read_trace(actual), read_trace(expected), make_tolerances(options));
   const double cosine = comparison.smallest_cosine();
   Report report;
+  report.traces = 1;
+  for (const TensorComparison& tensor : comparison.tensors) report.tensors.push_back(tensor.name);
   report.json = to_json(comparison);
   report.pass = !options.trace_gate() || comparison.pass();
   report.lines.push_back(
@@ -169,6 +193,23 @@ void print_lines(const std::string& name, const Report& report) {
   }
 }
 
+// A gate for what none of the files holds would pass unseen.
+void require_use_of_gates(const CompareOptions& options, const Report& report) {
+  if (report.pass && options.picture_gate() && report.pictures == 0)
+    throw InputError("compare: --min-ssim, --min-psnr and --max-abs: no pictures were compared");
+  if (report.pass && options.trace_gate() && report.traces == 0)
+    throw InputError("compare: --tolerance and --case: no traces were compared");
+  for (const std::string& text : options.tolerances) {
+    const auto equals = text.rfind('=');
+    if (equals == std::string::npos) continue;
+    const std::string glob = text.substr(0, equals);
+    const auto matches = [&](const std::string& name) { return glob_matches(glob, name); };
+    if (std::ranges::none_of(report.tensors, matches))
+      throw InputError("--tolerance: {}: {} matches no tensor of {}", in_quotes(text),
+                       in_quotes(glob), options.expected.string());
+  }
+}
+
 std::set<std::string> comparable_names(const fs::path& folder) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -196,6 +237,9 @@ Report compare_folders(const CompareOptions& options) {
       try {
         report = compare_files(options.actual / name, options.expected / name, options);
         ++compared;
+        total.pictures += report.pictures;
+        total.traces += report.traces;
+        total.tensors.insert(total.tensors.end(), report.tensors.begin(), report.tensors.end());
       } catch (const InputError& error) {  // the others are compared all the same
         report = problem(error.what(), false);
         ++incomparable;
@@ -225,9 +269,7 @@ Report compare_folders(const CompareOptions& options) {
 
 // A flag that this kind of input cannot serve is an error, never ignored.
 void require_flags_that_fit(const CompareOptions& options, Kind kind) {
-  const bool picture_gate =
-      options.gates.min_ssim || options.gates.min_psnr || options.gates.max_abs;
-  if (kind == Kind::trace && (picture_gate || !options.difference.empty())) {
+  if (kind == Kind::trace && (options.picture_gate() || !options.difference.empty())) {
     throw InputError(
         "compare: --min-ssim, --min-psnr, --max-abs and --diff are for pictures, not traces");
   }
@@ -246,6 +288,7 @@ void require_flags_that_fit(const CompareOptions& options, Kind kind) {
   if (kind == Kind::folder && !options.difference.empty()) {
     throw InputError("compare: --diff needs two pictures, not folders");
   }
+  if (!options.difference.empty()) require_writable(options.difference, "--diff");
 }
 
 int run_compare(const CompareOptions& options) {
@@ -258,6 +301,7 @@ int run_compare(const CompareOptions& options) {
   require_flags_that_fit(options, kind);
   Report report = kind == Kind::folder ? compare_folders(options)
                                        : compare_files(options.actual, options.expected, options);
+  if (report.incomplete.empty()) require_use_of_gates(options, report);
   if (options.json) {
     report.json["actual"] = options.actual.string();
     report.json["expected"] = options.expected.string();
@@ -272,9 +316,11 @@ int run_compare(const CompareOptions& options) {
 
 void add_flags(CLI::App& verb, CompareOptions& options) {
   verb.add_option("actual", options.actual, "what is looked at: .png, .safetensors or a folder")
-      ->required();
+      ->required()
+      ->check(path_problem);
   verb.add_option("expected", options.expected, "what it is held against: the same kind")
-      ->required();
+      ->required()
+      ->check(path_problem);
   verb.add_option("--min-ssim", options.gates.min_ssim, "gate: smallest SSIM (1: equal)")
       ->envname("DIPTYCH_MIN_SSIM");
   verb.add_option("--min-psnr", options.gates.min_psnr, "gate: smallest PSNR, in dB")
@@ -293,10 +339,12 @@ void add_flags(CLI::App& verb, CompareOptions& options) {
       ->delimiter(kListSeparator)
       ->envname("DIPTYCH_TOLERANCE");
   verb.add_option("--case", options.case_file, "gate for traces: the tolerances of a case.json")
+      ->check(path_problem)
       ->envname("DIPTYCH_CASE");
   verb.add_option("--diff", options.difference,
                   fmt::format("write the difference of two pictures there, {} times amplified",
                               kDifferenceGain))
+      ->check(path_problem)
       ->envname("DIPTYCH_DIFF");
   verb.add_flag("--json", options.json, "every number as JSON on stdout")->envname("DIPTYCH_JSON");
 }

@@ -1,6 +1,7 @@
 // `diptych generate`: one request, from texts and pictures to PNG files or an answer.
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,7 +10,6 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
-#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/batch/output_names.h"
@@ -27,7 +27,7 @@ void check_side_output(const char* flag, const fs::path& path, const char* exten
                        const std::vector<fs::path>& results) {
   if (path.empty()) return;
   require_extension(path, extension, flag);
-  AtomicFile{path};  // can it be written?
+  require_writable(path, flag);
   for (const fs::path& result : results) {
     if (fs::absolute(path) == fs::absolute(result))
       throw InputError("{}: {}: is the output's place, too", flag, path.string());
@@ -77,29 +77,40 @@ void spare_inputs(const Options& options, const std::vector<fs::path>& paths) {
   spare_files_read(options.run, options.run.trace, "--trace");
 }
 
-int start(Resolved& resolved, Log& log) {
+// A request of which nothing is known that would stop it, but for what its model says of it.
+struct Ready {
+  std::vector<fs::path> paths;
+  std::unique_ptr<Session> session;
+};
+
+Ready make_ready(Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
+  if (!writes_plan(options.run)) options.think_output.clear();  // a variable's, for other requests
   read_stdin_prompt(options.run.inputs);
   require_complete(options);
   require_model(options.run);
-  const std::vector<fs::path> paths = plan_paths(resolved);
+  std::vector<fs::path> paths = plan_paths(resolved);
   spare_inputs(options, paths);
-  const auto session = find_session(options.run.pipeline)(options.run, log);
+  return {std::move(paths), find_session(options.run.pipeline)(options.run, log)};
+}
+
+int start(Resolved& resolved, Log& log) {
+  const Ready ready = make_ready(resolved, log);
+  const Options& options = resolved.options;
   if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
-  return run(options, paths, *session, log);
+  return run(options, ready.paths, *ready.session, log);
 }
 
 // Without inputs the configuration alone, else the request, too; weights are not read.
-int check_config(const Resolved& resolved, Log& log) {
-  require_meaning(resolved, "--");
+int check_config(Resolved& resolved, Log& log) {
   const RunConfig& run = resolved.options.run;
-  if (!run.model.empty() && !fs::is_directory(run.model))
-    throw InputError("--model: {}: not found or not a folder", run.model.string());
-  if (!run.inputs.empty()) {
-    require_complete(resolved.options);
-    require_model(run);
-    find_session(run.pipeline)(run, log)->check(run);
+  if (run.inputs.empty()) {
+    require_meaning(resolved, "--");
+    if (!run.model.empty() && !fs::is_directory(run.model))
+      throw InputError("--model: {}: not found or not a folder", run.model.string());
+  } else {
+    make_ready(resolved, log).session->check(run);
   }
   const fs::path& config = resolved.options.config;
   fmt::print("{}: valid\n", config.empty() ? "configuration" : config.string());

@@ -161,8 +161,8 @@ class RecordReader {
     record.version = text("version");
     record.weights_hash = text("weights_hash");
     record.device = text("device");
-    record.dtype = text("dtype");
-    record.attention = text("attention");
+    record.dtype = dtype();
+    record.attention = attention();
     record.cfg_mode = text("cfg_mode");
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
     record.threads = threads();
@@ -192,6 +192,25 @@ class RecordReader {
       throw InputError("{}: its record: threads: found {}, expected at most {}", name_, found,
                        kMost);
     return static_cast<int>(found);
+  }
+
+  // What this version does not have cannot have painted it, and is not to be left out unsaid.
+  std::string dtype() const {
+    std::string found = text("dtype");
+    Options checked;
+    assign(all_fields()[field_index("dtype")], checked, found, name_ + ": its record: dtype");
+    return found;
+  }
+
+  std::string attention() const {
+    std::string found = text("attention");  // "cudnn, flash": of different calls
+    for (std::size_t at = 0; at < found.size();) {
+      const std::size_t end = std::min(found.find(", ", at), found.size());
+      attention_name(std::string_view(found).substr(at, end - at),
+                     name_ + ": its record: attention");
+      at = end + 2;
+    }
+    return found;
   }
 
   std::string text(const char* key) const { return json_.at(key).get<std::string>(); }

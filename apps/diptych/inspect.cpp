@@ -12,6 +12,7 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/config/resolve.h"
 #include "lib/config/words.h"
 #include "lib/media/png.h"
 #include "lib/pipelines/pipeline.h"
@@ -209,9 +210,18 @@ int replay(const InspectOptions& options, Log& log) {
   ReplaySettings settings = options.again;
   settings.picture = options.path;
   settings.json = options.json;
-  if (settings.model.empty()) settings.model = environment("DIPTYCH_MODEL").value_or("");
-  if (settings.device.empty()) settings.device = environment("DIPTYCH_DEVICE").value_or("");
-  return replay_picture(settings, log);
+  const bool own_model = !settings.model.empty(), own_device = !settings.device.empty();
+  if (!own_model) settings.model = environment("DIPTYCH_MODEL").value_or("");
+  if (!own_device) settings.device = environment("DIPTYCH_DEVICE").value_or("");
+  try {
+    return replay_picture(settings, log);
+  } catch (const InputError& error) {  // the session knows flags, not where a value came from
+    const std::string_view text = error.what(), flag = flag_in_front(text);
+    const bool variable = (flag == "--model" && !own_model && !settings.model.empty()) ||
+                          (flag == "--device" && !own_device && !settings.device.empty());
+    if (!variable) throw;
+    throw InputError(environment_name(flag.substr(2)) + std::string(text.substr(flag.size())));
+  }
 }
 
 int run_inspect(const InspectOptions& options, Log& log) {
@@ -232,7 +242,8 @@ void add_inspect(CLI::App& app, Run& run) {
   ReplaySettings& again = options->again;
   CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
   verb->add_option("path", options->path, "a .png, a .safetensors or a folder with some")
-      ->required();
+      ->required()
+      ->check(path_problem);
   CLI::Option* filter =
       verb->add_option(
               "--filter", options->filter,
@@ -247,15 +258,18 @@ void add_inspect(CLI::App& app, Run& run) {
                    "checkpoint folder; else one of the recorded name, beside the picture or here, "
                    "or the demo's (also DIPTYCH_MODEL)")
       ->type_name("DIR")
+      ->check(path_problem)
       ->needs(replay);
   verb->add_option("-i,--image", again.images,
                    "a picture it was made from; else one of the recorded name, beside it or here; "
                    "may be repeated")
       ->type_name("FILE")
       ->allow_extra_args(false)
+      ->check(path_problem)
       ->needs(replay);
   verb->add_option("-o,--output", again.output, "keep what is painted in this .png")
       ->type_name("FILE")
+      ->check(path_problem)
       ->needs(replay);
   verb->add_option("--device", again.device, "instead of the recorded one (also DIPTYCH_DEVICE)")
       ->type_name("auto|cpu|cuda|cuda:N")

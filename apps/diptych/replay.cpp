@@ -101,7 +101,7 @@ class Replay {
     std::error_code ignored;
     if (fs::equivalent(output, settings_.picture, ignored))
       throw InputError("--output: {}: is the picture itself", output.string());
-    AtomicFile{output};  // can it be written?
+    require_writable(output, "--output");
   }
 
   // A file of a recorded name: beside the picture, or here.

@@ -36,6 +36,8 @@ std::string read_prompt_from_stdin() {
   if (text.size() > kMostBytes) throw InputError("--prompt: more than 1 MiB on stdin");
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
+  if (text.empty())
+    throw InputError("--prompt: stdin holds no text (an empty one is --prompt \"\")");
   check_prompt(text, "--prompt: stdin");
   return text;
 }
@@ -115,12 +117,14 @@ void warn_of_idle_variables(Log& log, FieldNames without) {
 }
 
 void read_stdin_prompt(std::vector<InputItem>& inputs) {
-  bool taken = false;
-  for (InputItem& item : inputs) {
-    if (item.is_image() || item.text != "-") continue;
-    if (std::exchange(taken, true)) throw InputError("--prompt: - given twice; stdin is read once");
-    item.text = read_prompt_from_stdin();
-  }
+  const auto from_stdin = [](const InputItem& item) {
+    return !item.is_image() && item.text == "-";
+  };
+  const auto first = std::ranges::find_if(inputs, from_stdin);
+  if (first == inputs.end()) return;
+  if (std::find_if(first + 1, inputs.end(), from_stdin) != inputs.end())
+    throw InputError("--prompt: - given twice; stdin is read once");
+  first->text = read_prompt_from_stdin();
 }
 
 ProgressStyle progress_style(const std::string& name) {

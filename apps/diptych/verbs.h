@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +17,11 @@ using Run = std::function<int(Log&)>;
 // Several values of a repeatable flag in one text, as a variable must hold them; empty ones do not
 // count. The same in every verb.
 inline constexpr char kListSeparator = ';';
+
+// For CLI::Option::check(): what is wrong with the text of a path, "" = nothing.
+inline std::string path_problem(const std::string& path) {
+  return path.empty() ? "is empty; expected a path" : "";
+}
 
 void add_generate(CLI::App& app, Run& run);
 void add_batch(CLI::App& app, Run& run);

@@ -11,6 +11,8 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
+#include "lib/config/fields.h"
+#include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/pipeline.h"
 #include "lib/verify/json.h"
 #include "lib/verify/trace_compare.h"
@@ -204,7 +206,23 @@ class Verifier {
   CaseReplay replay_;
 };
 
+// What is wrong with a flag is wrong for every case.
+void require_runtime(const VerifyOptions& options) {
+  Options checked;
+  const auto check = [&](std::string_view name, const std::string& text) {
+    const Field& field = all_fields()[field_index(name)];
+    assign(field, checked, text, flag_label(field.flags));
+  };
+  check("device", options.run.device);
+  check("dtype", options.run.dtype);
+  check("cfg_mode", options.run.cfg_mode);
+  check("kernels", options.run.kernels);
+  Log quiet(LogLevel::quiet);
+  make_runtime(options.run, quiet, nullptr);  // is it here?
+}
+
 int run_verify(const VerifyOptions& options, Log& log) {
+  require_runtime(options);
   if (!options.trace_dir.empty() && !fs::is_directory(options.trace_dir)) {
     throw InputError("--trace-dir: {}: not found or not a folder", options.trace_dir.string());
   }
@@ -241,11 +259,14 @@ void add_verify(CLI::App& app, Run& run) {
   auto options = std::make_shared<VerifyOptions>();
   options->run.device = "cpu";
   verb->add_option("cases", options->cases, "Case folders (case.json inside), or folders of them")
-      ->required();
+      ->required()
+      ->check(path_problem);
   verb->add_option("-m,--model", options->model,
-                   "Checkpoint folder (default: the one the case names)");
+                   "Checkpoint folder (default: the one the case names)")
+      ->check(path_problem);
   verb->add_option("--trace-dir", options->trace_dir,
-                   "Keep our tensors there, one <case>.safetensors each");
+                   "Keep our tensors there, one <case>.safetensors each")
+      ->check(path_problem);
   verb->add_option("--device", options->run.device, "auto, cpu, cuda or cuda:N")
       ->capture_default_str()
       ->envname("DIPTYCH_DEVICE");
@@ -273,8 +294,9 @@ void add_verify(CLI::App& app, Run& run) {
       "  diptych verify cases/01_t2i_square --trace-dir traces");
   verb->callback([options, &run] {
     run = [options](Log& log) {
-      options->run.read_attention.default_backend = options->attention;
-      options->run.paint_attention.default_backend = options->attention;
+      const std::string attention = attention_name(options->attention, "--attention");
+      options->run.read_attention.default_backend = attention;
+      options->run.paint_attention.default_backend = attention;
       return run_verify(*options, log);
     };
   });

@@ -75,6 +75,14 @@ std::string numbered_name(std::size_t number) {
   return fmt::format("{:04}", number);
 }
 
+void require_writable(const fs::path& path, std::string_view where) {
+  try {
+    AtomicFile{path};
+  } catch (const InputError& error) {  // it names the path
+    throw InputError("{}: {}", where, error.what());
+  }
+}
+
 void check_relative_name(const fs::path& name, std::string_view where) {
   if (name.native().find('\0') != std::string::npos)
     throw InputError("{}: a name with a NUL", where);
@@ -94,7 +102,7 @@ std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
   constexpr std::string_view kFlag = "--output";
   std::error_code ignored;
   // A device or a pipe is one whatever its name ends in; this says so.
-  if (fs::is_other(output, ignored)) AtomicFile{output};
+  if (fs::is_other(output, ignored)) require_writable(output, kFlag);
   const bool is_folder = fs::is_directory(output, ignored);
   const bool no_name = is_folder || output.filename().empty();
   const Pattern pattern = no_name ? Pattern{"", std::string(extension), 4}
@@ -104,8 +112,7 @@ std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
     throw InputError("{}: {}: no such folder: {}", kFlag, output.string(), folder.string());
   }
   std::vector<fs::path> paths = fill(folder, pattern, count);
-  // Opens and removes a temporary file beside each: can it be written?
-  for (const auto& path : paths) AtomicFile{path};
+  for (const auto& path : paths) require_writable(path, kFlag);
   return paths;
 }
 

@@ -24,6 +24,10 @@ std::vector<std::filesystem::path> plan_outputs(const std::filesystem::path& out
 
 std::string numbered_name(std::size_t number);  // "0007"
 
+// Opens and removes a temporary file beside it. Throws InputError "<where>: <path>: ..." where it
+// cannot be written, WriteError as AtomicFile.
+void require_writable(const std::filesystem::path& path, std::string_view where);
+
 // Throws InputError "<where>: ..." unless the name stays below the folder it is relative to.
 void check_relative_name(const std::filesystem::path& name, std::string_view where);
 

@@ -152,7 +152,7 @@ const auto kFields = std::to_array<Field>({
      "teacache: the change that is let pass before a step is computed; more is faster",
      RealSlot{run<&R::cache_threshold>, 0, false}, YamlPlace::painting, "cache_threshold"},
     {"cache_calibration", "--cache-calibration", "FILE",
-     "teacache: what `diptych calibrate` wrote; default: diptych_teacache.json of the checkpoint",
+     "teacache: what `diptych calibrate` wrote; default: what it wrote into the checkpoint",
      PathSlot{run<&R::cache_calibration>}, YamlPlace::painting, "cache_calibration"},
     {"cache_report", "--cache-report", "",
      "with --cache-mode: paint without the cache, too, and say how far apart and how much slower "

@@ -1,6 +1,7 @@
 #include "lib/config/field_text.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 
@@ -32,6 +33,18 @@ std::string interval_text(const YamlNode& node, std::string_view path) {
   return number_text(node.items[0], path) + "," + number_text(node.items[1], path);
 }
 
+// Of JSON true and false; of YAML also its other words for them.
+std::string truth_text(const YamlNode& node, std::string_view path) {
+  static constexpr std::array<std::string_view, 6> kWords = {"true", "false", "yes",
+                                                             "no",   "on",    "off"};
+  const bool is_scalar = node.kind == YamlNode::Kind::scalar;
+  if (is_scalar && node.plain && std::ranges::find(kWords, node.text) != kWords.end())
+    return node.text;
+  yaml_error(node.where, path,
+             fmt::format("expected true or false, found {}{}",
+                         is_scalar && !node.plain ? "the text " : "", node.description()));
+}
+
 }  // namespace
 
 std::string scalar_text(const YamlNode& node, std::string_view path) {
@@ -61,6 +74,7 @@ std::string path_text(const YamlNode& node, std::string_view path) {
 
 std::string field_text(const Field& field, const YamlNode& node, std::string_view path) {
   if (std::holds_alternative<IntervalSlot>(field.slot)) return interval_text(node, path);
+  if (std::holds_alternative<BoolSlot>(field.slot)) return truth_text(node, path);
   const bool number = std::holds_alternative<WholeSlot>(field.slot) ||
                       std::holds_alternative<SeedSlot>(field.slot) ||
                       std::holds_alternative<RealSlot>(field.slot);

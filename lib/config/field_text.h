@@ -10,7 +10,8 @@
 
 namespace diptych {
 
-// Throw InputError "<place>: <path>: expected a number, found ...". Paths come out relative to the
+// Throw InputError "<place>: <path>: expected a number, found ..."; a truth value is one without
+// quotes. Paths come out relative to the
 // file that holds them.
 std::string field_text(const Field& field, const YamlNode& node, std::string_view path);
 std::string scalar_text(const YamlNode& node, std::string_view path);

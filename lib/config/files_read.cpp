@@ -7,11 +7,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kOwnFile = "diptych_teacache.json";
-
 bool same_file(const fs::path& a, const fs::path& b) {
   std::error_code ignored;
-  return !b.empty() && fs::equivalent(a, b, ignored);
+  return fs::equivalent(a, b, ignored);
 }
 
 bool lies_in(const fs::path& folder, const fs::path& file) {
@@ -19,21 +17,30 @@ bool lies_in(const fs::path& folder, const fs::path& file) {
   if (folder.empty()) return false;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->path().filename() != kOwnFile && same_file(file, entry->path())) return true;
+    if (entry->path().filename() != kCalibrationName && same_file(file, entry->path())) return true;
   }
   return false;
 }
 
 }  // namespace
 
+std::vector<FileRead> files_read(const RunConfig& run) {
+  std::vector<FileRead> files;
+  const auto add = [&](const fs::path& file, std::string_view role) {
+    if (!file.empty()) files.push_back({file, role});
+  };
+  for (const InputItem& item : run.inputs) add(item.image, "an input picture");
+  add(run.noise, "the noise");
+  add(run.cache_calibration, "the calibration");
+  return files;
+}
+
 std::optional<std::string_view> role_of_file(const RunConfig& run, const fs::path& file) {
   std::error_code error;
   if (file.empty() || !fs::exists(file, error)) return std::nullopt;
-  for (const InputItem& item : run.inputs) {
-    if (same_file(file, item.image)) return "an input picture";
+  for (const FileRead& read : files_read(run)) {
+    if (same_file(file, read.file)) return read.role;
   }
-  if (same_file(file, run.noise)) return "the noise";
-  if (same_file(file, run.cache_calibration)) return "the calibration";
   if (lies_in(run.model, file)) return "a file of the model";
   return std::nullopt;
 }

@@ -5,14 +5,21 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "lib/config/run_config.h"
 
 namespace diptych {
 
-// What `file`, under whatever name, is to the request: "an input picture", "the noise", "the
-// calibration", "a file of the model" (whose calibration is none: calibrate puts it there anew);
-// nothing where it is not there or not read.
+struct FileRead {
+  std::filesystem::path file;
+  std::string_view role;  // "an input picture", "the noise", "the calibration"
+};
+// The files that the request names, the model's aside.
+std::vector<FileRead> files_read(const RunConfig& run);
+
+// What `file`, under whatever name, is to the request: its role, or "a file of the model" (whose
+// calibration is none: calibrate puts it there anew); nothing where it is not there or not read.
 std::optional<std::string_view> role_of_file(const RunConfig& run,
                                              const std::filesystem::path& file);
 // Throws InputError "<flag>: <file>: is an input picture; expected another name"; an empty file is

@@ -17,6 +17,12 @@ struct Given {
   std::string text, origin;
 };
 
+// Of inputs each kind has one source: its flag, or the variable that `origin` names.
+std::string input_place(std::string_view flag, std::string_view origin) {
+  std::string variable = environment_name(flag.substr(2));
+  return origin.find(variable) == std::string_view::npos ? std::string(flag) : variable;
+}
+
 class Resolver {
  public:
   explicit Resolver(const Sources& sources) : sources_(sources) {
@@ -67,7 +73,7 @@ class Resolver {
     if (inputs.empty()) return;
     std::vector<InputItem>& items = resolved_.options.run.inputs;
     for (const FlagInput& input : inputs) {
-      const char* flag = input.is_image ? "--image" : "--prompt";
+      const std::string flag = input_place(input.is_image ? "--image" : "--prompt", origin);
       if (input.is_image && input.text.empty())
         throw InputError("{}: is empty; expected the file of a picture", flag);
       if (!input.is_image) check_prompt(input.text, flag);
@@ -99,7 +105,15 @@ class Resolver {
       return {};
     }
     set(field_index("config"), file->text, file->origin, file->origin);
+    require_stage_config(resolved_.options.config, file->origin);
     return read_stage_config(resolved_.options.config, sources_.overrides);
+  }
+
+  // What is wrong inside a file is named by its place there.
+  static void require_stage_config(const std::filesystem::path& file, const std::string& origin) {
+    std::error_code error;
+    if (std::filesystem::exists(file, error)) return;
+    throw InputError("{}: {}: {}", origin, file.string(), error ? error.message() : "no such file");
   }
 
   void apply_file(const std::vector<Assignment>& values, bool from_set) {
@@ -226,8 +240,8 @@ std::string at_value_place(std::string_view message, const Resolved& resolved) {
   const std::string_view rest = message.substr(flag.size());
   if (!field || rest.starts_with(": not given")) return std::string(message);
   const std::string& origin = resolved.origins[*field];
-  // Inputs come from flags of two names, whose places are not told apart.
-  if (origin == "default" || all_fields()[*field].flags.empty()) return std::string(message);
+  if (all_fields()[*field].flags.empty()) return input_place(flag, origin) + std::string(rest);
+  if (origin == "default") return std::string(message);
   const std::string place = origin == flag_label(all_fields()[*field].flags)
                                 ? std::string(flag)
                                 : value_place(all_fields()[*field], origin);

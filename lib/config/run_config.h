@@ -39,6 +39,9 @@ struct TextConfig {
   double top_p = 1;
 };
 
+// TeaCache's calibration beside a checkpoint, where nothing else is said.
+inline constexpr const char* kCalibrationName = "diptych_teacache.json";
+
 // What the model reads, in the user's order: a text, or the file of a picture.
 struct InputItem {
   std::string text;
@@ -60,7 +63,7 @@ struct RunConfig {
   bool read_enforce_eager = false;    // nor, where texts are written, of a token's
   std::string cache_mode = "none";    // none, taylorseer, teacache: steps that are predicted
   double cache_threshold = 0.2;       // teacache: the estimated change that is let pass
-  std::filesystem::path cache_calibration;  // teacache's, "" = diptych_teacache.json of the model
+  std::filesystem::path cache_calibration;  // teacache's, "" = kCalibrationName of the model
   bool cache_report = false;                // paint without the cache, too, and tell the difference
   std::string offload = "auto";             // auto, none, layers: weights that wait in host memory
   std::string vae_tiling = "auto";          // auto, on, off: the autoencoder works in strips

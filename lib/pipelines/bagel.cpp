@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <ATen/Parallel.h>
+#include <fmt/ranges.h>
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
@@ -35,6 +36,7 @@ class BagelSession : public Session {
     checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
     require_attention();
     memory_ = std::make_unique<BagelMemoryPlanner>(config_, checkpoint_, runtime_);
+    check_offload(parse_offload(config.offload), memory_->budget());
   }
 
   void check(const RunConfig& config) override { prepare(config); }
@@ -94,7 +96,10 @@ class BagelSession : public Session {
       paint(prepared, progress, results);
     }
     if (trace) {
-      if (trace->tensors().empty()) log_.warning("--trace-filter: matches no tensor of this run");
+      if (trace->tensors().empty()) {
+        log_.warning("--trace-filter {}: matches no tensor of this run",
+                     fmt::join(first.trace_filter, ";"));
+      }
       trace->write(first.trace);
     }
   }
@@ -144,7 +149,7 @@ class BagelSession : public Session {
     for (const AttentionBackend* backend :
          {runtime_.read_attention.get(), runtime_.paint_attention.get()}) {
       if (const auto reason = backend->kind_unsupported(kind))
-        throw InputError("attention backend {}: {}", backend->name(), *reason);
+        throw InputError("--attention: attention backend {}: {}", backend->name(), *reason);
     }
   }
 
@@ -217,6 +222,7 @@ class BagelSession : public Session {
     checkpoint_.load(offload);
     checkpoint_.model_weights.on_read({});
     checkpoint_.vae_weights.on_read({});
+    progress.update(static_cast<std::int64_t>(total / kMebi));  // parts that may come later
     progress.end();
     writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
     weights_hash_ = std::make_unique<BackgroundHash>(
@@ -308,6 +314,7 @@ class BagelSession : public Session {
       paint.cfg_mode = choose_cfg_mode(paint, contexts);
     auto painter =
         std::make_unique<BagelPainter>(checkpoint_, paint, std::move(contexts), runtime_);
+    progress.update(1);
     progress.end();
     clock_.lap(report_, "prefill", runtime_.device);
     log_.debug("{} distinct contexts", painter->distinct_contexts());
@@ -348,6 +355,7 @@ class BagelSession : public Session {
     for (const Picture& picture : pictures) {
       report_.latent_hashes.push_back(picture.latent_hash);
       results.picture(picture, report_);
+      progress.update(static_cast<std::int64_t>(picture.request) + 1);
     }
     progress.end();
     clock_.lap(report_, "encode", runtime_.device);

@@ -28,10 +28,17 @@ void read_pictures(BagelPrepared& p, const BagelConfig& model, PictureReading re
       p.request.images.push_back(BagelImage::sized(size, transforms, model));
       continue;
     }
-    const Tensor pixels = read_image(item.image);
+    const Tensor pixels = read_input(item.image);
     p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
     p.request.images.push_back(BagelImage::prepare(pixels, transforms, model));
   }
+}
+
+// Where no weights are read to name them, also that it was measured on these.
+void check_calibration(const RunConfig& config, const BagelCheckpoint& checkpoint) {
+  const StepCalibration calibration = read_calibration(config);
+  if (checkpoint.model_weights.is_dummy())
+    calibration.require_weights(calibration_path(config), checkpoint.weights_hash({}));
 }
 
 }  // namespace
@@ -55,12 +62,13 @@ BagelPrepared prepare_bagel(const RunConfig& config, const BagelCheckpoint& chec
   read_pictures(p, model, reading);
   request.check_positions(checkpoint);  // too long a text is said here
   if (request.writes()) require_text_kernel(checkpoint, runtime, log);
-  if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
+  if (!request.answers && config.cache_mode == "teacache") check_calibration(config, checkpoint);
   if (request.answers) return p;
   const SamplingConfig& s = config.sampling;
   p.size =
       s.size_of_input ? request.images.back().latent : checkpoint.latent_size(s.width, s.height);
   if (!config.noise.empty()) p.noise = read_noise(config.noise, p.size.rows(), model.row_width());
+  for (const std::string& text : idle_settings(config)) log.warning_once(text);
   return p;
 }
 

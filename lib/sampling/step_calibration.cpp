@@ -21,14 +21,13 @@ using Json = nlohmann::json;
 
 constexpr const char* kSchema = "diptych.step_calibration";
 constexpr std::int64_t kVersion = 1;
-constexpr std::size_t kLeastSamples = 20;
 constexpr double kLeastExplained = 0.5;
 
 // Why these samples calibrate nothing, or an empty text.
 std::string samples_problem(const std::vector<StepChange>& samples) {
-  if (samples.size() < kLeastSamples) {
+  if (samples.size() < StepCalibration::kLeastSamples) {
     return fmt::format("found {}, expected at least {} (more steps or prompts)", samples.size(),
-                       kLeastSamples);
+                       StepCalibration::kLeastSamples);
   }
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const auto& [input, output] = samples[i];

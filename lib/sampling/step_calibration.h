@@ -15,9 +15,6 @@
 
 namespace diptych {
 
-// Beside a checkpoint, where nothing else is said.
-inline constexpr const char* kCalibrationName = "diptych_teacache.json";
-
 struct StepChange {  // relative_change from one step to the next
   double input = 0, output = 0;
   bool operator==(const StepChange&) const = default;
@@ -57,13 +54,14 @@ class StepChangeRecorder {
 };
 
 struct StepCalibration {
+  static constexpr std::size_t kLeastSamples = 20;
   StepCacheCoefficients coefficients{};
   std::string weights_hash;         // of the checkpoint it was measured on
   std::vector<StepChange> samples;  // what the coefficients were fitted to
 
   // The polynomial of degree 4 with the least squared error. Throws InputError where it would be of
-  // no use: fewer than 20 samples, any that is negative or not finite, inputs that hardly differ,
-  // or outputs of which it explains less than half the variance.
+  // no use: fewer than kLeastSamples, any that is negative or not finite, inputs that hardly
+  // differ, or outputs of which it explains less than half the variance.
   static StepCalibration fit(std::vector<StepChange> samples, std::string weights_hash);
   // The share of the samples' output variance that the polynomial explains, at most 1.
   double explained_variance() const;

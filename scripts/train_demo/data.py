@@ -1,8 +1,7 @@
-"""What one training step learns from: pairs of scenes (before and after an edit) and the samples
-made of them. The pairs are a pool, numbered within each picture size, whose latents are computed once
+"""What one training step learns from: scenes, alone or before and after an edit, and the samples made
+of them. The scenes are a pool, numbered within each picture size, whose latents are computed once
 (train.py); wordings, questions and what is left out are drawn anew at each use. The same seed, step
 and number give the same, whichever worker makes it."""
-import dataclasses
 import random
 
 import torch
@@ -12,60 +11,43 @@ import sequence
 import vocabulary
 import world
 
-PAIRS = 320  # per step at the reference size; fewer of larger pictures
-POOL = 120000  # pairs, of all sizes together
-SHORT, LONG = 48, 136  # text rows of samples without and with think mode
+SAMPLES = 480  # of pictures painted from captions per step at the reference size; fewer of larger ones
+POOL = 240000  # scenes, of all sizes together
+LOOSE = 0.4  # of the questions: those about loose scenes, at least
+EDITED = 3  # every third of the pool has an edit, half of those a loose scene; the others are painted
+SHORT, LONG = 48, 136  # text rows of samples; long: with a plan, or several questions
 CHAT_SHARE = 0.04  # of the questions: those without a picture
 WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before it
 
-# What a step has beside the pictures painted from captions (both of every pair), in turns, and how
-# many samples of it per pair. Few kinds a step: launching the work takes longer than the work.
-TURNS = (("edit", 1.0), ("understand", 1.0), ("think", 0.75), ("edit", 1.0), ("understand", 1.0),
-         ("think", 0.75), ("edit", 1.0), ("think_edit", 0.5), ("think_understand", 0.6))
+# What a step has beside the pictures painted from captions, in turns, and how many samples of it for
+# one of those. Few kinds a step: launching the work takes longer than the work.
+TURNS = (("edit", 0.6), ("understand", 0.6), ("think", 0.6), ("edit", 0.6), ("understand", 0.6),
+         ("edit", 0.6), ("think", 0.6), ("understand", 0.6), ("think_edit", 0.4),
+         ("think_understand", 0.6))
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03
 
 
-@dataclasses.dataclass
-class Pair:
-    spec: world.Spec
-    before: world.Scene
-    edit: world.Edit | None  # None: `after` is a scene of its own
-    after_spec: world.Spec
-    after: world.Scene
-
-
 def pool_sizes(total):
-    """{(width, height): pairs} of the pool."""
-    return {size: max(8, round(share * total)) for size, share in world.PICTURE_SIZES}
+    """{(width, height): (scenes, those with an edit)} of the pool."""
+    counts = {size: max(8 * EDITED, round(share * total)) for size, share in world.PICTURE_SIZES}
+    return {size: (count, len(range(0, count, EDITED))) for size, count in counts.items()}
 
 
-def pair_of_pool(seed, size, number):
+def scene_of_pool(seed, size, number):
+    """(spec, scene) of a number that is no multiple of EDITED."""
+    return world.sample_scene(random.Random(f"{seed} {size} {number}"), *size)
+
+
+def edit_of_pool(seed, size, number):
+    """The edit of a number that is a multiple of EDITED."""
     rng = random.Random(f"{seed} {size} {number}")
-    spec, before = world.sample_scene(rng, *size)
-    edit = world.sample_any_edit(rng, before)
-    if edit is not None:
-        after = edit.after
-        return Pair(spec, before, edit, loosen(rng, world.spec_of(after)), after)
-    return Pair(spec, before, None, *world.sample_scene(rng, *size))
-
-
-def loosen(rng, spec):
-    """The full description of a scene, with some of it left unsaid."""
-    groups = tuple(dataclasses.replace(g, size=g.size if rng.random() < 0.6 else None)
-                   for g in spec.groups)
-    if len(groups) == 2 and rng.random() < 0.5 and spec.relation in world.OPPOSITE:
-        return world.Spec(groups[::-1], world.OPPOSITE[spec.relation],
-                          spec.background if rng.random() < 0.8 else None)
-    return world.Spec(groups, spec.relation, spec.background if rng.random() < 0.8 else None)
-
-
-def say(rng, spec):
-    if not spec.groups:
-        return f"a {spec.background or 'plain'} background"
-    return world.caption(rng, spec)
-
+    while True:
+        scene = world.sample_scene(rng, *size, composed=number % (2 * EDITED) > 0)[1]
+        edit = world.sample_any_edit(rng, scene)
+        if edit is not None:
+            return edit
 
 
 class Maker:
@@ -84,7 +66,7 @@ class Maker:
     def t2i(self, rng, spec):
         def build(sample):
             if rng.random() >= DROP_TEXT:
-                sample.text(say(rng, spec))
+                sample.text(world.caption(rng, spec))
             sample.image("latent")
 
         return self.fitting(build)
@@ -93,7 +75,7 @@ class Maker:
         def build(sample):
             sample.text(sequence.GEN_THINK_SYSTEM_PROMPT)
             if rng.random() >= DROP_TEXT:
-                sample.text(say(rng, spec))
+                sample.text(world.caption(rng, spec))
                 sample.text(world.plan(scene, in_said_order(spec, scene)), learned=True)
             sample.image("latent")
             return True
@@ -123,23 +105,31 @@ class Maker:
         return self.fitting(build)
 
     def understand(self, rng, scene, think=False):
-        def build(sample):
-            if not think and rng.random() < CHAT_SHARE:
-                question, answer = rng.choice(world.CHAT)
-                sample.text(world.polite(rng, question)).text(answer, learned=True)
-                return False
-            question, answer = world.sample_any_question(rng, scene)
-            if think:
-                sample.text(sequence.VLM_THINK_SYSTEM_PROMPT)
-                answer = world.plan(scene) + " " + answer
-            if rng.random() < WORDS_FIRST:
-                sample.text(question).image("vit")
-            else:
-                sample.image("vit").text(question)
-            sample.text(answer, learned=True)
-            return think
+        """As many questions as there are rows for, each in a branch of its own."""
+        trunk = sequence.Sample(self.tokenizer)
+        if not think and rng.random() < CHAT_SHARE:
+            question, answer = rng.choice(world.CHAT)
+            return trunk.text(world.polite(rng, question)).text(answer, learned=True)
+        if think:
+            trunk.text(sequence.VLM_THINK_SYSTEM_PROMPT)
+        if rng.random() < WORDS_FIRST:
+            question, answer = self.ask(rng, scene, think)
+            return trunk.text(question).image("vit").text(answer, learned=True)
+        sample = trunk.image("vit").copy()
+        number = 0
+        while True:
+            number += 1
+            longer = sample.copy().branched(trunk, number)
+            question, answer = self.ask(rng, scene, think)
+            longer.text(question).text(answer, learned=True)
+            if len(longer.rows) > LONG:
+                return sample
+            sample = longer
 
-        return self.fitting(build)
+    @staticmethod
+    def ask(rng, scene, think):
+        question, answer = world.sample_any_question(rng, scene)
+        return question, world.plan(scene) + " " + answer if think else answer
 
 
 def in_said_order(spec, scene):
@@ -158,12 +148,13 @@ def in_said_order(spec, scene):
 
 
 class Blocks(torch.utils.data.Dataset):
-    """The pool in blocks of one picture size: `first` number, and the scenes' rows for `render`."""
+    """The pool in blocks of one picture size: `first` number, and the scenes' rows for `render`:
+    `before`, and `after` of those that have an edit."""
 
-    def __init__(self, pool, seed, length=256):
+    def __init__(self, pool, seed, length=255):
         self.seed = seed
         self.blocks = [(size, first, min(length, count - first))
-                       for size, count in pool_sizes(pool).items()
+                       for size, (count, _) in pool_sizes(pool).items()
                        for first in range(0, count, length)]
 
     def __len__(self):
@@ -172,18 +163,21 @@ class Blocks(torch.utils.data.Dataset):
     def __getitem__(self, index):
         torch.set_num_threads(1)
         size, first, count = self.blocks[index]
-        pairs = [pair_of_pool(self.seed, size, first + i) for i in range(count)]
-        return {"size": size, "first": first, "before": render.pack([p.before for p in pairs]),
-                "after": render.pack([p.after for p in pairs])}
+        numbers = range(first, first + count)
+        edits = {n: edit_of_pool(self.seed, size, n) for n in numbers if n % EDITED == 0}
+        before = [edits[n].before if n in edits else scene_of_pool(self.seed, size, n)[1]
+                  for n in numbers]
+        return {"size": size, "first": first, "before": render.pack(before),
+                "after": render.pack([edit.after for edit in edits.values()])}
 
 
 class Steps(torch.utils.data.Dataset):
-    """Step number -> the picture `size`, the pairs' `numbers`, their `before` and `after` as rows for
-    `render`, and per kind of sample the packed sequences with `picks`, the places in `numbers` that
-    they are made of, and `sides` (0: before, 1: after)."""
+    """Step number -> the picture `size`, and per kind of sample the packed sequences with the pool's
+    `numbers` that they are made of and, where they read pictures, `scenes` as rows for `render`;
+    `answers`: how many tokens are learned. All tensors are int16 but `numbers` and `scenes`."""
 
-    def __init__(self, folder, steps, seed, pairs, pool):
-        self.folder, self.steps, self.seed, self.pairs = folder, steps, seed, pairs
+    def __init__(self, folder, steps, seed, samples, pool):
+        self.folder, self.steps, self.seed, self.samples = folder, steps, seed, samples
         self.pool = pool_sizes(pool)
         self.maker = None
 
@@ -197,31 +191,42 @@ class Steps(torch.utils.data.Dataset):
         rng = random.Random(f"{self.seed} {step}")
         size = world.picture_size(rng)
         area = size[0] * size[1] / world.REFERENCE_SIDE ** 2
-        count = max(4, round(self.pairs / max(area, 0.7)))
-        numbers = [rng.randrange(self.pool[size]) for _ in range(count)]
-        pairs = [pair_of_pool(self.seed, size, number) for number in numbers]
-        make = self.maker
-        captions = [make.t2i(rng, p.spec) for p in pairs] + [make.t2i(rng, p.after_spec) for p in pairs]
-        batches = {"t2i": self.pack(captions, list(range(count)) * 2, [0] * count + [1] * count, SHORT)}
+        count = max(4, round(self.samples / area))
         kind, share = TURNS[step % len(TURNS)]
-        places = [i for i, p in enumerate(pairs) if p.edit] if "edit" in kind else range(count)
-        picks = rng.sample(places, max(1, min(len(places), round(share * count))))
-        sides = [rng.randrange(2) if "understand" in kind else int("edit" in kind) for _ in picks]
-        thinks, chosen = kind.startswith("think"), [pairs[i] for i in picks]
-        if "edit" in kind:
-            made = [make.edit(rng, p.edit, thinks) for p in chosen]
-        elif "understand" in kind:
-            made = [make.understand(rng, p.after if side else p.before, thinks)
-                    for p, side in zip(chosen, sides)]
-        else:
-            made = [make.think(rng, p.spec, p.before) for p in chosen]
-        batches[kind] = self.pack(made, picks, sides, LONG if thinks else SHORT)
-        return {"size": size, "numbers": torch.tensor(numbers), "batches": batches,
-                "before": render.pack([p.before for p in pairs]),
-                "after": render.pack([p.after for p in pairs])}
+        return {"size": size, "batches": {"t2i": self.make(rng, "t2i", size, count),
+                                          kind: self.make(rng, kind, size, round(share * count))}}
 
-    @staticmethod
-    def pack(samples, picks, sides, length):
-        packed = sequence.collate(samples, length)
-        packed["picks"], packed["sides"] = torch.tensor(picks), torch.tensor(sides)
+    def make(self, rng, kind, size, count):
+        numbers, samples, scenes = [], [], []
+        while len(numbers) < count:
+            number = rng.randrange(self.pool[size][0])
+            if "edit" in kind:
+                number -= number % EDITED
+            elif "understand" in kind:
+                number -= number % (2 * EDITED) if rng.random() < LOOSE else 0
+            elif number % EDITED == 0:
+                continue
+            numbers.append(number)
+            sample, scene = self.sample(rng, kind, size, number)
+            samples.append(sample)
+            scenes.append(scene)
+        thinks = kind.startswith("think")
+        packed = sequence.collate(samples, LONG if thinks or kind == "understand" else SHORT)
+        packed["numbers"] = torch.tensor(numbers)
+        if "edit" in kind or "understand" in kind:
+            packed["scenes"] = render.pack(scenes)
+        packed["answers"] = int((packed["rows"][..., 4] != sequence.IGNORED).sum())
         return packed
+
+    def sample(self, rng, kind, size, number):
+        """(sample, the scene that it reads)"""
+        thinks = kind.startswith("think")
+        if number % EDITED == 0:
+            edit = edit_of_pool(self.seed, size, number)
+            if "edit" in kind:
+                return self.maker.edit(rng, edit, thinks), edit.before
+            return self.maker.understand(rng, edit.before, thinks), edit.before
+        spec, scene = scene_of_pool(self.seed, size, number)
+        if "understand" in kind:
+            return self.maker.understand(rng, scene, thinks), scene
+        return (self.maker.think(rng, spec, scene) if thinks else self.maker.t2i(rng, spec)), scene

@@ -67,7 +67,7 @@ def write(model, tokenizer, samples, h, w, rows=None, most=64):
     written = [[tokenizer.bos] for _ in samples]
     begins = [len(s.rows) for s in samples]
     for s in samples:
-        s.rows.append((tokenizer.bos, s.position, s.segment, True, sequence.IGNORED))
+        s.rows.append((tokenizer.bos, s.position, s.segment, True, sequence.IGNORED, 0))
     open_ones = set(range(len(samples)))
     for _ in range(most):
         hidden = model(batch_of(samples, device, h, w, **(rows or {})), h, w)[0]
@@ -80,7 +80,7 @@ def write(model, tokenizer, samples, h, w, rows=None, most=64):
                 continue
             written[i].append(chosen[i])
             s.rows.append((chosen[i], s.position + len(s.rows) - begins[i], s.segment, True,
-                           sequence.IGNORED))
+                           sequence.IGNORED, 0))
         if not open_ones:
             break
     for i, s in enumerate(samples):

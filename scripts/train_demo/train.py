@@ -38,7 +38,7 @@ SLOTS = {"t2i": ("latent",), "think": ("latent",), "edit": ("vit", "context", "l
          "think_edit": ("vit", "context", "latent"), "understand": ("vit",),
          "think_understand": ("vit",)}
 PAINTS = ("t2i", "think", "edit", "think_edit")
-CE_WEIGHT = 0.15
+CE_WEIGHT = 0.2
 EMA = 0.998
 
 
@@ -69,6 +69,11 @@ def cosine(step, steps, peak, warmup):
     if step < warmup:
         return peak * (step + 1) / warmup
     return peak * 0.5 * (1 + math.cos(math.pi * min(1, (step - warmup) / (steps - warmup))))
+
+
+def trapezoid(step, steps, warmup):
+    """Up, level until the middle, then down to 0: pieces before the middle do not depend on `steps`."""
+    return min((step + 1) / warmup, 1, 2 * (1 - step / steps))
 
 
 def loader(dataset, first, workers):
@@ -103,7 +108,8 @@ class Scenes(torch.utils.data.Dataset):
         rng = random.Random(f"scenes {self.seed} {step}")
         width, height = (128, 128) if step < self.turn else world.picture_size(rng)
         count = max(2, round(self.count * 128 * 128 / (width * height)))
-        rows = render.pack([world.sample_scene(rng, width, height)[1] for _ in range(count)])
+        rows = render.pack([world.sample_scene(rng, width, height, composed=False)[1]
+                            for _ in range(count)])
         return {"width": width, "height": height, "rows": rows}
 
 
@@ -181,27 +187,39 @@ def sample_times(n, device):
     return torch.where(torch.rand(n, device=device) < 0.2, torch.rand(n, device=device), t)
 
 
-def losses(model, kind, packed, source, h, w):
+def to_device(packed, device):
+    """Through page-locked memory: a copy from elsewhere would wait for all work before it."""
+    def move(value):
+        if not torch.is_tensor(value):
+            return value
+        return (value.pin_memory() if device.type == "cuda" else value).to(device, non_blocking=True)
+
+    return {name: move(value) for name, value in packed.items()}
+
+
+def losses(model, kind, packed, latents, draw, size):
     """(sum of squared velocity errors, their number, sum of cross entropies, their number, how many
-    tokens were right). `source`: latents [2, pairs, rows, 64] and pictures [2, pairs, 3, H, W] of the
-    step, before and after."""
-    answers = int((packed["rows"][..., 4] != sequence.IGNORED).sum()) if kind not in ("t2i", "edit") else 0
-    packed = {k: v.to(source.device, non_blocking=True) for k, v in packed.items()}
-    picks, sides = packed["picks"], packed["sides"]
+    tokens were right). `latents`: (before, after) of the pool, of this picture size."""
+    width, height = size
+    h, w = height // bagel.PATCH, width // bagel.PATCH
+    device = latents[0].device
+    packed = to_device(packed, device)
+    numbers, answers = packed["numbers"], packed["answers"]
     batch = sequence.lay_out(packed, SLOTS[kind], h * w, bagel.UNSEEN)
     if "vit" in SLOTS[kind]:
-        batch["vit_pictures"] = source.pictures(sides if kind.endswith("understand") else 0 * sides, picks)
+        batch["vit_pictures"] = noisy_pictures(packed["scenes"], draw, size)
     if "context" in SLOTS[kind]:
-        batch["context"] = source.latents[0, picks]
+        batch["context"] = latents[0][numbers].float()
     if kind in PAINTS:
-        target = source.latents[sides, picks]
-        t = sample_times(len(picks), source.device)
+        target = latents[1][numbers // data.EDITED] if "edit" in kind else latents[0][numbers]
+        target = target.float()
+        t = sample_times(len(target), device)
         noise = torch.randn_like(target)
         batch["time"] = t
         t = t.view(-1, 1, 1)
         batch["latent"] = (1 - t) * target + t * noise
     hidden, velocity = model(batch, h, w)
-    zero = torch.zeros((), device=source.device)
+    zero = torch.zeros((), device=device)
     squares, values = zero, 0
     if kind in PAINTS:
         squares, values = (velocity.float() - (noise - target)).square().sum(), target.numel()
@@ -213,105 +231,145 @@ def losses(model, kind, packed, source, h, w):
     return squares, values, entropy, answers, (logits.argmax(dim=-1) == targets).sum()
 
 
-class Source:
-    """The pictures and latents of one step."""
-
-    def __init__(self, step, pool, draw, device):
-        self.device, self.draw = device, draw
-        self.width, self.height = step["size"]
-        self.latents = pool[tuple(step["size"])][:, step["numbers"].to(device)].float()
-        self.rows = torch.stack([step["before"], step["after"]])
-
-    def pictures(self, sides, picks):
-        """Rendered, with a little noise: other painters' edges and colours differ, too."""
-        rows = self.rows.to(self.device, non_blocking=True)[sides, picks]
-        pictures = to_input(self.draw(rows, self.width, self.height).round())
-        spread = 0.03 * torch.rand(len(pictures), 1, 1, 1, device=self.device)
-        return pictures + spread * torch.randn_like(pictures)
+def noisy_pictures(rows, draw, size):
+    """Rendered, with a little noise: other painters' edges and colours differ, too."""
+    pictures = to_input(draw(rows, *size).round())
+    spread = 0.03 * torch.rand(len(pictures), 1, 1, 1, device=rows.device)
+    return pictures + spread * torch.randn_like(pictures)
 
 
 def encode_pool(args, device, vae, draw, clock, log):
-    """{size: latents [2, pairs, rows, 64] of before and after, in half precision}."""
+    """{size: (before [scenes, rows, 64], after [those with an edit, rows, 64])}, latents in half
+    precision; kept in pool.pt for the next piece."""
+    path = args.output / "pool.pt"
+    key = (args.seed, args.pool, float(sum(p.double().sum() for p in vae.parameters())))
+    if path.exists():
+        kept = torch.load(path, map_location=device)
+        if kept["key"] == key:
+            return kept["latents"]
     half = torch.bfloat16 if device.type == "cuda" else torch.float32
     encoder = copy.deepcopy(vae).to(half)
-    pool = {(w, h): torch.empty(2, count, (w // bagel.PATCH) * (h // bagel.PATCH), 64, dtype=half,
-                                device=device)
-            for (w, h), count in data.pool_sizes(args.pool).items()}
+    pool = {}
+    for (w, h), counts in data.pool_sizes(args.pool).items():
+        rows = (w // bagel.PATCH) * (h // bagel.PATCH)
+        pool[w, h] = tuple(torch.empty(count, rows, 64, dtype=half, device=device) for count in counts)
     for block in loader(data.Blocks(args.pool, args.seed), 0, args.workers):
         size, first = tuple(block["size"]), block["first"]
-        for side, name in enumerate(("before", "after")):
+        for latents, name, place in zip(pool[size], ("before", "after"), (first, first // data.EDITED)):
             with torch.no_grad():
                 pictures = to_input(draw(block[name].to(device), *size).round())
-                latents = autoencoder.pack(encoder.encode(pictures.to(half)))
-            pool[size][side, first:first + len(latents)] = latents.to(half)
-    log(stage="pool", pairs=args.pool, seconds=clock.seconds())
+                encoded = autoencoder.pack(encoder.encode(pictures.to(half)))
+            latents[place:place + len(encoded)] = encoded.to(half)
+    torch.save({"key": key, "latents": pool}, path.with_suffix(".partial"))
+    os.replace(path.with_suffix(".partial"), path)
+    log(stage="pool", scenes=args.pool, seconds=clock.seconds())
     return pool
 
 
 class Flat:
     """Parameters and gradients of a model as views of one tensor each: one launch for what would be
-    hundreds."""
+    hundreds. The matrices inside layers come first, those of one shape behind each other."""
 
     def __init__(self, model):
-        self.names, places, end = [], [], 0
-        parameters = dict(model.named_parameters())
-        for name, p in parameters.items():
-            self.names.append((name, end, p.shape))
-            places.append(end)
-            end += -(-p.numel() // 64) * 64  # kernels like aligned tensors
+        named = dict(model.named_parameters())
+        inner = sorted((name for name, p in named.items() if ".layers." in name and p.dim() == 2),
+                       key=lambda name: tuple(named[name].shape))
+        order = inner + [name for name in named if name not in set(inner)]
+        self.names, self.stacks, end = [], [], 0
+        for name in order:
+            shape = named[name].shape
+            self.names.append((name, end, shape))
+            end += -(-shape.numel() // 64) * 64  # kernels like aligned tensors
+            if name in inner and self.stacks and self.stacks[-1][2] == shape:
+                self.stacks[-1][1] = end
+            elif name in inner:
+                self.stacks.append([end - shape.numel(), end, shape])
+        self.inner = self.stacks[-1][1]  # where the matrices of layers end
+        assert all(shape.numel() % 64 == 0 for _, _, shape in self.stacks)
         device = next(model.parameters()).device
-        self.values = torch.nn.Parameter(torch.zeros(end, device=device))
-        self.values.grad = torch.zeros(end, device=device)
-        for p, place in zip(parameters.values(), places):
-            view = self.values.data[place:place + p.numel()].view_as(p)
+        self.values = torch.zeros(end, device=device)
+        self.grad = torch.zeros(end, device=device)
+        self.parameters = [named[name] for name in order]
+        self.grads = list(self.named(self.grad).values())
+        for p, view in zip(self.parameters, self.named(self.values).values()):
             view.copy_(p.data)
             p.data = view
-            p.grad = self.values.grad[place:place + p.numel()].view_as(p)
 
     def named(self, values):
         return {name: values[place:place + shape.numel()].view(shape)
                 for name, place, shape in self.names}
 
+    def differentiate(self, loss):
+        """Into `grad`, with few launches; zero for parameters that took no part."""
+        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        self.grad.zero_()
+        pairs = [(view, g) for view, g in zip(self.grads, found) if g is not None]
+        torch._foreach_copy_([view for view, _ in pairs], [g for _, g in pairs])
+
+
+def orthogonal(matrices):
+    """The nearest orthogonal matrices, roughly, to a stack [n, rows, columns] of them: Newton-Schulz
+    as in KellerJordan/Muon @f90a42b, muon.py."""
+    x = matrices.bfloat16() if matrices.is_cuda else matrices
+    tall = x.shape[1] > x.shape[2]
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(5):
+        a = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return (x.mT if tall else x).float()
+
 
 class Training:
-    """The model with all that its training remembers."""
+    """The model with all that its training remembers. Matrices inside layers are trained by Muon
+    (KellerJordan/Muon @f90a42b), all else by Adam."""
 
     def __init__(self, model, device):
         self.model, self.flat, self.step = model, Flat(model), 0
-        self.ema = self.flat.values.detach().clone()
-        self.optimizer = torch.optim.Adam([self.flat.values], lr=1e-3, betas=(0.9, 0.98), fused=True)
+        self.ema = self.flat.values.clone()
+        self.momentum = torch.zeros_like(self.flat.values[:self.flat.inner])
+        self.others = torch.nn.Parameter(self.flat.values[self.flat.inner:])
+        self.others.grad = self.flat.grad[self.flat.inner:]
+        self.optimizer = torch.optim.Adam([self.others], lr=1e-3, betas=(0.9, 0.98), fused=True)
         self.skipped = torch.zeros((), device=device)
 
-    def update(self, rate):
-        values, grad = self.flat.values, self.flat.values.grad
-        norm = grad.norm()
-        grad.mul_((1.0 / (norm + 1e-6)).clamp(max=1.0))
-        # A step whose gradients are not finite is skipped, on the GPU, without waiting for it.
-        self.optimizer.grad_scale, self.optimizer.found_inf = None, (~norm.isfinite()).float()
-        self.skipped += self.optimizer.found_inf
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+    @torch.no_grad()
+    def update(self, loss, rate, inner_rate):
+        flat = self.flat
+        flat.differentiate(loss)
+        norm = flat.grad.norm()
+        # Gradients that are not finite count as none; known on the GPU, without waiting for it.
+        self.skipped += ~norm.isfinite()
+        flat.grad.copy_(torch.where(norm.isfinite(), flat.grad * (1 / (norm + 1e-6)).clamp(max=1), 0.0))
+        inner = flat.grad[:flat.inner]
+        self.momentum.lerp_(inner, 0.05)
+        ahead = inner.lerp(self.momentum, 0.95)
+        flat.values[:flat.inner].mul_(1 - 0.01 * inner_rate)
+        for first, last, (rows, columns) in flat.stacks:
+            step = orthogonal(ahead[first:last].view(-1, rows, columns)).flatten()
+            flat.values[first:last].add_(step, alpha=-inner_rate * max(1, rows / columns) ** 0.5)
+        self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
-        grad.zero_()
-        with torch.no_grad():
-            self.ema.lerp_(values.detach(), 1 - min(EMA, (1 + self.step) / (10 + self.step)))
+        self.ema.lerp_(flat.values, 1 - min(EMA, (1 + self.step) / (10 + self.step)))
         self.step += 1
 
     def save(self, path):
         """Averages and moments in half precision: only a piece of training begins with them."""
         moments = {k: v.to(torch.bfloat16) if k.startswith("exp_avg") else v
-                   for k, v in self.optimizer.state[self.flat.values].items()}
+                   for k, v in self.optimizer.state[self.others].items()}
         partial = path.with_suffix(".partial")
-        torch.save({"step": self.step, "values": self.flat.values.data, "moments": moments,
+        torch.save({"step": self.step, "values": self.flat.values, "moments": moments,
+                    "momentum": self.momentum.to(torch.bfloat16),
                     "ema": self.ema.to(torch.bfloat16)}, partial)
         os.replace(partial, path)
 
     def load(self, path):
         state = torch.load(path, map_location=self.ema.device)
         self.step = state["step"]
-        self.flat.values.data.copy_(state["values"])
+        self.flat.values.copy_(state["values"])
         self.ema.copy_(state["ema"])
-        self.optimizer.state[self.flat.values] = {
+        self.momentum.copy_(state["momentum"])
+        self.optimizer.state[self.others] = {
             k: v.float() if k.startswith("exp_avg") else v for k, v in state["moments"].items()}
 
     def averaged(self, device):
@@ -363,24 +421,24 @@ def train_model(args, device, vae, clock, log):
     if first >= args.steps:
         return training.averaged(device), first
     pool = encode_pool(args, device, vae, draw, clock, log)
-    steps = loader(data.Steps(args.output / "checkpoint", args.steps, args.seed, args.pairs, args.pool),
+    steps = loader(data.Steps(args.output / "checkpoint", args.steps, args.seed, args.samples, args.pool),
                    first, args.workers)
     torch.manual_seed(args.seed + first)
     tally, since, saved = Tally(), clock.seconds(), clock.seconds()
     while training.step < args.steps and not clock.over():
         batch = next(steps)
-        source = Source(batch, pool, draw, device)
-        h, w = source.height // bagel.PATCH, source.width // bagel.PATCH
+        size = tuple(batch["size"])
         squares, values, entropy, tokens = 0.0, 0, 0.0, 0
         with mixed(device):
             for kind, packed in batch["batches"].items():
-                told = losses(model, kind, packed, source, h, w)
+                told = losses(model, kind, packed, pool[size], draw, size)
                 weight = 1.5 if "edit" in kind else 1.0
                 squares, values = squares + weight * told[0], values + weight * told[1]
                 entropy, tokens = entropy + told[2], tokens + told[3]
                 tally.add(kind, told)
-        (squares / values + CE_WEIGHT * entropy / max(1, tokens)).backward()
-        training.update(cosine(training.step, args.steps, args.rate, 400))
+        share = trapezoid(training.step, args.steps, 400)
+        training.update(squares / values + CE_WEIGHT * entropy / max(1, tokens), args.rate * share,
+                        args.inner_rate * share)
         if training.step % 500 == 0 or training.step in (1, 40, 80):
             skipped = int(training.skipped)
             log(stage="model", step=training.step, **tally.tell(), skipped=skipped,
@@ -400,8 +458,9 @@ def main():
     parser.add_argument("--minutes", type=float, default=1e6, help="stop and save after so many")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=12000)
-    parser.add_argument("--pairs", type=int, default=data.PAIRS)
-    parser.add_argument("--rate", type=float, default=1.5e-3)
+    parser.add_argument("--samples", type=int, default=data.SAMPLES, help="painted from captions, a step")
+    parser.add_argument("--rate", type=float, default=5e-3)
+    parser.add_argument("--inner-rate", type=float, default=0.015, help="of the matrices inside layers")
     parser.add_argument("--vae-steps", type=int, default=3600)
     parser.add_argument("--vae-batch", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)

@@ -24,8 +24,7 @@ OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "bel
 SIDES = ("left", "right", "top", "bottom")
 
 # Width, height in pixels and how often training sees them; every object scales with the short side.
-PICTURE_SIZES = (((192, 192), 0.5), ((256, 192), 0.16), ((192, 256), 0.16), ((128, 128), 0.09),
-                 ((256, 256), 0.09))
+PICTURE_SIZES = (((192, 192), 0.6), ((256, 192), 0.2), ((192, 256), 0.2))
 REFERENCE_SIDE = 192
 
 MARGIN, GAP = 5.0, 8.0  # pixels at the reference side: to the border, between two things
@@ -33,6 +32,12 @@ RADII = {"small": (16.5, 22.0), "large": (33.0, 40.0)}
 CONTAINER_RADII = (50.0, 58.0)  # of a thing that has another inside
 CONTENT_RADII = (15.5, 18.5)
 MAX_THINGS = 3
+
+# Composed scenes: every centre is that of a cell, as large as a row of latents, and radii are these.
+# The painter learns few pieces well, instead of shapes at all offsets.
+CELL = 16
+COMPOSED = {"small": (20.0, 1), "large": (34.0, 2)}  # radius, and cells from the centre's to the edge
+COMPOSED_CONTAINER, COMPOSED_CONTENT = (52.0, 3), 18.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,15 +196,20 @@ def place_at_side(rng, side, r, width, height, scale):
     return x, y
 
 
-def realise(rng, spec, width, height):
-    """One scene of that spec, or None where none was found in a few tries."""
-    scale = min(width, height) / REFERENCE_SIDE
+def open_background(rng, spec):
+    """The background, drawn where the spec leaves it open; None where something would not be seen."""
     colours = {g.colour for g in spec.groups}
-    background = spec.background
+    if spec.background:
+        return None if any(clashes(c, spec.background) for c in colours) else spec.background
+    open_ones = [b for b in BACKGROUNDS if b not in colours]
+    return "white" if "white" in open_ones and rng.random() < 0.5 else rng.choice(open_ones)
+
+
+def realise(rng, spec, width, height):
+    """One loose scene of that spec (any offsets, radii and proportions), or None where none was found in a few tries."""
+    scale = min(width, height) / REFERENCE_SIDE
+    background = open_background(rng, spec)
     if background is None:
-        open_ones = [b for b in BACKGROUNDS if b not in colours]
-        background = "white" if "white" in open_ones and rng.random() < 0.5 else rng.choice(open_ones)
-    if any(clashes(c, background) for c in colours):
         return None
 
     def size_of(group):
@@ -249,11 +259,113 @@ def realise(rng, spec, width, height):
     return None
 
 
-def sample_scene(rng, width, height, held_out=False):
+def cell_centre(cell):
+    return CELL * cell + CELL / 2
+
+
+def middle_cells(count, spread):
+    """The cells of a row of `count` that are at most so far from its middle."""
+    return [c for c in range(count) if abs(c - (count - 1) / 2) <= spread]
+
+
+def inner_cells(count, half):
+    """The cells where a thing that reaches so far keeps one cell free to the border."""
+    return range(half + 1, count - 1 - half)
+
+
+def compose_single(rng, half, place, columns, rows):
+    """The cell (column, row) of a thing that stands alone."""
+    if place in SIDES:
+        across = rows if place in ("left", "right") else columns
+        cells = inner_cells(columns if place in ("left", "right") else rows, half)
+        near = [c for c in cells if cell_centre(c) < 0.3 * CELL * (cells[-1] + half + 2)] or cells[:1]
+        along = rng.choice(near)
+        if place in ("right", "bottom"):
+            along = cells[0] + cells[-1] - along
+        beside = rng.choice(middle_cells(across, 1.5))
+        return (along, beside) if place in ("left", "right") else (beside, along)
+    return rng.choice(middle_cells(columns, 0.5)), rng.choice(middle_cells(rows, 0.5))
+
+
+def compose_two(rng, halves, relation, columns, rows):
+    """The cells of two things beside or above each other, around the middle; None: no room."""
+    lengthwise = relation in ("left of", "right of")
+    count, across = (columns, rows) if lengthwise else (rows, columns)
+    if relation in ("right of", "below"):
+        halves = halves[::-1]
+    least = sum(halves) + 1
+    pairs = [(a, b) for a in inner_cells(count, halves[0]) for b in inner_cells(count, halves[1])
+             if least <= b - a <= least + 2 and abs(a + b - (count - 1)) <= 2]
+    if not pairs:
+        return None
+    first, second = rng.choice(pairs)
+    beside = rng.choice(middle_cells(across, 1))
+    shift = rng.choice((0, 0, 0, -1, 1))
+    cells = [(first, beside), (second, beside + shift)]
+    if not lengthwise:
+        cells = [cell[::-1] for cell in cells]
+    return cells[::-1] if relation in ("right of", "below") else cells
+
+
+def compose_many(rng, halves, columns, rows):
+    """Cells of things that keep clear of each other, anywhere; None where a try found none."""
+    cells = []
+    for half in halves:
+        cell = rng.choice(inner_cells(columns, half)), rng.choice(inner_cells(rows, half))
+        if any(max(abs(cell[0] - c[0]), abs(cell[1] - c[1])) <= half + h
+               for c, h in zip(cells, halves)):
+            return None
+        cells.append(cell)
+    return cells
+
+
+def compose(rng, spec, width, height):
+    """One composed scene of that spec, or None where none was found in a few tries."""
+    background = open_background(rng, spec)
+    if background is None:
+        return None
+    columns, rows = width // CELL, height // CELL
+
+    def scene(placed):
+        return Scene(width, height, background, tuple(
+            Thing(group.shape, group.colour, size, cell_centre(cell[0]), cell_centre(cell[1]), r)
+            for group, size, cell, r in placed))
+
+    if spec.relation == "inside":
+        inner, outer = spec.groups
+        cell = rng.choice(middle_cells(columns, 1.5)), rng.choice(middle_cells(rows, 1.5))
+        return scene([(outer, "large", cell, COMPOSED_CONTAINER[0]),
+                      (inner, "small", cell, COMPOSED_CONTENT)])
+    groups = [g for g in spec.groups for _ in range(g.count)]
+    for _ in range(60):
+        sized = {id(g): g.size or rng.choice(SIZES) for g in spec.groups}
+        sizes = [sized[id(g)] for g in groups]
+        halves = [COMPOSED[size][1] for size in sizes]
+        if len(groups) == 1:
+            cells = [compose_single(rng, halves[0], spec.place, columns, rows)]
+        elif len(groups) == 2:
+            cells = compose_two(rng, halves, spec.relation or rng.choice(RELATIONS[:4]), columns, rows)
+        else:
+            cells = compose_many(rng, halves, columns, rows)
+        if cells is None:
+            continue
+        made = scene([(g, size, cell, COMPOSED[size][0])
+                      for g, size, cell in zip(groups, sizes, cells)])
+        if len(groups) == 3 and spec.relation:
+            first = spec.groups[0].count
+            second = first + spec.groups[1].count
+            if not all(related(a, b, spec.relation) for a in made.things[:first]
+                       for b in made.things[first:second]):
+                continue
+        return made
+    return None
+
+
+def sample_scene(rng, width, height, held_out=False, composed=True):
     """(spec, scene) of the training distribution, or of what it leaves out."""
     while True:
         spec = sample_spec(rng)
-        scene = realise(rng, spec, width, height)
+        scene = (compose if composed else realise)(rng, spec, width, height)
         if scene is not None and is_held_out(scene) == held_out:
             return spec, scene
 
@@ -408,15 +520,11 @@ def description(scene):
 # ---------------------------------------------------------------------------------------------
 # Plans
 
-GRID = 8  # columns and rows that plans count in
-
-
 def plan(scene, things=None):
-    """What think mode writes before it paints: every thing and its place on a grid."""
+    """What think mode writes before it paints: every thing and the column and row of its cell."""
     parts = [f"{scene.background} background"]
     for thing in things or sorted(scene.things, key=sort_key):
-        column = min(GRID, int(thing.x / scene.width * GRID) + 1)
-        row = min(GRID, int(thing.y / scene.height * GRID) + 1)
+        column, row = int(thing.x / CELL) + 1, int(thing.y / CELL) + 1
         parts.append(f"{thing.size} {thing.colour} {thing.shape} at {column} {row}")
     return "<think> " + "; ".join(parts) + " </think>"
 
@@ -475,9 +583,26 @@ def keeps_clear(scene, index):
     return fits(thing, scene.width, scene.height, scale) and apart(thing, others, scale)
 
 
+def moved(scene, index, side):
+    """The scene with that thing near that side, whole cells from where it was; None: no room."""
+    thing = scene.things[index]
+    lengthwise = side in ("left", "right")
+    length, centre = (scene.width, thing.x) if lengthwise else (scene.height, thing.y)
+    aim = 0.22 * length if side in ("left", "top") else 0.78 * length
+    sign = -1 if side in ("left", "top") else 1
+    ways = [(abs(centre + sign * CELL * cells - aim), sign * CELL * cells) for cells in range(2, 14)]
+    for distance, shift in sorted(ways):
+        if distance > 0.15 * length:
+            return None
+        place = {"x": thing.x + shift} if lengthwise else {"y": thing.y + shift}
+        after = swap(scene, index, dataclasses.replace(thing, **place))
+        if keeps_clear(after, index):
+            return after
+    return None
+
+
 def sample_edit(rng, scene, kind):
     """An edit of that kind, or None where the scene does not allow one."""
-    scale = min(scene.width, scene.height) / REFERENCE_SIDE
     things = scene.things
     nested = contained(scene) is not None
 
@@ -501,20 +626,15 @@ def sample_edit(rng, scene, kind):
         colours = [c for c in COLOURS if not clashes(c, scene.background)]
         group = Group(1, size, rng.choice(colours), rng.choice(SHAPES))
         side = rng.choice(SIDES) if rng.random() < 0.75 else None
-        for _ in range(12):
+        columns, rows = scene.width // CELL, scene.height // CELL
+        for _ in range(20):
             actual = size or rng.choice(SIZES)
-            r = sample_radius(rng, actual, scale)
-            edge = 1.06 * r + MARGIN * scale
+            r, half = COMPOSED[actual]
             if side:
-                x, y = place_at_side(rng, side, r, scene.width, scene.height, scale)
-                free = rng.uniform(0.3, 0.7)  # anywhere along that side
-                if side in ("left", "right"):
-                    y = max(edge, min(scene.height - edge, free * scene.height))
-                else:
-                    x = max(edge, min(scene.width - edge, free * scene.width))
+                x, y = compose_single(rng, half, side, columns, rows)
             else:
-                x, y = rng.uniform(edge, scene.width - edge), rng.uniform(edge, scene.height - edge)
-            new = Thing(group.shape, group.colour, actual, x, y, r, rng.uniform(-1, 1))
+                x, y = rng.choice(inner_cells(columns, half)), rng.choice(inner_cells(rows, half))
+            new = Thing(group.shape, group.colour, actual, cell_centre(x), cell_centre(y), r)
             after = dataclasses.replace(scene, things=things + (new,))
             if keeps_clear(after, len(things)):
                 break
@@ -563,8 +683,7 @@ def sample_edit(rng, scene, kind):
         if nested:
             return None
         size = "small" if thing.size == "large" else "large"
-        after = swap(scene, index, dataclasses.replace(thing, size=size,
-                                                       r=sample_radius(rng, size, scale)))
+        after = swap(scene, index, dataclasses.replace(thing, size=size, r=COMPOSED[size][0]))
         if not keeps_clear(after, index):
             return None
         word = rng.choice(SIZE_WORDS[size])
@@ -575,18 +694,8 @@ def sample_edit(rng, scene, kind):
         if nested:
             return None
         side = rng.choice(SIDES)
-        for _ in range(8):
-            x, y = place_at_side(rng, side, thing.r, scene.width, scene.height, scale)
-            if side in ("left", "right"):
-                y = thing.y
-            else:
-                x = thing.x
-            distance = {"left": thing.x - x, "right": x - thing.x, "top": thing.y - y,
-                        "bottom": y - thing.y}[side]
-            after = swap(scene, index, dataclasses.replace(thing, x=x, y=y))
-            if distance > 0.16 * min(scene.width, scene.height) and keeps_clear(after, index):
-                break
-        else:
+        after = moved(scene, index, side)
+        if after is None:
             return None
         where = {"left": ("to the left", "to the left", "to the left side"),
                  "right": ("to the right", "to the right", "to the right side"),

@@ -179,6 +179,38 @@ TEST_CASE("a plain prompt of a .yaml is a text unless it is a number") {
       list.items[3].problem.ends_with("l.yaml:4:12: prompt: expected a text, found the number 5"));
 }
 
+TEST_CASE("a truth value is one of the format") {
+  const test::Folder folder;
+  const BatchList json =
+      read_list(folder, "l.jsonl",
+                "{\"think\": true}\n{\"think\": \"yes\"}\n{\"think\": 1}\n{\"think\": null}\n");
+  CHECK(json.items[0].problem.empty());
+  CHECK(json.items[1].problem.ends_with(
+      "l.jsonl:2: think: expected true or false, found the text 'yes'"));
+  CHECK(json.items[2].problem.ends_with("l.jsonl:3: think: expected true or false, found '1'"));
+  CHECK(json.items[3].problem.find("think: expected true or false, found ") != std::string::npos);
+  const BatchList yaml =
+      read_list(folder, "l.yaml", "- think: off\n- think: yes\n- think: \"true\"\n- think: 1\n");
+  CHECK(yaml.items[0].problem.empty());
+  CHECK(yaml.items[1].problem.empty());
+  CHECK_FALSE(yaml.items[2].problem.empty());
+  CHECK_FALSE(yaml.items[3].problem.empty());
+}
+
+TEST_CASE("an empty list of inputs is a slip") {
+  const test::Folder folder;
+  const BatchList list =
+      read_list(folder, "l.jsonl",
+                "{\"prompt\": \"a\", \"image\": []}\n{\"inputs\": []}\n"
+                "{\"prompt\": \"a\", \"trace\": \"t.safetensors\", \"trace_filter\": []}\n");
+  CHECK(list.items[0].problem.ends_with(":1: image: is empty; expected a path, or several"));
+  CHECK(
+      list.items[1].problem.ends_with(":2: inputs: is empty; expected at least one text or image"));
+  CHECK(message_of([&] {
+          resolve_item(test::plain_defaults(), list.items[2]);
+        }).ends_with(":3: trace_filter: is empty; expected GLOB"));
+}
+
 TEST_CASE("mutated lists are read, or refused with one line that names them") {
   const test::Folder folder;
   const std::string whole =

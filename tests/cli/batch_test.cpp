@@ -445,7 +445,17 @@ TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is wri
   CHECK(has(only_error(batch(folder, "p.txt", {"--shard", "2/2"})), "--shard: '2/2' is no shard"));
   CHECK(has(error(batch(folder, "p.txt", {"--trace", "a"})), "unknown flag '--trace'"));
   CHECK(has(only_error(batch(folder, "p.txt", {"--batch-size", "0"})), "diptych: --batch-size: "));
+  CHECK(has(error(batch(folder, "p.txt", {"--offload", "layers"})),
+            "diptych: --offload layers: the run is on the CPU"));
+  CHECK(has(error(batch(folder, "p.txt", {"--cache-mode", "teacache"})),
+            "diptych: --cache-mode teacache: "));
+  CHECK(has(error(batch(folder, "p.txt", {"--task", "edit"})), "diptych: --task edit: needs a"));
+  // Whatever is wrong with an item itself.
+  folder.write("l.jsonl", "{\"prompt\": \"a\", \"seed\": -1}\n{\"prompt\": \"a\"}\n");
+  CHECK(has(error(batch(folder, "l.jsonl", {"--cache-mode", "teacache"})),
+            "diptych: --cache-mode teacache: "));
   CHECK(names(contents(folder.path())) == Words{"l.jsonl", "p.txt"});
+  CHECK_FALSE(fs::exists(folder.path() / "out"));
   folder.write("out", "a file");
   CHECK(has(only_error(batch(folder, "p.txt")), "--output-dir: "));
 }
@@ -464,6 +474,37 @@ TEST_CASE("--check-config looks at every item and loads nothing") {
   CHECK_FALSE(fs::exists(folder.path() / "out"));
   folder.write("p.txt", "a\n");
   CHECK(run(batch(folder, "p.txt", {"--check-config"})).out == folder.file("p.txt") + ": valid\n");
+
+  // What the model and the folder say.
+  folder.write("l.jsonl", R"({"prompt": "a", "size": "208x208"}
+{"prompt": "a", "cache_mode": "teacache", "cache_calibration": "no.json"}
+{"image": "p.txt", "prompt": "a"}
+{"prompt": "-", "think": "yes"}
+)");
+  const Outcome model = run(batch(folder, "l.jsonl", {"--check-config"}));
+  CHECK(model.code == 2);
+  CHECK(has(model.err, folder.file("l.jsonl") + ":1: size: width: found 208, expected"));
+  CHECK(has(model.err, ":2: cache_mode teacache: " + folder.file("no.json") + " is not there"));
+  CHECK(has(model.err, folder.file("p.txt") + ": not a picture"));
+  CHECK(has(model.err, ":4: think: expected true or false, found the text 'yes'"));
+  CHECK(has(model.err, "4 of 4 items cannot run"));
+  folder.write("out", "a file");
+  const Outcome file = run(batch(folder, "p.txt", {"--check-config"}));
+  CHECK(file.code == 2);
+  CHECK(has(file.err, "diptych: --output-dir: " + folder.file("out") + ": cannot be made: "));
+}
+
+TEST_CASE("an item's - is a text, and a batch size that nothing shares is pointed out") {
+  const Folder folder;
+  folder.write("l.jsonl", "{\"prompt\": \"-\"}\n");
+  Command command = batch(folder, "l.jsonl", {"--batch-size", "4"});
+  command.input = "not this";
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 0);
+  CHECK(has(outcome.err, "[WARN ] --batch-size 4: no neighbours of the list may share a forward"));
+  for (const auto& [keyword, text] : read_png(folder.path() / "out/0000.png").text) {
+    if (keyword == "diptych") CHECK(json::parse(text)["inputs"][0]["text"] == "-");
+  }
 }
 
 TEST_CASE("shards share a list and a folder") {

@@ -1,11 +1,15 @@
 // The careless user: each mistake gives one line on stderr, nothing on stdout, and exit code 2.
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include "lib/base/json_file.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
@@ -50,6 +54,8 @@ TEST_CASE("no verb, a wrong verb, a wrong flag") {
   CHECK(refusal(Words{"generate", "--steps"}).starts_with("generate: --steps"));
   CHECK(refusal(Words{"completion"}).starts_with("completion: "));
   CHECK(refusal(Words{"completion", "csh"}).find("csh") != std::string::npos);
+  for (const Words& words : {Words{"understand", "--help"}, Words{"--help", "understand"}})
+    CHECK(refusal(words).starts_with("unknown verb 'understand' (known: generate, "));
 }
 
 TEST_CASE("what the parser refuses is said as everything else is") {
@@ -72,6 +78,16 @@ TEST_CASE("what the parser refuses is said as everything else is") {
        "--pictures: 0 is out of range; expected 1 to 1000"},
       {{"generate", "--task", "chat", "-p", "x", "-s", "7"},
        "--seed: given without --temperature, and so nothing is drawn"},
+      {{"generate", "--task", "chat", "-p", "x", "--max-think-tokens", "3"},
+       "--max-think-tokens: given without --think"},
+      {{"batch", list, "-o", folder.file("o"), "--task", "chat", "--max-think-tokens", "3"},
+       "--max-think-tokens: does nothing for any item: given without --think"},
+      {{"generate", "-p", "x", "--trace-filter", "kv.*"},
+       "--trace-filter: given without --trace FILE"},
+      {{"generate", "-p", "x", "--think-output", "p.txt"},
+       "--think-output: given without a plan; expected --think and a picture"},
+      {{"generate", "-p", "x", "--set", "stages.0.default_sampling_params.top_k=7"},
+       "--set stages.0.default_sampling_params.top_k: given without --think"},
       {{"batch", list, "-o", folder.file("o"), "--top-k", "5"},
        "--top-k: does nothing for any item: given without --think"},
       {{"batch", list, "-o", folder.file("o"), "--cache-threshold", "0.3"},
@@ -80,6 +96,20 @@ TEST_CASE("what the parser refuses is said as everything else is") {
         folder.file("plan.txt")},
        "--think-output: one file, but each of the 3 pictures has a plan of its own; expected "
        "--batch-count 1"},
+      {{"batch", "", "-o", folder.file("o")}, "batch: list: is empty; expected a path"},
+      {{"batch", list, "-o", ""}, "batch: --output-dir: is empty; expected a path"},
+      {{"calibrate", "--prompts", ""}, "calibrate: --prompts: is empty; expected a path"},
+      {{"verify", ""}, "verify: cases: is empty; expected a path"},
+      {{"inspect", ""}, "inspect: path: is empty; expected a path"},
+      {{"check", "", "--probe", "1,1=1,1,1"}, "check: file: is empty; expected a path"},
+      {{"compare", "a.png", ""}, "compare: expected: is empty; expected a path"},
+      {{"compare", "a.png", "b.png", "--diff", ""}, "compare: --diff: is empty; expected a path"},
+      {{"compare", "a", "b", "--case="}, "compare: --case: is empty; expected a path"},
+      {{"generate", "-p", "x", "-i", "/tmp"}, "--image: /tmp: is a folder; expected a file"},
+      {{"generate", "-p", "x", "--cfg-scale", "1", "--cfg-mode", "sequential"},
+       "--cfg-mode: has no effect without text guidance (--cfg-scale above 1)"},
+      {{"generate", "-p", "x", "--cfg-renorm-min", "1", "--cfg-renorm-type", "channel"},
+       "--cfg-renorm-type: has no effect with --cfg-renorm-min 1, which switches the renorm off"},
       {{"completion", "tcsh"}, "completion: unknown shell 'tcsh' (known: bash, zsh, fish)"},
       {{"compare", "a.png"},
        "compare: expected: not given; expected what it is held against: the same kind"},
@@ -136,10 +166,13 @@ TEST_CASE("bad values") {
       {{"-p", "-", "-p", "-"}, "--prompt: - given twice; stdin is read once"},
       {{"--set", "seed"},
        "--set: 'seed' is not KEY=VALUE, such as stages.1.default_sampling_params.seed=7"},
-      {{"-c", "/nonexistent/a.yaml"}, "/nonexistent/a.yaml: no such file"},
+      {{"-c", "/nonexistent/a.yaml"}, "--config: /nonexistent/a.yaml: no such file"},
       {{"--log-level", "loud"},
        "--log-level: unknown value 'loud' (known: quiet, error, warning, info, debug)"},
       {{"-v", "-q"}, "--verbose: given together with --quiet; expected one"},
+      {{"-v", "--log-level", "quiet"}, "--log-level: given together with --verbose; expected one"},
+      {{"-q", "--log-level", "loud"},
+       "--log-level: unknown value 'loud' (known: quiet, error, warning, info, debug)"},
   };
   for (const auto& [flags, message] : cases) CHECK(refusal_of(flags) == message);
 }
@@ -165,6 +198,16 @@ TEST_CASE("bad prompts") {
   command.arguments = {"generate", "-p", "-", "-o", "/tmp/never.png"};
   command.input = std::string("a\0b\n", 4);
   CHECK(refusal(command) == "--prompt: stdin: a NUL character at offset 1");
+  const std::string none = ": stdin holds no text (an empty one is --prompt \"\")";
+  for (const char* input : {"", "\n"}) {
+    command.input = input;
+    CHECK(refusal(command) == "--prompt" + none);
+  }
+  command.before_exec = [] { close(STDIN_FILENO); };
+  CHECK(refusal(command) == "--prompt" + none);
+  command.arguments = {"generate", "-o", "/tmp/never.png"};
+  command.environment["DIPTYCH_PROMPT"] = "-";
+  CHECK(refusal(command) == "DIPTYCH_PROMPT" + none);
 }
 
 TEST_CASE("bad outputs are refused before any work") {
@@ -176,17 +219,18 @@ TEST_CASE("bad outputs are refused before any work") {
         "--output: " + folder.file("a.jpg") + ": unknown extension '.jpg'; expected .png");
   CHECK(output(folder.file("a")) ==
         "--output: " + folder.file("a") + ": has no extension; expected .png");
-  CHECK(output("/dev/full") == "/dev/full: is a device, expected a file name");
+  CHECK(output("/dev/full") == "--output: /dev/full: is a device, expected a file name");
   CHECK(output(folder.file("no/a.png")) ==
         "--output: " + folder.file("no/a.png") + ": no such folder: " + folder.file("no"));
   CHECK(output(folder.file("no/")).find("no such folder") != std::string::npos);
   CHECK(output(folder.file("a%s.png")) ==
         "--output: 'a%s.png' is no pattern; expected one number such as %d or %03d");
   CHECK(output(folder.file("a%d-%d.png")).find("is no pattern") != std::string::npos);
-  CHECK(output("/proc/a.png").starts_with("/proc/a.png: cannot be written"));
+  CHECK(output("/proc/a.png").starts_with("--output: /proc/a.png: cannot be written"));
   CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--trace",
-                      folder.file("no/t.safetensors")})
-            .find("cannot be written") != std::string::npos);
+                      folder.file("no/t.safetensors")}) ==
+        "--trace: " + folder.file("no/t.safetensors") +
+            ": cannot be written: No such file or directory");
   CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--noise",
                       folder.file("n.safetensors")}) ==
         "--noise: " + folder.file("n.safetensors") + ": no such file");
@@ -210,6 +254,76 @@ TEST_CASE("a size that the model does not paint is named as it was given") {
   CHECK(with({}) == "DIPTYCH_SIZE: width: " + limit);
   command.environment = {{"DIPTYCH_WIDTH", "4096"}};
   CHECK(with({}) == "DIPTYCH_WIDTH: " + limit);
+}
+
+TEST_CASE("--check-config refuses what the run would refuse before it paints") {
+  const test::Folder folder;
+  const auto both = [&](const Words& flags, const std::string& input = "") {
+    test::Command command;
+    command.arguments = {"generate", "--device", "cpu", "-q", "--size", "32x32"};
+    command.arguments.insert(command.arguments.end(), flags.begin(), flags.end());
+    command.input = input;
+    const std::string ran = refusal(command);
+    command.arguments.emplace_back("--check-config");
+    CHECK(refusal(command) == ran);
+    return ran;
+  };
+  const std::string output = folder.file("a.png");
+  const std::string on_cpu =
+      " layers: the run is on the CPU, where the weights are in host memory anyway; expected none "
+      "or auto";
+  CHECK(both({"-p", "x", "-o", output, "--offload", "layers"}) == "--offload" + on_cpu);
+  CHECK(both({"-p", "x", "-o", output, "--set", "offload=layers"}) == "--set offload" + on_cpu);
+  CHECK(both({"-p", "x", "-o", output, "--attention", "flash"}) ==
+        "--attention: attention backend flash: needs a CUDA device, not cpu");
+  CHECK(both({"-p", "x", "-o", "/proc/a.png"}) ==
+        "--output: /proc/a.png: cannot be written: No such file or directory");
+  CHECK(both({"-p", "x", "-o", output, "--think", "--temperature", "1e-300"}) ==
+        "--temperature: found 1e-300, expected 0 (greedy) or at least 0.0001");
+  std::string words;
+  for (int i = 0; i < 10'000; ++i) words += "aZ%9 ";  // below what a pipe holds
+  CHECK(both({"-p", "-", "-o", output}, words).find("tokens, expected at most 32767") !=
+        std::string::npos);
+  CHECK(both({"-p", "-", "-o", output}).starts_with("--prompt: stdin holds no text"));
+  CHECK(both({"-p", "x", "-o", output, "--cache-mode", "teacache", "--cache-calibration",
+              folder.file("no.json")})
+            .find("no.json is not there") != std::string::npos);
+  CHECK(folder.names().empty());
+  folder.write("p.txt", "no");
+  CHECK(both({"-p", "x", "-o", output, "-i", folder.file("p.txt")}) ==
+        "--image: " + folder.file("p.txt") + ": not a picture, expected PNG, JPEG or BMP");
+}
+
+TEST_CASE("--check-config refuses a checkpoint whose weights do not fit its configs") {
+  const test::Folder folder;
+  const std::filesystem::path model = folder.path() / "model";
+  std::filesystem::copy(test::kTinyCheckpoint, model);
+  const auto with = [&](const char* name, const std::string& from, const std::string& to) {
+    const std::string old = read_text_file(model / name);
+    std::string text = old;
+    text.replace(from.empty() ? 0 : text.find(from), from.empty() ? text.size() : from.size(), to);
+    folder.write(std::string("model/") + name, text);
+    const Words command = {"generate", "-m", model.string(), "-p",    "x",  "--device",
+                           "cpu",      "-q", "--size",       "32x32", "-o", folder.file("a.png")};
+    const std::string ran = refusal(command);
+    Words check = command;
+    check.emplace_back("--check-config");
+    CHECK(refusal(check) == ran);
+    folder.write(std::string("model/") + name, old);
+    return ran;
+  };
+  const std::string weights = (model / "ema.safetensors").string();
+  CHECK(with("llm_config.json", "\"hidden_size\": 64", "\"hidden_size\": 128") ==
+        weights +
+            ": tensor \"language_model.model.embed_tokens.weight\" has shape [640, 64], "
+            "expected [640, 128]");
+  CHECK(with("llm_config.json", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2")
+            .starts_with(weights + ": 28 unexpected tensors that the model does not have: "));
+  CHECK(with("llm_config.json", "", "{}") ==
+        (model / "llm_config.json").string() + ": hidden_size: not given; expected a number");
+  CHECK(with("vit_config.json", "", "{}") ==
+        (model / "vit_config.json").string() + ": hidden_size: not given; expected a number");
+  CHECK(folder.names() == Words{"model"});
 }
 
 TEST_CASE("a file that holds no start noise is named with its flag") {
@@ -244,11 +358,53 @@ TEST_CASE("a stage config with a slip names the place") {
             .find("'beagle' (known: bagel") != std::string::npos);
 }
 
+TEST_CASE("a variable gives way to a flag, and to a request that it does not concern") {
+  const test::Folder folder;
+  test::Command command;
+  command.arguments = {"generate", "-p",     "x",     "-q", "--steps",
+                       "2",        "--size", "32x32", "-o", folder.file("a.png"),
+                       "--device", "cpu"};
+  command.environment = {
+      {"DIPTYCH_VERBOSE", "1"},          {"DIPTYCH_LOG_LEVEL", "debug"},
+      {"DIPTYCH_TRACE_FILTER", "kv.*"},  {"DIPTYCH_THINK_OUTPUT", "/nonexistent/plan.txt"},
+      {"DIPTYCH_MAX_THINK_TOKENS", "3"}, {"DIPTYCH_TOP_K", "3"},
+      {"DIPTYCH_CACHE_REPORT", "1"}};
+  const Outcome outcome = run(command);
+  CHECK(outcome.err.empty());
+  CHECK(outcome.code == 0);
+  CHECK(folder.names() == Words{"a.png"});
+}
+
 TEST_CASE("a bad variable is named") {
   test::Command command;
   command.arguments = {"generate", "--check-config"};
   command.environment["DIPTYCH_STEPS"] = "many";
   CHECK(refusal(command) == "DIPTYCH_STEPS: 'many' is not a whole number");
+  const auto said = [&](const Words& arguments, const std::string& name, const std::string& value) {
+    command.arguments = arguments;
+    command.environment = {{name, value}};
+    return refusal(command);
+  };
+  const Words generate = {"generate", "-p", "x", "-o", "/tmp/never.png"};
+  CHECK(said(generate, "DIPTYCH_IMAGE", "no.png") == "DIPTYCH_IMAGE: no.png: no such file");
+  CHECK(said(generate, "DIPTYCH_CONFIG", "no.yaml") == "DIPTYCH_CONFIG: no.yaml: no such file");
+  CHECK(said(generate, "DIPTYCH_TRACE", "no/x.safetensors") ==
+        "DIPTYCH_TRACE: no/x.safetensors: cannot be written: No such file or directory");
+  CHECK(said({"generate", "--check-config"}, "DIPTYCH_PROMPT", "\xE9") ==
+        "DIPTYCH_PROMPT: not valid UTF-8: byte 0xE9 at offset 0");
+  // Those that the parser reads.
+  CHECK(said({"verify", "x"}, "DIPTYCH_DTYPE", "zz") ==
+        "DIPTYCH_DTYPE: unknown value 'zz' (known: auto, float32, bfloat16)");
+  CHECK(said({"verify", "x", "--dtype", "zy"}, "DIPTYCH_DTYPE", "zz").starts_with("--dtype: "));
+  CHECK(said({"check", "a.png"}, "DIPTYCH_TOLERANCE", "999") ==
+        "check: DIPTYCH_TOLERANCE: found 999, expected 0 to 255");
+  CHECK(said({"check", "a.png"}, "DIPTYCH_MAX_ABS", "a") ==
+        "check: DIPTYCH_MAX_ABS: 'a' could not be read; expected a number");
+  CHECK(said({"version"}, "DIPTYCH_LOG_LEVEL", "loud").starts_with("DIPTYCH_LOG_LEVEL: unknown"));
+  command.arguments = {"version"};
+  command.environment = {{"DIPTYCH_VERBOSE", "1"}, {"DIPTYCH_QUIET", "1"}};
+  CHECK(refusal(command) == "DIPTYCH_VERBOSE: given together with DIPTYCH_QUIET; expected one");
+  command.arguments = {"generate", "--check-config"};
   command.environment = {{"DIFFUSION_ATTENTION_BACKEND", "SAGE_ATTN"}};
   CHECK(
       refusal(command).starts_with("DIFFUSION_ATTENTION_BACKEND: unknown attention backend "

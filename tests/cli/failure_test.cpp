@@ -180,7 +180,8 @@ TEST_CASE("a pipe is no place for a picture") {
   mkfifo(folder.file("a.png").c_str(), 0600);
   const Outcome outcome = run(small_picture(folder));
   CHECK(outcome.code == 2);
-  CHECK(outcome.err.find("diptych: " + folder.file("a.png") + ": is a pipe") != std::string::npos);
+  CHECK(outcome.err.find("diptych: --output: " + folder.file("a.png") + ": is a pipe") !=
+        std::string::npos);
   CHECK(folder.names() == std::vector<std::string>{"a.png"});
 }
 

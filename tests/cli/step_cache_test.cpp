@@ -107,6 +107,10 @@ TEST_CASE("calibrate --check-config paints nothing") {
   CHECK(fine.code == 0);
   CHECK(fine.out == "configuration: valid\n");
   CHECK(folder.names().empty());
+  const Outcome fewer = calibrate(
+      {"--check-config", "-o", folder.file("c.json"), "-p", "a", "-p", "b", "--pictures", "1"});
+  CHECK(fewer.code == 0);
+  CHECK(fewer.err == "[WARN ] --pictures 1: takes the first of 2 prompts\n");
   const Outcome wrong =
       calibrate({"--check-config", "--size", "4096x32", "-o", folder.file("c.json")});
   CHECK(wrong.code == 2);
@@ -207,6 +211,40 @@ TEST_CASE("the second picture of a request is the one painted alone") {
   }
 }
 
+TEST_CASE("a cache that predicts nothing is pointed out") {
+  const Folder folder;
+  const auto said = [&](const char* steps) {
+    const Outcome outcome =
+        run(Words{"generate", "-m", kTinyCheckpoint, "-p", "x", "--size", "32x32", "--device",
+                  "cpu", "--steps", steps, "-o", folder.file("a.png"), "--cache-mode", "taylorseer",
+                  "--cache-report"});
+    CHECK(outcome.code == 0);
+    return outcome.err;
+  };
+  const std::string few = said("6");
+  CHECK(few.find("[WARN ] --cache-mode taylorseer: predicts nothing in 5 updates; it needs more "
+                 "--steps\n") != std::string::npos);
+  CHECK(few.find(" branch forwards, nothing was predicted\n") != std::string::npos);
+  const std::string enough = said("7");
+  CHECK(enough.find("[WARN ]") == std::string::npos);
+  CHECK(enough.find(" times as fast)\n") != std::string::npos);
+}
+
+TEST_CASE("a calibration of a checkpoint is none of random weights, as --check-config knows") {
+  const Folder folder;
+  const std::string calibration = calibrated(folder);
+  Words command = {"generate",     "-m",       kTinyCheckpoint,
+                   "-p",           "x",        "--load-format",
+                   "dummy",        "-q",       "--device",
+                   "cpu",          "--size",   "32x32",
+                   "--cache-mode", "teacache", "--cache-calibration",
+                   calibration,    "-o",       folder.file("a.png")};
+  const std::string ran = refusal(run(command));
+  CHECK(ran.find("the loaded weights are dummy-0-dummy-0") != std::string::npos);
+  command.emplace_back("--check-config");
+  CHECK(refusal(run(command)) == ran);
+}
+
 TEST_CASE("what calibrate refuses") {
   const Folder folder;
   folder.write("empty.txt", "# nothing\n");
@@ -226,7 +264,11 @@ TEST_CASE("what calibrate refuses") {
       {{"--task", "chat"}, "calibrate: unknown flag '--task'"},
       // 3 + 3 changes of two contexts
       {{"--steps", "5", "--pictures", "1", "--cfg-interval", "0,1"},
-       "calibration: samples: found 6, expected at least 20"},
+       "diptych: --steps: 5 for 1 picture give at most 6 samples, expected at least 20; more steps "
+       "or prompts\n"},
+      {{"--steps", "5", "--pictures", "1", "--check-config"}, "--steps: 5 for 1 picture give at "},
+      // 6 updates of three branches: 5 changes each
+      {{"--steps", "7", "--pictures", "1", "-i", test::kPicture}, "give at most 15 samples"},
   };
   for (const auto& [flags, expected] : cases) {
     CAPTURE(expected);

@@ -11,6 +11,7 @@
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace {
 
@@ -207,6 +208,16 @@ TEST_CASE("compare pictures") {
   CHECK(sizes.code == 1);
   CHECK(sizes.out ==
         "a/one.png small.png: a/one.png is 20x16, but small.png is 19x16; expected one size\n");
+  // A picture of an earlier run stays, and is not taken for this one's.
+  const Outcome no_difference = bench.run("compare a/one.png small.png --diff diff.png");
+  CHECK(no_difference.code == 1);
+  CHECK(no_difference.out.ends_with("; expected one size; diff.png is not written\n"));
+  CHECK(at::equal(read_png(bench.path("diff.png")).rgb, picture));
+  for (const char* other : {"small.png", "b/one.png"}) {
+    const Outcome nowhere = bench.run(std::string("compare a/one.png --diff no/diff.png ") + other);
+    CHECK(nowhere.code == 2);
+    CHECK(nowhere.err.starts_with("diptych: --diff: no/diff.png: cannot be written"));
+  }
 }
 
 TEST_CASE("compare traces") {
@@ -265,6 +276,28 @@ TEST_CASE("compare folders goes on after a file that cannot be read") {
   CHECK(report["pairs"][0]["problem"].get<std::string>().find("broken PNG") != std::string::npos);
 }
 
+TEST_CASE("compare refuses gates that judge nothing") {
+  const Bench bench;
+  bench.write("x.json", R"({"a": 1})");
+  const std::string traces = "compare a/t.safetensors a/t.safetensors";
+  const auto said = [&](const std::string& arguments) {
+    const Outcome ran = bench.run(arguments);
+    CHECK(ran.code == 2);
+    return ran.err;
+  };
+  CHECK(said(traces + " --tolerance zzz=1") ==
+        "diptych: --tolerance: 'zzz=1': 'zzz' matches no tensor of a/t.safetensors\n");
+  CHECK(bench.run(traces + " --tolerance *.latent=1").code == 0);
+  CHECK(said("compare a b --tolerance 1 --tolerance zzz=1").ends_with("matches no tensor of b\n"));
+  CHECK(said(traces + " --case x.json") ==
+        "diptych: --case: x.json: has neither task nor tolerance; expected a case.json\n");
+  CHECK(said(traces + " --case no.json") == "diptych: --case: no.json: not found\n");
+  fs::remove(bench.path("a/t.safetensors"));
+  fs::remove(bench.path("b/t.safetensors"));
+  CHECK(said("compare a b --tolerance 1") ==
+        "diptych: compare: --tolerance and --case: no traces were compared\n");
+}
+
 TEST_CASE("compare refuses what it cannot do with one line") {
   const Bench bench;
   for (const char* arguments :
@@ -315,6 +348,20 @@ TEST_CASE("inspect shows metadata and tensors") {
     CHECK(ran.code == 2);
     CHECK(one_line(ran.err));
   }
+}
+
+TEST_CASE("a checkpoint without a tokenizer is not complete") {
+  const Bench bench;
+  fs::copy(test::kTinyCheckpoint, bench.path("model"));
+  CHECK(bench.run("inspect model").out.find("bagel layout: complete\n") != std::string::npos);
+  fs::remove(bench.path("model/merges.txt"));  // tokenizer.json does
+  CHECK(bench.run("inspect model").code == 0);
+  fs::remove(bench.path("model/tokenizer.json"));
+  const Outcome outcome = bench.run("inspect model");
+  CHECK(outcome.code == 1);
+  CHECK(
+      outcome.out.ends_with("bagel layout: 1 problem\n  model: merges.txt not found, nor "
+                            "tokenizer.json; expected a tokenizer\n"));
 }
 
 TEST_CASE("a picture's text cannot drive the terminal") {

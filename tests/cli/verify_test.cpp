@@ -59,6 +59,22 @@ TEST_CASE("a tensor that differs is named, with exit code 1") {
   CHECK(outcome.out.find("first: step001.v_cond: max abs 0.001") != std::string::npos);
 }
 
+TEST_CASE("what is wrong with a flag is said once, not case by case") {
+  const auto said = [](const char* flag, const char* value) {
+    const Outcome outcome = run(Words{"verify", (kGoldens / "cases").string(), flag, value});
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.empty());
+    return outcome.err;
+  };
+  CHECK(said("--dtype", "zz") ==
+        "diptych: --dtype: unknown value 'zz' (known: auto, float32, bfloat16)\n");
+  CHECK(said("--device", "cuda:99").starts_with("diptych: --device cuda:99: "));
+  CHECK(said("--attention", "zz").starts_with("diptych: --attention: unknown attention backend"));
+  CHECK(said("--cfg-mode", "zz").starts_with("diptych: --cfg-mode: unknown value 'zz'"));
+  CHECK(said("--kernels", "strict") ==
+        "diptych: --kernels strict: needs a CUDA device, the run is on the CPU\n");
+}
+
 TEST_CASE("what cannot be replayed is said") {
   const test::Folder folder;
   const fs::path copy = copy_of("01_t2i_square", folder);
@@ -102,6 +118,13 @@ TEST_CASE("what cannot be replayed is said") {
     std::ofstream(copy / "case.json") << "{\"task\":\n \"t2i\"";
     CHECK(verify(copy).err ==
           "diptych: " + copy.string() + "/case.json:2:7: ends within its JSON: truncated?\n");
+  }
+  SUBCASE("no recorded start noise") {
+    fs::remove(copy / "inputs.safetensors");
+    const Outcome outcome = verify(copy);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.empty());
+    CHECK(outcome.err.starts_with("diptych: " + copy.string() + "/inputs.safetensors: "));
   }
   SUBCASE("a broken description") {
     description["seed"] = "forty-two";

@@ -61,7 +61,7 @@ TEST_CASE("a flag wins over a variable, that over the file, that over the defaul
   CHECK(origin(run.resolve(), "seed") == "DIPTYCH_SEED");
   run.overrides = {"stages.0.default_sampling_params.seed=3"};
   CHECK(run.resolve().options.run.sampling.seed == 3);
-  CHECK(origin(run.resolve(), "seed") == "--set");
+  CHECK(origin(run.resolve(), "seed") == "--set stages.0.default_sampling_params.seed");
   run.flags["-s,--seed"] = {"4"};
   CHECK(run.resolve().options.run.sampling.seed == 4);
   CHECK(origin(run.resolve(), "seed") == "--seed");
@@ -93,6 +93,8 @@ TEST_CASE("a flag is given once") {
   run.flags.erase("--steps");
   run.flags["--trace-filter"] = {"kv.*", "step*"};
   CHECK(run.resolve().options.run.trace_filter == std::vector<std::string>{"kv.*", "step*"});
+  run.flags["--trace-filter"] = {""};
+  CHECK(run.error() == "--trace-filter: is empty; expected GLOB");
 }
 
 TEST_CASE("two names of one flag agree in the environment") {
@@ -218,6 +220,13 @@ TEST_CASE("inputs keep the order of their flags, and pictures of a variable come
   const std::vector<InputItem> expected = {{{}, "a.png"}, {{}, "b.png"}, {"make it red", {}}};
   CHECK((both.options.run.inputs == expected));
   CHECK(origin(both, "inputs") == "--prompt/--image, DIPTYCH_IMAGE");
+
+  CHECK(at_value_place("--image: a.png: no such file", both) ==
+        "DIPTYCH_IMAGE: a.png: no such file");
+  CHECK(at_value_place("--prompt: 9 tokens", both) == "--prompt: 9 tokens");
+  run.inputs = {};
+  run.variables["DIPTYCH_PROMPT"] = "ok\xC3";
+  CHECK(run.error() == "DIPTYCH_PROMPT: not valid UTF-8: byte 0xC3 at offset 2");
 
   run.inputs = {text("ok\xC3")};
   CHECK(run.error() == "--prompt: not valid UTF-8: byte 0xC3 at offset 2");

@@ -24,7 +24,8 @@ TRUTHS = 600
 def truths():
     """[(spec, scene)] of the training distribution and of what it leaves out, in all picture sizes."""
     rng = random.Random(20)
-    return [world.sample_scene(rng, *world.picture_size(rng), held_out=index % 2 == 0)
+    return [world.sample_scene(rng, *world.picture_size(rng), held_out=index % 2 == 0,
+                               composed=index % 3 == 0)
             for index in range(TRUTHS)]
 
 
@@ -279,7 +280,8 @@ class Drawing(unittest.TestCase):
             theirs = render.to_bytes(render.render(render.pack([scene]), scene.width, scene.height))
             difference = np.abs(ours - theirs[0].permute(1, 2, 0).numpy())
             self.assertLess(difference.mean(), 0.3, scene)
-            self.assertLess((difference > 24).mean(), 0.001, scene)
+            # A distance covers corners, and edges askew to the pixels, otherwise than the exact area.
+            self.assertLess((difference > 24).mean(), 0.002, scene)
 
 
 if __name__ == "__main__":
