@@ -23,13 +23,18 @@ __device__ __forceinline__ float scale_of_row(float most) {
 template <typename T, int kCount>
 __device__ __forceinline__ void store_e4m3(std::uint8_t* to, const Vector<T, kCount>& value,
                                            float inverse) {
-  Vector<std::uint8_t, kCount> codes;
+  const auto scaled = [&](int i) { return __fmul_rn(widen(value.at[i]), inverse); };
+  if constexpr (kCount == 1) {
+    *to = __nv_cvt_float_to_fp8(scaled(0), __NV_SATFINITE, __NV_E4M3);
+  } else {  // in pairs, the first in the lower byte
+    Vector<std::uint16_t, kCount / 2> codes;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    codes.at[i] =
-        __nv_cvt_float_to_fp8(__fmul_rn(widen(value.at[i]), inverse), __NV_SATFINITE, __NV_E4M3);
+    for (int i = 0; i < kCount / 2; ++i) {
+      const float2 pair = make_float2(scaled(2 * i), scaled(2 * i + 1));
+      codes.at[i] = __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3);
+    }
+    store<std::uint16_t, kCount / 2>(reinterpret_cast<std::uint16_t*>(to), codes);
   }
-  store<std::uint8_t, kCount>(to, codes);
 }
 
 }  // namespace diptych::kernels

@@ -1,5 +1,7 @@
 #include "lib/models/qwen2_mot/backbone.h"
 
+#include <array>
+
 #include <fmt/format.h>
 
 namespace diptych {
@@ -97,6 +99,8 @@ MotRows attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tensor& 
 MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache,
                              const AttentionBackend& attention, KernelPolicy kernels,
                              const MotObserver& observer) const {
+  TORCH_CHECK(x.size(0) > 0 && x.size(0) == plan.gen_rows + plan.und_rows, "[qwen2_mot] x is ",
+              x.sizes(), ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");
   const double eps = config.rms_norm_eps;
   const MotParts needed{plan.und_rows > 0, plan.gen_rows > 0};
   const auto norms_of = [&](const MotLayer& layer, Member weight) {
