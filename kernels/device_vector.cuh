@@ -70,6 +70,60 @@ __device__ __forceinline__ float sum_lanes(float value, int lanes) {
   return value;
 }
 
+inline constexpr int kMaxRowThreads = 1024;
+
+struct Sum {
+  static constexpr float kNeutral = 0;
+  __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
+};
+struct Most {  // of values from 0 up
+  static constexpr float kNeutral = 0;
+  __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+template <typename Join>
+__device__ __forceinline__ float join_warp(float value, const Join& join) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    value = join(value, __shfl_xor_sync(kAllLanes, value, offset));
+  }
+  return value;
+}
+
+// The sum or the most over all threads of a row, in each of them: a warp where blockDim.x is 32,
+// else a whole block of one row, of up to kMaxRowThreads. Every thread of the row must call it, and
+// no kernel may call it twice for the same Join: the second would overwrite what is being read.
+template <typename Join>
+__device__ __forceinline__ float join_row(float value) {
+  const Join join;
+  value = join_warp(value, join);
+  if (blockDim.x == kWarp) return value;
+  __shared__ float warps[kMaxRowThreads / kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (lane == 0) warps[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  const bool used = lane < static_cast<int>(blockDim.x) / kWarp;
+  return join_warp(used ? warps[lane] : Join::kNeutral, join);
+}
+
+// Item `item` of two row sets, the first one's rows first.
+struct RoutedRow {
+  std::int64_t row;
+  bool in_first;
+};
+
+// A listed row that is not among the `rows` ends the kernel with a trap.
+__device__ __forceinline__ RoutedRow routed_row(const RowSet& first, const RowSet& second,
+                                                std::int64_t item, std::int64_t rows) {
+  const bool in_first = item < first.count;
+  const std::int64_t at = in_first ? item : item - first.count;
+  const std::int64_t* index = in_first ? first.index : second.index;
+  const std::int64_t row =
+      index == nullptr ? (in_first ? first.first : second.first) + at : index[at];
+  if (row < 0 || row >= rows) __trap();
+  return {row, in_first};
+}
+
 // Calls body(T{}) with the device type of `dtype`.
 template <typename Body>
 void with_device_type(DType dtype, const Body& body) {

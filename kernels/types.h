@@ -16,6 +16,15 @@ namespace diptych::kernels {
 
 enum class DType : std::int32_t { f32, bf16, f16 };
 
+// The rows that one set of weights is for, among the rows of a call: a list, each row once, or a
+// range. The kernels that route take kRowSets of them (understanding and generation), any of them
+// empty; no row is in both, and rows in none are neither read nor written.
+struct RowSet {
+  const std::int64_t* index = nullptr;  // [count], beside the rows; null: the rows from `first` on
+  std::int64_t first = 0, count = 0;
+};
+inline constexpr int kRowSets = 2;
+
 constexpr std::int64_t element_size(DType dtype) {
   return dtype == DType::f32 ? 4 : 2;
 }

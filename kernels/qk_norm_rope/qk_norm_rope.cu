@@ -1,10 +1,10 @@
 #include "kernels/device_vector.cuh"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/row_sets.h"
 
 namespace diptych::kernels {
 namespace {
 
-constexpr int kMaxThreads = 1024;
 constexpr std::int64_t kMaxHeads = 65536;
 
 // The two halves of a head that one lane holds: kItems vectors of kCount elements each.
@@ -74,9 +74,14 @@ __device__ __forceinline__ T* cache_place(const QkNormRopeArgs& args, void* cach
 
 // One row per block; `lanes` neighbouring lanes (a power of two up to 32) share a head.
 template <typename T, int kCount, bool kEveryStep>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     qk_norm_rope_kernel(const QkNormRopeArgs args, int lanes) {
-  const std::int64_t row = blockIdx.x;
+  const RoutedRow place = routed_row(args.sets[0].rows, args.sets[1].rows, blockIdx.x, args.rows);
+  const std::int64_t row = place.row;
+  const T* q_weight =
+      static_cast<const T*>(place.in_first ? args.sets[0].q_weight : args.sets[1].q_weight);
+  const T* k_weight =
+      static_cast<const T*>(place.in_first ? args.sets[0].k_weight : args.sets[1].k_weight);
   const int heads = static_cast<int>(args.heads), kv_heads = static_cast<int>(args.kv_heads);
   const int all_heads = heads + 2 * kv_heads;
   const int thread = static_cast<int>(threadIdx.x);
@@ -107,14 +112,14 @@ __global__ void __launch_bounds__(kMaxThreads)
     if (!mine) continue;
     const float scale = rsqrtf(squares / static_cast<float>(args.head_dim) + args.eps);
 
+    if (head < heads + kv_heads) {
+      const T* weight = head < heads ? q_weight : k_weight;
+      norm_and_rotate<T, kCount, kEveryStep>(x, g, weight, cos, sin, scale);
+    }
     T* to = nullptr;
     if (head < heads) {
-      norm_and_rotate<T, kCount, kEveryStep>(x, g, static_cast<const T*>(args.q_weight), cos, sin,
-                                             scale);
       to = static_cast<T*>(args.q) + (row * heads + head) * args.head_dim;
     } else if (head < heads + kv_heads) {
-      norm_and_rotate<T, kCount, kEveryStep>(x, g, static_cast<const T*>(args.k_weight), cos, sin,
-                                             scale);
       to = cache_place<T>(args, args.keys, args.key_stride, row, head - heads);
     } else {
       to = cache_place<T>(args, args.values, args.value_stride, row, head - heads - kv_heads);
@@ -126,6 +131,10 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
+std::int64_t routed_rows(const QkNormRopeArgs& args) {
+  return args.sets[0].rows.count + args.sets[1].rows.count;
+}
+
 template <typename T, int kCount>
 void launch(const QkNormRopeArgs& args, CUstream_st* stream) {
   const std::int64_t vectors = (args.head_dim / 2 + kCount - 1) / kCount;
@@ -133,10 +142,10 @@ void launch(const QkNormRopeArgs& args, CUstream_st* stream) {
   while (lanes < vectors && lanes < kWarp) lanes *= 2;
   // As many passes as 1024 threads need, with the heads spread evenly over them.
   const std::int64_t all_heads = args.heads + 2 * args.kv_heads;
-  const std::int64_t passes = (all_heads * lanes + kMaxThreads - 1) / kMaxThreads;
+  const std::int64_t passes = (all_heads * lanes + kMaxRowThreads - 1) / kMaxRowThreads;
   const std::int64_t heads_at_once = (all_heads + passes - 1) / passes;
   const auto threads = static_cast<unsigned>((heads_at_once * lanes + kWarp - 1) / kWarp * kWarp);
-  const auto rows = static_cast<unsigned>(args.rows);
+  const auto rows = static_cast<unsigned>(routed_rows(args));
   if (args.round_every_step) {
     qk_norm_rope_kernel<T, kCount, true><<<rows, threads, 0, stream>>>(args, lanes);
   } else {
@@ -146,7 +155,8 @@ void launch(const QkNormRopeArgs& args, CUstream_st* stream) {
 
 bool vectorised(const QkNormRopeArgs& args) {
   for (const void* pointer :
-       {args.qkv, args.q_weight, args.k_weight, static_cast<const void*>(args.cos),
+       {args.qkv, args.sets[0].q_weight, args.sets[0].k_weight, args.sets[1].q_weight,
+        args.sets[1].k_weight, static_cast<const void*>(args.cos),
         static_cast<const void*>(args.sin), static_cast<const void*>(args.q),
         static_cast<const void*>(args.keys), static_cast<const void*>(args.values)}) {
     if (!aligned(pointer)) return false;
@@ -165,14 +175,13 @@ const char* qk_norm_rope_unsupported(const QkNormRopeArgs& args) {
   if (args.heads < 1 || args.kv_heads < 1) return "heads or kv_heads is below 1";
   if (args.heads > kMaxHeads || args.kv_heads > kMaxHeads) return "more than 65536 heads";
   if (args.samples < 1 || args.capacity < 1) return "the cache is empty";
-  if (args.rows < 0) return "the number of rows is negative";
   if (args.rows > kMaxBlocks) return "more than 2^31 - 1 rows";
-  return nullptr;
+  return row_sets_unsupported(args.sets[0].rows, args.sets[1].rows, args.rows);
 }
 
 const char* qk_norm_rope(const QkNormRopeArgs& args, CUstream_st* stream) {
   if (const char* reason = qk_norm_rope_unsupported(args)) return reason;
-  if (args.rows == 0) return nullptr;
+  if (routed_rows(args) == 0) return nullptr;
   return launch_typed(args.dtype, vectorised(args),
                       [&]<typename T, int kCount>() { launch<T, kCount>(args, stream); });
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/host_float.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/row_sets.h"
 
 namespace diptych::kernels {
 namespace {
@@ -42,7 +43,7 @@ void norm_rope_head(const QkNormRopeArgs& args, const T* x, const T* weight, std
 }
 
 template <typename T>
-void norm_rope_row(const QkNormRopeArgs& args, std::int64_t row) {
+void norm_rope_row(const QkNormRopeArgs& args, const QkNormRopeArgs::Set& set, std::int64_t row) {
   const std::int64_t dim = args.head_dim, slot = args.slots[row];
   if (slot < 0 || slot >= args.samples * args.capacity) {
     throw std::out_of_range("[qk_norm_rope] a slot lies outside the cache");
@@ -53,8 +54,8 @@ void norm_rope_row(const QkNormRopeArgs& args, std::int64_t row) {
   const std::int64_t place = slot % args.capacity * args.kv_heads * dim;
   T* key = static_cast<T*>(args.keys) + sample * args.key_stride + place;
   T* value = static_cast<T*>(args.values) + sample * args.value_stride + place;
-  const T* q_weight = static_cast<const T*>(args.q_weight);
-  const T* k_weight = static_cast<const T*>(args.k_weight);
+  const T* q_weight = static_cast<const T*>(set.q_weight);
+  const T* k_weight = static_cast<const T*>(set.k_weight);
   for (std::int64_t head = 0; head < args.heads; ++head) {
     norm_rope_head<T>(args, qkv + head * dim, q_weight, row, q + head * dim);
   }
@@ -69,7 +70,10 @@ void norm_rope_row(const QkNormRopeArgs& args, std::int64_t row) {
 
 void qk_norm_rope_ref(const QkNormRopeArgs& args) {
   with_host_type(args.dtype, [&](auto type) {
-    for (std::int64_t row = 0; row < args.rows; ++row) norm_rope_row<decltype(type)>(args, row);
+    for (const QkNormRopeArgs::Set& set : args.sets) {
+      for_rows(set.rows, args.rows,
+               [&](std::int64_t row) { norm_rope_row<decltype(type)>(args, set, row); });
+    }
   });
 }
 

@@ -1,25 +1,49 @@
-#include "kernels/device_vector.cuh"
+#include "kernels/device_e4m3.cuh"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/row_sets.h"
 
 namespace diptych::kernels {
 namespace {
 
-constexpr int kHeld = 4;  // vectors of a row that one thread keeps in registers
-constexpr int kMaxThreads = 1024;
+// Vectors of a row that one thread keeps in registers: a row of either is held, a longer one is
+// not.
+constexpr int kFew = 2, kMany = 4;
 constexpr int kNarrowThreads = 128;  // of a block where each warp takes one row
+
+// One row's pointers.
+template <typename T>
+struct Row {
+  const T* x;
+  const T* delta;  // or null
+  T* sum;          // with delta
+  const T* weight;
+};
+
+template <typename T>
+__device__ __forceinline__ Row<T> make_row(const RmsNormArgs& args, const RoutedRow& place) {
+  Row<T> row;
+  row.x = static_cast<const T*>(args.x) + place.row * args.x_stride;
+  row.delta = nullptr;
+  row.sum = nullptr;
+  row.weight = static_cast<const T*>(place.in_first ? args.sets[0].weight : args.sets[1].weight);
+  if (args.delta != nullptr) {
+    row.delta = static_cast<const T*>(args.delta) + place.row * args.delta_stride;
+    row.sum = static_cast<T*>(args.sum) + place.row * args.sum_stride;
+  }
+  return row;
+}
 
 // x, or x + delta rounded and stored to `sum`.
 template <typename T, int kCount>
-__device__ __forceinline__ Vector<T, kCount> load_summed(const T* x, const T* delta, T* sum,
-                                                         std::int64_t at) {
-  Vector<T, kCount> value = load<T, kCount>(x + at);
-  if (delta != nullptr) {
-    const Vector<T, kCount> added = load<T, kCount>(delta + at);
+__device__ __forceinline__ Vector<T, kCount> load_summed(const Row<T>& row, std::int64_t at) {
+  Vector<T, kCount> value = load<T, kCount>(row.x + at);
+  if (row.delta != nullptr) {
+    const Vector<T, kCount> added = load<T, kCount>(row.delta + at);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       value.at[i] = round_to<T>(widen(value.at[i]) + widen(added.at[i]));
     }
-    store<T, kCount>(sum + at, value);
+    store<T, kCount>(row.sum + at, value);
   }
   return value;
 }
@@ -33,75 +57,106 @@ __device__ __forceinline__ float sum_squares(const Vector<T, kCount>& value) {
 }
 
 template <typename T, int kCount>
-__device__ __forceinline__ void write_normed(T* y, const T* weight, std::int64_t at,
-                                             Vector<T, kCount> value, float scale) {
-  const Vector<T, kCount> w = load<T, kCount>(weight + at);
+__device__ __forceinline__ Vector<T, kCount> normed(Vector<T, kCount> value,
+                                                    const Vector<T, kCount>& weight, float scale) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    const float normed = rounded<T>(__fmul_rn(widen(value.at[i]), scale));
-    value.at[i] = round_to<T>(__fmul_rn(normed, widen(w.at[i])));
+    const float unit = rounded<T>(__fmul_rn(widen(value.at[i]), scale));
+    value.at[i] = round_to<T>(__fmul_rn(unit, widen(weight.at[i])));
   }
-  store<T, kCount>(y + at, value);
+  return value;
 }
 
-// The sum over all threads of a row: a warp, or a whole block of one row.
-__device__ __forceinline__ float sum_row(float value) {
-  value = sum_lanes(value, kWarp);
-  if (blockDim.x == kWarp) return value;
-  __shared__ float warps[kMaxThreads / kWarp];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (lane == 0) warps[threadIdx.x / kWarp] = value;
-  __syncthreads();
-  return sum_lanes(lane < static_cast<int>(blockDim.x) / kWarp ? warps[lane] : 0.0f, kWarp);
-}
+// What a thread does to its vectors of a row: all at once where it holds them, else (kHeld 0) one
+// by one. Body: body(held, at), `held` the vector's place in registers.
+template <int kCount, int kHeld>
+struct Walk {
+  std::int64_t first, step, width;
+
+  template <typename Body>
+  __device__ __forceinline__ void operator()(const Body& body) const {
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        const std::int64_t at = first + i * step;
+        if (at < width) body(i, at);
+      }
+    } else {
+      for (std::int64_t at = first; at < width; at += step) body(0, at);
+    }
+  }
+};
 
 // blockDim.x threads (a multiple of 32) per row, blockDim.y rows per block (more than one only
-// where blockDim.x is 32). kInRegisters: kHeld vectors per thread cover the row.
-template <typename T, int kCount, bool kInRegisters>
-__global__ void __launch_bounds__(kMaxThreads) rms_norm_kernel(const RmsNormArgs args) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (row >= args.rows) return;  // whole warps leave together
-  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-  const T* weight = static_cast<const T*>(args.weight);
-  T* y = static_cast<T*>(args.y) + row * args.y_stride;
-  const T* delta = nullptr;
-  T* sum = nullptr;
-  if (args.delta != nullptr) {
-    delta = static_cast<const T*>(args.delta) + row * args.delta_stride;
-    sum = static_cast<T*>(args.sum) + row * args.sum_stride;
-  }
-  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * kCount;
-  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kCount;
+// where blockDim.x is 32). kHeld vectors per thread cover the row, or it is 0.
+template <typename T, int kCount, int kHeld, bool kQuantised>
+__global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const RmsNormArgs args) {
+  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const RowSet &first_rows = args.sets[0].rows, &second_rows = args.sets[1].rows;
+  if (item >= first_rows.count + second_rows.count) return;  // whole warps leave together
+  const RoutedRow place = routed_row(first_rows, second_rows, item, args.rows);
+  const Row<T> row = make_row<T>(args, place);
+  const Walk<kCount, kHeld> walk{static_cast<std::int64_t>(threadIdx.x) * kCount,
+                                 static_cast<std::int64_t>(blockDim.x) * kCount, args.width};
 
+  // The sum of squares. Weights come along before the threads wait for each other, where there are
+  // registers for them.
+  constexpr bool kWeightsToo = kHeld == kFew;
   float squares = 0;
-  Vector<T, kCount> held[kInRegisters ? kHeld : 1];
-  if constexpr (kInRegisters) {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const std::int64_t at = first + i * step;
-      if (at >= args.width) continue;
-      held[i] = load_summed<T, kCount>(x, delta, sum, at);
-      squares += sum_squares(held[i]);
-    }
-  } else {
-    for (std::int64_t at = first; at < args.width; at += step) {
-      squares += sum_squares(load_summed<T, kCount>(x, delta, sum, at));
-    }
-  }
-  const float mean = sum_row(squares) / static_cast<float>(args.width);
+  Vector<T, kCount> held[kHeld > 0 ? kHeld : 1], weights[kWeightsToo ? kHeld : 1];
+  walk([&](int i, std::int64_t at) {
+    held[i] = load_summed<T, kCount>(row, at);
+    if constexpr (kWeightsToo) weights[i] = load<T, kCount>(row.weight + at);
+    squares += sum_squares(held[i]);
+  });
+  const float mean = join_row<Sum>(squares) / static_cast<float>(args.width);
   const float scale = rsqrtf(mean + args.eps);
 
-  if constexpr (kInRegisters) {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const std::int64_t at = first + i * step;
-      if (at < args.width) write_normed<T, kCount>(y, weight, at, held[i], scale);
+  const T* source = row.delta != nullptr ? row.sum : row.x;  // a thread rereads its own writes
+  const auto normed_at = [&](int i, std::int64_t at) {
+    Vector<T, kCount> value, weight;
+    if constexpr (kHeld > 0) {
+      value = held[i];
+    } else {
+      value = load<T, kCount>(source + at);
     }
+    if constexpr (kWeightsToo) {
+      weight = weights[i];
+    } else {
+      weight = load<T, kCount>(row.weight + at);
+    }
+    return normed(value, weight, scale);
+  };
+  if constexpr (!kQuantised) {
+    T* y = static_cast<T*>(args.y) + place.row * args.y_stride;
+    walk([&](int i, std::int64_t at) { store<T, kCount>(y + at, normed_at(i, at)); });
   } else {
-    const T* source = delta != nullptr ? sum : x;  // a thread rereads what it wrote itself
-    for (std::int64_t at = first; at < args.width; at += step) {
-      write_normed<T, kCount>(y, weight, at, load<T, kCount>(source + at), scale);
-    }
+    std::uint8_t* y = static_cast<std::uint8_t*>(args.y) + place.row * args.y_stride;
+    float most = 0;
+    walk([&](int i, std::int64_t at) {
+      held[i] = normed_at(i, at);
+      most = most_of(most, held[i]);
+    });
+    const float row_scale = scale_of_row(join_row<Most>(most));
+    const float inverse = __fdiv_rn(1.0f, row_scale);
+    walk([&](int i, std::int64_t at) {
+      if constexpr (kHeld == 0) held[i] = normed_at(i, at);
+      store_e4m3(y + at, held[i], inverse);
+    });
+    if (threadIdx.x == 0) args.scales[place.row] = row_scale;
+  }
+}
+
+std::int64_t routed_rows(const RmsNormArgs& args) {
+  return args.sets[0].rows.count + args.sets[1].rows.count;
+}
+
+template <typename T, int kCount, int kHeld>
+void launch(const RmsNormArgs& args, const dim3& grid, const dim3& block, CUstream_st* stream) {
+  if (args.scales != nullptr) {
+    rms_norm_kernel<T, kCount, kHeld, true><<<grid, block, 0, stream>>>(args);
+  } else {
+    rms_norm_kernel<T, kCount, kHeld, false><<<grid, block, 0, stream>>>(args);
   }
 }
 
@@ -111,23 +166,26 @@ void launch(const RmsNormArgs& args, CUstream_st* stream) {
   // Narrow rows: a warp each. Wide rows: a block each, two vectors a thread while 1024 threads
   // last.
   std::int64_t threads = kWarp;
-  if (vectors > kWarp * kHeld) threads = (vectors + 2 * kWarp - 1) / (2 * kWarp) * kWarp;
-  if (threads > kMaxThreads) threads = kMaxThreads;
+  if (vectors > kWarp * kMany) threads = (vectors + kFew * kWarp - 1) / (kFew * kWarp) * kWarp;
+  if (threads > kMaxRowThreads) threads = kMaxRowThreads;
   const dim3 block(static_cast<unsigned>(threads),
                    static_cast<unsigned>(threads == kWarp ? kNarrowThreads / kWarp : 1));
-  const dim3 grid(static_cast<unsigned>((args.rows + block.y - 1) / block.y));
-  if (vectors <= threads * kHeld) {
-    rms_norm_kernel<T, kCount, true><<<grid, block, 0, stream>>>(args);
+  const dim3 grid(static_cast<unsigned>((routed_rows(args) + block.y - 1) / block.y));
+  if (vectors <= threads * kFew) {
+    launch<T, kCount, kFew>(args, grid, block, stream);
+  } else if (vectors <= threads * kMany) {
+    launch<T, kCount, kMany>(args, grid, block, stream);
   } else {
-    rms_norm_kernel<T, kCount, false><<<grid, block, 0, stream>>>(args);
+    launch<T, kCount, 0>(args, grid, block, stream);
   }
 }
 
 bool vectorised(const RmsNormArgs& args) {
-  const bool plain = aligned(args.x) && aligned(args.weight) && aligned(args.y) &&
-                     vectors_fit(args.dtype, args.width) &&
-                     vectors_fit(args.dtype, args.x_stride) &&
-                     vectors_fit(args.dtype, args.y_stride);
+  // A row of codes is stored in vectors of as many bytes as x's vectors have elements.
+  const bool plain =
+      aligned(args.x) && aligned(args.sets[0].weight) && aligned(args.sets[1].weight) &&
+      aligned(args.y) && vectors_fit(args.dtype, args.width) &&
+      vectors_fit(args.dtype, args.x_stride) && vectors_fit(args.dtype, args.y_stride);
   if (!plain || args.delta == nullptr) return plain;
   return aligned(args.delta) && aligned(args.sum) && vectors_fit(args.dtype, args.delta_stride) &&
          vectors_fit(args.dtype, args.sum_stride);
@@ -137,15 +195,14 @@ bool vectorised(const RmsNormArgs& args) {
 
 const char* rms_norm_unsupported(const RmsNormArgs& args) {
   if (args.width < 1) return "the width is below 1";
-  if (args.rows < 0) return "the number of rows is negative";
   if (args.rows > kMaxBlocks) return "more than 2^31 - 1 rows";
   if ((args.delta == nullptr) != (args.sum == nullptr)) return "delta and sum come together or not";
-  return nullptr;
+  return row_sets_unsupported(args.sets[0].rows, args.sets[1].rows, args.rows);
 }
 
 const char* rms_norm(const RmsNormArgs& args, CUstream_st* stream) {
   if (const char* reason = rms_norm_unsupported(args)) return reason;
-  if (args.rows == 0) return nullptr;
+  if (routed_rows(args) == 0) return nullptr;
   return launch_typed(args.dtype, vectorised(args),
                       [&]<typename T, int kCount>() { launch<T, kCount>(args, stream); });
 }

@@ -1,9 +1,11 @@
 // y = T(x / sqrt(mean(x^2) + eps)) * weight, where T(...) rounds to the dtype and the product is
 // rounded to it again (transformers Qwen2RMSNorm); with `delta`, x + delta (rounded) takes x's
-// place and is stored to `sum`.
+// place and is stored to `sum`. Rows of two weights in one launch. With `scales`, y's rows are
+// quantised (e4m3.h) from the rounded values.
 //
-// Bound: memory. Moves 2 * rows * width elements (x, y); 4 with delta (x, delta, sum, y). The row
-// stays in registers between the two passes while 4 vectors a thread hold it (32768 bf16).
+// Bound: memory. Moves 2 * rows * width elements (x, y); 4 with delta (x, delta, sum, y); a
+// quantised y has bytes for elements. The row stays in registers from its first to its last use
+// while 4 vectors a thread hold it (32768 bf16).
 #pragma once
 
 #include "kernels/types.h"
@@ -11,19 +13,27 @@
 namespace diptych::kernels {
 
 struct RmsNormArgs {
-  const void* x = nullptr;       // [rows, width]
-  const void* delta = nullptr;   // [rows, width], or null
-  void* sum = nullptr;           // [rows, width], with delta only; may be x
-  const void* weight = nullptr;  // [width]
-  void* y = nullptr;             // [rows, width]; may be neither x nor delta nor sum
+  struct Set {
+    const void* weight = nullptr;  // [width]
+    RowSet rows;
+  };
+  const void* x = nullptr;      // [rows, width]
+  const void* delta = nullptr;  // [rows, width], or null
+  void* sum = nullptr;          // [rows, width], with delta only; may be x
+  void* y = nullptr;            // [rows, width], e4m3 with scales; may be neither x, delta nor sum
+  float* scales = nullptr;      // [rows], or null
+  Set sets[kRowSets];
   std::int64_t rows = 0, width = 0;
   std::int64_t x_stride = 0, delta_stride = 0, sum_stride = 0, y_stride = 0;  // between rows
   float eps = 0;
   DType dtype = DType::f32;
 };
 
+// A listed row out of range ends the kernel with a trap (a launch failure at the next
+// synchronisation).
 const char* rms_norm_unsupported(const RmsNormArgs& args);
 const char* rms_norm(const RmsNormArgs& args, CUstream_st* stream);
+// Throws std::out_of_range for a listed row out of range.
 void rms_norm_ref(const RmsNormArgs& args);
 
 }  // namespace diptych::kernels

@@ -1,16 +1,16 @@
 #include <cmath>
+#include <vector>
 
-#include "kernels/host_float.h"
+#include "kernels/host_e4m3.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/row_sets.h"
 
 namespace diptych::kernels {
 namespace {
 
 template <typename T>
-void norm_row(const RmsNormArgs& args, std::int64_t row) {
+void norm_row(const RmsNormArgs& args, const T* weight, std::int64_t row, T* y) {
   const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-  const T* weight = static_cast<const T*>(args.weight);
-  T* y = static_cast<T*>(args.y) + row * args.y_stride;
   if (args.delta != nullptr) {
     const T* delta = static_cast<const T*>(args.delta) + row * args.delta_stride;
     T* sum = static_cast<T*>(args.sum) + row * args.sum_stride;
@@ -30,11 +30,26 @@ void norm_row(const RmsNormArgs& args, std::int64_t row) {
   }
 }
 
+template <typename T>
+void norm_set(const RmsNormArgs& args, const RmsNormArgs::Set& set) {
+  const T* weight = static_cast<const T*>(set.weight);
+  std::vector<T> wide(args.scales == nullptr ? 0 : static_cast<std::size_t>(args.width));
+  for_rows(set.rows, args.rows, [&](std::int64_t row) {
+    if (args.scales == nullptr) {
+      norm_row<T>(args, weight, row, static_cast<T*>(args.y) + row * args.y_stride);
+      return;
+    }
+    norm_row<T>(args, weight, row, wide.data());
+    HostE4m3* codes = static_cast<HostE4m3*>(args.y) + row * args.y_stride;
+    args.scales[row] = quantise_row(wide.data(), args.width, codes);
+  });
+}
+
 }  // namespace
 
 void rms_norm_ref(const RmsNormArgs& args) {
   with_host_type(args.dtype, [&](auto type) {
-    for (std::int64_t row = 0; row < args.rows; ++row) norm_row<decltype(type)>(args, row);
+    for (const RmsNormArgs::Set& set : args.sets) norm_set<decltype(type)>(args, set);
   });
 }
 

@@ -1,7 +1,10 @@
 // y = T(silu(gate)) * up, where T(...) rounds to the dtype and the product is rounded to it again;
-// silu(x) = x / (1 + exp(-x)) in float32.
+// silu(x) = x / (1 + exp(-x)) in float32. With `scales`, y's rows are quantised (e4m3.h) from the
+// rounded values.
 //
-// Bound: memory. Moves 3 * rows * inner elements (gate, up, y).
+// Bound: memory. Moves 3 * rows * inner elements (gate, up, y); a quantised y has bytes for
+// elements. Quantised, a row stays in registers between its two passes while 4 vectors a thread
+// hold it (32768 bf16); a longer one is computed twice.
 #pragma once
 
 #include "kernels/types.h"
@@ -10,7 +13,8 @@ namespace diptych::kernels {
 
 struct SiluMulArgs {
   const void* gate_up = nullptr;  // [rows, 2 * inner] = [gate | up]
-  void* y = nullptr;              // [rows, inner]
+  void* y = nullptr;              // [rows, inner], e4m3 with scales
+  float* scales = nullptr;        // [rows], or null
   std::int64_t rows = 0, inner = 0;
   std::int64_t gate_up_stride = 0, y_stride = 0;  // between rows
   DType dtype = DType::f32;

@@ -5,15 +5,27 @@
 namespace diptych {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, KernelPolicy policy) {
-  const bool one_row = x.dim() == 2 && x.size(0) == 1;
-  if (!one_row || !x.is_cuda() || policy == KernelPolicy::reference) {
-    return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+  Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+  linear_into(y, x, weight, bias, policy);
+  return y;
+}
+
+void linear_into(Tensor y, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 KernelPolicy policy) {
+  ops::check_values("linear", "y", y, {x.size(0), weight.size(0)}, x);
+  TORCH_CHECK(y.is_contiguous(), "[linear] y has strides ", y.strides());
+  if (x.size(0) != 1 || !x.is_cuda() || policy == KernelPolicy::reference) {
+    if (bias.defined()) {
+      at::linear_out(y, x, weight, bias);
+    } else {
+      at::linear_out(y, x, weight);
+    }
+    return;
   }
   ops::check_values("linear", "x", x, x.sizes());
   ops::check_values("linear", "weight", weight, {weight.size(0), x.size(1)}, x);
   TORCH_CHECK(weight.is_contiguous(), "[linear] weight has strides ", weight.strides());
   if (bias.defined()) ops::check_values("linear", "bias", bias, {weight.size(0)}, x);
-  const Tensor y = at::empty({1, weight.size(0)}, x.options());
   kernels::LinearRowArgs args;
   args.x = x.data_ptr();
   args.weight = weight.data_ptr();
@@ -23,7 +35,6 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, KernelP
   args.outputs = weight.size(0);
   args.dtype = ops::kernel_dtype(x);
   ops::launch(args, x.device());
-  return y;
 }
 
 }  // namespace diptych

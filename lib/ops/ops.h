@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lib/tensor/types.h"
 
@@ -19,14 +21,33 @@ enum class KernelPolicy {
   reference,  // plain ATen on every device
 };
 
+// The rows of a call that one set of weights is for: those listed, each once, or a range. An op
+// that routes takes up to two sets, understanding and generation, any of them empty and no row in
+// both; rows in neither are left as they are, and what is returned for them is unset. A listed row
+// out of range throws on the CPU and traps on the GPU.
+struct RowSet {
+  Tensor index;                       // int64 [count], contiguous; undefined: a range
+  std::int64_t first = 0, count = 0;  // first: of a range
+  static RowSet range(std::int64_t first, std::int64_t count);
+  static RowSet list(Tensor index);
+};
+
 // y = round(x / sqrt(mean(x^2) + eps)) * weight: statistics in float32, the quotient rounded to x's
 // dtype, then times the weight in that dtype (transformers Qwen2RMSNorm).
 // x [rows, width] (row stride free), weight [width] of x's dtype -> [rows, width].
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, KernelPolicy policy);
 
+struct NormRoute {
+  Tensor weight;  // [width]
+  RowSet rows;
+};
+// The same with a weight for each set of rows, in one launch.
+Tensor rms_norm(const Tensor& x, std::span<const NormRoute> routes, double eps,
+                KernelPolicy policy);
+
 // x += delta (rounded to x's dtype), in place, then rms_norm(x): one pass instead of three.
 // x [rows, width], contiguous; delta likewise (row stride free).
-Tensor add_rms_norm_(Tensor& x, const Tensor& delta, const Tensor& weight, double eps,
+Tensor add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes, double eps,
                      KernelPolicy policy);
 
 // silu(gate) rounded to the dtype, times up. gate_up [rows, 2 * inner] = [gate | up] (row stride
@@ -39,10 +60,14 @@ enum class RopeRounding {
   at_the_end,  // generation mode: float32 from the projection to the final rounding
 };
 
+struct QkNormRoute {
+  Tensor q_weight, k_weight;  // [head_dim] per-head RMSNorm weights, of qkv's dtype
+  RowSet rows;
+};
 struct QkNormRope {
   Tensor qkv;  // [rows, (heads + 2 * kv_heads) * head_dim] = [q | k | v], row stride free
-  Tensor q_weight, k_weight;  // [head_dim] per-head RMSNorm weights, of qkv's dtype
-  Tensor cos, sin;            // float32 [rows, head_dim / 2], already rounded to the compute dtype
+  std::vector<QkNormRoute> routes;
+  Tensor cos, sin;      // float32 [rows, head_dim / 2], already rounded to the compute dtype
   Tensor slots;         // int64 [rows]: sample * capacity + position in the key buffer, each once
   Tensor keys, values;  // [samples, capacity, kv_heads, head_dim] views, contiguous below the
                         // sample dimension; written at `slots` only
@@ -59,6 +84,9 @@ Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
 // row on CUDA, a decoded token's, takes a kernel of its own (sums in float32, one rounding);
 // everything else is ATen's.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, KernelPolicy policy);
+// The same, written to y [rows, outputs], contiguous.
+void linear_into(Tensor y, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 KernelPolicy policy);
 
 // Attention of one new token over its cache. q [heads, head_dim]; keys, values [capacity, kv_heads,
 // head_dim], contiguous; key_count int32 [1] on their device: the number of rows that count (read

@@ -1,6 +1,7 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
 #include "lib/ops/ops.h"
+#include "lib/ops/row_sets.h"
 
 namespace diptych {
 namespace {
@@ -31,8 +32,13 @@ void check_arguments(const QkNormRope& args) {
   TORCH_CHECK(args.qkv.defined() && args.qkv.dim() == 2, "[", kOp, "] qkv is not [rows, width]");
   const std::int64_t rows = args.qkv.size(0);
   ops::check_values(kOp, "qkv", args.qkv, {rows, (args.heads + 2 * args.kv_heads) * d});
-  ops::check_values(kOp, "q_weight", args.q_weight, {d}, args.qkv);
-  ops::check_values(kOp, "k_weight", args.k_weight, {d}, args.qkv);
+  std::vector<RowSet> sets;
+  for (const QkNormRoute& route : args.routes) {
+    ops::check_values(kOp, "q_weight", route.q_weight, {d}, args.qkv);
+    ops::check_values(kOp, "k_weight", route.k_weight, {d}, args.qkv);
+    sets.push_back(route.rows);
+  }
+  ops::check_row_sets(kOp, sets, args.qkv);
   ops::check_table(kOp, "cos", args.cos, at::kFloat, {rows, d / 2}, args.qkv);
   ops::check_table(kOp, "sin", args.sin, at::kFloat, {rows, d / 2}, args.qkv);
   ops::check_table(kOp, "slots", args.slots, at::kLong, {rows}, args.qkv);
@@ -41,7 +47,8 @@ void check_arguments(const QkNormRope& args) {
 }
 
 // x [rows, n, head_dim], row stride free -> the same, contiguous, normed and rotated.
-Tensor norm_rope_reference(const Tensor& x, const Tensor& weight, const QkNormRope& args) {
+Tensor norm_rope_reference(const Tensor& x, const Tensor& weight, const QkNormRope& args,
+                           const RowSet& set) {
   const bool every_step = args.rounding == RopeRounding::every_step;
   const at::ScalarType compute = every_step ? x.scalar_type() : at::kFloat;
   const Tensor wide = x.to(at::kFloat);
@@ -50,8 +57,8 @@ Tensor norm_rope_reference(const Tensor& x, const Tensor& weight, const QkNormRo
 
   // Half-split rotation; every op rounds to `compute`.
   const std::int64_t half = args.head_dim / 2;
-  const Tensor cos = args.cos.to(compute).unsqueeze(1);  // [rows, 1, half]
-  const Tensor sin = args.sin.to(compute).unsqueeze(1);
+  const Tensor cos = ops::take_rows(args.cos, set).to(compute).unsqueeze(1);  // [rows, 1, half]
+  const Tensor sin = ops::take_rows(args.sin, set).to(compute).unsqueeze(1);
   const Tensor low = normed.narrow(-1, 0, half), high = normed.narrow(-1, half, half);
   const Tensor turned = at::empty_like(normed, at::MemoryFormat::Contiguous);
   Tensor turned_low = turned.narrow(-1, 0, half), turned_high = turned.narrow(-1, half, half);
@@ -60,15 +67,22 @@ Tensor norm_rope_reference(const Tensor& x, const Tensor& weight, const QkNormRo
   return turned.to(x.scalar_type());
 }
 
+// On the CPU, before anything is written.
+void check_slots(const QkNormRope& args) {
+  if (!args.slots.is_cpu()) return;
+  const std::int64_t end = args.keys.size(0) * args.keys.size(1);
+  for (const QkNormRoute& route : args.routes) {
+    if (route.rows.count == 0) continue;
+    const auto [least, most] = at::aminmax(ops::take_rows(args.slots, route.rows));
+    TORCH_CHECK(least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < end, "[", kOp,
+                "] slots are in ", least.item<std::int64_t>(), "..", most.item<std::int64_t>(),
+                ", the cache has ", end);
+  }
+}
+
 // cache[slot / capacity][slot % capacity] = row
 void write_slots(const Tensor& cache, const Tensor& slots, const Tensor& rows) {
   const std::int64_t samples = cache.size(0), capacity = cache.size(1);
-  if (slots.numel() > 0 && slots.is_cpu()) {
-    const auto [least, most] = at::aminmax(slots);
-    TORCH_CHECK(least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < samples * capacity,
-                "[", kOp, "] slots are in ", least.item<std::int64_t>(), "..",
-                most.item<std::int64_t>(), ", the cache has ", samples * capacity);
-  }
   if (samples == 1 || cache.stride(0) == capacity * cache.stride(1)) {
     cache.flatten(0, 1).index_copy_(0, slots, rows);
   } else {
@@ -79,22 +93,44 @@ void write_slots(const Tensor& cache, const Tensor& slots, const Tensor& rows) {
   }
 }
 
-Tensor reference(const QkNormRope& args) {
+// q of the route's rows
+Tensor route_reference(const QkNormRope& args, const QkNormRoute& route) {
   const std::int64_t d = args.head_dim, heads = args.heads, kv_heads = args.kv_heads;
+  const Tensor qkv = ops::take_rows(args.qkv, route.rows);
+  const Tensor slots = ops::take_rows(args.slots, route.rows);
   const auto part = [&](std::int64_t first, std::int64_t count) {
-    return args.qkv.narrow(1, first * d, count * d).unflatten(1, {count, d});
+    return qkv.narrow(1, first * d, count * d).unflatten(1, {count, d});
   };
-  write_slots(args.keys, args.slots,
-              norm_rope_reference(part(heads, kv_heads), args.k_weight, args));
-  write_slots(args.values, args.slots, part(heads + kv_heads, kv_heads));
-  return norm_rope_reference(part(0, heads), args.q_weight, args);
+  write_slots(args.keys, slots,
+              norm_rope_reference(part(heads, kv_heads), route.k_weight, args, route.rows));
+  write_slots(args.values, slots, part(heads + kv_heads, kv_heads));
+  return norm_rope_reference(part(0, heads), route.q_weight, args, route.rows);
+}
+
+Tensor empty_q(const QkNormRope& args) {
+  return at::empty({args.qkv.size(0), args.heads, args.head_dim}, args.qkv.options());
+}
+
+Tensor reference(const QkNormRope& args) {
+  check_slots(args);
+  for (const QkNormRoute& route : args.routes) {
+    if (ops::is_all_of(route.rows, args.qkv)) return route_reference(args, route);
+  }
+  const Tensor q = empty_q(args);
+  for (const QkNormRoute& route : args.routes) {
+    if (route.rows.count > 0) ops::put_rows(q, route.rows, route_reference(args, route));
+  }
+  return q;
 }
 
 kernels::QkNormRopeArgs kernel_args(const QkNormRope& from, const Tensor& q) {
   kernels::QkNormRopeArgs args;
   args.qkv = from.qkv.data_ptr();
-  args.q_weight = from.q_weight.data_ptr();
-  args.k_weight = from.k_weight.data_ptr();
+  for (std::size_t i = 0; i < from.routes.size(); ++i) {
+    const QkNormRoute& route = from.routes[i];
+    args.sets[i] = {route.q_weight.data_ptr(), route.k_weight.data_ptr(),
+                    ops::kernel_rows(route.rows)};
+  }
   args.cos = from.cos.data_ptr<float>();
   args.sin = from.sin.data_ptr<float>();
   args.slots = from.slots.data_ptr<std::int64_t>();
@@ -122,7 +158,7 @@ kernels::QkNormRopeArgs kernel_args(const QkNormRope& from, const Tensor& q) {
 Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy) {
   check_arguments(args);
   if (!ops::takes_kernel(kOp, args.qkv, policy)) return reference(args);
-  const Tensor q = at::empty({args.qkv.size(0), args.heads, args.head_dim}, args.qkv.options());
+  const Tensor q = empty_q(args);
   ops::launch(kernel_args(args, q), args.qkv.device());
   return q;
 }

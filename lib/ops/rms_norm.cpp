@@ -1,30 +1,58 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
 #include "lib/ops/ops.h"
+#include "lib/ops/row_sets.h"
 
 namespace diptych {
 namespace {
 
-void check_norm(const char* op, const Tensor& x, const Tensor& weight, double eps) {
+void check_norm(const char* op, const Tensor& x, std::span<const NormRoute> routes, double eps) {
   TORCH_CHECK(x.defined() && x.dim() == 2 && x.size(1) >= 1, "[", op, "] x is ",
               x.defined() ? x.sizes() : at::IntArrayRef{}, ", expected [rows, width]");
   ops::check_values(op, "x", x, x.sizes());
-  ops::check_values(op, "weight", weight, {x.size(1)}, x);
+  std::vector<RowSet> sets;
+  for (const NormRoute& route : routes) {
+    ops::check_values(op, "weight", route.weight, {x.size(1)}, x);
+    sets.push_back(route.rows);
+  }
+  ops::check_row_sets(op, sets, x);
   TORCH_CHECK(eps >= 0, "[", op, "] eps is ", eps, ", expected >= 0");
 }
 
 // Operation by operation as transformers' Qwen2RMSNorm.
-Tensor norm_reference(const Tensor& x, const Tensor& weight, double eps) {
+Tensor norm_rows(const Tensor& x, const Tensor& weight, double eps) {
   const Tensor wide = x.to(at::kFloat);
   const Tensor scale = wide.pow(2).mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();  // [rows, 1]
   return wide.mul(scale).to(x.scalar_type()).mul_(weight);
 }
 
-kernels::RmsNormArgs norm_args(const Tensor& x, const Tensor& weight, const Tensor& y, double eps) {
+Tensor norm_reference(const Tensor& x, std::span<const NormRoute> routes, double eps) {
+  for (const NormRoute& route : routes) {
+    if (ops::is_all_of(route.rows, x)) return norm_rows(x, route.weight, eps);
+  }
+  const Tensor y = at::empty(x.sizes(), x.options());
+  for (const NormRoute& route : routes) {
+    ops::put_rows(y, route.rows, norm_rows(ops::take_rows(x, route.rows), route.weight, eps));
+  }
+  return y;
+}
+
+void add_reference(const Tensor& x, const Tensor& delta, std::span<const NormRoute> routes) {
+  for (const NormRoute& route : routes) {
+    Tensor rows = ops::take_rows(x, route.rows);
+    rows.add_(ops::take_rows(delta, route.rows));
+    if (route.rows.index.defined()) ops::put_rows(x, route.rows, rows);
+  }
+}
+
+kernels::RmsNormArgs norm_args(const Tensor& x, std::span<const NormRoute> routes, const Tensor& y,
+                               double eps) {
   kernels::RmsNormArgs args;
   args.x = x.data_ptr();
-  args.weight = weight.data_ptr();
   args.y = y.data_ptr();
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    args.sets[i] = {routes[i].weight.data_ptr(), ops::kernel_rows(routes[i].rows)};
+  }
   args.rows = x.size(0);
   args.width = x.size(1);
   args.x_stride = x.stride(0);
@@ -37,23 +65,30 @@ kernels::RmsNormArgs norm_args(const Tensor& x, const Tensor& weight, const Tens
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, KernelPolicy policy) {
-  check_norm("rms_norm", x, weight, eps);
-  if (!ops::takes_kernel("rms_norm", x, policy)) return norm_reference(x, weight, eps);
+  const NormRoute all{weight, RowSet::range(0, x.size(0))};
+  return rms_norm(x, std::span(&all, 1), eps, policy);
+}
+
+Tensor rms_norm(const Tensor& x, std::span<const NormRoute> routes, double eps,
+                KernelPolicy policy) {
+  check_norm("rms_norm", x, routes, eps);
+  if (!ops::takes_kernel("rms_norm", x, policy)) return norm_reference(x, routes, eps);
   const Tensor y = at::empty(x.sizes(), x.options());
-  ops::launch(norm_args(x, weight, y, eps), x.device());
+  ops::launch(norm_args(x, routes, y, eps), x.device());
   return y;
 }
 
-Tensor add_rms_norm_(Tensor& x, const Tensor& delta, const Tensor& weight, double eps,
+Tensor add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes, double eps,
                      KernelPolicy policy) {
-  check_norm("add_rms_norm_", x, weight, eps);
+  check_norm("add_rms_norm_", x, routes, eps);
   TORCH_CHECK(x.is_contiguous(), "[add_rms_norm_] x is not contiguous: strides ", x.strides());
   ops::check_values("add_rms_norm_", "delta", delta, x.sizes(), x);
   if (!ops::takes_kernel("add_rms_norm_", x, policy)) {
-    return norm_reference(x.add_(delta), weight, eps);
+    add_reference(x, delta, routes);
+    return norm_reference(x, routes, eps);
   }
   const Tensor y = at::empty(x.sizes(), x.options());
-  kernels::RmsNormArgs args = norm_args(x, weight, y, eps);
+  kernels::RmsNormArgs args = norm_args(x, routes, y, eps);
   args.delta = delta.data_ptr();
   args.delta_stride = delta.stride(0);
   args.sum = x.data_ptr();

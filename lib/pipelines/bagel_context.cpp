@@ -120,8 +120,8 @@ class ContextReader {
     return fmt::format("prefill.{:02}.{}.{}", branch.calls.at(read(sample)), branch.name, kind);
   }
 
-  void forward(const MotPlan& plan, MotRows rows, const MotObserver& observer) {
-    if (observer) observer("embeds", rows);
+  void forward(const MotPlan& plan, Tensor rows, const MotObserver& observer) {
+    if (observer) observer("embeds", plan.split(rows));
     model_.language_model.forward(plan, std::move(rows), cache_, *runtime_.read_attention,
                                   runtime_.kernels, observer);
   }
@@ -147,7 +147,7 @@ class ContextReader {
         runtime_.trace->record(fmt::format("{}.{}", name, what), seen.und);
       };
     }
-    forward(plan, {{}, embed(ids)}, observer);
+    forward(plan, embed(ids), observer);
     for (std::int64_t s = begin; s < end; ++s)
       advance(s, rows[static_cast<std::size_t>(s - begin)].und_rows);
   }
@@ -192,7 +192,7 @@ class ContextReader {
                      at::cat({seen.und.narrow(0, 0, 1), seen.gen, seen.und.narrow(0, 1, 1)}));
       };
     }
-    forward(plan_block(sample, block), {rows, markers()}, observer);
+    forward(plan_block(sample, block), at::cat({rows, markers()}), observer);
   }
 
   void read_patches(std::int64_t sample, BagelImage& image) {
@@ -210,7 +210,7 @@ class ContextReader {
       };
     }
     forward(plan_block(sample, block),
-            {{}, at::cat({both.narrow(0, 0, 1), patches, both.narrow(0, 1, 1)})}, observer);
+            at::cat({both.narrow(0, 0, 1), patches, both.narrow(0, 1, 1)}), observer);
   }
 
   MotPlan plan_block(std::int64_t sample, const MotSample& block) {

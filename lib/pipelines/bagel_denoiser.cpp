@@ -116,10 +116,13 @@ bool BagelDenoiser::is_plain() const {
 std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
                                            std::optional<std::int64_t> step) const {
   const auto [first, count] = range;
+  const MotPlan& plan = plans_.at(range);
   // The backbone works in place: every branch gets rows of its own, and `stream` holds what leaves
   // the last layer afterwards.
-  MotRows rows{latents.repeat({count, 1}), markers_.repeat({count, 1})};
-  const Tensor stream = rows.gen.view({count, rows_, -1});
+  std::vector<Tensor> parts(static_cast<std::size_t>(count), latents);
+  parts.insert(parts.end(), static_cast<std::size_t>(count), markers_);
+  Tensor rows = at::cat(parts);
+  const Tensor stream = plan.split(rows).gen.view({count, rows_, -1});
   std::vector<Tensor> layers;  // [count, rows + 2 * samples, hidden] each
   MotObserver observer;
   if (runtime_.trace != nullptr) {
@@ -133,10 +136,10 @@ std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
                                  1));
       }
     };
-    observer("embeds", rows);
+    observer("embeds", plan.split(rows));
   }
   const MotRows out =
-      model_.language_model.forward(plans_.at(range), std::move(rows), contexts_.cache(),
+      model_.language_model.forward(plan, std::move(rows), contexts_.cache(),
                                     *runtime_.paint_attention, runtime_.kernels, observer);
   for (std::int64_t i = 0; i < count; ++i) {
     if (observer_) observer_(step.value(), first + i, latents, stream[i]);

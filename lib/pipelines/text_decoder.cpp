@@ -47,8 +47,8 @@ class StepDecoder : public TextDecoder {
     const MotPlan plan =
         plan_text(std::span(&row, 1), 0, cache_, model_.config, options_of(runtime_));
     const Tensor ids = at::full({1}, token, at::kLong).to(runtime_.device);
-    const MotRows out = model_.forward(plan, {{}, model_.embed(ids)}, cache_,
-                                       *runtime_.read_attention, runtime_.kernels);
+    const MotRows out =
+        model_.forward(plan, model_.embed(ids), cache_, *runtime_.read_attention, runtime_.kernels);
     cache_.advance(0, 1);
     return linear(out.und, model_.lm_head, {}, runtime_.kernels)[0];
   }

@@ -117,8 +117,8 @@ class GraphDecoder : public TextDecoder {
     plan.slots = slot_;
     plan.cache_rows = 1;
     plan.causal = true;
-    const MotRows out = model_.forward(plan, {{}, model_.embed(token_.clamp_min(0))}, cache_,
-                                       *attention_, runtime_.kernels);
+    const MotRows out = model_.forward(plan, model_.embed(token_.clamp_min(0)), cache_, *attention_,
+                                       runtime_.kernels);
     logits_.copy_(linear(out.und, model_.lm_head, {}, runtime_.kernels)[0]);
     const Tensor draws =
         start.sampling.temperature > 0 ? race_.index_select(0, place_)[0] : Tensor();

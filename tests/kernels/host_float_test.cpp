@@ -1,9 +1,9 @@
-#include "kernels/host_float.h"
-
 #include <cmath>
 #include <limits>
 
 #include <doctest/doctest.h>
+
+#include "kernels/host_e4m3.h"
 
 using namespace diptych::kernels;
 
@@ -51,12 +51,43 @@ TEST_CASE("widening every 16-bit value is torch's") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("rounding to e4m3 is torch's up to the largest value, and saturates beyond") {
+  std::int64_t wrong = 0;
+  for_boundary_floats([&](float value) {
+    const HostE4m3 code = round_to<HostE4m3>(value);
+    if (std::isnan(value)) {
+      wrong += (code.bits & 0x7f) != 0x7f;
+    } else if (std::fabs(value) >= 448) {
+      wrong += code.bits != (std::signbit(value) ? 0xfe : 0x7e);
+    } else {
+      wrong += code.bits != c10::Float8_e4m3fn(value).x;
+    }
+  });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("widening every e4m3 value is torch's") {
+  std::int64_t wrong = 0;
+  for (std::uint32_t i = 0; i < 0x100; ++i) {
+    const auto bits = static_cast<std::uint8_t>(i);
+    const float value = widen(HostE4m3{bits});
+    const auto torch_value =
+        static_cast<float>(c10::Float8_e4m3fn(bits, c10::Float8_e4m3fn::from_bits()));
+    wrong += std::isnan(torch_value) ? !std::isnan(value) : value != torch_value;
+  }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("ties go to even") {
   CHECK(rounded<HostBf16>(1.00390625F) == 1.0F);       // 1 + 2^-8, halfway to 1 + 2^-7
   CHECK(rounded<HostBf16>(1.01171875F) == 1.015625F);  // 1 + 3 * 2^-8
   CHECK(rounded<HostF16>(2049.0F) == 2048.0F);
   CHECK(rounded<HostF16>(65519.0F) == 65504.0F);
   CHECK(std::isinf(rounded<HostF16>(65520.0F)));
+  CHECK(rounded<HostE4m3>(17.0F) == 16.0F);
+  CHECK(rounded<HostE4m3>(19.0F) == 20.0F);
+  CHECK(rounded<HostE4m3>(0x1p-10F) == 0.0F);
+  CHECK(rounded<HostE4m3>(0x1.8p-9F) == 0x1p-8F);
   CHECK(rounded<HostF16>(0x1p-25F) == 0.0F);
   CHECK(rounded<HostF16>(0x1.8p-24F) == 0x1p-23F);
 }

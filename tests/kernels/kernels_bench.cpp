@@ -96,15 +96,42 @@ Case copy_case() {
   return {"copy 1 GiB", 2.0 * static_cast<double>(kBytes), make};
 }
 
-Case norm_case(std::int64_t rows, bool add, const at::TensorOptions& options) {
-  const auto make = [rows, add, options]() -> Launch {
-    const Tensor x = at::randn({rows, kWidth}, options), y = at::empty_like(x);
+// What a kernel is timed as.
+enum class Form { plain, routed, quantised };
+std::string suffix(Form form) {
+  return form == Form::plain ? "" : form == Form::routed ? ", routed" : ", to e4m3";
+}
+
+// One row in 512, at least one, goes to the second set, about as a picture's markers do.
+struct Routes {
+  std::int64_t first, second;
+  Tensor index;  // of the second set; the first is the range before
+  Routes(std::int64_t rows, const at::TensorOptions& options)
+      : first(rows - (rows + 511) / 512),
+        second(rows - first),
+        index(at::arange(first, rows, options.dtype(at::kLong))) {}
+  kernels::RowSet range() const { return {nullptr, 0, first}; }
+  kernels::RowSet list() const { return {index.const_data_ptr<std::int64_t>(), 0, second}; }
+};
+
+Case norm_case(std::int64_t rows, bool add, Form form, const at::TensorOptions& options) {
+  const bool quantised = form == Form::quantised;
+  const auto make = [rows, add, form, quantised, options]() -> Launch {
+    const Tensor x = at::randn({rows, kWidth}, options);
+    const Tensor y = at::empty({rows, kWidth}, quantised ? options.dtype(at::kByte) : options);
+    const Tensor scales = at::empty({rows}, options.dtype(at::kFloat));
     const Tensor delta = add ? at::randn({rows, kWidth}, options) : Tensor();
-    const Tensor weight = at::ones({kWidth}, options);
+    const Tensor weight = at::ones({kWidth}, options), other = weight.clone();
+    const Routes routes(rows, options);
     kernels::RmsNormArgs args;
     args.x = x.data_ptr();
-    args.weight = weight.data_ptr();
+    args.sets[0] = {weight.data_ptr(), {nullptr, 0, rows}};
+    if (form == Form::routed) {
+      args.sets[0].rows = routes.range();
+      args.sets[1] = {other.data_ptr(), routes.list()};
+    }
     args.y = y.data_ptr();
+    if (quantised) args.scales = scales.data_ptr<float>();
     args.rows = rows;
     args.width = args.x_stride = args.y_stride = args.delta_stride = args.sum_stride = kWidth;
     args.eps = 1e-6F;
@@ -113,39 +140,45 @@ Case norm_case(std::int64_t rows, bool add, const at::TensorOptions& options) {
       args.delta = delta.data_ptr();
       args.sum = x.data_ptr();
     }
-    return [args, x, y, delta, weight](CUstream_st* stream) {
+    return [args, x, y, scales, delta, weight, other, routes](CUstream_st* stream) {
       return kernels::rms_norm(args, stream);
     };
   };
-  const double elements = static_cast<double>(rows * kWidth) * (add ? 4 : 2);
-  return {add ? "rms_norm with add" : "rms_norm",
-          elements * static_cast<double>(options.dtype().itemsize()), make};
+  const auto size = static_cast<double>(options.dtype().itemsize());
+  const double bytes = (add ? 3 : 1) * size + (quantised ? 1 : size);
+  return {std::string("rms_norm") + (add ? " with add" : "") + suffix(form),
+          static_cast<double>(rows * kWidth) * bytes, make};
 }
 
-Case silu_case(std::int64_t rows, const at::TensorOptions& options) {
-  const auto make = [rows, options]() -> Launch {
-    const Tensor gate_up = at::randn({rows, 2 * kInner}, options),
-                 y = at::empty({rows, kInner}, options);
+Case silu_case(std::int64_t rows, Form form, const at::TensorOptions& options) {
+  const bool quantised = form == Form::quantised;
+  const auto make = [rows, quantised, options]() -> Launch {
+    const Tensor gate_up = at::randn({rows, 2 * kInner}, options);
+    const Tensor y = at::empty({rows, kInner}, quantised ? options.dtype(at::kByte) : options);
+    const Tensor scales = at::empty({rows}, options.dtype(at::kFloat));
     kernels::SiluMulArgs args;
     args.gate_up = gate_up.data_ptr();
     args.y = y.data_ptr();
     args.rows = rows;
     args.inner = args.y_stride = kInner;
     args.gate_up_stride = 2 * kInner;
-    args.dtype = kernel_dtype(y.scalar_type());
-    return [args, gate_up, y](CUstream_st* stream) { return kernels::silu_mul(args, stream); };
+    args.dtype = kernel_dtype(gate_up.scalar_type());
+    if (quantised) args.scales = scales.data_ptr<float>();
+    return
+        [args, gate_up, y, scales](CUstream_st* stream) { return kernels::silu_mul(args, stream); };
   };
-  return {"silu_mul",
-          static_cast<double>(3 * rows * kInner) * static_cast<double>(options.dtype().itemsize()),
-          make};
+  const auto size = static_cast<double>(options.dtype().itemsize());
+  return {"silu_mul" + suffix(form),
+          static_cast<double>(rows * kInner) * (2 * size + (quantised ? 1 : size)), make};
 }
 
-Case rope_case(std::int64_t rows, bool every_step, const at::TensorOptions& options) {
+Case rope_case(std::int64_t rows, bool every_step, Form form, const at::TensorOptions& options) {
   constexpr std::int64_t kRow = (kHeads + 2 * kKvHeads) * kHeadDim;
-  const auto make = [rows, every_step, options]() -> Launch {
+  const auto make = [rows, every_step, form, options]() -> Launch {
     const Tensor qkv = at::randn({rows, kRow}, options),
                  q = at::empty({rows, kHeads, kHeadDim}, options);
-    const Tensor weight = at::ones({kHeadDim}, options);
+    const Tensor weight = at::ones({kHeadDim}, options), other = weight.clone();
+    const Routes routes(rows, options);
     const Tensor angles = at::randn({rows, kHeadDim / 2}, options.dtype(at::kFloat));
     const Tensor cos = angles.cos(), sin = angles.sin();
     const Tensor slots = at::arange(rows, options.dtype(at::kLong));
@@ -153,7 +186,11 @@ Case rope_case(std::int64_t rows, bool every_step, const at::TensorOptions& opti
                  values = at::empty_like(keys);
     kernels::QkNormRopeArgs args;
     args.qkv = qkv.data_ptr();
-    args.q_weight = args.k_weight = weight.data_ptr();
+    args.sets[0] = {weight.data_ptr(), weight.data_ptr(), {nullptr, 0, rows}};
+    if (form == Form::routed) {
+      args.sets[0].rows = routes.range();
+      args.sets[1] = {other.data_ptr(), other.data_ptr(), routes.list()};
+    }
     args.cos = cos.data_ptr<float>();
     args.sin = sin.data_ptr<float>();
     args.slots = slots.data_ptr<std::int64_t>();
@@ -171,14 +208,13 @@ Case rope_case(std::int64_t rows, bool every_step, const at::TensorOptions& opti
     args.eps = 1e-6F;
     args.round_every_step = every_step;
     args.dtype = kernel_dtype(q.scalar_type());
-    return [args, qkv, q, weight, cos, sin, slots, keys, values](CUstream_st* stream) {
-      return kernels::qk_norm_rope(args, stream);
-    };
+    return [args, qkv, q, weight, other, routes, cos, sin, slots, keys,
+            values](CUstream_st* stream) { return kernels::qk_norm_rope(args, stream); };
   };
   const double row_bytes =
       2.0 * static_cast<double>(kRow) * static_cast<double>(options.dtype().itemsize()) +
       4.0 * static_cast<double>(kHeadDim) + 8.0;
-  return {every_step ? "qk_norm_rope every step" : "qk_norm_rope at the end",
+  return {std::string("qk_norm_rope ") + (every_step ? "every step" : "at the end") + suffix(form),
           static_cast<double>(rows) * row_bytes, make};
 }
 
@@ -188,16 +224,20 @@ void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int 
   const Case copy = copy_case();
   const double copy_ms = median_ms(copy, repeats);
   const double copy_rate = gb_per_second(copy.bytes, copy_ms);
-  fmt::print("{:<26}{:>7}{:>10}{:>10}{:>9}{:>8}\n", c10::toString(dtype), "rows", "ms", "MB",
+  fmt::print("{:<34}{:>7}{:>10}{:>10}{:>9}{:>8}\n", c10::toString(dtype), "rows", "ms", "MB",
              "GB/s", "share");
-  fmt::print("{:<26}{:>7}{:>10.4f}{:>10.1f}{:>9.0f}{:>8}\n", copy.name, "", copy_ms,
+  fmt::print("{:<34}{:>7}{:>10.4f}{:>10.1f}{:>9.0f}{:>8}\n", copy.name, "", copy_ms,
              copy.bytes / 1e6, copy_rate, "1.00");
   for (const std::int64_t rows : row_counts) {
     for (const Case& bench :
-         {norm_case(rows, false, options), norm_case(rows, true, options), silu_case(rows, options),
-          rope_case(rows, true, options), rope_case(rows, false, options)}) {
+         {norm_case(rows, false, Form::plain, options), norm_case(rows, true, Form::plain, options),
+          norm_case(rows, true, Form::routed, options),
+          norm_case(rows, true, Form::quantised, options), silu_case(rows, Form::plain, options),
+          silu_case(rows, Form::quantised, options), rope_case(rows, true, Form::plain, options),
+          rope_case(rows, false, Form::plain, options),
+          rope_case(rows, false, Form::routed, options)}) {
       const double ms = median_ms(bench, repeats), rate = gb_per_second(bench.bytes, ms);
-      fmt::print("{:<26}{:>7}{:>10.4f}{:>10.1f}{:>9.0f}{:>8.2f}\n", bench.name, rows, ms,
+      fmt::print("{:<34}{:>7}{:>10.4f}{:>10.1f}{:>9.0f}{:>8.2f}\n", bench.name, rows, ms,
                  bench.bytes / 1e6, rate, rate / copy_rate);
     }
   }

@@ -5,7 +5,8 @@
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
-#include "tests/kernels/closeness.h"
+#include "tests/kernels/field.h"
+#include "tests/kernels/routed_cases.h"
 
 using namespace diptych;
 using namespace diptych::testing;
@@ -13,24 +14,15 @@ using namespace diptych::testing;
 namespace {
 
 constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
-constexpr double kCanary = -77.0;
-constexpr std::int64_t kMargin = 8;  // canary rows above and below
 
 std::string text_of(const char* error) {
   return error == nullptr ? "" : error;
 }
 
-// Rows inside a field of canaries, on the CPU and on the GPU.
-struct Field {
-  Tensor base, rows;
-};
-
-Field make_field(std::int64_t rows, std::int64_t width, Layout layout,
-                 const at::TensorOptions& options) {
-  Field field;
-  field.base = at::full({rows + 2 * kMargin, width + gap(layout)}, kCanary, options);
-  field.rows = field.base.narrow(0, kMargin, rows).narrow(1, before(layout), width);
-  return field;
+template <typename Args>
+Runner<Args> on_gpu(const char* (*kernel)(const Args&, CUstream_st*)) {
+  return {at::Device(at::kCUDA, 0),
+          [kernel](const Args& args) { CHECK(text_of(kernel(args, nullptr)) == ""); }};
 }
 
 // The rows of both agree, and around them there are canaries only.
@@ -67,7 +59,7 @@ TEST_CASE("rms_norm writes its rows and nothing else") {
           args.x_stride = from.stride(0);
           args.delta = add.data_ptr();
           args.delta_stride = add.stride(0);
-          args.weight = w.data_ptr();
+          args.sets[0] = {w.data_ptr(), {nullptr, 0, 5}};
           args.sum = sum[at].rows.data_ptr();
           args.sum_stride = sum[at].rows.stride(0);
           args.y = y[at].rows.data_ptr();
@@ -115,11 +107,23 @@ TEST_CASE("silu_mul writes its rows and nothing else") {
   }
 }
 
+TEST_CASE("rows of two weight sets go through one launch") {
+  check_routed_rms_norm(on_gpu<kernels::RmsNormArgs>(kernels::rms_norm));
+  check_routed_qk_norm_rope(on_gpu<kernels::QkNormRopeArgs>(kernels::qk_norm_rope));
+}
+
+TEST_CASE("rows are quantised as they are written") {
+  check_quantised_rms_norm(on_gpu<kernels::RmsNormArgs>(kernels::rms_norm));
+  check_quantised_silu_mul(on_gpu<kernels::SiluMulArgs>(kernels::silu_mul));
+}
+
 TEST_CASE("calls that no kernel takes are refused with the reason, no rows are fine") {
   kernels::RmsNormArgs norm;
   CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "the width is below 1");
   norm.width = 8;
   CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "");
+  norm.sets[1].rows.count = 1;
+  CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "a set has more rows than there are");
   norm.rows = std::int64_t{1} << 31;
   CHECK(text_of(kernels::rms_norm_unsupported(norm)) == "more than 2^31 - 1 rows");
 

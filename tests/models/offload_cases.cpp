@@ -22,12 +22,9 @@ std::vector<Tensor> call(const MotBackbone& model, const Case& on, KvCache& cach
   const MotPlan plan = gen_rows > 0 ? plan_image_block(samples, 0, cache, model.config, options)
                                     : plan_text(samples, 0, cache, model.config, options);
   at::Generator generator = cpu_generator(seed);
-  const auto draw = [&](std::int64_t rows) {
-    return rows == 0 ? Tensor()
-                     : randn({kSamples * rows, model.config.hidden_size}, generator).to(options);
-  };
-  const MotRows out = model.forward(plan, {draw(gen_rows), draw(und_rows)}, cache, *attention,
-                                    on.kernels, observer);
+  const Tensor input =
+      randn({kSamples * (gen_rows + und_rows), model.config.hidden_size}, generator).to(options);
+  const MotRows out = model.forward(plan, input, cache, *attention, on.kernels, observer);
   for (std::int64_t i = 0; i < kSamples; ++i) cache.advance(i, gen_rows + und_rows);
   std::vector<Tensor> results;
   for (const Tensor& rows : {out.gen, out.und}) {

@@ -22,8 +22,8 @@ double seconds_of(const MotBackbone& model, std::int64_t rows) {
     synchronize(kGpu);
     started = steady_seconds();
     const std::int64_t hidden = model.config.hidden_size;
-    model.forward(plan, {at::ones({rows, hidden}, options), at::ones({2, hidden}, options)}, cache,
-                  *attention, KernelPolicy::strict);
+    model.forward(plan, at::ones({rows + 2, hidden}, options), cache, *attention,
+                  KernelPolicy::strict);
     synchronize(kGpu);
   }
   return steady_seconds() - started;

@@ -11,6 +11,7 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "tests/kernels/closeness.h"
+#include "tests/kernels/routings.h"
 
 namespace diptych::testing {
 namespace {
@@ -57,7 +58,7 @@ Norm norm_reference(const Tensor& x, const Tensor& delta, const Tensor& weight) 
   Norm out{Tensor(), at::empty(from.sizes(), from.options())};
   kernels::RmsNormArgs args;
   args.x = from.data_ptr();
-  args.weight = w.data_ptr();
+  args.sets[0] = {w.data_ptr(), {nullptr, 0, from.size(0)}};
   args.y = out.y.data_ptr();
   args.rows = from.size(0);
   args.width = from.size(1);
@@ -97,7 +98,8 @@ void check_add_rms_norm(at::Device device, KernelPolicy policy) {
     const Tensor delta = random_rows(generator, rows, width, scale, layout, options);
     const Tensor weight = random_rows(generator, 1, width, 1, Layout::packed, options)[0];
     const Norm expected = norm_reference(x, delta, weight);
-    const Tensor y = add_rms_norm_(x, delta, weight, kEps, policy);
+    const NormRoute all{weight, RowSet::range(0, rows)};
+    const Tensor y = add_rms_norm_(x, delta, std::span(&all, 1), kEps, policy);
     const std::string what = describe(dtype, rows, width, layout);
     check_close(x, expected.sum, 0, what);
     check_close(y, expected.y, 2, what);
@@ -157,8 +159,10 @@ QkNormRope make_case(at::Generator& generator, const Heads& h, std::int64_t rows
   args.rounding = rounding;
   const std::int64_t width = (h.heads + 2 * h.kv_heads) * h.head_dim;
   args.qkv = random_rows(generator, rows, width, scale_of(rows, dtype), layout, options);
-  args.q_weight = random_rows(generator, 1, h.head_dim, 1, Layout::packed, options)[0];
-  args.k_weight = random_rows(generator, 1, h.head_dim, 1, Layout::packed, options)[0];
+  const auto weight = [&] {
+    return random_rows(generator, 1, h.head_dim, 1, Layout::packed, options)[0];
+  };
+  args.routes = {{weight(), weight(), RowSet::range(0, rows)}};
   const Tensor positions = at::randint(0, 5000, {rows}, generator, at::kLong).to(device);
   std::tie(args.cos, args.sin) = rope_table(positions, h.head_dim, 1e6, dtype);
   args.slots =
@@ -174,14 +178,20 @@ struct Rotated {
 
 Rotated rope_reference(const QkNormRope& from) {
   const auto copy = [](const Tensor& t) { return t.cpu().clone(at::MemoryFormat::Contiguous); };
-  const Tensor qkv = copy(from.qkv), q_weight = copy(from.q_weight), k_weight = copy(from.k_weight);
+  const Tensor qkv = copy(from.qkv);
   const Tensor cos = copy(from.cos), sin = copy(from.sin), slots = copy(from.slots);
-  const Rotated out{at::empty({qkv.size(0), from.heads, from.head_dim}, qkv.options()),
+  const Rotated out{at::full({qkv.size(0), from.heads, from.head_dim}, kCanary, qkv.options()),
                     copy(from.keys), copy(from.values)};
   kernels::QkNormRopeArgs args;
   args.qkv = qkv.data_ptr();
-  args.q_weight = q_weight.data_ptr();
-  args.k_weight = k_weight.data_ptr();
+  std::vector<Tensor> kept;  // alive while the pointers are in use
+  const auto pointer = [&](const Tensor& t) { return kept.emplace_back(copy(t)).data_ptr(); };
+  for (std::size_t i = 0; i < from.routes.size(); ++i) {
+    const auto& [q_weight, k_weight, rows] = from.routes[i];
+    args.sets[i] = {pointer(q_weight), pointer(k_weight), {nullptr, rows.first, rows.count}};
+    if (!rows.index.defined()) continue;
+    args.sets[i].rows.index = static_cast<const std::int64_t*>(pointer(rows.index));
+  }
   args.cos = cos.data_ptr<float>();
   args.sin = sin.data_ptr<float>();
   args.slots = slots.data_ptr<std::int64_t>();
@@ -225,6 +235,83 @@ void check_qk_norm_rope(at::Device device, KernelPolicy policy) {
           }
         }
       }
+    }
+  }
+}
+
+namespace {
+
+RowSet row_set(const RoutedSet& set, at::Device device) {
+  return set.list ? RowSet::list(set.rows.to(device))
+                  : RowSet::range(set.first(), set.rows.numel());
+}
+
+void check_norm_routing(const Routing& routing, std::int64_t width, Layout layout, bool add,
+                        at::Generator& generator, const at::TensorOptions& options,
+                        KernelPolicy policy) {
+  const std::string what = fmt::format("{} [{}, {}] add {}: {}", c10::toString(options.dtype()),
+                                       routing.rows, width, add, routing.name);
+  CAPTURE(what);
+  const auto draw = [&](std::int64_t rows, Layout how) {
+    return random_rows(generator, rows, width, 1, how, options);
+  };
+  Tensor x = draw(routing.rows, add ? Layout::packed : layout);
+  const Tensor before = x.clone(), delta = add ? draw(routing.rows, layout) : Tensor();
+  std::vector<NormRoute> routes;
+  for (const RoutedSet& set : routing.sets) {
+    routes.push_back({draw(1, Layout::packed)[0], row_set(set, options.device())});
+  }
+  const Tensor y =
+      add ? add_rms_norm_(x, delta, routes, kEps, policy) : rms_norm(x, routes, kEps, policy);
+  Tensor expected_x = before.cpu().clone();
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    const Tensor& rows = routing.sets[i].rows;
+    if (rows.numel() == 0) continue;
+    const auto of = [&](const Tensor& t) { return t.cpu().index_select(0, rows); };
+    const Norm expected = norm_reference(of(before), add ? of(delta) : Tensor(), routes[i].weight);
+    check_close(of(y), expected.y, 2, what);
+    if (add) expected_x.index_copy_(0, rows, expected.sum);
+  }
+  CHECK(at::equal(x.cpu(), expected_x));
+}
+
+void check_rope_routing(const Routing& routing, const Heads& heads, Layout layout,
+                        RopeRounding rounding, at::Generator& generator,
+                        const at::TensorOptions& options, KernelPolicy policy) {
+  QkNormRope args = make_case(generator, heads, routing.rows, layout, rounding, options);
+  const std::string what = fmt::format("{} [{}, {}]: {}", c10::toString(options.dtype()),
+                                       routing.rows, heads.head_dim, routing.name);
+  CAPTURE(what);
+  const QkNormRoute& first = args.routes[0];
+  args.routes = {{first.q_weight, first.k_weight, row_set(routing.sets[0], options.device())},
+                 {first.k_weight, first.q_weight, row_set(routing.sets[1], options.device())}};
+  const Rotated expected = rope_reference(args);
+  const Tensor q = qk_norm_rope(args, policy).cpu(), routed = routing.routed();
+  check_rotated(q.index_select(0, routed), expected.q.index_select(0, routed), what);
+  check_rotated(args.keys, expected.keys, what);
+  CHECK(at::equal(args.values.cpu(), expected.values));
+}
+
+}  // namespace
+
+void check_routes(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(17);
+  for (const at::ScalarType dtype : kDtypes) {
+    const auto options = at::TensorOptions(dtype).device(device);
+    for (const std::int64_t rows : {1, 3, 17, 258}) {
+      for (const Routing& routing : routings(rows)) {
+        for (const Layout layout : kLayouts) {
+          for (const bool add : {false, true}) {
+            check_norm_routing(routing, 64, layout, add, generator, options, policy);
+          }
+          for (const auto rounding : {RopeRounding::every_step, RopeRounding::at_the_end}) {
+            check_rope_routing(routing, {4, 2, 16}, layout, rounding, generator, options, policy);
+          }
+        }
+      }
+    }
+    for (const Routing& routing : routings(1026)) {
+      check_norm_routing(routing, 130, Layout::spaced, true, generator, options, policy);
     }
   }
 }
@@ -379,7 +466,8 @@ void check_recorded_rows(const RecordedRows& r, at::Device device, KernelPolicy 
           .to(device);
   const std::string what = c10::toString(r.dtype);
   check_close(rms_norm(x, weight, kEps, policy), literal(r.norm, {3, 4}, r.dtype), 0, what);
-  const Tensor y = add_rms_norm_(x, delta, weight, kEps, policy);
+  const NormRoute all{weight, RowSet::range(0, 3)};
+  const Tensor y = add_rms_norm_(x, delta, std::span(&all, 1), kEps, policy);
   check_close(x, literal(r.sum, {3, 4}, r.dtype), 0, what);
   check_close(y, literal(r.add_norm, {3, 4}, r.dtype), 0, what);
   check_close(silu_mul(gate_up, policy), literal(r.silu, {2, 3}, r.dtype), 0, what);
@@ -404,8 +492,8 @@ void check_recorded_rope(const RecordedRope& r, at::Device device, KernelPolicy 
                       0.03, 0.04,  1.1, 2.2, -3.3, 4.4,  -5,     6,    -7,  8.5},
                      {2, 16}, r.dtype)
                  .to(device);
-  args.q_weight = literal({1.1, 0.9, -0.7, 1.3}, {4}, r.dtype).to(device);
-  args.k_weight = literal({0.8, 1.2, 1.05, -0.95}, {4}, r.dtype).to(device);
+  args.routes = {{literal({1.1, 0.9, -0.7, 1.3}, {4}, r.dtype).to(device),
+                  literal({0.8, 1.2, 1.05, -0.95}, {4}, r.dtype).to(device), RowSet::range(0, 2)}};
   std::tie(args.cos, args.sin) =
       rope_table(literal({5, 1234}, {2}, at::kLong).to(device), 4, 1e6, r.dtype);
   args.slots =

@@ -10,6 +10,7 @@ void check_rms_norm(at::Device device, KernelPolicy policy);
 void check_add_rms_norm(at::Device device, KernelPolicy policy);
 void check_silu_mul(at::Device device, KernelPolicy policy);
 void check_qk_norm_rope(at::Device device, KernelPolicy policy);
+void check_routes(at::Device device, KernelPolicy policy);  // rms_norm, add_rms_norm_, qk_norm_rope
 void check_no_trespassing(at::Device device, KernelPolicy policy);  // of qk_norm_rope in the cache
 void check_linear_row(at::Device device, KernelPolicy policy);
 void check_decode_attention(at::Device device, KernelPolicy policy);

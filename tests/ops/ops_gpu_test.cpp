@@ -28,6 +28,10 @@ TEST_CASE("qk_norm_rope on the GPU agrees with the kernel's reference") {
   check_qk_norm_rope(kGpu, KernelPolicy::strict);
   check_qk_norm_rope(kGpu, KernelPolicy::reference);
 }
+TEST_CASE("ops on the GPU give rows of two sets their own weights") {
+  check_routes(kGpu, KernelPolicy::strict);
+  check_routes(kGpu, KernelPolicy::reference);
+}
 TEST_CASE("qk_norm_rope on the GPU writes its slots and nothing else") {
   check_no_trespassing(kGpu, KernelPolicy::strict);
   check_no_trespassing(kGpu, KernelPolicy::reference);

@@ -17,7 +17,7 @@ QkNormRope small_rope() {
   args.kv_heads = 1;
   args.head_dim = 4;
   args.qkv = at::ones({2, 16});
-  args.q_weight = args.k_weight = at::ones({4});
+  args.routes = {{at::ones({4}), at::ones({4}), RowSet::range(0, 2)}};
   args.cos = args.sin = at::ones({2, 2});
   args.slots = at::arange(2, at::kLong);
   args.keys = at::zeros({1, 3, 1, 4});
@@ -49,6 +49,9 @@ TEST_CASE("silu_mul in ATen agrees with the kernel's reference") {
 }
 TEST_CASE("qk_norm_rope in ATen agrees with the kernel's reference") {
   check_qk_norm_rope(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("ops in ATen give rows of two sets their own weights") {
+  check_routes(kCpu, KernelPolicy::automatic);
 }
 TEST_CASE("qk_norm_rope in ATen writes its slots and nothing else") {
   check_no_trespassing(kCpu, KernelPolicy::reference);
@@ -139,7 +142,8 @@ TEST_CASE("wrong arguments are named with what was found") {
       "expected float32, bfloat16 or float16");
   check_throws<c10::Error>(
       [&] {
-        add_rms_norm_(x, at::ones({1, 8}), at::ones({8}), 1e-6, automatic);
+        const NormRoute all{at::ones({8}), RowSet::range(0, 2)};
+        add_rms_norm_(x, at::ones({1, 8}), std::span(&all, 1), 1e-6, automatic);
       },
       "[add_rms_norm_] delta is [1, 8], expected [2, 8]");
   check_throws<c10::Error>(
@@ -170,6 +174,38 @@ TEST_CASE("wrong arguments are named with what was found") {
         a.keys = at::zeros({1, 4, 1, 3}).transpose(1, 3);
       },
       "not contiguous");
+}
+
+TEST_CASE("wrong routes are named with what was found") {
+  const auto automatic = KernelPolicy::automatic;
+  const Tensor x = at::ones({4, 8}), weight = at::ones({8});
+  const auto norm_throws = [&](const std::vector<NormRoute>& routes, const std::string& part) {
+    check_throws<c10::Error>([&] { rms_norm(x, routes, 1e-6, automatic); }, part);
+  };
+  const RowSet first = RowSet::range(0, 2), second = RowSet::range(2, 2);
+  norm_throws({}, "[rms_norm] 0 sets of rows, expected 1 or 2");
+  norm_throws({{weight, first}, {weight, second}, {weight, second}}, "3 sets of rows");
+  norm_throws({{weight, first}, {at::ones({7}), second}}, "weight is [7], expected [8]");
+  norm_throws({{weight, RowSet::range(3, 2)}}, "[rms_norm] a range of rows ends outside the rows");
+  norm_throws({{weight, first}, {weight, RowSet::range(1, 2)}}, "the ranges of rows overlap");
+  norm_throws({{weight, RowSet::list(at::arange(2, at::kInt))}}, "a list of rows is Int");
+  norm_throws({{weight, RowSet::list(at::arange(5, at::kLong))}}, "more rows than there are");
+  norm_throws({{weight, RowSet::list(at::full({1}, 4, at::kLong))}}, "out of range");
+
+  QkNormRope rope = small_rope();
+  rope.routes.push_back({at::ones({4}), at::ones({4}), RowSet::range(1, 1)});
+  check_throws<c10::Error>([&] { qk_norm_rope(rope, automatic); },
+                           "[qk_norm_rope] the sets have more rows than there are");
+}
+
+TEST_CASE("a slot of a row that is in no set is not looked at") {
+  QkNormRope args = small_rope();
+  args.slots = at::tensor({1, 99}, at::kLong);
+  args.routes[0].rows = RowSet::range(0, 1);
+  const Tensor q = qk_norm_rope(args, KernelPolicy::automatic);
+  CHECK(q[0].sum().item<float>() == doctest::Approx(8));
+  CHECK(count(args.values != 0) == 4);
+  CHECK(args.values[0][1].sum().item<float>() == 4);
 }
 
 TEST_CASE("a rejected slot leaves the cache as it was") {

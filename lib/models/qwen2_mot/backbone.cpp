@@ -1,5 +1,7 @@
 #include "lib/models/qwen2_mot/backbone.h"
 
+#include <array>
+
 #include <fmt/format.h>
 
 namespace diptych {
@@ -24,36 +26,52 @@ Tensor MotBackbone::embed(const Tensor& ids) const {
   return embed_tokens.index_select(0, ids);
 }
 
-namespace {
-
-// What one expert's rows go through; `x` is the residual stream, `h` its normed copy.
-struct ExpertRows {
-  Tensor x, h, q, attended;
-  Tensor cos, sin, slots;
-  const AttentionLengths* lengths = nullptr;
-};
-
-ExpertRows slice_rows(const MotPlan& plan, Tensor x, std::int64_t begin,
-                      const AttentionLengths& lengths) {
-  ExpertRows rows;
-  const std::int64_t count = x.size(0);
-  rows.x = std::move(x);
-  rows.cos = plan.cos.narrow(0, begin, count);
-  rows.sin = plan.sin.narrow(0, begin, count);
-  rows.slots = plan.slots.narrow(0, begin, count);
-  rows.lengths = &lengths;
-  return rows;
+MotRows MotPlan::split(const Tensor& rows) const {
+  MotRows parts;
+  if (gen_rows > 0) parts.gen = rows.narrow(0, 0, gen_rows);
+  if (und_rows > 0) parts.und = rows.narrow(0, gen_rows, und_rows);
+  return parts;
 }
 
-void project_qkv(ExpertRows& rows, const MotExpert& e, const MotPlan& plan, const Qwen2Config& c,
-                 const Tensor& keys, const Tensor& values, KernelPolicy kernels) {
+namespace {
+
+using Member = Tensor MotExpert::*;
+
+std::array<RowSet, 2> row_sets(const MotPlan& plan) {
+  return {RowSet::range(0, plan.gen_rows), RowSet::range(plan.gen_rows, plan.und_rows)};
+}
+
+std::array<NormRoute, 2> norms(const MotPlan& plan, const Tensor& gen, const Tensor& und) {
+  const auto [gen_rows, und_rows] = row_sets(plan);
+  return {{{gen, gen_rows}, {und, und_rows}}};
+}
+
+// Each part's rows with its own weights -> [gen_rows + und_rows, outputs]. `bias`: or null.
+Tensor project(const MotRows& x, const MotLayer& layer, Member weight, Member bias,
+               KernelPolicy kernels) {
+  const auto bias_of = [bias](const MotExpert& e) { return bias == nullptr ? Tensor() : e.*bias; };
+  if (!x.und.defined()) return linear(x.gen, layer.gen.*weight, bias_of(layer.gen), kernels);
+  if (!x.gen.defined()) return linear(x.und, layer.und.*weight, bias_of(layer.und), kernels);
+  const std::int64_t gen_rows = x.gen.size(0), und_rows = x.und.size(0);
+  const Tensor y = at::empty({gen_rows + und_rows, (layer.gen.*weight).size(0)}, x.gen.options());
+  linear_into(y.narrow(0, 0, gen_rows), x.gen, layer.gen.*weight, bias_of(layer.gen), kernels);
+  linear_into(y.narrow(0, gen_rows, und_rows), x.und, layer.und.*weight, bias_of(layer.und),
+              kernels);
+  return y;
+}
+
+// Puts keys and values of all rows in their place. -> q [rows, heads, head_dim]
+Tensor project_qkv(const Tensor& h, const MotLayer& layer, const MotPlan& plan,
+                   const Qwen2Config& c, const Tensor& keys, const Tensor& values,
+                   KernelPolicy kernels) {
+  const auto [gen_rows, und_rows] = row_sets(plan);
   QkNormRope args;
-  args.qkv = linear(rows.h, e.qkv_proj, e.qkv_bias, kernels);
-  args.q_weight = e.q_norm;
-  args.k_weight = e.k_norm;
-  args.cos = rows.cos;
-  args.sin = rows.sin;
-  args.slots = rows.slots;
+  args.qkv = project(plan.split(h), layer, &MotExpert::qkv_proj, &MotExpert::qkv_bias, kernels);
+  args.routes = {{layer.gen.q_norm, layer.gen.k_norm, gen_rows},
+                 {layer.und.q_norm, layer.und.k_norm, und_rows}};
+  args.cos = plan.cos;
+  args.sin = plan.sin;
+  args.slots = plan.slots;
   args.keys = keys;
   args.values = values;
   args.heads = c.num_attention_heads;
@@ -61,63 +79,63 @@ void project_qkv(ExpertRows& rows, const MotExpert& e, const MotPlan& plan, cons
   args.head_dim = c.head_dim();
   args.eps = c.rms_norm_eps;
   args.rounding = plan.rounding;
-  rows.q = qk_norm_rope(args, kernels);
+  return qk_norm_rope(args, kernels);
 }
 
-void finish_layer(ExpertRows& rows, const MotExpert& e, const Tensor& next_norm, double eps,
-                  KernelPolicy kernels) {
-  {
-    const Tensor o = at::linear(std::exchange(rows.attended, {}).flatten(1), e.o_proj);
-    rows.h = add_rms_norm_(rows.x, o, e.post_attention_layernorm, eps, kernels);
-  }  // before the wide rows are made, o goes
-  const Tensor inner = silu_mul(linear(rows.h, e.gate_up_proj, {}, kernels), kernels);
-  rows.h = add_rms_norm_(rows.x, linear(inner, e.down_proj, {}, kernels), next_norm, eps, kernels);
+// -> [rows, heads * head_dim] of each part
+MotRows attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tensor& values,
+               const AttentionBackend& attention) {
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  const auto part = [&](const Tensor& rows, const AttentionLengths& lengths) {
+    if (!rows.defined()) return Tensor();
+    return attention.forward({rows, keys, values, &lengths, plan.causal, scale}).flatten(1);
+  };
+  const MotRows parts = plan.split(q);
+  return {part(parts.gen, plan.gen), part(parts.und, plan.und)};
 }
 
 }  // namespace
 
-MotRows MotBackbone::forward(const MotPlan& plan, MotRows input, const KvCache& cache,
+MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache,
                              const AttentionBackend& attention, KernelPolicy kernels,
                              const MotObserver& observer) const {
+  TORCH_CHECK(x.size(0) > 0 && x.size(0) == plan.gen_rows + plan.und_rows, "[qwen2_mot] x is ",
+              x.sizes(), ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");
   const double eps = config.rms_norm_eps;
-  const double scale = 1 / std::sqrt(static_cast<double>(config.head_dim()));
-  const bool has_gen = plan.gen_rows > 0, has_und = plan.und_rows > 0;
-  ExpertRows gen, und;
-  if (has_gen) {
-    gen = slice_rows(plan, std::move(input.gen), 0, plan.gen);
-    gen.h = rms_norm(gen.x, layers[0].gen.input_layernorm, eps, kernels);
-  }
-  if (has_und) {
-    und = slice_rows(plan, std::move(input.und), plan.gen_rows, plan.und);
-    und.h = rms_norm(und.x, layers[0].und.input_layernorm, eps, kernels);
-  }
+  const MotParts needed{plan.und_rows > 0, plan.gen_rows > 0};
+  const auto norms_of = [&](const MotLayer& layer, Member weight) {
+    return norms(plan, layer.gen.*weight, layer.und.*weight);
+  };
+  Tensor h = rms_norm(x, norms_of(layers[0], &MotExpert::input_layernorm), eps, kernels);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer_index = static_cast<std::int64_t>(i);
     const Tensor keys = cache.keys(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
     const Tensor values =
         cache.values(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
-    const MotLayer& layer = layers.acquire(i, {has_und, has_gen});
-    // Keys and values of both kinds of rows are in place before either attends.
-    if (has_gen) project_qkv(gen, layer.gen, plan, config, keys, values, kernels);
-    if (has_und) project_qkv(und, layer.und, plan, config, keys, values, kernels);
-    for (ExpertRows* rows : {has_gen ? &gen : nullptr, has_und ? &und : nullptr}) {
-      if (rows == nullptr) continue;
-      rows->attended = attention.forward(
-          {std::exchange(rows->q, {}), keys, values, rows->lengths, plan.causal, scale});
-    }
-    const bool last = i + 1 == layers.size();
-    if (has_gen) {
-      finish_layer(gen, layer.gen, last ? norm_gen : layers[i + 1].gen.input_layernorm, eps,
-                   kernels);
-    }
-    if (has_und) {
-      finish_layer(und, layer.und, last ? norm : layers[i + 1].und.input_layernorm, eps, kernels);
+    const MotLayer& layer = layers.acquire(i, needed);
+    {
+      // Keys and values of both kinds of rows are in place before either attends.
+      Tensor q = project_qkv(h, layer, plan, config, keys, values, kernels);
+      MotRows attended = attend(std::move(q), plan, keys, values, attention);
+      const Tensor o = project(attended, layer, &MotExpert::o_proj, nullptr, kernels);
+      attended = {};
+      h = add_rms_norm_(x, o, norms_of(layer, &MotExpert::post_attention_layernorm), eps, kernels);
+    }  // before the wide rows are made, o goes
+    {
+      const Tensor inner = silu_mul(
+          project(plan.split(h), layer, &MotExpert::gate_up_proj, nullptr, kernels), kernels);
+      const Tensor down =
+          project(plan.split(inner), layer, &MotExpert::down_proj, nullptr, kernels);
+      const bool last = i + 1 == layers.size();
+      const auto next =
+          last ? norms(plan, norm_gen, norm) : norms_of(layers[i + 1], &MotExpert::input_layernorm);
+      h = add_rms_norm_(x, down, next, eps, kernels);
     }
     layers.release();
-    if (observer) observer(fmt::format("layer{:02}.hidden", i), {gen.x, und.x});
+    if (observer) observer(fmt::format("layer{:02}.hidden", i), plan.split(x));
   }
-  if (observer) observer("final_norm", {gen.h, und.h});
-  return {gen.h, und.h};
+  if (observer) observer("final_norm", plan.split(h));
+  return plan.split(h);
 }
 
 namespace {

@@ -19,9 +19,15 @@
 
 namespace diptych {
 
-// The rows of one packed call. Generation rows of all samples come first, then the understanding
-// rows: each expert then sees one contiguous slice and nothing is gathered. Attention inside an
-// image block is full, so the order of a sample's rows is free.
+struct MotRows {
+  Tensor gen;  // [gen_rows, ...], undefined when there are none
+  Tensor und;  // [und_rows, ...], likewise
+};
+
+// The rows of one packed call: generation rows of all samples first, then the understanding rows.
+// What both kinds go through alike is one launch over all rows, each set with its own weights;
+// projections and attention see one contiguous slice each, and nothing is gathered. Attention
+// inside an image block is full, so the order of a sample's rows is free.
 struct MotPlan {
   std::int64_t gen_rows = 0, und_rows = 0;
   Tensor cos, sin;  // float32 [gen_rows + und_rows, head_dim / 2]
@@ -30,11 +36,8 @@ struct MotPlan {
   std::int64_t first_cache_row = 0, cache_rows = 0;
   bool causal = false;  // text; image blocks are full
   RopeRounding rounding = RopeRounding::every_step;
-};
 
-struct MotRows {
-  Tensor gen;  // [gen_rows, hidden], undefined when there are none
-  Tensor und;  // [und_rows, hidden], likewise
+  MotRows split(const Tensor& rows) const;  // [gen_rows + und_rows, ...] -> views of the two parts
 };
 
 // Called with "layerLL.hidden" after every layer and "final_norm" at the end.
@@ -54,9 +57,10 @@ struct MotBackbone {
 
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
   Tensor embed(const Tensor& ids) const;
-  // Writes the keys and values of all rows into the cache slots (it does not advance the cache) and
-  // returns the rows after the final norm. `x` is consumed: its storage holds the residual stream.
-  MotRows forward(const MotPlan& plan, MotRows x, const KvCache& cache,
+  // x [gen_rows + und_rows, hidden], contiguous. Writes the keys and values of all rows into the
+  // cache slots (it does not advance the cache) and returns the rows after the final norm. `x` is
+  // consumed: its storage holds the residual stream, at the end what left the last layer.
+  MotRows forward(const MotPlan& plan, Tensor x, const KvCache& cache,
                   const AttentionBackend& attention, KernelPolicy kernels,
                   const MotObserver& observer = {}) const;
 };
