@@ -41,7 +41,7 @@ void read_tokens(BagelCheckpoint& c, const fs::path& folder, std::int64_t vocab_
   c.markers = {id("<|vision_start|>"), id("<|vision_end|>")};
 }
 
-// Views of the map: headers are read, no weight is.
+// Views of the map where the file holds float32, as the released one does; else its floats convert.
 void check_vae_layout(const fs::path& file) {
   const Weights vae = Weights::open(file, at::kCPU, at::kFloat);
   FluxVae::load(vae, FluxVaeConfig::infer(vae));

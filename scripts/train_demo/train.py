@@ -309,7 +309,7 @@ class Flat:
 
 def orthogonal(matrices):
     """The nearest orthogonal matrices, roughly, to a stack [n, rows, columns] of them: Newton-Schulz
-    as in KellerJordan/Muon @f90a42b, muon.py."""
+    as in KellerJordan/Muon @857d1ad, muon.py."""
     x = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = x.shape[1] > x.shape[2]
     x = x.mT if tall else x
@@ -322,7 +322,7 @@ def orthogonal(matrices):
 
 class Training:
     """The model with all that its training remembers. Matrices inside layers are trained by Muon
-    (KellerJordan/Muon @f90a42b), all else by Adam."""
+    (KellerJordan/Muon @857d1ad), all else by Adam."""
 
     def __init__(self, model, device):
         self.model, self.flat, self.step = model, Flat(model), 0

@@ -190,12 +190,13 @@ TEST_CASE("control characters in a message are shown, and cut nothing") {
 }
 
 TEST_CASE("bad prompts") {
-  CHECK(refusal(Words{"generate", "-o", "/tmp/x.png"}) ==
+  const test::Folder folder;
+  CHECK(refusal(Words{"generate", "-o", folder.file("x.png")}) ==
         "--prompt: not given; expected a text (\"\" is one), or - for stdin");
   CHECK(refusal(Words{"generate", "-p", "caf\xE9"}) ==
         "--prompt: not valid UTF-8: byte 0xE9 at offset 3");
   test::Command command;
-  command.arguments = {"generate", "-p", "-", "-o", "/tmp/never.png"};
+  command.arguments = {"generate", "-p", "-", "-o", folder.file("never.png")};
   command.input = std::string("a\0b\n", 4);
   CHECK(refusal(command) == "--prompt: stdin: a NUL character at offset 1");
   const std::string none = ": stdin holds no text (an empty one is --prompt \"\")";
@@ -205,7 +206,7 @@ TEST_CASE("bad prompts") {
   }
   command.before_exec = [] { close(STDIN_FILENO); };
   CHECK(refusal(command) == "--prompt" + none);
-  command.arguments = {"generate", "-o", "/tmp/never.png"};
+  command.arguments = {"generate", "-o", folder.file("never.png")};
   command.environment["DIPTYCH_PROMPT"] = "-";
   CHECK(refusal(command) == "DIPTYCH_PROMPT" + none);
 }
@@ -376,6 +377,7 @@ TEST_CASE("a variable gives way to a flag, and to a request that it does not con
 }
 
 TEST_CASE("a bad variable is named") {
+  const test::Folder folder;
   test::Command command;
   command.arguments = {"generate", "--check-config"};
   command.environment["DIPTYCH_STEPS"] = "many";
@@ -385,7 +387,7 @@ TEST_CASE("a bad variable is named") {
     command.environment = {{name, value}};
     return refusal(command);
   };
-  const Words generate = {"generate", "-p", "x", "-o", "/tmp/never.png"};
+  const Words generate = {"generate", "-p", "x", "-o", folder.file("never.png")};
   CHECK(said(generate, "DIPTYCH_IMAGE", "no.png") == "DIPTYCH_IMAGE: no.png: no such file");
   CHECK(said(generate, "DIPTYCH_CONFIG", "no.yaml") == "DIPTYCH_CONFIG: no.yaml: no such file");
   CHECK(said(generate, "DIPTYCH_TRACE", "no/x.safetensors") ==
