@@ -1,11 +1,12 @@
-// Device helpers of the memory-bound kernels: 16-byte vectors, rounding to the storage type, and
-// sums over the threads of a row.
+// Device helpers of the memory-bound kernels: 16-byte vectors, rounding to the storage type, sums
+// and maxima over the threads of a row.
 #pragma once
 
 #include <cstdint>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include "kernels/types.h"
 
@@ -40,6 +41,13 @@ __device__ __forceinline__ float widen(__half value) {
   return __half2float(value);
 }
 
+__device__ __forceinline__ float widen(__nv_fp8_e4m3 value) {
+  return static_cast<float>(value);
+}
+__device__ __forceinline__ float widen(std::int8_t value) {
+  return static_cast<float>(value);
+}
+
 template <typename T>
 __device__ __forceinline__ T round_to(float value);
 template <>
@@ -53,6 +61,16 @@ __device__ __forceinline__ __nv_bfloat16 round_to<__nv_bfloat16>(float value) {
 template <>
 __device__ __forceinline__ __half round_to<__half>(float value) {
   return __float2half_rn(value);
+}
+
+template <>
+__device__ __forceinline__ __nv_fp8_e4m3 round_to<__nv_fp8_e4m3>(float value) {
+  return __nv_fp8_e4m3(value);  // saturates at 448, NaN stays NaN
+}
+template <>
+__device__ __forceinline__ std::int8_t round_to<std::int8_t>(float value) {
+  if (isnan(value)) return 0;
+  return static_cast<std::int8_t>(__float2int_rn(fminf(fmaxf(value, -127.0f), 127.0f)));
 }
 
 // value as T holds it
@@ -70,6 +88,11 @@ __device__ __forceinline__ float sum_lanes(float value, int lanes) {
   return value;
 }
 
+// The maximum over the lanes of the warp, in each of them.
+__device__ __forceinline__ unsigned max_lanes(unsigned value) {
+  return __reduce_max_sync(kAllLanes, value);
+}
+
 // Calls body(T{}) with the device type of `dtype`.
 template <typename Body>
 void with_device_type(DType dtype, const Body& body) {
@@ -81,6 +104,12 @@ void with_device_type(DType dtype, const Body& body) {
     case DType::f16:
       return body(__half{});
   }
+}
+
+// Calls body(Q{}) with the device type of a quantised matrix.
+template <typename Body>
+void with_device_stored(Stored stored, const Body& body) {
+  return stored == Stored::e4m3 ? body(__nv_fp8_e4m3{}) : body(std::int8_t{});
 }
 
 inline bool aligned(const void* pointer) {

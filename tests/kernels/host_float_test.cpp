@@ -51,7 +51,38 @@ TEST_CASE("widening every 16-bit value is torch's") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("e4m3 is torch's, but for saturating") {
+  std::int64_t wrong = 0;
+  for_boundary_floats([&](float value) {
+    const HostE4m3 found = round_to<HostE4m3>(value);
+    const float expected = c10::Float8_e4m3fn(std::clamp(value, -448.0F, 448.0F));
+    if (std::isnan(value)) {
+      wrong += !std::isnan(widen(found));
+    } else {
+      wrong += widen(found) != expected || std::signbit(widen(found)) != std::signbit(value);
+    }
+  });
+  CHECK(wrong == 0);
+  for (std::uint32_t i = 0; i < 0x100; ++i) {
+    const auto bits = static_cast<std::uint8_t>(i);
+    const float expected = c10::Float8_e4m3fn(bits, c10::Float8_e4m3fn::from_bits());
+    const float found = widen(HostE4m3{bits});
+    wrong += std::isnan(expected) ? !std::isnan(found) : found != expected;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("int8 saturates, and NaN is 0") {
+  CHECK(round_to<std::int8_t>(126.5F) == 126);
+  CHECK(round_to<std::int8_t>(-1e9F) == -127);
+  CHECK(round_to<std::int8_t>(std::numeric_limits<float>::quiet_NaN()) == 0);
+}
+
 TEST_CASE("ties go to even") {
+  CHECK(rounded<HostE4m3>(17) == 16.0F);
+  CHECK(rounded<HostE4m3>(0x1p-10F) == 0.0F);
+  CHECK(rounded<HostE4m3>(0x1.8p-9F) == 0x1p-8F);
+  CHECK(rounded<HostE4m3>(1e9F) == 448.0F);
   CHECK(rounded<HostBf16>(1.00390625F) == 1.0F);       // 1 + 2^-8, halfway to 1 + 2^-7
   CHECK(rounded<HostBf16>(1.01171875F) == 1.015625F);  // 1 + 3 * 2^-8
   CHECK(rounded<HostF16>(2049.0F) == 2048.0F);

@@ -3,6 +3,7 @@
 #include "lib/base/error.h"
 #include "tests/kernels/closeness.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/quantized_cases.h"
 
 using namespace diptych;
 using namespace diptych::testing;
@@ -55,6 +56,14 @@ TEST_CASE("qk_norm_rope in ATen writes its slots and nothing else") {
 }
 TEST_CASE("linear of one row in ATen agrees with the kernel's reference") {
   check_linear_row(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("quantised rows in ATen are those worked out by hand, and the kernel's reference's") {
+  check_quantized_by_hand(kCpu, KernelPolicy::automatic);
+  check_quantize_rows(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("products with quantised weights in ATen are near those of float64") {
+  check_quantized_linear(kCpu, KernelPolicy::automatic, 16);
+  check_quantized_like_cpu(kCpu, KernelPolicy::reference);
 }
 TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
   check_decode_attention(kCpu, KernelPolicy::automatic);
@@ -147,6 +156,33 @@ TEST_CASE("wrong arguments are named with what was found") {
         silu_mul(at::ones({2, 7}), automatic);
       },
       "expected [rows, 2 * inner]");
+
+  const LinearWeight weight{at::ones({4, 8}).to(at::kChar), at::ones({4})};
+  check_throws<c10::Error>(
+      [&] {
+        linear(at::ones({2, 7}), weight, {}, automatic);
+      },
+      "[linear] weight is [4, 8], expected [4, 7]");
+  check_throws<c10::Error>(
+      [&] {
+        linear(x, LinearWeight{weight.values, at::ones({3})}, {}, automatic);
+      },
+      "[linear] scales is [3], expected [4]");
+  check_throws<c10::Error>(
+      [&] {
+        linear(x, LinearWeight{at::ones({4, 8}), at::ones({4})}, {}, automatic);
+      },
+      "[linear] weight is Float with scales, expected float8_e4m3fn or int8");
+  check_throws<c10::Error>(
+      [&] {
+        quantize_rows(x, {at::ones({2, 8}), at::ones({2})}, automatic);
+      },
+      "[quantize_rows] values are not float8_e4m3fn or int8");
+  check_throws<c10::Error>(
+      [&] {
+        quantize_rows(x, {at::ones({2, 7}).to(at::kChar), at::ones({2})}, automatic);
+      },
+      "[quantize_rows] values is [2, 7], expected [2, 8]");
 
   const auto rope_throws = [&](const auto& spoil, const std::string& part) {
     QkNormRope args = small_rope();
