@@ -34,6 +34,7 @@ std::int64_t special_token(const Tokenizer& tokenizer, std::string_view token,
 
 BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const Runtime& runtime) {
   BagelCheckpoint c;
+  c.quantization = {runtime.quantization, runtime.kernels};
   if (folder.empty() && !dummy) {
     throw InputError(
         "--model: missing; expected a BAGEL checkpoint folder (or --load-format dummy)");
@@ -72,7 +73,7 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
 
 void BagelCheckpoint::load(const std::optional<MotOffload>& offload) {
   vae = FluxVae::load(vae_weights, vae.config);
-  model = Bagel::load(model_weights, model.config, offload);
+  model = Bagel::load(model_weights, model.config, offload, quantization);
 }
 
 void BagelCheckpoint::load_vision() {

@@ -27,7 +27,7 @@ std::int64_t Bagel::read_latent_side(const Weights& weights, std::int64_t fallba
 }
 
 Bagel Bagel::load(const Weights& weights, BagelConfig config,
-                  const std::optional<MotOffload>& offload) {
+                  const std::optional<MotOffload>& offload, const MotQuantization& quantization) {
   config.latent_side = read_latent_side(weights, config.latent_side);
   const std::int64_t hidden = config.llm.hidden_size, width = config.row_width();
   // The whole layout is checked before a byte moves.
@@ -37,7 +37,8 @@ Bagel Bagel::load(const Weights& weights, BagelConfig config,
   }
   Bagel m;
   m.config = config;
-  m.language_model = MotBackbone::load(weights.scope("language_model"), config.llm, offload);
+  m.language_model =
+      MotBackbone::load(weights.scope("language_model"), config.llm, offload, quantization);
   const Weights time = weights.scope("time_embedder.mlp");
   m.time_mlp_0 = time.get("0.weight", {hidden, kFrequencyWidth});
   m.time_mlp_0_bias = time.get("0.bias", {hidden});

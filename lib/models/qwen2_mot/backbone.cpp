@@ -5,14 +5,15 @@
 namespace diptych {
 
 MotBackbone MotBackbone::load(const Weights& weights, const Qwen2Config& config,
-                              const std::optional<MotOffload>& offload) {
+                              const std::optional<MotOffload>& offload,
+                              const MotQuantization& quantization) {
   MotBackbone b;
   b.config = config;
   const Weights model = weights.scope("model");
   b.embed_tokens = model.get("embed_tokens.weight", {config.vocab_size, config.hidden_size});
   b.norm = model.get("norm.weight", {config.hidden_size});
   b.norm_gen = model.get("norm_moe_gen.weight", {config.hidden_size});
-  b.layers = MotLayers::load(model, config, offload);
+  b.layers = MotLayers::load(model, config, offload, quantization);
   return b;
 }
 
@@ -67,7 +68,7 @@ void project_qkv(ExpertRows& rows, const MotExpert& e, const MotPlan& plan, cons
 void finish_layer(ExpertRows& rows, const MotExpert& e, const Tensor& next_norm, double eps,
                   KernelPolicy kernels) {
   {
-    const Tensor o = at::linear(std::exchange(rows.attended, {}).flatten(1), e.o_proj);
+    const Tensor o = linear(std::exchange(rows.attended, {}).flatten(1), e.o_proj, {}, kernels);
     rows.h = add_rms_norm_(rows.x, o, e.post_attention_layernorm, eps, kernels);
   }  // before the wide rows are made, o goes
   const Tensor inner = silu_mul(linear(rows.h, e.gate_up_proj, {}, kernels), kernels);

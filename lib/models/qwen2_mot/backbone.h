@@ -49,7 +49,8 @@ struct MotBackbone {
 
   // `weights`: scope "language_model". All but lm_head. Throws as MotLayers::load.
   static MotBackbone load(const Weights& weights, const Qwen2Config& config,
-                          const std::optional<MotOffload>& offload = {});
+                          const std::optional<MotOffload>& offload = {},
+                          const MotQuantization& quantization = {});
   void load_head(const Weights& weights);  // as load()
 
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
