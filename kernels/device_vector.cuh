@@ -1,11 +1,12 @@
-// Device helpers of the memory-bound kernels: 16-byte vectors, rounding to the storage type, and
-// sums over the threads of a row.
+// Device helpers of the memory-bound kernels: 16-byte vectors, rounding to the storage type, sums
+// and maxima over the threads of a row.
 #pragma once
 
 #include <cstdint>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include "kernels/types.h"
 
@@ -40,6 +41,13 @@ __device__ __forceinline__ float widen(__half value) {
   return __half2float(value);
 }
 
+__device__ __forceinline__ float widen(__nv_fp8_e4m3 value) {
+  return static_cast<float>(value);
+}
+__device__ __forceinline__ float widen(std::int8_t value) {
+  return static_cast<float>(value);
+}
+
 template <typename T>
 __device__ __forceinline__ T round_to(float value);
 template <>
@@ -53,6 +61,16 @@ __device__ __forceinline__ __nv_bfloat16 round_to<__nv_bfloat16>(float value) {
 template <>
 __device__ __forceinline__ __half round_to<__half>(float value) {
   return __float2half_rn(value);
+}
+
+template <>
+__device__ __forceinline__ __nv_fp8_e4m3 round_to<__nv_fp8_e4m3>(float value) {
+  return __nv_fp8_e4m3(value);  // saturates at 448, NaN stays NaN
+}
+template <>
+__device__ __forceinline__ std::int8_t round_to<std::int8_t>(float value) {
+  if (isnan(value)) return 0;
+  return static_cast<std::int8_t>(__float2int_rn(fminf(fmaxf(value, -127.0f), 127.0f)));
 }
 
 // value as T holds it
@@ -72,38 +90,32 @@ __device__ __forceinline__ float sum_lanes(float value, int lanes) {
 
 inline constexpr int kMaxRowThreads = 1024;
 
+// What the threads of a row join; 0 changes nothing.
 struct Sum {
-  static constexpr float kNeutral = 0;
-  __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
+  using Value = float;
+  static __device__ __forceinline__ float over_warp(float value) { return sum_lanes(value, kWarp); }
 };
-struct Most {  // of values from 0 up
-  static constexpr float kNeutral = 0;
-  __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
-
-template <typename Join>
-__device__ __forceinline__ float join_warp(float value, const Join& join) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    value = join(value, __shfl_xor_sync(kAllLanes, value, offset));
+struct Most {
+  using Value = unsigned;
+  static __device__ __forceinline__ unsigned over_warp(unsigned value) {
+    return __reduce_max_sync(kAllLanes, value);
   }
-  return value;
-}
+};
 
 // The sum or the most over all threads of a row, in each of them: a warp where blockDim.x is 32,
 // else a whole block of one row, of up to kMaxRowThreads. Every thread of the row must call it, and
 // no kernel may call it twice for the same Join: the second would overwrite what is being read.
 template <typename Join>
-__device__ __forceinline__ float join_row(float value) {
-  const Join join;
-  value = join_warp(value, join);
+__device__ __forceinline__ typename Join::Value join_row(typename Join::Value value) {
+  using Value = typename Join::Value;
+  value = Join::over_warp(value);
   if (blockDim.x == kWarp) return value;
-  __shared__ float warps[kMaxRowThreads / kWarp];
+  __shared__ Value warps[kMaxRowThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (lane == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   const bool used = lane < static_cast<int>(blockDim.x) / kWarp;
-  return join_warp(used ? warps[lane] : Join::kNeutral, join);
+  return Join::over_warp(used ? warps[lane] : Value{});
 }
 
 // Item `item` of two row sets, the first one's rows first.
@@ -135,6 +147,12 @@ void with_device_type(DType dtype, const Body& body) {
     case DType::f16:
       return body(__half{});
   }
+}
+
+// Calls body(Q{}) with the device type of a quantised matrix.
+template <typename Body>
+void with_device_stored(Stored stored, const Body& body) {
+  return stored == Stored::e4m3 ? body(__nv_fp8_e4m3{}) : body(std::int8_t{});
 }
 
 inline bool aligned(const void* pointer) {

@@ -1,10 +1,13 @@
-// bfloat16 and IEEE half on the host, for the references: storage types that widen to float exactly
-// and round to nearest, ties to even.
+// bfloat16, IEEE half and the two one-byte types on the host, for the references: storage types
+// that widen to float exactly and round to nearest, ties to even. The one-byte types saturate: e4m3
+// (4 bits of exponent, 3 of fraction, no infinity; NaN stays NaN) at 448, int8 at 127 (NaN is 0).
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/types.h"
 
@@ -15,6 +18,9 @@ struct HostBf16 {
 };
 struct HostF16 {
   std::uint16_t bits;
+};
+struct HostE4m3 {
+  std::uint8_t bits;
 };
 
 inline float widen(float value) {
@@ -32,6 +38,17 @@ inline float widen(HostF16 value) {
   }
   const std::uint32_t wide = exponent == 0x1f ? 0xffu : exponent + (127 - 15);
   return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
+}
+
+inline float widen(HostE4m3 value) {
+  const int exponent = (value.bits >> 3) & 0xf, fraction = value.bits & 7;
+  float magnitude = std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  if (exponent == 0) magnitude = static_cast<float>(fraction) * 0x1p-9f;  // zero and subnormals
+  if ((value.bits & 0x7f) == 0x7f) magnitude = std::numeric_limits<float>::quiet_NaN();
+  return (value.bits & 0x80) == 0 ? magnitude : -magnitude;
+}
+inline float widen(std::int8_t value) {
+  return static_cast<float>(value);
 }
 
 template <typename T>
@@ -67,6 +84,29 @@ inline HostF16 round_to<HostF16>(float value) {
   return {static_cast<std::uint16_t>(sign | half)};
 }
 
+template <>
+inline HostE4m3 round_to<HostE4m3>(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
+  const float size = std::bit_cast<float>(magnitude);
+  std::uint32_t code;
+  if (std::isnan(value)) {
+    code = 0x7fu;
+  } else if (size >= 448) {
+    code = 0x7eu;
+  } else if (size < 0x1p-6f) {  // a multiple of 2^-9; the product is exact
+    code = static_cast<std::uint32_t>(std::nearbyint(size * 0x1p9f));
+  } else {
+    code = (magnitude - ((127 - 7) << 23) + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20;
+  }
+  return {static_cast<std::uint8_t>(sign | code)};
+}
+template <>
+inline std::int8_t round_to<std::int8_t>(float value) {
+  if (std::isnan(value)) return 0;
+  return static_cast<std::int8_t>(std::nearbyint(std::clamp(value, -127.0f, 127.0f)));
+}
+
 // value as T holds it
 template <typename T>
 float rounded(float value) {
@@ -84,6 +124,12 @@ void with_host_type(DType dtype, const Body& body) {
     case DType::f16:
       return body(HostF16{});
   }
+}
+
+// Calls body(Q{}) with the host type of a quantised matrix.
+template <typename Body>
+void with_host_stored(Stored stored, const Body& body) {
+  return stored == Stored::e4m3 ? body(HostE4m3{}) : body(std::int8_t{});
 }
 
 }  // namespace diptych::kernels

@@ -29,4 +29,13 @@ constexpr std::int64_t element_size(DType dtype) {
   return dtype == DType::f32 ? 4 : 2;
 }
 
+// How the elements of a matrix are stored: in the call's dtype, or in a byte each, with a float32
+// scale for each row that they are to be multiplied with.
+enum class Stored : std::int32_t { plain, e4m3, i8 };
+
+// The largest magnitude of a quantised element.
+constexpr float stored_limit(Stored stored) {
+  return stored == Stored::e4m3 ? 448.0f : 127.0f;
+}
+
 }  // namespace diptych::kernels

@@ -87,6 +87,7 @@ std::string what_ran(const BenchSetting& setting, const BenchMeasured& m) {
   std::vector<std::string> parts = {m.ran.dtype,
                                     fmt::format("kernels {}", setting.options().run.kernels),
                                     fmt::format("attention {}", m.ran.attention)};
+  if (m.ran.quantization != "none") parts.push_back("quantization " + m.ran.quantization);
   if (!m.pictures.empty()) {
     const auto pictures = m.pictures.size();
     parts.push_back(fmt::format("CFG {}", m.ran.cfg_mode));
@@ -221,7 +222,10 @@ Json inputs_json(const RunConfig& run) {
 }
 
 Json ran_json(const BenchMeasured& m) {
-  Json json = {{"device", m.ran.device}, {"dtype", m.ran.dtype}, {"attention", m.ran.attention}};
+  Json json = {{"device", m.ran.device},
+               {"dtype", m.ran.dtype},
+               {"quantization", m.ran.quantization},
+               {"attention", m.ran.attention}};
   if (!m.pictures.empty()) {
     const Picture& picture = m.pictures.front();
     json["cfg_mode"] = m.ran.cfg_mode;

@@ -20,6 +20,7 @@ constexpr int kSchemaVersion = 1;
 // Of what memory made the run do; a record without these did nothing of the kind.
 constexpr const char* kTiled = "on";
 constexpr const char* kNotOffloaded = "none";
+constexpr const char* kPlain = "none";
 
 std::string last_name(const std::filesystem::path& path) {
   const auto name = path.filename();
@@ -105,6 +106,7 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"width", picture.rgb.size(1)},
                {"height", picture.rgb.size(0)},
                {"inputs", inputs_json(options, picture)}};
+  if (report.quantization != kPlain) json["quantization"] = report.quantization;
   if (report.threads > 0) json["threads"] = report.threads;
   if (report.strips) json["vae_tiling"] = kTiled;
   if (report.offload != kNotOffloaded) json["offload"] = report.offload;

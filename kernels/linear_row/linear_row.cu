@@ -20,43 +20,112 @@ __device__ __forceinline__ Vector<T, kCount> load_once(const T* from) {
   }
 }
 
-template <typename T, int kCount>
-__device__ __forceinline__ float dot(const Vector<T, kCount>& a, const Vector<T, kCount>& b) {
-  float sum = 0;
+template <int kCount, typename W>
+__device__ __forceinline__ void widen_all(const Vector<W, kCount>& from, float (&to)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) sum += widen(a.at[i]) * widen(b.at[i]);
-  return sum;
+  for (int i = 0; i < kCount; ++i) to[i] = widen(from.at[i]);
+}
+// Two at a time: there is an instruction for that.
+template <int kCount>
+__device__ __forceinline__ void widen_all(const Vector<__nv_fp8_e4m3, kCount>& from,
+                                          float (&to)[kCount]) {
+  if constexpr (kCount == 1) {
+    to[0] = widen(from.at[0]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      const auto pair = static_cast<__nv_fp8x2_storage_t>(from.at[i].__x | from.at[i + 1].__x << 8);
+      const float2 wide = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3)));
+      to[i] = wide.x;
+      to[i + 1] = wide.y;
+    }
+  }
+}
+// By the bits of 2^23 + 128 + value, as NVIDIA/FasterTransformer's cutlass_extensions
+// (interleaved_numeric_conversion.h) does: conversions of integers are slow on compute capability
+// 8.
+template <int kCount>
+__device__ __forceinline__ void widen_all(const Vector<std::int8_t, kCount>& from,
+                                          float (&to)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const unsigned biased = static_cast<std::uint8_t>(from.at[i]) ^ 0x80u;
+    to[i] = __uint_as_float(0x4b000000u | biased) - 8388736.0f;
+  }
 }
 
 template <typename T, int kCount>
+__device__ __forceinline__ float dot(const float (&a)[kCount], const Vector<T, kCount>& b) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sum += a[i] * widen(b.at[i]);
+  return sum;
+}
+
+// Adds one vector of weights times that of each row, `at` elements into them. kRows is args.rows
+// rounded up: what is read beyond is the last row again.
+template <typename T, typename W, int kCount, int kRows>
+__device__ __forceinline__ void add_products(float (&sums)[kRows], const Vector<W, kCount>& w,
+                                             const T* x, std::int64_t at,
+                                             const LinearRowArgs& args) {
+  float wide[kCount];
+  widen_all<kCount>(w, wide);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const std::int64_t row = kRows == 1 || r < args.rows ? r : args.rows - 1;
+    sums[r] += dot(wide, load<T, kCount>(x + row * args.inputs + at));
+  }
+}
+
+template <typename T, typename W, int kCount, int kRows>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearRowArgs args) {
   const std::int64_t output = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (output >= args.outputs) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const T* x = static_cast<const T*>(args.x);
-  const T* weight = static_cast<const T*>(args.weight) + output * args.inputs;
+  const W* weight = static_cast<const W*>(args.weight) + output * args.inputs;
   constexpr std::int64_t kStep = static_cast<std::int64_t>(kWarp) * kCount;
-  float sum = 0;
+  float sums[kRows] = {};
   std::int64_t at = static_cast<std::int64_t>(lane) * kCount;
   for (; at + (kUnroll - 1) * kStep < args.inputs; at += kUnroll * kStep) {
-    Vector<T, kCount> w[kUnroll];
+    Vector<W, kCount> w[kUnroll];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) w[u] = load_once<T, kCount>(weight + at + u * kStep);
+    for (int u = 0; u < kUnroll; ++u) w[u] = load_once<W, kCount>(weight + at + u * kStep);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) sum += dot(w[u], load<T, kCount>(x + at + u * kStep));
+    for (int u = 0; u < kUnroll; ++u) add_products(sums, w[u], x, at + u * kStep, args);
   }
-  for (; at < args.inputs; at += kStep)
-    sum += dot(load_once<T, kCount>(weight + at), load<T, kCount>(x + at));
-  sum = sum_lanes(sum, kWarp);
-  if (lane != 0) return;
-  if (args.bias != nullptr) sum += widen(static_cast<const T*>(args.bias)[output]);
-  static_cast<T*>(args.y)[output] = round_to<T>(sum);
+  // The rest, all on its way at once: of 3584 one-byte weights it is everything.
+  Vector<W, kCount> w[kUnroll - 1];
+#pragma unroll
+  for (int u = 0; u < kUnroll - 1; ++u) {
+    if (at + u * kStep < args.inputs) w[u] = load_once<W, kCount>(weight + at + u * kStep);
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll - 1; ++u) {
+    if (at + u * kStep < args.inputs) add_products(sums, w[u], x, at + u * kStep, args);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float sum = sum_lanes(sums[r], kWarp);
+    if (lane != 0 || r >= args.rows) continue;
+    if (args.scales != nullptr) sum *= args.scales[output];
+    if (args.bias != nullptr) sum += widen(static_cast<const T*>(args.bias)[output]);
+    static_cast<T*>(args.y)[r * args.outputs + output] = round_to<T>(sum);
+  }
+}
+
+template <typename T, typename W, int kCount, int kRows>
+void launch(const LinearRowArgs& args, CUstream_st* stream) {
+  const auto blocks = static_cast<unsigned>((args.outputs + kWarps - 1) / kWarps);
+  linear_row_kernel<T, W, kCount, kRows><<<blocks, kWarps * kWarp, 0, stream>>>(args);
 }
 
 template <typename T, int kCount>
-void launch(const LinearRowArgs& args, CUstream_st* stream) {
-  const auto blocks = static_cast<unsigned>((args.outputs + kWarps - 1) / kWarps);
-  linear_row_kernel<T, kCount><<<blocks, kWarps * kWarp, 0, stream>>>(args);
+void launch_int8(const LinearRowArgs& args, CUstream_st* stream) {
+  if (args.rows == 1) return launch<T, std::int8_t, kCount, 1>(args, stream);
+  if (args.rows == 2) return launch<T, std::int8_t, kCount, 2>(args, stream);
+  if (args.rows <= 4) return launch<T, std::int8_t, kCount, 4>(args, stream);
+  launch<T, std::int8_t, kCount, kMostLinearRows>(args, stream);
 }
 
 }  // namespace
@@ -64,15 +133,31 @@ void launch(const LinearRowArgs& args, CUstream_st* stream) {
 const char* linear_row_unsupported(const LinearRowArgs& args) {
   if (args.inputs < 1 || args.outputs < 1) return "inputs or outputs is below 1";
   if (args.outputs > kMaxBlocks) return "more than 2^31 - 1 outputs";
+  if (args.rows < 1 || args.rows > (args.stored == Stored::i8 ? kMostLinearRows : 1)) {
+    return "not one row, nor up to 8 with int8 weights";
+  }
+  if ((args.stored == Stored::plain) != (args.scales == nullptr)) {
+    return "scales come with quantised weights and with no others";
+  }
   return nullptr;
 }
 
 const char* linear_row(const LinearRowArgs& args, CUstream_st* stream) {
   if (const char* reason = linear_row_unsupported(args)) return reason;
-  const bool vectorised =
-      aligned(args.x) && aligned(args.weight) && vectors_fit(args.dtype, args.inputs);
-  return launch_typed(args.dtype, vectorised,
-                      [&]<typename T, int kCount>() { launch<T, kCount>(args, stream); });
+  const bool rows_fit = args.stored == Stored::plain ? vectors_fit(args.dtype, args.inputs)
+                                                     : args.inputs % kVectorBytes == 0;
+  const bool vectorised = aligned(args.x) && aligned(args.weight) && rows_fit;
+  return launch_typed(args.dtype, vectorised, [&]<typename T, int kCount>() {
+    constexpr int kBytes = kCount == 1 ? 1 : kVectorBytes;  // one-byte weights of a vector
+    switch (args.stored) {
+      case Stored::plain:
+        return launch<T, T, kCount, 1>(args, stream);
+      case Stored::e4m3:
+        return launch<T, __nv_fp8_e4m3, kBytes, 1>(args, stream);
+      case Stored::i8:
+        return launch_int8<T, kBytes>(args, stream);
+    }
+  });
 }
 
 }  // namespace diptych::kernels

@@ -1,6 +1,7 @@
-// One row through a linear layer, as a decoded token goes: y[n] = sum_k weight[n][k] * x[k] +
-// bias[n], in float32, rounded once. A warp computes one output: its lanes read the row of weights
-// in 16-byte vectors past the L1 cache, which keeps x.
+// A few rows through a linear layer, as a decoded token or the markers of an image block go:
+// y[m][n] = scale[n] * sum_k weight[n][k] * x[m][k] + bias[n], in float32, rounded once; the scale
+// is 1 where the weights are not quantised. A warp computes one output of all rows: its lanes read
+// the row of weights in 16-byte vectors past the L1 cache, which keeps x.
 //
 // Bound: memory. Reads outputs * inputs elements of weights.
 #pragma once
@@ -9,13 +10,18 @@
 
 namespace diptych::kernels {
 
+inline constexpr std::int64_t kMostLinearRows = 8;
+
 struct LinearRowArgs {
-  const void* x = nullptr;       // [inputs], packed
-  const void* weight = nullptr;  // [outputs, inputs], packed
-  const void* bias = nullptr;    // [outputs], or null
-  void* y = nullptr;             // [outputs], packed
+  const void* x = nullptr;        // [rows, inputs], packed
+  const void* weight = nullptr;   // [outputs, inputs], packed
+  const float* scales = nullptr;  // [outputs], of quantised weights
+  const void* bias = nullptr;     // [outputs], or null
+  void* y = nullptr;              // [rows, outputs], packed
+  std::int64_t rows = 1;          // up to kMostLinearRows of int8, else 1
   std::int64_t inputs = 0, outputs = 0;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;       // of x, bias, y
+  Stored stored = Stored::plain;  // of the weights
 };
 
 const char* linear_row_unsupported(const LinearRowArgs& args);

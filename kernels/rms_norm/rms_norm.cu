@@ -1,4 +1,4 @@
-#include "kernels/device_e4m3.cuh"
+#include "kernels/device_quantize.cuh"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/row_sets.h"
 
@@ -131,17 +131,17 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const RmsNormA
     T* y = static_cast<T*>(args.y) + place.row * args.y_stride;
     walk([&](int i, std::int64_t at) { store<T, kCount>(y + at, normed_at(i, at)); });
   } else {
-    std::uint8_t* y = static_cast<std::uint8_t*>(args.y) + place.row * args.y_stride;
-    float most = 0;
+    __nv_fp8_e4m3* y = static_cast<__nv_fp8_e4m3*>(args.y) + place.row * args.y_stride;
+    unsigned most = 0;
     walk([&](int i, std::int64_t at) {
       held[i] = normed_at(i, at);
       most = most_of(most, held[i]);
     });
-    const float row_scale = scale_of_row(join_row<Most>(most));
-    const float inverse = __fdiv_rn(1.0f, row_scale);
+    const float row_scale = scale_of_row(most, kE4m3Limit);
+    const float inverse = __frcp_rn(row_scale);
     walk([&](int i, std::int64_t at) {
       if constexpr (kHeld == 0) held[i] = normed_at(i, at);
-      store_e4m3(y + at, held[i], inverse);
+      store_quantized(y + at, held[i], inverse);
     });
     if (threadIdx.x == 0) args.scales[place.row] = row_scale;
   }

@@ -1,7 +1,7 @@
 // y = T(x / sqrt(mean(x^2) + eps)) * weight, where T(...) rounds to the dtype and the product is
 // rounded to it again (transformers Qwen2RMSNorm); with `delta`, x + delta (rounded) takes x's
 // place and is stored to `sum`. Rows of two weights in one launch. With `scales`, y's rows are
-// quantised (e4m3.h) from the rounded values.
+// quantised to e4m3 (quantize_rows.h) from the rounded values.
 //
 // Bound: memory. Moves 2 * rows * width elements (x, y); 4 with delta (x, delta, sum, y); a
 // quantised y has bytes for elements. The row stays in registers from its first to its last use

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/host_e4m3.h"
+#include "kernels/host_quantize.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/row_sets.h"
 
@@ -41,7 +41,7 @@ void norm_set(const RmsNormArgs& args, const RmsNormArgs::Set& set) {
     }
     norm_row<T>(args, weight, row, wide.data());
     HostE4m3* codes = static_cast<HostE4m3*>(args.y) + row * args.y_stride;
-    args.scales[row] = quantise_row(wide.data(), args.width, codes);
+    args.scales[row] = quantize_row(wide.data(), args.width, stored_limit(Stored::e4m3), codes);
   });
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/device_e4m3.cuh"
+#include "kernels/device_quantize.cuh"
 #include "kernels/silu_mul/silu_mul.h"
 
 namespace diptych::kernels {
@@ -41,11 +41,11 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const std::int64_t row = blockIdx.x;
   const T* gate = static_cast<const T*>(args.gate_up) + row * args.gate_up_stride;
   const T* up = gate + args.inner;
-  std::uint8_t* y = static_cast<std::uint8_t*>(args.y) + row * args.y_stride;
+  __nv_fp8_e4m3* y = static_cast<__nv_fp8_e4m3*>(args.y) + row * args.y_stride;
   const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * kCount;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kCount;
 
-  float most = 0;
+  unsigned most = 0;
   Vector<T, kCount> held[kInRegisters ? kHeld : 1];
   if constexpr (kInRegisters) {
 #pragma unroll
@@ -60,17 +60,17 @@ __global__ void __launch_bounds__(kMaxRowThreads)
       most = most_of(most, gated<T, kCount>(gate + at, up + at));
     }
   }
-  const float scale = scale_of_row(join_row<Most>(most));
-  const float inverse = __fdiv_rn(1.0f, scale);
+  const float scale = scale_of_row(most, kE4m3Limit);
+  const float inverse = __frcp_rn(scale);
   if constexpr (kInRegisters) {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       const std::int64_t at = first + i * step;
-      if (at < args.inner) store_e4m3(y + at, held[i], inverse);
+      if (at < args.inner) store_quantized(y + at, held[i], inverse);
     }
   } else {
     for (std::int64_t at = first; at < args.inner; at += step) {
-      store_e4m3(y + at, gated<T, kCount>(gate + at, up + at), inverse);
+      store_quantized(y + at, gated<T, kCount>(gate + at, up + at), inverse);
     }
   }
   if (threadIdx.x == 0) args.scales[row] = scale;

@@ -1,6 +1,6 @@
 // y = T(silu(gate)) * up, where T(...) rounds to the dtype and the product is rounded to it again;
-// silu(x) = x / (1 + exp(-x)) in float32. With `scales`, y's rows are quantised (e4m3.h) from the
-// rounded values.
+// silu(x) = x / (1 + exp(-x)) in float32. With `scales`, y's rows are quantised to e4m3
+// (quantize_rows.h) from the rounded values.
 //
 // Bound: memory. Moves 3 * rows * inner elements (gate, up, y); a quantised y has bytes for
 // elements. Quantised, a row stays in registers between its two passes while 4 vectors a thread

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/host_e4m3.h"
+#include "kernels/host_quantize.h"
 #include "kernels/silu_mul/silu_mul.h"
 
 namespace diptych::kernels {
@@ -29,7 +29,7 @@ void silu_rows(const SiluMulArgs& args) {
     }
     silu_row<T>(args, row, wide.data());
     HostE4m3* codes = static_cast<HostE4m3*>(args.y) + row * args.y_stride;
-    args.scales[row] = quantise_row(wide.data(), args.inner, codes);
+    args.scales[row] = quantize_row(wide.data(), args.inner, stored_limit(Stored::e4m3), codes);
   }
 }
 

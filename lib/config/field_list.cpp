@@ -135,6 +135,10 @@ const auto kFields = std::to_array<Field>({
      YamlPlace::top, "device"},
     {"dtype", "--dtype", "auto|float32|bfloat16", "auto: bfloat16 on CUDA, float32 on the CPU",
      ChoiceSlot{run<&R::dtype>, "auto|float32|bfloat16"}, YamlPlace::top, "dtype"},
+    {"quantization", "--quantization", "none|fp8|int8",
+     "the decoder layers' projections, quantised as they are loaded: less memory, another picture; "
+     "fp8 needs a GPU of compute capability 8.9, or the CPU",
+     ChoiceSlot{run<&R::quantization>, "none|fp8|int8"}, YamlPlace::top, "quantization"},
     {"load_format", "--load-format", "safetensors|dummy",
      "dummy: random weights of the checkpoint's sizes, or without one of the released model's",
      ChoiceSlot{run<&R::load_format>, "safetensors|dummy"}, YamlPlace::top, "load_format"},

@@ -57,6 +57,7 @@ struct RunConfig {
   std::string load_format = "safetensors";  // safetensors, dummy
   std::string device = "auto";              // auto, cpu, cuda, cuda:N
   std::string dtype = "auto";         // auto (bfloat16 on CUDA, float32 on CPU), float32, bfloat16
+  std::string quantization = "none";  // none, fp8, int8: the decoder layers' projections
   std::string kernels = "automatic";  // automatic, strict, reference
   std::string cfg_mode = "batched";   // batched, sequential, auto (the faster one, measured)
   bool enforce_eager = false;         // no CUDA graph of a denoise step

@@ -15,7 +15,8 @@ constexpr std::string_view kMemory = "memory is taken as the request needs it, u
 constexpr std::string_view kNoLora = "there is no LoRA";
 constexpr std::string_view kNoCache = "step caches are cache_mode, cache_threshold";
 constexpr std::string_view kNoCompile = "nothing is compiled at run time";
-constexpr std::string_view kNoQuantization = "weights are not quantised";
+constexpr std::string_view kQuantization = "quantization stands at the top of the file";
+constexpr std::string_view kPlainCaches = "keys and values are not quantised";
 constexpr std::string_view kTopLevel = "it holds for all stages and stands at the top of the file";
 constexpr std::string_view kWholeVae = "the VAE decodes whole pictures";
 constexpr std::string_view kScales = "guidance is extra_args.cfg_text_scale and cfg_img_scale";
@@ -36,7 +37,6 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {file, "duplex_session", "", kOther},
     {file, "trust_remote_code", "true|false", kNoPython},
     {file, "distributed_executor_backend", "uni", kOneProcess},
-    {file, "quantization", "none", kNoQuantization},
     {file, "enable_prefix_caching", "false", "every context is prefilled anew"},
     {file, "enable_chunked_prefill", "false", "a context is prefilled in one piece"},
     {file, "data_parallel_size", "1", kOneGpu},
@@ -78,10 +78,10 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "trust_remote_code", "true|false", kNoPython},
     {stage, "enable_prefix_caching", "false", "every context is prefilled anew"},
     {stage, "enable_chunked_prefill", "false", "a context is prefilled in one piece"},
-    {stage, "quantization", "none", kNoQuantization},
     {stage, "model", "", kTopLevel},
     {stage, "device", "", kTopLevel},
     {stage, "dtype", "", kTopLevel},
+    {stage, "quantization", "", kTopLevel},
     {stage, "kernels", "", kTopLevel},
     {stage, "load_format", "", kTopLevel},
     // A stage: several devices.
@@ -105,7 +105,7 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "lora_scale", "", kNoLora},
     {stage, "diffusers_load_kwargs", "", kNoPython},
     {stage, "diffusers_call_kwargs", "", kNoPython},
-    {stage, "diffusion_quantization_config", "none", kNoQuantization},
+    {stage, "diffusion_quantization_config", "none", kQuantization},
     {stage, "auxiliary_text_encoder", "", kOther},
     {stage, "enable_multithread_weight_load", "false", "files are mapped and read in order"},
     {stage, "num_weight_load_threads", "1", "files are mapped and read in order"},
@@ -114,9 +114,9 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "diffusion_attention_backend", "", "diffusion_attention_config.default replaced it"},
     {stage, "fa_deterministic", "false", "no backend is switched"},
     {stage, "fastvideo_vsa_topk", "", kOther},
-    {stage, "diffusion_kv_cache_dtype", "auto", kNoQuantization},
-    {stage, "diffusion_kv_cache_skip_steps", "", kNoQuantization},
-    {stage, "diffusion_kv_cache_skip_layers", "", kNoQuantization},
+    {stage, "diffusion_kv_cache_dtype", "auto", kPlainCaches},
+    {stage, "diffusion_kv_cache_skip_steps", "", kPlainCaches},
+    {stage, "diffusion_kv_cache_skip_layers", "", kPlainCaches},
     {stage, "diffusion_compile_granularity", "", kNoCompile},
     {stage, "diffusion_compile_dynamic", "", kNoCompile},
     {stage, "cache_backend", "none", kNoCache},

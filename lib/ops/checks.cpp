@@ -41,4 +41,8 @@ void check_table(const char* op, const char* name, const Tensor& t, at::ScalarTy
   check_device(op, name, t, like);
 }
 
+void check_row_format(const char* op, Quantization rows) {
+  TORCH_CHECK(rows != Quantization::int8, "[", op, "] rows are none or fp8, not int8");
+}
+
 }  // namespace diptych::ops

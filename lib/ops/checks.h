@@ -1,7 +1,7 @@
 // Argument checks of the ops: each throws c10::Error "[op] name ...", with what was found.
 #pragma once
 
-#include "lib/tensor/types.h"
+#include "lib/ops/linear_operand.h"
 
 namespace diptych::ops {
 
@@ -13,5 +13,7 @@ void check_values(const char* op, const char* name, const Tensor& t, at::IntArra
 // Of this dtype and these sizes, contiguous, on the device of `like`.
 void check_table(const char* op, const char* name, const Tensor& t, at::ScalarType dtype,
                  at::IntArrayRef shape, const Tensor& like);
+// Of rows that an op makes: none or fp8.
+void check_row_format(const char* op, Quantization rows);
 
 }  // namespace diptych::ops

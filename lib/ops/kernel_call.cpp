@@ -26,4 +26,15 @@ kernels::DType kernel_dtype(const Tensor& rows) {
   }
 }
 
+kernels::Stored stored_of(const Tensor& values) {
+  switch (values.scalar_type()) {
+    case at::kFloat8_e4m3fn:
+      return kernels::Stored::e4m3;
+    case at::kChar:
+      return kernels::Stored::i8;
+    default:
+      return kernels::Stored::plain;
+  }
+}
+
 }  // namespace diptych::ops

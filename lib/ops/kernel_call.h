@@ -4,8 +4,10 @@
 #pragma once
 
 #include "kernels/decode_attention/decode_attention.h"
+#include "kernels/dequantize_rows/dequantize_rows.h"
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/quantize_rows/quantize_rows.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "lib/ops/ops.h"
@@ -17,6 +19,7 @@ namespace diptych::ops {
 bool takes_kernel(const char* op, const Tensor& rows, KernelPolicy policy);
 
 kernels::DType kernel_dtype(const Tensor& rows);  // of float32, bfloat16, float16
+kernels::Stored stored_of(const Tensor& values);  // e4m3 or i8 of one-byte values, else plain
 
 // Throw InputError where the kernel cannot take the call, RunError where the launch fails.
 void launch(const kernels::RmsNormArgs& args, at::Device device);
@@ -24,5 +27,7 @@ void launch(const kernels::SiluMulArgs& args, at::Device device);
 void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
 void launch(const kernels::LinearRowArgs& args, at::Device device);
+void launch(const kernels::QuantizeRowsArgs& args, at::Device device);
+void launch(const kernels::DequantizeRowsArgs& args, at::Device device);
 
 }  // namespace diptych::ops

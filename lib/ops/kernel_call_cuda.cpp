@@ -45,4 +45,14 @@ void launch(const kernels::LinearRowArgs& args, at::Device device) {
   launch_checked("linear_row", args, device, kernels::linear_row_unsupported, kernels::linear_row);
 }
 
+void launch(const kernels::QuantizeRowsArgs& args, at::Device device) {
+  launch_checked("quantize_rows", args, device, kernels::quantize_rows_unsupported,
+                 kernels::quantize_rows);
+}
+
+void launch(const kernels::DequantizeRowsArgs& args, at::Device device) {
+  launch_checked("dequantize_rows", args, device, kernels::dequantize_rows_unsupported,
+                 kernels::dequantize_rows);
+}
+
 }  // namespace diptych::ops

@@ -30,4 +30,11 @@ void launch(const kernels::LinearRowArgs&, at::Device device) {
   refuse("linear_row", device);
 }
 
+void launch(const kernels::QuantizeRowsArgs&, at::Device device) {
+  refuse("quantize_rows", device);
+}
+void launch(const kernels::DequantizeRowsArgs&, at::Device device) {
+  refuse("dequantize_rows", device);
+}
+
 }  // namespace diptych::ops

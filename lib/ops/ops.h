@@ -84,9 +84,6 @@ Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
 // row on CUDA, a decoded token's, takes a kernel of its own (sums in float32, one rounding);
 // everything else is ATen's.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, KernelPolicy policy);
-// The same, written to y [rows, outputs], contiguous.
-void linear_into(Tensor y, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                 KernelPolicy policy);
 
 // Attention of one new token over its cache. q [heads, head_dim]; keys, values [capacity, kv_heads,
 // head_dim], contiguous; key_count int32 [1] on their device: the number of rows that count (read

@@ -1,6 +1,6 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
-#include "lib/ops/ops.h"
+#include "lib/ops/linear_operand.h"
 #include "lib/ops/row_sets.h"
 
 namespace diptych {
@@ -45,18 +45,19 @@ void add_reference(const Tensor& x, const Tensor& delta, std::span<const NormRou
   }
 }
 
-kernels::RmsNormArgs norm_args(const Tensor& x, std::span<const NormRoute> routes, const Tensor& y,
-                               double eps) {
+kernels::RmsNormArgs norm_args(const Tensor& x, std::span<const NormRoute> routes,
+                               const LinearOperand& y, double eps) {
   kernels::RmsNormArgs args;
   args.x = x.data_ptr();
-  args.y = y.data_ptr();
+  args.y = y.values.data_ptr();
+  if (y.scales.defined()) args.scales = y.scales.data_ptr<float>();
   for (std::size_t i = 0; i < routes.size(); ++i) {
     args.sets[i] = {routes[i].weight.data_ptr(), ops::kernel_rows(routes[i].rows)};
   }
   args.rows = x.size(0);
   args.width = x.size(1);
   args.x_stride = x.stride(0);
-  args.y_stride = y.stride(0);
+  args.y_stride = y.values.stride(0);
   args.eps = static_cast<float>(eps);
   args.dtype = ops::kernel_dtype(x);
   return args;
@@ -71,23 +72,37 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, KernelPolicy 
 
 Tensor rms_norm(const Tensor& x, std::span<const NormRoute> routes, double eps,
                 KernelPolicy policy) {
+  return rms_norm(x, routes, eps, Quantization::none, policy).values;
+}
+
+LinearOperand rms_norm(const Tensor& x, std::span<const NormRoute> routes, double eps,
+                       Quantization rows, KernelPolicy policy) {
   check_norm("rms_norm", x, routes, eps);
-  if (!ops::takes_kernel("rms_norm", x, policy)) return norm_reference(x, routes, eps);
-  const Tensor y = at::empty(x.sizes(), x.options());
+  ops::check_row_format("rms_norm", rows);
+  if (!ops::takes_kernel("rms_norm", x, policy)) {
+    return quantize_rows(norm_reference(x, routes, eps), rows, policy);
+  }
+  const LinearOperand y = LinearOperand::empty(x.sizes(), x.options(), rows);
   ops::launch(norm_args(x, routes, y, eps), x.device());
   return y;
 }
 
 Tensor add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes, double eps,
                      KernelPolicy policy) {
+  return add_rms_norm_(x, delta, routes, eps, Quantization::none, policy).values;
+}
+
+LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes,
+                            double eps, Quantization rows, KernelPolicy policy) {
   check_norm("add_rms_norm_", x, routes, eps);
+  ops::check_row_format("add_rms_norm_", rows);
   TORCH_CHECK(x.is_contiguous(), "[add_rms_norm_] x is not contiguous: strides ", x.strides());
   ops::check_values("add_rms_norm_", "delta", delta, x.sizes(), x);
   if (!ops::takes_kernel("add_rms_norm_", x, policy)) {
     add_reference(x, delta, routes);
-    return norm_reference(x, routes, eps);
+    return quantize_rows(norm_reference(x, routes, eps), rows, policy);
   }
-  const Tensor y = at::empty(x.sizes(), x.options());
+  const LinearOperand y = LinearOperand::empty(x.sizes(), x.options(), rows);
   kernels::RmsNormArgs args = norm_args(x, routes, y, eps);
   args.delta = delta.data_ptr();
   args.delta_stride = delta.stride(0);

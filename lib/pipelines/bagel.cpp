@@ -22,6 +22,25 @@
 namespace diptych {
 namespace {
 
+// What was quantised, what that saves, and what stays as it was.
+void log_quantization(Log& log, const BagelCheckpoint& checkpoint, at::ScalarType dtype) {
+  const Quantization kind = checkpoint.quantization.kind;
+  if (kind == Quantization::none) return;
+  const Qwen2Config& llm = checkpoint.model.config.llm;
+  const auto mebi = [&](Quantization q) {
+    constexpr double kMebi = 1 << 20;
+    return static_cast<double>(2 * llm.num_hidden_layers *
+                               MotExpert::matrix_bytes(llm, {dtype, q})) /
+           kMebi;
+  };
+  log.info(
+      "{}: the projections of the decoder layers take {:.1f} MiB instead of {:.1f}; embeddings, "
+      "norms, biases, lm_head, vision, latent projections and time embedder stay {}, the "
+      "autoencoder float32",
+      kind == Quantization::fp8 ? "fp8" : "int8", mebi(kind), mebi(Quantization::none),
+      dtype == at::kFloat ? "float32" : "bfloat16");
+}
+
 class BagelSession : public Session {
  public:
   BagelSession(const RunConfig& config, Log& log)
@@ -29,6 +48,7 @@ class BagelSession : public Session {
     reset_peak_memory(runtime_.device);
     report_.device = device_description(runtime_.device);
     report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+    report_.quantization = config.quantization;
     if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
     log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
               config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
@@ -220,6 +240,7 @@ class BagelSession : public Session {
     checkpoint_.model_weights.on_read(count);
     checkpoint_.vae_weights.on_read(count);
     checkpoint_.load(offload);
+    log_quantization(log_, checkpoint_, runtime_.dtype);
     checkpoint_.model_weights.on_read({});
     checkpoint_.vae_weights.on_read({});
     progress.update(static_cast<std::int64_t>(total / kMebi));  // parts that may come later

@@ -51,6 +51,7 @@ void check_vae_layout(const fs::path& file) {
 
 BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const Runtime& runtime) {
   BagelCheckpoint c;
+  c.quantization = {runtime.quantization, runtime.kernels};
   if (folder.empty() && !dummy) {
     throw InputError(
         "--model: missing; expected a BAGEL checkpoint folder (or --load-format dummy)");
@@ -85,7 +86,7 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
 
 void BagelCheckpoint::load(const std::optional<MotOffload>& offload) {
   vae = FluxVae::load(vae_weights, vae.config);
-  model = Bagel::load(model_weights, model.config, offload);
+  model = Bagel::load(model_weights, model.config, offload, quantization);
 }
 
 void BagelCheckpoint::load_vision() {

@@ -53,7 +53,8 @@ struct Planner {
     for (const auto& [name, shape] : bagel_layout(sizes.model)) {
       const std::int64_t part = c10::multiply_integers(shape) * element;
       if (name.starts_with("language_model.model.layers.")) {
-        bytes.layers += part;
+        const bool quantised = shape.size() == 2 && sizes.quantization != Quantization::none;
+        bytes.layers += quantised ? part / element + shape[0] * kFloat : part;
       } else if (name == "language_model.lm_head.weight") {
         bytes.head += part;
       } else if (name.starts_with("language_model.")) {
@@ -66,7 +67,7 @@ struct Planner {
     }
     return bytes;
   }
-  std::int64_t expert() const { return MotExpert::matrix_elements(llm, sizes.dtype) * element; }
+  std::int64_t expert() const { return sizes.expert_matrix_bytes(); }
   std::int64_t streamed() const {  // experts
     if (!choice.offload) return 0;
     const auto away = [&](std::int64_t resident) {
@@ -94,7 +95,11 @@ struct Planner {
   // copy, gate and up, and their product. Attention asks for less, unless it writes logits.
   std::int64_t backbone(std::int64_t rows) const {
     const std::int64_t logits = work.writes_logits ? 3 * 256 * kMebi : 0;
-    return rows * (3 * llm.hidden_size + 3 * llm.intermediate_size) * element + logits;
+    // int8 weights are multiplied as a copy in the run's dtype; gate and up are the largest.
+    const std::int64_t copy = sizes.quantization == Quantization::int8
+                                  ? 2 * llm.intermediate_size * llm.hidden_size * element
+                                  : 0;
+    return rows * (3 * llm.hidden_size + 3 * llm.intermediate_size) * element + logits + copy;
   }
   std::int64_t denoise_step() const {
     // The latents' rows and velocities of the branches and of their guidance, in float32.

@@ -20,6 +20,11 @@ struct BagelSizes {  // of the checkpoint
   at::ScalarType dtype = at::kBFloat16;  // of the model; the autoencoder is float32
   bool vision = false;                   // the image understanding part is loaded
   bool head = false;                     // so is lm_head, which writes text
+  Quantization quantization = Quantization::none;
+
+  std::int64_t expert_matrix_bytes() const {
+    return MotExpert::matrix_bytes(model.llm, {dtype, quantization});
+  }
 };
 
 // The most of each that the run does at once. A part that does not happen is 0.

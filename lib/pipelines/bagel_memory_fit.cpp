@@ -41,8 +41,7 @@ struct Fitter {
   // As many experts on the device as there is room for, first those that text needs too. Where
   // these all stay, two slots do for the others: one in use, one being filled.
   MotOffload fill_up(MotOffload offload, std::int64_t bytes) const {
-    const std::int64_t expert = MotExpert::matrix_elements(sizes.model.llm, sizes.dtype) *
-                                static_cast<std::int64_t>(c10::elementSize(sizes.dtype));
+    const std::int64_t expert = sizes.expert_matrix_bytes();
     const std::int64_t layers = sizes.model.llm.num_hidden_layers;
     const std::int64_t room = bytes / expert + offload.slots;
     if (room - 2 >= layers) offload.slots = 2;

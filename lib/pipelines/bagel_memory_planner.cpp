@@ -156,8 +156,9 @@ std::int64_t BagelMemoryPlanner::cache_bytes(const BagelWork& work, const BagelP
 }
 
 BagelSizes BagelMemoryPlanner::sizes(BagelParts parts) const {
-  return {checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype, parts.vision,
-          parts.head};
+  return {
+      checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype, parts.vision, parts.head,
+      runtime_.quantization};
 }
 
 BagelMemoryWishes BagelMemoryPlanner::wishes(const RunConfig& config) const {

@@ -28,6 +28,8 @@ Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
   if (runtime.kernels == KernelPolicy::strict && runtime.device.is_cpu()) {
     throw InputError("--kernels strict: needs a CUDA device, the run is on the CPU");
   }
+  runtime.quantization =
+      resolve_quantization(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
   runtime.read_attention = stage_attention(config.read_attention, runtime.device, log);
   runtime.paint_attention = stage_attention(config.paint_attention, runtime.device, log);
   runtime.trace = trace;

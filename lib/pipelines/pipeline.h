@@ -68,6 +68,7 @@ struct Report {
   double tokens_per_second = 0;                         // of written text
   std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
+  std::string quantization = "none";                    // likewise
   std::string cfg_mode;                                 // likewise, "" = nothing was painted
   std::string
       calibration_hash;  // first 16 hex digits of the file's sha-256, "" = no such step cache

@@ -57,6 +57,29 @@ KernelPolicy resolve_kernel_policy(std::string_view name) {
   throw InputError("--kernels: found '{}', expected automatic, strict or reference", name);
 }
 
+Quantization resolve_quantization(std::string_view name, at::Device device, at::ScalarType dtype,
+                                  KernelPolicy kernels) {
+  if (name == "none") return Quantization::none;
+  if (name == "int8") return Quantization::int8;
+  if (name != "fp8")
+    throw InputError("--quantization: found '{}', expected none, fp8 or int8", name);
+  if (device.is_cuda() && kernels != KernelPolicy::reference) {
+    const GpuInfo gpu = gpu::list().at(static_cast<std::size_t>(device.index()));
+    if (gpu.major * 10 + gpu.minor < 89) {
+      throw InputError(
+          "--quantization fp8: {} has compute capability {}.{}, expected 8.9 or newer (int8 runs "
+          "there)",
+          gpu.name, gpu.major, gpu.minor);
+    }
+    if (dtype == at::kFloat) {
+      throw InputError(
+          "--quantization fp8: its products on a GPU are bfloat16, found --dtype float32; expected "
+          "bfloat16 (int8 runs in float32, too)");
+    }
+  }
+  return Quantization::fp8;
+}
+
 std::vector<GpuInfo> list_gpus() {
   return gpu::list();
 }

@@ -14,7 +14,7 @@
 
 #include "lib/attention/attention.h"
 #include "lib/base/log.h"
-#include "lib/ops/ops.h"
+#include "lib/ops/linear_operand.h"
 #include "lib/tensor/trace.h"
 
 namespace diptych {
@@ -23,6 +23,7 @@ struct Runtime {
   at::Device device{at::kCPU};
   at::ScalarType dtype = at::kFloat;
   KernelPolicy kernels = KernelPolicy::automatic;
+  Quantization quantization = Quantization::none;
   std::unique_ptr<AttentionBackend> read_attention;   // prefill and text
   std::unique_ptr<AttentionBackend> paint_attention;  // denoising
   TraceSink* trace = nullptr;                         // null: off
@@ -35,6 +36,10 @@ at::Device resolve_device(std::string_view name, Log& log);
 // "auto", "float32", "bfloat16". Throws InputError for others.
 at::ScalarType resolve_dtype(std::string_view name, at::Device device);
 KernelPolicy resolve_kernel_policy(std::string_view name);
+// "none", "fp8", "int8". Throws InputError for others, and where the kernels have no such products
+// on the device: fp8 on a GPU below compute capability 8.9, and in float32.
+Quantization resolve_quantization(std::string_view name, at::Device device, at::ScalarType dtype,
+                                  KernelPolicy kernels);
 
 struct GpuInfo {
   std::string name;

@@ -248,7 +248,8 @@ TEST_CASE("every field is of the request or of the batch, on purpose") {
     if (!is_of_request(field.name)) of_batch.push_back(field.name);
   }
   // `inputs` and `output` are keys of their own.
-  for (const std::string_view name : {"model", "device", "dtype", "kernels", "inputs", "output"})
+  for (const std::string_view name :
+       {"model", "device", "dtype", "quantization", "kernels", "inputs", "output"})
     CHECK(std::ranges::find(of_batch, name) != of_batch.end());
   for (const std::string_view name : {"seed", "steps", "negative_prompt", "think", "noise"})
     CHECK(is_of_request(name));

@@ -49,6 +49,7 @@ constexpr Key kKeys[] = {
     {"file", "device", "cpu", "[cpu]"},
     {"file", "dtype", "float32", "{}"},
     {"file", "kernels", "strict", "[]"},
+    {"file", "quantization", "int8", "{}"},
     {"file", "load_format", "dummy", "[dummy]"},
     {"reading", "devices", "\"0\"", "[0]"},
     {"reading", "diffusion_attention_config", "{default: math}", "math"},
@@ -191,6 +192,16 @@ TEST_CASE("one stage reads and paints") {
   CHECK(file.value(text, "seed") == "9");
   CHECK(file.value(text, "read_attention") == "sdpa");
   CHECK(file.value(text, "paint_attention") == "sdpa");
+}
+
+TEST_CASE("quantization is of the model, which the stages share") {
+  const File file;
+  CHECK(file.value("quantization: int8\nstages: [{stage_id: 0}]\n", "quantization") == "int8");
+  CHECK(file.error("stages: [{stage_id: 0, quantization: int8}]")
+            .find("quantization: 'int8' is not supported by this version: it holds for all stages "
+                  "and stands at the top of the file") != std::string::npos);
+  CHECK(file.error("stages: [{stage_id: 0, diffusion_quantization_config: fp8}]")
+            .find("quantization stands at the top of the file") != std::string::npos);
 }
 
 TEST_CASE("enforce_eager is of its own stage: texts in the one that reads, steps in the other") {

@@ -1,9 +1,9 @@
+#include "kernels/host_float.h"
+
 #include <cmath>
 #include <limits>
 
 #include <doctest/doctest.h>
-
-#include "kernels/host_e4m3.h"
 
 using namespace diptych::kernels;
 
@@ -78,7 +78,17 @@ TEST_CASE("widening every e4m3 value is torch's") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("int8 saturates, and NaN is 0") {
+  CHECK(round_to<std::int8_t>(126.5F) == 126);
+  CHECK(round_to<std::int8_t>(-1e9F) == -127);
+  CHECK(round_to<std::int8_t>(std::numeric_limits<float>::quiet_NaN()) == 0);
+}
+
 TEST_CASE("ties go to even") {
+  CHECK(rounded<HostE4m3>(17) == 16.0F);
+  CHECK(rounded<HostE4m3>(0x1p-10F) == 0.0F);
+  CHECK(rounded<HostE4m3>(0x1.8p-9F) == 0x1p-8F);
+  CHECK(rounded<HostE4m3>(1e9F) == 448.0F);
   CHECK(rounded<HostBf16>(1.00390625F) == 1.0F);       // 1 + 2^-8, halfway to 1 + 2^-7
   CHECK(rounded<HostBf16>(1.01171875F) == 1.015625F);  // 1 + 3 * 2^-8
   CHECK(rounded<HostF16>(2049.0F) == 2048.0F);

@@ -9,7 +9,10 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include "kernels/dequantize_rows/dequantize_rows.h"
+#include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/quantize_rows/quantize_rows.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "lib/base/error.h"
@@ -218,6 +221,77 @@ Case rope_case(std::int64_t rows, bool every_step, Form form, const at::TensorOp
           static_cast<double>(rows) * row_bytes, make};
 }
 
+Case quantize_case(std::int64_t rows, kernels::Stored stored, const at::TensorOptions& options) {
+  const auto make = [rows, stored, options]() -> Launch {
+    const Tensor x = at::randn({rows, kWidth}, options);
+    const Tensor values = at::empty({rows, kWidth}, options.dtype(at::kByte)),
+                 scales = at::empty({rows}, options.dtype(at::kFloat));
+    kernels::QuantizeRowsArgs args;
+    args.x = x.data_ptr();
+    args.values = values.data_ptr();
+    args.scales = scales.data_ptr<float>();
+    args.rows = rows;
+    args.width = args.x_stride = kWidth;
+    args.dtype = kernel_dtype(x.scalar_type());
+    args.stored = stored;
+    return [args, x, values, scales](CUstream_st* stream) {
+      return kernels::quantize_rows(args, stream);
+    };
+  };
+  const auto element = static_cast<double>(options.dtype().itemsize());
+  return {stored == kernels::Stored::e4m3 ? "quantize_rows e4m3" : "quantize_rows int8",
+          static_cast<double>(rows) * (static_cast<double>(kWidth) * (element + 1) + 4), make};
+}
+
+// The weights of gate and up.
+Case dequantize_case(const at::TensorOptions& options) {
+  const auto make = [options]() -> Launch {
+    const Tensor values = at::ones({2 * kInner, kWidth}, options.dtype(at::kChar)),
+                 scales = at::ones({2 * kInner}, options.dtype(at::kFloat)),
+                 y = at::empty({2 * kInner, kWidth}, options);
+    kernels::DequantizeRowsArgs args;
+    args.values = values.data_ptr();
+    args.scales = scales.data_ptr<float>();
+    args.y = y.data_ptr();
+    args.rows = 2 * kInner;
+    args.width = kWidth;
+    args.dtype = kernel_dtype(y.scalar_type());
+    return [args, values, scales, y](CUstream_st* stream) {
+      return kernels::dequantize_rows(args, stream);
+    };
+  };
+  const auto element = static_cast<double>(options.dtype().itemsize());
+  return {"dequantize_rows int8", static_cast<double>(2 * kInner * kWidth) * (element + 1), make};
+}
+
+Case linear_case(std::int64_t rows, kernels::Stored stored, const at::TensorOptions& options) {
+  const bool plain = stored == kernels::Stored::plain;
+  const auto make = [rows, stored, plain, options]() -> Launch {
+    const Tensor x = at::randn({rows, kWidth}, options), y = at::empty({rows, 2 * kInner}, options);
+    const Tensor weight =
+        at::zeros({2 * kInner, kWidth}, plain ? options : options.dtype(at::kByte));
+    const Tensor scales = at::ones({2 * kInner}, options.dtype(at::kFloat));
+    kernels::LinearRowArgs args;
+    args.x = x.data_ptr();
+    args.weight = weight.data_ptr();
+    args.scales = plain ? nullptr : scales.data_ptr<float>();
+    args.y = y.data_ptr();
+    args.rows = rows;
+    args.inputs = kWidth;
+    args.outputs = 2 * kInner;
+    args.dtype = kernel_dtype(x.scalar_type());
+    args.stored = stored;
+    return [args, x, y, weight, scales](CUstream_st* stream) {
+      return kernels::linear_row(args, stream);
+    };
+  };
+  const char* name = plain                             ? "linear_row"
+                     : stored == kernels::Stored::e4m3 ? "linear_row e4m3"
+                                                       : "linear_row int8";
+  const auto element = static_cast<double>(options.dtype().itemsize());
+  return {name, static_cast<double>(2 * kInner * kWidth) * (plain ? element : 1), make};
+}
+
 void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int repeats) {
   const auto options = at::TensorOptions(dtype).device(at::kCUDA);
   const auto gb_per_second = [](double bytes, double ms) { return bytes / (ms * 1e6); };
@@ -228,6 +302,12 @@ void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int 
              "GB/s", "share");
   fmt::print("{:<34}{:>7}{:>10.4f}{:>10.1f}{:>9.0f}{:>8}\n", copy.name, "", copy_ms,
              copy.bytes / 1e6, copy_rate, "1.00");
+  const auto print = [&](const Case& bench, std::int64_t rows) {
+    const double ms = median_ms(bench, repeats), rate = gb_per_second(bench.bytes, ms);
+    fmt::print("{:<34}{:>7}{:>10.4f}{:>10.1f}{:>9.0f}{:>8.2f}\n", bench.name, rows, ms,
+               bench.bytes / 1e6, rate, rate / copy_rate);
+  };
+  using kernels::Stored;
   for (const std::int64_t rows : row_counts) {
     for (const Case& bench :
          {norm_case(rows, false, Form::plain, options), norm_case(rows, true, Form::plain, options),
@@ -235,12 +315,16 @@ void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int 
           norm_case(rows, true, Form::quantised, options), silu_case(rows, Form::plain, options),
           silu_case(rows, Form::quantised, options), rope_case(rows, true, Form::plain, options),
           rope_case(rows, false, Form::plain, options),
-          rope_case(rows, false, Form::routed, options)}) {
-      const double ms = median_ms(bench, repeats), rate = gb_per_second(bench.bytes, ms);
-      fmt::print("{:<34}{:>7}{:>10.4f}{:>10.1f}{:>9.0f}{:>8.2f}\n", bench.name, rows, ms,
-                 bench.bytes / 1e6, rate, rate / copy_rate);
+          rope_case(rows, false, Form::routed, options), quantize_case(rows, Stored::e4m3, options),
+          quantize_case(rows, Stored::i8, options)}) {
+      print(bench, rows);
     }
   }
+  // Whatever the row counts, these read the weights of gate and up.
+  print(dequantize_case(options), 2 * kInner);
+  for (const Stored stored : {Stored::plain, Stored::e4m3, Stored::i8})
+    print(linear_case(1, stored, options), 1);
+  for (const std::int64_t rows : {2, 4, 8}) print(linear_case(rows, Stored::i8, options), rows);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tests/kernels/routed_cases.h"
 
 #include <cmath>
+#include <limits>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -304,10 +305,10 @@ struct Quantised {
   Tensor scales;  // float32 [rows]
 };
 
-// kernels/e4m3.h in ATen, on the CPU.
+// kernels/quantize_rows/quantize_rows.h in ATen, on the CPU.
 Quantised quantise(const Tensor& rows) {
   const Tensor wide = rows.cpu().to(at::kFloat);
-  const Tensor scales = (wide.abs().amax(-1) / 448.0F).clamp_min(0x1p-100);
+  const Tensor scales = (wide.abs().amax(-1) / 448.0F).clamp_min(std::numeric_limits<float>::min());
   const Tensor scaled = wide * (1.0F / scales).unsqueeze(1);
   const Tensor codes = scaled.clamp(-448.0, 448.0).to(at::kFloat8_e4m3fn);
   return {codes.view(at::kByte), scales};

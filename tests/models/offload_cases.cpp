@@ -60,7 +60,8 @@ Qwen2Config small_config() {
 
 MotBackbone load(const Case& on, const Qwen2Config& config,
                  const std::optional<MotOffload>& offload) {
-  return MotBackbone::load(Weights::dummy(on.device, on.dtype), config, offload);
+  return MotBackbone::load(Weights::dummy(on.device, on.dtype), config, offload,
+                           {on.quantization, on.kernels});
 }
 
 std::vector<Tensor> run(const MotBackbone& model, const Case& on, const MotObserver& observer) {

@@ -13,6 +13,7 @@ struct Case {
   at::Device device{at::kCPU};
   at::ScalarType dtype = at::kFloat;
   KernelPolicy kernels = KernelPolicy::automatic;
+  Quantization quantization = Quantization::none;
 };
 
 Qwen2Config small_config();  // 5 layers

@@ -34,6 +34,10 @@ double seconds_of(const MotBackbone& model, std::int64_t rows) {
 TEST_CASE("experts that pass through slots give the bits of resident ones on the GPU") {
   offload_cases::check_equal_to_resident({kGpu, at::kBFloat16, KernelPolicy::strict});
   offload_cases::check_equal_to_resident({kGpu, at::kFloat, KernelPolicy::strict});
+  for (const Quantization quantization : {Quantization::fp8, Quantization::int8}) {
+    offload_cases::check_equal_to_resident(
+        {kGpu, at::kBFloat16, KernelPolicy::strict, quantization});
+  }
 }
 
 TEST_CASE("copies run beside the work") {

@@ -2,6 +2,7 @@
 
 #include "lib/base/error.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/quantized_cases.h"
 
 using namespace diptych;
 using namespace diptych::testing;
@@ -39,6 +40,41 @@ TEST_CASE("qk_norm_rope on the GPU writes its slots and nothing else") {
 TEST_CASE("linear of one row on the GPU agrees with the kernel's reference") {
   check_linear_row(kGpu, KernelPolicy::strict);
   check_linear_row(kGpu, KernelPolicy::reference);
+}
+TEST_CASE("quantised rows on the GPU are those worked out by hand, and the kernel's reference's") {
+  for (const KernelPolicy policy : {KernelPolicy::strict, KernelPolicy::reference}) {
+    check_quantized_by_hand(kGpu, policy);
+    check_quantize_rows(kGpu, policy);
+  }
+}
+TEST_CASE("ops on the GPU hand on the rows that quantize_rows would make") {
+  for (const KernelPolicy policy : {KernelPolicy::strict, KernelPolicy::reference}) {
+    check_rows_made_quantized(kGpu, policy);
+    check_product_of_quantized_rows(kGpu, policy);
+  }
+}
+TEST_CASE("products with quantised weights on the GPU are near those of float64 and of the CPU") {
+  for (const KernelPolicy policy : {KernelPolicy::strict, KernelPolicy::reference}) {
+    check_quantized_linear(kGpu, policy, 16);
+    check_quantized_like_cpu(kGpu, policy);
+  }
+}
+TEST_CASE("products of the released model's sizes on the GPU are near those of float64") {
+  check_quantized_linear(kGpu, KernelPolicy::strict, 1);
+}
+TEST_CASE("fp8 products on the GPU refuse what they have no kernel for") {
+  const auto weight = [](std::int64_t outputs, std::int64_t inputs) {
+    return LinearOperand{
+        at::ones({outputs, inputs}, at::TensorOptions(kGpu)).to(at::kFloat8_e4m3fn),
+        at::ones({outputs}, at::TensorOptions(kGpu))};
+  };
+  const Tensor x = at::ones({2, 24}, at::TensorOptions(kGpu).dtype(at::kBFloat16));
+  CHECK_THROWS_WITH_AS(linear(x, weight(16, 24), {}, KernelPolicy::automatic),
+                       doctest::Contains("a weight of 16 x 24, expected multiples of 16"),
+                       InputError);
+  CHECK_THROWS_WITH_AS(linear(at::ones({2, 16}, at::TensorOptions(kGpu)), weight(16, 16), {},
+                              KernelPolicy::automatic),
+                       doctest::Contains("these are float32"), InputError);
 }
 TEST_CASE("decode_attention on the GPU agrees with the kernel's reference") {
   check_decode_attention(kGpu, KernelPolicy::strict);

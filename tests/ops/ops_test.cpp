@@ -3,6 +3,7 @@
 #include "lib/base/error.h"
 #include "tests/kernels/closeness.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/quantized_cases.h"
 
 using namespace diptych;
 using namespace diptych::testing;
@@ -58,6 +59,18 @@ TEST_CASE("qk_norm_rope in ATen writes its slots and nothing else") {
 }
 TEST_CASE("linear of one row in ATen agrees with the kernel's reference") {
   check_linear_row(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("quantised rows in ATen are those worked out by hand, and the kernel's reference's") {
+  check_quantized_by_hand(kCpu, KernelPolicy::automatic);
+  check_quantize_rows(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("ops in ATen hand on the rows that quantize_rows would make") {
+  check_rows_made_quantized(kCpu, KernelPolicy::automatic);
+  check_product_of_quantized_rows(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("products with quantised weights in ATen are near those of float64") {
+  check_quantized_linear(kCpu, KernelPolicy::automatic, 16);
+  check_quantized_like_cpu(kCpu, KernelPolicy::reference);
 }
 TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
   check_decode_attention(kCpu, KernelPolicy::automatic);
@@ -151,6 +164,41 @@ TEST_CASE("wrong arguments are named with what was found") {
         silu_mul(at::ones({2, 7}), automatic);
       },
       "expected [rows, 2 * inner]");
+
+  const LinearOperand weight{at::ones({4, 8}).to(at::kChar), at::ones({4})};
+  check_throws<c10::Error>(
+      [&] {
+        linear(at::ones({2, 7}), weight, {}, automatic);
+      },
+      "[linear] weight is [4, 8], expected [4, 7]");
+  check_throws<c10::Error>(
+      [&] {
+        linear(x, LinearOperand{weight.values, at::ones({3})}, {}, automatic);
+      },
+      "[linear] scales is [3], expected [4]");
+  check_throws<c10::Error>(
+      [&] {
+        linear(x, LinearOperand{at::ones({4, 8}), at::ones({4})}, {}, automatic);
+      },
+      "[linear] weight is Float with scales, expected float8_e4m3fn or int8");
+  check_throws<c10::Error>(
+      [&] {
+        linear_into(at::ones({2, 4}), quantize_rows(x, Quantization::fp8, automatic), weight, {},
+                    automatic);
+      },
+      "[linear] rows of float8_e4m3fn meet a weight of Char");
+  check_throws<c10::Error>([&] { silu_mul(x, Quantization::int8, automatic); },
+                           "[silu_mul] rows are none or fp8, not int8");
+  check_throws<c10::Error>(
+      [&] {
+        quantize_rows(x, {at::ones({2, 8}), at::ones({2})}, automatic);
+      },
+      "[quantize_rows] values are not float8_e4m3fn or int8");
+  check_throws<c10::Error>(
+      [&] {
+        quantize_rows(x, {at::ones({2, 7}).to(at::kChar), at::ones({2})}, automatic);
+      },
+      "[quantize_rows] values is [2, 7], expected [2, 8]");
 
   const auto rope_throws = [&](const auto& spoil, const std::string& part) {
     QkNormRope args = small_rope();

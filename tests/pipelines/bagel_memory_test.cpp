@@ -99,6 +99,33 @@ TEST_CASE("the parts of the 7B model") {
         memory.held_bytes() - part(memory.held, "vision") - part(memory.held, "output head"));
 }
 
+TEST_CASE("quantised projections take a byte a weight and four an output") {
+  BagelSizes sizes;
+  const BagelWork work = painting(1024);
+  const BagelMemory plain = plan_bagel_memory(sizes, work, {});
+  // 233,046,016 weights an expert; qkv, o, gate and up, down have 4608 + 3584 + 37888 + 3584 rows.
+  const std::int64_t saved = 56 * (std::int64_t{233046016} - 4 * 49664);
+  for (const Quantization kind : {Quantization::fp8, Quantization::int8}) {
+    sizes.quantization = kind;
+    const BagelMemory memory = plan_bagel_memory(sizes, work, {});
+    CHECK(part(memory.held, "experts") == part(plain.held, "experts") - saved);
+    CHECK(part(memory.held, "embeddings") == part(plain.held, "embeddings"));
+    // What waits on the host, and the slots, are packed as the matrices are.
+    BagelChoice choice;
+    choice.offload = MotOffload{28, 0, 2};
+    const BagelMemory streamed = plan_bagel_memory(sizes, work, choice);
+    CHECK(streamed.host == 28 * (std::int64_t{233046016} + 4 * 49664));
+    CHECK(part(streamed.held, "expert slots") == streamed.host / 14);
+    CHECK(part(streamed.held, "experts") == part(memory.held, "experts") - streamed.host);
+  }
+  // int8 weights are copied in bfloat16 to be multiplied; gate and up are the largest.
+  CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
+        part(plain.work, "denoise step") + 2 * std::int64_t{37888} * 3584);
+  sizes.quantization = Quantization::fp8;
+  CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
+        part(plain.work, "denoise step"));
+}
+
 TEST_CASE("the peak is not under what a run reserves, and not a tenth over it") {
   // GiB of torch's allocator: the run's allocations replayed by its rules, which gives the figures
   // that were measured on an H200 (34.5, 29.1 and 27.7 GiB before the decoder let go of its

@@ -12,6 +12,7 @@ namespace diptych::test {
 
 struct SessionPlace {
   const char *device, *dtype;
+  const char* quantization = "none";
 };
 
 RunConfig paint_request(const std::string& prompt, std::uint64_t seed, std::int64_t width,
@@ -38,6 +39,8 @@ void check_sharing(SessionPlace place);
 void check_repeats(SessionPlace place);
 // Captured, launched one by one, and looked at by a trace, a denoise step makes the same bits.
 void check_step_graphs(SessionPlace place);
+// Quantised: pictures and a text near those without, the same again, told in the report.
+void check_quantization(SessionPlace place);
 // A sampled plan takes as many draws as it has tokens, however it is decoded: the start noise
 // behind it is the same with a trace, which waits for each token, and without.
 void check_draws_behind_a_plan(SessionPlace place);

@@ -26,6 +26,14 @@ TEST_CASE("a sampled plan takes as many draws as it has tokens") {
   test::check_draws_behind_a_plan({"cuda", "bfloat16"});
 }
 
+TEST_CASE("quantised models paint nearly the same, and the same again") {
+  test::check_quantization({"cuda", "bfloat16"});
+  for (const char* kind : {"fp8", "int8"}) {
+    test::check_repeats({"cuda", "bfloat16", kind});
+    test::check_step_graphs({"cuda", "bfloat16", kind});
+  }
+}
+
 TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
   test::check_cfg_mode_auto({"cuda", "float32"});
   test::check_cfg_mode_auto({"cuda", "bfloat16"});

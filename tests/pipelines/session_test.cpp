@@ -29,6 +29,12 @@ TEST_CASE("a sampled plan takes as many draws as it has tokens") {
   test::check_draws_behind_a_plan(kCpu);
 }
 
+TEST_CASE("quantised models paint nearly the same, and the same again") {
+  test::check_quantization({"cpu", "float32"});
+  test::check_quantization({"cpu", "bfloat16"});
+  test::check_repeats({"cpu", "float32", "int8"});
+}
+
 TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
   test::check_cfg_mode_auto(kCpu);
 }

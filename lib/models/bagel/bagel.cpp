@@ -33,13 +33,14 @@ void Bagel::check_layout(const Weights& weights, const BagelConfig& config) {
 }
 
 Bagel Bagel::load(const Weights& weights, BagelConfig config,
-                  const std::optional<MotOffload>& offload) {
+                  const std::optional<MotOffload>& offload, const MotQuantization& quantization) {
   config.latent_side = read_latent_side(weights, config.latent_side);
   const std::int64_t hidden = config.llm.hidden_size, width = config.row_width();
   check_layout(weights, config);  // all of it, before a byte moves
   Bagel m;
   m.config = config;
-  m.language_model = MotBackbone::load(weights.scope("language_model"), config.llm, offload);
+  m.language_model =
+      MotBackbone::load(weights.scope("language_model"), config.llm, offload, quantization);
   const Weights time = weights.scope("time_embedder.mlp");
   m.time_mlp_0 = time.get("0.weight", {hidden, kFrequencyWidth});
   m.time_mlp_0_bias = time.get("0.bias", {hidden});

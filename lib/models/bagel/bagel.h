@@ -73,7 +73,8 @@ struct Bagel {
   // `weights` as check_layout(), which it calls; `vision` and the backbone's lm_head are checked,
   // not loaded: BagelVision::load(), MotBackbone::load_head().
   static Bagel load(const Weights& weights, BagelConfig config,
-                    const std::optional<MotOffload>& offload = {});
+                    const std::optional<MotOffload>& offload = {},
+                    const MotQuantization& quantization = {});
 
   // t of every step, float32 -> [steps, hidden].
   Tensor embed_timesteps(std::span<const float> t) const;

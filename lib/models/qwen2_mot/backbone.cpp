@@ -7,14 +7,16 @@
 namespace diptych {
 
 MotBackbone MotBackbone::load(const Weights& weights, const Qwen2Config& config,
-                              const std::optional<MotOffload>& offload) {
+                              const std::optional<MotOffload>& offload,
+                              const MotQuantization& quantization) {
   MotBackbone b;
   b.config = config;
   const Weights model = weights.scope("model");
   b.embed_tokens = model.get("embed_tokens.weight", {config.vocab_size, config.hidden_size});
   b.norm = model.get("norm.weight", {config.hidden_size});
   b.norm_gen = model.get("norm_moe_gen.weight", {config.hidden_size});
-  b.layers = MotLayers::load(model, config, offload);
+  b.layers = MotLayers::load(model, config, offload, quantization);
+  b.quantization = quantization.kind;
   return b;
 }
 
@@ -35,7 +37,27 @@ MotRows MotPlan::split(const Tensor& rows) const {
 
 namespace {
 
-using Member = Tensor MotExpert::*;
+using Matrix = LinearOperand MotExpert::*;
+using Vector = Tensor MotExpert::*;
+
+struct MotOperands {  // values undefined where there are no rows
+  LinearOperand gen, und;
+};
+
+MotOperands split(const MotPlan& plan, const LinearOperand& rows) {
+  const MotRows values = plan.split(rows.values);
+  const MotRows scales = rows.scales.defined() ? plan.split(rows.scales) : MotRows{};
+  return {{values.gen, scales.gen}, {values.und, scales.und}};
+}
+
+// What norms and the activation hand to the projections: quantised, where the projections would do
+// it to all of the rows anyway.
+Quantization row_format(const MotPlan& plan, Quantization projections) {
+  const auto fits = [&](std::int64_t rows) {
+    return rows == 0 || quantizes_rows(projections, rows);
+  };
+  return fits(plan.gen_rows) && fits(plan.und_rows) ? projections : Quantization::none;
+}
 
 std::array<RowSet, 2> row_sets(const MotPlan& plan) {
   return {RowSet::range(0, plan.gen_rows), RowSet::range(plan.gen_rows, plan.und_rows)};
@@ -47,26 +69,32 @@ std::array<NormRoute, 2> norms(const MotPlan& plan, const Tensor& gen, const Ten
 }
 
 // Each part's rows with its own weights -> [gen_rows + und_rows, outputs]. `bias`: or null.
-Tensor project(const MotRows& x, const MotLayer& layer, Member weight, Member bias,
+Tensor project(const MotOperands& x, const MotLayer& layer, Matrix weight, Vector bias,
                KernelPolicy kernels) {
-  const auto bias_of = [bias](const MotExpert& e) { return bias == nullptr ? Tensor() : e.*bias; };
-  if (!x.und.defined()) return linear(x.gen, layer.gen.*weight, bias_of(layer.gen), kernels);
-  if (!x.gen.defined()) return linear(x.und, layer.und.*weight, bias_of(layer.und), kernels);
-  const std::int64_t gen_rows = x.gen.size(0), und_rows = x.und.size(0);
-  const Tensor y = at::empty({gen_rows + und_rows, (layer.gen.*weight).size(0)}, x.gen.options());
-  linear_into(y.narrow(0, 0, gen_rows), x.gen, layer.gen.*weight, bias_of(layer.gen), kernels);
-  linear_into(y.narrow(0, gen_rows, und_rows), x.und, layer.und.*weight, bias_of(layer.und),
-              kernels);
+  const auto rows_of = [](const LinearOperand& part) {
+    return part.values.defined() ? part.values.size(0) : 0;
+  };
+  const std::int64_t gen_rows = rows_of(x.gen), und_rows = rows_of(x.und);
+  const MotExpert& any = gen_rows > 0 ? layer.gen : layer.und;
+  const Tensor y =
+      at::empty({gen_rows + und_rows, (any.*weight).values.size(0)}, any.input_layernorm.options());
+  const auto fill = [&](std::int64_t first, const LinearOperand& part, const MotExpert& e) {
+    if (!part.values.defined()) return;
+    linear_into(y.narrow(0, first, part.values.size(0)), part, e.*weight,
+                bias == nullptr ? Tensor() : e.*bias, kernels);
+  };
+  fill(0, x.gen, layer.gen);
+  fill(gen_rows, x.und, layer.und);
   return y;
 }
 
 // Puts keys and values of all rows in their place. -> q [rows, heads, head_dim]
-Tensor project_qkv(const Tensor& h, const MotLayer& layer, const MotPlan& plan,
+Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                    const Qwen2Config& c, const Tensor& keys, const Tensor& values,
                    KernelPolicy kernels) {
   const auto [gen_rows, und_rows] = row_sets(plan);
   QkNormRope args;
-  args.qkv = project(plan.split(h), layer, &MotExpert::qkv_proj, &MotExpert::qkv_bias, kernels);
+  args.qkv = project(split(plan, h), layer, &MotExpert::qkv_proj, &MotExpert::qkv_bias, kernels);
   args.routes = {{layer.gen.q_norm, layer.gen.k_norm, gen_rows},
                  {layer.und.q_norm, layer.und.k_norm, und_rows}};
   args.cos = plan.cos;
@@ -83,12 +111,12 @@ Tensor project_qkv(const Tensor& h, const MotLayer& layer, const MotPlan& plan,
 }
 
 // -> [rows, heads * head_dim] of each part
-MotRows attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tensor& values,
-               const AttentionBackend& attention) {
+MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tensor& values,
+                   const AttentionBackend& attention) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const auto part = [&](const Tensor& rows, const AttentionLengths& lengths) {
-    if (!rows.defined()) return Tensor();
-    return attention.forward({rows, keys, values, &lengths, plan.causal, scale}).flatten(1);
+  const auto part = [&](const Tensor& rows, const AttentionLengths& lengths) -> LinearOperand {
+    if (!rows.defined()) return {};
+    return {attention.forward({rows, keys, values, &lengths, plan.causal, scale}).flatten(1), {}};
   };
   const MotRows parts = plan.split(q);
   return {part(parts.gen, plan.gen), part(parts.und, plan.und)};
@@ -103,10 +131,12 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
               x.sizes(), ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");
   const double eps = config.rms_norm_eps;
   const MotParts needed{plan.und_rows > 0, plan.gen_rows > 0};
-  const auto norms_of = [&](const MotLayer& layer, Member weight) {
+  const auto norms_of = [&](const MotLayer& layer, Vector weight) {
     return norms(plan, layer.gen.*weight, layer.und.*weight);
   };
-  Tensor h = rms_norm(x, norms_of(layers[0], &MotExpert::input_layernorm), eps, kernels);
+  const Quantization format = row_format(plan, quantization);
+  LinearOperand h =
+      rms_norm(x, norms_of(layers[0], &MotExpert::input_layernorm), eps, format, kernels);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer_index = static_cast<std::int64_t>(i);
     const Tensor keys = cache.keys(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
@@ -116,26 +146,28 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
     {
       // Keys and values of both kinds of rows are in place before either attends.
       Tensor q = project_qkv(h, layer, plan, config, keys, values, kernels);
-      MotRows attended = attend(std::move(q), plan, keys, values, attention);
+      MotOperands attended = attend(std::move(q), plan, keys, values, attention);
       const Tensor o = project(attended, layer, &MotExpert::o_proj, nullptr, kernels);
       attended = {};
-      h = add_rms_norm_(x, o, norms_of(layer, &MotExpert::post_attention_layernorm), eps, kernels);
+      h = add_rms_norm_(x, o, norms_of(layer, &MotExpert::post_attention_layernorm), eps, format,
+                        kernels);
     }  // before the wide rows are made, o goes
     {
-      const Tensor inner = silu_mul(
-          project(plan.split(h), layer, &MotExpert::gate_up_proj, nullptr, kernels), kernels);
+      const LinearOperand inner =
+          silu_mul(project(split(plan, h), layer, &MotExpert::gate_up_proj, nullptr, kernels),
+                   format, kernels);
       const Tensor down =
-          project(plan.split(inner), layer, &MotExpert::down_proj, nullptr, kernels);
+          project(split(plan, inner), layer, &MotExpert::down_proj, nullptr, kernels);
       const bool last = i + 1 == layers.size();
       const auto next =
           last ? norms(plan, norm_gen, norm) : norms_of(layers[i + 1], &MotExpert::input_layernorm);
-      h = add_rms_norm_(x, down, next, eps, kernels);
+      h = add_rms_norm_(x, down, next, eps, last ? Quantization::none : format, kernels);
     }
     layers.release();
     if (observer) observer(fmt::format("layer{:02}.hidden", i), plan.split(x));
   }
-  if (observer) observer("final_norm", plan.split(h));
-  return plan.split(h);
+  if (observer) observer("final_norm", plan.split(h.values));
+  return plan.split(h.values);
 }
 
 namespace {

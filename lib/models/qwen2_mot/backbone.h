@@ -49,10 +49,12 @@ struct MotBackbone {
   Tensor norm, norm_gen;  // [hidden]
   Tensor lm_head;         // [vocab, hidden], where it was loaded: only writing text needs it
   MotLayers layers;
+  Quantization quantization = Quantization::none;  // of the layers' projections
 
   // `weights`: scope "language_model". All but lm_head. Throws as MotLayers::load.
   static MotBackbone load(const Weights& weights, const Qwen2Config& config,
-                          const std::optional<MotOffload>& offload = {});
+                          const std::optional<MotOffload>& offload = {},
+                          const MotQuantization& quantization = {});
   void load_head(const Weights& weights);  // as load()
 
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.

@@ -12,14 +12,14 @@ std::size_t checked(std::int64_t slots) {
 
 }  // namespace
 
-ExpertStream::ExpertStream(const Qwen2Config& config, std::vector<HostExpert> experts,
-                           std::int64_t slots, at::Device device)
+ExpertStream::ExpertStream(const Qwen2Config& config, const MatrixFormat& format,
+                           std::vector<HostExpert> experts, std::int64_t slots, at::Device device)
     : experts_(std::move(experts)), slots_(checked(slots)), lane_(device, slots_.size()) {
   const Tensor& matrices = experts_.front().matrices;
   const auto options = at::TensorOptions().device(device).dtype(matrices.scalar_type());
   for (Slot& slot : slots_) {
     slot.buffer = at::empty(matrices.sizes(), options);
-    slot.views.use_matrices(slot.buffer, config);
+    slot.views.use_matrices(slot.buffer, config, format);
   }
 }
 

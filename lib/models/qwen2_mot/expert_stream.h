@@ -14,14 +14,14 @@ namespace diptych {
 struct HostExpert {
   std::size_t layer = 0;
   bool gen = false;
-  Tensor matrices;  // a CopyLane::host_buffer of MotExpert::matrix_elements()
+  Tensor matrices;  // a CopyLane::host_buffer of MotExpert::matrix_bytes()
 };
 
 class ExpertStream {
  public:
   // `experts` in the order of use: by layer.
-  ExpertStream(const Qwen2Config& config, std::vector<HostExpert> experts, std::int64_t slots,
-               at::Device device);
+  ExpertStream(const Qwen2Config& config, const MatrixFormat& format,
+               std::vector<HostExpert> experts, std::int64_t slots, at::Device device);
   bool has(MotParts parts) const;
   // `kept`: the layer as it lies on the device. Starts the copies of as many of the experts that
   // the following layers (and after the last the first ones) need as there are slots for.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/attention/kv_cache.h"
+#include "lib/ops/linear_operand.h"
 #include "lib/tensor/weights.h"
 
 namespace diptych {
@@ -29,23 +30,37 @@ struct Qwen2Config {  // llm_config.json, its names
   KvShape kv_shape() const { return {num_hidden_layers, num_key_value_heads, head_dim()}; }
 };
 
+// Whether the projections are quantised as they are read, and by what.
+struct MotQuantization {
+  Quantization kind = Quantization::none;
+  KernelPolicy kernels = KernelPolicy::automatic;
+};
+
+// How the projections lie in memory.
+struct MatrixFormat {
+  at::ScalarType dtype = at::kBFloat16;  // of the run
+  Quantization quantization = Quantization::none;
+};
+
 // The weights of one layer for one kind of rows; projections that read the same input are packed.
+// Only they are ever quantised.
 struct MotExpert {
   Tensor input_layernorm;           // [hidden]
-  Tensor qkv_proj, qkv_bias;        // [(heads + 2 * kv_heads) * head_dim, hidden], [...]
+  LinearOperand qkv_proj;           // [(heads + 2 * kv_heads) * head_dim, hidden]
+  Tensor qkv_bias;                  // [(heads + 2 * kv_heads) * head_dim]
   Tensor q_norm, k_norm;            // [head_dim]
-  Tensor o_proj;                    // [hidden, hidden]
+  LinearOperand o_proj;             // [hidden, hidden]
   Tensor post_attention_layernorm;  // [hidden]
-  Tensor gate_up_proj;              // [2 * intermediate, hidden]
-  Tensor down_proj;                 // [hidden, intermediate]
+  LinearOperand gate_up_proj;       // [2 * intermediate, hidden]
+  LinearOperand down_proj;          // [hidden, intermediate]
 
-  // `matrices`: where the four projections are put, a buffer of matrix_elements(); undefined: each
-  // by itself on the device.
+  // `matrices`: where the four projections are put, uint8 [matrix_bytes()]; undefined: each by
+  // itself on the device. Of a tensor that is quantised there is one plain copy at a time.
   static MotExpert load(const Weights& layer, const Qwen2Config& config, std::string_view suffix,
-                        const Tensor& matrices = {});
-  // The projections become views of the buffer, each aligned like an allocation of its own.
-  void use_matrices(const Tensor& buffer, const Qwen2Config& config);
-  static std::int64_t matrix_elements(const Qwen2Config& config, at::ScalarType dtype);
+                        const MotQuantization& quantization = {}, const Tensor& matrices = {});
+  // The projections become views of the buffer, each part aligned like an allocation of its own.
+  void use_matrices(const Tensor& buffer, const Qwen2Config& config, const MatrixFormat& format);
+  static std::int64_t matrix_bytes(const Qwen2Config& config, const MatrixFormat& format);
 };
 
 struct MotLayer {
@@ -70,7 +85,8 @@ class MotLayers {
  public:
   // `model`: scope "language_model.model". Throws as Weights::get, and as CopyLane::host_buffer.
   static MotLayers load(const Weights& model, const Qwen2Config& config,
-                        const std::optional<MotOffload>& offload);
+                        const std::optional<MotOffload>& offload,
+                        const MotQuantization& quantization = {});
   std::size_t size() const { return layers_.size(); }
   // Norms and biases are there always, projections only where they stay on the device.
   const MotLayer& operator[](std::size_t layer) const { return layers_[layer]; }

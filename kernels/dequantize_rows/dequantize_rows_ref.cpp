@@ -1,0 +1,19 @@
+#include "kernels/dequantize_rows/dequantize_rows.h"
+#include "kernels/host_float.h"
+
+namespace diptych::kernels {
+
+void dequantize_rows_ref(const DequantizeRowsArgs& args) {
+  with_host_type(args.dtype, [&](auto type) {
+    with_host_stored(args.stored, [&](auto stored) {
+      using T = decltype(type);
+      const auto* values = static_cast<const decltype(stored)*>(args.values);
+      T* y = static_cast<T*>(args.y);
+      for (std::int64_t i = 0; i < args.rows * args.width; ++i) {
+        y[i] = round_to<T>(widen(values[i]) * args.scales[i / args.width]);
+      }
+    });
+  });
+}
+
+}  // namespace diptych::kernels

@@ -1,0 +1,59 @@
+// What linear layers multiply, plain or quantised (--quantization): weights, and the rows that meet
+// them; the operations that make such rows, and the products.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "lib/ops/ops.h"
+
+namespace diptych {
+
+// none: as the run's dtype. fp8: weights and rows as e4m3. int8: weights as int8, rows as they are.
+enum class Quantization { none, fp8, int8 };
+
+// What values are then; `plain` for none.
+at::ScalarType stored_dtype(Quantization quantization, at::ScalarType plain);
+
+struct LinearOperand {
+  Tensor values;  // a weight [outputs, inputs], or rows [rows, inputs]
+  Tensor scales;  // float32 [outputs] or [rows], which each row's values are to be multiplied with;
+                  // undefined: 1
+  // options: of the plain values
+  static LinearOperand empty(at::IntArrayRef shape, const at::TensorOptions& options,
+                             Quantization quantization);
+};
+
+// Writes x, row by row, to `into`: float8_e4m3fn or int8 values of x's shape and float32 scales,
+// packed, on x's device. scale = max |row| / (448 or 127), no less than the smallest normal float;
+// rounded to nearest, ties to even. Where a row has an infinity or a NaN its scale is not finite,
+// nor is any product with it. The kernel and the reference give the same bits.
+// x [rows, width], row stride free.
+void quantize_rows(const Tensor& x, const LinearOperand& into, KernelPolicy policy);
+// The same in memory of its own. none: x itself.
+LinearOperand quantize_rows(const Tensor& x, Quantization quantization, KernelPolicy policy);
+
+// The operations of ops.h that make a linear layer's rows. `rows`: none, or fp8, which gives the
+// bits that quantize_rows makes of the plain ones, on CUDA in the operation's one launch.
+LinearOperand rms_norm(const Tensor& x, std::span<const NormRoute> routes, double eps,
+                       Quantization rows, KernelPolicy policy);
+LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes,
+                            double eps, Quantization rows, KernelPolicy policy);
+LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, KernelPolicy policy);
+
+// Whether linear() quantises that many plain rows for such a weight.
+bool quantizes_rows(Quantization weight, std::int64_t rows);
+
+// As linear() of a plain weight. fp8: more rows than one are quantised, too, and multiplied in e4m3
+// (on CUDA by cuBLASLt or CUTLASS, for bfloat16 and float16, sizes that 16 divides, and compute
+// capability 8.9 or newer: InputError elsewhere; the reference sums in float32). int8: more rows
+// than 8 are multiplied with a copy of the weight in their dtype, made for the call. Fewer rows of
+// either take the weight as it is, times unrounded rows, summed in float32.
+Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
+              KernelPolicy policy);
+// The same, written to y [rows, outputs], contiguous, of the dtype of the bias and of plain rows.
+// fp8 weights take rows that are quantised already.
+void linear_into(Tensor y, const LinearOperand& x, const LinearOperand& weight, const Tensor& bias,
+                 KernelPolicy policy);
+
+}  // namespace diptych

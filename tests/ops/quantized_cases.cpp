@@ -1,0 +1,346 @@
+#include "tests/ops/quantized_cases.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "kernels/quantize_rows/quantize_rows.h"
+#include "tests/kernels/closeness.h"
+
+namespace diptych::testing {
+namespace {
+
+constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
+constexpr Quantization kKinds[] = {Quantization::fp8, Quantization::int8};
+
+const char* name_of(Quantization kind) {
+  return kind == Quantization::fp8 ? "fp8" : "int8";
+}
+
+double limit_of(Quantization kind) {
+  return kind == Quantization::fp8 ? 448 : 127;
+}
+
+LinearOperand by_kernel_reference(const Tensor& x, Quantization kind) {
+  const LinearOperand rows = LinearOperand::empty(x.sizes(), x.options(), kind);
+  kernels::QuantizeRowsArgs args;
+  args.x = x.data_ptr();
+  args.values = rows.values.data_ptr();
+  args.scales = rows.scales.data_ptr<float>();
+  args.rows = x.size(0);
+  args.width = x.size(1);
+  args.x_stride = x.stride(0);
+  args.dtype = kernel_dtype(x.scalar_type());
+  args.stored = kind == Quantization::fp8 ? kernels::Stored::e4m3 : kernels::Stored::i8;
+  kernels::quantize_rows_ref(args);
+  return rows;
+}
+
+void check_same_bits(const LinearOperand& found, const LinearOperand& expected,
+                     const std::string& what) {
+  CAPTURE(what);
+  CHECK(at::equal(found.values.cpu().view(at::kByte), expected.values.cpu().view(at::kByte)));
+  CHECK(at::equal(found.scales.cpu().view(at::kInt), expected.scales.cpu().view(at::kInt)));
+}
+
+}  // namespace
+
+void check_quantized_by_hand(at::Device device, KernelPolicy policy) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  struct Row {
+    std::vector<float> x;
+    Quantization kind;
+    float scale;
+    std::vector<float> values;
+  };
+  const Row rows[] = {
+      {{0, 0, -0.0F, 0}, Quantization::fp8, kLeast, {0, 0, 0, 0}},
+      {{0, 0, -0.0F, 0}, Quantization::int8, kLeast, {0, 0, 0, 0}},
+      // 17, 19 and 1.0625 are ties; 0.0009765625 = 2^-10 is half the smallest e4m3.
+      {{448, 17, -19, 1.0625F}, Quantization::fp8, 1, {448, 16, -20, 1}},
+      {{-448, 0.0009765625F, 0.0029296875F, 0.3F},
+       Quantization::fp8,
+       1,
+       {-448, 0, 0.00390625F, 0.3125F}},
+      {{896, 1, 2, 430}, Quantization::fp8, 2, {448, 0.5F, 1, 208}},
+      {{127, 0.5F, 1.5F, -2.5F}, Quantization::int8, 1, {127, 0, 2, -2}},
+      {{-254, 253, 3, -1.5F}, Quantization::int8, 2, {-127, 126, 2, -1}},
+      // One huge value leaves nothing of the others.
+      {{1e30F, 1, -1e20F, 0}, Quantization::fp8, 1e30F / 448, {448, 0, 0, 0}},
+      {{1e30F, 1, -1e20F, 0}, Quantization::int8, 1e30F / 127, {127, 0, 0, 0}},
+      {{1e-44F, 0, 0, 0}, Quantization::fp8, kLeast, {0, 0, 0, 0}},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.x);
+    const LinearOperand found =
+        quantize_rows(at::tensor(row.x).unsqueeze(0).to(device), row.kind, policy);
+    CHECK(found.scales.item<float>() == row.scale);
+    CHECK(at::equal(found.values.cpu().to(at::kFloat), at::tensor(row.values).unsqueeze(0)));
+  }
+  // What is not a number does not become one, and stays in its row.
+  for (const Quantization kind : kKinds) {
+    for (const float bad : {kInf, -kInf, kNan}) {
+      const Tensor x = at::ones({20, 16});
+      x[3][5] = bad;
+      const LinearOperand found = quantize_rows(x.to(device), kind, policy);
+      CHECK_FALSE(std::isfinite(found.scales[3].item<float>()));
+      CHECK(std::isfinite(found.scales[2].item<float>()));
+      // As a weight (its 4th output), few rows and many.
+      for (const std::int64_t times_one : {1, 20}) {
+        const auto dtype = device.is_cuda() ? at::kBFloat16 : at::kFloat;
+        const LinearOperand weight =
+            quantize_rows(x.narrow(0, 0, 16).to(dtype).to(device), kind, policy);
+        const Tensor y =
+            linear(at::ones({times_one, 16}, dtype).to(device), weight, {}, policy).cpu();
+        const Tensor finite = y.isfinite().all(0);
+        CHECK_FALSE(finite[3].item<bool>());
+        CHECK(count(finite) == 15);
+      }
+    }
+  }
+}
+
+void check_quantize_rows(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(21);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const std::int64_t rows : {0, 1, 3, 17, 258}) {
+      // 40000 is more than a block of the kernel holds in registers
+      for (const std::int64_t width : {64, 130, 3584, 1, 40000}) {
+        if (width == 40000 && rows > 1) continue;
+        for (const Layout layout : kLayouts) {
+          if (rows * width > 50000 && layout != Layout::packed) continue;
+          const double scale = rows == 17 ? 1e3 : 1;
+          const Tensor x = random_rows(generator, rows, width, scale, layout, dtype);
+          // A copy loses its gaps: the device's rows are made anew in the same layout.
+          const Tensor there = at::empty({rows, width + gap(layout)}, x.options().device(device))
+                                   .narrow(1, before(layout), width);
+          there.copy_(x);
+          for (const Quantization kind : kKinds) {
+            check_same_bits(
+                quantize_rows(there, kind, policy), by_kernel_reference(x, kind),
+                fmt::format("{} {} [{}, {}] layout {}", name_of(kind), c10::toString(dtype), rows,
+                            width, static_cast<int>(layout)));
+          }
+        }
+      }
+    }
+  }
+}
+
+namespace {
+
+struct Shape {
+  std::int64_t inputs, outputs;
+};
+
+// qkv, o, gate and up, down of the released model.
+std::vector<Shape> projections(std::int64_t shrink) {
+  const std::int64_t hidden = 3584 / shrink, kv = 512 / shrink, inner = 18944 / shrink;
+  return {{hidden, hidden + 2 * kv}, {hidden, hidden}, {hidden, 2 * inner}, {inner, hidden}};
+}
+
+struct Product {
+  Tensor x, weight, bias;  // on the device
+  LinearOperand quantized;
+};
+
+Product make_product(at::Generator& generator, std::int64_t rows, const Shape& shape,
+                     const at::TensorOptions& options, Quantization kind, KernelPolicy policy) {
+  const auto make = [&](at::IntArrayRef sizes, double scale) {
+    return (at::randn(sizes, generator, at::kFloat) * scale)
+        .to(c10::typeMetaToScalarType(options.dtype()))
+        .to(options.device());
+  };
+  Product p;
+  p.x = make({rows, shape.inputs}, 1);
+  p.weight = make({shape.outputs, shape.inputs}, 1 / std::sqrt(shape.inputs));
+  p.bias = make({shape.outputs}, 1);
+  p.quantized = quantize_rows(p.weight, kind, policy);
+  return p;
+}
+
+// The most that quantising moves each element by: half a step, which is 2^-4 of an e4m3 but no less
+// than 2^-10 scales, and half a scale of an int8.
+Tensor quantization_error(const Tensor& x, Quantization kind) {  // float64 [rows, width]
+  const Tensor size = x.to(at::kDouble).abs();
+  const Tensor scale = size.amax(1, true) / limit_of(kind);
+  const Tensor error = kind == Quantization::fp8
+                           ? at::maximum(size * 0x1p-4, (scale * 0x1p-10).expand_as(size))
+                           : (scale * 0.5).expand_as(size);
+  return error * (1 + 1e-5);
+}
+
+double rounding_of(at::ScalarType dtype) {  // half a step of one
+  return dtype == at::kFloat ? 0x1p-24 : dtype == at::kBFloat16 ? 0x1p-9 : 0x1p-12;
+}
+
+// y against float64: each element within the sum of what its factors may have moved by, and all of
+// them within `relative` in the 2-norm.
+void check_product(const Product& p, Quantization kind, const Tensor& y, double relative) {
+  const Tensor x = p.x.to(at::kDouble), w = p.weight.to(at::kDouble);
+  const Tensor exact = at::linear(x, w, p.bias.to(at::kDouble));
+  const bool rounds_rows = kind == Quantization::fp8 && p.x.size(0) > 1;
+  const double rounding = rounding_of(p.x.scalar_type());
+  Tensor w_error = quantization_error(p.weight, kind);
+  if (kind == Quantization::int8) w_error += (w.abs() + w_error) * rounding;  // of the copy
+  Tensor bound = at::linear(x.abs(), w_error);
+  if (rounds_rows) bound += at::linear(quantization_error(p.x, kind), w.abs() + w_error);
+  // Sums of float32, or of 14 bits on the GPU, and the result's own rounding.
+  bound += at::linear(x.abs(), w.abs()) * (rounds_rows && p.x.is_cuda() ? 0x1p-9 : 1e-5) +
+           (exact.abs() + bound) * 2 * rounding;
+  const Tensor error = (y.to(at::kDouble) - exact).abs();
+  CHECK((error <= bound).all().item<bool>());
+  const Tensor sums = exact - p.bias.to(at::kDouble);
+  const double found = (error.norm() / sums.norm()).item<double>();
+  INFO("relative error " << found);
+  CHECK(found < relative);
+  CHECK(found > relative / 4);  // it is quantised
+  if (p.x.is_cuda()) MESSAGE("relative error " << found << ", bound " << relative);
+}
+
+}  // namespace
+
+void check_quantized_linear(at::Device device, KernelPolicy policy, std::int64_t shrink) {
+  at::Generator generator = at::detail::createCPUGenerator(22);
+  for (const at::ScalarType dtype : kDtypes) {
+    const bool no_fp8 =
+        device.is_cuda() && policy != KernelPolicy::reference && dtype == at::kFloat;
+    if (shrink == 1 && dtype != at::kBFloat16) continue;
+    for (const Quantization kind : kKinds) {
+      if (kind == Quantization::fp8 && no_fp8) continue;
+      for (const Shape& shape : projections(shrink)) {
+        for (const std::int64_t rows : {1, 3, 8, 9, 17, 1026}) {
+          const auto options = at::TensorOptions(dtype).device(device);
+          const Product p = make_product(generator, rows, shape, options, kind, policy);
+          const std::string what =
+              fmt::format("{} {} {} x {} -> {}", name_of(kind), c10::toString(dtype), rows,
+                          shape.inputs, shape.outputs);
+          CAPTURE(what);
+          // e4m3's error is uniform within half a step, on average 2.6 % of the value: for one row
+          // that of the weights, for more sqrt(2) times that. int8's is within half of
+          // max / 127, and the largest of so many normal numbers is 3 to 4.5 times their size.
+          const double relative = kind == Quantization::int8 ? 0.0115 : rows == 1 ? 0.032 : 0.042;
+          check_product(p, kind, linear(p.x, p.quantized, p.bias, policy), relative);
+          CHECK(at::equal(linear(p.x, p.quantized, p.bias, policy),
+                          linear(p.x, p.quantized, p.bias, policy)));
+        }
+      }
+    }
+  }
+}
+
+void check_quantized_like_cpu(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(23);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const Quantization kind : kKinds) {
+      const bool floats = kind == Quantization::int8 || !device.is_cuda();
+      if (dtype == at::kFloat && !floats && policy != KernelPolicy::reference) continue;
+      // Sizes that no vector divides, where the products are not cuBLAS's.
+      for (const Shape& shape : {Shape{64, 96}, {160, 64}, {3584, 48}, {131, 33}, {1, 5}}) {
+        for (const std::int64_t rows : {0, 1, 2, 3, 5, 8, 9, 40}) {
+          if (kind == Quantization::fp8 && rows > 1 && shape.inputs % 16 != 0) continue;
+          const Product p =
+              make_product(generator, rows, shape, dtype, kind, KernelPolicy::reference);
+          const Tensor expected = linear(p.x, p.quantized, p.bias, KernelPolicy::reference);
+          const LinearOperand there = {p.quantized.values.to(device),
+                                       p.quantized.scales.to(device)};
+          for (const Tensor& bias : {p.bias, Tensor()}) {
+            const std::string what =
+                fmt::format("{} {} {} x {} -> {}", name_of(kind), c10::toString(dtype), rows,
+                            shape.inputs, shape.outputs);
+            CAPTURE(what);
+            const Tensor found =
+                linear(p.x.to(device), there, bias.defined() ? bias.to(device) : bias, policy)
+                    .cpu();
+            const Tensor wanted =
+                bias.defined() ? expected : linear(p.x, p.quantized, {}, KernelPolicy::reference);
+            REQUIRE((found.sizes() == wanted.sizes()));
+            REQUIRE((found.scalar_type() == dtype));
+            if (rows == 0) continue;
+            const double most = wanted.abs().max().item<double>();
+            const double step = dtype == at::kFloat ? 2e-6 : 2 * rounding_of(dtype);
+            // The order of sums may flip a rounding; e4m3 products sum in 14 bits on the GPU.
+            const double allowed = kind == Quantization::fp8 && rows > 1 ? step + 0x1p-8 : step;
+            CHECK((found.to(at::kDouble) - wanted.to(at::kDouble)).abs().max().item<double>() <=
+                  allowed * most);
+            CHECK(most > 0.05);
+          }
+        }
+      }
+    }
+  }
+}
+
+namespace {
+
+void check_quantized_norms(const Tensor& x, const Tensor& delta, std::span<const NormRoute> routes,
+                           KernelPolicy policy) {
+  constexpr double kEps = 1e-6;
+  check_same_bits(rms_norm(x, routes, kEps, Quantization::fp8, policy),
+                  quantize_rows(rms_norm(x, routes, kEps, policy), Quantization::fp8, policy),
+                  "rms_norm");
+  Tensor plain_sum = x.clone(), sum = x.clone();
+  const Tensor plain = add_rms_norm_(plain_sum, delta, routes, kEps, policy);
+  check_same_bits(add_rms_norm_(sum, delta, routes, kEps, Quantization::fp8, policy),
+                  quantize_rows(plain, Quantization::fp8, policy), "add_rms_norm_");
+  CHECK(at::equal(sum.nan_to_num(), plain_sum.nan_to_num()));
+}
+
+}  // namespace
+
+void check_rows_made_quantized(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(24);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const std::int64_t rows : {4, 17, 258}) {
+      for (const std::int64_t width : {64, 130, 3584}) {
+        const auto draw = [&](at::IntArrayRef sizes) {
+          return at::randn(sizes, generator, at::kFloat).to(dtype).to(device);
+        };
+        Tensor x = draw({rows, width}), delta = draw({rows, width}), gate_up = draw({rows, width});
+        for (Tensor& t : {std::ref(x), std::ref(delta), std::ref(gate_up)}) {
+          t[1].zero_();
+          t[2][5] = std::numeric_limits<double>::quiet_NaN();
+        }
+        const NormRoute routes[] = {{draw({width}), RowSet::range(0, rows - 2)},
+                                    {draw({width}), RowSet::range(rows - 2, 2)}};
+        const std::string what = fmt::format("{} [{}, {}]", c10::toString(dtype), rows, width);
+        CAPTURE(what);
+        check_quantized_norms(x, delta, routes, policy);
+        const LinearOperand gated = silu_mul(gate_up, Quantization::fp8, policy);
+        check_same_bits(gated, quantize_rows(silu_mul(gate_up, policy), Quantization::fp8, policy),
+                        "silu_mul");
+        CHECK(gated.scales[1].item<float>() == std::numeric_limits<float>::min());
+        CHECK_FALSE(std::isfinite(gated.scales[2].item<float>()));
+        CHECK(std::isfinite(gated.scales[3].item<float>()));
+      }
+    }
+  }
+}
+
+void check_product_of_quantized_rows(at::Device device, KernelPolicy policy) {
+  constexpr std::int64_t kBefore = 3, kRows = 37;  // where no wide vector is aligned
+  at::Generator generator = at::detail::createCPUGenerator(25);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    if (dtype == at::kFloat && device.is_cuda() && policy != KernelPolicy::reference) continue;
+    const Product p =
+        make_product(generator, kBefore + kRows, {224, 288},
+                     at::TensorOptions(dtype).device(device), Quantization::fp8, policy);
+    const LinearOperand all = quantize_rows(p.x, Quantization::fp8, policy);
+    const LinearOperand part = {all.values.narrow(0, kBefore, kRows),
+                                all.scales.narrow(0, kBefore, kRows)};
+    for (const Tensor& bias : {p.bias, Tensor()}) {
+      const Tensor y = at::full({kBefore + kRows + 1, 288}, -77, p.x.options());
+      linear_into(y.narrow(0, kBefore, kRows), part, p.quantized, bias, policy);
+      CHECK(at::equal(y.narrow(0, kBefore, kRows),
+                      linear(p.x.narrow(0, kBefore, kRows), p.quantized, bias, policy)));
+      CHECK((y.narrow(0, 0, kBefore) == -77).all().item<bool>());
+      CHECK((y.narrow(0, kBefore + kRows, 1) == -77).all().item<bool>());
+    }
+  }
+}
+
+}  // namespace diptych::testing
