@@ -54,35 +54,58 @@ __device__ __forceinline__ void widen_all(const Vector<std::int8_t, kCount>& fro
   }
 }
 
-template <typename T, int kCount>
-__device__ __forceinline__ float dot(const float (&a)[kCount], const Vector<T, kCount>& b) {
+template <typename X, int kCount>
+__device__ __forceinline__ float dot(const float (&a)[kCount], const Vector<X, kCount>& b) {
+  float wide[kCount];
+  widen_all<kCount>(b, wide);
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) sum += a[i] * widen(b.at[i]);
+  for (int i = 0; i < kCount; ++i) sum += a[i] * wide[i];
   return sum;
 }
 
 // Adds one vector of weights times that of each row, `at` elements into them. kRows is args.rows
 // rounded up: what is read beyond is the last row again.
-template <typename T, typename W, int kCount, int kRows>
+template <typename X, typename W, int kCount, int kRows>
 __device__ __forceinline__ void add_products(float (&sums)[kRows], const Vector<W, kCount>& w,
-                                             const T* x, std::int64_t at,
+                                             const X* x, std::int64_t at,
                                              const LinearRowArgs& args) {
   float wide[kCount];
   widen_all<kCount>(w, wide);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const std::int64_t row = kRows == 1 || r < args.rows ? r : args.rows - 1;
-    sums[r] += dot(wide, load<T, kCount>(x + row * args.inputs + at));
+    sums[r] += dot(wide, load<X, kCount>(x + row * args.inputs + at));
   }
 }
 
-template <typename T, typename W, int kCount, int kRows>
+template <typename T>
+__device__ __forceinline__ void finish_as(const LinearRowArgs& args, std::int64_t row,
+                                          std::int64_t output, float sum) {
+  if (args.scales != nullptr) sum *= args.scales[output];
+  if (args.x_scales != nullptr) sum *= args.x_scales[row];
+  if (args.bias != nullptr) sum += widen(static_cast<const T*>(args.bias)[output]);
+  static_cast<T*>(args.y)[row * args.outputs + output] = round_to<T>(sum);
+}
+// Asks for the dtype once an output, so that rows of e4m3 need no kernel for each.
+__device__ __forceinline__ void finish(const LinearRowArgs& args, std::int64_t row,
+                                       std::int64_t output, float sum) {
+  switch (args.dtype) {
+    case DType::f32:
+      return finish_as<float>(args, row, output, sum);
+    case DType::bf16:
+      return finish_as<__nv_bfloat16>(args, row, output, sum);
+    case DType::f16:
+      return finish_as<__half>(args, row, output, sum);
+  }
+}
+
+template <typename X, typename W, int kCount, int kRows>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearRowArgs args) {
   const std::int64_t output = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (output >= args.outputs) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const T* x = static_cast<const T*>(args.x);
+  const X* x = static_cast<const X*>(args.x);
   const W* weight = static_cast<const W*>(args.weight) + output * args.inputs;
   constexpr std::int64_t kStep = static_cast<std::int64_t>(kWarp) * kCount;
   float sums[kRows] = {};
@@ -106,26 +129,23 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearR
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    float sum = sum_lanes(sums[r], kWarp);
-    if (lane != 0 || r >= args.rows) continue;
-    if (args.scales != nullptr) sum *= args.scales[output];
-    if (args.bias != nullptr) sum += widen(static_cast<const T*>(args.bias)[output]);
-    static_cast<T*>(args.y)[r * args.outputs + output] = round_to<T>(sum);
+    const float sum = sum_lanes(sums[r], kWarp);
+    if (lane == 0 && r < args.rows) finish(args, r, output, sum);
   }
 }
 
-template <typename T, typename W, int kCount, int kRows>
+template <typename X, typename W, int kCount, int kRows>
 void launch(const LinearRowArgs& args, CUstream_st* stream) {
   const auto blocks = static_cast<unsigned>((args.outputs + kWarps - 1) / kWarps);
-  linear_row_kernel<T, W, kCount, kRows><<<blocks, kWarps * kWarp, 0, stream>>>(args);
+  linear_row_kernel<X, W, kCount, kRows><<<blocks, kWarps * kWarp, 0, stream>>>(args);
 }
 
-template <typename T, int kCount>
-void launch_int8(const LinearRowArgs& args, CUstream_st* stream) {
-  if (args.rows == 1) return launch<T, std::int8_t, kCount, 1>(args, stream);
-  if (args.rows == 2) return launch<T, std::int8_t, kCount, 2>(args, stream);
-  if (args.rows <= 4) return launch<T, std::int8_t, kCount, 4>(args, stream);
-  launch<T, std::int8_t, kCount, kMostLinearRows>(args, stream);
+template <typename X, typename W, int kCount>
+void launch_rows(const LinearRowArgs& args, CUstream_st* stream) {
+  if (args.rows == 1) return launch<X, W, kCount, 1>(args, stream);
+  if (args.rows == 2) return launch<X, W, kCount, 2>(args, stream);
+  if (args.rows <= 4) return launch<X, W, kCount, 4>(args, stream);
+  launch<X, W, kCount, kMostLinearRows>(args, stream);
 }
 
 }  // namespace
@@ -133,8 +153,12 @@ void launch_int8(const LinearRowArgs& args, CUstream_st* stream) {
 const char* linear_row_unsupported(const LinearRowArgs& args) {
   if (args.inputs < 1 || args.outputs < 1) return "inputs or outputs is below 1";
   if (args.outputs > kMaxBlocks) return "more than 2^31 - 1 outputs";
-  if (args.rows < 1 || args.rows > (args.stored == Stored::i8 ? kMostLinearRows : 1)) {
-    return "not one row, nor up to 8 with int8 weights";
+  if (args.x_scales != nullptr && args.stored != Stored::e4m3) {
+    return "rows of e4m3 meet weights that are not";
+  }
+  const bool several = args.stored == Stored::i8 || args.x_scales != nullptr;
+  if (args.rows < 1 || args.rows > (several ? kMostLinearRows : 1)) {
+    return "not one row, nor up to 8 of e4m3 or with int8 weights";
   }
   if ((args.stored == Stored::plain) != (args.scales == nullptr)) {
     return "scales come with quantised weights and with no others";
@@ -148,14 +172,16 @@ const char* linear_row(const LinearRowArgs& args, CUstream_st* stream) {
                                                      : args.inputs % kVectorBytes == 0;
   const bool vectorised = aligned(args.x) && aligned(args.weight) && rows_fit;
   return launch_typed(args.dtype, vectorised, [&]<typename T, int kCount>() {
+    using E4m3 = __nv_fp8_e4m3;
     constexpr int kBytes = kCount == 1 ? 1 : kVectorBytes;  // one-byte weights of a vector
     switch (args.stored) {
       case Stored::plain:
         return launch<T, T, kCount, 1>(args, stream);
       case Stored::e4m3:
-        return launch<T, __nv_fp8_e4m3, kBytes, 1>(args, stream);
+        if (args.x_scales != nullptr) return launch_rows<E4m3, E4m3, kBytes>(args, stream);
+        return launch<T, E4m3, kBytes, 1>(args, stream);
       case Stored::i8:
-        return launch_int8<T, kBytes>(args, stream);
+        return launch_rows<T, std::int8_t, kBytes>(args, stream);
     }
   });
 }

@@ -1,7 +1,7 @@
 // A few rows through a linear layer, as a decoded token or the markers of an image block go:
-// y[m][n] = scale[n] * sum_k weight[n][k] * x[m][k] + bias[n], in float32, rounded once; the scale
-// is 1 where the weights are not quantised. A warp computes one output of all rows: its lanes read
-// the row of weights in 16-byte vectors past the L1 cache, which keeps x.
+// y[m][n] = scale[n] * x_scale[m] * sum_k weight[n][k] * x[m][k] + bias[n], in float32, rounded
+// once; a scale is 1 where its factor is not quantised. A warp computes one output of all rows: its
+// lanes read the row of weights in 16-byte vectors past the L1 cache, which keeps x.
 //
 // Bound: memory. Reads outputs * inputs elements of weights.
 #pragma once
@@ -13,14 +13,16 @@ namespace diptych::kernels {
 inline constexpr std::int64_t kMostLinearRows = 8;
 
 struct LinearRowArgs {
-  const void* x = nullptr;        // [rows, inputs], packed
-  const void* weight = nullptr;   // [outputs, inputs], packed
-  const float* scales = nullptr;  // [outputs], of quantised weights
-  const void* bias = nullptr;     // [outputs], or null
-  void* y = nullptr;              // [rows, outputs], packed
-  std::int64_t rows = 1;          // up to kMostLinearRows of int8, else 1
+  const void* x = nullptr;          // [rows, inputs], packed
+  const float* x_scales = nullptr;  // [rows] of x that is e4m3, as the weights must be; else null
+  const void* weight = nullptr;     // [outputs, inputs], packed
+  const float* scales = nullptr;    // [outputs], of quantised weights
+  const void* bias = nullptr;       // [outputs], or null
+  void* y = nullptr;                // [rows, outputs], packed
+  // Up to kMostLinearRows of int8 weights and of e4m3 rows, else 1.
+  std::int64_t rows = 1;
   std::int64_t inputs = 0, outputs = 0;
-  DType dtype = DType::f32;       // of x, bias, y
+  DType dtype = DType::f32;       // of plain x, bias, y
   Stored stored = Stored::plain;  // of the weights
 };
 

@@ -30,4 +30,15 @@ void launch(const kernels::LinearRowArgs& args, at::Device device);
 void launch(const kernels::QuantizeRowsArgs& args, at::Device device);
 void launch(const kernels::DequantizeRowsArgs& args, at::Device device);
 
+// Operands of at::_scaled_mm.
+struct ScaledProduct {
+  Tensor a, b;  // float8_e4m3fn [rows, inputs], and [inputs, outputs] column by column
+  Tensor a_scales, b_scales;  // float32 [rows, 1], [1, outputs]
+  Tensor bias;                // [outputs] of y's dtype, or undefined
+};
+// y [rows, outputs], bfloat16 or float16, by libtorch's row-wise scaled CUTLASS kernels, which take
+// every number of rows and here sum in float32; sizes as for at::_scaled_mm. InputError in a build
+// without CUDA.
+void multiply_by_cutlass(Tensor y, const ScaledProduct& product);
+
 }  // namespace diptych::ops

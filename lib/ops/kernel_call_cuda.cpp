@@ -1,3 +1,4 @@
+#include <ATen/native/cuda/RowwiseScaledMM.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -53,6 +54,19 @@ void launch(const kernels::QuantizeRowsArgs& args, at::Device device) {
 void launch(const kernels::DequantizeRowsArgs& args, at::Device device) {
   launch_checked("dequantize_rows", args, device, kernels::dequantize_rows_unsupported,
                  kernels::dequantize_rows);
+}
+
+void multiply_by_cutlass(Tensor y, const ScaledProduct& product) {
+  std::optional<Tensor> bias;
+  if (product.bias.defined()) {
+    bias = product.bias;
+  } else if (y.scalar_type() == at::kHalf) {
+    // torch 2.11 takes float16 from the bias: without one it would write bfloat16.
+    bias = at::zeros({y.size(1)}, y.options());
+  }
+  const c10::cuda::CUDAGuard guard(y.device());
+  at::cuda::detail::f8f8bf16_rowwise(product.a, product.b, product.a_scales, product.b_scales, bias,
+                                     /*use_fast_accum=*/false, y);
 }
 
 }  // namespace diptych::ops

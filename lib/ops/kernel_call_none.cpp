@@ -37,4 +37,8 @@ void launch(const kernels::DequantizeRowsArgs&, at::Device device) {
   refuse("dequantize_rows", device);
 }
 
+void multiply_by_cutlass(Tensor y, const ScaledProduct&) {
+  refuse("linear", y.device());
+}
+
 }  // namespace diptych::ops

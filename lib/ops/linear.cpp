@@ -43,21 +43,22 @@ void check_arguments(const Tensor& y, const LinearOperand& x, const LinearOperan
   if (bias.defined()) ops::check_values(kOp, "bias", bias, {outputs}, y);
 }
 
-void kernel_of_few_rows(Tensor y, const Tensor& x, const LinearOperand& weight,
+void kernel_of_few_rows(Tensor y, const LinearOperand& x, const LinearOperand& weight,
                         const Tensor& bias) {
-  const Tensor rows = x.contiguous();
+  const Tensor rows = x.values.contiguous();
   kernels::LinearRowArgs args;
   args.x = rows.data_ptr();
+  args.x_scales = x.scales.defined() ? x.scales.data_ptr<float>() : nullptr;
   args.weight = weight.values.data_ptr();
   args.scales = weight.scales.defined() ? weight.scales.data_ptr<float>() : nullptr;
   args.bias = bias.defined() ? bias.data_ptr() : nullptr;
   args.y = y.data_ptr();
-  args.rows = x.size(0);
-  args.inputs = x.size(1);
+  args.rows = rows.size(0);
+  args.inputs = rows.size(1);
   args.outputs = weight.values.size(0);
-  args.dtype = ops::kernel_dtype(x);
+  args.dtype = ops::kernel_dtype(y);
   args.stored = ops::stored_of(weight.values);
-  ops::launch(args, x.device());
+  ops::launch(args, y.device());
 }
 
 void aten_product(Tensor y, const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -68,16 +69,14 @@ void aten_product(Tensor y, const Tensor& x, const Tensor& weight, const Tensor&
   }
 }
 
-// y = sums times scales plus bias, in float32, rounded once.
-void finish_sums(Tensor y, Tensor sums, const LinearOperand& weight, const Tensor& bias) {
+// In float32, rounded once.
+void reference_product(Tensor y, const LinearOperand& x, const LinearOperand& weight,
+                       const Tensor& bias) {
+  Tensor sums = at::linear(x.values.to(at::kFloat), weight.values.to(at::kFloat));
+  if (x.scales.defined()) sums.mul_(x.scales.unsqueeze(1));
   sums.mul_(weight.scales);
   if (bias.defined()) sums.add_(bias);
   y.copy_(sums);
-}
-
-void reference_of_few_rows(const Tensor& y, const Tensor& x, const LinearOperand& weight,
-                           const Tensor& bias) {
-  finish_sums(y, at::linear(x.to(at::kFloat), weight.values.to(at::kFloat)), weight, bias);
 }
 
 // A part of a call's rows begins anywhere; cuBLASLt wants scales at multiples of 16 bytes.
@@ -85,6 +84,17 @@ Tensor aligned_scales(const Tensor& scales) {
   constexpr std::uintptr_t kAlignment = 16;
   const bool aligned = reinterpret_cast<std::uintptr_t>(scales.data_ptr()) % kAlignment == 0;
   return aligned ? scales : scales.clone();
+}
+
+// Whether cuBLASLt has no algorithm for a row-wise scaled product. Where tiles of the result are
+// fewer than multiprocessors and sums are long it would split the sums, which it cannot with such
+// scales: CUBLAS_STATUS_NOT_SUPPORTED for 3 x 18944 -> 3584 on an H200 (cuBLAS 13.0), and up to 256
+// rows of 9216 -> 3072 on an H100 (pytorch/ao, issue 4582); sums of 3584 were served at 3 to 1026
+// rows.
+bool exceeds_cublas(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) {
+  constexpr std::int64_t kLongSum = 4096, kTile = 128, kMultiprocessors = 132;
+  const auto tiles = [](std::int64_t size) { return (size + kTile - 1) / kTile; };
+  return inputs > kLongSum && tiles(rows) * tiles(outputs) < kMultiprocessors;
 }
 
 // Row-wise scaled, one rounding behind the bias. The fast accumulation of Hopper keeps about 14
@@ -101,16 +111,13 @@ void fp8_product(Tensor y, const LinearOperand& x, const LinearOperand& weight,
         "[{}] fp8 products on CUDA: found a weight of {} x {}, expected multiples of 16", kOp,
         outputs, inputs);
   }
+  const ops::ScaledProduct product = {x.values, weight.values.t(),
+                                      aligned_scales(x.scales).unsqueeze(1),
+                                      weight.scales.unsqueeze(0), bias};
+  if (exceeds_cublas(y.size(0), outputs, inputs)) return ops::multiply_by_cutlass(y, product);
   const std::optional<Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
-  at::_scaled_mm_out(y, x.values, weight.values.t(), aligned_scales(x.scales).unsqueeze(1),
-                     weight.scales.unsqueeze(0), offset, {}, y.scalar_type(),
-                     /*use_fast_accum=*/true);
-}
-
-void fp8_reference(const Tensor& y, const LinearOperand& x, const LinearOperand& weight,
-                   const Tensor& bias) {
-  Tensor sums = at::linear(x.values.to(at::kFloat), weight.values.to(at::kFloat));
-  finish_sums(y, sums.mul_(x.scales.unsqueeze(1)), weight, bias);
+  at::_scaled_mm_out(y, product.a, product.b, product.a_scales, product.b_scales, offset, {},
+                     y.scalar_type(), /*use_fast_accum=*/true);
 }
 
 // The weight in y's dtype.
@@ -134,7 +141,7 @@ Tensor dequantize(const LinearOperand& weight, const Tensor& y, bool by_kernel) 
 void plain_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
                 KernelPolicy policy) {
   const bool by_kernel = x.is_cuda() && policy != KernelPolicy::reference;
-  if (by_kernel && x.size(0) == 1) return kernel_of_few_rows(y, x, weight, bias);
+  if (by_kernel && x.size(0) == 1) return kernel_of_few_rows(y, {x, {}}, weight, bias);
   aten_product(y, x, weight.values, bias);
 }
 
@@ -142,15 +149,12 @@ void quantized_into(const Tensor& y, const LinearOperand& x, const LinearOperand
                     const Tensor& bias, KernelPolicy policy) {
   const bool fp8 = weight.values.scalar_type() == at::kFloat8_e4m3fn;
   const bool by_kernel = ops::takes_kernel(kOp, y, policy);
-  const std::int64_t rows = x.values.size(0);
-  if (!x.scales.defined() && rows <= (fp8 ? 1 : kernels::kMostLinearRows)) {
-    return by_kernel ? kernel_of_few_rows(y, x.values, weight, bias)
-                     : reference_of_few_rows(y, x.values, weight, bias);
-  }
-  if (!fp8) return aten_product(y, x.values, dequantize(weight, y, by_kernel), bias);
-  const LinearOperand codes =
-      x.scales.defined() ? x : quantize_rows(x.values, Quantization::fp8, policy);
-  return by_kernel ? fp8_product(y, codes, weight, bias) : fp8_reference(y, codes, weight, bias);
+  const bool few = y.size(0) <= kernels::kMostLinearRows;
+  if (!fp8 && !few) return aten_product(y, x.values, dequantize(weight, y, by_kernel), bias);
+  const bool quantizes = !x.scales.defined() && fp8 && quantizes_rows(Quantization::fp8, y.size(0));
+  const LinearOperand rows = quantizes ? quantize_rows(x.values, Quantization::fp8, policy) : x;
+  if (!by_kernel) return reference_product(y, rows, weight, bias);
+  return few ? kernel_of_few_rows(y, rows, weight, bias) : fp8_product(y, rows, weight, bias);
 }
 
 }  // namespace

@@ -44,11 +44,12 @@ LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, KernelPolicy po
 // Whether linear() quantises that many plain rows for such a weight.
 bool quantizes_rows(Quantization weight, std::int64_t rows);
 
-// As linear() of a plain weight. fp8: more rows than one are quantised, too, and multiplied in e4m3
-// (on CUDA by cuBLASLt or CUTLASS, for bfloat16 and float16, sizes that 16 divides, and compute
-// capability 8.9 or newer: InputError elsewhere; the reference sums in float32). int8: more rows
-// than 8 are multiplied with a copy of the weight in their dtype, made for the call. Fewer rows of
-// either take the weight as it is, times unrounded rows, summed in float32.
+// As linear() of a plain weight. fp8: more rows than one are quantised, too; more than 8 are
+// multiplied in e4m3 (on CUDA by cuBLASLt or CUTLASS, for bfloat16 and float16, sizes that 16
+// divides, and compute capability 8.9 or newer: InputError elsewhere; the reference sums in
+// float32). int8: more rows than 8 are multiplied with a copy of the weight in their dtype, made
+// for the call. Fewer rows of either are summed in float32, those of int8 and a single one of fp8
+// unrounded.
 Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
               KernelPolicy policy);
 // The same, written to y [rows, outputs], contiguous, of the dtype of the bias and of plain rows.

@@ -271,17 +271,24 @@ Case linear_case(std::int64_t rows, kernels::Stored stored, const at::TensorOpti
     const Tensor weight =
         at::zeros({2 * kInner, kWidth}, plain ? options : options.dtype(at::kByte));
     const Tensor scales = at::ones({2 * kInner}, options.dtype(at::kFloat));
+    const bool codes = stored == kernels::Stored::e4m3 && rows > 1;
+    const Tensor x_codes = at::zeros({rows, kWidth}, options.dtype(at::kByte)),
+                 x_scales = at::ones({rows}, options.dtype(at::kFloat));
     kernels::LinearRowArgs args;
     args.x = x.data_ptr();
     args.weight = weight.data_ptr();
     args.scales = plain ? nullptr : scales.data_ptr<float>();
     args.y = y.data_ptr();
+    if (codes) {
+      args.x = x_codes.data_ptr();
+      args.x_scales = x_scales.data_ptr<float>();
+    }
     args.rows = rows;
     args.inputs = kWidth;
     args.outputs = 2 * kInner;
     args.dtype = kernel_dtype(x.scalar_type());
     args.stored = stored;
-    return [args, x, y, weight, scales](CUstream_st* stream) {
+    return [args, x, x_codes, x_scales, y, weight, scales](CUstream_st* stream) {
       return kernels::linear_row(args, stream);
     };
   };
@@ -324,7 +331,8 @@ void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int 
   print(dequantize_case(options), 2 * kInner);
   for (const Stored stored : {Stored::plain, Stored::e4m3, Stored::i8})
     print(linear_case(1, stored, options), 1);
-  for (const std::int64_t rows : {2, 4, 8}) print(linear_case(rows, Stored::i8, options), rows);
+  for (const Stored stored : {Stored::e4m3, Stored::i8})
+    for (const std::int64_t rows : {2, 4, 8}) print(linear_case(rows, stored, options), rows);
 }
 
 }  // namespace
