@@ -5,10 +5,11 @@
 #include <optional>
 
 #include <ATen/cuda/CUDAEvent.h>
-#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include "lib/runtime/capture.h"
 
 namespace diptych {
 namespace {
@@ -144,26 +145,10 @@ class GraphDecoder : public TextDecoder {
     step(start);
     begin(start);
     stream_.synchronize();
-    auto graph = std::make_unique<at::cuda::CUDAGraph>();
-    graph->capture_begin();
-    try {
-      step(start);
-    } catch (...) {
-      end_failed_capture(*graph);
-      throw;
-    }
-    graph->capture_end();
+    auto graph = capture_graph(at::cuda::graph_pool_handle(), [&] { step(start); });
     captured_ = start.sampling;
     captured_limit_ = start.vocab_limit;
     graph_ = std::move(graph);  // last: a graph that is there is whole
-  }
-
-  // Neither the stream nor the allocator may stay in capture mode.
-  static void end_failed_capture(at::cuda::CUDAGraph& graph) {
-    try {
-      graph.capture_end();
-    } catch (const c10::Error&) {  // why the step failed is what is said
-    }
   }
 
   std::vector<std::int64_t> run(const DecodeStart& start, std::optional<RacesAhead>& race,

@@ -22,8 +22,9 @@ class LaunchGraphs {
   virtual void finish() = 0;  // waits for all of it
 };
 
-// Work by calls of run() is ordered among itself and behind what was launched before this; the
-// current stream sees it after finish(). Null where the device is not CUDA.
+// Work by calls of run() is ordered among itself and behind what was launched before this, but not
+// behind what is launched on other streams later: that is to be waited for. The current stream sees
+// it after finish(). Null where the device is not CUDA.
 std::unique_ptr<LaunchGraphs> make_launch_graphs(c10::Device device);
 
 }  // namespace diptych

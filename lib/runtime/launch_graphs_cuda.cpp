@@ -3,12 +3,12 @@
 #include <optional>
 
 #include <ATen/cuda/CUDAEvent.h>
-#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "lib/runtime/capture.h"
 #include "lib/runtime/launch_graphs.h"
 #include "lib/runtime/runtime.h"
 
@@ -53,19 +53,12 @@ class CudaLaunchGraphs final : public LaunchGraphs {
     // The graph's memory comes beside what the first call left in the allocator's cache.
     stream_.synchronize();
     c10::cuda::CUDACachingAllocator::emptyCache();
-    auto graph = std::make_unique<at::cuda::CUDAGraph>();
-    graph->capture_begin(pool_);
     try {
-      work();
-    } catch (...) {  // neither the stream nor the allocator may stay in capture mode
-      try {
-        graph->capture_end();
-      } catch (const c10::Error&) {  // why the work failed is what is said
-      }
+      return capture_graph(pool_, work);
+    } catch (...) {
+      pool_ = at::cuda::graph_pool_handle();
       throw;
     }
-    graph->capture_end();
-    return graph;
   }
 
   void keep_pace() {

@@ -72,21 +72,46 @@ TEST_CASE("LaunchGraphs: called, captured, replayed, each once per run, in order
   CHECK(calls == 4);  // of each kind the first, and the one that is captured
   CHECK(x.min().item<double>() == expected);
   CHECK(x.max().item<double>() == expected);
+  // Later ones replay what there is.
+  x.fill_(3);
+  synchronize(kGpu);
+  for (int i = 0; i < 3; ++i) {
+    graphs->run(1, [&] { ++calls; });
+    graphs->run(2, [&] { ++calls; });
+  }
+  graphs->finish();
+  CHECK(calls == 4);
+  CHECK(x.min().item<double>() == 38);
+  CHECK(x.max().item<double>() == 38);
 }
 
 TEST_CASE("LaunchGraphs: work that fails while it is captured is no end") {
   const Tensor x = at::zeros({16}, at::TensorOptions().device(kGpu));
-  const auto graphs = make_launch_graphs(kGpu);
-  int calls = 0;
-  const auto work = [&] {
-    x.add_(1);
-    if (++calls == 2) throw std::runtime_error("stop");
-  };
-  graphs->run(1, work);
-  CHECK_THROWS_WITH_AS(graphs->run(1, work), "stop", std::runtime_error);
-  graphs->run(1, work);
-  graphs->finish();
-  CHECK(x.sum().item<double>() == 32);
+  // An exception leaves a capture that can be ended; waiting for the device, one that cannot.
+  for (const bool waits : {false, true}) {
+    CAPTURE(waits);
+    x.zero_();
+    const auto graphs = make_launch_graphs(kGpu);
+    const auto add = [&] { x.add_(at::ones({16}, x.options())); };
+    for (int i = 0; i < 2; ++i) graphs->run(1, add);  // a graph that stays
+    int calls = 0;
+    const auto work = [&] {
+      add();
+      if (++calls % 2 != 0) return;
+      if (!waits) throw std::runtime_error("stop");
+      x.cpu();
+    };
+    graphs->run(2, work);
+    if (waits) {
+      CHECK_THROWS_AS(graphs->run(2, work), c10::Error);
+    } else {
+      CHECK_THROWS_WITH_AS(graphs->run(2, work), "stop", std::runtime_error);
+    }
+    for (int i = 0; i < 2; ++i) graphs->run(2, add);
+    graphs->run(1, add);
+    graphs->finish();
+    CHECK(x.sum().item<double>() == 16 * 6);
+  }
 }
 
 TEST_CASE("count_launches: the kernels of a scope, and none beside it") {

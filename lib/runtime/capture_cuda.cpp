@@ -1,0 +1,54 @@
+#include <ATen/core/CachingHostAllocator.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "lib/runtime/capture.h"
+
+namespace diptych {
+namespace {
+
+// CUDAGraph::capture_end (pytorch, aten/src/ATen/cuda/CUDAGraph.cpp) stops at a capture that work
+// has made invalid before it tells the allocators, which would go on asking the graph about every
+// allocation, even when it is gone.
+void end_invalid_capture(c10::cuda::CUDAStream stream, at::cuda::MempoolId_t pool) {
+  cudaGraph_t none = nullptr;
+  C10_CUDA_IGNORE_ERROR(cudaStreamEndCapture(stream.stream(), &none));
+  c10::cuda::CUDACachingAllocator::endAllocateToPool(stream.device_index(), pool);
+  c10::cuda::CUDACachingAllocator::releasePool(stream.device_index(), pool);
+  at::HostAllocator* const host = at::getHostAllocator(at::kCUDA);
+  host->end_allocate_to_pool(pool);
+  host->release_pool(pool);
+}
+
+void end_failed_capture(at::cuda::CUDAGraph& graph, at::cuda::MempoolId_t pool) {
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &status));
+  if (status == cudaStreamCaptureStatusActive) {
+    graph.capture_end();
+  } else {
+    end_invalid_capture(stream, pool);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<at::cuda::CUDAGraph> capture_graph(at::cuda::MempoolId_t pool,
+                                                   const std::function<void()>& work) {
+  auto graph = std::make_unique<at::cuda::CUDAGraph>();
+  graph->capture_begin(pool);
+  try {
+    work();
+  } catch (...) {
+    try {
+      end_failed_capture(*graph, pool);
+    } catch (const c10::Error&) {  // why the work failed is what is said
+    }
+    throw;
+  }
+  graph->capture_end();
+  return graph;
+}
+
+}  // namespace diptych
