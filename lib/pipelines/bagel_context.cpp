@@ -120,7 +120,8 @@ class ContextReader {
     return fmt::format("prefill.{:02}.{}.{}", branch.calls.at(read(sample)), branch.name, kind);
   }
 
-  void forward(const MotPlan& plan, Tensor rows, const MotObserver& observer) {
+  void forward(MotPlan plan, Tensor rows, const MotObserver& observer) {
+    plan.wanted = MotWanted::none;
     if (observer) observer("embeds", plan.split(rows));
     model_.language_model.forward(plan, std::move(rows), cache_, *runtime_.read_attention,
                                   runtime_.kernels, observer);

@@ -60,8 +60,10 @@ MotPlan BagelDenoiser::plan(Range range) const {
     }
   }
   const auto options = at::TensorOptions().device(runtime_.device).dtype(runtime_.dtype);
-  return plan_image_block(rows, contexts_.cache_row(first, 0), contexts_.cache(), model_.config.llm,
-                          options);
+  MotPlan plan = plan_image_block(rows, contexts_.cache_row(first, 0), contexts_.cache(),
+                                  model_.config.llm, options);
+  plan.wanted = MotWanted::generation;
+  return plan;
 }
 
 void BagelDenoiser::begin_picture(StepCaching caching) const {

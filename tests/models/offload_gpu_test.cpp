@@ -40,6 +40,12 @@ TEST_CASE("experts that pass through slots give the bits of resident ones on the
   }
 }
 
+TEST_CASE("the last layer stops at the keys and values of rows that nobody wants on the GPU") {
+  for (const Quantization quantization : {Quantization::none, Quantization::fp8}) {
+    offload_cases::check_wanted_rows({kGpu, at::kBFloat16, KernelPolicy::strict, quantization});
+  }
+}
+
 TEST_CASE("copies run beside the work") {
   Qwen2Config config = offload_cases::small_config();
   config.hidden_size = 2048;

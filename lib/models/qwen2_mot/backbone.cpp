@@ -88,6 +88,13 @@ Tensor project(const MotOperands& x, const MotLayer& layer, Matrix weight, Vecto
   return y;
 }
 
+// The plan of the rows that leave the last layer.
+MotPlan wanted_part(MotPlan plan) {
+  if (plan.wanted != MotWanted::all) plan.und_rows = 0;
+  if (plan.wanted == MotWanted::none) plan.gen_rows = 0;
+  return plan;
+}
+
 // Puts keys and values of all rows in their place. -> q [rows, heads, head_dim]
 Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                    const Qwen2Config& c, const Tensor& keys, const Tensor& values,
@@ -127,26 +134,36 @@ MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tens
 MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache,
                              const AttentionBackend& attention, KernelPolicy kernels,
                              const MotObserver& observer) const {
-  TORCH_CHECK(x.size(0) > 0 && x.size(0) == plan.gen_rows + plan.und_rows, "[qwen2_mot] x is ",
-              x.sizes(), ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");
+  TORCH_CHECK(x.size(0) > 0 && x.size(0) == plan.rows(), "[qwen2_mot] x is ", x.sizes(),
+              ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");
   const double eps = config.rms_norm_eps;
   const MotParts needed{plan.und_rows > 0, plan.gen_rows > 0};
-  const auto norms_of = [&](const MotLayer& layer, Vector weight) {
-    return norms(plan, layer.gen.*weight, layer.und.*weight);
-  };
+  const MotPlan wanted = observer ? plan : wanted_part(plan);
   const Quantization format = row_format(plan, quantization);
   LinearOperand h =
-      rms_norm(x, norms_of(layers[0], &MotExpert::input_layernorm), eps, format, kernels);
+      rms_norm(x, norms(plan, layers[0].gen.input_layernorm, layers[0].und.input_layernorm), eps,
+               format, kernels);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer_index = static_cast<std::int64_t>(i);
     const Tensor keys = cache.keys(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
     const Tensor values =
         cache.values(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
     const MotLayer& layer = layers.acquire(i, needed);
+    // Keys and values of both kinds of rows are in place before either attends.
+    Tensor q = project_qkv(h, layer, plan, config, keys, values, kernels);
+    const bool last = i + 1 == layers.size();
+    // From here on, of the last layer, only the wanted rows.
+    const MotPlan& rest = last ? wanted : plan;
+    if (rest.rows() == 0) {
+      layers.release();
+      return {};
+    }
+    if (last) x = x.narrow(0, 0, rest.rows());
+    const auto norms_of = [&](const MotLayer& of, Vector weight) {
+      return norms(rest, of.gen.*weight, of.und.*weight);
+    };
     {
-      // Keys and values of both kinds of rows are in place before either attends.
-      Tensor q = project_qkv(h, layer, plan, config, keys, values, kernels);
-      MotOperands attended = attend(std::move(q), plan, keys, values, attention);
+      MotOperands attended = attend(std::move(q), rest, keys, values, attention);
       const Tensor o = project(attended, layer, &MotExpert::o_proj, nullptr, kernels);
       attended = {};
       h = add_rms_norm_(x, o, norms_of(layer, &MotExpert::post_attention_layernorm), eps, format,
@@ -154,20 +171,19 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
     }  // before the wide rows are made, o goes
     {
       const LinearOperand inner =
-          silu_mul(project(split(plan, h), layer, &MotExpert::gate_up_proj, nullptr, kernels),
+          silu_mul(project(split(rest, h), layer, &MotExpert::gate_up_proj, nullptr, kernels),
                    format, kernels);
       const Tensor down =
-          project(split(plan, inner), layer, &MotExpert::down_proj, nullptr, kernels);
-      const bool last = i + 1 == layers.size();
+          project(split(rest, inner), layer, &MotExpert::down_proj, nullptr, kernels);
       const auto next =
-          last ? norms(plan, norm_gen, norm) : norms_of(layers[i + 1], &MotExpert::input_layernorm);
+          last ? norms(rest, norm_gen, norm) : norms_of(layers[i + 1], &MotExpert::input_layernorm);
       h = add_rms_norm_(x, down, next, eps, last ? Quantization::none : format, kernels);
     }
     layers.release();
     if (observer) observer(fmt::format("layer{:02}.hidden", i), plan.split(x));
   }
   if (observer) observer("final_norm", plan.split(h.values));
-  return plan.split(h.values);
+  return wanted.split(h.values);
 }
 
 namespace {

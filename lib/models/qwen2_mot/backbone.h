@@ -24,6 +24,10 @@ struct MotRows {
   Tensor und;  // [und_rows, ...], likewise
 };
 
+// Whose rows leave the last layer. Of the others only the keys and values are computed there, which
+// is all that a context is read for, and all that the markers of a painted block do.
+enum class MotWanted { all, generation, none };
+
 // The rows of one packed call: generation rows of all samples first, then the understanding rows.
 // What both kinds go through alike is one launch over all rows, each set with its own weights;
 // projections and attention see one contiguous slice each, and nothing is gathered. Attention
@@ -36,7 +40,9 @@ struct MotPlan {
   std::int64_t first_cache_row = 0, cache_rows = 0;
   bool causal = false;  // text; image blocks are full
   RopeRounding rounding = RopeRounding::every_step;
+  MotWanted wanted = MotWanted::all;
 
+  std::int64_t rows() const { return gen_rows + und_rows; }
   MotRows split(const Tensor& rows) const;  // [gen_rows + und_rows, ...] -> views of the two parts
 };
 
@@ -60,8 +66,9 @@ struct MotBackbone {
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
   Tensor embed(const Tensor& ids) const;
   // x [gen_rows + und_rows, hidden], contiguous. Writes the keys and values of all rows into the
-  // cache slots (it does not advance the cache) and returns the rows after the final norm. `x` is
-  // consumed: its storage holds the residual stream, at the end what left the last layer.
+  // cache slots (it does not advance the cache) and returns the wanted rows after the final norm,
+  // all of them where there is an observer. `x` is consumed: its storage holds the residual stream,
+  // at the end what left the last layer of the rows that are returned.
   MotRows forward(const MotPlan& plan, Tensor x, const KvCache& cache,
                   const AttentionBackend& attention, KernelPolicy kernels,
                   const MotObserver& observer = {}) const;
