@@ -326,6 +326,8 @@ class BagelSession : public Session {
       requests.push_back(request);
     }
     PaintRequest paint = paint_request_of(prepared);
+    paint.keep_graphs =
+        prepared.front().config->sampling.batch_count > 1 && memory_->has_room_for_kept_step();
     progress.begin("prefill", 1);
     const bool one = requests.size() == 1 && thought.has_value();
     PrefilledContexts contexts =

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 constexpr std::int64_t kMebi = std::int64_t{1} << 20;
+constexpr std::string_view kDenoiseStep = "denoise step";
 
 std::int64_t total(const NamedBytes& parts) {
   std::int64_t bytes = 0;
@@ -131,6 +132,14 @@ std::int64_t BagelMemory::peak() const {
   return total(held) + largest(work).second + slack;
 }
 
+std::int64_t BagelMemory::peak_with_kept_step() const {
+  NamedBytes others = work;
+  const auto [steps, end] =
+      std::ranges::remove(others, kDenoiseStep, &NamedBytes::value_type::first);
+  others.erase(steps, end);
+  return total(held) + (total(work) - total(others)) + largest(others).second + slack;
+}
+
 std::string BagelMemory::summary() const {
   std::string text = fmt::format("{:.1f} GiB:", gib(peak()));
   for (const auto& [name, bytes] : held) {
@@ -169,7 +178,7 @@ BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
         "vae encode", vae_encode_bytes(sizes.vae, work.encode_width, work.encode_height, strips));
   }
   if (work.width > 0) {
-    memory.work.emplace_back("denoise step", planner.denoise_step());
+    memory.work.emplace_back(kDenoiseStep, planner.denoise_step());
     memory.work.emplace_back("vae decode",
                              vae_decode_bytes(sizes.vae, work.width, work.height, strips));
   }

@@ -58,7 +58,9 @@ struct BagelMemory {
   std::int64_t host = 0;   // page-locked host memory
 
   std::int64_t held_bytes() const;
-  std::int64_t peak() const;    // what the allocator takes of the device at most
+  std::int64_t peak() const;  // what the allocator takes of the device at most
+  // The same where the memory of a denoise step is kept while the rest is done.
+  std::int64_t peak_with_kept_step() const;
   std::string summary() const;  // "31.5 GiB: experts 24.3, ..., denoise step 1.0, ..."
 };
 

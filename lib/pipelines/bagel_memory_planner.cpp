@@ -84,6 +84,10 @@ void BagelMemoryPlanner::plan_run(std::span<const BagelPrepared> prepared, std::
                              wishes(*prepared.front().config), budget_, plan_.choice.offload);
 }
 
+bool BagelMemoryPlanner::has_room_for_kept_step() const {
+  return !budget_.device || plan_.peak_with_kept_step() + kCudaBytes <= *budget_.device;
+}
+
 // The most that these requests do at once.
 BagelWork BagelMemoryPlanner::work_of(std::span<const BagelPrepared> prepared,
                                       std::int64_t kept_rows) const {

@@ -33,6 +33,8 @@ class BagelMemoryPlanner {
 
   const MemoryBudget& budget() const { return budget_; }
   const BagelMemory& plan() const { return plan_; }  // of the last requests
+  // Whether a denoise step's memory may stay taken between their pictures.
+  bool has_room_for_kept_step() const;
 
  private:
   BagelWork work_of(std::span<const BagelPrepared> prepared, std::int64_t kept_rows) const;

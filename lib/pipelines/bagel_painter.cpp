@@ -6,7 +6,6 @@
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/bagel_trace.h"
 #include "lib/pipelines/pipeline.h"
-#include "lib/runtime/launch_graphs.h"
 
 namespace diptych {
 
@@ -132,41 +131,55 @@ Tensor BagelPainter::integrate_by_step(const Tensor& noise, Progress& progress) 
   return integrate(schedule_, noise.to(runtime_.device), velocity, after);
 }
 
-// The same updates, bit for bit, with all that changes from one to the next on the device: the
-// latent, and which step it is. Steps with and without guidance are each one graph, where there are
-// graphs.
-Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress) {
+BagelPainter::DeviceSteps BagelPainter::make_device_steps() const {
   std::vector<float> sizes;
+  std::int64_t rows = 0;
   for (std::int64_t i = 0; i < schedule_.updates(); ++i) sizes.push_back(schedule_.step_size(i));
-  const Tensor step_sizes = at::tensor(sizes, at::kFloat).to(runtime_.device);
-  const Tensor step = at::zeros({1}, at::TensorOptions(at::kLong).device(runtime_.device));
-  Tensor x = noise.to(runtime_.device, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-  const auto update = [&](const StepKind& kind) {
-    const Tensor time = denoiser_.times().index_select(0, step)[0];
-    const Tensor v = guide(denoiser_.velocities_at(x, time, kind.contexts), kind);
-    // A tensor as the factor would be rounded to v's dtype first, a number is not: so multiply in
-    // float32 and round the product, as integrate() does.
-    const Tensor moved = v.to(at::kFloat) * step_sizes.index_select(0, step);
-    x.sub_(moved.to(v.scalar_type()));
-    step.add_(1);
-  };
-  const auto graphs = captures_steps(request_, checkpoint_, runtime_)
-                          ? make_launch_graphs(runtime_.device)
-                          : nullptr;
-  used_graphs_ = graphs != nullptr;
+  for (const LatentSize& size : request_.sizes) rows += size.rows();
+  const auto options = at::TensorOptions(at::kFloat).device(runtime_.device);
+  DeviceSteps steps;
+  steps.x = at::empty({rows, row_width()}, options);
+  steps.step = at::empty({1}, options.dtype(at::kLong));
+  steps.sizes = at::tensor(sizes, at::kFloat).to(runtime_.device);
+  if (captures_steps(request_, checkpoint_, runtime_))
+    steps.graphs = make_launch_graphs(runtime_.device);
+  return steps;
+}
+
+void BagelPainter::update(const DeviceSteps& steps, const StepKind& kind) const {
+  const Tensor time = denoiser_.times().index_select(0, steps.step)[0];
+  const Tensor v = guide(denoiser_.velocities_at(steps.x, time, kind.contexts), kind);
+  // A tensor as the factor would be rounded to v's dtype first, a number is not: so multiply in
+  // float32 and round the product, as integrate() does.
+  const Tensor moved = v.to(at::kFloat) * steps.sizes.index_select(0, steps.step);
+  steps.x.sub_(moved.to(v.scalar_type()));
+  steps.step.add_(1);
+}
+
+// The same updates, bit for bit, with all that changes from one to the next on the device. Steps
+// with and without guidance are each one graph, where there are graphs.
+Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress) {
+  if (!steps_) steps_ = make_device_steps();
+  const DeviceSteps& steps = *steps_;
+  used_graphs_ = steps.graphs != nullptr;
+  steps.x.copy_(noise);
+  steps.step.zero_();
+  synchronize(runtime_.device);  // graphs have a stream of their own
   for (std::int64_t i = 0; i < schedule_.updates(); ++i) {
     check_interrupted();
     const StepKind kind = kind_of(schedule_.times[static_cast<std::size_t>(i)]);
-    if (graphs) {
-      graphs->run(2 * kind.text + kind.image, [&] { update(kind); });
+    if (steps.graphs) {
+      steps.graphs->run(2 * kind.text + kind.image, [&] { update(steps, kind); });
     } else {
-      update(kind);
+      update(steps, kind);
     }
     denoiser_.count_forwards(kind.contexts);
     progress.update(i + 1);
   }
-  if (graphs) graphs->finish();
-  return x;
+  if (steps.graphs) steps.graphs->finish();
+  Tensor latent = steps.x.clone();
+  if (!request_.keep_graphs) steps_.reset();
+  return latent;
 }
 
 Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching caching) {

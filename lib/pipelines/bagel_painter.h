@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "lib/base/log.h"
 #include "lib/pipelines/bagel_context.h"
 #include "lib/pipelines/bagel_denoiser.h"
+#include "lib/runtime/launch_graphs.h"
 #include "lib/sampling/guidance.h"
 
 namespace diptych {
@@ -20,6 +23,8 @@ struct PaintRequest {
   bool renorm_whole_batch = false;
   CfgMode cfg_mode = CfgMode::batched;
   bool step_graphs = true;  // on CUDA, where a step can be captured
+  // Between the pictures of a painter, with the memory of a step.
+  bool keep_graphs = false;
   StepCacheConfig step_cache;
   std::int64_t steps = 50;
   double timestep_shift = 3.0;
@@ -66,6 +71,15 @@ class BagelPainter {
     bool text = false, image = false;  // which guidance acts
     std::int64_t contexts = 1;
   };
+  // All that changes from one step to the next, and the steps that read it where it is.
+  struct DeviceSteps {
+    Tensor x;                              // the latent, float32 [rows of all pictures, 64]
+    Tensor step;                           // int64 [1]: which one comes next
+    Tensor sizes;                          // float32 [updates]
+    std::unique_ptr<LaunchGraphs> graphs;  // null where steps are launched one by one
+  };
+  DeviceSteps make_device_steps() const;
+  void update(const DeviceSteps& steps, const StepKind& kind) const;
   StepKind kind_of(float t) const;
   Tensor guided_velocity(const Tensor& x, std::int64_t step) const;
   Tensor guide(const std::vector<Tensor>& v, const StepKind& kind) const;
@@ -79,6 +93,7 @@ class BagelPainter {
   FlowSchedule schedule_;
   PrefilledContexts contexts_;
   BagelDenoiser denoiser_;
+  std::optional<DeviceSteps> steps_;  // kept, or of the picture that is being painted
   bool used_graphs_ = false;
 };
 

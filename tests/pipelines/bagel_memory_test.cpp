@@ -153,6 +153,17 @@ TEST_CASE("the peak is not under what a run reserves, and not a tenth over it") 
   }
 }
 
+TEST_CASE("a step that is kept takes its memory beside what else is done") {
+  const BagelMemory memory = plan_bagel_memory({}, painting(1024), {});
+  const std::int64_t step = part(memory.work, "denoise step");
+  CHECK(part(memory.work, "vae decode") > step);
+  CHECK(memory.peak_with_kept_step() == memory.peak() + step);
+  BagelWork answer = painting(1024);
+  answer.width = answer.height = 0;
+  const BagelMemory without = plan_bagel_memory({}, answer, {});
+  CHECK(without.peak_with_kept_step() == without.peak());
+}
+
 TEST_CASE("a step of the backbone takes what the plan says") {
   BagelSizes sizes;
   sizes.dtype = at::kFloat;
