@@ -77,7 +77,9 @@ std::optional<fs::path> find_demo() {
   const fs::path binary = fs::read_symlink("/proc/self/exe", error);
   if (error) return std::nullopt;
   for (fs::path folder = binary.parent_path();; folder = folder.parent_path()) {
-    if (fs::exists(folder / demo, error)) return folder / demo;
+    for (const fs::path& place : {folder / demo, folder / "share" / "diptych" / demo}) {
+      if (fs::exists(place, error)) return place;
+    }
     if (folder == folder.parent_path()) break;
   }
   return std::nullopt;

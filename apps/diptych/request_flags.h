@@ -32,7 +32,8 @@ struct RequestFlags {
 void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldNames without = {});
 void read_request_inputs(const CLI::App& verb, RequestFlags& flags);
 
-// The demo that comes with the binary: in the repository above a build folder, or installed.
+// The demo that comes with the binary: in the repository above a build folder, or in share/diptych
+// of an installation.
 std::optional<std::filesystem::path> find_demo();
 // Of the process, as Sources asks for it.
 std::optional<std::string> environment(const std::string& name);
@@ -51,7 +52,7 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
 ProgressStyle progress_style(const std::string& name);
 
 inline constexpr const char* kDemoNotice =
-    "no -c or -m given: the demo of stage_configs runs, a tiny checkpoint with random weights; its "
-    "pictures are abstract and its texts senseless";
+    "no -c or -m given: the demo of stage_configs paints simple shapes; -m takes a BAGEL "
+    "checkpoint for anything else";
 
 }  // namespace diptych
