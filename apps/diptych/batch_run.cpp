@@ -59,6 +59,8 @@ class BatchRun {
   int run() {
     try {
       if (settings_.resume) take_stock();
+      open_session();  // what is wrong with the command ends it before a file is touched
+      if (settings_.resume) forget_unfinished();
       fail_invalid();
       if (count(State::pending) > 0) run_pending();
     } catch (...) {
@@ -98,7 +100,6 @@ class BatchRun {
                    settings_.shard.manifest_name(), counted(manifest_.unreadable_lines(), "line"));
     }
     remove_partial();
-    std::set<std::string> kept;  // files of finished items
     progress_.begin("check", static_cast<std::int64_t>(items_.size()));
     for (std::size_t i = 0; i < items_.size(); ++i) {
       check_interrupted();
@@ -106,17 +107,21 @@ class BatchRun {
       if (record != nullptr && items_[i].error.empty() &&
           is_finished(items_[i], *record, folder_)) {
         states_[i] = State::skipped;
-        for (const fs::path& file : items_[i].files) kept.insert(file.string());
+        for (const fs::path& file : items_[i].files) kept_.insert(file.string());
       }
       progress_.update(static_cast<std::int64_t>(i) + 1);
     }
     progress_.end();
+  }
+
+  // Of the items that run again.
+  void forget_unfinished() {
     std::size_t known = 0;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       const ManifestRecord* record = manifest_.find(items_[i].id);
       if (record == nullptr) continue;
       ++known;
-      if (states_[i] == State::pending) forget(items_[i], *record, kept);
+      if (states_[i] == State::pending) forget(items_[i], *record);
     }
     if (known < manifest_.records().size()) {
       log_.warning("{} of the manifest {} not among the items to run any more; their files stay",
@@ -134,8 +139,7 @@ class BatchRun {
   }
 
   // Says why a recorded item runs again, and removes the files it had.
-  void forget(const PlannedItem& item, const ManifestRecord& record,
-              const std::set<std::string>& kept) {
+  void forget(const PlannedItem& item, const ManifestRecord& record) {
     if (record.ok && item.error.empty()) {
       log_.info("{}: {}; it runs again", item.id,
                 record.request == request_hash(item)
@@ -145,7 +149,7 @@ class BatchRun {
     for (const ManifestRecord::File& file : record.files) {
       const fs::path name = file.name;
       const bool climbs = std::ranges::find(name, fs::path("..")) != name.end();
-      if (climbs || name.is_absolute() || kept.contains(file.name)) continue;
+      if (climbs || name.is_absolute() || kept_.contains(file.name)) continue;
       std::error_code ignored;
       if (file_sha256(path(name)) == file.sha256) fs::remove(path(name), ignored);
     }
@@ -158,16 +162,43 @@ class BatchRun {
     }
   }
 
-  void run_pending() {
+  void open_session() {
+    const auto can_run = [&](std::size_t i) { return is_pending(i) && items_[i].error.empty(); };
+    std::vector<std::size_t> able;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (can_run(i)) able.push_back(i);
+    }
+    if (able.empty()) return;
     const RunConfig& model = settings_.defaults.options.run;
-    const auto session = find_session(model.pipeline)(model, log_);
-    session_ = session.get();
+    session_ = find_session(model.pipeline)(model, log_);
+    CommonError common;
+    for (const std::size_t i : able) {
+      check_interrupted();
+      if (!common.see(refused_default(items_[i]))) return;
+    }
+    common.refuse();
+  }
+
+  // What the model refuses of the values that the whole batch has.
+  std::optional<std::string> refused_default(const PlannedItem& item) {
+    try {
+      session_->check(item.options.run);
+    } catch (const InputError& error) {
+      return batch_error(item, settings_.defaults, error.what());
+    } catch (...) {  // the run of the item says so
+      const Failure failure = describe_failure(std::current_exception());
+      if (!failure.of_item) throw;
+    }
+    return std::nullopt;
+  }
+
+  void run_pending() {
     const std::vector<std::vector<std::size_t>> groups = pending_groups();
-    session->load(requests_of(groups), progress_);
+    session_->load(requests_of(groups), progress_);
     loaded_ = steady_seconds();
     progress_.set_items(through(), total());
     for (const std::vector<std::size_t>& group : groups) run_group(group);
-    report_ = session->report();
+    report_ = session_->report();
   }
 
   // The items that run together, where one of them is pending. Grouped is the whole list, whatever
@@ -415,10 +446,11 @@ class BatchRun {
   Manifest& manifest_;
   Log& log_;
   Progress progress_;
-  double started_, loaded_ = 0;  // seconds
-  std::size_t run_count_ = 0;    // items that ran to their end
-  std::vector<State> states_;    // per item
-  Session* session_ = nullptr;
+  double started_, loaded_ = 0;       // seconds
+  std::size_t run_count_ = 0;         // items that ran to their end
+  std::vector<State> states_;         // per item
+  std::set<std::string> kept_;        // files of finished items
+  std::unique_ptr<Session> session_;  // null where no item can run
   Report report_;
 };
 

@@ -44,6 +44,14 @@ std::string expected_value(const CLI::Option& option) {
   return type.empty() ? "true or false" : type;
 }
 
+// Not by a variable.
+bool on_command_line(const CLI::App& app, const CLI::Option* option) {
+  return std::ranges::any_of(std::array{&chosen(app), &app}, [&](const CLI::App* each) {
+    const auto given = each->parse_order();
+    return std::ranges::find(given, option) != given.end();
+  });
+}
+
 // The text behind the last `word`, or nothing.
 std::string behind(const std::string& text, std::string_view word) {
   const std::size_t at = text.rfind(word);
@@ -79,15 +87,38 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
 
 }  // namespace
 
-LogLevel SharedFlags::level() const {
-  if (verbose && quiet) throw InputError("--verbose: given together with --quiet; expected one");
-  if (verbose) return LogLevel::debug;
-  if (quiet) return LogLevel::error;
-  for (std::size_t i = 0; i < kLevels.size(); ++i) {
-    if (log_level == kLevels[i]) return static_cast<LogLevel>(i);
+LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared) {
+  const auto named = std::ranges::find(kLevels, shared.log_level);
+  if (named == kLevels.end()) {
+    throw InputError("--log-level: unknown value {}{}", in_quotes(shared.log_level),
+                     suggestion(shared.log_level, kLevels));
   }
-  throw InputError("--log-level: unknown value {}{}", in_quotes(log_level),
-                   suggestion(log_level, kLevels));
+  struct Wish {
+    const char* flag;
+    bool given;
+    LogLevel level;
+  };
+  const std::array<Wish, 3> wishes = {
+      Wish{"--log-level", app.get_option("--log-level")->count() > 0,
+           static_cast<LogLevel>(named - kLevels.begin())},
+      Wish{"--verbose", shared.verbose, LogLevel::debug},
+      Wish{"--quiet", shared.quiet, LogLevel::error}};
+  for (const bool by_flag : {true, false}) {
+    std::vector<const Wish*> given;
+    for (const Wish& wish : wishes) {
+      if (wish.given && on_command_line(app, app.get_option(wish.flag)) == by_flag)
+        given.push_back(&wish);
+    }
+    const auto name = [&](const Wish& wish) {
+      return by_flag ? std::string(wish.flag) : app.get_option(wish.flag)->get_envname();
+    };
+    if (given.size() > 1) {
+      throw InputError("{}: given together with {}; expected one", name(*given[0]),
+                       name(*given[1]));
+    }
+    if (!given.empty()) return given.front()->level;
+  }
+  return LogLevel::info;
 }
 
 void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
@@ -172,10 +203,7 @@ std::string with_variable(const CLI::App& app, const std::string& message) {
   const std::string_view text = std::string_view(message).substr(start);
   const CLI::Option* option = text.starts_with("--") ? option_in_front(app, text) : nullptr;
   if (option == nullptr || option->get_envname().empty() || option->count() == 0) return message;
-  for (const CLI::App* each : {&chosen(app), &app}) {  // what stood on the command line
-    const auto given = each->parse_order();
-    if (std::ranges::find(given, option) != given.end()) return message;
-  }
+  if (on_command_line(app, option)) return message;
   return message.substr(0, start) + option->get_envname() +
          std::string(text.substr(option->get_name().size()));
 }

@@ -15,11 +15,14 @@ namespace diptych {
 struct SharedFlags {
   std::string log_level = "info";
   bool verbose = false, quiet = false;
-  LogLevel level() const;  // throws InputError for an unknown level, or -v together with -q
 };
 
 // Fills `app`; the verb that is chosen leaves its function in `run`. `shared` outlives the parse.
 void build_command_line(CLI::App& app, SharedFlags& shared, Run& run);
+
+// What the shared flags ask for, or the variables where none of the flags is given. Throws
+// InputError for an unknown level, and for two of them.
+LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared);
 
 // The arguments as CLI11 parses them, last first. "--name=" becomes two: CLI11 would take the word
 // behind it as the value.

@@ -14,6 +14,7 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
+#include "lib/batch/output_names.h"
 #include "lib/config/words.h"
 #include "lib/media/png.h"
 #include "lib/tensor/trace.h"
@@ -83,7 +84,10 @@ Report compare_pictures(const fs::path& actual, const fs::path& expected,
     const auto text =
         fmt::format("{} is {}x{}, but {} is {}x{}; expected one size", actual.string(), a.size(1),
                     a.size(0), expected.string(), b.size(1), b.size(0));
-    report = problem(text, false);
+    const fs::path& unwritten = options.difference;
+    report = problem(
+        unwritten.empty() ? text : fmt::format("{}; {} is not written", text, unwritten.string()),
+        false);
     report.pictures = 1;
     return report;
   }
@@ -284,6 +288,7 @@ void require_flags_that_fit(const CompareOptions& options, Kind kind) {
   if (kind == Kind::folder && !options.difference.empty()) {
     throw InputError("compare: --diff needs two pictures, not folders");
   }
+  if (!options.difference.empty()) require_writable(options.difference, "--diff");
 }
 
 int run_compare(const CompareOptions& options) {

@@ -86,6 +86,7 @@ struct Ready {
 Ready make_ready(Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
+  if (!writes_plan(options.run)) options.think_output.clear();  // a variable's, for other requests
   read_stdin_prompt(options.run.inputs);
   require_complete(options);
   require_model(options.run);

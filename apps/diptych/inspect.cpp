@@ -12,6 +12,7 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/config/resolve.h"
 #include "lib/config/words.h"
 #include "lib/media/png.h"
 #include "lib/pipelines/pipeline.h"
@@ -209,9 +210,18 @@ int replay(const InspectOptions& options, Log& log) {
   ReplaySettings settings = options.again;
   settings.picture = options.path;
   settings.json = options.json;
-  if (settings.model.empty()) settings.model = environment("DIPTYCH_MODEL").value_or("");
-  if (settings.device.empty()) settings.device = environment("DIPTYCH_DEVICE").value_or("");
-  return replay_picture(settings, log);
+  const bool own_model = !settings.model.empty(), own_device = !settings.device.empty();
+  if (!own_model) settings.model = environment("DIPTYCH_MODEL").value_or("");
+  if (!own_device) settings.device = environment("DIPTYCH_DEVICE").value_or("");
+  try {
+    return replay_picture(settings, log);
+  } catch (const InputError& error) {  // the session knows flags, not where a value came from
+    const std::string_view text = error.what(), flag = flag_in_front(text);
+    const bool variable = (flag == "--model" && !own_model && !settings.model.empty()) ||
+                          (flag == "--device" && !own_device && !settings.device.empty());
+    if (!variable) throw;
+    throw InputError(environment_name(flag.substr(2)) + std::string(text.substr(flag.size())));
+  }
 }
 
 int run_inspect(const InspectOptions& options, Log& log) {

@@ -45,12 +45,13 @@ int run_command(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(reversed_arguments(argc, argv));
   } catch (const CLI::Success& help) {  // --help, --version
+    if (app.get_subcommands().empty() && app.remaining_size() > 0) throw CLI::ExtrasError({});
     std::ostringstream text;
     const int code = app.exit(help, text);
     fmt::print("{}", text.str());
     return code;
   }
-  Log log(shared.level());
+  Log log(chosen_level(app, shared));
   if (!run) throw InputError("no verb given, such as generate (see diptych --help)");
   const c10::InferenceMode inference;
   return run(log);

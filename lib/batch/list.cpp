@@ -129,6 +129,8 @@ class ItemReader {
     }
     if (const YamlEntry* image = node.find("image")) {
       const bool several = image->value.kind == YamlNode::Kind::sequence;
+      if (several && image->value.items.empty())
+        throw InputError("{}: image: is empty; expected a path, or several", item.where);
       item.images.emplace();
       for (const YamlNode& path : several ? image->value.items : std::vector{image->value})
         item.images->push_back(image_path(path, item.where));
@@ -143,6 +145,8 @@ class ItemReader {
       yaml_error(inputs->value.where, "inputs",
                  fmt::format("expected a list, found {}", inputs->value.description()));
     }
+    if (inputs->value.items.empty())
+      throw InputError("{}: inputs: is empty; expected at least one text or image", item.where);
     item.inputs.emplace();
     for (const YamlNode& each : inputs->value.items) item.inputs->push_back(read_input(each, item));
   }

@@ -105,7 +105,7 @@ struct IdleFlags {
 };
 
 PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder,
-                      IdleFlags& idle) {
+                      IdleFlags& idle, CommonError& common) {
   PlannedItem planned;
   planned.number = item.number;
   planned.id = item.id;
@@ -121,7 +121,9 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
       throw InputError("--prompt: not given; expected a text (\"\" is one), or inputs");
     require_complete(planned.options);
     plan_files(item, folder, planned);
+    common.see(std::nullopt);
   } catch (const InputError& error) {
+    common.see(batch_error(planned, defaults, error.what()));
     planned.error = item_error(planned, defaults, error.what());
     planned.results.clear();
     planned.files.clear();
@@ -137,6 +139,15 @@ void refuse_collisions(const std::vector<PlannedItem>& items) {
       if (is_new) continue;
       throw InputError("{}: writes {}, as {} does; give one of them another output", item.where,
                        file.string(), first->second->where);
+    }
+  }
+  for (const auto& [name, item] : writers) {
+    for (fs::path folder = fs::path(name).parent_path(); !folder.empty();
+         folder = folder.parent_path()) {
+      const auto writer = writers.find(folder.string());
+      if (writer == writers.end()) continue;
+      throw InputError("{}: writes {} into {}, which is a file of {}; give one another output",
+                       item->where, name, folder.string(), writer->second->where);
     }
   }
 }
@@ -192,8 +203,11 @@ std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defau
   std::vector<PlannedItem> items;
   items.reserve(list.items.size());
   IdleFlags idle;
-  for (const BatchItem& item : list.items) items.push_back(plan_item(item, defaults, folder, idle));
+  CommonError common;
+  for (const BatchItem& item : list.items)
+    items.push_back(plan_item(item, defaults, folder, idle, common));
   idle.refuse();
+  common.refuse();
   refuse_collisions(items);
   spare_inputs(items, folder);
   return items;
@@ -215,6 +229,28 @@ std::string item_error(const PlannedItem& item, const Resolved& defaults,
   }
   if (item.has_keys) text = with_keys(text);
   return text.starts_with(item.where) ? text : place + text;
+}
+
+std::optional<std::string> batch_error(const PlannedItem& item, const Resolved& defaults,
+                                       std::string_view message) {
+  const std::string place = item.where + ": ";
+  if (message.starts_with(place)) message.remove_prefix(place.size());
+  const std::string_view flag = flag_in_front(message);
+  const auto field = field_of_flag(flag);
+  if (!field || item.own.contains(flag) || defaults.origins[*field] == "default" ||
+      message.substr(flag.size()).starts_with(": not given"))
+    return std::nullopt;
+  return at_value_place(message, defaults);
+}
+
+bool CommonError::see(const std::optional<std::string>& error) {
+  common_ = common_ && error && (!error_ || *error_ == *error);
+  error_ = error;
+  return common_;
+}
+
+void CommonError::refuse() const {
+  if (common_ && error_) throw InputError(*error_);
 }
 
 std::string request_hash(const PlannedItem& item) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,14 +31,32 @@ struct PlannedItem {
 };
 
 // Every item of the list with its defaults and names; bad values become the item's error. Throws
-// InputError where a flag of the whole batch does nothing for any of them, where two items would
-// write one file, or one would write what another reads.
+// InputError where a flag of the whole batch does nothing for any of them, or lets none of them
+// run, where two items would write one file, or one would write what another reads.
 std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
                                     const std::filesystem::path& folder);
 
 // What a message that speaks of flags says of this item: it begins with the item's place and, where
 // the list has keys, speaks of these; a value that a flag of the whole batch gave keeps that flag.
 std::string item_error(const PlannedItem& item, const Resolved& defaults, std::string_view message);
+
+// The message where it speaks of a value that a flag of the whole batch, or one of its weaker
+// sources, gave to this item; nothing where it speaks of the item.
+std::optional<std::string> batch_error(const PlannedItem& item, const Resolved& defaults,
+                                       std::string_view message);
+
+// What is wrong with the command, and so with every item, is no failure of the items.
+class CommonError {
+ public:
+  // Of an item: batch_error(), or nothing where it can run or fails for another reason. Returns
+  // whether all that were seen have the same error.
+  bool see(const std::optional<std::string>& error);
+  void refuse() const;  // throws InputError where that is so, and one was seen
+
+ private:
+  std::optional<std::string> error_;
+  bool common_ = true;
+};
 
 // Sha-256 (hex) of what the item asks for: its values, the content of its pictures and noise, the
 // checkpoint's path, the names of its files. Not how it is computed: device, dtype, kernels.

@@ -24,6 +24,10 @@ void require_file(std::string_view flag, const fs::path& file) {
 
 }  // namespace
 
+bool writes_plan(const RunConfig& run) {
+  return run.think && !run.answers();
+}
+
 std::vector<IdleValue> idle_values(const Resolved& resolved) {
   const RunConfig& run = resolved.options.run;
   std::vector<IdleValue> idle;
@@ -53,9 +57,12 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
     if (run.sampling.cfg_renorm_min == 1)
       forbid({"cfg_renorm_type"},
              "has no effect with --cfg-renorm-min 1, which switches the renorm off");
-    if (!run.think)
-      forbid({"max_think_tokens", "temperature", "top_k", "top_p"}, "given without --think");
+    if (!run.think) forbid({"temperature", "top_k", "top_p"}, "given without --think");
   }
+  if (!run.think) forbid({"max_think_tokens"}, "given without --think");
+  if (!writes_plan(run))
+    forbid({"think_output"}, "given without a plan; expected --think and a picture");
+  if (run.trace.empty()) forbid({"trace_filter"}, "given without --trace FILE");
   if (run.text.temperature == 0) forbid({"top_k", "top_p"}, "given without --temperature");
   if (run.answers() && run.think) forbid({"max_tokens"}, "with --think it is --max-think-tokens");
   // The seed also draws the posterior noise of pictures that are edited, and sampled plans.
@@ -81,13 +88,7 @@ void require_complete(const Options& options) {
   for (const InputItem& item : run.inputs) {
     if (item.is_image()) require_file("--image", item.image);
   }
-  if (!run.trace_filter.empty() && run.trace.empty()) {
-    throw InputError("--trace-filter: given without --trace FILE");
-  }
   if (!run.noise.empty()) require_file("--noise", run.noise);
-  if (!options.think_output.empty() && (!run.think || run.answers())) {
-    throw InputError("--think-output: given without a plan; expected --think and a picture");
-  }
   // Sampled plans differ, and so may those that read input pictures, whose noise is drawn anew.
   const bool plans_differ = run.text.temperature > 0 || run.reads_images();
   if (!options.think_output.empty() && run.sampling.batch_count > 1 && plans_differ) {

@@ -10,6 +10,8 @@
 
 namespace diptych {
 
+bool writes_plan(const RunConfig& run);  // a text that --think-output can keep
+
 struct IdleValue {
   std::string origin;  // as Resolved has it
   std::string why;     // "given without --think"

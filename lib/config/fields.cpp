@@ -194,6 +194,7 @@ struct Assign {
   }
 
   void operator()(const TextListSlot& slot) const {
+    if (split_list(text).empty()) throw InputError("{}: is empty; expected {}", where, field.value);
     slot.at(options).clear();
     for (const std::string_view part : split_list(text)) slot.at(options).emplace_back(part);
   }

@@ -1,6 +1,7 @@
 #include "lib/config/stage_config.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -46,9 +47,11 @@ class StageConfigReader {
 
  private:
   void add(std::size_t field, std::string text, const YamlWhere& where, const std::string& path) {
-    const std::string origin = where.text();
-    assignments_.push_back(
-        {field, std::move(text), origin, fmt::format("{}: {}", origin, path), !where.in_file()});
+    const std::string place = where.text();
+    // A flag that is given for many keys says which one it is.
+    std::string origin = where.in_file() ? place : fmt::format("{} {}", place, path);
+    assignments_.push_back({field, std::move(text), std::move(origin),
+                            fmt::format("{}: {}", place, path), !where.in_file()});
   }
 
   // The fields whose key is `prefix` + one name, then the keys that are refused; then nothing may
@@ -208,6 +211,19 @@ class StageConfigReader {
   std::optional<Devices> devices_;
 };
 
+// As of every other flag, only one value can be meant.
+void require_once(std::span<const std::string> overrides) {
+  std::map<std::string_view, std::string_view> values;  // by key
+  for (const std::string_view each : overrides) {
+    const std::size_t equals = each.find('=');
+    if (equals == std::string_view::npos) continue;  // apply_override() says so
+    const auto [first, is_new] = values.emplace(each.substr(0, equals), each.substr(equals + 1));
+    if (is_new) continue;
+    throw InputError("--set: {}: given twice ({} and {}); expected once", first->first,
+                     in_quotes(first->second), in_quotes(each.substr(equals + 1)));
+  }
+}
+
 }  // namespace
 
 std::vector<Assignment> read_stage_tree(const YamlNode& tree) {
@@ -216,6 +232,7 @@ std::vector<Assignment> read_stage_tree(const YamlNode& tree) {
 
 std::vector<Assignment> read_stage_config(const std::filesystem::path& file,
                                           std::span<const std::string> overrides) {
+  require_once(overrides);
   YamlNode tree = load_stage_tree(file);
   for (const std::string& override_text : overrides) apply_override(tree, override_text);
   return read_stage_tree(tree);

@@ -4,12 +4,11 @@
 #include <optional>
 
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
-#include "lib/media/image_read.h"
 #include "lib/pipelines/bagel_config.h"
 #include "lib/pipelines/bagel_memory.h"
 #include "lib/pipelines/bagel_trace.h"
@@ -39,6 +38,7 @@ class BagelSession : public Session {
     transforms_ = ImageTransforms::of(checkpoint_.model.config);
     require_attention();
     budget_ = memory_budget();
+    check_offload(parse_offload(config.offload), budget_);
   }
 
   void check(const RunConfig& config) override { prepare(config); }
@@ -98,7 +98,10 @@ class BagelSession : public Session {
       paint(prepared, progress, results);
     }
     if (trace) {
-      if (trace->tensors().empty()) log_.warning("--trace-filter: matches no tensor of this run");
+      if (trace->tensors().empty()) {
+        log_.warning("--trace-filter {}: matches no tensor of this run",
+                     fmt::join(first.trace_filter, ";"));
+      }
       trace->write(first.trace);
     }
   }
@@ -169,7 +172,7 @@ class BagelSession : public Session {
     for (const AttentionBackend* backend :
          {runtime_.read_attention.get(), runtime_.paint_attention.get()}) {
       if (const auto reason = backend->kind_unsupported(kind))
-        throw InputError("attention backend {}: {}", backend->name(), *reason);
+        throw InputError("--attention: attention backend {}: {}", backend->name(), *reason);
     }
   }
 
@@ -214,20 +217,28 @@ class BagelSession : public Session {
     request.text = make_text_request(config);
     for (const InputItem& item : config.inputs) {
       if (!item.is_image()) continue;
-      const Tensor pixels = read_image(item.image);
+      const Tensor pixels = read_input(item.image);
       p.inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
       request.images.push_back(BagelImage::prepare(pixels, transforms_, checkpoint_.model.config));
     }
     request.check_positions(checkpoint_);  // too long a text is said here
     if (request.writes()) require_text_kernel();
-    if (!request.answers && config.cache_mode == "teacache") read_calibration(config);
+    if (!request.answers && config.cache_mode == "teacache") check_calibration(config);
     if (request.answers) return p;
     const SamplingConfig& s = config.sampling;
     p.size =
         s.size_of_input ? request.images.back().latent : checkpoint_.latent_size(s.width, s.height);
     if (!config.noise.empty())
       p.noise = read_noise(config.noise, p.size.rows(), checkpoint_.model.config.row_width());
+    for (const std::string& text : idle_settings(config)) log_.warning_once(text);
     return p;
+  }
+
+  // Where no weights are read to name them, also that it was measured on these.
+  void check_calibration(const RunConfig& config) const {
+    const StepCalibration calibration = read_calibration(config);
+    if (checkpoint_.model_weights.is_dummy())
+      calibration.require_weights(calibration_path(config), checkpoint_.weights_hash({}));
   }
 
   // Before anything is loaded: texts may be written without a graph, but not without a word.
@@ -380,6 +391,7 @@ class BagelSession : public Session {
     checkpoint_.load(memory_.choice.offload);
     checkpoint_.model_weights.on_read({});
     checkpoint_.vae_weights.on_read({});
+    progress.update(static_cast<std::int64_t>(total / kMebi));  // parts that may come later
     progress.end();
     writer_ = std::make_unique<TextWriter>(checkpoint_, runtime_);
     weights_hash_ = std::make_unique<BackgroundHash>(
@@ -467,6 +479,7 @@ class BagelSession : public Session {
         read_for_painting(requests, paint, checkpoint_, runtime_, one ? &*thought : nullptr),
         runtime_);
     for (std::size_t i = 0; i < prepared.size(); ++i) prepared[i].request = requests[i];
+    progress.update(1);
     progress.end();
     clock_.lap(report_, "prefill", runtime_.device);
     log_.debug("{} distinct contexts", painter->distinct_contexts());
@@ -592,6 +605,7 @@ class BagelSession : public Session {
     for (const Picture& picture : pictures) {
       report_.latent_hashes.push_back(picture.latent_hash);
       results.picture(picture, report_);
+      progress.update(static_cast<std::int64_t>(picture.request) + 1);
     }
     progress.end();
     clock_.lap(report_, "encode", runtime_.device);

@@ -30,6 +30,23 @@ std::int64_t special_token(const Tokenizer& tokenizer, std::string_view token,
   return *id;
 }
 
+// Without a folder there is no vocabulary: the tokens are bytes.
+void read_tokens(BagelCheckpoint& c, const fs::path& folder, std::int64_t vocab_size) {
+  c.tokenizer = folder.empty() ? byte_tokenizer() : load_byte_level_bpe(folder);
+  const auto id = [&](std::string_view token) {
+    return special_token(*c.tokenizer, token, vocab_size);
+  };
+  c.bos = id("<|im_start|>");
+  c.eos = id("<|im_end|>");
+  c.markers = {id("<|vision_start|>"), id("<|vision_end|>")};
+}
+
+// Views of the map where the file holds float32, as the released one does; else its floats convert.
+void check_vae_layout(const fs::path& file) {
+  const Weights vae = Weights::open(file, at::kCPU, at::kFloat);
+  FluxVae::load(vae, FluxVaeConfig::infer(vae));
+}
+
 }  // namespace
 
 BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const Runtime& runtime) {
@@ -42,13 +59,7 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
     throw InputError("--model: {}: not found or not a folder", folder.string());
   }
   const BagelConfig config = folder.empty() ? BagelConfig{} : BagelConfig::load(folder);
-  c.tokenizer = folder.empty() ? byte_tokenizer() : load_byte_level_bpe(folder);
-  const auto id = [&](std::string_view token) {
-    return special_token(*c.tokenizer, token, config.llm.vocab_size);
-  };
-  c.bos = id("<|im_start|>");
-  c.eos = id("<|im_end|>");
-  c.markers = {id("<|vision_start|>"), id("<|vision_end|>")};
+  read_tokens(c, folder, config.llm.vocab_size);
   if (dummy) {
     c.model_weights = Weights::dummy(runtime.device, runtime.dtype);
     c.vae_weights = Weights::dummy(runtime.device, at::kFloat);
@@ -67,6 +78,8 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
                      folder.string(), vae.z_channels, vae.downsample(), config.latent_channels,
                      config.vae_downsample);
   }
+  Bagel::check_layout(c.model_weights, c.model.config);
+  if (!dummy) check_vae_layout(folder / "ae.safetensors");
   return c;
 }
 
@@ -146,9 +159,13 @@ std::vector<std::string> check_bagel_layout(const fs::path& folder) {
   }
   for (const std::string& name : weights.unread()) problems.push_back("unexpected: " + name);
   try {  // the autoencoder's sizes come from its tensors: it fits or says what does not
-    const Weights vae =
-        Weights::open(require_file(folder, {"ae.safetensors"}), at::kCPU, at::kFloat);
-    FluxVae::load(vae, FluxVaeConfig::infer(vae));
+    check_vae_layout(require_file(folder, {"ae.safetensors"}));
+  } catch (const InputError& error) {
+    problems.emplace_back(error.what());
+  }
+  try {
+    BagelCheckpoint tokens;
+    read_tokens(tokens, folder, config.llm.vocab_size);
   } catch (const InputError& error) {
     problems.emplace_back(error.what());
   }

@@ -1,10 +1,16 @@
 #include "lib/pipelines/bagel_config.h"
 
+#include <algorithm>
 #include <limits>
+#include <span>
 
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
+#include "lib/base/messages.h"
+#include "lib/media/image_read.h"
+#include "lib/sampling/flow_schedule.h"
+#include "lib/sampling/step_cache.h"
 #include "lib/tensor/safetensors.h"
 
 namespace diptych {
@@ -40,6 +46,26 @@ Tensor noise_in(const std::filesystem::path& path, std::int64_t rows, std::int64
   return noise.to(at::kFloat).clone();
 }
 
+bool guidance_is_idle(const RunConfig& config) {
+  const Guidance guidance = make_guidance(config.sampling);
+  const FlowSchedule schedule =
+      FlowSchedule::shifted(config.sampling.steps, config.sampling.timestep_shift);
+  const std::span<const float> times(schedule.times);
+  const auto guides = [&](float t) { return guidance.uses_text(t); };
+  return guidance.text_scale > 1 && std::ranges::none_of(times.first(times.size() - 1), guides);
+}
+
+// Whether each of so many updates would be computed, however alike they are.
+bool cache_is_idle(const RunConfig& config, std::int64_t updates) {
+  constexpr std::int64_t kFirstAndLast = 2;
+  if (config.cache_mode == "none") return false;
+  if (config.cache_mode == "teacache") return updates <= kFirstAndLast;
+  TaylorSeer series;
+  bool computed = true;
+  for (std::int64_t i = 0; i < updates && computed; ++i) computed = series.begin_call();
+  return computed;
+}
+
 }  // namespace
 
 void check_counts(const RunConfig& config) {
@@ -65,6 +91,32 @@ Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int
   } catch (const InputError& error) {  // it names the file
     throw InputError("--noise: {}", error.what());
   }
+}
+
+Tensor read_input(const std::filesystem::path& path) {
+  try {
+    return read_image(path);
+  } catch (const InputError& error) {  // it names the file
+    throw InputError("--image: {}", error.what());
+  }
+}
+
+std::vector<std::string> idle_settings(const RunConfig& config) {
+  std::vector<std::string> texts;
+  const SamplingConfig& s = config.sampling;
+  const std::int64_t updates = s.steps - 1;
+  if (guidance_is_idle(config)) {
+    texts.push_back(fmt::format(
+        "--cfg-interval {},{}: none of the {} updates lies in it: there is no guidance{}",
+        s.cfg_interval_low, s.cfg_interval_high, updates,
+        config.negative_prompt.empty() ? "" : ", and --negative-prompt has no effect"));
+  }
+  if (cache_is_idle(config, updates)) {
+    texts.push_back(fmt::format("--cache-mode {}: predicts nothing in {}; it needs more --steps",
+                                config.cache_mode,
+                                counted(static_cast<std::size_t>(updates), "update")));
+  }
+  return texts;
 }
 
 TextRequest make_text_request(const RunConfig& config) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "lib/config/run_config.h"
 #include "lib/pipelines/bagel_painter.h"
@@ -19,6 +21,13 @@ void check_counts(const RunConfig& config);
 // float32 [rows, width]. Throws InputError "--noise: ..." for any other, and for one that is not
 // finite.
 Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width);
+
+// As read_image(). Throws InputError "--image: ...".
+Tensor read_input(const std::filesystem::path& path);
+
+// What was asked for and cannot have an effect, as far as the request tells: warnings, each naming
+// its flag.
+std::vector<std::string> idle_settings(const RunConfig& config);
 
 // Of the answer, or of the plan.
 TextRequest make_text_request(const RunConfig& config);

@@ -89,6 +89,9 @@ struct MemoryBudget {
 BagelMemory fit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
                              const BagelMemoryWishes& wishes, const MemoryBudget& budget);
 
+// Throws InputError for experts that are to wait in host memory, where the run is there anyway.
+void check_offload(OffloadWish wish, const MemoryBudget& budget);
+
 // The same once the experts lie where `offload` says: only strips and, where wished, sequential
 // guidance are still open.
 BagelMemory refit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,

@@ -169,17 +169,18 @@ TilingWish parse_vae_tiling(std::string_view name) {
   throw InputError("--vae-tiling: found '{}', expected auto, on or off", name);
 }
 
+void check_offload(OffloadWish wish, const MemoryBudget& budget) {
+  if (wish != OffloadWish::layers || budget.device) return;
+  throw InputError(
+      "--offload layers: the run is on the CPU, where the weights are in host memory anyway; "
+      "expected none or auto");
+}
+
 BagelMemory fit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
                              const BagelMemoryWishes& wishes, const MemoryBudget& budget) {
+  check_offload(wishes.offload, budget);
   const std::vector<Way> ways = ways_to_try(wishes, work, budget.limited);
-  if (!budget.device) {
-    if (wishes.offload == OffloadWish::layers) {
-      throw InputError(
-          "--offload layers: the run is on the CPU, where the weights are in host memory anyway; "
-          "expected none or auto");
-    }
-    return plan_bagel_memory(sizes, work, ways.front().choice);
-  }
+  if (!budget.device) return plan_bagel_memory(sizes, work, ways.front().choice);
   const Fitter fitter{sizes, work, *budget.device - kCudaBytes};
   BagelMemory memory;
   for (const Way& way : ways) {

@@ -100,13 +100,14 @@ BagelRequest request_of(const RecordedCase& recorded, const BagelConfig& config)
   return request;
 }
 
-// The draw itself, unless the recording brings another start noise (a reference on another
-// generator): then that one, and the trace still shows what it started from.
+// The draw itself, unless the recorded start noise is another (of a reference on another
+// generator): then that one, and the trace still shows what it started from. Without a recorded one
+// nothing would tell a wrong draw.
 Tensor start_noise(const RecordedCase& recorded, const Tensor& drawn, Log& log) {
   const std::filesystem::path inputs = recorded.folder / "inputs.safetensors";
-  if (!std::filesystem::exists(inputs)) return drawn;
   const SafetensorsFile file = SafetensorsFile::open(inputs);
-  if (!file.entries().contains("init_noise")) return drawn;
+  if (!file.entries().contains("init_noise"))
+    throw InputError("{}: has no tensor 'init_noise'", inputs.string());
   const Tensor given = file.view("init_noise").to(at::kFloat);
   if (given.sizes() != drawn.sizes()) {
     throw InputError("{}: init_noise: found [{}], expected [{}]", inputs.string(),

@@ -10,7 +10,12 @@ std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage, a
   const auto say = [](void* context, const std::string& text) {
     static_cast<Log*>(context)->warning_once(text);
   };
-  return make_attention(stage.self.empty() ? stage.default_backend : stage.self, device, say, &log);
+  const std::string& name = stage.self.empty() ? stage.default_backend : stage.self;
+  try {
+    return make_attention(name, device, say, &log);
+  } catch (const InputError& error) {  // it names the backend
+    throw InputError("--attention: {}", error.what());
+  }
 }
 
 }  // namespace

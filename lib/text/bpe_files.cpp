@@ -248,7 +248,7 @@ BpeTables read_bpe_files(const std::filesystem::path& folder) {
   const auto has = [&](const char* name) {
     return std::filesystem::exists(folder / name, ignored);
   };
-  if (has("vocab.json")) {
+  if (has("vocab.json") && has("merges.txt") && has("tokenizer_config.json")) {
     const NamedText vocab = read_text(folder / "vocab.json");
     const NamedText merges = read_text(folder / "merges.txt");
     BpeTables tables = parse_slow_files(vocab, merges, read_text(folder / "tokenizer_config.json"));
@@ -261,8 +261,12 @@ BpeTables read_bpe_files(const std::filesystem::path& folder) {
     require_merges(tables, tokenizer.name + ": model.merges");
     return tables;
   }
-  throw InputError("{}: found neither vocab.json nor tokenizer.json, expected a tokenizer",
-                   folder.string());
+  std::string missing;
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer_config.json"}) {
+    if (!has(name)) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
+  }
+  throw InputError("{}: {} not found, nor tokenizer.json; expected a tokenizer", folder.string(),
+                   missing);
 }
 
 }  // namespace diptych

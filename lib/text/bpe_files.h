@@ -40,7 +40,8 @@ BpeTables parse_slow_files(const NamedText& vocab, const NamedText& merges,
 // tokenizer.json alone: model.vocab, model.merges ("a b" or ["a", "b"]) and added_tokens.
 BpeTables parse_fast_file(const NamedText& tokenizer);
 
-// The first kind if `folder` has vocab.json, the second otherwise. All three throw InputError.
+// The first kind where `folder` has all three files, else the second. All three functions throw
+// InputError.
 BpeTables read_bpe_files(const std::filesystem::path& folder);
 
 }  // namespace diptych

@@ -11,8 +11,9 @@ import sequence
 import vocabulary
 import world
 
-SAMPLES = 480  # of pictures painted from captions per step at the reference size; fewer of larger ones
+SAMPLES = 240  # of pictures painted from captions per step at the reference size; fewer of larger ones
 POOL = 240000  # scenes, of all sizes together
+LOOSE = 0.4  # of the questions: those about loose scenes, at least
 EDITED = 3  # every third of the pool has an edit, half of those a loose scene; the others are painted
 SHORT, LONG = 48, 136  # text rows of samples; long: with a plan, or several questions
 CHAT_SHARE = 0.04  # of the questions: those without a picture
@@ -172,8 +173,8 @@ class Blocks(torch.utils.data.Dataset):
 
 class Steps(torch.utils.data.Dataset):
     """Step number -> the picture `size`, and per kind of sample the packed sequences with the pool's
-    `numbers` that they are made of and, where they read pictures, `scenes` as rows for `render`;
-    `answers`: how many tokens are learned. All tensors are int16 but `numbers` and `scenes`."""
+    `numbers` that they are made of and, where they read pictures, `scenes` as rows for `render`.
+    Shapes depend on the size and the kinds alone. All are int16 but `numbers` and `scenes`."""
 
     def __init__(self, folder, steps, seed, samples, pool):
         self.folder, self.steps, self.seed, self.samples = folder, steps, seed, samples
@@ -201,7 +202,9 @@ class Steps(torch.utils.data.Dataset):
             number = rng.randrange(self.pool[size][0])
             if "edit" in kind:
                 number -= number % EDITED
-            elif "understand" not in kind and number % EDITED == 0:
+            elif "understand" in kind:
+                number -= number % (2 * EDITED) if rng.random() < LOOSE else 0
+            elif number % EDITED == 0:
                 continue
             numbers.append(number)
             sample, scene = self.sample(rng, kind, size, number)
@@ -212,7 +215,6 @@ class Steps(torch.utils.data.Dataset):
         packed["numbers"] = torch.tensor(numbers)
         if "edit" in kind or "understand" in kind:
             packed["scenes"] = render.pack(scenes)
-        packed["answers"] = int((packed["rows"][..., 4] != sequence.IGNORED).sum())
         return packed
 
     def sample(self, rng, kind, size, number):

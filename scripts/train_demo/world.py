@@ -34,7 +34,7 @@ CONTENT_RADII = (15.5, 18.5)
 MAX_THINGS = 3
 
 # Composed scenes: every centre is that of a cell, as large as a row of latents, and radii are these.
-# The painter learns few pieces well, instead of shapes at all offsets.
+# The painter has few pieces to learn, instead of shapes at all offsets.
 CELL = 16
 COMPOSED = {"small": (20.0, 1), "large": (34.0, 2)}  # radius, and cells from the centre's to the edge
 COMPOSED_CONTAINER, COMPOSED_CONTENT = (52.0, 3), 18.0

@@ -197,6 +197,20 @@ TEST_CASE("a truth value is one of the format") {
   CHECK_FALSE(yaml.items[3].problem.empty());
 }
 
+TEST_CASE("an empty list of inputs is a slip") {
+  const test::Folder folder;
+  const BatchList list =
+      read_list(folder, "l.jsonl",
+                "{\"prompt\": \"a\", \"image\": []}\n{\"inputs\": []}\n"
+                "{\"prompt\": \"a\", \"trace\": \"t.safetensors\", \"trace_filter\": []}\n");
+  CHECK(list.items[0].problem.ends_with(":1: image: is empty; expected a path, or several"));
+  CHECK(
+      list.items[1].problem.ends_with(":2: inputs: is empty; expected at least one text or image"));
+  CHECK(message_of([&] {
+          resolve_item(test::plain_defaults(), list.items[2]);
+        }).ends_with(":3: trace_filter: is empty; expected GLOB"));
+}
+
 TEST_CASE("mutated lists are read, or refused with one line that names them") {
   const test::Folder folder;
   const std::string whole =

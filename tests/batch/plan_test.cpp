@@ -56,6 +56,10 @@ TEST_CASE("two items of one file are refused") {
   CHECK(error("{\"prompt\": \"a\", \"output\": \"a.txt\", \"task\": \"chat\"}\n"
               "{\"prompt\": \"a\", \"think\": true, \"think_output\": \"a.txt\"}\n")
             .starts_with("l.jsonl:2: writes a.txt"));
+  // A file is no folder.
+  CHECK(error("{\"prompt\": \"a\", \"output\": \"a.png/x/b.png\"}\n"
+              "{\"prompt\": \"b\", \"output\": \"a.png\"}\n")
+            .starts_with("l.jsonl:1: writes a.png/x/b.png into a.png, which is a file of "));
   // An item that cannot run writes nothing.
   CHECK(message_of([&] { plan(folder, "{\"steps\": 0}\n" + other); }) == "no error");
 }
@@ -197,6 +201,25 @@ TEST_CASE("what only guidance uses needs guidance") {
   CHECK(error("\"cfg_img_scale\": 1, \"cfg_scale\": 1").empty());
   CHECK(error("\"cfg_renorm_type\": \"channel\", \"cfg_renorm_min\": 1") ==
         ": cfg_renorm_type: has no effect with cfg_renorm_min 1, which switches the renorm off");
+}
+
+TEST_CASE("what is wrong with the command is no failure of its items") {
+  const test::Folder folder;
+  Resolved defaults = test::plain_defaults();
+  const auto error = [&](const std::string& lines) {
+    return message_of(
+        [&] { plan_batch(read_list(folder, "l.jsonl", lines), defaults, folder.path() / "out"); });
+  };
+  const std::string item = "{\"prompt\": \"a\"}\n";
+  const std::string noise = (folder.path() / "no.safetensors").string();
+  assign(all_fields()[field_index("noise")], defaults.options, noise, "");
+  defaults.note(field_index("noise"), "DIPTYCH_NOISE");
+  CHECK(error(item + item) == "DIPTYCH_NOISE: " + noise + ": no such file");
+  // Not where one can run, or fails by what is its own.
+  folder.write("there.safetensors", "");
+  CHECK(error(item + "{\"prompt\": \"a\", \"noise\": \"there.safetensors\"}\n") == "no error");
+  CHECK(error(item + "{\"prompt\": \"a\", \"noise\": \"other.safetensors\"}\n") == "no error");
+  CHECK(error("{\"prompt\": \"a\", \"noise\": \"other.safetensors\"}\n") == "no error");
 }
 
 TEST_CASE("what an item lacks is named by its keys") {

@@ -445,7 +445,17 @@ TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is wri
   CHECK(has(only_error(batch(folder, "p.txt", {"--shard", "2/2"})), "--shard: '2/2' is no shard"));
   CHECK(has(error(batch(folder, "p.txt", {"--trace", "a"})), "unknown flag '--trace'"));
   CHECK(has(only_error(batch(folder, "p.txt", {"--batch-size", "0"})), "diptych: --batch-size: "));
+  CHECK(has(error(batch(folder, "p.txt", {"--offload", "layers"})),
+            "diptych: --offload layers: the run is on the CPU"));
+  CHECK(has(error(batch(folder, "p.txt", {"--cache-mode", "teacache"})),
+            "diptych: --cache-mode teacache: "));
+  CHECK(has(error(batch(folder, "p.txt", {"--task", "edit"})), "diptych: --task edit: needs a"));
+  // Whatever is wrong with an item itself.
+  folder.write("l.jsonl", "{\"prompt\": \"a\", \"seed\": -1}\n{\"prompt\": \"a\"}\n");
+  CHECK(has(error(batch(folder, "l.jsonl", {"--cache-mode", "teacache"})),
+            "diptych: --cache-mode teacache: "));
   CHECK(names(contents(folder.path())) == Words{"l.jsonl", "p.txt"});
+  CHECK_FALSE(fs::exists(folder.path() / "out"));
   folder.write("out", "a file");
   CHECK(has(only_error(batch(folder, "p.txt")), "--output-dir: "));
 }

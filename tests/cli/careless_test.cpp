@@ -1,12 +1,15 @@
 // The careless user: each mistake gives one line on stderr, nothing on stdout, and exit code 2.
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include "lib/base/json_file.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
@@ -51,6 +54,8 @@ TEST_CASE("no verb, a wrong verb, a wrong flag") {
   CHECK(refusal(Words{"generate", "--steps"}).starts_with("generate: --steps"));
   CHECK(refusal(Words{"completion"}).starts_with("completion: "));
   CHECK(refusal(Words{"completion", "csh"}).find("csh") != std::string::npos);
+  for (const Words& words : {Words{"understand", "--help"}, Words{"--help", "understand"}})
+    CHECK(refusal(words).starts_with("unknown verb 'understand' (known: generate, "));
 }
 
 TEST_CASE("what the parser refuses is said as everything else is") {
@@ -73,6 +78,16 @@ TEST_CASE("what the parser refuses is said as everything else is") {
        "--pictures: 0 is out of range; expected 1 to 1000"},
       {{"generate", "--task", "chat", "-p", "x", "-s", "7"},
        "--seed: given without --temperature, and so nothing is drawn"},
+      {{"generate", "--task", "chat", "-p", "x", "--max-think-tokens", "3"},
+       "--max-think-tokens: given without --think"},
+      {{"batch", list, "-o", folder.file("o"), "--task", "chat", "--max-think-tokens", "3"},
+       "--max-think-tokens: does nothing for any item: given without --think"},
+      {{"generate", "-p", "x", "--trace-filter", "kv.*"},
+       "--trace-filter: given without --trace FILE"},
+      {{"generate", "-p", "x", "--think-output", "p.txt"},
+       "--think-output: given without a plan; expected --think and a picture"},
+      {{"generate", "-p", "x", "--set", "stages.0.default_sampling_params.top_k=7"},
+       "--set stages.0.default_sampling_params.top_k: given without --think"},
       {{"batch", list, "-o", folder.file("o"), "--top-k", "5"},
        "--top-k: does nothing for any item: given without --think"},
       {{"batch", list, "-o", folder.file("o"), "--cache-threshold", "0.3"},
@@ -155,6 +170,9 @@ TEST_CASE("bad values") {
       {{"--log-level", "loud"},
        "--log-level: unknown value 'loud' (known: quiet, error, warning, info, debug)"},
       {{"-v", "-q"}, "--verbose: given together with --quiet; expected one"},
+      {{"-v", "--log-level", "quiet"}, "--log-level: given together with --verbose; expected one"},
+      {{"-q", "--log-level", "loud"},
+       "--log-level: unknown value 'loud' (known: quiet, error, warning, info, debug)"},
   };
   for (const auto& [flags, message] : cases) CHECK(refusal_of(flags) == message);
 }
@@ -172,12 +190,13 @@ TEST_CASE("control characters in a message are shown, and cut nothing") {
 }
 
 TEST_CASE("bad prompts") {
-  CHECK(refusal(Words{"generate", "-o", "/tmp/x.png"}) ==
+  const test::Folder folder;
+  CHECK(refusal(Words{"generate", "-o", folder.file("x.png")}) ==
         "--prompt: not given; expected a text (\"\" is one), or - for stdin");
   CHECK(refusal(Words{"generate", "-p", "caf\xE9"}) ==
         "--prompt: not valid UTF-8: byte 0xE9 at offset 3");
   test::Command command;
-  command.arguments = {"generate", "-p", "-", "-o", "/tmp/never.png"};
+  command.arguments = {"generate", "-p", "-", "-o", folder.file("never.png")};
   command.input = std::string("a\0b\n", 4);
   CHECK(refusal(command) == "--prompt: stdin: a NUL character at offset 1");
   const std::string none = ": stdin holds no text (an empty one is --prompt \"\")";
@@ -187,7 +206,7 @@ TEST_CASE("bad prompts") {
   }
   command.before_exec = [] { close(STDIN_FILENO); };
   CHECK(refusal(command) == "--prompt" + none);
-  command.arguments = {"generate", "-o", "/tmp/never.png"};
+  command.arguments = {"generate", "-o", folder.file("never.png")};
   command.environment["DIPTYCH_PROMPT"] = "-";
   CHECK(refusal(command) == "DIPTYCH_PROMPT" + none);
 }
@@ -251,6 +270,13 @@ TEST_CASE("--check-config refuses what the run would refuse before it paints") {
     return ran;
   };
   const std::string output = folder.file("a.png");
+  const std::string on_cpu =
+      " layers: the run is on the CPU, where the weights are in host memory anyway; expected none "
+      "or auto";
+  CHECK(both({"-p", "x", "-o", output, "--offload", "layers"}) == "--offload" + on_cpu);
+  CHECK(both({"-p", "x", "-o", output, "--set", "offload=layers"}) == "--set offload" + on_cpu);
+  CHECK(both({"-p", "x", "-o", output, "--attention", "flash"}) ==
+        "--attention: attention backend flash: needs a CUDA device, not cpu");
   CHECK(both({"-p", "x", "-o", "/proc/a.png"}) ==
         "--output: /proc/a.png: cannot be written: No such file or directory");
   CHECK(both({"-p", "x", "-o", output, "--think", "--temperature", "1e-300"}) ==
@@ -264,6 +290,41 @@ TEST_CASE("--check-config refuses what the run would refuse before it paints") {
               folder.file("no.json")})
             .find("no.json is not there") != std::string::npos);
   CHECK(folder.names().empty());
+  folder.write("p.txt", "no");
+  CHECK(both({"-p", "x", "-o", output, "-i", folder.file("p.txt")}) ==
+        "--image: " + folder.file("p.txt") + ": not a picture, expected PNG, JPEG or BMP");
+}
+
+TEST_CASE("--check-config refuses a checkpoint whose weights do not fit its configs") {
+  const test::Folder folder;
+  const std::filesystem::path model = folder.path() / "model";
+  std::filesystem::copy(test::kTinyCheckpoint, model);
+  const auto with = [&](const char* name, const std::string& from, const std::string& to) {
+    const std::string old = read_text_file(model / name);
+    std::string text = old;
+    text.replace(from.empty() ? 0 : text.find(from), from.empty() ? text.size() : from.size(), to);
+    folder.write(std::string("model/") + name, text);
+    const Words command = {"generate", "-m", model.string(), "-p",    "x",  "--device",
+                           "cpu",      "-q", "--size",       "32x32", "-o", folder.file("a.png")};
+    const std::string ran = refusal(command);
+    Words check = command;
+    check.emplace_back("--check-config");
+    CHECK(refusal(check) == ran);
+    folder.write(std::string("model/") + name, old);
+    return ran;
+  };
+  const std::string weights = (model / "ema.safetensors").string();
+  CHECK(with("llm_config.json", "\"hidden_size\": 64", "\"hidden_size\": 128") ==
+        weights +
+            ": tensor \"language_model.model.embed_tokens.weight\" has shape [640, 64], "
+            "expected [640, 128]");
+  CHECK(with("llm_config.json", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2")
+            .starts_with(weights + ": 28 unexpected tensors that the model does not have: "));
+  CHECK(with("llm_config.json", "", "{}") ==
+        (model / "llm_config.json").string() + ": hidden_size: not given; expected a number");
+  CHECK(with("vit_config.json", "", "{}") ==
+        (model / "vit_config.json").string() + ": hidden_size: not given; expected a number");
+  CHECK(folder.names() == Words{"model"});
 }
 
 TEST_CASE("a file that holds no start noise is named with its flag") {
@@ -298,7 +359,25 @@ TEST_CASE("a stage config with a slip names the place") {
             .find("'beagle' (known: bagel") != std::string::npos);
 }
 
+TEST_CASE("a variable gives way to a flag, and to a request that it does not concern") {
+  const test::Folder folder;
+  test::Command command;
+  command.arguments = {"generate", "-p",     "x",     "-q", "--steps",
+                       "2",        "--size", "32x32", "-o", folder.file("a.png"),
+                       "--device", "cpu"};
+  command.environment = {
+      {"DIPTYCH_VERBOSE", "1"},          {"DIPTYCH_LOG_LEVEL", "debug"},
+      {"DIPTYCH_TRACE_FILTER", "kv.*"},  {"DIPTYCH_THINK_OUTPUT", "/nonexistent/plan.txt"},
+      {"DIPTYCH_MAX_THINK_TOKENS", "3"}, {"DIPTYCH_TOP_K", "3"},
+      {"DIPTYCH_CACHE_REPORT", "1"}};
+  const Outcome outcome = run(command);
+  CHECK(outcome.err.empty());
+  CHECK(outcome.code == 0);
+  CHECK(folder.names() == Words{"a.png"});
+}
+
 TEST_CASE("a bad variable is named") {
+  const test::Folder folder;
   test::Command command;
   command.arguments = {"generate", "--check-config"};
   command.environment["DIPTYCH_STEPS"] = "many";
@@ -308,7 +387,7 @@ TEST_CASE("a bad variable is named") {
     command.environment = {{name, value}};
     return refusal(command);
   };
-  const Words generate = {"generate", "-p", "x", "-o", "/tmp/never.png"};
+  const Words generate = {"generate", "-p", "x", "-o", folder.file("never.png")};
   CHECK(said(generate, "DIPTYCH_IMAGE", "no.png") == "DIPTYCH_IMAGE: no.png: no such file");
   CHECK(said(generate, "DIPTYCH_CONFIG", "no.yaml") == "DIPTYCH_CONFIG: no.yaml: no such file");
   CHECK(said(generate, "DIPTYCH_TRACE", "no/x.safetensors") ==
@@ -324,6 +403,9 @@ TEST_CASE("a bad variable is named") {
   CHECK(said({"check", "a.png"}, "DIPTYCH_MAX_ABS", "a") ==
         "check: DIPTYCH_MAX_ABS: 'a' could not be read; expected a number");
   CHECK(said({"version"}, "DIPTYCH_LOG_LEVEL", "loud").starts_with("DIPTYCH_LOG_LEVEL: unknown"));
+  command.arguments = {"version"};
+  command.environment = {{"DIPTYCH_VERBOSE", "1"}, {"DIPTYCH_QUIET", "1"}};
+  CHECK(refusal(command) == "DIPTYCH_VERBOSE: given together with DIPTYCH_QUIET; expected one");
   command.arguments = {"generate", "--check-config"};
   command.environment = {{"DIFFUSION_ATTENTION_BACKEND", "SAGE_ATTN"}};
   CHECK(

@@ -116,12 +116,32 @@ TEST_CASE("progress for programs says what changed, once") {
     if (!line.starts_with('{')) continue;
     nlohmann::json record = nlohmann::json::parse(line);
     record.erase("seconds");
+    if (record["progress"] == "end") CHECK(record["done"] == record["total"]);
     records.push_back(record.dump());
   }
   CHECK(records.size() > 10);
   CHECK(std::ranges::adjacent_find(records) == records.end());
   CHECK(std::ranges::count(records, R"({"done":3,"progress":"end","stage":"denoise","total":3})") ==
         1);
+}
+
+TEST_CASE("guidance that no step has is pointed out") {
+  const test::Folder folder;
+  const Words command = {
+      "generate", "-m", test::kTinyCheckpoint, "-p",      "x", "--size", "32x32", "--device",
+      "cpu",      "-o", folder.file("a.png"),  "--steps", "8", "-n",     "foo",   "--cfg-interval"};
+  const auto said = [&](const char* interval) {
+    Words words = command;
+    words.emplace_back(interval);
+    const Outcome outcome = run(words);
+    CHECK(outcome.code == 0);
+    return outcome.err;
+  };
+  CHECK(said("0.1,0.12")
+            .find("[WARN ] --cfg-interval 0.1,0.12: none of the 7 updates lies in it: "
+                  "there is no guidance, and --negative-prompt has no effect\n") !=
+        std::string::npos);
+  CHECK(said("0.3,0.34").find("[WARN ]") == std::string::npos);  // the last update: t = 1/3
 }
 
 TEST_CASE("a prompt comes from stdin") {

@@ -219,6 +219,12 @@ TEST_CASE("a record that cannot be run is refused") {
   rewrite(folder, "a.png", "b.png", 0, [](json& r) { r["requested"]["model"] = "unheard-of"; });
   CHECK(has(last_line(run(Words{"inspect", folder.file("b.png"), "--replay", "-q"})),
             "was painted by the model 'unheard-of', which is neither beside it nor here"));
+  test::Command by_variable;
+  by_variable.arguments = {"inspect", folder.file("a.png"), "--replay", "-q"};
+  by_variable.environment = {{"DIPTYCH_MODEL", "nowhere"}};
+  CHECK(last_line(run(by_variable)) == "DIPTYCH_MODEL: nowhere: not found or not a folder\n");
+  by_variable.environment = {{"DIPTYCH_DEVICE", "cuda:99"}};
+  CHECK(last_line(run(by_variable)).starts_with("DIPTYCH_DEVICE cuda:99: "));
   write_png(folder.path() / "plain.png", at::zeros({8, 8, 3}, at::kByte));
   CHECK(has(last_line(replay(folder, "plain.png")), "holds no record of diptych"));
   CHECK(run(Words{"inspect", folder.file("a.png"), "-m", "x"}).code == 2);

@@ -211,6 +211,40 @@ TEST_CASE("the second picture of a request is the one painted alone") {
   }
 }
 
+TEST_CASE("a cache that predicts nothing is pointed out") {
+  const Folder folder;
+  const auto said = [&](const char* steps) {
+    const Outcome outcome =
+        run(Words{"generate", "-m", kTinyCheckpoint, "-p", "x", "--size", "32x32", "--device",
+                  "cpu", "--steps", steps, "-o", folder.file("a.png"), "--cache-mode", "taylorseer",
+                  "--cache-report"});
+    CHECK(outcome.code == 0);
+    return outcome.err;
+  };
+  const std::string few = said("6");
+  CHECK(few.find("[WARN ] --cache-mode taylorseer: predicts nothing in 5 updates; it needs more "
+                 "--steps\n") != std::string::npos);
+  CHECK(few.find(" branch forwards, nothing was predicted\n") != std::string::npos);
+  const std::string enough = said("7");
+  CHECK(enough.find("[WARN ]") == std::string::npos);
+  CHECK(enough.find(" times as fast)\n") != std::string::npos);
+}
+
+TEST_CASE("a calibration of a checkpoint is none of random weights, as --check-config knows") {
+  const Folder folder;
+  const std::string calibration = calibrated(folder);
+  Words command = {"generate",     "-m",       kTinyCheckpoint,
+                   "-p",           "x",        "--load-format",
+                   "dummy",        "-q",       "--device",
+                   "cpu",          "--size",   "32x32",
+                   "--cache-mode", "teacache", "--cache-calibration",
+                   calibration,    "-o",       folder.file("a.png")};
+  const std::string ran = refusal(run(command));
+  CHECK(ran.find("the loaded weights are dummy-0-dummy-0") != std::string::npos);
+  command.emplace_back("--check-config");
+  CHECK(refusal(run(command)) == ran);
+}
+
 TEST_CASE("what calibrate refuses") {
   const Folder folder;
   folder.write("empty.txt", "# nothing\n");

@@ -11,6 +11,7 @@
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace {
 
@@ -207,6 +208,16 @@ TEST_CASE("compare pictures") {
   CHECK(sizes.code == 1);
   CHECK(sizes.out ==
         "a/one.png small.png: a/one.png is 20x16, but small.png is 19x16; expected one size\n");
+  // A picture of an earlier run stays, and is not taken for this one's.
+  const Outcome no_difference = bench.run("compare a/one.png small.png --diff diff.png");
+  CHECK(no_difference.code == 1);
+  CHECK(no_difference.out.ends_with("; expected one size; diff.png is not written\n"));
+  CHECK(at::equal(read_png(bench.path("diff.png")).rgb, picture));
+  for (const char* other : {"small.png", "b/one.png"}) {
+    const Outcome nowhere = bench.run(std::string("compare a/one.png --diff no/diff.png ") + other);
+    CHECK(nowhere.code == 2);
+    CHECK(nowhere.err.starts_with("diptych: --diff: no/diff.png: cannot be written"));
+  }
 }
 
 TEST_CASE("compare traces") {
@@ -337,6 +348,20 @@ TEST_CASE("inspect shows metadata and tensors") {
     CHECK(ran.code == 2);
     CHECK(one_line(ran.err));
   }
+}
+
+TEST_CASE("a checkpoint without a tokenizer is not complete") {
+  const Bench bench;
+  fs::copy(test::kTinyCheckpoint, bench.path("model"));
+  CHECK(bench.run("inspect model").out.find("bagel layout: complete\n") != std::string::npos);
+  fs::remove(bench.path("model/merges.txt"));  // tokenizer.json does
+  CHECK(bench.run("inspect model").code == 0);
+  fs::remove(bench.path("model/tokenizer.json"));
+  const Outcome outcome = bench.run("inspect model");
+  CHECK(outcome.code == 1);
+  CHECK(
+      outcome.out.ends_with("bagel layout: 1 problem\n  model: merges.txt not found, nor "
+                            "tokenizer.json; expected a tokenizer\n"));
 }
 
 TEST_CASE("a picture's text cannot drive the terminal") {

@@ -119,6 +119,13 @@ TEST_CASE("what cannot be replayed is said") {
     CHECK(verify(copy).err ==
           "diptych: " + copy.string() + "/case.json:2:7: ends within its JSON: truncated?\n");
   }
+  SUBCASE("no recorded start noise") {
+    fs::remove(copy / "inputs.safetensors");
+    const Outcome outcome = verify(copy);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.empty());
+    CHECK(outcome.err.starts_with("diptych: " + copy.string() + "/inputs.safetensors: "));
+  }
   SUBCASE("a broken description") {
     description["seed"] = "forty-two";
     std::ofstream(copy / "case.json") << description;

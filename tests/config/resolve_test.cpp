@@ -61,7 +61,7 @@ TEST_CASE("a flag wins over a variable, that over the file, that over the defaul
   CHECK(origin(run.resolve(), "seed") == "DIPTYCH_SEED");
   run.overrides = {"stages.0.default_sampling_params.seed=3"};
   CHECK(run.resolve().options.run.sampling.seed == 3);
-  CHECK(origin(run.resolve(), "seed") == "--set");
+  CHECK(origin(run.resolve(), "seed") == "--set stages.0.default_sampling_params.seed");
   run.flags["-s,--seed"] = {"4"};
   CHECK(run.resolve().options.run.sampling.seed == 4);
   CHECK(origin(run.resolve(), "seed") == "--seed");
@@ -93,6 +93,8 @@ TEST_CASE("a flag is given once") {
   run.flags.erase("--steps");
   run.flags["--trace-filter"] = {"kv.*", "step*"};
   CHECK(run.resolve().options.run.trace_filter == std::vector<std::string>{"kv.*", "step*"});
+  run.flags["--trace-filter"] = {""};
+  CHECK(run.error() == "--trace-filter: is empty; expected GLOB");
 }
 
 TEST_CASE("two names of one flag agree in the environment") {

@@ -309,6 +309,9 @@ TEST_CASE("--set edits the tree and is checked like it") {
   CHECK(set("stages=7") == "--set: stages: expected a list of stages, found '7'");
   CHECK(set("stages.1.stage_id=0").find("a second stage") != std::string::npos);
   CHECK(set("stages.1=") == "--set: stages.1: expected a map of keys, found nothing");
+  file.overrides = {"model=a", "dtype=float32", "model=b"};
+  CHECK(file.error("stages: [{stage_id: 0}]") ==
+        "--set: model: given twice ('a' and 'b'); expected once");
 }
 
 }  // namespace

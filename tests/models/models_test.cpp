@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
 #include "lib/models/bagel/bagel.h"
@@ -26,6 +27,13 @@ fs::path folder_with(const char* name, const std::string& text) {
   fs::remove(folder / "config.json");
   std::ofstream(folder / name) << text;
   return folder;
+}
+
+// The file with some of its keys changed.
+fs::path folder_changed(const char* name, const char* keys) {
+  auto json = nlohmann::json::parse(std::ifstream(kCheckpoint / name));
+  json.merge_patch(nlohmann::json::parse(keys));
+  return folder_with(name, json.dump());
 }
 
 }  // namespace
@@ -87,21 +95,28 @@ TEST_CASE("broken config files are refused by file and key") {
   CHECK_THROWS_WITH_AS(BagelConfig::load(folder_with("llm_config.json", "{")),
                        doctest::Contains("ends within its JSON"), InputError);
   CHECK_THROWS_WITH_AS(
-      BagelConfig::load(folder_with("llm_config.json", R"({"hidden_size": "64"})")),
+      BagelConfig::load(folder_changed("llm_config.json", R"({"hidden_size": "64"})")),
       doctest::Contains("hidden_size: found \"64\""), InputError);
   CHECK_THROWS_WITH_AS(
-      BagelConfig::load(folder_with("llm_config.json", R"({"num_hidden_layers": 0})")),
+      BagelConfig::load(folder_changed("llm_config.json", R"({"num_hidden_layers": 0})")),
       doctest::Contains("num_hidden_layers: 0 is out of range"), InputError);
   CHECK_THROWS_WITH_AS(
-      BagelConfig::load(folder_with("llm_config.json", R"({"num_attention_heads": 3})")),
+      BagelConfig::load(folder_changed("llm_config.json", R"({"num_attention_heads": 3})")),
       doctest::Contains("does not divide"), InputError);
   CHECK_THROWS_WITH_AS(
-      BagelConfig::load(folder_with("vit_config.json", R"({"num_attention_heads": 7})")),
-      doctest::Contains("vit_config.json: hidden_size 1152 does not divide into 7 heads"),
+      BagelConfig::load(folder_changed("vit_config.json", R"({"num_attention_heads": 7})")),
+      doctest::Contains("vit_config.json: hidden_size 32 does not divide into 7 heads"),
       InputError);
   CHECK_THROWS_WITH_AS(
-      BagelConfig::load(folder_with("vit_config.json", R"({"hidden_act": "gelu"})")),
+      BagelConfig::load(folder_changed("vit_config.json", R"({"hidden_act": "gelu"})")),
       doctest::Contains("hidden_act: found \"gelu\""), InputError);
+  // A size that is missing would be the released model's, whose weights these need not be.
+  CHECK_THROWS_WITH_AS(
+      BagelConfig::load(folder_changed("llm_config.json", R"({"vocab_size": null})")),
+      doctest::Contains("llm_config.json: vocab_size: not given; expected a number"), InputError);
+  CHECK_THROWS_WITH_AS(
+      BagelConfig::load(folder_changed("vit_config.json", R"({"image_size": null})")),
+      doctest::Contains("vit_config.json: image_size: not given; expected a number"), InputError);
   CHECK_THROWS_WITH_AS(
       BagelConfig::load(folder_with("config.json", R"({"latent_patch_size": -2})")),
       doctest::Contains("latent_patch_size"), InputError);

@@ -203,15 +203,14 @@ TEST_CASE("broken tokenizer.json") {
 TEST_CASE("missing files") {
   const TemporaryFolder folder;
   const std::string path = folder.path.string();
-  CHECK(load_error(folder.path) ==
-        path + ": found neither vocab.json nor tokenizer.json, expected a tokenizer");
-  CHECK(load_error(folder.path / "no") ==
-        path + "/no: found neither vocab.json nor tokenizer.json, expected a tokenizer");
+  const std::string no_other = " not found, nor tokenizer.json; expected a tokenizer";
+  const std::string none = ": vocab.json, merges.txt, tokenizer_config.json" + no_other;
+  CHECK(load_error(folder.path) == path + none);
+  CHECK(load_error(folder.path / "no") == path + "/no" + none);
   folder.write("vocab.json", read_file(kBagelGoldens / "checkpoint/vocab.json"));
-  CHECK(load_error(folder.path) == path + "/merges.txt: missing, or not a readable file");
+  CHECK(load_error(folder.path) == path + ": merges.txt, tokenizer_config.json" + no_other);
   folder.write("merges.txt", "#version: 0.2\nt h\nt \u4E2D\n");
-  CHECK(load_error(folder.path) ==
-        path + "/tokenizer_config.json: missing, or not a readable file");
+  CHECK(load_error(folder.path) == path + ": tokenizer_config.json" + no_other);
   folder.write("tokenizer_config.json", R"({"added_tokens_decoder": {}})");
   CHECK(load_error(folder.path) ==
         path + "/merges.txt:3: merge of \"t\" and \"\u4E2D\": \"\u4E2D\" is not in " + path +
@@ -228,8 +227,10 @@ TEST_CASE("missing files") {
                                        "expected all 256");
 }
 
-TEST_CASE("tokenizer.json is used where vocab.json is not") {
+TEST_CASE("tokenizer.json is used where one of the three files is not") {
   const TemporaryFolder folder;
+  folder.write("vocab.json", "{}");
+  folder.write("merges.txt", "");
   folder.write("tokenizer.json", read_file(kBagelGoldens / "checkpoint/tokenizer.json"));
   const auto tokenizer = load_byte_level_bpe(folder.path);
   CHECK(tokenizer->encode("<|im_start|>the") ==

@@ -26,15 +26,17 @@ std::int64_t Bagel::read_latent_side(const Weights& weights, std::int64_t fallba
   return side;
 }
 
+void Bagel::check_layout(const Weights& weights, const BagelConfig& config) {
+  if (weights.is_dummy()) return;
+  for (const auto& [name, shape] : bagel_layout(config)) weights.check(name, shape);
+  weights.require_all_read();
+}
+
 Bagel Bagel::load(const Weights& weights, BagelConfig config,
                   const std::optional<MotOffload>& offload) {
   config.latent_side = read_latent_side(weights, config.latent_side);
   const std::int64_t hidden = config.llm.hidden_size, width = config.row_width();
-  // The whole layout is checked before a byte moves.
-  if (!weights.is_dummy()) {
-    for (const auto& [name, shape] : bagel_layout(config)) weights.check(name, shape);
-    weights.require_all_read();
-  }
+  check_layout(weights, config);  // all of it, before a byte moves
   Bagel m;
   m.config = config;
   m.language_model = MotBackbone::load(weights.scope("language_model"), config.llm, offload);

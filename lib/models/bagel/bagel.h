@@ -67,9 +67,11 @@ struct Bagel {
   // InputError where the rows are no square number.
   static std::int64_t read_latent_side(const Weights& weights, std::int64_t fallback);
 
-  // `weights`: the root of ema.safetensors. Every tensor of the released layout must be there with
-  // its shape and nothing else; `vision` and the backbone's lm_head are checked, not loaded:
-  // BagelVision::load(), MotBackbone::load_head().
+  // Every tensor of the released layout must be there with its shape and nothing else: throws
+  // InputError for the first that is not so. `weights`: the root of ema.safetensors. Reads headers.
+  static void check_layout(const Weights& weights, const BagelConfig& config);
+  // `weights` as check_layout(), which it calls; `vision` and the backbone's lm_head are checked,
+  // not loaded: BagelVision::load(), MotBackbone::load_head().
   static Bagel load(const Weights& weights, BagelConfig config,
                     const std::optional<MotOffload>& offload = {});
 

@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A key that must be a number of the wanted kind in a range far beyond any real model's, small
-// enough that products of sizes cannot overflow; absent keys keep the default.
+// A number of the wanted kind in a range far beyond any real model's, small enough that products of
+// sizes cannot overflow; absent keys keep the default.
 template <typename Number>
 void read_number(const Json& json, const char* key, Number& value, Number least, Number most,
                  const std::filesystem::path& path) {
@@ -28,8 +28,21 @@ void read_number(const Json& json, const char* key, Number& value, Number least,
   }
 }
 
+// The sizes of the released model are no default for another one's.
+void require_keys(const Json& json, std::initializer_list<const char*> keys,
+                  const std::filesystem::path& path) {
+  for (const char* key : keys) {
+    if (!json.contains(key) || json[key].is_null())
+      throw InputError("{}: {}: not given; expected a number", path.string(), key);
+  }
+}
+
 Qwen2Config load_qwen2(const std::filesystem::path& path) {
   const Json json = read_json_object(path);
+  require_keys(json,
+               {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+                "intermediate_size", "vocab_size"},
+               path);
   Qwen2Config c;
   const std::int64_t one = 1;
   read_number(json, "hidden_size", c.hidden_size, one, std::int64_t{1048576}, path);
@@ -66,6 +79,10 @@ Qwen2Config load_qwen2(const std::filesystem::path& path) {
 
 SiglipConfig load_siglip(const std::filesystem::path& path) {
   const Json json = read_json_object(path);
+  require_keys(json,
+               {"hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers",
+                "patch_size", "image_size"},
+               path);
   SiglipConfig c;
   const std::int64_t one = 1;
   read_number(json, "hidden_size", c.hidden_size, one, std::int64_t{1048576}, path);
