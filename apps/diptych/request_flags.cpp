@@ -135,8 +135,8 @@ ProgressStyle progress_style(const std::string& name) {
 
 const char* demo_notice(const RunConfig& run) {
   if (run.load_format == "dummy") {
-    return "no -c or -m given: random weights of the demo's sizes; -c stage_configs/bagel.yaml takes "
-           "those of the released model";
+    return "no -c or -m given: random weights of the demo's sizes; "
+           "-c stage_configs/bagel.yaml takes those of the released model";
   }
   return "no -c or -m given: the demo of stage_configs paints simple shapes; -m takes a BAGEL "
          "checkpoint for anything else";
