@@ -627,7 +627,7 @@ std::string huge_bmp() {
 TEST_CASE("a picture that does not fit into memory fails its item alone") {
   const Folder folder;
   folder.write("huge.bmp", huge_bmp());
-  folder.write("in.png", read_text_file(DIPTYCH_SOURCE_DIR "/docs/demo.png"));
+  folder.write("in.png", read_text_file(test::kPicture));
   folder.write("l.jsonl", R"({"prompt": "one", "image": "huge.bmp"}
 {"prompt": "two", "image": "in.png"}
 {"prompt": "three", "image": "in.png"}
