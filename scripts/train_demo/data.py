@@ -11,7 +11,7 @@ import sequence
 import vocabulary
 import world
 
-SAMPLES = 480  # of pictures painted from captions per step at the reference size; fewer of larger ones
+SAMPLES = 240  # of pictures painted from captions per step at the reference size; fewer of larger ones
 POOL = 240000  # scenes, of all sizes together
 LOOSE = 0.4  # of the questions: those about loose scenes, at least
 EDITED = 3  # every third of the pool has an edit, half of those a loose scene; the others are painted
@@ -173,8 +173,8 @@ class Blocks(torch.utils.data.Dataset):
 
 class Steps(torch.utils.data.Dataset):
     """Step number -> the picture `size`, and per kind of sample the packed sequences with the pool's
-    `numbers` that they are made of and, where they read pictures, `scenes` as rows for `render`;
-    `answers`: how many tokens are learned. All tensors are int16 but `numbers` and `scenes`."""
+    `numbers` that they are made of and, where they read pictures, `scenes` as rows for `render`.
+    Shapes depend on the size and the kinds alone. All are int16 but `numbers` and `scenes`."""
 
     def __init__(self, folder, steps, seed, samples, pool):
         self.folder, self.steps, self.seed, self.samples = folder, steps, seed, samples
@@ -215,7 +215,6 @@ class Steps(torch.utils.data.Dataset):
         packed["numbers"] = torch.tensor(numbers)
         if "edit" in kind or "understand" in kind:
             packed["scenes"] = render.pack(scenes)
-        packed["answers"] = int((packed["rows"][..., 4] != sequence.IGNORED).sum())
         return packed
 
     def sample(self, rng, kind, size, number):

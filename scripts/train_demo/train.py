@@ -38,6 +38,7 @@ SLOTS = {"t2i": ("latent",), "think": ("latent",), "edit": ("vit", "context", "l
          "think_edit": ("vit", "context", "latent"), "understand": ("vit",),
          "think_understand": ("vit",)}
 PAINTS = ("t2i", "think", "edit", "think_edit")
+WRITES = ("think", "think_edit", "understand", "think_understand")
 CE_WEIGHT = 0.2
 EMA = 0.998
 
@@ -187,24 +188,19 @@ def sample_times(n, device):
     return torch.where(torch.rand(n, device=device) < 0.2, torch.rand(n, device=device), t)
 
 
-def to_device(packed, device):
-    """Through page-locked memory: a copy from elsewhere would wait for all work before it."""
-    def move(value):
-        if not torch.is_tensor(value):
-            return value
-        return (value.pin_memory() if device.type == "cuda" else value).to(device, non_blocking=True)
-
-    return {name: move(value) for name, value in packed.items()}
+def pinned(tensor, device):
+    """In page-locked memory where a GPU is to read it: a copy from elsewhere would wait for its work."""
+    return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
 def losses(model, kind, packed, latents, draw, size):
-    """(sum of squared velocity errors, their number, sum of cross entropies, their number, how many
-    tokens were right). `latents`: (before, after) of the pool, of this picture size."""
+    """[5]: sum of squared velocity errors, their number, sum of cross entropies, their number, how many
+    tokens were right. `latents`: (before, after) of the pool, of this picture size. Nothing here waits
+    for the GPU or depends on the values in `packed`: it may become a CUDA graph."""
     width, height = size
     h, w = height // bagel.PATCH, width // bagel.PATCH
     device = latents[0].device
-    packed = to_device(packed, device)
-    numbers, answers = packed["numbers"], packed["answers"]
+    numbers = packed["numbers"]
     batch = sequence.lay_out(packed, SLOTS[kind], h * w, bagel.UNSEEN)
     if "vit" in SLOTS[kind]:
         batch["vit_pictures"] = noisy_pictures(packed["scenes"], draw, size)
@@ -219,16 +215,17 @@ def losses(model, kind, packed, latents, draw, size):
         t = t.view(-1, 1, 1)
         batch["latent"] = (1 - t) * target + t * noise
     hidden, velocity = model(batch, h, w)
-    zero = torch.zeros((), device=device)
-    squares, values = zero, 0
+    told = [torch.zeros((), device=device) for _ in range(5)]
     if kind in PAINTS:
-        squares, values = (velocity.float() - (noise - target)).square().sum(), target.numel()
-    if not answers:
-        return squares, values, zero, 0, zero
-    targets = batch["targets"].flatten()
-    logits = model.logits(hidden).float().flatten(0, 1)
-    entropy = F.cross_entropy(logits, targets, reduction="sum", ignore_index=sequence.IGNORED)
-    return squares, values, entropy, answers, (logits.argmax(dim=-1) == targets).sum()
+        told[0] = (velocity.float() - (noise - target)).square().sum()
+        told[1] = torch.full((), float(target.numel()), device=device)
+    if kind in WRITES:
+        targets = batch["targets"].flatten()
+        logits = model.logits(hidden).float().flatten(0, 1)
+        told[2] = F.cross_entropy(logits, targets, reduction="sum", ignore_index=sequence.IGNORED)
+        told[3] = (targets != sequence.IGNORED).sum().float()
+        told[4] = (logits.argmax(dim=-1) == targets).sum().float()
+    return torch.stack(told)
 
 
 def noisy_pictures(rows, draw, size):
@@ -330,12 +327,21 @@ class Training:
         self.momentum = torch.zeros_like(self.flat.values[:self.flat.inner])
         self.others = torch.nn.Parameter(self.flat.values[self.flat.inner:])
         self.others.grad = self.flat.grad[self.flat.inner:]
-        self.optimizer = torch.optim.Adam([self.others], lr=1e-3, betas=(0.9, 0.98), fused=True)
+        self.rates = torch.zeros(3, device=device)  # of Adam, of Muon, of the average
+        self.optimizer = torch.optim.Adam([self.others], lr=self.rates[0], betas=(0.9, 0.98), fused=True,
+                                          capturable=device.type == "cuda")
         self.skipped = torch.zeros((), device=device)
 
+    def set_rates(self, rate, inner_rate):
+        """For the next step; on the GPU, where a CUDA graph finds them."""
+        average = 1 - min(EMA, (1 + self.step) / (10 + self.step))
+        rates = torch.tensor([rate, inner_rate, average])
+        self.rates.copy_(pinned(rates, self.rates.device), non_blocking=True)
+
     @torch.no_grad()
-    def update(self, loss, rate, inner_rate):
+    def update(self, loss):
         flat = self.flat
+        _, inner_rate, average = self.rates
         flat.differentiate(loss)
         norm = flat.grad.norm()
         # Gradients that are not finite count as none; known on the GPU, without waiting for it.
@@ -344,14 +350,12 @@ class Training:
         inner = flat.grad[:flat.inner]
         self.momentum.lerp_(inner, 0.05)
         ahead = inner.lerp(self.momentum, 0.95)
-        flat.values[:flat.inner].mul_(1 - 0.01 * inner_rate)
+        flat.values[:flat.inner].mul_(1 - 0.01 * inner_rate)  # weight decay
         for first, last, (rows, columns) in flat.stacks:
             step = orthogonal(ahead[first:last].view(-1, rows, columns)).flatten()
-            flat.values[first:last].add_(step, alpha=-inner_rate * max(1, rows / columns) ** 0.5)
-        self.optimizer.param_groups[0]["lr"] = rate
+            flat.values[first:last].sub_(step * (inner_rate * max(1, rows / columns) ** 0.5))
         self.optimizer.step()
-        self.ema.lerp_(flat.values, 1 - min(EMA, (1 + self.step) / (10 + self.step)))
-        self.step += 1
+        self.ema.lerp_(flat.values, average)
 
     def save(self, path):
         """Averages and moments in half precision: only a piece of training begins with them."""
@@ -381,23 +385,48 @@ class Training:
 class Tally:
     """Sums per kind of sample, fetched from the GPU only when they are told."""
 
-    def __init__(self):
-        self.sums = {}
-
-    def add(self, kind, values):
-        told = self.sums.setdefault(kind, [0.0] * len(values))
-        for i, value in enumerate(values):
-            told[i] = told[i] + (value.detach() if torch.is_tensor(value) else value)
+    def __init__(self, device):
+        self.sums = {kind: torch.zeros(5, device=device, dtype=torch.float64) for kind in SLOTS}
 
     def tell(self):
         told = {}
-        for kind, (squares, values, entropy, tokens, right) in self.sums.items():
+        for kind, sums in self.sums.items():
+            squares, values, entropy, tokens, right = sums.tolist()
             if values:
-                told[f"{kind} mse"] = float(squares) / values
+                told[f"{kind} mse"] = squares / values
             if tokens:
-                told[f"{kind} ce"], told[f"{kind} right"] = float(entropy) / tokens, float(right) / tokens
-        self.sums = {}
+                told[f"{kind} ce"], told[f"{kind} right"] = entropy / tokens, right / tokens
+            sums.zero_()
         return told
+
+
+class Replayed:
+    """`work(key, inputs)` on the GPU, as CUDA graphs: launching its kernels from Python takes longer
+    than they do. Each key's inputs have shapes of their own, and so a graph of its own, recorded at
+    its third use, when kernels have been compiled and chosen. The graphs share their memory: one
+    runs at a time, and what outlives it is written to tensors from outside."""
+
+    def __init__(self, work, device, recorded):
+        self.work, self.device, self.recorded = work, device, recorded
+        self.inputs, self.uses, self.graphs, self.memory = {}, {}, {}, None
+
+    def __call__(self, key, inputs):
+        own = self.inputs.get(key)
+        if own is None:
+            own = self.inputs[key] = {name: torch.empty_like(value, device=self.device)
+                                      for name, value in inputs.items()}
+        for name, value in inputs.items():
+            own[name].copy_(pinned(value, self.device), non_blocking=True)
+        self.uses[key] = self.uses.get(key, 0) + 1
+        if self.recorded and self.uses[key] == 3:
+            self.graphs[key] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graphs[key], pool=self.memory):
+                self.work(key, own)
+            self.memory = self.graphs[key].pool()
+        if key in self.graphs:
+            self.graphs[key].replay()
+        else:
+            self.work(key, own)
 
 
 def compiled(model):
@@ -424,27 +453,38 @@ def train_model(args, device, vae, clock, log):
     steps = loader(data.Steps(args.output / "checkpoint", args.steps, args.seed, args.samples, args.pool),
                    first, args.workers)
     torch.manual_seed(args.seed + first)
-    tally, since, saved = Tally(), clock.seconds(), clock.seconds()
-    while training.step < args.steps and not clock.over():
-        batch = next(steps)
-        size = tuple(batch["size"])
-        squares, values, entropy, tokens = 0.0, 0, 0.0, 0
+    tally, since, saved = Tally(device), clock.seconds(), clock.seconds()
+
+    def learn(key, inputs):
+        size, kinds = key
+        squares, values, entropy, tokens = 0.0, 0.0, 0.0, 0.0
         with mixed(device):
-            for kind, packed in batch["batches"].items():
+            for kind in kinds:
+                packed = {name: value for (of, name), value in inputs.items() if of == kind}
                 told = losses(model, kind, packed, pool[size], draw, size)
+                tally.sums[kind] += told.detach()
                 weight = 1.5 if "edit" in kind else 1.0
                 squares, values = squares + weight * told[0], values + weight * told[1]
                 entropy, tokens = entropy + told[2], tokens + told[3]
-                tally.add(kind, told)
+        training.update(squares / values + CE_WEIGHT * entropy / tokens.clamp(min=1))
+
+    take = Replayed(learn, device, args.graphs and device.type == "cuda")
+    while training.step < args.steps and not clock.over():
+        batch = next(steps)
         share = trapezoid(training.step, args.steps, 400)
-        training.update(squares / values + CE_WEIGHT * entropy / max(1, tokens), args.rate * share,
-                        args.inner_rate * share)
+        training.set_rates(args.rate * share, args.inner_rate * share)
+        take((tuple(batch["size"]), tuple(batch["batches"])),
+             {(kind, name): value for kind, packed in batch["batches"].items()
+              for name, value in packed.items()})
+        training.step += 1
         if training.step % 500 == 0 or training.step in (1, 40, 80):
             skipped = int(training.skipped)
             log(stage="model", step=training.step, **tally.tell(), skipped=skipped,
                 seconds=clock.seconds(), per_step=(clock.seconds() - since) / (training.step - first))
             if skipped > 20:
                 raise RuntimeError(f"{skipped} steps had gradients that are not finite")
+        if training.step % 25 == 0 and device.type == "cuda":
+            torch.cuda.synchronize()  # graphs are launched faster than they run; the clock is the GPU's
         if clock.seconds() - saved > 100:
             training.save(path)
             saved = clock.seconds()
@@ -457,7 +497,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/demo"))
     parser.add_argument("--minutes", type=float, default=1e6, help="stop and save after so many")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=12000)
+    parser.add_argument("--steps", type=int, default=30000)
     parser.add_argument("--samples", type=int, default=data.SAMPLES, help="painted from captions, a step")
     parser.add_argument("--rate", type=float, default=5e-3)
     parser.add_argument("--inner-rate", type=float, default=0.015, help="of the matrices inside layers")
@@ -469,6 +509,7 @@ def main():
     parser.add_argument("--probe", type=int, default=200, metavar="N",
                         help="after the piece, N questions of each kind (0: none); needs OpenCV")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
+    parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="launch every kernel")
     args = parser.parse_args()
     clock, device = Clock(args.minutes), torch.device(args.device)
     torch.set_float32_matmul_precision("high")
