@@ -1,8 +1,8 @@
 // How the CPU's threads wait for each other. libgomp's spin for milliseconds before they sleep,
-// which is a loss wherever another process wants the core: a picture of the demo's took ten times
-// as long beside one. libgomp reads this from the environment before main() and offers no call for
-// it, so the program starts itself anew with it, before the libraries' constructors, which take
-// most of a start.
+// which is a loss wherever another process wants the core: beside one, a picture of the demo took
+// two to ten times as long on two cores. libgomp reads this from the environment before main() and
+// offers no call for it, so the program starts itself anew with it, before the libraries'
+// constructors, which take most of a start.
 #include <cstring>
 
 #include <alloca.h>

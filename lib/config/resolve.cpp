@@ -236,9 +236,8 @@ std::optional<std::size_t> field_of_flag(std::string_view flag) {
 
 // --attention stands for several values: the one whose backend the message names.
 std::optional<std::size_t> field_of_attention(std::string_view rest, const Resolved& resolved) {
-  for (const std::string_view name :
-       {"read_attention", "read_attention_self", "paint_attention", "paint_attention_self"}) {
-    const std::size_t i = field_index(name);
+  for (std::size_t i = 0; i < all_fields().size(); ++i) {
+    if (!std::holds_alternative<AttentionSlot>(all_fields()[i].slot)) continue;
     const auto backend = value_json(all_fields()[i], resolved.options).get<std::string>();
     if (!backend.empty() && rest.find(fmt::format(" {}:", backend)) != std::string_view::npos)
       return i;
