@@ -25,7 +25,7 @@ def truths():
     """[(spec, scene)] of the training distribution and of what it leaves out, in all picture sizes."""
     rng = random.Random(20)
     return [world.sample_scene(rng, *world.picture_size(rng), held_out=index % 2 == 0,
-                               composed=index % 3 == 0)
+                               layout=world.LAYOUTS[index % 3])
             for index in range(TRUTHS)]
 
 
