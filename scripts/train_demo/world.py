@@ -659,21 +659,27 @@ def keeps_clear(scene, index):
 
 
 def moved(scene, index, side):
-    """The scene with that thing near that side, whole cells from where it was; None: no room."""
+    """The scene with that thing in the cell at that side, in the row or column where it is, as composed
+    things are; None: no room there, or it is there. The painter knows such things by heart; a loose
+    thing's own offsets and proportions it would have to carry across the picture."""
     thing = scene.things[index]
-    lengthwise = side in ("left", "right")
-    length, centre = (scene.width, thing.x) if lengthwise else (scene.height, thing.y)
-    aim = 0.22 * length if side in ("left", "top") else 0.78 * length
-    sign = -1 if side in ("left", "top") else 1
-    ways = [(abs(centre + sign * CELL * cells - aim), sign * CELL * cells) for cells in range(2, 14)]
-    for distance, shift in sorted(ways):
-        if distance > 0.15 * length:
-            return None
-        place = {"x": thing.x + shift} if lengthwise else {"y": thing.y + shift}
-        after = swap(scene, index, dataclasses.replace(thing, **place))
-        if keeps_clear(after, index):
-            return after
-    return None
+    r, half = COMPOSED[thing.size]
+    columns, rows = (inner_cells(length // CELL, half) for length in (scene.width, scene.height))
+
+    def nearest(cells, centre):
+        return min(cells, key=lambda cell: abs(cell_centre(cell) - centre))
+
+    x, y = cell_centre(nearest(columns, thing.x)), cell_centre(nearest(rows, thing.y))
+    if side in ("left", "right"):
+        x = cell_centre(columns[0] if side == "left" else columns[-1])
+        way = x - thing.x
+    else:
+        y = cell_centre(rows[0] if side == "top" else rows[-1])
+        way = y - thing.y
+    if (way if side in ("right", "bottom") else -way) < 1.5 * CELL:
+        return None
+    after = swap(scene, index, dataclasses.replace(thing, x=x, y=y, r=r, variant=0.0))
+    return after if keeps_clear(after, index) else None
 
 
 def sample_edit(rng, scene, kind):
