@@ -196,9 +196,33 @@ class BatchRun {
     const std::vector<std::vector<std::size_t>> groups = pending_groups();
     session_->load(requests_of(groups), progress_);
     loaded_ = steady_seconds();
+    warn_of_others();
     progress_.set_items(through(), total());
     for (const std::vector<std::size_t>& group : groups) run_group(group);
     report_ = session_->report();
+  }
+
+  // Finished items that were computed in another way than those to come.
+  void warn_of_others() const {
+    const Report report = session_->report();
+    const auto is_other = [&](std::size_t i) {
+      if (states_[i] != State::skipped) return false;
+      const ManifestRecord& record = *manifest_.find(items_[i].id);
+      const auto differs = [](const std::string& recorded, const std::string& now) {
+        return !recorded.empty() && recorded != now;
+      };
+      return differs(record.device, report.device) || differs(record.dtype, report.dtype);
+    };
+    std::vector<std::size_t> others;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (is_other(i)) others.push_back(i);
+    }
+    if (others.empty()) return;
+    const ManifestRecord& first = *manifest_.find(items_[others.front()].id);
+    log_.warning(
+        "finished items that were made otherwise stay as they are ({}): {} in {} on {}, now {} on "
+        "{}",
+        others.size(), first.id, first.dtype, first.device, report.dtype, report.device);
   }
 
   // The items that run together, where one of them is pending. Grouped is the whole list, whatever
@@ -379,12 +403,15 @@ class BatchRun {
   }
 
   void record_done(Members members, Outcome& outcome, double seconds) {
+    const Report report = session_->report();
     std::vector<ManifestRecord> records;
     for (std::size_t request = 0; request < members.size(); ++request) {
       if (!is_pending(members[request])) continue;
       const PlannedItem& item = items_[members[request]];
       ManifestRecord& record = outcome.records[request];
       record.ok = true;
+      record.device = report.device;
+      record.dtype = report.dtype;
       record.seconds = seconds / static_cast<double>(members.size());
       record.request = request_hash(item);
       record.files.clear();

@@ -141,7 +141,7 @@ constexpr const char* kFooter =
     "output\n"
     "files are replaced, and only by a complete picture.\n"
     "Examples:\n"
-    "  diptych generate -p \"a red fox under an oak\" -o fox.png\n"
+    "  diptych generate -p \"a red circle left of a blue square\" -o shapes.png\n"
     "  diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\" --size 1024x768 --seed 7 -b 4 -o "
     "tea.png\n"
     "  diptych generate -m BAGEL-7B-MoT -i room.jpg -p \"remove the chair\" -o edited.png\n"

@@ -32,7 +32,8 @@ struct RequestFlags {
 void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldNames without = {});
 void read_request_inputs(const CLI::App& verb, RequestFlags& flags);
 
-// The demo that comes with the binary: in the repository above a build folder, or installed.
+// The demo that comes with the binary: in the repository above a build folder, or in share/diptych
+// of an installation.
 std::optional<std::filesystem::path> find_demo();
 // Of the process, as Sources asks for it.
 std::optional<std::string> environment(const std::string& name);

@@ -32,6 +32,8 @@ ManifestRecord record_of(const Json& json) {
   record.ok = status == "ok";
   record.seconds = json.at("seconds").get<double>();
   record.seed = json.at("seed").get<std::uint64_t>();
+  record.device = json.value("device", "");
+  record.dtype = json.value("dtype", "");
   for (const Json& file : json.at("files"))
     record.files.push_back(
         {file.at("file").get<std::string>(), file.at("sha256").get<std::string>()});
@@ -58,6 +60,8 @@ std::string ManifestRecord::line() const {
                {"status", ok ? "ok" : "failed"},
                {"seconds", std::round(seconds * 1e3) / 1e3},
                {"seed", seed}};
+  if (!device.empty()) json["device"] = device;
+  if (!dtype.empty()) json["dtype"] = dtype;
   json["files"] = Json::array();
   for (const File& file : files)
     json["files"].push_back({{"file", file.name}, {"sha256", file.sha256}});
@@ -129,8 +133,13 @@ void Manifest::read(bool resume) {
     order_.push_back(record->id);
     records_[record->id] = std::move(*record);
   }
-  if (begin < text.size() && ftruncate(descriptor_, static_cast<off_t>(begin)) != 0)
+  if (begin < text.size()) torn_at_ = begin;
+}
+
+void Manifest::cut_torn_line() {
+  if (torn_at_ && ftruncate(descriptor_, static_cast<off_t>(*torn_at_)) != 0)
     throw WriteError("{}: write failed: {}", file_.string(), std::strerror(errno));
+  torn_at_.reset();
 }
 
 const ManifestRecord* Manifest::find(const std::string& id) const {
@@ -139,6 +148,7 @@ const ManifestRecord* Manifest::find(const std::string& id) const {
 }
 
 void Manifest::append(std::span<const ManifestRecord> records) {
+  cut_torn_line();
   std::string text;
   for (const ManifestRecord& record : records) text += record.line() + "\n";
   for (std::size_t done = 0; done < text.size();) {
@@ -156,11 +166,12 @@ void Manifest::append(std::span<const ManifestRecord> records) {
 }
 
 void Manifest::finish(const std::vector<std::string>& ids) {
-  if (order_ == ids && unreadable_ == 0) return;
+  if (order_ == ids && unreadable_ == 0 && !torn_at_) return;
   AtomicFile whole(file_);
   for (const std::string& id : ids) whole.write(records_.at(id).line() + "\n");
   whole.commit();
   order_ = ids;
+  torn_at_.reset();
 }
 
 std::vector<std::string> manifests_of_other_shards(const fs::path& folder, std::size_t count) {

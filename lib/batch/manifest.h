@@ -23,6 +23,7 @@ struct ManifestRecord {
   bool ok = false;
   double seconds = 0;
   std::uint64_t seed = 0;
+  std::string device, dtype;        // what computed it; "" where nothing did, or none is recorded
   std::vector<File> files;          // of a failed item: the pictures before the failure
   std::optional<std::string> text;  // of an answer
   std::optional<std::string> plan;  // of think mode, the last one
@@ -40,7 +41,7 @@ class Manifest {
  public:
   // Creates the file where it is missing. Throws InputError where another process has it; where it
   // has content and `resume` is false. A last line without its end, which a killed process left,
-  // is cut off.
+  // counts as none, and is cut off by the first write.
   Manifest(std::filesystem::path file, bool resume);
   ~Manifest();  // a manifest without a record is removed
   Manifest(const Manifest&) = delete;
@@ -57,11 +58,13 @@ class Manifest {
  private:
   void open_locked();
   void read(bool resume);
+  void cut_torn_line();
   std::filesystem::path file_;
   int descriptor_ = -1;
   std::map<std::string, ManifestRecord> records_;
   std::vector<std::string> order_;  // of the ids in the file
   std::size_t unreadable_ = 0;
+  std::optional<std::size_t> torn_at_;  // where a last line without its end begins
 };
 
 // Files of another division of the same list in this folder, such as manifest-0-of-4.jsonl beside

@@ -234,17 +234,31 @@ std::optional<std::size_t> field_of_flag(std::string_view flag) {
   return std::nullopt;
 }
 
+// --attention stands for several values: the one whose backend the message names.
+std::optional<std::size_t> field_of_attention(std::string_view rest, const Resolved& resolved) {
+  for (const std::string_view name :
+       {"read_attention", "read_attention_self", "paint_attention", "paint_attention_self"}) {
+    const std::size_t i = field_index(name);
+    const auto backend = value_json(all_fields()[i], resolved.options).get<std::string>();
+    if (!backend.empty() && rest.find(fmt::format(" {}:", backend)) != std::string_view::npos)
+      return i;
+  }
+  return std::nullopt;
+}
+
 std::string at_value_place(std::string_view message, const Resolved& resolved) {
   const std::string_view flag = flag_in_front(message);
-  const auto field = field_of_flag(flag);
   const std::string_view rest = message.substr(flag.size());
+  const bool attention = flag == "--attention";
+  const auto field = attention ? field_of_attention(rest, resolved) : field_of_flag(flag);
   if (!field || rest.starts_with(": not given")) return std::string(message);
   const std::string& origin = resolved.origins[*field];
-  if (all_fields()[*field].flags.empty()) return input_place(flag, origin) + std::string(rest);
   if (origin == "default") return std::string(message);
-  const std::string place = origin == flag_label(all_fields()[*field].flags)
-                                ? std::string(flag)
-                                : value_place(all_fields()[*field], origin);
+  if (attention) return origin + std::string(rest);
+  const std::string_view flags = all_fields()[*field].flags;
+  if (flags.empty()) return input_place(flag, origin) + std::string(rest);
+  const std::string place =
+      origin == flag_label(flags) ? std::string(flag) : value_place(all_fields()[*field], origin);
   return place + std::string(rest);
 }
 

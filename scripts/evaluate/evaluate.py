@@ -27,6 +27,12 @@ COUNTS = (("one", 300, "pictures of one object"), ("two", 300, "of two objects")
           ("edits", 200, "edited pictures"), ("answers", 300, "answers about pictures"))
 
 
+def how_many(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"found {text}, expected a number from 0")
+    return int(text)
+
+
 def parse():
     parser = argparse.ArgumentParser(prog="evaluate_demo", description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -34,8 +40,8 @@ def parse():
     parser.add_argument("--config", metavar="FILE", help="stage config (default: the demo)")
     parser.add_argument("--seed", type=int, default=1, help="of prompts, scenes and pictures (1)")
     for name, count, what in COUNTS:
-        parser.add_argument(f"--{name}", type=int, default=count, metavar="N", help=f"{what} ({count})")
-    parser.add_argument("--no-guidance", type=int, default=None, metavar="N", nargs="?",
+        parser.add_argument(f"--{name}", type=how_many, default=count, metavar="N", help=f"{what} ({count})")
+    parser.add_argument("--no-guidance", type=how_many, default=None, metavar="N", nargs="?",
                         help="of one and two objects each, how many again without guidance (all)")
     parser.add_argument("--sizes", default="192x192,256x192,192x256", metavar="WxH,...",
                         help="of pictures; the first is the most frequent")

@@ -85,6 +85,7 @@ TEST_CASE("cut off at any byte, it holds the records before, and goes on behind 
       Manifest manifest(file, true);
       CHECK(manifest.unreadable_lines() == 0);
       CHECK(manifest.records().size() == (bytes < first.size() ? 0 : bytes < whole.size() ? 1 : 2));
+      CHECK(read_text_file(file) == whole.substr(0, bytes));  // reading changes nothing
       manifest.append(std::vector{record("a", 0), record("b", 1)});
       manifest.finish({"a", "b"});
     }

@@ -364,6 +364,22 @@ TEST_CASE("what a kill can leave behind is mended") {
   finish(folder);
 }
 
+TEST_CASE("a resumed run says what was computed otherwise, and keeps it") {
+  const Folder folder;
+  folder.write("l.jsonl", "{\"prompt\": \"one\"}\n");
+  REQUIRE(run(batch(folder, "l.jsonl", {"--dtype", "float32"})).code == 0);
+  const nlohmann::json first = manifest(folder.path() / "out/manifest.jsonl")[0];
+  CHECK(first["dtype"] == "float32");
+  CHECK(first["device"].get<std::string>().size() > 0);
+  folder.write("l.jsonl", "{\"prompt\": \"one\"}\n{\"prompt\": \"two\"}\n");
+  const Outcome resumed = run(batch(folder, "l.jsonl", {"--dtype", "bfloat16", "--resume"}));
+  CHECK(resumed.code == 0);
+  CHECK(has(resumed.err, "made otherwise stay as they are (1): 0000 in float32 on "));
+  const auto lines = manifest(folder.path() / "out/manifest.jsonl");
+  CHECK(lines[0] == first);
+  CHECK(lines[1]["dtype"] == "bfloat16");
+}
+
 TEST_CASE("items that changed run again, and what they had is gone") {
   const Folder folder;
   folder.write("in.png", read_text_file(test::kPicture));
@@ -627,7 +643,7 @@ std::string huge_bmp() {
 TEST_CASE("a picture that does not fit into memory fails its item alone") {
   const Folder folder;
   folder.write("huge.bmp", huge_bmp());
-  folder.write("in.png", read_text_file(DIPTYCH_SOURCE_DIR "/docs/demo.png"));
+  folder.write("in.png", read_text_file(test::kPicture));
   folder.write("l.jsonl", R"({"prompt": "one", "image": "huge.bmp"}
 {"prompt": "two", "image": "in.png"}
 {"prompt": "three", "image": "in.png"}

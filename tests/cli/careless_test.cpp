@@ -241,7 +241,8 @@ TEST_CASE("bad outputs are refused before any work") {
 TEST_CASE("a size that the model does not paint is named as it was given") {
   const test::Folder folder;
   test::Command command;
-  const Words base = {"generate", "-p", "x", "--device", "cpu", "-q", "-o", folder.file("a.png")};
+  const Words base = {"generate", "-m", test::kTinyCheckpoint, "-p", "x", "--device", "cpu",
+                      "-q",       "-o", folder.file("a.png")};
   const std::string limit = "found 4096, expected a multiple of 16 up to 192 (nearest: 192)";
   const auto with = [&](const Words& flags) {
     command.arguments = base;
@@ -283,8 +284,8 @@ TEST_CASE("--check-config refuses what the run would refuse before it paints") {
         "--temperature: found 1e-300, expected 0 (greedy) or at least 0.0001");
   std::string words;
   for (int i = 0; i < 10'000; ++i) words += "aZ%9 ";  // below what a pipe holds
-  CHECK(both({"-p", "-", "-o", output}, words).find("tokens, expected at most 32767") !=
-        std::string::npos);
+  CHECK(both({"-m", test::kTinyCheckpoint, "-p", "-", "-o", output}, words)
+            .find("tokens, expected at most 32767") != std::string::npos);
   CHECK(both({"-p", "-", "-o", output}).starts_with("--prompt: stdin holds no text"));
   CHECK(both({"-p", "x", "-o", output, "--cache-mode", "teacache", "--cache-calibration",
               folder.file("no.json")})

@@ -11,11 +11,12 @@
 namespace diptych {
 namespace {
 
+namespace fs = std::filesystem;
 using test::Outcome;
 using test::run;
 using Words = std::vector<std::string>;
 
-constexpr int kSide = 96;  // pixels, without --size
+constexpr int kSide = 192;  // pixels, without --size
 constexpr const char* kNotice = "no -c or -m given: the demo of stage_configs ";
 
 TEST_CASE("without -c and -m the demo paints, says so, and is found again by --replay") {
@@ -56,6 +57,22 @@ TEST_CASE("--print-config names the demo's file") {
   REQUIRE(at != std::string::npos);
   const std::string line = outcome.out.substr(at + 1, outcome.out.find('\n', at + 1) - at - 1);
   CHECK(line.find("/stage_configs/demo/demo.yaml:") != std::string::npos);
+}
+
+TEST_CASE("an installed binary finds the demo in share/diptych") {
+  const test::Folder folder;
+  const fs::path demo = folder.path() / "share/diptych/stage_configs/demo";
+  fs::create_directories(folder.path() / "bin");
+  fs::create_directories(demo);
+  fs::copy_file(DIPTYCH_SOURCE_DIR "/stage_configs/demo/demo.yaml", demo / "demo.yaml");
+  test::Command command;
+  command.binary = folder.file("bin/diptych");
+  fs::copy_file(DIPTYCH_BINARY, command.binary);
+  command.arguments = {"generate", "--print-config"};
+  const Outcome outcome = run(command);
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(outcome.out.find("\nmodel: " + (demo / "checkpoint").string() + " ") != std::string::npos);
 }
 
 }  // namespace

@@ -192,6 +192,19 @@ TEST_CASE("--print-config shows values with their origins, --check-config says o
   CHECK(check.out == DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml: valid\n");
 }
 
+TEST_CASE("threads that wait for each other sleep soon, unless the environment says how") {
+  test::Command command;
+  command.arguments = {"--version"};
+  command.environment = {{"OMP_DISPLAY_ENV", "verbose"}};  // of libgomp: what it goes by, on stderr
+  const Outcome ours = run(command);
+  CHECK(ours.code == 0);
+  CHECK(ours.err.find("GOMP_SPINCOUNT = '1000'") != std::string::npos);
+  command.environment["OMP_WAIT_POLICY"] = "active";
+  const Outcome theirs = run(command);
+  CHECK(theirs.err.find("OMP_WAIT_POLICY = 'ACTIVE'") != std::string::npos);
+  CHECK(theirs.err.find("GOMP_SPINCOUNT = '1000'") == std::string::npos);
+}
+
 TEST_CASE("a variable that is nearly one of ours is pointed out") {
   test::Command command;
   command.arguments = {"generate", "-c", kTinyConfig, "--check-config"};

@@ -38,7 +38,7 @@ struct Pipe {
   dup2(in.ends[0], STDIN_FILENO);
   dup2(out.ends[1], STDOUT_FILENO);
   dup2(err.ends[1], STDERR_FILENO);
-  std::vector<std::string> words = {DIPTYCH_BINARY};
+  std::vector<std::string> words = {command.binary};
   words.insert(words.end(), command.arguments.begin(), command.arguments.end());
   std::vector<std::string> variables;
   const char* path = std::getenv("PATH");
@@ -56,7 +56,7 @@ struct Pipe {
   // A suite in the background, or under nohup, has some of them ignored.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
   if (command.before_exec) command.before_exec();
-  execve(DIPTYCH_BINARY, pointers(words).data(), pointers(variables).data());
+  execve(words.front().c_str(), pointers(words).data(), pointers(variables).data());
   _exit(127);
 }
 

@@ -11,6 +11,7 @@
 namespace diptych::test {
 
 struct Command {
+  std::string binary = DIPTYCH_BINARY;
   std::vector<std::string> arguments;              // behind "diptych"
   std::map<std::string, std::string> environment;  // beside PATH; nothing is inherited but that
   std::string input;                               // on stdin

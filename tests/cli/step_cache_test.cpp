@@ -280,7 +280,7 @@ TEST_CASE("what calibrate refuses") {
   const Outcome dummy = run(Words{"calibrate", "--load-format", "dummy", "--device", "cpu",
                                   "--size", "64x64", "-o", folder.file("dummy.json")});
   CHECK(dummy.code == 0);
-  CHECK(dummy.err.find("no -c or -m given: random weights of the demo's tiny sizes; -c "
+  CHECK(dummy.err.find("no -c or -m given: random weights of the demo's sizes; -c "
                        "stage_configs/bagel.yaml takes those of the released model") !=
         std::string::npos);
   CHECK(refusal(run(Words{"calibrate", "-m", folder.file("none"), "-o", file, "-q"}))

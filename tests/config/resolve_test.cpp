@@ -153,6 +153,19 @@ TEST_CASE("attention comes from a flag, our variable, the Python servers' variab
       "{self: sdpa}}\n";
   CHECK(run.resolve().options.run.read_attention.default_backend == "math");
   CHECK(run.resolve().options.run.paint_attention.self == "sdpa");
+  const auto place = [&](const std::string& backend) {
+    const std::string message = "--attention: attention backend " + backend + ": no";
+    const std::string placed = at_value_place(message, run.resolve());
+    return placed.substr(0, placed.find(": attention backend"));
+  };
+  CHECK(place("sdpa").find("f.yaml:3:") != std::string::npos);
+  CHECK(place("cudnn") == "--attention");  // of no value that is set
+  run.variables["DIPTYCH_ATTENTION"] = "cudnn";
+  CHECK(place("cudnn") == "DIPTYCH_ATTENTION");
+  run.flags["--attention"] = {"cudnn"};
+  CHECK(place("cudnn") == "--attention");
+  run.flags.clear();
+  run.variables.clear();
   const auto paint = [&] { return run.resolve().options.run.paint_attention; };
   const std::pair<const char*, const char*> names[] = {
       {"FLASH_ATTN", "flash"}, {"TORCH_SDPA", "sdpa"}, {"SDPA", "sdpa"}, {"CUDNN_ATTN", "cudnn"},

@@ -26,13 +26,13 @@ TEST_CASE("every stage config that ships is valid") {
   CHECK(files >= 3);
 }
 
-TEST_CASE("the demo points at the embedded checkpoint") {
+TEST_CASE("the demo points at the checkpoint beside it") {
   const fs::path demo = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs" / "demo" / "demo.yaml";
   const RunConfig run = resolve_file(demo).options.run;
-  CHECK(run.model == fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel/checkpoint");
+  CHECK(run.model == demo.parent_path() / "checkpoint");
   CHECK(fs::exists(run.model / "llm_config.json"));
-  CHECK(run.sampling.width == 96);
-  CHECK(run.sampling.steps == 20);
+  CHECK(run.sampling.width == 192);
+  CHECK(run.sampling.steps == 25);
 }
 
 TEST_CASE("the released model's file says what the defaults are") {
