@@ -69,11 +69,11 @@ class Exam:
     def start(self, task):
         return random.Random(f"{self.seed} {task}")
 
-    def held_out(self, rng, accept=lambda spec: True, composed=True):
-        """(spec, scene) of what training leaves out; not `composed`: at any offset, in any proportion."""
+    def held_out(self, rng, accept=lambda spec: True, layout="arranged"):
+        """(spec, scene) of what training leaves out; `layout`: see world.py."""
         size = rng.choices(self.sizes, [3] + [1] * (len(self.sizes) - 1))[0]
         while True:
-            spec, scene = world.sample_scene(rng, *size, held_out=True, composed=composed)
+            spec, scene = world.sample_scene(rng, *size, held_out=True, layout=layout)
             if accept(spec):
                 return spec, scene
 
@@ -103,7 +103,7 @@ class Exam:
         rng = self.start(EDITS)
         index = 0
         while index < count:
-            _, scene = self.held_out(rng, composed=index % 2 == 0)
+            _, scene = self.held_out(rng, layout=world.LAYOUTS[index % 3])
             edit = world.sample_any_edit(rng, scene, held_out=True)
             if edit is not None:
                 tags = tags_of(world.spec_of(edit.before))
@@ -113,11 +113,11 @@ class Exam:
     def add_answers(self, count):
         rng = self.start(ANSWERS)
         for index in range(count):
-            _, scene = self.held_out(rng, composed=index % 2 == 0)
+            _, scene = self.held_out(rng, layout=world.LAYOUTS[index % 3])
             kind = rng.choices(tuple(world.QUESTION_KINDS), tuple(world.QUESTION_KINDS.values()))[0]
             asked = world.sample_question(rng, scene, kind)
             while asked is None:  # not of this scene
-                _, scene = self.held_out(rng, composed=index % 2 == 0)
+                _, scene = self.held_out(rng, layout=world.LAYOUTS[index % 3])
                 asked = world.sample_question(rng, scene, kind)
             question, answer = asked
             self.add(ANSWERS, kind, index, answer, {"task": "understand", "prompt": question}, scene,

@@ -21,9 +21,10 @@ WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before i
 
 # What a step has beside the pictures painted from captions, in turns, and how many samples of it for
 # one of those. Few kinds a step: each of their combinations is a CUDA graph (train.py).
-TURNS = (("edit", 0.6), ("understand", 0.6), ("think", 0.6), ("edit", 0.6), ("understand", 0.6),
-         ("edit", 0.6), ("think", 0.6), ("understand", 0.6), ("think_edit", 0.4),
-         ("think_understand", 0.6))
+TURNS = (("edit", 0.6), ("understand", 0.6), ("edit", 0.6), ("think", 0.6), ("edit", 0.6),
+         ("think_edit", 0.4), ("edit", 0.6), ("understand", 0.6), ("edit", 0.6), ("think", 0.6),
+         ("edit", 0.6), ("understand", 0.6), ("edit", 0.6), ("think", 0.6), ("edit", 0.6),
+         ("think_understand", 0.6), ("edit", 0.6), ("understand", 0.6), ("edit", 0.6), ("think", 0.6))
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03
@@ -35,16 +36,26 @@ def pool_sizes(total):
     return {size: (count, len(range(0, count, EDITED))) for size, count in counts.items()}
 
 
+# What is at a number of the pool, by the number modulo 12.
+POOL_LAYOUTS = ("loose", "arranged", "composed", "arranged", "arranged", "composed",
+                "loose", "arranged", "composed", "composed", "arranged", "composed")
+PAINTED = {"t2i": ("arranged",), "think": ("arranged", "composed")}  # what captions are painted as
+
+
+def layout_of(number):
+    return POOL_LAYOUTS[number % len(POOL_LAYOUTS)]
+
+
 def scene_of_pool(seed, size, number):
     """(spec, scene) of a number that is no multiple of EDITED."""
-    return world.sample_scene(random.Random(f"{seed} {size} {number}"), *size)
+    return world.sample_scene(random.Random(f"{seed} {size} {number}"), *size, layout=layout_of(number))
 
 
 def edit_of_pool(seed, size, number):
     """The edit of a number that is a multiple of EDITED."""
     rng = random.Random(f"{seed} {size} {number}")
     while True:
-        scene = world.sample_scene(rng, *size, composed=number % (2 * EDITED) > 0)[1]
+        scene = world.sample_scene(rng, *size, layout=layout_of(number))[1]
         edit = world.sample_any_edit(rng, scene)
         if edit is not None:
             return edit
@@ -203,8 +214,8 @@ class Steps(torch.utils.data.Dataset):
             if "edit" in kind:
                 number -= number % EDITED
             elif "understand" in kind:
-                number -= number % (2 * EDITED) if rng.random() < LOOSE else 0
-            elif number % EDITED == 0:
+                number -= number % (2 * EDITED) if rng.random() < LOOSE else 0  # to a loose scene
+            elif number % EDITED == 0 or layout_of(number) not in PAINTED[kind]:
                 continue
             numbers.append(number)
             sample, scene = self.sample(rng, kind, size, number)

@@ -51,7 +51,7 @@ def prompts(model, vae, tokenizer, judge, specs, rng, scale=4.0, think=False):
 def edits(model, vae, tokenizer, judge, rng, count, device):
     chosen = []
     while len(chosen) < count:
-        _, scene = world.sample_scene(rng, SIDE, SIDE, composed=rng.random() < 0.5)
+        _, scene = world.sample_scene(rng, SIDE, SIDE, layout=rng.choice(world.LAYOUTS))
         edit = world.sample_any_edit(rng, scene)
         if edit is not None:
             chosen.append(edit)
@@ -69,7 +69,7 @@ def edits(model, vae, tokenizer, judge, rng, count, device):
 
 def answers(model, tokenizer, rng, count, device):
     scenes = [world.sample_scene(rng, SIDE, SIDE, held_out=rng.random() < 0.5,
-                                 composed=rng.random() < 0.5)[1] for _ in range(count)]
+                                 layout=rng.choice(world.LAYOUTS))[1] for _ in range(count)]
     asked = [world.sample_any_question(rng, scene) for scene in scenes]
     pictures = render.render(render.pack(scenes).to(device), SIDE, SIDE).round() / 127.5 - 1
     samples = [sequence.Sample(tokenizer).image("vit").text(question) for question, _ in asked]

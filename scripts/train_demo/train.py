@@ -109,7 +109,7 @@ class Scenes(torch.utils.data.Dataset):
         rng = random.Random(f"scenes {self.seed} {step}")
         width, height = (128, 128) if step < self.turn else world.picture_size(rng)
         count = max(2, round(self.count * 128 * 128 / (width * height)))
-        rows = render.pack([world.sample_scene(rng, width, height, composed=False)[1]
+        rows = render.pack([world.sample_scene(rng, width, height, layout="loose")[1]
                             for _ in range(count)])
         return {"width": width, "height": height, "rows": rows}
 

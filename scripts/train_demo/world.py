@@ -33,8 +33,11 @@ CONTAINER_RADII = (50.0, 58.0)  # of a thing that has another inside
 CONTENT_RADII = (15.5, 18.5)
 MAX_THINGS = 3
 
-# Composed scenes: every centre is that of a cell, as large as a row of latents, and radii are these.
-# The painter has few pieces to learn, instead of shapes at all offsets.
+# How scenes lay out what their spec leaves open. Loose ones have any offsets, radii and proportions.
+# In composed ones every centre is that of a cell, as large as a row of latents, and radii are these:
+# the painter has few pieces to learn. Arranged ones have one layout for each spec and sizes of its
+# things: where it is drawn from many, a painter of little capacity paints a mixture of two.
+LAYOUTS = ("loose", "composed", "arranged")
 CELL = 16
 COMPOSED = {"small": (20.0, 1), "large": (34.0, 2)}  # radius, and cells from the centre's to the edge
 COMPOSED_CONTAINER, COMPOSED_CONTENT = (52.0, 3), 18.0
@@ -273,6 +276,10 @@ def inner_cells(count, half):
     return range(half + 1, count - 1 - half)
 
 
+def middle_cell(count):
+    return (count - 1) // 2
+
+
 def compose_single(rng, half, place, columns, rows):
     """The cell (column, row) of a thing that stands alone."""
     if place in SIDES:
@@ -287,24 +294,80 @@ def compose_single(rng, half, place, columns, rows):
     return rng.choice(middle_cells(columns, 0.5)), rng.choice(middle_cells(rows, 0.5))
 
 
-def compose_two(rng, halves, relation, columns, rows):
-    """The cells of two things beside or above each other, around the middle; None: no room."""
-    lengthwise = relation in ("left of", "right of")
-    count, across = (columns, rows) if lengthwise else (rows, columns)
-    if relation in ("right of", "below"):
-        halves = halves[::-1]
+def places_at_side(half, side, columns, rows):
+    """The cells at that side, the middle one first, or the middle one alone."""
+    def first_and_last(count):
+        cells = inner_cells(count, half)
+        return cells[0], cells[-1]
+
+    (left, right), (top, bottom) = first_and_last(columns), first_and_last(rows)
+    if side in ("left", "right"):
+        column = left if side == "left" else right
+        return [(column, row) for row in (middle_cell(rows), top, bottom)]
+    if side in ("top", "bottom"):
+        row = top if side == "top" else bottom
+        return [(column, row) for column in (middle_cell(columns), left, right)]
+    return [(middle_cell(columns), middle_cell(rows))]
+
+
+def pairs_beside(count, halves):
+    """The cells of two things in a row of `count`, around its middle."""
     least = sum(halves) + 1
-    pairs = [(a, b) for a in inner_cells(count, halves[0]) for b in inner_cells(count, halves[1])
-             if least <= b - a <= least + 2 and abs(a + b - (count - 1)) <= 2]
-    if not pairs:
-        return None
-    first, second = rng.choice(pairs)
-    beside = rng.choice(middle_cells(across, 1))
-    shift = rng.choice((0, 0, 0, -1, 1))
-    cells = [(first, beside), (second, beside + shift)]
-    if not lengthwise:
+    return [(a, b) for a in inner_cells(count, halves[0]) for b in inner_cells(count, halves[1])
+            if least <= b - a <= least + 2 and abs(a + b - (count - 1)) <= 2]
+
+
+def lay_two(relation, pair, across):
+    """The cells of two things whose places along the relation are `pair`, across it `across`."""
+    cells = list(zip(pair, across))
+    if relation in ("above", "below"):
         cells = [cell[::-1] for cell in cells]
     return cells[::-1] if relation in ("right of", "below") else cells
+
+
+def compose_two(rng, halves, relation, columns, rows):
+    """The cells of two things beside or above each other, around the middle; None: no room."""
+    count, across = (columns, rows) if relation in ("left of", "right of") else (rows, columns)
+    pairs = pairs_beside(count, halves[::-1] if relation in ("right of", "below") else halves)
+    if not pairs:
+        return None
+    pair = rng.choice(pairs)
+    beside = rng.choice(middle_cells(across, 1))
+    return lay_two(relation, pair, (beside, beside + rng.choice((0, 0, 0, -1, 1))))
+
+
+def arrange_two(halves, relation, columns, rows):
+    """As `compose_two`, always the same."""
+    count, across = (columns, rows) if relation in ("left of", "right of") else (rows, columns)
+    halves = halves[::-1] if relation in ("right of", "below") else halves
+    pairs = pairs_beside(count, halves)
+    if not pairs:
+        return None
+    pair = min(pairs, key=lambda p: (abs(p[1] - p[0] - sum(halves) - 2), abs(sum(p) - count + 1), p))
+    return lay_two(relation, pair, (middle_cell(across),) * 2)
+
+
+def arrange_three(halves, counts, relation, columns, rows):
+    """The cells of three things: the groups that are related on two sides, a third of them below or
+    on the right; without a relation, in the corners of a triangle."""
+    lengthwise = relation not in ("above", "below")
+    count, across = (columns, rows) if lengthwise else (rows, columns)
+    near, far = count // 4, count - 1 - count // 4
+    if relation in ("right of", "below"):
+        near, far = far, near
+    top, bottom = across // 4, across - 1 - across // 4
+    if relation and counts[:2] in ((2, 1), (1, 2)):
+        two = halves[0] if counts[0] == 2 else halves[2]
+        # Large ones stand five cells apart, and the one between two cells, to be beside both.
+        middle = middle_cell(across)
+        rows_of_two, middle = ((middle - 2, middle + 2), middle) if two == 1 else \
+            ((middle - 2, middle + 3), middle + 0.5)
+        pair, one = [(near if counts[0] == 2 else far, row) for row in rows_of_two], \
+            (far if counts[0] == 2 else near, middle)
+        cells = [*pair, one] if counts[0] == 2 else [one, *pair]
+    else:
+        cells = [(near, top), (far, top), (middle_cell(count), bottom)]
+    return cells if lengthwise else [cell[::-1] for cell in cells]
 
 
 def compose_many(rng, halves, columns, rows):
@@ -319,8 +382,24 @@ def compose_many(rng, halves, columns, rows):
     return cells
 
 
-def compose(rng, spec, width, height):
-    """One composed scene of that spec, or None where none was found in a few tries."""
+def cells_of(rng, spec, halves, columns, rows, arranged):
+    """The cells of a composed or arranged scene's things; None where there is no room, or a try
+    found none."""
+    if len(halves) == 1:
+        return places_at_side(halves[0], spec.place, columns, rows)[:1] if arranged else \
+            [compose_single(rng, halves[0], spec.place, columns, rows)]
+    if len(halves) == 2:
+        if arranged:
+            return arrange_two(halves, spec.relation or "left of", columns, rows)
+        return compose_two(rng, halves, spec.relation or rng.choice(RELATIONS[:4]), columns, rows)
+    if arranged:
+        counts = tuple(g.count for g in spec.groups)
+        return arrange_three(halves, counts, spec.relation, columns, rows)
+    return compose_many(rng, halves, columns, rows)
+
+
+def compose(rng, spec, width, height, arranged):
+    """One composed or arranged scene of that spec, or None where none was found in a few tries."""
     background = open_background(rng, spec)
     if background is None:
         return None
@@ -333,20 +412,15 @@ def compose(rng, spec, width, height):
 
     if spec.relation == "inside":
         inner, outer = spec.groups
-        cell = rng.choice(middle_cells(columns, 1.5)), rng.choice(middle_cells(rows, 1.5))
+        cell = (middle_cell(columns), middle_cell(rows)) if arranged else \
+            (rng.choice(middle_cells(columns, 1.5)), rng.choice(middle_cells(rows, 1.5)))
         return scene([(outer, "large", cell, COMPOSED_CONTAINER[0]),
                       (inner, "small", cell, COMPOSED_CONTENT)])
     groups = [g for g in spec.groups for _ in range(g.count)]
     for _ in range(60):
         sized = {id(g): g.size or rng.choice(SIZES) for g in spec.groups}
         sizes = [sized[id(g)] for g in groups]
-        halves = [COMPOSED[size][1] for size in sizes]
-        if len(groups) == 1:
-            cells = [compose_single(rng, halves[0], spec.place, columns, rows)]
-        elif len(groups) == 2:
-            cells = compose_two(rng, halves, spec.relation or rng.choice(RELATIONS[:4]), columns, rows)
-        else:
-            cells = compose_many(rng, halves, columns, rows)
+        cells = cells_of(rng, spec, [COMPOSED[size][1] for size in sizes], columns, rows, arranged)
         if cells is None:
             continue
         made = scene([(g, size, cell, COMPOSED[size][0])
@@ -361,11 +435,12 @@ def compose(rng, spec, width, height):
     return None
 
 
-def sample_scene(rng, width, height, held_out=False, composed=True):
+def sample_scene(rng, width, height, held_out=False, layout="arranged"):
     """(spec, scene) of the training distribution, or of what it leaves out."""
     while True:
         spec = sample_spec(rng)
-        scene = (compose if composed else realise)(rng, spec, width, height)
+        scene = realise(rng, spec, width, height) if layout == "loose" else \
+            compose(rng, spec, width, height, layout == "arranged")
         if scene is not None and is_held_out(scene) == held_out:
             return spec, scene
 
@@ -584,21 +659,27 @@ def keeps_clear(scene, index):
 
 
 def moved(scene, index, side):
-    """The scene with that thing near that side, whole cells from where it was; None: no room."""
+    """The scene with that thing in the cell at that side, in the row or column where it is, as composed
+    things are; None: no room there, or it is there. The painter knows such things by heart; a loose
+    thing's own offsets and proportions it would have to carry across the picture."""
     thing = scene.things[index]
-    lengthwise = side in ("left", "right")
-    length, centre = (scene.width, thing.x) if lengthwise else (scene.height, thing.y)
-    aim = 0.22 * length if side in ("left", "top") else 0.78 * length
-    sign = -1 if side in ("left", "top") else 1
-    ways = [(abs(centre + sign * CELL * cells - aim), sign * CELL * cells) for cells in range(2, 14)]
-    for distance, shift in sorted(ways):
-        if distance > 0.15 * length:
-            return None
-        place = {"x": thing.x + shift} if lengthwise else {"y": thing.y + shift}
-        after = swap(scene, index, dataclasses.replace(thing, **place))
-        if keeps_clear(after, index):
-            return after
-    return None
+    r, half = COMPOSED[thing.size]
+    columns, rows = (inner_cells(length // CELL, half) for length in (scene.width, scene.height))
+
+    def nearest(cells, centre):
+        return min(cells, key=lambda cell: abs(cell_centre(cell) - centre))
+
+    x, y = cell_centre(nearest(columns, thing.x)), cell_centre(nearest(rows, thing.y))
+    if side in ("left", "right"):
+        x = cell_centre(columns[0] if side == "left" else columns[-1])
+        way = x - thing.x
+    else:
+        y = cell_centre(rows[0] if side == "top" else rows[-1])
+        way = y - thing.y
+    if (way if side in ("right", "bottom") else -way) < 1.5 * CELL:
+        return None
+    after = swap(scene, index, dataclasses.replace(thing, x=x, y=y, r=r, variant=0.0))
+    return after if keeps_clear(after, index) else None
 
 
 def sample_edit(rng, scene, kind):
@@ -626,14 +707,11 @@ def sample_edit(rng, scene, kind):
         colours = [c for c in COLOURS if not clashes(c, scene.background)]
         group = Group(1, size, rng.choice(colours), rng.choice(SHAPES))
         side = rng.choice(SIDES) if rng.random() < 0.75 else None
-        columns, rows = scene.width // CELL, scene.height // CELL
-        for _ in range(20):
-            actual = size or rng.choice(SIZES)
-            r, half = COMPOSED[actual]
-            if side:
-                x, y = compose_single(rng, half, side, columns, rows)
-            else:
-                x, y = rng.choice(inner_cells(columns, half)), rng.choice(inner_cells(rows, half))
+        actual = size or rng.choice(SIZES)
+        r, half = COMPOSED[actual]
+        cells = [cell for s in ((side,) if side else ("right", "left", "top", "bottom"))
+                 for cell in places_at_side(half, s, scene.width // CELL, scene.height // CELL)]
+        for x, y in cells:  # the first that is free
             new = Thing(group.shape, group.colour, actual, cell_centre(x), cell_centre(y), r)
             after = dataclasses.replace(scene, things=things + (new,))
             if keeps_clear(after, len(things)):

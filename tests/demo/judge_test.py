@@ -25,7 +25,7 @@ def truths():
     """[(spec, scene)] of the training distribution and of what it leaves out, in all picture sizes."""
     rng = random.Random(20)
     return [world.sample_scene(rng, *world.picture_size(rng), held_out=index % 2 == 0,
-                               composed=index % 3 == 0)
+                               layout=world.LAYOUTS[index % 3])
             for index in range(TRUTHS)]
 
 
@@ -175,7 +175,7 @@ class Truth(unittest.TestCase):
             for thing in scene.things:
                 seen = min(sight.things, key=lambda s: abs(s.x - thing.x) + abs(s.y - thing.y) + abs(s.r - thing.r))
                 self.assertLess(np.hypot(seen.x - thing.x, seen.y - thing.y), 1.5, scene)
-                self.assertAlmostEqual(seen.r, thing.r, delta=0.07 * thing.r, msg=scene)
+                self.assertAlmostEqual(seen.r, thing.r, delta=0.08 * thing.r, msg=scene)
 
     def test_a_slightly_bad_picture_passes(self):
         noise = np.random.default_rng(21)
@@ -211,7 +211,7 @@ class Wrong(unittest.TestCase):
     def test_a_spoiled_picture_is_refused(self):
         rng = random.Random(24)
         done = {spoil: 0 for spoil in SPOILS}
-        for number, (_, scene) in enumerate(truths()[:350]):
+        for number, (_, scene) in enumerate(truths()[:420]):
             spoil = SPOILS[number % len(SPOILS)]
             spoiled = spoil(rng, scene, rng.randrange(len(scene.things)))
             if spoiled is not None:
