@@ -84,8 +84,10 @@ def run(arguments, passed_on, items, folder):
                "--batch-size", arguments.batch_size, *passed_on]
     if arguments.config:
         command += ["--config", arguments.config]
-    for flag, tokens in (("--max-tokens", 96), ("--max-think-tokens", 128)):  # enough for all that is right
-        if not any(word.split("=")[0] == flag for word in passed_on):
+    for flag, tokens, key in (("--max-tokens", 96, "task"), ("--max-think-tokens", 128, "think")):
+        # Enough for all that is right; a flag that no item needs would be refused.
+        given = any(word.split("=")[0] == flag for word in passed_on)
+        if not given and any(key in item.request for item in items):
             command += [flag, tokens]
     command = [str(word) for word in command]
     print("$ " + shlex.join(command), file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ PROMPTS = (
     "a white cross inside a large green circle on a sky background",
     "a large orange diamond on a gray background",
     "a pink heart right of a cyan triangle on a black background",
-    "a small yellow square on a sky background",
+    "two red stars above a large yellow square on a white background",
     "a small black ring below a large pink circle on a sky background",
 )
 FOLLOWING = (  # what is read: the picture of a prompt, by its place; what is asked of it; for pictures, how
@@ -26,7 +26,7 @@ FOLLOWING = (  # what is read: the picture of a prompt, by its place; what is as
     (4, "add a green star on the right", {}),
     (5, "move the heart to the bottom", {}),
     (1, "describe the picture", {"task": "understand", "max_tokens": 64}),
-    (3, "how many objects are there?", {"task": "understand", "max_tokens": 64}),
+    (6, "how many objects are there?", {"task": "understand", "max_tokens": 64}),
     (7, "what colour is the ring?", {"task": "understand", "max_tokens": 64}),
 )
 

@@ -497,7 +497,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/demo"))
     parser.add_argument("--minutes", type=float, default=1e6, help="stop and save after so many")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=30000)
+    parser.add_argument("--steps", type=int, default=39500)
     parser.add_argument("--samples", type=int, default=data.SAMPLES, help="painted from captions, a step")
     parser.add_argument("--rate", type=float, default=5e-3)
     parser.add_argument("--inner-rate", type=float, default=0.015, help="of the matrices inside layers")

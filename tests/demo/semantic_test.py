@@ -35,14 +35,16 @@ PROMPTS = {
     "a large red circle left of a small blue square on a sand background": asked(
         "left of", "sand", (1, "large", "red", "circle"), (1, "small", "blue", "square")),
     "a large green heart on a white background": asked(None, "white", (1, "large", "green", "heart")),
-    "a small yellow square on a sky background": asked(None, "sky", (1, "small", "yellow", "square")),
-    "a large orange diamond on a gray background": asked(None, "gray", (1, "large", "orange", "diamond")),
+    "three small red stars on a white background": asked(None, "white", (3, "small", "red", "star")),
+    "a small cyan diamond on a gray background": asked(None, "gray", (1, "small", "cyan", "diamond")),
+    "a white cross inside a purple circle on a sky background": asked(
+        "inside", "sky", (1, None, "white", "cross"), (1, None, "purple", "circle")),
 }
 
-BEFORE = Scene(192, 192, "white", (Thing("circle", "red", "large", 56, 88, 34),
-                                   Thing("star", "blue", "small", 136, 104, 20)))
+BEFORE = Scene(192, 192, "white", (Thing("circle", "red", "large", 62, 90, 36),
+                                   Thing("star", "blue", "small", 146, 112, 20)))
 EDIT = Edit("recolour", "make the circle green", BEFORE,
-            swap(BEFORE, 0, Thing("circle", "green", "large", 56, 88, 34)), 0)
+            swap(BEFORE, 0, Thing("circle", "green", "large", 62, 90, 36)), 0)
 QUESTIONS = {"what color is the star?": "blue", "how many objects are there?": "two"}
 CHAT = {"which backgrounds do you know?": "white, gray, black, sand and sky."}
 
