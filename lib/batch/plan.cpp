@@ -117,7 +117,7 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
     idle.see(resolved);
     require_meaning(resolved, item.where);
     planned.options = resolved.options;
-    if (planned.options.run.inputs.empty())
+    if (!planned.options.run.reads_texts())
       throw InputError("--prompt: not given; expected a text (\"\" is one), or inputs");
     require_complete(planned.options);
     plan_files(item, folder, planned);

@@ -82,7 +82,7 @@ void require_meaning(const Resolved& resolved, std::string_view given) {
 
 void require_complete(const Options& options) {
   const RunConfig& run = options.run;
-  if (run.inputs.empty()) {
+  if (!run.reads_texts()) {
     throw InputError("--prompt: not given; expected a text (\"\" is one), or - for stdin");
   }
   for (const InputItem& item : run.inputs) {

@@ -84,6 +84,10 @@ struct RunConfig {
     return std::any_of(inputs.begin(), inputs.end(),
                        [](const InputItem& item) { return item.is_image(); });
   }
+  bool reads_texts() const {
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [](const InputItem& item) { return !item.is_image(); });
+  }
   std::string prompt() const;  // the texts, one a line
 };
 

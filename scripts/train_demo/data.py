@@ -11,7 +11,7 @@ import sequence
 import vocabulary
 import world
 
-SAMPLES = 240  # of pictures painted from captions per step at the reference size; fewer of larger ones
+SAMPLES = 120  # of pictures painted from captions per step at the reference size; fewer of larger ones
 POOL = 240000  # scenes, of all sizes together
 LOOSE = 0.4  # of the questions: those about loose scenes, at least
 EDITED = 3  # every third of the pool has an edit, half of those a loose scene; the others are painted
@@ -21,10 +21,10 @@ WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before i
 
 # What a step has beside the pictures painted from captions, in turns, and how many samples of it for
 # one of those. Few kinds a step: each of their combinations is a CUDA graph (train.py).
-TURNS = (("edit", 0.6), ("understand", 0.6), ("edit", 0.6), ("think", 0.6), ("edit", 0.6),
-         ("think_edit", 0.4), ("edit", 0.6), ("understand", 0.6), ("edit", 0.6), ("think", 0.6),
-         ("edit", 0.6), ("understand", 0.6), ("edit", 0.6), ("think", 0.6), ("edit", 0.6),
-         ("think_understand", 0.6), ("edit", 0.6), ("understand", 0.6), ("edit", 0.6), ("think", 0.6))
+TURNS = (("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1), ("edit", 1.6),
+         ("think_edit", 1.1), ("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1),
+         ("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1), ("edit", 1.6),
+         ("think_understand", 1.1), ("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1))
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03

@@ -229,6 +229,10 @@ TEST_CASE("what an item lacks is named by its keys") {
         items[0].where + ": prompt: not given; expected a text (\"\" is one), or inputs");
   CHECK(items[1].error.empty());
   CHECK(items[1].options.run.prompt() == "-");
+  folder.write("a.png", "pixels");
+  const auto pictures = plan(folder, "{\"image\": \"a.png\"}\n");
+  CHECK(pictures[0].error ==
+        pictures[0].where + ": prompt: not given; expected a text (\"\" is one), or inputs");
 }
 
 TEST_CASE("a request's hash knows its values, its pictures' content and its files") {

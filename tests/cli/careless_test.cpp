@@ -193,6 +193,11 @@ TEST_CASE("bad prompts") {
   const test::Folder folder;
   CHECK(refusal(Words{"generate", "-o", folder.file("x.png")}) ==
         "--prompt: not given; expected a text (\"\" is one), or - for stdin");
+  folder.write("a.png", "");  // an edit, and a question, say what is wanted
+  for (const char* task : {"auto", "understand"}) {
+    CHECK(refusal(Words{"generate", "--task", task, "-i", folder.file("a.png")}) ==
+          "--prompt: not given; expected a text (\"\" is one), or - for stdin");
+  }
   CHECK(refusal(Words{"generate", "-p", "caf\xE9"}) ==
         "--prompt: not valid UTF-8: byte 0xE9 at offset 3");
   test::Command command;

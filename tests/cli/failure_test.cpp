@@ -53,6 +53,20 @@ TEST_CASE("a limit on the size of files ends with 3 and leaves nothing") {
   CHECK(folder.names().empty());
 }
 
+TEST_CASE("a current folder that was deleted is said in one line") {
+  const test::Folder folder;
+  test::Command command;
+  command.arguments = {"--version"};
+  command.before_exec = [gone = folder.file("gone")] {
+    if (mkdir(gone.c_str(), 0700) != 0 || chdir(gone.c_str()) != 0) _exit(99);
+    rmdir(gone.c_str());
+  };
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err ==
+        "diptych: the current folder: it was deleted; expected one that is there\n");
+}
+
 TEST_CASE("an old picture survives a run that fails") {
   const test::Folder folder;
   folder.write("a.png", "old");

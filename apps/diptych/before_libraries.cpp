@@ -1,11 +1,17 @@
-// How the CPU's threads wait for each other. libgomp's spin for milliseconds before they sleep,
+// What must be known before the libraries' constructors run, which take most of a start.
+//
+// How the CPU's threads wait for each other: libgomp's spin for milliseconds before they sleep,
 // which is a loss wherever another process wants the core: beside one, a picture of the demo took
 // two to ten times as long on two cores. libgomp reads this from the environment before main() and
-// offers no call for it, so the program starts itself anew with it, before the libraries'
-// constructors, which take most of a start.
+// offers no call for it, so the program starts itself anew with it.
+//
+// Whether the current folder is there: oneMKL's constructor ends a program that has none with a
+// message of its own.
+#include <cerrno>
 #include <cstring>
 
 #include <alloca.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace {
@@ -18,6 +24,15 @@ bool sets(const char* entry, const char* name) {
 }
 
 // Nothing but system calls and plain C here: libc's own constructor has not run.
+void need_a_folder(int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  char folder[4096];
+  if (syscall(SYS_getcwd, folder, sizeof(folder)) >= 0 || errno != ENOENT) return;
+  constexpr char kMessage[] =
+      "diptych: the current folder: it was deleted; expected one that is there\n";
+  [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  _exit(2);
+}
+
 void spin_briefly(int /*argc*/, char** argv, char** environment) {
   std::size_t count = 0;
   for (; environment[count] != nullptr; ++count) {
@@ -36,7 +51,7 @@ void spin_briefly(int /*argc*/, char** argv, char** environment) {
   execve(program, argv, extended);  // where that fails, it goes on as it is
 }
 
-[[gnu::section(".preinit_array"), gnu::used]] void (*const kBeforeLibraries)(int, char**,
-                                                                             char**) = spin_briefly;
+[[gnu::section(".preinit_array"), gnu::used]] void (*const kBeforeLibraries[])(int, char**, char**) =
+    {need_a_folder, spin_briefly};
 
 }  // namespace
