@@ -51,7 +51,7 @@ void spin_briefly(int /*argc*/, char** argv, char** environment) {
   execve(program, argv, extended);  // where that fails, it goes on as it is
 }
 
-[[gnu::section(".preinit_array"), gnu::used]] void (*const kBeforeLibraries[])(int, char**, char**) =
-    {need_a_folder, spin_briefly};
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const kBeforeLibraries[])(int, char**, char**) = {need_a_folder, spin_briefly};
 
 }  // namespace

@@ -63,8 +63,7 @@ TEST_CASE("a current folder that was deleted is said in one line") {
   };
   const Outcome outcome = run(command);
   CHECK(outcome.code == 2);
-  CHECK(outcome.err ==
-        "diptych: the current folder: it was deleted; expected one that is there\n");
+  CHECK(outcome.err == "diptych: the current folder: it was deleted; expected one that is there\n");
 }
 
 TEST_CASE("an old picture survives a run that fails") {
