@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/diptych/failure.h"
 #include "apps/diptych/generate_record.h"
@@ -202,27 +202,37 @@ class BatchRun {
     report_ = session_->report();
   }
 
-  // Finished items that were computed in another way than those to come.
-  void warn_of_others() const {
+  std::map<std::string, std::string> made_by(const PlannedItem& item) const {
     const Report report = session_->report();
-    const auto is_other = [&](std::size_t i) {
-      if (states_[i] != State::skipped) return false;
-      const ManifestRecord& record = *manifest_.find(items_[i].id);
-      const auto differs = [](const std::string& recorded, const std::string& now) {
-        return !recorded.empty() && recorded != now;
-      };
-      return differs(record.device, report.device) || differs(record.dtype, report.dtype);
-    };
-    std::vector<std::size_t> others;
+    const RunConfig& run = item.options.run;
+    const std::string attention =
+        run.answers() ? run.read_attention.default_backend : run.paint_attention.default_backend;
+    return {{"device", report.device},
+            {"dtype", report.dtype},
+            {"quantization", run.quantization},
+            {"kernels", run.kernels},
+            {"attention", attention}};
+  }
+
+  // Finished items that were computed in another way than they would be now.
+  void warn_of_others() const {
+    std::size_t others = 0;
+    std::string first;
     for (std::size_t i = 0; i < items_.size(); ++i) {
-      if (is_other(i)) others.push_back(i);
+      if (states_[i] != State::skipped) continue;
+      std::vector<std::string> differences;
+      for (const auto& [key, now] : made_by(items_[i])) {
+        const ManifestRecord& record = *manifest_.find(items_[i].id);
+        const auto then = record.made_by.find(key);
+        if (then != record.made_by.end() && then->second != now)
+          differences.push_back(fmt::format("{} {}, now {}", key, then->second, now));
+      }
+      if (differences.empty()) continue;
+      if (others++ == 0) first = fmt::format("{}: {}", items_[i].id, fmt::join(differences, "; "));
     }
-    if (others.empty()) return;
-    const ManifestRecord& first = *manifest_.find(items_[others.front()].id);
-    log_.warning(
-        "finished items that were made otherwise stay as they are ({}): {} in {} on {}, now {} on "
-        "{}",
-        others.size(), first.id, first.dtype, first.device, report.dtype, report.device);
+    if (others == 0) return;
+    log_.warning("finished items that were made otherwise stay as they are ({}): {}", others,
+                 first);
   }
 
   // The items that run together, where one of them is pending. Grouped is the whole list, whatever
@@ -410,8 +420,7 @@ class BatchRun {
       const PlannedItem& item = items_[members[request]];
       ManifestRecord& record = outcome.records[request];
       record.ok = true;
-      record.device = report.device;
-      record.dtype = report.dtype;
+      record.made_by = made_by(item);
       record.seconds = seconds / static_cast<double>(members.size());
       record.request = request_hash(item);
       record.files.clear();

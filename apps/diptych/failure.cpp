@@ -18,11 +18,12 @@ std::string first_line(const std::string& text) {
 }
 
 Failure out_of_memory(std::string text) {
-  if (text.starts_with("[enforce fail")) text.erase(0, text.find(". ") + 2);  // libtorch's place
+  const bool of_host = text.starts_with("[enforce fail");
+  if (of_host) text.erase(0, text.find(". ") + 2);  // libtorch's place
   return {kRunFailed,
-          first_line(text) +
-              " (try --offload layers, --vae-tiling on, --cfg-mode sequential, a smaller size, or "
-              "--dtype bfloat16)",
+          fmt::format("{} (try {}--vae-tiling on, --cfg-mode sequential, a smaller size, or "
+                      "--dtype bfloat16)",
+                      first_line(text), of_host ? "" : "--offload layers, "),
           true};
 }
 

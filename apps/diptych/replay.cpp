@@ -166,7 +166,7 @@ class Replay {
     const fs::path& recorded = runs_.front().model;
     if (recorded.empty()) return {};  // dummy weights of the released sizes
     for (const fs::path& place : places_of(recorded.string())) {
-      if (fs::is_directory(place)) return place;
+      if (fs::exists(place / "llm_config.json")) return place;  // any folder may have such a name
     }
     if (const auto demo = find_demo()) {
       Sources sources;

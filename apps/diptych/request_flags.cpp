@@ -195,8 +195,10 @@ void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
   const CLI::Option* image = verb.get_option("--image");
   std::map<const CLI::Option*, CLI::results_t> values;
   for (const CLI::Option* option : {prompt, image}) {
-    values[option] = option->results();
-    std::erase(values[option], "%%");  // from 2.2 on CLI11 puts it behind "{}"
+    for (const std::string& value : option->results()) {
+      const bool closes = value == "%%" && !values[option].empty() && values[option].back() == "{}";
+      if (!closes) values[option].push_back(value);  // from 2.2 on CLI11 puts it behind "{}"
+    }
   }
   std::map<const CLI::Option*, std::size_t> next;
   for (const CLI::Option* option : verb.parse_order()) {

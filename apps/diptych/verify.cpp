@@ -137,16 +137,33 @@ Tolerances tolerances_for(const RecordedCase& recorded, const std::string& dtype
   return tolerances;
 }
 
-// One line for the case; the first divergence and the worst tensor where it fails.
-bool report(const fs::path& folder, const TraceComparison& comparison, bool json) {
+void print_json(Json line, const fs::path& folder) {
+  line["case"] = folder.filename().string();
+  fmt::print("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+// A case that could not be compared.
+void report_error(const fs::path& folder, const std::string& error, bool json) {
+  if (json)
+    print_json({{"pass", false}, {"error", error}}, folder);
+  else
+    fmt::print("FAIL {}: {}\n", folder.filename().string(), printable(error));
+}
+
+// One line for the case; the first divergence and the worst tensor where it fails. `problem`: what
+// is wrong beside the tensors, or "".
+bool report(const fs::path& folder, const TraceComparison& comparison, const std::string& problem,
+            bool json) {
+  const bool pass = comparison.pass() && problem.empty();
   if (json) {
     Json line = to_json(comparison);
-    line["case"] = folder.filename().string();
-    fmt::print("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
-    return comparison.pass();
+    line["pass"] = pass;
+    if (!problem.empty()) line["error"] = problem;
+    print_json(std::move(line), folder);
+    return pass;
   }
   const TensorComparison* worst = comparison.worst();
-  fmt::print("{} {}: {}", comparison.pass() ? "PASS" : "FAIL", folder.filename().string(),
+  fmt::print("{} {}: {}", pass ? "PASS" : "FAIL", folder.filename().string(),
              counted(comparison.tensors.size(), "tensor"));
   if (!comparison.pass()) fmt::print(", {} outside their tolerance", comparison.failures());
   fmt::print(", smallest cosine {:.8f}\n", comparison.smallest_cosine());
@@ -154,7 +171,8 @@ bool report(const fs::path& folder, const TraceComparison& comparison, bool json
   if (const TensorComparison* first = comparison.first_divergence()) {
     fmt::print("  first: {}\n", describe(*first));
   }
-  return comparison.pass();
+  if (!problem.empty()) fmt::print("  {}\n", printable(problem));
+  return pass;
 }
 
 class Verifier {
@@ -174,11 +192,11 @@ class Verifier {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : expected) names.push_back(name);
     TraceSink trace(names);
+    std::string problem;
     try {
       replay(checkpoint, config)(recorded, trace);
     } catch (const CheckFailed& failure) {
-      fmt::print("FAIL {}: {}\n", folder.filename().string(), printable(failure.what()));
-      return false;
+      problem = failure.what();
     }
     if (!options_.trace_dir.empty()) {
       trace.write(options_.trace_dir / (folder.filename().string() + ".safetensors"));
@@ -186,7 +204,7 @@ class Verifier {
     NamedTensors actual;
     for (const auto& [name, tensor] : trace.tensors()) actual.emplace(name, tensor);
     const Tolerances tolerances = tolerances_for(recorded, config.dtype);
-    return report(folder, compare_traces(actual, expected, tolerances), options_.json);
+    return report(folder, compare_traces(actual, expected, tolerances), problem, options_.json);
   }
 
  private:
@@ -216,6 +234,8 @@ void require_runtime(const VerifyOptions& options) {
   check("device", options.run.device);
   check("dtype", options.run.dtype);
   check("cfg_mode", options.run.cfg_mode);
+  if (options.run.cfg_mode == "auto")
+    throw InputError("--cfg-mode: found auto, expected batched or sequential: a case has one");
   check("kernels", options.run.kernels);
   Log quiet(LogLevel::quiet);
   make_runtime(options.run, quiet, nullptr);  // is it here?
@@ -242,7 +262,7 @@ int run_verify(const VerifyOptions& options, Log& log) {
       ++skipped;
     } catch (const InputError& error) {
       if (cases.size() == 1) throw;
-      fmt::print("FAIL {}: {}\n", folder.filename().string(), printable(error.what()));
+      report_error(folder, error.what(), options.json);
       ++failed;
     }
   }

@@ -65,8 +65,9 @@ class AttentionBackend {
   // [total_q, heads, head_dim] in q's dtype. Launches on the current stream; does not synchronise.
   // Throws InputError with the reason for a call that cannot be served.
   virtual Tensor forward(const AttentionCall& call) const = 0;
-  // The backends that really ran so far, in order of first use: "cudnn, flash" under `auto`.
+  // The backends that really ran since then, in order of first use: "cudnn, flash" under `auto`.
   virtual std::string served_by() const { return std::string(name()); }
+  virtual void forget_served() const {}
 };
 
 // `name`: math, sdpa, flash, cudnn or auto. `auto` takes, per call, the first of the device's order

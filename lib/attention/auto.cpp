@@ -85,6 +85,12 @@ class AutoAttention final : public AttentionBackend {
     return fmt::format("{}", fmt::join(served_, ", "));
   }
 
+  void forget_served() const override {
+    const std::lock_guard lock(mutex_);
+    served_.clear();
+    decisions_ = {};  // they would serve without a note
+  }
+
  private:
   using Order = std::vector<const AttentionBackend*>;
 

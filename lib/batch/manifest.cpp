@@ -1,6 +1,7 @@
 #include "lib/batch/manifest.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -24,6 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+constexpr std::array kMadeBy = {"device", "dtype", "quantization", "kernels", "attention"};
+
 ManifestRecord record_of(const Json& json) {
   ManifestRecord record;
   record.id = json.at("id").get<std::string>();
@@ -32,8 +35,9 @@ ManifestRecord record_of(const Json& json) {
   record.ok = status == "ok";
   record.seconds = json.at("seconds").get<double>();
   record.seed = json.at("seed").get<std::uint64_t>();
-  record.device = json.value("device", "");
-  record.dtype = json.value("dtype", "");
+  for (const char* key : kMadeBy) {
+    if (json.contains(key)) record.made_by[key] = json[key].get<std::string>();
+  }
   for (const Json& file : json.at("files"))
     record.files.push_back(
         {file.at("file").get<std::string>(), file.at("sha256").get<std::string>()});
@@ -60,8 +64,9 @@ std::string ManifestRecord::line() const {
                {"status", ok ? "ok" : "failed"},
                {"seconds", std::round(seconds * 1e3) / 1e3},
                {"seed", seed}};
-  if (!device.empty()) json["device"] = device;
-  if (!dtype.empty()) json["dtype"] = dtype;
+  for (const char* key : kMadeBy) {
+    if (const auto found = made_by.find(key); found != made_by.end()) json[key] = found->second;
+  }
   json["files"] = Json::array();
   for (const File& file : files)
     json["files"].push_back({{"file", file.name}, {"sha256", file.sha256}});

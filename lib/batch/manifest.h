@@ -23,7 +23,8 @@ struct ManifestRecord {
   bool ok = false;
   double seconds = 0;
   std::uint64_t seed = 0;
-  std::string device, dtype;        // what computed it; "" where nothing did, or none is recorded
+  // What computed it: device, dtype, quantization, kernels, attention; those that are recorded.
+  std::map<std::string, std::string> made_by;
   std::vector<File> files;          // of a failed item: the pictures before the failure
   std::optional<std::string> text;  // of an answer
   std::optional<std::string> plan;  // of think mode, the last one

@@ -104,6 +104,20 @@ struct IdleFlags {
   }
 };
 
+// Of an item, also where another of its values is wrong.
+std::uint64_t seed_of(const BatchItem& item, const Resolved& defaults) {
+  Options options = defaults.options;
+  for (const BatchItem::Value& value : item.values) {
+    const Field& field = all_fields()[value.field];
+    if (field.name != "seed") continue;
+    try {
+      assign(field, options, value.text, value.where);
+    } catch (const InputError&) {  // the item fails by it
+    }
+  }
+  return options.run.sampling.seed;
+}
+
 PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder,
                       IdleFlags& idle, CommonError& common) {
   PlannedItem planned;
@@ -125,6 +139,7 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
   } catch (const InputError& error) {
     common.see(batch_error(planned, defaults, error.what()));
     planned.error = item_error(planned, defaults, error.what());
+    planned.options.run.sampling.seed = seed_of(item, defaults);
     planned.results.clear();
     planned.files.clear();
   }

@@ -137,7 +137,7 @@ const auto kFields = std::to_array<Field>({
      ChoiceSlot{run<&R::dtype>, "auto|float32|bfloat16"}, YamlPlace::top, "dtype"},
     {"quantization", "--quantization", "none|fp8|int8",
      "the decoder layers' projections, quantised as they are loaded: less memory, another picture; "
-     "fp8 needs a GPU of compute capability 8.9, or the CPU",
+     "fp8 needs a GPU of compute capability 8.9 or newer, or the CPU",
      ChoiceSlot{run<&R::quantization>, "none|fp8|int8"}, YamlPlace::top, "quantization"},
     {"load_format", "--load-format", "safetensors|dummy",
      "dummy: random weights of the checkpoint's sizes, or without one of the released model's",

@@ -26,7 +26,9 @@ bool is_number(std::string_view text) {
          std::ranges::any_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// [LO, HI], or the flag's text "LO,HI".
 std::string interval_text(const YamlNode& node, std::string_view path) {
+  if (node.kind == YamlNode::Kind::scalar && !node.plain) return node.text;
   if (node.kind != YamlNode::Kind::sequence || node.items.size() != 2) {
     yaml_error(node.where, path, fmt::format("expected [LO, HI], found {}", node.description()));
   }

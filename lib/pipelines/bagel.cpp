@@ -55,6 +55,7 @@ class BagelSession : public Session {
     clock_.start();
     checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
     require_attention();
+    require_quantizable();
     memory_ = std::make_unique<BagelMemoryPlanner>(config_, checkpoint_, runtime_);
     check_offload(parse_offload(config.offload), memory_->budget());
   }
@@ -105,6 +106,9 @@ class BagelSession : public Session {
     std::vector<BagelPrepared> prepared = prepare_all(configs);
     read_weights_for(std::span(&prepared, 1), BagelParts::of(configs), progress);
     make_ready(prepared);
+    // A record tells what served this run, whatever the session did before.
+    runtime_.read_attention->forget_served();
+    runtime_.paint_attention->forget_served();
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
     if (!first.trace.empty()) trace.emplace(first.trace_filter);
@@ -173,6 +177,20 @@ class BagelSession : public Session {
     }
   }
 
+  // Likewise widths that a GPU's products in e4m3 do not take.
+  void require_quantizable() const {
+    constexpr std::int64_t kStep = 16;
+    if (config_.quantization != "fp8" || !runtime_.device.is_cuda()) return;
+    const auto& llm = checkpoint_.model.config.llm;
+    for (const auto& [key, width] : {std::pair{"hidden_size", llm.hidden_size},
+                                     std::pair{"intermediate_size", llm.intermediate_size}}) {
+      if (width % kStep != 0)
+        throw InputError(
+            "--quantization fp8: llm_config.json: {}: found {}, expected a multiple of {}", key,
+            width, kStep);
+    }
+  }
+
   BagelPrepared prepare(const RunConfig& config, PictureReading reading = PictureReading::pixels) {
     return prepare_bagel(config, checkpoint_, runtime_, log_, reading);
   }
@@ -192,9 +210,7 @@ class BagelSession : public Session {
     if (plan.choice.strips) checkpoint_.strips.emplace();
     report_.strips = plan.choice.strips;
     const MotLayers& layers = checkpoint_.model.language_model.layers;
-    report_.offload = layers.streams({.und = true})   ? "all"
-                      : layers.streams({.gen = true}) ? "painting"
-                                                      : "none";
+    report_.offload = layers.streams({.und = true}) ? "all" : "none";
     if (!memory_->budget().device) return;
     log_.debug("memory planned: {}", plan.summary());
     if (plan.choice.strips && prepared.front().config->vae_tiling == "auto")
@@ -291,9 +307,9 @@ class BagelSession : public Session {
   }
 
   // Of --cfg-mode auto: measured once for each kind of step.
-  CfgMode choose_cfg_mode(PaintRequest paint, const PrefilledContexts& contexts) {
-    // As the steps will run: none is captured that a cache or a trace looks into.
-    paint.step_graphs &= !paint.caches() && runtime_.trace == nullptr;
+  CfgMode choose_cfg_mode(PaintRequest paint, const PrefilledContexts& contexts, bool recorded) {
+    // As the steps will run: none is captured that a cache, a trace or a recorder looks into.
+    paint.step_graphs &= !paint.caches() && runtime_.trace == nullptr && !recorded;
     if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
     const std::string kind = describe_step(checkpoint_.model.config, paint, contexts);
     if (!memory_->plan().choice.batched) {
@@ -333,8 +349,14 @@ class BagelSession : public Session {
     PrefilledContexts contexts =
         read_for_painting(requests, paint, checkpoint_, runtime_, one ? &*thought : nullptr);
     for (std::size_t i = 0; i < prepared.size(); ++i) prepared[i].request = requests[i];
+    if (runtime_.device.is_cuda() && paint.step_graphs && !paint.caches() &&
+        !captures_steps(paint, checkpoint_, runtime_)) {
+      log_.warning_once(runtime_.kernels == KernelPolicy::reference
+                            ? "denoise steps are launched one by one: --kernels reference"
+                            : "denoise steps are launched one by one: weights come from the host");
+    }
     if (prepared.front().config->cfg_mode == kAutoCfgMode)
-      paint.cfg_mode = choose_cfg_mode(paint, contexts);
+      paint.cfg_mode = choose_cfg_mode(paint, contexts, prepared.front().records);
     auto painter =
         std::make_unique<BagelPainter>(checkpoint_, paint, std::move(contexts), runtime_);
     progress.update(1);

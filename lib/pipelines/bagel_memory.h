@@ -58,7 +58,9 @@ struct BagelMemory {
   std::int64_t host = 0;   // page-locked host memory
 
   std::int64_t held_bytes() const;
-  std::int64_t peak() const;  // what the allocator takes of the device at most
+  // What the run needs of the device at most; where there is more, the allocator keeps some of what
+  // was freed at hand.
+  std::int64_t peak() const;
   // The same where the memory of a denoise step is kept while the rest is done.
   std::int64_t peak_with_kept_step() const;
   std::string summary() const;  // "31.5 GiB: experts 24.3, ..., denoise step 1.0, ..."

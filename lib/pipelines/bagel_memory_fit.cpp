@@ -145,11 +145,14 @@ std::string advice(const Fitter& fitter, const Way& way) {
   const std::string flags = enough_flags(fitter, way);
   if (!flags.empty()) return fmt::format("it fits with {}", flags);
   const Way least{{false, true, {}}, Keep::nothing};
-  constexpr const char* kAll = "--vae-tiling on --cfg-mode sequential --offload layers";
+  std::vector<std::string_view> saving;  // all that this work can do with
+  for (const Saving& s : savings_left({{true, false, {}}, Keep::everything}, fitter.work))
+    saving.push_back(s.flag);
+  const std::string all = fmt::format("{}", fmt::join(saving, " "));
   const std::string size = smaller_size(fitter, least);
-  if (!size.empty()) return fmt::format("it fits with --size {} {}", size, kAll);
+  if (!size.empty()) return fmt::format("it fits with --size {} {}", size, all);
   return fmt::format("it needs {:.1f} GiB even with {}",
-                     gib(fitter.plan(least).peak() + kCudaBytes), kAll);
+                     gib(fitter.plan(least).peak() + kCudaBytes), all);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "lib/pipelines/bagel_painter.h"
 
+#include <utility>
+
 #include <ATen/record_function.h>
 #include <fmt/format.h>
 
@@ -160,8 +162,8 @@ void BagelPainter::update(const DeviceSteps& steps, const StepKind& kind) const 
 // with and without guidance are each one graph, where there are graphs.
 Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress) {
   if (!steps_) steps_ = make_device_steps();
-  const DeviceSteps& steps = *steps_;
-  used_graphs_ = steps.graphs != nullptr;
+  DeviceSteps& steps = *steps_;
+  used_graphs_ = false;
   steps.x.copy_(noise);
   steps.step.zero_();
   synchronize(runtime_.device);  // graphs have a stream of their own
@@ -169,7 +171,9 @@ Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress
     check_interrupted();
     const StepKind kind = kind_of(schedule_.times[static_cast<std::size_t>(i)]);
     if (steps.graphs) {
-      steps.graphs->run(2 * kind.text + kind.image, [&] { update(steps, kind); });
+      const std::size_t key = (kind.text ? 2 : 0) + (kind.image ? 1 : 0);
+      steps.graphs->run(static_cast<std::int64_t>(key), [&] { update(steps, kind); });
+      used_graphs_ |= std::exchange(steps.launched[key], true);  // the first is launched by hand
     } else {
       update(steps, kind);
     }

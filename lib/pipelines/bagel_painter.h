@@ -1,6 +1,7 @@
 // The diffusion half of BAGEL: prefilled contexts and start noise to pictures.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -62,7 +63,7 @@ class BagelPainter {
   std::int64_t distinct_contexts() const { return contexts_.distinct(); }
   std::int64_t row_width() const { return checkpoint_.model.config.row_width(); }  // of the latent
   std::int64_t forwards() const { return denoiser_.forwards(); }
-  bool used_graphs() const { return used_graphs_; }  // by the last paint()
+  bool used_graphs() const { return used_graphs_; }  // by the last paint(), for a step or more
   std::int64_t updates() const { return schedule_.updates(); }
 
  private:
@@ -77,6 +78,7 @@ class BagelPainter {
     Tensor step;                           // int64 [1]: which one comes next
     Tensor sizes;                          // float32 [updates]
     std::unique_ptr<LaunchGraphs> graphs;  // null where steps are launched one by one
+    std::array<bool, 4> launched{};        // the kinds that graphs->run() has seen
   };
   DeviceSteps make_device_steps() const;
   void update(const DeviceSteps& steps, const StepKind& kind) const;

@@ -134,15 +134,18 @@ class BagelReplay {
                         (recorded.folder / "case.json").string(), c10::toString(runtime_.dtype));
     }
     std::optional<PrefilledContexts> thought;
+    std::string text;
     if (request.answers || request.think) {
       TextWriter writer(checkpoint_, runtime_);
-      check_text(recorded,
-                 write_text(request, checkpoint_, writer, runtime_, progress_, thought).text);
+      text = write_text(request, checkpoint_, writer, runtime_, progress_, thought).text;
     }
-    if (request.answers) return;
-    const LatentSize size =
-        request.images.empty() ? recorded_size(recorded) : request.images.back().latent;
-    paint(recorded, {request}, {size}, thought ? &*thought : nullptr);
+    if (!request.answers) {
+      const LatentSize size =
+          request.images.empty() ? recorded_size(recorded) : request.images.back().latent;
+      paint(recorded, {request}, {size}, thought ? &*thought : nullptr);
+    }
+    // Last: the trace, which tells where a text leaves the recorded one, is whole by now.
+    if (request.answers || request.think) check_text(recorded, text);
   }
 
   void run_batch(const RecordedCase& recorded) {

@@ -74,8 +74,8 @@ struct Report {
       calibration_hash;  // first 16 hex digits of the file's sha-256, "" = no such step cache
   int threads = 0;       // of the CPU's sums, where it computed
   bool strips = false;   // the autoencoder worked in strips (--vae-tiling)
-  // The experts that waited in host memory: "none", "painting", "all". A text is written by other
-  // kernels where its experts wait.
+  // "all" where the experts that write texts waited in host memory, too: other kernels take them
+  // then. What waits for painting alone changes no bit, and is "none".
   std::string offload = "none";
   bool step_graphs = false;                // denoise steps were CUDA graphs
   std::int64_t updates = 0;                // per picture

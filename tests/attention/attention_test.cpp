@@ -199,6 +199,8 @@ TEST_CASE("auto takes the first that serves, says each reason once, and remember
   }
   CHECK(backend->name() == "auto");
   CHECK(backend->served_by() == "medium, small, math");
+  backend->forget_served();
+  CHECK(backend->served_by().empty());
   const std::vector<std::string> wanted = {
       "attention takes medium (small: at most 2 queries)",
       "attention takes math (small: at most 2 queries; medium: at most 5 queries)"};

@@ -222,6 +222,17 @@ TEST_CASE("what is wrong with the command is no failure of its items") {
   CHECK(error("{\"prompt\": \"a\", \"noise\": \"other.safetensors\"}\n") == "no error");
 }
 
+TEST_CASE("an interval may be written as the flag's text, and a failed item keeps its seed") {
+  const test::Folder folder;
+  const auto items = plan(folder,
+                          "{\"prompt\": \"a\", \"cfg_interval\": \"0.4,1\"}\n"
+                          "{\"prompt\": \"a\", \"cfg_interval\": \"1,0\", \"seed\": 7}\n");
+  CHECK(items[0].error.empty());
+  CHECK(items[0].options.run.sampling.cfg_interval_low == 0.4);
+  CHECK_FALSE(items[1].error.empty());
+  CHECK(items[1].options.run.sampling.seed == 7);
+}
+
 TEST_CASE("what an item lacks is named by its keys") {
   const test::Folder folder;
   const auto items = plan(folder, "{}\n{\"prompt\": \"-\"}\n");

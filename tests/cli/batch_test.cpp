@@ -374,10 +374,19 @@ TEST_CASE("a resumed run says what was computed otherwise, and keeps it") {
   folder.write("l.jsonl", "{\"prompt\": \"one\"}\n{\"prompt\": \"two\"}\n");
   const Outcome resumed = run(batch(folder, "l.jsonl", {"--dtype", "bfloat16", "--resume"}));
   CHECK(resumed.code == 0);
-  CHECK(has(resumed.err, "made otherwise stay as they are (1): 0000 in float32 on "));
+  CHECK(has(resumed.err, "made otherwise stay as they are (1): 0000: dtype float32, now bfloat16"));
   const auto lines = manifest(folder.path() / "out/manifest.jsonl");
   CHECK(lines[0] == first);
   CHECK(lines[1]["dtype"] == "bfloat16");
+  CHECK(lines[1]["quantization"] == "none");
+  fs::remove(folder.path() / "out/0001.png");
+  const Outcome third = run(
+      batch(folder, "l.jsonl",
+            {"--dtype", "bfloat16", "--quantization", "int8", "--attention", "math", "--resume"}));
+  CHECK(third.code == 0);
+  CHECK(has(third.err,
+            "(1): 0000: attention auto, now math; dtype float32, now bfloat16; "
+            "quantization none, now int8"));
 }
 
 TEST_CASE("items that changed run again, and what they had is gone") {

@@ -160,7 +160,7 @@ TEST_CASE("a prompt comes from stdin") {
 }
 
 TEST_CASE("texts arrive as they are") {
-  for (const std::string text : {"", "{}", "[a,b]", "\"quoted\"", "-p", "--steps=", "a\nb"}) {
+  for (const std::string text : {"", "{}", "%%", "[a,b]", "\"quoted\"", "-p", "--steps=", "a\nb"}) {
     CAPTURE(text);
     const Outcome outcome =
         run(Words{"generate", "-c", kTinyConfig, "--prompt=" + text, "--print-config"});

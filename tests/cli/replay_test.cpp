@@ -134,6 +134,20 @@ TEST_CASE("what differs is said") {
   CHECK(has(outcome.out, ", recorded abacus)"));
 }
 
+TEST_CASE("a folder that only has the checkpoint's name is passed over") {
+  const Folder folder;
+  test::Command command;
+  command.arguments = {"generate", "-p", "a red circle",       "--steps",
+                       "2",        "-o", folder.file("a.png"), "-q"};
+  REQUIRE(run(command).code == 0);
+  fs::create_directory(folder.path() / "checkpoint");
+  command.arguments = {"inspect", folder.file("a.png"), "--replay", "-q"};
+  const Outcome outcome = run(command);
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(has(outcome.out, ": identical, "));
+}
+
 TEST_CASE("limits of the machine a picture was made on do not bind another") {
   const Folder folder;
   generate(folder, "a.png", {"-p", "x", "--size", "32x32"});

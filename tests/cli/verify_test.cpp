@@ -59,6 +59,48 @@ TEST_CASE("a tensor that differs is named, with exit code 1") {
   CHECK(outcome.out.find("first: step001.v_cond: max abs 0.001") != std::string::npos);
 }
 
+TEST_CASE("a text that differs fails, and the tensors are compared all the same") {
+  const test::Folder folder;
+  const fs::path copy = copy_of("05d_text_only_chat", folder);
+  auto description = nlohmann::json::parse(std::ifstream(copy / "case.json"));
+  const auto recorded = description["outputs"][0]["text"].get<std::string>();
+  description["outputs"][0]["text"] = recorded + "!";
+  std::ofstream(copy / "case.json") << description;
+  fs::create_directory(folder.path() / "traces");
+  const Words more = {"verify",      copy,
+                      "--model",     (kGoldens / "checkpoint").string(),
+                      "--trace-dir", folder.file("traces")};
+  const Outcome outcome = run(more);
+  CHECK(outcome.code == 1);
+  CHECK(outcome.out.starts_with("FAIL 05d_text_only_chat: "));
+  CHECK(outcome.out.find(" tensors, smallest cosine 1.0") != std::string::npos);
+  CHECK(outcome.out.find("\n  text \"") != std::string::npos);
+  CHECK(fs::exists(folder.path() / "traces/05d_text_only_chat.safetensors"));
+  Words json = more;
+  json.push_back("--json");
+  const auto line = nlohmann::json::parse(run(json).out);
+  CHECK(line["pass"] == false);
+  CHECK(line["error"].get<std::string>().starts_with("text \""));
+}
+
+TEST_CASE("a written token that differs is the first divergence") {
+  const test::Folder folder;
+  const fs::path copy = copy_of("05d_text_only_chat", folder);
+  const fs::path file = copy / "expected.safetensors";
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  {
+    const auto recorded = SafetensorsFile::open(file);
+    for (const auto& [name, entry] : recorded.entries()) {
+      tensors.emplace_back(name, recorded.view(name).clone());
+      if (name.find("token_ids") != std::string::npos) tensors.back().second.flatten()[0].add_(1);
+    }
+  }
+  write_safetensors(file, tensors);
+  const Outcome outcome = verify(copy);
+  CHECK(outcome.code == 1);
+  CHECK(outcome.out.find("  first: decode.token_ids") != std::string::npos);
+}
+
 TEST_CASE("what is wrong with a flag is said once, not case by case") {
   const auto said = [](const char* flag, const char* value) {
     const Outcome outcome = run(Words{"verify", (kGoldens / "cases").string(), flag, value});
@@ -71,6 +113,7 @@ TEST_CASE("what is wrong with a flag is said once, not case by case") {
   CHECK(said("--device", "cuda:99").starts_with("diptych: --device cuda:99: "));
   CHECK(said("--attention", "zz").starts_with("diptych: --attention: unknown attention backend"));
   CHECK(said("--cfg-mode", "zz").starts_with("diptych: --cfg-mode: unknown value 'zz'"));
+  CHECK(said("--cfg-mode", "auto").starts_with("diptych: --cfg-mode: found auto, expected "));
   CHECK(said("--kernels", "strict") ==
         "diptych: --kernels strict: needs a CUDA device, the run is on the CPU\n");
 }
