@@ -120,6 +120,8 @@ std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMe
                         per_step(m.launches->kernels, m), per_step(m.launches->copies, m),
                         per_step(m.launches->calls, m));
   }
+  if (!m.floors.empty()) text += floor_text(m.floors);
+  if (m.kernels) text += kernel_table_text(*m.kernels, m.ran.dtype);
   return text;
 }
 
@@ -271,6 +273,8 @@ Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
                         {"copies", per_step(m.launches->copies, m)},
                         {"launches", per_step(m.launches->calls, m)}};
   }
+  if (!m.floors.empty()) json["floor"] = floor_json(m.floors);
+  if (m.kernels) json["kernels"] = kernel_table_json(*m.kernels);
   if (m.pictures.empty()) {
     json["answer"] = m.text;
     if (!m.files.empty()) json["file"] = m.files.front().name;

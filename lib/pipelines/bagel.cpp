@@ -14,6 +14,7 @@
 #include "lib/pipelines/bagel_memory_planner.h"
 #include "lib/pipelines/bagel_picture_maker.h"
 #include "lib/pipelines/bagel_prepared.h"
+#include "lib/pipelines/bagel_step_work.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/session_parts.h"
 #include "lib/sampling/step_calibration.h"
@@ -155,6 +156,19 @@ class BagelSession : public Session {
     clock_.lap(report_, "hash", runtime_.device);
     return recorder.recording();
   }
+
+  std::vector<StepKindWork> study_steps(const RunConfig& config, bool measures,
+                                        Progress& progress) override {
+    std::vector<BagelPrepared> prepared = prepare_all(std::span(&config, 1));
+    read_weights_for(std::span(&prepared, 1), BagelParts::of(std::span(&config, 1)), progress);
+    make_ready(prepared);
+    prepared.front().request.seed(config.sampling.seed);
+    const std::unique_ptr<BagelPainter> painter = read(prepared, progress, {});
+    return study_bagel_steps(checkpoint_, painter->request(), painter->contexts(), runtime_,
+                             measures);
+  }
+
+  std::int64_t layers() const override { return checkpoint_.model.config.llm.num_hidden_layers; }
 
   Report report() const override {
     Report report = report_;

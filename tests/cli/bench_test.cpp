@@ -279,6 +279,9 @@ TEST_CASE("what bench refuses") {
       {{"--json", "/nonexistent/b.json"}, "/nonexistent"},
       {{"--save-dir", folder.file("file")}, folder.file("file")},
       {{"--launches"}, "--launches: needs a CUDA device"},
+      {{"--kernel-times"}, "--kernel-times: needs a CUDA device, the run is on the CPU\n"},
+      {{"--floor"}, "--floor: needs a CUDA device, the run is on the CPU\n"},
+      {{"--floor", "--task", "chat"}, "--floor: of a denoise step, and nothing is painted\n"},
       {{"--output", "a.png"}, "bench: unknown flag '--output'"},
   };
   for (const auto& [flags, expected] : cases) {

@@ -1,6 +1,7 @@
 #include "lib/models/qwen2_mot/backbone.h"
 
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -35,6 +36,20 @@ MotRows MotPlan::split(const Tensor& rows) const {
   return parts;
 }
 
+MotPlan MotPlan::leaving() const {
+  MotPlan rest = *this;
+  if (wanted != MotWanted::all) rest.und_rows = 0;
+  if (wanted == MotWanted::none) rest.gen_rows = 0;
+  return rest;
+}
+
+Quantization MotPlan::row_format(Quantization projections) const {
+  const auto fits = [&](std::int64_t rows) {
+    return rows == 0 || quantizes_rows(projections, rows);
+  };
+  return fits(gen_rows) && fits(und_rows) ? projections : Quantization::none;
+}
+
 namespace {
 
 using Matrix = LinearOperand MotExpert::*;
@@ -48,15 +63,6 @@ MotOperands split(const MotPlan& plan, const LinearOperand& rows) {
   const MotRows values = plan.split(rows.values);
   const MotRows scales = rows.scales.defined() ? plan.split(rows.scales) : MotRows{};
   return {{values.gen, scales.gen}, {values.und, scales.und}};
-}
-
-// What norms and the activation hand to the projections: quantised, where the projections would do
-// it to all of the rows anyway.
-Quantization row_format(const MotPlan& plan, Quantization projections) {
-  const auto fits = [&](std::int64_t rows) {
-    return rows == 0 || quantizes_rows(projections, rows);
-  };
-  return fits(plan.gen_rows) && fits(plan.und_rows) ? projections : Quantization::none;
 }
 
 std::array<RowSet, 2> row_sets(const MotPlan& plan) {
@@ -88,11 +94,11 @@ Tensor project(const MotOperands& x, const MotLayer& layer, Matrix weight, Vecto
   return y;
 }
 
-// The plan of the rows that leave the last layer.
-MotPlan wanted_part(MotPlan plan) {
-  if (plan.wanted != MotWanted::all) plan.und_rows = 0;
-  if (plan.wanted == MotWanted::none) plan.gen_rows = 0;
-  return plan;
+// Keys and values of the plan's cache rows, [cache_rows, capacity, kv_heads, head_dim] each.
+std::pair<Tensor, Tensor> cached(const MotPlan& plan, const KvCache& cache, std::size_t layer) {
+  const auto index = static_cast<std::int64_t>(layer);
+  return {cache.keys(index).narrow(0, plan.first_cache_row, plan.cache_rows),
+          cache.values(index).narrow(0, plan.first_cache_row, plan.cache_rows)};
 }
 
 // Puts keys and values of all rows in their place. -> q [rows, heads, head_dim]
@@ -138,16 +144,13 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
               ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");
   const double eps = config.rms_norm_eps;
   const MotParts needed{plan.und_rows > 0, plan.gen_rows > 0};
-  const MotPlan wanted = observer ? plan : wanted_part(plan);
-  const Quantization format = row_format(plan, quantization);
+  const MotPlan wanted = observer ? plan : plan.leaving();
+  const Quantization format = plan.row_format(quantization);
   LinearOperand h =
       rms_norm(x, norms(plan, layers[0].gen.input_layernorm, layers[0].und.input_layernorm), eps,
                format, kernels);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto layer_index = static_cast<std::int64_t>(i);
-    const Tensor keys = cache.keys(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
-    const Tensor values =
-        cache.values(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
+    const auto [keys, values] = cached(plan, cache, i);
     const MotLayer& layer = layers.acquire(i, needed);
     // Keys and values of both kinds of rows are in place before either attends.
     Tensor q = project_qkv(h, layer, plan, config, keys, values, kernels);
@@ -184,6 +187,42 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
   }
   if (observer) observer("final_norm", plan.split(h.values));
   return wanted.split(h.values);
+}
+
+MotProductRows MotBackbone::product_rows(const MotPlan& plan, const Tensor& x, const KvCache& cache,
+                                         KernelPolicy kernels) const {
+  const MotLayer& layer = layers[0];
+  const Quantization format = plan.row_format(quantization);
+  const auto [keys, values] = cached(plan, cache, 0);
+  MotProductRows rows;
+  rows.hidden = rms_norm(x, norms(plan, layer.gen.input_layernorm, layer.und.input_layernorm),
+                         config.rms_norm_eps, format, kernels);
+  rows.q = project_qkv(rows.hidden, layer, plan, config, keys, values, kernels);
+  rows.inner =
+      silu_mul(project(split(plan, rows.hidden), layer, &MotExpert::gate_up_proj, nullptr, kernels),
+               format, kernels);
+  return rows;
+}
+
+Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, const KvCache& cache,
+                             const AttentionBackend& attention, KernelPolicy kernels) const {
+  Tensor last;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto [keys, values] = cached(plan, cache, i);
+    const MotPlan rest = i + 1 == layers.size() ? plan.leaving() : plan;
+    const auto product = [&](const MotPlan& of, const LinearOperand& x, Matrix weight,
+                             Vector bias = nullptr) {
+      return project(split(of, x), layers[i], weight, bias, kernels);
+    };
+    product(plan, rows.hidden, &MotExpert::qkv_proj, &MotExpert::qkv_bias);
+    if (rest.rows() == 0) break;
+    attend(rows.q, rest, keys, values, attention);
+    // What attention gives would be quantised here; the normed rows are as wide, and are already.
+    product(rest, rows.hidden, &MotExpert::o_proj);
+    product(rest, rows.hidden, &MotExpert::gate_up_proj);
+    last = product(rest, rows.inner, &MotExpert::down_proj);
+  }
+  return last;
 }
 
 namespace {
