@@ -29,18 +29,6 @@ __device__ __forceinline__ void widen_all(const Vector<__nv_fp8_e4m3, kCount>& f
     }
   }
 }
-// By the bits of 2^23 + 128 + value, as NVIDIA/FasterTransformer's cutlass_extensions
-// (interleaved_numeric_conversion.h) does: conversions of integers are slow on compute capability
-// 8.
-template <int kCount>
-__device__ __forceinline__ void widen_all(const Vector<std::int8_t, kCount>& from,
-                                          float (&to)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const unsigned biased = static_cast<std::uint8_t>(from.at[i]) ^ 0x80u;
-    to[i] = __uint_as_float(0x4b000000u | biased) - 8388736.0f;
-  }
-}
 
 template <typename X, int kCount>
 __device__ __forceinline__ float dot(const float (&a)[kCount], const Vector<X, kCount>& b) {
