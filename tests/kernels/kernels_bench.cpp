@@ -229,8 +229,9 @@ Case rope_case(std::int64_t rows, bool every_step, Form form, const at::TensorOp
           static_cast<double>(rows) * row_bytes, make};
 }
 
-Case quantize_case(std::int64_t rows, kernels::Stored stored, const at::TensorOptions& options) {
-  const auto make = [rows, stored, options]() -> Launch {
+Case quantize_case(std::int64_t rows, kernels::Stored stored, const at::TensorOptions& options,
+                   int shape = 0) {
+  const auto make = [rows, stored, options, shape]() -> Launch {
     const Tensor x = at::randn({rows, kWidth}, options);
     const Tensor values = at::empty({rows, kWidth}, options.dtype(at::kByte)),
                  scales = at::empty({rows}, options.dtype(at::kFloat));
@@ -242,12 +243,14 @@ Case quantize_case(std::int64_t rows, kernels::Stored stored, const at::TensorOp
     args.width = args.x_stride = kWidth;
     args.dtype = kernel_dtype(x.scalar_type());
     args.stored = stored;
+    args.shape = shape;
     return [args, x, values, scales](CUstream_st* stream) {
       return kernels::quantize_rows(args, stream);
     };
   };
   const auto element = static_cast<double>(options.dtype().itemsize());
-  return {stored == kernels::Stored::e4m3 ? "quantize_rows e4m3" : "quantize_rows int8",
+  const char* name = stored == kernels::Stored::e4m3 ? "quantize_rows e4m3" : "quantize_rows int8";
+  return {name + shape_suffix(shape),
           static_cast<double>(rows) * (static_cast<double>(kWidth) * (element + 1) + 4), make};
 }
 
@@ -348,6 +351,7 @@ void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int 
           silu_case(rows, Form::quantised, options, 2), rope_case(rows, true, Form::plain, options),
           rope_case(rows, false, Form::plain, options),
           rope_case(rows, false, Form::routed, options), quantize_case(rows, Stored::e4m3, options),
+          quantize_case(rows, Stored::e4m3, options, 1),
           quantize_case(rows, Stored::i8, options)}) {
       print(bench, rows);
     }
