@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One vector of values per thread; `chunks` blocks cover a row.
+// One vector of y per thread, so that a warp writes without gaps; `chunks` blocks cover a row.
 template <typename T, typename Q, int kCount>
 __global__ void __launch_bounds__(kThreads)
     dequantize_rows_kernel(const DequantizeRowsArgs args, unsigned chunks) {
@@ -17,10 +17,10 @@ __global__ void __launch_bounds__(kThreads)
   const float scale = args.scales[row];
   const Vector<Q, kCount> value =
       load<Q, kCount>(static_cast<const Q*>(args.values) + row * args.width + at);
-  Vector<T, kCount> y;
+  float y[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) y.at[i] = round_to<T>(__fmul_rn(widen(value.at[i]), scale));
-  store<T, kCount>(static_cast<T*>(args.y) + row * args.width + at, y);
+  for (int i = 0; i < kCount; ++i) y[i] = __fmul_rn(widen(value.at[i]), scale);
+  store<T, kCount>(static_cast<T*>(args.y) + row * args.width + at, round_all<T, kCount>(y));
 }
 
 std::int64_t chunks_of(std::int64_t width, std::int64_t count) {
@@ -50,12 +50,10 @@ const char* dequantize_rows_unsupported(const DequantizeRowsArgs& args) {
 const char* dequantize_rows(const DequantizeRowsArgs& args, CUstream_st* stream) {
   if (const char* reason = dequantize_rows_unsupported(args)) return reason;
   if (args.rows == 0) return nullptr;
-  // A vector of values is 16 bytes.
   const bool vectorised = aligned(args.values) && aligned(args.y) && args.width % kVectorBytes == 0;
   return launch_typed(args.dtype, vectorised, [&]<typename T, int kCount>() {
-    constexpr int kValues = kCount == 1 ? 1 : kVectorBytes;
     with_device_stored(args.stored,
-                       [&](auto stored) { launch<T, decltype(stored), kValues>(args, stream); });
+                       [&](auto stored) { launch<T, decltype(stored), kCount>(args, stream); });
   });
 }
 

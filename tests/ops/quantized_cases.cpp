@@ -108,7 +108,7 @@ void check_quantized_by_hand(at::Device device, KernelPolicy policy) {
 void check_quantize_rows(at::Device device, KernelPolicy policy) {
   at::Generator generator = at::detail::createCPUGenerator(21);
   for (const at::ScalarType dtype : kDtypes) {
-    for (const std::int64_t rows : {0, 1, 3, 17, 258}) {
+    for (const std::int64_t rows : {0, 1, 3, 17, 258, 1030}) {
       // 40000 is more than a block of the kernel holds in registers
       for (const std::int64_t width : {64, 130, 3584, 1, 40000}) {
         if (width == 40000 && rows > 1) continue;
