@@ -38,7 +38,7 @@ struct TuneFlags {
   fs::path output;
 };
 
-// Of a request only these count here.
+// Of a request only these count here. Without a model the released one's widths do, not the demo's.
 Resolved resolve_model(const TuneFlags& flags) {
   static constexpr std::array<std::string_view, 3> kHere = {"config", "model", "device"};
   Sources sources;
@@ -53,7 +53,10 @@ Resolved resolve_model(const TuneFlags& flags) {
     const bool here = std::ranges::find(variables, name) != variables.end();
     return here ? environment(name) : std::nullopt;
   };
-  return resolve_sources(sources);
+  sources.demo = find_demo();
+  Resolved resolved = resolve_sources(sources);
+  if (resolved.uses_demo) resolved.options.run.model.clear();
+  return resolved;
 }
 
 at::Device gpu_of(const std::string& name, Log& log) {
