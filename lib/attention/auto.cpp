@@ -114,7 +114,8 @@ class AutoAttention final : public AttentionBackend {
   }
 
   // A cuDNN plan takes longer to build (about 30 ms on an H200) than a call with few queries, or a
-  // prefill that happens once, can save: those go to the backends without plans first.
+  // prefill that happens once, can save: those go to the backends without plans first. What was
+  // measured has the plan's share in it.
   const Order& order(const AttentionCall& call) const {
     constexpr auto kFlash = static_cast<std::size_t>(FirstAttention::flash);
     if (call.causal) return first_[kFlash];

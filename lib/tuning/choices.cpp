@@ -9,14 +9,14 @@
 namespace diptych {
 namespace {
 
-using Names = std::string_view;
-constexpr auto kMatrix = std::to_array<Names>({"outputs", "inputs"});
-constexpr auto kRow = std::to_array<Names>({"width"});
-constexpr auto kHeads = std::to_array<Names>({"heads", "kv_heads", "head_dim"});
-constexpr auto kFp8Products = std::to_array<Names>({"row_kernel", "cublas", "cutlass"});
-constexpr auto kInt8Products = std::to_array<Names>({"row_kernel", "copy"});
-constexpr auto kNormVectors = std::to_array<Names>({"one_vector", "two_vectors", "four_vectors"});
-constexpr auto kFirstAttentions = std::to_array<Names>({"cudnn", "flash", "sdpa"});
+using Name = std::string_view;
+constexpr auto kMatrix = std::to_array<Name>({"outputs", "inputs"});
+constexpr auto kRow = std::to_array<Name>({"width"});
+constexpr auto kHeads = std::to_array<Name>({"heads", "kv_heads", "head_dim"});
+constexpr auto kFp8Products = std::to_array<Name>({"row_kernel", "cublas", "cutlass"});
+constexpr auto kInt8Products = std::to_array<Name>({"row_kernel", "copy"});
+constexpr auto kNormVectors = std::to_array<Name>({"one_vector", "two_vectors", "four_vectors"});
+constexpr auto kFirstAttentions = std::to_array<Name>({"cudnn", "flash", "sdpa"});
 
 // A single row meets fp8 weights unquantised, and is the row kernel's with int8 ones.
 constexpr std::int64_t kSeveral = 2;
