@@ -20,19 +20,13 @@ constexpr const char* kSizes = "--sizes";
 constexpr const char* kAgainst = "--against";
 
 // What a session is opened with.
-constexpr std::array<std::string_view, 13> kOfModel = {"pipeline",
-                                                       "model",
-                                                       "load_format",
-                                                       "device",
-                                                       "dtype",
-                                                       "quantization",
-                                                       "kernels",
-                                                       "offload",
-                                                       "max_vram",
-                                                       "read_attention",
-                                                       "read_attention_self",
-                                                       "paint_attention",
-                                                       "paint_attention_self"};
+constexpr std::array<std::string_view, 14> kOfModel = {"pipeline",        "model",
+                                                       "load_format",     "device",
+                                                       "dtype",           "quantization",
+                                                       "kernels",         "tuned_config_dir",
+                                                       "offload",         "max_vram",
+                                                       "read_attention",  "read_attention_self",
+                                                       "paint_attention", "paint_attention_self"};
 
 // Of the command, or what leaves nothing to compare.
 constexpr std::array<std::string_view, 12> kNeverDiffers = {

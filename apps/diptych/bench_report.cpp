@@ -227,6 +227,7 @@ Json ran_json(const BenchMeasured& m) {
   Json json = {{"device", m.ran.device},
                {"dtype", m.ran.dtype},
                {"quantization", m.ran.quantization},
+               {"tuning", m.ran.tuning},
                {"attention", m.ran.attention}};
   if (!m.pictures.empty()) {
     const Picture& picture = m.pictures.front();

@@ -246,10 +246,11 @@ void launch_fetched(const RmsNormArgs& args, unsigned blocks, unsigned threads, 
 template <typename T, int kCount>
 void launch(const RmsNormArgs& args, CUstream_st* stream) {
   const std::int64_t vectors = (args.width + kCount - 1) / kCount;
-  // Narrow rows: a warp each. Wide rows: a block each, two vectors a thread while 1024 threads
+  // Narrow rows: a warp each. Wide rows: a block each, thread_vectors a thread while 1024 threads
   // last.
   std::int64_t threads = kWarp;
-  if (vectors > kWarp * kMany) threads = (vectors + kFew * kWarp - 1) / (kFew * kWarp) * kWarp;
+  const std::int64_t warp_vectors = static_cast<std::int64_t>(kWarp) * args.thread_vectors;
+  if (vectors > kWarp * kMany) threads = (vectors + warp_vectors - 1) / warp_vectors * kWarp;
   if (threads > kMaxRowThreads) threads = kMaxRowThreads;
   const dim3 block(static_cast<unsigned>(threads),
                    static_cast<unsigned>(threads == kWarp ? kNarrowThreads / kWarp : 1));
@@ -289,6 +290,9 @@ bool vectorised(const RmsNormArgs& args) {
 const char* rms_norm_unsupported(const RmsNormArgs& args) {
   if (args.width < 1) return "the width is below 1";
   if (args.rows > kMaxBlocks) return "more than 2^31 - 1 rows";
+  if (args.thread_vectors != 1 && args.thread_vectors != kFew && args.thread_vectors != kMany) {
+    return "a thread takes 1, 2 or 4 vectors";
+  }
   if ((args.delta == nullptr) != (args.sum == nullptr)) return "delta and sum come together or not";
   if (args.shape < 0 || args.shape >= kNormShapes) return "there is no such shape";
   return row_sets_unsupported(args.sets[0].rows, args.sets[1].rows, args.rows);

@@ -29,6 +29,9 @@ struct RmsNormArgs {
   std::int64_t rows = 0, width = 0;
   std::int64_t x_stride = 0, delta_stride = 0, sum_stride = 0, y_stride = 0;  // between rows
   float eps = 0;
+  // That a thread takes of a wide row, 1, 2 or 4 (more where a block's threads run out): which is
+  // fastest depends on rows and device, and the order of sums depends on it.
+  int thread_vectors = 2;
   DType dtype = DType::f32;
   // How a call of many rows is cut, below kNormShapes: rows fetched ahead, or none. The bits do not
   // depend on it.

@@ -2,6 +2,7 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/tuning/table.h"
 
 namespace diptych {
 namespace {
@@ -86,21 +87,10 @@ Tensor aligned_scales(const Tensor& scales) {
   return aligned ? scales : scales.clone();
 }
 
-// Whether cuBLASLt has no algorithm for a row-wise scaled product. Where tiles of the result are
-// fewer than multiprocessors and sums are long it would split the sums, which it cannot with such
-// scales: CUBLAS_STATUS_NOT_SUPPORTED for 3 x 18944 -> 3584 on an H200 (cuBLAS 13.0), and up to 256
-// rows of 9216 -> 3072 on an H100 (pytorch/ao, issue 4582); sums of 3584 were served at 3 to 1026
-// rows.
-bool exceeds_cublas(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) {
-  constexpr std::int64_t kLongSum = 4096, kTile = 128, kMultiprocessors = 132;
-  const auto tiles = [](std::int64_t size) { return (size + kTile - 1) / kTile; };
-  return inputs > kLongSum && tiles(rows) * tiles(outputs) < kMultiprocessors;
-}
-
 // Row-wise scaled, one rounding behind the bias. The fast accumulation of Hopper keeps about 14
 // bits of a sum (DeepSeek-V3 Technical Report, section 3.3.2), which is small beside e4m3's four.
-void fp8_product(Tensor y, const LinearOperand& x, const LinearOperand& weight,
-                 const Tensor& bias) {
+void fp8_product(Tensor y, const LinearOperand& x, const LinearOperand& weight, const Tensor& bias,
+                 bool by_cutlass) {
   const std::int64_t outputs = weight.values.size(0), inputs = weight.values.size(1);
   if (y.scalar_type() == at::kFloat) {
     throw InputError("[{}] fp8 products on CUDA are of bfloat16 or float16 rows, these are float32",
@@ -114,7 +104,7 @@ void fp8_product(Tensor y, const LinearOperand& x, const LinearOperand& weight,
   const ops::ScaledProduct product = {x.values, weight.values.t(),
                                       aligned_scales(x.scales).unsqueeze(1),
                                       weight.scales.unsqueeze(0), bias};
-  if (exceeds_cublas(y.size(0), outputs, inputs)) return ops::multiply_by_cutlass(y, product);
+  if (by_cutlass) return ops::multiply_by_cutlass(y, product);
   const std::optional<Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
   at::_scaled_mm_out(y, product.a, product.b, product.a_scales, product.b_scales, offset, {},
                      y.scalar_type(), /*use_fast_accum=*/true);
@@ -145,16 +135,47 @@ void plain_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, c
   aten_product(y, x, weight.values, bias);
 }
 
-void quantized_into(const Tensor& y, const LinearOperand& x, const LinearOperand& weight,
-                    const Tensor& bias, KernelPolicy policy) {
-  const bool fp8 = weight.values.scalar_type() == at::kFloat8_e4m3fn;
-  const bool by_kernel = ops::takes_kernel(kOp, y, policy);
-  const bool few = y.size(0) <= kernels::kMostLinearRows;
-  if (!fp8 && !few) return aten_product(y, x.values, dequantize(weight, y, by_kernel), bias);
-  const bool quantizes = !x.scales.defined() && fp8 && quantizes_rows(Quantization::fp8, y.size(0));
-  const LinearOperand rows = quantizes ? quantize_rows(x.values, Quantization::fp8, policy) : x;
+// As it was measured, or nothing.
+template <typename Choice>
+std::optional<Choice> tuned_choice(TunedKernel kernel, const Tensor& y, const LinearOperand& weight,
+                                   const TuningTable* tuning) {
+  if (tuning == nullptr || y.scalar_type() != at::kBFloat16) return std::nullopt;
+  const auto found =
+      tuning->find(kernel, {weight.values.size(0), weight.values.size(1), 0}, y.size(0));
+  return found ? std::optional(static_cast<Choice>(*found)) : std::nullopt;
+}
+
+Fp8Product choose_fp8_product(const Tensor& y, const LinearOperand& weight,
+                              const TuningTable* tuning) {
+  const auto tuned = tuned_choice<Fp8Product>(TunedKernel::linear_fp8, y, weight, tuning);
+  return tuned.value_or(usual_fp8_product(y.size(0), weight.values.size(0), weight.values.size(1)));
+}
+
+Int8Product choose_int8_product(const Tensor& y, const LinearOperand& weight,
+                                const TuningTable* tuning) {
+  const auto tuned = tuned_choice<Int8Product>(TunedKernel::linear_int8, y, weight, tuning);
+  return tuned.value_or(usual_int8_product(y.size(0)));
+}
+
+void int8_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
+               const Kernels& kernels) {
+  const bool by_kernel = ops::takes_kernel(kOp, y, kernels);
+  const TuningTable* tuning = by_kernel ? kernels.tuning : nullptr;
+  if (choose_int8_product(y, weight, tuning) == Int8Product::copy)
+    return aten_product(y, x, dequantize(weight, y, by_kernel), bias);
+  if (by_kernel) return kernel_of_few_rows(y, {x, {}}, weight, bias);
+  reference_product(y, {x, {}}, weight, bias);
+}
+
+void fp8_into(const Tensor& y, const LinearOperand& x, const LinearOperand& weight,
+              const Tensor& bias, const Kernels& kernels) {
+  const bool by_kernel = ops::takes_kernel(kOp, y, kernels);
+  const bool quantizes = !x.scales.defined() && quantizes_rows(Quantization::fp8, y.size(0));
+  const LinearOperand rows = quantizes ? quantize_rows(x.values, Quantization::fp8, kernels) : x;
   if (!by_kernel) return reference_product(y, rows, weight, bias);
-  return few ? kernel_of_few_rows(y, rows, weight, bias) : fp8_product(y, rows, weight, bias);
+  const Fp8Product product = choose_fp8_product(y, weight, kernels.tuning);
+  if (product == Fp8Product::row_kernel) return kernel_of_few_rows(y, rows, weight, bias);
+  fp8_product(y, rows, weight, bias, product == Fp8Product::cutlass);
 }
 
 }  // namespace
@@ -163,23 +184,24 @@ bool quantizes_rows(Quantization weight, std::int64_t rows) {
   return weight == Quantization::fp8 && rows > 1;
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, KernelPolicy policy) {
-  return linear(x, LinearOperand{weight, {}}, bias, policy);
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Kernels& kernels) {
+  return linear(x, LinearOperand{weight, {}}, bias, kernels);
 }
 
 Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
-              KernelPolicy policy) {
+              const Kernels& kernels) {
   const Tensor y = at::empty({x.size(0), weight.values.size(0)}, x.options());
-  linear_into(y, {x, {}}, weight, bias, policy);
+  linear_into(y, {x, {}}, weight, bias, kernels);
   return y;
 }
 
 void linear_into(Tensor y, const LinearOperand& x, const LinearOperand& weight, const Tensor& bias,
-                 KernelPolicy policy) {
+                 const Kernels& kernels) {
   check_arguments(y, x, weight, bias);
   if (x.values.size(0) == 0) return;
-  if (weight.scales.defined()) return quantized_into(y, x, weight, bias, policy);
-  plain_into(y, x.values, weight, bias, policy);
+  if (!weight.scales.defined()) return plain_into(y, x.values, weight, bias, kernels);
+  const bool fp8 = weight.values.scalar_type() == at::kFloat8_e4m3fn;
+  fp8 ? fp8_into(y, x, weight, bias, kernels) : int8_into(y, x.values, weight, bias, kernels);
 }
 
 }  // namespace diptych

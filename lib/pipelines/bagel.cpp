@@ -50,6 +50,7 @@ class BagelSession : public Session {
     report_.device = device_description(runtime_.device);
     report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
     report_.quantization = config.quantization;
+    report_.tuning = runtime_.tuning.name();
     if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
     log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
               config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());

@@ -79,7 +79,8 @@ struct Report {
   std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
   std::string quantization = "none";                    // likewise
-  std::string cfg_mode;                                 // likewise, "" = nothing was painted
+  std::string tuning = "default";  // likewise, Tuning::name(): the hash of the choices of kernels
+  std::string cfg_mode;            // likewise, "" = nothing was painted
   std::string
       calibration_hash;  // first 16 hex digits of the file's sha-256, "" = no such step cache
   int threads = 0;       // of the CPU's sums, where it computed

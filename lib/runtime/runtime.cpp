@@ -111,6 +111,11 @@ void limit_memory(at::Device device, std::uint64_t bytes) {
   if (device.is_cuda()) gpu::limit_memory(device, bytes);
 }
 
+TunedDevice tuned_device(at::Device device) {
+  const GpuInfo info = gpu::list().at(static_cast<std::size_t>(device.index()));
+  return {info.name, info.major, info.minor};
+}
+
 std::string device_description(at::Device device) {
   if (device.is_cuda()) {
     const GpuInfo info = gpu::list().at(static_cast<std::size_t>(device.index()));

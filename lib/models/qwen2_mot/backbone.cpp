@@ -76,7 +76,7 @@ std::array<NormRoute, 2> norms(const MotPlan& plan, const Tensor& gen, const Ten
 
 // Each part's rows with its own weights -> [gen_rows + und_rows, outputs]. `bias`: or null.
 Tensor project(const MotOperands& x, const MotLayer& layer, Matrix weight, Vector bias,
-               KernelPolicy kernels) {
+               const Kernels& kernels) {
   const auto rows_of = [](const LinearOperand& part) {
     return part.values.defined() ? part.values.size(0) : 0;
   };
@@ -104,7 +104,7 @@ std::pair<Tensor, Tensor> cached(const MotPlan& plan, const KvCache& cache, std:
 // Puts keys and values of all rows in their place. -> q [rows, heads, head_dim]
 Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                    const Qwen2Config& c, const Tensor& keys, const Tensor& values,
-                   KernelPolicy kernels) {
+                   const Kernels& kernels) {
   const auto [gen_rows, und_rows] = row_sets(plan);
   QkNormRope args;
   args.qkv = project(split(plan, h), layer, &MotExpert::qkv_proj, &MotExpert::qkv_bias, kernels);
@@ -138,7 +138,7 @@ MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tens
 }  // namespace
 
 MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache,
-                             const AttentionBackend& attention, KernelPolicy kernels,
+                             const AttentionBackend& attention, const Kernels& kernels,
                              const MotObserver& observer) const {
   TORCH_CHECK(x.size(0) > 0 && x.size(0) == plan.rows(), "[qwen2_mot] x is ", x.sizes(),
               ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");

@@ -80,7 +80,7 @@ struct MotBackbone {
   // all of them where there is an observer. `x` is consumed: its storage holds the residual stream,
   // at the end what left the last layer of the rows that are returned.
   MotRows forward(const MotPlan& plan, Tensor x, const KvCache& cache,
-                  const AttentionBackend& attention, KernelPolicy kernels,
+                  const AttentionBackend& attention, const Kernels& kernels,
                   const MotObserver& observer = {}) const;
 
   // The products and the attention of forward() and nothing else, launched as it launches them: the
