@@ -6,25 +6,26 @@ import random
 
 import torch
 
+import edits
 import render
 import sequence
 import vocabulary
 import world
 
-SAMPLES = 120  # of pictures painted from captions per step at the reference size; fewer of larger ones
+SAMPLES = 100  # of pictures painted from captions per step at the reference size; fewer of larger ones
 POOL = 240000  # scenes, of all sizes together
 LOOSE = 0.4  # of the questions: those about loose scenes, at least
-EDITED = 3  # every third of the pool has an edit, half of those a loose scene; the others are painted
+EDITED = 2  # every second of the pool has an edit; the others are painted
 SHORT, LONG = 48, 136  # text rows of samples; long: with a plan, or several questions
 CHAT_SHARE = 0.04  # of the questions: those without a picture
 WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before it
 
 # What a step has beside the pictures painted from captions, in turns, and how many samples of it for
 # one of those. Few kinds a step: each of their combinations is a CUDA graph (train.py).
-TURNS = (("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1), ("edit", 1.6),
-         ("think_edit", 1.1), ("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1),
-         ("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1), ("edit", 1.6),
-         ("think_understand", 1.1), ("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1))
+TURNS = (("edit", 1.8), ("understand", 1.2), ("think_edit", 1.4), ("think", 1.2), ("edit", 1.8),
+         ("think_edit", 1.4), ("edit", 1.8), ("understand", 1.2), ("edit", 1.8), ("think", 1.2),
+         ("edit", 1.8), ("understand", 1.2), ("think_edit", 1.4), ("think_understand", 1.2), ("edit", 1.8),
+         ("think_edit", 1.4), ("edit", 1.8), ("understand", 1.2), ("edit", 1.8), ("think", 1.2))
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03
@@ -36,9 +37,8 @@ def pool_sizes(total):
     return {size: (count, len(range(0, count, EDITED))) for size, count in counts.items()}
 
 
-# What is at a number of the pool, by the number modulo 12.
-POOL_LAYOUTS = ("loose", "arranged", "composed", "arranged", "arranged", "composed",
-                "loose", "arranged", "composed", "composed", "arranged", "composed")
+# What is at a number of the pool, by the number modulo 6: the even ones have edits.
+POOL_LAYOUTS = ("loose", "arranged", "arranged", "composed", "composed", "arranged")
 PAINTED = {"t2i": ("arranged",), "think": ("arranged", "composed")}  # what captions are painted as
 
 
@@ -56,7 +56,7 @@ def edit_of_pool(seed, size, number):
     rng = random.Random(f"{seed} {size} {number}")
     while True:
         scene = world.sample_scene(rng, *size, layout=layout_of(number))[1]
-        edit = world.sample_any_edit(rng, scene)
+        edit = edits.sample_any(rng, scene)
         if edit is not None:
             return edit
 
@@ -103,11 +103,11 @@ class Maker:
             if think:
                 sample.text(sequence.GEN_THINK_SYSTEM_PROMPT)
             if words_first:
-                sample.text(edit.text)
+                sample.text(edits.words(rng, edit))
             if images:
                 sample.image("context").image("vit")
             if words and not words_first:
-                sample.text(edit.text)
+                sample.text(edits.words(rng, edit))
             if think and images and words:
                 sample.text(world.plan(edit.after), learned=True)
             sample.image("latent")
@@ -159,10 +159,10 @@ def in_said_order(spec, scene):
 
 
 class Blocks(torch.utils.data.Dataset):
-    """The pool in blocks of one picture size: `first` number, and the scenes' rows for `render`:
+    """The pool in blocks of one picture size, of as many as EDITED divides: `first` number, and the scenes' rows for `render`:
     `before`, and `after` of those that have an edit."""
 
-    def __init__(self, pool, seed, length=255):
+    def __init__(self, pool, seed, length=256):
         self.seed = seed
         self.blocks = [(size, first, min(length, count - first))
                        for size, (count, _) in pool_sizes(pool).items()
@@ -175,11 +175,11 @@ class Blocks(torch.utils.data.Dataset):
         torch.set_num_threads(1)
         size, first, count = self.blocks[index]
         numbers = range(first, first + count)
-        edits = {n: edit_of_pool(self.seed, size, n) for n in numbers if n % EDITED == 0}
-        before = [edits[n].before if n in edits else scene_of_pool(self.seed, size, n)[1]
+        changes = {n: edit_of_pool(self.seed, size, n) for n in numbers if n % EDITED == 0}
+        before = [changes[n].before if n in changes else scene_of_pool(self.seed, size, n)[1]
                   for n in numbers]
         return {"size": size, "first": first, "before": render.pack(before),
-                "after": render.pack([edit.after for edit in edits.values()])}
+                "after": render.pack([edit.after for edit in changes.values()])}
 
 
 class Steps(torch.utils.data.Dataset):
@@ -214,7 +214,7 @@ class Steps(torch.utils.data.Dataset):
             if "edit" in kind:
                 number -= number % EDITED
             elif "understand" in kind:
-                number -= number % (2 * EDITED) if rng.random() < LOOSE else 0  # to a loose scene
+                number -= number % len(POOL_LAYOUTS) if rng.random() < LOOSE else 0
             elif number % EDITED == 0 or layout_of(number) not in PAINTED[kind]:
                 continue
             numbers.append(number)
