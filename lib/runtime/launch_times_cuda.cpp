@@ -27,7 +27,7 @@ double launch_milliseconds(std::span<const std::function<void()>> works, int rep
   constexpr std::size_t kLeastLaunches = 16;
   constexpr int kWarmUp = 2;
   synchronize(device);  // what the works read was written on other streams
-  const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(false, device.index());
+  const c10::cuda::CUDAStream stream = capture_stream(device.index());
   const c10::cuda::CUDAStreamGuard guard(stream);
   for (const auto& work : works) work();  // makes the handles and plans that no graph may hold
   stream.synchronize();
