@@ -182,8 +182,31 @@ void check_chunk_lengths(std::span<const std::uint8_t> bytes, std::string_view n
   throw InputError("{}: broken PNG: the file ends early", name);
 }
 
+// EXIF as ImageMagick and exiv2 wrote it before there was an eXIf chunk: a text of three lines
+// ("", "exif", its length) and hexadecimal digits. Pillow reads it, too (PngImagePlugin.py,
+// getexif).
+std::vector<std::uint8_t> raw_profile(std::string_view text) {
+  std::vector<std::uint8_t> bytes;
+  for (int line = 0; line < 3; ++line) {
+    const std::size_t end = text.find('\n');
+    if (end == text.npos) return {};
+    text.remove_prefix(end + 1);
+  }
+  int digits = 0, value = 0;
+  for (const char c : text) {
+    const std::size_t digit = std::string_view("0123456789abcdef").find(c);
+    if (digit == std::string_view::npos) continue;  // the ends of lines
+    value = value * 16 + static_cast<int>(digit);
+    if (++digits % 2 != 0) continue;
+    bytes.push_back(static_cast<std::uint8_t>(value));
+    value = 0;
+  }
+  return bytes;
+}
+
 // EXIF's orientation. check_chunk_lengths has seen that every chunk lies inside the file.
-int stored_orientation(std::span<const std::uint8_t> bytes) {
+int stored_orientation(const Reader& r) {
+  const std::span<const std::uint8_t> bytes = r.bytes;
   constexpr std::size_t kTypeAt = 4, kDataAt = 8, kOverhead = 12;
   for (std::size_t at = 8; bytes.size() - at >= kOverhead;) {
     const std::size_t length = png_get_uint_32(bytes.data() + at);
@@ -192,6 +215,9 @@ int stored_orientation(std::span<const std::uint8_t> bytes) {
       return exif_orientation(bytes.subspan(at + kDataAt, length));
     }
     at += length + kOverhead;
+  }
+  for (const auto& [key, text] : read_text(r)) {
+    if (key == "Raw profile type exif") return exif_orientation(raw_profile(text));
   }
   return 1;
 }
@@ -229,7 +255,7 @@ void open_png(Reader& r, std::span<const std::uint8_t> bytes, std::string_view n
 ImageSize png_size(std::span<const std::uint8_t> bytes, std::string_view name) {
   Reader r;
   open_png(r, bytes, name);
-  return upright_size(r.height, r.width, stored_orientation(bytes));
+  return upright_size(r.height, r.width, stored_orientation(r));
 }
 
 Image decode_png(std::span<const std::uint8_t> bytes, std::string_view name) {
@@ -241,8 +267,7 @@ Image decode_png(std::span<const std::uint8_t> bytes, std::string_view name) {
   for (std::size_t y = 0; y < r.height; ++y) r.rows.push_back(r.samples.data() + y * stride);
   require(read_pixels(r), r, name);
 
-  Image image{at::empty({r.height, r.width, 3}, at::kByte), read_text(r),
-              stored_orientation(bytes)};
+  Image image{at::empty({r.height, r.width, 3}, at::kByte), read_text(r), stored_orientation(r)};
   convert(r, image.rgb.data_ptr<std::uint8_t>());
   return image;
 }

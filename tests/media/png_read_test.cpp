@@ -129,6 +129,25 @@ TEST_CASE("the orientation of an eXIf chunk is told, and the pixels stay as stor
   CHECK(decode_png(small_png(), "x").orientation == 1);
 }
 
+TEST_CASE("the orientation of EXIF in a text, as ImageMagick wrote it, is told") {
+  const auto orientation = [](const std::string& text) {
+    const std::string chunk = std::string("Raw profile type exif") + '\0' + text;
+    PngBuilder png({.width = 2, .height = 1, .color_type = 0});
+    png.chunk("tEXt", Bytes(chunk.begin(), chunk.end()));
+    png.pixels({0, 10, 20});
+    const Bytes file = png.finish();
+    const ImageSize size = png_size(file, "x");
+    const int found = decode_png(file, "x").orientation;
+    CHECK((size.height == 2) == (found >= 5));
+    return found;
+  };
+  const std::string digits = "4d4d002a00000008000101120003000000\n0100060000";
+  CHECK(orientation("\nexif\n      22\n" + digits + "\n") == 6);
+  CHECK(orientation("\nexif\n      22\n" + digits.substr(0, 9)) == 1);
+  CHECK(orientation("\nexif") == 1);
+  CHECK(orientation("") == 1);
+}
+
 TEST_CASE("2-bit gray is spread over the 8-bit range") {
   PngBuilder png({.width = 4, .height = 1, .bit_depth = 2, .color_type = 0});
   CHECK(levels(decode_png(png.pixels({0, 0b00011011}).finish(), "x")) ==
