@@ -297,7 +297,8 @@ class BagelSession : public Session {
     report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
     const std::filesystem::path path = calibration_path(config);
-    StepCalibration::read(path).require_weights(path, report_.weights_hash);
+    StepCalibration::read(path).require_weights(
+        path, StepCalibration::as_loaded(report_.weights_hash, config_.quantization));
     report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
   }
 
