@@ -196,11 +196,13 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
   }
   Progress progress(log, progress_style(options.progress));
   const StepRecording recording = session->record_steps(requests, progress);
-  const auto calibration = StepCalibration::fit(recording.changes, session->report().weights_hash);
+  const Report report = session->report();
+  const auto calibration = StepCalibration::fit(
+      recording.changes, StepCalibration::as_loaded(report.weights_hash, report.quantization));
   calibration.write(output);
   print_result(recording, calibration);
   say_path(output);
-  log.info("{}", stage_times(session->report()));
+  log.info("{}", stage_times(report));
   return 0;
 }
 

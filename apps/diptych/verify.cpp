@@ -88,6 +88,9 @@ FoundCases find_cases(const std::vector<fs::path>& given) {
     const auto others = std::stable_partition(inside.begin(), inside.end(), [](const auto& folder) {
       return fs::exists(folder / "case.json");
     });
+    if (!fs::exists(path)) throw InputError("{}: not found", path.string());
+    if (!fs::is_directory(path))
+      throw InputError("{}: is a file, expected the folder of a case", path.string());
     if (others == inside.begin())
       throw InputError("{}: has no case.json, nor has a folder in it", path.string());
     found.cases.insert(found.cases.end(), inside.begin(), others);

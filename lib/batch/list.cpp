@@ -335,7 +335,10 @@ BatchList read_batch_list(const fs::path& file) {
   } else if (extension == ".yaml" || extension == ".yml") {
     list = read_yaml(file);
   } else {
-    throw InputError("{}: expected a .txt, .jsonl or .yaml file", file.string());
+    throw InputError("{}: found {}, expected a .txt, .jsonl or .yaml file", file.string(),
+                     fs::is_directory(file) ? "a folder"
+                     : extension.empty()    ? "no extension"
+                                            : extension);
   }
   check_ids(list, file);
   return list;

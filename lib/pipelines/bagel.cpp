@@ -312,7 +312,8 @@ class BagelSession : public Session {
     report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
     const std::filesystem::path path = calibration_path(config);
-    StepCalibration::read(path).require_weights(path, report_.weights_hash);
+    StepCalibration::read(path).require_weights(
+        path, StepCalibration::as_loaded(report_.weights_hash, config_.quantization));
     report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
   }
 
@@ -364,6 +365,8 @@ class BagelSession : public Session {
     PrefilledContexts contexts =
         read_for_painting(requests, paint, checkpoint_, runtime_, one ? &*thought : nullptr);
     for (std::size_t i = 0; i < prepared.size(); ++i) prepared[i].request = requests[i];
+    if (!runtime_.device.is_cuda() && !paint.step_graphs)
+      log_.warning_once("--enforce-eager: changes nothing on the CPU, which has no graphs");
     if (runtime_.device.is_cuda() && paint.step_graphs && !paint.caches() &&
         !captures_steps(paint, checkpoint_, runtime_)) {
       log_.warning_once(runtime_.kernels == KernelPolicy::reference

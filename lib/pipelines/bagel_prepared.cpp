@@ -38,7 +38,9 @@ void read_pictures(BagelPrepared& p, const BagelConfig& model, PictureReading re
 void check_calibration(const RunConfig& config, const BagelCheckpoint& checkpoint) {
   const StepCalibration calibration = read_calibration(config);
   if (checkpoint.model_weights.is_dummy())
-    calibration.require_weights(calibration_path(config), checkpoint.weights_hash({}));
+    calibration.require_weights(
+        calibration_path(config),
+        StepCalibration::as_loaded(checkpoint.weights_hash({}), config.quantization));
 }
 
 }  // namespace

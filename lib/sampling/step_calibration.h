@@ -54,9 +54,14 @@ class StepChangeRecorder {
 };
 
 struct StepCalibration {
+  // The hash of a checkpoint's files and how they were quantised, "0123abc-4567def, fp8": quantised
+  // weights change otherwise from step to step.
+  static std::string as_loaded(const std::string& hash, const std::string& quantization) {
+    return quantization == "none" ? hash : hash + ", " + quantization;
+  }
   static constexpr std::size_t kLeastSamples = 20;
   StepCacheCoefficients coefficients{};
-  std::string weights_hash;         // of the checkpoint it was measured on
+  std::string weights_hash;         // as_loaded() of what it was measured on
   std::vector<StepChange> samples;  // what the coefficients were fitted to
 
   // The polynomial of degree 4 with the least squared error. Throws InputError where it would be of

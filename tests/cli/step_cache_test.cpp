@@ -302,6 +302,9 @@ TEST_CASE("what generate refuses of step caches") {
             .find("--cache-threshold: given without --cache-mode teacache") != std::string::npos);
   CHECK(with(folder.file("none.json")).find(folder.file("none.json") + " is not there") !=
         std::string::npos);
+  CHECK(refusal(paint(picture, {"-q", "--cache-mode", "teacache", "--cache-calibration",
+                                calibration, "--quantization", "int8"}))
+            .find(", int8") != std::string::npos);
   Json json = json_of(calibration);
   json["weights_hash"] = "0123456789abcdef-0123456789abcdef";
   folder.write("other.json", json.dump());

@@ -120,6 +120,11 @@ TEST_CASE("what is wrong with a flag is said once, not case by case") {
 
 TEST_CASE("what cannot be replayed is said") {
   const test::Folder folder;
+  folder.write("l.txt", "x");
+  CHECK(verify(folder.file("none")).err == "diptych: " + folder.file("none") + ": not found\n");
+  CHECK(verify(folder.file("l.txt")).err ==
+        "diptych: " + folder.file("l.txt") + ": is a file, expected the folder of a case\n");
+  fs::remove(folder.path() / "l.txt");
   const fs::path copy = copy_of("01_t2i_square", folder);
   auto description = nlohmann::json::parse(std::ifstream(copy / "case.json"));
   SUBCASE("a task of another version") {
