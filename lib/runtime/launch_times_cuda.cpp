@@ -11,13 +11,22 @@
 namespace diptych {
 namespace {
 
-double replay_milliseconds(at::cuda::CUDAGraph& graph) {
-  at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
-  begin.record();
-  graph.replay();
-  end.record();
-  end.synchronize();
-  return static_cast<double>(begin.elapsed_time(end));
+// Of each replay. They are queued one behind the other: where the device waited for one, the time
+// that the host takes to launch it would count.
+std::vector<double> replay_milliseconds(at::cuda::CUDAGraph& graph, int replays) {
+  std::vector<at::cuda::CUDAEvent> marks;
+  marks.emplace_back(cudaEventDefault);
+  marks.back().record();
+  for (int i = 0; i < replays; ++i) {
+    graph.replay();
+    marks.emplace_back(cudaEventDefault);
+    marks.back().record();
+  }
+  marks.back().synchronize();
+  std::vector<double> times;
+  for (std::size_t i = 1; i < marks.size(); ++i)
+    times.push_back(static_cast<double>(marks[i - 1].elapsed_time(marks[i])));
+  return times;
 }
 
 }  // namespace
@@ -39,12 +48,10 @@ double launch_milliseconds(std::span<const std::function<void()>> works, int rep
         for (const auto& work : works) work();
       }
     });
-    for (int i = -kWarmUp; i < repeats; ++i) {
-      const double time = replay_milliseconds(*graph);
-      if (i >= 0) times.push_back(time);
-    }
+    times = replay_milliseconds(*graph, kWarmUp + repeats);
   }
   c10::cuda::CUDACachingAllocator::emptyCache();  // of the graph's own memory, which went with it
+  times.erase(times.begin(), times.begin() + kWarmUp);
   return spread_of(std::move(times)).median / static_cast<double>(rounds * works.size());
 }
 
