@@ -257,7 +257,7 @@ void launch(const RmsNormArgs& args, CUstream_st* stream) {
   const dim3 grid(static_cast<unsigned>((routed_rows(args) + block.y - 1) / block.y));
   if constexpr (kInPairs<T, kCount>) {
     const std::int64_t bytes = kStages * 2 * vectors * kVectorBytes;
-    if (args.shape == 0 && threads > kWarp && bytes <= kStageBytes) {
+    if (args.shape == 0 && threads > kWarp && vectors <= threads * kFew && bytes <= kStageBytes) {
       const int blocks = kFetchingBlocks * device_attribute(cudaDevAttrMultiProcessorCount);
       if (routed_rows(args) > blocks) {
         return launch_fetched<T, kCount>(args, static_cast<unsigned>(blocks), block.x,
