@@ -19,10 +19,14 @@ using Names = std::vector<std::string>;
 const std::string kOwn = "void diptych::kernels::(anonymous namespace)::";
 const std::string kNormKernel =
     kOwn + "rms_norm_kernel<__nv_bfloat16, __nv_bfloat16>(diptych::kernels::RmsNormArgs)";
+const std::string kNormOfMany =
+    kOwn + "rms_norm_fetched_kernel<__nv_bfloat16, 8, true>(diptych::kernels::RmsNormArgs)";
 const std::string kRopeKernel =
     kOwn + "qk_norm_rope_kernel<__nv_bfloat16, 4>(diptych::kernels::QkNormRopeArgs, int)";
 const std::string kSiluKernel =
     kOwn + "silu_mul_kernel<__nv_bfloat16, 8>(diptych::kernels::SiluMulArgs, unsigned int)";
+const std::string kSiluOfMany =
+    kOwn + "silu_mul_fetched_kernel<__nv_bfloat16, 8, 3>(diptych::kernels::SiluMulArgs)";
 const std::string kQuantiseKernel =
     kOwn + "quantize_rows_kernel<__nv_bfloat16>(diptych::kernels::QuantizeRowsArgs, float)";
 const std::string kDequantiseKernel =
@@ -30,6 +34,9 @@ const std::string kDequantiseKernel =
     "dequantize_rows_kernel<__nv_bfloat16>(diptych::kernels::DequantizeRowsArgs, unsigned int)";
 const std::string kFewRowsKernel =
     kOwn + "linear_row_kernel<__nv_bfloat16, signed char, 4>(diptych::kernels::LinearRowArgs)";
+const std::string kFewRowsTiles =
+    kOwn +
+    "linear_tiles_kernel<__nv_fp8_e4m3, __nv_fp8_e4m3, 8, 4>(diptych::kernels::LinearRowArgs)";
 const std::string kCudnn =
     "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_128x128x128_4x1x1_cga1x1x1";
 const std::string kFlash =
@@ -106,17 +113,17 @@ TEST_CASE("kernel_families: a step of two layers, from its embeddings to its upd
 }
 
 TEST_CASE("kernel_families: quantised products, and attention by one kernel for each sample") {
-  const Names names = {kNormKernel,     kFp8Product,
-                       kFewRowsKernel,  kRopeKernel,
+  const Names names = {kNormOfMany,     kFp8Product,
+                       kFewRowsTiles,   kRopeKernel,
                        kFlash,          kFlash,
                        kFlash,          kFlash,
                        kQuantiseKernel, kQuantiseKernel,
-                       kFp8Product,     kFewRowsKernel,
-                       kNormKernel,     kDequantiseKernel,
+                       kFp8Product,     kFewRowsTiles,
+                       kNormOfMany,     kDequantiseKernel,
                        kBigProduct,     kFewRowsKernel,
-                       kSiluKernel,     kFp8Product,
-                       kFewRowsKernel,  kNormKernel,
-                       kFp8Product,     kFewRowsKernel,
+                       kSiluOfMany,     kFp8Product,
+                       kFewRowsTiles,   kNormOfMany,
+                       kFp8Product,     kFewRowsTiles,
                        kRopeKernel,     kFlash,
                        kFlash,          kQuantiseKernel,
                        kFp8Product,     kNormKernel};

@@ -46,7 +46,7 @@ struct Mark {
 
 // The first that a name holds says what it is. nvjet and xmma: cuBLAS; fort_native_sdpa: cuDNN;
 // pytorch_flash::flash_fwd_kernel and fmha: libtorch.
-constexpr std::array<Mark, 19> kMarks = {{{"rms_norm_kernel", Kind::norm},
+constexpr std::array<Mark, 20> kMarks = {{{"rms_norm", Kind::norm},
                                           {"qk_norm_rope", Kind::rope},
                                           {"silu_mul", Kind::silu},
                                           {"dequantize_rows", Kind::dequantise},
@@ -62,6 +62,7 @@ constexpr std::array<Mark, 19> kMarks = {{{"rms_norm_kernel", Kind::norm},
                                           {"cutlass", Kind::product},
                                           {"xmma", Kind::product},
                                           {"linear_row", Kind::product},
+                                          {"linear_tiles", Kind::product},
                                           {"catarray", Kind::copy},
                                           {"copy", Kind::copy},
                                           {"fill", Kind::copy}}};
