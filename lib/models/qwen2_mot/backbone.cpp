@@ -190,7 +190,7 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
 }
 
 MotProductRows MotBackbone::product_rows(const MotPlan& plan, const Tensor& x, const KvCache& cache,
-                                         KernelPolicy kernels) const {
+                                         const Kernels& kernels) const {
   const MotLayer& layer = layers[0];
   const Quantization format = plan.row_format(quantization);
   const auto [keys, values] = cached(plan, cache, 0);
@@ -205,7 +205,7 @@ MotProductRows MotBackbone::product_rows(const MotPlan& plan, const Tensor& x, c
 }
 
 Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, const KvCache& cache,
-                             const AttentionBackend& attention, KernelPolicy kernels) const {
+                             const AttentionBackend& attention, const Kernels& kernels) const {
   Tensor last;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto [keys, values] = cached(plan, cache, i);

@@ -88,11 +88,11 @@ struct MotBackbone {
   // which the rows of the plan must have been written. No layer may stream. -> what the last
   // product gives.
   Tensor products(const MotPlan& plan, const MotProductRows& rows, const KvCache& cache,
-                  const AttentionBackend& attention, KernelPolicy kernels) const;
+                  const AttentionBackend& attention, const Kernels& kernels) const;
   // Those of the first layer behind x, which is as forward()'s but left as it is. Writes that
   // layer's keys and values.
   MotProductRows product_rows(const MotPlan& plan, const Tensor& x, const KvCache& cache,
-                              KernelPolicy kernels) const;
+                              const Kernels& kernels) const;
 };
 
 // One sample of a call to plan: its cache row and what it adds behind that row's context.
