@@ -7,7 +7,7 @@ namespace {
 constexpr int kThreads = 256;
 
 // One vector of y per thread, so that a warp writes without gaps; `chunks` blocks cover a row.
-template <typename T, typename Q, int kCount>
+template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     dequantize_rows_kernel(const DequantizeRowsArgs args, unsigned chunks) {
   const std::int64_t row = blockIdx.x / chunks;
@@ -15,8 +15,8 @@ __global__ void __launch_bounds__(kThreads)
       (static_cast<std::int64_t>(blockIdx.x % chunks) * kThreads + threadIdx.x) * kCount;
   if (at >= args.width) return;
   const float scale = args.scales[row];
-  const Vector<Q, kCount> value =
-      load<Q, kCount>(static_cast<const Q*>(args.values) + row * args.width + at);
+  const Vector<std::int8_t, kCount> value =
+      load<std::int8_t, kCount>(args.values + row * args.width + at);
   float y[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) y[i] = __fmul_rn(widen(value.at[i]), scale);
@@ -27,10 +27,10 @@ std::int64_t chunks_of(std::int64_t width, std::int64_t count) {
   return (width + kThreads * count - 1) / (kThreads * count);
 }
 
-template <typename T, typename Q, int kCount>
+template <typename T, int kCount>
 void launch(const DequantizeRowsArgs& args, CUstream_st* stream) {
   const std::int64_t chunks = chunks_of(args.width, kCount);
-  dequantize_rows_kernel<T, Q, kCount>
+  dequantize_rows_kernel<T, kCount>
       <<<static_cast<unsigned>(args.rows * chunks), kThreads, 0, stream>>>(
           args, static_cast<unsigned>(chunks));
 }
@@ -43,7 +43,6 @@ const char* dequantize_rows_unsupported(const DequantizeRowsArgs& args) {
   if (args.rows > kMaxBlocks / chunks_of(args.width, 1)) {
     return "rows * width / 256 is beyond 2^31 - 1 blocks";
   }
-  if (args.stored == Stored::plain) return "the stored type is no quantised one";
   return nullptr;
 }
 
@@ -51,10 +50,8 @@ const char* dequantize_rows(const DequantizeRowsArgs& args, CUstream_st* stream)
   if (const char* reason = dequantize_rows_unsupported(args)) return reason;
   if (args.rows == 0) return nullptr;
   const bool vectorised = aligned(args.values) && aligned(args.y) && args.width % kVectorBytes == 0;
-  return launch_typed(args.dtype, vectorised, [&]<typename T, int kCount>() {
-    with_device_stored(args.stored,
-                       [&](auto stored) { launch<T, decltype(stored), kCount>(args, stream); });
-  });
+  return launch_typed(args.dtype, vectorised,
+                      [&]<typename T, int kCount>() { launch<T, kCount>(args, stream); });
 }
 
 }  // namespace diptych::kernels

@@ -110,20 +110,19 @@ void fp8_product(Tensor y, const LinearOperand& x, const LinearOperand& weight, 
                      y.scalar_type(), /*use_fast_accum=*/true);
 }
 
-// The weight in y's dtype.
+// The weight of int8 in y's dtype.
 Tensor dequantize(const LinearOperand& weight, const Tensor& y, bool by_kernel) {
   if (!by_kernel) {
     return weight.values.to(at::kFloat).mul_(weight.scales.unsqueeze(1)).to(y.scalar_type());
   }
   const Tensor plain = at::empty(weight.values.sizes(), y.options());
   kernels::DequantizeRowsArgs args;
-  args.values = weight.values.data_ptr();
+  args.values = weight.values.data_ptr<std::int8_t>();
   args.scales = weight.scales.data_ptr<float>();
   args.y = plain.data_ptr();
   args.rows = plain.size(0);
   args.width = plain.size(1);
   args.dtype = ops::kernel_dtype(plain);
-  args.stored = ops::stored_of(weight.values);
   ops::launch(args, plain.device());
   return plain;
 }

@@ -261,7 +261,7 @@ Case dequantize_case(const at::TensorOptions& options) {
                  scales = at::ones({2 * kInner}, options.dtype(at::kFloat)),
                  y = at::empty({2 * kInner, kWidth}, options);
     kernels::DequantizeRowsArgs args;
-    args.values = values.data_ptr();
+    args.values = values.data_ptr<std::int8_t>();
     args.scales = scales.data_ptr<float>();
     args.y = y.data_ptr();
     args.rows = 2 * kInner;
