@@ -13,7 +13,7 @@ import vocabulary
 import world
 
 SAMPLES = 64  # of pictures painted from captions per step at the reference size; fewer of larger ones
-POOL = 200000  # scenes, of all sizes together
+POOL = 160000  # scenes, of all sizes together
 LOOSE = 0.4  # of the questions: those about loose scenes, at least
 EDITED = 2  # every second of the pool has edits; the others are painted
 EDITS = 3  # so many each: where a picture had one, the model learned by heart which
