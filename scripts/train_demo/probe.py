@@ -52,8 +52,8 @@ def prompts(model, vae, tokenizer, judge, specs, rng, scale=4.0, think=False):
 def edited(model, vae, tokenizer, judge, rng, count, device, think=False):
     chosen = []
     while len(chosen) < count:
-        _, scene = world.sample_scene(rng, SIDE, SIDE, layout=rng.choice(world.LAYOUTS))
-        edit = edits.sample_any(rng, scene)
+        _, scene = world.sample_scene(rng, SIDE, SIDE, held_out=True, layout=rng.choice(world.LAYOUTS))
+        edit = edits.sample_any(rng, scene, held_out=True)
         if edit is not None:
             chosen.append(edit)
     rows = render.pack([e.before for e in chosen]).to(device)
