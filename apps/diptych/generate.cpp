@@ -133,13 +133,10 @@ int generate(const RequestFlags& flags, Log& log) {
 }
 
 constexpr const char* kFooter =
-    "Every flag but --set is an environment variable, too (--cfg-mode: DIPTYCH_CFG_MODE; an empty "
-    "one counts "
-    "as\n"
-    "none; repeatable ones are separated by ;). A flag wins over a variable, that over the stage\n"
-    "config, that over the default in [ ]; --print-config shows what came from where. Existing "
-    "output\n"
-    "files are replaced, and only by a complete picture.\n"
+    "Every flag but --set is an environment variable, too (--cfg-mode: DIPTYCH_CFG_MODE; an empty\n"
+    "one counts as none; repeatable ones are separated by ;). A flag wins over a variable, that\n"
+    "over the stage config, that over the default in [ ]; --print-config shows what came from\n"
+    "where. Existing output files are replaced, and only by a complete picture.\n"
     "Examples:\n"
     "  diptych generate -p \"a red circle left of a blue square\" -o shapes.png\n"
     "  diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\" --size 1024x768 --seed 7 -b 4 -o "
