@@ -202,8 +202,7 @@ class BatchRun {
     report_ = session_->report();
   }
 
-  std::map<std::string, std::string> made_by(const PlannedItem& item) const {
-    const Report report = session_->report();
+  static std::map<std::string, std::string> made_by(const PlannedItem& item, const Report& report) {
     const RunConfig& run = item.options.run;
     const std::string attention =
         run.answers() ? run.read_attention.default_backend : run.paint_attention.default_backend;
@@ -216,12 +215,13 @@ class BatchRun {
 
   // Finished items that were computed in another way than they would be now.
   void warn_of_others() const {
+    const Report report = session_->report();
     std::size_t others = 0;
     std::string first;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       if (states_[i] != State::skipped) continue;
       std::vector<std::string> differences;
-      for (const auto& [key, now] : made_by(items_[i])) {
+      for (const auto& [key, now] : made_by(items_[i], report)) {
         const ManifestRecord& record = *manifest_.find(items_[i].id);
         const auto then = record.made_by.find(key);
         if (then != record.made_by.end() && then->second != now)
@@ -420,7 +420,7 @@ class BatchRun {
       const PlannedItem& item = items_[members[request]];
       ManifestRecord& record = outcome.records[request];
       record.ok = true;
-      record.made_by = made_by(item);
+      record.made_by = made_by(item, report);
       record.seconds = seconds / static_cast<double>(members.size());
       record.request = request_hash(item);
       record.files.clear();

@@ -207,7 +207,7 @@ void add_bench(CLI::App& app, Run& run) {
   verb->add_option("--json", flags->json,
                    "a .json (replaced if there); -: on stdout, instead of the table")
       ->type_name("FILE")
-      ->envname("DIPTYCH_JSON");
+      ->envname("DIPTYCH_BENCH_JSON");
   verb->add_option("--save-dir", flags->save_dir,
                    "keep the pictures (of answers, the text) here; made where it is missing")
       ->type_name("DIR")

@@ -149,12 +149,9 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   for (CLI::App* verb : app.get_subcommands({})) verb->immediate_callback();
   app.footer(
       "Each verb has its own help with examples: diptych generate --help\n"
-      "Flags of requests are variables, too (--cfg-mode: DIPTYCH_CFG_MODE), others where they "
-      "show\n"
-      "(Env:NAME); a flag wins. Several values of a flag that may be repeated are separated by ; "
-      "in "
-      "one\n"
-      "text, given either way.\n"
+      "Flags of requests are variables, too (--cfg-mode: DIPTYCH_CFG_MODE), others where they\n"
+      "show (Env:NAME); a flag wins. Several values of a flag that may be repeated, given either\n"
+      "way, are separated by ; in one text.\n"
       "Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 a check failed;\n"
       "2 wrong flag, config or input file; 3 failure of the machine; 4 some items of a batch "
       "failed;\n"

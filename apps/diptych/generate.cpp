@@ -11,6 +11,7 @@
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
 #include "lib/batch/output_names.h"
 #include "lib/batch/request_checks.h"
@@ -107,8 +108,7 @@ int check_config(Resolved& resolved, Log& log) {
   const RunConfig& run = resolved.options.run;
   if (run.inputs.empty()) {
     require_meaning(resolved, "--");
-    if (!run.model.empty() && !fs::is_directory(run.model))
-      throw InputError("--model: {}: not found or not a folder", run.model.string());
+    if (!run.model.empty()) require_folder(run.model, "--model");
   } else {
     make_ready(resolved, log).session->check(run);
   }
@@ -133,13 +133,12 @@ int generate(const RequestFlags& flags, Log& log) {
 }
 
 constexpr const char* kFooter =
-    "Every flag but --set is an environment variable, too (--cfg-mode: DIPTYCH_CFG_MODE; an empty "
-    "one counts "
-    "as\n"
-    "none; repeatable ones are separated by ;). A flag wins over a variable, that over the stage\n"
-    "config, that over the default in [ ]; --print-config shows what came from where. Existing "
-    "output\n"
-    "files are replaced, and only by a complete picture.\n"
+    "Every flag but --set is an environment variable, too (--cfg-mode: DIPTYCH_CFG_MODE; an empty\n"
+    "one counts as none; repeatable ones are separated by ;). A flag wins over a variable, that\n"
+    "over the stage config, that over the default in [ ] (where neither -c nor -m is given, the "
+    "demo's config\n"
+    "says 192x192 and 25 steps); --print-config shows what came from where. Existing output files\n"
+    "are replaced, and only by a complete picture.\n"
     "Examples:\n"
     "  diptych generate -p \"a red circle left of a blue square\" -o shapes.png\n"
     "  diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\" --size 1024x768 --seed 7 -b 4 -o "

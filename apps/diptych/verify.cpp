@@ -8,6 +8,7 @@
 
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
@@ -101,9 +102,7 @@ FoundCases find_cases(const std::vector<fs::path>& given) {
 
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
   if (!given.empty()) {
-    if (!fs::is_directory(given)) {
-      throw InputError("--model: {}: not found or not a folder", given.string());
-    }
+    require_folder(given, "--model");
     return given;
   }
   const std::string name = text_field(folder, description, "checkpoint", "checkpoint");
@@ -246,9 +245,7 @@ void require_runtime(const VerifyOptions& options) {
 
 int run_verify(const VerifyOptions& options, Log& log) {
   require_runtime(options);
-  if (!options.trace_dir.empty() && !fs::is_directory(options.trace_dir)) {
-    throw InputError("--trace-dir: {}: not found or not a folder", options.trace_dir.string());
-  }
+  if (!options.trace_dir.empty()) require_folder(options.trace_dir, "--trace-dir");
   Verifier verifier(options, log);
   const auto [cases, others] = find_cases(options.cases);
   for (const fs::path& folder : others) {
@@ -309,7 +306,8 @@ void add_verify(CLI::App& app, Run& run) {
                    "Folder with what `diptych tune` measured on this GPU (default: built in)")
       ->check(path_problem)
       ->envname("DIPTYCH_TUNED_CONFIG_DIR");
-  verb->add_flag("--json", options->json, "One JSON object a case on stdout");
+  verb->add_flag("--json", options->json, "One JSON object a case on stdout")
+      ->envname("DIPTYCH_JSON");
   verb->footer(
       "Exit code 0: every tensor within the tolerance of its case; 1: not. Of several cases those\n"
       "this version cannot replay are skipped, each with a line on stderr, and counted; where "

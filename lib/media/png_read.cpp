@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <csetjmp>
 #include <cstring>
 
@@ -194,7 +195,9 @@ std::vector<std::uint8_t> raw_profile(std::string_view text) {
   }
   int digits = 0, value = 0;
   for (const char c : text) {
-    const std::size_t digit = std::string_view("0123456789abcdef").find(c);
+    const std::size_t digit =
+        std::string_view("0123456789abcdef")
+            .find(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
     if (digit == std::string_view::npos) continue;  // the ends of lines
     value = value * 16 + static_cast<int>(digit);
     if (++digits % 2 != 0) continue;
@@ -205,8 +208,7 @@ std::vector<std::uint8_t> raw_profile(std::string_view text) {
 }
 
 // EXIF's orientation. check_chunk_lengths has seen that every chunk lies inside the file.
-int stored_orientation(const Reader& r) {
-  const std::span<const std::uint8_t> bytes = r.bytes;
+int stored_orientation(std::span<const std::uint8_t> bytes, const PngText& texts) {
   constexpr std::size_t kTypeAt = 4, kDataAt = 8, kOverhead = 12;
   for (std::size_t at = 8; bytes.size() - at >= kOverhead;) {
     const std::size_t length = png_get_uint_32(bytes.data() + at);
@@ -216,7 +218,7 @@ int stored_orientation(const Reader& r) {
     }
     at += length + kOverhead;
   }
-  for (const auto& [key, text] : read_text(r)) {
+  for (const auto& [key, text] : texts) {
     if (key == "Raw profile type exif") return exif_orientation(raw_profile(text));
   }
   return 1;
@@ -255,7 +257,7 @@ void open_png(Reader& r, std::span<const std::uint8_t> bytes, std::string_view n
 ImageSize png_size(std::span<const std::uint8_t> bytes, std::string_view name) {
   Reader r;
   open_png(r, bytes, name);
-  return upright_size(r.height, r.width, stored_orientation(r));
+  return upright_size(r.height, r.width, stored_orientation(bytes, read_text(r)));
 }
 
 Image decode_png(std::span<const std::uint8_t> bytes, std::string_view name) {
@@ -267,7 +269,8 @@ Image decode_png(std::span<const std::uint8_t> bytes, std::string_view name) {
   for (std::size_t y = 0; y < r.height; ++y) r.rows.push_back(r.samples.data() + y * stride);
   require(read_pixels(r), r, name);
 
-  Image image{at::empty({r.height, r.width, 3}, at::kByte), read_text(r), stored_orientation(r)};
+  Image image{at::empty({r.height, r.width, 3}, at::kByte), read_text(r), 1};
+  image.orientation = stored_orientation(bytes, image.text);
   convert(r, image.rgb.data_ptr<std::uint8_t>());
   return image;
 }

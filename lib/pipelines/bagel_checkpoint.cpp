@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/text/byte_level_bpe.h"
 
 namespace diptych {
@@ -56,9 +57,7 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
     throw InputError(
         "--model: missing; expected a BAGEL checkpoint folder (or --load-format dummy)");
   }
-  if (!folder.empty() && !fs::is_directory(folder)) {
-    throw InputError("--model: {}: not found or not a folder", folder.string());
-  }
+  if (!folder.empty()) require_folder(folder, "--model");
   const BagelConfig config = folder.empty() ? BagelConfig{} : BagelConfig::load(folder);
   read_tokens(c, folder, config.llm.vocab_size);
   if (dummy) {

@@ -96,11 +96,20 @@ struct Planner {
   // copy, gate and up, and their product. Attention asks for less, unless it writes logits.
   std::int64_t backbone(std::int64_t rows) const {
     const std::int64_t logits = work.writes_logits ? 3 * 256 * kMebi : 0;
-    // int8 weights are multiplied as a copy in the run's dtype; gate and up are the largest.
-    const std::int64_t copy = sizes.quantization == Quantization::int8
-                                  ? 2 * llm.intermediate_size * llm.hidden_size * element
-                                  : 0;
-    return rows * (3 * llm.hidden_size + 3 * llm.intermediate_size) * element + logits + copy;
+    return rows * (3 * llm.hidden_size + 3 * llm.intermediate_size) * element + logits +
+           dequantised(rows);
+  }
+  // What stands for quantised weights while they are multiplied; gate and up are the largest. Of
+  // int8 a copy in the run's dtype. Without own kernels one in float32 first, or of fp8 one beside
+  // rows and products in float32.
+  std::int64_t dequantised(std::int64_t rows) const {
+    if (sizes.quantization == Quantization::none) return 0;
+    const std::int64_t outputs = 2 * llm.intermediate_size, matrix = outputs * llm.hidden_size;
+    const bool fp8 = sizes.quantization == Quantization::fp8;
+    const std::int64_t product =
+        fp8 ? rows * (outputs + llm.hidden_size) * kFloat : matrix * element;
+    if (sizes.reference_kernels) return matrix * kFloat + product;
+    return fp8 ? 0 : product;
   }
   std::int64_t denoise_step() const {
     // The latents' rows and velocities of the branches and of their guidance, in float32.
@@ -108,6 +117,11 @@ struct Planner {
         work.samples * rows() *
         (llm.hidden_size * element + (work.branches + 6) * sizes.model.row_width() * kFloat);
     return backbone(step_rows()) + small;
+  }
+  // Beside a step of one graph's memory: a step of the other kind, which is the one without
+  // guidance or follows it.
+  std::int64_t second_step() const {
+    return work.two_graphs && !choice.offload ? backbone(work.samples * rows()) : 0;
   }
   std::int64_t prefill() const {
     return backbone(work.prefill_rows) + work.prefill_rows * llm.hidden_size * element +
@@ -189,6 +203,8 @@ BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
   // On an H200 the holes were 31.47 - 29.65 GiB at 1024x1024, and half a GiB more where pictures
   // are read (scripts/gpu_check).
   memory.slack = (sizes.vision ? 1152 : 640) * kMebi + largest(memory.work).second / 2;
+  // The memory of graphs is taken as a whole and has no part in these holes.
+  for (auto& [name, bytes] : memory.work) bytes += name == kDenoiseStep ? planner.second_step() : 0;
   return memory;
 }
 

@@ -21,6 +21,7 @@ struct BagelSizes {  // of the checkpoint
   bool vision = false;                   // the image understanding part is loaded
   bool head = false;                     // so is lm_head, which writes text
   Quantization quantization = Quantization::none;
+  bool reference_kernels = false;  // quantised weights are multiplied as a float32 copy
 
   std::int64_t expert_matrix_bytes() const {
     return MotExpert::matrix_bytes(model.llm, {dtype, quantization});
@@ -40,6 +41,9 @@ struct BagelWork {
   std::int64_t vision_patches = 0;                   // most patches of a picture that is looked at
   std::int64_t cache_bytes = 0;                      // what a step cache keeps between steps
   bool writes_logits = false;                        // the attention backend is math
+  // Steps of two kinds, with and without guidance, each become a CUDA graph unless experts wait in
+  // host memory: the first one's memory is still taken when the second is launched by hand.
+  bool two_graphs = false;
 };
 
 struct BagelChoice {

@@ -110,7 +110,23 @@ BagelWork BagelMemoryPlanner::work_of(std::span<const BagelPrepared> prepared,
   work.cache_bytes = cache_bytes(work, prepared.front());
   const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
   work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
+  work.two_graphs = captures_two_kinds(prepared);
   return work;
+}
+
+// Whether guidance begins or ends on the way, in steps that are captured. Nobody looks into those.
+bool BagelMemoryPlanner::captures_two_kinds(std::span<const BagelPrepared> prepared) const {
+  const RunConfig& config = *prepared.front().config;
+  if (config.answers() || !config.trace.empty() || prepared.front().records) return false;
+  const PaintRequest paint = paint_request_of(prepared);
+  if (paint.caches() || !runtime_.device.is_cuda() || !captures_steps(paint, checkpoint_, runtime_))
+    return false;
+  const FlowSchedule schedule = paint.schedule();
+  const auto updated =
+      std::span(schedule.times).first(static_cast<std::size_t>(schedule.updates()));
+  const auto guided =
+      std::ranges::count_if(updated, [&](float t) { return paint.guidance.uses_text(t); });
+  return guided > 0 && guided < schedule.updates();
 }
 
 // What the guidance branches read.
@@ -160,9 +176,13 @@ std::int64_t BagelMemoryPlanner::cache_bytes(const BagelWork& work, const BagelP
 }
 
 BagelSizes BagelMemoryPlanner::sizes(BagelParts parts) const {
-  return {
-      checkpoint_.model.config, checkpoint_.vae.config, runtime_.dtype, parts.vision, parts.head,
-      runtime_.quantization};
+  return {checkpoint_.model.config,
+          checkpoint_.vae.config,
+          runtime_.dtype,
+          parts.vision,
+          parts.head,
+          runtime_.quantization,
+          runtime_.kernels == KernelPolicy::reference};
 }
 
 BagelMemoryWishes BagelMemoryPlanner::wishes(const RunConfig& config) const {

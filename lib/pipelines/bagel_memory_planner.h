@@ -38,6 +38,7 @@ class BagelMemoryPlanner {
 
  private:
   BagelWork work_of(std::span<const BagelPrepared> prepared, std::int64_t kept_rows) const;
+  bool captures_two_kinds(std::span<const BagelPrepared> prepared) const;
   void add_contexts(BagelWork& work, std::span<const BagelPrepared> prepared) const;
   std::int64_t cache_bytes(const BagelWork& work, const BagelPrepared& p) const;
   BagelSizes sizes(BagelParts parts) const;

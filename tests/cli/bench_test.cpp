@@ -246,7 +246,7 @@ TEST_CASE("flags of bench may come from variables") {
   test::Command from_variables;
   from_variables.arguments = command({"--size", "48x32", "--steps", "3", "-q"});
   from_variables.environment = {
-      {"DIPTYCH_REPEATS", "2"}, {"DIPTYCH_WARMUP", "0"}, {"DIPTYCH_JSON", "-"}};
+      {"DIPTYCH_REPEATS", "2"}, {"DIPTYCH_WARMUP", "0"}, {"DIPTYCH_BENCH_JSON", "-"}};
   const Json json = Json::parse(run(from_variables).out);
   CHECK(json["cases"][0]["settings"][0]["runs"].size() == 2);
   CHECK(json["cases"][0]["settings"][0]["warmup_runs"].empty());

@@ -242,7 +242,10 @@ TEST_CASE("a record that cannot be run is refused") {
   test::Command by_variable;
   by_variable.arguments = {"inspect", folder.file("a.png"), "--replay", "-q"};
   by_variable.environment = {{"DIPTYCH_MODEL", "nowhere"}};
-  CHECK(last_line(run(by_variable)) == "DIPTYCH_MODEL: nowhere: not found or not a folder\n");
+  CHECK(last_line(run(by_variable)) == "DIPTYCH_MODEL: nowhere: not found; expected a folder\n");
+  by_variable.environment = {{"DIPTYCH_MODEL", folder.file("b.png")}};
+  CHECK(last_line(run(by_variable)) ==
+        "DIPTYCH_MODEL: " + folder.file("b.png") + ": found a file, expected a folder\n");
   by_variable.environment = {{"DIPTYCH_DEVICE", "cuda:99"}};
   CHECK(last_line(run(by_variable)).starts_with("DIPTYCH_DEVICE cuda:99: "));
   write_png(folder.path() / "plain.png", at::zeros({8, 8, 3}, at::kByte));

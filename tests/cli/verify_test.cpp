@@ -23,6 +23,20 @@ std::string copy_of(const char* name, const test::Folder& folder) {
   return copy;
 }
 
+// A recording whose tensors are changed: change(name, tensor).
+void rewrite(const fs::path& file,
+             const std::function<void(const std::string&, at::Tensor&)>& change) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  {
+    const auto recorded = SafetensorsFile::open(file);
+    for (const auto& [name, entry] : recorded.entries()) {
+      tensors.emplace_back(name, recorded.view(name).clone());
+      change(name, tensors.back().second);
+    }
+  }
+  write_safetensors(file, tensors);
+}
+
 Outcome verify(const std::string& folder) {
   return run(Words{"verify", folder, "--model", (kGoldens / "checkpoint").string()});
 }
@@ -43,16 +57,9 @@ TEST_CASE("a recorded case passes, and its trace can be kept") {
 TEST_CASE("a tensor that differs is named, with exit code 1") {
   const test::Folder folder;
   const fs::path copy = copy_of("02f_t2i_empty_prompt", folder);
-  const fs::path file = copy / "expected.safetensors";
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  {
-    const auto recorded = SafetensorsFile::open(file);
-    for (const auto& [name, entry] : recorded.entries()) {
-      tensors.emplace_back(name, recorded.view(name).clone());
-      if (name == "step001.v_cond") tensors.back().second.add_(1e-3);
-    }
-  }
-  write_safetensors(file, tensors);
+  rewrite(copy / "expected.safetensors", [](const std::string& name, at::Tensor& tensor) {
+    if (name == "step001.v_cond") tensor.add_(1e-3);
+  });
   const Outcome outcome = verify(copy);
   CHECK(outcome.code == 1);
   CHECK(outcome.out.find("FAIL 02f_t2i_empty_prompt: 80 tensors, 1 outside") != std::string::npos);
@@ -86,16 +93,9 @@ TEST_CASE("a text that differs fails, and the tensors are compared all the same"
 TEST_CASE("a written token that differs is the first divergence") {
   const test::Folder folder;
   const fs::path copy = copy_of("05d_text_only_chat", folder);
-  const fs::path file = copy / "expected.safetensors";
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  {
-    const auto recorded = SafetensorsFile::open(file);
-    for (const auto& [name, entry] : recorded.entries()) {
-      tensors.emplace_back(name, recorded.view(name).clone());
-      if (name.find("token_ids") != std::string::npos) tensors.back().second.flatten()[0].add_(1);
-    }
-  }
-  write_safetensors(file, tensors);
+  rewrite(copy / "expected.safetensors", [](const std::string& name, at::Tensor& tensor) {
+    if (name.find("token_ids") != std::string::npos) tensor.flatten()[0].add_(1);
+  });
   const Outcome outcome = verify(copy);
   CHECK(outcome.code == 1);
   CHECK(outcome.out.find("  first: decode.token_ids") != std::string::npos);

@@ -121,9 +121,41 @@ TEST_CASE("quantised projections take a byte a weight and four an output") {
   // int8 weights are copied in bfloat16 to be multiplied; gate and up are the largest.
   CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
         part(plain.work, "denoise step") + 2 * std::int64_t{37888} * 3584);
+  // Without own kernels there is a float32 copy before that.
+  sizes.reference_kernels = true;
+  CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
+        part(plain.work, "denoise step") + 6 * std::int64_t{37888} * 3584);
   sizes.quantization = Quantization::fp8;
+  sizes.reference_kernels = false;
   CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
         part(plain.work, "denoise step"));
+  // 8196 rows of 37888 products and 3584 inputs in float32 are more than that matrix, and beside
+  // it.
+  sizes.reference_kernels = true;
+  CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
+        part(plain.work, "denoise step") + 4 * (std::int64_t{37888} * 3584 + 8196 * 41472));
+}
+
+TEST_CASE("a graph's memory is still there when a step of another kind is launched by hand") {
+  BagelWork work = painting(1024);
+  work.samples = 8;
+  for (const bool batched : {true, false}) {
+    CAPTURE(batched);
+    const BagelChoice choice = {batched, false, {}};
+    work.two_graphs = false;
+    const BagelMemory one = plan_bagel_memory({}, work, choice);
+    work.two_graphs = true;
+    const BagelMemory two = plan_bagel_memory({}, work, choice);
+    // One branch of 8 x 4098 rows: three of 3584 and three of 18944 in bfloat16.
+    CHECK(part(two.work, "denoise step") ==
+          part(one.work, "denoise step") + std::int64_t{8 * 4098} * 3 * 22528 * 2);
+    CHECK(two.slack == one.slack);
+  }
+  // Experts that come from the host are not captured.
+  const BagelChoice offload = {false, false, MotOffload{}};
+  const BagelMemory streamed = plan_bagel_memory({}, work, offload);
+  work.two_graphs = false;
+  CHECK(streamed.peak() == plan_bagel_memory({}, work, offload).peak());
 }
 
 TEST_CASE("the peak is not under what a run reserves, and not a tenth over it") {
