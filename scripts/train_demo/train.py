@@ -73,8 +73,8 @@ def cosine(step, steps, peak, warmup):
 
 
 def trapezoid(step, steps, warmup):
-    """Up, level until the middle, then down to 0: pieces before the middle do not depend on `steps`."""
-    return min((step + 1) / warmup, 1, 2 * (1 - step / steps))
+    """Up, level for two thirds, then down to 0: the pieces before that do not depend on `steps`."""
+    return min((step + 1) / warmup, 1, 3 * (1 - step / steps))
 
 
 def loader(dataset, first, workers):
