@@ -135,6 +135,32 @@ MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tens
   return {part(parts.gen, plan.gen), part(parts.und, plan.und)};
 }
 
+// -> [rows, hidden]. What attention gave is gone by then.
+Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, const Tensor& keys,
+                        const Tensor& values, const AttentionBackend& attention,
+                        const Kernels& kernels) {
+  const MotOperands attended = attend(std::move(q), plan, keys, values, attention);
+  return project(attended, layer, &MotExpert::o_proj, nullptr, kernels);
+}
+
+// silu(gate) * up -> [rows, intermediate], in that format.
+LinearOperand activate(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
+                       Quantization format, const Kernels& kernels) {
+  return silu_mul(project(split(plan, h), layer, &MotExpert::gate_up_proj, nullptr, kernels),
+                  format, kernels);
+}
+
+// -> [rows, hidden]. The wide rows between are gone by then.
+Tensor feed_forward(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
+                    Quantization format, const Kernels& kernels) {
+  const LinearOperand inner = activate(h, layer, plan, format, kernels);
+  return project(split(plan, inner), layer, &MotExpert::down_proj, nullptr, kernels);
+}
+
+std::array<NormRoute, 2> norms(const MotPlan& plan, const MotLayer& layer, Vector weight) {
+  return norms(plan, layer.gen.*weight, layer.und.*weight);
+}
+
 }  // namespace
 
 MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache,
@@ -147,8 +173,7 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
   const MotPlan wanted = observer ? plan : plan.leaving();
   const Quantization format = plan.row_format(quantization);
   LinearOperand h =
-      rms_norm(x, norms(plan, layers[0].gen.input_layernorm, layers[0].und.input_layernorm), eps,
-               format, kernels);
+      rms_norm(x, norms(plan, layers[0], &MotExpert::input_layernorm), eps, format, kernels);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto [keys, values] = cached(plan, cache, i);
     const MotLayer& layer = layers.acquire(i, needed);
@@ -162,26 +187,13 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
       return {};
     }
     if (last) x = x.narrow(0, 0, rest.rows());
-    const auto norms_of = [&](const MotLayer& of, Vector weight) {
-      return norms(rest, of.gen.*weight, of.und.*weight);
-    };
-    {
-      MotOperands attended = attend(std::move(q), rest, keys, values, attention);
-      const Tensor o = project(attended, layer, &MotExpert::o_proj, nullptr, kernels);
-      attended = {};
-      h = add_rms_norm_(x, o, norms_of(layer, &MotExpert::post_attention_layernorm), eps, format,
-                        kernels);
-    }  // before the wide rows are made, o goes
-    {
-      const LinearOperand inner =
-          silu_mul(project(split(rest, h), layer, &MotExpert::gate_up_proj, nullptr, kernels),
-                   format, kernels);
-      const Tensor down =
-          project(split(rest, inner), layer, &MotExpert::down_proj, nullptr, kernels);
-      const auto next =
-          last ? norms(rest, norm_gen, norm) : norms_of(layers[i + 1], &MotExpert::input_layernorm);
-      h = add_rms_norm_(x, down, next, eps, last ? Quantization::none : format, kernels);
-    }
+    h = add_rms_norm_(
+        x, project_attended(std::move(q), layer, rest, keys, values, attention, kernels),
+        norms(rest, layer, &MotExpert::post_attention_layernorm), eps, format, kernels);
+    const Tensor down = feed_forward(h, layer, rest, format, kernels);
+    const auto next = last ? norms(rest, norm_gen, norm)
+                           : norms(rest, layers[i + 1], &MotExpert::input_layernorm);
+    h = add_rms_norm_(x, down, next, eps, last ? Quantization::none : format, kernels);
     layers.release();
     if (observer) observer(fmt::format("layer{:02}.hidden", i), plan.split(x));
   }
@@ -195,12 +207,10 @@ MotProductRows MotBackbone::product_rows(const MotPlan& plan, const Tensor& x, c
   const Quantization format = plan.row_format(quantization);
   const auto [keys, values] = cached(plan, cache, 0);
   MotProductRows rows;
-  rows.hidden = rms_norm(x, norms(plan, layer.gen.input_layernorm, layer.und.input_layernorm),
-                         config.rms_norm_eps, format, kernels);
+  rows.hidden = rms_norm(x, norms(plan, layer, &MotExpert::input_layernorm), config.rms_norm_eps,
+                         format, kernels);
   rows.q = project_qkv(rows.hidden, layer, plan, config, keys, values, kernels);
-  rows.inner =
-      silu_mul(project(split(plan, rows.hidden), layer, &MotExpert::gate_up_proj, nullptr, kernels),
-               format, kernels);
+  rows.inner = activate(rows.hidden, layer, plan, format, kernels);
   return rows;
 }
 
