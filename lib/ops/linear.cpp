@@ -134,33 +134,18 @@ void plain_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, c
   aten_product(y, x, weight.values, bias);
 }
 
-// As it was measured, or nothing.
-template <typename Choice>
-std::optional<Choice> tuned_choice(TunedKernel kernel, const Tensor& y, const LinearOperand& weight,
-                                   const TuningTable* tuning) {
-  if (tuning == nullptr || y.scalar_type() != at::kBFloat16) return std::nullopt;
-  const auto found =
-      tuning->find(kernel, {weight.values.size(0), weight.values.size(1), 0}, y.size(0));
-  return found ? std::optional(static_cast<Choice>(*found)) : std::nullopt;
-}
-
-Fp8Product choose_fp8_product(const Tensor& y, const LinearOperand& weight,
-                              const TuningTable* tuning) {
-  const auto tuned = tuned_choice<Fp8Product>(TunedKernel::linear_fp8, y, weight, tuning);
-  return tuned.value_or(usual_fp8_product(y.size(0), weight.values.size(0), weight.values.size(1)));
-}
-
-Int8Product choose_int8_product(const Tensor& y, const LinearOperand& weight,
-                                const TuningTable* tuning) {
-  const auto tuned = tuned_choice<Int8Product>(TunedKernel::linear_int8, y, weight, tuning);
-  return tuned.value_or(usual_int8_product(y.size(0)));
+// What was measured is of bfloat16.
+const TuningTable* tuning_for(const Tensor& y, const Kernels& kernels) {
+  return y.scalar_type() == at::kBFloat16 ? kernels.tuning : nullptr;
 }
 
 void int8_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
                const Kernels& kernels) {
   const bool by_kernel = ops::takes_kernel(kOp, y, kernels);
-  const TuningTable* tuning = by_kernel ? kernels.tuning : nullptr;
-  if (choose_int8_product(y, weight, tuning) == Int8Product::copy)
+  const TuningTable* tuning = by_kernel ? tuning_for(y, kernels) : nullptr;
+  const Int8Product product =
+      choose_int8_product(tuning, y.size(0), weight.values.size(0), weight.values.size(1));
+  if (product == Int8Product::copy)
     return aten_product(y, x, dequantize(weight, y, by_kernel), bias);
   if (by_kernel) return kernel_of_few_rows(y, {x, {}}, weight, bias);
   reference_product(y, {x, {}}, weight, bias);
@@ -172,7 +157,8 @@ void fp8_into(const Tensor& y, const LinearOperand& x, const LinearOperand& weig
   const bool quantizes = !x.scales.defined() && quantizes_rows(Quantization::fp8, y.size(0));
   const LinearOperand rows = quantizes ? quantize_rows(x.values, Quantization::fp8, kernels) : x;
   if (!by_kernel) return reference_product(y, rows, weight, bias);
-  const Fp8Product product = choose_fp8_product(y, weight, kernels.tuning);
+  const Fp8Product product = choose_fp8_product(tuning_for(y, kernels), y.size(0),
+                                                weight.values.size(0), weight.values.size(1));
   if (product == Fp8Product::row_kernel) return kernel_of_few_rows(y, rows, weight, bias);
   fp8_product(y, rows, weight, bias, product == Fp8Product::cutlass);
 }

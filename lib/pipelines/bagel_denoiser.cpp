@@ -141,9 +141,10 @@ std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& 
 std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
   std::vector<KernelWork> sum;
   for (const Range& range : calls_of(count)) {
-    add_work(sum, 1,
-             mot_work(plans_.at(range), model_.config.llm,
-                      {runtime_.dtype, model_.language_model.quantization}));
+    add_work(
+        sum, 1,
+        mot_work(plans_.at(range), model_.config.llm,
+                 {runtime_.dtype, model_.language_model.quantization}, runtime_.kernels.tuning));
   }
   return sum;
 }

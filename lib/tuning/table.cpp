@@ -50,6 +50,11 @@ void set_limit(TunedClass& low, TunedClass& high) {
   high.first_rows = limit + 1;
 }
 
+std::optional<int> find_product(const TuningTable* tuning, TunedKernel kernel, std::int64_t rows,
+                                std::int64_t outputs, std::int64_t inputs) {
+  return tuning == nullptr ? std::nullopt : tuning->find(kernel, {outputs, inputs, 0}, rows);
+}
+
 }  // namespace
 
 void TuningTable::add(TunedClass tuned) {
@@ -90,6 +95,18 @@ std::string TuningTable::hash() const {
   Sha256 sha;
   for (const std::string& line : lines) sha.update(line);
   return sha.finish_hex().substr(0, 16);
+}
+
+Fp8Product choose_fp8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
+                              std::int64_t inputs) {
+  const auto tuned = find_product(tuning, TunedKernel::linear_fp8, rows, outputs, inputs);
+  return tuned ? static_cast<Fp8Product>(*tuned) : usual_fp8_product(rows, outputs, inputs);
+}
+
+Int8Product choose_int8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
+                                std::int64_t inputs) {
+  const auto tuned = find_product(tuning, TunedKernel::linear_int8, rows, outputs, inputs);
+  return tuned ? static_cast<Int8Product>(*tuned) : usual_int8_product(rows);
 }
 
 std::vector<TunedClass> make_classes(TunedKernel kernel, const TunedShape& shape,

@@ -40,6 +40,12 @@ class TuningTable {
   std::vector<TunedClass> classes_;
 };
 
+// What a product of bfloat16 rows takes: as it was measured, else the usual. `tuning`: or null.
+Fp8Product choose_fp8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
+                              std::int64_t inputs);
+Int8Product choose_int8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
+                                std::int64_t inputs);
+
 // The classes of one kernel and shape from what was measured, by rows ascending. A choice other
 // than `usual`, where that was measured, must be faster by 3 %, about what repeated measurements
 // differ by. Neighbours of one choice are one class; between two choices the limit is halfway in

@@ -183,9 +183,11 @@ MotPlan image_plan(std::int64_t gen, const std::vector<std::int64_t>& keys) {
   return plan;
 }
 
-std::map<std::string, KernelWork> work(const MotPlan& plan, Quantization quantization) {
+std::map<std::string, KernelWork> work(const MotPlan& plan, Quantization quantization,
+                                       const TuningTable* tuning = nullptr) {
   std::map<std::string, KernelWork> families;
-  for (const KernelWork& each : mot_work(plan, small_config(), {at::kBFloat16, quantization})) {
+  const MatrixFormat format = {at::kBFloat16, quantization};
+  for (const KernelWork& each : mot_work(plan, small_config(), format, tuning)) {
     CHECK(families.emplace(each.family, each).second);
   }
   return families;
@@ -236,6 +238,29 @@ TEST_CASE("mot_work: of int8 weights many rows take a plain copy") {
   // qkv, o, gate and up, down: a byte and a scale a row, and two bytes.
   CHECK(found.at("dequantise weights").bytes == 2 * (192 + 256 + 96 + 128 + 384 + 512 + 160 + 256));
   CHECK_FALSE(found.contains("quantise rows"));
+}
+
+TEST_CASE("mot_work: products are those that a tuning chooses") {
+  TuningTable table;
+  const auto choose = [&](TunedKernel kernel, const TunedShape& shape, auto choice) {
+    table.add({kernel, shape, 4, 4, static_cast<int>(choice), {}});
+  };
+  choose(TunedKernel::linear_int8, {16, 8, 0}, Int8Product::copy);
+  choose(TunedKernel::linear_fp8, {64, 32, 0}, Fp8Product::cutlass);
+  const MotPlan plan = image_plan(8, {12, 10});
+  const auto plain = work(plan, Quantization::int8);
+  const auto tuned = work(plan, Quantization::int8, &table);
+  // The weights of qkv for the four markers, in two layers: a copy is made of them, and read.
+  CHECK(tuned.at("dequantise weights").bytes - plain.at("dequantise weights").bytes ==
+        2 * (192 + 256));
+  CHECK(tuned.at("qkv_proj und").bytes - plain.at("qkv_proj und").bytes == 2 * (256 - 192));
+  CHECK((tuned.at("o_proj und") == plain.at("o_proj und")));
+  Qwen2Config wide = small_config();
+  wide.hidden_size = 32;
+  for (const KernelWork& each : mot_work(plan, wide, {at::kBFloat16, Quantization::fp8}, &table)) {
+    CAPTURE(each.family);
+    if (each.family.ends_with("proj und")) CHECK(each.fp8 == (each.family == "qkv_proj und"));
+  }
 }
 
 TEST_CASE("mot_work: a single row of fp8 stays plain, and with it what norms make of the others") {

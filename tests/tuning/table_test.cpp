@@ -45,6 +45,24 @@ TEST_CASE("a table finds the choice of a kernel, shape and number of rows, and n
   CHECK(table.find(TunedKernel::add_rms_norm, {3584, 0, 0}, 5) == 2);
 }
 
+TEST_CASE("a product takes what was measured, else the usual") {
+  TuningTable table;
+  table.add(fp8_class(2, 4, Fp8Product::cutlass));
+  table.add({TunedKernel::linear_int8, kQkv, 2, 4, static_cast<int>(Int8Product::copy), {}});
+  const auto fp8 = [&](std::int64_t rows, const TuningTable* tuning, const TunedShape& shape) {
+    return choose_fp8_product(tuning, rows, shape[0], shape[1]);
+  };
+  CHECK(fp8(4, &table, kQkv) == Fp8Product::cutlass);
+  CHECK(fp8(4, nullptr, kQkv) == Fp8Product::row_kernel);
+  CHECK(fp8(4, &table, kDown) == Fp8Product::row_kernel);
+  CHECK(fp8(9, &table, kQkv) == Fp8Product::cublas);
+  CHECK(fp8(9, &table, kDown) == Fp8Product::cutlass);  // cuBLASLt has no such sums
+  CHECK(choose_int8_product(&table, 4, kQkv[0], kQkv[1]) == Int8Product::copy);
+  CHECK(choose_int8_product(nullptr, 4, kQkv[0], kQkv[1]) == Int8Product::row_kernel);
+  CHECK(choose_int8_product(&table, 8, kQkv[0], kQkv[1]) == Int8Product::row_kernel);
+  CHECK(choose_int8_product(&table, 9, kQkv[0], kQkv[1]) == Int8Product::copy);
+}
+
 TEST_CASE("a table refuses what contradicts itself or cannot be") {
   TuningTable table;
   table.add(fp8_class(4, 8, Fp8Product::row_kernel));

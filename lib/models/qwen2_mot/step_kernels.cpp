@@ -199,9 +199,11 @@ class FamilyReader {
 // Adds up what the layers do.
 class WorkSum {
  public:
-  WorkSum(const MotPlan& plan, const Qwen2Config& config, const MatrixFormat& format)
+  WorkSum(const MotPlan& plan, const Qwen2Config& config, const MatrixFormat& format,
+          const TuningTable* tuning)
       : config_(config),
         format_(format),
+        tuning_(tuning),
         element_(c10::elementSize(format.dtype)),
         quantised_(plan.row_format(format.quantization) == Quantization::fp8) {
     add_norm(plan.rows(), 1, quantised_);
@@ -241,12 +243,16 @@ class WorkSum {
     return static_cast<double>(rows * (quantised ? width + kScale : width * element));
   }
 
-  // Weights of int8 meet more rows than a few as a plain copy.
-  double weight_bytes(std::int64_t outputs, std::int64_t inputs, std::int64_t rows) const {
-    const bool copied = format_.quantization == Quantization::int8 && rows > kFewRows;
-    const bool plain = copied || format_.quantization == Quantization::none;
-    if (plain) return rows_bytes(outputs, inputs, false);
-    return rows_bytes(outputs, inputs, true);  // a byte each, and a scale for each output
+  // Whether so many rows meet a plain copy of weights of int8.
+  bool copies(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) const {
+    return format_.quantization == Quantization::int8 &&
+           choose_int8_product(tuning_, rows, outputs, inputs) == Int8Product::copy;
+  }
+
+  // Whether e4m3 values are multiplied as such, by a library, and not widened for a few rows.
+  bool multiplies_fp8(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) const {
+    return quantizes_rows(format_.quantization, rows) &&
+           choose_fp8_product(tuning_, rows, outputs, inputs) != Fp8Product::row_kernel;
   }
 
   struct Projection {
@@ -257,17 +263,19 @@ class WorkSum {
     for (const bool gen : {true, false}) {
       const std::int64_t rows = gen ? plan.gen_rows : plan.und_rows;
       if (rows == 0) continue;
-      if (format_.quantization == Quantization::int8 && rows > kFewRows)
+      const bool copied = copies(rows, outputs, inputs);
+      if (copied)
         add(kDequantise, 0, rows_bytes(outputs, inputs, true) + rows_bytes(outputs, inputs, false));
       const bool rows_quantised = quantizes_rows(format_.quantization, rows);
+      const bool weights_quantised = !copied && format_.quantization != Quantization::none;
       if (rows_quantised && (projection.plain_rows || !quantised_))
         add(kQuantise, 0, rows_bytes(rows, inputs, false) + rows_bytes(rows, inputs, true));
       add(family_of(what, gen),
           2.0 * static_cast<double>(rows * outputs) * static_cast<double>(inputs),
-          weight_bytes(outputs, inputs, rows) + rows_bytes(rows, inputs, rows_quantised) +
-              rows_bytes(rows, outputs, false) +
+          rows_bytes(outputs, inputs, weights_quantised) +
+              rows_bytes(rows, inputs, rows_quantised) + rows_bytes(rows, outputs, false) +
               (projection.biased ? rows_bytes(1, outputs, false) : 0),
-          rows_quantised && rows > kFewRows);
+          multiplies_fp8(rows, outputs, inputs));
     }
   }
 
@@ -296,9 +304,9 @@ class WorkSum {
     add_work(all_, 1, std::span(&work, 1));
   }
 
-  static constexpr std::int64_t kFewRows = 8;  // as linear() takes them (lib/ops/linear_operand.h)
   const Qwen2Config& config_;
   MatrixFormat format_;
+  const TuningTable* tuning_;
   std::size_t element_;
   bool quantised_;  // by the norms and the activation
   std::vector<KernelWork> all_;
@@ -312,8 +320,8 @@ std::vector<std::string> kernel_families(std::span<const GpuActivity> activities
 }
 
 std::vector<KernelWork> mot_work(const MotPlan& plan, const Qwen2Config& config,
-                                 const MatrixFormat& format) {
-  WorkSum sum(plan, config, format);
+                                 const MatrixFormat& format, const TuningTable* tuning) {
+  WorkSum sum(plan, config, format, tuning);
   const MotPlan rest = plan.leaving();
   for (std::int64_t layer = 1; layer <= config.num_hidden_layers; ++layer) {
     const bool last = layer == config.num_hidden_layers;

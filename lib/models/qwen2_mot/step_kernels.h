@@ -10,6 +10,7 @@
 #include "lib/models/qwen2_mot/backbone.h"
 #include "lib/runtime/kernel_work.h"
 #include "lib/runtime/launches.h"
+#include "lib/tuning/table.h"
 
 namespace diptych {
 
@@ -23,7 +24,8 @@ std::vector<std::string> kernel_families(std::span<const GpuActivity> activities
 
 // What each family of a forward of this plan has to do: of all layers, every tensor a kernel is
 // given read or written once. Of `plan` only numbers and lengths are looked at, not its tensors.
+// `tuning`: by which the forward's products are chosen, or null.
 std::vector<KernelWork> mot_work(const MotPlan& plan, const Qwen2Config& config,
-                                 const MatrixFormat& format);
+                                 const MatrixFormat& format, const TuningTable* tuning);
 
 }  // namespace diptych
