@@ -16,7 +16,6 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
-#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/batch/output_names.h"
 #include "lib/config/files_read.h"
@@ -106,7 +105,7 @@ void check_json_place(const fs::path& json, const BenchPlan& plan) {
   require_extension(json, ".json", "--json");
   for (const BenchSetting& setting : plan.cases.front().settings)  // of any size the same files
     spare_files_read(setting.options().run, json, "--json");
-  AtomicFile{json};  // can it be written?
+  require_writable(json, "--json");
 }
 
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
@@ -172,6 +171,21 @@ constexpr const char* kFooter =
     "  diptych bench -m BAGEL-7B-MoT --sizes 256x256,1024x1024 --floor --kernel-times\n"
     "  diptych bench -m BAGEL-7B-MoT --task chat -p \"what is a diptych?\" --max-tokens 512";
 
+void add_probe_flags(CLI::App& verb, BenchFlags& flags) {
+  verb.add_flag(kLaunches, flags.launches,
+                "count kernels and launches (CUDA), in one more run of each with the profiler: a "
+                "step's mean, its graph's capture included")
+      ->envname("DIPTYCH_LAUNCHES");
+  verb.add_flag(kKernelTimes, flags.kernel_times,
+                "tell the time of a step's kernels by what they are for, with bytes, FLOP and "
+                "shares of this device's peak (CUDA), in one more run of each with the profiler")
+      ->envname("DIPTYCH_KERNEL_TIMES");
+  verb.add_flag(kFloor, flags.floor,
+                "measure the steps' products and attention alone behind each run (CUDA), and "
+                "print denoise / floor")
+      ->envname("DIPTYCH_FLOOR");
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Run& run) {
@@ -192,25 +206,16 @@ void add_bench(CLI::App& app, Run& run) {
                    "timesteps of a warm-up, 2 or more [those of the request]")
       ->type_name("N")
       ->envname("DIPTYCH_WARMUP_STEPS");
-  verb->add_flag(kLaunches, flags->launches,
-                 "count kernels and launches (CUDA), in one more run of each with the profiler: a "
-                 "step's mean, its graph's capture included")
-      ->envname("DIPTYCH_LAUNCHES");
-  verb->add_flag(kKernelTimes, flags->kernel_times,
-                 "tell the time of a step's kernels by what they are for, with bytes, FLOP and "
-                 "shares of this device's peak (CUDA), in one more run of each with the profiler")
-      ->envname("DIPTYCH_KERNEL_TIMES");
-  verb->add_flag(kFloor, flags->floor,
-                 "measure the steps' products and attention alone behind each run (CUDA), and "
-                 "print denoise / floor")
-      ->envname("DIPTYCH_FLOOR");
+  add_probe_flags(*verb, *flags);
   verb->add_option("--json", flags->json,
                    "a .json (replaced if there); -: on stdout, instead of the table")
       ->type_name("FILE")
+      ->check(path_problem)
       ->envname("DIPTYCH_BENCH_JSON");
   verb->add_option("--save-dir", flags->save_dir,
                    "keep the pictures (of answers, the text) here; made where it is missing")
       ->type_name("DIR")
+      ->check(path_problem)
       ->envname("DIPTYCH_SAVE_DIR");
   add_request_flags(*verb, *flags, kNotHere);
   verb->add_flag("--check-config", flags->check_config,

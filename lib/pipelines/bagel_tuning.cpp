@@ -27,10 +27,8 @@ class Measurement {
         rows_(BagelTuningRows::of(tuning)),
         device_(device),
         options_(at::TensorOptions(device).dtype(at::kBFloat16)),
-        progress_(progress) {
-    const TunedDevice own = tuned_device(device);
-    fp8_ = own.major * 10 + own.minor >= 89;
-  }
+        progress_(progress),
+        fp8_(multiplies_fp8(device)) {}
 
   TuningTable run() {
     const std::size_t products = kProjections * (fp8_ ? 2 : 1);
@@ -145,6 +143,8 @@ class Measurement {
             time(forced(kernel, shape, rows, choice));
       } catch (const c10::OutOfMemoryError&) {
         throw;
+      } catch (const c10::AcceleratorError&) {  // the device takes no more work
+        throw;
       } catch (const c10::Error&) {  // cuBLASLt says only when it is asked that it has no such one
       }
     }
@@ -231,7 +231,7 @@ class Measurement {
   at::Device device_;
   at::TensorOptions options_;
   Progress& progress_;
-  bool fp8_ = false;
+  bool fp8_;  // its products and norms are measured
   TuningTable table_;
   std::int64_t done_ = 0;
 };

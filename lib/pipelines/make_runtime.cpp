@@ -3,9 +3,12 @@
 #include <torch/version.h>
 
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 
 namespace diptych {
 namespace {
+
+constexpr const char* kTunedConfigDir = "--tuned-config-dir";
 
 std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage, at::Device device,
                                                   const Tuning& tuning, Log& log) {
@@ -20,22 +23,25 @@ std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage, a
   }
 }
 
-// There is nothing to choose on the CPU, and nothing was measured but bfloat16.
-Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) {
-  if (runtime.device.is_cpu() || runtime.dtype != at::kBFloat16) return {};
-  const TunedDevice own = tuned_device(runtime.device);
-  Tuning tuning;
-  try {
-    tuning = find_tuning(config.tuned_config_dir, own);
-  } catch (const InputError& error) {  // it names the file
-    throw InputError("--tuned-config-dir: {}", error.what());
-  }
+// Why nothing is chosen by a tuning, or nothing.
+const char* why_untuned(const Runtime& runtime) {
+  if (runtime.device.is_cpu()) return "on the CPU";
+  return runtime.dtype == at::kBFloat16 ? nullptr : "in float32: only bfloat16 is measured";
+}
+
+// What a run tells of its tuning, where that is not simply the one that was asked for.
+void tell_tuning(const Tuning& tuning, const std::filesystem::path& folder, const TunedDevice& own,
+                 Log& log) {
+  const std::filesystem::path named = folder / tuning_file_name(own);
+  const std::string missing =
+      folder.empty() ? "no tuning of " + own.name : fmt::format("{}: not there", named.string());
   if (tuning.file == nullptr) {
     log.info_once(fmt::format(
-        "no tuning of {}: the usual kernels are taken; diptych tune measures which are fastest",
-        own.name));
-    return tuning;
+        "{}: the usual kernels are taken; diptych tune measures which are fastest", missing));
+    return;
   }
+  if (!folder.empty() && tuning.origin != named.string())
+    log.info_once(fmt::format("{}: the built-in tuning is taken", missing));
   log.debug("tuning {}, {}", tuning.table()->hash(), tuning.origin);
   const auto torch = tuning.file->versions.find("torch");
   if (torch == tuning.file->versions.end() || torch->second != TORCH_VERSION) {
@@ -43,6 +49,24 @@ Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) 
                               "; diptych tune measures again",
                               tuning.origin));
   }
+}
+
+Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) {
+  const std::filesystem::path& folder = config.tuned_config_dir;
+  if (!folder.empty()) require_folder(folder, kTunedConfigDir);
+  if (const char* why = why_untuned(runtime)) {
+    if (!folder.empty())
+      log.warning_once(fmt::format("{}: changes nothing {}", kTunedConfigDir, why));
+    return {};
+  }
+  const TunedDevice own = tuned_device(runtime.device);
+  Tuning tuning;
+  try {
+    tuning = find_tuning(folder, own);
+  } catch (const InputError& error) {  // it names the file
+    throw InputError("{}: {}", kTunedConfigDir, error.what());
+  }
+  tell_tuning(tuning, folder, own, log);
   return tuning;
 }
 

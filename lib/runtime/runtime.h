@@ -53,6 +53,8 @@ std::vector<GpuInfo> list_gpus();  // empty without a GPU or in a CPU build
 std::optional<std::uint64_t> free_gpu_memory(std::size_t index);
 // As tuning files name it. Of a CUDA device.
 TunedDevice tuned_device(at::Device device);
+// Of a CUDA device: whether its compute capability is 8.9 or newer.
+bool multiplies_fp8(at::Device device);
 std::optional<std::string> why_no_gpu();  // the reason where list_gpus() is empty
 void synchronize(at::Device device);      // waits for the device; nothing on the CPU
 std::uint64_t peak_memory_bytes(

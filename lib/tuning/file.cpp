@@ -35,7 +35,7 @@ class Value {
 
   template <typename Expected>
   [[noreturn]] void refuse(const Expected& expected) const {
-    throw InputError("{}: found {}, expected {}", place_, shown(), expected);
+    throw InputError("{}: found {}, expected {}", place_, shown_json(json_), expected);
   }
   [[noreturn]] void refuse_reason(const std::string& reason) const {
     throw InputError("{}{}{}", place_, place_.ends_with(']') ? "." : ": ", reason);
@@ -52,7 +52,7 @@ class Value {
     known.insert(known.end(), optional.begin(), optional.end());
     for (const auto& [key, unused] : json_.items()) {
       if (std::ranges::find(known, key) != known.end()) continue;
-      throw InputError("{}: unknown key, expected {}", printable(path_of(key)),
+      throw InputError("{}: unknown key, expected {}", printable(path_of(shortened(key))),
                        fmt::join(known, ", "));
     }
   }
@@ -95,11 +95,6 @@ class Value {
   }
 
  private:
-  std::string shown() const {
-    constexpr std::size_t kMost = 60;
-    const std::string text = json_.dump(-1, ' ', false, Parsed::error_handler_t::replace);
-    return printable(text.size() > kMost ? text.substr(0, kMost) + "..." : text);
-  }
   std::string path_of(std::string_view key) const {
     return fmt::format("{}{}{}", place_, in_choices() ? "." : ": ", key);
   }
@@ -198,16 +193,16 @@ std::string tuning_file_name(const TunedDevice& device) {
 TuningFile parse_tuning(std::string_view text, std::string_view name, const TunedDevice& device) {
   static constexpr std::string_view kKeys[] = {
       "schema", "schema_version", "device", "compute_capability", "dtype", "versions", "choices"};
-  const Parsed json = parse_json(text, name);
+  const Parsed json = parse_strict_json(text, name);
   const Value root(json, std::string(name));
   // Of a newer version first: it may have other keys.
   if (!json.is_object() || json.value("schema", Parsed()) != kSchema)
     throw InputError("{}: schema: not \"{}\"; expected a file of diptych tune", name, kSchema);
-  if (json.value("schema_version", Parsed()) != kVersion) {
+  const Parsed version = json.value("schema_version", Parsed());
+  if (version != kVersion) {
     throw InputError(
-        "{}: schema_version: found {}, this version reads {}; diptych tune measures "
-        "again",
-        name, json.value("schema_version", Parsed()).dump(), kVersion);
+        "{}: schema_version: found {}, this version reads {}; diptych tune measures again", name,
+        shown_json(version), kVersion);
   }
   root.require_keys(kKeys);
   require_device(root, device);
@@ -237,7 +232,7 @@ std::string tuning_text(const TuningFile& file) {
                {"choices", Json::array()}};
   for (const auto& [key, version] : file.versions) json["versions"][key] = version;
   for (const TunedClass& tuned : file.table.classes()) json["choices"].push_back(class_json(tuned));
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace diptych

@@ -30,6 +30,6 @@ std::string tuning_file_name(const TunedDevice& device);
 // is impossible, or is of another device.
 TuningFile parse_tuning(std::string_view text, std::string_view name, const TunedDevice& device);
 
-std::string tuning_text(const TuningFile& file);  // as parse_tuning() reads it
+std::string tuning_text(const TuningFile& file);  // as parse_tuning() reads it; no last newline
 
 }  // namespace diptych

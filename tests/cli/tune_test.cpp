@@ -61,9 +61,16 @@ TEST_CASE("tune names what it cannot read") {
   CHECK(has(tune({"--sizes", "256x256,100x64"}), "--sizes: width: "));
   CHECK(tune({"--sizes", "2048x64"}) ==
         "--sizes: 2048x64: this model's pictures have at most 1024 pixels a side\n");
-  CHECK(has(tune({"--repeats", "0"}), "--repeats: "));
-  CHECK(has(tune({"-m", "/nowhere"}), "/nowhere"));
-  CHECK(has(tune({"-c", "/nowhere.yaml"}), "/nowhere.yaml"));
+  CHECK(tune({"--sizes", "256x256,64x64,256x256"}) == "--sizes: 256x256 given twice\n");
+  CHECK(has(tune({"--sizes", "64x64,"}), "--sizes: '' is not a size"));
+  CHECK(tune({"--repeats", "0"}) == "--repeats: 0 is out of range; expected 1 to 10000\n");
+  CHECK(tune({"-m", "/nowhere"}) == "--model: /nowhere: not found; expected a folder\n");
+  CHECK(tune({"-m", kTinyConfig}) ==
+        "--model: " + kTinyConfig + ": found a file, expected a folder\n");
+  CHECK(tune({"-c", "/nowhere.yaml"}) == "--config: /nowhere.yaml: no such file\n");
+  for (const char* flag : {"-m", "-c", "-o"})
+    CHECK(has(tune({flag, ""}), "is empty; expected a path\n"));
+  CHECK(has(tune({"--device", "cpu"}), "--device: "));  // twice
   CHECK(has(tune({"-c", kTinyConfig}), "nothing to tune on the CPU"));
   CHECK(has(tune({"-m", kTinyCheckpoint}), "nothing to tune on the CPU"));
   const Outcome help = run(Words{"tune", "--help"});
@@ -71,7 +78,7 @@ TEST_CASE("tune names what it cannot read") {
   CHECK(has(help.out, "Examples:\n  diptych tune\n"));
 }
 
-TEST_CASE("on the CPU nothing is tuned, and no record says so") {
+TEST_CASE("on the CPU nothing is tuned, which is said, and no record says otherwise") {
   const Folder folder;
   Command command;
   command.arguments = {"generate", "-c",    kTinyConfig, "-p",  "x",  "--steps",           "2",
@@ -80,13 +87,21 @@ TEST_CASE("on the CPU nothing is tuned, and no record says so") {
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
-  CHECK_FALSE(has(outcome.err, "tun"));
+  CHECK(has(outcome.err, "[WARN ] --tuned-config-dir: changes nothing on the CPU\n"));
   for (const auto& [keyword, text] : read_png(folder.path() / "a.png").text) {
     if (keyword != "diptych") continue;
     const auto record = nlohmann::json::parse(text);
     CHECK_FALSE(record.contains("tuning"));
     CHECK_FALSE(record["requested"].contains("tuned_config_dir"));
   }
+  command.environment["DIPTYCH_TUNED_CONFIG_DIR"] = "";
+  CHECK_FALSE(has(run(command).err, "tun"));
+  command.environment["DIPTYCH_TUNED_CONFIG_DIR"] = folder.file("none");
+  CHECK(refusal(run(command)) ==
+        "DIPTYCH_TUNED_CONFIG_DIR: " + folder.file("none") + ": not found; expected a folder\n");
+  command.environment["DIPTYCH_TUNED_CONFIG_DIR"] = folder.file("a.png");
+  CHECK(refusal(run(command)) == "DIPTYCH_TUNED_CONFIG_DIR: " + folder.file("a.png") +
+                                     ": found a file, expected a folder\n");
   command.arguments.push_back("--print-config");
   CHECK(has(run(command).out, "DIPTYCH_TUNED_CONFIG_DIR"));
 }

@@ -92,7 +92,7 @@ TEST_CASE("a run takes the tuning of its folder, and refuses that of another GPU
   CHECK_THROWS_WITH_AS(make_runtime(config, quiet, nullptr),
                        doctest::Contains("json: compute_capability: found "), InputError);
   config.tuned_config_dir = folder / "none";
-  CHECK_THROWS_WITH_AS(make_runtime(config, quiet, nullptr), doctest::Contains("is no folder"),
+  CHECK_THROWS_WITH_AS(make_runtime(config, quiet, nullptr), doctest::Contains("expected a folder"),
                        InputError);
 }
 

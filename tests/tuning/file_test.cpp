@@ -124,6 +124,12 @@ TEST_CASE("a foreign or broken tuning file is refused with its key") {
   }
   CHECK(refused("/choices/0/measured", nullptr) == "accepted");
   CHECK(refused("/choices/1/kernel", "line\nbreak").find('\n') == std::string::npos);
+  const std::string long_text(5000, 'x');
+  CHECK(refused("/schema_version", long_text).size() < 200);
+  CHECK(refused("/" + long_text, 1).size() < 200);
+  json deep = 1;
+  for (int i = 0; i < 20; ++i) deep = json::array({deep});
+  CHECK(refused("/device", deep) == "t.json: nested deeper than 16");
 }
 
 TEST_CASE("a text that is no JSON is refused with its place") {
@@ -132,6 +138,7 @@ TEST_CASE("a text that is no JSON is refused with its place") {
   };
   CHECK(said("") == "t.json: is empty, expected JSON");
   CHECK(said("{\n  \"schema\" 1}") == "t.json:2:12: is not valid JSON");
+  CHECK(said(R"({"schema": 1, "schema": 1})") == "t.json: the key \"schema\" appears twice");
   CHECK(said("[]") == "t.json: schema: not \"diptych.tuning\"; expected a file of diptych tune");
   const std::string whole = tuning_text(example());
   CHECK(said(whole) == "accepted");

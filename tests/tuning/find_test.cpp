@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/tuning/support.h"
@@ -69,18 +70,36 @@ TEST_CASE("without a file of the device the defaults hold") {
   }
 }
 
-TEST_CASE("a folder that is not there, and a file of another device, are refused") {
+TEST_CASE("a file of another device is refused") {
   const Folder folder;
-  CHECK(refusal([&] { find_tuning(folder.path() / "none", kUnknown); }) ==
-        (folder.path() / "none").string() +
-            ": is no folder; expected one with a file of diptych tune");
   folder.write("NVIDIA_Test.json", text_for(kDevice));
   CHECK(refusal([&] { find_tuning(folder.path(), kUnknown); }) ==
         (folder.path() / "NVIDIA_Test.json").string() +
             ": device: found \"NVIDIA H200\", expected \"NVIDIA Test\", the device of this run");
-  CHECK(refusal([&] {
-          find_tuning(folder.path() / "NVIDIA_Test.json", kUnknown);
-        }).ends_with("is no folder; expected one with a file of diptych tune"));
+}
+
+TEST_CASE("what has the file's name and is none is refused, not passed over") {
+  const Folder folder;
+  const fs::path file = folder.path() / "NVIDIA_Test.json";
+  const auto said = [&] {
+    const std::string message = refusal([&] { find_tuning(folder.path(), kUnknown); });
+    fs::remove(file);
+    CHECK(message.starts_with(file.string() + ": "));
+    return message.substr(file.string().size() + 2);
+  };
+  fs::create_directory(file);
+  CHECK(said() == "is a folder; expected a file of diptych tune");
+  fs::create_symlink("/nowhere", file);
+  CHECK(said() == "No such file or directory; expected a file of diptych tune");
+  fs::create_symlink(file.filename(), file);
+  CHECK(said() == "Too many levels of symbolic links; expected a file of diptych tune");
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  CHECK(said() == "is no file; expected a file of diptych tune");
+  folder.write(file.filename(), std::string((4 << 20) + 1, ' '));
+  CHECK(said() == "larger than 4 MiB, which no file of diptych tune is");
+  folder.write("real.json", text_for(kUnknown));
+  fs::create_symlink("real.json", file);
+  CHECK(find_tuning(folder.path(), kUnknown).file != nullptr);
 }
 
 TEST_CASE("every built-in table is one of the device that its name says") {
