@@ -191,11 +191,6 @@ std::string comparison_table(const BenchCase& planned, const std::vector<BenchMe
   return text;
 }
 
-Json spread_json(const Spread& s) {
-  return {{"min", s.min}, {"p25", s.p25}, {"median", s.median}, {"p75", s.p75},
-          {"p90", s.p90}, {"max", s.max}, {"iqr", s.iqr()}};
-}
-
 Json runs_json(const std::vector<BenchRun>& runs) {
   Json list = Json::array();
   for (const BenchRun& run : runs) {

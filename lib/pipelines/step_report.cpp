@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/messages.h"
-#include "lib/base/statistics.h"
 #include "lib/models/qwen2_mot/step_kernels.h"
 
 namespace diptych {
@@ -90,10 +89,6 @@ Spread kind_seconds(std::span<const FloorPair> pairs, std::size_t kind) {
   return spread_over(pairs, [&](const FloorPair& p) { return p.kinds.at(kind).floor_seconds; });
 }
 
-Json spread_json(const Spread& s) {
-  return {{"min", s.min}, {"p25", s.p25}, {"median", s.median}, {"p75", s.p75}, {"max", s.max}};
-}
-
 }  // namespace
 
 KernelTable make_kernel_table(const Launches& launched, std::int64_t steps,
@@ -165,6 +160,11 @@ Json kernel_table_json(const KernelTable& table) {
     json["families"].push_back(std::move(each));
   }
   return json;
+}
+
+Json spread_json(const Spread& s) {
+  return {{"min", s.min}, {"p25", s.p25}, {"median", s.median}, {"p75", s.p75},
+          {"p90", s.p90}, {"max", s.max}, {"iqr", s.iqr()}};
 }
 
 double FloorPair::floor_seconds() const {

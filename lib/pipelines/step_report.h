@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/base/statistics.h"
 #include "lib/pipelines/pipeline.h"
 #include "lib/runtime/launches.h"
 #include "lib/runtime/peaks.h"
@@ -37,6 +38,8 @@ KernelTable make_kernel_table(const Launches& launched, std::int64_t steps,
                               const DevicePeaks& peaks);
 std::string kernel_table_text(const KernelTable& table, const std::string& dtype);
 nlohmann::ordered_json kernel_table_json(const KernelTable& table);
+
+nlohmann::ordered_json spread_json(const Spread& spread);
 
 // A run of the request, and its floor, measured behind it.
 struct FloorPair {

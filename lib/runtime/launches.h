@@ -22,8 +22,8 @@ struct Launches {
   std::int64_t kernels = 0;  // that ran
   std::int64_t copies = 0;   // copies and fills, by no kernel
   std::int64_t calls = 0;    // of the host that launched kernels or graphs
-  std::vector<std::vector<GpuActivity>>
-      scopes;  // each time it was entered, in order of their start
+  // Of each time the scope was entered, in order of their start.
+  std::vector<std::vector<GpuActivity>> scopes;
 };
 
 // Runs `work`, which is slower than without, and records what happens inside of its scopes of this

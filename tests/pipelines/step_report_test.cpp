@@ -123,6 +123,7 @@ TEST_CASE("floor: of an image the sum over its steps, the ratio run by run") {
   CHECK(json["steps"][0]["branches"] == 2);
   CHECK(json["steps"][0]["steps"] == 40);
   CHECK(json["steps"][1]["seconds"]["max"].get<double>() == doctest::Approx(0.096));
+  CHECK(json["steps"][1]["seconds"]["iqr"].get<double>() == doctest::Approx(0.008));
 }
 
 }  // namespace
