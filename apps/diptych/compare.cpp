@@ -151,8 +151,10 @@ Tolerances make_tolerances(const CompareOptions& options) {
 
 Report compare_trace_files(const fs::path& actual, const fs::path& expected,
                            const CompareOptions& options) {
-  const auto comparison =
-      compare_traces(read_trace(actual), read_trace(expected), make_tolerances(options));
+  const auto wanted = read_trace(expected);
+  if (wanted.empty())
+    throw InputError("{}: holds no tensor; expected some to compare with", expected.string());
+  const auto comparison = compare_traces(read_trace(actual), wanted, make_tolerances(options));
   const double cosine = comparison.smallest_cosine();
   Report report;
   report.traces = 1;

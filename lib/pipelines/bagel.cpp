@@ -366,7 +366,7 @@ class BagelSession : public Session {
         read_for_painting(requests, paint, checkpoint_, runtime_, one ? &*thought : nullptr);
     for (std::size_t i = 0; i < prepared.size(); ++i) prepared[i].request = requests[i];
     if (!runtime_.device.is_cuda() && !paint.step_graphs)
-      log_.warning_once("--enforce-eager: changes nothing on the CPU, which has no graphs");
+      log_.warning_once("enforce_eager: changes nothing on the CPU, which has no graphs");
     if (runtime_.device.is_cuda() && paint.step_graphs && !paint.caches() &&
         !captures_steps(paint, checkpoint_, runtime_)) {
       log_.warning_once(runtime_.kernels == KernelPolicy::reference

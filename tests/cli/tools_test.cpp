@@ -292,6 +292,9 @@ TEST_CASE("compare refuses gates that judge nothing") {
   CHECK(said(traces + " --case x.json") ==
         "diptych: --case: x.json: has neither task nor tolerance; expected a case.json\n");
   CHECK(said(traces + " --case no.json") == "diptych: --case: no.json: not found\n");
+  write_safetensors(bench.path("none.safetensors"), {});
+  CHECK(said("compare a/t.safetensors none.safetensors") ==
+        "diptych: none.safetensors: holds no tensor; expected some to compare with\n");
   fs::remove(bench.path("a/t.safetensors"));
   fs::remove(bench.path("b/t.safetensors"));
   CHECK(said("compare a b --tolerance 1") ==
