@@ -35,6 +35,13 @@ std::string printable(std::string_view text, std::string_view kept) {
   return shown;
 }
 
+std::string shortened(std::string_view text) {
+  constexpr std::size_t kMostBytes = 60;
+  std::size_t end = 0;
+  while (end < std::min(text.size(), kMostBytes)) end += utf8_at(text, end).length;
+  return fmt::format("{}{}", text.substr(0, end), end < text.size() ? "..." : "");
+}
+
 std::string counted(std::size_t count, std::string_view one, std::string_view many) {
   if (count == 1) return fmt::format("1 {}", one);
   return many.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, many);

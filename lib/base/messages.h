@@ -12,6 +12,9 @@ namespace diptych {
 // file can break a line or drive the terminal. `kept`: control characters that stay as they are.
 std::string printable(std::string_view text, std::string_view kept = "");
 
+// The characters that begin in the first 60 bytes, and "..." where there are more.
+std::string shortened(std::string_view text);
+
 // "1 tensor", "2 tensors"; `many` where it is not `one` with an s.
 std::string counted(std::size_t count, std::string_view one, std::string_view many = "");
 

@@ -6,15 +6,11 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/messages.h"
-#include "lib/base/utf8.h"
 
 namespace diptych {
 
 std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kMaxBytes = 60;
-  std::size_t end = 0;  // of the characters that begin before the limit
-  while (end < std::min(text.size(), kMaxBytes)) end += utf8_at(text, end).length;
-  return fmt::format("'{}{}'", printable(text.substr(0, end)), end < text.size() ? "..." : "");
+  return fmt::format("'{}'", printable(shortened(text)));
 }
 
 std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known) {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
-#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -166,19 +165,9 @@ void StepCalibration::write(const std::filesystem::path& path) const {
 
 namespace {
 
-// The file's one object. Every key once: nlohmann's tree would keep the last of two.
 Json read_object(const std::filesystem::path& path) {
-  std::set<std::string> keys;
-  std::string twice;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::key && !keys.insert(parsed.get<std::string>()).second) {
-      twice = parsed.get<std::string>();
-    }
-    return true;
-  };
-  const Json json = parse_json(read_text_file(path), path.string(), watch);
+  Json json = parse_strict_json(read_text_file(path), path.string());
   if (!json.is_object()) throw InputError("{}: is not a JSON object", path.string());
-  if (!twice.empty()) throw InputError("{}: {}: given twice", path.string(), twice);
   return json;
 }
 
@@ -229,10 +218,7 @@ class CalibrationReader {
   }
 
   [[noreturn]] void refuse(const char* key, const Json& found, const std::string& expected) const {
-    constexpr std::size_t kMostShown = 80;
-    std::string text = found.dump();
-    if (text.size() > kMostShown) text = text.substr(0, kMostShown) + "...";
-    throw InputError("{}: {}: found {}, expected {}", path_, key, text, expected);
+    throw InputError("{}: {}: found {}, expected {}", path_, key, shown_json(found), expected);
   }
 
   void check(const std::string& problem, const char* key) const {

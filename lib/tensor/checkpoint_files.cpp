@@ -1,7 +1,6 @@
 #include "lib/tensor/checkpoint_files.h"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/ranges.h>
 
@@ -45,27 +44,11 @@ fs::path choose_in_folder(const fs::path& folder) {
                    folder.string(), fmt::join(indices.empty() ? files : indices, ", "));
 }
 
-// The document tree, refusing what it would swallow: of two equal keys it keeps one.
-json parse_index(const fs::path& path, std::string_view text) {
-  constexpr int kMaxDepth = 16;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMaxDepth) throw InputError("{}: nested deeper than {}", path.string(), kMaxDepth);
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw InputError("{}: the key {} appears twice", path.string(),
-                       shown_name(value.get<std::string>()));
-    }
-    return true;
-  };
-  return parse_json(text, path.string(), watch);
-}
-
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   const MappedFile map(path);
   const auto bytes = map.bytes();
-  const json index = parse_index(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const json index = parse_strict_json(
+      {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
   const auto found = index.find("weight_map");
   if (found == index.end() || !found->is_object()) {
     throw InputError("{}: has no object \"weight_map\"", path.string());

@@ -42,6 +42,32 @@ TEST_CASE("json: what is broken is said with its place") {
   CHECK(parse_error(std::string(200'000, '[')) == "x:1:200001: ends within its JSON: truncated?");
 }
 
+TEST_CASE("json: strictly, a key appears once, and nothing is nested deep") {
+  const auto error = [](const std::string& text) {
+    return refusal([&] { parse_strict_json(text, "x"); });
+  };
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  CHECK(parse_strict_json(R"({"a": {"a": 1}, "b": [{"a": 2}, {"a": 3}]})", "x")["b"][1]["a"] == 3);
+  CHECK(error(R"({"a": 1, "b": 2, "a": 1})") == "x: the key \"a\" appears twice");
+  CHECK(error(R"([{"a": {"b": 1, "b": 2}}])") == "x: the key \"b\" appears twice");
+  CHECK(error(nested(16)) == "accepted");
+  CHECK(error(nested(17)) == "x: nested deeper than 16");
+  CHECK(error(nested(1'000'000)) == "x: nested deeper than 16");
+  CHECK(error("[1") == "x:1:3: ends within its JSON: truncated?");
+}
+
+TEST_CASE("json: values in messages are one line and not long") {
+  CHECK(shown_json({{"a", {1, 2.5, nullptr}}}) == R"({"a":[1,2.5,null]})");
+  CHECK(shown_json("line\nbreak\x7f") == R"("line\nbreak\x7F")");
+  CHECK(shown_json(std::string(100, 'x')) == fmt::format("\"{}...", std::string(59, 'x')));
+  // The first byte of the 30th Ã© is the 60th of the text.
+  std::string accents;
+  for (int i = 0; i < 100; ++i) accents += "\xc3\xa9";
+  CHECK(shown_json(accents) == fmt::format("\"{}...", accents.substr(0, 60)));
+}
+
 TEST_CASE("json: a file must be there and hold an object") {
   std::string name = (fs::temp_directory_path() / "diptych-json-XXXXXX").string();
   REQUIRE(mkdtemp(name.data()) != nullptr);

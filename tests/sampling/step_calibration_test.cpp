@@ -199,7 +199,12 @@ TEST_CASE("broken calibration files are refused by file and key") {
   missing.erase("coefficients");
   CHECK(reading(missing.dump()) == "coefficients: missing");
   const std::string text = good.dump();
-  CHECK(reading(R"({"version": 1, )" + text.substr(1)) == "version: given twice");
+  CHECK(reading(R"({"version": 1, )" + text.substr(1)) == "the key \"version\" appears twice");
+  CHECK(with("schema", nlohmann::json::parse(std::string(20, '[') + std::string(20, ']'))) ==
+        "nested deeper than 16");
+  CHECK(with("weights_hash", std::vector<int>(100, 7)) ==
+        "weights_hash: found [7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7..., "
+        "expected a text");
   CHECK(refusal([] { StepCalibration::read("/nowhere/c.json"); }) ==
         "/nowhere/c.json: missing, or not a readable file");
 }
