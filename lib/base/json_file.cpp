@@ -71,8 +71,7 @@ nlohmann::json parse_strict_json(std::string_view text, std::string_view name) {
 }
 
 std::string shown_json(const nlohmann::json& value) {
-  return printable(
-      shortened(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  return printable(shortened(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
 }
 
 nlohmann::json read_json_object(const std::filesystem::path& path) {

@@ -47,8 +47,8 @@ fs::path choose_in_folder(const fs::path& folder) {
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   const MappedFile map(path);
   const auto bytes = map.bytes();
-  const json index = parse_strict_json(
-      {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
+  const json index =
+      parse_strict_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
   const auto found = index.find("weight_map");
   if (found == index.end() || !found->is_object()) {
     throw InputError("{}: has no object \"weight_map\"", path.string());
