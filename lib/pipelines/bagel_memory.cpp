@@ -118,8 +118,9 @@ struct Planner {
         (llm.hidden_size * element + (work.branches + 6) * sizes.model.row_width() * kFloat);
     return backbone(step_rows()) + small;
   }
-  // Beside a step of one graph's memory: a step of the other kind, which is the one without
-  // guidance or follows it.
+  // What is taken beside a guided step where there are two graphs: one is captured and keeps its
+  // memory when the other kind is first launched by hand. Either way the smaller is a step without
+  // guidance, one branch of all samples.
   std::int64_t second_step() const {
     return work.two_graphs && !choice.offload ? backbone(work.samples * rows()) : 0;
   }
