@@ -14,17 +14,24 @@ inline constexpr float kE4m3Limit = stored_limit(Stored::e4m3);
 // Magnitudes as integers keep their order, with infinity and NaN above all numbers.
 template <typename T, int kCount>
 __device__ __forceinline__ unsigned most_of(unsigned most, const Vector<T, kCount>& value) {
+  const auto bits = [](auto element) { return __float_as_uint(widen(element)) & 0x7fffffffu; };
+  if constexpr (kInPairs<T, kCount>) {
+    const auto* pairs = reinterpret_cast<const typename PairOf<T>::Type*>(value.at);
+    auto both = __habs2(pairs[0]);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    most = max(most, __float_as_uint(widen(value.at[i])) & 0x7fffffffu);
+    for (int i = 1; i < kCount / 2; ++i) both = __hmax2_nan(both, __habs2(pairs[i]));
+    return max(most, max(bits(both.x), bits(both.y)));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) most = max(most, bits(value.at[i]));
+    return most;
   }
-  return most;
 }
 
 // `most`: this thread's part of the row, which all of the row's threads join (join_row). `limit`:
-// stored_limit of what is written.
-__device__ __forceinline__ float scale_of_row(unsigned most, float limit) {
-  const float scale = __fdiv_rn(__uint_as_float(join_row<Most>(most)), limit);
+// stored_limit of what is written; `turn`: as join_row.
+__device__ __forceinline__ float scale_of_row(unsigned most, float limit, int turn = 0) {
+  const float scale = __fdiv_rn(__uint_as_float(join_row<Most>(most, turn)), limit);
   return scale < FLT_MIN ? FLT_MIN : scale;  // a NaN stays
 }
 

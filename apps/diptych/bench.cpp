@@ -16,7 +16,6 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
-#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/batch/output_names.h"
 #include "lib/config/files_read.h"
@@ -35,13 +34,16 @@ constexpr std::array<std::string_view, 5> kNotHere = {"output", "think_output", 
 
 constexpr const char* kPrompt = "A small red fox sits under an old oak tree.";
 constexpr const char* kStdout = "-";
+constexpr const char* kLaunches = "--launches";
+constexpr const char* kKernelTimes = "--kernel-times";
+constexpr const char* kFloor = "--floor";
 constexpr std::int64_t kMostRuns = 10'000;
 
 struct BenchFlags : RequestFlags {
   std::string sizes, repeats = "5", warmup = "1", warmup_steps;
   std::vector<std::string> against;
   fs::path json, save_dir;
-  bool launches = false;
+  bool launches = false, kernel_times = false, floor = false;
 };
 
 // With a prompt where there is nothing to read.
@@ -53,6 +55,23 @@ Sources sources_of(const BenchFlags& flags) {
   if (sources.inputs.empty() && !given("DIPTYCH_PROMPT") && !given("DIPTYCH_IMAGE"))
     sources.inputs.push_back({false, kPrompt});
   return sources;
+}
+
+// Whether what looks into denoise steps has such to look into.
+void check_probe(std::string_view flag, const RunConfig& run) {
+  const auto refuse = [&](std::string_view why) { throw InputError("{}: {}", flag, why); };
+  if (run.answers()) refuse("of a denoise step, and nothing is painted");
+  Log quiet(LogLevel::quiet);
+  if (!resolve_device(run.device, quiet).is_cuda())
+    refuse("needs a CUDA device, the run is on the CPU");
+  if (flag == kLaunches) return;
+  if (run.cache_mode != "none")
+    refuse("of steps that are all computed, found cache_mode " + run.cache_mode);
+  if (run.kernels == "reference") refuse("of the kernels, found kernels reference");
+  if (flag == kKernelTimes) return;
+  if (run.quantization == "int8")
+    refuse("of products that need no copy of their weights, found quantization int8");
+  if (run.offload == "layers") refuse("of weights on the device, found offload layers");
 }
 
 BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
@@ -68,13 +87,15 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   }
   plan.save_dir = flags.save_dir;
   plan.launches = flags.launches;
+  plan.kernel_times = flags.kernel_times;
+  plan.floor = flags.floor;
   plan.cases = plan_bench(request, flags.sizes, flags.against);
-  if (!plan.launches) return plan;
-  if (!paints) throw InputError("--launches: of a denoise step, and nothing is painted");
-  Log quiet(LogLevel::quiet);
-  for (const BenchSetting& setting : plan.cases.front().settings) {
-    if (!resolve_device(setting.options().run.device, quiet).is_cuda())
-      throw InputError("--launches: needs a CUDA device, the run is on the CPU");
+  for (const auto& [flag, given] : {std::pair{kLaunches, plan.launches},
+                                    {kKernelTimes, plan.kernel_times},
+                                    {kFloor, plan.floor}}) {
+    if (!given) continue;
+    for (const BenchSetting& setting : plan.cases.front().settings)
+      check_probe(flag, setting.options().run);
   }
   return plan;
 }
@@ -84,7 +105,7 @@ void check_json_place(const fs::path& json, const BenchPlan& plan) {
   require_extension(json, ".json", "--json");
   for (const BenchSetting& setting : plan.cases.front().settings)  // of any size the same files
     spare_files_read(setting.options().run, json, "--json");
-  AtomicFile{json};  // can it be written?
+  require_writable(json, "--json");
 }
 
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
@@ -147,7 +168,23 @@ constexpr const char* kFooter =
     "out\n"
     "  diptych bench -m BAGEL-7B-MoT --sizes 256x256,1024x1024 --against cfg_mode=sequential\n"
     "  diptych bench -m BAGEL-7B-MoT --size 512x512 --against attention=flash --launches\n"
+    "  diptych bench -m BAGEL-7B-MoT --sizes 256x256,1024x1024 --floor --kernel-times\n"
     "  diptych bench -m BAGEL-7B-MoT --task chat -p \"what is a diptych?\" --max-tokens 512";
+
+void add_probe_flags(CLI::App& verb, BenchFlags& flags) {
+  verb.add_flag(kLaunches, flags.launches,
+                "count kernels and launches (CUDA), in one more run of each with the profiler: a "
+                "step's mean, its graph's capture included")
+      ->envname("DIPTYCH_LAUNCHES");
+  verb.add_flag(kKernelTimes, flags.kernel_times,
+                "tell the time of a step's kernels by what they are for, with bytes, FLOP and "
+                "shares of this device's peak (CUDA), in one more run of each with the profiler")
+      ->envname("DIPTYCH_KERNEL_TIMES");
+  verb.add_flag(kFloor, flags.floor,
+                "measure the steps' products and attention alone behind each run (CUDA), and "
+                "print denoise / floor")
+      ->envname("DIPTYCH_FLOOR");
+}
 
 }  // namespace
 
@@ -169,17 +206,16 @@ void add_bench(CLI::App& app, Run& run) {
                    "timesteps of a warm-up, 2 or more [those of the request]")
       ->type_name("N")
       ->envname("DIPTYCH_WARMUP_STEPS");
-  verb->add_flag("--launches", flags->launches,
-                 "count kernels and launches (CUDA), in one more run of each with the profiler: a "
-                 "step's mean, its graph's capture included")
-      ->envname("DIPTYCH_LAUNCHES");
+  add_probe_flags(*verb, *flags);
   verb->add_option("--json", flags->json,
                    "a .json (replaced if there); -: on stdout, instead of the table")
       ->type_name("FILE")
+      ->check(path_problem)
       ->envname("DIPTYCH_BENCH_JSON");
   verb->add_option("--save-dir", flags->save_dir,
                    "keep the pictures (of answers, the text) here; made where it is missing")
       ->type_name("DIR")
+      ->check(path_problem)
       ->envname("DIPTYCH_SAVE_DIR");
   add_request_flags(*verb, *flags, kNotHere);
   verb->add_flag("--check-config", flags->check_config,

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "apps/diptych/request_flags.h"
 #include "lib/base/error.h"
 #include "lib/batch/request_checks.h"
 #include "lib/config/words.h"
@@ -20,19 +21,13 @@ constexpr const char* kSizes = "--sizes";
 constexpr const char* kAgainst = "--against";
 
 // What a session is opened with.
-constexpr std::array<std::string_view, 13> kOfModel = {"pipeline",
-                                                       "model",
-                                                       "load_format",
-                                                       "device",
-                                                       "dtype",
-                                                       "quantization",
-                                                       "kernels",
-                                                       "offload",
-                                                       "max_vram",
-                                                       "read_attention",
-                                                       "read_attention_self",
-                                                       "paint_attention",
-                                                       "paint_attention_self"};
+constexpr std::array<std::string_view, 14> kOfModel = {"pipeline",        "model",
+                                                       "load_format",     "device",
+                                                       "dtype",           "quantization",
+                                                       "kernels",         "tuned_config_dir",
+                                                       "offload",         "max_vram",
+                                                       "read_attention",  "read_attention_self",
+                                                       "paint_attention", "paint_attention_self"};
 
 // Of the command, or what leaves nothing to compare.
 constexpr std::array<std::string_view, 12> kNeverDiffers = {
@@ -160,15 +155,13 @@ std::vector<BenchCase> plan_bench(const Resolved& request, const std::string& si
   if (std::ranges::any_of(against, is_size))
     throw InputError("{}: a size cannot differ together with {}", kAgainst, kSizes);
   std::vector<BenchCase> cases;
-  for (std::size_t begin = 0; begin <= sizes.size();) {
-    const std::size_t end = std::min(sizes.find(',', begin), sizes.size());
+  for (const std::string& each : split_sizes(sizes)) {
     Resolved resolved = request;
-    set(resolved, size, sizes.substr(begin, end - begin), kSizes);
+    set(resolved, size, each, kSizes);
     cases.push_back(plan_case(resolved, against));
     const auto same = [&](const BenchCase& other) { return other.name == cases.back().name; };
     if (std::ranges::count_if(cases, same) > 1)
       throw InputError("{}: {} given twice", kSizes, cases.back().name);
-    begin = end + 1;
   }
   return cases;
 }

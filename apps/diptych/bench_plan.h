@@ -28,6 +28,8 @@ struct BenchPlan {
   std::int64_t warmup_steps = 0;   // 0: those of the request
   std::filesystem::path save_dir;  // "" = nothing is kept
   bool launches = false;           // are counted
+  bool kernel_times = false;       // are told, with what they have to do
+  bool floor = false;              // is measured behind each run
 };
 
 // `sizes`: "256x256,512x512", "" = the request's own. `against`: "cfg_mode=sequential", ... Throws

@@ -120,6 +120,8 @@ std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMe
                         per_step(m.launches->kernels, m), per_step(m.launches->copies, m),
                         per_step(m.launches->calls, m));
   }
+  if (!m.floors.empty()) text += floor_text(m.floors);
+  if (m.kernels) text += kernel_table_text(*m.kernels, m.ran.dtype);
   return text;
 }
 
@@ -189,11 +191,6 @@ std::string comparison_table(const BenchCase& planned, const std::vector<BenchMe
   return text;
 }
 
-Json spread_json(const Spread& s) {
-  return {{"min", s.min}, {"p25", s.p25}, {"median", s.median}, {"p75", s.p75},
-          {"p90", s.p90}, {"max", s.max}, {"iqr", s.iqr()}};
-}
-
 Json runs_json(const std::vector<BenchRun>& runs) {
   Json list = Json::array();
   for (const BenchRun& run : runs) {
@@ -225,6 +222,7 @@ Json ran_json(const BenchMeasured& m) {
   Json json = {{"device", m.ran.device},
                {"dtype", m.ran.dtype},
                {"quantization", m.ran.quantization},
+               {"tuning", m.ran.tuning},
                {"attention", m.ran.attention}};
   if (!m.pictures.empty()) {
     const Picture& picture = m.pictures.front();
@@ -271,6 +269,8 @@ Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
                         {"copies", per_step(m.launches->copies, m)},
                         {"launches", per_step(m.launches->calls, m)}};
   }
+  if (!m.floors.empty()) json["floor"] = floor_json(m.floors);
+  if (m.kernels) json["kernels"] = kernel_table_json(*m.kernels);
   if (m.pictures.empty()) {
     json["answer"] = m.text;
     if (!m.files.empty()) json["file"] = m.files.front().name;

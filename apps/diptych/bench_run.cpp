@@ -80,7 +80,7 @@ class Bench {
     load();
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) measure(c);
     // At the end: a profiler stays in the way of what runs after it.
-    if (plan_.launches) count_all_launches();
+    if (plan_.launches || plan_.kernel_times) profile();
     for (const auto& session : sessions_) note_peak(*session);
     result_.peak_host_bytes = peak_host_bytes();
     return std::move(result_);
@@ -232,6 +232,7 @@ class Bench {
           measured[s].warmups.push_back(outcome.run);
         } else {
           take(outcome, c, s, measured[s]);
+          if (plan_.floor) measure_floor(c, s, measured[s]);
         }
       }
     }
@@ -278,15 +279,48 @@ class Bench {
     return files;
   }
 
-  void count_all_launches() {
+  std::vector<StepKindWork> study_steps(std::size_t c, std::size_t s, bool measures) {
+    std::vector<StepKindWork> kinds;
+    at_place(c, s, [&] {
+      kinds = session(s).study_steps(setting(c, s).options().run, measures, progress_);
+    });
+    return kinds;
+  }
+
+  // Of the run before, while the device is as warm.
+  void measure_floor(std::size_t c, std::size_t s, BenchMeasured& measured) {
+    const double denoise =
+        measured.runs.back().stage("denoise") / static_cast<double>(measured.pictures.size());
+    measured.floors.push_back({denoise, study_steps(c, s, true)});
+  }
+
+  DevicePeaks peaks_of(std::size_t s) {
+    const RunConfig& run = setting(0, s).options().run;
+    const at::ScalarType dtype = resolve_dtype(run.dtype, device(s));
+    return measure_peaks({device(s), dtype,
+                          resolve_quantization(run.quantization, device(s), dtype,
+                                               resolve_kernel_policy(run.kernels))});
+  }
+
+  void profile() {
+    std::vector<DevicePeaks> peaks(settings());
+    for (std::size_t s = 0; plan_.kernel_times && s < settings(); ++s) peaks[s] = peaks_of(s);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       for (std::size_t s = 0; s < settings(); ++s) {
-        result_.cases[c][s].launches =
-            count_launches(kDenoiseScope, [&] { run_once(c, s, setting(c, s).options().run); });
-        if (!result_.cases[c][s].launches) {
-          log_.warning("--launches: the profiler of libtorch saw no kernel");
+        BenchMeasured& measured = result_.cases[c][s];
+        auto launches =
+            record_launches(kDenoiseScope, [&] { run_once(c, s, setting(c, s).options().run); });
+        if (!launches) {
+          log_.warning("{}: the profiler of libtorch saw no kernel",
+                       plan_.launches ? "--launches" : "--kernel-times");
           return;
         }
+        if (plan_.kernel_times) {
+          measured.kernels = make_kernel_table(
+              *launches, measured.steps(), study_steps(c, s, false), session(s).layers(), peaks[s]);
+        }
+        launches->scopes.clear();  // long
+        if (plan_.launches) measured.launches = std::move(launches);
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "apps/diptych/bench_plan.h"
 #include "lib/base/log.h"
 #include "lib/pipelines/pipeline.h"
+#include "lib/pipelines/step_report.h"
 #include "lib/runtime/launches.h"
 
 namespace diptych {
@@ -35,7 +36,9 @@ struct BenchMeasured {  // of one setting of one case
   bool repeatable = true;               // every run gave the same pictures and texts
   std::uint64_t peak_tensor_bytes = 0;  // of the device; 0 on the CPU, and where two models are
   std::optional<Launches> launches;     // in `updates` of each picture
-  std::int64_t steps() const;           // updates of all pictures of a run
+  std::optional<KernelTable> kernels;
+  std::vector<FloorPair> floors;  // one for each of `runs`
+  std::int64_t steps() const;     // updates of all pictures of a run
 };
 
 struct BenchModel {

@@ -137,6 +137,7 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   add_batch(app, run);
   add_bench(app, run);
   add_calibrate(app, run);
+  add_tune(app, run);
   add_verify(app, run);
   add_check(app, run);
   add_compare(app, run);

@@ -21,6 +21,7 @@ constexpr int kSchemaVersion = 1;
 constexpr const char* kTiled = "on";
 constexpr const char* kNotOffloaded = "none";
 constexpr const char* kPlain = "none";
+constexpr const char* kUntuned = "default";
 
 std::string last_name(const std::filesystem::path& path) {
   const auto name = path.filename();
@@ -107,6 +108,7 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"height", picture.rgb.size(0)},
                {"inputs", inputs_json(options, picture)}};
   if (report.quantization != kPlain) json["quantization"] = report.quantization;
+  if (report.tuning != kUntuned) json["tuning"] = report.tuning;
   if (report.threads > 0) json["threads"] = report.threads;
   if (report.strips) json["vae_tiling"] = kTiled;
   if (report.offload != kNotOffloaded) json["offload"] = report.offload;
@@ -167,6 +169,7 @@ class RecordReader {
     record.attention = attention();
     record.cfg_mode = text("cfg_mode");
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
+    record.tuning = json_.value("tuning", kUntuned);
     record.threads = threads();
     record.strips = json_.value("vae_tiling", "") == kTiled;
     record.offload = json_.value("offload", kNotOffloaded);
@@ -279,8 +282,9 @@ class RecordReader {
 Json requested_json(const Options& options) {
   Json json;
   for (const Field& field : all_fields()) {
-    static constexpr std::array<std::string_view, 6> kAside = {
-        "output", "progress", "trace", "trace_filter", "think_output", "inputs"};
+    static constexpr std::array<std::string_view, 7> kAside = {
+        "output",       "progress", "trace",           "trace_filter",
+        "think_output", "inputs",   "tuned_config_dir"};
     if (std::ranges::find(kAside, field.name) != kAside.end()) continue;
     const bool size = field.name == "width" || field.name == "height";
     if (size && options.run.sampling.size_of_input) continue;

@@ -46,6 +46,7 @@ struct PictureRecord {
   std::string version, weights_hash, device, dtype, attention, noise_hash, calibration_hash;
   std::string cfg_mode;  // that ran
   std::string offload;   // as Report
+  std::string tuning;    // as Report
   bool strips = false;
   int threads = 0;
 };

@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kAll = "*";
+constexpr const char* kTunedConfigDir = "DIPTYCH_TUNED_CONFIG_DIR";
 
 struct InspectOptions {
   fs::path path;
@@ -210,6 +211,7 @@ int replay(const InspectOptions& options, Log& log) {
   ReplaySettings settings = options.again;
   settings.picture = options.path;
   settings.json = options.json;
+  settings.tuned_config_dir = environment(kTunedConfigDir).value_or("");
   const bool own_model = !settings.model.empty(), own_device = !settings.device.empty();
   if (!own_model) settings.model = environment("DIPTYCH_MODEL").value_or("");
   if (!own_device) settings.device = environment("DIPTYCH_DEVICE").value_or("");
@@ -218,7 +220,8 @@ int replay(const InspectOptions& options, Log& log) {
   } catch (const InputError& error) {  // the session knows flags, not where a value came from
     const std::string_view text = error.what(), flag = flag_in_front(text);
     const bool variable = (flag == "--model" && !own_model && !settings.model.empty()) ||
-                          (flag == "--device" && !own_device && !settings.device.empty());
+                          (flag == "--device" && !own_device && !settings.device.empty()) ||
+                          flag == "--tuned-config-dir";
     if (!variable) throw;
     throw InputError(environment_name(flag.substr(2)) + std::string(text.substr(flag.size())));
   }

@@ -75,6 +75,7 @@ class Replay {
     const fs::path model = find_model();
     for (RunConfig& run : runs_) {
       run.model = model;
+      run.tuned_config_dir = settings_.tuned_config_dir;
       run.cfg_mode = record_.cfg_mode;  // `auto` may choose otherwise this time
       spare_files_read(run, settings_.output, "--output");
     }
@@ -261,6 +262,7 @@ class Replay {
     add("device", record_.device, report_.device);
     add("dtype", record_.dtype, report_.dtype);
     add("attention", record_.attention, report_.attention);
+    add("tuning", record_.tuning, report_.tuning);
     add("VAE tiling", record_.strips ? "on" : "off", report_.strips ? "on" : "off");
     add("offload", record_.offload, report_.offload);
     return lines;

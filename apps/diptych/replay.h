@@ -15,6 +15,7 @@ struct ReplaySettings {
   std::filesystem::path output;               // of the picture painted anew, "" = it is not kept
   std::vector<std::filesystem::path> images;  // that the picture was made from, or some of them
   std::string device;                         // "" = as recorded
+  std::filesystem::path tuned_config_dir;     // "" = the built-in tuning
   std::string progress = "auto";
   bool json = false;
 };

@@ -99,8 +99,9 @@ void warn_of_idle_variables(Log& log, FieldNames without) {
       "DIPTYCH_BENCH_JSON", "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE", "DIPTYCH_AGAINST",
       "DIPTYCH_OUTPUT_DIR", "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME", "DIPTYCH_SHARD",
       "DIPTYCH_REPLAY", "DIPTYCH_PROMPTS", "DIPTYCH_PICTURES", "DIPTYCH_SIZES", "DIPTYCH_REPEATS",
-      "DIPTYCH_WARMUP", "DIPTYCH_WARMUP_STEPS", "DIPTYCH_LAUNCHES", "DIPTYCH_SAVE_DIR",
-      "DIPTYCH_CUDA", "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
+      "DIPTYCH_WARMUP", "DIPTYCH_WARMUP_STEPS", "DIPTYCH_LAUNCHES", "DIPTYCH_KERNEL_TIMES",
+      "DIPTYCH_FLOOR", "DIPTYCH_SAVE_DIR", "DIPTYCH_CUDA", "DIPTYCH_GOLDENS",
+      "DIPTYCH_FUZZ_ITERATIONS"};
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };
@@ -127,6 +128,16 @@ void read_stdin_prompt(std::vector<InputItem>& inputs) {
   if (std::find_if(first + 1, inputs.end(), from_stdin) != inputs.end())
     throw InputError("--prompt: - given twice; stdin is read once");
   first->text = read_prompt_from_stdin();
+}
+
+std::vector<std::string> split_sizes(const std::string& sizes) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= sizes.size();) {
+    const std::size_t end = std::min(sizes.find(',', begin), sizes.size());
+    parts.push_back(sizes.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
 }
 
 ProgressStyle progress_style(const std::string& name) {

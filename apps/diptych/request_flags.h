@@ -49,6 +49,9 @@ void read_stdin_prompt(std::vector<InputItem>& inputs);
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,
                      const std::string& help, std::vector<std::string>& texts);
 
+// The parts of a --sizes, "256x256,512x512". None is looked at: "" has one, which is empty.
+std::vector<std::string> split_sizes(const std::string& sizes);
+
 ProgressStyle progress_style(const std::string& name);
 
 // What runs where no stage config and no checkpoint were named (Resolved::uses_demo).

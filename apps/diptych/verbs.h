@@ -27,6 +27,7 @@ void add_generate(CLI::App& app, Run& run);
 void add_batch(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_calibrate(CLI::App& app, Run& run);
+void add_tune(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
 void add_compare(CLI::App& app, Run& run);

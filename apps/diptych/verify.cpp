@@ -302,6 +302,10 @@ void add_verify(CLI::App& app, Run& run) {
   verb->add_option("--kernels", options->run.kernels, "automatic, strict or reference")
       ->capture_default_str()
       ->envname("DIPTYCH_KERNELS");
+  verb->add_option("--tuned-config-dir", options->run.tuned_config_dir,
+                   "Folder with what `diptych tune` measured on this GPU (default: built in)")
+      ->check(path_problem)
+      ->envname("DIPTYCH_TUNED_CONFIG_DIR");
   verb->add_flag("--json", options->json, "One JSON object a case on stdout")
       ->envname("DIPTYCH_JSON");
   verb->footer(

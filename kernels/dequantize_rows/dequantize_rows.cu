@@ -6,8 +6,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One vector of values per thread; `chunks` blocks cover a row.
-template <typename T, typename Q, int kCount>
+// One vector of y per thread, so that a warp writes without gaps; `chunks` blocks cover a row.
+template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     dequantize_rows_kernel(const DequantizeRowsArgs args, unsigned chunks) {
   const std::int64_t row = blockIdx.x / chunks;
@@ -15,22 +15,22 @@ __global__ void __launch_bounds__(kThreads)
       (static_cast<std::int64_t>(blockIdx.x % chunks) * kThreads + threadIdx.x) * kCount;
   if (at >= args.width) return;
   const float scale = args.scales[row];
-  const Vector<Q, kCount> value =
-      load<Q, kCount>(static_cast<const Q*>(args.values) + row * args.width + at);
-  Vector<T, kCount> y;
+  const Vector<std::int8_t, kCount> value =
+      load<std::int8_t, kCount>(args.values + row * args.width + at);
+  float y[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) y.at[i] = round_to<T>(__fmul_rn(widen(value.at[i]), scale));
-  store<T, kCount>(static_cast<T*>(args.y) + row * args.width + at, y);
+  for (int i = 0; i < kCount; ++i) y[i] = __fmul_rn(widen(value.at[i]), scale);
+  store<T, kCount>(static_cast<T*>(args.y) + row * args.width + at, round_all<T, kCount>(y));
 }
 
 std::int64_t chunks_of(std::int64_t width, std::int64_t count) {
   return (width + kThreads * count - 1) / (kThreads * count);
 }
 
-template <typename T, typename Q, int kCount>
+template <typename T, int kCount>
 void launch(const DequantizeRowsArgs& args, CUstream_st* stream) {
   const std::int64_t chunks = chunks_of(args.width, kCount);
-  dequantize_rows_kernel<T, Q, kCount>
+  dequantize_rows_kernel<T, kCount>
       <<<static_cast<unsigned>(args.rows * chunks), kThreads, 0, stream>>>(
           args, static_cast<unsigned>(chunks));
 }
@@ -43,20 +43,15 @@ const char* dequantize_rows_unsupported(const DequantizeRowsArgs& args) {
   if (args.rows > kMaxBlocks / chunks_of(args.width, 1)) {
     return "rows * width / 256 is beyond 2^31 - 1 blocks";
   }
-  if (args.stored == Stored::plain) return "the stored type is no quantised one";
   return nullptr;
 }
 
 const char* dequantize_rows(const DequantizeRowsArgs& args, CUstream_st* stream) {
   if (const char* reason = dequantize_rows_unsupported(args)) return reason;
   if (args.rows == 0) return nullptr;
-  // A vector of values is 16 bytes.
   const bool vectorised = aligned(args.values) && aligned(args.y) && args.width % kVectorBytes == 0;
-  return launch_typed(args.dtype, vectorised, [&]<typename T, int kCount>() {
-    constexpr int kValues = kCount == 1 ? 1 : kVectorBytes;
-    with_device_stored(args.stored,
-                       [&](auto stored) { launch<T, decltype(stored), kValues>(args, stream); });
-  });
+  return launch_typed(args.dtype, vectorised,
+                      [&]<typename T, int kCount>() { launch<T, kCount>(args, stream); });
 }
 
 }  // namespace diptych::kernels

@@ -1,5 +1,5 @@
-// What quantize_rows made, as numbers again: y[r][i] = values[r][i] * scales[r], rounded to the
-// dtype.
+// What quantize_rows made of rows as int8, as numbers again: y[r][i] = values[r][i] * scales[r],
+// rounded to the dtype.
 //
 // Bound: memory. Reads rows * width bytes and writes as many elements.
 #pragma once
@@ -9,12 +9,11 @@
 namespace diptych::kernels {
 
 struct DequantizeRowsArgs {
-  const void* values = nullptr;   // [rows, width], packed
-  const float* scales = nullptr;  // [rows]
-  void* y = nullptr;              // [rows, width], packed
+  const std::int8_t* values = nullptr;  // [rows, width], packed
+  const float* scales = nullptr;        // [rows]
+  void* y = nullptr;                    // [rows, width], packed
   std::int64_t rows = 0, width = 0;
   DType dtype = DType::f32;  // of y
-  Stored stored = Stored::i8;
 };
 
 const char* dequantize_rows_unsupported(const DequantizeRowsArgs& args);

@@ -5,14 +5,11 @@ namespace diptych::kernels {
 
 void dequantize_rows_ref(const DequantizeRowsArgs& args) {
   with_host_type(args.dtype, [&](auto type) {
-    with_host_stored(args.stored, [&](auto stored) {
-      using T = decltype(type);
-      const auto* values = static_cast<const decltype(stored)*>(args.values);
-      T* y = static_cast<T*>(args.y);
-      for (std::int64_t i = 0; i < args.rows * args.width; ++i) {
-        y[i] = round_to<T>(widen(values[i]) * args.scales[i / args.width]);
-      }
-    });
+    using T = decltype(type);
+    T* y = static_cast<T*>(args.y);
+    for (std::int64_t i = 0; i < args.rows * args.width; ++i) {
+      y[i] = round_to<T>(widen(args.values[i]) * args.scales[i / args.width]);
+    }
   });
 }
 

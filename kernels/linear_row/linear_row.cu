@@ -1,5 +1,4 @@
-#include "kernels/device_vector.cuh"
-#include "kernels/linear_row/linear_row.h"
+#include "kernels/linear_row/linear_row_device.cuh"
 
 namespace diptych::kernels {
 namespace {
@@ -8,17 +7,6 @@ namespace {
 constexpr int kWarps = 4;
 // Vectors a lane has on their way at once.
 constexpr int kUnroll = 8;
-
-// Weights are read once: past L1, first to go from L2.
-template <typename T, int kCount>
-__device__ __forceinline__ Vector<T, kCount> load_once(const T* from) {
-  if constexpr (sizeof(Vector<T, kCount>) == kVectorBytes) {
-    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(from));
-    return *reinterpret_cast<const Vector<T, kCount>*>(&bits);
-  } else {
-    return load<T, kCount>(from);
-  }
-}
 
 template <int kCount, typename W>
 __device__ __forceinline__ void widen_all(const Vector<W, kCount>& from, float (&to)[kCount]) {
@@ -39,18 +27,6 @@ __device__ __forceinline__ void widen_all(const Vector<__nv_fp8_e4m3, kCount>& f
       to[i] = wide.x;
       to[i + 1] = wide.y;
     }
-  }
-}
-// By the bits of 2^23 + 128 + value, as NVIDIA/FasterTransformer's cutlass_extensions
-// (interleaved_numeric_conversion.h) does: conversions of integers are slow on compute capability
-// 8.
-template <int kCount>
-__device__ __forceinline__ void widen_all(const Vector<std::int8_t, kCount>& from,
-                                          float (&to)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const unsigned biased = static_cast<std::uint8_t>(from.at[i]) ^ 0x80u;
-    to[i] = __uint_as_float(0x4b000000u | biased) - 8388736.0f;
   }
 }
 
@@ -76,27 +52,6 @@ __device__ __forceinline__ void add_products(float (&sums)[kRows], const Vector<
   for (int r = 0; r < kRows; ++r) {
     const std::int64_t row = kRows == 1 || r < args.rows ? r : args.rows - 1;
     sums[r] += dot(wide, load<X, kCount>(x + row * args.inputs + at));
-  }
-}
-
-template <typename T>
-__device__ __forceinline__ void finish_as(const LinearRowArgs& args, std::int64_t row,
-                                          std::int64_t output, float sum) {
-  if (args.scales != nullptr) sum *= args.scales[output];
-  if (args.x_scales != nullptr) sum *= args.x_scales[row];
-  if (args.bias != nullptr) sum += widen(static_cast<const T*>(args.bias)[output]);
-  static_cast<T*>(args.y)[row * args.outputs + output] = round_to<T>(sum);
-}
-// Asks for the dtype once an output, so that rows of e4m3 need no kernel for each.
-__device__ __forceinline__ void finish(const LinearRowArgs& args, std::int64_t row,
-                                       std::int64_t output, float sum) {
-  switch (args.dtype) {
-    case DType::f32:
-      return finish_as<float>(args, row, output, sum);
-    case DType::bf16:
-      return finish_as<__nv_bfloat16>(args, row, output, sum);
-    case DType::f16:
-      return finish_as<__half>(args, row, output, sum);
   }
 }
 
@@ -143,9 +98,15 @@ void launch(const LinearRowArgs& args, CUstream_st* stream) {
 template <typename X, typename W, int kCount>
 void launch_rows(const LinearRowArgs& args, CUstream_st* stream) {
   if (args.rows == 1) return launch<X, W, kCount, 1>(args, stream);
-  if (args.rows == 2) return launch<X, W, kCount, 2>(args, stream);
-  if (args.rows <= 4) return launch<X, W, kCount, 4>(args, stream);
   launch<X, W, kCount, kMostLinearRows>(args, stream);
+}
+
+// What linear_row_tiles.cu takes: but for float32 rows, all that is aligned.
+bool in_tiles(const LinearRowArgs& args) {
+  constexpr std::int64_t kMostInputs = std::int64_t{1} << 30;
+  const bool narrow = args.x_scales != nullptr || args.dtype != DType::f32;
+  return args.stored != Stored::plain && narrow && args.inputs % kVectorBytes == 0 &&
+         args.inputs <= kMostInputs && aligned(args.x) && aligned(args.weight);
 }
 
 }  // namespace
@@ -163,22 +124,28 @@ const char* linear_row_unsupported(const LinearRowArgs& args) {
   if ((args.stored == Stored::plain) != (args.scales == nullptr)) {
     return "scales come with quantised weights and with no others";
   }
+  if (args.shape < 0 || args.shape >= kLinearShapes) return "there is no such shape";
   return nullptr;
 }
 
 const char* linear_row(const LinearRowArgs& args, CUstream_st* stream) {
   if (const char* reason = linear_row_unsupported(args)) return reason;
+  if (in_tiles(args)) {
+    launch_linear_tiles(args, stream);
+    return launch_error();
+  }
   const bool rows_fit = args.stored == Stored::plain ? vectors_fit(args.dtype, args.inputs)
                                                      : args.inputs % kVectorBytes == 0;
   const bool vectorised = aligned(args.x) && aligned(args.weight) && rows_fit;
   return launch_typed(args.dtype, vectorised, [&]<typename T, int kCount>() {
     using E4m3 = __nv_fp8_e4m3;
-    constexpr int kBytes = kCount == 1 ? 1 : kVectorBytes;  // one-byte weights of a vector
+    // One-byte weights of a vector. With rows of 16 bits, vectors are the tensor cores'.
+    constexpr int kBytes = sizeof(T) == 4 && kCount > 1 ? kVectorBytes : 1;
     switch (args.stored) {
       case Stored::plain:
         return launch<T, T, kCount, 1>(args, stream);
       case Stored::e4m3:
-        if (args.x_scales != nullptr) return launch_rows<E4m3, E4m3, kBytes>(args, stream);
+        if (args.x_scales != nullptr) return launch_rows<E4m3, E4m3, 1>(args, stream);
         return launch<T, E4m3, kBytes, 1>(args, stream);
       case Stored::i8:
         return launch_rows<T, std::int8_t, kBytes>(args, stream);

@@ -1,9 +1,15 @@
 // A few rows through a linear layer, as a decoded token or the markers of an image block go:
 // y[m][n] = scale[n] * x_scale[m] * sum_k weight[n][k] * x[m][k] + bias[n], in float32, rounded
-// once; a scale is 1 where its factor is not quantised. A warp computes one output of all rows: its
-// lanes read the row of weights in 16-byte vectors past the L1 cache, which keeps x.
+// once; a scale is 1 where its factor is not quantised.
 //
-// Bound: memory. Reads outputs * inputs elements of weights.
+// Quantised weights whose inputs are a multiple of 16, with rows of e4m3 or 16 bits: a block
+// computes 16 outputs of all rows on tensor cores, from weights that it has on their way to shared
+// memory. Each of its warps takes every 4th or 8th piece of 64 inputs, in their order, and the
+// warps' sums are added in theirs. All else: a warp computes one output of all rows, its lanes read
+// the row of weights in 16-byte vectors past the L1 cache, which keeps x. Sums do not depend on the
+// number of rows, nor on what else is in the call.
+//
+// Bound: memory. Reads outputs * inputs elements of weights, once for all rows.
 #pragma once
 
 #include "kernels/types.h"
@@ -11,6 +17,7 @@
 namespace diptych::kernels {
 
 inline constexpr std::int64_t kMostLinearRows = 8;
+inline constexpr int kLinearShapes = 3;
 
 struct LinearRowArgs {
   const void* x = nullptr;          // [rows, inputs], packed
@@ -24,6 +31,9 @@ struct LinearRowArgs {
   std::int64_t inputs = 0, outputs = 0;
   DType dtype = DType::f32;       // of plain x, bias, y
   Stored stored = Stored::plain;  // of the weights
+  // How the tensor cores' work is cut, below kLinearShapes: 8 warps a block and 4 steps of each on
+  // their way, 4 and 4, 4 and 8.
+  int shape = 0;
 };
 
 const char* linear_row_unsupported(const LinearRowArgs& args);

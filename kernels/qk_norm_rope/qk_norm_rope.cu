@@ -15,6 +15,14 @@ struct Halves {
   Vector<T, kCount> low[kItems], high[kItems];
 };
 
+// What they are multiplied with.
+template <typename T, int kCount>
+struct Factors {
+  static constexpr int kItems = Halves<T, kCount>::kItems;
+  Vector<T, kCount> low[kItems], high[kItems];  // the norm's weights
+  Vector<float, kCount> cos[kItems], sin[kItems];
+};
+
 struct Geometry {
   int lane, lanes, half;
 };
@@ -38,13 +46,9 @@ __device__ __forceinline__ float step(float value) {
 // reference.
 template <typename T, int kCount, bool kEveryStep>
 __device__ __forceinline__ void norm_and_rotate(Halves<T, kCount>& x, const Geometry& g,
-                                                const T* weight, const float* cos, const float* sin,
-                                                float scale) {
-  for_items<T, kCount>(g, [&](int i, int at) {
-    const Vector<T, kCount> w_low = load<T, kCount>(weight + at);
-    const Vector<T, kCount> w_high = load<T, kCount>(weight + g.half + at);
-    const Vector<float, kCount> c = load<float, kCount>(cos + at);
-    const Vector<float, kCount> s = load<float, kCount>(sin + at);
+                                                const Factors<T, kCount>& factors, float scale) {
+  for_items<T, kCount>(g, [&](int i, int) {
+    const Vector<float, kCount>&c = factors.cos[i], &s = factors.sin[i];
     const auto normed = [&](T value, T w) {
       const float unit = step<T, kEveryStep>(__fmul_rn(widen(value), scale));
       return step<T, kEveryStep>(__fmul_rn(unit, widen(w)));
@@ -52,8 +56,8 @@ __device__ __forceinline__ void norm_and_rotate(Halves<T, kCount>& x, const Geom
     const auto product = [](float a, float b) { return step<T, kEveryStep>(__fmul_rn(a, b)); };
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      const float low = normed(x.low[i].at[j], w_low.at[j]);
-      const float high = normed(x.high[i].at[j], w_high.at[j]);
+      const float low = normed(x.low[i].at[j], factors.low[i].at[j]);
+      const float high = normed(x.high[i].at[j], factors.high[i].at[j]);
       x.low[i].at[j] = round_to<T>(__fsub_rn(product(low, c.at[j]), product(high, s.at[j])));
       x.high[i].at[j] = round_to<T>(__fadd_rn(product(high, c.at[j]), product(low, s.at[j])));
     }
@@ -94,13 +98,34 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   for (int base = 0; base < all_heads; base += heads_at_once) {  // the same count for all threads
     const int head = base + thread / lanes;
     const bool mine = head < all_heads;
+    const bool turns = head < heads + kv_heads;
     Halves<T, kCount> x;
+    Factors<T, kCount> factors;
+    T* to = nullptr;
     float squares = 0;
     if (mine) {
+      // All that the head needs is on its way at once.
       const T* from = qkv + head * args.head_dim;
       for_items<T, kCount>(g, [&](int i, int at) {
         x.low[i] = load<T, kCount>(from + at);
         x.high[i] = load<T, kCount>(from + g.half + at);
+      });
+      const T* weight = head < heads ? q_weight : k_weight;
+      for_items<T, kCount>(g, [&](int i, int at) {
+        if (!turns) return;
+        factors.low[i] = load<T, kCount>(weight + at);
+        factors.high[i] = load<T, kCount>(weight + g.half + at);
+        factors.cos[i] = load<float, kCount>(cos + at);
+        factors.sin[i] = load<float, kCount>(sin + at);
+      });
+      if (head < heads) {
+        to = static_cast<T*>(args.q) + (row * heads + head) * args.head_dim;
+      } else if (turns) {
+        to = cache_place<T>(args, args.keys, args.key_stride, row, head - heads);
+      } else {
+        to = cache_place<T>(args, args.values, args.value_stride, row, head - heads - kv_heads);
+      }
+      for_items<T, kCount>(g, [&](int i, int) {
 #pragma unroll
         for (int j = 0; j < kCount; ++j) {
           const float low = widen(x.low[i].at[j]), high = widen(x.high[i].at[j]);
@@ -111,19 +136,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     squares = sum_lanes(squares, lanes);
     if (!mine) continue;
     const float scale = rsqrtf(squares / static_cast<float>(args.head_dim) + args.eps);
-
-    if (head < heads + kv_heads) {
-      const T* weight = head < heads ? q_weight : k_weight;
-      norm_and_rotate<T, kCount, kEveryStep>(x, g, weight, cos, sin, scale);
-    }
-    T* to = nullptr;
-    if (head < heads) {
-      to = static_cast<T*>(args.q) + (row * heads + head) * args.head_dim;
-    } else if (head < heads + kv_heads) {
-      to = cache_place<T>(args, args.keys, args.key_stride, row, head - heads);
-    } else {
-      to = cache_place<T>(args, args.values, args.value_stride, row, head - heads - kv_heads);
-    }
+    if (turns) norm_and_rotate<T, kCount, kEveryStep>(x, g, factors, scale);
     for_items<T, kCount>(g, [&](int i, int at) {
       store<T, kCount>(to + at, x.low[i]);
       store<T, kCount>(to + g.half + at, x.high[i]);

@@ -54,10 +54,12 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 template <typename T, typename Q, int kCount>
 void launch(const QuantizeRowsArgs& args, CUstream_st* stream) {
   const std::int64_t vectors = (args.width + kCount - 1) / kCount;
-  // Narrow rows: a warp each. Wide rows: a block each, two vectors a thread while 1024 threads
-  // last.
+  // Narrow rows: a warp each. Wide rows: a block each, of two vectors a thread while 1024 threads
+  // last, or of many rows as few threads as hold them, which have the more on their way.
+  constexpr std::int64_t kManyRows = 1024;
+  const std::int64_t each = args.shape == 0 && args.rows >= kManyRows ? kHeld : 2;
   std::int64_t threads = kWarp;
-  if (vectors > kWarp * kHeld) threads = (vectors + 2 * kWarp - 1) / (2 * kWarp) * kWarp;
+  if (vectors > kWarp * kHeld) threads = (vectors + each * kWarp - 1) / (each * kWarp) * kWarp;
   if (threads > kMaxRowThreads) threads = kMaxRowThreads;
   const dim3 block(static_cast<unsigned>(threads),
                    static_cast<unsigned>(threads == kWarp ? kNarrowThreads / kWarp : 1));
@@ -77,6 +79,7 @@ const char* quantize_rows_unsupported(const QuantizeRowsArgs& args) {
   if (args.rows < 0) return "the number of rows is negative";
   if (args.rows > kMaxBlocks) return "more than 2^31 - 1 rows";
   if (args.stored == Stored::plain) return "the stored type is no quantised one";
+  if (args.shape < 0 || args.shape >= kQuantizeShapes) return "there is no such shape";
   return nullptr;
 }
 

@@ -11,6 +11,8 @@
 
 namespace diptych::kernels {
 
+inline constexpr int kQuantizeShapes = 2;
+
 struct QuantizeRowsArgs {
   const void* x = nullptr;  // [rows, width]
   void* values = nullptr;   // [rows, width], packed
@@ -19,6 +21,9 @@ struct QuantizeRowsArgs {
   std::int64_t x_stride = 0;  // between rows
   DType dtype = DType::f32;   // of x
   Stored stored = Stored::e4m3;
+  // How a call of 1024 rows or more is cut, below kQuantizeShapes: 4 vectors a thread, or 2. The
+  // bits do not depend on it.
+  int shape = 0;
 };
 
 const char* quantize_rows_unsupported(const QuantizeRowsArgs& args);

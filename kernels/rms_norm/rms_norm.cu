@@ -1,3 +1,4 @@
+#include "kernels/device_fetch.cuh"
 #include "kernels/device_quantize.cuh"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/row_sets.h"
@@ -9,6 +10,10 @@ namespace {
 // not.
 constexpr int kFew = 2, kMany = 4;
 constexpr int kNarrowThreads = 128;  // of a block where each warp takes one row
+// Rows that a block has on their way, where there are more rows than this many blocks a
+// multiprocessor.
+constexpr int kStages = 3, kFetchingBlocks = 4;
+constexpr std::int64_t kStageBytes = 47 * 1024;  // of a block without asking for more
 
 // One row's pointers.
 template <typename T>
@@ -33,18 +38,17 @@ __device__ __forceinline__ Row<T> make_row(const RmsNormArgs& args, const Routed
   return row;
 }
 
-// x, or x + delta rounded and stored to `sum`.
+// The row's vector of x at `at`, or x + delta, rounded and stored to `sum`.
 template <typename T, int kCount>
-__device__ __forceinline__ Vector<T, kCount> load_summed(const Row<T>& row, std::int64_t at) {
-  Vector<T, kCount> value = load<T, kCount>(row.x + at);
-  if (row.delta != nullptr) {
-    const Vector<T, kCount> added = load<T, kCount>(row.delta + at);
+__device__ __forceinline__ Vector<T, kCount> summed(const Row<T>& row, const Vector<T, kCount>& x,
+                                                    const Vector<T, kCount>& delta,
+                                                    std::int64_t at) {
+  if (row.delta == nullptr) return x;
+  float sums[kCount];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      value.at[i] = round_to<T>(widen(value.at[i]) + widen(added.at[i]));
-    }
-    store<T, kCount>(row.sum + at, value);
-  }
+  for (int i = 0; i < kCount; ++i) sums[i] = widen(x.at[i]) + widen(delta.at[i]);
+  const Vector<T, kCount> value = round_all<T, kCount>(sums);
+  store<T, kCount>(row.sum + at, value);
   return value;
 }
 
@@ -57,14 +61,12 @@ __device__ __forceinline__ float sum_squares(const Vector<T, kCount>& value) {
 }
 
 template <typename T, int kCount>
-__device__ __forceinline__ Vector<T, kCount> normed(Vector<T, kCount> value,
+__device__ __forceinline__ Vector<T, kCount> normed(const Vector<T, kCount>& value,
                                                     const Vector<T, kCount>& weight, float scale) {
+  float units[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const float unit = rounded<T>(__fmul_rn(widen(value.at[i]), scale));
-    value.at[i] = round_to<T>(__fmul_rn(unit, widen(weight.at[i])));
-  }
-  return value;
+  for (int i = 0; i < kCount; ++i) units[i] = __fmul_rn(widen(value.at[i]), scale);
+  return products(round_all<T, kCount>(units), weight);
 }
 
 // What a thread does to its vectors of a row: all at once where it holds them, else (kHeld 0) one
@@ -87,6 +89,37 @@ struct Walk {
   }
 };
 
+__device__ __forceinline__ float scale_of_norm(const RmsNormArgs& args, float squares, int turn) {
+  const float mean = join_row<Sum>(squares, turn) / static_cast<float>(args.width);
+  return rsqrtf(mean + args.eps);
+}
+
+// normed_at(i, at): the vector at `at`, whose place in registers is `i`. `held` is overwritten.
+template <typename T, int kCount, int kHeld, bool kQuantised, int kPlaces, typename Normed>
+__device__ __forceinline__ void write_row(const RmsNormArgs& args, std::int64_t row,
+                                          const Walk<kCount, kHeld>& walk,
+                                          Vector<T, kCount> (&held)[kPlaces],
+                                          const Normed& normed_at, int turn) {
+  if constexpr (!kQuantised) {
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
+    walk([&](int i, std::int64_t at) { store<T, kCount>(y + at, normed_at(i, at)); });
+  } else {
+    __nv_fp8_e4m3* y = static_cast<__nv_fp8_e4m3*>(args.y) + row * args.y_stride;
+    unsigned most = 0;
+    walk([&](int i, std::int64_t at) {
+      held[i] = normed_at(i, at);
+      most = most_of(most, held[i]);
+    });
+    const float row_scale = scale_of_row(most, kE4m3Limit, turn);
+    const float inverse = __frcp_rn(row_scale);
+    walk([&](int i, std::int64_t at) {
+      if constexpr (kHeld == 0) held[i] = normed_at(i, at);
+      store_quantized(y + at, held[i], inverse);
+    });
+    if (threadIdx.x == 0) args.scales[row] = row_scale;
+  }
+}
+
 // blockDim.x threads (a multiple of 32) per row, blockDim.y rows per block (more than one only
 // where blockDim.x is 32). kHeld vectors per thread cover the row, or it is 0.
 template <typename T, int kCount, int kHeld, bool kQuantised>
@@ -99,18 +132,24 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const RmsNormA
   const Walk<kCount, kHeld> walk{static_cast<std::int64_t>(threadIdx.x) * kCount,
                                  static_cast<std::int64_t>(blockDim.x) * kCount, args.width};
 
-  // The sum of squares. Weights come along before the threads wait for each other, where there are
-  // registers for them.
-  constexpr bool kWeightsToo = kHeld == kFew;
+  // The sum of squares. Where there are registers for that, everything is on its way before the
+  // first sum is stored, and weights too.
+  constexpr bool kAtOnce = kHeld == kFew;
   float squares = 0;
-  Vector<T, kCount> held[kHeld > 0 ? kHeld : 1], weights[kWeightsToo ? kHeld : 1];
+  Vector<T, kCount> held[kHeld > 0 ? kHeld : 1], deltas[kAtOnce ? kHeld : 1],
+      weights[kAtOnce ? kHeld : 1];
+  const auto load_at = [&](int i, std::int64_t at) {
+    held[i] = load<T, kCount>(row.x + at);
+    if (row.delta != nullptr) deltas[kAtOnce ? i : 0] = load<T, kCount>(row.delta + at);
+    if constexpr (kAtOnce) weights[i] = load<T, kCount>(row.weight + at);
+  };
+  if constexpr (kAtOnce) walk(load_at);
   walk([&](int i, std::int64_t at) {
-    held[i] = load_summed<T, kCount>(row, at);
-    if constexpr (kWeightsToo) weights[i] = load<T, kCount>(row.weight + at);
+    if constexpr (!kAtOnce) load_at(i, at);
+    held[i] = summed(row, held[i], deltas[kAtOnce ? i : 0], at);
     squares += sum_squares(held[i]);
   });
-  const float mean = join_row<Sum>(squares) / static_cast<float>(args.width);
-  const float scale = rsqrtf(mean + args.eps);
+  const float scale = scale_of_norm(args, squares, 0);
 
   const T* source = row.delta != nullptr ? row.sum : row.x;  // a thread rereads its own writes
   const auto normed_at = [&](int i, std::int64_t at) {
@@ -120,30 +159,64 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const RmsNormA
     } else {
       value = load<T, kCount>(source + at);
     }
-    if constexpr (kWeightsToo) {
+    if constexpr (kAtOnce) {
       weight = weights[i];
     } else {
       weight = load<T, kCount>(row.weight + at);
     }
     return normed(value, weight, scale);
   };
-  if constexpr (!kQuantised) {
-    T* y = static_cast<T*>(args.y) + place.row * args.y_stride;
-    walk([&](int i, std::int64_t at) { store<T, kCount>(y + at, normed_at(i, at)); });
-  } else {
-    __nv_fp8_e4m3* y = static_cast<__nv_fp8_e4m3*>(args.y) + place.row * args.y_stride;
-    unsigned most = 0;
+  write_row<T, kCount, kHeld, kQuantised>(args, place.row, walk, held, normed_at, 0);
+}
+
+// The same to the bit for many rows, of kFew vectors a thread: a block takes every gridDim.x-th row
+// and has the next ones on their way to shared memory while it works.
+template <typename T, int kCount, bool kQuantised>
+__global__ void __launch_bounds__(kMaxRowThreads) rms_norm_fetched_kernel(const RmsNormArgs args) {
+  extern __shared__ uint4 stages[];  // [kStages, x and delta, vectors]
+  const RowSet &first_rows = args.sets[0].rows, &second_rows = args.sets[1].rows;
+  const std::int64_t items = first_rows.count + second_rows.count, step = gridDim.x;
+  const Walk<kCount, kFew> walk{static_cast<std::int64_t>(threadIdx.x) * kCount,
+                                static_cast<std::int64_t>(blockDim.x) * kCount, args.width};
+  const auto row_of = [&](std::int64_t item) {
+    return routed_row(first_rows, second_rows, item, args.rows);
+  };
+  const auto x_of = [&](int stage) {  // delta is `width` further on
+    return reinterpret_cast<T*>(stages) + 2 * stage * args.width;
+  };
+  const auto fetch_row = [&](int stage, std::int64_t item) {
+    if (item < items) {
+      const Row<T> row = make_row<T>(args, row_of(item));
+      walk([&](int, std::int64_t at) {
+        T* to = x_of(stage) + at;
+        fetch(reinterpret_cast<uint4*>(to), row.x + at, true);
+        if (row.delta == nullptr) return;
+        fetch(reinterpret_cast<uint4*>(to + args.width), row.delta + at, true);
+      });
+    }
+    end_of_fetches();
+  };
+
+  for (int stage = 0; stage < kStages; ++stage) fetch_row(stage, blockIdx.x + stage * step);
+  int stage = 0, turn = 0;
+  for (std::int64_t item = blockIdx.x; item < items; item += step) {
+    const RoutedRow place = row_of(item);
+    const Row<T> row = make_row<T>(args, place);
+    Vector<T, kCount> held[kFew], weights[kFew];
+    walk([&](int i, std::int64_t at) { weights[i] = load<T, kCount>(row.weight + at); });
+    await_fetches<kStages - 1>();
+    float squares = 0;
     walk([&](int i, std::int64_t at) {
-      held[i] = normed_at(i, at);
-      most = most_of(most, held[i]);
+      const T* x = x_of(stage) + at;
+      held[i] = summed(row, load<T, kCount>(x), load<T, kCount>(x + args.width), at);
+      squares += sum_squares(held[i]);
     });
-    const float row_scale = scale_of_row(most, kE4m3Limit);
-    const float inverse = __frcp_rn(row_scale);
-    walk([&](int i, std::int64_t at) {
-      if constexpr (kHeld == 0) held[i] = normed_at(i, at);
-      store_quantized(y + at, held[i], inverse);
-    });
-    if (threadIdx.x == 0) args.scales[place.row] = row_scale;
+    fetch_row(stage, item + kStages * step);
+    const float scale = scale_of_norm(args, squares, turn);
+    const auto normed_at = [&](int i, std::int64_t) { return normed(held[i], weights[i], scale); };
+    write_row<T, kCount, kFew, kQuantised>(args, place.row, walk, held, normed_at, turn);
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    turn = 1 - turn;
   }
 }
 
@@ -161,16 +234,37 @@ void launch(const RmsNormArgs& args, const dim3& grid, const dim3& block, CUstre
 }
 
 template <typename T, int kCount>
+void launch_fetched(const RmsNormArgs& args, unsigned blocks, unsigned threads, std::size_t bytes,
+                    CUstream_st* stream) {
+  if (args.scales != nullptr) {
+    rms_norm_fetched_kernel<T, kCount, true><<<blocks, threads, bytes, stream>>>(args);
+  } else {
+    rms_norm_fetched_kernel<T, kCount, false><<<blocks, threads, bytes, stream>>>(args);
+  }
+}
+
+template <typename T, int kCount>
 void launch(const RmsNormArgs& args, CUstream_st* stream) {
   const std::int64_t vectors = (args.width + kCount - 1) / kCount;
-  // Narrow rows: a warp each. Wide rows: a block each, two vectors a thread while 1024 threads
+  // Narrow rows: a warp each. Wide rows: a block each, thread_vectors a thread while 1024 threads
   // last.
   std::int64_t threads = kWarp;
-  if (vectors > kWarp * kMany) threads = (vectors + kFew * kWarp - 1) / (kFew * kWarp) * kWarp;
+  const std::int64_t warp_vectors = static_cast<std::int64_t>(kWarp) * args.thread_vectors;
+  if (vectors > kWarp * kMany) threads = (vectors + warp_vectors - 1) / warp_vectors * kWarp;
   if (threads > kMaxRowThreads) threads = kMaxRowThreads;
   const dim3 block(static_cast<unsigned>(threads),
                    static_cast<unsigned>(threads == kWarp ? kNarrowThreads / kWarp : 1));
   const dim3 grid(static_cast<unsigned>((routed_rows(args) + block.y - 1) / block.y));
+  if constexpr (kInPairs<T, kCount>) {
+    const std::int64_t bytes = kStages * 2 * vectors * kVectorBytes;
+    if (args.shape == 0 && threads > kWarp && vectors <= threads * kFew && bytes <= kStageBytes) {
+      const int blocks = kFetchingBlocks * device_attribute(cudaDevAttrMultiProcessorCount);
+      if (routed_rows(args) > blocks) {
+        return launch_fetched<T, kCount>(args, static_cast<unsigned>(blocks), block.x,
+                                         static_cast<std::size_t>(bytes), stream);
+      }
+    }
+  }
   if (vectors <= threads * kFew) {
     launch<T, kCount, kFew>(args, grid, block, stream);
   } else if (vectors <= threads * kMany) {
@@ -196,7 +290,11 @@ bool vectorised(const RmsNormArgs& args) {
 const char* rms_norm_unsupported(const RmsNormArgs& args) {
   if (args.width < 1) return "the width is below 1";
   if (args.rows > kMaxBlocks) return "more than 2^31 - 1 rows";
+  if (args.thread_vectors != 1 && args.thread_vectors != kFew && args.thread_vectors != kMany) {
+    return "a thread takes 1, 2 or 4 vectors";
+  }
   if ((args.delta == nullptr) != (args.sum == nullptr)) return "delta and sum come together or not";
+  if (args.shape < 0 || args.shape >= kNormShapes) return "there is no such shape";
   return row_sets_unsupported(args.sets[0].rows, args.sets[1].rows, args.rows);
 }
 

@@ -5,12 +5,15 @@
 //
 // Bound: memory. Moves 2 * rows * width elements (x, y); 4 with delta (x, delta, sum, y); a
 // quantised y has bytes for elements. The row stays in registers from its first to its last use
-// while 4 vectors a thread hold it (32768 bf16).
+// while 4 vectors a thread hold it (32768 bf16). Of many rows of 16-bit elements, no wider than
+// shared memory holds three of (1032 to 4008 columns), the next are fetched while one is worked on.
 #pragma once
 
 #include "kernels/types.h"
 
 namespace diptych::kernels {
+
+inline constexpr int kNormShapes = 2;
 
 struct RmsNormArgs {
   struct Set {
@@ -26,7 +29,13 @@ struct RmsNormArgs {
   std::int64_t rows = 0, width = 0;
   std::int64_t x_stride = 0, delta_stride = 0, sum_stride = 0, y_stride = 0;  // between rows
   float eps = 0;
+  // That a thread takes of a wide row, 1, 2 or 4 (more where a block's threads run out): which is
+  // fastest depends on rows and device, and the order of sums depends on it.
+  int thread_vectors = 2;
   DType dtype = DType::f32;
+  // How a call of many rows is cut, below kNormShapes: rows fetched ahead, or none. The bits do not
+  // depend on it.
+  int shape = 0;
 };
 
 // A listed row out of range ends the kernel with a trap (a launch failure at the next

@@ -1,3 +1,4 @@
+#include "kernels/device_fetch.cuh"
 #include "kernels/device_quantize.cuh"
 #include "kernels/silu_mul/silu_mul.h"
 
@@ -6,18 +7,42 @@ namespace {
 
 constexpr int kMaxThreads = 256;  // of a block that is a part of a row
 constexpr int kHeld = 4;          // vectors of a quantised row that one thread keeps in registers
+constexpr int kStages = 3;        // quantised rows that a block has on their way
+
+// x / below, where below is 1 + exp(-x) and -64 <= x <= 64, and as good as that after rounding to
+// bfloat16: of all 65536 values of x none comes out otherwise, with `below` 4 float32 steps off and
+// the reciprocal 2. The compiler's quotient is exact, which takes twice the instructions and a
+// branch.
+__device__ __forceinline__ float near_quotient(float x, float below) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(below));
+  const float quotient = __fmul_rn(x, inverse);
+  return copysignf(fmaf(fmaf(-below, quotient, x), inverse, quotient), x);  // -0 stays
+}
+
+template <typename T, int kCount>
+__device__ __forceinline__ Vector<T, kCount> silu(const Vector<T, kCount>& gate) {
+  float x[kCount], below[kCount], result[kCount];
+  bool near = std::is_same_v<T, __nv_bfloat16>;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    x[i] = widen(gate.at[i]);
+    below[i] = 1.0f + expf(-x[i]);
+    near = near && !(fabsf(x[i]) > 64.0f);  // a NaN stays one
+  }
+  if (near) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) result[i] = near_quotient(x[i], below[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) result[i] = x[i] / below[i];
+  }
+  return round_all<T, kCount>(result);
+}
 
 template <typename T, int kCount>
 __device__ __forceinline__ Vector<T, kCount> gated(const T* gate, const T* up) {
-  Vector<T, kCount> value = load<T, kCount>(gate);
-  const Vector<T, kCount> factor = load<T, kCount>(up);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const float x = widen(value.at[i]);
-    const float silu = rounded<T>(x / (1.0f + expf(-x)));
-    value.at[i] = round_to<T>(__fmul_rn(silu, widen(factor.at[i])));
-  }
-  return value;
+  return products(silu(load<T, kCount>(gate)), load<T, kCount>(up));
 }
 
 // One vector per thread; `chunks` blocks cover a row.
@@ -76,6 +101,57 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   if (threadIdx.x == 0) args.scales[row] = scale;
 }
 
+// A block takes every gridDim.x-th row and has the next ones on their way to shared memory while it
+// works. kVectors vectors per thread cover a row; each thread fetches those that it will itself
+// read, so threads wait for each other for nothing but the row's largest magnitude.
+template <typename T, int kCount, int kVectors>
+__global__ void __launch_bounds__(kMaxRowThreads) silu_mul_fetched_kernel(const SiluMulArgs args) {
+  extern __shared__ uint4 stages[];  // [kStages, gate and up, vectors]
+  const int vectors = static_cast<int>(args.inner / kCount);
+  const auto place = [&](int stage, int vector) {  // of gate; that of up is `vectors` further on
+    return stages + 2 * stage * vectors + vector;
+  };
+  const auto for_vectors = [&](const auto& body) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int vector = static_cast<int>(threadIdx.x + i * blockDim.x);
+      if (vector < vectors) body(i, vector);
+    }
+  };
+  const auto fetch_row = [&](int stage, std::int64_t row) {
+    if (row < args.rows) {
+      const T* gate = static_cast<const T*>(args.gate_up) + row * args.gate_up_stride;
+      for_vectors([&](int, int vector) {
+        fetch(place(stage, vector), gate + vector * kCount, true);
+        fetch(place(stage, vector) + vectors, gate + args.inner + vector * kCount, true);
+      });
+    }
+    end_of_fetches();
+  };
+
+  const std::int64_t first = blockIdx.x, step = gridDim.x;
+  for (int stage = 0; stage < kStages; ++stage) fetch_row(stage, first + stage * step);
+  int stage = 0, turn = 0;
+  for (std::int64_t row = first; row < args.rows; row += step) {
+    await_fetches<kStages - 1>();
+    Vector<T, kCount> held[kVectors];
+    unsigned most = 0;
+    for_vectors([&](int i, int vector) {
+      const auto* gate = reinterpret_cast<const T*>(place(stage, vector));
+      held[i] = gated<T, kCount>(gate, gate + args.inner);
+      most = most_of(most, held[i]);
+    });
+    fetch_row(stage, row + kStages * step);
+    const float scale = scale_of_row(most, kE4m3Limit, turn);
+    const float inverse = __frcp_rn(scale);
+    __nv_fp8_e4m3* y = static_cast<__nv_fp8_e4m3*>(args.y) + row * args.y_stride;
+    for_vectors([&](int i, int vector) { store_quantized(y + vector * kCount, held[i], inverse); });
+    if (threadIdx.x == 0) args.scales[row] = scale;
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    turn = 1 - turn;
+  }
+}
+
 struct Grid {
   std::int64_t threads, chunks;
 };
@@ -91,8 +167,30 @@ Grid grid_of(std::int64_t inner, std::int64_t count) {
   return {threads, (vectors + threads - 1) / threads};
 }
 
+// Whether it can: the rows in flight fit into a block's threads and shared memory.
+template <typename T, int kCount, int kVectors>
+bool launch_fetched(const SiluMulArgs& args, CUstream_st* stream) {
+  const std::int64_t vectors = args.inner / kCount;
+  const std::int64_t threads = whole_warps((vectors + kVectors - 1) / kVectors);
+  const std::int64_t bytes = kStages * 2 * vectors * kVectorBytes;
+  constexpr std::int64_t kStaticBytes = 1024;  // no less than what the kernel joins a row with
+  if (threads > kMaxRowThreads ||
+      bytes + kStaticBytes > device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
+    return false;
+  }
+  const auto kernel = silu_mul_fetched_kernel<T, kCount, kVectors>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(bytes));
+  std::int64_t blocks =
+      device_attribute(cudaDevAttrMultiProcessorCount) * (kMaxRowThreads / threads);
+  if (blocks > args.rows) blocks = args.rows;
+  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
+           static_cast<std::size_t>(bytes), stream>>>(args);
+  return true;
+}
+
 template <typename T, int kCount>
-void launch_quantised(const SiluMulArgs& args, CUstream_st* stream) {
+void launch_held(const SiluMulArgs& args, CUstream_st* stream) {
   const std::int64_t vectors = (args.inner + kCount - 1) / kCount;
   std::int64_t threads = whole_warps((vectors + kHeld - 1) / kHeld);
   if (threads > kMaxRowThreads) threads = kMaxRowThreads;
@@ -102,6 +200,15 @@ void launch_quantised(const SiluMulArgs& args, CUstream_st* stream) {
   } else {
     silu_mul_quantised_kernel<T, kCount, false><<<rows, block, 0, stream>>>(args);
   }
+}
+
+template <typename T, int kCount>
+void launch_quantised(const SiluMulArgs& args, CUstream_st* stream) {
+  if constexpr (kInPairs<T, kCount>) {
+    if (args.shape == 0 && launch_fetched<T, kCount, 3>(args, stream)) return;
+    if (args.shape == 1 && launch_fetched<T, kCount, 4>(args, stream)) return;
+  }
+  launch_held<T, kCount>(args, stream);
 }
 
 template <typename T, int kCount>
@@ -124,6 +231,7 @@ const char* silu_mul_unsupported(const SiluMulArgs& args) {
   if (args.rows > kMaxBlocks / grid_of(args.inner, 1).chunks) {
     return "rows * inner / 256 is beyond 2^31 - 1 blocks";
   }
+  if (args.shape < 0 || args.shape >= kSiluShapes) return "there is no such shape";
   return nullptr;
 }
 

@@ -3,13 +3,17 @@
 // (quantize_rows.h) from the rounded values.
 //
 // Bound: memory. Moves 3 * rows * inner elements (gate, up, y); a quantised y has bytes for
-// elements. Quantised, a row stays in registers between its two passes while 4 vectors a thread
-// hold it (32768 bf16); a longer one is computed twice.
+// elements. Quantised, a row of 16-bit elements is fetched while others are worked on, as far as
+// shared memory holds three rows' gate and up (19200 columns of an H200's); else it stays in
+// registers between its two passes while 4 vectors a thread hold it (32768 bf16); a longer one is
+// computed twice.
 #pragma once
 
 #include "kernels/types.h"
 
 namespace diptych::kernels {
+
+inline constexpr int kSiluShapes = 3;
 
 struct SiluMulArgs {
   const void* gate_up = nullptr;  // [rows, 2 * inner] = [gate | up]
@@ -18,6 +22,9 @@ struct SiluMulArgs {
   std::int64_t rows = 0, inner = 0;
   std::int64_t gate_up_stride = 0, y_stride = 0;  // between rows
   DType dtype = DType::f32;
+  // How a quantised call is cut, below kSiluShapes: rows fetched ahead for 3 vectors a thread, for
+  // 4, none. The bits do not depend on it.
+  int shape = 0;
 };
 
 const char* silu_mul_unsupported(const SiluMulArgs& args);

@@ -41,7 +41,8 @@ constexpr std::array kBackends = {
     BackendKind{"math", math_unavailable, [](at::Device) { return make_math(); }},
 };
 
-std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, SayFn say, void* context) {
+std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, SayFn say, void* context,
+                                                std::shared_ptr<const TuningTable> tuning) {
   const std::optional<ComputeCapability> capability = compute_capability(device);
   // Before Hopper cuDNN has no advantage over FlashAttention-2 and more shapes it refuses.
   const bool prefers_cudnn = capability.has_value() && capability->major >= 9;
@@ -56,7 +57,10 @@ std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, SayFn say, vo
     preferred.push_back(kind.make(device));
   }
   if (preferred.empty()) throw InputError("attention: {}", *math_unavailable(device));
-  return make_auto(std::move(preferred), say, context);
+  // There it serves where it was measured to be faster.
+  if (tuning != nullptr && !prefers_cudnn && !cudnn_unavailable(device))
+    preferred.push_back(make_cudnn_or_throw(device));
+  return make_auto(std::move(preferred), say, context, std::move(tuning));
 }
 
 std::optional<std::string> missing_gpu(at::Device device) {
@@ -129,8 +133,9 @@ bool AttentionLengths::equal_q() const {
 }
 
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
-                                                 SayFn say, void* context) {
-  if (name == "auto") return make_auto_for(device, say, context);
+                                                 SayFn say, void* context,
+                                                 std::shared_ptr<const TuningTable> tuning) {
+  if (name == "auto") return make_auto_for(device, say, context, std::move(tuning));
   for (const BackendKind& kind : kBackends) {
     if (kind.name != name) continue;
     if (const std::optional<std::string> reason = kind.unavailable(device)) {

@@ -13,6 +13,8 @@
 
 namespace diptych {
 
+class TuningTable;  // lib/tuning/table.h
+
 // Built once per plan (not per step): host values for choosing kernels, device values for them.
 struct AttentionLengths {
   // Throws c10::Error when sizes differ, a q length is < 1, a k length is < 1 or over capacity, or
@@ -76,9 +78,12 @@ class AttentionBackend {
 // `say` once. A backend asked for by name throws InputError with its reason when it cannot serve a
 // call. Throws InputError for an unknown name (lists the known) and for a backend this build or
 // device lacks (says why).
+// `tuning`: of `auto`, what was measured on the device of calls in bfloat16 that are not causal;
+// the backend that was fastest for their longest sample goes first. Null: the order above.
 using SayFn = void (*)(void* context, const std::string& text);
-std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
-                                                 SayFn say = nullptr, void* context = nullptr);
+std::unique_ptr<AttentionBackend> make_attention(
+    std::string_view name, at::Device device, SayFn say = nullptr, void* context = nullptr,
+    std::shared_ptr<const TuningTable> tuning = nullptr);
 
 // Why the backend of that name can serve no call of this kind, or nothing (a call may still be
 // refused for its strides, or for want of a cuDNN plan): the answer of `unsupported`, before

@@ -10,6 +10,7 @@
 
 #include "lib/attention/backends.h"
 #include "lib/base/error.h"
+#include "lib/tuning/table.h"
 
 namespace diptych {
 namespace {
@@ -52,12 +53,16 @@ struct Decision {
 
 class AutoAttention final : public AttentionBackend {
  public:
-  AutoAttention(std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context)
-      : backends_(std::move(preferred)), say_(say), context_(context) {
+  AutoAttention(std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context,
+                std::shared_ptr<const TuningTable> tuning)
+      : backends_(std::move(preferred)), say_(say), context_(context), tuning_(std::move(tuning)) {
     for (const auto& backend : backends_) preferred_.push_back(backend.get());
-    flash_first_ = preferred_;
-    std::stable_partition(flash_first_.begin(), flash_first_.end(),
-                          [](const AttentionBackend* b) { return b->name() == "flash"; });
+    const auto names = info_of(TunedKernel::attention).choices;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      first_[i] = preferred_;
+      std::stable_partition(first_[i].begin(), first_[i].end(),
+                            [&](const AttentionBackend* b) { return b->name() == names[i]; });
+    }
   }
 
   std::string_view name() const override { return "auto"; }
@@ -115,10 +120,17 @@ class AutoAttention final : public AttentionBackend {
   }
 
   // A cuDNN plan takes longer to build (about 30 ms on an H200) than a call with few queries, or a
-  // prefill that happens once, can save: those go to the backends without plans first.
+  // prefill that happens once, can save: those go to the backends without plans first. What was
+  // measured has the plan's share in it.
   const Order& order(const AttentionCall& call) const {
-    constexpr std::int64_t kFewQueries = 128;
-    return call.causal || call.lengths->max_q < kFewQueries ? flash_first_ : preferred_;
+    constexpr auto kFlash = static_cast<std::size_t>(FirstAttention::flash);
+    if (call.causal) return first_[kFlash];
+    if (tuning_ != nullptr && call.q.scalar_type() == at::kBFloat16) {
+      const TunedShape shape = {call.q.size(1), call.k.size(2), call.q.size(2)};
+      const auto tuned = tuning_->find(TunedKernel::attention, shape, call.lengths->max_q);
+      if (tuned) return first_[static_cast<std::size_t>(*tuned)];
+    }
+    return call.lengths->max_q < kFewQueries ? first_[kFlash] : preferred_;
   }
 
   const AttentionBackend& backend_for(const AttentionCall& call) const {
@@ -150,10 +162,12 @@ class AutoAttention final : public AttentionBackend {
   }
 
   std::vector<std::unique_ptr<AttentionBackend>> backends_;
-  Order preferred_, flash_first_;  // of backends_
+  Order preferred_;             // of backends_
+  std::array<Order, 3> first_;  // the same with each FirstAttention in front
   SayFn say_;
   void* context_;
-  mutable std::mutex mutex_;  // guards what follows
+  std::shared_ptr<const TuningTable> tuning_;  // or null
+  mutable std::mutex mutex_;                   // guards what follows
   // Of the latest plans: a run of the model has two (one for each expert) per guidance branch, or
   // per batch of branches, and its prefills. The oldest is replaced.
   mutable std::array<Decision, 16> decisions_;
@@ -165,8 +179,9 @@ class AutoAttention final : public AttentionBackend {
 }  // namespace
 
 std::unique_ptr<AttentionBackend> make_auto(
-    std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context) {
-  return std::make_unique<AutoAttention>(std::move(preferred), say, context);
+    std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context,
+    std::shared_ptr<const TuningTable> tuning) {
+  return std::make_unique<AutoAttention>(std::move(preferred), say, context, std::move(tuning));
 }
 
 }  // namespace diptych

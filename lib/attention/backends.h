@@ -29,7 +29,8 @@ std::unique_ptr<AttentionBackend> make_flash(at::Device device);
 std::unique_ptr<AttentionBackend> make_cudnn(at::Device device);
 // Takes the first that prepares a call; `preferred` is in order of preference.
 std::unique_ptr<AttentionBackend> make_auto(
-    std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context);
+    std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context,
+    std::shared_ptr<const TuningTable> tuning = nullptr);
 
 // Shapes, strides, dtypes and lengths as attention.h says; throws c10::Error, for only a programmer
 // can get them wrong.

@@ -34,8 +34,8 @@ void Log::write(LogLevel level, std::string_view text) {
   std::fflush(stderr);
 }
 
-void Log::warning_once(const std::string& text) {
-  if (said_.insert(text).second) write(LogLevel::warning, text);
+void Log::write_once(LogLevel level, const std::string& text) {
+  if (said_.insert(text).second) write(level, text);
 }
 
 namespace {

@@ -30,11 +30,14 @@ class Log {
   void debug(fmt::format_string<Args...> format, Args&&... args) {
     write(LogLevel::debug, fmt::format(format, std::forward<Args>(args)...));
   }
-  void warning_once(const std::string& text);  // the same text is written once per Log
+  // The same text is written once per Log.
+  void warning_once(const std::string& text) { write_once(LogLevel::warning, text); }
+  void info_once(const std::string& text) { write_once(LogLevel::info, text); }
   void write(LogLevel level, std::string_view text);
   void set_active_line(bool active) { active_line_ = active; }  // a progress bar is on the line
 
  private:
+  void write_once(LogLevel level, const std::string& text);
   LogLevel level_;
   bool active_line_ = false;
   std::set<std::string, std::less<>> said_;

@@ -139,6 +139,9 @@ const auto kFields = std::to_array<Field>({
      "the decoder layers' projections, quantised as they are loaded: less memory, another picture; "
      "fp8 needs a GPU of compute capability 8.9 or newer, or the CPU",
      ChoiceSlot{run<&R::quantization>, "none|fp8|int8"}, YamlPlace::top, "quantization"},
+    {"tuned_config_dir", "--tuned-config-dir", "DIR",
+     "folder with what `diptych tune` measured on this GPU; default: what is built in",
+     PathSlot{run<&R::tuned_config_dir>}},
     {"load_format", "--load-format", "safetensors|dummy",
      "dummy: random weights of the checkpoint's sizes, or without one of the released model's",
      ChoiceSlot{run<&R::load_format>, "safetensors|dummy"}, YamlPlace::top, "load_format"},

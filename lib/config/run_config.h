@@ -60,10 +60,11 @@ struct RunConfig {
   std::string quantization = "none";  // none, fp8, int8: the decoder layers' projections
   std::string kernels = "automatic";  // automatic, strict, reference
   std::string cfg_mode = "batched";   // batched, sequential, auto (the faster one, measured)
-  bool enforce_eager = false;         // no CUDA graph of a denoise step
-  bool read_enforce_eager = false;    // nor, where texts are written, of a token's
-  std::string cache_mode = "none";    // none, taylorseer, teacache: steps that are predicted
-  double cache_threshold = 0.2;       // teacache: the estimated change that is let pass
+  std::filesystem::path tuned_config_dir;   // of `diptych tune`'s files, "" = the built-in ones
+  bool enforce_eager = false;               // no CUDA graph of a denoise step
+  bool read_enforce_eager = false;          // nor, where texts are written, of a token's
+  std::string cache_mode = "none";          // none, taylorseer, teacache: steps that are predicted
+  double cache_threshold = 0.2;             // teacache: the estimated change that is let pass
   std::filesystem::path cache_calibration;  // teacache's, "" = kCalibrationName of the model
   bool cache_report = false;                // paint without the cache, too, and tell the difference
   std::string offload = "auto";             // auto, none, layers: weights that wait in host memory

@@ -2,6 +2,7 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/tuning/table.h"
 
 namespace diptych {
 namespace {
@@ -86,21 +87,10 @@ Tensor aligned_scales(const Tensor& scales) {
   return aligned ? scales : scales.clone();
 }
 
-// Whether cuBLASLt has no algorithm for a row-wise scaled product. Where tiles of the result are
-// fewer than multiprocessors and sums are long it would split the sums, which it cannot with such
-// scales: CUBLAS_STATUS_NOT_SUPPORTED for 3 x 18944 -> 3584 on an H200 (cuBLAS 13.0), and up to 256
-// rows of 9216 -> 3072 on an H100 (pytorch/ao, issue 4582); sums of 3584 were served at 3 to 1026
-// rows.
-bool exceeds_cublas(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) {
-  constexpr std::int64_t kLongSum = 4096, kTile = 128, kMultiprocessors = 132;
-  const auto tiles = [](std::int64_t size) { return (size + kTile - 1) / kTile; };
-  return inputs > kLongSum && tiles(rows) * tiles(outputs) < kMultiprocessors;
-}
-
 // Row-wise scaled, one rounding behind the bias. The fast accumulation of Hopper keeps about 14
 // bits of a sum (DeepSeek-V3 Technical Report, section 3.3.2), which is small beside e4m3's four.
-void fp8_product(Tensor y, const LinearOperand& x, const LinearOperand& weight,
-                 const Tensor& bias) {
+void fp8_product(Tensor y, const LinearOperand& x, const LinearOperand& weight, const Tensor& bias,
+                 bool by_cutlass) {
   const std::int64_t outputs = weight.values.size(0), inputs = weight.values.size(1);
   if (y.scalar_type() == at::kFloat) {
     throw InputError("[{}] fp8 products on CUDA are of bfloat16 or float16 rows, these are float32",
@@ -114,26 +104,25 @@ void fp8_product(Tensor y, const LinearOperand& x, const LinearOperand& weight,
   const ops::ScaledProduct product = {x.values, weight.values.t(),
                                       aligned_scales(x.scales).unsqueeze(1),
                                       weight.scales.unsqueeze(0), bias};
-  if (exceeds_cublas(y.size(0), outputs, inputs)) return ops::multiply_by_cutlass(y, product);
+  if (by_cutlass) return ops::multiply_by_cutlass(y, product);
   const std::optional<Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
   at::_scaled_mm_out(y, product.a, product.b, product.a_scales, product.b_scales, offset, {},
                      y.scalar_type(), /*use_fast_accum=*/true);
 }
 
-// The weight in y's dtype.
+// The weight of int8 in y's dtype.
 Tensor dequantize(const LinearOperand& weight, const Tensor& y, bool by_kernel) {
   if (!by_kernel) {
     return weight.values.to(at::kFloat).mul_(weight.scales.unsqueeze(1)).to(y.scalar_type());
   }
   const Tensor plain = at::empty(weight.values.sizes(), y.options());
   kernels::DequantizeRowsArgs args;
-  args.values = weight.values.data_ptr();
+  args.values = weight.values.data_ptr<std::int8_t>();
   args.scales = weight.scales.data_ptr<float>();
   args.y = plain.data_ptr();
   args.rows = plain.size(0);
   args.width = plain.size(1);
   args.dtype = ops::kernel_dtype(plain);
-  args.stored = ops::stored_of(weight.values);
   ops::launch(args, plain.device());
   return plain;
 }
@@ -145,16 +134,33 @@ void plain_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, c
   aten_product(y, x, weight.values, bias);
 }
 
-void quantized_into(const Tensor& y, const LinearOperand& x, const LinearOperand& weight,
-                    const Tensor& bias, KernelPolicy policy) {
-  const bool fp8 = weight.values.scalar_type() == at::kFloat8_e4m3fn;
-  const bool by_kernel = ops::takes_kernel(kOp, y, policy);
-  const bool few = y.size(0) <= kernels::kMostLinearRows;
-  if (!fp8 && !few) return aten_product(y, x.values, dequantize(weight, y, by_kernel), bias);
-  const bool quantizes = !x.scales.defined() && fp8 && quantizes_rows(Quantization::fp8, y.size(0));
-  const LinearOperand rows = quantizes ? quantize_rows(x.values, Quantization::fp8, policy) : x;
+// What was measured is of bfloat16.
+const TuningTable* tuning_for(const Tensor& y, const Kernels& kernels) {
+  return y.scalar_type() == at::kBFloat16 ? kernels.tuning : nullptr;
+}
+
+void int8_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
+               const Kernels& kernels) {
+  const bool by_kernel = ops::takes_kernel(kOp, y, kernels);
+  const TuningTable* tuning = by_kernel ? tuning_for(y, kernels) : nullptr;
+  const Int8Product product =
+      choose_int8_product(tuning, y.size(0), weight.values.size(0), weight.values.size(1));
+  if (product == Int8Product::copy)
+    return aten_product(y, x, dequantize(weight, y, by_kernel), bias);
+  if (by_kernel) return kernel_of_few_rows(y, {x, {}}, weight, bias);
+  reference_product(y, {x, {}}, weight, bias);
+}
+
+void fp8_into(const Tensor& y, const LinearOperand& x, const LinearOperand& weight,
+              const Tensor& bias, const Kernels& kernels) {
+  const bool by_kernel = ops::takes_kernel(kOp, y, kernels);
+  const bool quantizes = !x.scales.defined() && quantizes_rows(Quantization::fp8, y.size(0));
+  const LinearOperand rows = quantizes ? quantize_rows(x.values, Quantization::fp8, kernels) : x;
   if (!by_kernel) return reference_product(y, rows, weight, bias);
-  return few ? kernel_of_few_rows(y, rows, weight, bias) : fp8_product(y, rows, weight, bias);
+  const Fp8Product product = choose_fp8_product(tuning_for(y, kernels), y.size(0),
+                                                weight.values.size(0), weight.values.size(1));
+  if (product == Fp8Product::row_kernel) return kernel_of_few_rows(y, rows, weight, bias);
+  fp8_product(y, rows, weight, bias, product == Fp8Product::cutlass);
 }
 
 }  // namespace
@@ -163,23 +169,24 @@ bool quantizes_rows(Quantization weight, std::int64_t rows) {
   return weight == Quantization::fp8 && rows > 1;
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, KernelPolicy policy) {
-  return linear(x, LinearOperand{weight, {}}, bias, policy);
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Kernels& kernels) {
+  return linear(x, LinearOperand{weight, {}}, bias, kernels);
 }
 
 Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
-              KernelPolicy policy) {
+              const Kernels& kernels) {
   const Tensor y = at::empty({x.size(0), weight.values.size(0)}, x.options());
-  linear_into(y, {x, {}}, weight, bias, policy);
+  linear_into(y, {x, {}}, weight, bias, kernels);
   return y;
 }
 
 void linear_into(Tensor y, const LinearOperand& x, const LinearOperand& weight, const Tensor& bias,
-                 KernelPolicy policy) {
+                 const Kernels& kernels) {
   check_arguments(y, x, weight, bias);
   if (x.values.size(0) == 0) return;
-  if (weight.scales.defined()) return quantized_into(y, x, weight, bias, policy);
-  plain_into(y, x.values, weight, bias, policy);
+  if (!weight.scales.defined()) return plain_into(y, x.values, weight, bias, kernels);
+  const bool fp8 = weight.values.scalar_type() == at::kFloat8_e4m3fn;
+  fp8 ? fp8_into(y, x, weight, bias, kernels) : int8_into(y, x.values, weight, bias, kernels);
 }
 
 }  // namespace diptych

@@ -38,7 +38,7 @@ LinearOperand quantize_rows(const Tensor& x, Quantization quantization, KernelPo
 LinearOperand rms_norm(const Tensor& x, std::span<const NormRoute> routes, double eps,
                        Quantization rows, KernelPolicy policy);
 LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes,
-                            double eps, Quantization rows, KernelPolicy policy);
+                            double eps, Quantization rows, const Kernels& kernels);
 LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, KernelPolicy policy);
 
 // Whether linear() quantises that many plain rows for such a weight.
@@ -49,12 +49,13 @@ bool quantizes_rows(Quantization weight, std::int64_t rows);
 // divides, and compute capability 8.9 or newer: InputError elsewhere; the reference sums in
 // float32). int8: more rows than 8 are multiplied with a copy of the weight in their dtype, made
 // for the call. Fewer rows of either are summed in float32, those of int8 and a single one of fp8
-// unrounded.
+// unrounded; from 2 rows on, a tuning may have them multiplied as more are, and say by which of
+// the libraries.
 Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
-              KernelPolicy policy);
+              const Kernels& kernels);
 // The same, written to y [rows, outputs], contiguous, of the dtype of the bias and of plain rows.
 // fp8 weights take rows that are quantised already.
 void linear_into(Tensor y, const LinearOperand& x, const LinearOperand& weight, const Tensor& bias,
-                 KernelPolicy policy);
+                 const Kernels& kernels);
 
 }  // namespace diptych

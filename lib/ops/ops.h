@@ -21,6 +21,21 @@ enum class KernelPolicy {
   reference,  // plain ATen on every device
 };
 
+class TuningTable;  // lib/tuning/table.h
+
+// What an op goes by. `tuning`: the choices measured on the device of the tensors, null for the
+// defaults; it must outlive the call, and counts for kernels and bfloat16 only.
+struct Kernels {
+  KernelPolicy policy = KernelPolicy::automatic;
+  const TuningTable* tuning = nullptr;
+
+  Kernels() = default;
+  // Both ways without a word: where there is nothing to choose the policy is all.
+  Kernels(KernelPolicy chosen, const TuningTable* measured = nullptr)  // NOLINT
+      : policy(chosen), tuning(measured) {}
+  operator KernelPolicy() const { return policy; }  // NOLINT
+};
+
 // The rows of a call that one set of weights is for: those listed, each once, or a range. An op
 // that routes takes up to two sets, understanding and generation, any of them empty and no row in
 // both; rows in neither are left as they are, and what is returned for them is unset. A listed row
@@ -48,7 +63,7 @@ Tensor rms_norm(const Tensor& x, std::span<const NormRoute> routes, double eps,
 // x += delta (rounded to x's dtype), in place, then rms_norm(x): one pass instead of three.
 // x [rows, width], contiguous; delta likewise (row stride free).
 Tensor add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes, double eps,
-                     KernelPolicy policy);
+                     const Kernels& kernels);
 
 // silu(gate) rounded to the dtype, times up. gate_up [rows, 2 * inner] = [gate | up] (row stride
 // free) -> [rows, inner].
@@ -83,7 +98,7 @@ Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
 // x [rows, inputs], weight [outputs, inputs], bias [outputs] or undefined -> [rows, outputs]. One
 // row on CUDA, a decoded token's, takes a kernel of its own (sums in float32, one rounding);
 // everything else is ATen's.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, KernelPolicy policy);
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Kernels& kernels);
 
 // Attention of one new token over its cache. q [heads, head_dim]; keys, values [capacity, kv_heads,
 // head_dim], contiguous; key_count int32 [1] on their device: the number of rows that count (read

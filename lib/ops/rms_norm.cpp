@@ -2,6 +2,7 @@
 #include "lib/ops/kernel_call.h"
 #include "lib/ops/linear_operand.h"
 #include "lib/ops/row_sets.h"
+#include "lib/tuning/table.h"
 
 namespace diptych {
 namespace {
@@ -63,6 +64,18 @@ kernels::RmsNormArgs norm_args(const Tensor& x, std::span<const NormRoute> route
   return args;
 }
 
+// Vectors that a thread takes of a row.
+int vectors_of(const Tensor& x, Quantization rows, const TuningTable* tuning) {
+  NormVectors vectors = kUsualNormVectors;
+  if (tuning != nullptr && x.scalar_type() == at::kBFloat16) {
+    const TunedKernel kernel =
+        rows == Quantization::fp8 ? TunedKernel::add_rms_norm_e4m3 : TunedKernel::add_rms_norm;
+    if (const auto tuned = tuning->find(kernel, {x.size(1), 0, 0}, x.size(0)))
+      vectors = static_cast<NormVectors>(*tuned);
+  }
+  return vectors == NormVectors::one ? 1 : vectors == NormVectors::two ? 2 : 4;
+}
+
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, KernelPolicy policy) {
@@ -88,19 +101,19 @@ LinearOperand rms_norm(const Tensor& x, std::span<const NormRoute> routes, doubl
 }
 
 Tensor add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes, double eps,
-                     KernelPolicy policy) {
-  return add_rms_norm_(x, delta, routes, eps, Quantization::none, policy).values;
+                     const Kernels& kernels) {
+  return add_rms_norm_(x, delta, routes, eps, Quantization::none, kernels).values;
 }
 
 LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes,
-                            double eps, Quantization rows, KernelPolicy policy) {
+                            double eps, Quantization rows, const Kernels& kernels) {
   check_norm("add_rms_norm_", x, routes, eps);
   ops::check_row_format("add_rms_norm_", rows);
   TORCH_CHECK(x.is_contiguous(), "[add_rms_norm_] x is not contiguous: strides ", x.strides());
   ops::check_values("add_rms_norm_", "delta", delta, x.sizes(), x);
-  if (!ops::takes_kernel("add_rms_norm_", x, policy)) {
+  if (!ops::takes_kernel("add_rms_norm_", x, kernels)) {
     add_reference(x, delta, routes);
-    return quantize_rows(norm_reference(x, routes, eps), rows, policy);
+    return quantize_rows(norm_reference(x, routes, eps), rows, kernels);
   }
   const LinearOperand y = LinearOperand::empty(x.sizes(), x.options(), rows);
   kernels::RmsNormArgs args = norm_args(x, routes, y, eps);
@@ -108,6 +121,7 @@ LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const Norm
   args.delta_stride = delta.stride(0);
   args.sum = x.data_ptr();
   args.sum_stride = x.stride(0);
+  args.thread_vectors = vectors_of(x, rows, kernels.tuning);
   ops::launch(args, x.device());
   return y;
 }

@@ -14,6 +14,7 @@
 #include "lib/pipelines/bagel_memory_planner.h"
 #include "lib/pipelines/bagel_picture_maker.h"
 #include "lib/pipelines/bagel_prepared.h"
+#include "lib/pipelines/bagel_step_work.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/session_parts.h"
 #include "lib/sampling/step_calibration.h"
@@ -49,6 +50,7 @@ class BagelSession : public Session {
     report_.device = device_description(runtime_.device);
     report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
     report_.quantization = config.quantization;
+    report_.tuning = runtime_.tuning.name();
     if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
     log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
               config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
@@ -155,6 +157,19 @@ class BagelSession : public Session {
     clock_.lap(report_, "hash", runtime_.device);
     return recorder.recording();
   }
+
+  std::vector<StepKindWork> study_steps(const RunConfig& config, bool measures,
+                                        Progress& progress) override {
+    std::vector<BagelPrepared> prepared = prepare_all(std::span(&config, 1));
+    read_weights_for(std::span(&prepared, 1), BagelParts::of(std::span(&config, 1)), progress);
+    make_ready(prepared);
+    prepared.front().request.seed(config.sampling.seed);
+    const std::unique_ptr<BagelPainter> painter = read(prepared, progress, {});
+    return study_bagel_steps(checkpoint_, painter->request(), painter->contexts(), runtime_,
+                             measures);
+  }
+
+  std::int64_t layers() const override { return checkpoint_.model.config.llm.num_hidden_layers; }
 
   Report report() const override {
     Report report = report_;

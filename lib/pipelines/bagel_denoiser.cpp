@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/models/qwen2_mot/step_kernels.h"
 #include "lib/pipelines/bagel_trace.h"
 
 namespace diptych {
@@ -104,26 +105,68 @@ std::vector<Tensor> BagelDenoiser::velocities(const Tensor& x, std::int64_t step
 std::vector<Tensor> BagelDenoiser::velocities_at(const Tensor& x, const Tensor& time,
                                                  std::int64_t count) const {
   const Tensor latents = model_.embed_latents(x, time, positions_);
-  if (mode_ == CfgMode::batched) return compute({0, count}, latents, {});
   std::vector<Tensor> velocities;
-  for (std::int64_t context = 0; context < count; ++context)
-    velocities.push_back(compute({context, 1}, latents, {}).front());
+  for (const Range& range : calls_of(count)) {
+    for (Tensor& velocity : compute(range, latents, {})) velocities.push_back(std::move(velocity));
+  }
   return velocities;
+}
+
+// Of a step that computes the first `count` contexts, all of them.
+std::vector<BagelDenoiser::Range> BagelDenoiser::calls_of(std::int64_t count) const {
+  if (mode_ == CfgMode::batched) return {{0, count}};
+  std::vector<Range> calls;
+  for (std::int64_t context = 0; context < count; ++context) calls.emplace_back(context, 1);
+  return calls;
+}
+
+std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& time,
+                                                 std::int64_t count) const {
+  const MotBackbone& backbone = model_.language_model;
+  const Tensor latents = model_.embed_latents(x, time, positions_);
+  std::vector<std::pair<const MotPlan*, MotProductRows>> calls;
+  for (const Range& range : calls_of(count)) {
+    const MotPlan& plan = plans_.at(range);
+    calls.emplace_back(&plan, backbone.product_rows(plan, packed(range, latents), contexts_.cache(),
+                                                    runtime_.kernels));
+  }
+  return [this, calls = std::move(calls)] {
+    for (const auto& [plan, rows] : calls) {
+      model_.language_model.products(*plan, rows, contexts_.cache(), *runtime_.paint_attention,
+                                     runtime_.kernels);
+    }
+  };
+}
+
+std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
+  std::vector<KernelWork> sum;
+  for (const Range& range : calls_of(count)) {
+    add_work(
+        sum, 1,
+        mot_work(plans_.at(range), model_.config.llm,
+                 {runtime_.dtype, model_.language_model.quantization}, runtime_.kernels.tuning));
+  }
+  return sum;
 }
 
 bool BagelDenoiser::is_plain() const {
   return runtime_.trace == nullptr && !observer_ && !uses_cache();
 }
 
+// Rows of its own for every branch, [count * (rows + 2 * samples), hidden].
+Tensor BagelDenoiser::packed(Range range, const Tensor& latents) const {
+  const auto count = static_cast<std::size_t>(range.second);
+  std::vector<Tensor> parts(count, latents);
+  parts.insert(parts.end(), count, markers_);
+  return at::cat(parts);
+}
+
 std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
                                            std::optional<std::int64_t> step) const {
   const auto [first, count] = range;
   const MotPlan& plan = plans_.at(range);
-  // The backbone works in place: every branch gets rows of its own, and `stream` holds what leaves
-  // the last layer afterwards.
-  std::vector<Tensor> parts(static_cast<std::size_t>(count), latents);
-  parts.insert(parts.end(), static_cast<std::size_t>(count), markers_);
-  Tensor rows = at::cat(parts);
+  // The backbone works in place: `stream` holds what leaves the last layer afterwards.
+  Tensor rows = packed(range, latents);
   const Tensor stream = plan.split(rows).gen.view({count, rows_, -1});
   std::vector<Tensor> layers;  // [count, rows + 2 * samples, hidden] each
   MotObserver observer;

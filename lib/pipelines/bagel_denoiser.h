@@ -13,6 +13,7 @@
 
 #include "lib/models/bagel/bagel.h"
 #include "lib/pipelines/bagel_context.h"
+#include "lib/runtime/kernel_work.h"
 #include "lib/runtime/runtime.h"
 #include "lib/sampling/flow_schedule.h"
 #include "lib/sampling/step_cache.h"
@@ -50,6 +51,12 @@ class BagelDenoiser {
   // The same at a timestep whose embedding is given, [hidden]: without trace, observer and step
   // cache, and so that it can be captured in a CUDA graph. count_forwards() is the caller's.
   std::vector<Tensor> velocities_at(const Tensor& x, const Tensor& time, std::int64_t count) const;
+  // What launches the products of such a step and nothing else (MotBackbone::products): to be
+  // called behind a velocities_at() of the same `count`, as often as needed, from now on until the
+  // denoiser goes.
+  std::function<void()> products_at(const Tensor& x, const Tensor& time, std::int64_t count) const;
+  // What the layers have to do in it (mot_work).
+  std::vector<KernelWork> work_of(std::int64_t count) const;
   // Whether velocities_at() does all that velocities() would.
   bool is_plain() const;
   const Tensor& times() const { return times_; }  // [updates, hidden], embedded
@@ -61,6 +68,8 @@ class BagelDenoiser {
   using Range = std::pair<std::int64_t, std::int64_t>;  // contexts: first, count
 
   MotPlan plan(Range range) const;
+  std::vector<Range> calls_of(std::int64_t count) const;
+  Tensor packed(Range range, const Tensor& latents) const;
   // `step`: for trace and observer; none where there are neither.
   std::vector<Tensor> compute(Range range, const Tensor& latents,
                               std::optional<std::int64_t> step) const;

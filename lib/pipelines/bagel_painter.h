@@ -60,6 +60,7 @@ class BagelPainter {
   std::vector<Tensor> decode(const Tensor& latent) const;
   void observe(StepObserver observer) { denoiser_.observe(std::move(observer)); }
   const PaintRequest& request() const { return request_; }
+  const PrefilledContexts& contexts() const { return contexts_; }
   std::int64_t distinct_contexts() const { return contexts_.distinct(); }
   std::int64_t row_width() const { return checkpoint_.model.config.row_width(); }  // of the latent
   std::int64_t forwards() const { return denoiser_.forwards(); }

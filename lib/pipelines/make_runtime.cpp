@@ -1,21 +1,72 @@
 #include "lib/pipelines/make_runtime.h"
 
+#include <torch/version.h>
+
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 
 namespace diptych {
 namespace {
 
+constexpr const char* kTunedConfigDir = "--tuned-config-dir";
+
 std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage, at::Device device,
-                                                  Log& log) {
+                                                  const Tuning& tuning, Log& log) {
   const auto say = [](void* context, const std::string& text) {
     static_cast<Log*>(context)->warning_once(text);
   };
   const std::string& name = stage.self.empty() ? stage.default_backend : stage.self;
   try {
-    return make_attention(name, device, say, &log);
+    return make_attention(name, device, say, &log, tuning.shared_table());
   } catch (const InputError& error) {  // it names the backend
     throw InputError("--attention: {}", error.what());
   }
+}
+
+// Why nothing is chosen by a tuning, or nothing.
+const char* why_untuned(const Runtime& runtime) {
+  if (runtime.device.is_cpu()) return "on the CPU";
+  return runtime.dtype == at::kBFloat16 ? nullptr : "in float32: only bfloat16 is measured";
+}
+
+// What a run tells of its tuning, where that is not simply the one that was asked for.
+void tell_tuning(const Tuning& tuning, const std::filesystem::path& folder, const TunedDevice& own,
+                 Log& log) {
+  const std::filesystem::path named = folder / tuning_file_name(own);
+  const std::string missing =
+      folder.empty() ? "no tuning of " + own.name : fmt::format("{}: not there", named.string());
+  if (tuning.file == nullptr) {
+    log.info_once(fmt::format(
+        "{}: the usual kernels are taken; diptych tune measures which are fastest", missing));
+    return;
+  }
+  if (!folder.empty() && tuning.origin != named.string())
+    log.info_once(fmt::format("{}: the built-in tuning is taken", missing));
+  log.debug("tuning {}, {}", tuning.table()->hash(), tuning.origin);
+  const auto torch = tuning.file->versions.find("torch");
+  if (torch == tuning.file->versions.end() || torch->second != TORCH_VERSION) {
+    log.info_once(fmt::format("{}: was not measured with libtorch " TORCH_VERSION
+                              "; diptych tune measures again",
+                              tuning.origin));
+  }
+}
+
+Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) {
+  const std::filesystem::path& folder = config.tuned_config_dir;
+  if (!folder.empty()) require_folder(folder, kTunedConfigDir);
+  if (const char* why = why_untuned(runtime)) {
+    if (!folder.empty()) log.warning_once(fmt::format("tuned_config_dir: changes nothing {}", why));
+    return {};
+  }
+  const TunedDevice own = tuned_device(runtime.device);
+  Tuning tuning;
+  try {
+    tuning = find_tuning(folder, own);
+  } catch (const InputError& error) {  // it names the file
+    throw InputError("{}: {}", kTunedConfigDir, error.what());
+  }
+  tell_tuning(tuning, folder, own, log);
+  return tuning;
 }
 
 }  // namespace
@@ -24,14 +75,17 @@ Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device);
-  runtime.kernels = resolve_kernel_policy(config.kernels);
+  runtime.tuning = device_tuning(config, runtime, log);
+  runtime.kernels = {resolve_kernel_policy(config.kernels), runtime.tuning.table()};
   if (runtime.kernels == KernelPolicy::strict && runtime.device.is_cpu()) {
     throw InputError("--kernels strict: needs a CUDA device, the run is on the CPU");
   }
   runtime.quantization =
       resolve_quantization(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
-  runtime.read_attention = stage_attention(config.read_attention, runtime.device, log);
-  runtime.paint_attention = stage_attention(config.paint_attention, runtime.device, log);
+  runtime.read_attention =
+      stage_attention(config.read_attention, runtime.device, runtime.tuning, log);
+  runtime.paint_attention =
+      stage_attention(config.paint_attention, runtime.device, runtime.tuning, log);
   runtime.trace = trace;
   return runtime;
 }

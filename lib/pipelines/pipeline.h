@@ -16,6 +16,7 @@
 
 #include "lib/base/log.h"
 #include "lib/config/run_config.h"
+#include "lib/runtime/kernel_work.h"
 #include "lib/tensor/trace.h"
 #include "lib/tensor/types.h"
 
@@ -23,8 +24,17 @@ namespace diptych {
 
 struct StepRecording;  // lib/sampling/step_calibration.h
 
-// All steps of one picture, in a profile: a scope of count_launches() (lib/runtime/launches.h).
+// All steps of one picture, in a profile: a scope of record_launches() (lib/runtime/launches.h).
 inline constexpr const char* kDenoiseScope = "denoise";
+
+// Denoise steps of a picture that compute the same guidance branches, and so the same work.
+struct StepKindWork {
+  std::int64_t contexts = 0;     // branches, those that have read the same counted once
+  std::int64_t steps = 0;        // of a picture
+  std::vector<KernelWork> work;  // of one: what the decoder's layers have to do
+  double floor_seconds = 0;      // of one: its products and attention alone; 0: not measured
+  bool operator==(const StepKindWork&) const = default;
+};
 
 struct InputRecord {   // of one input picture
   std::string sha256;  // of the decoded pixels, uint8 [H, W, 3]
@@ -69,7 +79,8 @@ struct Report {
   std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
   std::string quantization = "none";                    // likewise
-  std::string cfg_mode;                                 // likewise, "" = nothing was painted
+  std::string tuning = "default";  // likewise, Tuning::name(): the hash of the choices of kernels
+  std::string cfg_mode;            // likewise, "" = nothing was painted
   std::string
       calibration_hash;  // first 16 hex digits of the file's sha-256, "" = no such step cache
   int threads = 0;       // of the CPU's sums, where it computed
@@ -117,6 +128,14 @@ class Session {
   // how their steps change: what StepCalibration is fitted to. report().weights_hash is known
   // afterwards. Throws as run().
   virtual StepRecording record_steps(std::span<const RunConfig> requests, Progress& progress) = 0;
+  // The steps of a picture that this request paints: what they have to do, and, where `measures`,
+  // how long their products and their attention take alone, launched as in the picture but as one
+  // CUDA graph without anything between them. Reads as run() does and paints nothing. Throws as
+  // run(), and InputError where the weights to multiply with are not all on the device.
+  virtual std::vector<StepKindWork> study_steps(const RunConfig& request, bool measures,
+                                                Progress& progress) = 0;
+  // Decoder layers that each forward goes through: the order of its kernels repeats so often.
+  virtual std::int64_t layers() const = 0;
   virtual Report report() const = 0;  // of everything so far
 };
 using OpenSession = std::unique_ptr<Session> (*)(const RunConfig& config, Log& log);

@@ -62,7 +62,7 @@ class GraphDecoder : public TextDecoder {
         runtime_(runtime),
         options_(at::TensorOptions().device(runtime.device).dtype(runtime.dtype)),
         cache_(model.config.kv_shape(), 1, capacity, options_),
-        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, runtime.device.index())) {
+        stream_(capture_stream(runtime.device.index())) {
     const auto numbers = at::TensorOptions().device(runtime.device).dtype(at::kLong);
     token_ = at::zeros({1}, numbers);
     position_ = at::zeros({1}, numbers);

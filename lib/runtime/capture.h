@@ -5,8 +5,13 @@
 #include <memory>
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAStream.h>
 
 namespace diptych {
+
+// Where work is captured and graphs are replayed: one stream for each device, since torch keeps the
+// cuBLAS workspace (32 MiB on Hopper) of every stream that it has seen for as long as it runs.
+c10::cuda::CUDAStream capture_stream(c10::DeviceIndex device);
 
 // Captures the work's launches on the current stream, which is not the default one. Graphs that are
 // replayed one after the other may have one `pool` (at::cuda::graph_pool_handle()). Where the work

@@ -1,3 +1,6 @@
+#include <map>
+#include <mutex>
+
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
@@ -34,12 +37,23 @@ void end_failed_capture(at::cuda::CUDAGraph& graph, at::cuda::MempoolId_t pool) 
 
 }  // namespace
 
+c10::cuda::CUDAStream capture_stream(c10::DeviceIndex device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
+  const std::lock_guard lock(mutex);
+  const auto found = streams.find(device);
+  if (found != streams.end()) return found->second;
+  return streams.emplace(device, c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device))
+      .first->second;
+}
+
 std::unique_ptr<at::cuda::CUDAGraph> capture_graph(at::cuda::MempoolId_t pool,
                                                    const std::function<void()>& work) {
   auto graph = std::make_unique<at::cuda::CUDAGraph>();
   graph->capture_begin(pool);
   try {
     work();
+    graph->capture_end();  // this, too, fails where the work made the capture invalid
   } catch (...) {
     try {
       end_failed_capture(*graph, pool);
@@ -47,7 +61,6 @@ std::unique_ptr<at::cuda::CUDAGraph> capture_graph(at::cuda::MempoolId_t pool,
     }
     throw;
   }
-  graph->capture_end();
   return graph;
 }
 

@@ -19,7 +19,7 @@ class CudaLaunchGraphs final : public LaunchGraphs {
  public:
   explicit CudaLaunchGraphs(at::Device device)
       : device_(device),
-        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())),
+        stream_(capture_stream(device.index())),
         pool_(at::cuda::graph_pool_handle()) {
     synchronize(device_);  // what the work reads was written on other streams
   }

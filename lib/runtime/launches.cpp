@@ -48,14 +48,22 @@ bool launches(const std::string& name) {
          name.starts_with("cudaGraphLaunch") || name.starts_with("cuGraphLaunch");
 }
 
-void count(const Event& event, Launches& launched) {
+GpuActivity gpu_activity(const Event& event) {
+  const auto start = static_cast<std::int64_t>(event.startNs());
+  return {event.name(), activity(event) == Activity::CONCURRENT_KERNEL, start,
+          start + static_cast<std::int64_t>(event.durationNs()), event.correlationId()};
+}
+
+void note(const Event& event, Launches& launched, std::vector<GpuActivity>& scope) {
   switch (activity(event)) {
     case Activity::CONCURRENT_KERNEL:
       ++launched.kernels;
+      scope.push_back(gpu_activity(event));
       break;
     case Activity::GPU_MEMCPY:
     case Activity::GPU_MEMSET:
       ++launched.copies;
+      scope.push_back(gpu_activity(event));
       break;
     case Activity::CUDA_RUNTIME:
     case Activity::CUDA_DRIVER:
@@ -68,7 +76,7 @@ void count(const Event& event, Launches& launched) {
 
 }  // namespace
 
-std::optional<Launches> count_launches(std::string_view scope, const std::function<void()>& work) {
+std::optional<Launches> record_launches(std::string_view scope, const std::function<void()>& work) {
   Profile profile;
   work();
   const auto result = profile.finish();
@@ -78,14 +86,17 @@ std::optional<Launches> count_launches(std::string_view scope, const std::functi
       scopes.push_back(&event);
   }
   Launches launched;
-  launched.scopes = std::ssize(scopes);
+  launched.scopes.resize(scopes.size());
   for (const Event& event : result->events()) {
-    const bool inside = std::ranges::any_of(scopes, [&](const Event* s) {
+    const auto inside = std::ranges::find_if(scopes, [&](const Event* s) {
       return event.startNs() >= s->startNs() && event.startNs() < s->endNs();
     });
-    if (inside) count(event, launched);
+    if (inside == scopes.end()) continue;
+    note(event, launched, launched.scopes[static_cast<std::size_t>(inside - scopes.begin())]);
   }
-  return launched.kernels > 0 ? std::optional(launched) : std::nullopt;
+  for (std::vector<GpuActivity>& activities : launched.scopes)
+    std::ranges::stable_sort(activities, {}, &GpuActivity::start_ns);
+  return launched.kernels > 0 ? std::optional(std::move(launched)) : std::nullopt;
 }
 
 }  // namespace diptych

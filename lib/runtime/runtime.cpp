@@ -57,6 +57,11 @@ KernelPolicy resolve_kernel_policy(std::string_view name) {
   throw InputError("--kernels: found '{}', expected automatic, strict or reference", name);
 }
 
+bool multiplies_fp8(at::Device device) {
+  const GpuInfo gpu = gpu::list().at(static_cast<std::size_t>(device.index()));
+  return gpu.major * 10 + gpu.minor >= 89;
+}
+
 Quantization resolve_quantization(std::string_view name, at::Device device, at::ScalarType dtype,
                                   KernelPolicy kernels) {
   if (name == "none") return Quantization::none;
@@ -65,7 +70,7 @@ Quantization resolve_quantization(std::string_view name, at::Device device, at::
     throw InputError("--quantization: found '{}', expected none, fp8 or int8", name);
   if (device.is_cuda() && kernels != KernelPolicy::reference) {
     const GpuInfo gpu = gpu::list().at(static_cast<std::size_t>(device.index()));
-    if (gpu.major * 10 + gpu.minor < 89) {
+    if (!multiplies_fp8(device)) {
       throw InputError(
           "--quantization fp8: {} has compute capability {}.{}, expected 8.9 or newer (int8 runs "
           "there)",
@@ -109,6 +114,11 @@ void reset_peak_memory(at::Device device) {
 
 void limit_memory(at::Device device, std::uint64_t bytes) {
   if (device.is_cuda()) gpu::limit_memory(device, bytes);
+}
+
+TunedDevice tuned_device(at::Device device) {
+  const GpuInfo info = gpu::list().at(static_cast<std::size_t>(device.index()));
+  return {info.name, info.major, info.minor};
 }
 
 std::string device_description(at::Device device) {

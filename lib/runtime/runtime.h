@@ -16,13 +16,15 @@
 #include "lib/base/log.h"
 #include "lib/ops/linear_operand.h"
 #include "lib/tensor/trace.h"
+#include "lib/tuning/find.h"
 
 namespace diptych {
 
 struct Runtime {
   at::Device device{at::kCPU};
   at::ScalarType dtype = at::kFloat;
-  KernelPolicy kernels = KernelPolicy::automatic;
+  Tuning tuning;  // of the device; kernels and attention point into it
+  Kernels kernels;
   Quantization quantization = Quantization::none;
   std::unique_ptr<AttentionBackend> read_attention;   // prefill and text
   std::unique_ptr<AttentionBackend> paint_attention;  // denoising
@@ -49,6 +51,10 @@ struct GpuInfo {
 std::vector<GpuInfo> list_gpus();  // empty without a GPU or in a CPU build
 // Makes a CUDA context on that GPU; nothing where it cannot tell.
 std::optional<std::uint64_t> free_gpu_memory(std::size_t index);
+// As tuning files name it. Of a CUDA device.
+TunedDevice tuned_device(at::Device device);
+// Of a CUDA device: whether its compute capability is 8.9 or newer.
+bool multiplies_fp8(at::Device device);
 std::optional<std::string> why_no_gpu();  // the reason where list_gpus() is empty
 void synchronize(at::Device device);      // waits for the device; nothing on the CPU
 std::uint64_t peak_memory_bytes(

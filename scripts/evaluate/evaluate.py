@@ -23,7 +23,7 @@ import sheet
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 COUNTS = (("one", 300, "pictures of one object"), ("two", 300, "of two objects"),
-          ("counts", 60, "of several equal objects"), ("plans", 100, "of three, with and without a plan"),
+          ("counts", 60, "of several equal objects"), ("plans", 100, "of three, with and without a plan, and edits with one"),
           ("edits", 200, "edited pictures"), ("answers", 300, "answers about pictures"))
 
 
@@ -66,8 +66,9 @@ def make_exam(arguments):
         made.add_pictures(task, again, task + exam.UNGUIDED, cfg_scale=1.0)
     made.add_pictures(exam.COUNTS, arguments.counts)
     made.add_pictures(exam.THREE, arguments.plans)
-    made.add_pictures(exam.THREE, arguments.plans, exam.PLANNED, think=True)
+    made.add_pictures(exam.THREE, arguments.plans, exam.THREE + exam.PLANNED, think=True)
     made.add_edits(arguments.edits)
+    made.add_edits(min(arguments.edits, arguments.plans), exam.EDITS + exam.PLANNED, think=True)
     made.add_answers(arguments.answers)
     return made.items
 

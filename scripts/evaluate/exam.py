@@ -8,12 +8,11 @@ import random
 
 import cv2
 import judge
-from judge import drawing, world
+from judge import drawing, edits, world
 
 ONE, TWO, COUNTS = "one object", "two objects", "counts"
-THREE, PLANNED = "three objects", "three objects, with a plan"
-EDITS, ANSWERS = "edits", "answers"
-UNGUIDED = ", no guidance"
+THREE, EDITS, ANSWERS = "three objects", "edits", "answers"
+PLANNED, UNGUIDED = ", with a plan", ", no guidance"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Item:
     kind: str
     request: dict  # of `diptych batch`; a picture to read is named below the exam's folder
     size: tuple[int, int]
-    expected: world.Spec | world.Edit | str
+    expected: world.Spec | edits.Edit | str
     scene: world.Scene | None = None  # of the picture to read
     tags: tuple[str, ...] = ()  # what is in it, to tell where it fails
 
@@ -99,15 +98,17 @@ class Exam:
             request = {"prompt": world.caption(rng, spec), **extra}
             self.add(name or task, kind(spec), index, spec, request, scene, tags_of(spec))
 
-    def add_edits(self, count):
+    def add_edits(self, count, name=EDITS, **extra):
+        """As `add_pictures`."""
         rng = self.start(EDITS)
         index = 0
         while index < count:
             _, scene = self.held_out(rng, layout=world.LAYOUTS[index % 3])
-            edit = world.sample_any_edit(rng, scene, held_out=True)
+            edit = edits.sample_any(rng, scene, held_out=True)
             if edit is not None:
                 tags = tags_of(world.spec_of(edit.before))
-                self.add(EDITS, edit.kind, index, edit, {"prompt": edit.text}, edit.before, tags, True)
+                request = {"prompt": edits.words(rng, edit), **extra}
+                self.add(name, edit.kind, index, edit, request, edit.before, tags, True)
                 index += 1
 
     def add_answers(self, count):
@@ -161,6 +162,6 @@ def mark(item, record, folder):
     height, width = picture.shape[:2]
     if (width, height) != item.size:
         return [f"{width}x{height}, expected {item.size[0]}x{item.size[1]}"]
-    if isinstance(item.expected, world.Edit):
+    if isinstance(item.expected, edits.Edit):
         return judge.judge_edit(picture, item.expected)
     return judge.judge_spec(picture, item.expected)

@@ -18,7 +18,8 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import drawing  # noqa: E402
-from drawing import world  # noqa: E402
+from drawing import world  # noqa: E402  it knows where the next one is
+import edits  # noqa: E402
 
 SIDE = world.REFERENCE_SIDE  # every picture is looked at with this short side; pixels below are of it
 FAR_COLOUR = 55  # RGB distance from which a colour is none of the world's
@@ -447,18 +448,13 @@ def complain_of_move(thing, old, side, sight):
     return wrong if is_on_side(thing, side, sight) else wrong + [f"not at the {side}"]
 
 
-def says_size(text):
-    words = text.lower().replace(".", " ").split()
-    return any(word in words for said in world.SIZE_WORDS.values() for word in said)
-
-
 def complain_of_changed(thing, edit, sight):
     """What is wrong with the thing that the edit makes, given the Seen that stands for it."""
     new = edit.after.things[edit.index]
     if edit.kind == "move":
         return complain_of_move(thing, edit.before.things[edit.index], edit.side, sight)
     if edit.kind == "add":
-        wrong = differences(thing, new.shape, new.colour, new.size if says_size(edit.text) else None)
+        wrong = differences(thing, new.shape, new.colour, new.size if edit.said.size else None)
         if edit.side and not is_on_side(thing, edit.side, sight):
             wrong.append(f"not at the {edit.side}")
         return wrong
@@ -470,7 +466,7 @@ def complain_of_changed(thing, edit, sight):
 
 def judge_edit(picture, edit):
     """Complaints about a picture, uint8 [height, width, 3], that was to be `edit.before` after a
-    world.Edit: the change must be there, and nothing else may have changed."""
+    edits.Edit: the change must be there, and nothing else may have changed."""
     sight = see(picture)
     short = min(sight.width, sight.height)
     complaints = complain_of_ground(sight, edit.after.background)

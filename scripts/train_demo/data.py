@@ -6,39 +6,41 @@ import random
 
 import torch
 
+import edits
 import render
 import sequence
 import vocabulary
 import world
 
-SAMPLES = 120  # of pictures painted from captions per step at the reference size; fewer of larger ones
-POOL = 240000  # scenes, of all sizes together
+SAMPLES = 64  # of pictures painted from captions per step at the reference size; fewer of larger ones
+POOL = 160000  # scenes, of all sizes together
 LOOSE = 0.4  # of the questions: those about loose scenes, at least
-EDITED = 3  # every third of the pool has an edit, half of those a loose scene; the others are painted
+EDITED = 2  # every second of the pool has edits; the others are painted
+EDITS = 3  # so many each: where a picture had one, the model learned by heart which
 SHORT, LONG = 48, 136  # text rows of samples; long: with a plan, or several questions
 CHAT_SHARE = 0.04  # of the questions: those without a picture
 WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before it
 
 # What a step has beside the pictures painted from captions, in turns, and how many samples of it for
 # one of those. Few kinds a step: each of their combinations is a CUDA graph (train.py).
-TURNS = (("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1), ("edit", 1.6),
-         ("think_edit", 1.1), ("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1),
-         ("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1), ("edit", 1.6),
-         ("think_understand", 1.1), ("edit", 1.6), ("understand", 1.1), ("edit", 1.6), ("think", 1.1))
+TURNS = (("edit", 3.0), ("understand", 1.9), ("edit", 3.0), ("think_edit", 2.3), ("edit", 3.0),
+         ("think", 1.9), ("edit", 3.0), ("think_edit", 2.3), ("edit", 3.0), ("understand", 1.9),
+         ("edit", 3.0), ("think_understand", 1.9), ("edit", 3.0), ("think_edit", 2.3), ("edit", 3.0),
+         ("think", 1.9), ("edit", 3.0), ("understand", 1.9), ("think_edit", 2.3), ("edit", 3.0))
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03
 
 
 def pool_sizes(total):
-    """{(width, height): (scenes, those with an edit)} of the pool."""
+    """{(width, height): (scenes, edits)} of the pool."""
     counts = {size: max(8 * EDITED, round(share * total)) for size, share in world.PICTURE_SIZES}
-    return {size: (count, len(range(0, count, EDITED))) for size, count in counts.items()}
+    return {size: (count, EDITS * len(range(0, count, EDITED))) for size, count in counts.items()}
 
 
-# What is at a number of the pool, by the number modulo 12.
-POOL_LAYOUTS = ("loose", "arranged", "composed", "arranged", "arranged", "composed",
-                "loose", "arranged", "composed", "composed", "arranged", "composed")
+# What is at a number of the pool, by the number modulo 8: the even ones have edits. Other people's
+# pictures are loose.
+POOL_LAYOUTS = ("loose", "arranged", "arranged", "composed", "loose", "arranged", "composed", "arranged")
 PAINTED = {"t2i": ("arranged",), "think": ("arranged", "composed")}  # what captions are painted as
 
 
@@ -51,14 +53,14 @@ def scene_of_pool(seed, size, number):
     return world.sample_scene(random.Random(f"{seed} {size} {number}"), *size, layout=layout_of(number))
 
 
-def edit_of_pool(seed, size, number):
-    """The edit of a number that is a multiple of EDITED."""
+def edits_of_pool(seed, size, number):
+    """The EDITS edits of a number that is a multiple of EDITED, all of one scene."""
     rng = random.Random(f"{seed} {size} {number}")
     while True:
         scene = world.sample_scene(rng, *size, layout=layout_of(number))[1]
-        edit = world.sample_any_edit(rng, scene)
-        if edit is not None:
-            return edit
+        found = [edits.sample_any(rng, scene) for _ in range(EDITS)]
+        if None not in found:
+            return found
 
 
 class Maker:
@@ -103,11 +105,11 @@ class Maker:
             if think:
                 sample.text(sequence.GEN_THINK_SYSTEM_PROMPT)
             if words_first:
-                sample.text(edit.text)
+                sample.text(edits.words(rng, edit))
             if images:
                 sample.image("context").image("vit")
             if words and not words_first:
-                sample.text(edit.text)
+                sample.text(edits.words(rng, edit))
             if think and images and words:
                 sample.text(world.plan(edit.after), learned=True)
             sample.image("latent")
@@ -159,10 +161,10 @@ def in_said_order(spec, scene):
 
 
 class Blocks(torch.utils.data.Dataset):
-    """The pool in blocks of one picture size: `first` number, and the scenes' rows for `render`:
-    `before`, and `after` of those that have an edit."""
+    """The pool in blocks of one picture size, of as many as EDITED divides: `first` number, and rows
+    for `render`: of the scenes, `before`, and of their edits, `after`."""
 
-    def __init__(self, pool, seed, length=255):
+    def __init__(self, pool, seed, length=256):
         self.seed = seed
         self.blocks = [(size, first, min(length, count - first))
                        for size, (count, _) in pool_sizes(pool).items()
@@ -175,17 +177,19 @@ class Blocks(torch.utils.data.Dataset):
         torch.set_num_threads(1)
         size, first, count = self.blocks[index]
         numbers = range(first, first + count)
-        edits = {n: edit_of_pool(self.seed, size, n) for n in numbers if n % EDITED == 0}
-        before = [edits[n].before if n in edits else scene_of_pool(self.seed, size, n)[1]
+        changes = {n: edits_of_pool(self.seed, size, n) for n in numbers if n % EDITED == 0}
+        before = [changes[n][0].before if n in changes else scene_of_pool(self.seed, size, n)[1]
                   for n in numbers]
+        after = [edit.after for found in changes.values() for edit in found]
         return {"size": size, "first": first, "before": render.pack(before),
-                "after": render.pack([edit.after for edit in edits.values()])}
+                "after": render.pack(after)}
 
 
 class Steps(torch.utils.data.Dataset):
     """Step number -> the picture `size`, and per kind of sample the packed sequences with the pool's
-    `numbers` that they are made of and, where they read pictures, `scenes` as rows for `render`.
-    Shapes depend on the size and the kinds alone. All are int16 but `numbers` and `scenes`."""
+    `numbers` that they are made of, those of their `results` among the pool's edits and, where they
+    read pictures, `scenes` as rows for `render`. Shapes depend on the size and the kinds alone. All
+    are int16 but `numbers`, `results` and `scenes`."""
 
     def __init__(self, folder, steps, seed, samples, pool):
         self.folder, self.steps, self.seed, self.samples = folder, steps, seed, samples
@@ -208,31 +212,35 @@ class Steps(torch.utils.data.Dataset):
                                           kind: self.make(rng, kind, size, round(share * count))}}
 
     def make(self, rng, kind, size, count):
-        numbers, samples, scenes = [], [], []
+        numbers, results, samples, scenes = [], [], [], []
         while len(numbers) < count:
             number = rng.randrange(self.pool[size][0])
             if "edit" in kind:
                 number -= number % EDITED
             elif "understand" in kind:
-                number -= number % (2 * EDITED) if rng.random() < LOOSE else 0  # to a loose scene
+                number -= number % len(POOL_LAYOUTS) if rng.random() < LOOSE else 0
             elif number % EDITED == 0 or layout_of(number) not in PAINTED[kind]:
                 continue
+            which = rng.randrange(EDITS)
+            sample, scene = self.sample(rng, kind, size, number, which)
             numbers.append(number)
-            sample, scene = self.sample(rng, kind, size, number)
+            results.append(number // EDITED * EDITS + which)
             samples.append(sample)
             scenes.append(scene)
         thinks = kind.startswith("think")
         packed = sequence.collate(samples, LONG if thinks or kind == "understand" else SHORT)
         packed["numbers"] = torch.tensor(numbers)
+        if "edit" in kind:
+            packed["results"] = torch.tensor(results)
         if "edit" in kind or "understand" in kind:
             packed["scenes"] = render.pack(scenes)
         return packed
 
-    def sample(self, rng, kind, size, number):
-        """(sample, the scene that it reads)"""
+    def sample(self, rng, kind, size, number, which):
+        """(sample, the scene that it reads); `which` of its edits, where the kind is one."""
         thinks = kind.startswith("think")
         if number % EDITED == 0:
-            edit = edit_of_pool(self.seed, size, number)
+            edit = edits_of_pool(self.seed, size, number)[which]
             if "edit" in kind:
                 return self.maker.edit(rng, edit, thinks), edit.before
             return self.maker.understand(rng, edit.before, thinks), edit.before

@@ -7,6 +7,7 @@ import sys
 import torch
 
 import autoencoder
+import edits
 import render
 import sampler
 import sequence
@@ -48,20 +49,29 @@ def prompts(model, vae, tokenizer, judge, specs, rng, scale=4.0, think=False):
     return share([not judge.judge_spec(p, spec) for p, spec in zip(pictures, specs)])
 
 
-def edits(model, vae, tokenizer, judge, rng, count, device):
+def edited(model, vae, tokenizer, judge, rng, count, device, think=False):
     chosen = []
     while len(chosen) < count:
-        _, scene = world.sample_scene(rng, SIDE, SIDE, layout=rng.choice(world.LAYOUTS))
-        edit = world.sample_any_edit(rng, scene)
+        _, scene = world.sample_scene(rng, SIDE, SIDE, held_out=True, layout=rng.choice(world.LAYOUTS))
+        edit = edits.sample_any(rng, scene, held_out=True)
         if edit is not None:
             chosen.append(edit)
     rows = render.pack([e.before for e in chosen]).to(device)
     pictures = render.render(rows, SIDE, SIDE).round() / 127.5 - 1
+    asked = [edits.words(rng, e) for e in chosen]
     given = {"vit_pictures": pictures, "context": autoencoder.pack(vae.encode(pictures))}
-    start = lambda: sequence.Sample(tokenizer)  # noqa: E731
-    branches = [[start().image("context").image("vit").text(e.text).image("latent") for e in chosen],
+
+    def start():
+        started = sequence.Sample(tokenizer)
+        return started.text(sequence.GEN_THINK_SYSTEM_PROMPT) if think else started
+
+    conditional = [start().image("context").image("vit").text(words) for words in asked]
+    if think:
+        plans = sampler.write(model, tokenizer, conditional, ROWS, ROWS, given)
+        conditional = [s.text(plan) for s, plan in zip(conditional, plans)]
+    branches = [[s.image("latent") for s in conditional],
                 [start().image("context").image("vit").image("latent") for _ in chosen],
-                [start().text(e.text).image("latent") for e in chosen]]
+                [start().text(words).image("latent") for words in asked]]
     latents = sampler.paint(model, branches, ROWS, ROWS, image_scale=2.0, interval=(0.0, 1.0), rows=given)
     painted = sampler.to_pictures(vae, latents, ROWS, ROWS).numpy()
     return share([not judge.judge_edit(p, e) for p, e in zip(painted, chosen)])
@@ -92,6 +102,7 @@ def run(model, vae, tokenizer, count):
                 told[f"{name} without guidance"] = prompts(model, vae, tokenizer, judge, specs, rng, 1.0)
             else:
                 told[f"{name} thought"] = prompts(model, vae, tokenizer, judge, specs, rng, think=True)
-        told["edits"] = edits(model, vae, tokenizer, judge, rng, count, device)
+        for name, think in (("edits", False), ("edits thought", True)):  # of the same scenes
+            told[name] = edited(model, vae, tokenizer, judge, random.Random(8), count, device, think)
         told["answers"] = answers(model, tokenizer, rng, count, device)
     return told

@@ -73,8 +73,8 @@ def cosine(step, steps, peak, warmup):
 
 
 def trapezoid(step, steps, warmup):
-    """Up, level until the middle, then down to 0: pieces before the middle do not depend on `steps`."""
-    return min((step + 1) / warmup, 1, 2 * (1 - step / steps))
+    """Up, level for two thirds, then down to 0: the pieces before that do not depend on `steps`."""
+    return min((step + 1) / warmup, 1, 3 * (1 - step / steps))
 
 
 def loader(dataset, first, workers):
@@ -207,7 +207,7 @@ def losses(model, kind, packed, latents, draw, size):
     if "context" in SLOTS[kind]:
         batch["context"] = latents[0][numbers].float()
     if kind in PAINTS:
-        target = latents[1][numbers // data.EDITED] if "edit" in kind else latents[0][numbers]
+        target = latents[1][packed["results"]] if "edit" in kind else latents[0][numbers]
         target = target.float()
         t = sample_times(len(target), device)
         noise = torch.randn_like(target)
@@ -236,8 +236,8 @@ def noisy_pictures(rows, draw, size):
 
 
 def encode_pool(args, device, vae, draw, clock, log):
-    """{size: (before [scenes, rows, 64], after [those with an edit, rows, 64])}, latents in half
-    precision; kept in pool.pt for the next piece."""
+    """{size: (before [scenes, rows, 64], after [edits, rows, 64])}, latents in half precision; kept
+    in pool.pt for the next piece."""
     path = args.output / "pool.pt"
     key = (args.seed, args.pool, float(sum(p.double().sum() for p in vae.parameters())))
     if path.exists():
@@ -252,7 +252,8 @@ def encode_pool(args, device, vae, draw, clock, log):
         pool[w, h] = tuple(torch.empty(count, rows, 64, dtype=half, device=device) for count in counts)
     for block in loader(data.Blocks(args.pool, args.seed), 0, args.workers):
         size, first = tuple(block["size"]), block["first"]
-        for latents, name, place in zip(pool[size], ("before", "after"), (first, first // data.EDITED)):
+        for latents, name, place in zip(pool[size], ("before", "after"),
+                                        (first, first // data.EDITED * data.EDITS)):
             with torch.no_grad():
                 pictures = to_input(draw(block[name].to(device), *size).round())
                 encoded = autoencoder.pack(encoder.encode(pictures.to(half)))

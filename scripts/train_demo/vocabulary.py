@@ -6,6 +6,7 @@ import random
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
+import edits
 import sequence
 import world
 
@@ -28,9 +29,9 @@ def corpus(rng, count=40000):
         spec, scene = world.sample_scene(rng, width, height)
         yield world.caption(rng, spec)
         yield " ".join((world.plan(scene), world.description(scene)))
-        edit = world.sample_any_edit(rng, scene)
+        edit = edits.sample_any(rng, scene)
         if edit:
-            yield edit.text
+            yield edits.words(rng, edit)
         yield " ".join(world.sample_any_question(rng, scene))
     for _ in range(count // 40):
         yield sequence.VLM_THINK_SYSTEM_PROMPT

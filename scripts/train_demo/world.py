@@ -445,6 +445,29 @@ def sample_scene(rng, width, height, held_out=False, layout="arranged"):
             return spec, scene
 
 
+def swap(scene, index, thing):
+    things = list(scene.things)
+    things[index] = thing
+    return dataclasses.replace(scene, things=tuple(things))
+
+
+def contained(scene):
+    """(outer, inner) of a scene with one thing inside another."""
+    if len(scene.things) == 2:
+        outer, inner = scene.things
+        if related(inner, outer, "inside", min(scene.width, scene.height) / REFERENCE_SIDE):
+            return outer, inner
+    return None
+
+
+def keeps_clear(scene, index):
+    """Is the thing at `index` free of the others and within the borders?"""
+    scale = min(scene.width, scene.height) / REFERENCE_SIDE
+    thing = scene.things[index]
+    others = [t for i, t in enumerate(scene.things) if i != index]
+    return fits(thing, scene.width, scene.height, scale) and apart(thing, others, scale)
+
+
 def sort_key(thing):
     return SHAPES.index(thing.shape), list(COLOURS).index(thing.colour), thing.size != "large"
 
@@ -605,191 +628,7 @@ def plan(scene, things=None):
 
 
 # ---------------------------------------------------------------------------------------------
-# Edits
-
-
-@dataclasses.dataclass(frozen=True)
-class Edit:
-    kind: str  # recolour, remove, add, move, resize, background, reshape
-    text: str
-    before: Scene
-    after: Scene
-    index: int | None = None  # of the thing that changes, in `before`
-    side: str | None = None
-
-
-def reference(rng, thing, things):
-    """"the circle", where that says which; else with its colour. None where nothing does."""
-    same_shape = [t for t in things if t.shape == thing.shape]
-    same_colour = [t for t in things if t.colour == thing.colour]
-    both = [t for t in same_shape if t.colour == thing.colour]
-    names = []
-    if len(same_shape) == 1:
-        names += [f"the {thing.shape}"] * 5
-    if len(both) == 1:
-        names += [f"the {thing.colour} {thing.shape}"] * 3
-        if rng.random() < 0.3:
-            names += [f"the {thing.size} {thing.colour} {thing.shape}"]
-    if len(same_colour) == 1 and len(things) > 1:
-        names += [f"the {thing.colour} {rng.choice(('one', 'shape', 'object'))}"]
-    return rng.choice(names) if names else None
-
-
-def swap(scene, index, thing):
-    things = list(scene.things)
-    things[index] = thing
-    return dataclasses.replace(scene, things=tuple(things))
-
-
-def contained(scene):
-    """(outer, inner) of a scene with one thing inside another."""
-    if len(scene.things) == 2:
-        outer, inner = scene.things
-        if related(inner, outer, "inside", min(scene.width, scene.height) / REFERENCE_SIDE):
-            return outer, inner
-    return None
-
-
-def keeps_clear(scene, index):
-    """Is the thing at `index` free of the others and within the borders?"""
-    scale = min(scene.width, scene.height) / REFERENCE_SIDE
-    thing = scene.things[index]
-    others = [t for i, t in enumerate(scene.things) if i != index]
-    return fits(thing, scene.width, scene.height, scale) and apart(thing, others, scale)
-
-
-def moved(scene, index, side):
-    """The scene with that thing in the cell at that side, in the row or column where it is, as composed
-    things are; None: no room there, or it is there. The painter knows such things by heart; a loose
-    thing's own offsets and proportions it would have to carry across the picture."""
-    thing = scene.things[index]
-    r, half = COMPOSED[thing.size]
-    columns, rows = (inner_cells(length // CELL, half) for length in (scene.width, scene.height))
-
-    def nearest(cells, centre):
-        return min(cells, key=lambda cell: abs(cell_centre(cell) - centre))
-
-    x, y = cell_centre(nearest(columns, thing.x)), cell_centre(nearest(rows, thing.y))
-    if side in ("left", "right"):
-        x = cell_centre(columns[0] if side == "left" else columns[-1])
-        way = x - thing.x
-    else:
-        y = cell_centre(rows[0] if side == "top" else rows[-1])
-        way = y - thing.y
-    if (way if side in ("right", "bottom") else -way) < 1.5 * CELL:
-        return None
-    after = swap(scene, index, dataclasses.replace(thing, x=x, y=y, r=r, variant=0.0))
-    return after if keeps_clear(after, index) else None
-
-
-def sample_edit(rng, scene, kind):
-    """An edit of that kind, or None where the scene does not allow one."""
-    things = scene.things
-    nested = contained(scene) is not None
-
-    def finish(text, after, index=None, side=None):
-        return Edit(kind, polite(rng, text), scene, after, index, side)
-
-    if kind == "background":
-        choices = [b for b in BACKGROUNDS
-                   if b != scene.background and not any(clashes(t.colour, b) for t in things)]
-        new = rng.choice(choices)
-        word = background_word(rng, new)
-        text = rng.choice((f"make the background {word}", f"change the background to {word}",
-                           f"turn the background {word}", f"use a {word} background",
-                           f"put it on a {word} background"))
-        return finish(text, dataclasses.replace(scene, background=new))
-
-    if kind == "add":
-        if len(things) >= MAX_THINGS or nested:
-            return None
-        size = rng.choice(SIZES) if rng.random() < 0.5 else None
-        colours = [c for c in COLOURS if not clashes(c, scene.background)]
-        group = Group(1, size, rng.choice(colours), rng.choice(SHAPES))
-        side = rng.choice(SIDES) if rng.random() < 0.75 else None
-        actual = size or rng.choice(SIZES)
-        r, half = COMPOSED[actual]
-        cells = [cell for s in ((side,) if side else ("right", "left", "top", "bottom"))
-                 for cell in places_at_side(half, s, scene.width // CELL, scene.height // CELL)]
-        for x, y in cells:  # the first that is free
-            new = Thing(group.shape, group.colour, actual, cell_centre(x), cell_centre(y), r)
-            after = dataclasses.replace(scene, things=things + (new,))
-            if keeps_clear(after, len(things)):
-                break
-        else:
-            return None
-        where = "" if not side else {
-            "left": rng.choice((" on the left", " on the left", " to the left", " on the left side")),
-            "right": rng.choice((" on the right", " on the right", " to the right", " on the right side")),
-            "top": rng.choice((" at the top", " on top", " at the top")),
-            "bottom": rng.choice((" at the bottom", " at the bottom", " below")),
-        }[side]
-        words = group_words(group, rng.choice(SIZE_WORDS[size]) if size else None)
-        text = rng.choice(("add", "add", "add", "put", "draw", "place")) + f" {words}{where}"
-        return finish(text, after, len(things), side)
-
-    if not things:
-        return None
-    index = rng.randrange(len(things))
-    thing = things[index]
-    name = reference(rng, thing, things)
-    if name is None:
-        return None
-    if kind == "recolour":
-        taken = {t.colour for t in things} if nested else {thing.colour}
-        colours = [c for c in COLOURS if c not in taken and not clashes(c, scene.background)]
-        colour = rng.choice(colours)
-        text = rng.choice((f"make {name} {colour}", f"make {name} {colour}", f"make {name} {colour}",
-                           f"turn {name} {colour}", f"change {name} to {colour}",
-                           f"paint {name} {colour}", f"recolour {name} {colour}",
-                           f"change the {rng.choice(('colour', 'color'))} of {name} to {colour}"))
-        return finish(text, swap(scene, index, dataclasses.replace(thing, colour=colour)), index)
-    if kind == "remove":
-        if len(things) == 1 and rng.random() < 0.7:
-            return None
-        text = rng.choice((f"remove {name}", f"remove {name}", f"remove {name}", f"delete {name}",
-                           f"take away {name}", f"erase {name}", f"get rid of {name}"))
-        rest = tuple(t for i, t in enumerate(things) if i != index)
-        return finish(text, dataclasses.replace(scene, things=rest), index)
-    if kind == "reshape":
-        shape = rng.choice([s for s in SHAPES if s != thing.shape])
-        text = rng.choice((f"replace {name} with a {shape}", f"replace {name} by a {shape}",
-                           f"turn {name} into a {shape}", f"change {name} into a {shape}",
-                           f"change {name} to a {shape}", f"make {name} a {shape}"))
-        return finish(text, swap(scene, index, dataclasses.replace(thing, shape=shape)), index)
-    if kind == "resize":
-        if nested:
-            return None
-        size = "small" if thing.size == "large" else "large"
-        after = swap(scene, index, dataclasses.replace(thing, size=size, r=COMPOSED[size][0]))
-        if not keeps_clear(after, index):
-            return None
-        word = rng.choice(SIZE_WORDS[size])
-        more = {"small": "smaller", "large": rng.choice(("larger", "bigger"))}[size]
-        text = rng.choice((f"make {name} {word}", f"make {name} {more}", f"make {name} {more}"))
-        return finish(text, after, index)
-    if kind == "move":
-        if nested:
-            return None
-        side = rng.choice(SIDES)
-        after = moved(scene, index, side)
-        if after is None:
-            return None
-        where = {"left": ("to the left", "to the left", "to the left side"),
-                 "right": ("to the right", "to the right", "to the right side"),
-                 "top": ("to the top", "up", "upwards"),
-                 "bottom": ("to the bottom", "down", "downwards")}[side]
-        text = f"{rng.choice(('move', 'move', 'move', 'shift', 'put'))} {name} "
-        words = rng.choice(where)
-        if text.startswith("put"):
-            words = {"left": "on the left", "right": "on the right", "top": "at the top",
-                     "bottom": "at the bottom"}[side]
-        return finish(text + words, after, index, side)
-    raise ValueError(kind)
-
-
-EDIT_KINDS = {"recolour": 20, "remove": 17, "add": 21, "move": 20, "resize": 8, "background": 7,
-              "reshape": 7}
+# How people speak
 
 
 def polite(rng, text):
@@ -800,16 +639,6 @@ def polite(rng, text):
     if rng.random() < 0.2:
         text += "."
     return text
-
-
-def sample_any_edit(rng, scene, held_out=False):
-    """An edit of any kind; None where a few tries gave none whose result may be trained on."""
-    for _ in range(12):
-        kind = rng.choices(tuple(EDIT_KINDS), tuple(EDIT_KINDS.values()))[0]
-        edit = sample_edit(rng, scene, kind)
-        if edit is not None and (held_out or not is_held_out(edit.after)):
-            return edit
-    return None
 
 
 # ---------------------------------------------------------------------------------------------

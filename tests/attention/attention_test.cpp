@@ -2,6 +2,7 @@
 
 #include "lib/attention/backends.h"
 #include "lib/base/error.h"
+#include "lib/tuning/table.h"
 #include "tests/attention/cases.h"
 #include "tests/attention/inputs.h"
 
@@ -206,6 +207,36 @@ TEST_CASE("auto takes the first that serves, says each reason once, and remember
       "attention takes math (small: at most 2 queries; medium: at most 5 queries)"};
   CHECK(said == wanted);
   CHECK(at::equal(backend->forward(six.call(true)), make_math()->forward(six.call(true))));
+}
+
+TEST_CASE("auto asks first what a tuning says, of calls that it knows") {
+  const auto server = [](std::int64_t queries, std::int64_t head_dim, bool causal,
+                         at::ScalarType dtype = at::kBFloat16) {
+    auto table = std::make_shared<TuningTable>();
+    const auto add = [&](std::int64_t first, std::int64_t last, FirstAttention choice) {
+      table->add({TunedKernel::attention, {4, 2, 16}, first, last, static_cast<int>(choice), {}});
+    };
+    add(1, 2, FirstAttention::sdpa);
+    add(3, 4, FirstAttention::cudnn);
+    add(200, 300, FirstAttention::flash);
+    std::vector<std::unique_ptr<AttentionBackend>> preferred;
+    for (const char* name : {"cudnn", "flash", "sdpa"})
+      preferred.push_back(std::make_unique<Limited>(name, 1000, false));
+    const auto backend = make_auto(std::move(preferred), nullptr, nullptr, table);
+    const Inputs inputs =
+        make_inputs({"", 4, 2, head_dim, {queries}, {queries}, queries}, 0).to(at::kCPU, dtype);
+    backend->forward(inputs.call(causal));
+    return backend->served_by();
+  };
+  CHECK(server(2, 16, false) == "sdpa");
+  CHECK(server(3, 16, false) == "cudnn");
+  CHECK(server(250, 16, false) == "flash");
+  // Of others nothing was measured: few queries and causal calls go to flash.
+  CHECK(server(5, 16, false) == "flash");
+  CHECK(server(150, 16, false) == "cudnn");
+  CHECK(server(3, 16, true) == "flash");
+  CHECK(server(3, 32, false) == "flash");
+  CHECK(server(3, 16, false, at::kFloat) == "flash");
 }
 
 TEST_CASE("auto decides once per plan and kind of call") {

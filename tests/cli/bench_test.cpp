@@ -245,9 +245,12 @@ TEST_CASE("a cache report that a stage config asks for is not measured") {
 TEST_CASE("flags of bench may come from variables") {
   test::Command from_variables;
   from_variables.arguments = command({"--size", "48x32", "--steps", "3", "-q"});
-  from_variables.environment = {
-      {"DIPTYCH_REPEATS", "2"}, {"DIPTYCH_WARMUP", "0"}, {"DIPTYCH_BENCH_JSON", "-"}};
-  const Json json = Json::parse(run(from_variables).out);
+  from_variables.environment = {{"DIPTYCH_REPEATS", "2"},     {"DIPTYCH_WARMUP", "0"},
+                                {"DIPTYCH_BENCH_JSON", "-"},  {"DIPTYCH_FLOOR", "false"},
+                                {"DIPTYCH_KERNEL_TIMES", ""}, {"DIPTYCH_SAVE_DIR", ""}};
+  const Outcome outcome = run(from_variables);
+  CHECK(outcome.err.empty());
+  const Json json = Json::parse(outcome.out);
   CHECK(json["cases"][0]["settings"][0]["runs"].size() == 2);
   CHECK(json["cases"][0]["settings"][0]["warmup_runs"].empty());
 }
@@ -276,9 +279,14 @@ TEST_CASE("what bench refuses") {
       {{"--against", "size=32x32", "--sizes", "48x32"}, "--against: a size cannot differ"},
       {{"--size", "48x32", "--against", "width=4096"}, "--against: width: found 4096"},
       {{"--json", folder.file("b.txt")}, "--json: " + folder.file("b.txt") + ": unknown extension"},
-      {{"--json", "/nonexistent/b.json"}, "/nonexistent"},
+      {{"--json", "/nonexistent/b.json"}, "--json: /nonexistent/b.json: "},
+      {{"--json", ""}, "--json: is empty; expected a path\n"},
+      {{"--save-dir", ""}, "--save-dir: is empty; expected a path\n"},
       {{"--save-dir", folder.file("file")}, folder.file("file")},
       {{"--launches"}, "--launches: needs a CUDA device"},
+      {{"--kernel-times"}, "--kernel-times: needs a CUDA device, the run is on the CPU\n"},
+      {{"--floor"}, "--floor: needs a CUDA device, the run is on the CPU\n"},
+      {{"--floor", "--task", "chat"}, "--floor: of a denoise step, and nothing is painted\n"},
       {{"--output", "a.png"}, "bench: unknown flag '--output'"},
   };
   for (const auto& [flags, expected] : cases) {

@@ -132,6 +132,12 @@ TEST_CASE("what differs is said") {
   CHECK(has(outcome.out, "the same pixels, but not the same file: its texts differ (version "));
   CHECK(has(outcome.out, ", recorded 0.0.9; device "));
   CHECK(has(outcome.out, ", recorded abacus)"));
+
+  rewrite(folder, "a.png", "tuned.png", 0,
+          [](json& record) { record["tuning"] = "0123456789abcdef"; });
+  outcome = replay(folder, "tuned.png");
+  CHECK(outcome.code == 1);
+  CHECK(has(outcome.out, "(tuning default, recorded 0123456789abcdef)"));
 }
 
 TEST_CASE("a folder that only has the checkpoint's name is passed over") {

@@ -16,6 +16,7 @@ from unittest import mock
 
 import support  # noqa: F401  first: it finds the modules below
 import drawing
+import edits
 import evaluate
 import exam
 import world
@@ -44,7 +45,7 @@ def right_result(item):
     """The text or the picture that is right for an item."""
     if isinstance(item.expected, str):
         return item.expected
-    if isinstance(item.expected, world.Edit):
+    if isinstance(item.expected, edits.Edit):
         return drawing.draw(item.expected.after)
     scene = None
     rng = random.Random(item.id)
@@ -95,7 +96,7 @@ class Evaluation(unittest.TestCase):
         self.assertEqual(status, 0)
         for task, kinds in results["tasks"].items():
             self.assertEqual(kinds["all"]["percent"], 0 if exam.UNGUIDED in task else 100, task)
-        self.assertEqual(len(results["items"]), 6 * 4 + 2 + 2 * 2 + 8 + 9)
+        self.assertEqual(len(results["items"]), 6 * 4 + 2 + 2 * 2 + 8 + 2 + 9)
         self.assertTrue((self.folder / "out" / "failures.png").exists())
 
     def test_results_of_other_items_are_wrong(self):

@@ -13,6 +13,7 @@ import unittest
 import support  # noqa: F401  first: it finds the modules below
 import cv2
 import drawing
+import edits
 import judge
 import numpy as np
 import world
@@ -189,11 +190,11 @@ class Truth(unittest.TestCase):
         rng = random.Random(22)
         kinds = set()
         for _, scene in truths()[:160]:
-            edit = world.sample_any_edit(rng, scene, held_out=True)
+            edit = edits.sample_any(rng, scene, held_out=True)
             if edit is not None:
                 kinds.add(edit.kind)
                 assert_right(self, judge.judge_edit(drawing.draw(edit.after), edit), edit)
-        self.assertEqual(kinds, set(world.EDIT_KINDS))
+        self.assertEqual(kinds, set(edits.KINDS))
 
     def test_nothing_on_a_background(self):
         for name in world.BACKGROUNDS:
@@ -232,14 +233,14 @@ class Wrong(unittest.TestCase):
     def test_an_edit_not_done_is_refused(self):
         rng = random.Random(26)
         for _, scene in truths()[:120]:
-            edit = world.sample_any_edit(rng, scene, held_out=True)
+            edit = edits.sample_any(rng, scene, held_out=True)
             if edit is not None:
                 self.assertTrue(judge.judge_edit(drawing.draw(scene), edit), edit)
 
     def test_an_edit_that_changes_more_is_refused(self):
         rng = random.Random(27)
         for number, (_, scene) in enumerate(truths()[200:320]):
-            edit = world.sample_any_edit(rng, scene, held_out=True)
+            edit = edits.sample_any(rng, scene, held_out=True)
             if edit is None or not edit.after.things:
                 continue
             spoil = (other_colour, other_shape, one_less, one_more, other_background)[number % 5]

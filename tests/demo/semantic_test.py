@@ -19,7 +19,8 @@ import support  # noqa: F401  first: it finds the modules below
 import drawing
 import exam
 import judge
-from world import Edit, Group, Scene, Spec, Thing, swap
+from edits import Edit
+from world import Group, Scene, Spec, Thing, swap
 
 GATE = pathlib.Path(__file__).resolve().parent / "gate.yaml"
 TOLERANCE = 12  # levels: other processors round otherwise, and a sampler carries that along
@@ -43,8 +44,8 @@ PROMPTS = {
 
 BEFORE = Scene(192, 192, "white", (Thing("circle", "red", "large", 62, 90, 36),
                                    Thing("star", "blue", "small", 146, 112, 20)))
-EDIT = Edit("recolour", "make the circle green", BEFORE,
-            swap(BEFORE, 0, Thing("circle", "green", "large", 62, 90, 36)), 0)
+ASKED = "make the circle green"
+EDIT = Edit("recolour", BEFORE, swap(BEFORE, 0, Thing("circle", "green", "large", 62, 90, 36)), 0)
 QUESTIONS = {"what color is the star?": "blue", "how many objects are there?": "two"}
 CHAT = {"which backgrounds do you know?": "white, gray, black, sand and sky."}
 
@@ -53,7 +54,7 @@ def requests():
     """The batch list; pictures are painted one by one, as `generate` does."""
     items = [{"prompt": prompt, "seed": 42, "output": f"{number}.png"}
              for number, prompt in enumerate(PROMPTS)]
-    items.append({"image": "before.png", "prompt": EDIT.text, "seed": 42, "output": "edited.png"})
+    items.append({"image": "before.png", "prompt": ASKED, "seed": 42, "output": "edited.png"})
     items += [{"task": "understand", "image": "before.png", "prompt": question, "max_tokens": 32,
                "output": f"answer{number}.txt"} for number, question in enumerate(QUESTIONS)]
     items += [{"task": "chat", "prompt": said, "max_tokens": 32, "output": f"chat{number}.txt"}

@@ -117,9 +117,15 @@ struct Routes {
   kernels::RowSet list() const { return {index.const_data_ptr<std::int64_t>(), 0, second}; }
 };
 
-Case norm_case(std::int64_t rows, bool add, Form form, const at::TensorOptions& options) {
+// Shape 0 is in use, the others are beside it.
+std::string shape_suffix(int shape) {
+  return shape == 0 ? "" : fmt::format(", shape {}", shape);
+}
+
+Case norm_case(std::int64_t rows, bool add, Form form, const at::TensorOptions& options,
+               int shape = 0) {
   const bool quantised = form == Form::quantised;
-  const auto make = [rows, add, form, quantised, options]() -> Launch {
+  const auto make = [rows, add, form, quantised, options, shape]() -> Launch {
     const Tensor x = at::randn({rows, kWidth}, options);
     const Tensor y = at::empty({rows, kWidth}, quantised ? options.dtype(at::kByte) : options);
     const Tensor scales = at::empty({rows}, options.dtype(at::kFloat));
@@ -139,6 +145,7 @@ Case norm_case(std::int64_t rows, bool add, Form form, const at::TensorOptions& 
     args.width = args.x_stride = args.y_stride = args.delta_stride = args.sum_stride = kWidth;
     args.eps = 1e-6F;
     args.dtype = kernel_dtype(x.scalar_type());
+    args.shape = shape;
     if (add) {
       args.delta = delta.data_ptr();
       args.sum = x.data_ptr();
@@ -149,13 +156,13 @@ Case norm_case(std::int64_t rows, bool add, Form form, const at::TensorOptions& 
   };
   const auto size = static_cast<double>(options.dtype().itemsize());
   const double bytes = (add ? 3 : 1) * size + (quantised ? 1 : size);
-  return {std::string("rms_norm") + (add ? " with add" : "") + suffix(form),
+  return {std::string("rms_norm") + (add ? " with add" : "") + suffix(form) + shape_suffix(shape),
           static_cast<double>(rows * kWidth) * bytes, make};
 }
 
-Case silu_case(std::int64_t rows, Form form, const at::TensorOptions& options) {
+Case silu_case(std::int64_t rows, Form form, const at::TensorOptions& options, int shape = 0) {
   const bool quantised = form == Form::quantised;
-  const auto make = [rows, quantised, options]() -> Launch {
+  const auto make = [rows, quantised, options, shape]() -> Launch {
     const Tensor gate_up = at::randn({rows, 2 * kInner}, options);
     const Tensor y = at::empty({rows, kInner}, quantised ? options.dtype(at::kByte) : options);
     const Tensor scales = at::empty({rows}, options.dtype(at::kFloat));
@@ -166,12 +173,13 @@ Case silu_case(std::int64_t rows, Form form, const at::TensorOptions& options) {
     args.inner = args.y_stride = kInner;
     args.gate_up_stride = 2 * kInner;
     args.dtype = kernel_dtype(gate_up.scalar_type());
+    args.shape = shape;
     if (quantised) args.scales = scales.data_ptr<float>();
     return
         [args, gate_up, y, scales](CUstream_st* stream) { return kernels::silu_mul(args, stream); };
   };
   const auto size = static_cast<double>(options.dtype().itemsize());
-  return {"silu_mul" + suffix(form),
+  return {"silu_mul" + suffix(form) + shape_suffix(shape),
           static_cast<double>(rows * kInner) * (2 * size + (quantised ? 1 : size)), make};
 }
 
@@ -221,8 +229,9 @@ Case rope_case(std::int64_t rows, bool every_step, Form form, const at::TensorOp
           static_cast<double>(rows) * row_bytes, make};
 }
 
-Case quantize_case(std::int64_t rows, kernels::Stored stored, const at::TensorOptions& options) {
-  const auto make = [rows, stored, options]() -> Launch {
+Case quantize_case(std::int64_t rows, kernels::Stored stored, const at::TensorOptions& options,
+                   int shape = 0) {
+  const auto make = [rows, stored, options, shape]() -> Launch {
     const Tensor x = at::randn({rows, kWidth}, options);
     const Tensor values = at::empty({rows, kWidth}, options.dtype(at::kByte)),
                  scales = at::empty({rows}, options.dtype(at::kFloat));
@@ -234,12 +243,14 @@ Case quantize_case(std::int64_t rows, kernels::Stored stored, const at::TensorOp
     args.width = args.x_stride = kWidth;
     args.dtype = kernel_dtype(x.scalar_type());
     args.stored = stored;
+    args.shape = shape;
     return [args, x, values, scales](CUstream_st* stream) {
       return kernels::quantize_rows(args, stream);
     };
   };
   const auto element = static_cast<double>(options.dtype().itemsize());
-  return {stored == kernels::Stored::e4m3 ? "quantize_rows e4m3" : "quantize_rows int8",
+  const char* name = stored == kernels::Stored::e4m3 ? "quantize_rows e4m3" : "quantize_rows int8";
+  return {name + shape_suffix(shape),
           static_cast<double>(rows) * (static_cast<double>(kWidth) * (element + 1) + 4), make};
 }
 
@@ -250,7 +261,7 @@ Case dequantize_case(const at::TensorOptions& options) {
                  scales = at::ones({2 * kInner}, options.dtype(at::kFloat)),
                  y = at::empty({2 * kInner, kWidth}, options);
     kernels::DequantizeRowsArgs args;
-    args.values = values.data_ptr();
+    args.values = values.data_ptr<std::int8_t>();
     args.scales = scales.data_ptr<float>();
     args.y = y.data_ptr();
     args.rows = 2 * kInner;
@@ -264,15 +275,27 @@ Case dequantize_case(const at::TensorOptions& options) {
   return {"dequantize_rows int8", static_cast<double>(2 * kInner * kWidth) * (element + 1), make};
 }
 
-Case linear_case(std::int64_t rows, kernels::Stored stored, const at::TensorOptions& options) {
+struct Weight {
+  const char* name;
+  std::int64_t inputs, outputs;
+};
+constexpr Weight kGateUp = {"", kWidth, 2 * kInner}, kDown = {" down", kInner, kWidth};
+
+Case linear_case(const Weight& size, std::int64_t rows, kernels::Stored stored,
+                 const at::TensorOptions& options, int shape = 0) {
   const bool plain = stored == kernels::Stored::plain;
-  const auto make = [rows, stored, plain, options]() -> Launch {
-    const Tensor x = at::randn({rows, kWidth}, options), y = at::empty({rows, 2 * kInner}, options);
-    const Tensor weight =
-        at::zeros({2 * kInner, kWidth}, plain ? options : options.dtype(at::kByte));
-    const Tensor scales = at::ones({2 * kInner}, options.dtype(at::kFloat));
+  const auto make = [size, rows, stored, plain, options, shape]() -> Launch {
+    const Tensor x = at::randn({rows, size.inputs}, options),
+                 y = at::empty({rows, size.outputs}, options);
+    // Codes of every kind, below those of a NaN.
+    const auto codes_of = [&](at::IntArrayRef sizes) {
+      return at::randint(0, 127, sizes, options.dtype(at::kByte));
+    };
+    const Tensor weight = plain ? at::randn({size.outputs, size.inputs}, options)
+                                : codes_of({size.outputs, size.inputs});
+    const Tensor scales = at::ones({size.outputs}, options.dtype(at::kFloat));
     const bool codes = stored == kernels::Stored::e4m3 && rows > 1;
-    const Tensor x_codes = at::zeros({rows, kWidth}, options.dtype(at::kByte)),
+    const Tensor x_codes = codes_of({rows, size.inputs}),
                  x_scales = at::ones({rows}, options.dtype(at::kFloat));
     kernels::LinearRowArgs args;
     args.x = x.data_ptr();
@@ -284,10 +307,11 @@ Case linear_case(std::int64_t rows, kernels::Stored stored, const at::TensorOpti
       args.x_scales = x_scales.data_ptr<float>();
     }
     args.rows = rows;
-    args.inputs = kWidth;
-    args.outputs = 2 * kInner;
+    args.inputs = size.inputs;
+    args.outputs = size.outputs;
     args.dtype = kernel_dtype(x.scalar_type());
     args.stored = stored;
+    args.shape = shape;
     return [args, x, x_codes, x_scales, y, weight, scales](CUstream_st* stream) {
       return kernels::linear_row(args, stream);
     };
@@ -296,7 +320,8 @@ Case linear_case(std::int64_t rows, kernels::Stored stored, const at::TensorOpti
                      : stored == kernels::Stored::e4m3 ? "linear_row e4m3"
                                                        : "linear_row int8";
   const auto element = static_cast<double>(options.dtype().itemsize());
-  return {name, static_cast<double>(2 * kInner * kWidth) * (plain ? element : 1), make};
+  return {std::string(name) + size.name + shape_suffix(shape),
+          static_cast<double>(size.outputs * size.inputs) * (plain ? element : 1), make};
 }
 
 void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int repeats) {
@@ -319,20 +344,33 @@ void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int 
     for (const Case& bench :
          {norm_case(rows, false, Form::plain, options), norm_case(rows, true, Form::plain, options),
           norm_case(rows, true, Form::routed, options),
-          norm_case(rows, true, Form::quantised, options), silu_case(rows, Form::plain, options),
-          silu_case(rows, Form::quantised, options), rope_case(rows, true, Form::plain, options),
+          norm_case(rows, true, Form::quantised, options),
+          norm_case(rows, true, Form::plain, options, 1),
+          norm_case(rows, true, Form::quantised, options, 1), silu_case(rows, Form::plain, options),
+          silu_case(rows, Form::quantised, options), silu_case(rows, Form::quantised, options, 1),
+          silu_case(rows, Form::quantised, options, 2), rope_case(rows, true, Form::plain, options),
           rope_case(rows, false, Form::plain, options),
           rope_case(rows, false, Form::routed, options), quantize_case(rows, Stored::e4m3, options),
+          quantize_case(rows, Stored::e4m3, options, 1),
           quantize_case(rows, Stored::i8, options)}) {
       print(bench, rows);
     }
   }
   // Whatever the row counts, these read the weights of gate and up.
   print(dequantize_case(options), 2 * kInner);
-  for (const Stored stored : {Stored::plain, Stored::e4m3, Stored::i8})
-    print(linear_case(1, stored, options), 1);
-  for (const Stored stored : {Stored::e4m3, Stored::i8})
-    for (const std::int64_t rows : {2, 4, 8}) print(linear_case(rows, stored, options), rows);
+  for (const Stored stored : {Stored::plain, Stored::e4m3, Stored::i8}) {
+    for (const Weight& size : {kGateUp, kDown}) print(linear_case(size, 1, stored, options), 1);
+  }
+  for (const Stored stored : {Stored::e4m3, Stored::i8}) {
+    for (const std::int64_t rows : {2, 4, 8})
+      print(linear_case(kGateUp, rows, stored, options), rows);
+    for (int shape = 1; shape < kernels::kLinearShapes; ++shape) {
+      for (const std::int64_t rows : {1, 4}) {
+        for (const Weight& size : {kGateUp, kDown})
+          print(linear_case(size, rows, stored, options, shape), rows);
+      }
+    }
+  }
 }
 
 }  // namespace

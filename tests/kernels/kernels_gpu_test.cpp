@@ -6,6 +6,7 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "tests/kernels/field.h"
+#include "tests/kernels/linear_cases.h"
 #include "tests/kernels/routed_cases.h"
 
 using namespace diptych;
@@ -117,6 +118,15 @@ TEST_CASE("rows are quantised as they are written") {
   check_quantised_silu_mul(on_gpu<kernels::SiluMulArgs>(kernels::silu_mul));
 }
 
+TEST_CASE("silu of every gate is the reference's") {
+  check_silu_of_every_gate(on_gpu<kernels::SiluMulArgs>(kernels::silu_mul));
+}
+
+TEST_CASE("quantised weights meet a few rows") {
+  check_linear_row_quantised(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
+  check_linear_row_alone(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
+}
+
 TEST_CASE("calls that no kernel takes are refused with the reason, no rows are fine") {
   kernels::RmsNormArgs norm;
   CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "the width is below 1");
@@ -131,6 +141,13 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
   CHECK(text_of(kernels::silu_mul(silu, nullptr)) == "the inner width is below 1");
   silu.inner = 8;
   CHECK(text_of(kernels::silu_mul(silu, nullptr)) == "");
+  silu.shape = kernels::kSiluShapes;
+  CHECK(text_of(kernels::silu_mul(silu, nullptr)) == "there is no such shape");
+
+  kernels::LinearRowArgs linear;
+  linear.inputs = linear.outputs = 16;
+  linear.shape = -1;
+  CHECK(text_of(kernels::linear_row(linear, nullptr)) == "there is no such shape");
 
   kernels::QkNormRopeArgs rope;
   rope.heads = rope.kv_heads = rope.samples = rope.capacity = 1;

@@ -124,6 +124,15 @@ void check_norm_case(const Runner<kernels::RmsNormArgs>& kernel, at::Generator& 
   set_rows(args, routing, lists);
   set_outputs(args, y.rows, sum.rows);
   kernel.run(args);
+  if (!kernel.device.is_cpu()) {  // the reference knows no shapes
+    const Tensor first_y = y.rows.clone(), first_sum = sum.rows.clone();
+    for (args.shape = 1; args.shape < kernels::kNormShapes; ++args.shape) {
+      y.rows.fill_(kCanary);
+      kernel.run(args);
+      CHECK(at::equal(y.rows, first_y));
+      CHECK(at::equal(sum.rows, first_sum));
+    }
+  }
   const Tensor routed = routing.routed(), there = routed.to(kernel.device);
   if (routed.numel() > 0) {
     check_close(y.rows.index_select(0, there), expected_y.index_select(0, routed),
@@ -390,7 +399,45 @@ void check_quantised_rms_norm(const Runner<kernels::RmsNormArgs>& kernel) {
       }
     }
   }
+  if (kernel.device.is_cpu()) return;  // to the reference rows are rows
+  // More rows than there are blocks: of each, some are under way while others are worked on.
+  check_quantised_norm(kernel, generator, routings(2052).at(8), 3584, Layout::packed, at::kBFloat16,
+                       true);
 }
+
+namespace {
+
+void check_quantised_silu(const Runner<kernels::SiluMulArgs>& kernel, at::Generator& generator,
+                          std::int64_t rows, std::int64_t inner, Layout layout,
+                          at::ScalarType dtype) {
+  const std::string what = fmt::format("{} [{}, {}] layout {}", c10::toString(dtype), rows, inner,
+                                       static_cast<int>(layout));
+  CAPTURE(what);
+  const at::TensorOptions options = at::TensorOptions(dtype).device(kernel.device);
+  const Tensor gate_up = random_rows(generator, rows, 2 * inner, 1, layout, options);
+  spread_rows(gate_up);
+  const Field plain = make_field(rows, inner, layout, options);
+  kernels::SiluMulArgs args;
+  args.gate_up = gate_up.data_ptr();
+  args.gate_up_stride = gate_up.stride(0);
+  args.rows = rows;
+  args.inner = inner;
+  args.dtype = kernel_dtype(dtype);
+  args.y = plain.rows.data_ptr();
+  args.y_stride = plain.rows.stride(0);
+  kernel.run(args);
+  for (args.shape = 0; args.shape < kernels::kSiluShapes; ++args.shape) {
+    CAPTURE(args.shape);
+    const CodeField coded(rows, inner, layout, kernel.device);
+    args.y = coded.codes.rows.data_ptr();
+    args.y_stride = coded.codes.rows.stride(0);
+    args.scales = coded.scales.rows.data_ptr<float>();
+    kernel.run(args);
+    coded.check(plain.rows, rows_between(0, rows));
+  }
+}
+
+}  // namespace
 
 void check_quantised_silu_mul(const Runner<kernels::SiluMulArgs>& kernel) {
   at::Generator generator = at::detail::createCPUGenerator(24);
@@ -398,32 +445,48 @@ void check_quantised_silu_mul(const Runner<kernels::SiluMulArgs>& kernel) {
     for (const std::int64_t inner : {1, 64, 65, 2056, 18944, 40000}) {
       for (const std::int64_t rows : {0, 1, 5, 17}) {
         if (rows * inner > 100000) continue;
-        for (const Layout layout : kLayouts) {
-          const std::string what = fmt::format("{} [{}, {}] layout {}", c10::toString(dtype), rows,
-                                               inner, static_cast<int>(layout));
-          CAPTURE(what);
-          const at::TensorOptions options = at::TensorOptions(dtype).device(kernel.device);
-          const Tensor gate_up = random_rows(generator, rows, 2 * inner, 1, layout, options);
-          spread_rows(gate_up);
-          const Field plain = make_field(rows, inner, layout, options);
-          const CodeField coded(rows, inner, layout, kernel.device);
-          kernels::SiluMulArgs args;
-          args.gate_up = gate_up.data_ptr();
-          args.gate_up_stride = gate_up.stride(0);
-          args.rows = rows;
-          args.inner = inner;
-          args.dtype = kernel_dtype(dtype);
-          args.y = plain.rows.data_ptr();
-          args.y_stride = plain.rows.stride(0);
-          kernel.run(args);
-          args.y = coded.codes.rows.data_ptr();
-          args.y_stride = coded.codes.rows.stride(0);
-          args.scales = coded.scales.rows.data_ptr<float>();
-          kernel.run(args);
-          coded.check(plain.rows, rows_between(0, rows));
-        }
+        for (const Layout layout : kLayouts)
+          check_quantised_silu(kernel, generator, rows, inner, layout, dtype);
       }
     }
+  }
+  if (kernel.device.is_cpu()) return;  // to the reference rows are rows
+  // More rows than there are blocks: of each, some are under way while others are worked on.
+  check_quantised_silu(kernel, generator, 601, 18944, Layout::packed, at::kBFloat16);
+}
+
+void check_silu_of_every_gate(const Runner<kernels::SiluMulArgs>& kernel) {
+  constexpr std::int64_t kRows = 256, kInner = 256;
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const Tensor bits = at::arange(kRows * kInner, at::kInt).to(at::kShort).view({kRows, kInner});
+    const Tensor gate_up = at::cat({bits.view(dtype), at::ones({kRows, kInner}, dtype)}, 1);
+    const auto run = [&](const Tensor& from, const Runner<kernels::SiluMulArgs>& runner) {
+      const Tensor y = at::empty({kRows, kInner}, from.options());
+      kernels::SiluMulArgs args;
+      args.gate_up = from.data_ptr();
+      args.y = y.data_ptr();
+      args.rows = kRows;
+      args.inner = args.y_stride = kInner;
+      args.gate_up_stride = 2 * kInner;
+      args.dtype = kernel_dtype(dtype);
+      runner.run(args);
+      return y.cpu();
+    };
+    const Tensor expected = run(gate_up, {at::kCPU, kernels::silu_mul_ref});
+    const Tensor found = run(gate_up.to(kernel.device), kernel);
+    CHECK(at::equal(found.isnan(), expected.isnan()));
+    CHECK(at::equal(found.signbit().logical_or(found.isnan()),
+                    expected.signbit().logical_or(expected.isnan())));
+    const Tensor apart = (ordered_bits(found.nan_to_num(0.0, 1e4, -1e4)) -
+                          ordered_bits(expected.nan_to_num(0.0, 1e4, -1e4)))
+                             .abs();
+    CHECK(count(apart > 1) == 0);
+    CHECK(count(apart > 0) <= (dtype == at::kHalf ? 64 : 8));
+    // The quotient by itself, where the exponential leaves no doubt.
+    const Tensor gate = bits.view(dtype).to(at::kFloat);
+    CHECK(
+        count((found.to(at::kFloat) != gate).logical_and(gate > 30).logical_and(gate.isfinite())) ==
+        0);
   }
 }
 

@@ -24,5 +24,7 @@ void check_routed_qk_norm_rope(const Runner<kernels::QkNormRopeArgs>& kernel);
 // Codes and scales are ATen's of what the kernel writes unquantised.
 void check_quantised_rms_norm(const Runner<kernels::RmsNormArgs>& kernel);
 void check_quantised_silu_mul(const Runner<kernels::SiluMulArgs>& kernel);
+// silu of each of the 65536 gates of 16 bits is the reference's, but for few roundings.
+void check_silu_of_every_gate(const Runner<kernels::SiluMulArgs>& kernel);
 
 }  // namespace diptych::testing

@@ -30,6 +30,7 @@ TEST_CASE("the references send rows of two weight sets their way") {
 TEST_CASE("the references quantise rows as ATen does") {
   check_quantised_rms_norm(on_cpu<kernels::RmsNormArgs>(kernels::rms_norm_ref));
   check_quantised_silu_mul(on_cpu<kernels::SiluMulArgs>(kernels::silu_mul_ref));
+  check_silu_of_every_gate(on_cpu<kernels::SiluMulArgs>(kernels::silu_mul_ref));
 }
 
 TEST_CASE("row sets that cannot be are refused with the reason") {

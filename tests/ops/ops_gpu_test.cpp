@@ -3,6 +3,7 @@
 #include "lib/base/error.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/quantized_cases.h"
+#include "tests/ops/tuned_cases.h"
 
 using namespace diptych;
 using namespace diptych::testing;
@@ -75,6 +76,10 @@ TEST_CASE("fp8 products on the GPU refuse what they have no kernel for") {
   CHECK_THROWS_WITH_AS(linear(at::ones({9, 16}, at::TensorOptions(kGpu)), weight(16, 16), {},
                               KernelPolicy::automatic),
                        doctest::Contains("these are float32"), InputError);
+}
+TEST_CASE("every choice of a tuning gives the products and norms of the reference on the GPU") {
+  check_tuned_products(kGpu, KernelPolicy::strict);
+  check_tuned_norms(kGpu, KernelPolicy::strict);
 }
 TEST_CASE("decode_attention on the GPU agrees with the kernel's reference") {
   check_decode_attention(kGpu, KernelPolicy::strict);

@@ -4,6 +4,7 @@
 #include "tests/kernels/closeness.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/quantized_cases.h"
+#include "tests/ops/tuned_cases.h"
 
 using namespace diptych;
 using namespace diptych::testing;
@@ -71,6 +72,10 @@ TEST_CASE("ops in ATen hand on the rows that quantize_rows would make") {
 TEST_CASE("products with quantised weights in ATen are near those of float64") {
   check_quantized_linear(kCpu, KernelPolicy::automatic, 16);
   check_quantized_like_cpu(kCpu, KernelPolicy::reference);
+}
+TEST_CASE("a tuning changes no bit of what ATen gives") {
+  check_tuned_products(kCpu, KernelPolicy::automatic);
+  check_tuned_norms(kCpu, KernelPolicy::reference);
 }
 TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
   check_decode_attention(kCpu, KernelPolicy::automatic);

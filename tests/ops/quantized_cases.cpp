@@ -1,5 +1,6 @@
 #include "tests/ops/quantized_cases.h"
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -9,6 +10,7 @@
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/quantize_rows/quantize_rows.h"
 #include "tests/kernels/closeness.h"
+#include "tests/support/combinations.h"
 
 namespace diptych::testing {
 namespace {
@@ -46,11 +48,29 @@ void check_same_bits(const LinearOperand& found, const LinearOperand& expected,
   CHECK(at::equal(found.scales.cpu().view(at::kInt), expected.scales.cpu().view(at::kInt)));
 }
 
+// What is not a number does not become one, and stays in its row: `bad` among ones.
+void check_not_a_number(Quantization kind, float bad, at::Device device, KernelPolicy policy) {
+  const Tensor x = at::ones({20, 16});
+  x[3][5] = bad;
+  const LinearOperand found = quantize_rows(x.to(device), kind, policy);
+  CHECK_FALSE(std::isfinite(found.scales[3].item<float>()));
+  CHECK(std::isfinite(found.scales[2].item<float>()));
+  // As a weight (its 4th output), few rows and many.
+  for (const std::int64_t rows : {1, 20}) {
+    const auto dtype = device.is_cuda() ? at::kBFloat16 : at::kFloat;
+    const LinearOperand weight =
+        quantize_rows(x.narrow(0, 0, 16).to(dtype).to(device), kind, policy);
+    const Tensor y = linear(at::ones({rows, 16}, dtype).to(device), weight, {}, policy).cpu();
+    const Tensor finite = y.isfinite().all(0);
+    CHECK_FALSE(finite[3].item<bool>());
+    CHECK(count(finite) == 15);
+  }
+}
+
 }  // namespace
 
 void check_quantized_by_hand(at::Device device, KernelPolicy policy) {
-  constexpr float kInf = std::numeric_limits<float>::infinity(),
-                  kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kLeast = std::numeric_limits<float>::min();
   struct Row {
     std::vector<float> x;
@@ -82,54 +102,33 @@ void check_quantized_by_hand(at::Device device, KernelPolicy policy) {
     CHECK(found.scales.item<float>() == row.scale);
     CHECK(at::equal(found.values.cpu().to(at::kFloat), at::tensor(row.values).unsqueeze(0)));
   }
-  // What is not a number does not become one, and stays in its row.
-  for (const Quantization kind : kKinds) {
-    for (const float bad : {kInf, -kInf, kNan}) {
-      const Tensor x = at::ones({20, 16});
-      x[3][5] = bad;
-      const LinearOperand found = quantize_rows(x.to(device), kind, policy);
-      CHECK_FALSE(std::isfinite(found.scales[3].item<float>()));
-      CHECK(std::isfinite(found.scales[2].item<float>()));
-      // As a weight (its 4th output), few rows and many.
-      for (const std::int64_t times_one : {1, 20}) {
-        const auto dtype = device.is_cuda() ? at::kBFloat16 : at::kFloat;
-        const LinearOperand weight =
-            quantize_rows(x.narrow(0, 0, 16).to(dtype).to(device), kind, policy);
-        const Tensor y =
-            linear(at::ones({times_one, 16}, dtype).to(device), weight, {}, policy).cpu();
-        const Tensor finite = y.isfinite().all(0);
-        CHECK_FALSE(finite[3].item<bool>());
-        CHECK(count(finite) == 15);
-      }
-    }
-  }
+  test::for_each_combination(
+      [&](Quantization kind, float bad) { check_not_a_number(kind, bad, device, policy); }, kKinds,
+      std::array{kInf, -kInf, std::numeric_limits<float>::quiet_NaN()});
 }
 
 void check_quantize_rows(at::Device device, KernelPolicy policy) {
+  constexpr std::int64_t kRows[] = {0, 1, 3, 17, 258, 1030};
+  // 40000 is more than a block of the kernel holds in registers
+  constexpr std::int64_t kWidths[] = {64, 130, 3584, 1, 40000};
   at::Generator generator = at::detail::createCPUGenerator(21);
-  for (const at::ScalarType dtype : kDtypes) {
-    for (const std::int64_t rows : {0, 1, 3, 17, 258}) {
-      // 40000 is more than a block of the kernel holds in registers
-      for (const std::int64_t width : {64, 130, 3584, 1, 40000}) {
-        if (width == 40000 && rows > 1) continue;
-        for (const Layout layout : kLayouts) {
-          if (rows * width > 50000 && layout != Layout::packed) continue;
-          const double scale = rows == 17 ? 1e3 : 1;
-          const Tensor x = random_rows(generator, rows, width, scale, layout, dtype);
-          // A copy loses its gaps: the device's rows are made anew in the same layout.
-          const Tensor there = at::empty({rows, width + gap(layout)}, x.options().device(device))
-                                   .narrow(1, before(layout), width);
-          there.copy_(x);
-          for (const Quantization kind : kKinds) {
-            check_same_bits(
-                quantize_rows(there, kind, policy), by_kernel_reference(x, kind),
-                fmt::format("{} {} [{}, {}] layout {}", name_of(kind), c10::toString(dtype), rows,
-                            width, static_cast<int>(layout)));
-          }
-        }
-      }
+  const auto check = [&](at::ScalarType dtype, std::int64_t rows, std::int64_t width,
+                         Layout layout) {
+    if (width == 40000 && rows > 1) return;
+    if (rows * width > 50000 && layout != Layout::packed) return;
+    const double scale = rows == 17 ? 1e3 : 1;
+    const Tensor x = random_rows(generator, rows, width, scale, layout, dtype);
+    // A copy loses its gaps: the device's rows are made anew in the same layout.
+    const Tensor there = at::empty({rows, width + gap(layout)}, x.options().device(device))
+                             .narrow(1, before(layout), width);
+    there.copy_(x);
+    for (const Quantization kind : kKinds) {
+      check_same_bits(quantize_rows(there, kind, policy), by_kernel_reference(x, kind),
+                      fmt::format("{} {} [{}, {}] layout {}", name_of(kind), c10::toString(dtype),
+                                  rows, width, static_cast<int>(layout)));
     }
-  }
+  };
+  test::for_each_combination(check, kDtypes, kRows, kWidths, kLayouts);
 }
 
 namespace {
@@ -205,7 +204,11 @@ void check_product(const Product& p, Quantization kind, const Tensor& y, double 
   CHECK(found > relative / 4);  // it is quantised
 }
 
-}  // namespace
+std::string describe(Quantization kind, at::ScalarType dtype, std::int64_t rows,
+                     const Shape& shape) {
+  return fmt::format("{} {} {} x {} -> {}", name_of(kind), c10::toString(dtype), rows, shape.inputs,
+                     shape.outputs);
+}
 
 // fp8 products on CUDA have no kernel for float32, nor for other sizes than multiples of 16.
 bool multiplies_in_e4m3(at::Device device, KernelPolicy policy, Quantization kind,
@@ -214,77 +217,75 @@ bool multiplies_in_e4m3(at::Device device, KernelPolicy policy, Quantization kin
          rows > kernels::kMostLinearRows;
 }
 
+}  // namespace
+
 void check_quantized_linear(at::Device device, KernelPolicy policy, std::int64_t shrink) {
   at::Generator generator = at::detail::createCPUGenerator(22);
-  for (const at::ScalarType dtype : kDtypes) {
-    if (shrink == 1 && dtype != at::kBFloat16) continue;
+  const auto check = [&](at::ScalarType dtype, const Shape& shape, Quantization kind) {
+    if (shrink == 1 && dtype != at::kBFloat16) return;
     const auto options = at::TensorOptions(dtype).device(device);
-    for (const Shape& shape : projections(shrink)) {
-      for (const Quantization kind : kKinds) {
-        Product p = make_product(generator, 1, shape, options, kind, policy);
-        // Around what the kernel of few rows takes, cuBLAS's tiles, and one wave of them.
-        for (const std::int64_t rows : {1, 2, 3, 4, 8, 9, 15, 16, 17, 127, 256, 512, 513, 1026}) {
-          if (dtype == at::kFloat && multiplies_in_e4m3(device, policy, kind, rows)) continue;
-          p.x = draw(generator, {rows, shape.inputs}, 1, options);
-          const std::string what =
-              fmt::format("{} {} {} x {} -> {}", name_of(kind), c10::toString(dtype), rows,
-                          shape.inputs, shape.outputs);
-          CAPTURE(what);
-          // e4m3's error is uniform within half a step, on average 2.6 % of the value: for one row
-          // that of the weights, for more sqrt(2) times that. int8's is within half of
-          // max / 127, and the largest of so many normal numbers is 3 to 4.5 times their size.
-          const double relative = kind == Quantization::int8 ? 0.0115 : rows == 1 ? 0.032 : 0.042;
-          const Tensor y = linear(p.x, p.quantized, p.bias, policy);
-          check_product(p, kind, y, relative);
-          CHECK(at::equal(y, linear(p.x, p.quantized, p.bias, policy)));
-        }
-      }
+    Product p = make_product(generator, 1, shape, options, kind, policy);
+    // Around what the kernel of few rows takes, cuBLAS's tiles, and one wave of them.
+    for (const std::int64_t rows : {1, 2, 3, 4, 8, 9, 15, 16, 17, 127, 256, 512, 513, 1026}) {
+      if (dtype == at::kFloat && multiplies_in_e4m3(device, policy, kind, rows)) continue;
+      p.x = draw(generator, {rows, shape.inputs}, 1, options);
+      const std::string what = describe(kind, dtype, rows, shape);
+      CAPTURE(what);
+      // e4m3's error is uniform within half a step, on average 2.6 % of the value: for one row
+      // that of the weights, for more sqrt(2) times that. int8's is within half of
+      // max / 127, and the largest of so many normal numbers is 3 to 4.5 times their size.
+      const double relative = kind == Quantization::int8 ? 0.0115 : rows == 1 ? 0.032 : 0.042;
+      const Tensor y = linear(p.x, p.quantized, p.bias, policy);
+      check_product(p, kind, y, relative);
+      CHECK(at::equal(y, linear(p.x, p.quantized, p.bias, policy)));
     }
-  }
+  };
+  test::for_each_combination(check, kDtypes, projections(shrink), kKinds);
 }
 
+namespace {
+
+// As the CPU's reference has them, but for what the order of sums may do.
+void check_like_reference(const Product& p, const LinearOperand& there, const Tensor& bias,
+                          bool in_e4m3, KernelPolicy policy) {
+  const at::ScalarType dtype = p.x.scalar_type();
+  const at::Device device = there.values.device();
+  const Tensor found =
+      linear(p.x.to(device), there, bias.defined() ? bias.to(device) : bias, policy).cpu();
+  const Tensor wanted = linear(p.x, p.quantized, bias, KernelPolicy::reference);
+  REQUIRE((found.sizes() == wanted.sizes()));
+  REQUIRE((found.scalar_type() == dtype));
+  if (p.x.size(0) == 0) return;
+  const double most = wanted.abs().max().item<double>();
+  // The order of sums may flip a rounding, and cuBLAS rounds the parts of a sum that it
+  // splits before it adds them; e4m3 products sum in 14 bits on the GPU.
+  const double step = dtype == at::kFloat ? 2e-6 : 3 * rounding_of(dtype);
+  const double allowed = in_e4m3 ? step + 0x1p-8 : step;
+  CHECK((found.to(at::kDouble) - wanted.to(at::kDouble)).abs().max().item<double>() <=
+        allowed * most);
+  CHECK(most > (p.x.size(1) == 1 ? 0 : 0.05));
+}
+
+}  // namespace
+
 void check_quantized_like_cpu(at::Device device, KernelPolicy policy) {
+  // Sizes that no vector divides, where the products are not cuBLAS's.
+  constexpr Shape kShapes[] = {{64, 96}, {160, 64}, {3584, 48}, {18944, 48}, {131, 33}, {1, 5}};
+  constexpr std::int64_t kRows[] = {0, 1, 2, 3, 5, 8, 9, 40};
   at::Generator generator = at::detail::createCPUGenerator(23);
-  for (const at::ScalarType dtype : kDtypes) {
-    for (const Quantization kind : kKinds) {
-      // Sizes that no vector divides, where the products are not cuBLAS's.
-      for (const Shape& shape :
-           {Shape{64, 96}, {160, 64}, {3584, 48}, {18944, 48}, {131, 33}, {1, 5}}) {
-        for (const std::int64_t rows : {0, 1, 2, 3, 5, 8, 9, 40}) {
-          const bool narrow = dtype == at::kFloat || shape.inputs % 16 != 0;
-          if (narrow && multiplies_in_e4m3(device, policy, kind, rows)) continue;
-          const Product p =
-              make_product(generator, rows, shape, dtype, kind, KernelPolicy::reference);
-          const Tensor expected = linear(p.x, p.quantized, p.bias, KernelPolicy::reference);
-          const LinearOperand there = {p.quantized.values.to(device),
-                                       p.quantized.scales.to(device)};
-          for (const Tensor& bias : {p.bias, Tensor()}) {
-            const std::string what =
-                fmt::format("{} {} {} x {} -> {}", name_of(kind), c10::toString(dtype), rows,
-                            shape.inputs, shape.outputs);
-            CAPTURE(what);
-            const Tensor found =
-                linear(p.x.to(device), there, bias.defined() ? bias.to(device) : bias, policy)
-                    .cpu();
-            const Tensor wanted =
-                bias.defined() ? expected : linear(p.x, p.quantized, {}, KernelPolicy::reference);
-            REQUIRE((found.sizes() == wanted.sizes()));
-            REQUIRE((found.scalar_type() == dtype));
-            if (rows == 0) continue;
-            const double most = wanted.abs().max().item<double>();
-            // The order of sums may flip a rounding, and cuBLAS rounds the parts of a sum that it
-            // splits before it adds them; e4m3 products sum in 14 bits on the GPU.
-            const double step = dtype == at::kFloat ? 2e-6 : 3 * rounding_of(dtype);
-            const double allowed =
-                multiplies_in_e4m3(device, policy, kind, rows) ? step + 0x1p-8 : step;
-            CHECK((found.to(at::kDouble) - wanted.to(at::kDouble)).abs().max().item<double>() <=
-                  allowed * most);
-            CHECK(most > (shape.inputs == 1 ? 0 : 0.05));
-          }
-        }
-      }
-    }
-  }
+  const auto check = [&](at::ScalarType dtype, Quantization kind, const Shape& shape,
+                         std::int64_t rows) {
+    const bool narrow = dtype == at::kFloat || shape.inputs % 16 != 0;
+    const bool in_e4m3 = multiplies_in_e4m3(device, policy, kind, rows);
+    if (narrow && in_e4m3) return;
+    const std::string what = describe(kind, dtype, rows, shape);
+    CAPTURE(what);
+    const Product p = make_product(generator, rows, shape, dtype, kind, KernelPolicy::reference);
+    const LinearOperand there = {p.quantized.values.to(device), p.quantized.scales.to(device)};
+    for (const Tensor& bias : {p.bias, Tensor()})
+      check_like_reference(p, there, bias, in_e4m3, policy);
+  };
+  test::for_each_combination(check, kDtypes, kKinds, kShapes, kRows);
 }
 
 namespace {
@@ -305,32 +306,30 @@ void check_quantized_norms(const Tensor& x, const Tensor& delta, std::span<const
 }  // namespace
 
 void check_rows_made_quantized(at::Device device, KernelPolicy policy) {
+  constexpr std::int64_t kRows[] = {4, 17, 258}, kWidths[] = {64, 130, 3584};
   at::Generator generator = at::detail::createCPUGenerator(24);
-  for (const at::ScalarType dtype : kDtypes) {
-    for (const std::int64_t rows : {4, 17, 258}) {
-      for (const std::int64_t width : {64, 130, 3584}) {
-        const auto draw = [&](at::IntArrayRef sizes) {
-          return at::randn(sizes, generator, at::kFloat).to(dtype).to(device);
-        };
-        Tensor x = draw({rows, width}), delta = draw({rows, width}), gate_up = draw({rows, width});
-        for (Tensor& t : {std::ref(x), std::ref(delta), std::ref(gate_up)}) {
-          t[1].zero_();
-          t[2][5] = std::numeric_limits<double>::quiet_NaN();
-        }
-        const NormRoute routes[] = {{draw({width}), RowSet::range(0, rows - 2)},
-                                    {draw({width}), RowSet::range(rows - 2, 2)}};
-        const std::string what = fmt::format("{} [{}, {}]", c10::toString(dtype), rows, width);
-        CAPTURE(what);
-        check_quantized_norms(x, delta, routes, policy);
-        const LinearOperand gated = silu_mul(gate_up, Quantization::fp8, policy);
-        check_same_bits(gated, quantize_rows(silu_mul(gate_up, policy), Quantization::fp8, policy),
-                        "silu_mul");
-        CHECK(gated.scales[1].item<float>() == std::numeric_limits<float>::min());
-        CHECK_FALSE(std::isfinite(gated.scales[2].item<float>()));
-        CHECK(std::isfinite(gated.scales[3].item<float>()));
-      }
+  const auto check = [&](at::ScalarType dtype, std::int64_t rows, std::int64_t width) {
+    const auto options = at::TensorOptions(dtype).device(device);
+    const auto random = [&](at::IntArrayRef sizes) { return draw(generator, sizes, 1, options); };
+    Tensor x = random({rows, width}), delta = random({rows, width}),
+           gate_up = random({rows, width});
+    for (Tensor& t : {std::ref(x), std::ref(delta), std::ref(gate_up)}) {
+      t[1].zero_();
+      t[2][5] = std::numeric_limits<double>::quiet_NaN();
     }
-  }
+    const NormRoute routes[] = {{random({width}), RowSet::range(0, rows - 2)},
+                                {random({width}), RowSet::range(rows - 2, 2)}};
+    const std::string what = fmt::format("{} [{}, {}]", c10::toString(dtype), rows, width);
+    CAPTURE(what);
+    check_quantized_norms(x, delta, routes, policy);
+    const LinearOperand gated = silu_mul(gate_up, Quantization::fp8, policy);
+    check_same_bits(gated, quantize_rows(silu_mul(gate_up, policy), Quantization::fp8, policy),
+                    "silu_mul");
+    CHECK(gated.scales[1].item<float>() == std::numeric_limits<float>::min());
+    CHECK_FALSE(std::isfinite(gated.scales[2].item<float>()));
+    CHECK(std::isfinite(gated.scales[3].item<float>()));
+  };
+  test::for_each_combination(check, kDtypes, kRows, kWidths);
 }
 
 void check_product_of_quantized_rows(at::Device device, KernelPolicy policy) {

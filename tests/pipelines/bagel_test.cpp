@@ -182,8 +182,29 @@ TEST_CASE("the faster CFG mode is that of the fewer seconds, and batched where t
   CHECK(CfgModeTimes{1, 1}.faster() == CfgMode::batched);
 }
 
+// Passes calls on and notes the queries of their samples.
+class NotingAttention final : public AttentionBackend {
+ public:
+  std::string_view name() const override { return backend_->name(); }
+  std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
+    return backend_->kind_unsupported(kind);
+  }
+  Tensor forward(const AttentionCall& call) const override {
+    calls_.push_back(call.lengths->q);
+    return backend_->forward(call);
+  }
+  const std::vector<std::vector<std::int64_t>>& calls() const { return calls_; }
+
+ private:
+  std::unique_ptr<AttentionBackend> backend_ = make_attention("math", at::kCPU);
+  mutable std::vector<std::vector<std::int64_t>> calls_;
+};
+
 TEST_CASE("CFG modes are timed in the step with most branches") {
   Fixture f("math");
+  auto noting = std::make_unique<NotingAttention>();
+  const auto& calls = noting->calls();
+  f.runtime.paint_attention = std::move(noting);
   const std::vector<BranchContexts> branches = {
       {"cond", {f.text("a red fox under an old oak")}, {0}}, {"text_uncond", {BagelContext{}}, {}}};
   PaintRequest request;
@@ -198,11 +219,27 @@ TEST_CASE("CFG modes are timed in the step with most branches") {
   const CfgModeTimes times = time_cfg_modes(f.checkpoint, request, contexts, f.runtime);
   CHECK(times.batched > 0);
   CHECK(times.sequential > 0);
-  CHECK(describe_step(f.checkpoint.model.config, request, contexts)
-            .starts_with("96x64, 2 contexts of up to "));
+  // 24 latents attend in three layers, 2 markers in all but the last; of both branches at once,
+  // then of one and the other. A warm-up, and one round or more.
+  const std::vector<std::vector<std::int64_t>> both = {{24, 24},
+                                                       {2, 2},
+                                                       {24, 24},
+                                                       {2, 2},
+                                                       {24, 24}},
+                                               one = {{24}, {2}, {24}, {2}, {24}};
+  std::vector<std::vector<std::int64_t>> round;
+  for (const auto& part : {both, one, one}) round.insert(round.end(), part.begin(), part.end());
+  CHECK(calls.size() >= 2 * round.size());
+  CHECK(calls.size() % round.size() == 0);
+  std::size_t as_expected = 0;
+  for (std::size_t i = 0; i < calls.size(); ++i) as_expected += calls[i] == round[i % round.size()];
+  CHECK(as_expected == calls.size());
+  const BagelConfig& model = f.checkpoint.model.config;
+  // 11 tokens and their 2 markers.
+  CHECK(describe_step(model, request, contexts) == "96x64, 2 contexts of up to 16 tokens");
   request.step_graphs = false;
-  CHECK(describe_step(f.checkpoint.model.config, request, contexts)
-            .ends_with(" tokens, launched one by one"));
+  CHECK(describe_step(model, request, contexts) ==
+        "96x64, 2 contexts of up to 16 tokens, launched one by one");
 }
 
 TEST_CASE("a branch that shares a context gets the bits it would compute itself") {

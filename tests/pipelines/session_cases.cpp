@@ -1,5 +1,7 @@
 #include "tests/pipelines/session_cases.h"
 
+#include <algorithm>
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -275,6 +277,48 @@ void check_cfg_mode_auto(SessionPlace place) {
   f.run({request});
   CHECK(f.session->report().cfg_mode == "batched");
   CHECK(measured() == twice);
+}
+
+namespace {
+
+KernelWork work_of(const StepKindWork& kind, const std::string& family) {
+  const auto found = std::ranges::find(kind.work, family, &KernelWork::family);
+  REQUIRE(found != kind.work.end());
+  return *found;
+}
+
+}  // namespace
+
+void check_step_study(SessionPlace place) {
+  RunConfig request = paint_request("a red fox", 5, 64, 48);
+  request.sampling.steps = 12;
+  SessionFixture f(place);
+  const Picture before = f.run({request}).pictures.front();
+  std::vector<StepKindWork> kinds[2];
+  for (const bool batched : {true, false}) {
+    request.cfg_mode = batched ? "batched" : "sequential";
+    CAPTURE(request.cfg_mode);
+    auto& found = kinds[batched ? 0 : 1];
+    found = f.session->study_steps(request, true, f.progress);
+    REQUIRE(found.size() == 2);
+    CHECK(found[0].contexts == 2);  // guided steps come first
+    CHECK(found[1].contexts == 1);
+    CHECK(found[0].steps + found[1].steps == 11);
+    CHECK(2 * found[0].steps + found[1].steps == before.forwards);
+    for (const StepKindWork& kind : found) CHECK(kind.floor_seconds > 0);
+    CHECK(work_of(found[0], "gate_up_proj gen").flops ==
+          2 * work_of(found[1], "gate_up_proj gen").flops);
+  }
+  // 12 latent rows of 64 into 2 * 160, through 3 layers and 2 branches.
+  const KernelWork batched = work_of(kinds[0][0], "gate_up_proj gen"),
+                   sequential = work_of(kinds[1][0], "gate_up_proj gen");
+  CHECK(batched.flops == 2.0 * 12 * 64 * 320 * 3 * 2);
+  CHECK(sequential.flops == batched.flops);
+  CHECK(sequential.bytes > batched.bytes);  // each branch reads the weights
+  CHECK(f.session->layers() == 3);
+  CHECK(f.session->study_steps(request, false, f.progress)[0].floor_seconds == 0);
+  request.cfg_mode = "batched";
+  CHECK(f.run({request}).pictures.front().rgb.equal(before.rgb));
 }
 
 }  // namespace diptych::test

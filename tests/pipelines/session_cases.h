@@ -49,4 +49,8 @@ void check_draws_behind_a_plan(SessionPlace place);
 // for by name paints, to the last bit.
 void check_cfg_mode_auto(SessionPlace place);
 
+// What steps have to do adds up over batched and sequential steps, their floors are measured, and
+// neither changes a bit of what is painted.
+void check_step_study(SessionPlace place);
+
 }  // namespace diptych::test

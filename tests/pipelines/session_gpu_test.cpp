@@ -1,6 +1,9 @@
 // What --replay and --batch-size rest on, and step caches, on the GPU.
+#include <map>
+
 #include <doctest/doctest.h>
 
+#include "lib/pipelines/step_report.h"
 #include "tests/pipelines/session_cases.h"
 #include "tests/pipelines/step_cache_cases.h"
 
@@ -37,6 +40,51 @@ TEST_CASE("quantised models paint nearly the same, and the same again") {
 TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
   test::check_cfg_mode_auto({"cuda", "float32"});
   test::check_cfg_mode_auto({"cuda", "bfloat16"});
+}
+
+TEST_CASE("what steps have to do, and their products alone") {
+  test::check_step_study({"cuda", "float32"});
+  test::check_step_study({"cuda", "bfloat16"});
+  test::check_step_study({"cuda", "bfloat16", "fp8"});
+}
+
+TEST_CASE("the kernels of captured and of launched steps are told apart") {
+  for (const bool eager : {false, true}) {
+    for (const char* quantization : {"none", "fp8"}) {
+      CAPTURE(eager);
+      CAPTURE(quantization);
+      test::SessionFixture f({"cuda", "bfloat16", quantization});
+      RunConfig request = test::paint_request("a red fox", 5, 64, 48);
+      request.sampling.steps = 12;
+      request.enforce_eager = eager;
+      f.run({request});
+      const auto launched = record_launches(kDenoiseScope, [&] { f.run({request}); });
+      REQUIRE(launched.has_value());
+      const auto kinds = f.session->study_steps(request, false, f.progress);
+      const KernelTable table =
+          make_kernel_table(*launched, 11, kinds, f.session->layers(), {1e15, 2e15, 4e12});
+      std::map<std::string, KernelRow> rows;
+      double busy = 0;
+      for (const KernelRow& row : table.rows) {
+        rows[row.family] = row;
+        busy += row.seconds;
+      }
+      for (const StepKindWork& kind : kinds) {
+        for (const KernelWork& work : kind.work) {
+          CAPTURE(work.family);
+          REQUIRE(rows.contains(work.family));
+          CHECK(rows.at(work.family).bytes > 0);
+          CHECK(rows.at(work.family).launches >= 2);
+        }
+      }
+      CHECK(rows.at("qk norm, rope, cache write").launches == 3);
+      CHECK(rows.at("silu x gate").launches == 3);
+      CHECK(rows.at("norm").launches == 7);
+      CHECK(busy + table.idle_in_graphs + table.idle_between ==
+            doctest::Approx(table.seconds).epsilon(0.02));
+      CHECK((table.idle_in_graphs > 0) == !eager);
+    }
+  }
 }
 
 TEST_CASE("step caches: calibrated, painted and reported") {

@@ -39,6 +39,11 @@ TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
   test::check_cfg_mode_auto(kCpu);
 }
 
+TEST_CASE("what steps have to do, and their products alone") {
+  test::check_step_study(kCpu);
+  test::check_step_study({"cpu", "bfloat16"});
+}
+
 TEST_CASE("only equals share") {
   const test::SessionFixture f(kCpu);
   const RunConfig one = paint_request("a", 1, 32, 32);

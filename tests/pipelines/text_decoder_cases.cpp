@@ -176,7 +176,7 @@ void check_launches(const std::string& device) {
     DecodeStart start = f.start({});
     start.graph = graph;
     f.write(start);  // what is made once
-    const auto launches = count_launches("decode", [&] {
+    const auto launches = record_launches("decode", [&] {
       synchronize(f.runtime.device);
       RECORD_USER_SCOPE("decode");
       f.write(start);

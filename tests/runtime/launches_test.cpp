@@ -8,9 +8,9 @@
 namespace diptych {
 namespace {
 
-TEST_CASE("count_launches: work on the CPU launches nothing, and runs once") {
+TEST_CASE("record_launches: work on the CPU launches nothing, and runs once") {
   int runs = 0;
-  const auto launches = count_launches("counted", [&] {
+  const auto launches = record_launches("counted", [&] {
     RECORD_USER_SCOPE("counted");
     runs += at::ones({3}).sum().item<int>();
   });
@@ -18,10 +18,10 @@ TEST_CASE("count_launches: work on the CPU launches nothing, and runs once") {
   CHECK(runs == 3);
 }
 
-TEST_CASE("count_launches: what throws leaves no profiler behind") {
+TEST_CASE("record_launches: what throws leaves no profiler behind") {
   const auto fail = [] { throw std::runtime_error("stop"); };
-  CHECK_THROWS_WITH_AS(count_launches("counted", fail), "stop", std::runtime_error);
-  CHECK_FALSE(count_launches("counted", [] { at::ones({3}); }).has_value());
+  CHECK_THROWS_WITH_AS(record_launches("counted", fail), "stop", std::runtime_error);
+  CHECK_FALSE(record_launches("counted", [] { at::ones({3}); }).has_value());
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
+#include <set>
+
 #include <ATen/record_function.h>
 #include <doctest/doctest.h>
 
 #include "lib/runtime/copy_lane.h"
 #include "lib/runtime/launch_graphs.h"
 #include "lib/runtime/launches.h"
+#include "lib/runtime/peaks.h"
 #include "lib/runtime/runtime.h"
 
 namespace diptych {
@@ -114,9 +117,9 @@ TEST_CASE("LaunchGraphs: work that fails while it is captured is no end") {
   }
 }
 
-TEST_CASE("count_launches: the kernels of a scope, and none beside it") {
+TEST_CASE("record_launches: the kernels of a scope, and none beside it") {
   const Tensor x = at::zeros({1000}, at::TensorOptions().device(kGpu));
-  const auto launches = count_launches("counted", [&] {
+  const auto launches = record_launches("counted", [&] {
     x.add_(1);
     for (int scope = 0; scope < 2; ++scope) {
       synchronize(kGpu);
@@ -128,11 +131,56 @@ TEST_CASE("count_launches: the kernels of a scope, and none beside it") {
     x.add_(1);
   });
   REQUIRE(launches.has_value());
-  CHECK(launches->scopes == 2);
   CHECK(launches->kernels == 10);
   CHECK(launches->calls == 10);
   CHECK(launches->copies == 2);
+  REQUIRE(launches->scopes.size() == 2);
+  for (const std::vector<GpuActivity>& scope : launches->scopes) {
+    REQUIRE(scope.size() == 6);
+    std::set<std::uint64_t> calls;
+    for (std::size_t i = 0; i < scope.size(); ++i) {
+      CHECK(scope[i].kernel == (i < 5));
+      CHECK(scope[i].end_ns > scope[i].start_ns);
+      if (i > 0) CHECK(scope[i].start_ns >= scope[i - 1].end_ns);
+      calls.insert(scope[i].launch);
+    }
+    CHECK(scope[0].name.find("elementwise_kernel") != std::string::npos);
+    CHECK(calls.size() == 6);
+  }
   CHECK(x[0].item<float>() == 12);
+}
+
+TEST_CASE("record_launches: what one graph launched has that launch in common") {
+  const Tensor x = at::zeros({1000}, at::TensorOptions().device(kGpu));
+  const auto graphs = make_launch_graphs(kGpu);
+  const auto add = [&] { x.add_(1).mul_(1); };
+  for (int i = 0; i < 2; ++i) graphs->run(0, add);
+  graphs->finish();
+  const auto launches = record_launches("replayed", [&] {
+    RECORD_USER_SCOPE("replayed");
+    for (int i = 0; i < 2; ++i) graphs->run(0, add);
+    graphs->finish();
+  });
+  REQUIRE(launches.has_value());
+  REQUIRE(launches->scopes.size() == 1);
+  const std::vector<GpuActivity>& all = launches->scopes.front();
+  REQUIRE(all.size() == 4);
+  CHECK(all[0].launch == all[1].launch);
+  CHECK(all[1].launch != all[2].launch);
+  CHECK(all[2].launch == all[3].launch);
+}
+
+TEST_CASE("measure_peaks: figures of a GPU that is new enough for e4m3, and none where it is not") {
+  const DevicePeaks peaks = measure_peaks({kGpu, at::kBFloat16, Quantization::none});
+  CHECK(peaks.plain_flops > 2e13);
+  CHECK(peaks.plain_flops < 5e15);
+  CHECK(peaks.bytes > 2e11);
+  CHECK(peaks.bytes < 3e13);
+  CHECK(peaks.fp8_flops == 0);
+  const GpuInfo gpu = list_gpus().front();
+  if (10 * gpu.major + gpu.minor < 89) return;
+  CHECK(measure_peaks({kGpu, at::kBFloat16, Quantization::fp8}).fp8_flops >
+        1.2 * peaks.plain_flops);
 }
 
 TEST_CASE("peak_tensor_bytes: what tensors took, not what is kept for later") {

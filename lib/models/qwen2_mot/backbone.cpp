@@ -1,6 +1,7 @@
 #include "lib/models/qwen2_mot/backbone.h"
 
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -35,6 +36,20 @@ MotRows MotPlan::split(const Tensor& rows) const {
   return parts;
 }
 
+MotPlan MotPlan::leaving() const {
+  MotPlan rest = *this;
+  if (wanted != MotWanted::all) rest.und_rows = 0;
+  if (wanted == MotWanted::none) rest.gen_rows = 0;
+  return rest;
+}
+
+Quantization MotPlan::row_format(Quantization projections) const {
+  const auto fits = [&](std::int64_t rows) {
+    return rows == 0 || quantizes_rows(projections, rows);
+  };
+  return fits(gen_rows) && fits(und_rows) ? projections : Quantization::none;
+}
+
 namespace {
 
 using Matrix = LinearOperand MotExpert::*;
@@ -50,15 +65,6 @@ MotOperands split(const MotPlan& plan, const LinearOperand& rows) {
   return {{values.gen, scales.gen}, {values.und, scales.und}};
 }
 
-// What norms and the activation hand to the projections: quantised, where the projections would do
-// it to all of the rows anyway.
-Quantization row_format(const MotPlan& plan, Quantization projections) {
-  const auto fits = [&](std::int64_t rows) {
-    return rows == 0 || quantizes_rows(projections, rows);
-  };
-  return fits(plan.gen_rows) && fits(plan.und_rows) ? projections : Quantization::none;
-}
-
 std::array<RowSet, 2> row_sets(const MotPlan& plan) {
   return {RowSet::range(0, plan.gen_rows), RowSet::range(plan.gen_rows, plan.und_rows)};
 }
@@ -70,7 +76,7 @@ std::array<NormRoute, 2> norms(const MotPlan& plan, const Tensor& gen, const Ten
 
 // Each part's rows with its own weights -> [gen_rows + und_rows, outputs]. `bias`: or null.
 Tensor project(const MotOperands& x, const MotLayer& layer, Matrix weight, Vector bias,
-               KernelPolicy kernels) {
+               const Kernels& kernels) {
   const auto rows_of = [](const LinearOperand& part) {
     return part.values.defined() ? part.values.size(0) : 0;
   };
@@ -88,17 +94,17 @@ Tensor project(const MotOperands& x, const MotLayer& layer, Matrix weight, Vecto
   return y;
 }
 
-// The plan of the rows that leave the last layer.
-MotPlan wanted_part(MotPlan plan) {
-  if (plan.wanted != MotWanted::all) plan.und_rows = 0;
-  if (plan.wanted == MotWanted::none) plan.gen_rows = 0;
-  return plan;
+// Keys and values of the plan's cache rows, [cache_rows, capacity, kv_heads, head_dim] each.
+std::pair<Tensor, Tensor> cached(const MotPlan& plan, const KvCache& cache, std::size_t layer) {
+  const auto index = static_cast<std::int64_t>(layer);
+  return {cache.keys(index).narrow(0, plan.first_cache_row, plan.cache_rows),
+          cache.values(index).narrow(0, plan.first_cache_row, plan.cache_rows)};
 }
 
 // Puts keys and values of all rows in their place. -> q [rows, heads, head_dim]
 Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                    const Qwen2Config& c, const Tensor& keys, const Tensor& values,
-                   KernelPolicy kernels) {
+                   const Kernels& kernels) {
   const auto [gen_rows, und_rows] = row_sets(plan);
   QkNormRope args;
   args.qkv = project(split(plan, h), layer, &MotExpert::qkv_proj, &MotExpert::qkv_bias, kernels);
@@ -129,25 +135,47 @@ MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tens
   return {part(parts.gen, plan.gen), part(parts.und, plan.und)};
 }
 
+// -> [rows, hidden]. What attention gave is gone by then.
+Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, const Tensor& keys,
+                        const Tensor& values, const AttentionBackend& attention,
+                        const Kernels& kernels) {
+  const MotOperands attended = attend(std::move(q), plan, keys, values, attention);
+  return project(attended, layer, &MotExpert::o_proj, nullptr, kernels);
+}
+
+// silu(gate) * up -> [rows, intermediate], in that format.
+LinearOperand activate(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
+                       Quantization format, const Kernels& kernels) {
+  return silu_mul(project(split(plan, h), layer, &MotExpert::gate_up_proj, nullptr, kernels),
+                  format, kernels);
+}
+
+// -> [rows, hidden]. The wide rows between are gone by then.
+Tensor feed_forward(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
+                    Quantization format, const Kernels& kernels) {
+  const LinearOperand inner = activate(h, layer, plan, format, kernels);
+  return project(split(plan, inner), layer, &MotExpert::down_proj, nullptr, kernels);
+}
+
+std::array<NormRoute, 2> norms(const MotPlan& plan, const MotLayer& layer, Vector weight) {
+  return norms(plan, layer.gen.*weight, layer.und.*weight);
+}
+
 }  // namespace
 
 MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache,
-                             const AttentionBackend& attention, KernelPolicy kernels,
+                             const AttentionBackend& attention, const Kernels& kernels,
                              const MotObserver& observer) const {
   TORCH_CHECK(x.size(0) > 0 && x.size(0) == plan.rows(), "[qwen2_mot] x is ", x.sizes(),
               ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");
   const double eps = config.rms_norm_eps;
   const MotParts needed{plan.und_rows > 0, plan.gen_rows > 0};
-  const MotPlan wanted = observer ? plan : wanted_part(plan);
-  const Quantization format = row_format(plan, quantization);
+  const MotPlan wanted = observer ? plan : plan.leaving();
+  const Quantization format = plan.row_format(quantization);
   LinearOperand h =
-      rms_norm(x, norms(plan, layers[0].gen.input_layernorm, layers[0].und.input_layernorm), eps,
-               format, kernels);
+      rms_norm(x, norms(plan, layers[0], &MotExpert::input_layernorm), eps, format, kernels);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto layer_index = static_cast<std::int64_t>(i);
-    const Tensor keys = cache.keys(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
-    const Tensor values =
-        cache.values(layer_index).narrow(0, plan.first_cache_row, plan.cache_rows);
+    const auto [keys, values] = cached(plan, cache, i);
     const MotLayer& layer = layers.acquire(i, needed);
     // Keys and values of both kinds of rows are in place before either attends.
     Tensor q = project_qkv(h, layer, plan, config, keys, values, kernels);
@@ -159,31 +187,52 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
       return {};
     }
     if (last) x = x.narrow(0, 0, rest.rows());
-    const auto norms_of = [&](const MotLayer& of, Vector weight) {
-      return norms(rest, of.gen.*weight, of.und.*weight);
-    };
-    {
-      MotOperands attended = attend(std::move(q), rest, keys, values, attention);
-      const Tensor o = project(attended, layer, &MotExpert::o_proj, nullptr, kernels);
-      attended = {};
-      h = add_rms_norm_(x, o, norms_of(layer, &MotExpert::post_attention_layernorm), eps, format,
-                        kernels);
-    }  // before the wide rows are made, o goes
-    {
-      const LinearOperand inner =
-          silu_mul(project(split(rest, h), layer, &MotExpert::gate_up_proj, nullptr, kernels),
-                   format, kernels);
-      const Tensor down =
-          project(split(rest, inner), layer, &MotExpert::down_proj, nullptr, kernels);
-      const auto next =
-          last ? norms(rest, norm_gen, norm) : norms_of(layers[i + 1], &MotExpert::input_layernorm);
-      h = add_rms_norm_(x, down, next, eps, last ? Quantization::none : format, kernels);
-    }
+    h = add_rms_norm_(
+        x, project_attended(std::move(q), layer, rest, keys, values, attention, kernels),
+        norms(rest, layer, &MotExpert::post_attention_layernorm), eps, format, kernels);
+    const Tensor down = feed_forward(h, layer, rest, format, kernels);
+    const auto next = last ? norms(rest, norm_gen, norm)
+                           : norms(rest, layers[i + 1], &MotExpert::input_layernorm);
+    h = add_rms_norm_(x, down, next, eps, last ? Quantization::none : format, kernels);
     layers.release();
     if (observer) observer(fmt::format("layer{:02}.hidden", i), plan.split(x));
   }
   if (observer) observer("final_norm", plan.split(h.values));
   return wanted.split(h.values);
+}
+
+MotProductRows MotBackbone::product_rows(const MotPlan& plan, const Tensor& x, const KvCache& cache,
+                                         const Kernels& kernels) const {
+  const MotLayer& layer = layers[0];
+  const Quantization format = plan.row_format(quantization);
+  const auto [keys, values] = cached(plan, cache, 0);
+  MotProductRows rows;
+  rows.hidden = rms_norm(x, norms(plan, layer, &MotExpert::input_layernorm), config.rms_norm_eps,
+                         format, kernels);
+  rows.q = project_qkv(rows.hidden, layer, plan, config, keys, values, kernels);
+  rows.inner = activate(rows.hidden, layer, plan, format, kernels);
+  return rows;
+}
+
+Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, const KvCache& cache,
+                             const AttentionBackend& attention, const Kernels& kernels) const {
+  Tensor last;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto [keys, values] = cached(plan, cache, i);
+    const MotPlan rest = i + 1 == layers.size() ? plan.leaving() : plan;
+    const auto product = [&](const MotPlan& of, const LinearOperand& x, Matrix weight,
+                             Vector bias = nullptr) {
+      return project(split(of, x), layers[i], weight, bias, kernels);
+    };
+    product(plan, rows.hidden, &MotExpert::qkv_proj, &MotExpert::qkv_bias);
+    if (rest.rows() == 0) break;
+    attend(rows.q, rest, keys, values, attention);
+    // What attention gives would be quantised here; the normed rows are as wide, and are already.
+    product(rest, rows.hidden, &MotExpert::o_proj);
+    product(rest, rows.hidden, &MotExpert::gate_up_proj);
+    last = product(rest, rows.inner, &MotExpert::down_proj);
+  }
+  return last;
 }
 
 namespace {

@@ -44,6 +44,16 @@ struct MotPlan {
 
   std::int64_t rows() const { return gen_rows + und_rows; }
   MotRows split(const Tensor& rows) const;  // [gen_rows + und_rows, ...] -> views of the two parts
+  MotPlan leaving() const;                  // of the rows that leave the last layer
+  // What norms and the activation hand to the projections: quantised, where those would do it to
+  // all of the rows anyway.
+  Quantization row_format(Quantization projections) const;
+};
+
+// What MotBackbone::products multiplies: rows as they enter projections and attention.
+struct MotProductRows {
+  LinearOperand hidden, inner;  // [gen_rows + und_rows, hidden or intermediate]
+  Tensor q;                     // [gen_rows + und_rows, heads, head_dim]
 };
 
 // Called with "layerLL.hidden" after every layer and "final_norm" at the end.
@@ -70,8 +80,19 @@ struct MotBackbone {
   // all of them where there is an observer. `x` is consumed: its storage holds the residual stream,
   // at the end what left the last layer of the rows that are returned.
   MotRows forward(const MotPlan& plan, Tensor x, const KvCache& cache,
-                  const AttentionBackend& attention, KernelPolicy kernels,
+                  const AttentionBackend& attention, const Kernels& kernels,
                   const MotObserver& observer = {}) const;
+
+  // The products and the attention of forward() and nothing else, launched as it launches them: the
+  // time that they take is its floor. Every layer reads the same rows, and the cache as it is, in
+  // which the rows of the plan must have been written. No layer may stream. -> what the last
+  // product gives.
+  Tensor products(const MotPlan& plan, const MotProductRows& rows, const KvCache& cache,
+                  const AttentionBackend& attention, const Kernels& kernels) const;
+  // Those of the first layer behind x, which is as forward()'s but left as it is. Writes that
+  // layer's keys and values.
+  MotProductRows product_rows(const MotPlan& plan, const Tensor& x, const KvCache& cache,
+                              const Kernels& kernels) const;
 };
 
 // One sample of a call to plan: its cache row and what it adds behind that row's context.

@@ -1,0 +1,217 @@
+// `diptych tune`: which kernels are fastest on this GPU, measured and kept for the runs to come.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/version.h>
+
+#include "apps/diptych/request_flags.h"
+#include "apps/diptych/result_files.h"
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/base/folder.h"
+#include "lib/batch/output_names.h"
+#include "lib/config/files_read.h"
+#include "lib/models/bagel/bagel.h"
+#include "lib/pipelines/bagel_tuning.h"
+#include "lib/pipelines/pipeline.h"
+#include "lib/runtime/runtime.h"
+#include "lib/tuning/file.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSizes = "--sizes";
+constexpr const char* kUsualSizes = "256x256,512x512,1024x1024";
+
+// Of a request only these count here.
+constexpr std::array<std::string_view, 3> kHere = {"config", "model", "device"};
+
+struct TuneFlags {
+  std::map<std::string, std::vector<std::string>> values;  // of kHere, by the flags of the field
+  std::string sizes = kUsualSizes, repeats = "10";
+  fs::path output;
+};
+
+// Without a model the released one's widths count, not the demo's.
+Resolved resolve_model(const TuneFlags& flags) {
+  std::vector<std::string> variables;
+  for (const std::string_view name : kHere) {
+    const Field& field = all_fields()[field_index(name)];
+    variables.push_back(environment_name(long_names(field.flags).front()));
+  }
+  const auto visible = [&](const std::string& name) {
+    const bool here = std::ranges::find(variables, name) != variables.end();
+    return here ? environment(name) : std::nullopt;
+  };
+  Resolved resolved = resolve_sources({{}, flags.values, {}, visible, find_demo()});
+  if (resolved.uses_demo) resolved.options.run.model.clear();
+  return resolved;
+}
+
+at::Device gpu_of(const std::string& name, Log& log) {
+  const at::Device device = resolve_device(name == "auto" ? "cuda" : name, log);
+  if (device.is_cuda()) return device;
+  throw InputError("--device: {}: there is nothing to tune on the CPU; expected cuda or cuda:N",
+                   name);
+}
+
+// Latent rows of a picture of each size.
+std::vector<std::int64_t> rows_of_sizes(const std::string& sizes, const BagelConfig& config) {
+  const auto groups = all_flag_groups();
+  const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
+  const std::int64_t step = config.pixels_per_row();
+  std::vector<std::int64_t> rows;
+  std::set<std::pair<std::int64_t, std::int64_t>> seen;
+  for (const std::string& text : split_sizes(sizes)) {
+    Options options;
+    for (const auto& [name, value] : size.expand(text, kSizes))
+      assign(all_fields()[field_index(name)], options, value, fmt::format("{}: {}", kSizes, name));
+    const auto [width, height] = std::pair(options.run.sampling.width, options.run.sampling.height);
+    if (std::max(width, height) > step * config.latent_side) {
+      throw InputError("{}: {}: this model's pictures have at most {} pixels a side", kSizes, text,
+                       step * config.latent_side);
+    }
+    if (!seen.emplace(width, height).second)
+      throw InputError("{}: {}x{} given twice", kSizes, width, height);
+    rows.push_back(width / step * (height / step));
+  }
+  return rows;
+}
+
+fs::path choose_output(const TuneFlags& flags, const RunConfig& run, const TunedDevice& device,
+                       Log& log) {
+  const std::string name = tuning_file_name(device);
+  fs::path output = flags.output.empty() ? fs::path(name) : flags.output;
+  require_extension(output, ".json", "--output");
+  spare_files_read(run, output, "--output");
+  require_writable(output, "--output");
+  if (output.filename() != name)
+    log.warning("--output: {}: runs look for {}", output.string(), name);
+  return output;
+}
+
+std::map<std::string, std::string> versions() {
+  const auto& cuda = at::detail::getCUDAHooks();
+  std::map<std::string, std::string> versions = {{"diptych", DIPTYCH_VERSION},
+                                                 {"torch", TORCH_VERSION},
+                                                 {"cuda", fmt::format("{}", cuda.versionCUDART())}};
+  if (cuda.hasCuDNN()) versions["cudnn"] = fmt::format("{}", cuda.versionCuDNN());
+  return versions;
+}
+
+// "1024 rows: cublas 0.0123, cutlass 0.0150 ms": the class's last measured rows.
+std::string times_text(const TunedClass& tuned) {
+  const TunedKernelInfo& info = info_of(tuned.kernel);
+  const TunedTimes& times = tuned.measured.back();
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < times.milliseconds.size(); ++i) {
+    if (times.milliseconds[i])
+      texts.push_back(fmt::format("{} {:.4f}", info.choices[i], *times.milliseconds[i]));
+  }
+  return fmt::format("{} rows: {} ms", times.rows, fmt::join(texts, ", "));
+}
+
+void print_table(const TuningTable& table) {
+  for (const TunedClass& tuned : table.classes()) {
+    const TunedKernelInfo& info = info_of(tuned.kernel);
+    const auto widths = std::span(tuned.shape).first(info.widths.size());
+    fmt::print("{:<18} {:<14} {:>6} to {:<6} {:<13} {}\n", info.name,
+               fmt::format("{}", fmt::join(widths, "x")), tuned.first_rows, tuned.last_rows,
+               info.choices[static_cast<std::size_t>(tuned.choice)], times_text(tuned));
+  }
+}
+
+int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
+  find_session(run.pipeline);  // or it is unknown
+  constexpr std::int64_t kMostRepeats = 10'000;
+  BagelTuning tuning;
+  tuning.repeats = static_cast<int>(whole_number(flags.repeats, "--repeats", 1, kMostRepeats));
+  if (!run.model.empty()) require_folder(run.model, "--model");
+  const BagelConfig config = run.model.empty() ? BagelConfig() : BagelConfig::load(run.model);
+  tuning.llm = config.llm;
+  tuning.picture_rows = rows_of_sizes(flags.sizes, config);
+  const at::Device device = gpu_of(run.device, log);
+  TuningFile file;
+  file.device = tuned_device(device);
+  const fs::path output = choose_output(flags, run, file.device, log);
+  file.versions = versions();
+  Progress progress(log, ProgressStyle::automatic);
+  file.table = measure_bagel(tuning, device, progress);
+  print_table(file.table);
+  write_text_file(output, tuning_text(file));
+  say_path(output);
+  log.info("runs take it with DIPTYCH_TUNED_CONFIG_DIR={}",
+           fs::absolute(output).parent_path().string());
+  return 0;
+}
+
+int tune(const TuneFlags& flags, Log& log) {
+  warn_of_idle_variables(log);
+  const Resolved resolved = resolve_model(flags);
+  try {
+    return start(flags, resolved.options.run, log);
+  } catch (const InputError& error) {  // a model knows flags, not where a value came from
+    throw InputError(at_value_place(error.what(), resolved));
+  }
+}
+
+constexpr const char* kFooter =
+    "Times each choice that the code leaves open, in bfloat16, on random values of the model's\n"
+    "widths and the rows of texts and of one to three guidance branches of each size: fp8 "
+    "products by\n"
+    "the kernel of few rows, cuBLASLt or CUTLASS; int8 products of few rows by that kernel or with "
+    "a\n"
+    "copy of the weights; threads of the norms; which attention `auto` asks first. The fastest of\n"
+    "each range of rows goes into FILE with the times of all. Runs look for a file of the GPU's "
+    "name in\n"
+    "the folder of --tuned-config-dir or DIPTYCH_TUNED_CONFIG_DIR, then among those built in; "
+    "else the\n"
+    "usual choices hold, which the log says. A file of another GPU is refused. Other choices "
+    "round\n"
+    "otherwise: a picture's record has the hash of those it was painted with.\n"
+    "Examples:\n"
+    "  diptych tune\n"
+    "  diptych tune -m BAGEL-7B-MoT --sizes 768x1024 --repeats 30 -o tuned/NVIDIA_H200.json\n"
+    "  DIPTYCH_TUNED_CONFIG_DIR=tuned diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\"";
+
+}  // namespace
+
+void add_tune(CLI::App& app, Run& run) {
+  CLI::App* verb = app.add_subcommand("tune", "measure which kernels are fastest on this GPU");
+  const auto flags = std::make_shared<TuneFlags>();
+  const auto add_field = [&](std::string_view name, const char* value, const char* help) {
+    const std::string_view field = all_fields()[field_index(name)].flags;
+    add_text_option(*verb, field, value, help, flags->values[std::string(field)]);
+  };
+  add_field("config", "FILE", "stage config that names the model (also DIPTYCH_CONFIG)");
+  add_field("model", "DIR",
+            "checkpoint folder, for its widths; without one, the released model's (also "
+            "DIPTYCH_MODEL)");
+  add_field("device", "cuda|cuda:N", "the GPU (also DIPTYCH_DEVICE) [cuda]");
+  verb->add_option("--sizes", flags->sizes, fmt::format("of pictures [{}]", kUsualSizes))
+      ->type_name("WxH,...")
+      ->envname("DIPTYCH_SIZES");
+  verb->add_option("--repeats", flags->repeats, "measurements, of which the median counts [10]")
+      ->type_name("N")
+      ->envname("DIPTYCH_REPEATS");
+  verb->add_option("-o,--output", flags->output,
+                   "a .json (replaced if there) [the GPU's name, such as NVIDIA_H200.json]")
+      ->type_name("FILE")
+      ->check(path_problem);
+  verb->footer(kFooter);
+  verb->callback([flags, &run] { run = [flags](Log& log) { return tune(*flags, log); }; });
+}
+
+}  // namespace diptych

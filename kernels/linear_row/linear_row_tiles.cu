@@ -1,0 +1,243 @@
+// Quantised weights times a few rows on tensor cores: a block for 16 outputs of 8 rows, the inputs
+// dealt out to its warps. Multiplied one by one, the elements of a byte each would take longer than
+// they take to come from memory. Here one instruction multiplies 16 x 16 of them with all rows, and
+// what is left to a warp is to widen them, once for all rows.
+#include "kernels/device_fetch.cuh"
+#include "kernels/linear_row/linear_row_device.cuh"
+
+namespace diptych::kernels {
+namespace {
+
+constexpr int kTile = 16;                  // outputs of a block
+constexpr int kRows = kMostLinearRows;     // of a tile
+constexpr int kParts = 4;                  // lanes that share a row of a step
+constexpr int kElements = 16;              // of a row that one lane takes in a step
+constexpr int kStep = kParts * kElements;  // of a row that a warp takes in a step
+constexpr int kProducts =
+    kElements / 4;  // instructions of a step, each with 4 of a lane's elements
+
+// The 16-bit type that holds a row's elements exactly, and those of any quantised weight.
+template <typename X>
+struct Wide {
+  using Type = X;
+};
+template <>
+struct Wide<__nv_fp8_e4m3> {
+  using Type = __half;
+};
+
+// 16 elements as pairs in the order of memory, the first in the lower half.
+struct Pairs {
+  unsigned at[kElements / 2];
+};
+
+__device__ __forceinline__ unsigned bits_of(__half2 pair) {
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+__device__ __forceinline__ unsigned bits_of(__nv_bfloat162 pair) {
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+// The elements `half` * 2 and the next of a word of four.
+template <typename T>
+__device__ __forceinline__ unsigned widened_pair(unsigned word, int half, __nv_fp8_e4m3 /*from*/) {
+  const auto codes = static_cast<__nv_fp8x2_storage_t>(half == 0 ? word : word >> 16);
+  const __half2 pair(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3));
+  if constexpr (std::is_same_v<T, __half>) {
+    return bits_of(pair);
+  } else {  // four significant bits: what is cut off is 0
+    const float2 wide = __half22float2(pair);
+    return __byte_perm(__float_as_uint(wide.x), __float_as_uint(wide.y), 0x7632);
+  }
+}
+// By the bits of a large number plus the element, as NVIDIA/FasterTransformer's cutlass_extensions
+// (interleaved_numeric_conversion.h) does: conversions of integers are slow.
+template <typename T>
+__device__ __forceinline__ unsigned widened_pair(unsigned word, int half, std::int8_t /*from*/) {
+  if constexpr (std::is_same_v<T, __half>) {
+    // 1024 + 128 + value: its ten bits of fraction hold the biased byte.
+    const unsigned biased =
+        __byte_perm(word ^ 0x80808080u, 0x64646464u, half == 0 ? 0x4140 : 0x4342);
+    const unsigned bias = 0x64806480u;
+    return bits_of(__hsub2(*reinterpret_cast<const __half2*>(&biased),
+                           *reinterpret_cast<const __half2*>(&bias)));
+  } else {
+    // 128 + the lower seven bits, which is all that its fraction holds, less 128 or, of a negative
+    // element, 256.
+    const unsigned spread = __byte_perm(word, 0, half == 0 ? 0x4140 : 0x4342);
+    const unsigned value = (spread & 0x007f007fu) | 0x43004300u,
+                   bias = (spread & 0x00800080u) | 0x43004300u;
+    return bits_of(__hsub2(*reinterpret_cast<const __nv_bfloat162*>(&value),
+                           *reinterpret_cast<const __nv_bfloat162*>(&bias)));
+  }
+}
+
+// What a lane has of a row in one step.
+template <typename S>
+struct Held {
+  uint4 words[sizeof(S)];
+};
+
+template <typename T, typename S>
+__device__ __forceinline__ Pairs widened(const Held<S>& from) {
+  Pairs pairs;
+  const auto* words = reinterpret_cast<const unsigned*>(from.words);
+#pragma unroll
+  for (int i = 0; i < kElements / 2; ++i) {
+    if constexpr (sizeof(S) == 2) {
+      pairs.at[i] = words[i];
+    } else {
+      pairs.at[i] = widened_pair<T>(words[i / 2], i % 2, S{});
+    }
+  }
+  return pairs;
+}
+
+// x is read by every block: through L1.
+template <typename X>
+__device__ __forceinline__ Held<X> load_x(const X* from, bool inside) {
+  Held<X> held;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(X)); ++i) {
+    held.words[i] = make_uint4(0, 0, 0, 0);
+    if (inside) held.words[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  return held;
+}
+
+// sums += a * b: 16 outputs x 16 elements times 16 elements x 8 rows, in float32. PTX ISA, matrix
+// fragments for mma.m16n8k16: a lane's elements are those 2p, 2p + 1, 2p + 8 and 2p + 9 of the
+// outputs q and q + 8 and of the row q, where p is its place among four and q the four's.
+template <typename T>
+__device__ __forceinline__ void multiply(float (&sums)[4], unsigned low_0, unsigned high_0,
+                                         unsigned low_1, unsigned high_1, unsigned x_0,
+                                         unsigned x_1) {
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(low_0), "r"(high_0), "r"(low_1), "r"(high_1), "r"(x_0), "r"(x_1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(low_0), "r"(high_0), "r"(low_1), "r"(high_1), "r"(x_0), "r"(x_1));
+  }
+}
+
+// Adds one step. Which elements of a row a lane hands to an instruction does not matter, as long as
+// they are the same ones of the weights and of x: those that it has in a piece. The tensor cores
+// cut their sums off (Fasi et al., Numerical behavior of NVIDIA tensor cores, PeerJ CS 7:e330), so
+// they begin anew with every step, and what they have summed is added with rounding.
+template <typename X, typename W>
+__device__ __forceinline__ void add_step(float (&sums)[4], const Held<W>& low, const Held<W>& high,
+                                         const Held<X>& x) {
+  using T = typename Wide<X>::Type;
+  const Pairs a = widened<T>(low), b = widened<T>(high), c = widened<T>(x);
+  float part[4] = {};
+#pragma unroll
+  for (int i = 0; i < kProducts; ++i) {
+    multiply<T>(part, a.at[2 * i], b.at[2 * i], a.at[2 * i + 1], b.at[2 * i + 1], c.at[2 * i],
+                c.at[2 * i + 1]);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sums[i] += part[i];
+}
+
+// A warp takes every kWarps-th step of the block's rows, kStages of them on their way at once. Each
+// lane fetches what it will itself read: no warp waits for another before the end.
+template <typename X, typename W, int kWarps, int kStages>
+__global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const LinearRowArgs args) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile;  // output
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, four = lane / kParts,
+            place = lane % kParts;
+  // What is read for outputs and rows that are not there is the last one again: their sums are
+  // nobody's.
+  const auto weights_of = [&](std::int64_t output) {
+    return static_cast<const W*>(args.weight) +
+           (output < args.outputs ? output : args.outputs - 1) * args.inputs;
+  };
+  const W *low = weights_of(first + four), *high = weights_of(first + four + 8);
+  const X* x =
+      static_cast<const X*>(args.x) + (four < args.rows ? four : args.rows - 1) * args.inputs;
+
+  constexpr int kStride = kWarps * kStep;
+  const int inputs = static_cast<int>(args.inputs), begin = warp * kStep;
+  const int steps = begin < inputs ? (inputs - begin + kStride - 1) / kStride : 0;
+  const auto place_of = [&](int step) { return begin + place * kElements + step * kStride; };
+  __shared__ uint4 ring[kWarps][kStages][2][kWarp];
+  uint4(&own)[kStages][2][kWarp] = ring[warp];
+  const auto fetch_step = [&](int step) {
+    if (step < steps) {
+      const int at = place_of(step);
+      fetch(&own[step % kStages][0][lane], low + at, at < inputs);
+      fetch(&own[step % kStages][1][lane], high + at, at < inputs);
+    }
+    end_of_fetches();
+  };
+  const auto load_step = [&](int step) {
+    const int at = place_of(step);
+    return load_x<X>(x + at, at < inputs);
+  };
+
+  for (int step = 0; step < kStages; ++step) fetch_step(step);
+  float sums[4] = {};
+  Held<X> now = load_step(0);
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    const Held<X> next = load_step(step + 1);
+    await_fetches<kStages - 1>();
+    const uint4(&stage)[2][kWarp] = own[step % kStages];
+    add_step<X, W>(sums, {{stage[0][lane]}}, {{stage[1][lane]}}, now);
+    fetch_step(step + kStages);
+    now = next;
+  }
+
+  // The lane's sums are of the outputs `four` and `four` + 8, of the rows 2 * place and the next.
+  __shared__ float parts[kWarps][kRows][kTile];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    parts[warp][2 * place + i % 2][four + i / 2 * 8] = sums[i];
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kTile; i += kWarps * kWarp) {
+    const int row = i / kTile, output = i % kTile;
+    if (row >= args.rows || first + output >= args.outputs) continue;
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) sum += parts[w][row][output];
+    finish(args, row, first + output, sum);
+  }
+}
+
+template <typename X, typename W, int kWarps, int kStages>
+void launch(const LinearRowArgs& args, CUstream_st* stream) {
+  const auto blocks = static_cast<unsigned>((args.outputs + kTile - 1) / kTile);
+  linear_tiles_kernel<X, W, kWarps, kStages><<<blocks, kWarps * kWarp, 0, stream>>>(args);
+}
+
+template <typename X, typename W>
+void launch_shape(const LinearRowArgs& args, CUstream_st* stream) {
+  switch (args.shape) {
+    case 1:
+      return launch<X, W, 4, 4>(args, stream);
+    case 2:
+      return launch<X, W, 4, 8>(args, stream);
+    default:
+      return launch<X, W, 8, 4>(args, stream);
+  }
+}
+
+}  // namespace
+
+void launch_linear_tiles(const LinearRowArgs& args, CUstream_st* stream) {
+  const bool e4m3 = args.stored == Stored::e4m3, bf16 = args.dtype == DType::bf16;
+  if (args.x_scales != nullptr) return launch_shape<__nv_fp8_e4m3, __nv_fp8_e4m3>(args, stream);
+  if (e4m3 && bf16) return launch_shape<__nv_bfloat16, __nv_fp8_e4m3>(args, stream);
+  if (e4m3) return launch_shape<__half, __nv_fp8_e4m3>(args, stream);
+  if (bf16) return launch_shape<__nv_bfloat16, std::int8_t>(args, stream);
+  launch_shape<__half, std::int8_t>(args, stream);
+}
+
+}  // namespace diptych::kernels

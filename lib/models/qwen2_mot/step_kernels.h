@@ -1,0 +1,31 @@
+// The GPU kernels of MotBackbone::forward by what they are for: the families of those that ran, and
+// what each family has to do.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/models/qwen2_mot/backbone.h"
+#include "lib/runtime/kernel_work.h"
+#include "lib/runtime/launches.h"
+#include "lib/tuning/table.h"
+
+namespace diptych {
+
+// The family of each of `activities`, which are in order of their start and begin with a forward of
+// `layers` layers or work before it. Projections and attention are told apart by the kernels they
+// lie between (a product that the activation follows is gate_up_proj) and, of generation and
+// understanding rows, by their order ("o_proj gen", "o_proj und"). What serves no such purpose
+// keeps its name without parameters.
+std::vector<std::string> kernel_families(std::span<const GpuActivity> activities,
+                                         std::int64_t layers);
+
+// What each family of a forward of this plan has to do: of all layers, every tensor a kernel is
+// given read or written once. Of `plan` only numbers and lengths are looked at, not its tensors.
+// `tuning`: by which the forward's products are chosen, or null.
+std::vector<KernelWork> mot_work(const MotPlan& plan, const Qwen2Config& config,
+                                 const MatrixFormat& format, const TuningTable* tuning);
+
+}  // namespace diptych

@@ -1,0 +1,88 @@
+#include "lib/tuning/choices.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "kernels/linear_row/linear_row.h"
+
+namespace diptych {
+namespace {
+
+using Name = std::string_view;
+constexpr auto kMatrix = std::to_array<Name>({"outputs", "inputs"});
+constexpr auto kRow = std::to_array<Name>({"width"});
+constexpr auto kHeads = std::to_array<Name>({"heads", "kv_heads", "head_dim"});
+constexpr auto kFp8Products = std::to_array<Name>({"row_kernel", "cublas", "cutlass"});
+constexpr auto kInt8Products = std::to_array<Name>({"row_kernel", "copy"});
+constexpr auto kNormVectors = std::to_array<Name>({"one_vector", "two_vectors", "four_vectors"});
+constexpr auto kFirstAttentions = std::to_array<Name>({"cudnn", "flash", "sdpa"});
+
+// A single row meets fp8 weights unquantised, and is the row kernel's with int8 ones.
+constexpr std::int64_t kSeveral = 2;
+
+constexpr auto kKernels = std::to_array<TunedKernelInfo>({
+    {TunedKernel::linear_fp8, "linear_fp8", kMatrix, kFp8Products, kSeveral},
+    {TunedKernel::linear_int8, "linear_int8", kMatrix, kInt8Products, kSeveral},
+    {TunedKernel::add_rms_norm, "add_rms_norm", kRow, kNormVectors, 1},
+    {TunedKernel::add_rms_norm_e4m3, "add_rms_norm_e4m3", kRow, kNormVectors, 1},
+    {TunedKernel::attention, "attention", kHeads, kFirstAttentions, 1},
+});
+
+std::optional<std::string> impossible_row_kernel(std::int64_t rows) {
+  if (rows <= kernels::kMostLinearRows) return std::nullopt;
+  return fmt::format("row_kernel takes at most {} rows", kernels::kMostLinearRows);
+}
+
+std::optional<std::string> impossible_fp8(const TunedShape& shape, std::int64_t rows,
+                                          Fp8Product product) {
+  const auto [outputs, inputs, unused] = shape;
+  if (product == Fp8Product::row_kernel) return impossible_row_kernel(rows);
+  if (outputs % 16 != 0 || inputs % 16 != 0) return "its widths are no multiples of 16";
+  if (product == Fp8Product::cublas && exceeds_cublas(rows, outputs, inputs))
+    return fmt::format("cublas has no such product of {} rows", rows);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::span<const TunedKernelInfo> tuned_kernels() {
+  return kKernels;
+}
+
+const TunedKernelInfo& info_of(TunedKernel kernel) {
+  return *std::ranges::find(kKernels, kernel, &TunedKernelInfo::kernel);
+}
+
+bool exceeds_cublas(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) {
+  constexpr std::int64_t kLongSum = 4096, kTile = 128, kMultiprocessors = 132;
+  const auto tiles = [](std::int64_t size) { return (size + kTile - 1) / kTile; };
+  return inputs > kLongSum && tiles(rows) * tiles(outputs) < kMultiprocessors;
+}
+
+Fp8Product usual_fp8_product(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) {
+  if (rows <= kernels::kMostLinearRows) return Fp8Product::row_kernel;
+  return exceeds_cublas(rows, outputs, inputs) ? Fp8Product::cutlass : Fp8Product::cublas;
+}
+
+Int8Product usual_int8_product(std::int64_t rows) {
+  return rows <= kernels::kMostLinearRows ? Int8Product::row_kernel : Int8Product::copy;
+}
+
+std::optional<std::string> impossible_choice(TunedKernel kernel, const TunedShape& shape,
+                                             std::int64_t rows, int choice) {
+  switch (kernel) {
+    case TunedKernel::linear_fp8:
+      return impossible_fp8(shape, rows, static_cast<Fp8Product>(choice));
+    case TunedKernel::linear_int8:
+      if (static_cast<Int8Product>(choice) == Int8Product::copy) return std::nullopt;
+      return impossible_row_kernel(rows);
+    case TunedKernel::add_rms_norm:
+    case TunedKernel::add_rms_norm_e4m3:
+    case TunedKernel::attention:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace diptych

@@ -1,0 +1,50 @@
+#include "lib/tuning/find.h"
+
+#include <algorithm>
+
+#include "lib/base/error.h"
+#include "lib/base/json_file.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The text of such a file; nothing where nothing has that name.
+std::optional<std::string> read_if_there(const fs::path& path) {
+  constexpr std::uintmax_t kMostBytes = std::uintmax_t{4} << 20;
+  std::error_code error;
+  if (fs::symlink_status(path, error).type() == fs::file_type::not_found) return std::nullopt;
+  const fs::file_status found = fs::status(path, error);  // of what a link leads to
+  if (!fs::is_regular_file(found)) {
+    const std::string what = error ? error.message() : "is no file";
+    throw InputError("{}: {}; expected a file of diptych tune", path.string(),
+                     fs::is_directory(found) ? "is a folder" : what);
+  }
+  if (fs::file_size(path, error) > kMostBytes) {
+    throw InputError("{}: larger than {} MiB, which no file of diptych tune is", path.string(),
+                     kMostBytes >> 20);
+  }
+  return read_text_file(path);
+}
+
+Tuning tuning_of(std::string_view text, std::string origin, const TunedDevice& device) {
+  auto file = std::make_shared<const TuningFile>(parse_tuning(text, origin, device));
+  return {std::move(file), std::move(origin)};
+}
+
+}  // namespace
+
+Tuning find_tuning(const fs::path& folder, const TunedDevice& device) {
+  const std::string name = tuning_file_name(device);
+  if (!folder.empty()) {
+    const fs::path path = folder / name;
+    if (const auto text = read_if_there(path)) return tuning_of(*text, path.string(), device);
+  }
+  const auto tables = built_in_tunings();
+  const auto table = std::ranges::find(tables, name, &BuiltInTuning::name);
+  if (table == tables.end()) return {};
+  return tuning_of(table->text, "built in " + name, device);
+}
+
+}  // namespace diptych

@@ -1,0 +1,105 @@
+// References against values worked out by hand.
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "kernels/dequantize_rows/dequantize_rows.h"
+#include "kernels/host_float.h"
+#include "kernels/linear_row/linear_row.h"
+
+using namespace diptych::kernels;
+
+namespace {
+
+// 1, 1.5, 2, 448 and -0.5 as e4m3: sign, four bits of exponent with a bias of 7, three of fraction.
+constexpr std::uint8_t kOne = 0x38, kOneHalf = 0x3c, kTwo = 0x40, kMost = 0x7e, kMinusHalf = 0xb0;
+
+std::vector<float> widened(const std::vector<HostBf16>& values) {
+  std::vector<float> wide;
+  for (const HostBf16& value : values) wide.push_back(widen(value));
+  return wide;
+}
+
+}  // namespace
+
+TEST_CASE("dequantize_rows by hand") {
+  const std::vector<std::int8_t> values = {-127, 0, 64, 1, 127, 3};
+  const std::vector<float> scales = {0.5F, 1.00390625F};  // 1 + 2^-8
+  DequantizeRowsArgs args;
+  args.values = values.data();
+  args.scales = scales.data();
+  args.rows = 2;
+  args.width = 3;
+  std::vector<float> y(6);
+  args.y = y.data();
+  dequantize_rows_ref(args);
+  CHECK(y == std::vector<float>{-63.5F, 0, 32, 1.00390625F, 127.49609375F, 3.01171875F});
+  std::vector<HostBf16> narrow(6);
+  args.y = narrow.data();
+  args.dtype = DType::bf16;
+  dequantize_rows_ref(args);
+  // Eight bits: a tie goes to 1, whose last bit is 0; the others to multiples of 2^-1 and 2^-6.
+  CHECK(widened(narrow) == std::vector<float>{-63.5F, 0, 32, 1, 127.5F, 3.015625F});
+}
+
+TEST_CASE("linear_row by hand: plain weights") {
+  const std::vector<float> x = {2, 10, -1}, weight = {1, 2, 3, -1, 0.5F, 4}, bias = {0.5F, -2};
+  LinearRowArgs args;
+  args.x = x.data();
+  args.weight = weight.data();
+  args.bias = bias.data();
+  args.inputs = 3;
+  args.outputs = 2;
+  std::vector<float> y(2);
+  args.y = y.data();
+  linear_row_ref(args);
+  CHECK(y == std::vector<float>{2 + 20 - 3 + 0.5F, -2 + 5 - 4 - 2});
+}
+
+TEST_CASE("linear_row by hand: e4m3 by e4m3, a scale for each row of both") {
+  const std::vector<std::uint8_t> x = {kOne, kMost, kOneHalf, kTwo},
+                                  weight = {kOne, kMinusHalf, kTwo, kOneHalf};
+  const std::vector<float> x_scales = {0.5F, 4}, scales = {2, 0.25F}, bias = {1, -1};
+  LinearRowArgs args;
+  args.x = x.data();
+  args.x_scales = x_scales.data();
+  args.weight = weight.data();
+  args.scales = scales.data();
+  args.bias = bias.data();
+  args.rows = args.inputs = args.outputs = 2;
+  args.stored = Stored::e4m3;
+  std::vector<float> y(4);
+  args.y = y.data();
+  linear_row_ref(args);
+  CHECK(y == std::vector<float>{(1 - 224) * 0.5F * 2 + 1, (2 + 672) * 0.5F * 0.25F - 1,
+                                (1.5F - 1) * 4 * 2 + 1, (3 + 3) * 4 * 0.25F - 1});
+  const std::vector<HostBf16> narrow_bias = {round_to<HostBf16>(1), round_to<HostBf16>(-1)};
+  std::vector<HostBf16> narrow(4);
+  args.bias = narrow_bias.data();
+  args.y = narrow.data();
+  args.dtype = DType::bf16;
+  linear_row_ref(args);
+  // 83.25, between 83 and 83.5, goes to the one whose last bit is 0.
+  CHECK(widened(narrow) == std::vector<float>{-222, 83, 5, 5});
+}
+
+TEST_CASE("linear_row by hand: plain rows by int8, and one by e4m3") {
+  const std::vector<float> x = {2, 1, -4, 0.5F}, scales = {0.5F, 2};
+  const std::vector<std::int8_t> weight = {127, -127, 3, 0};
+  LinearRowArgs args;
+  args.x = x.data();
+  args.weight = weight.data();
+  args.scales = scales.data();
+  args.rows = args.inputs = args.outputs = 2;
+  args.stored = Stored::i8;
+  std::vector<float> y(4);
+  args.y = y.data();
+  linear_row_ref(args);
+  CHECK(y == std::vector<float>{(254 - 127) * 0.5F, 6 * 2, (-508 - 63.5F) * 0.5F, -12 * 2});
+  const std::vector<std::uint8_t> codes = {kMost, kMinusHalf, kOne, kTwo};
+  args.weight = codes.data();
+  args.stored = Stored::e4m3;
+  args.rows = 1;
+  linear_row_ref(args);
+  CHECK(y == std::vector<float>{(896 - 0.5F) * 0.5F, (2 + 2) * 2, -285.75F, -24});
+}

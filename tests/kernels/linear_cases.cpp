@@ -1,0 +1,155 @@
+#include "tests/kernels/linear_cases.h"
+
+#include <cmath>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tests/kernels/field.h"
+
+namespace diptych::testing {
+namespace {
+
+constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
+
+struct Size {
+  std::int64_t inputs, outputs;
+};
+
+// What meets what: rows of e4m3 or plain ones, weights of e4m3 or int8.
+struct Kind {
+  kernels::Stored weights;
+  bool coded_rows;
+  const char* name;
+  std::int64_t most_rows() const {
+    return coded_rows || weights == kernels::Stored::i8 ? kernels::kMostLinearRows : 1;
+  }
+};
+constexpr Kind kKinds[] = {{kernels::Stored::e4m3, true, "e4m3 by e4m3"},
+                           {kernels::Stored::e4m3, false, "rows by e4m3"},
+                           {kernels::Stored::i8, false, "rows by int8"}};
+
+struct Call {
+  Kind kind;
+  Tensor x, x_scales, weight, scales, bias;  // on the device; x_scales of coded rows alone
+  Tensor expected;                           // float64 [rows, outputs], on the host
+};
+
+// Every code but NaN turns up.
+Tensor draw_codes(at::Generator& generator, at::IntArrayRef sizes, kernels::Stored stored) {
+  if (stored == kernels::Stored::i8) return at::randint(-127, 128, sizes, generator, at::kChar);
+  return (at::randn(sizes, generator, at::kFloat) * 100)
+      .clamp(-448.0, 448.0)
+      .to(at::kFloat8_e4m3fn);
+}
+
+Call make_call(at::Generator& generator, const Kind& kind, std::int64_t rows, const Size& size,
+               at::ScalarType dtype, at::Device device) {
+  const auto draw = [&](at::IntArrayRef sizes) { return at::randn(sizes, generator, at::kFloat); };
+  Tensor x = draw({rows, size.inputs}).to(dtype);
+  const Tensor weight = draw_codes(generator, {size.outputs, size.inputs}, kind.weights);
+  const Tensor scales = (draw({size.outputs}).abs() + 0.5) / std::sqrt(size.inputs) / 100;
+  const Tensor bias = draw({size.outputs}).to(dtype);
+  Tensor x_scales = at::ones({rows});
+  if (kind.coded_rows) {
+    x = draw_codes(generator, {rows, size.inputs}, kernels::Stored::e4m3);
+    x_scales = (draw({rows}).abs() + 0.5) / 100;
+  }
+  const auto wide = [](const Tensor& t) { return t.to(at::kFloat).to(at::kDouble); };
+  const Tensor expected = at::linear(wide(x) * wide(x_scales).unsqueeze(1),
+                                     wide(weight) * wide(scales).unsqueeze(1), wide(bias));
+  return {kind,
+          x.to(device),
+          kind.coded_rows ? x_scales.to(device) : Tensor(),
+          weight.to(device),
+          scales.to(device),
+          bias.to(device),
+          expected};
+}
+
+kernels::LinearRowArgs args_of(const Call& call, const Tensor& y) {
+  kernels::LinearRowArgs args;
+  args.x = call.x.data_ptr();
+  args.x_scales = call.kind.coded_rows ? call.x_scales.data_ptr<float>() : nullptr;
+  args.weight = call.weight.data_ptr();
+  args.scales = call.scales.data_ptr<float>();
+  args.bias = call.bias.data_ptr();
+  args.y = y.data_ptr();
+  args.rows = y.size(0);
+  args.inputs = call.x.size(1);
+  args.outputs = y.size(1);
+  args.dtype = kernel_dtype(y.scalar_type());
+  args.stored = call.kind.weights;
+  return args;
+}
+
+// Rounded once, and sums of float32 in some order.
+void check_near(const Tensor& found, const Tensor& expected, at::ScalarType dtype) {
+  const double step = dtype == at::kFloat ? 2e-6 : dtype == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
+  const double most = expected.abs().max().item<double>();
+  const Tensor apart = (found.cpu().to(at::kDouble) - expected).abs();
+  const Tensor allowed = expected.abs() * step + 2e-6 * most;
+  CHECK(count(apart > allowed) == 0);
+  CHECK(most > 0.05);
+}
+
+}  // namespace
+
+void check_linear_row_quantised(const Runner<kernels::LinearRowArgs>& kernel) {
+  at::Generator generator = at::detail::createCPUGenerator(31);
+  for (const at::ScalarType dtype : kDtypes) {
+    // Less than a warp's piece, parts of tiles and of pieces, more pieces than are under way at
+    // once, and what no vector divides.
+    for (const Size& size : {Size{16, 5},
+                             {48, 16},
+                             {160, 37},
+                             {1040, 17},
+                             {3584, 48},
+                             {5136, 33},
+                             {131, 33},
+                             {1, 3}}) {
+      for (const Kind& kind : kKinds) {
+        for (const std::int64_t rows : {1, 2, 3, 5, 8}) {
+          if (rows > kind.most_rows()) continue;
+          const Call call = make_call(generator, kind, rows, size, dtype, kernel.device);
+          for (int shape = 0; shape < kernels::kLinearShapes; ++shape) {
+            const std::string what =
+                fmt::format("{} {} {} x {} -> {} shape {}", kind.name, c10::toString(dtype), rows,
+                            size.inputs, size.outputs, shape);
+            CAPTURE(what);
+            const Field y = make_field(rows, size.outputs, Layout::packed,
+                                       at::TensorOptions(dtype).device(kernel.device));
+            kernels::LinearRowArgs args = args_of(call, y.rows);
+            args.shape = shape;
+            kernel.run(args);
+            check_near(y.rows, call.expected, dtype);
+            CHECK(is_untouched_around(y, at::arange(rows)));
+          }
+        }
+      }
+    }
+  }
+}
+
+void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel) {
+  at::Generator generator = at::detail::createCPUGenerator(32);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const Kind& kind : kKinds) {
+      if (kind.most_rows() == 1) continue;
+      const Call call = make_call(generator, kind, 8, {1040, 37}, dtype, kernel.device);
+      const Tensor all = at::empty({8, 37}, at::TensorOptions(dtype).device(kernel.device));
+      kernel.run(args_of(call, all));
+      for (const std::int64_t row : {0, 3, 7}) {
+        CAPTURE(row);
+        Call alone = call;
+        alone.x = call.x.narrow(0, row, 1);
+        if (kind.coded_rows) alone.x_scales = call.x_scales.narrow(0, row, 1);
+        const Tensor y = at::empty({1, 37}, all.options());
+        kernel.run(args_of(alone, y));
+        CHECK(at::equal(y, all.narrow(0, row, 1)));
+      }
+    }
+  }
+}
+
+}  // namespace diptych::testing

@@ -1,0 +1,12 @@
+#include <doctest/doctest.h>
+
+#include "tests/kernels/linear_cases.h"
+
+using namespace diptych;
+using namespace diptych::testing;
+
+TEST_CASE("the reference multiplies quantised weights as float64 does") {
+  const Runner<kernels::LinearRowArgs> reference{at::kCPU, kernels::linear_row_ref};
+  check_linear_row_quantised(reference);
+  check_linear_row_alone(reference);
+}

@@ -1,0 +1,340 @@
+#include "lib/models/qwen2_mot/step_kernels.h"
+
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include <ATen/record_function.h>
+#include <doctest/doctest.h>
+
+#include "lib/models/bagel/bagel.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+// As libtorch's profiler writes them.
+const std::string kOwn = "void diptych::kernels::(anonymous namespace)::";
+const std::string kNormKernel =
+    kOwn + "rms_norm_kernel<__nv_bfloat16, __nv_bfloat16>(diptych::kernels::RmsNormArgs)";
+const std::string kNormOfMany =
+    kOwn + "rms_norm_fetched_kernel<__nv_bfloat16, 8, true>(diptych::kernels::RmsNormArgs)";
+const std::string kRopeKernel =
+    kOwn + "qk_norm_rope_kernel<__nv_bfloat16, 4>(diptych::kernels::QkNormRopeArgs, int)";
+const std::string kSiluKernel =
+    kOwn + "silu_mul_kernel<__nv_bfloat16, 8>(diptych::kernels::SiluMulArgs, unsigned int)";
+const std::string kSiluOfMany =
+    kOwn + "silu_mul_fetched_kernel<__nv_bfloat16, 8, 3>(diptych::kernels::SiluMulArgs)";
+const std::string kQuantiseKernel =
+    kOwn + "quantize_rows_kernel<__nv_bfloat16>(diptych::kernels::QuantizeRowsArgs, float)";
+const std::string kDequantiseKernel =
+    kOwn +
+    "dequantize_rows_kernel<__nv_bfloat16>(diptych::kernels::DequantizeRowsArgs, unsigned int)";
+const std::string kFewRowsKernel =
+    kOwn + "linear_row_kernel<__nv_bfloat16, signed char, 4>(diptych::kernels::LinearRowArgs)";
+const std::string kFewRowsTiles =
+    kOwn +
+    "linear_tiles_kernel<__nv_fp8_e4m3, __nv_fp8_e4m3, 8, 4>(diptych::kernels::LinearRowArgs)";
+const std::string kCudnn =
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_128x128x128_4x1x1_cga1x1x1";
+const std::string kFlash =
+    "void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4, false, "
+    "false, cutlass::bfloat16_t>, false>(pytorch_flash::Flash_fwd_params)";
+const std::string kFlashRest =
+    "void pytorch_flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4> "
+    ">(pytorch_flash::Flash_fwd_params)";
+const std::string kBigProduct = "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT";
+const std::string kSmallProduct = "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT";
+const std::string kReduce =
+    "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(int, int)";
+const std::string kFp8Product =
+    "void "
+    "cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::kernel::"
+    "GemmUniversal<cute::tuple<int, int, int, int> > > >(cutlass::Params)";
+const std::string kAdd =
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+    "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)";
+const std::string kCat =
+    "void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::OpaqueType<2u>, "
+    "unsigned int, 2, 64, 64>(at::native::OpaqueType<2u>*)";
+const std::string kMemset = "Memset (Device)";
+
+Names families(const Names& names, std::int64_t layers) {
+  std::vector<GpuActivity> activities;
+  for (const std::string& name : names) activities.push_back({name, name != kMemset});
+  return kernel_families(activities, layers);
+}
+
+TEST_CASE("kernel_families: a step of two layers, from its embeddings to its update") {
+  const std::vector<std::pair<std::string, std::string>> step = {
+      {kSmallProduct, "other products"},
+      {kAdd, "at::native::vectorized_elementwise_kernel"},
+      {kCat, "copies and fills"},
+      {kNormKernel, "norm"},
+      {kBigProduct, "qkv_proj gen"},
+      {kMemset, "copies and fills"},
+      {kSmallProduct, "qkv_proj und"},
+      {kReduce, "qkv_proj und"},
+      {kRopeKernel, "qk norm, rope, cache write"},
+      {kCudnn, "attention gen"},
+      {kFlash, "attention und"},
+      {kFlashRest, "attention und"},
+      {kBigProduct, "o_proj gen"},
+      {kReduce, "o_proj gen"},
+      {kSmallProduct, "o_proj und"},
+      {kNormKernel, "norm"},
+      {kBigProduct, "gate_up_proj gen"},
+      {kSmallProduct, "gate_up_proj und"},
+      {kSiluKernel, "silu x gate"},
+      {kBigProduct, "down_proj gen"},
+      {kSmallProduct, "down_proj und"},
+      {kReduce, "down_proj und"},
+      {kNormKernel, "norm"},
+      {kBigProduct, "qkv_proj gen"},
+      {kSmallProduct, "qkv_proj und"},
+      {kRopeKernel, "qk norm, rope, cache write"},
+      {kCudnn, "attention gen"},
+      {kBigProduct, "o_proj gen"},
+      {kNormKernel, "norm"},
+      {kBigProduct, "gate_up_proj gen"},
+      {kSiluKernel, "silu x gate"},
+      {kBigProduct, "down_proj gen"},
+      {kNormKernel, "norm"},
+      {kSmallProduct, "other products"},
+      {kReduce, "other products"},
+      {kAdd, "at::native::vectorized_elementwise_kernel"}};
+  Names names, expected;
+  for (int i = 0; i < 3; ++i) {  // the next step begins as the first one
+    for (const auto& [name, family] : step) names.push_back(name), expected.push_back(family);
+  }
+  CHECK(families(names, 2) == expected);
+}
+
+TEST_CASE("kernel_families: quantised products, and attention by one kernel for each sample") {
+  const Names names = {kNormOfMany,     kFp8Product,
+                       kFewRowsTiles,   kRopeKernel,
+                       kFlash,          kFlash,
+                       kFlash,          kFlash,
+                       kQuantiseKernel, kQuantiseKernel,
+                       kFp8Product,     kFewRowsTiles,
+                       kNormOfMany,     kDequantiseKernel,
+                       kBigProduct,     kFewRowsKernel,
+                       kSiluOfMany,     kFp8Product,
+                       kFewRowsTiles,   kNormOfMany,
+                       kFp8Product,     kFewRowsTiles,
+                       kRopeKernel,     kFlash,
+                       kFlash,          kQuantiseKernel,
+                       kFp8Product,     kNormKernel};
+  const Names expected = {"norm",
+                          "qkv_proj gen",
+                          "qkv_proj und",
+                          "qk norm, rope, cache write",
+                          "attention gen",
+                          "attention gen",
+                          "attention und",
+                          "attention und",
+                          "quantise rows",
+                          "quantise rows",
+                          "o_proj gen",
+                          "o_proj und",
+                          "norm",
+                          "dequantise weights",
+                          "gate_up_proj gen",
+                          "gate_up_proj und",
+                          "silu x gate",
+                          "down_proj gen",
+                          "down_proj und",
+                          "norm",
+                          "qkv_proj gen",
+                          "qkv_proj und",
+                          "qk norm, rope, cache write",
+                          "attention gen",
+                          "attention gen",
+                          "quantise rows",
+                          "o_proj gen",
+                          "norm"};
+  CHECK(families(names, 2) == expected);
+  CHECK(families({kBigProduct, kFlashRest, kReduce}, 2) ==
+        Names{"other products", "attention", "other products"});
+  CHECK(families({}, 2).empty());
+}
+
+Qwen2Config small_config() {
+  Qwen2Config c;
+  c.hidden_size = 8;
+  c.num_hidden_layers = 2;
+  c.num_attention_heads = 2;
+  c.num_key_value_heads = 1;
+  c.intermediate_size = 16;
+  return c;
+}
+
+// Two samples of so many latent rows and two markers.
+MotPlan image_plan(std::int64_t gen, const std::vector<std::int64_t>& keys) {
+  MotPlan plan;
+  plan.gen_rows = 2 * gen;
+  plan.und_rows = 4;
+  plan.gen.q = {gen, gen};
+  plan.und.q = {2, 2};
+  plan.gen.k = plan.und.k = keys;
+  plan.wanted = MotWanted::generation;
+  return plan;
+}
+
+std::map<std::string, KernelWork> work(const MotPlan& plan, Quantization quantization,
+                                       const TuningTable* tuning = nullptr) {
+  std::map<std::string, KernelWork> families;
+  const MatrixFormat format = {at::kBFloat16, quantization};
+  for (const KernelWork& each : mot_work(plan, small_config(), format, tuning)) {
+    CHECK(families.emplace(each.family, each).second);
+  }
+  return families;
+}
+
+TEST_CASE("mot_work: FLOP and bytes of two layers, by hand") {
+  const auto found = work(image_plan(3, {7, 5}), Quantization::none);
+  const std::vector<KernelWork> expected = {
+      {"qkv_proj gen", 2 * 1536, 2 * (256 + 96 + 192 + 32)},
+      {"qkv_proj und", 2 * 1024, 2 * (256 + 64 + 128 + 32)},
+      {"qk norm, rope, cache write", 0, 2 * (640 + 240)},
+      {"attention gen", 2 * 1152, 2 * (192 + 192)},
+      {"attention und", 768, 128 + 192},  // of the last layer only latents go on
+      {"o_proj gen", 2 * 768, 2 * (128 + 96 + 96)},
+      {"o_proj und", 512, 128 + 64 + 64},
+      {"norm", 0, 320 + 2 * 640 + 2 * 384},
+      {"gate_up_proj gen", 2 * 3072, 2 * (512 + 96 + 384)},
+      {"gate_up_proj und", 2048, 512 + 64 + 256},
+      {"silu x gate", 0, 960 + 576},
+      {"down_proj gen", 2 * 1536, 2 * (256 + 192 + 96)},
+      {"down_proj und", 1024, 256 + 128 + 64}};
+  CHECK(found.size() == expected.size());
+  for (const KernelWork& each : expected) {
+    CAPTURE(each.family);
+    REQUIRE(found.contains(each.family));
+    CHECK(found.at(each.family).flops == each.flops);
+    CHECK(found.at(each.family).bytes == each.bytes);
+    CHECK_FALSE(found.at(each.family).fp8);
+  }
+}
+
+TEST_CASE("mot_work: fp8 quantises what attention gives, and few rows are no e4m3 product") {
+  const auto found = work(image_plan(8, {12, 10}), Quantization::fp8);
+  CHECK(found.at("qkv_proj gen").bytes == 2 * (192 + 192 + 512 + 32));
+  CHECK(found.at("qkv_proj gen").fp8);
+  CHECK(found.at("qkv_proj und").bytes == 2 * (192 + 48 + 128 + 32));
+  CHECK_FALSE(found.at("qkv_proj und").fp8);
+  CHECK(found.at("quantise rows").bytes == 2 * (256 + 192) + 64 + 48);
+  CHECK(found.at("norm").bytes == 320 + 240 + 2 * (3 * 320 + 240) + (3 * 256 + 192) + (4 * 256));
+  CHECK(found.at("silu x gate").bytes == 36 * (64 + 20));
+  CHECK_FALSE(found.contains("dequantise weights"));
+}
+
+TEST_CASE("mot_work: of int8 weights many rows take a plain copy") {
+  const auto found = work(image_plan(8, {12, 10}), Quantization::int8);
+  CHECK(found.at("qkv_proj gen").bytes == 2 * (256 + 256 + 512 + 32));
+  CHECK(found.at("qkv_proj und").bytes == 2 * (192 + 64 + 128 + 32));
+  // qkv, o, gate and up, down: a byte and a scale a row, and two bytes.
+  CHECK(found.at("dequantise weights").bytes == 2 * (192 + 256 + 96 + 128 + 384 + 512 + 160 + 256));
+  CHECK_FALSE(found.contains("quantise rows"));
+}
+
+TEST_CASE("mot_work: products are those that a tuning chooses") {
+  TuningTable table;
+  const auto choose = [&](TunedKernel kernel, const TunedShape& shape, auto choice) {
+    table.add({kernel, shape, 4, 4, static_cast<int>(choice), {}});
+  };
+  choose(TunedKernel::linear_int8, {16, 8, 0}, Int8Product::copy);
+  choose(TunedKernel::linear_fp8, {64, 32, 0}, Fp8Product::cutlass);
+  const MotPlan plan = image_plan(8, {12, 10});
+  const auto plain = work(plan, Quantization::int8);
+  const auto tuned = work(plan, Quantization::int8, &table);
+  // The weights of qkv for the four markers, in two layers: a copy is made of them, and read.
+  CHECK(tuned.at("dequantise weights").bytes - plain.at("dequantise weights").bytes ==
+        2 * (192 + 256));
+  CHECK(tuned.at("qkv_proj und").bytes - plain.at("qkv_proj und").bytes == 2 * (256 - 192));
+  CHECK((tuned.at("o_proj und") == plain.at("o_proj und")));
+  Qwen2Config wide = small_config();
+  wide.hidden_size = 32;
+  for (const KernelWork& each : mot_work(plan, wide, {at::kBFloat16, Quantization::fp8}, &table)) {
+    CAPTURE(each.family);
+    if (each.family.ends_with("proj und")) CHECK(each.fp8 == (each.family == "qkv_proj und"));
+  }
+}
+
+TEST_CASE("mot_work: a single row of fp8 stays plain, and with it what norms make of the others") {
+  MotPlan plan = image_plan(8, {12, 10});
+  plan.und_rows = 1;
+  plan.und.q = {1};
+  const auto found = work(plan, Quantization::fp8);
+  CHECK(found.at("qkv_proj und").bytes == 2 * (192 + 16 + 32 + 32));
+  CHECK(found.at("norm").bytes == 17 * 32 + 2 * 17 * 64 + 2 * 16 * 64);
+  CHECK(found.at("quantise rows").bytes == 2 * (3 * (256 + 192) + 512 + 320));
+}
+
+// Passes calls on and counts them.
+class CountingAttention final : public AttentionBackend {
+ public:
+  std::string_view name() const override { return backend_->name(); }
+  std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
+    return backend_->kind_unsupported(kind);
+  }
+  Tensor forward(const AttentionCall& call) const override {
+    ++calls_;
+    return backend_->forward(call);
+  }
+  int take() const { return std::exchange(calls_, 0); }
+
+ private:
+  std::unique_ptr<AttentionBackend> backend_ = make_attention("math", at::kCPU);
+  mutable int calls_ = 0;
+};
+
+std::int64_t count_linears(const std::function<void()>& work) {
+  static thread_local std::int64_t linears;
+  linears = 0;
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& f)
+                                     -> std::unique_ptr<at::ObserverContext> {
+        if (std::string_view(f.name()) == "aten::linear") ++linears;
+        return nullptr;
+      }).scopes({at::RecordScope::FUNCTION}));
+  work();
+  at::removeCallback(handle);
+  return linears;
+}
+
+TEST_CASE("products: as many as forward() has, and the last one's values") {
+  const fs::path folder = fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel/checkpoint";
+  const Bagel model = Bagel::load(Weights::open(folder / "ema.safetensors", at::kCPU, at::kFloat),
+                                  BagelConfig::load(folder));
+  const MotBackbone& backbone = model.language_model;
+  KvCache cache(backbone.config.kv_shape(), 1, 16, at::kFloat);
+  const std::vector<MotSample> samples = {
+      {.context = 0, .position = 0, .gen_rows = 12, .und_rows = 2}};
+  MotPlan plan = plan_image_block(samples, 0, cache, backbone.config, at::kFloat);
+  plan.wanted = MotWanted::generation;
+  const CountingAttention attention;
+  const Tensor x = at::randn({14, backbone.config.hidden_size}, at::kFloat);
+  const KernelPolicy policy = KernelPolicy::automatic;
+  const std::int64_t whole =
+      count_linears([&] { backbone.forward(plan, x.clone(), cache, attention, policy); });
+  CHECK(whole == 2 * 8 + 5);
+  CHECK(attention.take() == 5);
+  const Tensor before = x.clone();
+  const MotProductRows rows = backbone.product_rows(plan, x, cache, policy);
+  CHECK(x.equal(before));
+  CHECK(rows.q.sizes() == at::IntArrayRef({14, 4, 16}));
+  Tensor last;
+  CHECK(count_linears([&] { last = backbone.products(plan, rows, cache, attention, policy); }) ==
+        whole);
+  CHECK(attention.take() == 5);
+  const Tensor expected =
+      linear(rows.inner.values.narrow(0, 0, 12), backbone.layers[2].gen.down_proj, {}, policy);
+  CHECK(last.equal(expected));
+  CHECK(last.abs().max().item<double>() > 0);
+}
+
+}  // namespace
+}  // namespace diptych

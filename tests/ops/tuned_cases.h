@@ -1,0 +1,13 @@
+// Products and norms under tunings that make each possible choice.
+#pragma once
+
+#include "lib/ops/ops.h"
+
+namespace diptych::testing {
+
+// Each choice gives what the reference gives on the CPU, within rounding, and the same bits again.
+// On the CPU, where there is nothing to choose, the bits are those without a tuning.
+void check_tuned_products(at::Device device, KernelPolicy policy);
+void check_tuned_norms(at::Device device, KernelPolicy policy);
+
+}  // namespace diptych::testing

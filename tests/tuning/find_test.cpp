@@ -1,0 +1,124 @@
+#include "lib/tuning/find.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/tuning/support.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::fp8_class;
+using testing::kDevice;
+using testing::refusal;
+
+class Folder {
+ public:
+  Folder() : path_(fs::temp_directory_path() / ("tuning_test_" + std::to_string(getpid()))) {
+    fs::create_directory(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const fs::path& path() const { return path_; }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name) << text;
+  }
+
+ private:
+  fs::path path_;
+};
+
+// Of a device that no table is built in for.
+const TunedDevice kUnknown = {"NVIDIA Test", 9, 9};
+
+std::string text_for(const TunedDevice& device) {
+  TuningFile file;
+  file.device = device;
+  file.table.add(fp8_class(2, 8, Fp8Product::cutlass));
+  return tuning_text(file);
+}
+
+}  // namespace
+
+TEST_CASE("a named folder's file of the device comes first") {
+  const Folder folder;
+  folder.write("NVIDIA_Test.json", text_for(kUnknown));
+  const Tuning tuning = find_tuning(folder.path(), kUnknown);
+  REQUIRE(tuning.file != nullptr);
+  CHECK(tuning.origin == (folder.path() / "NVIDIA_Test.json").string());
+  CHECK(tuning.table()->find(TunedKernel::linear_fp8, {4608, 3584, 0}, 5) ==
+        static_cast<int>(Fp8Product::cutlass));
+  CHECK(tuning.name() == tuning.table()->hash());
+  CHECK(tuning.shared_table().get() == tuning.table());
+}
+
+TEST_CASE("without a file of the device the defaults hold") {
+  const Folder folder;
+  folder.write("NVIDIA_Other.json", "not read");
+  for (const fs::path& named : {folder.path(), fs::path()}) {
+    const Tuning tuning = find_tuning(named, kUnknown);
+    CHECK(tuning.file == nullptr);
+    CHECK(tuning.table() == nullptr);
+    CHECK(tuning.shared_table() == nullptr);
+    CHECK(tuning.name() == "default");
+  }
+}
+
+TEST_CASE("a file of another device is refused") {
+  const Folder folder;
+  folder.write("NVIDIA_Test.json", text_for(kDevice));
+  CHECK(refusal([&] { find_tuning(folder.path(), kUnknown); }) ==
+        (folder.path() / "NVIDIA_Test.json").string() +
+            ": device: found \"NVIDIA H200\", expected \"NVIDIA Test\", the device of this run");
+}
+
+TEST_CASE("what has the file's name and is none is refused, not passed over") {
+  const Folder folder;
+  const fs::path file = folder.path() / "NVIDIA_Test.json";
+  const auto said = [&] {
+    const std::string message = refusal([&] { find_tuning(folder.path(), kUnknown); });
+    fs::remove(file);
+    CHECK(message.starts_with(file.string() + ": "));
+    return message.substr(file.string().size() + 2);
+  };
+  fs::create_directory(file);
+  CHECK(said() == "is a folder; expected a file of diptych tune");
+  fs::create_symlink("/nowhere", file);
+  CHECK(said() == "No such file or directory; expected a file of diptych tune");
+  fs::create_symlink(file.filename(), file);
+  CHECK(said() == "Too many levels of symbolic links; expected a file of diptych tune");
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  CHECK(said() == "is no file; expected a file of diptych tune");
+  folder.write(file.filename(), std::string((4 << 20) + 1, ' '));
+  CHECK(said() == "larger than 4 MiB, which no file of diptych tune is");
+  folder.write("real.json", text_for(kUnknown));
+  fs::create_symlink("real.json", file);
+  CHECK(find_tuning(folder.path(), kUnknown).file != nullptr);
+}
+
+TEST_CASE("every built-in table is one of the device that its name says") {
+  for (const BuiltInTuning& table : built_in_tunings()) {
+    CAPTURE(table.name);
+    // What device it is of stands in it; parsed for any other it would be refused.
+    const auto value = [&](std::string_view key) {
+      const std::string start = fmt::format("\"{}\": \"", key);
+      const std::size_t begin = table.text.find(start) + start.size();
+      return std::string(table.text.substr(begin, table.text.find('"', begin) - begin));
+    };
+    const std::string capability = value("compute_capability");
+    const TunedDevice device = {value("device"), std::stoi(capability),
+                                std::stoi(capability.substr(capability.find('.') + 1))};
+    CHECK(tuning_file_name(device) == table.name);
+    const Tuning tuning = find_tuning({}, device);
+    REQUIRE(tuning.file != nullptr);
+    CHECK_FALSE(tuning.table()->classes().empty());
+  }
+}
+
+}  // namespace diptych
