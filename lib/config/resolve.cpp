@@ -118,8 +118,15 @@ class Resolver {
 
   void apply_file(const std::vector<Assignment>& values, bool from_set) {
     for (const Assignment& value : values) {
-      if (value.from_set == from_set)
+      if (value.from_set == from_set && !value.of_edits)
         set(value.field, value.text, value.where, value.origin, !from_set);
+    }
+    for (const Assignment& value : values) {
+      if (value.from_set != from_set || !value.of_edits) continue;
+      Options checked;
+      assign(all_fields()[value.field], checked, value.text, value.where);
+      resolved_.edit_values.push_back({value.field, value.text, value.where, value.origin,
+                                       resolved_.origins[value.field], !from_set});
     }
   }
 

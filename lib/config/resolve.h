@@ -32,6 +32,14 @@ struct Resolved {
   std::vector<std::string>
       origins;  // per field: "--steps", "DIPTYCH_STEPS", "demo.yaml:9:5", "default"
   std::vector<bool> of_stage_config;  // per field: the value is the stage config's
+  // What the stage config says of edits alone. It holds while the field's value is still of the
+  // origin that it had when sources of this strength had been read.
+  struct EditValue {
+    std::size_t field;
+    std::string text, where, origin, over;
+    bool from_stage_config;
+  };
+  std::vector<EditValue> edit_values;
   bool uses_demo = false;
   void note(std::size_t field, std::string origin, bool from_stage_config = false) {
     origins[field] = std::move(origin);

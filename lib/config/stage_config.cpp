@@ -51,7 +51,7 @@ class StageConfigReader {
     // A flag that is given for many keys says which one it is.
     std::string origin = where.in_file() ? place : fmt::format("{} {}", place, path);
     assignments_.push_back({field, std::move(text), std::move(origin),
-                            fmt::format("{}: {}", place, path), !where.in_file()});
+                            fmt::format("{}: {}", place, path), !where.in_file(), of_edits_});
   }
 
   // The fields whose key is `prefix` + one name, then the keys that are refused; then nothing may
@@ -113,11 +113,18 @@ class StageConfigReader {
       read_inputs(*inputs, reader, id);
     if (const YamlNode* sampling = reader.optional("default_sampling_params")) {
       YamlReader map(*sampling, reader.path_of("default_sampling_params"));
-      if (const YamlNode* extra = map.optional("extra_args")) {
-        YamlReader inner(*extra, map.path_of("extra_args"));
-        read_map(inner, role, YamlMap::extra_args, "default_sampling_params.extra_args.");
-      }
-      read_map(map, role, YamlMap::sampling, "default_sampling_params.");
+      read_sampling(map, role);
+    }
+    if (!role.paints) {
+      reader.refuse("edit_sampling_params", "",
+                    "this stage reads; the key belongs to the one that paints");
+    } else if (const YamlNode* edits = reader.optional("edit_sampling_params")) {
+      YamlReader map(*edits, reader.path_of("edit_sampling_params"));
+      for (const char* side : {"width", "height"})
+        map.refuse(side, "", "an edited picture has the size of the last one that it is made from");
+      of_edits_ = true;
+      read_sampling(map, {.paints = true});
+      of_edits_ = false;
     }
     if (const YamlNode* attention = reader.optional("diffusion_attention_config")) {
       YamlReader map(*attention, reader.path_of("diffusion_attention_config"));
@@ -128,6 +135,14 @@ class StageConfigReader {
       read_map(map, role, YamlMap::attention, "diffusion_attention_config.");
     }
     read_map(reader, role, YamlMap::stage, "");
+  }
+
+  void read_sampling(YamlReader& map, Role role) {
+    if (const YamlNode* extra = map.optional("extra_args")) {
+      YamlReader inner(*extra, map.path_of("extra_args"));
+      read_map(inner, role, YamlMap::extra_args, "default_sampling_params.extra_args.");
+    }
+    read_map(map, role, YamlMap::sampling, "default_sampling_params.");
   }
 
   // "0" is CUDA device 0; every stage names the same one.
@@ -209,6 +224,7 @@ class StageConfigReader {
   std::vector<Assignment> assignments_;
   std::vector<std::string> connectors_;
   std::optional<Devices> devices_;
+  bool of_edits_ = false;  // of the map that is read
 };
 
 // As of every other flag, only one value can be meant.

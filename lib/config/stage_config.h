@@ -23,13 +23,15 @@ struct Assignment {
   std::string origin;  // "bagel.yaml:12:5" or "--set"
   std::string where;   // the origin and the key, for messages
   bool from_set = false;
+  bool of_edits = false;  // it holds for requests that edit, over the others
 };
 
 // The values of a tree that load_stage_tree() made. Throws InputError.
 std::vector<Assignment> read_stage_tree(const YamlNode& tree);
 
 // Reads `file` and what its `base_config` names: keys of the file replace those of its base, stages
-// meet by stage_id, their default_sampling_params merge deeply. Then each override "KEY=VALUE"
+// meet by stage_id, their default_sampling_params and edit_sampling_params
+// merge deeply. Then each override "KEY=VALUE"
 // edits the tree ("stages.1.default_sampling_params.seed=7"; stages by stage_id, VALUE is YAML),
 // and the tree is read. Ranges are checked by assign(). Paths come out relative to the file that
 // holds them. Throws InputError.

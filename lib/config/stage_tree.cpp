@@ -1,6 +1,7 @@
 #include "lib/config/stage_tree.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <memory>
 #include <set>
@@ -13,7 +14,9 @@
 namespace diptych {
 namespace {
 
-constexpr std::string_view kDeep = "default_sampling_params";  // the one key that merges deeply
+// The keys that merge deeply.
+constexpr std::array<std::string_view, 2> kDeep = {"default_sampling_params",
+                                                   "edit_sampling_params"};
 
 enum class Merge { stage, deep };
 
@@ -24,7 +27,7 @@ void merge_map(YamlNode& base, const YamlNode& over, Merge how) {
       base.entries.push_back(entry);
       continue;
     }
-    const bool deep = how == Merge::deep || entry.key == kDeep;
+    const bool deep = how == Merge::deep || std::ranges::find(kDeep, entry.key) != kDeep.end();
     const bool maps =
         mine->value.kind == YamlNode::Kind::map && entry.value.kind == YamlNode::Kind::map;
     if (deep && maps) {

@@ -44,6 +44,11 @@ void settle_task(Resolved& resolved) {
                      own_width ? "height" : "width");
   }
   run.sampling.size_of_input = !own_width;
+  for (const Resolved::EditValue& value : resolved.edit_values) {
+    if (resolved.origins[value.field] != value.over) continue;
+    assign(all_fields()[value.field], resolved.options, value.text, value.where);
+    resolved.note(value.field, value.origin, value.from_stage_config);
+  }
   for (const auto& [name, text] : kEditDefaults) {
     if (!resolved.is_default(name)) continue;
     assign(all_fields()[field_index(name)], resolved.options, std::string(text), name);

@@ -23,7 +23,7 @@ import sheet
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 COUNTS = (("one", 300, "pictures of one object"), ("two", 300, "of two objects"),
-          ("counts", 60, "of several equal objects"), ("plans", 100, "of three, with and without a plan, and edits with one"),
+          ("counts", 60, "of several equal objects"), ("plans", 100, "of three with and without a plan, and edits without"),
           ("edits", 200, "edited pictures"), ("answers", 300, "answers about pictures"))
 
 
@@ -68,7 +68,7 @@ def make_exam(arguments):
     made.add_pictures(exam.THREE, arguments.plans)
     made.add_pictures(exam.THREE, arguments.plans, exam.THREE + exam.PLANNED, think=True)
     made.add_edits(arguments.edits)
-    made.add_edits(min(arguments.edits, arguments.plans), exam.EDITS + exam.PLANNED, think=True)
+    made.add_edits(min(arguments.edits, arguments.plans), exam.EDITS + exam.UNPLANNED, think=False)
     made.add_answers(arguments.answers)
     return made.items
 

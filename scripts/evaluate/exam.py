@@ -12,7 +12,7 @@ from judge import drawing, edits, world
 
 ONE, TWO, COUNTS = "one object", "two objects", "counts"
 THREE, EDITS, ANSWERS = "three objects", "edits", "answers"
-PLANNED, UNGUIDED = ", with a plan", ", no guidance"
+PLANNED, UNPLANNED, UNGUIDED = ", with a plan", ", without a plan", ", no guidance"
 
 
 @dataclasses.dataclass(frozen=True)

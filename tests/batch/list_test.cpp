@@ -12,6 +12,27 @@ using test::list_error;
 using test::message_of;
 using test::read_list;
 
+TEST_CASE("an item that edits takes what the stage config says of edits") {
+  const test::Folder folder;
+  const auto config = folder.write("c.yaml",
+                                   "model: m\nstages:\n  - stage_id: 0\n"
+                                   "    edit_sampling_params: {extra_args: {cfg_text_scale: 2}}\n");
+  Sources sources;
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  sources.flags["-c,--config"] = {config.string()};
+  const Resolved defaults = resolve_sources(sources);
+  const BatchList list =
+      test::read_list(folder, "l.jsonl",
+                      "{\"prompt\": \"a\"}\n{\"image\": \"a.png\", \"prompt\": \"b\"}\n"
+                      "{\"image\": \"a.png\", \"prompt\": \"c\", \"cfg_scale\": 3}\n");
+  const auto scale = [&](std::size_t item) {
+    return resolve_item(defaults, list.items[item]).options.run.sampling.cfg_text_scale;
+  };
+  CHECK(scale(0) == 4);
+  CHECK(scale(1) == 2);
+  CHECK(scale(2) == 3);
+}
+
 TEST_CASE("a .txt holds a prompt a line") {
   const test::Folder folder;
   const BatchList list = read_list(

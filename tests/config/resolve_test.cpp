@@ -68,6 +68,38 @@ TEST_CASE("a flag wins over a variable, that over the file, that over the defaul
   CHECK(run.resolve().options.run.sampling.steps == 10);
 }
 
+TEST_CASE("what a stage config says of edits holds for edits, over what else it says") {
+  Run run;
+  run.file =
+      "stages:\n"
+      "  - stage_id: 0\n"
+      "    default_sampling_params: {seed: 1, extra_args: {cfg_text_scale: 5, cfg_img_scale: 3}}\n"
+      "    edit_sampling_params: {seed: 2, extra_args: {cfg_text_scale: 6, think: true}}\n";
+  run.inputs = {text("a cup")};
+  Options painted = run.resolve().options;
+  CHECK(painted.run.sampling.seed == 1);
+  CHECK(painted.run.sampling.cfg_text_scale == 5);
+  CHECK_FALSE(painted.run.think);
+
+  run.inputs = {picture("cup.png"), text("make it red")};
+  const auto edited = [&] { return run.resolve().options.run; };
+  CHECK(edited().sampling.seed == 2);
+  CHECK(edited().sampling.cfg_text_scale == 6);
+  CHECK(edited().sampling.cfg_img_scale == 3);  // the file's, not the default of editing
+  CHECK(edited().sampling.cfg_interval_low == 0);
+  CHECK(edited().think);
+  CHECK(origin(run.resolve(), "seed") == (run.folder.path() / "f.yaml:4:34").string());
+  run.variables.insert_or_assign("DIPTYCH_SEED", "3");
+  CHECK(edited().sampling.seed == 3);
+  run.overrides = {"stages.0.edit_sampling_params.seed=4"};
+  CHECK(edited().sampling.seed == 4);
+  CHECK(origin(run.resolve(), "seed") == "--set stages.0.edit_sampling_params.seed");
+  run.flags.insert_or_assign("-s,--seed", std::vector<std::string>{"5"});
+  CHECK(edited().sampling.seed == 5);
+  run.flags.insert_or_assign("--think", std::vector<std::string>{"false"});
+  CHECK_FALSE(edited().think);
+}
+
 TEST_CASE("an overruled value is checked all the same") {
   Run run;
   run.variables["DIPTYCH_STEPS"] = "1";
@@ -78,6 +110,10 @@ TEST_CASE("an overruled value is checked all the same") {
   CHECK(run.error() == run.folder.path().string() +
                            "/f.yaml:3:37: stages.0.default_sampling_params.seed: '-1' is not a "
                            "whole number from 0 to 18446744073709551615");
+  run.file = "stages:\n  - stage_id: 0\n    edit_sampling_params: {num_inference_steps: 1}\n";
+  CHECK(run.error() == run.folder.path().string() +
+                           "/f.yaml:3:49: stages.0.edit_sampling_params.num_inference_steps: 1 "
+                           "makes 0 updates; expected at least 2");
 }
 
 TEST_CASE("an empty variable counts as none") {

@@ -35,15 +35,24 @@ TEST_CASE("the demo points at the checkpoint beside it") {
   CHECK(run.sampling.steps == 25);
 }
 
-TEST_CASE("the released model's file says what the defaults are") {
+TEST_CASE("the released model's files say what the defaults are, those of editing, too") {
   const fs::path folder = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs";
-  const Options defaults;
-  for (const char* name : {"bagel.yaml", "bagel_single_stage.yaml"}) {
-    const Resolved resolved = resolve_file(folder / name);
-    for (const Field& field : all_fields()) {
-      CAPTURE(field.name);
-      if (field.name == "config") continue;
-      CHECK(value_text(field, resolved.options) == value_text(field, defaults));
+  for (const bool edits : {false, true}) {
+    Sources sources;
+    sources.environment = [](const std::string&) { return std::optional<std::string>(); };
+    sources.inputs = {{false, "a cup"}};
+    if (edits) sources.inputs.push_back({true, "cup.png"});
+    sources.flags["-m,--model"] = {"m"};
+    const Options defaults = resolve(sources).options;
+    for (const char* name : {"bagel.yaml", "bagel_single_stage.yaml"}) {
+      sources.flags["-c,--config"] = {(folder / name).string()};
+      const Options options = resolve(sources).options;
+      for (const Field& field : all_fields()) {
+        CAPTURE(field.name);
+        CAPTURE(edits);
+        if (field.name == "config") continue;
+        CHECK(value_text(field, options) == value_text(field, defaults));
+      }
     }
   }
 }

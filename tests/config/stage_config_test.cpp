@@ -180,6 +180,14 @@ TEST_CASE("what belongs to the other stage, or to another place, is said") {
             .find("belongs to the one that paints") != std::string::npos);
   CHECK(file.error(file_with("painting", "default_sampling_params", "{max_tokens: 2048}"))
             .find("belongs to the one that reads") != std::string::npos);
+  CHECK(file.error(file_with("reading", "edit_sampling_params", "{seed: 1}"))
+            .find("belongs to the one that paints") != std::string::npos);
+  CHECK(file.error(file_with("painting", "edit_sampling_params", "{max_tokens: 8}"))
+            .find("belongs to the one that reads") != std::string::npos);
+  CHECK(file.error(file_with("painting", "edit_sampling_params", "{width: 64}"))
+            .find("an edited picture has the size of the last one") != std::string::npos);
+  CHECK(file.error(file_with("painting", "edit_sampling_params", "{sed: 64}"))
+            .find("did you mean 'seed'?") != std::string::npos);
   CHECK(file.error("stage_args:\n  - stage_id: 0\n").find("stage_args: the old layout") !=
         std::string::npos);
 }
