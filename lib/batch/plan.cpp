@@ -126,20 +126,23 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
   planned.where = item.where;
   planned.has_keys = item.has_keys;
   planned.own = own_places(item);
+  std::optional<Resolved> settled;
   try {
-    const Resolved resolved = resolve_item(defaults, item);
-    idle.see(resolved);
-    require_meaning(resolved, item.where);
-    planned.options = resolved.options;
+    settled = resolve_item(defaults, item);
+    idle.see(*settled);
+    require_meaning(*settled, item.where);
+    planned.options = settled->options;
     if (!planned.options.run.reads_texts())
       throw InputError("--prompt: not given; expected a text (\"\" is one), or inputs");
     require_complete(planned.options);
     plan_files(item, folder, planned);
     common.see(std::nullopt);
   } catch (const InputError& error) {
-    common.see(batch_error(planned, defaults, error.what()));
-    planned.error = item_error(planned, defaults, error.what());
-    planned.options.run.sampling.seed = seed_of(item, defaults);
+    const Resolved& places = settled ? *settled : defaults;
+    common.see(batch_error(planned, places, error.what()));
+    planned.error = item_error(planned, places, error.what());
+    planned.options.run.sampling.seed =
+        settled ? settled->options.run.sampling.seed : seed_of(item, defaults);
     planned.results.clear();
     planned.files.clear();
   }

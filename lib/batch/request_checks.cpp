@@ -1,5 +1,6 @@
 #include "lib/batch/request_checks.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
 #include <string>
@@ -59,7 +60,16 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
              "has no effect with --cfg-renorm-min 1, which switches the renorm off");
     if (!run.think) forbid({"temperature", "top_k", "top_p"}, "given without --think");
   }
-  if (!run.think) forbid({"max_think_tokens"}, "given without --think");
+  const bool settled = run.task != "auto";  // nothing runs where it is not
+  for (const Resolved::EditValue& value : resolved.edit_values) {
+    if (settled && run.task != "edit")
+      idle.push_back({value.origin, "has no effect where no picture is edited"});
+  }
+  const std::size_t think = field_index("think");
+  const bool plans_edits = std::ranges::any_of(
+      resolved.edit_values, [&](const auto& value) { return value.field == think; });
+  if (!run.think && (settled || !plans_edits))
+    forbid({"max_think_tokens"}, "given without --think");
   if (!writes_plan(run))
     forbid({"think_output"}, "given without a plan; expected --think and a picture");
   if (run.trace.empty()) forbid({"trace_filter"}, "given without --trace FILE");

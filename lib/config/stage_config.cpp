@@ -70,6 +70,8 @@ class StageConfigReader {
       } else if (!role.top && !known_elsewhere(field, role)) {
         if (field.place == YamlPlace::painting)
           reader.refuse(key, "", "this stage reads; the key belongs to the one that paints");
+        if (field.place == YamlPlace::reading && of_edits_)
+          reader.refuse(key, "", "it stands in default_sampling_params of the stage that reads");
         if (field.place == YamlPlace::reading)
           reader.refuse(key, "", "this stage paints; the key belongs to the one that reads");
       }

@@ -30,11 +30,10 @@ struct Assignment {
 std::vector<Assignment> read_stage_tree(const YamlNode& tree);
 
 // Reads `file` and what its `base_config` names: keys of the file replace those of its base, stages
-// meet by stage_id, their default_sampling_params and edit_sampling_params
-// merge deeply. Then each override "KEY=VALUE"
-// edits the tree ("stages.1.default_sampling_params.seed=7"; stages by stage_id, VALUE is YAML),
-// and the tree is read. Ranges are checked by assign(). Paths come out relative to the file that
-// holds them. Throws InputError.
+// meet by stage_id, their default_sampling_params and edit_sampling_params merge deeply. Then each
+// override "KEY=VALUE" edits the tree ("stages.1.default_sampling_params.seed=7"; stages by
+// stage_id, VALUE is YAML), and the tree is read. Ranges are checked by assign(). Paths come out
+// relative to the file that holds them. Throws InputError.
 std::vector<Assignment> read_stage_config(const std::filesystem::path& file,
                                           std::span<const std::string> overrides);
 

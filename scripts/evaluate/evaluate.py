@@ -85,11 +85,10 @@ def run(arguments, passed_on, items, folder):
                "--batch-size", arguments.batch_size, *passed_on]
     if arguments.config:
         command += ["--config", arguments.config]
-    for flag, tokens, key in (("--max-tokens", 96, "task"), ("--max-think-tokens", 128, "think")):
-        # Enough for all that is right; a flag that no item needs would be refused.
-        given = any(word.split("=")[0] == flag for word in passed_on)
-        if not given and any(key in item.request for item in items):
-            command += [flag, tokens]
+    # Enough for all that is right; a flag that no item needs would be refused.
+    given = any(word.split("=")[0] == "--max-tokens" for word in passed_on)
+    if not given and any("task" in item.request for item in items):
+        command += ["--max-tokens", 96]
     command = [str(word) for word in command]
     print("$ " + shlex.join(command), file=sys.stderr, flush=True)
     status = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode

@@ -40,6 +40,30 @@ TEST_CASE("results are numbered or named, answers are texts") {
         items[5].where + ": think_output: given without a plan; expected think and a picture");
 }
 
+TEST_CASE(
+    "what a stage config says of edits is known where an edit fails, and where nothing is one") {
+  const test::Folder folder;
+  Sources sources;
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  sources.flags["-c,--config"] = {
+      folder.write("c.yaml", "model: m\nstages: [{stage_id: 0}]\n").string()};
+  sources.overrides.emplace_back("stages.0.edit_sampling_params.seed=18446744073709551615");
+  sources.overrides.emplace_back("stages.0.edit_sampling_params.num_outputs_per_prompt=2");
+  const Resolved defaults = resolve_sources(sources);
+  const auto plan_of = [&](const std::string& lines) {
+    return plan_batch(read_list(folder, "l.jsonl", lines), defaults, folder.path() / "out");
+  };
+  folder.write("a.png", "");
+  const auto items = plan_of("{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"image\": \"none.png\"}\n");
+  CHECK(items[0].error.empty());
+  CHECK(items[1].error.find("none.png: no such file") != std::string::npos);
+  CHECK(items[1].options.run.sampling.seed == 18446744073709551615U);
+  CHECK(message_of([&] {
+          plan_of("{\"prompt\": \"a\"}\n");
+        }).find("does nothing for any item: has no effect where no picture is edited") !=
+        std::string::npos);
+}
+
 TEST_CASE("two items of one file are refused") {
   const test::Folder folder;
   const auto error = [&](const std::string& lines) {

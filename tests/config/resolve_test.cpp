@@ -89,9 +89,14 @@ TEST_CASE("what a stage config says of edits holds for edits, over what else it 
   CHECK(edited().sampling.cfg_interval_low == 0);
   CHECK(edited().think);
   CHECK(origin(run.resolve(), "seed") == (run.folder.path() / "f.yaml:4:34").string());
+  run.overrides.emplace_back("stages.0.default_sampling_params.seed=9");
+  CHECK(edited().sampling.seed == 9);  // it counts as a flag
+  run.overrides.emplace_back("stages.0.edit_sampling_params.seed=8");
+  CHECK(edited().sampling.seed == 8);
+  run.overrides.clear();
   run.variables.insert_or_assign("DIPTYCH_SEED", "3");
   CHECK(edited().sampling.seed == 3);
-  run.overrides = {"stages.0.edit_sampling_params.seed=4"};
+  run.overrides.emplace_back("stages.0.edit_sampling_params.seed=4");
   CHECK(edited().sampling.seed == 4);
   CHECK(origin(run.resolve(), "seed") == "--set stages.0.edit_sampling_params.seed");
   run.flags.insert_or_assign("-s,--seed", std::vector<std::string>{"5"});

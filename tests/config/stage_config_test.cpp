@@ -183,7 +183,9 @@ TEST_CASE("what belongs to the other stage, or to another place, is said") {
   CHECK(file.error(file_with("reading", "edit_sampling_params", "{seed: 1}"))
             .find("belongs to the one that paints") != std::string::npos);
   CHECK(file.error(file_with("painting", "edit_sampling_params", "{max_tokens: 8}"))
-            .find("belongs to the one that reads") != std::string::npos);
+            .find("default_sampling_params of the stage that reads") != std::string::npos);
+  CHECK(file.error("stages: [{stage_id: 0, edit_sampling_params: {temperature: 1}}]")
+            .find("default_sampling_params of the stage that reads") != std::string::npos);
   CHECK(file.error(file_with("painting", "edit_sampling_params", "{width: 64}"))
             .find("an edited picture has the size of the last one") != std::string::npos);
   CHECK(file.error(file_with("painting", "edit_sampling_params", "{sed: 64}"))
