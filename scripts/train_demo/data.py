@@ -58,7 +58,7 @@ def edits_of_pool(seed, size, number):
     rng = random.Random(f"{seed} {size} {number}")
     while True:
         scene = world.sample_scene(rng, *size, layout=layout_of(number))[1]
-        found = [edits.sample_any(rng, scene) for _ in range(EDITS)]
+        found = [edits.sample_any(rng, scene, kinds=edits.LEARNED_KINDS) for _ in range(EDITS)]
         if None not in found:
             return found
 

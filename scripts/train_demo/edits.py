@@ -8,6 +8,8 @@ import world
 from world import BACKGROUNDS, CELL, COLOURS, COMPOSED, SHAPES, SIDES, SIZES, SIZE_WORDS
 
 KINDS = {"recolour": 20, "remove": 17, "add": 21, "move": 20, "resize": 8, "background": 7, "reshape": 7}
+# As often as training sees them: what keeps an outline or a place to the pixel is learned last.
+LEARNED_KINDS = {**KINDS, "recolour": 26, "reshape": 14}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,10 +146,12 @@ def sample(rng, scene, kind):
     return OF_THINGS[kind](rng, scene, index) if is_named(scene.things[index], scene.things) else None
 
 
-def sample_any(rng, scene, held_out=False):
-    """An edit of any kind; None where a few tries gave none whose result may be trained on."""
+def sample_any(rng, scene, held_out=False, kinds=None):
+    """An edit of any kind; None where a few tries gave none whose result may be trained on. `kinds`: how often
+    each, as KINDS."""
+    kinds = kinds or KINDS
     for _ in range(12):
-        kind = rng.choices(tuple(KINDS), tuple(KINDS.values()))[0]
+        kind = rng.choices(tuple(kinds), tuple(kinds.values()))[0]
         edit = sample(rng, scene, kind)
         if edit is not None and (held_out or not world.is_held_out(edit.after)):
             return edit

@@ -4,9 +4,9 @@
   scripts/train_demo/train.py --output build/demo
 
 needs PyTorch 2.11 with a GPU, tokenizers and safetensors. It may be stopped and run again:
-`--minutes 9` ends a piece in time, the next call goes on where it stopped. The checkpoint, in the
-released layout, lies in OUTPUT/checkpoint after each piece; it is the one that the demo ships once
-all steps are done. How it went is in OUTPUT/log.jsonl.
+`--minutes 9` ends a piece in time, as SIGTERM does while the model is trained; the next call goes on
+where it stopped. The checkpoint, in the released layout, lies in OUTPUT/checkpoint after each piece;
+it is the one that the demo ships once all steps are done. How it went is in OUTPUT/log.jsonl.
 """
 import argparse
 import copy
@@ -15,6 +15,7 @@ import math
 import os
 import pathlib
 import random
+import signal
 import sys
 import time
 
@@ -47,6 +48,10 @@ class Clock:
     def __init__(self, minutes):
         self.started = time.monotonic()
         self.deadline = self.started + 60 * minutes
+
+    def end_at_sigterm(self):
+        """As when the time is up; for a loop that asks `over`."""
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "deadline", 0))
 
     def over(self):
         return time.monotonic() > self.deadline
@@ -470,6 +475,7 @@ def train_model(args, device, vae, clock, log):
         training.update(squares / values + CE_WEIGHT * entropy / tokens.clamp(min=1))
 
     take = Replayed(learn, device, args.graphs and device.type == "cuda")
+    clock.end_at_sigterm()
     while training.step < args.steps and not clock.over():
         batch = next(steps)
         share = trapezoid(training.step, args.steps, 400)

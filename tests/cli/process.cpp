@@ -43,6 +43,9 @@ struct Pipe {
   std::vector<std::string> variables;
   const char* path = std::getenv("PATH");
   variables.push_back(fmt::format("PATH={}", path == nullptr ? "/usr/bin" : path));
+  if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    variables.push_back(fmt::format("CUDA_VISIBLE_DEVICES={}", devices));
+  }
   variables.emplace_back("OMP_NUM_THREADS=1");  // tiny models; several tests share the cores
   for (const auto& [name, value] : command.environment) {
     variables.push_back(name + "=" + value);
