@@ -79,6 +79,7 @@ TEST_CASE("a tuning changes no bit of what ATen gives") {
 }
 TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
   check_decode_attention(kCpu, KernelPolicy::automatic);
+  check_decode_attention_arguments();
 }
 TEST_CASE("the ops in ATen give what Python recorded") {
   check_recorded(kCpu, KernelPolicy::automatic);
