@@ -9,11 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/ops/ops.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
-
-class TuningTable;  // lib/tuning/table.h
 
 // Built once per plan (not per step): host values for choosing kernels, device values for them.
 struct AttentionLengths {
@@ -72,18 +71,28 @@ class AttentionBackend {
   virtual void forget_served() const {}
 };
 
-// `name`: math, sdpa, flash, cudnn or auto. `auto` takes, per call, the first of the device's order
-// of preference that serves it (CUDA: cudnn where Hopper or newer, flash, sdpa, math, but flash
-// first for causal calls and for few queries; CPU: sdpa, math) and reports each distinct reason to
-// `say` once. A backend asked for by name throws InputError with its reason when it cannot serve a
-// call. Throws InputError for an unknown name (lists the known) and for a backend this build or
-// device lacks (says why).
-// `tuning`: of `auto`, what was measured on the device of calls in bfloat16 that are not causal;
-// the backend that was fastest for their longest sample goes first. Null: the order above.
+// Of CUDA, for calls of at most kMostSplitQueries (lib/tuning/choices.h) queries a sample: a part
+// of `auto`, and no name that a user asks for, as it cannot paint a picture alone.
+inline constexpr std::string_view kSplitKv = "splitkv";
+
 using SayFn = void (*)(void* context, const std::string& text);
-std::unique_ptr<AttentionBackend> make_attention(
-    std::string_view name, at::Device device, SayFn say = nullptr, void* context = nullptr,
-    std::shared_ptr<const TuningTable> tuning = nullptr);
+struct AutoOptions {
+  SayFn say = nullptr;  // hears each distinct reason why a call is not the preferred one's, once
+  void* context = nullptr;
+  // What was measured on the device of calls in bfloat16 that are not causal; the backend that was
+  // fastest for their longest sample goes first. Null: the usual order.
+  std::shared_ptr<const TuningTable> tuning = nullptr;
+  KernelPolicy kernels = KernelPolicy::automatic;  // reference: without splitkv, a kernel of ours
+};
+
+// `name`: math, sdpa, flash, cudnn, splitkv or auto. `auto` takes, per call, the first of the
+// device's order of preference that serves it (CUDA: cudnn where Hopper or newer, flash, sdpa,
+// math, but flash first for causal calls and for few queries, and before it splitkv for the very
+// few that it takes; CPU: sdpa, math). A backend asked for by name throws InputError with its
+// reason when it cannot serve a call. Throws InputError for an unknown name (lists those that a
+// user may ask for) and for a backend this build or device lacks (says why).
+std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
+                                                 AutoOptions options = {});
 
 // Why the backend of that name can serve no call of this kind, or nothing (a call may still be
 // refused for its strides, or for want of a cuDNN plan): the answer of `unsupported`, before
@@ -94,6 +103,7 @@ struct AttentionInfo {
   std::string name;
   std::optional<std::string> unavailable;  // the reason, where not usable
 };
-std::vector<AttentionInfo> list_attention(at::Device device);  // every backend but auto
+// Every backend that a user may ask for, but auto.
+std::vector<AttentionInfo> list_attention(at::Device device);
 
 }  // namespace diptych

@@ -66,14 +66,54 @@ TEST_CASE("auto takes the fastest in bfloat16, and sdpa in float32 with one line
                        .to(kGpu, at::kBFloat16);
   const auto markers = make_attention("auto", kGpu);
   markers->forward(few.call(false));
-  CHECK(markers->served_by() == plain);
+  CHECK(markers->served_by() == "splitkv");
+  markers->forward(few.call(true));
+  CHECK(markers->served_by() == "splitkv, " + plain);
+  const auto without = make_attention("auto", kGpu, {.kernels = KernelPolicy::reference});
+  without->forward(few.call(false));
+  CHECK(without->served_by() == plain);
   std::vector<std::string> said;
-  const auto single = make_attention("auto", kGpu, collect, &said);
+  const auto single = make_attention("auto", kGpu, {.say = collect, .context = &said});
   said.clear();  // what this build lacks is said when it is made
   const auto on_gpu = inputs.to(kGpu, at::kFloat);
   for (int repeat = 0; repeat < 3; ++repeat) single->forward(on_gpu.call(false));
   CHECK(single->served_by() == "sdpa");
   CHECK(said.size() == (capability.major >= 8 ? 1 : 0));
+}
+
+TEST_CASE("splitkv says what it cannot serve") {
+  const auto splitkv = make_attention("splitkv", kGpu);
+  const auto refused = [&](const attention_cases::Case& shape, bool causal) {
+    const auto inputs = attention_cases::make_inputs(shape, 0).to(kGpu, at::kBFloat16);
+    return splitkv->unsupported(inputs.call(causal)).value_or("served");
+  };
+  CHECK(refused({"", 28, 4, 128, {16, 2}, {60, 40}, 64}, false) == "served");
+  CHECK(refused({"", 28, 4, 128, {1, 1}, {60, 40}, 64}, true) == "served");
+  CHECK(refused({"", 28, 4, 128, {17, 2}, {60, 40}, 64}, false) ==
+        "takes at most 16 queries of a sample, not 17");
+  CHECK(refused({"", 28, 4, 128, {2, 2}, {60, 40}, 64}, true) == "has no causal mask");
+  CHECK(refused({"", 16, 16, 72, {2}, {60}, 64}, false) ==
+        "a head is not 16 bytes times a power of two up to 32");
+  const auto inputs = attention_cases::make_inputs({"", 28, 4, 128, {2, 2}, {60, 40}, 64}, 0)
+                          .to(kGpu, at::kBFloat16)
+                          .sliced();
+  AttentionCall call = inputs.call(false);
+  CHECK_FALSE(splitkv->unsupported(call).has_value());
+  call.v = call.v.contiguous();
+  CHECK(splitkv->unsupported(call) == "keys and values have different strides");
+}
+
+TEST_CASE("splitkv gives a sample the same bits alone and beside others") {
+  const attention_cases::Case shape = {"", 28, 4, 128, {3, 3, 3}, {40, 55, 64}, 64};
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto all = attention_cases::make_inputs(shape, 0).to(kGpu, dtype);
+    const attention_cases::Inputs alone = {all.q.narrow(0, 3, 3), all.k.narrow(0, 1, 1),
+                                           all.v.narrow(0, 1, 1),
+                                           AttentionLengths::make({3}, {55}, 64, kGpu)};
+    const auto splitkv = make_attention("splitkv", kGpu);
+    CHECK(at::equal(splitkv->forward(all.call(false)).narrow(0, 3, 3),
+                    splitkv->forward(alone.call(false))));
+  }
 }
 
 TEST_CASE("the same call gives the same bits again, with other lengths between") {

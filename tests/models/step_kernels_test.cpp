@@ -45,6 +45,10 @@ const std::string kFlash =
 const std::string kFlashRest =
     "void pytorch_flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4> "
     ">(pytorch_flash::Flash_fwd_params)";
+const std::string kSplitKv =
+    kOwn + "attend_part<__nv_bfloat16, 8>(diptych::kernels::DecodeAttentionArgs, int)";
+const std::string kSplitKvRest =
+    kOwn + "join_parts<__nv_bfloat16>(diptych::kernels::DecodeAttentionArgs)";
 const std::string kBigProduct = "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT";
 const std::string kSmallProduct = "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT";
 const std::string kReduce =
@@ -159,6 +163,28 @@ TEST_CASE("kernel_families: quantised products, and attention by one kernel for 
   CHECK(families({kBigProduct, kFlashRest, kReduce}, 2) ==
         Names{"other products", "attention", "other products"});
   CHECK(families({}, 2).empty());
+}
+
+TEST_CASE("kernel_families: markers by one call for all samples, latents by one for each") {
+  for (const std::size_t latent_calls : {1U, 3U}) {
+    Names names = {kNormKernel, kBigProduct, kSmallProduct, kRopeKernel};
+    Names expected = {"norm", "qkv_proj gen", "qkv_proj und", "qk norm, rope, cache write"};
+    names.insert(names.end(), latent_calls, kFlash);
+    expected.insert(expected.end(), latent_calls, "attention gen");
+    for (const auto& [name, family] : {std::pair{kSplitKv, "attention und"},
+                                       {kSplitKvRest, "attention und"},
+                                       {kBigProduct, "o_proj gen"},
+                                       {kSmallProduct, "o_proj und"},
+                                       {kNormKernel, "norm"}}) {
+      names.push_back(name);
+      expected.emplace_back(family);
+    }
+    CHECK(families(names, 2) == expected);
+  }
+  // So few latents that they take it, too.
+  CHECK(families({kRopeKernel, kSplitKv, kSplitKvRest, kSplitKv, kSplitKvRest, kNormKernel}, 2) ==
+        Names{"qk norm, rope, cache write", "attention gen", "attention gen", "attention und",
+              "attention und", "norm"});
 }
 
 Qwen2Config small_config() {

@@ -30,6 +30,7 @@ enum class Kind {
   rope,
   silu,
   attention,
+  few_attention,   // of all samples in one call, that only few queries take
   attention_rest,  // of a call whose keys were split
   product,
   product_rest,  // of one whose sums were split
@@ -45,12 +46,14 @@ struct Mark {
 };
 
 // The first that a name holds says what it is. nvjet and xmma: cuBLAS; fort_native_sdpa: cuDNN;
-// pytorch_flash::flash_fwd_kernel and fmha: libtorch.
-constexpr std::array<Mark, 20> kMarks = {{{"rms_norm", Kind::norm},
+// pytorch_flash::flash_fwd_kernel and fmha: libtorch; attend_part and join_parts: decode_attention.
+constexpr std::array<Mark, 22> kMarks = {{{"rms_norm", Kind::norm},
                                           {"qk_norm_rope", Kind::rope},
                                           {"silu_mul", Kind::silu},
                                           {"dequantize_rows", Kind::dequantise},
                                           {"quantize_rows", Kind::quantise},
+                                          {"attend_part", Kind::few_attention},
+                                          {"join_parts", Kind::attention_rest},
                                           {"splitkv_combine", Kind::attention_rest},
                                           {"flash_fwd", Kind::attention},
                                           {"sdpa", Kind::attention},
@@ -125,8 +128,11 @@ class FamilyReader {
         return pass(i, kind, kRope);
       case Kind::silu:
         return pass(i, kind, kSilu);
+      case Kind::few_attention:
+        if (!first_few_) first_few_ = attentions_.size();
+        [[fallthrough]];
       case Kind::attention:
-        if (before_ == Kind::rope) pass(i, kind, kAttention);
+        if (before_ == Kind::rope) pass(i, Kind::attention, kAttention);
         attentions_.push_back({i});
         return;
       case Kind::product:
@@ -173,15 +179,24 @@ class FamilyReader {
     } else if (next == Kind::norm && before_ == Kind::silu) {
       what = kDown;
     }
-    name(products_, what, kOtherProducts, false);
+    name(products_, what, kOtherProducts, half(products_));
   }
 
-  // Of the last layer only the generation rows attend: its markers are done with.
-  void name_attention() { name(attentions_, kAttention, kAttention, ropes_ % layers_ == 0); }
+  void name_attention() {
+    std::size_t gen = half(attentions_);
+    // The latents' calls may be one for each sample, where their markers' is one for all.
+    if (first_few_.value_or(0) > 0) gen = *first_few_;
+    // Of the last layer only the generation rows attend: its markers are done with.
+    if (ropes_ % layers_ == 0) gen = attentions_.size();
+    name(attentions_, kAttention, kAttention, gen);
+    first_few_.reset();
+  }
 
   // Both kinds of rows take as many calls, those of generation first.
-  void name(Calls& calls, const char* what, const char* otherwise, bool only_gen) {
-    const std::size_t gen = only_gen ? calls.size() : (calls.size() + 1) / 2;
+  static std::size_t half(const Calls& calls) { return (calls.size() + 1) / 2; }
+
+  // The first `gen` calls are those of generation.
+  void name(Calls& calls, const char* what, const char* otherwise, std::size_t gen) {
     for (std::size_t c = 0; c < calls.size(); ++c) {
       for (const std::size_t i : calls[c])
         families_[i] = what == nullptr ? otherwise : family_of(what, c < gen);
@@ -193,6 +208,7 @@ class FamilyReader {
   std::int64_t layers_, ropes_ = 0;
   std::optional<Kind> before_;  // the kernel before the products that wait for their name
   Calls products_, attentions_;
+  std::optional<std::size_t> first_few_;  // of attentions_
   std::vector<std::string> families_;
 };
 
