@@ -41,10 +41,23 @@ constexpr std::array kBackends = {
     BackendKind{"math", math_unavailable, [](at::Device) { return make_math(); }},
 };
 
-constexpr BackendKind kFewQueriesBackend = {kSplitKv, splitkv_unavailable, make_splitkv};
+std::unique_ptr<AttentionBackend> make_cudnn_fp8_or_throw([[maybe_unused]] at::Device device) {
+#if DIPTYCH_HAVE_CUDNN
+  return make_cudnn_fp8(device);
+#else
+  throw InputError("attention backend {}: {}", kCudnnFp8, *cudnn_fp8_unavailable(device));
+#endif
+}
+
+// Those that are a part of `auto` alone.
+constexpr std::array kPartsOfAuto = {
+    BackendKind{kSplitKv, splitkv_unavailable, make_splitkv},
+    BackendKind{kCudnnFp8, cudnn_fp8_unavailable, make_cudnn_fp8_or_throw},
+};
 
 const BackendKind* find_backend(std::string_view name) {
-  if (name == kFewQueriesBackend.name) return &kFewQueriesBackend;
+  const auto* const part = std::ranges::find(kPartsOfAuto, name, &BackendKind::name);
+  if (part != kPartsOfAuto.end()) return part;
   const auto* const found = std::ranges::find(kBackends, name, &BackendKind::name);
   return found == kBackends.end() ? nullptr : found;
 }
@@ -68,9 +81,18 @@ std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, AutoOptions o
   // There it serves where it was measured to be faster.
   if (options.tuning != nullptr && !prefers_cudnn && !cudnn_unavailable(device))
     preferred.push_back(make_cudnn_or_throw(device));
-  // Last: it goes first for few queries, and no other call is to hear that it cannot serve it.
-  if (options.kernels != KernelPolicy::reference && !splitkv_unavailable(device))
-    preferred.push_back(make_splitkv(device));
+  // Last: they go first where they are meant to, and no other call is to hear that they cannot
+  // serve it.
+  const bool own_kernels = options.kernels != KernelPolicy::reference;
+  if (own_kernels && !splitkv_unavailable(device)) preferred.push_back(make_splitkv(device));
+  if (own_kernels && options.quantization == Quantization::fp8 && device.is_cuda()) {
+    if (const std::optional<std::string> reason = cudnn_fp8_unavailable(device)) {
+      if (options.say != nullptr)
+        options.say(options.context, fmt::format("attention without {}: {}", kCudnnFp8, *reason));
+    } else {
+      preferred.push_back(make_cudnn_fp8_or_throw(device));
+    }
+  }
   return make_auto(std::move(preferred), options.say, options.context, std::move(options.tuning));
 }
 
@@ -156,6 +178,10 @@ std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Devi
   return kind->make(device);
 }
 
+LinearOperand AttentionBackend::forward_rows(const AttentionCall& call, Quantization) const {
+  return {forward(call).flatten(1), {}};
+}
+
 std::optional<std::string> AttentionBackend::unsupported(const AttentionCall& call) const {
   return kind_unsupported(kind_of(call));
 }
@@ -222,6 +248,9 @@ std::optional<std::string> splitkv_unavailable(at::Device device) {
 std::optional<std::string> cudnn_unavailable(at::Device device) {
   if (std::optional<std::string> reason = flash_unavailable(device)) return reason;
   return "this build is without cudnn-frontend or cuDNN headers";
+}
+std::optional<std::string> cudnn_fp8_unavailable(at::Device device) {
+  return cudnn_unavailable(device);
 }
 #endif
 

@@ -57,12 +57,13 @@ class AutoAttention final : public AttentionBackend {
                 std::shared_ptr<const TuningTable> tuning)
       : backends_(std::move(preferred)), say_(say), context_(context), tuning_(std::move(tuning)) {
     for (const auto& backend : backends_) preferred_.push_back(backend.get());
+    many_ = preferred_;
+    put_first(kCudnnFp8, many_);
     const auto names = info_of(TunedKernel::attention).choices;
     for (std::size_t i = 0; i < names.size(); ++i) {
       // Behind splitkv, or where that is not, comes what is best for few queries.
       first_[i] = names[i] == kSplitKv ? first(FirstAttention::flash) : preferred_;
-      std::stable_partition(first_[i].begin(), first_[i].end(),
-                            [&](const AttentionBackend* b) { return b->name() == names[i]; });
+      put_first(names[i], first_[i]);
     }
   }
 
@@ -86,6 +87,11 @@ class AutoAttention final : public AttentionBackend {
     return backend_for(call).forward(call);
   }
 
+  LinearOperand forward_rows(const AttentionCall& call, Quantization format) const override {
+    check_call(call);
+    return backend_for(call).forward_rows(call, format);
+  }
+
   std::string served_by() const override {
     const std::lock_guard lock(mutex_);
     return fmt::format("{}", fmt::join(served_, ", "));
@@ -99,6 +105,11 @@ class AutoAttention final : public AttentionBackend {
 
  private:
   using Order = std::vector<const AttentionBackend*>;
+
+  static void put_first(std::string_view name, Order& order) {
+    std::stable_partition(order.begin(), order.end(),
+                          [&](const AttentionBackend* b) { return b->name() == name; });
+  }
 
   const Order& first(FirstAttention choice) const {
     return first_[static_cast<std::size_t>(choice)];
@@ -130,6 +141,7 @@ class AutoAttention final : public AttentionBackend {
   const Order& order(const AttentionCall& call) const {
     const std::int64_t queries = call.lengths->max_q;
     if (call.causal) return first(FirstAttention::flash);
+    if (queries >= kFewestFp8Queries && many_.front()->name() == kCudnnFp8) return many_;
     if (tuning_ != nullptr && call.q.scalar_type() == at::kBFloat16) {
       const TunedShape shape = {call.q.size(1), call.k.size(2), call.q.size(2)};
       const auto tuned = tuning_->find(TunedKernel::attention, shape, queries);
@@ -170,6 +182,7 @@ class AutoAttention final : public AttentionBackend {
   std::vector<std::unique_ptr<AttentionBackend>> backends_;
   Order preferred_;             // of backends_
   std::array<Order, 4> first_;  // the same with each FirstAttention in front
+  Order many_;                  // the same with cudnn_fp8 in front, where that is
   SayFn say_;
   void* context_;
   std::shared_ptr<const TuningTable> tuning_;  // or null

@@ -51,6 +51,8 @@ Int8Product usual_int8_product(std::int64_t rows);
 FirstAttention usual_attention(std::int64_t queries);
 inline constexpr std::int64_t kMostSplitQueries = 16;
 inline constexpr std::int64_t kFewQueries = 128;
+// Of one sample, from which on attention in e4m3 is worth the quantising of what it reads.
+inline constexpr std::int64_t kFewestFp8Queries = 2048;
 inline constexpr NormVectors kUsualNormVectors = NormVectors::two;
 
 // Why a call of so many rows cannot have that choice, or nothing. What is possible with some rows
