@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "lib/attention/attention.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/base/utf8.h"
@@ -208,11 +209,12 @@ class RecordReader {
   }
 
   std::string attention() const {
-    std::string found = text("attention");  // "cudnn, flash": of different calls
+    std::string found = text("attention");  // "cudnn, splitkv": of different calls
     for (std::size_t at = 0; at < found.size();) {
       const std::size_t end = std::min(found.find(", ", at), found.size());
-      attention_name(std::string_view(found).substr(at, end - at),
-                     name_ + ": its record: attention");
+      const std::string_view name = std::string_view(found).substr(at, end - at);
+      if (name != kSplitKv && name != kCudnnFp8)
+        attention_name(name, name_ + ": its record: attention");
       at = end + 2;
     }
     return found;

@@ -9,6 +9,7 @@ constexpr int kHeads = 8;   // query heads a block serves with each key it reads
 constexpr int kParts = 32;  // of the keys; 32 x 4 key heads fill the 132 multiprocessors of an H200
 constexpr int kExtra = 2;   // floats of a part beside its sums: largest logit, sum of weights
 constexpr std::int64_t kMaxDim = 256;
+constexpr std::int64_t kMaxRows = 65535;  // blocks of a grid in y and z
 constexpr float kNone = -1e30f;  // below every logit; finite, so that differences stay numbers
 
 // A running softmax of kHeads heads over some keys; a lane holds kCount columns of the sums.
@@ -33,6 +34,14 @@ struct Place {
   int heads;
 };
 
+// Whose keys a row reads; samples are few.
+__device__ __forceinline__ std::int64_t sample_of(const DecodeAttentionArgs& args,
+                                                  std::int64_t row) {
+  std::int64_t sample = 0;
+  while (sample + 1 < args.samples && args.query_starts[sample + 1] <= row) ++sample;
+  return sample;
+}
+
 __device__ __forceinline__ Place place_of(const DecodeAttentionArgs& args) {
   Place p;
   p.group = args.heads / args.kv_heads;
@@ -44,9 +53,9 @@ __device__ __forceinline__ Place place_of(const DecodeAttentionArgs& args) {
   return p;
 }
 
-__device__ __forceinline__ float* part_of(const DecodeAttentionArgs& args, std::int64_t head,
-                                          int part) {
-  return args.parts + (head * kParts + part) * (args.head_dim + kExtra);
+__device__ __forceinline__ float* part_of(const DecodeAttentionArgs& args, std::int64_t row,
+                                          std::int64_t head, int part) {
+  return args.parts + ((row * args.heads + head) * kParts + part) * (args.head_dim + kExtra);
 }
 
 // `lanes` neighbouring lanes share a key, kThreads / lanes keys are read at once.
@@ -56,8 +65,9 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
   const Place p = place_of(args);
   const int part = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   const int lane = thread % lanes, team = thread / lanes, teams = kThreads / lanes;
-  const std::int64_t dim = args.head_dim, row = args.kv_heads * dim;
-  const std::int64_t keys = min(static_cast<std::int64_t>(max(*args.key_count, 1)), args.capacity);
+  const std::int64_t dim = args.head_dim, row = blockIdx.z, sample = sample_of(args, row);
+  const std::int64_t keys =
+      min(static_cast<std::int64_t>(max(args.key_count[sample], 1)), args.capacity);
   const std::int64_t each = (keys + kParts - 1) / kParts;
   const std::int64_t begin = part * each, end = min(begin + each, keys);
 
@@ -65,20 +75,21 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     const std::int64_t head = p.first_head + min(h, p.heads - 1);
-    const Vector<T, kCount> from =
-        load<T, kCount>(static_cast<const T*>(args.q) + head * dim + lane * kCount);
+    const Vector<T, kCount> from = load<T, kCount>(
+        static_cast<const T*>(args.q) + row * args.q_stride + head * dim + lane * kCount);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) q[h][i] = widen(from.at[i]) * args.scale;
   }
   Running<kCount> r;
   start(r);
-  const T* at = static_cast<const T*>(args.keys) + p.kv_head * dim + lane * kCount;
-  const T* values = static_cast<const T*>(args.values) + p.kv_head * dim + lane * kCount;
+  const std::int64_t start_at = sample * args.sample_stride + p.kv_head * dim + lane * kCount;
+  const T* at = static_cast<const T*>(args.keys) + start_at;
+  const T* values = static_cast<const T*>(args.values) + start_at;
   // The same count for all threads: the sums below take whole warps.
   for (std::int64_t first = begin; first < end; first += teams) {
     const std::int64_t key = first + team;
     const bool mine = key < end;
-    const std::int64_t offset = (mine ? key : begin) * row;
+    const std::int64_t offset = (mine ? key : begin) * args.key_stride;
     const Vector<T, kCount> k = load<T, kCount>(at + offset);
     const Vector<T, kCount> v = load<T, kCount>(values + offset);
 #pragma unroll
@@ -113,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
   for (int h = 0; h < p.heads; ++h) {
     float most = kNone, total = 0;
     for (int t = 0; t < teams; ++t) most = fmaxf(most, shared[(t * kHeads + h) * width + dim]);
-    float* to = part_of(args, p.first_head + h, part);
+    float* to = part_of(args, row, p.first_head + h, part);
     for (std::int64_t d = thread; d < dim; d += kThreads) {
       float sum = 0;
       for (int t = 0; t < teams; ++t) {
@@ -135,20 +146,20 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) join_parts(const DecodeAttentionArgs args) {
-  const std::int64_t head = blockIdx.x, dim = args.head_dim;
+  const std::int64_t head = blockIdx.x, row = blockIdx.y, dim = args.head_dim;
   float most = kNone, weight = 0;
-  for (int part = 0; part < kParts; ++part) most = fmaxf(most, part_of(args, head, part)[dim]);
+  for (int part = 0; part < kParts; ++part) most = fmaxf(most, part_of(args, row, head, part)[dim]);
   for (int part = 0; part < kParts; ++part) {
-    const float* from = part_of(args, head, part);
+    const float* from = part_of(args, row, head, part);
     weight += from[dim + 1] * __expf(from[dim] - most);
   }
   for (std::int64_t d = threadIdx.x; d < dim; d += kThreads) {
     float sum = 0;
     for (int part = 0; part < kParts; ++part) {
-      const float* from = part_of(args, head, part);
+      const float* from = part_of(args, row, head, part);
       sum += from[d] * __expf(from[dim] - most);
     }
-    static_cast<T*>(args.out)[head * dim + d] = round_to<T>(sum / weight);
+    static_cast<T*>(args.out)[(row * args.heads + head) * dim + d] = round_to<T>(sum / weight);
   }
 }
 
@@ -164,17 +175,19 @@ std::int64_t shared_bytes(const DecodeAttentionArgs& args) {
 template <typename T, int kCount>
 void launch(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const std::int64_t group = args.heads / args.kv_heads;
-  const dim3 blocks(static_cast<unsigned>(args.kv_heads * ((group + kHeads - 1) / kHeads)), kParts);
+  const auto rows = static_cast<unsigned>(args.rows);
+  const dim3 blocks(static_cast<unsigned>(args.kv_heads * ((group + kHeads - 1) / kHeads)), kParts,
+                    rows);
   const auto bytes = static_cast<std::size_t>(shared_bytes(args));  // at most 42 KiB
   attend_part<T, kCount>
       <<<blocks, kThreads, bytes, stream>>>(args, static_cast<int>(lanes_of(args)));
-  join_parts<T><<<static_cast<unsigned>(args.heads), kThreads, 0, stream>>>(args);
+  join_parts<T><<<dim3(static_cast<unsigned>(args.heads), rows), kThreads, 0, stream>>>(args);
 }
 
 }  // namespace
 
 std::int64_t decode_attention_scratch(const DecodeAttentionArgs& args) {
-  return args.heads * kParts * (args.head_dim + kExtra);
+  return args.rows * args.heads * kParts * (args.head_dim + kExtra);
 }
 
 const char* decode_attention_unsupported(const DecodeAttentionArgs& args) {
@@ -187,6 +200,12 @@ const char* decode_attention_unsupported(const DecodeAttentionArgs& args) {
     return "a head is not 16 bytes times a power of two up to 32";
   }
   if (args.capacity < 1) return "the cache is empty";
+  if (args.rows < 1 || args.rows > kMaxRows) return "rows are not 1 to 65535";
+  if (args.samples < 1) return "there is no sample";
+  if (args.samples > 1 && args.query_starts == nullptr) return "several samples lack query_starts";
+  for (const std::int64_t stride : {args.q_stride, args.key_stride, args.sample_stride}) {
+    if (!vectors_fit(args.dtype, stride)) return "rows do not begin at multiples of 16 bytes";
+  }
   for (const void* pointer : {args.q, args.keys, args.values}) {
     if (!aligned(pointer)) return "q, keys or values do not begin at a multiple of 16 bytes";
   }

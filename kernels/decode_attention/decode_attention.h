@@ -1,12 +1,15 @@
-// Attention of one new token over the keys of its cache: grouped-query, the number of keys read on
-// the device, so that a captured graph serves a growing cache. Two kernels: every (group of heads,
-// part of the keys) is one block that keeps a running softmax (Milakov and Gimelshein,
-// arXiv:1805.02867), then one block a head joins the parts, as FlashDecoding does (Dao et al.,
-// https://crfm.stanford.edu/2023/10/12/flashdecoding.html).
-//   out[h] = sum_j softmax_j(scale * q[h] . k[j][h / group]) * v[j][h / group], j < *key_count
-// in float32, rounded at the end.
+// Attention of a few rows over the keys of a cache, as one new token or the markers of a picture
+// ask: grouped-query, rows of several samples, every row over all keys of its sample. The numbers
+// of keys are read on the device, so that a captured graph serves a growing cache. Two kernels:
+// every (group of heads, part of the keys, row) is one block that keeps a running softmax (Milakov
+// and Gimelshein, arXiv:1805.02867), then one block a head and row joins the parts, as
+// FlashDecoding does (Dao et al., https://crfm.stanford.edu/2023/10/12/flashdecoding.html).
+//   out[r][h] = sum_j softmax_j(scale * q[r][h] . k[s][j][h / group]) * v[s][j][h / group],
+//   j < key_count[s], s the sample of row r
+// in float32, rounded at the end. A row's bits do not depend on what other rows there are.
 //
-// Bound: memory. Reads 2 * key_count * kv_heads * head_dim elements.
+// Bound: memory. Reads 2 * key_count * kv_heads * head_dim elements of each sample; its rows read
+// them at the same time, all but the first from the level 2 cache.
 #pragma once
 
 #include "kernels/types.h"
@@ -14,13 +17,19 @@
 namespace diptych::kernels {
 
 struct DecodeAttentionArgs {
-  const void* q = nullptr;                  // [heads, head_dim], packed
-  const void* keys = nullptr;               // [capacity, kv_heads, head_dim], packed
+  const void* q = nullptr;                  // [rows, heads, head_dim], heads packed
+  const void* keys = nullptr;               // [samples, capacity, kv_heads, head_dim], heads
+                                            // packed
   const void* values = nullptr;             // likewise
-  const std::int32_t* key_count = nullptr;  // one number, 1 to capacity; more is taken as capacity
-  void* out = nullptr;                      // [heads, head_dim], packed
-  float* parts = nullptr;                   // scratch, decode_attention_scratch() floats
-  std::int64_t heads = 0, kv_heads = 0, head_dim = 0, capacity = 0;
+  const std::int32_t* key_count = nullptr;  // [samples], 1 to capacity; more is taken as capacity
+  const std::int32_t* query_starts = nullptr;  // [samples + 1], ascending: sample s has the rows
+                                               // from [s] to before [s + 1]; null: one sample
+  void* out = nullptr;                         // [rows, heads, head_dim], packed
+  float* parts = nullptr;                      // scratch, decode_attention_scratch() floats
+  std::int64_t rows = 0, samples = 0, heads = 0, kv_heads = 0, head_dim = 0, capacity = 0;
+  std::int64_t q_stride = 0;       // of a row of q
+  std::int64_t key_stride = 0;     // of a row of keys and values
+  std::int64_t sample_stride = 0;  // of a sample of keys and values
   float scale = 0;
   DType dtype = DType::f32;
 };

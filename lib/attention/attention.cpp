@@ -41,8 +41,28 @@ constexpr std::array kBackends = {
     BackendKind{"math", math_unavailable, [](at::Device) { return make_math(); }},
 };
 
-std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, SayFn say, void* context,
-                                                std::shared_ptr<const TuningTable> tuning) {
+std::unique_ptr<AttentionBackend> make_cudnn_fp8_or_throw([[maybe_unused]] at::Device device) {
+#if DIPTYCH_HAVE_CUDNN
+  return make_cudnn_fp8(device);
+#else
+  throw InputError("attention backend {}: {}", kCudnnFp8, *cudnn_fp8_unavailable(device));
+#endif
+}
+
+// Those that are a part of `auto` alone.
+constexpr std::array kPartsOfAuto = {
+    BackendKind{kSplitKv, splitkv_unavailable, make_splitkv},
+    BackendKind{kCudnnFp8, cudnn_fp8_unavailable, make_cudnn_fp8_or_throw},
+};
+
+const BackendKind* find_backend(std::string_view name) {
+  const auto* const part = std::ranges::find(kPartsOfAuto, name, &BackendKind::name);
+  if (part != kPartsOfAuto.end()) return part;
+  const auto* const found = std::ranges::find(kBackends, name, &BackendKind::name);
+  return found == kBackends.end() ? nullptr : found;
+}
+
+std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, AutoOptions options) {
   const std::optional<ComputeCapability> capability = compute_capability(device);
   // Before Hopper cuDNN has no advantage over FlashAttention-2 and more shapes it refuses.
   const bool prefers_cudnn = capability.has_value() && capability->major >= 9;
@@ -51,16 +71,29 @@ std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, SayFn say, vo
     if (kind.name == "cudnn" && !prefers_cudnn) continue;
     if (kind.name == "flash" && device.is_cpu()) continue;
     if (const std::optional<std::string> reason = kind.unavailable(device)) {
-      if (say != nullptr) say(context, fmt::format("attention without {}: {}", kind.name, *reason));
+      if (options.say != nullptr)
+        options.say(options.context, fmt::format("attention without {}: {}", kind.name, *reason));
       continue;
     }
     preferred.push_back(kind.make(device));
   }
   if (preferred.empty()) throw InputError("attention: {}", *math_unavailable(device));
   // There it serves where it was measured to be faster.
-  if (tuning != nullptr && !prefers_cudnn && !cudnn_unavailable(device))
+  if (options.tuning != nullptr && !prefers_cudnn && !cudnn_unavailable(device))
     preferred.push_back(make_cudnn_or_throw(device));
-  return make_auto(std::move(preferred), say, context, std::move(tuning));
+  // Last: they go first where they are meant to, and no other call is to hear that they cannot
+  // serve it.
+  const bool own_kernels = options.kernels != KernelPolicy::reference;
+  if (own_kernels && !splitkv_unavailable(device)) preferred.push_back(make_splitkv(device));
+  if (own_kernels && options.quantization == Quantization::fp8 && device.is_cuda()) {
+    if (const std::optional<std::string> reason = cudnn_fp8_unavailable(device)) {
+      if (options.say != nullptr)
+        options.say(options.context, fmt::format("attention without {}: {}", kCudnnFp8, *reason));
+    } else {
+      preferred.push_back(make_cudnn_fp8_or_throw(device));
+    }
+  }
+  return make_auto(std::move(preferred), options.say, options.context, std::move(options.tuning));
 }
 
 std::optional<std::string> missing_gpu(at::Device device) {
@@ -133,18 +166,20 @@ bool AttentionLengths::equal_q() const {
 }
 
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
-                                                 SayFn say, void* context,
-                                                 std::shared_ptr<const TuningTable> tuning) {
-  if (name == "auto") return make_auto_for(device, say, context, std::move(tuning));
-  for (const BackendKind& kind : kBackends) {
-    if (kind.name != name) continue;
-    if (const std::optional<std::string> reason = kind.unavailable(device)) {
-      throw InputError("attention backend {}: {}", name, *reason);
-    }
-    return kind.make(device);
+                                                 AutoOptions options) {
+  if (name == "auto") return make_auto_for(device, std::move(options));
+  const BackendKind* kind = find_backend(name);
+  if (kind == nullptr) {
+    throw InputError(
+        "attention backend \"{}\" is not known; known are auto, cudnn, flash, sdpa, math", name);
   }
-  throw InputError(
-      "attention backend \"{}\" is not known; known are auto, cudnn, flash, sdpa, math", name);
+  if (const std::optional<std::string> reason = kind->unavailable(device))
+    throw InputError("attention backend {}: {}", name, *reason);
+  return kind->make(device);
+}
+
+LinearOperand AttentionBackend::forward_rows(const AttentionCall& call, Quantization) const {
+  return {forward(call).flatten(1), {}};
 }
 
 std::optional<std::string> AttentionBackend::unsupported(const AttentionCall& call) const {
@@ -152,9 +187,8 @@ std::optional<std::string> AttentionBackend::unsupported(const AttentionCall& ca
 }
 
 std::optional<std::string> attention_unsupported(std::string_view name, const AttentionKind& kind) {
-  for (const BackendKind& backend : kBackends) {
-    if (backend.name != name) continue;
-    if (std::optional<std::string> reason = backend.unavailable(kind.device)) return reason;
+  if (const BackendKind* backend = find_backend(name)) {
+    if (std::optional<std::string> reason = backend->unavailable(kind.device)) return reason;
   }
   return make_attention(name, kind.device)->kind_unsupported(kind);
 }
@@ -201,10 +235,22 @@ std::optional<std::string> flash_unavailable(at::Device device) {
 #endif
 }
 
+std::optional<std::string> splitkv_unavailable(at::Device device) {
+  if (!device.is_cuda()) return fmt::format("needs a CUDA device, not {}", device.str());
+#if DIPTYCH_HAVE_CUDA
+  return missing_gpu(device);
+#else
+  return "this build is without CUDA";
+#endif
+}
+
 #if !DIPTYCH_HAVE_CUDNN
 std::optional<std::string> cudnn_unavailable(at::Device device) {
   if (std::optional<std::string> reason = flash_unavailable(device)) return reason;
   return "this build is without cudnn-frontend or cuDNN headers";
+}
+std::optional<std::string> cudnn_fp8_unavailable(at::Device device) {
+  return cudnn_unavailable(device);
 }
 #endif
 

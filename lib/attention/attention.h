@@ -9,11 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/ops/linear_operand.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
-
-class TuningTable;  // lib/tuning/table.h
 
 // Built once per plan (not per step): host values for choosing kernels, device values for them.
 struct AttentionLengths {
@@ -67,23 +66,41 @@ class AttentionBackend {
   // [total_q, heads, head_dim] in q's dtype. Launches on the current stream; does not synchronise.
   // Throws InputError with the reason for a call that cannot be served.
   virtual Tensor forward(const AttentionCall& call) const = 0;
+  // The same as rows of a linear layer, [total_q, heads * head_dim]: quantised where the layer takes
+  // them so (`format`) and the backend computes such, else plain.
+  virtual LinearOperand forward_rows(const AttentionCall& call, Quantization format) const;
   // The backends that really ran since then, in order of first use: "cudnn, flash" under `auto`.
   virtual std::string served_by() const { return std::string(name()); }
   virtual void forget_served() const {}
 };
 
-// `name`: math, sdpa, flash, cudnn or auto. `auto` takes, per call, the first of the device's order
-// of preference that serves it (CUDA: cudnn where Hopper or newer, flash, sdpa, math, but flash
-// first for causal calls and for few queries; CPU: sdpa, math) and reports each distinct reason to
-// `say` once. A backend asked for by name throws InputError with its reason when it cannot serve a
-// call. Throws InputError for an unknown name (lists the known) and for a backend this build or
-// device lacks (says why).
-// `tuning`: of `auto`, what was measured on the device of calls in bfloat16 that are not causal;
-// the backend that was fastest for their longest sample goes first. Null: the order above.
+// Of CUDA, for calls of at most kMostSplitQueries (lib/tuning/choices.h) queries a sample: a part
+// of `auto`, and no name that a user asks for, as it cannot paint a picture alone.
+inline constexpr std::string_view kSplitKv = "splitkv";
+// Of CUDA: cuDNN in e4m3, which `auto` takes for many queries beside weights in fp8. No name that a
+// user asks for either, as it reads no text.
+inline constexpr std::string_view kCudnnFp8 = "cudnn_fp8";
+
 using SayFn = void (*)(void* context, const std::string& text);
-std::unique_ptr<AttentionBackend> make_attention(
-    std::string_view name, at::Device device, SayFn say = nullptr, void* context = nullptr,
-    std::shared_ptr<const TuningTable> tuning = nullptr);
+struct AutoOptions {
+  SayFn say = nullptr;  // hears each distinct reason why a call is not the preferred one's, once
+  void* context = nullptr;
+  // What was measured on the device of calls in bfloat16 that are not causal; the backend that was
+  // fastest for their longest sample goes first. Null: the usual order.
+  std::shared_ptr<const TuningTable> tuning = nullptr;
+  KernelPolicy kernels = KernelPolicy::automatic;  // reference: without kernels of ours
+  Quantization quantization = Quantization::none;  // fp8: with cudnn_fp8
+};
+
+// `name`: math, sdpa, flash, cudnn, splitkv, cudnn_fp8 or auto. `auto` takes, per call, the first of the
+// device's order of preference that serves it (CUDA: cudnn where Hopper or newer, flash, sdpa,
+// math, but flash first for causal calls and for few queries, and before it splitkv for the very
+// few that it takes; cudnn_fp8 before all for kFewestFp8Queries that are not causal; CPU: sdpa,
+// math). A backend asked for by name throws InputError with its
+// reason when it cannot serve a call. Throws InputError for an unknown name (lists those that a
+// user may ask for) and for a backend this build or device lacks (says why).
+std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
+                                                 AutoOptions options = {});
 
 // Why the backend of that name can serve no call of this kind, or nothing (a call may still be
 // refused for its strides, or for want of a cuDNN plan): the answer of `unsupported`, before
@@ -94,6 +111,7 @@ struct AttentionInfo {
   std::string name;
   std::optional<std::string> unavailable;  // the reason, where not usable
 };
-std::vector<AttentionInfo> list_attention(at::Device device);  // every backend but auto
+// Every backend that a user may ask for, but auto.
+std::vector<AttentionInfo> list_attention(at::Device device);
 
 }  // namespace diptych

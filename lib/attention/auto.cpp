@@ -57,11 +57,13 @@ class AutoAttention final : public AttentionBackend {
                 std::shared_ptr<const TuningTable> tuning)
       : backends_(std::move(preferred)), say_(say), context_(context), tuning_(std::move(tuning)) {
     for (const auto& backend : backends_) preferred_.push_back(backend.get());
+    many_ = preferred_;
+    put_first(kCudnnFp8, many_);
     const auto names = info_of(TunedKernel::attention).choices;
     for (std::size_t i = 0; i < names.size(); ++i) {
-      first_[i] = preferred_;
-      std::stable_partition(first_[i].begin(), first_[i].end(),
-                            [&](const AttentionBackend* b) { return b->name() == names[i]; });
+      // Behind splitkv, or where that is not, comes what is best for few queries.
+      first_[i] = names[i] == kSplitKv ? first(FirstAttention::flash) : preferred_;
+      put_first(names[i], first_[i]);
     }
   }
 
@@ -85,6 +87,11 @@ class AutoAttention final : public AttentionBackend {
     return backend_for(call).forward(call);
   }
 
+  LinearOperand forward_rows(const AttentionCall& call, Quantization format) const override {
+    check_call(call);
+    return backend_for(call).forward_rows(call, format);
+  }
+
   std::string served_by() const override {
     const std::lock_guard lock(mutex_);
     return fmt::format("{}", fmt::join(served_, ", "));
@@ -98,6 +105,15 @@ class AutoAttention final : public AttentionBackend {
 
  private:
   using Order = std::vector<const AttentionBackend*>;
+
+  static void put_first(std::string_view name, Order& order) {
+    std::stable_partition(order.begin(), order.end(),
+                          [&](const AttentionBackend* b) { return b->name() == name; });
+  }
+
+  const Order& first(FirstAttention choice) const {
+    return first_[static_cast<std::size_t>(choice)];
+  }
 
   struct Choice {
     const AttentionBackend* backend;  // null: none can
@@ -123,14 +139,16 @@ class AutoAttention final : public AttentionBackend {
   // prefill that happens once, can save: those go to the backends without plans first. What was
   // measured has the plan's share in it.
   const Order& order(const AttentionCall& call) const {
-    constexpr auto kFlash = static_cast<std::size_t>(FirstAttention::flash);
-    if (call.causal) return first_[kFlash];
+    const std::int64_t queries = call.lengths->max_q;
+    if (call.causal) return first(FirstAttention::flash);
+    if (queries >= kFewestFp8Queries && many_.front()->name() == kCudnnFp8) return many_;
     if (tuning_ != nullptr && call.q.scalar_type() == at::kBFloat16) {
       const TunedShape shape = {call.q.size(1), call.k.size(2), call.q.size(2)};
-      const auto tuned = tuning_->find(TunedKernel::attention, shape, call.lengths->max_q);
-      if (tuned) return first_[static_cast<std::size_t>(*tuned)];
+      const auto tuned = tuning_->find(TunedKernel::attention, shape, queries);
+      if (tuned) return first(static_cast<FirstAttention>(*tuned));
     }
-    return call.lengths->max_q < kFewQueries ? first_[kFlash] : preferred_;
+    const FirstAttention usual = usual_attention(queries);
+    return usual == FirstAttention::cudnn ? preferred_ : first(usual);
   }
 
   const AttentionBackend& backend_for(const AttentionCall& call) const {
@@ -163,7 +181,8 @@ class AutoAttention final : public AttentionBackend {
 
   std::vector<std::unique_ptr<AttentionBackend>> backends_;
   Order preferred_;             // of backends_
-  std::array<Order, 3> first_;  // the same with each FirstAttention in front
+  std::array<Order, 4> first_;  // the same with each FirstAttention in front
+  Order many_;                  // the same with cudnn_fp8 in front, where that is
   SayFn say_;
   void* context_;
   std::shared_ptr<const TuningTable> tuning_;  // or null

@@ -3,18 +3,13 @@
 // and seq_len_kv on the device bounds the work of each sample. A plan depends on the sizes, not on
 // the lengths, so the steps of a run share one. Samples with unequal numbers of queries are served
 // in runs of equal ones.
-#include <algorithm>
 #include <compare>
+#include <map>
 #include <mutex>
-#include <unordered_map>
-
-#include <ATen/cudnn/Handle.h>
 
 #include "lib/attention/backends.h"
+#include "lib/attention/cudnn_plan.h"
 #include "lib/base/error.h"
-
-#define CUDNN_FRONTEND_SKIP_JSON_LIB
-#include <cudnn_frontend.h>
 
 namespace diptych {
 namespace {
@@ -36,12 +31,6 @@ struct PlanKey {
   bool causal;
   double scale;
   auto operator<=>(const PlanKey&) const = default;
-};
-
-struct Plan {
-  fe::graph::Graph graph;
-  std::int64_t workspace_bytes = 0;
-  std::string failure;  // why there is none, or empty
 };
 
 // The samples [first, first + samples) have the same number of queries, from row first_query on.
@@ -84,22 +73,6 @@ PlanKey plan_key(const AttentionCall& call, const Run& run) {
           call.scale};
 }
 
-using GraphTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
-
-GraphTensor add_tensor(fe::graph::Graph& graph, Uid uid, std::vector<std::int64_t> sizes,
-                       std::vector<std::int64_t> strides) {
-  return graph.tensor(
-      fe::graph::Tensor_attributes().set_uid(uid).set_dim(sizes).set_stride(strides));
-}
-
-GraphTensor add_lengths(fe::graph::Graph& graph, Uid uid, std::int64_t samples) {
-  return graph.tensor(fe::graph::Tensor_attributes()
-                          .set_uid(uid)
-                          .set_dim({samples, 1, 1, 1})
-                          .set_stride({1, 1, 1, 1})
-                          .set_data_type(fe::DataType_t::INT32));
-}
-
 // cuDNN's order of dimensions is [samples, heads, rows, head_dim]; the strides are ours.
 void describe(fe::graph::Graph& graph, const PlanKey& key,
               fe::AttentionImplementation_t implementation) {
@@ -108,17 +81,20 @@ void describe(fe::graph::Graph& graph, const PlanKey& key,
       .set_compute_data_type(fe::DataType_t::FLOAT);
   const std::vector<std::int64_t> q_sizes = {key.samples, key.heads, key.queries, key.head_dim};
   const std::vector<std::int64_t> k_sizes = {key.samples, key.kv_heads, key.capacity, key.head_dim};
-  const GraphTensor q =
+  const CudnnTensor q =
       add_tensor(graph, kQ, q_sizes, {key.queries * key.q_row, key.q_head, key.q_row, 1});
-  const GraphTensor k = add_tensor(graph, kK, k_sizes, {key.k_sample, key.head_dim, key.k_row, 1});
-  const GraphTensor v = add_tensor(graph, kV, k_sizes, {key.v_sample, key.head_dim, key.v_row, 1});
+  const CudnnTensor k = add_tensor(graph, kK, k_sizes, {key.k_sample, key.head_dim, key.k_row, 1});
+  const CudnnTensor v = add_tensor(graph, kV, k_sizes, {key.v_sample, key.head_dim, key.v_row, 1});
+  const auto lengths = [&](Uid uid) {
+    return add_numbers(graph, uid, key.samples, fe::DataType_t::INT32);
+  };
   auto options = fe::graph::SDPA_attributes()
                      .set_name("attention")
                      .set_generate_stats(false)
                      .set_attn_scale(static_cast<float>(key.scale))
                      .set_padding_mask(true)
-                     .set_seq_len_q(add_lengths(graph, kQueries, key.samples))
-                     .set_seq_len_kv(add_lengths(graph, kKeys, key.samples))
+                     .set_seq_len_q(lengths(kQueries))
+                     .set_seq_len_kv(lengths(kKeys))
                      .set_implementation(implementation);
   if (key.causal) {
     options.set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT)
@@ -130,24 +106,13 @@ void describe(fe::graph::Graph& graph, const PlanKey& key,
       {key.queries * row, key.head_dim, row, 1});
 }
 
-// Builds the plan, or says why there is none.
-std::shared_ptr<Plan> try_build(const PlanKey& key, fe::AttentionImplementation_t implementation) {
-  auto plan = std::make_shared<Plan>();
-  try {  // a graph that no implementation takes is an exception, everything else an error value
-    describe(plan->graph, key, implementation);
-    fe::error_t status = plan->graph.build(at::native::getCudnnHandle(),
-                                           {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
-    if (status.is_good()) status = plan->graph.get_workspace_size(plan->workspace_bytes);
-    if (status.is_bad()) plan->failure = status.get_message();
-    if (status.is_bad() && plan->failure.empty()) plan->failure = "no reason given";
-  } catch (const std::runtime_error& error) {
-    plan->failure = error.what();
-  }
-  std::replace(plan->failure.begin(), plan->failure.end(), '\n', ' ');
-  return plan;
+std::shared_ptr<CudnnPlan> try_build(const PlanKey& key,
+                                     fe::AttentionImplementation_t implementation) {
+  return build_cudnn_plan(
+      [&](fe::graph::Graph& graph) { describe(graph, key, implementation); });
 }
 
-std::shared_ptr<Plan> build(const PlanKey& key) {
+std::shared_ptr<CudnnPlan> build(const PlanKey& key) {
   // The frontend's choice first; the older composition of single operations has engines for more
   // sizes.
   const auto plan = try_build(key, fe::AttentionImplementation_t::AUTO);
@@ -188,18 +153,13 @@ class CudnnAttention final : public AttentionBackend {
     require_supported(*this, call);
     const c10::DeviceGuard guard(call.q.device());
     Tensor out = at::empty(call.q.sizes(), call.q.options());
-    for (const Run& run : runs_of_equal_queries(*call.lengths)) {
-      const std::shared_ptr<Plan> ready = plan(plan_key(call, run));
-      if (!ready->failure.empty()) {
-        throw InputError("attention backend cudnn: cuDNN has no plan: {}", ready->failure);
-      }
-      execute(*ready, call, run, out);
-    }
+    for (const Run& run : runs_of_equal_queries(*call.lengths))
+      execute(*plan(plan_key(call, run)), call, run, out);
     return out;
   }
 
  private:
-  static void execute(const Plan& plan, const AttentionCall& call, const Run& run, Tensor& out) {
+  static void execute(CudnnPlan& plan, const AttentionCall& call, const Run& run, Tensor& out) {
     const auto rows = [&run](const Tensor& packed) {
       return packed.narrow(0, run.first_query, run.samples * run.queries).data_ptr();
     };
@@ -214,25 +174,19 @@ class CudnnAttention final : public AttentionBackend {
         {kQueries, samples(call.lengths->q_device)},
         {kKeys, samples(call.lengths->k_device)},
     };
-    // Freed when this returns, used when the kernel runs: the caching allocator hands it on only to
-    // later work of this stream.
-    const Tensor workspace = at::empty({std::max<std::int64_t>(plan.workspace_bytes, 16)},
-                                       call.q.options().dtype(at::kByte));
-    fe::error_t status =  // the handle is set to the current stream
-        plan.graph.execute(at::native::getCudnnHandle(), pointers, workspace.data_ptr());
-    if (status.is_bad()) throw RunError("cuDNN attention failed: {}", status.get_message());
+    execute_cudnn_plan(plan, "cudnn", std::move(pointers), call.q.options());
   }
 
-  std::shared_ptr<Plan> plan(const PlanKey& key) const {
+  std::shared_ptr<CudnnPlan> plan(const PlanKey& key) const {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<Plan>& entry = plans_[key];
+    std::shared_ptr<CudnnPlan>& entry = plans_[key];
     if (entry == nullptr) entry = build(key);
     return entry;
   }
 
   std::int64_t max_head_dim_;
   mutable std::mutex mutex_;  // guards plans_
-  mutable std::map<PlanKey, std::shared_ptr<Plan>> plans_;
+  mutable std::map<PlanKey, std::shared_ptr<CudnnPlan>> plans_;
 };
 
 }  // namespace

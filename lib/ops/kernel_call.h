@@ -7,6 +7,7 @@
 #include "kernels/dequantize_rows/dequantize_rows.h"
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/quantize_attention/quantize_attention.h"
 #include "kernels/quantize_rows/quantize_rows.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
@@ -28,6 +29,7 @@ void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
 void launch(const kernels::LinearRowArgs& args, at::Device device);
 void launch(const kernels::QuantizeRowsArgs& args, at::Device device);
+void launch(const kernels::QuantizeAttentionArgs& args, at::Device device);
 void launch(const kernels::DequantizeRowsArgs& args, at::Device device);
 
 // Operands of at::_scaled_mm.

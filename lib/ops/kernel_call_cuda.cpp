@@ -51,6 +51,11 @@ void launch(const kernels::QuantizeRowsArgs& args, at::Device device) {
                  kernels::quantize_rows);
 }
 
+void launch(const kernels::QuantizeAttentionArgs& args, at::Device device) {
+  launch_checked("quantize_attention", args, device, kernels::quantize_attention_unsupported,
+                 kernels::quantize_attention);
+}
+
 void launch(const kernels::DequantizeRowsArgs& args, at::Device device) {
   launch_checked("dequantize_rows", args, device, kernels::dequantize_rows_unsupported,
                  kernels::dequantize_rows);

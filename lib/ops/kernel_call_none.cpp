@@ -33,6 +33,9 @@ void launch(const kernels::LinearRowArgs&, at::Device device) {
 void launch(const kernels::QuantizeRowsArgs&, at::Device device) {
   refuse("quantize_rows", device);
 }
+void launch(const kernels::QuantizeAttentionArgs&, at::Device device) {
+  refuse("quantize_attention", device);
+}
 void launch(const kernels::DequantizeRowsArgs&, at::Device device) {
   refuse("dequantize_rows", device);
 }

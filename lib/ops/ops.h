@@ -100,13 +100,26 @@ Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
 // everything else is ATen's.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Kernels& kernels);
 
-// Attention of one new token over its cache. q [heads, head_dim]; keys, values [capacity, kv_heads,
-// head_dim], contiguous; key_count int32 [1] on their device: the number of rows that count (read
-// there, never on the host). -> [heads, head_dim] in q's dtype, softmax in float32. Query head h
-// reads key head h / (heads / kv_heads).
-Tensor decode_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
-                        const Tensor& key_count, double scale, KernelPolicy policy);
-// Why the CUDA kernel cannot take heads of this kind, or nothing.
+struct DecodeAttention {
+  Tensor q;  // [rows, heads, head_dim], sample after sample; heads packed, row stride free
+  Tensor keys, values;  // [samples, capacity, kv_heads, head_dim], heads packed; row and sample
+                        // strides free, but the same of both
+  Tensor key_count;     // int32 [samples]: the rows of keys that count, 1 to capacity
+  Tensor query_starts;  // int32 [samples + 1], ascending from 0: sample s has the rows of q from
+                        // [s] to before [s + 1]; undefined: all are of one sample
+  double scale = 0;
+};
+// Attention of a few rows, each over all keys of its sample: a new token's, or a picture's
+// markers'.
+// -> [rows, heads, head_dim] in q's dtype, contiguous, softmax in float32. Query head h reads key
+// head h / (heads / kv_heads). The kernel reads both tables on the device, never on the host, and a
+// row gives the same bits alone and beside others. Throws c10::Error for other shapes, dtypes and
+// strides, InputError for what the kernel cannot take.
+Tensor decode_attention(const DecodeAttention& args, KernelPolicy policy);
+// Why the CUDA kernel cannot take this call, or nothing; shapes and dtypes must be as above. Does
+// not touch the device.
+std::optional<std::string> decode_attention_unsupported(const DecodeAttention& args);
+// Why it can take no call with heads of this kind, or nothing.
 std::optional<std::string> decode_attention_unsupported(std::int64_t heads, std::int64_t kv_heads,
                                                         std::int64_t head_dim,
                                                         at::ScalarType dtype);

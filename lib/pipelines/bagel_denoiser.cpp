@@ -139,12 +139,14 @@ std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& 
 }
 
 std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
+  const bool fp8_attention =
+      runtime_.paint_attention->served_by().find(kCudnnFp8) != std::string::npos;
   std::vector<KernelWork> sum;
   for (const Range& range : calls_of(count)) {
-    add_work(
-        sum, 1,
-        mot_work(plans_.at(range), model_.config.llm,
-                 {runtime_.dtype, model_.language_model.quantization}, runtime_.kernels.tuning));
+    add_work(sum, 1,
+             mot_work(plans_.at(range), model_.config.llm,
+                      {runtime_.dtype, model_.language_model.quantization},
+                      runtime_.kernels.tuning, fp8_attention));
   }
   return sum;
 }

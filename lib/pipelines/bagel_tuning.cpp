@@ -43,7 +43,7 @@ class Measurement {
     if (fp8_) add(TunedKernel::add_rms_norm_e4m3, width, usual_norm, norms(Quantization::fp8));
     const TunedShape heads = {tuning_.llm.num_attention_heads, tuning_.llm.num_key_value_heads,
                               tuning_.llm.head_dim()};
-    add(TunedKernel::attention, heads, usual_attention, attention());
+    add(TunedKernel::attention, heads, usual_first_attention, attention());
     progress_.end();
     return std::move(table_);
   }
@@ -60,8 +60,8 @@ class Measurement {
   static int usual_norm(const TunedShape&, std::int64_t) {
     return static_cast<int>(kUsualNormVectors);
   }
-  static int usual_attention(const TunedShape&, std::int64_t rows) {
-    return static_cast<int>(rows < kFewQueries ? FirstAttention::flash : FirstAttention::cudnn);
+  static int usual_first_attention(const TunedShape&, std::int64_t queries) {
+    return static_cast<int>(usual_attention(queries));
   }
 
   std::array<TunedShape, kProjections> projections() const {
@@ -208,8 +208,11 @@ class Measurement {
       const auto backend = make_attention(names[choice], device_);
       backend->prepare(attention_inputs(1).call());  // loads its libraries
       for (std::size_t i = 0; i < measured.size(); ++i) {
+        const std::int64_t queries = rows_.attention[i];
+        if (impossible_choice(TunedKernel::attention, {}, queries, static_cast<int>(choice)))
+          continue;
         measured[i].milliseconds[choice] =
-            attention_milliseconds(*backend, attention_inputs(rows_.attention[i]).call());
+            attention_milliseconds(*backend, attention_inputs(queries).call());
       }
     }
     return measured;

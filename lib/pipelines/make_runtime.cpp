@@ -10,14 +10,16 @@ namespace {
 
 constexpr const char* kTunedConfigDir = "--tuned-config-dir";
 
-std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage, at::Device device,
-                                                  const Tuning& tuning, Log& log) {
+std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage,
+                                                  const Runtime& runtime,
+                                                  Quantization quantization, Log& log) {
   const auto say = [](void* context, const std::string& text) {
     static_cast<Log*>(context)->warning_once(text);
   };
   const std::string& name = stage.self.empty() ? stage.default_backend : stage.self;
   try {
-    return make_attention(name, device, say, &log, tuning.shared_table());
+    return make_attention(name, runtime.device,
+                          {say, &log, runtime.tuning.shared_table(), runtime.kernels, quantization});
   } catch (const InputError& error) {  // it names the backend
     throw InputError("--attention: {}", error.what());
   }
@@ -82,10 +84,10 @@ Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
   }
   runtime.quantization =
       resolve_quantization(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
-  runtime.read_attention =
-      stage_attention(config.read_attention, runtime.device, runtime.tuning, log);
+  // What is read is read once, and every step looks at it: not in fp8.
+  runtime.read_attention = stage_attention(config.read_attention, runtime, Quantization::none, log);
   runtime.paint_attention =
-      stage_attention(config.paint_attention, runtime.device, runtime.tuning, log);
+      stage_attention(config.paint_attention, runtime, runtime.quantization, log);
   runtime.trace = trace;
   return runtime;
 }

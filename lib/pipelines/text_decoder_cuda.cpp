@@ -28,8 +28,7 @@ class GraphAttention final : public AttentionBackend {
     return std::nullopt;  // missing_text_kernel() has asked
   }
   Tensor forward(const AttentionCall& call) const override {
-    return decode_attention(call.q[0], call.k[0], call.v[0], key_count_, call.scale, kernels_)
-        .unsqueeze(0);
+    return decode_attention({call.q, call.k, call.v, key_count_, {}, call.scale}, kernels_);
   }
 
  private:

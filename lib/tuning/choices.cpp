@@ -16,7 +16,7 @@ constexpr auto kHeads = std::to_array<Name>({"heads", "kv_heads", "head_dim"});
 constexpr auto kFp8Products = std::to_array<Name>({"row_kernel", "cublas", "cutlass"});
 constexpr auto kInt8Products = std::to_array<Name>({"row_kernel", "copy"});
 constexpr auto kNormVectors = std::to_array<Name>({"one_vector", "two_vectors", "four_vectors"});
-constexpr auto kFirstAttentions = std::to_array<Name>({"cudnn", "flash", "sdpa"});
+constexpr auto kFirstAttentions = std::to_array<Name>({"cudnn", "flash", "sdpa", "splitkv"});
 
 // A single row meets fp8 weights unquantised, and is the row kernel's with int8 ones.
 constexpr std::int64_t kSeveral = 2;
@@ -44,6 +44,11 @@ std::optional<std::string> impossible_fp8(const TunedShape& shape, std::int64_t 
   return std::nullopt;
 }
 
+std::optional<std::string> impossible_attention(std::int64_t queries, FirstAttention first) {
+  if (first != FirstAttention::splitkv || queries <= kMostSplitQueries) return std::nullopt;
+  return fmt::format("splitkv takes at most {} queries", kMostSplitQueries);
+}
+
 }  // namespace
 
 std::span<const TunedKernelInfo> tuned_kernels() {
@@ -69,6 +74,11 @@ Int8Product usual_int8_product(std::int64_t rows) {
   return rows <= kernels::kMostLinearRows ? Int8Product::row_kernel : Int8Product::copy;
 }
 
+FirstAttention usual_attention(std::int64_t queries) {
+  if (queries <= kMostSplitQueries) return FirstAttention::splitkv;
+  return queries < kFewQueries ? FirstAttention::flash : FirstAttention::cudnn;
+}
+
 std::optional<std::string> impossible_choice(TunedKernel kernel, const TunedShape& shape,
                                              std::int64_t rows, int choice) {
   switch (kernel) {
@@ -77,9 +87,10 @@ std::optional<std::string> impossible_choice(TunedKernel kernel, const TunedShap
     case TunedKernel::linear_int8:
       if (static_cast<Int8Product>(choice) == Int8Product::copy) return std::nullopt;
       return impossible_row_kernel(rows);
+    case TunedKernel::attention:
+      return impossible_attention(rows, static_cast<FirstAttention>(choice));
     case TunedKernel::add_rms_norm:
     case TunedKernel::add_rms_norm_e4m3:
-    case TunedKernel::attention:
       return std::nullopt;
   }
   return std::nullopt;

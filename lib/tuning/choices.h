@@ -20,9 +20,9 @@ enum class TunedKernel {
   attention,  // heads, kv_heads, head_dim -> FirstAttention; the rows are a sample's queries
 };
 enum class Fp8Product { row_kernel, cublas, cutlass };
-enum class Int8Product { row_kernel, copy };       // copy: of the weights in the rows' dtype
-enum class NormVectors { one, two, four };         // 16 bytes each, that a thread takes of a row
-enum class FirstAttention { cudnn, flash, sdpa };  // that `auto` asks first
+enum class Int8Product { row_kernel, copy };  // copy: of the weights in the rows' dtype
+enum class NormVectors { one, two, four };    // 16 bytes each, that a thread takes of a row
+enum class FirstAttention { cudnn, flash, sdpa, splitkv };  // that `auto` asks first
 
 using TunedShape = std::array<std::int64_t, 3>;  // in the order of TunedKernelInfo::widths, then 0
 
@@ -46,12 +46,17 @@ bool exceeds_cublas(std::int64_t rows, std::int64_t outputs, std::int64_t inputs
 // What is taken where nothing was measured.
 Fp8Product usual_fp8_product(std::int64_t rows, std::int64_t outputs, std::int64_t inputs);
 Int8Product usual_int8_product(std::int64_t rows);
-// Of attention: fewer queries than these are not worth a plan of cuDNN's, and go to flash.
+// Of attention, by the queries of the longest sample: splitkv up to the most that it takes, then
+// flash, as fewer than kFewQueries are not worth a plan of cuDNN's.
+FirstAttention usual_attention(std::int64_t queries);
+inline constexpr std::int64_t kMostSplitQueries = 16;
 inline constexpr std::int64_t kFewQueries = 128;
+// Of one sample, from which on attention in e4m3 is worth the quantising of what it reads.
+inline constexpr std::int64_t kFewestFp8Queries = 2048;
 inline constexpr NormVectors kUsualNormVectors = NormVectors::two;
 
 // Why a call of so many rows cannot have that choice, or nothing. What is possible with some rows
-// is so with fewer (row kernels), or with more (all others).
+// is so with fewer (row kernels, splitkv), or with more (all others).
 std::optional<std::string> impossible_choice(TunedKernel kernel, const TunedShape& shape,
                                              std::int64_t rows, int choice);
 

@@ -9,6 +9,7 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
+#include "lib/attention/backends.h"
 #include "lib/base/log.h"
 #include "tests/attention/inputs.h"
 
@@ -25,7 +26,7 @@ constexpr double kMaxError = 0.005;        // bfloat16 output and weights: about
 
 struct Options {
   int repeats = 50, warmup = 5;
-  std::vector<std::string> backends = {"cudnn", "flash", "sdpa", "math"};
+  std::vector<std::string> backends = {"cudnn", "splitkv", "flash", "sdpa", "math"};
 };
 
 std::vector<Case> shapes() {
@@ -38,6 +39,7 @@ std::vector<Case> shapes() {
           gqa("1024², batch 3", {4098, 4098, 4098}, {8300, 4098, 4162}),
           gqa("512², batch 2", {1026, 1026}, {1090, 1026}),
           gqa("256², batch 2", {258, 258}, {322, 258}),
+          gqa("1024², markers, batch 2", {2, 2}, {4162, 4098}),
           gqa("decode, batch 1", {1}, {4162})};
 }
 
@@ -139,6 +141,8 @@ int run(const Options& options) {
     if (wanted && info.unavailable) fmt::print("{}: {}\n\n", info.name, *info.unavailable);
     if (wanted && !info.unavailable) usable.push_back(info.name);
   }
+  const bool splits = std::count(options.backends.begin(), options.backends.end(), kSplitKv) > 0;
+  if (splits && !splitkv_unavailable(device)) usable.emplace_back(kSplitKv);
   const auto math = make_attention("math", device);
   bool good = true;
   fmt::print(
@@ -167,7 +171,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   app.add_option("--backend", options.backends, "only these (repeatable)")
-      ->check(CLI::IsMember({"cudnn", "flash", "sdpa", "math"}))
+      ->check(CLI::IsMember({"cudnn", "splitkv", "flash", "sdpa", "math"}))
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   return diptych::run(options);

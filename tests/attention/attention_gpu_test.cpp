@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
+#include "kernels/quantize_attention/quantize_attention.h"
 #include "lib/attention/backends.h"
+#include "lib/ops/quantize_attention.h"
 #include "tests/attention/cases.h"
 #include "tests/attention/inputs.h"
 
@@ -66,14 +68,110 @@ TEST_CASE("auto takes the fastest in bfloat16, and sdpa in float32 with one line
                        .to(kGpu, at::kBFloat16);
   const auto markers = make_attention("auto", kGpu);
   markers->forward(few.call(false));
-  CHECK(markers->served_by() == plain);
+  CHECK(markers->served_by() == "splitkv");
+  markers->forward(few.call(true));
+  CHECK(markers->served_by() == "splitkv, " + plain);
+  const auto without = make_attention("auto", kGpu, {.kernels = KernelPolicy::reference});
+  without->forward(few.call(false));
+  CHECK(without->served_by() == plain);
   std::vector<std::string> said;
-  const auto single = make_attention("auto", kGpu, collect, &said);
+  const auto single = make_attention("auto", kGpu, {.say = collect, .context = &said});
   said.clear();  // what this build lacks is said when it is made
   const auto on_gpu = inputs.to(kGpu, at::kFloat);
   for (int repeat = 0; repeat < 3; ++repeat) single->forward(on_gpu.call(false));
   CHECK(single->served_by() == "sdpa");
   CHECK(said.size() == (capability.major >= 8 ? 1 : 0));
+}
+
+TEST_CASE("splitkv says what it cannot serve") {
+  const auto splitkv = make_attention("splitkv", kGpu);
+  const auto refused = [&](const attention_cases::Case& shape, bool causal) {
+    const auto inputs = attention_cases::make_inputs(shape, 0).to(kGpu, at::kBFloat16);
+    return splitkv->unsupported(inputs.call(causal)).value_or("served");
+  };
+  CHECK(refused({"", 28, 4, 128, {16, 2}, {60, 40}, 64}, false) == "served");
+  CHECK(refused({"", 28, 4, 128, {1, 1}, {60, 40}, 64}, true) == "served");
+  CHECK(refused({"", 28, 4, 128, {17, 2}, {60, 40}, 64}, false) ==
+        "takes at most 16 queries of a sample, not 17");
+  CHECK(refused({"", 28, 4, 128, {2, 2}, {60, 40}, 64}, true) == "has no causal mask");
+  CHECK(refused({"", 16, 16, 72, {2}, {60}, 64}, false) ==
+        "a head is not 16 bytes times a power of two up to 32");
+  const auto inputs = attention_cases::make_inputs({"", 28, 4, 128, {2, 2}, {60, 40}, 64}, 0)
+                          .to(kGpu, at::kBFloat16)
+                          .sliced();
+  AttentionCall call = inputs.call(false);
+  CHECK_FALSE(splitkv->unsupported(call).has_value());
+  call.v = call.v.contiguous();
+  CHECK(splitkv->unsupported(call) == "keys and values have different strides");
+}
+
+TEST_CASE("splitkv gives a sample the same bits alone and beside others") {
+  const attention_cases::Case shape = {"", 28, 4, 128, {3, 3, 3}, {40, 55, 64}, 64};
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto all = attention_cases::make_inputs(shape, 0).to(kGpu, dtype);
+    const attention_cases::Inputs alone = {all.q.narrow(0, 3, 3), all.k.narrow(0, 1, 1),
+                                           all.v.narrow(0, 1, 1),
+                                           AttentionLengths::make({3}, {55}, 64, kGpu)};
+    const auto splitkv = make_attention("splitkv", kGpu);
+    CHECK(at::equal(splitkv->forward(all.call(false)).narrow(0, 3, 3),
+                    splitkv->forward(alone.call(false))));
+  }
+}
+
+TEST_CASE("cudnn_fp8 gives what attention gives over rounded operands, as rows and as plain ones") {
+  if (cudnn_fp8_unavailable(kGpu)) return;
+  for (const attention_cases::Case& shape :
+       {attention_cases::Case{"", 28, 4, 128, {300, 300}, {310, 302}, 320},
+        attention_cases::Case{"", 4, 4, 64, {130}, {1000}, 1024}}) {
+    CAPTURE(shape.heads);
+    // What lies behind the keys would spoil their scale.
+    const auto plain = attention_cases::make_inputs(shape, 1e4);
+    const auto inputs = plain.to(kGpu, at::kBFloat16).sliced();
+    const AttentionCall call = inputs.call(false);
+    const auto fp8 = make_attention(kCudnnFp8, kGpu);
+    REQUIRE_FALSE(fp8->prepare(call).has_value());
+    const Tensor got = fp8->forward(call);
+    CHECK(got.sizes() == call.q.sizes());
+    // Over the operands as they are rounded, what is left is the rounding of weights and output.
+    const QuantizedAttention x =
+        quantize_attention(call.q, call.k, call.v, inputs.lengths.k_device, KernelPolicy::strict);
+    const auto wide = [&x](const Tensor& values, kernels::AttentionScale which) {
+      return values.to(at::kFloat) * x.scales[static_cast<int>(which)][0];
+    };
+    using kernels::AttentionScale;
+    AttentionCall rounded = call;
+    rounded.q = wide(x.q, AttentionScale::q);
+    rounded.k = wide(x.keys, AttentionScale::keys);
+    rounded.v = wide(x.values, AttentionScale::values);
+    const Tensor near = make_attention("math", kGpu)->forward(rounded);
+    CHECK(attention_cases::relative_norm(got, near) <= 0.045);
+    CHECK(attention_cases::relative_norm(got, attention_cases::reference(plain, false)) <= 0.08);
+    const LinearOperand rows = fp8->forward_rows(call, Quantization::fp8);
+    CHECK((rows.values.scalar_type() == at::kFloat8_e4m3fn));
+    CHECK(at::equal((rows.values.to(at::kFloat) * rows.scales.unsqueeze(1)).to(at::kBFloat16),
+                    got.flatten(1)));
+    const LinearOperand as_they_are = fp8->forward_rows(call, Quantization::none);
+    CHECK_FALSE(as_they_are.scales.defined());
+    CHECK(at::equal(as_they_are.values, got.flatten(1)));
+  }
+}
+
+TEST_CASE("auto attends in e4m3 to many queries beside weights in fp8") {
+  if (cudnn_fp8_unavailable(kGpu)) return;
+  const auto served = [](std::vector<std::int64_t> queries, Quantization quantization,
+                         KernelPolicy kernels = KernelPolicy::automatic) {
+    const attention_cases::Case shape = {"", 4, 2, 128, std::move(queries), {2100, 2080}, 2112};
+    const auto inputs = attention_cases::make_inputs(shape, 0).to(kGpu, at::kBFloat16);
+    const auto backend =
+        make_attention("auto", kGpu, {.kernels = kernels, .quantization = quantization});
+    backend->forward_rows(inputs.call(false), quantization);
+    return backend->served_by();
+  };
+  CHECK(served({2048, 2048}, Quantization::fp8) == kCudnnFp8);
+  CHECK(served({2047, 2047}, Quantization::fp8) == "cudnn");
+  CHECK(served({2048, 2040}, Quantization::fp8) == "cudnn");
+  CHECK(served({2048, 2048}, Quantization::int8) == "cudnn");
+  CHECK(served({2048, 2048}, Quantization::fp8, KernelPolicy::reference) == "cudnn");
 }
 
 TEST_CASE("the same call gives the same bits again, with other lengths between") {

@@ -145,6 +145,8 @@ TEST_CASE("a backend that is not there is refused by name") {
         "attention backend flash: needs a CUDA device, not cpu");
   CHECK(refusal([] { make_attention("cudnn", at::kCPU); }) ==
         "attention backend cudnn: needs a CUDA device, not cpu");
+  CHECK(refusal([] { make_attention("splitkv", at::kCPU); }) ==
+        "attention backend splitkv: needs a CUDA device, not cpu");
 }
 
 TEST_CASE("a backend asked for by name refuses what it cannot serve") {
@@ -166,6 +168,7 @@ TEST_CASE("what a backend cannot serve is known from the kind of calls alone") {
   CHECK(asked("math", at::kDouble, 16) == "needs float32, bfloat16 or float16, not Double");
   CHECK(asked("flash", at::kBFloat16, 128) == "needs a CUDA device, not cpu");
   CHECK(asked("cudnn", at::kBFloat16, 128) == "needs a CUDA device, not cpu");
+  CHECK(asked("splitkv", at::kBFloat16, 128) == "needs a CUDA device, not cpu");
   CHECK(asked("auto", at::kDouble, 16) ==
         "sdpa: needs float32, bfloat16 or float16, not Double; math: needs float32, bfloat16 or "
         "float16, not Double");
@@ -211,17 +214,19 @@ TEST_CASE("auto takes the first that serves, says each reason once, and remember
 
 TEST_CASE("auto asks first what a tuning says, of calls that it knows") {
   const auto server = [](std::int64_t queries, std::int64_t head_dim, bool causal,
-                         at::ScalarType dtype = at::kBFloat16) {
+                         at::ScalarType dtype = at::kBFloat16, bool splits = true) {
     auto table = std::make_shared<TuningTable>();
     const auto add = [&](std::int64_t first, std::int64_t last, FirstAttention choice) {
       table->add({TunedKernel::attention, {4, 2, 16}, first, last, static_cast<int>(choice), {}});
     };
     add(1, 2, FirstAttention::sdpa);
     add(3, 4, FirstAttention::cudnn);
+    add(5, 6, FirstAttention::splitkv);
     add(200, 300, FirstAttention::flash);
     std::vector<std::unique_ptr<AttentionBackend>> preferred;
     for (const char* name : {"cudnn", "flash", "sdpa"})
       preferred.push_back(std::make_unique<Limited>(name, 1000, false));
+    if (splits) preferred.push_back(std::make_unique<Limited>("splitkv", 16, false));
     const auto backend = make_auto(std::move(preferred), nullptr, nullptr, table);
     const Inputs inputs =
         make_inputs({"", 4, 2, head_dim, {queries}, {queries}, queries}, 0).to(at::kCPU, dtype);
@@ -231,12 +236,18 @@ TEST_CASE("auto asks first what a tuning says, of calls that it knows") {
   CHECK(server(2, 16, false) == "sdpa");
   CHECK(server(3, 16, false) == "cudnn");
   CHECK(server(250, 16, false) == "flash");
-  // Of others nothing was measured: few queries and causal calls go to flash.
-  CHECK(server(5, 16, false) == "flash");
+  CHECK(server(5, 16, false) == "splitkv");
+  // Of others nothing was measured: very few queries go to splitkv, few and causal calls to flash.
+  CHECK(server(7, 16, false) == "splitkv");
+  CHECK(server(16, 16, false) == "splitkv");
+  CHECK(server(17, 16, false) == "flash");
   CHECK(server(150, 16, false) == "cudnn");
   CHECK(server(3, 16, true) == "flash");
-  CHECK(server(3, 32, false) == "flash");
-  CHECK(server(3, 16, false, at::kFloat) == "flash");
+  CHECK(server(3, 32, false) == "splitkv");
+  CHECK(server(3, 16, false, at::kFloat) == "splitkv");
+  // Without it, few queries go where others do.
+  for (const std::int64_t queries : {5, 7, 16, 17})
+    CHECK(server(queries, 16, false, at::kBFloat16, false) == "flash");
 }
 
 TEST_CASE("auto decides once per plan and kind of call") {
@@ -274,7 +285,7 @@ TEST_CASE("auto decides once per plan and kind of call") {
 TEST_CASE("auto on the CPU is sdpa; a named backend serves by its name") {
   const Inputs inputs = make_inputs(kSmall, 0);
   std::vector<std::string> said;
-  const auto backend = make_attention("auto", at::kCPU, collect, &said);
+  const auto backend = make_attention("auto", at::kCPU, {.say = collect, .context = &said});
   backend->forward(inputs.call(true));
   CHECK(backend->served_by() == "sdpa");
   CHECK(said.empty());

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "lib/attention/backends.h"
 #include "lib/base/error.h"
 #include "tests/attention/inputs.h"
 
@@ -21,6 +22,8 @@ const std::vector<Case>& table() {
       {"three rows, uneven contexts, one empty", 28, 4, 128, {17, 17, 17}, {81, 17, 60}, 96},
       {"uneven queries", 28, 4, 128, {66, 2, 2, 30}, {70, 40, 9, 30}, 80},
       {"SigLIP, 16 heads of 72", 16, 16, 72, {130}, {130}, 130},
+      {"two markers each", 28, 4, 128, {2, 2}, {300, 41}, 320},
+      {"up to sixteen queries", 8, 2, 64, {16, 1, 5}, {70, 33, 5}, 80},
       {"over one kernel tile", 4, 2, 64, {130, 130}, {300, 131}, 320},
   };
   return cases;
@@ -31,11 +34,16 @@ std::vector<std::string> usable_backends(at::Device device) {
   for (const AttentionInfo& info : list_attention(device)) {
     if (!info.unavailable) names.push_back(info.name);
   }
+  if (!splitkv_unavailable(device)) names.emplace_back(kSplitKv);
   return names;
 }
 
-bool should_serve(const std::string& backend, at::ScalarType dtype) {
-  return (backend != "flash" && backend != "cudnn") || dtype == at::kBFloat16;
+bool should_serve(const std::string& backend, const AttentionCall& call) {
+  if (backend == kSplitKv) {
+    const std::int64_t queries = call.lengths->max_q, lanes = call.q.size(2) / 8;  // of bfloat16
+    return queries <= 16 && (queries == 1 || !call.causal) && (lanes & (lanes - 1)) == 0;
+  }
+  return (backend != "flash" && backend != "cudnn") || call.q.scalar_type() == at::kBFloat16;
 }
 
 // float32: 1e-5 relative. bfloat16: at most twice the error that float32 arithmetic on the rounded
@@ -59,7 +67,7 @@ void check_backend(const std::string& name, at::Device device, const AttentionCa
                    const Tensor& wanted) {
   INFO("backend: ", name);
   const auto backend = make_attention(name, device);
-  const bool serves = should_serve(name, call.q.scalar_type());
+  const bool serves = should_serve(name, call);
   const std::optional<std::string> reason = backend->unsupported(call);
   INFO("reason: ", reason.value_or("none"));
   CHECK(reason.has_value() == !serves);
@@ -105,6 +113,7 @@ void check_rows_behind_keys_unread(at::Device device) {
     const Inputs poisoned = make_inputs(shape, behind).to(device, at::kBFloat16);
     for (const bool causal : {false, true}) {
       INFO("backend: ", name, ", causal ", causal);
+      if (!should_serve(name, poisoned.call(causal))) continue;
       const auto backend = make_attention(name, device);
       const Tensor got = backend->forward(poisoned.call(causal));
       CHECK(got.isfinite().all().item<bool>());
@@ -125,8 +134,8 @@ void check_isolation(at::Device device) {
     after.k.select(0, 1).narrow(0, 0, 25).add_(0.25);
     after.v.select(0, 1).narrow(0, 0, 25).mul_(3);
     for (const std::string& name : usable_backends(device)) {
-      if (!should_serve(name, dtype)) continue;
       for (const bool causal : {false, true}) {
+        if (!should_serve(name, before.call(causal))) continue;
         INFO("backend: ", name, ", causal ", causal, ", ", c10::toString(dtype));
         const auto backend = make_attention(name, device);
         const Tensor first = backend->forward(before.call(causal));

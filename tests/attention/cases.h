@@ -6,8 +6,8 @@
 
 namespace diptych::attention_cases {
 
-// Every usable backend and `auto` against loops in double, float32 and bfloat16, full and causal,
-// whole and sliced caches. Rows behind the keys hold large finite values.
+// Every usable backend, splitkv and `auto` against loops in double, float32 and bfloat16, full and
+// causal, whole and sliced caches. Rows behind the keys hold large finite values.
 void check_table(at::Device device);
 // Rows behind the keys hold NaN and must not reach the result.
 void check_rows_behind_keys_unread(at::Device device);

@@ -202,6 +202,16 @@ TEST_CASE("strips that were used are used again") {
   CHECK(report["changes"].empty());
 }
 
+TEST_CASE("a record of what `auto` took on a GPU can be run") {
+  const Folder folder;
+  generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
+  rewrite(folder, "a.png", "b.png", 0, [](json& r) { r["attention"] = "flash, cudnn, splitkv"; });
+  const auto report = json::parse(replay(folder, "b.png", {"--json"}).out);
+  CHECK(report["pixels_differ"] == 0);
+  REQUIRE(report["changes"].size() == 1);
+  CHECK(has(report["changes"][0].get<std::string>(), ", recorded flash, cudnn, splitkv"));
+}
+
 TEST_CASE("a record that cannot be run is refused") {
   const Folder folder;
   generate(folder, "a.png", {"-p", "x", "--size", "32x32"});

@@ -29,6 +29,12 @@ const std::string kSiluOfMany =
     kOwn + "silu_mul_fetched_kernel<__nv_bfloat16, 8, 3>(diptych::kernels::SiluMulArgs)";
 const std::string kQuantiseKernel =
     kOwn + "quantize_rows_kernel<__nv_bfloat16>(diptych::kernels::QuantizeRowsArgs, float)";
+const std::string kMostOfKeys =
+    kOwn + "most_of_keys<__nv_bfloat16, 8>(diptych::kernels::QuantizeAttentionArgs, unsigned int)";
+const std::string kQuantiseOperands =
+    kOwn +
+    "quantize_attention_kernel<__nv_bfloat16, 8>(diptych::kernels::QuantizeAttentionArgs, unsigned "
+    "int, unsigned int)";
 const std::string kDequantiseKernel =
     kOwn +
     "dequantize_rows_kernel<__nv_bfloat16>(diptych::kernels::DequantizeRowsArgs, unsigned int)";
@@ -45,6 +51,10 @@ const std::string kFlash =
 const std::string kFlashRest =
     "void pytorch_flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4> "
     ">(pytorch_flash::Flash_fwd_params)";
+const std::string kSplitKv =
+    kOwn + "attend_part<__nv_bfloat16, 8>(diptych::kernels::DecodeAttentionArgs, int)";
+const std::string kSplitKvRest =
+    kOwn + "join_parts<__nv_bfloat16>(diptych::kernels::DecodeAttentionArgs)";
 const std::string kBigProduct = "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT";
 const std::string kSmallProduct = "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT";
 const std::string kReduce =
@@ -161,6 +171,36 @@ TEST_CASE("kernel_families: quantised products, and attention by one kernel for 
   CHECK(families({}, 2).empty());
 }
 
+TEST_CASE("kernel_families: markers by one call for all samples, latents by one for each") {
+  for (const std::size_t latent_calls : {1U, 3U}) {
+    Names names = {kNormKernel, kBigProduct, kSmallProduct, kRopeKernel};
+    Names expected = {"norm", "qkv_proj gen", "qkv_proj und", "qk norm, rope, cache write"};
+    names.insert(names.end(), latent_calls, kFlash);
+    expected.insert(expected.end(), latent_calls, "attention gen");
+    for (const auto& [name, family] : {std::pair{kSplitKv, "attention und"},
+                                       {kSplitKvRest, "attention und"},
+                                       {kBigProduct, "o_proj gen"},
+                                       {kSmallProduct, "o_proj und"},
+                                       {kNormKernel, "norm"}}) {
+      names.push_back(name);
+      expected.emplace_back(family);
+    }
+    CHECK(families(names, 2) == expected);
+  }
+  // So few latents that they take it, too.
+  CHECK(families({kRopeKernel, kSplitKv, kSplitKvRest, kSplitKv, kSplitKvRest, kNormKernel}, 2) ==
+        Names{"qk norm, rope, cache write", "attention gen", "attention gen", "attention und",
+              "attention und", "norm"});
+}
+
+TEST_CASE("kernel_families: attention in e4m3 behind the quantising of what it reads") {
+  CHECK(families({kBigProduct, kRopeKernel, kMostOfKeys, kQuantiseOperands, kCudnn, kSplitKv,
+                  kSplitKvRest, kBigProduct, kSmallProduct, kNormKernel},
+                 2) == Names{"qkv_proj gen", "qk norm, rope, cache write", "quantise q, k and v",
+                             "quantise q, k and v", "attention gen", "attention und",
+                             "attention und", "o_proj gen", "o_proj und", "norm"});
+}
+
 Qwen2Config small_config() {
   Qwen2Config c;
   c.hidden_size = 8;
@@ -184,10 +224,11 @@ MotPlan image_plan(std::int64_t gen, const std::vector<std::int64_t>& keys) {
 }
 
 std::map<std::string, KernelWork> work(const MotPlan& plan, Quantization quantization,
-                                       const TuningTable* tuning = nullptr) {
+                                       const TuningTable* tuning = nullptr,
+                                       bool fp8_attention = false) {
   std::map<std::string, KernelWork> families;
   const MatrixFormat format = {at::kBFloat16, quantization};
-  for (const KernelWork& each : mot_work(plan, small_config(), format, tuning)) {
+  for (const KernelWork& each : mot_work(plan, small_config(), format, tuning, fp8_attention)) {
     CHECK(families.emplace(each.family, each).second);
   }
   return families;
@@ -229,6 +270,19 @@ TEST_CASE("mot_work: fp8 quantises what attention gives, and few rows are no e4m
   CHECK(found.at("norm").bytes == 320 + 240 + 2 * (3 * 320 + 240) + (3 * 256 + 192) + (4 * 256));
   CHECK(found.at("silu x gate").bytes == 36 * (64 + 20));
   CHECK_FALSE(found.contains("dequantise weights"));
+}
+
+TEST_CASE("mot_work: attention in fp8 quantises what it reads, and its output") {
+  const MotPlan plan = image_plan(8, {12, 10});
+  const auto plain = work(plan, Quantization::fp8);
+  const auto found = work(plan, Quantization::fp8, nullptr, true);
+  CHECK(found.at("quantise rows").bytes == 64 + 48);  // the markers' output
+  CHECK(found.at("quantise q, k and v").bytes == 2 * (256 + 2 * 352 + 128 + 176 + 64));
+  CHECK(found.at("attention gen").bytes == 2 * (2 * 128 + 176));
+  CHECK(found.at("attention gen").flops == plain.at("attention gen").flops);
+  CHECK(found.at("attention gen").fp8);
+  CHECK(found.at("attention und") == plain.at("attention und"));
+  CHECK(found.at("o_proj gen") == plain.at("o_proj gen"));
 }
 
 TEST_CASE("mot_work: of int8 weights many rows take a plain copy") {

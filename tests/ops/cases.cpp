@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/linear_row/linear_row.h"
@@ -398,48 +398,141 @@ void check_linear_row(at::Device device, KernelPolicy policy) {
   }
 }
 
+namespace {
+
+// Rows of several samples, each over the first of its keys.
+struct FewRows {
+  std::vector<std::int32_t> rows, keys;  // of each sample
+  bool sliced;                           // of larger buffers
+};
+
+std::string describe(const FewRows& few) {
+  return fmt::format("rows {}, keys {}{}", fmt::join(few.rows, " "), fmt::join(few.keys, " "),
+                     few.sliced ? ", sliced" : "");
+}
+
+constexpr std::int64_t kRoom = 700;  // rows of a cache
+
+// Behind the keys that count lies NaN.
+DecodeAttention few_rows_call(const FewRows& few, const Heads& h, at::ScalarType dtype,
+                              at::Generator& generator) {
+  const auto make = [&](at::IntArrayRef shape) {
+    return at::randn(shape, generator, at::kFloat).to(dtype);
+  };
+  const auto samples = static_cast<std::int64_t>(few.rows.size());
+  std::vector<std::int32_t> starts = {0};
+  for (const std::int32_t rows : few.rows) starts.push_back(starts.back() + rows);
+  const std::int64_t more = few.sliced ? 1 : 0;
+  const auto keys = [&] {
+    return make({samples, kRoom + 5 * more, h.kv_heads, h.head_dim}).narrow(1, 3 * more, kRoom);
+  };
+  DecodeAttention call;
+  call.q = make({starts.back(), h.heads + 2 * more, h.head_dim}).narrow(1, more, h.heads);
+  call.keys = keys();
+  call.values = keys();
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const std::int64_t count = few.keys[static_cast<std::size_t>(i)];
+    for (const Tensor& rows : {call.keys, call.values}) {
+      rows[i].narrow(0, count, kRoom - count).fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  call.key_count = at::tensor(few.keys, at::kInt);
+  if (samples > 1) call.query_starts = at::tensor(starts, at::kInt);
+  call.scale = 1 / std::sqrt(static_cast<double>(h.head_dim));
+  return call;
+}
+
+Tensor few_rows_reference(const DecodeAttention& call) {
+  Tensor expected = at::empty(call.q.sizes(), call.q.options());
+  kernels::DecodeAttentionArgs args;
+  args.q = call.q.data_ptr();
+  args.keys = call.keys.data_ptr();
+  args.values = call.values.data_ptr();
+  args.key_count = call.key_count.data_ptr<std::int32_t>();
+  if (call.query_starts.defined()) args.query_starts = call.query_starts.data_ptr<std::int32_t>();
+  args.out = expected.data_ptr();
+  args.rows = call.q.size(0);
+  args.samples = call.keys.size(0);
+  args.heads = call.q.size(1);
+  args.kv_heads = call.keys.size(2);
+  args.head_dim = call.q.size(2);
+  args.capacity = call.keys.size(1);
+  args.q_stride = call.q.stride(0);
+  args.key_stride = call.keys.stride(1);
+  args.sample_stride = call.keys.stride(0);
+  args.scale = static_cast<float>(call.scale);
+  args.dtype = kernel_dtype(call.q.scalar_type());
+  kernels::decode_attention_ref(args);
+  return expected;
+}
+
+// A copy on the device that lies as the tensor does.
+Tensor moved(const Tensor& t, at::Device device) {
+  if (!t.defined()) return t;
+  const std::int64_t elements = (t.storage().nbytes() / t.element_size());
+  return t.as_strided({elements}, {1}, 0)
+      .to(device, /*non_blocking=*/false, /*copy=*/true)
+      .as_strided(t.sizes(), t.strides(), t.storage_offset());
+}
+
+}  // namespace
+
 void check_decode_attention(at::Device device, KernelPolicy policy) {
-  constexpr std::int64_t kCapacity = 700;
   at::Generator generator = at::detail::createCPUGenerator(15);
+  std::vector<FewRows> cases = {{{3}, {40}, true},
+                                {{16}, {700}, false},
+                                {{2, 2}, {700, 37}, true},
+                                {{1, 16, 3}, {5, 300, 1}, false},
+                                {{1, 0, 2, 1}, {33, 9, 257, 64}, true}};
+  for (const std::int32_t count : {1, 2, 31, 33, 257, 700}) cases.push_back({{1}, {count}, false});
   for (const at::ScalarType dtype : kDtypes) {
     for (const Heads& h : {Heads{28, 4, 128}, Heads{4, 2, 16}, Heads{3, 3, 64}, Heads{24, 2, 32}}) {
-      const auto make = [&](at::IntArrayRef shape) {
-        return at::randn(shape, generator, at::kFloat).to(dtype);
-      };
-      const Tensor q = make({h.heads, h.head_dim});
-      const Tensor keys = make({kCapacity, h.kv_heads, h.head_dim});
-      Tensor values = make({kCapacity, h.kv_heads, h.head_dim});
-      for (const std::int32_t count : {1, 2, 31, 33, 257, 700}) {
-        // What lies behind the last key must not matter.
-        const Tensor used = values.clone();
-        if (count < kCapacity) {
-          used.narrow(0, count, kCapacity - count).fill_(std::numeric_limits<double>::quiet_NaN());
-        }
-        const double scale = 1 / std::sqrt(static_cast<double>(h.head_dim));
-        const Tensor key_count = at::full({1}, count, at::kInt);
-        const Tensor expected = at::empty_like(q);
-        kernels::DecodeAttentionArgs args;
-        args.q = q.data_ptr();
-        args.keys = keys.data_ptr();
-        args.values = used.data_ptr();
-        args.key_count = key_count.data_ptr<std::int32_t>();
-        args.out = expected.data_ptr();
-        args.heads = h.heads;
-        args.kv_heads = h.kv_heads;
-        args.head_dim = h.head_dim;
-        args.capacity = kCapacity;
-        args.scale = static_cast<float>(scale);
-        args.dtype = kernel_dtype(dtype);
-        kernels::decode_attention_ref(args);
-        const auto there = [&](const Tensor& t) { return t.to(device); };
-        check_sums(
-            decode_attention(there(q), there(keys), there(used), there(key_count), scale, policy),
-            expected,
-            fmt::format("{} {}/{} x {}, {} keys", c10::toString(dtype), h.heads, h.kv_heads,
-                        h.head_dim, count));
+      for (const FewRows& few : cases) {
+        const DecodeAttention call = few_rows_call(few, h, dtype, generator);
+        const auto there = [&](const Tensor& t) { return moved(t, device); };
+        const Tensor got =
+            decode_attention({there(call.q), there(call.keys), there(call.values),
+                              there(call.key_count), there(call.query_starts), call.scale},
+                             policy);
+        check_sums(got, few_rows_reference(call),
+                   fmt::format("{} {}/{} x {}, {}", c10::toString(dtype), h.heads, h.kv_heads,
+                               h.head_dim, describe(few)));
+        CHECK(got.is_contiguous());
       }
     }
   }
+  const DecodeAttention none = few_rows_call({{0}, {9}, false}, {4, 2, 16}, at::kFloat, generator);
+  CHECK(decode_attention({moved(none.q, device),
+                          moved(none.keys, device),
+                          moved(none.values, device),
+                          moved(none.key_count, device),
+                          {},
+                          1},
+                         policy)
+            .numel() == 0);
+}
+
+void check_decode_attention_arguments() {
+  at::Generator generator = at::detail::createCPUGenerator(15);
+  const DecodeAttention good =
+      few_rows_call({{2, 1}, {9, 4}, false}, {4, 2, 16}, at::kFloat, generator);
+  const auto refused = [&](auto change) {
+    DecodeAttention call = good;
+    change(call);
+    CHECK_THROWS_AS(decode_attention(call, KernelPolicy::automatic), c10::Error);
+  };
+  CHECK_NOTHROW(decode_attention(good, KernelPolicy::automatic));
+  refused([](auto& c) { c.q = c.q[0]; });
+  refused([](auto& c) { c.q = c.q.narrow(1, 0, 3); });
+  refused([](auto& c) { c.q = c.q.transpose(0, 1).contiguous().transpose(0, 1); });
+  refused([](auto& c) { c.keys = c.keys.to(at::kHalf); });
+  refused([](auto& c) { c.values = c.values.narrow(1, 0, 30); });
+  refused([](auto& c) { c.values = c.values.transpose(0, 1).contiguous().transpose(0, 1); });
+  refused([](auto& c) { c.key_count = c.key_count.narrow(0, 0, 1); });
+  refused([](auto& c) { c.key_count = c.key_count.to(at::kLong); });
+  refused([](auto& c) { c.query_starts = Tensor(); });
+  refused([](auto& c) { c.query_starts = c.key_count; });
+  refused([](auto& c) { c.scale = 0; });
 }
 
 namespace {

@@ -14,6 +14,7 @@ void check_routes(at::Device device, KernelPolicy policy);  // rms_norm, add_rms
 void check_no_trespassing(at::Device device, KernelPolicy policy);  // of qk_norm_rope in the cache
 void check_linear_row(at::Device device, KernelPolicy policy);
 void check_decode_attention(at::Device device, KernelPolicy policy);
+void check_decode_attention_arguments();
 void check_recorded(at::Device device, KernelPolicy policy);  // against torch's Python results
 
 }  // namespace diptych::testing

@@ -46,6 +46,7 @@ TEST_CASE("quantised rows on the GPU are those worked out by hand, and the kerne
   for (const KernelPolicy policy : {KernelPolicy::strict, KernelPolicy::reference}) {
     check_quantized_by_hand(kGpu, policy);
     check_quantize_rows(kGpu, policy);
+    check_quantize_attention(kGpu, policy);
   }
 }
 TEST_CASE("ops on the GPU hand on the rows that quantize_rows would make") {

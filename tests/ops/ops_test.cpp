@@ -64,6 +64,7 @@ TEST_CASE("linear of one row in ATen agrees with the kernel's reference") {
 TEST_CASE("quantised rows in ATen are those worked out by hand, and the kernel's reference's") {
   check_quantized_by_hand(kCpu, KernelPolicy::automatic);
   check_quantize_rows(kCpu, KernelPolicy::automatic);
+  check_quantize_attention(kCpu, KernelPolicy::automatic);
 }
 TEST_CASE("ops in ATen hand on the rows that quantize_rows would make") {
   check_rows_made_quantized(kCpu, KernelPolicy::automatic);
@@ -79,6 +80,7 @@ TEST_CASE("a tuning changes no bit of what ATen gives") {
 }
 TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
   check_decode_attention(kCpu, KernelPolicy::automatic);
+  check_decode_attention_arguments();
 }
 TEST_CASE("the ops in ATen give what Python recorded") {
   check_recorded(kCpu, KernelPolicy::automatic);

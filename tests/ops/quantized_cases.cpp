@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include "kernels/linear_row/linear_row.h"
+#include "kernels/quantize_attention/quantize_attention.h"
 #include "kernels/quantize_rows/quantize_rows.h"
+#include "lib/ops/quantize_attention.h"
 #include "tests/kernels/closeness.h"
 #include "tests/support/combinations.h"
 
@@ -129,6 +131,103 @@ void check_quantize_rows(at::Device device, KernelPolicy policy) {
     }
   };
   test::for_each_combination(check, kDtypes, kRows, kWidths, kLayouts);
+}
+
+namespace {
+
+struct AttentionOperands {
+  Tensor q, keys, values, key_counts;
+};
+
+QuantizedAttention by_kernel_reference(const AttentionOperands& x) {
+  const auto e4m3 = at::TensorOptions(at::kFloat8_e4m3fn);
+  const QuantizedAttention out = {
+      at::empty(x.q.sizes(), e4m3), at::empty(x.keys.sizes(), e4m3), at::empty(x.keys.sizes(), e4m3),
+      at::empty({kernels::kAttentionScales, 4}, at::kFloat), at::empty({x.q.size(0)}, at::kFloat)};
+  kernels::QuantizeAttentionArgs args;
+  args.q = x.q.data_ptr();
+  args.keys = x.keys.data_ptr();
+  args.values = x.values.data_ptr();
+  args.key_counts = x.key_counts.data_ptr<std::int32_t>();
+  args.q_values = out.q.data_ptr();
+  args.key_values = out.keys.data_ptr();
+  args.value_values = out.values.data_ptr();
+  args.scales = out.scales.data_ptr<float>();
+  args.row_scales = out.row_scales.data_ptr<float>();
+  args.rows = x.q.size(0);
+  args.q_width = x.q.size(1) * x.q.size(2);
+  args.samples = x.keys.size(0);
+  args.capacity = x.keys.size(1);
+  args.kv_width = x.keys.size(2) * x.keys.size(3);
+  args.q_stride = x.q.stride(0);
+  args.key_stride = x.keys.stride(0);
+  args.value_stride = x.values.stride(0);
+  args.key_row_stride = x.keys.stride(1);
+  args.value_row_stride = x.values.stride(1);
+  args.dtype = kernel_dtype(x.q.scalar_type());
+  kernels::quantize_attention_ref(args);
+  return out;
+}
+
+void check_same_bits(const QuantizedAttention& found, const QuantizedAttention& expected,
+                     const std::string& what) {
+  CAPTURE(what);
+  const auto bytes = [](const Tensor& t) { return t.cpu().view(at::kByte); };
+  CHECK(at::equal(bytes(found.q), bytes(expected.q)));
+  CHECK(at::equal(bytes(found.keys), bytes(expected.keys)));
+  CHECK(at::equal(bytes(found.values), bytes(expected.values)));
+  const auto numbers = [](const Tensor& t) { return t.cpu().select(1, 0); };
+  CHECK(at::equal(numbers(found.scales), numbers(expected.scales)));
+  CHECK(at::equal(found.row_scales.cpu(), expected.row_scales));
+}
+
+}  // namespace
+
+void check_quantize_attention(at::Device device, KernelPolicy policy) {
+  struct Size {
+    std::int64_t queries, heads, kv_heads, head_dim, capacity;
+    std::vector<int> key_counts;
+    double scale;  // of keys and values
+  };
+  const Size sizes[] = {
+      {34, 28, 4, 128, 40, {33, 17}, 1},        {5, 4, 2, 16, 9, {9, 1, 4}, 1e3},
+      {3, 6, 2, 32, 70, {61}, 1e-3},            {600, 2, 2, 64, 530, {530, 257}, 1},
+      {2, 2, 1, 16, 4, {3, 2}, 0},  // nothing but zeros
+  };
+  at::Generator generator = at::detail::createCPUGenerator(22);
+  const auto check = [&](at::ScalarType dtype, const Size& size) {
+    const auto make = [&](at::IntArrayRef shape, double scale) {
+      return (at::randn(shape, generator, at::kFloat) * scale).to(dtype);
+    };
+    const auto samples = static_cast<std::int64_t>(size.key_counts.size());
+    // As slices: of a fused qkv, and of caches with more rows, different for k and v.
+    Tensor q = make({size.queries, size.heads + 2 * size.kv_heads, size.head_dim}, 1);
+    q[0][0][0] = 300;  // over what the scale of normed heads covers
+    Tensor keys = make({samples + 1, size.capacity + 3, size.kv_heads, size.head_dim}, size.scale);
+    Tensor values = make({samples, size.capacity + 1, size.kv_heads, size.head_dim}, size.scale);
+    for (std::int64_t i = 0; i < samples; ++i) {
+      const std::int64_t used = size.key_counts[static_cast<std::size_t>(i)];
+      keys[i].narrow(0, used, keys.size(1) - used).fill_(3e4);
+      values[i].narrow(0, used, values.size(1) - used)
+          .fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+    const Tensor key_counts = at::tensor(size.key_counts, at::kInt);
+    const auto slices = [&](const AttentionOperands& whole) {
+      return AttentionOperands{
+          whole.q.narrow(1, 0, size.heads),
+          whole.keys.narrow(0, 0, samples).narrow(1, 0, size.capacity),
+          whole.values.narrow(1, 0, size.capacity), whole.key_counts};
+    };
+    const AttentionOperands here = slices({q, keys, values, key_counts});
+    const AttentionOperands there = slices(
+        {q.to(device), keys.to(device), values.to(device), key_counts.to(device)});
+    check_same_bits(
+        quantize_attention(there.q, there.keys, there.values, there.key_counts, policy),
+        by_kernel_reference(here),
+        fmt::format("{} {} x {}/{} x {}", c10::toString(dtype), size.queries, size.heads,
+                    size.kv_heads, size.head_dim));
+  };
+  test::for_each_combination(check, kDtypes, sizes);
 }
 
 namespace {

@@ -87,6 +87,30 @@ TEST_CASE("a table refuses what contradicts itself or cannot be") {
   CHECK(table.classes().size() == 2);
 }
 
+TEST_CASE("attention goes to splitkv first for the queries that it takes") {
+  const auto first = [](std::int64_t from, std::int64_t to, FirstAttention choice) {
+    return TunedClass{TunedKernel::attention, {28, 4, 128}, from, to, static_cast<int>(choice), {}};
+  };
+  TuningTable table;
+  table.add(first(1, 16, FirstAttention::splitkv));
+  CHECK(refusal([&] { table.add(first(17, 20, FirstAttention::splitkv)); }) ==
+        "choice: found splitkv for rows 17 to 20, but splitkv takes at most 16 queries");
+  const auto usual = [](const TunedShape&, std::int64_t queries) {
+    return static_cast<int>(usual_attention(queries));
+  };
+  CHECK(usual({}, 16) == static_cast<int>(FirstAttention::splitkv));
+  CHECK(usual({}, 17) == static_cast<int>(FirstAttention::flash));
+  CHECK(usual({}, 128) == static_cast<int>(FirstAttention::cudnn));
+  const std::vector<TunedTimes> measured = {times(2, {9.0, 3.0, 2.0, 1.0}),
+                                            times(256, {5.0, 1.0, 2.0, {}})};
+  const auto classes = make_classes(TunedKernel::attention, {28, 4, 128}, measured, usual);
+  REQUIRE(classes.size() == 2);
+  CHECK(classes[0].choice == static_cast<int>(FirstAttention::splitkv));
+  CHECK(classes[0].last_rows == 16);
+  CHECK(classes[1].choice == static_cast<int>(FirstAttention::flash));
+  CHECK(classes[1].first_rows == 17);
+}
+
 TEST_CASE("the hash is of the choices, not of their times or order") {
   TuningTable a, b, c;
   TunedClass few = fp8_class(2, 8, Fp8Product::row_kernel);

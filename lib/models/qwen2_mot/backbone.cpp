@@ -123,13 +123,13 @@ Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan&
   return qk_norm_rope(args, kernels);
 }
 
-// -> [rows, heads * head_dim] of each part
+// -> [rows, heads * head_dim] of each part, as the projections may take them
 MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tensor& values,
-                   const AttentionBackend& attention) {
+                   const AttentionBackend& attention, Quantization projections) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   const auto part = [&](const Tensor& rows, const AttentionLengths& lengths) -> LinearOperand {
     if (!rows.defined()) return {};
-    return {attention.forward({rows, keys, values, &lengths, plan.causal, scale}).flatten(1), {}};
+    return attention.forward_rows({rows, keys, values, &lengths, plan.causal, scale}, projections);
   };
   const MotRows parts = plan.split(q);
   return {part(parts.gen, plan.gen), part(parts.und, plan.und)};
@@ -138,8 +138,8 @@ MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tens
 // -> [rows, hidden]. What attention gave is gone by then.
 Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, const Tensor& keys,
                         const Tensor& values, const AttentionBackend& attention,
-                        const Kernels& kernels) {
-  const MotOperands attended = attend(std::move(q), plan, keys, values, attention);
+                        Quantization projections, const Kernels& kernels) {
+  const MotOperands attended = attend(std::move(q), plan, keys, values, attention, projections);
   return project(attended, layer, &MotExpert::o_proj, nullptr, kernels);
 }
 
@@ -188,7 +188,7 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
     }
     if (last) x = x.narrow(0, 0, rest.rows());
     h = add_rms_norm_(
-        x, project_attended(std::move(q), layer, rest, keys, values, attention, kernels),
+        x, project_attended(std::move(q), layer, rest, keys, values, attention, quantization, kernels),
         norms(rest, layer, &MotExpert::post_attention_layernorm), eps, format, kernels);
     const Tensor down = feed_forward(h, layer, rest, format, kernels);
     const auto next = last ? norms(rest, norm_gen, norm)
@@ -226,8 +226,8 @@ Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, co
     };
     product(plan, rows.hidden, &MotExpert::qkv_proj, &MotExpert::qkv_bias);
     if (rest.rows() == 0) break;
-    attend(rows.q, rest, keys, values, attention);
-    // What attention gives would be quantised here; the normed rows are as wide, and are already.
+    attend(rows.q, rest, keys, values, attention, quantization);
+    // What attention gives may be quantised here; the normed rows are as wide, and are already.
     product(rest, rows.hidden, &MotExpert::o_proj);
     product(rest, rows.hidden, &MotExpert::gate_up_proj);
     last = product(rest, rows.inner, &MotExpert::down_proj);

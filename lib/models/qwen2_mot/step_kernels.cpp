@@ -21,6 +21,7 @@ constexpr const char* kNorm = "norm";
 constexpr const char* kRope = "qk norm, rope, cache write";
 constexpr const char* kSilu = "silu x gate";
 constexpr const char* kQuantise = "quantise rows";
+constexpr const char* kQuantiseAttention = "quantise q, k and v";
 constexpr const char* kDequantise = "dequantise weights";
 constexpr const char* kOtherProducts = "other products";
 constexpr const char* kCopies = "copies and fills";
@@ -30,10 +31,12 @@ enum class Kind {
   rope,
   silu,
   attention,
+  few_attention,   // of all samples in one call, that only few queries take
   attention_rest,  // of a call whose keys were split
   product,
   product_rest,  // of one whose sums were split
   quantise,
+  quantise_attention,  // what it reads
   dequantise,
   copy,
   other
@@ -45,12 +48,16 @@ struct Mark {
 };
 
 // The first that a name holds says what it is. nvjet and xmma: cuBLAS; fort_native_sdpa: cuDNN;
-// pytorch_flash::flash_fwd_kernel and fmha: libtorch.
-constexpr std::array<Mark, 20> kMarks = {{{"rms_norm", Kind::norm},
+// pytorch_flash::flash_fwd_kernel and fmha: libtorch; attend_part and join_parts: decode_attention.
+constexpr std::array<Mark, 24> kMarks = {{{"rms_norm", Kind::norm},
                                           {"qk_norm_rope", Kind::rope},
                                           {"silu_mul", Kind::silu},
                                           {"dequantize_rows", Kind::dequantise},
                                           {"quantize_rows", Kind::quantise},
+                                          {"quantize_attention", Kind::quantise_attention},
+                                          {"most_of_keys", Kind::quantise_attention},
+                                          {"attend_part", Kind::few_attention},
+                                          {"join_parts", Kind::attention_rest},
                                           {"splitkv_combine", Kind::attention_rest},
                                           {"flash_fwd", Kind::attention},
                                           {"sdpa", Kind::attention},
@@ -125,8 +132,11 @@ class FamilyReader {
         return pass(i, kind, kRope);
       case Kind::silu:
         return pass(i, kind, kSilu);
+      case Kind::few_attention:
+        if (!first_few_) first_few_ = attentions_.size();
+        [[fallthrough]];
       case Kind::attention:
-        if (before_ == Kind::rope) pass(i, kind, kAttention);
+        if (before_ == Kind::rope) pass(i, Kind::attention, kAttention);
         attentions_.push_back({i});
         return;
       case Kind::product:
@@ -137,10 +147,11 @@ class FamilyReader {
       case Kind::product_rest:
         return join(products_, i, kOtherProducts);
       default:
-        families_[i] = kind == Kind::quantise     ? kQuantise
-                       : kind == Kind::dequantise ? kDequantise
-                       : kind == Kind::copy       ? kCopies
-                                                  : plain_name(activities_[i].name);
+        families_[i] = kind == Kind::quantise             ? kQuantise
+                       : kind == Kind::quantise_attention ? kQuantiseAttention
+                       : kind == Kind::dequantise         ? kDequantise
+                       : kind == Kind::copy               ? kCopies
+                                                          : plain_name(activities_[i].name);
     }
   }
 
@@ -173,15 +184,24 @@ class FamilyReader {
     } else if (next == Kind::norm && before_ == Kind::silu) {
       what = kDown;
     }
-    name(products_, what, kOtherProducts, false);
+    name(products_, what, kOtherProducts, half(products_));
   }
 
-  // Of the last layer only the generation rows attend: its markers are done with.
-  void name_attention() { name(attentions_, kAttention, kAttention, ropes_ % layers_ == 0); }
+  void name_attention() {
+    std::size_t gen = half(attentions_);
+    // The latents' calls may be one for each sample, where their markers' is one for all.
+    if (first_few_.value_or(0) > 0) gen = *first_few_;
+    // Of the last layer only the generation rows attend: its markers are done with.
+    if (ropes_ % layers_ == 0) gen = attentions_.size();
+    name(attentions_, kAttention, kAttention, gen);
+    first_few_.reset();
+  }
 
   // Both kinds of rows take as many calls, those of generation first.
-  void name(Calls& calls, const char* what, const char* otherwise, bool only_gen) {
-    const std::size_t gen = only_gen ? calls.size() : (calls.size() + 1) / 2;
+  static std::size_t half(const Calls& calls) { return (calls.size() + 1) / 2; }
+
+  // The first `gen` calls are those of generation.
+  void name(Calls& calls, const char* what, const char* otherwise, std::size_t gen) {
     for (std::size_t c = 0; c < calls.size(); ++c) {
       for (const std::size_t i : calls[c])
         families_[i] = what == nullptr ? otherwise : family_of(what, c < gen);
@@ -193,6 +213,7 @@ class FamilyReader {
   std::int64_t layers_, ropes_ = 0;
   std::optional<Kind> before_;  // the kernel before the products that wait for their name
   Calls products_, attentions_;
+  std::optional<std::size_t> first_few_;  // of attentions_
   std::vector<std::string> families_;
 };
 
@@ -200,10 +221,11 @@ class FamilyReader {
 class WorkSum {
  public:
   WorkSum(const MotPlan& plan, const Qwen2Config& config, const MatrixFormat& format,
-          const TuningTable* tuning)
+          const TuningTable* tuning, bool fp8_attention)
       : config_(config),
         format_(format),
         tuning_(tuning),
+        fp8_attention_(fp8_attention),
         element_(c10::elementSize(format.dtype)),
         quantised_(plan.row_format(format.quantization) == Quantization::fp8) {
     add_norm(plan.rows(), 1, quantised_);
@@ -256,7 +278,8 @@ class WorkSum {
   }
 
   struct Projection {
-    bool biased = false, plain_rows = false;  // plain_rows: nothing before it quantises them
+    // plain_rows: nothing before it quantises them, unless attention of latents does
+    bool biased = false, plain_rows = false;
   };
   void add_projections(const char* what, const MotPlan& plan, std::int64_t outputs,
                        std::int64_t inputs, Projection projection) {
@@ -268,7 +291,8 @@ class WorkSum {
         add(kDequantise, 0, rows_bytes(outputs, inputs, true) + rows_bytes(outputs, inputs, false));
       const bool rows_quantised = quantizes_rows(format_.quantization, rows);
       const bool weights_quantised = !copied && format_.quantization != Quantization::none;
-      if (rows_quantised && (projection.plain_rows || !quantised_))
+      const bool plain_rows = projection.plain_rows && !(gen && fp8_attention_);
+      if (rows_quantised && (plain_rows || !quantised_))
         add(kQuantise, 0, rows_bytes(rows, inputs, false) + rows_bytes(rows, inputs, true));
       add(family_of(what, gen),
           2.0 * static_cast<double>(rows * outputs) * static_cast<double>(inputs),
@@ -294,9 +318,19 @@ class WorkSum {
     const std::int64_t keys = std::accumulate(lengths.k.begin(), lengths.k.end(), std::int64_t{0});
     const std::int64_t pairs =
         std::inner_product(lengths.q.begin(), lengths.q.end(), lengths.k.begin(), std::int64_t{0});
-    add(family_of(kAttention, gen), 4.0 * static_cast<double>(pairs * width),
-        2 * rows_bytes(rows, width, false) +
-            2 * rows_bytes(keys, config_.num_key_value_heads * dim, false));
+    const std::int64_t kv_width = config_.num_key_value_heads * dim;
+    const double flops = 4.0 * static_cast<double>(pairs * width);
+    if (gen && fp8_attention_) {
+      // k and v are read once for their scales and once to be quantised; each row gets its scale.
+      const auto e4m3 = static_cast<double>(rows * width + 2 * keys * kv_width);
+      add(kQuantiseAttention, 0,
+          rows_bytes(rows, width, false) + 4 * rows_bytes(keys, kv_width, false) + e4m3 +
+              rows_bytes(rows, 0, true));
+      add(family_of(kAttention, gen), flops, e4m3 + static_cast<double>(rows * width), true);
+      return;
+    }
+    add(family_of(kAttention, gen), flops,
+        2 * rows_bytes(rows, width, false) + 2 * rows_bytes(keys, kv_width, false));
   }
 
   void add(const std::string& family, double flops, double bytes, bool fp8 = false) {
@@ -307,6 +341,7 @@ class WorkSum {
   const Qwen2Config& config_;
   MatrixFormat format_;
   const TuningTable* tuning_;
+  bool fp8_attention_;
   std::size_t element_;
   bool quantised_;  // by the norms and the activation
   std::vector<KernelWork> all_;
@@ -320,8 +355,9 @@ std::vector<std::string> kernel_families(std::span<const GpuActivity> activities
 }
 
 std::vector<KernelWork> mot_work(const MotPlan& plan, const Qwen2Config& config,
-                                 const MatrixFormat& format, const TuningTable* tuning) {
-  WorkSum sum(plan, config, format, tuning);
+                                 const MatrixFormat& format, const TuningTable* tuning,
+                                 bool fp8_attention) {
+  WorkSum sum(plan, config, format, tuning, fp8_attention);
   const MotPlan rest = plan.leaving();
   for (std::int64_t layer = 1; layer <= config.num_hidden_layers; ++layer) {
     const bool last = layer == config.num_hidden_layers;

@@ -1,0 +1,175 @@
+#include "kernels/device_quantize.cuh"
+#include "kernels/quantize_attention/quantize_attention.h"
+
+namespace diptych::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMostBlocks = 264;  // two for each multiprocessor of an H200
+constexpr int kEach = 4;          // vectors of a thread, all on their way at once
+constexpr unsigned kOfBlock = kThreads * kEach;
+
+// Where vector `index` of k or v is: its sample, its row and its first element there.
+struct Place {
+  unsigned sample, row, element;
+};
+
+template <int kCount>
+__device__ __forceinline__ Place place_of(const QuantizeAttentionArgs& args, unsigned index) {
+  const auto vectors = static_cast<unsigned>(args.kv_width / kCount);
+  const auto capacity = static_cast<unsigned>(args.capacity);
+  const unsigned row = index / vectors;
+  return {row / capacity, row % capacity, index % vectors * kCount};
+}
+
+__device__ __forceinline__ bool counts(const QuantizeAttentionArgs& args, const Place& at) {
+  return static_cast<std::int64_t>(at.row) < args.key_counts[at.sample];
+}
+
+template <typename T, int kCount>
+__device__ __forceinline__ Vector<T, kCount> load_at(const void* from, std::int64_t stride,
+                                                     std::int64_t row_stride, const Place& at) {
+  return load<T, kCount>(static_cast<const T*>(from) + at.sample * stride + at.row * row_stride +
+                         at.element);
+}
+
+// Block b's largest magnitudes of k and v: most[b], most[kMostBlocks + b].
+template <typename T, int kCount>
+__global__ void __launch_bounds__(kThreads)
+    most_of_keys(const QuantizeAttentionArgs args, unsigned vectors) {
+  unsigned keys = 0, values = 0;
+  for (unsigned i = blockIdx.x * kThreads + threadIdx.x; i < vectors; i += kMostBlocks * kThreads) {
+    const Place at = place_of<kCount>(args, i);
+    if (!counts(args, at)) continue;
+    keys = most_of(keys, load_at<T, kCount>(args.keys, args.key_stride, args.key_row_stride, at));
+    values = most_of(values,
+                     load_at<T, kCount>(args.values, args.value_stride, args.value_row_stride, at));
+  }
+  keys = join_row<Most>(keys, 0);
+  values = join_row<Most>(values, 1);
+  if (threadIdx.x == 0) {
+    args.most[blockIdx.x] = keys;
+    args.most[kMostBlocks + blockIdx.x] = values;
+  }
+}
+
+template <typename T, int kCount>
+__device__ __forceinline__ void quantize_queries(const QuantizeAttentionArgs& args, unsigned block,
+                                                 unsigned vectors) {
+  const auto of_row = static_cast<unsigned>(args.q_width / kCount);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const unsigned index = block * kOfBlock + i * kThreads + threadIdx.x;
+    if (index >= vectors) return;
+    const T* from =
+        static_cast<const T*>(args.q) + index / of_row * args.q_stride + index % of_row * kCount;
+    store_quantized(static_cast<__nv_fp8_e4m3*>(args.q_values) +
+                        static_cast<std::int64_t>(index) * kCount,
+                    load<T, kCount>(from), 1 / kNormedQueryScale);
+  }
+}
+
+template <typename T, int kCount>
+__device__ __forceinline__ void quantize_keys(const QuantizeAttentionArgs& args, unsigned vectors) {
+  unsigned most_key = 0, most_value = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < kMostBlocks; i += kThreads) {
+    most_key = max(most_key, args.most[i]);
+    most_value = max(most_value, args.most[kMostBlocks + i]);
+  }
+  const float key_scale = scale_of_row(most_key, kE4m3Limit, 0);
+  const float value_scale = scale_of_row(most_value, kE4m3Limit, 1);
+  const float key_inverse = __frcp_rn(key_scale), value_inverse = __frcp_rn(value_scale);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const unsigned index = blockIdx.x * kOfBlock + i * kThreads + threadIdx.x;
+    if (index >= vectors) break;
+    const Place at = place_of<kCount>(args, index);
+    const bool used = counts(args, at);
+    Vector<T, kCount> key{}, value{};
+    if (used) {
+      key = load_at<T, kCount>(args.keys, args.key_stride, args.key_row_stride, at);
+      value = load_at<T, kCount>(args.values, args.value_stride, args.value_row_stride, at);
+    }
+    const std::int64_t to = static_cast<std::int64_t>(index) * kCount;
+    // A scale that is not finite must not make NaN of rows that do not count.
+    store_quantized(static_cast<__nv_fp8_e4m3*>(args.key_values) + to, key,
+                    used ? key_inverse : 0.0f);
+    store_quantized(static_cast<__nv_fp8_e4m3*>(args.value_values) + to, value,
+                    used ? value_inverse : 0.0f);
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    const auto write = [&](AttentionScale scale, float number) {
+      args.scales[4 * static_cast<int>(scale)] = number;
+    };
+    write(AttentionScale::q, kNormedQueryScale);
+    write(AttentionScale::keys, key_scale);
+    write(AttentionScale::values, value_scale);
+    write(AttentionScale::weights, kSoftmaxScale);
+    write(AttentionScale::inverse_weights, 1 / kSoftmaxScale);
+    write(AttentionScale::inverse_output, value_inverse);
+  }
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       row < args.rows;
+       row += static_cast<std::int64_t>((vectors + kOfBlock - 1) / kOfBlock) * kThreads) {
+    args.row_scales[row] = value_scale;
+  }
+}
+
+// The first blocks are those of k and v.
+template <typename T, int kCount>
+__global__ void __launch_bounds__(kThreads)
+    quantize_attention_kernel(const QuantizeAttentionArgs args, unsigned kv_vectors,
+                              unsigned q_vectors) {
+  const unsigned kv_blocks = (kv_vectors + kOfBlock - 1) / kOfBlock;
+  if (blockIdx.x < kv_blocks) {
+    quantize_keys<T, kCount>(args, kv_vectors);
+  } else {
+    quantize_queries<T, kCount>(args, blockIdx.x - kv_blocks, q_vectors);
+  }
+}
+
+template <typename T, int kCount>
+void launch(const QuantizeAttentionArgs& args, CUstream_st* stream) {
+  const auto kv_vectors =
+      static_cast<unsigned>(args.samples * args.capacity * (args.kv_width / kCount));
+  const auto q_vectors = static_cast<unsigned>(args.rows * (args.q_width / kCount));
+  const auto blocks_for = [](unsigned vectors) { return (vectors + kOfBlock - 1) / kOfBlock; };
+  most_of_keys<T, kCount><<<kMostBlocks, kThreads, 0, stream>>>(args, kv_vectors);
+  quantize_attention_kernel<T, kCount>
+      <<<blocks_for(kv_vectors) + blocks_for(q_vectors), kThreads, 0, stream>>>(args, kv_vectors,
+                                                                                q_vectors);
+}
+
+}  // namespace
+
+std::int64_t quantize_attention_scratch() {
+  return 2 * kMostBlocks;
+}
+
+const char* quantize_attention_unsupported(const QuantizeAttentionArgs& args) {
+  if (args.rows < 1 || args.samples < 1 || args.capacity < 1) return "there are no queries or no keys";
+  if (args.q_width < 1 || args.kv_width < 1) return "a width is below 1";
+  for (const std::int64_t elements :
+       {args.q_width, args.kv_width, args.q_stride, args.key_stride, args.value_stride,
+        args.key_row_stride, args.value_row_stride}) {
+    if (!vectors_fit(args.dtype, elements)) return "widths or strides are no multiples of 16 bytes";
+  }
+  for (const void* pointer : {args.q, args.keys, args.values,
+                              static_cast<const void*>(args.q_values),
+                              static_cast<const void*>(args.key_values),
+                              static_cast<const void*>(args.value_values)}) {
+    if (!aligned(pointer)) return "a tensor does not begin at a multiple of 16 bytes";
+  }
+  if (args.rows * args.q_width > kMaxBlocks || args.samples * args.capacity * args.kv_width > kMaxBlocks)
+    return "more than 2^31 - 1 elements";
+  return nullptr;
+}
+
+const char* quantize_attention(const QuantizeAttentionArgs& args, CUstream_st* stream) {
+  if (const char* reason = quantize_attention_unsupported(args)) return reason;
+  return launch_typed(args.dtype, true, [&]<typename T, int kCount>() {
+    if constexpr (kCount > 1) launch<T, kCount>(args, stream);
+  });
+}
+
+}  // namespace diptych::kernels

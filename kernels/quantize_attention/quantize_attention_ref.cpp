@@ -1,0 +1,74 @@
+#include "kernels/quantize_attention/quantize_attention.h"
+
+#include "kernels/host_quantize.h"
+
+namespace diptych::kernels {
+namespace {
+
+struct Rows {  // k or v
+  const void* from;
+  std::int64_t stride, row_stride;
+  void* to;
+};
+
+// Calls body(row to read or null, place of the row to write) for all rows of k or v.
+template <typename T, typename Body>
+void for_each_row(const QuantizeAttentionArgs& args, const Rows& rows, const Body& body) {
+  for (std::int64_t sample = 0; sample < args.samples; ++sample) {
+    for (std::int64_t row = 0; row < args.capacity; ++row) {
+      const T* from = static_cast<const T*>(rows.from) + sample * rows.stride + row * rows.row_stride;
+      body(row < args.key_counts[sample] ? from : nullptr,
+           (sample * args.capacity + row) * args.kv_width);
+    }
+  }
+}
+
+template <typename T>
+float quantize_rows(const QuantizeAttentionArgs& args, const Rows& rows) {
+  float most = 0;
+  for_each_row<T>(args, rows, [&](const T* from, std::int64_t) {
+    for (std::int64_t i = 0; from != nullptr && i < args.kv_width; ++i) {
+      const float size = std::abs(widen(from[i]));
+      if (!std::isnan(most) && !(size <= most)) most = size;
+    }
+  });
+  float scale = most / stored_limit(Stored::e4m3);
+  if (scale < std::numeric_limits<float>::min()) scale = std::numeric_limits<float>::min();
+  const float inverse = 1 / scale;
+  for_each_row<T>(args, rows, [&](const T* from, std::int64_t to) {
+    auto* values = static_cast<HostE4m3*>(rows.to) + to;
+    for (std::int64_t i = 0; i < args.kv_width; ++i)
+      values[i] = round_to<HostE4m3>(from == nullptr ? 0.0f : widen(from[i]) * inverse);
+  });
+  return scale;
+}
+
+}  // namespace
+
+void quantize_attention_ref(const QuantizeAttentionArgs& args) {
+  with_host_type(args.dtype, [&](auto type) {
+    using T = decltype(type);
+    for (std::int64_t row = 0; row < args.rows; ++row) {
+      const T* from = static_cast<const T*>(args.q) + row * args.q_stride;
+      auto* to = static_cast<HostE4m3*>(args.q_values) + row * args.q_width;
+      for (std::int64_t i = 0; i < args.q_width; ++i)
+        to[i] = round_to<HostE4m3>(widen(from[i]) / kNormedQueryScale);
+    }
+    const float keys = quantize_rows<T>(
+        args, {args.keys, args.key_stride, args.key_row_stride, args.key_values});
+    const float values = quantize_rows<T>(
+        args, {args.values, args.value_stride, args.value_row_stride, args.value_values});
+    const auto write = [&](AttentionScale scale, float number) {
+      args.scales[4 * static_cast<int>(scale)] = number;
+    };
+    write(AttentionScale::q, kNormedQueryScale);
+    write(AttentionScale::keys, keys);
+    write(AttentionScale::values, values);
+    write(AttentionScale::weights, kSoftmaxScale);
+    write(AttentionScale::inverse_weights, 1 / kSoftmaxScale);
+    write(AttentionScale::inverse_output, 1 / values);
+    for (std::int64_t row = 0; row < args.rows; ++row) args.row_scales[row] = values;
+  });
+}
+
+}  // namespace diptych::kernels

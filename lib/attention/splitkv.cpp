@@ -1,0 +1,52 @@
+// Few queries a sample, as the markers of a picture: decode_attention (lib/ops), which splits the
+// keys over the GPU's multiprocessors where the other kernels read them one after the other. A part
+// of `auto`: as it takes few queries it paints no picture alone.
+#include <fmt/format.h>
+
+#include "lib/attention/backends.h"
+#include "lib/ops/ops.h"
+#include "lib/tuning/choices.h"
+
+namespace diptych {
+namespace {
+
+DecodeAttention decode_call(const AttentionCall& call) {
+  return {call.q, call.k, call.v, call.lengths->k_device, call.lengths->cu_q, call.scale};
+}
+
+class SplitKvAttention final : public AttentionBackend {
+ public:
+  std::string_view name() const override { return kSplitKv; }
+
+  std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
+    if (!kind.device.is_cuda())
+      return fmt::format("needs a CUDA device, not {}", kind.device.str());
+    if (std::optional<std::string> reason = dtype_unsupported(kind)) return reason;
+    return decode_attention_unsupported(1, 1, kind.head_dim, kind.dtype);
+  }
+
+  std::optional<std::string> unsupported(const AttentionCall& call) const override {
+    const std::int64_t queries = call.lengths->max_q;
+    if (queries > kMostSplitQueries) {
+      return fmt::format("takes at most {} queries of a sample, not {}", kMostSplitQueries,
+                         queries);
+    }
+    if (call.causal && queries > 1) return "has no causal mask";  // one query sees all keys anyway
+    if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
+    return decode_attention_unsupported(decode_call(call));
+  }
+
+  Tensor forward(const AttentionCall& call) const override {
+    check_call(call);
+    require_supported(*this, call);
+    return decode_attention(decode_call(call), KernelPolicy::strict);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionBackend> make_splitkv(at::Device /*device*/) {
+  return std::make_unique<SplitKvAttention>();
+}
+
+}  // namespace diptych

@@ -1,0 +1,104 @@
+#include "lib/ops/quantize_attention.h"
+
+#include <limits>
+
+#include "kernels/quantize_attention/quantize_attention.h"
+#include "lib/ops/checks.h"
+#include "lib/ops/kernel_call.h"
+
+namespace diptych {
+namespace {
+
+constexpr const char* kOp = "quantize_attention";
+constexpr double kLimit = kernels::stored_limit(kernels::Stored::e4m3);
+
+void check_arguments(const Tensor& q, const Tensor& keys, const Tensor& values,
+                     const Tensor& key_counts) {
+  TORCH_CHECK(q.defined() && q.dim() == 3 && keys.defined() && keys.dim() == 4, "[", kOp,
+              "] expected q [rows, heads, head_dim] and keys [samples, capacity, kv_heads, head_dim]");
+  ops::check_values(kOp, "q", q, q.sizes());
+  ops::check_values(kOp, "keys", keys, {keys.size(0), keys.size(1), keys.size(2), q.size(2)}, q);
+  ops::check_values(kOp, "values", values, keys.sizes(), q);
+  ops::check_table(kOp, "key_counts", key_counts, at::kInt, {keys.size(0)}, q);
+  const auto packed = [](const Tensor& rows) {
+    const std::int64_t heads = rows.dim() - 2;
+    return rows.size(heads) == 1 || rows.stride(heads) == rows.size(heads + 1);
+  };
+  TORCH_CHECK(packed(q) && packed(keys) && packed(values), "[", kOp,
+              "] the heads of q, keys or values are not packed");
+}
+
+QuantizedAttention empty_like(const Tensor& q, const Tensor& keys) {
+  const auto e4m3 = q.options().dtype(at::kFloat8_e4m3fn), number = q.options().dtype(at::kFloat);
+  return {at::empty(q.sizes(), e4m3), at::empty(keys.sizes(), e4m3), at::empty(keys.sizes(), e4m3),
+          at::empty({kernels::kAttentionScales, 4}, number), at::empty({q.size(0)}, number)};
+}
+
+// -> its scale, float32 [1]
+Tensor quantize_rows(const Tensor& rows, const Tensor& used, const Tensor& into) {
+  const Tensor wide = rows.to(at::kFloat).masked_fill(used.logical_not(), 0.0);
+  // Divided by a tensor: by a number it would be multiplied with the reciprocal on CUDA.
+  const Tensor scale = wide.abs()
+                           .amax()
+                           .div(at::full({1}, kLimit, wide.options()))
+                           .clamp_min(std::numeric_limits<float>::min());
+  const Tensor scaled = wide.mul(scale.reciprocal()).clamp(-kLimit, kLimit);
+  into.copy_(scaled.masked_fill(used.logical_not(), 0.0));
+  return scale;
+}
+
+void reference(const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& key_counts,
+               const QuantizedAttention& into) {
+  into.q.copy_((q.to(at::kFloat) / kernels::kNormedQueryScale).clamp(-kLimit, kLimit));
+  const Tensor used = at::arange(keys.size(1), key_counts.options())
+                          .unsqueeze(0)
+                          .lt(key_counts.unsqueeze(1))
+                          .view({keys.size(0), keys.size(1), 1, 1});
+  const Tensor key_scale = quantize_rows(keys, used, into.keys);
+  const Tensor value_scale = quantize_rows(values, used, into.values);
+  into.row_scales.copy_(value_scale.expand(into.row_scales.sizes()));
+  const auto number = [&](float value) { return at::full({1}, value, value_scale.options()); };
+  using kernels::kNormedQueryScale, kernels::kSoftmaxScale;
+  into.scales.select(1, 0).copy_(at::cat({number(kNormedQueryScale), key_scale, value_scale,
+                                          number(kSoftmaxScale), number(1 / kSoftmaxScale),
+                                          value_scale.reciprocal()}));
+}
+
+}  // namespace
+
+QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
+                                      const Tensor& key_counts, KernelPolicy policy) {
+  check_arguments(q, keys, values, key_counts);
+  const QuantizedAttention into = empty_like(q, keys);
+  if (!ops::takes_kernel(kOp, q, policy)) {
+    reference(q, keys, values, key_counts, into);
+    return into;
+  }
+  kernels::QuantizeAttentionArgs args;
+  args.q = q.data_ptr();
+  args.keys = keys.data_ptr();
+  args.values = values.data_ptr();
+  args.key_counts = key_counts.data_ptr<std::int32_t>();
+  args.q_values = into.q.data_ptr();
+  args.key_values = into.keys.data_ptr();
+  args.value_values = into.values.data_ptr();
+  args.scales = into.scales.data_ptr<float>();
+  args.row_scales = into.row_scales.data_ptr<float>();
+  const Tensor most = at::empty({kernels::quantize_attention_scratch()}, q.options().dtype(at::kInt));
+  args.most = reinterpret_cast<std::uint32_t*>(most.data_ptr<std::int32_t>());
+  args.rows = q.size(0);
+  args.q_width = q.size(1) * q.size(2);
+  args.samples = keys.size(0);
+  args.capacity = keys.size(1);
+  args.kv_width = keys.size(2) * keys.size(3);
+  args.q_stride = q.stride(0);
+  args.key_stride = keys.stride(0);
+  args.value_stride = values.stride(0);
+  args.key_row_stride = keys.stride(1);
+  args.value_row_stride = values.stride(1);
+  args.dtype = ops::kernel_dtype(q);
+  ops::launch(args, q.device());
+  return into;
+}
+
+}  // namespace diptych

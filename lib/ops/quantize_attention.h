@@ -1,0 +1,22 @@
+// What attention in e4m3 reads (kernels/quantize_attention), of attention's operands.
+#pragma once
+
+#include "lib/ops/linear_operand.h"
+
+namespace diptych {
+
+struct QuantizedAttention {
+  Tensor q;             // float8_e4m3fn [rows, heads, head_dim]; so are keys and values,
+  Tensor keys, values;  // [samples, capacity, kv_heads, head_dim], zeros behind a sample's keys
+  Tensor scales;        // float32 [6, 4]: kernels::AttentionScale by row, in the first column
+  Tensor row_scales;    // float32 [rows]: of every row of the output, its e4m3 values' scale
+};
+
+// q [rows, heads, head_dim], its head_dim contiguous and its heads packed; keys, values [samples, capacity,
+// kv_heads, head_dim], each [kv_heads, head_dim] row contiguous; key_counts int32 [samples] on their device. k and v
+// get one scale each, over the rows that count; q a fixed one, for heads that were normed
+// (kernels::kNormedQueryScale). The kernel and the reference give the same bits.
+QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
+                                      const Tensor& key_counts, KernelPolicy policy);
+
+}  // namespace diptych
