@@ -63,9 +63,9 @@ __device__ __forceinline__ void quantize_queries(const QuantizeAttentionArgs& ar
     if (index >= vectors) return;
     const T* from =
         static_cast<const T*>(args.q) + index / of_row * args.q_stride + index % of_row * kCount;
-    store_quantized(static_cast<__nv_fp8_e4m3*>(args.q_values) +
-                        static_cast<std::int64_t>(index) * kCount,
-                    load<T, kCount>(from), 1 / kNormedQueryScale);
+    store_quantized(
+        static_cast<__nv_fp8_e4m3*>(args.q_values) + static_cast<std::int64_t>(index) * kCount,
+        load<T, kCount>(from), 1 / kNormedQueryScale);
   }
 }
 
@@ -147,20 +147,21 @@ std::int64_t quantize_attention_scratch() {
 }
 
 const char* quantize_attention_unsupported(const QuantizeAttentionArgs& args) {
-  if (args.rows < 1 || args.samples < 1 || args.capacity < 1) return "there are no queries or no keys";
+  if (args.rows < 1 || args.samples < 1 || args.capacity < 1)
+    return "there are no queries or no keys";
   if (args.q_width < 1 || args.kv_width < 1) return "a width is below 1";
   for (const std::int64_t elements :
        {args.q_width, args.kv_width, args.q_stride, args.key_stride, args.value_stride,
         args.key_row_stride, args.value_row_stride}) {
     if (!vectors_fit(args.dtype, elements)) return "widths or strides are no multiples of 16 bytes";
   }
-  for (const void* pointer : {args.q, args.keys, args.values,
-                              static_cast<const void*>(args.q_values),
-                              static_cast<const void*>(args.key_values),
-                              static_cast<const void*>(args.value_values)}) {
+  for (const void* pointer :
+       {args.q, args.keys, args.values, static_cast<const void*>(args.q_values),
+        static_cast<const void*>(args.key_values), static_cast<const void*>(args.value_values)}) {
     if (!aligned(pointer)) return "a tensor does not begin at a multiple of 16 bytes";
   }
-  if (args.rows * args.q_width > kMaxBlocks || args.samples * args.capacity * args.kv_width > kMaxBlocks)
+  if (args.rows * args.q_width > kMaxBlocks ||
+      args.samples * args.capacity * args.kv_width > kMaxBlocks)
     return "more than 2^31 - 1 elements";
   return nullptr;
 }

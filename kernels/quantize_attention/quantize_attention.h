@@ -2,26 +2,34 @@
 // count, q, whose heads have been normed, with a fixed one.
 //   scale_k = max |k| / 448, no less than the smallest normal float, and v's alike
 //   values = x * (1 / scale) rounded to nearest, ties to even, and at most 448 in magnitude
-// Rows of k and v that do not count become zeros. The output has v's scale: it is a mean of v's rows, so none of
-// it is beyond 448 either. An infinity or a NaN among k or v makes its scale, and so what attention gives, not
-// finite.
+// Rows of k and v that do not count become zeros. The output has v's scale: it is a mean of v's
+// rows, so none of it is beyond 448 either. An infinity or a NaN among k or v makes its scale, and
+// so what attention gives, not finite.
 //
-// Bound: memory. Reads rows * q_width elements once and the rows that count of k and v twice, writes a byte an
-// element.
+// Bound: memory. Reads rows * q_width elements once and the rows that count of k and v twice,
+// writes a byte an element.
 #pragma once
 
 #include "kernels/types.h"
 
 namespace diptych::kernels {
 
-// q's: covers what a norm over a head of 128 and weights of up to 10 can give, and keeps the precision of e4m3
-// down to 1/256.
+// q's: covers what a norm over a head of 128 and weights of up to 10 can give, and keeps the
+// precision of e4m3 down to 1/256.
 inline constexpr float kNormedQueryScale = 0.25f;
 // The largest weight of a softmax is 1.
 inline constexpr float kSoftmaxScale = 1.0f / 256;
 
-// Numbers that the attention itself needs, each at the beginning of a row of 4 floats, so aligned as a tensor.
-enum class AttentionScale : std::int32_t { q, keys, values, weights, inverse_weights, inverse_output };
+// Numbers that the attention itself needs, each at the beginning of a row of 4 floats, so aligned
+// as a tensor.
+enum class AttentionScale : std::int32_t {
+  q,
+  keys,
+  values,
+  weights,
+  inverse_weights,
+  inverse_output
+};
 inline constexpr int kAttentionScales = 6;
 
 struct QuantizeAttentionArgs {
@@ -32,12 +40,12 @@ struct QuantizeAttentionArgs {
   void* q_values = nullptr;                  // e4m3 [rows, q_width], packed; so are the next two
   void* key_values = nullptr;                // [samples, capacity, kv_width]
   void* value_values = nullptr;              // likewise
-  float* scales = nullptr;                   // [kAttentionScales, 4], of which the first column is written
-  float* row_scales = nullptr;               // [rows]: of every row of the output, v's
-  std::uint32_t* most = nullptr;             // scratch, quantize_attention_scratch() numbers
+  float* scales = nullptr;        // [kAttentionScales, 4], of which the first column is written
+  float* row_scales = nullptr;    // [rows]: of every row of the output, v's
+  std::uint32_t* most = nullptr;  // scratch, quantize_attention_scratch() numbers
   std::int64_t rows = 0, q_width = 0, samples = 0, capacity = 0, kv_width = 0;
-  std::int64_t q_stride = 0;                        // between rows
-  std::int64_t key_stride = 0, value_stride = 0;    // between samples
+  std::int64_t q_stride = 0;                              // between rows
+  std::int64_t key_stride = 0, value_stride = 0;          // between samples
   std::int64_t key_row_stride = 0, value_row_stride = 0;  // between rows
   DType dtype = DType::f32;
 };

@@ -1,6 +1,5 @@
-#include "kernels/quantize_attention/quantize_attention.h"
-
 #include "kernels/host_quantize.h"
+#include "kernels/quantize_attention/quantize_attention.h"
 
 namespace diptych::kernels {
 namespace {
@@ -16,7 +15,8 @@ template <typename T, typename Body>
 void for_each_row(const QuantizeAttentionArgs& args, const Rows& rows, const Body& body) {
   for (std::int64_t sample = 0; sample < args.samples; ++sample) {
     for (std::int64_t row = 0; row < args.capacity; ++row) {
-      const T* from = static_cast<const T*>(rows.from) + sample * rows.stride + row * rows.row_stride;
+      const T* from =
+          static_cast<const T*>(rows.from) + sample * rows.stride + row * rows.row_stride;
       body(row < args.key_counts[sample] ? from : nullptr,
            (sample * args.capacity + row) * args.kv_width);
     }
@@ -54,8 +54,8 @@ void quantize_attention_ref(const QuantizeAttentionArgs& args) {
       for (std::int64_t i = 0; i < args.q_width; ++i)
         to[i] = round_to<HostE4m3>(widen(from[i]) / kNormedQueryScale);
     }
-    const float keys = quantize_rows<T>(
-        args, {args.keys, args.key_stride, args.key_row_stride, args.key_values});
+    const float keys =
+        quantize_rows<T>(args, {args.keys, args.key_stride, args.key_row_stride, args.key_values});
     const float values = quantize_rows<T>(
         args, {args.values, args.value_stride, args.value_row_stride, args.value_values});
     const auto write = [&](AttentionScale scale, float number) {

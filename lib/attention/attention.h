@@ -66,8 +66,8 @@ class AttentionBackend {
   // [total_q, heads, head_dim] in q's dtype. Launches on the current stream; does not synchronise.
   // Throws InputError with the reason for a call that cannot be served.
   virtual Tensor forward(const AttentionCall& call) const = 0;
-  // The same as rows of a linear layer, [total_q, heads * head_dim]: quantised where the layer takes
-  // them so (`format`) and the backend computes such, else plain.
+  // The same as rows of a linear layer, [total_q, heads * head_dim]: quantised where the layer
+  // takes them so (`format`) and the backend computes such, else plain.
   virtual LinearOperand forward_rows(const AttentionCall& call, Quantization format) const;
   // The backends that really ran since then, in order of first use: "cudnn, flash" under `auto`.
   virtual std::string served_by() const { return std::string(name()); }
@@ -92,13 +92,13 @@ struct AutoOptions {
   Quantization quantization = Quantization::none;  // fp8: with cudnn_fp8
 };
 
-// `name`: math, sdpa, flash, cudnn, splitkv, cudnn_fp8 or auto. `auto` takes, per call, the first of the
-// device's order of preference that serves it (CUDA: cudnn where Hopper or newer, flash, sdpa,
-// math, but flash first for causal calls and for few queries, and before it splitkv for the very
-// few that it takes; cudnn_fp8 before all for kFewestFp8Queries that are not causal; CPU: sdpa,
-// math). A backend asked for by name throws InputError with its
-// reason when it cannot serve a call. Throws InputError for an unknown name (lists those that a
-// user may ask for) and for a backend this build or device lacks (says why).
+// `name`: math, sdpa, flash, cudnn, splitkv, cudnn_fp8 or auto. `auto` takes, per call, the first
+// of the device's order of preference that serves it (CUDA: cudnn where Hopper or newer, flash,
+// sdpa, math, but flash first for causal calls and for few queries, and before it splitkv for the
+// very few that it takes; cudnn_fp8 before all for kFewestFp8Queries that are not causal; CPU:
+// sdpa, math). A backend asked for by name throws InputError with its reason when it cannot serve a
+// call. Throws InputError for an unknown name (lists those that a user may ask for) and for a
+// backend this build or device lacks (says why).
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
                                                  AutoOptions options = {});
 

@@ -108,8 +108,7 @@ void describe(fe::graph::Graph& graph, const PlanKey& key,
 
 std::shared_ptr<CudnnPlan> try_build(const PlanKey& key,
                                      fe::AttentionImplementation_t implementation) {
-  return build_cudnn_plan(
-      [&](fe::graph::Graph& graph) { describe(graph, key, implementation); });
+  return build_cudnn_plan([&](fe::graph::Graph& graph) { describe(graph, key, implementation); });
 }
 
 std::shared_ptr<CudnnPlan> build(const PlanKey& key) {

@@ -1,6 +1,7 @@
-// cuDNN's fused attention in e4m3 (cudnn-frontend's sdpa_fp8), for Hopper and newer. On Hopper, cuDNN 9.19 writes
-// e4m3 alone, so its output is what a quantised linear layer takes; a scale is of a whole tensor. 1.46 times as fast as in
-// bfloat16 at 2 x 4096 queries over 4112 keys on an H200, and 1.2 times at 2 x 1024.
+// cuDNN's fused attention in e4m3 (cudnn-frontend's sdpa_fp8), for Hopper and newer. On Hopper,
+// cuDNN 9.19 writes e4m3 alone, so its output is what a quantised linear layer takes; a scale is of
+// a whole tensor. 1.46 times as fast as in bfloat16 at 2 x 4096 queries over 4112 keys on an H200,
+// and 1.2 times at 2 x 1024.
 #include <compare>
 #include <map>
 #include <mutex>
@@ -15,12 +16,20 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// NVIDIA/TransformerEngine (common/fused_attn) asks for it where Hopper attends with lengths in fp8.
+// NVIDIA/TransformerEngine (common/fused_attn) asks for it where Hopper attends with lengths in
+// fp8.
 constexpr std::size_t kMinVersion = 90700;
 constexpr std::int64_t kMaxHeadDim = 128;
 
 enum Uid : std::int64_t {
-  kQ = 1, kK, kV, kOut, kQueries, kKeys, kMostWeight, kMostOut,
+  kQ = 1,
+  kK,
+  kV,
+  kOut,
+  kQueries,
+  kKeys,
+  kMostWeight,
+  kMostOut,
   kScales  // and behind it one for each kernels::AttentionScale
 };
 
@@ -61,10 +70,10 @@ void describe(fe::graph::Graph& graph, const PlanKey& key) {
                            .set_padding_mask(true)
                            .set_seq_len_q(lengths(kQueries))
                            .set_seq_len_kv(lengths(kKeys));
-  const auto outputs = graph.sdpa_fp8(
-      rows(kQ, key.queries, key.heads), rows(kK, key.capacity, key.kv_heads),
-      rows(kV, key.capacity, key.kv_heads), scale(q), scale(keys), scale(values), scale(weights),
-      scale(inverse_weights), scale(inverse_output), options);
+  const auto outputs =
+      graph.sdpa_fp8(rows(kQ, key.queries, key.heads), rows(kK, key.capacity, key.kv_heads),
+                     rows(kV, key.capacity, key.kv_heads), scale(q), scale(keys), scale(values),
+                     scale(weights), scale(inverse_weights), scale(inverse_output), options);
   const std::int64_t row = key.heads * key.head_dim;
   outputs[0]
       ->set_uid(kOut)
@@ -99,8 +108,7 @@ class CudnnFp8Attention final : public AttentionBackend {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
     if (call.causal) return "has no causal mask";
     if (!call.lengths->equal_q()) return "needs samples with the same number of queries";
-    if (call.q.size(1) > 1 && call.q.stride(1) != call.q.size(2))
-      return "needs packed heads of q";
+    if (call.q.size(1) > 1 && call.q.stride(1) != call.q.size(2)) return "needs packed heads of q";
     return alignment_unsupported(call);
   }
 

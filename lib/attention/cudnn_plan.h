@@ -1,5 +1,5 @@
-// What the attention backends on cuDNN share: tensors of a graph, and plans, which are graphs that are ready to
-// run. cudnn-frontend: github.com/NVIDIA/cudnn-frontend.
+// What the attention backends on cuDNN share: tensors of a graph, and plans, which are graphs that
+// are ready to run. cudnn-frontend: github.com/NVIDIA/cudnn-frontend.
 #pragma once
 
 #include <algorithm>
@@ -52,9 +52,9 @@ std::shared_ptr<CudnnPlan> build_cudnn_plan(const Describe& describe) {
   auto plan = std::make_shared<CudnnPlan>();
   try {  // a graph that no implementation takes is an exception, everything else an error value
     describe(plan->graph);
-    cudnn_frontend::error_t status = plan->graph.build(
-        at::native::getCudnnHandle(),
-        {cudnn_frontend::HeurMode_t::A, cudnn_frontend::HeurMode_t::FALLBACK});
+    cudnn_frontend::error_t status =
+        plan->graph.build(at::native::getCudnnHandle(),
+                          {cudnn_frontend::HeurMode_t::A, cudnn_frontend::HeurMode_t::FALLBACK});
     if (status.is_good()) status = plan->graph.get_workspace_size(plan->workspace_bytes);
     if (status.is_bad()) plan->failure = status.get_message();
     if (status.is_bad() && plan->failure.empty()) plan->failure = "no reason given";

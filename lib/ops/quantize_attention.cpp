@@ -14,8 +14,9 @@ constexpr double kLimit = kernels::stored_limit(kernels::Stored::e4m3);
 
 void check_arguments(const Tensor& q, const Tensor& keys, const Tensor& values,
                      const Tensor& key_counts) {
-  TORCH_CHECK(q.defined() && q.dim() == 3 && keys.defined() && keys.dim() == 4, "[", kOp,
-              "] expected q [rows, heads, head_dim] and keys [samples, capacity, kv_heads, head_dim]");
+  TORCH_CHECK(
+      q.defined() && q.dim() == 3 && keys.defined() && keys.dim() == 4, "[", kOp,
+      "] expected q [rows, heads, head_dim] and keys [samples, capacity, kv_heads, head_dim]");
   ops::check_values(kOp, "q", q, q.sizes());
   ops::check_values(kOp, "keys", keys, {keys.size(0), keys.size(1), keys.size(2), q.size(2)}, q);
   ops::check_values(kOp, "values", values, keys.sizes(), q);
@@ -59,9 +60,9 @@ void reference(const Tensor& q, const Tensor& keys, const Tensor& values, const 
   into.row_scales.copy_(value_scale.expand(into.row_scales.sizes()));
   const auto number = [&](float value) { return at::full({1}, value, value_scale.options()); };
   using kernels::kNormedQueryScale, kernels::kSoftmaxScale;
-  into.scales.select(1, 0).copy_(at::cat({number(kNormedQueryScale), key_scale, value_scale,
-                                          number(kSoftmaxScale), number(1 / kSoftmaxScale),
-                                          value_scale.reciprocal()}));
+  into.scales.select(1, 0).copy_(
+      at::cat({number(kNormedQueryScale), key_scale, value_scale, number(kSoftmaxScale),
+               number(1 / kSoftmaxScale), value_scale.reciprocal()}));
 }
 
 }  // namespace
@@ -84,7 +85,8 @@ QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const
   args.value_values = into.values.data_ptr();
   args.scales = into.scales.data_ptr<float>();
   args.row_scales = into.row_scales.data_ptr<float>();
-  const Tensor most = at::empty({kernels::quantize_attention_scratch()}, q.options().dtype(at::kInt));
+  const Tensor most =
+      at::empty({kernels::quantize_attention_scratch()}, q.options().dtype(at::kInt));
   args.most = reinterpret_cast<std::uint32_t*>(most.data_ptr<std::int32_t>());
   args.rows = q.size(0);
   args.q_width = q.size(1) * q.size(2);

@@ -12,10 +12,11 @@ struct QuantizedAttention {
   Tensor row_scales;    // float32 [rows]: of every row of the output, its e4m3 values' scale
 };
 
-// q [rows, heads, head_dim], its head_dim contiguous and its heads packed; keys, values [samples, capacity,
-// kv_heads, head_dim], each [kv_heads, head_dim] row contiguous; key_counts int32 [samples] on their device. k and v
-// get one scale each, over the rows that count; q a fixed one, for heads that were normed
-// (kernels::kNormedQueryScale). The kernel and the reference give the same bits.
+// q [rows, heads, head_dim], its head_dim contiguous and its heads packed; keys, values [samples,
+// capacity, kv_heads, head_dim], each [kv_heads, head_dim] row contiguous; key_counts int32
+// [samples] on their device. k and v get one scale each, over the rows that count; q a fixed one,
+// for heads that were normed (kernels::kNormedQueryScale). The kernel and the reference give the
+// same bits.
 QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                                       const Tensor& key_counts, KernelPolicy policy);
 

@@ -145,8 +145,8 @@ std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
   for (const Range& range : calls_of(count)) {
     add_work(sum, 1,
              mot_work(plans_.at(range), model_.config.llm,
-                      {runtime_.dtype, model_.language_model.quantization},
-                      runtime_.kernels.tuning, fp8_attention));
+                      {runtime_.dtype, model_.language_model.quantization}, runtime_.kernels.tuning,
+                      fp8_attention));
   }
   return sum;
 }

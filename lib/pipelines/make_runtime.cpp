@@ -11,15 +11,16 @@ namespace {
 constexpr const char* kTunedConfigDir = "--tuned-config-dir";
 
 std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage,
-                                                  const Runtime& runtime,
-                                                  Quantization quantization, Log& log) {
+                                                  const Runtime& runtime, Quantization quantization,
+                                                  Log& log) {
   const auto say = [](void* context, const std::string& text) {
     static_cast<Log*>(context)->warning_once(text);
   };
   const std::string& name = stage.self.empty() ? stage.default_backend : stage.self;
   try {
-    return make_attention(name, runtime.device,
-                          {say, &log, runtime.tuning.shared_table(), runtime.kernels, quantization});
+    return make_attention(
+        name, runtime.device,
+        {say, &log, runtime.tuning.shared_table(), runtime.kernels, quantization});
   } catch (const InputError& error) {  // it names the backend
     throw InputError("--attention: {}", error.what());
   }

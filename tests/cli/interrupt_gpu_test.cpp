@@ -1,5 +1,5 @@
-// The user stops a run whose steps are replays of a captured graph: nothing on the host looks at them
-// but the loop between two of them.
+// The user stops a run whose steps are replays of a captured graph: nothing on the host looks at
+// them but the loop between two of them.
 #include <csignal>
 
 #include <doctest/doctest.h>
@@ -13,9 +13,9 @@ TEST_CASE("a signal stops between two captured steps and leaves nothing") {
   for (const int signal : {SIGINT, SIGTERM}) {
     const test::Folder folder;
     test::Command command;
-    command.arguments = {"generate", "-p",      "a red circle", "-o",         folder.file("a.png"),
-                         "--steps",  "100000",  "--device",     "cuda",       "--kernels",
-                         "strict",   "--progress", "kv"};
+    command.arguments = {
+        "generate", "-p",   "a red circle", "-o",     folder.file("a.png"), "--steps", "100000",
+        "--device", "cuda", "--kernels",    "strict", "--progress",         "kv"};
     command.interrupt_after = "stage=denoise\ndone=20\n";
     command.signal = signal;
     const test::Outcome outcome = run(command);

@@ -12,11 +12,12 @@ namespace diptych::test {
 
 struct Command {
   std::string binary = DIPTYCH_BINARY;
-  std::vector<std::string> arguments;              // behind "diptych"
-  std::map<std::string, std::string> environment;  // beside PATH and the GPUs to see, all that is inherited
-  std::string input;                               // on stdin
-  std::function<void()> before_exec;               // in the child: limits, closed streams
-  std::string interrupt_after;                     // send `signal` once this stands on stderr
+  std::vector<std::string> arguments;  // behind "diptych"
+  std::map<std::string, std::string>
+      environment;                    // beside PATH and the GPUs to see, all that is inherited
+  std::string input;                  // on stdin
+  std::function<void()> before_exec;  // in the child: limits, closed streams
+  std::string interrupt_after;        // send `signal` once this stands on stderr
   int signal = SIGINT;
 };
 

@@ -40,8 +40,8 @@ TEST_CASE("weights and attention in fp8 are near weights in fp8 alone") {
   config.num_attention_heads = 2;
   config.num_key_value_heads = 1;
   config.intermediate_size = 512;
-  const MotBackbone model = offload_cases::load(
-      {kGpu, at::kBFloat16, KernelPolicy::strict, Quantization::fp8}, config);
+  const MotBackbone model =
+      offload_cases::load({kGpu, at::kBFloat16, KernelPolicy::strict, Quantization::fp8}, config);
   const auto fp8 = make_attention("auto", kGpu, {.quantization = Quantization::fp8});
   const auto plain = make_attention("auto", kGpu);
   const Tensor found = latents(model, *fp8), expected = latents(model, *plain);

@@ -141,9 +141,10 @@ struct AttentionOperands {
 
 QuantizedAttention by_kernel_reference(const AttentionOperands& x) {
   const auto e4m3 = at::TensorOptions(at::kFloat8_e4m3fn);
-  const QuantizedAttention out = {
-      at::empty(x.q.sizes(), e4m3), at::empty(x.keys.sizes(), e4m3), at::empty(x.keys.sizes(), e4m3),
-      at::empty({kernels::kAttentionScales, 4}, at::kFloat), at::empty({x.q.size(0)}, at::kFloat)};
+  const QuantizedAttention out = {at::empty(x.q.sizes(), e4m3), at::empty(x.keys.sizes(), e4m3),
+                                  at::empty(x.keys.sizes(), e4m3),
+                                  at::empty({kernels::kAttentionScales, 4}, at::kFloat),
+                                  at::empty({x.q.size(0)}, at::kFloat)};
   kernels::QuantizeAttentionArgs args;
   args.q = x.q.data_ptr();
   args.keys = x.keys.data_ptr();
@@ -190,8 +191,8 @@ void check_quantize_attention(at::Device device, KernelPolicy policy) {
     double scale;  // of keys and values
   };
   const Size sizes[] = {
-      {34, 28, 4, 128, 40, {33, 17}, 1},        {5, 4, 2, 16, 9, {9, 1, 4}, 1e3},
-      {3, 6, 2, 32, 70, {61}, 1e-3},            {600, 2, 2, 64, 530, {530, 257}, 1},
+      {34, 28, 4, 128, 40, {33, 17}, 1}, {5, 4, 2, 16, 9, {9, 1, 4}, 1e3},
+      {3, 6, 2, 32, 70, {61}, 1e-3},     {600, 2, 2, 64, 530, {530, 257}, 1},
       {2, 2, 1, 16, 4, {3, 2}, 0},  // nothing but zeros
   };
   at::Generator generator = at::detail::createCPUGenerator(22);
@@ -208,24 +209,23 @@ void check_quantize_attention(at::Device device, KernelPolicy policy) {
     for (std::int64_t i = 0; i < samples; ++i) {
       const std::int64_t used = size.key_counts[static_cast<std::size_t>(i)];
       keys[i].narrow(0, used, keys.size(1) - used).fill_(3e4);
-      values[i].narrow(0, used, values.size(1) - used)
+      values[i]
+          .narrow(0, used, values.size(1) - used)
           .fill_(std::numeric_limits<double>::quiet_NaN());
     }
     const Tensor key_counts = at::tensor(size.key_counts, at::kInt);
     const auto slices = [&](const AttentionOperands& whole) {
-      return AttentionOperands{
-          whole.q.narrow(1, 0, size.heads),
-          whole.keys.narrow(0, 0, samples).narrow(1, 0, size.capacity),
-          whole.values.narrow(1, 0, size.capacity), whole.key_counts};
+      return AttentionOperands{whole.q.narrow(1, 0, size.heads),
+                               whole.keys.narrow(0, 0, samples).narrow(1, 0, size.capacity),
+                               whole.values.narrow(1, 0, size.capacity), whole.key_counts};
     };
     const AttentionOperands here = slices({q, keys, values, key_counts});
-    const AttentionOperands there = slices(
-        {q.to(device), keys.to(device), values.to(device), key_counts.to(device)});
-    check_same_bits(
-        quantize_attention(there.q, there.keys, there.values, there.key_counts, policy),
-        by_kernel_reference(here),
-        fmt::format("{} {} x {}/{} x {}", c10::toString(dtype), size.queries, size.heads,
-                    size.kv_heads, size.head_dim));
+    const AttentionOperands there =
+        slices({q.to(device), keys.to(device), values.to(device), key_counts.to(device)});
+    check_same_bits(quantize_attention(there.q, there.keys, there.values, there.key_counts, policy),
+                    by_kernel_reference(here),
+                    fmt::format("{} {} x {}/{} x {}", c10::toString(dtype), size.queries,
+                                size.heads, size.kv_heads, size.head_dim));
   };
   test::for_each_combination(check, kDtypes, sizes);
 }

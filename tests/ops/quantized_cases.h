@@ -9,7 +9,8 @@ namespace diptych::testing {
 // Against values worked out by hand.
 void check_quantized_by_hand(at::Device device, KernelPolicy policy);
 void check_quantize_rows(at::Device device, KernelPolicy policy);
-// What attention in e4m3 reads: the bits of the kernel's reference, whatever lies behind the keys that count.
+// What attention in e4m3 reads: the bits of the kernel's reference, whatever lies behind the keys
+// that count.
 void check_quantize_attention(at::Device device, KernelPolicy policy);
 // `shrink`: what the released model's widths are divided by.
 void check_quantized_linear(at::Device device, KernelPolicy policy, std::int64_t shrink);

@@ -188,7 +188,8 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
     }
     if (last) x = x.narrow(0, 0, rest.rows());
     h = add_rms_norm_(
-        x, project_attended(std::move(q), layer, rest, keys, values, attention, quantization, kernels),
+        x,
+        project_attended(std::move(q), layer, rest, keys, values, attention, quantization, kernels),
         norms(rest, layer, &MotExpert::post_attention_layernorm), eps, format, kernels);
     const Tensor down = feed_forward(h, layer, rest, format, kernels);
     const auto next = last ? norms(rest, norm_gen, norm)

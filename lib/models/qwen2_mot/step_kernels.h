@@ -24,7 +24,8 @@ std::vector<std::string> kernel_families(std::span<const GpuActivity> activities
 
 // What each family of a forward of this plan has to do: of all layers, every tensor a kernel is
 // given read or written once. Of `plan` only numbers and lengths are looked at, not its tensors.
-// `tuning`: by which the forward's products are chosen, or null. `fp8_attention`: of generation rows.
+// `tuning`: by which the forward's products are chosen, or null. `fp8_attention`: of generation
+// rows.
 std::vector<KernelWork> mot_work(const MotPlan& plan, const Qwen2Config& config,
                                  const MatrixFormat& format, const TuningTable* tuning,
                                  bool fp8_attention = false);
