@@ -144,21 +144,251 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
   }
 }
 
+// Several rows: the queries of a sample that share a key head are the rows of a matrix, and 16 of
+// them meet 16 keys in tensor cores. Of the fragments of mma.m16n8k16 (PTX ISA, 9.7.14) thread 4 g
+// + t of a warp holds rows g and g + 8 and of the other dimension places 2 t, 2 t + 1 and 2 t + 8,
+// 2 t + 9. Which column of head_dim has which place is free, so that every thread loads whole
+// vectors: no shared memory, no transposing.
+constexpr int kTile = 16;   // queries of a tile
+constexpr int kChunk = 16;  // keys of a warp at once
+constexpr int kTileDim = 128;
+constexpr int kWarps = kThreads / kWarp;
+static_assert(kThreads == kTileDim && kParts == kWarp);
+
+__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                         unsigned b1, __nv_bfloat16) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
+                                         unsigned b1, __half) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two values in one register, the first in its lower half.
+template <typename T>
+__device__ __forceinline__ unsigned pack(float first, float second) {
+  typename PairOf<T>::Type pair;
+  round_pair(first, second, &pair);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+__device__ __forceinline__ unsigned word_of(const uint4& words, int i) {
+  return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+}
+
+// The running softmax of a tile over some keys: of rows g and g + 8.
+struct TileSums {
+  float most[2] = {kNone, kNone}, weight[2] = {0, 0};
+  // [8 h + e]: columns 64 h + 16 t + e of row g, the same + 8; those of row g + 8.
+  float sum[kTileDim / 8][4] = {};
+};
+
+struct TilePlace {
+  int kv_head, group, first_row, first_pair, pairs;  // a pair: a row's query head
+
+  __device__ __forceinline__ int row(int pair) const { return first_row + pair / group; }
+  __device__ __forceinline__ int head(int pair) const { return kv_head * group + pair % group; }
+};
+
+// q of the tile as the first factor of 8 products over 16 columns each; zeros where there is none.
+template <typename T>
+__device__ __forceinline__ void load_tile(const DecodeAttentionArgs& args, const TilePlace& place,
+                                          int g, int t, unsigned (&q)[kTileDim / 16][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int pair = place.first_pair + g + 8 * half;
+    const bool used = pair < place.pairs;
+    const int safe = used ? pair : place.first_pair;
+    const T* from = static_cast<const T*>(args.q) + place.row(safe) * args.q_stride +
+                    place.head(safe) * kTileDim + 8 * t;
+#pragma unroll
+    for (int j = 0; j < kTileDim / 32; ++j) {
+      const uint4 words =
+          used ? *reinterpret_cast<const uint4*>(from + 32 * j) : make_uint4(0, 0, 0, 0);
+      q[2 * j][half] = words.x;
+      q[2 * j][2 + half] = words.y;
+      q[2 * j + 1][half] = words.z;
+      q[2 * j + 1][2 + half] = words.w;
+    }
+  }
+}
+
+// Keys [first, first + kChunk), of which those before `end` count.
+template <typename T>
+__device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, const T* keys,
+                                             const T* values, std::int64_t first, std::int64_t end,
+                                             int g, int t, const unsigned (&q)[kTileDim / 16][4],
+                                             TileSums& r) {
+  const auto row = [&](const T* from, int key) {
+    return from + min(first + key, end - 1) * args.key_stride;
+  };
+  uint4 k[2][kTileDim / 32], v[4][2];
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int j = 0; j < kTileDim / 32; ++j)
+      k[n][j] = *reinterpret_cast<const uint4*>(row(keys, 8 * n + g) + 32 * j + 8 * t);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      v[i][h] =
+          *reinterpret_cast<const uint4*>(row(values, 2 * t + i % 2 + i / 2 * 8) + 64 * h + 8 * g);
+  }
+
+  float s[2][4] = {};  // logits, then weights: [n][2 half + c] of key 8 n + 2 t + c
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int j = 0; j < kTileDim / 32; ++j) {
+      multiply(s[n], q[2 * j], k[n][j].x, k[n][j].y, T{});
+      multiply(s[n], q[2 * j + 1], k[n][j].z, k[n][j].w, T{});
+    }
+  }
+  unsigned weights[4];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float most = r.most[half];
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        float& logit = s[n][2 * half + c];
+        logit = first + 8 * n + 2 * t + c < end ? logit * args.scale : kNone;
+        most = fmaxf(most, logit);
+      }
+    }
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    const float keep = __expf(r.most[half] - most);
+    r.most[half] = most;
+    r.weight[half] *= keep;
+#pragma unroll
+    for (int i = 0; i < kTileDim / 8; ++i) {
+      r.sum[i][2 * half] *= keep;
+      r.sum[i][2 * half + 1] *= keep;
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        float& weight = s[n][2 * half + c];
+        weight = first + 8 * n + 2 * t + c < end ? __expf(weight - most) : 0.0f;
+        r.weight[half] += weight;
+      }
+      weights[2 * n + half] = pack<T>(s[n][2 * half], s[n][2 * half + 1]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kTileDim / 8; ++i) {
+    const int h = i / 8, w = i % 8 / 2;
+    const unsigned halves = i % 2 == 0 ? 0x5410 : 0x7632;  // the lower ones of two words, the upper
+    multiply(r.sum[i], weights, __byte_perm(word_of(v[0][h], w), word_of(v[1][h], w), halves),
+             __byte_perm(word_of(v[2][h], w), word_of(v[3][h], w), halves), T{});
+  }
+}
+
+// blockIdx: (key head, part of the keys), sample, tile of its queries. Every warp takes each fourth
+// chunk of the part.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArgs args) {
+  extern __shared__ float shared[];  // [kWarps, kTile, kTileDim + kExtra]
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  const int g = lane / 4, t = lane % 4, part = static_cast<int>(blockIdx.x) % kParts;
+  const std::int64_t sample = blockIdx.y;
+  TilePlace place;
+  place.kv_head = static_cast<int>(blockIdx.x) / kParts;
+  place.group = static_cast<int>(args.heads / args.kv_heads);
+  place.first_row = args.query_starts == nullptr ? 0 : args.query_starts[sample];
+  const int end_row =
+      args.query_starts == nullptr ? static_cast<int>(args.rows) : args.query_starts[sample + 1];
+  place.pairs = (end_row - place.first_row) * place.group;
+  place.first_pair = static_cast<int>(blockIdx.z) * kTile;
+  if (place.first_pair >= place.pairs) return;  // the whole block
+
+  const std::int64_t count =
+      min(static_cast<std::int64_t>(max(args.key_count[sample], 1)), args.capacity);
+  const std::int64_t chunks = (count + kChunk - 1) / kChunk;
+  const std::int64_t each = (chunks + kParts - 1) / kParts * kChunk;
+  const std::int64_t begin = part * each, end = min(begin + each, count);
+  const std::int64_t start_at = sample * args.sample_stride + place.kv_head * kTileDim;
+  const T* keys = static_cast<const T*>(args.keys) + start_at;
+  const T* values = static_cast<const T*>(args.values) + start_at;
+
+  unsigned q[kTileDim / 16][4];
+  load_tile<T>(args, place, g, t, q);
+  TileSums r;
+  for (std::int64_t first = begin + warp * kChunk; first < end; first += kWarps * kChunk)
+    attend_chunk<T>(args, keys, values, first, end, g, t, q, r);
+
+  constexpr int kWidth = kTileDim + kExtra;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float* mine = shared + (warp * kTile + g + 8 * half) * kWidth;
+#pragma unroll
+    for (int i = 0; i < kTileDim / 8; ++i) {
+      const int column = i / 8 * 64 + 16 * t + i % 8;
+      mine[column] = r.sum[i][2 * half];
+      mine[column + 8] = r.sum[i][2 * half + 1];
+    }
+    const float weight = sum_lanes(r.weight[half], 4);
+    if (t == 0) {
+      mine[kTileDim] = r.most[half];
+      mine[kTileDim + 1] = weight;
+    }
+  }
+  __syncthreads();
+  for (int i = 0; i < kTile && place.first_pair + i < place.pairs; ++i) {
+    float most = kNone, sum = 0, total = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w)
+      most = fmaxf(most, shared[(w * kTile + i) * kWidth + kTileDim]);
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const float* from = shared + (w * kTile + i) * kWidth;
+      const float keep = __expf(from[kTileDim] - most);
+      sum += from[thread] * keep;
+      total += from[kTileDim + 1] * keep;
+    }
+    const int pair = place.first_pair + i;
+    float* to = part_of(args, place.row(pair), place.head(pair), part);
+    to[thread] = sum;
+    if (thread == 0) {
+      to[kTileDim] = most;
+      to[kTileDim + 1] = total;
+    }
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads) join_parts(const DecodeAttentionArgs args) {
+  __shared__ float keeps[kParts];
   const std::int64_t head = blockIdx.x, row = blockIdx.y, dim = args.head_dim;
-  float most = kNone, weight = 0;
-  for (int part = 0; part < kParts; ++part) most = fmaxf(most, part_of(args, row, head, part)[dim]);
-  for (int part = 0; part < kParts; ++part) {
-    const float* from = part_of(args, row, head, part);
-    weight += from[dim + 1] * __expf(from[dim] - most);
-  }
-  for (std::int64_t d = threadIdx.x; d < dim; d += kThreads) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
+  const float* parts = part_of(args, row, head, 0);
+  const std::int64_t width = dim + kExtra;
+  // A lane for each part; all warps find the same.
+  float most = parts[lane * width + dim];
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
+  const float keep = __expf(parts[lane * width + dim] - most);
+  const float weight = sum_lanes(parts[lane * width + dim + 1] * keep, kWarp);
+  if (thread < kParts) keeps[thread] = keep;
+  __syncthreads();
+  for (std::int64_t d = thread; d < dim; d += kThreads) {
     float sum = 0;
-    for (int part = 0; part < kParts; ++part) {
-      const float* from = part_of(args, row, head, part);
-      sum += from[d] * __expf(from[dim] - most);
-    }
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) sum += parts[part * width + d] * keeps[part];
     static_cast<T*>(args.out)[(row * args.heads + head) * dim + d] = round_to<T>(sum / weight);
   }
 }
@@ -172,15 +402,30 @@ std::int64_t shared_bytes(const DecodeAttentionArgs& args) {
   return teams * kHeads * (args.head_dim + kExtra) * static_cast<std::int64_t>(sizeof(float));
 }
 
+template <typename T>
+void launch_tiles(const DecodeAttentionArgs& args, CUstream_st* stream) {
+  const std::int64_t group = args.heads / args.kv_heads;
+  // As if all rows were one sample's; what is too many ends at once.
+  const dim3 blocks(static_cast<unsigned>(args.kv_heads * kParts),
+                    static_cast<unsigned>(args.samples),
+                    static_cast<unsigned>((args.rows * group + kTile - 1) / kTile));
+  constexpr std::size_t kBytes = kWarps * kTile * (kTileDim + kExtra) * sizeof(float);
+  attend_tile<T><<<blocks, kThreads, kBytes, stream>>>(args);
+}
+
 template <typename T, int kCount>
 void launch(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const std::int64_t group = args.heads / args.kv_heads;
   const auto rows = static_cast<unsigned>(args.rows);
   const dim3 blocks(static_cast<unsigned>(args.kv_heads * ((group + kHeads - 1) / kHeads)), kParts,
                     rows);
-  const auto bytes = static_cast<std::size_t>(shared_bytes(args));  // at most 42 KiB
-  attend_part<T, kCount>
-      <<<blocks, kThreads, bytes, stream>>>(args, static_cast<int>(lanes_of(args)));
+  if (kInPairs<T, kCount> && args.head_dim == kTileDim && args.rows > 1) {
+    if constexpr (kInPairs<T, kCount>) launch_tiles<T>(args, stream);
+  } else {
+    const auto bytes = static_cast<std::size_t>(shared_bytes(args));  // at most 42 KiB
+    attend_part<T, kCount>
+        <<<blocks, kThreads, bytes, stream>>>(args, static_cast<int>(lanes_of(args)));
+  }
   join_parts<T><<<dim3(static_cast<unsigned>(args.heads), rows), kThreads, 0, stream>>>(args);
 }
 

@@ -1,12 +1,14 @@
 // Attention of a few rows over the keys of a cache, as one new token or the markers of a picture
 // ask: grouped-query, rows of several samples, every row over all keys of its sample. The numbers
 // of keys are read on the device, so that a captured graph serves a growing cache. Two kernels:
-// every (group of heads, part of the keys, row) is one block that keeps a running softmax (Milakov
-// and Gimelshein, arXiv:1805.02867), then one block a head and row joins the parts, as
+// every (key head, part of the keys, few queries) is one block that keeps a running softmax
+// (Milakov and Gimelshein, arXiv:1805.02867), then one block a head and row joins the parts, as
 // FlashDecoding does (Dao et al., https://crfm.stanford.edu/2023/10/12/flashdecoding.html).
 //   out[r][h] = sum_j softmax_j(scale * q[r][h] . k[s][j][h / group]) * v[s][j][h / group],
 //   j < key_count[s], s the sample of row r
-// in float32, rounded at the end. A row's bits do not depend on what other rows there are.
+// in float32, rounded at the end; several rows in 16 bits with heads of 128 go through tensor
+// cores, with their weights rounded to the dtype. A row's bits do not depend on what other rows
+// there are, but for that.
 //
 // Bound: memory. Reads 2 * key_count * kv_heads * head_dim elements of each sample; its rows read
 // them at the same time, all but the first from the level 2 cache.

@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 
-#include "kernels/quantize_attention/quantize_attention.h"
 #include "lib/attention/backends.h"
 #include "lib/attention/cudnn_plan.h"
 #include "lib/ops/quantize_attention.h"
@@ -30,7 +29,7 @@ enum Uid : std::int64_t {
   kKeys,
   kMostWeight,
   kMostOut,
-  kScales  // and behind it one for each kernels::AttentionScale
+  kScales  // and behind it one for each AttentionScale
 };
 
 // Everything that a plan is built from; all tensors are packed.
@@ -59,10 +58,10 @@ void describe(fe::graph::Graph& graph, const PlanKey& key) {
   const auto lengths = [&](Uid uid) {
     return add_numbers(graph, uid, key.samples, fe::DataType_t::INT32);
   };
-  const auto scale = [&](kernels::AttentionScale which) {
+  const auto scale = [&](AttentionScale which) {
     return add_numbers(graph, kScales + static_cast<std::int64_t>(which), 1, fe::DataType_t::FLOAT);
   };
-  using enum kernels::AttentionScale;
+  using enum AttentionScale;
   const auto options = fe::graph::SDPA_fp8_attributes()
                            .set_name("attention")
                            .set_generate_stats(false)
@@ -148,7 +147,7 @@ class CudnnFp8Attention final : public AttentionBackend {
         {kMostWeight, most.data_ptr<float>()},
         {kMostOut, most.data_ptr<float>() + 4},
     };
-    for (int i = 0; i < kernels::kAttentionScales; ++i)
+    for (int i = 0; i < kAttentionScales; ++i)
       pointers[kScales + i] = x.scales.data_ptr<float>() + 4 * i;
     execute_cudnn_plan(*plan(plan_key(call)), name(), std::move(pointers), call.q.options());
     return {out.flatten(1), x.row_scales};

@@ -1,15 +1,18 @@
 // What attention in e4m3 reads (kernels/quantize_attention), of attention's operands.
 #pragma once
 
+#include "kernels/quantize_attention/quantize_attention.h"
 #include "lib/ops/linear_operand.h"
 
 namespace diptych {
 
+using kernels::AttentionScale, kernels::kAttentionScales;
+
 struct QuantizedAttention {
   Tensor q;             // float8_e4m3fn [rows, heads, head_dim]; so are keys and values,
   Tensor keys, values;  // [samples, capacity, kv_heads, head_dim], zeros behind a sample's keys
-  Tensor scales;        // float32 [6, 4]: kernels::AttentionScale by row, in the first column
-  Tensor row_scales;    // float32 [rows]: of every row of the output, its e4m3 values' scale
+  Tensor scales;  // float32 [kAttentionScales, 4]: an AttentionScale by row, in the first column
+  Tensor row_scales;  // float32 [rows]: of every row of the output, its e4m3 values' scale
 };
 
 // q [rows, heads, head_dim], its head_dim contiguous and its heads packed; keys, values [samples,

@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include "kernels/quantize_attention/quantize_attention.h"
 #include "lib/attention/backends.h"
 #include "lib/ops/quantize_attention.h"
 #include "tests/attention/cases.h"
@@ -135,17 +134,16 @@ TEST_CASE("cudnn_fp8 gives what attention gives over rounded operands, as rows a
     // Over the operands as they are rounded, what is left is the rounding of weights and output.
     const QuantizedAttention x =
         quantize_attention(call.q, call.k, call.v, inputs.lengths.k_device, KernelPolicy::strict);
-    const auto wide = [&x](const Tensor& values, kernels::AttentionScale which) {
+    const auto wide = [&x](const Tensor& values, AttentionScale which) {
       return values.to(at::kFloat) * x.scales[static_cast<int>(which)][0];
     };
-    using kernels::AttentionScale;
     AttentionCall rounded = call;
     rounded.q = wide(x.q, AttentionScale::q);
     rounded.k = wide(x.keys, AttentionScale::keys);
     rounded.v = wide(x.values, AttentionScale::values);
-    const Tensor near = make_attention("math", kGpu)->forward(rounded);
+    const Tensor near = make_attention("math", kGpu)->forward(rounded).cpu();
     CHECK(attention_cases::relative_norm(got, near) <= 0.045);
-    CHECK(attention_cases::relative_norm(got, attention_cases::reference(plain, false)) <= 0.08);
+    CHECK(attention_cases::relative_norm(got, attention_cases::reference(plain, false)) <= 0.1);
     const LinearOperand rows = fp8->forward_rows(call, Quantization::fp8);
     CHECK((rows.values.scalar_type() == at::kFloat8_e4m3fn));
     CHECK(at::equal((rows.values.to(at::kFloat) * rows.scales.unsqueeze(1)).to(at::kBFloat16),

@@ -48,7 +48,7 @@ TEST_CASE("weights and attention in fp8 are near weights in fp8 alone") {
   CHECK(fp8->served_by() == "cudnn_fp8, splitkv");
   CHECK(plain->served_by() == "cudnn, splitkv");
   CHECK_FALSE(at::equal(found, expected));
-  CHECK((found - expected).norm().item<double>() < 0.05 * expected.norm().item<double>());
+  CHECK((found - expected).norm().item<double>() < 0.1 * expected.norm().item<double>());
   CHECK(at::equal(latents(model, *fp8), found));
 }
 

@@ -52,7 +52,7 @@ const std::string kFlashRest =
     "void pytorch_flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4> "
     ">(pytorch_flash::Flash_fwd_params)";
 const std::string kSplitKv =
-    kOwn + "attend_part<__nv_bfloat16, 8>(diptych::kernels::DecodeAttentionArgs, int)";
+    kOwn + "attend_tile<__nv_bfloat16>(diptych::kernels::DecodeAttentionArgs)";
 const std::string kSplitKvRest =
     kOwn + "join_parts<__nv_bfloat16>(diptych::kernels::DecodeAttentionArgs)";
 const std::string kBigProduct = "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT";

@@ -48,8 +48,9 @@ struct Mark {
 };
 
 // The first that a name holds says what it is. nvjet and xmma: cuBLAS; fort_native_sdpa: cuDNN;
-// pytorch_flash::flash_fwd_kernel and fmha: libtorch; attend_part and join_parts: decode_attention.
-constexpr std::array<Mark, 24> kMarks = {{{"rms_norm", Kind::norm},
+// pytorch_flash::flash_fwd_kernel and fmha: libtorch; attend_part, attend_tile and join_parts:
+// decode_attention.
+constexpr std::array<Mark, 25> kMarks = {{{"rms_norm", Kind::norm},
                                           {"qk_norm_rope", Kind::rope},
                                           {"silu_mul", Kind::silu},
                                           {"dequantize_rows", Kind::dequantise},
@@ -57,6 +58,7 @@ constexpr std::array<Mark, 24> kMarks = {{{"rms_norm", Kind::norm},
                                           {"quantize_attention", Kind::quantise_attention},
                                           {"most_of_keys", Kind::quantise_attention},
                                           {"attend_part", Kind::few_attention},
+                                          {"attend_tile", Kind::few_attention},
                                           {"join_parts", Kind::attention_rest},
                                           {"splitkv_combine", Kind::attention_rest},
                                           {"flash_fwd", Kind::attention},
