@@ -170,8 +170,9 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const RmsNormA
 }
 
 // The same to the bit for many rows, of kFew vectors a thread: a block takes every gridDim.x-th row
-// and has the next ones on their way to shared memory while it works.
-template <typename T, int kCount, bool kQuantised>
+// and has the next ones on their way to shared memory while it works. Not for rows that are
+// quantised: those wait twice for each other, and more blocks at once hide that better.
+template <typename T, int kCount>
 __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_fetched_kernel(const RmsNormArgs args) {
   extern __shared__ uint4 stages[];  // [kStages, x and delta, vectors]
   const RowSet &first_rows = args.sets[0].rows, &second_rows = args.sets[1].rows;
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_fetched_kernel(const 
     fetch_row(stage, item + kStages * step);
     const float scale = scale_of_norm(args, squares, turn);
     const auto normed_at = [&](int i, std::int64_t) { return normed(held[i], weights[i], scale); };
-    write_row<T, kCount, kFew, kQuantised>(args, place.row, walk, held, normed_at, turn);
+    write_row<T, kCount, kFew, false>(args, place.row, walk, held, normed_at, turn);
     stage = stage + 1 == kStages ? 0 : stage + 1;
     turn = 1 - turn;
   }
@@ -234,16 +235,6 @@ void launch(const RmsNormArgs& args, const dim3& grid, const dim3& block, CUstre
 }
 
 template <typename T, int kCount>
-void launch_fetched(const RmsNormArgs& args, unsigned blocks, unsigned threads, std::size_t bytes,
-                    CUstream_st* stream) {
-  if (args.scales != nullptr) {
-    rms_norm_fetched_kernel<T, kCount, true><<<blocks, threads, bytes, stream>>>(args);
-  } else {
-    rms_norm_fetched_kernel<T, kCount, false><<<blocks, threads, bytes, stream>>>(args);
-  }
-}
-
-template <typename T, int kCount>
 void launch(const RmsNormArgs& args, CUstream_st* stream) {
   const std::int64_t vectors = (args.width + kCount - 1) / kCount;
   // Narrow rows: a warp each. Wide rows: a block each, thread_vectors a thread while 1024 threads
@@ -257,11 +248,14 @@ void launch(const RmsNormArgs& args, CUstream_st* stream) {
   const dim3 grid(static_cast<unsigned>((routed_rows(args) + block.y - 1) / block.y));
   if constexpr (kInPairs<T, kCount>) {
     const std::int64_t bytes = kStages * 2 * vectors * kVectorBytes;
-    if (args.shape == 0 && threads > kWarp && vectors <= threads * kFew && bytes <= kStageBytes) {
+    if (args.shape == 0 && args.scales == nullptr && threads > kWarp && vectors <= threads * kFew &&
+        bytes <= kStageBytes) {
       const int blocks = kFetchingBlocks * device_attribute(cudaDevAttrMultiProcessorCount);
       if (routed_rows(args) > blocks) {
-        return launch_fetched<T, kCount>(args, static_cast<unsigned>(blocks), block.x,
-                                         static_cast<std::size_t>(bytes), stream);
+        rms_norm_fetched_kernel<T, kCount>
+            <<<static_cast<unsigned>(blocks), block, static_cast<std::size_t>(bytes), stream>>>(
+                args);
+        return;
       }
     }
   }

@@ -30,6 +30,8 @@ TEST_CASE("sampling is torch.multinomial, draw for draw") {
     const Tensor expected = at::multinomial(at::softmax(logits / 0.7, 0), 1, false, theirs);
     CHECK(next_token(logits, {0.7}, draws.next(), 3001).equal(expected));
   }
+  // Of a large vocabulary, several threads draw.
+  CHECK(RaceDraws(ours, 20001).next().equal(at::empty({20001}).exponential_(1, theirs)));
   // Neither is ahead of the other: what is drawn next (start noise) agrees.
   CHECK(randn({8}, ours).equal(randn({8}, theirs)));
 }
