@@ -5,9 +5,9 @@ namespace diptych::kernels {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kHeads = 8;   // query heads a block serves with each key it reads
-constexpr int kParts = 32;  // of the keys; 32 x 4 key heads fill the 132 multiprocessors of an H200
-constexpr int kExtra = 2;   // floats of a part beside its sums: largest logit, sum of weights
+constexpr int kHeads = 8;             // query heads a block serves with each key it reads
+constexpr int kParts = kDecodeParts;  // 32 x 4 key heads fill the 132 multiprocessors of an H200
+constexpr int kExtra = kDecodeExtra;
 constexpr std::int64_t kMaxDim = 256;
 constexpr std::int64_t kMaxRows = 65535;  // blocks of a grid in y and z
 constexpr float kNone = -1e30f;  // below every logit; finite, so that differences stay numbers
@@ -431,10 +431,6 @@ void launch(const DecodeAttentionArgs& args, CUstream_st* stream) {
 
 }  // namespace
 
-std::int64_t decode_attention_scratch(const DecodeAttentionArgs& args) {
-  return args.rows * args.heads * kParts * (args.head_dim + kExtra);
-}
-
 const char* decode_attention_unsupported(const DecodeAttentionArgs& args) {
   if (args.heads < 1 || args.kv_heads < 1 || args.heads % args.kv_heads != 0) {
     return "heads is not a multiple of kv_heads";
@@ -446,7 +442,9 @@ const char* decode_attention_unsupported(const DecodeAttentionArgs& args) {
   }
   if (args.capacity < 1) return "the cache is empty";
   if (args.rows < 1 || args.rows > kMaxRows) return "rows are not 1 to 65535";
-  if (args.samples < 1) return "there is no sample";
+  if (args.samples < 1 || args.samples > kMaxRows) return "samples are not 1 to 65535";
+  if (args.rows * (args.heads / args.kv_heads) > kTile * kMaxRows)
+    return "rows times the heads of a key head are more than 2^20";
   if (args.samples > 1 && args.query_starts == nullptr) return "several samples lack query_starts";
   for (const std::int64_t stride : {args.q_stride, args.key_stride, args.sample_stride}) {
     if (!vectors_fit(args.dtype, stride)) return "rows do not begin at multiples of 16 bytes";

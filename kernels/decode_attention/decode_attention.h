@@ -36,8 +36,13 @@ struct DecodeAttentionArgs {
   DType dtype = DType::f32;
 };
 
+inline constexpr int kDecodeParts = 32;  // of the keys
+inline constexpr int kDecodeExtra =
+    2;  // floats of a part beside its sums: largest logit, sum of weights
 // Floats that `parts` must hold.
-std::int64_t decode_attention_scratch(const DecodeAttentionArgs& args);
+inline std::int64_t decode_attention_scratch(const DecodeAttentionArgs& args) {
+  return args.rows * args.heads * kDecodeParts * (args.head_dim + kDecodeExtra);
+}
 const char* decode_attention_unsupported(const DecodeAttentionArgs& args);
 const char* decode_attention(const DecodeAttentionArgs& args, CUstream_st* stream);
 // `parts` is not used.

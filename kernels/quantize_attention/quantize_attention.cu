@@ -5,8 +5,7 @@ namespace diptych::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostBlocks = 264;  // two for each multiprocessor of an H200
-constexpr int kEach = 4;          // vectors of a thread, all on their way at once
+constexpr int kEach = 4;  // vectors of a thread, all on their way at once
 constexpr unsigned kOfBlock = kThreads * kEach;
 
 // Where vector `index` of k or v is: its sample, its row and its first element there.
@@ -141,10 +140,6 @@ void launch(const QuantizeAttentionArgs& args, CUstream_st* stream) {
 }
 
 }  // namespace
-
-std::int64_t quantize_attention_scratch() {
-  return 2 * kMostBlocks;
-}
 
 const char* quantize_attention_unsupported(const QuantizeAttentionArgs& args) {
   if (args.rows < 1 || args.samples < 1 || args.capacity < 1)

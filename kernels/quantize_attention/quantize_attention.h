@@ -14,8 +14,8 @@
 
 namespace diptych::kernels {
 
-// q's: covers what a norm over a head of 128 and weights of up to 10 can give, and keeps the
-// precision of e4m3 down to 1/256.
+// q's: covers what a norm over a head of 128 with weights of up to 9.8 can give, which is sqrt(128)
+// times the weight (beyond 112 all is 112), and keeps the precision of e4m3 down to 1/256.
 inline constexpr float kNormedQueryScale = 0.25f;
 // The largest weight of a softmax is 1.
 inline constexpr float kSoftmaxScale = 1.0f / 256;
@@ -42,7 +42,7 @@ struct QuantizeAttentionArgs {
   void* value_values = nullptr;              // likewise
   float* scales = nullptr;        // [kAttentionScales, 4], of which the first column is written
   float* row_scales = nullptr;    // [rows]: of every row of the output, v's
-  std::uint32_t* most = nullptr;  // scratch, quantize_attention_scratch() numbers
+  std::uint32_t* most = nullptr;  // scratch, kQuantizeAttentionScratch numbers
   std::int64_t rows = 0, q_width = 0, samples = 0, capacity = 0, kv_width = 0;
   std::int64_t q_stride = 0;                              // between rows
   std::int64_t key_stride = 0, value_stride = 0;          // between samples
@@ -50,7 +50,10 @@ struct QuantizeAttentionArgs {
   DType dtype = DType::f32;
 };
 
-std::int64_t quantize_attention_scratch();
+// Numbers that `most` must hold: the largest magnitudes of k, then of v, that each block of the
+// first kernel finds.
+inline constexpr int kMostBlocks = 264;  // two for each multiprocessor of an H200
+inline constexpr std::int64_t kQuantizeAttentionScratch = 2 * kMostBlocks;
 const char* quantize_attention_unsupported(const QuantizeAttentionArgs& args);
 const char* quantize_attention(const QuantizeAttentionArgs& args, CUstream_st* stream);
 // `most` is not used.

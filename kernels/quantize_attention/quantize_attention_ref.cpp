@@ -24,7 +24,7 @@ void for_each_row(const QuantizeAttentionArgs& args, const Rows& rows, const Bod
 }
 
 template <typename T>
-float quantize_rows(const QuantizeAttentionArgs& args, const Rows& rows) {
+float quantize_together(const QuantizeAttentionArgs& args, const Rows& rows) {
   float most = 0;
   for_each_row<T>(args, rows, [&](const T* from, std::int64_t) {
     for (std::int64_t i = 0; from != nullptr && i < args.kv_width; ++i) {
@@ -54,9 +54,9 @@ void quantize_attention_ref(const QuantizeAttentionArgs& args) {
       for (std::int64_t i = 0; i < args.q_width; ++i)
         to[i] = round_to<HostE4m3>(widen(from[i]) / kNormedQueryScale);
     }
-    const float keys =
-        quantize_rows<T>(args, {args.keys, args.key_stride, args.key_row_stride, args.key_values});
-    const float values = quantize_rows<T>(
+    const float keys = quantize_together<T>(
+        args, {args.keys, args.key_stride, args.key_row_stride, args.key_values});
+    const float values = quantize_together<T>(
         args, {args.values, args.value_stride, args.value_row_stride, args.value_values});
     const auto write = [&](AttentionScale scale, float number) {
       args.scales[4 * static_cast<int>(scale)] = number;

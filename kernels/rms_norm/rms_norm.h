@@ -5,8 +5,9 @@
 //
 // Bound: memory. Moves 2 * rows * width elements (x, y); 4 with delta (x, delta, sum, y); a
 // quantised y has bytes for elements. The row stays in registers from its first to its last use
-// while 4 vectors a thread hold it (32768 bf16). Of many rows of 16-bit elements, no wider than
-// shared memory holds three of (1032 to 4008 columns), the next are fetched while one is worked on.
+// while 4 vectors a thread hold it (32768 bf16). Of many rows of 16-bit elements that are not
+// quantised, no wider than shared memory holds three of (1032 to 4008 columns), the next are
+// fetched while one is worked on.
 #pragma once
 
 #include "kernels/types.h"
@@ -33,8 +34,8 @@ struct RmsNormArgs {
   // fastest depends on rows and device, and the order of sums depends on it.
   int thread_vectors = 2;
   DType dtype = DType::f32;
-  // How a call of many rows is cut, below kNormShapes: rows fetched ahead, or none. The bits do not
-  // depend on it.
+  // How a call of many rows is cut, below kNormShapes: rows fetched ahead (unless quantised), or
+  // none. The bits do not depend on it.
   int shape = 0;
 };
 

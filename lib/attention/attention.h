@@ -86,7 +86,7 @@ struct AutoOptions {
   SayFn say = nullptr;  // hears each distinct reason why a call is not the preferred one's, once
   void* context = nullptr;
   // What was measured on the device of calls in bfloat16 that are not causal; the backend that was
-  // fastest for their longest sample goes first. Null: the usual order.
+  // fastest for their longest sample goes first (behind cudnn_fp8). Null: the usual order.
   std::shared_ptr<const TuningTable> tuning = nullptr;
   KernelPolicy kernels = KernelPolicy::automatic;  // reference: without kernels of ours
   Quantization quantization = Quantization::none;  // fp8: with cudnn_fp8

@@ -45,4 +45,12 @@ void check_row_format(const char* op, Quantization rows) {
   TORCH_CHECK(rows != Quantization::int8, "[", op, "] rows are none or fp8, not int8");
 }
 
+bool heads_packed(const Tensor& t) {
+  return t.stride(-1) == 1 && (t.size(-2) == 1 || t.stride(-2) == t.size(-1));
+}
+
+std::int64_t stride_of(const Tensor& t, std::int64_t dim) {
+  return t.size(dim) > 1 ? t.stride(dim) : 0;
+}
+
 }  // namespace diptych::ops

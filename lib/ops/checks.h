@@ -13,6 +13,10 @@ void check_values(const char* op, const char* name, const Tensor& t, at::IntArra
 // Of this dtype and these sizes, contiguous, on the device of `like`.
 void check_table(const char* op, const char* name, const Tensor& t, at::ScalarType dtype,
                  at::IntArrayRef shape, const Tensor& like);
+// Whether each [heads, head_dim] row of `t` [..., heads, head_dim] is contiguous.
+bool heads_packed(const Tensor& t);
+// Of a dimension, in elements; 0 of one with a single element, which may carry any.
+std::int64_t stride_of(const Tensor& t, std::int64_t dim);
 // Of rows that an op makes: none or fp8.
 void check_row_format(const char* op, Quantization rows);
 

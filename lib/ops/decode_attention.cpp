@@ -7,21 +7,12 @@ namespace {
 
 constexpr const char* kOp = "decode_attention";
 
-// Of a dimension; one of a single element may carry any.
-std::int64_t stride_of(const Tensor& t, std::int64_t dim) {
-  return t.size(dim) > 1 ? t.stride(dim) : 0;
-}
-
-bool heads_packed(const Tensor& t) {
-  return t.stride(-1) == 1 && (t.size(-2) == 1 || t.stride(-2) == t.size(-1));
-}
-
 // Why the tensors do not lie as the op takes them, or nothing.
 const char* layout_unsupported(const DecodeAttention& a) {
-  if (!heads_packed(a.q) || !heads_packed(a.keys) || !heads_packed(a.values))
+  if (!ops::heads_packed(a.q) || !ops::heads_packed(a.keys) || !ops::heads_packed(a.values))
     return "the heads of a row of q, keys or values are not packed";
-  if (stride_of(a.keys, 0) != stride_of(a.values, 0) ||
-      stride_of(a.keys, 1) != stride_of(a.values, 1))
+  if (ops::stride_of(a.keys, 0) != ops::stride_of(a.values, 0) ||
+      ops::stride_of(a.keys, 1) != ops::stride_of(a.values, 1))
     return "keys and values have different strides";
   return nullptr;
 }
@@ -95,9 +86,9 @@ kernels::DecodeAttentionArgs kernel_args(const DecodeAttention& a) {
   args.kv_heads = a.keys.size(2);
   args.head_dim = a.q.size(2);
   args.capacity = a.keys.size(1);
-  args.q_stride = stride_of(a.q, 0);
-  args.key_stride = stride_of(a.keys, 1);
-  args.sample_stride = stride_of(a.keys, 0);
+  args.q_stride = ops::stride_of(a.q, 0);
+  args.key_stride = ops::stride_of(a.keys, 1);
+  args.sample_stride = ops::stride_of(a.keys, 0);
   args.scale = static_cast<float>(a.scale);
   args.dtype = ops::kernel_dtype(a.q);
   return args;

@@ -113,8 +113,8 @@ struct DecodeAttention {
 // markers'.
 // -> [rows, heads, head_dim] in q's dtype, contiguous, softmax in float32. Query head h reads key
 // head h / (heads / kv_heads). The kernel reads both tables on the device, never on the host, and a
-// row gives the same bits alone and beside others. Throws c10::Error for other shapes, dtypes and
-// strides, InputError for what the kernel cannot take.
+// row gives the same bits alone and beside others (but see the kernel's header). Throws c10::Error
+// for other shapes, dtypes and strides, InputError for what the kernel cannot take.
 Tensor decode_attention(const DecodeAttention& args, KernelPolicy policy);
 // Why the CUDA kernel cannot take this call, or nothing; shapes and dtypes must be as above. Does
 // not touch the device.

@@ -21,12 +21,8 @@ void check_arguments(const Tensor& q, const Tensor& keys, const Tensor& values,
   ops::check_values(kOp, "keys", keys, {keys.size(0), keys.size(1), keys.size(2), q.size(2)}, q);
   ops::check_values(kOp, "values", values, keys.sizes(), q);
   ops::check_table(kOp, "key_counts", key_counts, at::kInt, {keys.size(0)}, q);
-  const auto packed = [](const Tensor& rows) {
-    const std::int64_t heads = rows.dim() - 2;
-    return rows.size(heads) == 1 || rows.stride(heads) == rows.size(heads + 1);
-  };
-  TORCH_CHECK(packed(q) && packed(keys) && packed(values), "[", kOp,
-              "] the heads of q, keys or values are not packed");
+  TORCH_CHECK(ops::heads_packed(q) && ops::heads_packed(keys) && ops::heads_packed(values), "[",
+              kOp, "] the heads of q, keys or values are not packed");
 }
 
 QuantizedAttention empty_like(const Tensor& q, const Tensor& keys) {
@@ -36,7 +32,7 @@ QuantizedAttention empty_like(const Tensor& q, const Tensor& keys) {
 }
 
 // -> its scale, float32 [1]
-Tensor quantize_rows(const Tensor& rows, const Tensor& used, const Tensor& into) {
+Tensor quantize_together(const Tensor& rows, const Tensor& used, const Tensor& into) {
   const Tensor wide = rows.to(at::kFloat).masked_fill(used.logical_not(), 0.0);
   // Divided by a tensor: by a number it would be multiplied with the reciprocal on CUDA.
   const Tensor scale = wide.abs()
@@ -55,8 +51,8 @@ void reference(const Tensor& q, const Tensor& keys, const Tensor& values, const 
                           .unsqueeze(0)
                           .lt(key_counts.unsqueeze(1))
                           .view({keys.size(0), keys.size(1), 1, 1});
-  const Tensor key_scale = quantize_rows(keys, used, into.keys);
-  const Tensor value_scale = quantize_rows(values, used, into.values);
+  const Tensor key_scale = quantize_together(keys, used, into.keys);
+  const Tensor value_scale = quantize_together(values, used, into.values);
   into.row_scales.copy_(value_scale.expand(into.row_scales.sizes()));
   const auto number = [&](float value) { return at::full({1}, value, value_scale.options()); };
   using kernels::kNormedQueryScale, kernels::kSoftmaxScale;
@@ -85,19 +81,18 @@ QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const
   args.value_values = into.values.data_ptr();
   args.scales = into.scales.data_ptr<float>();
   args.row_scales = into.row_scales.data_ptr<float>();
-  const Tensor most =
-      at::empty({kernels::quantize_attention_scratch()}, q.options().dtype(at::kInt));
+  const Tensor most = at::empty({kernels::kQuantizeAttentionScratch}, q.options().dtype(at::kInt));
   args.most = reinterpret_cast<std::uint32_t*>(most.data_ptr<std::int32_t>());
   args.rows = q.size(0);
   args.q_width = q.size(1) * q.size(2);
   args.samples = keys.size(0);
   args.capacity = keys.size(1);
   args.kv_width = keys.size(2) * keys.size(3);
-  args.q_stride = q.stride(0);
-  args.key_stride = keys.stride(0);
-  args.value_stride = values.stride(0);
-  args.key_row_stride = keys.stride(1);
-  args.value_row_stride = values.stride(1);
+  args.q_stride = ops::stride_of(q, 0);
+  args.key_stride = ops::stride_of(keys, 0);
+  args.value_stride = ops::stride_of(values, 0);
+  args.key_row_stride = ops::stride_of(keys, 1);
+  args.value_row_stride = ops::stride_of(values, 1);
   args.dtype = ops::kernel_dtype(q);
   ops::launch(args, q.device());
   return into;

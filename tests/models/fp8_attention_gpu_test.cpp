@@ -34,7 +34,10 @@ Tensor latents(const MotBackbone& model, const AttentionBackend& attention) {
 }  // namespace
 
 TEST_CASE("weights and attention in fp8 are near weights in fp8 alone") {
-  if (cudnn_fp8_unavailable(kGpu)) return;
+  if (const auto reason = cudnn_fp8_unavailable(kGpu)) {
+    MESSAGE("without cudnn_fp8: ", *reason);
+    return;
+  }
   Qwen2Config config = offload_cases::small_config();
   config.hidden_size = 256;
   config.num_attention_heads = 2;

@@ -404,6 +404,7 @@ namespace {
 struct FewRows {
   std::vector<std::int32_t> rows, keys;  // of each sample
   bool sliced;                           // of larger buffers
+  std::int64_t room = 700;               // rows of a cache
 };
 
 std::string describe(const FewRows& few) {
@@ -411,9 +412,8 @@ std::string describe(const FewRows& few) {
                      few.sliced ? ", sliced" : "");
 }
 
-constexpr std::int64_t kRoom = 700;  // rows of a cache
-
-// Behind the keys that count lies NaN.
+// Behind the keys that count lies NaN. The logits grow along the keys, so that a running softmax is
+// rescaled on its way.
 DecodeAttention few_rows_call(const FewRows& few, const Heads& h, at::ScalarType dtype,
                               at::Generator& generator) {
   const auto make = [&](at::IntArrayRef shape) {
@@ -424,16 +424,18 @@ DecodeAttention few_rows_call(const FewRows& few, const Heads& h, at::ScalarType
   for (const std::int32_t rows : few.rows) starts.push_back(starts.back() + rows);
   const std::int64_t more = few.sliced ? 1 : 0;
   const auto keys = [&] {
-    return make({samples, kRoom + 5 * more, h.kv_heads, h.head_dim}).narrow(1, 3 * more, kRoom);
+    return make({samples, few.room + 5 * more, h.kv_heads, h.head_dim})
+        .narrow(1, 3 * more, few.room);
   };
   DecodeAttention call;
   call.q = make({starts.back(), h.heads + 2 * more, h.head_dim}).narrow(1, more, h.heads);
   call.keys = keys();
+  call.keys.mul_(at::linspace(0.5, 2, few.room).to(dtype).view({few.room, 1, 1}));
   call.values = keys();
   for (std::int64_t i = 0; i < samples; ++i) {
     const std::int64_t count = few.keys[static_cast<std::size_t>(i)];
     for (const Tensor& rows : {call.keys, call.values}) {
-      rows[i].narrow(0, count, kRoom - count).fill_(std::numeric_limits<double>::quiet_NaN());
+      rows[i].narrow(0, count, few.room - count).fill_(std::numeric_limits<double>::quiet_NaN());
     }
   }
   call.key_count = at::tensor(few.keys, at::kInt);
@@ -485,9 +487,13 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
                                 {{1, 16, 3}, {5, 300, 1}, false},
                                 {{1, 0, 2, 1}, {33, 9, 257, 64}, true}};
   for (const std::int32_t count : {1, 2, 31, 33, 257, 700}) cases.push_back({{1}, {count}, false});
+  // The markers of a picture of 1024x1024.
+  const FewRows markers = {{2, 2}, {4162, 4098}, false, 4170};
   for (const at::ScalarType dtype : kDtypes) {
     for (const Heads& h : {Heads{28, 4, 128}, Heads{4, 2, 16}, Heads{3, 3, 64}, Heads{24, 2, 32}}) {
-      for (const FewRows& few : cases) {
+      std::vector<FewRows> of_heads = cases;
+      if (h.head_dim == 128) of_heads.push_back(markers);
+      for (const FewRows& few : of_heads) {
         const DecodeAttention call = few_rows_call(few, h, dtype, generator);
         const auto there = [&](const Tensor& t) { return moved(t, device); };
         const Tensor got =

@@ -2,6 +2,7 @@
 
 #include "lib/base/error.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
 #include "tests/ops/tuned_cases.h"
 
@@ -63,6 +64,9 @@ TEST_CASE("products with quantised weights on the GPU are near those of float64 
 }
 TEST_CASE("products of the released model's sizes on the GPU are near those of float64") {
   check_quantized_linear(kGpu, KernelPolicy::strict, 1);
+}
+TEST_CASE("plain products of the released model's sizes on the GPU are near those of float64") {
+  check_plain_products(kGpu, KernelPolicy::strict, 1);
 }
 TEST_CASE("fp8 products on the GPU refuse what they have no kernel for") {
   const auto weight = [](std::int64_t outputs, std::int64_t inputs) {

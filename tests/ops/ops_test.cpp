@@ -3,6 +3,7 @@
 #include "lib/base/error.h"
 #include "tests/kernels/closeness.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
 #include "tests/ops/tuned_cases.h"
 
@@ -73,6 +74,9 @@ TEST_CASE("ops in ATen hand on the rows that quantize_rows would make") {
 TEST_CASE("products with quantised weights in ATen are near those of float64") {
   check_quantized_linear(kCpu, KernelPolicy::automatic, 16);
   check_quantized_like_cpu(kCpu, KernelPolicy::reference);
+}
+TEST_CASE("plain products in ATen are near those of float64") {
+  check_plain_products(kCpu, KernelPolicy::automatic, 16);
 }
 TEST_CASE("a tuning changes no bit of what ATen gives") {
   check_tuned_products(kCpu, KernelPolicy::automatic);

@@ -194,6 +194,7 @@ void check_quantize_attention(at::Device device, KernelPolicy policy) {
       {34, 28, 4, 128, 40, {33, 17}, 1}, {5, 4, 2, 16, 9, {9, 1, 4}, 1e3},
       {3, 6, 2, 32, 70, {61}, 1e-3},     {600, 2, 2, 64, 530, {530, 257}, 1},
       {2, 2, 1, 16, 4, {3, 2}, 0},  // nothing but zeros
+      {600, 2, 1, 16, 9, {9, 0}, 1},     {16, 28, 4, 128, 1200, {1200, 700}, 1},
   };
   at::Generator generator = at::detail::createCPUGenerator(22);
   const auto check = [&](at::ScalarType dtype, const Size& size) {

@@ -73,8 +73,8 @@ TEST_CASE("a foreign or broken tuning file is refused with its key") {
   const Case cases[] = {
       {"/schema", "other", "schema: not \"diptych.tuning\"; expected a file of diptych tune"},
       {"/schema", nullptr, "schema: not \"diptych.tuning\"; expected a file of diptych tune"},
-      {"/schema_version", 2,
-       "schema_version: found 2, this version reads 1; diptych tune measures again"},
+      {"/schema_version", 1,
+       "schema_version: found 1, this version reads 2; diptych tune measures again"},
       {"/device", "NVIDIA H100",
        "device: found \"NVIDIA H100\", expected \"NVIDIA H200\", the device of this run"},
       {"/device", 7, "device: found 7, expected a text"},
