@@ -168,7 +168,7 @@ class RecordReader {
     record.device = text("device");
     record.dtype = dtype();
     record.attention = attention();
-    record.cfg_mode = text("cfg_mode");
+    record.cfg_mode = cfg_mode();
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
     record.tuning = json_.value("tuning", kUntuned);
     record.threads = threads();
@@ -205,6 +205,14 @@ class RecordReader {
     std::string found = text("dtype");
     Options checked;
     assign(all_fields()[field_index("dtype")], checked, found, name_ + ": its record: dtype");
+    return found;
+  }
+
+  std::string cfg_mode() const {  // that ran, where `auto` chooses
+    std::string found = text("cfg_mode");
+    if (found != "batched" && found != "sequential")
+      throw InputError("{}: its record: cfg_mode: found '{}', expected batched or sequential",
+                       name_, shortened(found));
     return found;
   }
 

@@ -58,7 +58,8 @@ Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) 
   const std::filesystem::path& folder = config.tuned_config_dir;
   if (!folder.empty()) require_folder(folder, kTunedConfigDir);
   if (const char* why = why_untuned(runtime)) {
-    if (!folder.empty()) log.warning_once(fmt::format("tuned_config_dir: changes nothing {}", why));
+    if (!folder.empty())
+      log.warning_once(fmt::format("{}: changes nothing {}", kTunedConfigDir, why));
     return {};
   }
   const TunedDevice own = tuned_device(runtime.device);

@@ -21,9 +21,15 @@ import time
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import torch
-import torch.nn.functional as F
-import torch.fx.experimental._config as shapes
+try:
+    import safetensors
+    import tokenizers
+    import torch
+    import torch.nn.functional as F
+    import torch.fx.experimental._config as shapes
+except ModuleNotFoundError as missing:
+    sys.exit(f"train.py: the Python package {missing.name} is missing; needed are PyTorch 2.11, tokenizers and "
+             "safetensors")
 
 import autoencoder
 import data

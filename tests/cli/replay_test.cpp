@@ -236,6 +236,10 @@ TEST_CASE("a record that cannot be run is refused") {
             "b.png: its record: dtype: unknown value 'float16'"));
   CHECK(has(refused([](json& r) { r["attention"] = "math, zz"; }),
             "b.png: its record: attention: unknown attention backend 'zz'"));
+  for (const char* mode : {"", "auto", "zz"})
+    CHECK(has(refused([&](json& r) { r["cfg_mode"] = mode; }),
+              fmt::format("b.png: its record: cfg_mode: found '{}', expected batched or sequential",
+                          mode)));
   CHECK(has(refused([](json& r) { r.erase("inputs"); }), "its record is broken or not whole"));
   CHECK(has(refused([](json& r) { r["weights_hash"] = "0123-4567"; }),
             "was painted with weights 0123-4567, but those of "));

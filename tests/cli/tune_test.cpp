@@ -87,7 +87,7 @@ TEST_CASE("on the CPU nothing is tuned, which is said, and no record says otherw
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
-  CHECK(has(outcome.err, "[WARN ] tuned_config_dir: changes nothing on the CPU\n"));
+  CHECK(has(outcome.err, "[WARN ] --tuned-config-dir: changes nothing on the CPU\n"));
   for (const auto& [keyword, text] : read_png(folder.path() / "a.png").text) {
     if (keyword != "diptych") continue;
     const auto record = nlohmann::json::parse(text);
