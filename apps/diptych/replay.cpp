@@ -14,6 +14,7 @@
 
 #include "apps/diptych/generate_record.h"
 #include "apps/diptych/request_flags.h"
+#include "lib/attention/attention.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
@@ -80,6 +81,7 @@ class Replay {
       spare_files_read(run, settings_.output, "--output");
     }
     settle_memory();
+    settle_attention();
     if (record_.together.size() == 1) {
       runs_.front().sampling.seed = record_.seed;  // of this picture of its batch
       runs_.front().sampling.batch_count = 1;
@@ -195,6 +197,23 @@ class Replay {
       run.max_vram = 0;
       run.offload = waits ? "layers" : "auto";
       if (record_.strips) run.vae_tiling = "on";
+    }
+  }
+
+  // A backend that was asked for by name may not be had here either; compare() tells what ran.
+  void settle_attention() {
+    Log quiet(LogLevel::quiet);
+    const std::vector<AttentionInfo> here = list_attention(resolve_device(device(), quiet));
+    for (RunConfig& run : runs_) {
+      for (StageAttention* stage : {&run.read_attention, &run.paint_attention}) {
+        for (std::string* name : {&stage->default_backend, &stage->self}) {
+          const auto found = std::ranges::find(here, *name, &AttentionInfo::name);
+          if (found == here.end() || !found->unavailable) continue;
+          log_.warning_once(
+              fmt::format("attention {}: {}; auto takes its place", *name, *found->unavailable));
+          *name = "auto";
+        }
+      }
     }
   }
 

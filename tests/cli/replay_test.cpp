@@ -212,6 +212,21 @@ TEST_CASE("a record of what `auto` took on a GPU can be run") {
   CHECK(has(report["changes"][0].get<std::string>(), ", recorded flash, cudnn, splitkv"));
 }
 
+TEST_CASE("a backend that is not here is replaced, which is said") {
+  const Folder folder;
+  generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
+  rewrite(folder, "a.png", "b.png", 0,
+          [](json& r) { r["attention"] = r["requested"]["paint_attention"] = "cudnn"; });
+  const Outcome outcome =
+      run(Words{"inspect", folder.file("b.png"), "--replay", "-m", kTinyCheckpoint, "--json"});
+  CHECK(outcome.code == 1);
+  CHECK(has(outcome.err,
+            "[WARN ] attention cudnn: needs a CUDA device, not cpu; auto takes its place\n"));
+  const auto report = json::parse(outcome.out);
+  CHECK(report["pixels_differ"] == 0);
+  CHECK(report["changes"] == json::array({"attention sdpa, recorded cudnn"}));
+}
+
 TEST_CASE("a record that cannot be run is refused") {
   const Folder folder;
   generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
