@@ -91,7 +91,9 @@ std::string what_ran(const BenchSetting& setting, const BenchMeasured& m) {
   if (!m.pictures.empty()) {
     const auto pictures = m.pictures.size();
     parts.push_back(fmt::format("CFG {}", m.ran.cfg_mode));
-    if (m.ran.step_graphs) parts.emplace_back("steps as CUDA graphs");
+    if (m.ran.step_graphs)
+      parts.emplace_back(m.ran.kept_step_graphs ? "steps as CUDA graphs of the run before"
+                                                : "steps as CUDA graphs");
     parts.push_back(fmt::format(
         "{} and {}{}", counted(static_cast<std::size_t>(m.ran.updates), "update"),
         counted(static_cast<std::size_t>(m.pictures.front().forwards), "branch forward"),
@@ -228,6 +230,7 @@ Json ran_json(const BenchMeasured& m) {
     const Picture& picture = m.pictures.front();
     json["cfg_mode"] = m.ran.cfg_mode;
     json["step_graphs"] = m.ran.step_graphs;
+    json["kept_step_graphs"] = m.ran.kept_step_graphs;
     json["updates"] = m.ran.updates;
     json["forwards"] = picture.forwards;
     json["width"] = picture.rgb.size(1);

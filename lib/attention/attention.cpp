@@ -161,6 +161,14 @@ AttentionLengths AttentionLengths::make(std::vector<std::int64_t> q_lengths,
   return lengths;
 }
 
+void AttentionLengths::follow(const AttentionLengths& other) {
+  TORCH_CHECK(q == other.q && capacity == other.capacity,
+              "[attention] other queries or another capacity");
+  k = other.k;
+  max_k = other.max_k;
+  if (k_device.defined()) k_device.copy_(other.k_device);
+}
+
 bool AttentionLengths::equal_q() const {
   return std::all_of(q.begin(), q.end(), [this](std::int64_t length) { return length == max_q; });
 }

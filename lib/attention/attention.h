@@ -26,6 +26,9 @@ struct AttentionLengths {
   Tensor q_device, k_device;  // int32 [samples]
   Tensor cu_q;                // int32 [samples + 1], running sum of q
   Tensor cu_capacity;         // int32 [samples + 1], multiples of capacity
+  // Takes the lengths of keys from one that has the same queries and capacity; the tensors stay
+  // where they are. Throws c10::Error where it has others.
+  void follow(const AttentionLengths& other);
   std::int64_t samples() const { return static_cast<std::int64_t>(q.size()); }
   bool equal_q() const;  // every sample has max_q queries
 };
@@ -69,6 +72,9 @@ class AttentionBackend {
   // The same as rows of a linear layer, [total_q, heads * head_dim]: quantised where the layer
   // takes them so (`format`) and the backend computes such, else plain.
   virtual LinearOperand forward_rows(const AttentionCall& call, Quantization format) const;
+  // Whether what forward() launches finds the lengths of keys on the device, so that its replay
+  // from a CUDA graph serves other lengths of the same capacity.
+  virtual bool reads_lengths_on_device() const { return false; }
   // The backends that really ran since then, in order of first use: "cudnn, flash" under `auto`.
   virtual std::string served_by() const { return std::string(name()); }
   virtual void forget_served() const {}

@@ -92,6 +92,14 @@ class AutoAttention final : public AttentionBackend {
     return backend_for(call).forward_rows(call, format);
   }
 
+  bool reads_lengths_on_device() const override {  // of all that served so far
+    const std::lock_guard lock(mutex_);
+    return !served_.empty() && std::ranges::all_of(backends_, [this](const auto& backend) {
+      return backend->reads_lengths_on_device() ||
+             std::ranges::count(served_, backend->name()) == 0;
+    });
+  }
+
   std::string served_by() const override {
     const std::lock_guard lock(mutex_);
     return fmt::format("{}", fmt::join(served_, ", "));

@@ -126,6 +126,7 @@ class CudnnAttention final : public AttentionBackend {
       : max_head_dim_(compute_capability(device).value().major >= 9 ? 256 : 128) {}
 
   std::string_view name() const override { return "cudnn"; }
+  bool reads_lengths_on_device() const override { return true; }
 
   std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
     return half_precision_unsupported(kind, max_head_dim_);

@@ -96,6 +96,7 @@ void describe(fe::graph::Graph& graph, const PlanKey& key) {
 class CudnnFp8Attention final : public AttentionBackend {
  public:
   std::string_view name() const override { return kCudnnFp8; }
+  bool reads_lengths_on_device() const override { return true; }
 
   std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
     if (std::optional<std::string> reason = half_precision_unsupported(kind, kMaxHeadDim))

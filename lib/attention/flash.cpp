@@ -25,6 +25,7 @@ Tensor packed(const Tensor& keys, std::int64_t rows_apart) {
 class FlashAttention final : public AttentionBackend {
  public:
   std::string_view name() const override { return "flash"; }
+  bool reads_lengths_on_device() const override { return true; }
 
   std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
     return half_precision_unsupported(kind, 256);
@@ -51,7 +52,7 @@ class FlashAttention final : public AttentionBackend {
     }
     return std::get<0>(at::_flash_attention_forward(
         call.q, packed(call.k, rows), packed(call.v, rows), lengths.cu_q, starts, lengths.max_q,
-        lengths.max_k, /*dropout_p=*/0.0, call.causal, /*return_debug_mask=*/false, call.scale,
+        lengths.capacity, /*dropout_p=*/0.0, call.causal, /*return_debug_mask=*/false, call.scale,
         /*window_size_left=*/std::nullopt, /*window_size_right=*/std::nullopt, lengths.k_device,
         /*alibi_slopes=*/std::nullopt));
   }

@@ -11,6 +11,11 @@ KvCache::KvCache(KvShape shape, std::int64_t rows, std::int64_t capacity,
   values_ = at::zeros_like(keys_);
 }
 
+std::int64_t KvCache::rounded_capacity(std::int64_t rows) {
+  constexpr std::int64_t kStep = 64;
+  return (rows + kStep - 1) / kStep * kStep;
+}
+
 Tensor KvCache::keys(std::int64_t layer) const {
   return keys_.select(0, layer);
 }

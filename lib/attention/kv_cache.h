@@ -16,6 +16,9 @@ struct KvShape {
 
 class KvCache {
  public:
+  // `rows` or a few more: caches of about as many are of one size then, and share what depends on
+  // it: cuDNN's plans, captured steps.
+  static std::int64_t rounded_capacity(std::int64_t rows);
   KvCache(KvShape shape, std::int64_t rows, std::int64_t capacity,
           const at::TensorOptions& options);
   const KvShape& shape() const { return shape_; }

@@ -17,6 +17,7 @@ DecodeAttention decode_call(const AttentionCall& call) {
 class SplitKvAttention final : public AttentionBackend {
  public:
   std::string_view name() const override { return kSplitKv; }
+  bool reads_lengths_on_device() const override { return true; }
 
   std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
     if (!kind.device.is_cuda())

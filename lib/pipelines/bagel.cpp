@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/base/messages.h"
 #include "lib/base/sha256.h"
 #include "lib/pipelines/bagel_cfg_mode.h"
 #include "lib/pipelines/bagel_config.h"
@@ -65,6 +66,7 @@ class BagelSession : public Session {
   void check(const RunConfig& config) override { prepare(config); }
 
   void load(std::span<const std::vector<RunConfig>> expected, Progress& progress) override {
+    expects_more_ = expected.size() > 1;
     if (writer_ != nullptr) return;
     BagelParts parts;
     for (const std::vector<RunConfig>& configs : expected) parts.add(configs);
@@ -108,9 +110,9 @@ class BagelSession : public Session {
     std::vector<BagelPrepared> prepared = prepare_all(configs);
     read_weights_for(std::span(&prepared, 1), BagelParts::of(configs), progress);
     make_ready(prepared);
+    if (configs.front().answers()) kept_.reset();
     // A record tells what served this run, whatever the session did before.
     runtime_.read_attention->forget_served();
-    runtime_.paint_attention->forget_served();
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
     if (!first.trace.empty()) trace.emplace(first.trace_filter);
@@ -246,6 +248,7 @@ class BagelSession : public Session {
   void make_ready(const std::vector<BagelPrepared>& prepared) {
     clock_.start();
     plan_run(prepared);
+    if (!memory_->has_room_for_kept_step()) kept_.reset();
     const BagelParts parts = BagelParts::of(prepared);
     if (parts.vision) checkpoint_.load_vision();
     if (parts.head) checkpoint_.load_head();
@@ -289,6 +292,11 @@ class BagelSession : public Session {
     // The end marker was computed, too, but is no token of the text.
     report_.tokens += static_cast<std::int64_t>(written.ids.size());
     report_.token_seconds += written.seconds;
+    if (std::ssize(written.ids) == request.text.max_tokens) {
+      log_.warning("the {} ends after {}, before its end ({})", request.answers ? "answer" : "plan",
+                   counted(written.ids.size(), "token"),
+                   request.think ? "--max-think-tokens" : "--max-tokens");
+    }
     clock_.lap(report_, "prefill", "text", written.seconds, runtime_.device);
     return written;
   }
@@ -344,9 +352,13 @@ class BagelSession : public Session {
     return cfg_modes_[kind] = times.faster();
   }
 
-  // Plans and contexts of all requests.
+  // Plans and contexts of all requests. `kept`, a painter of earlier ones, is taken again where it
+  // has captured the steps, else its memory goes before the next one's comes.
   std::unique_ptr<BagelPainter> read(std::vector<BagelPrepared>& prepared, Progress& progress,
-                                     const Results& results) {
+                                     const Results& results,
+                                     std::unique_ptr<BagelPainter> kept = {}) {
+    PaintRequest paint = paint_request_of(prepared);
+    if (kept != nullptr && (runtime_.trace != nullptr || !kept->has_captured(paint))) kept.reset();
     std::optional<PrefilledContexts> thought;
     std::vector<BagelRequest> requests;
     for (std::size_t i = 0; i < prepared.size(); ++i) {
@@ -357,9 +369,8 @@ class BagelSession : public Session {
       }
       requests.push_back(request);
     }
-    PaintRequest paint = paint_request_of(prepared);
-    paint.keep_graphs =
-        prepared.front().config->sampling.batch_count > 1 && memory_->has_room_for_kept_step();
+    paint.keep_graphs = (expects_more_ || prepared.front().config->sampling.batch_count > 1) &&
+                        memory_->has_room_for_kept_step();
     progress.begin("prefill", 1);
     const bool one = requests.size() == 1 && thought.has_value();
     PrefilledContexts contexts =
@@ -375,8 +386,16 @@ class BagelSession : public Session {
     }
     if (prepared.front().config->cfg_mode == kAutoCfgMode)
       paint.cfg_mode = choose_cfg_mode(paint, contexts, prepared.front().records);
-    auto painter =
-        std::make_unique<BagelPainter>(checkpoint_, paint, std::move(contexts), runtime_);
+    std::unique_ptr<BagelPainter> painter;
+    report_.kept_step_graphs = kept != nullptr && kept->serves(paint, contexts);
+    if (report_.kept_step_graphs) {
+      painter = std::move(kept);
+      painter->take(contexts);
+    } else {
+      kept.reset();
+      runtime_.paint_attention->forget_served();
+      painter = std::make_unique<BagelPainter>(checkpoint_, paint, std::move(contexts), runtime_);
+    }
     progress.update(1);
     progress.end();
     clock_.lap(report_, "prefill", runtime_.device);
@@ -388,6 +407,7 @@ class BagelSession : public Session {
     require_calibration(*prepared.front().config);
     const std::int64_t pictures = prepared.front().config->sampling.batch_count;
     std::unique_ptr<BagelPainter> painter;
+    std::unique_ptr<BagelPainter> kept = std::move(kept_);
     for (std::int64_t i = 0; i < pictures; ++i) {
       const bool again = std::ranges::any_of(
           prepared, [](const BagelPrepared& p) { return reading_draws(p.request); });
@@ -400,17 +420,18 @@ class BagelSession : public Session {
         }
       }
       if (painter == nullptr || again) {
-        painter.reset();  // its caches go before the next ones come
-        painter = read(prepared, progress, results);
+        if (painter != nullptr) kept = std::move(painter);
+        painter = read(prepared, progress, results, std::move(kept));
       }
       paint_once(*painter, prepared, static_cast<std::uint64_t>(i), progress, results);
     }
+    if (expects_more_ && painter->has_captured(painter->request())) kept_ = std::move(painter);
   }
 
   void paint_once(BagelPainter& painter, std::vector<BagelPrepared>& prepared, std::uint64_t index,
                   Progress& progress, const Results& results) {
     const std::vector<Picture> pictures = maker_.paint(painter, prepared, index, progress);
-    report_.attention = runtime_.paint_attention->served_by();
+    report_.attention = painter.attention();
     report_.cfg_mode = cfg_mode_name(painter.request().cfg_mode);
     report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
@@ -434,6 +455,8 @@ class BagelSession : public Session {
   std::unique_ptr<BagelMemoryPlanner> memory_;
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
+  bool expects_more_ = false;                 // of run()
+  std::unique_ptr<BagelPainter> kept_;        // of the latest one, where it may serve the next
   std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()
 };
 

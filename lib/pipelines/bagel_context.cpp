@@ -250,6 +250,8 @@ PrefilledContexts::PrefilledContexts(const BagelCheckpoint& checkpoint,
       capacity = std::max(capacity, branch.samples[s].length() + own_rows[s]);
     }
   }
+  // What is only read from, to write a text behind a copy, needs no room.
+  if (own_rows.front() > 0) capacity = KvCache::rounded_capacity(capacity);
   const auto options = at::TensorOptions().device(runtime.device).dtype(runtime.dtype);
   cache_.emplace(checkpoint.model.config.llm.kv_shape(), distinct() * samples_, capacity, options);
   for (std::int64_t i = 0; i < distinct(); ++i) {
@@ -258,6 +260,30 @@ PrefilledContexts::PrefilledContexts(const BagelCheckpoint& checkpoint,
     reader.copy_beginnings(*this, i);
     reader.run();
   }
+}
+
+bool PrefilledContexts::laid_out_as(const PrefilledContexts& other) const {
+  return samples_ == other.samples_ && distinct_ == other.distinct_ &&
+         context_of_branch_ == other.context_of_branch_ &&
+         cache().capacity() == other.cache().capacity() &&
+         std::ranges::equal(branches_, other.branches_, {}, &BranchContexts::name,
+                            &BranchContexts::name);
+}
+
+bool PrefilledContexts::as_long_as(const PrefilledContexts& other) const {
+  for (std::int64_t c = 0; c < distinct(); ++c) {
+    for (std::int64_t s = 0; s < samples_; ++s) {
+      if (context(c, s).length() != other.context(c, s).length()) return false;
+    }
+  }
+  return true;
+}
+
+void PrefilledContexts::copy(const PrefilledContexts& other) {
+  for (std::int64_t row = 0; row < cache_->rows(); ++row) {
+    cache_->copy_row(row, other.cache(), row, other.cache().length(row));
+  }
+  branches_ = other.branches_;
 }
 
 std::optional<std::int64_t> PrefilledContexts::context_of(std::string_view branch) const {

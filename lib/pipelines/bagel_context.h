@@ -86,6 +86,12 @@ class PrefilledContexts {
     return distinct * samples_ + sample;
   }
   const KvCache& cache() const { return *cache_; }
+  // Whether `other` has as many samples, branches that share alike, and as much room: what is laid
+  // out for these contexts then fits those, but for lengths and positions.
+  bool laid_out_as(const PrefilledContexts& other) const;
+  bool as_long_as(const PrefilledContexts& other) const;  // which is laid out as these are
+  // Becomes what `other`, laid out as these, has read; the cache stays where it is.
+  void copy(const PrefilledContexts& other);
 
  private:
   friend class ContextReader;

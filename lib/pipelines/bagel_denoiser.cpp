@@ -67,6 +67,10 @@ MotPlan BagelDenoiser::plan(Range range) const {
   return plan;
 }
 
+void BagelDenoiser::follow_contexts() {
+  for (auto& [range, plan] : plans_) plan.follow(this->plan(range));
+}
+
 void BagelDenoiser::begin_picture(StepCaching caching) const {
   if (!cache_) return;
   caching_ = caching;

@@ -41,6 +41,9 @@ class BagelDenoiser {
                 const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime,
                 const StepCacheConfig& cache = {});
 
+  // To be called when other contexts, laid out as the former, have been copied to where those were:
+  // what was laid out follows them, in place.
+  void follow_contexts();
   // Forgets what the step cache keeps of the picture before. Needed before each picture with a
   // cache; without one there is nothing to forget, and `caching` means nothing.
   void begin_picture(StepCaching caching = StepCaching::on) const;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "lib/attention/kv_cache.h"
 #include "lib/models/flux_vae/memory.h"
 
 namespace diptych {
@@ -11,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 constexpr std::int64_t kMebi = std::int64_t{1} << 20;
-constexpr std::string_view kDenoiseStep = "denoise step";
+constexpr std::string_view kDenoiseStep = "denoise step", kKeyValueCache = "key-value cache";
 
 std::int64_t total(const NamedBytes& parts) {
   std::int64_t bytes = 0;
@@ -80,7 +81,8 @@ struct Planner {
   std::int64_t key_values() const {
     const std::int64_t token =
         2 * llm.num_hidden_layers * llm.num_key_value_heads * llm.head_dim() * element;
-    const std::int64_t painted = work.branches * work.samples * (work.context_tokens + rows());
+    const std::int64_t painted =
+        work.branches * work.samples * KvCache::rounded_capacity(work.context_tokens + rows());
     return token * ((rows() > 0 ? painted : 0) + work.text_rows);
   }
   // Position rows, embedded times, and the rope tables and slots of every plan.
@@ -152,7 +154,9 @@ std::int64_t BagelMemory::peak_with_kept_step() const {
   const auto [steps, end] =
       std::ranges::remove(others, kDenoiseStep, &NamedBytes::value_type::first);
   others.erase(steps, end);
-  return total(held) + (total(work) - total(others)) + largest(others).second + slack;
+  const auto caches =
+      std::ranges::find(held, kKeyValueCache, &NamedBytes::value_type::first)->second;
+  return total(held) + caches + (total(work) - total(others)) + largest(others).second + slack;
 }
 
 std::string BagelMemory::summary() const {
@@ -180,7 +184,7 @@ BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
       {"vision", sizes.vision ? weights.vision : 0},
       {"projections", weights.other},
       {"autoencoder", vae_weight_bytes(sizes.vae)},
-      {"key-value cache", planner.key_values()},
+      {kKeyValueCache, planner.key_values()},
       {"denoise layout", planner.denoise_layout()},
       {"step cache", work.cache_bytes},
   };

@@ -65,7 +65,8 @@ struct BagelMemory {
   // What the run needs of the device at most; where there is more, the allocator keeps some of what
   // was freed at hand.
   std::int64_t peak() const;
-  // The same where the memory of a denoise step is kept while the rest is done.
+  // The same where the memory of a denoise step and its caches are kept while the rest is done, the
+  // caches of the next request among it.
   std::int64_t peak_with_kept_step() const;
   std::string summary() const;  // "31.5 GiB: experts 24.3, ..., denoise step 1.0, ..."
 };

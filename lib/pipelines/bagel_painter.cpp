@@ -1,5 +1,6 @@
 #include "lib/pipelines/bagel_painter.h"
 
+#include <tuple>
 #include <utility>
 
 #include <ATen/record_function.h>
@@ -186,6 +187,24 @@ Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress
   return latent;
 }
 
+bool BagelPainter::has_captured(const PaintRequest& request) const {
+  const auto steps = [](const PaintRequest& r) {
+    return std::tie(r.sizes, r.guidance, r.renorm_whole_batch, r.step_graphs, r.steps,
+                    r.timestep_shift);
+  };
+  return steps_ && steps_->graphs && !request.caches() && steps(request) == steps(request_);
+}
+
+bool BagelPainter::serves(const PaintRequest& request, const PrefilledContexts& contexts) const {
+  return has_captured(request) && request.cfg_mode == request_.cfg_mode &&
+         contexts_.laid_out_as(contexts) && (contexts_.as_long_as(contexts) || lengths_on_device_);
+}
+
+void BagelPainter::take(const PrefilledContexts& contexts) {
+  contexts_.copy(contexts);
+  denoiser_.follow_contexts();
+}
+
 Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching caching) {
   if (runtime_.trace != nullptr) {
     trace_generation(contexts_, checkpoint_.model, request_.sizes, checkpoint_.markers, noise,
@@ -199,6 +218,10 @@ Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching 
                                        : integrate_by_step(noise, progress);
   synchronize(runtime_.device);
   progress.end();
+  if (attention_.empty()) {
+    attention_ = runtime_.paint_attention->served_by();
+    lengths_on_device_ = runtime_.paint_attention->reads_lengths_on_device();
+  }
   return latent;
 }
 

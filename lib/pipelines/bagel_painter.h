@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lib/base/log.h"
@@ -24,7 +25,7 @@ struct PaintRequest {
   bool renorm_whole_batch = false;
   CfgMode cfg_mode = CfgMode::batched;
   bool step_graphs = true;  // on CUDA, where a step can be captured
-  // Between the pictures of a painter, with the memory of a step.
+  // Between the pictures of a painter and the requests that it serves, with the memory of a step.
   bool keep_graphs = false;
   StepCacheConfig step_cache;
   std::int64_t steps = 50;
@@ -58,6 +59,13 @@ class BagelPainter {
   Tensor paint(const Tensor& noise, Progress& progress, StepCaching caching = StepCaching::on);
   // latent rows -> one image [1, 3, H, W] per picture, float32, not clamped.
   std::vector<Tensor> decode(const Tensor& latent) const;
+  // Whether a step that this one has captured is a step of `request`, too, or would be in the CFG
+  // mode of this one.
+  bool has_captured(const PaintRequest& request) const;
+  // Whether what is captured serves, after take(contexts).
+  bool serves(const PaintRequest& request, const PrefilledContexts& contexts) const;
+  // Paints with these from now on, which serve.
+  void take(const PrefilledContexts& contexts);
   void observe(StepObserver observer) { denoiser_.observe(std::move(observer)); }
   const PaintRequest& request() const { return request_; }
   const PrefilledContexts& contexts() const { return contexts_; }
@@ -65,6 +73,8 @@ class BagelPainter {
   std::int64_t row_width() const { return checkpoint_.model.config.row_width(); }  // of the latent
   std::int64_t forwards() const { return denoiser_.forwards(); }
   bool used_graphs() const { return used_graphs_; }  // by the last paint(), for a step or more
+  // The attention backends that served the first paint(): a replay calls none.
+  const std::string& attention() const { return attention_; }
   std::int64_t updates() const { return schedule_.updates(); }
 
  private:
@@ -98,6 +108,8 @@ class BagelPainter {
   BagelDenoiser denoiser_;
   std::optional<DeviceSteps> steps_;  // kept, or of the picture that is being painted
   bool used_graphs_ = false;
+  std::string attention_;
+  bool lengths_on_device_ = false;  // AttentionBackend::reads_lengths_on_device(), of the same
 };
 
 }  // namespace diptych

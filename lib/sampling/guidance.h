@@ -23,6 +23,7 @@ struct Guidance {
   double interval_low = 0.4, interval_high = 1.0;
   Renorm renorm = Renorm::global;
   double renorm_min = 0.0;
+  bool operator==(const Guidance&) const = default;
 
   // Guidance acts where low < t <= high, compared in float32 as torch compares a float32 tensor
   // with a Python number.

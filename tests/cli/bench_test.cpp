@@ -82,6 +82,7 @@ TEST_CASE("every size is run as often as asked, and each stage is told") {
     CHECK(setting["ran"]["forwards"] == 8);
     CHECK(setting["ran"]["cfg_mode"] == "batched");
     CHECK(setting["ran"]["step_graphs"] == false);
+    CHECK(setting["ran"]["kept_step_graphs"] == false);
     CHECK(setting["ran"]["dtype"] == "float32");
     CHECK(setting["repeatable"] == true);
     CHECK(setting["warmup_runs"].size() == 2);

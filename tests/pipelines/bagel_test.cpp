@@ -270,6 +270,47 @@ TEST_CASE("the same seed gives the same bits, another seed another picture") {
   CHECK_FALSE(f.latent(r, 3).equal(f.latent(r, 4)));
 }
 
+TEST_CASE("a painter takes other contexts and paints what one of their own would") {
+  Fixture f;
+  for (const CfgMode mode : {CfgMode::batched, CfgMode::sequential}) {
+    Job r = f.request({"a red fox", "two birds"}, {{4, 6}, {3, 5}});
+    r.cfg_mode = mode;
+    const auto used = f.painter(r);
+    const Tensor before = used->paint(Fixture::noise(r, 3), f.progress);
+    Job other = r;
+    other.prompts = {"a fox", "two birds above the mountain, at dusk"};
+    const auto fresh = f.painter(other);
+    CHECK(used->contexts().laid_out_as(fresh->contexts()));
+    CHECK_FALSE(used->contexts().as_long_as(fresh->contexts()));
+    CHECK(used->attention() == "sdpa");
+    CHECK_FALSE(used->has_captured(r));  // on the CPU there are no graphs
+    used->take(fresh->contexts());
+    CHECK(used->contexts().as_long_as(fresh->contexts()));
+    const Tensor expected = fresh->paint(Fixture::noise(other, 3), f.progress);
+    CHECK(used->paint(Fixture::noise(other, 3), f.progress).equal(expected));
+    CHECK_FALSE(before.equal(expected));
+  }
+}
+
+TEST_CASE("contexts that are laid out otherwise are told apart") {
+  const Fixture f;
+  const Job r = f.request({"a red fox"}, {{4, 6}});
+  const auto painter = f.painter(r);
+  const auto fits = [&](const Job& other) {
+    return painter->contexts().laid_out_as(f.painter(other)->contexts());
+  };
+  Job other = r;
+  other.prompts = {"two birds"};
+  CHECK(fits(other));
+  other.prompts = {
+      "two birds above the mountain and then a long text that needs more room, of words and words"};
+  CHECK_FALSE(fits(other));
+  other = r;
+  other.guidance.text_scale = 1;  // one branch
+  CHECK_FALSE(fits(other));
+  CHECK_FALSE(fits(f.request({"a red fox", "a fox"}, {{4, 6}, {4, 6}})));
+}
+
 TEST_CASE("a plan without a word is read like any other") {
   const Fixture f;
   BagelRequest request;

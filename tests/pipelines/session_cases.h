@@ -49,6 +49,10 @@ void check_draws_behind_a_plan(SessionPlace place);
 // for by name paints, to the last bit.
 void check_cfg_mode_auto(SessionPlace place);
 
+// Where more runs are expected, the steps that one has captured serve the next: the bits, and the
+// attention that is told of, are those of a session that has done nothing before.
+void check_kept_steps(SessionPlace place);
+
 // What steps have to do adds up over batched and sequential steps, their floors are measured, and
 // neither changes a bit of what is painted.
 void check_step_study(SessionPlace place);

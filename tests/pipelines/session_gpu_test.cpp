@@ -24,6 +24,12 @@ TEST_CASE("a captured step makes the bits of one launched by hand") {
   test::check_step_graphs({"cuda", "bfloat16"});
 }
 
+TEST_CASE("captured steps that are kept for the next run change no bit of it") {
+  test::check_kept_steps({"cuda", "float32"});
+  test::check_kept_steps({"cuda", "bfloat16"});
+  test::check_kept_steps({"cuda", "bfloat16", "fp8"});
+}
+
 TEST_CASE("a sampled plan takes as many draws as it has tokens") {
   test::check_draws_behind_a_plan({"cuda", "float32"});
   test::check_draws_behind_a_plan({"cuda", "bfloat16"});

@@ -25,6 +25,11 @@ TEST_CASE("a step on the device makes the bits of one that is looked at") {
   test::check_step_graphs({"cpu", "bfloat16"});
 }
 
+TEST_CASE("what a run keeps for the next changes no bit of it") {
+  test::check_kept_steps(kCpu);
+  test::check_kept_steps({"cpu", "bfloat16"});
+}
+
 TEST_CASE("a sampled plan takes as many draws as it has tokens") {
   test::check_draws_behind_a_plan(kCpu);
 }

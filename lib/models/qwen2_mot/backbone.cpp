@@ -29,6 +29,14 @@ Tensor MotBackbone::embed(const Tensor& ids) const {
   return embed_tokens.index_select(0, ids);
 }
 
+void MotPlan::follow(const MotPlan& other) {
+  cos.copy_(other.cos);
+  sin.copy_(other.sin);
+  slots.copy_(other.slots);
+  gen.follow(other.gen);
+  und.follow(other.und);
+}
+
 MotRows MotPlan::split(const Tensor& rows) const {
   MotRows parts;
   if (gen_rows > 0) parts.gen = rows.narrow(0, 0, gen_rows);

@@ -43,6 +43,9 @@ struct MotPlan {
   MotWanted wanted = MotWanted::all;
 
   std::int64_t rows() const { return gen_rows + und_rows; }
+  // Takes positions, slots and lengths of keys from a plan for as many rows of each sample in a
+  // cache of the same capacity; all tensors stay where they are.
+  void follow(const MotPlan& other);
   MotRows split(const Tensor& rows) const;  // [gen_rows + und_rows, ...] -> views of the two parts
   MotPlan leaving() const;                  // of the rows that leave the last layer
   // What norms and the activation hand to the projections: quantised, where those would do it to
