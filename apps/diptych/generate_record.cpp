@@ -161,8 +161,8 @@ class RecordReader {
   PictureRecord read() const {
     check_schema();
     PictureRecord record;
-    record.index = json_.at("index").get<std::uint64_t>();
-    record.seed = json_.at("seed").get<std::uint64_t>();
+    record.index = whole("index");
+    record.seed = whole("seed");
     record.version = text("version");
     record.weights_hash = text("weights_hash");
     record.device = text("device");
@@ -190,6 +190,12 @@ class RecordReader {
   }
 
  private:
+  std::uint64_t whole(const char* key) const {
+    const Json& found = json_.at(key);
+    if (found.is_number_unsigned()) return found.get<std::uint64_t>();
+    throw InputError("{}: its record: {}: found {}, expected a whole number from 0", name_, key,
+                     found.dump());
+  }
   // A replay starts as many.
   int threads() const {
     constexpr std::int64_t kMost = 1024;

@@ -285,6 +285,7 @@ void add_inspect(CLI::App& app, Run& run) {
       "they are the same, as they are on the same device; 1 where not, with the pixels that "
       "differ;\n"
       "2 where weights, input pictures or start noise are not the recorded ones.\n"
+      "Tuned kernels come from DIPTYCH_TUNED_CONFIG_DIR, where it is set, as for generate.\n"
       "Examples:\n"
       "  diptych inspect out.png\n"
       "  diptych inspect out.png --json | jq .text.diptych.seed\n"

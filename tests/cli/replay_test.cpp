@@ -243,6 +243,8 @@ TEST_CASE("a record that cannot be run is refused") {
   for (const std::int64_t threads : {std::int64_t{-1}, std::int64_t{1} << 40})
     CHECK(has(refused([&](json& r) { r["threads"] = threads; }),
               fmt::format("its record: threads: found {}, expected at most 1024", threads)));
+  CHECK(has(refused([](json& r) { r["seed"] = -1; }),
+            "b.png: its record: seed: found -1, expected a whole number from 0"));
   CHECK(has(refused([](json& r) { r["requested"]["warp"] = 9; }),
             "its record has 'warp', which this version ("));
   CHECK(has(refused([](json& r) { r["requested"]["steps"] = 1; }),
