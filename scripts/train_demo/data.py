@@ -13,7 +13,7 @@ import vocabulary
 import world
 
 SAMPLES = 64  # of pictures painted from captions per step at the reference size; fewer of larger ones
-POOL = 160000  # scenes, of all sizes together
+POOL = 240000  # scenes, of all sizes together
 LOOSE = 0.4  # of the questions: those about loose scenes, at least
 EDITED = 2  # every second of the pool has edits; the others are painted
 EDITS = 3  # so many each: where a picture had one, the model learned by heart which
@@ -40,7 +40,7 @@ def pool_sizes(total):
 
 # What is at a number of the pool, by the number modulo 8: the even ones have edits. Other people's
 # pictures are loose.
-POOL_LAYOUTS = ("loose", "arranged", "arranged", "composed", "loose", "arranged", "composed", "arranged")
+POOL_LAYOUTS = ("loose", "arranged", "arranged", "composed", "loose", "arranged", "loose", "arranged")
 PAINTED = {"t2i": ("arranged",), "think": ("arranged", "composed")}  # what captions are painted as
 
 
@@ -162,13 +162,13 @@ def in_said_order(spec, scene):
 
 class Blocks(torch.utils.data.Dataset):
     """The pool in blocks of one picture size, of as many as EDITED divides: `first` number, and rows
-    for `render`: of the scenes, `before`, and of their edits, `after`."""
+    for `render`: of the scenes, `before`, and of their edits, `after`. Part `rank` of `ranks`."""
 
-    def __init__(self, pool, seed, length=256):
+    def __init__(self, pool, seed, rank=0, ranks=1, length=256):
         self.seed = seed
         self.blocks = [(size, first, min(length, count - first))
                        for size, (count, _) in pool_sizes(pool).items()
-                       for first in range(0, count, length)]
+                       for first in range(0, count, length)][rank::ranks]
 
     def __len__(self):
         return len(self.blocks)
@@ -189,10 +189,12 @@ class Steps(torch.utils.data.Dataset):
     """Step number -> the picture `size`, and per kind of sample the packed sequences with the pool's
     `numbers` that they are made of, those of their `results` among the pool's edits and, where they
     read pictures, `scenes` as rows for `render`. Shapes depend on the size and the kinds alone. All
-    are int16 but `numbers`, `results` and `scenes`."""
+    are int16 but `numbers`, `results` and `scenes`. Of `ranks` processes that share the samples, the
+    part of `rank`."""
 
-    def __init__(self, folder, steps, seed, samples, pool):
+    def __init__(self, folder, steps, seed, samples, pool, rank=0, ranks=1):
         self.folder, self.steps, self.seed, self.samples = folder, steps, seed, samples
+        self.rank, self.ranks = rank, ranks
         self.pool = pool_sizes(pool)
         self.maker = None
 
@@ -208,8 +210,10 @@ class Steps(torch.utils.data.Dataset):
         area = size[0] * size[1] / world.REFERENCE_SIDE ** 2
         count = max(4, round(self.samples / area))
         kind, share = TURNS[step % len(TURNS)]
-        return {"size": size, "batches": {"t2i": self.make(rng, "t2i", size, count),
-                                          kind: self.make(rng, kind, size, round(share * count))}}
+        if self.rank > 0:
+            rng = random.Random(f"{self.seed} {step} {self.rank}")
+        return {"size": size, "batches": {name: self.make(rng, name, size, -(-number // self.ranks))
+                                          for name, number in (("t2i", count), (kind, round(share * count)))}}
 
     def make(self, rng, kind, size, count):
         numbers, results, samples, scenes = [], [], [], []

@@ -9,7 +9,7 @@ from world import BACKGROUNDS, CELL, COLOURS, COMPOSED, SHAPES, SIDES, SIZES, SI
 
 KINDS = {"recolour": 20, "remove": 17, "add": 21, "move": 20, "resize": 8, "background": 7, "reshape": 7}
 # As often as training sees them: what keeps an outline or a place to the pixel is learned last.
-LEARNED_KINDS = {**KINDS, "recolour": 26, "reshape": 14}
+LEARNED_KINDS = {**KINDS, "recolour": 28, "reshape": 18}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,10 @@ needs PyTorch 2.11 with a GPU, tokenizers and safetensors. It may be stopped and
 `--minutes 9` ends a piece in time, as SIGTERM does while the model is trained; the next call goes on
 where it stopped. The checkpoint, in the released layout, lies in OUTPUT/checkpoint after each piece;
 it is the one that the demo ships once all steps are done. How it went is in OUTPUT/log.jsonl.
+
+  torchrun --nproc-per-node 2 scripts/train_demo/train.py --output build/demo
+
+shares the samples of each step among the GPUs of a host: the same training, but for its random numbers.
 """
 import argparse
 import copy
@@ -25,6 +29,7 @@ try:
     import safetensors
     import tokenizers
     import torch
+    import torch.distributed as dist
     import torch.nn.functional as F
     import torch.fx.experimental._config as shapes
 except ModuleNotFoundError as missing:
@@ -48,6 +53,7 @@ PAINTS = ("t2i", "think", "edit", "think_edit")
 WRITES = ("think", "think_edit", "understand", "think_understand")
 CE_WEIGHT = 0.2
 EMA = 0.998
+UNLIMITED = 1e6  # minutes
 
 
 class Clock:
@@ -66,11 +72,42 @@ class Clock:
         return time.monotonic() - self.started
 
 
+class Group:
+    """The processes, a GPU each, that torchrun started for one training; without it, one alone."""
+
+    def __init__(self, device):
+        self.rank, self.size = (int(os.environ.get(name, default)) for name, default in
+                                (("RANK", 0), ("WORLD_SIZE", 1)))
+        self.device = torch.device(device)
+        if self.size > 1:
+            on_gpus = self.device.type == "cuda"
+            if on_gpus:
+                self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+                torch.cuda.set_device(self.device)
+            dist.init_process_group("nccl" if on_gpus else "gloo", device_id=self.device if on_gpus else None)
+
+    def sum(self, tensor):
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def any(self, flag):
+        """Is it so in any of them? Waits for all."""
+        return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0) if self.size > 1 else flag
+
+    def wait(self):
+        self.any(False)
+
+
 class Log:
+    """The first process's alone: where `path` is None, nothing is told."""
+
     def __init__(self, path):
         self.path = path
 
     def __call__(self, **values):
+        if not self.path:
+            return
         line = json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in values.items()})
         print(line, flush=True)
         with open(self.path, "a", encoding="utf-8") as file:
@@ -246,9 +283,10 @@ def noisy_pictures(rows, draw, size):
     return pictures + spread * torch.randn_like(pictures)
 
 
-def encode_pool(args, device, vae, draw, clock, log):
+def encode_pool(args, group, vae, draw, clock, log):
     """{size: (before [scenes, rows, 64], after [edits, rows, 64])}, latents in half precision; kept
-    in pool.pt for the next piece."""
+    in pool.pt for the next piece, where the time of this one is limited. Each process encodes its part."""
+    device = group.device
     path = args.output / "pool.pt"
     key = (args.seed, args.pool, float(sum(p.double().sum() for p in vae.parameters())))
     if path.exists():
@@ -260,8 +298,8 @@ def encode_pool(args, device, vae, draw, clock, log):
     pool = {}
     for (w, h), counts in data.pool_sizes(args.pool).items():
         rows = (w // bagel.PATCH) * (h // bagel.PATCH)
-        pool[w, h] = tuple(torch.empty(count, rows, 64, dtype=half, device=device) for count in counts)
-    for block in loader(data.Blocks(args.pool, args.seed), 0, args.workers):
+        pool[w, h] = tuple(torch.zeros(count, rows, 64, dtype=half, device=device) for count in counts)
+    for block in loader(data.Blocks(args.pool, args.seed, group.rank, group.size), 0, args.workers):
         size, first = tuple(block["size"]), block["first"]
         for latents, name, place in zip(pool[size], ("before", "after"),
                                         (first, first // data.EDITED * data.EDITS)):
@@ -269,8 +307,11 @@ def encode_pool(args, device, vae, draw, clock, log):
                 pictures = to_input(draw(block[name].to(device), *size).round())
                 encoded = autoencoder.pack(encoder.encode(pictures.to(half)))
             latents[place:place + len(encoded)] = encoded.to(half)
-    torch.save({"key": key, "latents": pool}, path.with_suffix(".partial"))
-    os.replace(path.with_suffix(".partial"), path)
+    for latents in (half for pair in pool.values() for half in pair):
+        group.sum(latents)  # where a process has not written, it has zeros
+    if group.rank == 0 and args.minutes < UNLIMITED:
+        torch.save({"key": key, "latents": pool}, path.with_suffix(".partial"))
+        os.replace(path.with_suffix(".partial"), path)
     log(stage="pool", scenes=args.pool, seconds=clock.seconds())
     return pool
 
@@ -333,8 +374,9 @@ class Training:
     """The model with all that its training remembers. Matrices inside layers are trained by Muon
     (KellerJordan/Muon @857d1ad), all else by Adam."""
 
-    def __init__(self, model, device):
-        self.model, self.flat, self.step = model, Flat(model), 0
+    def __init__(self, model, group):
+        device = group.device
+        self.model, self.flat, self.step, self.group = model, Flat(model), 0, group
         self.ema = self.flat.values.clone()
         self.momentum = torch.zeros_like(self.flat.values[:self.flat.inner])
         self.others = torch.nn.Parameter(self.flat.values[self.flat.inner:])
@@ -355,6 +397,7 @@ class Training:
         flat = self.flat
         _, inner_rate, average = self.rates
         flat.differentiate(loss)
+        self.group.sum(flat.grad).mul_(1 / self.group.size)
         norm = flat.grad.norm()
         # Gradients that are not finite count as none; known on the GPU, without waiting for it.
         self.skipped += ~norm.isfinite()
@@ -371,6 +414,8 @@ class Training:
 
     def save(self, path):
         """Averages and moments in half precision: only a piece of training begins with them."""
+        if self.group.rank > 0:
+            return
         moments = {k: v.to(torch.bfloat16) if k.startswith("exp_avg") else v
                    for k, v in self.optimizer.state[self.others].items()}
         partial = path.with_suffix(".partial")
@@ -432,7 +477,8 @@ class Replayed:
         self.uses[key] = self.uses.get(key, 0) + 1
         if self.recorded and self.uses[key] == 3:
             self.graphs[key] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graphs[key], pool=self.memory):
+            # Threads of NCCL may ask for their events meanwhile.
+            with torch.cuda.graph(self.graphs[key], pool=self.memory, capture_error_mode="thread_local"):
                 self.work(key, own)
             self.memory = self.graphs[key].pool()
         if key in self.graphs:
@@ -450,10 +496,11 @@ def compiled(model):
     return torch.compile(render.render, dynamic=True)
 
 
-def train_model(args, device, vae, clock, log):
+def train_model(args, group, vae, clock, log):
+    device = group.device
     torch.manual_seed(args.seed)
     model = bagel.Bagel(bagel.Sizes(vocabulary.PADDED)).to(device)
-    training = Training(model, device)
+    training = Training(model, group)
     path = args.output / "state.pt"
     if path.exists():
         training.load(path)
@@ -461,10 +508,10 @@ def train_model(args, device, vae, clock, log):
     draw = compiled(model) if args.compile else render.render
     if first >= args.steps:
         return training.averaged(device), first
-    pool = encode_pool(args, device, vae, draw, clock, log)
-    steps = loader(data.Steps(args.output / "checkpoint", args.steps, args.seed, args.samples, args.pool),
-                   first, args.workers)
-    torch.manual_seed(args.seed + first)
+    pool = encode_pool(args, group, vae, draw, clock, log)
+    steps = loader(data.Steps(args.output / "checkpoint", args.steps, args.seed, args.samples, args.pool,
+                              group.rank, group.size), first, args.workers)
+    torch.manual_seed(args.seed + first + 1000003 * group.rank)
     tally, since, saved = Tally(device), clock.seconds(), clock.seconds()
 
     def learn(key, inputs):
@@ -482,7 +529,8 @@ def train_model(args, device, vae, clock, log):
 
     take = Replayed(learn, device, args.graphs and device.type == "cuda")
     clock.end_at_sigterm()
-    while training.step < args.steps and not clock.over():
+    over = group.any(clock.over())
+    while training.step < args.steps and not over:
         batch = next(steps)
         share = trapezoid(training.step, args.steps, 400)
         training.set_rates(args.rate * share, args.inner_rate * share)
@@ -496,8 +544,10 @@ def train_model(args, device, vae, clock, log):
                 seconds=clock.seconds(), per_step=(clock.seconds() - since) / (training.step - first))
             if skipped > 20:
                 raise RuntimeError(f"{skipped} steps had gradients that are not finite")
-        if training.step % 25 == 0 and device.type == "cuda":
-            torch.cuda.synchronize()  # graphs are launched faster than they run; the clock is the GPU's
+        if training.step % 25 == 0:
+            if device.type == "cuda":
+                torch.cuda.synchronize()  # graphs are launched faster than they run; the clock is the GPU's
+            over = group.any(clock.over())
         if clock.seconds() - saved > 100:
             training.save(path)
             saved = clock.seconds()
@@ -508,9 +558,9 @@ def train_model(args, device, vae, clock, log):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/demo"))
-    parser.add_argument("--minutes", type=float, default=1e6, help="stop and save after so many")
+    parser.add_argument("--minutes", type=float, default=UNLIMITED, help="stop and save after so many")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=39500)
+    parser.add_argument("--steps", type=int, default=49049)
     parser.add_argument("--samples", type=int, default=data.SAMPLES, help="painted from captions, a step")
     parser.add_argument("--rate", type=float, default=5e-3)
     parser.add_argument("--inner-rate", type=float, default=0.015, help="of the matrices inside layers")
@@ -524,24 +574,32 @@ def main():
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="launch every kernel")
     args = parser.parse_args()
-    clock, device = Clock(args.minutes), torch.device(args.device)
+    clock, group = Clock(args.minutes), Group(args.device)
     torch.set_float32_matmul_precision("high")
     # A run with it had gradients that were not finite; that it was the cause has not been shown.
     torch.backends.cuda.enable_cudnn_sdp(False)
     checkpoint = args.output / "checkpoint"
     checkpoint.mkdir(parents=True, exist_ok=True)
-    log = Log(args.output / "log.jsonl")
-    if not (checkpoint / "tokenizer.json").exists():
-        vocabulary.train(checkpoint)
-        log(stage="tokenizer", seconds=clock.seconds())
+    log = Log(args.output / "log.jsonl" if group.rank == 0 else None)
     torch.manual_seed(args.seed)
-    vae = train_autoencoder(args, device, clock, log).eval().requires_grad_(False)
-    model, step = train_model(args, device, vae, clock, log)
-    export.write(checkpoint, model, vae)
-    log(stage="export", step=step, of=args.steps, seconds=clock.seconds())
-    if args.probe:
-        log(stage="probe", **probe.run(model, vae, vocabulary.Vocabulary(checkpoint), args.probe),
-            seconds=clock.seconds())
+    if group.rank == 0:
+        if not (checkpoint / "tokenizer.json").exists():
+            vocabulary.train(checkpoint)
+            log(stage="tokenizer", seconds=clock.seconds())
+        vae = train_autoencoder(args, group.device, clock, log)
+    group.wait()
+    if group.rank > 0:
+        vae = train_autoencoder(args, group.device, clock, log)  # as the first one left it
+    vae = vae.eval().requires_grad_(False)
+    model, step = train_model(args, group, vae, clock, log)
+    if group.rank == 0:
+        export.write(checkpoint, model, vae)
+        log(stage="export", step=step, of=args.steps, seconds=clock.seconds())
+        if args.probe:
+            log(stage="probe", **probe.run(model, vae, vocabulary.Vocabulary(checkpoint), args.probe),
+                seconds=clock.seconds())
+    if group.size > 1:
+        dist.destroy_process_group()
     return 0
 
 
