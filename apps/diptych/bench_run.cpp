@@ -215,6 +215,7 @@ class Bench {
     outcome.run.stages = stages_between(before, after);
     outcome.run.tokens = after.tokens - before.tokens;
     outcome.run.token_seconds = after.token_seconds - before.token_seconds;
+    if (sessions_.size() > 1) session.forget_steps();  // no plan counts the other model's memory
     return outcome;
   }
 
@@ -308,6 +309,7 @@ class Bench {
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       for (std::size_t s = 0; s < settings(); ++s) {
         BenchMeasured& measured = result_.cases[c][s];
+        session(s).forget_steps();  // the profiler sees every step the same way, capture and all
         auto launches =
             record_launches(kDenoiseScope, [&] { run_once(c, s, setting(c, s).options().run); });
         if (!launches) {

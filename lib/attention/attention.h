@@ -15,6 +15,7 @@
 namespace diptych {
 
 // Built once per plan (not per step): host values for choosing kernels, device values for them.
+// follow() may change the lengths of keys later, so no choice may depend on them.
 struct AttentionLengths {
   // Throws c10::Error when sizes differ, a q length is < 1, a k length is < 1 or over capacity, or
   // the rows are more than an int32 counts: only a programmer can get them wrong.

@@ -50,6 +50,7 @@ class FlashAttention final : public AttentionBackend {
     if (rows != lengths.capacity) {  // a slice of a larger cache
       starts = at::arange(0, rows * (lengths.samples() + 1), rows, starts.options());
     }
+    // The most keys of a sample as the capacity, not max_k: a captured launch keeps the number.
     return std::get<0>(at::_flash_attention_forward(
         call.q, packed(call.k, rows), packed(call.v, rows), lengths.cu_q, starts, lengths.max_q,
         lengths.capacity, /*dropout_p=*/0.0, call.causal, /*return_debug_mask=*/false, call.scale,

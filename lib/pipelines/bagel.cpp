@@ -8,7 +8,6 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
-#include "lib/base/messages.h"
 #include "lib/base/sha256.h"
 #include "lib/pipelines/bagel_cfg_mode.h"
 #include "lib/pipelines/bagel_config.h"
@@ -107,10 +106,10 @@ class BagelSession : public Session {
 
   void run(std::span<const RunConfig> configs, Progress& progress,
            const Results& results) override {
+    if (configs.front().answers()) forget_steps();
     std::vector<BagelPrepared> prepared = prepare_all(configs);
     read_weights_for(std::span(&prepared, 1), BagelParts::of(configs), progress);
     make_ready(prepared);
-    if (configs.front().answers()) kept_.reset();
     // A record tells what served this run, whatever the session did before.
     runtime_.read_attention->forget_served();
     std::optional<TraceSink> trace;
@@ -132,7 +131,10 @@ class BagelSession : public Session {
     }
   }
 
+  void forget_steps() override { kept_.reset(); }
+
   StepRecording record_steps(std::span<const RunConfig> configs, Progress& progress) override {
+    forget_steps();
     std::vector<RunConfig> uncached(configs.begin(), configs.end());
     std::vector<std::vector<BagelPrepared>> pictures;
     for (RunConfig& config : uncached) {
@@ -162,6 +164,7 @@ class BagelSession : public Session {
 
   std::vector<StepKindWork> study_steps(const RunConfig& config, bool measures,
                                         Progress& progress) override {
+    if (memory_->budget().limited) forget_steps();  // the plan is of a run without others beside it
     std::vector<BagelPrepared> prepared = prepare_all(std::span(&config, 1));
     read_weights_for(std::span(&prepared, 1), BagelParts::of(std::span(&config, 1)), progress);
     make_ready(prepared);
@@ -248,7 +251,7 @@ class BagelSession : public Session {
   void make_ready(const std::vector<BagelPrepared>& prepared) {
     clock_.start();
     plan_run(prepared);
-    if (!memory_->has_room_for_kept_step()) kept_.reset();
+    if (!memory_->has_room_for_kept_step()) forget_steps();
     const BagelParts parts = BagelParts::of(prepared);
     if (parts.vision) checkpoint_.load_vision();
     if (parts.head) checkpoint_.load_head();
@@ -293,9 +296,9 @@ class BagelSession : public Session {
     report_.tokens += static_cast<std::int64_t>(written.ids.size());
     report_.token_seconds += written.seconds;
     if (std::ssize(written.ids) == request.text.max_tokens) {
-      log_.warning("the {} ends after {}, before its end ({})", request.answers ? "answer" : "plan",
-                   counted(written.ids.size(), "token"),
-                   request.think ? "--max-think-tokens" : "--max-tokens");
+      log_.warning_once(fmt::format(
+          "{} was stopped by {} {}", request.answers ? "an answer" : "a plan",
+          request.think ? "--max-think-tokens" : "--max-tokens", request.text.max_tokens));
     }
     clock_.lap(report_, "prefill", "text", written.seconds, runtime_.device);
     return written;
@@ -331,7 +334,8 @@ class BagelSession : public Session {
   }
 
   // Of --cfg-mode auto: measured once for each kind of step.
-  CfgMode choose_cfg_mode(PaintRequest paint, const PrefilledContexts& contexts, bool recorded) {
+  CfgMode choose_cfg_mode(PaintRequest paint, const PrefilledContexts& contexts, bool recorded,
+                          std::unique_ptr<BagelPainter>& kept) {
     // As the steps will run: none is captured that a cache, a trace or a recorder looks into.
     paint.step_graphs &= !paint.caches() && runtime_.trace == nullptr && !recorded;
     if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
@@ -341,6 +345,7 @@ class BagelSession : public Session {
       return CfgMode::sequential;
     }
     if (const auto known = cfg_modes_.find(kind); known != cfg_modes_.end()) return known->second;
+    kept.reset();  // what is measured captures steps, too
     clock_.lap(report_, "prefill", runtime_.device);
     Log quiet(LogLevel::quiet);
     // Its attention notes what served the measured steps, which the picture's record does not tell.
@@ -352,13 +357,29 @@ class BagelSession : public Session {
     return cfg_modes_[kind] = times.faster();
   }
 
+  // `kept` where it serves, else a new one.
+  std::unique_ptr<BagelPainter> painter_of(PaintRequest paint, PrefilledContexts contexts,
+                                           std::unique_ptr<BagelPainter> kept) {
+    if (kept != nullptr && kept->serves(paint, contexts)) {
+      kept->take(contexts);
+      return kept;
+    }
+    kept.reset();
+    return std::make_unique<BagelPainter>(checkpoint_, std::move(paint), std::move(contexts),
+                                          runtime_);
+  }
+
   // Plans and contexts of all requests. `kept`, a painter of earlier ones, is taken again where it
   // has captured the steps, else its memory goes before the next one's comes.
   std::unique_ptr<BagelPainter> read(std::vector<BagelPrepared>& prepared, Progress& progress,
                                      const Results& results,
                                      std::unique_ptr<BagelPainter> kept = {}) {
     PaintRequest paint = paint_request_of(prepared);
-    if (kept != nullptr && (runtime_.trace != nullptr || !kept->has_captured(paint))) kept.reset();
+    const bool chooses_mode = prepared.front().config->cfg_mode == kAutoCfgMode;
+    if (kept != nullptr) {
+      if (chooses_mode) paint.cfg_mode = kept->request().cfg_mode;
+      if (runtime_.trace != nullptr || !kept->has_captured(paint)) kept.reset();
+    }
     std::optional<PrefilledContexts> thought;
     std::vector<BagelRequest> requests;
     for (std::size_t i = 0; i < prepared.size(); ++i) {
@@ -384,18 +405,10 @@ class BagelSession : public Session {
                             ? "denoise steps are launched one by one: --kernels reference"
                             : "denoise steps are launched one by one: weights come from the host");
     }
-    if (prepared.front().config->cfg_mode == kAutoCfgMode)
-      paint.cfg_mode = choose_cfg_mode(paint, contexts, prepared.front().records);
-    std::unique_ptr<BagelPainter> painter;
-    report_.kept_step_graphs = kept != nullptr && kept->serves(paint, contexts);
-    if (report_.kept_step_graphs) {
-      painter = std::move(kept);
-      painter->take(contexts);
-    } else {
-      kept.reset();
-      runtime_.paint_attention->forget_served();
-      painter = std::make_unique<BagelPainter>(checkpoint_, paint, std::move(contexts), runtime_);
-    }
+    if (chooses_mode)
+      paint.cfg_mode = choose_cfg_mode(paint, contexts, prepared.front().records, kept);
+    std::unique_ptr<BagelPainter> painter =
+        painter_of(std::move(paint), std::move(contexts), std::move(kept));
     progress.update(1);
     progress.end();
     clock_.lap(report_, "prefill", runtime_.device);
@@ -422,6 +435,7 @@ class BagelSession : public Session {
       if (painter == nullptr || again) {
         if (painter != nullptr) kept = std::move(painter);
         painter = read(prepared, progress, results, std::move(kept));
+        if (i == 0) report_.kept_step_graphs = !painter->attention().empty();  // it has painted
       }
       paint_once(*painter, prepared, static_cast<std::uint64_t>(i), progress, results);
     }

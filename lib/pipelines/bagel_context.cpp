@@ -280,6 +280,7 @@ bool PrefilledContexts::as_long_as(const PrefilledContexts& other) const {
 }
 
 void PrefilledContexts::copy(const PrefilledContexts& other) {
+  TORCH_CHECK(laid_out_as(other), "[contexts] laid out otherwise");
   for (std::int64_t row = 0; row < cache_->rows(); ++row) {
     cache_->copy_row(row, other.cache(), row, other.cache().length(row));
   }

@@ -68,7 +68,7 @@ MotPlan BagelDenoiser::plan(Range range) const {
 }
 
 void BagelDenoiser::follow_contexts() {
-  for (auto& [range, plan] : plans_) plan.follow(this->plan(range));
+  for (auto& [range, laid_out] : plans_) laid_out.follow(plan(range));
 }
 
 void BagelDenoiser::begin_picture(StepCaching caching) const {

@@ -33,7 +33,8 @@ class BagelMemoryPlanner {
 
   const MemoryBudget& budget() const { return budget_; }
   const BagelMemory& plan() const { return plan_; }  // of the last requests
-  // Whether a denoise step's memory may stay taken between their pictures.
+  // Whether the memory of a denoise step, and its caches, may stay taken between their pictures and
+  // before the next requests.
   bool has_room_for_kept_step() const;
 
  private:

@@ -189,15 +189,15 @@ Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress
 
 bool BagelPainter::has_captured(const PaintRequest& request) const {
   const auto steps = [](const PaintRequest& r) {
-    return std::tie(r.sizes, r.guidance, r.renorm_whole_batch, r.step_graphs, r.steps,
+    return std::tie(r.sizes, r.guidance, r.renorm_whole_batch, r.cfg_mode, r.step_graphs, r.steps,
                     r.timestep_shift);
   };
-  return steps_ && steps_->graphs && !request.caches() && steps(request) == steps(request_);
+  return steps_ && used_graphs_ && !request.caches() && steps(request) == steps(request_);
 }
 
 bool BagelPainter::serves(const PaintRequest& request, const PrefilledContexts& contexts) const {
-  return has_captured(request) && request.cfg_mode == request_.cfg_mode &&
-         contexts_.laid_out_as(contexts) && (contexts_.as_long_as(contexts) || lengths_on_device_);
+  return has_captured(request) && contexts_.laid_out_as(contexts) &&
+         (contexts_.as_long_as(contexts) || lengths_on_device_);
 }
 
 void BagelPainter::take(const PrefilledContexts& contexts) {
@@ -210,6 +210,7 @@ Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching 
     trace_generation(contexts_, checkpoint_.model, request_.sizes, checkpoint_.markers, noise,
                      *runtime_.trace);
   }
+  if (attention_.empty()) runtime_.paint_attention->forget_served();
   RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching);
   progress.begin("denoise", schedule_.updates());

@@ -59,8 +59,7 @@ class BagelPainter {
   Tensor paint(const Tensor& noise, Progress& progress, StepCaching caching = StepCaching::on);
   // latent rows -> one image [1, 3, H, W] per picture, float32, not clamped.
   std::vector<Tensor> decode(const Tensor& latent) const;
-  // Whether a step that this one has captured is a step of `request`, too, or would be in the CFG
-  // mode of this one.
+  // Whether the steps that this one has captured are those of `request`, but for its contexts.
   bool has_captured(const PaintRequest& request) const;
   // Whether what is captured serves, after take(contexts).
   bool serves(const PaintRequest& request, const PrefilledContexts& contexts) const;
@@ -73,7 +72,7 @@ class BagelPainter {
   std::int64_t row_width() const { return checkpoint_.model.config.row_width(); }  // of the latent
   std::int64_t forwards() const { return denoiser_.forwards(); }
   bool used_graphs() const { return used_graphs_; }  // by the last paint(), for a step or more
-  // The attention backends that served the first paint(): a replay calls none.
+  // The attention backends that served the first paint(), "" before it: a replay calls none.
   const std::string& attention() const { return attention_; }
   std::int64_t updates() const { return schedule_.updates(); }
 

@@ -89,7 +89,7 @@ struct Report {
   // then. What waits for painting alone changes no bit, and is "none".
   std::string offload = "none";
   bool step_graphs = false;                // denoise steps were CUDA graphs
-  bool kept_step_graphs = false;           // that an earlier run() had captured
+  bool kept_step_graphs = false;           // that an earlier run() has left, from the first step on
   std::int64_t updates = 0;                // per picture
   std::int64_t tokens = 0;                 // of written text, the end marker among them
   double token_seconds = 0;                // of writing it
@@ -115,8 +115,8 @@ class Session {
   virtual void check(const RunConfig& request) = 0;
   // Reads the weights, laid out so that each of the expected run() calls fits into memory; nothing
   // where they are there already, or no expected run can be. Where several are expected, a run
-  // keeps what the next one may use (captured steps) if memory has room for it. Costs a look at
-  // each request, its pictures included. Its failures are of the session, not of a request.
+  // keeps the steps that it has captured for the next one, if memory has room for them. Costs a
+  // look at each request, its pictures included. Its failures are of the session, not of a request.
   virtual void load(std::span<const std::vector<RunConfig>> expected, Progress& progress) = 0;
   // A name for the content of the loaded weights; after load(). It may take long to read them all.
   virtual std::string weights_hash() = 0;
@@ -126,6 +126,8 @@ class Session {
   // Interrupted between steps.
   virtual void run(std::span<const RunConfig> requests, Progress& progress,
                    const Results& results) = 0;
+  // Gives up the steps that a run has kept, and their memory: the next one captures its own.
+  virtual void forget_steps() = 0;
   // Paints the requests, a picture each, one after another and without a step cache, and records
   // how their steps change: what StepCalibration is fitted to. report().weights_hash is known
   // afterwards. Throws as run().

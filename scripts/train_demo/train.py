@@ -10,10 +10,13 @@ it is the one that the demo ships once all steps are done. How it went is in OUT
 
   torchrun --nproc-per-node 2 scripts/train_demo/train.py --output build/demo
 
-shares the samples of each step among the GPUs of a host: the same training, but for its random numbers.
+shares the samples of each step among the GPUs of a host. Their gradients' mean is taken, so that it is the
+same training but for its random numbers, and for means of text losses that each takes of its own samples,
+as the log tells those of the first one alone.
 """
 import argparse
 import copy
+import datetime
 import json
 import math
 import os
@@ -84,7 +87,9 @@ class Group:
             if on_gpus:
                 self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
                 torch.cuda.set_device(self.device)
-            dist.init_process_group("nccl" if on_gpus else "gloo", device_id=self.device if on_gpus else None)
+            # They wait while the first one trains the autoencoder.
+            dist.init_process_group("nccl" if on_gpus else "gloo", timeout=datetime.timedelta(hours=2),
+                                    device_id=self.device if on_gpus else None)
 
     def sum(self, tensor):
         if self.size > 1:
@@ -307,8 +312,9 @@ def encode_pool(args, group, vae, draw, clock, log):
                 pictures = to_input(draw(block[name].to(device), *size).round())
                 encoded = autoencoder.pack(encoder.encode(pictures.to(half)))
             latents[place:place + len(encoded)] = encoded.to(half)
-    for latents in (half for pair in pool.values() for half in pair):
-        group.sum(latents)  # where a process has not written, it has zeros
+    for pair in pool.values():
+        for latents in pair:
+            group.sum(latents)  # where a process has not written, it has zeros
     if group.rank == 0 and args.minutes < UNLIMITED:
         torch.save({"key": key, "latents": pool}, path.with_suffix(".partial"))
         os.replace(path.with_suffix(".partial"), path)
@@ -548,6 +554,8 @@ def train_model(args, group, vae, clock, log):
             if device.type == "cuda":
                 torch.cuda.synchronize()  # graphs are launched faster than they run; the clock is the GPU's
             over = group.any(clock.over())
+        elif group.size == 1:
+            over = clock.over()
         if clock.seconds() - saved > 100:
             training.save(path)
             saved = clock.seconds()
@@ -567,7 +575,8 @@ def main():
     parser.add_argument("--vae-steps", type=int, default=3600)
     parser.add_argument("--vae-batch", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=max(0, (os.cpu_count() or 1) - 2))
+    parser.add_argument("--workers", type=int, help="processes that draw samples, for each GPU",
+                        default=max(0, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 2))
     parser.add_argument("--pool", type=int, default=data.POOL)
     parser.add_argument("--probe", type=int, default=200, metavar="N",
                         help="after the piece, N questions of each kind (0: none); needs OpenCV")

@@ -43,6 +43,7 @@ class Limited final : public AttentionBackend {
     return refuse(call);
   }
   Tensor forward(const AttentionCall& call) const override { return at::zeros_like(call.q); }
+  bool reads_lengths_on_device() const override { return true; }
   mutable int prepared = 0;
 
  private:
@@ -75,6 +76,20 @@ TEST_CASE("lengths: sums and device tensors") {
   CHECK(at::equal(lengths.cu_q, at::tensor({0, 3, 4, 8}, at::kInt)));
   CHECK(at::equal(lengths.cu_capacity, at::tensor({0, 12, 24, 36}, at::kInt)));
   CHECK(AttentionLengths::make({4, 4}, {9, 5}, 9, at::kCPU).equal_q());
+}
+
+TEST_CASE("lengths: other keys are followed in place, other queries and capacities are not") {
+  auto lengths = AttentionLengths::make({3, 1}, {10, 1}, 12, at::kCPU);
+  const Tensor before = lengths.k_device;
+  lengths.follow(AttentionLengths::make({3, 1}, {4, 12}, 12, at::kCPU));
+  CHECK((lengths.k == std::vector<std::int64_t>{4, 12}));
+  CHECK(lengths.max_k == 12);
+  CHECK(lengths.k_device.is_same(before));
+  CHECK(at::equal(before, at::tensor({4, 12}, at::kInt)));
+  CHECK_THROWS_AS(lengths.follow(AttentionLengths::make({1, 3}, {4, 12}, 12, at::kCPU)),
+                  c10::Error);
+  CHECK_THROWS_AS(lengths.follow(AttentionLengths::make({3, 1}, {4, 12}, 16, at::kCPU)),
+                  c10::Error);
 }
 
 TEST_CASE("lengths: what cannot be is a programmer's error, with its numbers") {
@@ -203,6 +218,11 @@ TEST_CASE("auto takes the first that serves, says each reason once, and remember
   }
   CHECK(backend->name() == "auto");
   CHECK(backend->served_by() == "medium, small, math");
+  CHECK_FALSE(backend->reads_lengths_on_device());  // math does not
+  backend->forget_served();
+  CHECK_FALSE(backend->reads_lengths_on_device());
+  backend->forward(five.call(false));
+  CHECK(backend->reads_lengths_on_device());
   backend->forget_served();
   CHECK(backend->served_by().empty());
   const std::vector<std::string> wanted = {

@@ -13,6 +13,13 @@ KvCache make_cache(std::int64_t rows, std::int64_t capacity) {
 
 }  // namespace
 
+TEST_CASE("capacities come in steps of 64 rows") {
+  CHECK(KvCache::rounded_capacity(1) == 64);
+  CHECK(KvCache::rounded_capacity(64) == 64);
+  CHECK(KvCache::rounded_capacity(65) == 128);
+  CHECK(KvCache::rounded_capacity(4112) == 4160);
+}
+
 TEST_CASE("kv cache: starts empty, and its layers are views of one buffer") {
   const KvCache cache = make_cache(2, 5);
   CHECK(cache.rows() == 2);

@@ -142,6 +142,7 @@ TEST_CASE("a plan is shown, kept in the picture and in a file") {
   const std::string text = record_of(file)["plan"].get<std::string>();
   CHECK(content(plan) == text + "\n");
   CHECK(outcome.err.find("plan: ") != std::string::npos);
+  CHECK(outcome.err.find("a plan was stopped by --max-think-tokens 20\n") != std::string::npos);
   CHECK(record_of(file)["requested"]["think"] == true);
 }
 

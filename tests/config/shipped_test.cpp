@@ -1,5 +1,8 @@
 // Every stage config we ship resolves, on its own, without a checkpoint.
+#include <fstream>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "lib/config/resolve.h"
 #include "tests/config/support.h"
@@ -31,6 +34,10 @@ TEST_CASE("the demo points at the checkpoint beside it") {
   const RunConfig run = resolve_file(demo).options.run;
   CHECK(run.model == demo.parent_path() / "checkpoint");
   CHECK(fs::exists(run.model / "llm_config.json"));
+  const auto model = nlohmann::json::parse(std::ifstream(run.model / "llm_config.json"));
+  // --quantization fp8 on a GPU takes no other widths.
+  for (const char* width : {"hidden_size", "intermediate_size"})
+    CHECK(model[width].get<int>() % 16 == 0);
   CHECK(run.sampling.width == 192);
   CHECK(run.sampling.steps == 25);
 }

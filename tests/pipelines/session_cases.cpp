@@ -156,47 +156,98 @@ void check_step_graphs(SessionPlace place) {
   std::filesystem::remove(trace);
 }
 
-void check_kept_steps(SessionPlace place) {
+namespace {
+
+// Requests of one run, and whether a session that has run those before it finds their steps: where
+// attention takes lengths from the device, and where it takes them from the host.
+struct KeptRun {
   std::vector<RunConfig> requests;
-  for (const char* prompt : {"a red fox", "a fox", "two birds above the mountain, at dusk"}) {
-    requests.push_back(paint_request(prompt, 5, 64, 48));
+  bool device = false, host = false;
+};
+
+std::vector<KeptRun> runs_that_keep(const std::filesystem::path& trace) {
+  const auto paint = [](const char* prompt, std::uint64_t seed = 5) {
+    return paint_request(prompt, seed, 64, 48);
+  };
+  RunConfig other_scale = paint("a fox"), sequential = paint("a fox"), eager = paint("a fox"),
+            traced = paint("a fox"), cached = paint("a fox"), planned = paint("a fox"),
+            chosen = paint("a fox"), twice = edit_request("bluer", 6);
+  other_scale.sampling.cfg_text_scale = 3;
+  sequential.cfg_mode = "sequential";
+  eager.enforce_eager = true;
+  traced.trace = trace;
+  traced.trace_filter = {"step*.latent"};
+  cached.cache_mode = "taylorseer";
+  planned.think = true;
+  planned.text.max_think_tokens = 4;
+  chosen.cfg_mode = "auto";
+  twice.sampling.batch_count = 2;  // each reads anew
+  const RunConfig red = paint("a red fox"), birds = paint("two birds above the mountain, at dusk"),
+                  small = paint_request("a red fox", 5, 48, 32);
+  std::vector<KeptRun> runs = {{{red}},
+                               {{paint("a fox")}, true},
+                               {{birds}, true},
+                               {{paint("two birds above the mountain, at dusk", 6)}, true, true},
+                               {{planned}},  // a longer context
+                               {{red}},
+                               {{other_scale}},
+                               {{small}},
+                               {{small}, true, true},
+                               {{edit_request("bluer", 6)}},
+                               {{twice}, true, true},
+                               {{answer_request()}},
+                               {{red}},
+                               {{eager}},
+                               {{red}},
+                               {{traced}},
+                               {{red}},
+                               {{cached}},
+                               {{red}},
+                               {{sequential}},
+                               {{sequential}, true, true},
+                               {{chosen}},
+                               {{red, small}},
+                               {{paint("a fox", 7), small}, true},
+                               {{birds}}};
+  for (KeptRun& run : runs) {
+    for (RunConfig& request : run.requests) request.sampling.steps = 12;
   }
-  requests.push_back(requests.front());
-  requests.back().sampling.seed = 6;
-  requests.push_back(requests[1]);
-  requests.back().sampling.cfg_text_scale = 3;  // another step
-  requests.push_back(paint_request("a red fox", 5, 48, 32));
-  requests.push_back(edit_request("bluer", 6));
-  requests.push_back(requests.back());
-  requests.back().sampling.batch_count = 2;  // each reads anew
-  requests.push_back(answer_request());
-  requests.push_back(requests[2]);
-  requests.push_back(requests[6]);
+  return runs;
+}
+
+}  // namespace
+
+void check_kept_steps(SessionPlace place) {
+  const auto trace = std::filesystem::temp_directory_path() /
+                     fmt::format("diptych-kept-{}-{}.safetensors", place.device, getpid());
+  const std::vector<KeptRun> runs = runs_that_keep(trace);
   std::vector<std::vector<RunConfig>> expected;
-  for (RunConfig& request : requests) {
-    request.sampling.steps = 12;
-    expected.push_back({request});
-  }
+  for (const KeptRun& run : runs) expected.push_back(run.requests);
   SessionFixture used(place);
   used.session->load(expected, used.progress);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
+  const bool on_device = place.device == std::string_view("cuda"),
+             half = place.dtype == std::string_view("bfloat16");
+  for (std::size_t i = 0; i < runs.size(); ++i) {
     CAPTURE(i);
+    const std::vector<RunConfig>& requests = runs[i].requests;
     SessionFixture fresh(place);
-    const Given one = used.run({requests[i]}), other = fresh.run({requests[i]});
+    const Given one = used.run(requests), other = fresh.run(requests);
     CHECK(one.answer == other.answer);
-    if (requests[i].answers()) continue;
-    CHECK(one.pictures[0].latent_hash == other.pictures[0].latent_hash);
-    CHECK(one.pictures[0].rgb.equal(other.pictures[0].rgb));
+    if (requests.front().answers()) continue;
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+      CHECK(one.pictures[r].latent_hash == other.pictures[r].latent_hash);
+      CHECK(one.pictures[r].rgb.equal(other.pictures[r].rgb));
+    }
+    CHECK_FALSE(fresh.session->report().kept_step_graphs);
+    if (requests.front().cfg_mode == "auto") continue;  // either may be faster
     CHECK(used.session->report().attention == fresh.session->report().attention);
-    // sdpa and math, which float32 has, take lengths from the host: other prompts are other steps.
-    const bool on_device = place.device == std::string_view("cuda");
-    if (place.dtype == std::string_view("bfloat16") && (i == 1 || i == 2 || i == 3))
-      CHECK(used.session->report().kept_step_graphs == on_device);
-    if (i == 7) CHECK(used.session->report().kept_step_graphs == on_device);  // read twice alike
-    if (i == 4 || i == 5 || i == 9) CHECK_FALSE(used.session->report().kept_step_graphs);
-    // The second picture of two that read anew finds the steps of the first.
-    if (i != 7) CHECK_FALSE(fresh.session->report().kept_step_graphs);
+    CHECK(used.session->report().kept_step_graphs ==
+          (on_device && (half ? runs[i].device : runs[i].host)));
   }
+  used.session->forget_steps();
+  used.run(runs.back().requests);
+  CHECK_FALSE(used.session->report().kept_step_graphs);
+  std::filesystem::remove(trace);
 }
 
 namespace {

@@ -30,6 +30,9 @@ Tensor MotBackbone::embed(const Tensor& ids) const {
 }
 
 void MotPlan::follow(const MotPlan& other) {
+  TORCH_CHECK(gen_rows == other.gen_rows && und_rows == other.und_rows &&
+                  first_cache_row == other.first_cache_row && cache_rows == other.cache_rows,
+              "[mot] a plan of other rows");
   cos.copy_(other.cos);
   sin.copy_(other.sin);
   slots.copy_(other.slots);
