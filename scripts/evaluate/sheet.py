@@ -17,7 +17,7 @@ PROMPTS = (
     "a white cross inside a large green circle on a sky background",
     "a large orange diamond on a gray background",
     "a pink heart right of a cyan triangle on a black background",
-    "two red stars above a large yellow square on a white background",
+    "two red stars above a large cyan square on a white background",
     "a small black ring below a large pink circle on a sky background",
 )
 FOLLOWING = (  # what is read: the picture of a prompt, by its place; what is asked of it; for pictures, how

@@ -38,8 +38,8 @@ PROMPTS = {
     "a large green heart on a white background": asked(None, "white", (1, "large", "green", "heart")),
     "three small red stars on a white background": asked(None, "white", (3, "small", "red", "star")),
     "a small cyan diamond on a gray background": asked(None, "gray", (1, "small", "cyan", "diamond")),
-    "a white cross inside a purple circle on a sky background": asked(
-        "inside", "sky", (1, None, "white", "cross"), (1, None, "purple", "circle")),
+    "a white cross inside a blue circle on a sky background": asked(
+        "inside", "sky", (1, None, "white", "cross"), (1, None, "blue", "circle")),
 }
 
 BEFORE = Scene(192, 192, "white", (Thing("circle", "red", "large", 62, 90, 36),
