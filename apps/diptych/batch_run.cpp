@@ -357,11 +357,14 @@ class BatchRun {
     results.answer = [&](const Answer& answer, const Report&) {
       write_text_file(path(item(answer.request).results.front()), answer.text);
       outcome.records[answer.request].text = answer.text;
+      outcome.records[answer.request].finish_reason = answer.finish_reason;
     };
-    results.plan = [&](std::size_t request, std::string_view plan) {
+    results.plan = [&](std::size_t request, std::string_view plan,
+                       const std::string& finish_reason) {
       if (!is_pending(members[request])) return;
       show_plan(item(request).options, plan, item(request).id + ": ", log_);
       outcome.records[request].plan = plan;
+      outcome.records[request].finish_reason = finish_reason;
     };
     session_->run(configs, progress_, results);
     write_together(members, outcome);

@@ -66,7 +66,9 @@ int run(const Options& options, const std::vector<fs::path>& paths, Session& ses
     }
     fmt::print("{}\n", answer.text);
   };
-  results.plan = [&](std::size_t, std::string_view plan) { show_plan(options, plan, "", log); };
+  results.plan = [&](std::size_t, std::string_view plan, const std::string&) {
+    show_plan(options, plan, "", log);
+  };
   session.run(std::span(&options.run, 1), progress, results);
   log.info("{}", summary_line(session.report()));
   return 0;

@@ -115,7 +115,10 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
   if (report.offload != kNotOffloaded) json["offload"] = report.offload;
   if (!report.calibration_hash.empty()) json["calibration_hash"] = report.calibration_hash;
   if (picture.cache_report) json["cache_report"] = cache_report_json(*picture.cache_report);
-  if (options.run.think) json["plan"] = picture.plan;
+  if (options.run.think) {
+    json["plan"] = picture.plan;
+    json["finish_reason"] = picture.plan_finish_reason;
+  }
   json["requested"] = requested_json(options);
   if (together.size() > 1) json["together"] = together_json(together, place);
   return json;

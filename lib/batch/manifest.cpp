@@ -43,6 +43,8 @@ ManifestRecord record_of(const Json& json) {
         {file.at("file").get<std::string>(), file.at("sha256").get<std::string>()});
   if (json.contains("text")) record.text = json["text"].get<std::string>();
   if (json.contains("plan")) record.plan = json["plan"].get<std::string>();
+  if (json.contains("finish_reason"))
+    record.finish_reason = json["finish_reason"].get<std::string>();
   if (!record.ok) record.error = json.at("error").get<std::string>();
   record.request = json.at("request").get<std::string>();
   return record;
@@ -72,6 +74,7 @@ std::string ManifestRecord::line() const {
     json["files"].push_back({{"file", file.name}, {"sha256", file.sha256}});
   if (text) json["text"] = *text;
   if (plan) json["plan"] = *plan;
+  if (!finish_reason.empty()) json["finish_reason"] = finish_reason;
   if (!ok) json["error"] = error;
   json["request"] = request;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

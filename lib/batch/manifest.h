@@ -28,6 +28,7 @@ struct ManifestRecord {
   std::vector<File> files;          // of a failed item: the pictures before the failure
   std::optional<std::string> text;  // of an answer
   std::optional<std::string> plan;  // of think mode, the last one
+  std::string finish_reason;        // of the text or the plan, "" = there is none
   std::string error;                // of a failed item
   std::string request;              // request_hash() of what was run
 

@@ -295,7 +295,7 @@ class BagelSession : public Session {
     // The end marker was computed, too, but is no token of the text.
     report_.tokens += static_cast<std::int64_t>(written.ids.size());
     report_.token_seconds += written.seconds;
-    if (std::ssize(written.ids) == request.text.max_tokens) {
+    if (written.finish_reason == kFinishedByLimit) {
       log_.warning_once(fmt::format(
           "{} was stopped by {} {}", request.answers ? "an answer" : "a plan",
           request.think ? "--max-think-tokens" : "--max-tokens", request.text.max_tokens));
@@ -311,6 +311,7 @@ class BagelSession : public Session {
     report_.attention = runtime_.read_attention->served_by();
     Answer answer;
     answer.text = written.text;
+    answer.finish_reason = written.finish_reason;
     answer.tokens = static_cast<std::int64_t>(written.ids.size()) - 1;
     answer.seconds = written.seconds;
     results.answer(answer, report_);
@@ -386,7 +387,7 @@ class BagelSession : public Session {
       BagelRequest& request = prepared[i].request;
       if (request.think) {
         write(request, progress, thought);
-        if (results.plan) results.plan(i, *request.plan);
+        if (results.plan) results.plan(i, *request.plan, request.plan_finish_reason);
       }
       requests.push_back(request);
     }

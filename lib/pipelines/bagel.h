@@ -23,6 +23,7 @@ struct BagelRequest {
   TextRequest text;  // of the answer or the plan
   at::Generator generator;
   std::optional<std::string> plan;  // once written; may be empty
+  std::string plan_finish_reason;
 
   // Starts over with another seed: what was drawn before is forgotten.
   void seed(std::uint64_t seed);

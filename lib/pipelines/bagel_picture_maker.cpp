@@ -86,6 +86,7 @@ std::vector<Picture> BagelPictureMaker::paint(BagelPainter& painter,
     picture.noise_hash = short_hash(noise[r]);
     picture.latent_hash = short_hash(painted[r].latent);
     picture.plan = p.request.plan.value_or("");
+    picture.plan_finish_reason = p.request.plan_finish_reason;
     picture.inputs = p.inputs;
     if (!reports.empty()) picture.cache_report = reports[r];
   }

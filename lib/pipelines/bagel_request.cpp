@@ -71,7 +71,10 @@ GeneratedText write_text(BagelRequest& request, const BagelCheckpoint& checkpoin
   if (last_reader) trace_contexts(*contexts, runtime);
   GeneratedText written = writer.write(*contexts, 0, request.text, request.generator,
                                        request.answers ? "answer" : "think", progress);
-  if (!request.answers) request.plan = written.text;
+  if (!request.answers) {
+    request.plan = written.text;
+    request.plan_finish_reason = written.finish_reason;
+  }
   return written;
 }
 

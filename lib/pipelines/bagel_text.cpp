@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/pipelines/pipeline.h"
 #include "lib/pipelines/text_decoder.h"
 
 namespace diptych {
@@ -119,6 +120,8 @@ GeneratedText TextWriter::write(const PrefilledContexts& contexts, std::int64_t 
   progress.end();
   if (trace) trace->finish(written.ids);
   written.text = text_of(checkpoint_, written.ids);
+  const bool by_limit = std::ssize(written.ids) == request.max_tokens;
+  written.finish_reason = by_limit ? kFinishedByLimit : kFinishedItself;
   return written;
 }
 

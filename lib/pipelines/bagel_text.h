@@ -25,6 +25,7 @@ struct GeneratedText {
   std::vector<std::int64_t> ids;  // fed tokens, begin marker first; without the end marker
   std::string text;               // what the official code makes of them
   double seconds = 0;             // of decoding
+  std::string finish_reason;      // kFinishedItself or kFinishedByLimit
 };
 
 // Throws InputError where the context and max_tokens exceed the model's positions. `stage` as

@@ -52,15 +52,20 @@ struct CacheReport {
   double seconds = 0, uncached_seconds = 0;          // of denoising
 };
 
+// Why a text ends where it does, in the words of OpenAI's API: its end marker, or its limit of
+// tokens.
+inline constexpr const char *kFinishedItself = "stop", *kFinishedByLimit = "length";
+
 struct Picture {
-  std::size_t request = 0;    // index into the requests of the call
-  Tensor rgb;                 // uint8 [height, width, 3] on the CPU
-  std::uint64_t index = 0;    // 0 .. batch_count - 1
-  std::uint64_t seed = 0;     // of every draw, unless the start noise came from a file
-  std::string noise_hash;     // first 16 hex digits of the sha-256 of the float32 start noise
-  std::string latent_hash;    // likewise of the final latent
-  std::int64_t forwards = 0;  // branch forwards of the backbone
-  std::string plan;           // of think mode
+  std::size_t request = 0;         // index into the requests of the call
+  Tensor rgb;                      // uint8 [height, width, 3] on the CPU
+  std::uint64_t index = 0;         // 0 .. batch_count - 1
+  std::uint64_t seed = 0;          // of every draw, unless the start noise came from a file
+  std::string noise_hash;          // first 16 hex digits of the sha-256 of the float32 start noise
+  std::string latent_hash;         // likewise of the final latent
+  std::int64_t forwards = 0;       // branch forwards of the backbone
+  std::string plan;                // of think mode
+  std::string plan_finish_reason;  // "" = no plan
   std::vector<InputRecord> inputs;
   std::optional<CacheReport> cache_report;  // where it was asked for
 };
@@ -68,6 +73,7 @@ struct Picture {
 struct Answer {
   std::size_t request = 0;
   std::string text;
+  std::string finish_reason;
   std::int64_t tokens = 0;
   double seconds = 0;  // of decoding
 };
@@ -101,7 +107,8 @@ struct Report {
 struct Results {
   std::function<void(const Picture& picture, const Report& report)> picture;
   std::function<void(const Answer& answer, const Report& report)> answer;
-  std::function<void(std::size_t request, std::string_view plan)> plan;
+  std::function<void(std::size_t request, std::string_view plan, const std::string& finish_reason)>
+      plan;
 };
 
 // A model that serves requests, opened with the device, dtype, attention and checkpoint of one

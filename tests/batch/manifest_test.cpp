@@ -35,11 +35,13 @@ TEST_CASE("a record survives its line") {
   ManifestRecord made = record("a b", 3);
   made.text = "an answer\nwith \xF0\x9F\x98\x80";
   made.plan = "";
+  made.finish_reason = "length";
   const auto read = ManifestRecord::parse(made.line());
   REQUIRE(read);
   CHECK(read->line() == made.line());
   CHECK(read->text.value_or("none") == *made.text);
   CHECK(read->plan.value_or("none").empty());
+  CHECK(read->finish_reason == "length");
   CHECK(read->seed == made.seed);
   CHECK((read->files == made.files));
   CHECK(made.line().find('\n') == std::string::npos);

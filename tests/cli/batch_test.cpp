@@ -130,6 +130,9 @@ TEST_CASE("a list becomes files and a manifest") {
     }
   }
   CHECK(lines[2]["text"].get<std::string>() + "\n" == read_text_file(out / "0002.txt"));
+  CHECK(lines[2]["finish_reason"] == "length");
+  CHECK(lines[3]["finish_reason"] == "length");
+  CHECK_FALSE(lines[0].contains("finish_reason"));
   CHECK(lines[3]["files"].size() == 3);
   CHECK(lines[3]["plan"].get<std::string>() + "\n" == read_text_file(out / "plan.txt"));
   const Image birds = read_png(out / "sub/birds.png");

@@ -143,6 +143,7 @@ TEST_CASE("a plan is shown, kept in the picture and in a file") {
   CHECK(content(plan) == text + "\n");
   CHECK(outcome.err.find("plan: ") != std::string::npos);
   CHECK(outcome.err.find("a plan was stopped by --max-think-tokens 20\n") != std::string::npos);
+  CHECK(record_of(file)["finish_reason"] == "length");
   CHECK(record_of(file)["requested"]["think"] == true);
 }
 

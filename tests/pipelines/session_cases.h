@@ -13,6 +13,7 @@ namespace diptych::test {
 struct SessionPlace {
   const char *device, *dtype;
   const char* quantization = "none";
+  const char* attention = "auto";
 };
 
 RunConfig paint_request(const std::string& prompt, std::uint64_t seed, std::int64_t width,

@@ -26,6 +26,7 @@ TEST_CASE("a captured step makes the bits of one launched by hand") {
 
 TEST_CASE("captured steps that are kept for the next run change no bit of it") {
   test::check_kept_steps({"cuda", "float32"});
+  test::check_kept_steps({"cuda", "float32", "none", "math"});
   test::check_kept_steps({"cuda", "bfloat16"});
   test::check_kept_steps({"cuda", "bfloat16", "fp8"});
 }
