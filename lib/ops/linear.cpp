@@ -2,6 +2,7 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/ops/row_sets.h"
 #include "lib/tuning/table.h"
 
 namespace diptych {
@@ -163,6 +164,13 @@ void fp8_into(const Tensor& y, const LinearOperand& x, const LinearOperand& weig
   fp8_product(y, rows, weight, bias, product == Fp8Product::cutlass);
 }
 
+LinearOperand rows_of(const LinearOperand& x, const RowSet& rows) {
+  if (!x.scales.defined()) return {ops::take_rows(x.values, rows), {}};
+  // ATen selects no rows of e4m3.
+  const Tensor bytes = ops::take_rows(x.values.view(at::kByte), rows);
+  return {bytes.view(x.values.scalar_type()), ops::take_rows(x.scales, rows)};
+}
+
 }  // namespace
 
 bool quantizes_rows(Quantization weight, std::int64_t rows) {
@@ -187,6 +195,25 @@ void linear_into(Tensor y, const LinearOperand& x, const LinearOperand& weight, 
   if (!weight.scales.defined()) return plain_into(y, x.values, weight, bias, kernels);
   const bool fp8 = weight.values.scalar_type() == at::kFloat8_e4m3fn;
   fp8 ? fp8_into(y, x, weight, bias, kernels) : int8_into(y, x.values, weight, bias, kernels);
+}
+
+void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
+                        const Kernels& kernels) {
+  std::vector<RowSet> sets;
+  for (const LinearRoute& route : routes) sets.push_back(route.rows);
+  ops::check_row_sets(kOp, sets, x.values);
+  for (const LinearRoute& route : routes) {
+    const RowSet& rows = route.rows;
+    if (rows.count == 0) continue;
+    const LinearOperand part = rows_of(x, rows);
+    if (!rows.index.defined()) {
+      linear_into(y.narrow(0, rows.first, rows.count), part, route.weight, route.bias, kernels);
+      continue;
+    }
+    const Tensor gathered = at::empty({rows.count, y.size(1)}, y.options());
+    linear_into(gathered, part, route.weight, route.bias, kernels);
+    ops::put_rows(y, rows, gathered);
+  }
 }
 
 }  // namespace diptych

@@ -58,4 +58,15 @@ Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
 void linear_into(Tensor y, const LinearOperand& x, const LinearOperand& weight, const Tensor& bias,
                  const Kernels& kernels);
 
+struct LinearRoute {
+  LinearOperand weight;  // [outputs, inputs]
+  Tensor bias;           // [outputs], or undefined
+  RowSet rows;
+};
+// y[row] = x[row] * weight^T + bias, by the weight of the set that the row is in: linear_into() of
+// each set's rows. Those of a range are read and written where they lie; listed ones are gathered
+// before and scattered behind. x [rows, inputs], y [rows, outputs].
+void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
+                        const Kernels& kernels);
+
 }  // namespace diptych

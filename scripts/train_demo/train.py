@@ -5,8 +5,9 @@
 
 needs PyTorch 2.11 with a GPU, tokenizers and safetensors. It may be stopped and run again:
 `--minutes 9` ends a piece in time, as SIGTERM does while the model is trained; the next call goes on
-where it stopped. The checkpoint, in the released layout, lies in OUTPUT/checkpoint after each piece;
-it is the one that the demo ships once all steps are done. How it went is in OUTPUT/log.jsonl.
+where it stopped. All pieces together end `--within` so many minutes, after fewer steps where that is too
+short for all. The checkpoint, in the released layout, lies in OUTPUT/checkpoint after each piece; it is
+finished with the last one. How it went is in OUTPUT/log.jsonl.
 
   torchrun --nproc-per-node 2 scripts/train_demo/train.py --output build/demo
 
@@ -125,15 +126,16 @@ def cosine(step, steps, peak, warmup):
     return peak * 0.5 * (1 + math.cos(math.pi * min(1, (step - warmup) / (steps - warmup))))
 
 
-def trapezoid(step, steps, warmup):
-    """Up, level for two thirds, then down to 0: the pieces before that do not depend on `steps`."""
-    return min((step + 1) / warmup, 1, 3 * (1 - step / steps))
+def trapezoid(step, warmup, done):
+    """Up, level for two thirds, then down to 0; before that nothing depends on how long it will be.
+    `done`: the share that lies behind."""
+    return min((step + 1) / warmup, 1, 3 * (1 - done))
 
 
 def loader(dataset, first, workers):
     return iter(torch.utils.data.DataLoader(
         dataset, batch_size=None, sampler=range(first, len(dataset)), num_workers=workers,
-        prefetch_factor=4 if workers else None, pin_memory=False))
+        prefetch_factor=4 if workers else None, timeout=600 if workers else 0, pin_memory=False))
 
 
 def to_input(pictures):
@@ -391,6 +393,14 @@ class Training:
         self.optimizer = torch.optim.Adam([self.others], lr=self.rates[0], betas=(0.9, 0.98), fused=True,
                                           capturable=device.type == "cuda")
         self.skipped = torch.zeros((), device=device)
+        self.before, self.begun = 0.0, None  # seconds: of earlier pieces; when the first step began
+
+    def done(self, steps, limit, seconds):
+        """The share of the training that lies behind, by its steps or by its time, whichever is more."""
+        if self.begun is None:
+            return 0.0
+        return max(self.step / steps,
+                   (self.before + seconds - self.begun) / max(1, limit - self.begun))
 
     def set_rates(self, rate, inner_rate):
         """For the next step; on the GPU, where a CUDA graph finds them."""
@@ -418,21 +428,21 @@ class Training:
         self.optimizer.step()
         self.ema.lerp_(flat.values, average)
 
-    def save(self, path):
+    def save(self, path, seconds):
         """Averages and moments in half precision: only a piece of training begins with them."""
         if self.group.rank > 0:
             return
         moments = {k: v.to(torch.bfloat16) if k.startswith("exp_avg") else v
                    for k, v in self.optimizer.state[self.others].items()}
         partial = path.with_suffix(".partial")
-        torch.save({"step": self.step, "values": self.flat.values, "moments": moments,
-                    "momentum": self.momentum.to(torch.bfloat16),
+        torch.save({"step": self.step, "seconds": self.before + seconds, "begun": self.begun,
+                    "values": self.flat.values, "moments": moments, "momentum": self.momentum.to(torch.bfloat16),
                     "ema": self.ema.to(torch.bfloat16)}, partial)
         os.replace(partial, path)
 
     def load(self, path):
         state = torch.load(path, map_location=self.ema.device)
-        self.step = state["step"]
+        self.step, self.before, self.begun = state["step"], state["seconds"], state["begun"]
         self.flat.values.copy_(state["values"])
         self.ema.copy_(state["ema"])
         self.momentum.copy_(state["momentum"])
@@ -512,7 +522,14 @@ def train_model(args, group, vae, clock, log):
         training.load(path)
     first = training.step
     draw = compiled(model) if args.compile else render.render
-    if first >= args.steps:
+    limit = 60 * args.within
+
+    def done():
+        mine = training.done(args.steps, limit, clock.seconds() if group.rank == 0 else 0)
+        return group.sum(torch.tensor(mine if group.rank == 0 else 0.0, device=device)).item()
+
+    behind = done()
+    if behind >= 1:
         return training.averaged(device), first
     pool = encode_pool(args, group, vae, draw, clock, log)
     steps = loader(data.Steps(args.output / "checkpoint", args.steps, args.seed, args.samples, args.pool,
@@ -536,9 +553,10 @@ def train_model(args, group, vae, clock, log):
     take = Replayed(learn, device, args.graphs and device.type == "cuda")
     clock.end_at_sigterm()
     over = group.any(clock.over())
-    while training.step < args.steps and not over:
+    training.begun = training.begun or clock.seconds()
+    while behind < 1 and training.step < args.steps and not over:
         batch = next(steps)
-        share = trapezoid(training.step, args.steps, 400)
+        share = trapezoid(training.step, 400, behind)
         training.set_rates(args.rate * share, args.inner_rate * share)
         take((tuple(batch["size"]), tuple(batch["batches"])),
              {(kind, name): value for kind, packed in batch["batches"].items()
@@ -553,13 +571,13 @@ def train_model(args, group, vae, clock, log):
         if training.step % 25 == 0:
             if device.type == "cuda":
                 torch.cuda.synchronize()  # graphs are launched faster than they run; the clock is the GPU's
-            over = group.any(clock.over())
+            over, behind = group.any(clock.over()), done()
         elif group.size == 1:
             over = clock.over()
         if clock.seconds() - saved > 100:
-            training.save(path)
+            training.save(path, clock.seconds())
             saved = clock.seconds()
-    training.save(path)
+    training.save(path, clock.seconds())
     return training.averaged(device), training.step
 
 
@@ -567,8 +585,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/demo"))
     parser.add_argument("--minutes", type=float, default=UNLIMITED, help="stop and save after so many")
+    parser.add_argument("--within", type=float, default=38.0, metavar="MINUTES",
+                        help="all pieces together, with fewer steps where they take longer (38)")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=49049)
+    parser.add_argument("--steps", type=int, default=49049, help="at most (49049)")
     parser.add_argument("--samples", type=int, default=data.SAMPLES, help="painted from captions, a step")
     parser.add_argument("--rate", type=float, default=5e-3)
     parser.add_argument("--inner-rate", type=float, default=0.015, help="of the matrices inside layers")

@@ -11,7 +11,7 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "tests/kernels/closeness.h"
-#include "tests/kernels/routings.h"
+#include "tests/ops/row_set.h"
 
 namespace diptych::testing {
 namespace {
@@ -240,11 +240,6 @@ void check_qk_norm_rope(at::Device device, KernelPolicy policy) {
 }
 
 namespace {
-
-RowSet row_set(const RoutedSet& set, at::Device device) {
-  return set.list ? RowSet::list(set.rows.to(device))
-                  : RowSet::range(set.first(), set.rows.numel());
-}
 
 void check_norm_routing(const Routing& routing, std::int64_t width, Layout layout, bool add,
                         at::Generator& generator, const at::TensorOptions& options,

@@ -68,6 +68,10 @@ TEST_CASE("products of the released model's sizes on the GPU are near those of f
 TEST_CASE("plain products of the released model's sizes on the GPU are near those of float64") {
   check_plain_products(kGpu, KernelPolicy::strict, 1);
 }
+TEST_CASE("products on the GPU take each row to the weight of its set") {
+  check_routed_products(kGpu, KernelPolicy::strict);
+  check_routed_products(kGpu, KernelPolicy::reference);
+}
 TEST_CASE("fp8 products on the GPU refuse what they have no kernel for") {
   const auto weight = [](std::int64_t outputs, std::int64_t inputs) {
     return LinearOperand{

@@ -1,12 +1,16 @@
-// Plain products of the released model's widths against float64.
+// Products of linear layers: plain ones of the released model's widths against float64; those that
+// share out their rows between two weights.
 #pragma once
 
 #include "lib/ops/linear_operand.h"
 
 namespace diptych::testing {
 
-// In bfloat16, of values at unit scale: cosine at least 0.99999, no value off by more than 3.2e-2.
-// `shrink`: what widths and the larger numbers of rows are divided by.
+// Of values at unit scale: cosine at least 0.99999, no value off by more than 3.2e-2 in bfloat16,
+// an eighth of that in float16. `shrink`: what widths and the larger numbers of rows are divided
+// by.
 void check_plain_products(at::Device device, KernelPolicy policy, std::int64_t shrink);
+// Every row is that of a call with its weight alone; rows in neither set stay as they were.
+void check_routed_products(at::Device device, KernelPolicy policy);
 
 }  // namespace diptych::testing

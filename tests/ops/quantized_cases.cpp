@@ -326,7 +326,9 @@ void check_quantized_linear(at::Device device, KernelPolicy policy, std::int64_t
     const auto options = at::TensorOptions(dtype).device(device);
     Product p = make_product(generator, 1, shape, options, kind, policy);
     // Around what the kernel of few rows takes, cuBLAS's tiles, and one wave of them.
-    for (const std::int64_t rows : {1, 2, 3, 4, 8, 9, 15, 16, 17, 127, 256, 512, 513, 1026}) {
+    for (const std::int64_t rows :
+         {1, 2, 3, 4, 8, 9, 15, 16, 17, 127, 256, 512, 513, 1026, 2048, 8208}) {
+      if (rows > 1026 && shrink > 1) continue;
       if (dtype == at::kFloat && multiplies_in_e4m3(device, policy, kind, rows)) continue;
       p.x = draw(generator, {rows, shape.inputs}, 1, options);
       const std::string what = describe(kind, dtype, rows, shape);

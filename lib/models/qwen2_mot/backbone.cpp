@@ -70,12 +70,6 @@ struct MotOperands {  // values undefined where there are no rows
   LinearOperand gen, und;
 };
 
-MotOperands split(const MotPlan& plan, const LinearOperand& rows) {
-  const MotRows values = plan.split(rows.values);
-  const MotRows scales = rows.scales.defined() ? plan.split(rows.scales) : MotRows{};
-  return {{values.gen, scales.gen}, {values.und, scales.und}};
-}
-
 std::array<RowSet, 2> row_sets(const MotPlan& plan) {
   return {RowSet::range(0, plan.gen_rows), RowSet::range(plan.gen_rows, plan.und_rows)};
 }
@@ -85,23 +79,21 @@ std::array<NormRoute, 2> norms(const MotPlan& plan, const Tensor& gen, const Ten
   return {{{gen, gen_rows}, {und, und_rows}}};
 }
 
-// Each part's rows with its own weights -> [gen_rows + und_rows, outputs]. `bias`: or null.
-Tensor project(const MotOperands& x, const MotLayer& layer, Matrix weight, Vector bias,
-               const Kernels& kernels) {
-  const auto rows_of = [](const LinearOperand& part) {
-    return part.values.defined() ? part.values.size(0) : 0;
+Tensor empty_product(const MotLayer& layer, const MotPlan& plan, Matrix weight) {
+  const MotExpert& any = plan.gen_rows > 0 ? layer.gen : layer.und;
+  return at::empty({plan.rows(), (any.*weight).values.size(0)}, any.input_layernorm.options());
+}
+
+// Each row with the weights of its kind -> [gen_rows + und_rows, outputs]. `bias`: or null.
+Tensor project(const LinearOperand& x, const MotLayer& layer, const MotPlan& plan, Matrix weight,
+               Vector bias, const Kernels& kernels) {
+  const Tensor y = empty_product(layer, plan, weight);
+  const auto route = [&](const MotExpert& expert, const RowSet& rows) {
+    return LinearRoute{expert.*weight, bias == nullptr ? Tensor() : expert.*bias, rows};
   };
-  const std::int64_t gen_rows = rows_of(x.gen), und_rows = rows_of(x.und);
-  const MotExpert& any = gen_rows > 0 ? layer.gen : layer.und;
-  const Tensor y =
-      at::empty({gen_rows + und_rows, (any.*weight).values.size(0)}, any.input_layernorm.options());
-  const auto fill = [&](std::int64_t first, const LinearOperand& part, const MotExpert& e) {
-    if (!part.values.defined()) return;
-    linear_into(y.narrow(0, first, part.values.size(0)), part, e.*weight,
-                bias == nullptr ? Tensor() : e.*bias, kernels);
-  };
-  fill(0, x.gen, layer.gen);
-  fill(gen_rows, x.und, layer.und);
+  const auto [gen_rows, und_rows] = row_sets(plan);
+  routed_linear_into(y, x, std::array{route(layer.gen, gen_rows), route(layer.und, und_rows)},
+                     kernels);
   return y;
 }
 
@@ -118,7 +110,7 @@ Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan&
                    const Kernels& kernels) {
   const auto [gen_rows, und_rows] = row_sets(plan);
   QkNormRope args;
-  args.qkv = project(split(plan, h), layer, &MotExpert::qkv_proj, &MotExpert::qkv_bias, kernels);
+  args.qkv = project(h, layer, plan, &MotExpert::qkv_proj, &MotExpert::qkv_bias, kernels);
   args.routes = {{layer.gen.q_norm, layer.gen.k_norm, gen_rows},
                  {layer.und.q_norm, layer.und.k_norm, und_rows}};
   args.cos = plan.cos;
@@ -151,21 +143,25 @@ Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, co
                         const Tensor& values, const AttentionBackend& attention,
                         Quantization projections, const Kernels& kernels) {
   const MotOperands attended = attend(std::move(q), plan, keys, values, attention, projections);
-  return project(attended, layer, &MotExpert::o_proj, nullptr, kernels);
+  const Tensor y = empty_product(layer, plan, &MotExpert::o_proj);
+  const MotRows parts = plan.split(y);
+  if (parts.gen.defined()) linear_into(parts.gen, attended.gen, layer.gen.o_proj, {}, kernels);
+  if (parts.und.defined()) linear_into(parts.und, attended.und, layer.und.o_proj, {}, kernels);
+  return y;
 }
 
 // silu(gate) * up -> [rows, intermediate], in that format.
 LinearOperand activate(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                        Quantization format, const Kernels& kernels) {
-  return silu_mul(project(split(plan, h), layer, &MotExpert::gate_up_proj, nullptr, kernels),
-                  format, kernels);
+  return silu_mul(project(h, layer, plan, &MotExpert::gate_up_proj, nullptr, kernels), format,
+                  kernels);
 }
 
 // -> [rows, hidden]. The wide rows between are gone by then.
 Tensor feed_forward(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                     Quantization format, const Kernels& kernels) {
   const LinearOperand inner = activate(h, layer, plan, format, kernels);
-  return project(split(plan, inner), layer, &MotExpert::down_proj, nullptr, kernels);
+  return project(inner, layer, plan, &MotExpert::down_proj, nullptr, kernels);
 }
 
 std::array<NormRoute, 2> norms(const MotPlan& plan, const MotLayer& layer, Vector weight) {
@@ -234,7 +230,7 @@ Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, co
     const MotPlan rest = i + 1 == layers.size() ? plan.leaving() : plan;
     const auto product = [&](const MotPlan& of, const LinearOperand& x, Matrix weight,
                              Vector bias = nullptr) {
-      return project(split(of, x), layers[i], weight, bias, kernels);
+      return project(x, layers[i], of, weight, bias, kernels);
     };
     product(plan, rows.hidden, &MotExpert::qkv_proj, &MotExpert::qkv_bias);
     if (rest.rows() == 0) break;
