@@ -32,28 +32,6 @@ const char* why_untuned(const Runtime& runtime) {
   return runtime.dtype == at::kBFloat16 ? nullptr : "in float32: only bfloat16 is measured";
 }
 
-// What a run tells of its tuning, where that is not simply the one that was asked for.
-void tell_tuning(const Tuning& tuning, const std::filesystem::path& folder, const TunedDevice& own,
-                 Log& log) {
-  const std::filesystem::path named = folder / tuning_file_name(own);
-  const std::string missing =
-      folder.empty() ? "no tuning of " + own.name : fmt::format("{}: not there", named.string());
-  if (tuning.file == nullptr) {
-    log.info_once(fmt::format(
-        "{}: the usual kernels are taken; diptych tune measures which are fastest", missing));
-    return;
-  }
-  if (!folder.empty() && tuning.origin != named.string())
-    log.info_once(fmt::format("{}: the built-in tuning is taken", missing));
-  log.debug("tuning {}, {}", tuning.table()->hash(), tuning.origin);
-  const auto torch = tuning.file->versions.find("torch");
-  if (torch == tuning.file->versions.end() || torch->second != TORCH_VERSION) {
-    log.info_once(fmt::format("{}: was not measured with libtorch " TORCH_VERSION
-                              "; diptych tune measures again",
-                              tuning.origin));
-  }
-}
-
 Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) {
   const std::filesystem::path& folder = config.tuned_config_dir;
   if (!folder.empty()) require_folder(folder, kTunedConfigDir);
@@ -69,7 +47,9 @@ Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) 
   } catch (const InputError& error) {  // it names the file
     throw InputError("{}: {}", kTunedConfigDir, error.what());
   }
-  tell_tuning(tuning, folder, own, log);
+  for (const std::string& note : tuning_notes(tuning, folder, own, TORCH_VERSION))
+    log.info_once(note);
+  if (tuning.file != nullptr) log.debug("tuning {}, {}", tuning.name(), tuning.origin);
   return tuning;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
 
@@ -45,6 +47,27 @@ Tuning find_tuning(const fs::path& folder, const TunedDevice& device) {
   const auto table = std::ranges::find(tables, name, &BuiltInTuning::name);
   if (table == tables.end()) return {};
   return tuning_of(table->text, "built in " + name, device);
+}
+
+std::vector<std::string> tuning_notes(const Tuning& tuning, const fs::path& folder,
+                                      const TunedDevice& device, std::string_view torch) {
+  const fs::path named = folder / tuning_file_name(device);
+  const std::string missing =
+      folder.empty() ? "no tuning of " + device.name : fmt::format("{}: not there", named.string());
+  if (tuning.file == nullptr) {
+    return {fmt::format("{}: the usual kernels are taken; diptych tune measures which are fastest",
+                        missing)};
+  }
+  std::vector<std::string> notes;
+  if (!folder.empty() && tuning.origin != named.string())
+    notes.push_back(fmt::format("{}: the built-in tuning is taken", missing));
+  const auto measured = tuning.file->versions.find("torch");
+  if (measured == tuning.file->versions.end() || measured->second != torch) {
+    notes.push_back(
+        fmt::format("{}: was not measured with libtorch {}; diptych tune measures again",
+                    tuning.origin, torch));
+  }
+  return notes;
 }
 
 }  // namespace diptych

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/tuning/file.h"
 
@@ -32,5 +33,10 @@ struct Tuning {
 // else it is there. Throws as parse_tuning(), and InputError for what has that name and is no
 // file, cannot be read, or is larger than 4 MiB.
 Tuning find_tuning(const std::filesystem::path& folder, const TunedDevice& device);
+
+// What a run says of what it found, a line each: nothing where it is simply the tuning that was
+// asked for. `torch`: the version of libtorch that runs.
+std::vector<std::string> tuning_notes(const Tuning& tuning, const std::filesystem::path& folder,
+                                      const TunedDevice& device, std::string_view torch);
 
 }  // namespace diptych

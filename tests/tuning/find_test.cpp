@@ -1,5 +1,6 @@
 #include "lib/tuning/find.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -68,6 +69,42 @@ TEST_CASE("without a file of the device the defaults hold") {
     CHECK(tuning.shared_table() == nullptr);
     CHECK(tuning.name() == "default");
   }
+}
+
+TEST_CASE(
+    "a named folder's file comes before the built-in one, which stands in where it is missing") {
+  const Folder folder;
+  REQUIRE(find_tuning({}, kDevice).origin == "built in NVIDIA_H200.json");
+  CHECK(find_tuning(folder.path(), kDevice).origin == "built in NVIDIA_H200.json");
+  folder.write("NVIDIA_H200.json", text_for(kDevice));
+  const Tuning tuning = find_tuning(folder.path(), kDevice);
+  CHECK(tuning.origin == (folder.path() / "NVIDIA_H200.json").string());
+  CHECK(tuning.table()->classes().size() == 1);
+}
+
+TEST_CASE("what a run says of the tuning that it found") {
+  const Folder folder;
+  const auto notes = [](const fs::path& named, const TunedDevice& device, std::string_view torch) {
+    return tuning_notes(find_tuning(named, device), named, device, torch);
+  };
+  using Lines = std::vector<std::string>;
+  const std::string unknown = (folder.path() / "NVIDIA_Test.json").string(),
+                    h200 = (folder.path() / "NVIDIA_H200.json").string();
+  const std::string usual =
+      ": the usual kernels are taken; diptych tune measures which are fastest";
+  CHECK(notes({}, kUnknown, "2") == Lines{"no tuning of NVIDIA Test" + usual});
+  CHECK(notes(folder.path(), kUnknown, "2") == Lines{unknown + ": not there" + usual});
+  const std::string measured = find_tuning({}, kDevice).file->versions.at("torch");
+  CHECK(notes({}, kDevice, measured).empty());
+  CHECK(notes({}, kDevice, "2") ==
+        Lines{"built in NVIDIA_H200.json: was not measured with libtorch 2; diptych tune measures "
+              "again"});
+  CHECK(notes(folder.path(), kDevice, measured) ==
+        Lines{h200 + ": not there: the built-in tuning is taken"});
+  const auto built_in =
+      std::ranges::find(built_in_tunings(), "NVIDIA_H200.json", &BuiltInTuning::name);
+  folder.write("NVIDIA_H200.json", std::string(built_in->text));
+  CHECK(notes(folder.path(), kDevice, measured).empty());
 }
 
 TEST_CASE("a file of another device is refused") {
