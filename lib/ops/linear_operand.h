@@ -65,7 +65,8 @@ struct LinearRoute {
 };
 // y[row] = x[row] * weight^T + bias, by the weight of the set that the row is in: linear_into() of
 // each set's rows. Those of a range are read and written where they lie; listed ones are gathered
-// before and scattered behind. x [rows, inputs], y [rows, outputs].
+// before and scattered behind. x [rows, inputs]; y [rows, outputs], which may end behind the last
+// row of the sets.
 void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
                         const Kernels& kernels);
 

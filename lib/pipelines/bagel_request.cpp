@@ -16,6 +16,7 @@ void BagelRequest::seed(std::uint64_t seed) {
   generator = cpu_generator(seed);
   for (BagelImage& image : images) image.latent_rows.reset();
   plan.reset();
+  plan_finish_reason.clear();
 }
 
 BagelReading BagelRequest::reading(const BagelCheckpoint& checkpoint) const {

@@ -5,8 +5,8 @@
 
 needs PyTorch 2.11 with a GPU, tokenizers and safetensors. It may be stopped and run again:
 `--minutes 9` ends a piece in time, as SIGTERM does while the model is trained; the next call goes on
-where it stopped. All pieces together end `--within` so many minutes, after fewer steps where that is too
-short for all. The checkpoint, in the released layout, lies in OUTPUT/checkpoint after each piece; it is
+where it stopped. The last step comes `--within` so many minutes of all pieces, after fewer steps where that
+is too short for all. The checkpoint, in the released layout, lies in OUTPUT/checkpoint after each piece; it is
 finished with the last one. How it went is in OUTPUT/log.jsonl.
 
   torchrun --nproc-per-node 2 scripts/train_demo/train.py --output build/demo
@@ -442,7 +442,7 @@ class Training:
 
     def load(self, path):
         state = torch.load(path, map_location=self.ema.device)
-        self.step, self.before, self.begun = state["step"], state["seconds"], state["begun"]
+        self.step, self.before, self.begun = state["step"], state.get("seconds", 0.0), state.get("begun")
         self.flat.values.copy_(state["values"])
         self.ema.copy_(state["ema"])
         self.momentum.copy_(state["momentum"])
@@ -578,6 +578,8 @@ def train_model(args, group, vae, clock, log):
             training.save(path, clock.seconds())
             saved = clock.seconds()
     training.save(path, clock.seconds())
+    if training.step < args.steps and done() >= 1:
+        log(stage="model", step=training.step, of=args.steps, ended=f"by --within {args.within:g}")
     return training.averaged(device), training.step
 
 

@@ -95,6 +95,11 @@ class Semantics(unittest.TestCase):
                     text = (self.out / f"{name}{number}.txt").read_text(errors="replace")
                     self.assertEqual(text.strip(), answer)
 
+    def test_answers_end_by_themselves(self):
+        records = [json.loads(line) for line in (self.out / "manifest.jsonl").read_text().splitlines()]
+        self.assertEqual([record["finish_reason"] for record in records if "text" in record],
+                         ["stop"] * (len(QUESTIONS) + len(CHAT)))
+
     def test_the_pixel_gate_holds(self):
         checked = subprocess.run([self.binary, "check", self.out / "0.png", "--probes", GATE], check=False,
                                  text=True, capture_output=True)
