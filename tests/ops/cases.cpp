@@ -10,14 +10,13 @@
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
-#include "tests/kernels/closeness.h"
+#include "tests/kernels/field.h"
 #include "tests/ops/row_set.h"
 
 namespace diptych::testing {
 namespace {
 
 constexpr double kEps = 1e-6;
-constexpr double kCanary = -77.0;
 constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
 constexpr std::int64_t kRows[] = {0, 1, 3, 17, 258};
 

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/kernels/field.h"
 #include "tests/ops/row_set.h"
 #include "tests/support/combinations.h"
 
@@ -51,8 +52,6 @@ void check_plain_products(at::Device device, KernelPolicy policy, std::int64_t s
 }
 
 namespace {
-
-constexpr double kCanary = -77;
 
 struct RoutedProduct {
   LinearOperand x;  // rows as they are, or quantised
