@@ -132,9 +132,15 @@ def trapezoid(step, warmup, done):
     return min((step + 1) / warmup, 1, 3 * (1 - done))
 
 
+def leave_signals(_):
+    """A signal to all processes of a job ends the trainer alone, once it has kept its state."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def loader(dataset, first, workers):
     return iter(torch.utils.data.DataLoader(
-        dataset, batch_size=None, sampler=range(first, len(dataset)), num_workers=workers,
+        dataset, batch_size=None, sampler=range(first, len(dataset)), num_workers=workers, worker_init_fn=leave_signals,
         prefetch_factor=4 if workers else None, timeout=600 if workers else 0, pin_memory=False))
 
 
