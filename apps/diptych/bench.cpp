@@ -172,9 +172,10 @@ constexpr const char* kFooter =
     "  diptych bench -m BAGEL-7B-MoT --task chat -p \"what is a diptych?\" --max-tokens 512";
 
 void add_probe_flags(CLI::App& verb, BenchFlags& flags) {
-  verb.add_flag(kLaunches, flags.launches,
-                "count kernels and launches (CUDA), in one more run of each with the profiler: a "
-                "step's mean, its graph's capture included")
+  verb.add_flag(
+          kLaunches, flags.launches,
+          "count kernels, launches, calls for memory and waits (CUDA), in one more run of each "
+          "with the profiler, which replays captured steps: a step's mean")
       ->envname("DIPTYCH_LAUNCHES");
   verb.add_flag(kKernelTimes, flags.kernel_times,
                 "tell the time of a step's kernels by what they are for, with bytes, FLOP and "

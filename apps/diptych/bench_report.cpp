@@ -118,9 +118,12 @@ std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMe
   for (const Quantity& q : quantities(m)) text += row(q);
   for (const Quantity& q : stages(m)) text += row(q);
   if (m.launches) {
-    text += fmt::format("  a step: {:.1f} kernels, {:.1f} copies and fills, {:.1f} launches\n",
-                        per_step(m.launches->kernels, m), per_step(m.launches->copies, m),
-                        per_step(m.launches->calls, m));
+    text += fmt::format(
+        "  a step: {:.1f} kernels, {:.1f} copies and fills; by the host {:.1f} launches, {:.1f} "
+        "calls for memory, {:.1f} waits\n",
+        per_step(m.launches->kernels, m), per_step(m.launches->copies, m),
+        per_step(m.launches->calls, m), per_step(m.launches->allocations, m),
+        per_step(m.launches->waits, m));
   }
   if (!m.floors.empty()) text += floor_text(m.floors);
   if (m.kernels) text += kernel_table_text(*m.kernels, m.ran.dtype);
@@ -270,7 +273,9 @@ Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
   if (m.launches) {
     json["per_step"] = {{"kernels", per_step(m.launches->kernels, m)},
                         {"copies", per_step(m.launches->copies, m)},
-                        {"launches", per_step(m.launches->calls, m)}};
+                        {"launches", per_step(m.launches->calls, m)},
+                        {"memory_calls", per_step(m.launches->allocations, m)},
+                        {"waits", per_step(m.launches->waits, m)}};
   }
   if (!m.floors.empty()) json["floor"] = floor_json(m.floors);
   if (m.kernels) json["kernels"] = kernel_table_json(*m.kernels);

@@ -310,21 +310,25 @@ class Bench {
       for (std::size_t s = 0; s < settings(); ++s) {
         BenchMeasured& measured = result_.cases[c][s];
         session(s).forget_steps();  // the profiler sees every step the same way, capture and all
-        auto launches =
-            record_launches(kDenoiseScope, [&] { run_once(c, s, setting(c, s).options().run); });
+        std::optional<Launches> launches = record(c, s);
+        if (launches && plan_.kernel_times) {
+          measured.kernels = make_kernel_table(
+              *launches, measured.steps(), study_steps(c, s, false), session(s).layers(), peaks[s]);
+        }
+        // The steps that were captured just now are replayed, as by the next request of a batch.
+        if (launches && plan_.launches) launches = measured.launches = record(c, s);
         if (!launches) {
           log_.warning("{}: the profiler of libtorch saw no kernel",
                        plan_.launches ? "--launches" : "--kernel-times");
           return;
         }
-        if (plan_.kernel_times) {
-          measured.kernels = make_kernel_table(
-              *launches, measured.steps(), study_steps(c, s, false), session(s).layers(), peaks[s]);
-        }
-        launches->scopes.clear();  // long
-        if (plan_.launches) measured.launches = std::move(launches);
+        if (measured.launches) measured.launches->scopes.clear();  // long
       }
     }
+  }
+
+  std::optional<Launches> record(std::size_t c, std::size_t s) {
+    return record_launches(kDenoiseScope, [&] { run_once(c, s, setting(c, s).options().run); });
   }
 
   const BenchPlan& plan_;

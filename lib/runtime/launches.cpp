@@ -48,6 +48,16 @@ bool launches(const std::string& name) {
          name.starts_with("cudaGraphLaunch") || name.starts_with("cuGraphLaunch");
 }
 
+// libtorch's allocator, which calls these for no memory that it has at hand, is in the runtime API.
+bool allocates(const std::string& name) {
+  return name.starts_with("cudaMalloc") || name.starts_with("cudaFree") ||
+         name.starts_with("cuMemCreate") || name.starts_with("cuMemRelease");
+}
+
+bool waits(const std::string& name) {
+  return name.find("Synchronize") != name.npos;
+}
+
 GpuActivity gpu_activity(const Event& event) {
   const auto start = static_cast<std::int64_t>(event.startNs());
   return {event.name(), activity(event) == Activity::CONCURRENT_KERNEL, start,
@@ -68,6 +78,8 @@ void note(const Event& event, Launches& launched, std::vector<GpuActivity>& scop
     case Activity::CUDA_RUNTIME:
     case Activity::CUDA_DRIVER:
       launched.calls += launches(event.name()) ? 1 : 0;
+      launched.allocations += allocates(event.name()) ? 1 : 0;
+      launched.waits += waits(event.name()) ? 1 : 0;
       break;
     default:
       break;

@@ -19,9 +19,11 @@ struct GpuActivity {
 };
 
 struct Launches {
-  std::int64_t kernels = 0;  // that ran
-  std::int64_t copies = 0;   // copies and fills, by no kernel
-  std::int64_t calls = 0;    // of the host that launched kernels or graphs
+  std::int64_t kernels = 0;      // that ran
+  std::int64_t copies = 0;       // copies and fills, by no kernel
+  std::int64_t calls = 0;        // of the host that launched kernels or graphs
+  std::int64_t allocations = 0;  // calls of the host that took device memory or gave it back
+  std::int64_t waits = 0;        // and that waited for the device
   // Of each time the scope was entered, in order of their start.
   std::vector<std::vector<GpuActivity>> scopes;
 };
