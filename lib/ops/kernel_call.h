@@ -5,6 +5,7 @@
 
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/dequantize_rows/dequantize_rows.h"
+#include "kernels/gated_linear/gated_linear.h"
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/quantize_attention/quantize_attention.h"
@@ -28,9 +29,13 @@ void launch(const kernels::SiluMulArgs& args, at::Device device);
 void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
 void launch(const kernels::LinearRowArgs& args, at::Device device);
+void launch(const kernels::GatedLinearArgs& args, at::Device device);
 void launch(const kernels::QuantizeRowsArgs& args, at::Device device);
 void launch(const kernels::QuantizeAttentionArgs& args, at::Device device);
 void launch(const kernels::DequantizeRowsArgs& args, at::Device device);
+
+// Whether gated_linear has code for that device; its index must be set.
+bool has_gated_linear(at::Device device);
 
 // Operands of at::_scaled_mm.
 struct ScaledProduct {

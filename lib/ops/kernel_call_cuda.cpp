@@ -1,3 +1,6 @@
+#include <array>
+#include <mutex>
+
 #include <ATen/native/cuda/RowwiseScaledMM.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -44,6 +47,23 @@ void launch(const kernels::DecodeAttentionArgs& args, at::Device device) {
 
 void launch(const kernels::LinearRowArgs& args, at::Device device) {
   launch_checked("linear_row", args, device, kernels::linear_row_unsupported, kernels::linear_row);
+}
+
+void launch(const kernels::GatedLinearArgs& args, at::Device device) {
+  launch_checked("gated_linear", args, device, kernels::gated_linear_unsupported,
+                 kernels::gated_linear);
+}
+
+bool has_gated_linear(at::Device device) {
+  constexpr std::size_t kMostDevices = 64;
+  static std::array<std::once_flag, kMostDevices> asked;
+  static std::array<bool, kMostDevices> has;
+  const auto index = static_cast<std::size_t>(device.index());
+  std::call_once(asked.at(index), [&] {
+    const c10::cuda::CUDAGuard guard(device);
+    has[index] = kernels::gated_linear_runs_here();
+  });
+  return has[index];
 }
 
 void launch(const kernels::QuantizeRowsArgs& args, at::Device device) {

@@ -29,7 +29,12 @@ void launch(const kernels::DecodeAttentionArgs&, at::Device device) {
 void launch(const kernels::LinearRowArgs&, at::Device device) {
   refuse("linear_row", device);
 }
-
+void launch(const kernels::GatedLinearArgs&, at::Device device) {
+  refuse("gated_linear", device);
+}
+bool has_gated_linear(at::Device) {
+  return false;
+}
 void launch(const kernels::QuantizeRowsArgs&, at::Device device) {
   refuse("quantize_rows", device);
 }

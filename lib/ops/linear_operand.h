@@ -40,6 +40,8 @@ LinearOperand rms_norm(const Tensor& x, std::span<const NormRoute> routes, doubl
 LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes,
                             double eps, Quantization rows, const Kernels& kernels);
 LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, KernelPolicy policy);
+// The same, written to y [rows, inner] of that format, row stride of plain values free.
+void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, KernelPolicy policy);
 
 // Whether linear() quantises that many plain rows for such a weight.
 bool quantizes_rows(Quantization weight, std::int64_t rows);
@@ -69,5 +71,17 @@ struct LinearRoute {
 // row of the sets.
 void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
                         const Kernels& kernels);
+
+// Whether the device has the kernel that routed_gated_linear() may take.
+bool has_gated_kernel(at::Device device);
+// Whether routed_gated_linear() computes so many rows with one kernel: plain weights, bfloat16 or
+// float16 on a GPU of compute capability 9.0, and the choice is GatedProduct::one_kernel.
+bool gates_in_one_kernel(const Tensor& x, std::int64_t rows, const LinearOperand& weight,
+                         const Kernels& kernels);
+// silu_mul() of what routed_linear_into() makes of plain rows, by weights [2 * inner, inputs]
+// without bias -> [rows, inner]. With one kernel or two the same values are rounded, and sums are
+// in another order.
+Tensor routed_gated_linear(const Tensor& x, std::span<const LinearRoute> routes,
+                           const Kernels& kernels);
 
 }  // namespace diptych

@@ -3,25 +3,42 @@
 #include "lib/ops/linear_operand.h"
 
 namespace diptych {
+namespace {
+
+void check_gate_up(const Tensor& gate_up) {
+  TORCH_CHECK(
+      gate_up.defined() && gate_up.dim() == 2 && gate_up.size(1) >= 2 && gate_up.size(1) % 2 == 0,
+      "[silu_mul] gate_up is ", gate_up.defined() ? gate_up.sizes() : at::IntArrayRef{},
+      ", expected [rows, 2 * inner]");
+  ops::check_values("silu_mul", "gate_up", gate_up, gate_up.sizes());
+}
+
+}  // namespace
 
 Tensor silu_mul(const Tensor& gate_up, KernelPolicy policy) {
   return silu_mul(gate_up, Quantization::none, policy).values;
 }
 
 LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, KernelPolicy policy) {
-  TORCH_CHECK(
-      gate_up.defined() && gate_up.dim() == 2 && gate_up.size(1) >= 2 && gate_up.size(1) % 2 == 0,
-      "[silu_mul] gate_up is ", gate_up.defined() ? gate_up.sizes() : at::IntArrayRef{},
-      ", expected [rows, 2 * inner]");
-  ops::check_values("silu_mul", "gate_up", gate_up, gate_up.sizes());
+  check_gate_up(gate_up);
   ops::check_row_format("silu_mul", rows);
+  const LinearOperand y =
+      LinearOperand::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options(), rows);
+  silu_mul_into(y, gate_up, policy);
+  return y;
+}
+
+void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, KernelPolicy policy) {
+  check_gate_up(gate_up);
   const std::int64_t inner = gate_up.size(1) / 2;
+  TORCH_CHECK((y.values.sizes() == at::IntArrayRef{gate_up.size(0), inner}), "[silu_mul] y is ",
+              y.values.sizes(), ", gate_up ", gate_up.sizes());
   if (!ops::takes_kernel("silu_mul", gate_up, policy)) {
-    const Tensor plain =
-        at::silu(gate_up.narrow(1, 0, inner)).mul_(gate_up.narrow(1, inner, inner));
-    return quantize_rows(plain, rows, policy);
+    Tensor plain = y.scales.defined() ? at::empty(y.values.sizes(), gate_up.options()) : y.values;
+    at::silu_out(plain, gate_up.narrow(1, 0, inner)).mul_(gate_up.narrow(1, inner, inner));
+    if (y.scales.defined()) quantize_rows(plain, y, policy);
+    return;
   }
-  const LinearOperand y = LinearOperand::empty({gate_up.size(0), inner}, gate_up.options(), rows);
   kernels::SiluMulArgs args;
   args.gate_up = gate_up.data_ptr();
   args.y = y.values.data_ptr();
@@ -32,7 +49,6 @@ LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, KernelPolicy po
   args.y_stride = y.values.stride(0);
   args.dtype = ops::kernel_dtype(gate_up);
   ops::launch(args, gate_up.device());
-  return y;
 }
 
 }  // namespace diptych

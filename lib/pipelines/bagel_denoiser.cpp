@@ -145,12 +145,14 @@ std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& 
 std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
   const bool fp8_attention =
       runtime_.paint_attention->served_by().find(kCudnnFp8) != std::string::npos;
+  const LinearOperand& gate_up = model_.language_model.layers[0].gen.gate_up_proj;
   std::vector<KernelWork> sum;
   for (const Range& range : calls_of(count)) {
+    const MotPlan& plan = plans_.at(range);
+    const bool one_gated = gates_in_one_kernel(markers_, plan.gen_rows, gate_up, runtime_.kernels);
     add_work(sum, 1,
-             mot_work(plans_.at(range), model_.config.llm,
-                      {runtime_.dtype, model_.language_model.quantization}, runtime_.kernels.tuning,
-                      fp8_attention));
+             mot_work(plan, model_.config.llm, {runtime_.dtype, model_.language_model.quantization},
+                      {runtime_.kernels.tuning, fp8_attention, one_gated}));
   }
   return sum;
 }

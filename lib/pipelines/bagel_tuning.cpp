@@ -28,16 +28,20 @@ class Measurement {
         device_(device),
         options_(at::TensorOptions(device).dtype(at::kBFloat16)),
         progress_(progress),
-        fp8_(multiplies_fp8(device)) {}
+        fp8_(multiplies_fp8(device)),
+        gated_(has_gated_kernel(device)) {}
 
   TuningTable run() {
     const std::size_t products = kProjections * (fp8_ ? 2 : 1);
-    progress_.begin("tune", static_cast<std::int64_t>(products + (fp8_ ? 2 : 1) + 1));
+    progress_.begin("tune",
+                    static_cast<std::int64_t>(products + (fp8_ ? 2 : 1) + (gated_ ? 1 : 0) + 1));
     for (const TunedShape& shape : projections()) {
       if (fp8_)
         add(TunedKernel::linear_fp8, shape, usual_fp8, products_of(shape, Quantization::fp8));
       add(TunedKernel::linear_int8, shape, usual_int8, products_of(shape, Quantization::int8));
     }
+    const TunedShape gated = {tuning_.llm.intermediate_size, tuning_.llm.hidden_size, 0};
+    if (gated_) add(TunedKernel::gated_linear, gated, usual_gated, gated_products(gated));
     const TunedShape width = {tuning_.llm.hidden_size, 0, 0};
     add(TunedKernel::add_rms_norm, width, usual_norm, norms(Quantization::none));
     if (fp8_) add(TunedKernel::add_rms_norm_e4m3, width, usual_norm, norms(Quantization::fp8));
@@ -56,6 +60,9 @@ class Measurement {
   }
   static int usual_int8(const TunedShape&, std::int64_t rows) {
     return static_cast<int>(usual_int8_product(rows));
+  }
+  static int usual_gated(const TunedShape&, std::int64_t rows) {
+    return static_cast<int>(usual_gated_product(rows));
   }
   static int usual_norm(const TunedShape&, std::int64_t) {
     return static_cast<int>(kUsualNormVectors);
@@ -123,6 +130,28 @@ class Measurement {
         }
         return milliseconds(works);
       }));
+    }
+    return measured;
+  }
+
+  std::vector<TunedTimes> gated_products(const TunedShape& shape) const {
+    std::vector<LinearOperand> all = weights({2 * shape[0], shape[1], 0}, Quantization::none);
+    // Gates as a model has them: the largest ones take another way through the activation.
+    for (LinearOperand& weight : all) weight.values.div_(std::sqrt(static_cast<double>(shape[1])));
+    std::vector<TunedTimes> measured;
+    for (const std::int64_t rows : rows_.products) {
+      const Tensor x = draw({rows, shape[1]});
+      measured.push_back(
+          times_of(TunedKernel::gated_linear, shape, rows, [&](const TuningTable& table) {
+            Works works;
+            for (const LinearOperand& weight : all) {
+              works.emplace_back([&] {
+                const LinearRoute route{weight, {}, RowSet::range(0, rows)};
+                routed_gated_linear(x, std::span(&route, 1), {KernelPolicy::strict, &table});
+              });
+            }
+            return milliseconds(works);
+          }));
     }
     return measured;
   }
@@ -234,7 +263,8 @@ class Measurement {
   at::Device device_;
   at::TensorOptions options_;
   Progress& progress_;
-  bool fp8_;  // its products and norms are measured
+  bool fp8_;    // its products and norms are measured
+  bool gated_;  // so are both ways through a gated layer's first half
   TuningTable table_;
   std::int64_t done_ = 0;
 };

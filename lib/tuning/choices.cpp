@@ -11,10 +11,12 @@ namespace {
 
 using Name = std::string_view;
 constexpr auto kMatrix = std::to_array<Name>({"outputs", "inputs"});
+constexpr auto kGatedMatrix = std::to_array<Name>({"inner", "inputs"});
 constexpr auto kRow = std::to_array<Name>({"width"});
 constexpr auto kHeads = std::to_array<Name>({"heads", "kv_heads", "head_dim"});
 constexpr auto kFp8Products = std::to_array<Name>({"row_kernel", "cublas", "cutlass"});
 constexpr auto kInt8Products = std::to_array<Name>({"row_kernel", "copy"});
+constexpr auto kGatedProducts = std::to_array<Name>({"one_kernel", "two_kernels"});
 constexpr auto kNormVectors = std::to_array<Name>({"one_vector", "two_vectors", "four_vectors"});
 constexpr auto kFirstAttentions = std::to_array<Name>({"cudnn", "flash", "sdpa", "splitkv"});
 
@@ -26,6 +28,7 @@ constexpr auto kKernels = std::to_array<TunedKernelInfo>({
     {TunedKernel::linear_int8, "linear_int8", kMatrix, kInt8Products, kSeveral},
     {TunedKernel::add_rms_norm, "add_rms_norm", kRow, kNormVectors, 1},
     {TunedKernel::add_rms_norm_e4m3, "add_rms_norm_e4m3", kRow, kNormVectors, 1},
+    {TunedKernel::gated_linear, "gated_linear", kGatedMatrix, kGatedProducts, 1},
     {TunedKernel::attention, "attention", kHeads, kFirstAttentions, 1},
 });
 
@@ -74,6 +77,10 @@ Int8Product usual_int8_product(std::int64_t rows) {
   return rows <= kernels::kMostLinearRows ? Int8Product::row_kernel : Int8Product::copy;
 }
 
+GatedProduct usual_gated_product(std::int64_t rows) {
+  return rows < kFewestGatedRows ? GatedProduct::two_kernels : GatedProduct::one_kernel;
+}
+
 FirstAttention usual_attention(std::int64_t queries) {
   if (queries <= kMostSplitQueries) return FirstAttention::splitkv;
   return queries < kFewQueries ? FirstAttention::flash : FirstAttention::cudnn;
@@ -91,6 +98,7 @@ std::optional<std::string> impossible_choice(TunedKernel kernel, const TunedShap
       return impossible_attention(rows, static_cast<FirstAttention>(choice));
     case TunedKernel::add_rms_norm:
     case TunedKernel::add_rms_norm_e4m3:
+    case TunedKernel::gated_linear:
       return std::nullopt;
   }
   return std::nullopt;

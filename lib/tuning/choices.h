@@ -17,11 +17,13 @@ enum class TunedKernel {
   linear_int8,        // outputs, inputs -> Int8Product
   add_rms_norm,       // width -> NormVectors
   add_rms_norm_e4m3,  // width -> NormVectors, of rows that are quantised to e4m3
+  gated_linear,       // inner, inputs -> GatedProduct
   attention,  // heads, kv_heads, head_dim -> FirstAttention; the rows are a sample's queries
 };
 enum class Fp8Product { row_kernel, cublas, cutlass };
-enum class Int8Product { row_kernel, copy };  // copy: of the weights in the rows' dtype
-enum class NormVectors { one, two, four };    // 16 bytes each, that a thread takes of a row
+enum class Int8Product { row_kernel, copy };          // copy: of the weights in the rows' dtype
+enum class GatedProduct { one_kernel, two_kernels };  // two: a library's product, then silu_mul
+enum class NormVectors { one, two, four };            // 16 bytes each, that a thread takes of a row
 enum class FirstAttention { cudnn, flash, sdpa, splitkv };  // that `auto` asks first
 
 using TunedShape = std::array<std::int64_t, 3>;  // in the order of TunedKernelInfo::widths, then 0
@@ -46,6 +48,8 @@ bool exceeds_cublas(std::int64_t rows, std::int64_t outputs, std::int64_t inputs
 // What is taken where nothing was measured.
 Fp8Product usual_fp8_product(std::int64_t rows, std::int64_t outputs, std::int64_t inputs);
 Int8Product usual_int8_product(std::int64_t rows);
+GatedProduct usual_gated_product(std::int64_t rows);
+inline constexpr std::int64_t kFewestGatedRows = 640;
 // Of attention, by the queries of the longest sample: splitkv up to the most that it takes, then
 // flash, as fewer than kFewQueries are not worth a plan of cuDNN's.
 FirstAttention usual_attention(std::int64_t queries);

@@ -109,6 +109,12 @@ Int8Product choose_int8_product(const TuningTable* tuning, std::int64_t rows, st
   return tuned ? static_cast<Int8Product>(*tuned) : usual_int8_product(rows);
 }
 
+GatedProduct choose_gated_product(const TuningTable* tuning, std::int64_t rows, std::int64_t inner,
+                                  std::int64_t inputs) {
+  const auto tuned = find_product(tuning, TunedKernel::gated_linear, rows, inner, inputs);
+  return tuned ? static_cast<GatedProduct>(*tuned) : usual_gated_product(rows);
+}
+
 std::vector<TunedClass> make_classes(TunedKernel kernel, const TunedShape& shape,
                                      std::span<const TunedTimes> measured,
                                      int (*usual)(const TunedShape& shape, std::int64_t rows)) {

@@ -45,6 +45,8 @@ Fp8Product choose_fp8_product(const TuningTable* tuning, std::int64_t rows, std:
                               std::int64_t inputs);
 Int8Product choose_int8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
                                 std::int64_t inputs);
+GatedProduct choose_gated_product(const TuningTable* tuning, std::int64_t rows, std::int64_t inner,
+                                  std::int64_t inputs);
 
 // The classes of one kernel and shape from what was measured, by rows ascending. A choice other
 // than `usual`, where that was measured, must be faster by 3 %, about what repeated measurements

@@ -127,6 +127,14 @@ TEST_CASE("quantised weights meet a few rows") {
   check_linear_row_alone(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
 }
 
+TEST_CASE("the first half of a gated layer is one kernel on compute capability 9.0") {
+  if (!kernels::gated_linear_runs_here()) {
+    MESSAGE("skipped: this GPU or this build has no code for it");
+    return;
+  }
+  check_gated_linear(on_gpu<kernels::GatedLinearArgs>(kernels::gated_linear));
+}
+
 TEST_CASE("calls that no kernel takes are refused with the reason, no rows are fine") {
   kernels::RmsNormArgs norm;
   CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "the width is below 1");
@@ -148,6 +156,16 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
   linear.inputs = linear.outputs = 16;
   linear.shape = -1;
   CHECK(text_of(kernels::linear_row(linear, nullptr)) == "there is no such shape");
+
+  kernels::GatedLinearArgs gated;
+  CHECK(text_of(kernels::gated_linear(gated, nullptr)) == "inputs or the inner width is below 1");
+  gated.inputs = gated.inner = 16;
+  CHECK(text_of(kernels::gated_linear(gated, nullptr)) == "");
+  gated.y_stride = 17;
+  CHECK(text_of(kernels::gated_linear(gated, nullptr)) ==
+        "rows do not begin at multiples of 16 bytes");
+  gated.dtype = kernels::DType::f32;
+  CHECK(text_of(kernels::gated_linear(gated, nullptr)) == "rows are not of bfloat16 or float16");
 
   kernels::QkNormRopeArgs rope;
   rope.heads = rope.kv_heads = rope.samples = rope.capacity = 1;

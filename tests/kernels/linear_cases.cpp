@@ -152,4 +152,74 @@ void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel) {
   }
 }
 
+namespace {
+
+struct GatedSize {
+  std::int64_t rows, inputs, inner;
+  std::int64_t work() const { return rows * inputs * inner; }
+};
+
+void check_gated(const Runner<kernels::GatedLinearArgs>& kernel, at::Generator& generator,
+                 const GatedSize& size, at::ScalarType dtype) {
+  const auto options = at::TensorOptions(dtype).device(kernel.device);
+  const Tensor x = random_rows(generator, size.rows, size.inputs, 1, Layout::spaced, options);
+  const Tensor weight =
+      (at::randn({2 * size.inner, size.inputs}, generator, at::kFloat) * 2 / std::sqrt(size.inputs))
+          .to(dtype);
+  const Tensor there = weight.to(kernel.device);
+  const Field y = make_field(size.rows, size.inner, Layout::spaced, options);
+  kernels::GatedLinearArgs args;
+  args.x = x.data_ptr();
+  args.x_stride = x.stride(0);
+  args.weight = there.data_ptr();
+  args.y = y.rows.data_ptr();
+  args.y_stride = y.rows.stride(0);
+  args.rows = size.rows;
+  args.inputs = size.inputs;
+  args.inner = size.inner;
+  args.dtype = kernel_dtype(dtype);
+  kernel.run(args);
+
+  // On the device where it is much: float64 is float64.
+  const at::Device by = size.work() > 20'000'000 ? kernel.device : at::Device(at::kCPU);
+  const Tensor products = at::linear(x.to(by).to(at::kDouble), weight.to(by).to(at::kDouble));
+  const Tensor gate = products.narrow(1, 0, size.inner),
+               up = products.narrow(1, size.inner, size.inner);
+  const Tensor expected = at::silu(gate) * up;
+  // gate, up, silu(gate) and the result are rounded; silu is nowhere steeper than 1.1.
+  const double step = dtype == at::kFloat ? 1e-6 : dtype == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
+  const Tensor allowed = (1.1 * (gate * up).abs() + 3 * expected.abs()) * (1.02 * step) +
+                         (dtype == at::kFloat ? 1e-5 : 1e-4);  // sums of float32
+  const Tensor apart = (y.rows.to(by).to(at::kDouble) - expected).abs();
+  CHECK(count(apart > allowed) == 0);
+  CHECK(expected.abs().max().item<double>() > 0.1);
+  CHECK(is_untouched_around(y, at::arange(size.rows)));
+}
+
+}  // namespace
+
+void check_gated_linear(const Runner<kernels::GatedLinearArgs>& kernel) {
+  at::Generator generator = at::detail::createCPUGenerator(34);
+  for (const at::ScalarType dtype : kDtypes) {
+    if (dtype == at::kFloat && !kernel.device.is_cpu()) continue;  // the reference alone takes it
+    // Less than a tile and a piece, exactly one, parts of both, a block without rows in a cluster,
+    // and more tiles than a GPU has blocks.
+    for (const GatedSize& size : {GatedSize{1, 16, 8},
+                                  {17, 64, 128},
+                                  {128, 64, 64},
+                                  {3, 72, 136},
+                                  {130, 200, 264},
+                                  {257, 128, 40},
+                                  {1026, 3584, 1024},
+                                  {8208, 256, 2304},
+                                  {2048, 1040, 2056}}) {
+      if (size.work() > 20'000'000 && kernel.device.is_cpu()) continue;
+      const std::string what = fmt::format("{} {} x {} -> 2 x {}", c10::toString(dtype), size.rows,
+                                           size.inputs, size.inner);
+      CAPTURE(what);
+      check_gated(kernel, generator, size, dtype);
+    }
+  }
+}
+
 }  // namespace diptych::testing

@@ -1,6 +1,8 @@
-// linear_row on raw pointers: one body for the reference on the host and for the kernels on a GPU.
+// linear_row and gated_linear on raw pointers: one body for the references on the host and for the
+// kernels on a GPU.
 #pragma once
 
+#include "kernels/gated_linear/gated_linear.h"
 #include "kernels/linear_row/linear_row.h"
 #include "tests/kernels/routed_cases.h"
 
@@ -11,5 +13,8 @@ namespace diptych::testing {
 void check_linear_row_quantised(const Runner<kernels::LinearRowArgs>& kernel);
 // A row's products are the same bits whatever rows come with it.
 void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel);
+// silu(gate) * up is that of float64 but for its roundings; the gaps and margins around stay as
+// they were.
+void check_gated_linear(const Runner<kernels::GatedLinearArgs>& kernel);
 
 }  // namespace diptych::testing

@@ -10,3 +10,7 @@ TEST_CASE("the reference multiplies quantised weights as float64 does") {
   check_linear_row_quantised(reference);
   check_linear_row_alone(reference);
 }
+
+TEST_CASE("the reference multiplies and activates the first half of a gated layer") {
+  check_gated_linear({at::kCPU, kernels::gated_linear_ref});
+}

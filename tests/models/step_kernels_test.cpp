@@ -27,6 +27,10 @@ const std::string kSiluKernel =
     kOwn + "silu_mul_kernel<__nv_bfloat16, 8>(diptych::kernels::SiluMulArgs, unsigned int)";
 const std::string kSiluOfMany =
     kOwn + "silu_mul_fetched_kernel<__nv_bfloat16, 8, 3>(diptych::kernels::SiluMulArgs)";
+const std::string kGatedKernel =
+    kOwn +
+    "gated_linear_kernel<__nv_bfloat16>(CUtensorMap_st, CUtensorMap_st, CUtensorMap_st, "
+    "diptych::kernels::(anonymous namespace)::Tiles, int, int)";
 const std::string kQuantiseKernel =
     kOwn + "quantize_rows_kernel<__nv_bfloat16>(diptych::kernels::QuantizeRowsArgs, float)";
 const std::string kMostOfKeys =
@@ -118,6 +122,41 @@ TEST_CASE("kernel_families: a step of two layers, from its embeddings to its upd
   Names names, expected;
   for (int i = 0; i < 3; ++i) {  // the next step begins as the first one
     for (const auto& [name, family] : step) names.push_back(name), expected.push_back(family);
+  }
+  CHECK(families(names, 2) == expected);
+}
+
+TEST_CASE("kernel_families: generation rows that one kernel multiplies and activates") {
+  const std::vector<std::pair<std::string, std::string>> steps = {
+      {kNormOfMany, "norm"},
+      {kBigProduct, "qkv_proj gen"},
+      {kSmallProduct, "qkv_proj und"},
+      {kRopeKernel, "qk norm, rope, cache write"},
+      {kCudnn, "attention gen"},
+      {kSplitKv, "attention und"},
+      {kBigProduct, "o_proj gen"},
+      {kSmallProduct, "o_proj und"},
+      {kNormOfMany, "norm"},
+      {kGatedKernel, "gate_up_proj gen"},
+      {kSmallProduct, "gate_up_proj und"},
+      {kReduce, "gate_up_proj und"},
+      {kSiluKernel, "silu x gate"},
+      {kBigProduct, "down_proj gen"},
+      {kSmallProduct, "down_proj und"},
+      {kNormOfMany, "norm"},
+      {kBigProduct, "qkv_proj gen"},
+      {kSmallProduct, "qkv_proj und"},
+      {kRopeKernel, "qk norm, rope, cache write"},
+      {kCudnn, "attention gen"},
+      {kBigProduct, "o_proj gen"},
+      {kNormOfMany, "norm"},
+      {kGatedKernel, "gate_up_proj gen"},
+      {kBigProduct, "down_proj gen"},
+      {kNormOfMany, "norm"},
+      {kSmallProduct, "other products"}};
+  Names names, expected;
+  for (int i = 0; i < 2; ++i) {
+    for (const auto& [name, family] : steps) names.push_back(name), expected.push_back(family);
   }
   CHECK(families(names, 2) == expected);
 }
@@ -224,11 +263,10 @@ MotPlan image_plan(std::int64_t gen, const std::vector<std::int64_t>& keys) {
 }
 
 std::map<std::string, KernelWork> work(const MotPlan& plan, Quantization quantization,
-                                       const TuningTable* tuning = nullptr,
-                                       bool fp8_attention = false) {
+                                       const MotServedBy& served_by = {}) {
   std::map<std::string, KernelWork> families;
   const MatrixFormat format = {at::kBFloat16, quantization};
-  for (const KernelWork& each : mot_work(plan, small_config(), format, tuning, fp8_attention)) {
+  for (const KernelWork& each : mot_work(plan, small_config(), format, served_by)) {
     CHECK(families.emplace(each.family, each).second);
   }
   return families;
@@ -275,7 +313,7 @@ TEST_CASE("mot_work: fp8 quantises what attention gives, and few rows are no e4m
 TEST_CASE("mot_work: attention in fp8 quantises what it reads, and its output") {
   const MotPlan plan = image_plan(8, {12, 10});
   const auto plain = work(plan, Quantization::fp8);
-  const auto found = work(plan, Quantization::fp8, nullptr, true);
+  const auto found = work(plan, Quantization::fp8, {.fp8_attention = true});
   CHECK(found.at("quantise rows").bytes == 64 + 48);  // the markers' output
   CHECK(found.at("quantise q, k and v").bytes == 2 * (256 + 2 * 352 + 128 + 176 + 64));
   CHECK(found.at("attention gen").bytes == 2 * (2 * 128 + 176));
@@ -283,6 +321,17 @@ TEST_CASE("mot_work: attention in fp8 quantises what it reads, and its output") 
   CHECK(found.at("attention gen").fp8);
   CHECK(found.at("attention und") == plain.at("attention und"));
   CHECK(found.at("o_proj gen") == plain.at("o_proj gen"));
+}
+
+TEST_CASE("mot_work: generation rows that one kernel multiplies and activates") {
+  const MotPlan plan = image_plan(3, {7, 5});
+  const auto plain = work(plan, Quantization::none);
+  const auto found = work(plan, Quantization::none, {.one_gated_kernel = true});
+  CHECK(found.size() == plain.size());
+  CHECK(found.at("gate_up_proj gen").bytes == 2 * (512 + 96 + 192));
+  CHECK(found.at("gate_up_proj gen").flops == 2 * 3072);
+  CHECK((found.at("gate_up_proj und") == plain.at("gate_up_proj und")));
+  CHECK(found.at("silu x gate").bytes == 4 * 96);  // the four markers of the first layer
 }
 
 TEST_CASE("mot_work: of int8 weights many rows take a plain copy") {
@@ -303,7 +352,7 @@ TEST_CASE("mot_work: products are those that a tuning chooses") {
   choose(TunedKernel::linear_fp8, {64, 32, 0}, Fp8Product::cutlass);
   const MotPlan plan = image_plan(8, {12, 10});
   const auto plain = work(plan, Quantization::int8);
-  const auto tuned = work(plan, Quantization::int8, &table);
+  const auto tuned = work(plan, Quantization::int8, {.tuning = &table});
   // The weights of qkv for the four markers, in two layers: a copy is made of them, and read.
   CHECK(tuned.at("dequantise weights").bytes - plain.at("dequantise weights").bytes ==
         2 * (192 + 256));
@@ -311,7 +360,8 @@ TEST_CASE("mot_work: products are those that a tuning chooses") {
   CHECK((tuned.at("o_proj und") == plain.at("o_proj und")));
   Qwen2Config wide = small_config();
   wide.hidden_size = 32;
-  for (const KernelWork& each : mot_work(plan, wide, {at::kBFloat16, Quantization::fp8}, &table)) {
+  for (const KernelWork& each :
+       mot_work(plan, wide, {at::kBFloat16, Quantization::fp8}, {&table})) {
     CAPTURE(each.family);
     if (each.family.ends_with("proj und")) CHECK(each.fp8 == (each.family == "qkv_proj und"));
   }

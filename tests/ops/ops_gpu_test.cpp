@@ -72,6 +72,10 @@ TEST_CASE("products on the GPU take each row to the weight of its set") {
   check_routed_products(kGpu, KernelPolicy::strict);
   check_routed_products(kGpu, KernelPolicy::reference);
 }
+TEST_CASE("the first half of a gated layer on the GPU is that of float64, by one kernel or two") {
+  check_gated_products(kGpu, KernelPolicy::strict);
+  check_gated_products(kGpu, KernelPolicy::reference);
+}
 TEST_CASE("fp8 products on the GPU refuse what they have no kernel for") {
   const auto weight = [](std::int64_t outputs, std::int64_t inputs) {
     return LinearOperand{

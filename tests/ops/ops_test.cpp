@@ -81,6 +81,9 @@ TEST_CASE("plain products in ATen are near those of float64") {
 TEST_CASE("products in ATen take each row to the weight of its set") {
   check_routed_products(kCpu, KernelPolicy::automatic);
 }
+TEST_CASE("the first half of a gated layer in ATen is that of float64") {
+  check_gated_products(kCpu, KernelPolicy::automatic);
+}
 TEST_CASE("a tuning changes no bit of what ATen gives") {
   check_tuned_products(kCpu, KernelPolicy::automatic);
   check_tuned_norms(kCpu, KernelPolicy::reference);

@@ -94,6 +94,29 @@ TEST_CASE("the kernels of captured and of launched steps are told apart") {
   }
 }
 
+TEST_CASE("steps that are kept are one launch each, and take no memory") {
+  for (const char* quantization : {"none", "fp8", "int8"}) {
+    CAPTURE(quantization);
+    test::SessionFixture f({"cuda", "bfloat16", quantization});
+    RunConfig request = test::paint_request("a red fox", 5, 64, 48);
+    request.sampling.steps = 12;
+    // Of a session that expects more than one run the steps are kept.
+    const std::vector<std::vector<RunConfig>> expected(3, {request});
+    f.session->load(expected, f.progress);
+    for (int run = 0; run < 2; ++run) f.run({request});
+    const auto launched = record_launches(kDenoiseScope, [&] { f.run({request}); });
+    REQUIRE(launched.has_value());
+    CHECK(f.session->report().kept_step_graphs);
+    // Beside the 11 updates the noise is copied in, the counter cleared, the latents copied out.
+    CHECK(launched->calls >= 11);
+    CHECK(launched->calls <= 11 + 8);
+    CHECK(launched->allocations == 0);
+    // Each waits for the step before last, which has the device busy meanwhile; then the picture's
+    // begin and end.
+    CHECK(launched->waits <= 11 + 8);
+  }
+}
+
 TEST_CASE("step caches: calibrated, painted and reported") {
   test::check_step_caches({"cuda", "float32"});
   test::check_step_caches({"cuda", "bfloat16"});

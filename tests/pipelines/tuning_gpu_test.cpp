@@ -51,6 +51,8 @@ TEST_CASE("what is measured covers the rows of the sizes, and is a file that run
     CHECK(file.table.find(TunedKernel::linear_fp8, {1024, 512, 0}, rows).has_value() == fp8);
     CHECK(file.table.find(TunedKernel::linear_int8, {2048, 512, 0}, rows).has_value() ==
           (rows <= 8));
+    CHECK(file.table.find(TunedKernel::gated_linear, {1024, 512, 0}, rows).has_value() ==
+          has_gated_kernel(kGpu));
     CHECK(file.table.find(TunedKernel::add_rms_norm, {512, 0, 0}, rows).has_value());
     CHECK(file.table.find(TunedKernel::attention, {4, 2, 128}, rows).has_value() == (rows <= 256));
   }

@@ -91,7 +91,7 @@ TEST_CASE("a foreign or broken tuning file is refused with its key") {
       {"/choices/1", "x", "choices[1]: found \"x\", expected an object"},
       {"/choices/1/kernel", "gemm",
        "choices[1].kernel: found \"gemm\", expected linear_fp8, linear_int8, add_rms_norm, "
-       "add_rms_norm_e4m3, attention"},
+       "add_rms_norm_e4m3, gated_linear, attention"},
       {"/choices/1/choice", "copy",
        "choices[1].choice: found \"copy\", expected row_kernel, cublas, cutlass"},
       {"/choices/1/choice", "row_kernel",

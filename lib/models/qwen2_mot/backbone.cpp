@@ -79,6 +79,15 @@ std::array<NormRoute, 2> norms(const MotPlan& plan, const Tensor& gen, const Ten
   return {{{gen, gen_rows}, {und, und_rows}}};
 }
 
+std::array<LinearRoute, 2> routes(const MotLayer& layer, const MotPlan& plan, Matrix weight,
+                                  Vector bias) {
+  const auto route = [&](const MotExpert& expert, const RowSet& rows) {
+    return LinearRoute{expert.*weight, bias == nullptr ? Tensor() : expert.*bias, rows};
+  };
+  const auto [gen_rows, und_rows] = row_sets(plan);
+  return {route(layer.gen, gen_rows), route(layer.und, und_rows)};
+}
+
 Tensor empty_product(const MotLayer& layer, const MotPlan& plan, Matrix weight) {
   const MotExpert& any = plan.gen_rows > 0 ? layer.gen : layer.und;
   return at::empty({plan.rows(), (any.*weight).values.size(0)}, any.input_layernorm.options());
@@ -88,12 +97,7 @@ Tensor empty_product(const MotLayer& layer, const MotPlan& plan, Matrix weight) 
 Tensor project(const LinearOperand& x, const MotLayer& layer, const MotPlan& plan, Matrix weight,
                Vector bias, const Kernels& kernels) {
   const Tensor y = empty_product(layer, plan, weight);
-  const auto route = [&](const MotExpert& expert, const RowSet& rows) {
-    return LinearRoute{expert.*weight, bias == nullptr ? Tensor() : expert.*bias, rows};
-  };
-  const auto [gen_rows, und_rows] = row_sets(plan);
-  routed_linear_into(y, x, std::array{route(layer.gen, gen_rows), route(layer.und, und_rows)},
-                     kernels);
+  routed_linear_into(y, x, routes(layer, plan, weight, bias), kernels);
   return y;
 }
 
@@ -153,8 +157,11 @@ Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, co
 // silu(gate) * up -> [rows, intermediate], in that format.
 LinearOperand activate(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                        Quantization format, const Kernels& kernels) {
-  return silu_mul(project(h, layer, plan, &MotExpert::gate_up_proj, nullptr, kernels), format,
-                  kernels);
+  constexpr Matrix kGateUp = &MotExpert::gate_up_proj;
+  if (!h.scales.defined() && format == Quantization::none) {
+    return {routed_gated_linear(h.values, routes(layer, plan, kGateUp, nullptr), kernels), {}};
+  }
+  return silu_mul(project(h, layer, plan, kGateUp, nullptr, kernels), format, kernels);
 }
 
 // -> [rows, hidden]. The wide rows between are gone by then.
@@ -237,7 +244,14 @@ Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, co
     attend(rows.q, rest, keys, values, attention, quantization);
     // What attention gives may be quantised here; the normed rows are as wide, and are already.
     product(rest, rows.hidden, &MotExpert::o_proj);
-    product(rest, rows.hidden, &MotExpert::gate_up_proj);
+    // Where one kernel multiplies and activates, that is the product.
+    const LinearOperand& h = rows.hidden;
+    if (!h.scales.defined() &&
+        gates_in_one_kernel(h.values, rest.gen_rows, layers[i].gen.gate_up_proj, kernels)) {
+      activate(h, layers[i], rest, Quantization::none, kernels);
+    } else {
+      product(rest, h, &MotExpert::gate_up_proj);
+    }
     last = product(rest, rows.inner, &MotExpert::down_proj);
   }
   return last;

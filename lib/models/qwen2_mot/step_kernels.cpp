@@ -34,7 +34,8 @@ enum class Kind {
   few_attention,   // of all samples in one call, that only few queries take
   attention_rest,  // of a call whose keys were split
   product,
-  product_rest,  // of one whose sums were split
+  gated_product,  // and the activation
+  product_rest,   // of one whose sums were split
   quantise,
   quantise_attention,  // what it reads
   dequantise,
@@ -50,7 +51,8 @@ struct Mark {
 // The first that a name holds says what it is. nvjet and xmma: cuBLAS; fort_native_sdpa: cuDNN;
 // pytorch_flash::flash_fwd_kernel and fmha: libtorch; attend_part, attend_tile and join_parts:
 // decode_attention.
-constexpr std::array<Mark, 25> kMarks = {{{"rms_norm", Kind::norm},
+constexpr std::array<Mark, 26> kMarks = {{{"rms_norm", Kind::norm},
+                                          {"gated_linear", Kind::gated_product},
                                           {"qk_norm_rope", Kind::rope},
                                           {"silu_mul", Kind::silu},
                                           {"dequantize_rows", Kind::dequantise},
@@ -144,6 +146,10 @@ class FamilyReader {
       case Kind::product:
         products_.push_back({i});
         return;
+      case Kind::gated_product:
+        families_[i] = family_of(kGateUp, !gated_);
+        gated_ = true;
+        return;
       case Kind::attention_rest:
         return join(attentions_, i, kAttention);
       case Kind::product_rest:
@@ -177,16 +183,19 @@ class FamilyReader {
 
   void name_products(std::optional<Kind> next) {
     const char* what = nullptr;
+    std::size_t gen = half(products_);
     if (next == Kind::rope) {
       what = kQkv;
     } else if (next == Kind::silu && before_ == Kind::norm) {
       what = kGateUp;
+      if (gated_) gen = 0;  // those of generation were activated at once
     } else if (next == Kind::norm && before_ == Kind::attention) {
       what = kO;
-    } else if (next == Kind::norm && before_ == Kind::silu) {
+    } else if (next == Kind::norm && (before_ == Kind::silu || gated_)) {
       what = kDown;
     }
-    name(products_, what, kOtherProducts, half(products_));
+    name(products_, what, kOtherProducts, gen);
+    if (next == Kind::norm) gated_ = false;
   }
 
   void name_attention() {
@@ -215,6 +224,7 @@ class FamilyReader {
   std::int64_t layers_, ropes_ = 0;
   std::optional<Kind> before_;  // the kernel before the products that wait for their name
   Calls products_, attentions_;
+  bool gated_ = false;                    // since the last norm
   std::optional<std::size_t> first_few_;  // of attentions_
   std::vector<std::string> families_;
 };
@@ -223,11 +233,12 @@ class FamilyReader {
 class WorkSum {
  public:
   WorkSum(const MotPlan& plan, const Qwen2Config& config, const MatrixFormat& format,
-          const TuningTable* tuning, bool fp8_attention)
+          const MotServedBy& served_by)
       : config_(config),
         format_(format),
-        tuning_(tuning),
-        fp8_attention_(fp8_attention),
+        tuning_(served_by.tuning),
+        fp8_attention_(served_by.fp8_attention),
+        gated_(served_by.one_gated_kernel),
         element_(c10::elementSize(format.dtype)),
         quantised_(plan.row_format(format.quantization) == Quantization::fp8) {
     add_norm(plan.rows(), 1, quantised_);
@@ -244,9 +255,12 @@ class WorkSum {
     add_projections(kO, rest, hidden, hidden, {.plain_rows = true});
     if (rest.rows() == 0) return;
     add_norm(rest.rows(), 3, quantised_);
-    add_projections(kGateUp, rest, 2 * inner, hidden, {});
-    add(kSilu, 0,
-        rows_bytes(rest.rows(), 2 * inner, false) + rows_bytes(rest.rows(), inner, quantised_));
+    add_projections(kGateUp, rest, 2 * inner, hidden, {.gated = gated_});
+    const std::int64_t activated = rest.rows() - (gated_ ? rest.gen_rows : 0);
+    if (activated > 0) {
+      add(kSilu, 0,
+          rows_bytes(activated, 2 * inner, false) + rows_bytes(activated, inner, quantised_));
+    }
     add_projections(kDown, rest, hidden, inner, {});
     add_norm(rest.rows(), 3, quantised_ && !last);
   }
@@ -281,7 +295,8 @@ class WorkSum {
 
   struct Projection {
     // plain_rows: nothing before it quantises them, unless attention of latents does
-    bool biased = false, plain_rows = false;
+    // gated: of generation rows half as many outputs leave
+    bool biased = false, plain_rows = false, gated = false;
   };
   void add_projections(const char* what, const MotPlan& plan, std::int64_t outputs,
                        std::int64_t inputs, Projection projection) {
@@ -299,7 +314,8 @@ class WorkSum {
       add(family_of(what, gen),
           2.0 * static_cast<double>(rows * outputs) * static_cast<double>(inputs),
           rows_bytes(outputs, inputs, weights_quantised) +
-              rows_bytes(rows, inputs, rows_quantised) + rows_bytes(rows, outputs, false) +
+              rows_bytes(rows, inputs, rows_quantised) +
+              rows_bytes(rows, gen && projection.gated ? outputs / 2 : outputs, false) +
               (projection.biased ? rows_bytes(1, outputs, false) : 0),
           multiplies_fp8(rows, outputs, inputs));
     }
@@ -343,7 +359,7 @@ class WorkSum {
   const Qwen2Config& config_;
   MatrixFormat format_;
   const TuningTable* tuning_;
-  bool fp8_attention_;
+  bool fp8_attention_, gated_;
   std::size_t element_;
   bool quantised_;  // by the norms and the activation
   std::vector<KernelWork> all_;
@@ -357,9 +373,8 @@ std::vector<std::string> kernel_families(std::span<const GpuActivity> activities
 }
 
 std::vector<KernelWork> mot_work(const MotPlan& plan, const Qwen2Config& config,
-                                 const MatrixFormat& format, const TuningTable* tuning,
-                                 bool fp8_attention) {
-  WorkSum sum(plan, config, format, tuning, fp8_attention);
+                                 const MatrixFormat& format, const MotServedBy& served_by) {
+  WorkSum sum(plan, config, format, served_by);
   const MotPlan rest = plan.leaving();
   for (std::int64_t layer = 1; layer <= config.num_hidden_layers; ++layer) {
     const bool last = layer == config.num_hidden_layers;

@@ -1,0 +1,198 @@
+// What compute capability 9.0 has and no other (sm_90a): tiles that the tensor memory accelerator
+// moves, barriers that count their bytes, and products of a warpgroup. PTX ISA, "Asynchronous
+// warpgroup level matrix instructions" and "Data movement: tensor"; the shape of a kernel made of
+// these follows pranjalssh/fast.cu (38eb642, examples/matmul/matmul_12.cuh).
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+
+#include "kernels/device_vector.cuh"
+
+namespace diptych::kernels {
+
+inline constexpr int kWarpgroup = 128;
+// Shared tiles are of rows of 128 bytes, whose 16-byte parts lie swizzled by the row modulo 8.
+inline constexpr int kSwizzledBytes = 128;
+inline constexpr int kSwizzleRows = 8;
+
+__device__ __forceinline__ unsigned shared_address(const void* shared) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+}
+
+// --- barriers in shared memory ---------------------------------------------------------------
+
+__device__ __forceinline__ void init_barrier(std::uint64_t* barrier, unsigned arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+// Makes initialised barriers known to the accelerator and to the cluster.
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Arrives, with so many bytes still to come.
+__device__ __forceinline__ void expect_bytes(std::uint64_t* barrier, unsigned bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+// Arrives at the barrier of this place in a block of the cluster. Here and in await_phase the scope
+// is the block: the tiles that these barriers guard are read and written by the tensor cores and
+// the accelerator alone, and a scope of the cluster would cost a fence of all memory each time.
+__device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}" ::"r"(shared_address(barrier)),
+      "r"(block)
+      : "memory");
+}
+__device__ __forceinline__ void await_phase(std::uint64_t* barrier, unsigned parity) {
+  unsigned done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, done;\n"
+        "}"
+        : "=r"(done)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ unsigned block_in_cluster() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ void join_cluster() {
+  asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+}
+// The threads of one warpgroup, by a barrier of their own.
+__device__ __forceinline__ void join_warpgroup(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kWarpgroup) : "memory");
+}
+
+template <unsigned kCount>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <unsigned kCount>
+__device__ __forceinline__ void leave_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+// --- tiles -----------------------------------------------------------------------------------
+
+__device__ __forceinline__ void load_tile(void* shared, const CUtensorMap* map,
+                                          std::uint64_t* barrier, int column, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];" ::"r"(shared_address(shared)),
+      "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row)
+      : "memory");
+}
+// To the same place in all blocks of the cluster that the mask names, and to their barriers.
+__device__ __forceinline__ void load_tile_for(std::uint16_t blocks, void* shared,
+                                              const CUtensorMap* map, std::uint64_t* barrier,
+                                              int column, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+      "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"(blocks)
+      : "memory");
+}
+__device__ __forceinline__ void store_tile(const CUtensorMap* map, const void* shared, int column,
+                                           int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+      "r"(shared_address(shared)), "r"(column), "r"(row)
+      : "memory");
+}
+__device__ __forceinline__ void end_of_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until this thread's stores have read shared memory.
+__device__ __forceinline__ void await_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void await_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+// What this thread wrote to shared memory is seen by the accelerator.
+__device__ __forceinline__ void publish_to_stores() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// --- products of a warpgroup -----------------------------------------------------------------
+
+// Of a swizzled tile whose rows are the rows (or columns) of a matrix and whose 64 16-bit elements
+// are summed over; the next 16 of those are kDescriptorStep further. Groups of 8 rows follow each
+// other.
+__device__ __forceinline__ std::uint64_t tile_descriptor(const void* shared) {
+  constexpr std::uint64_t kGroupBytes = kSwizzleRows * kSwizzledBytes, kSwizzle128 = 1;
+  return (static_cast<std::uint64_t>(shared_address(shared)) & 0x3ffff) >> 4 |
+         std::uint64_t{1} << 16 | kGroupBytes >> 4 << 32 | kSwizzle128 << 62;
+}
+inline constexpr std::uint64_t kDescriptorStep = 16 * 2 >> 4;
+
+__device__ __forceinline__ void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void end_of_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kLeft>
+__device__ __forceinline__ void await_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+}
+
+#define DIPTYCH_SUMS_8(i)                                                       \
+  "+f"(sums[i]), "+f"(sums[(i) + 1]), "+f"(sums[(i) + 2]), "+f"(sums[(i) + 3]), \
+      "+f"(sums[(i) + 4]), "+f"(sums[(i) + 5]), "+f"(sums[(i) + 6]), "+f"(sums[(i) + 7])
+#define DIPTYCH_SUMS_32(i) \
+  DIPTYCH_SUMS_8(i), DIPTYCH_SUMS_8((i) + 8), DIPTYCH_SUMS_8((i) + 16), DIPTYCH_SUMS_8((i) + 24)
+#define DIPTYCH_WGMMA_64X256(type)                                                        \
+  asm volatile(                                                                           \
+      "{\n"                                                                               \
+      ".reg .pred adds;\n"                                                                \
+      "setp.ne.b32 adds, %130, 0;\n"                                                      \
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type                        \
+      " {"                                                                                \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "            \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "  \
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "  \
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "  \
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "  \
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "  \
+      "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "    \
+      "%123, %124, %125, %126, %127}, %128, %129, adds, 1, 1, 0, 0;\n"                    \
+      "}"                                                                                 \
+      : DIPTYCH_SUMS_32(0), DIPTYCH_SUMS_32(32), DIPTYCH_SUMS_32(64), DIPTYCH_SUMS_32(96) \
+      : "l"(a), "l"(b), "r"(static_cast<int>(adds)))
+
+// sums = or += a [64, 16] * b [256, 16]^T, asynchronously. Of 8 columns each thread holds, at
+// 4 * (column / 8), those 2p and 2p + 1 of the row 16w + q, then of the row 16w + q + 8, where w is
+// its warp, q its lane / 4 and p its lane % 4.
+template <typename T>
+__device__ __forceinline__ void multiply_64x256(float (&sums)[128], std::uint64_t a,
+                                                std::uint64_t b, bool adds) {
+  if constexpr (std::is_same_v<T, __half>) {
+    DIPTYCH_WGMMA_64X256("f16");
+  } else {
+    DIPTYCH_WGMMA_64X256("bf16");
+  }
+}
+#undef DIPTYCH_WGMMA_64X256
+#undef DIPTYCH_SUMS_32
+#undef DIPTYCH_SUMS_8
+
+}  // namespace diptych::kernels

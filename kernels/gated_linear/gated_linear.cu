@@ -1,0 +1,268 @@
+#include <algorithm>
+
+#include "kernels/device_fetch.cuh"
+#include "kernels/device_hopper.cuh"
+#include "kernels/device_silu.cuh"
+#include "kernels/gated_linear/gated_linear.h"
+
+namespace diptych::kernels {
+namespace {
+
+constexpr int kBlocks = 2;                   // of a cluster, one below the other
+constexpr int kTileRows = 128, kTile = 128;  // of y, of a block
+constexpr int kPiece = 64;                   // inputs: a swizzled row of shared memory
+constexpr int kStages = 4;
+constexpr int kMultiplying = 2;  // warpgroups
+constexpr int kGroupRows = kTileRows / kMultiplying;
+constexpr int kThreads = (1 + kMultiplying) * kWarpgroup;
+constexpr int kTileBytes = kTile * kSwizzledBytes;  // of x, of gate rows or of up rows
+constexpr int kStageBytes = 3 * kTileBytes;
+constexpr int kResultBytes = kGroupRows * kSwizzledBytes;  // 64 rows by 64 columns of y
+constexpr int kResults = kTile * 2 / kSwizzledBytes;       // of a warpgroup, side by side
+constexpr int kAlignment = kSwizzleRows * kSwizzledBytes;
+constexpr int kSharedBytes =
+    kStages * kStageBytes + kMultiplying * kResults * kResultBytes + kAlignment;
+// Cluster tiles that lie below each other before the next columns are taken: what runs at a time
+// then shares rows of x and of the weight in L2.
+constexpr std::int64_t kBand = 8;
+
+struct Place {
+  int row, column;  // of a block's tile
+};
+
+struct Tiles {
+  std::int64_t down, across, clusters, band;
+
+  __host__ __device__ std::int64_t count() const { return down * across; }
+};
+
+// Where a warp's results go: rows of 16, columns of 16.
+template <typename T>
+__device__ __forceinline__ void put_results(const float (&sums)[128], char* results, int warp,
+                                            int lane) {
+  const int row = warp * 16 + lane % 16;
+#pragma unroll
+  for (int i = 0; i < kTile / 16; ++i) {
+    float gate[8], up[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      gate[j] = sums[8 * i + j];
+      up[j] = sums[64 + 8 * i + j];
+    }
+    const Vector<T, 8> y = products(silu(round_all<T, 8>(gate)), round_all<T, 8>(up));
+    const auto* words = reinterpret_cast<const unsigned*>(y.at);
+    const int part = 2 * i + lane / 16, parts = kSwizzledBytes / 16;
+    const char* at = results + part / parts * kResultBytes + row * kSwizzledBytes +
+                     (part % parts ^ row % kSwizzleRows) * 16;
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     shared_address(at)),
+                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+  }
+}
+
+template <typename T>
+__global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
+    gated_linear_kernel(const __grid_constant__ CUtensorMap x_map,
+                        const __grid_constant__ CUtensorMap weight_map,
+                        const __grid_constant__ CUtensorMap y_map, const Tiles tiles,
+                        const int pieces, const int inner) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ char unaligned[];
+  __shared__ std::uint64_t filled[kStages], emptied[kStages];
+  char* const stages = reinterpret_cast<char*>(
+      (reinterpret_cast<std::uintptr_t>(unaligned) + kAlignment - 1) / kAlignment * kAlignment);
+  const unsigned block = block_in_cluster();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      init_barrier(&filled[i], 1);
+      init_barrier(&emptied[i], kBlocks * kMultiplying);
+    }
+    publish_barriers();
+  }
+  join_cluster();
+
+  const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+  const std::int64_t first_tile = blockIdx.x / kBlocks;
+  const auto place_of = [&](std::int64_t tile) -> Place {
+    const std::int64_t of_band = tiles.band * tiles.across, first = tile / of_band * tiles.band;
+    const std::int64_t rest = tiles.down - first, high = rest < tiles.band ? rest : tiles.band;
+    const std::int64_t within = tile % of_band;
+    return {static_cast<int>(((first + within % high) * kBlocks + block) * kTileRows),
+            static_cast<int>(within / high * kTile)};
+  };
+  int stage = 0;
+  unsigned parity = 0;
+  const auto next_stage = [&] {
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    parity ^= stage == 0 ? 1 : 0;
+  };
+  if (group == kMultiplying) {
+    leave_registers<40>();
+    if (thread == 0) {
+      for (std::int64_t tile = first_tile; tile < tiles.count(); tile += tiles.clusters) {
+        const Place place = place_of(tile);
+        const int weight_row = place.column + (block == 0 ? 0 : inner);
+        for (int piece = 0; piece < pieces; ++piece) {
+          await_phase(&emptied[stage], parity ^ 1);
+          char* const at = stages + stage * kStageBytes;
+          expect_bytes(&filled[stage], kStageBytes);
+          load_tile(at, &x_map, &filled[stage], piece * kPiece, place.row);
+          load_tile_for((1 << kBlocks) - 1, at + (1 + static_cast<int>(block)) * kTileBytes,
+                        &weight_map, &filled[stage], piece * kPiece, weight_row);
+          next_stage();
+        }
+      }
+    }
+  } else {
+    take_registers<232>();
+    const auto release = [&](int of) {
+      if (thread < kBlocks) arrive_at(&emptied[of], static_cast<unsigned>(thread));
+    };
+    char* const results = stages + kStages * kStageBytes + group * kResults * kResultBytes;
+    float sums[128];
+    for (std::int64_t tile = first_tile; tile < tiles.count(); tile += tiles.clusters) {
+      int before = 0;
+      for (int piece = 0; piece < pieces; ++piece) {
+        await_phase(&filled[stage], parity);
+        const char* const at = stages + stage * kStageBytes;
+        const std::uint64_t a = tile_descriptor(at + group * kGroupRows * kSwizzledBytes);
+        const std::uint64_t b = tile_descriptor(at + kTileBytes);
+        begin_products();
+#pragma unroll
+        for (int k = 0; k < kPiece / 16; ++k) {
+          multiply_64x256<T>(sums, a + k * kDescriptorStep, b + k * kDescriptorStep,
+                             piece > 0 || k > 0);
+        }
+        end_of_products();
+        if (piece > 0) {
+          await_products<1>();
+          release(before);
+        }
+        before = stage;
+        next_stage();
+      }
+      await_products<0>();
+      release(before);
+
+      const int barrier = 1 + group;  // 0 is that of all threads
+      if (thread == 0) await_stores_read();
+      join_warpgroup(barrier);
+      put_results<T>(sums, results, thread / kWarp, thread % kWarp);
+      publish_to_stores();
+      join_warpgroup(barrier);
+      if (thread == 0) {
+        const Place place = place_of(tile);
+        for (int i = 0; i < kResults; ++i) {
+          store_tile(&y_map, results + i * kResultBytes, place.column + i * kPiece,
+                     place.row + group * kGroupRows);
+        }
+        end_of_stores();
+      }
+    }
+    if (thread == 0) await_stores();
+  }
+  // No block ends while another may still send to its shared memory.
+  join_cluster();
+#endif
+}
+
+using EncodeTiled = CUresult(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
+                             const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
+                             const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                             CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// Of the driver, which is not linked: a build for a machine without one must load.
+EncodeTiled* encode_tiled() {
+  static EncodeTiled* const function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    constexpr unsigned kVersion = 12000;
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, kVersion, cudaEnableDefault,
+                                     &result);
+    return result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled*>(found) : nullptr;
+  }();
+  return function;
+}
+
+// Tiles of `tile_rows` rows by 64 elements of a matrix; elements outside it are 0 or not written.
+bool make_map(CUtensorMap* map, DType dtype, const void* at, std::int64_t rows,
+              std::int64_t columns, std::int64_t stride, int tile_rows) {
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride * element_size(dtype))};
+  const cuuint32_t tile[] = {kPiece, static_cast<cuuint32_t>(tile_rows)}, steps[] = {1, 1};
+  return encode_tiled()(map,
+                        dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                             : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                        2, const_cast<void*>(at), sizes, strides, tile, steps,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+template <typename T>
+const char* launch(const GatedLinearArgs& args, CUstream_st* stream) {
+  CUtensorMap x, weight, y;
+  if (encode_tiled() == nullptr) return "the driver has no cuTensorMapEncodeTiled";
+  if (!make_map(&x, args.dtype, args.x, args.rows, args.inputs, args.x_stride, kTileRows) ||
+      !make_map(&weight, args.dtype, args.weight, 2 * args.inner, args.inputs, args.inputs,
+                kTile) ||
+      !make_map(&y, args.dtype, args.y, args.rows, args.inner, args.y_stride, kGroupRows)) {
+    return "the driver takes no tensor map of these sizes";
+  }
+  const auto parts = [](std::int64_t whole, std::int64_t part) {
+    return (whole + part - 1) / part;
+  };
+  Tiles tiles{};
+  tiles.down = parts(args.rows, kBlocks * kTileRows);
+  tiles.across = parts(args.inner, kTile);
+  tiles.band = kBand;
+  tiles.clusters = std::min<std::int64_t>(
+      tiles.count(), device_attribute(cudaDevAttrMultiProcessorCount) / kBlocks);
+  const auto kernel = gated_linear_kernel<T>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+  kernel<<<static_cast<unsigned>(tiles.clusters * kBlocks), kThreads, kSharedBytes, stream>>>(
+      x, weight, y, tiles, static_cast<int>(parts(args.inputs, kPiece)),
+      static_cast<int>(args.inner));
+  return launch_error();
+}
+
+}  // namespace
+
+const char* gated_linear_unsupported(const GatedLinearArgs& args) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // coordinates of tiles are 32-bit
+  if (args.rows < 0) return "the number of rows is negative";
+  if (args.inputs < 1 || args.inner < 1) return "inputs or the inner width is below 1";
+  if (args.rows > kMost || args.inputs > kMost || args.inner > kMost) return "sizes beyond 2^30";
+  if (args.dtype == DType::f32) return "rows are not of bfloat16 or float16";
+  for (const std::int64_t step : {args.inputs, args.inner, args.x_stride, args.y_stride}) {
+    if (step * element_size(args.dtype) % kVectorBytes != 0) {
+      return "rows do not begin at multiples of 16 bytes";
+    }
+  }
+  if (!aligned(args.x) || !aligned(args.weight) || !aligned(args.y)) {
+    return "rows do not begin at multiples of 16 bytes";
+  }
+  return nullptr;
+}
+
+bool gated_linear_runs_here() {
+  if (device_attribute(cudaDevAttrComputeCapabilityMajor) != 9 ||
+      device_attribute(cudaDevAttrComputeCapabilityMinor) != 0) {
+    return false;
+  }
+  // Code that was not built for sm_90a is without its body, and so without its barriers.
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, gated_linear_kernel<__nv_bfloat16>) == cudaSuccess &&
+         attributes.sharedSizeBytes > 0;
+}
+
+const char* gated_linear(const GatedLinearArgs& args, CUstream_st* stream) {
+  if (const char* reason = gated_linear_unsupported(args)) return reason;
+  if (args.rows == 0) return nullptr;
+  return args.dtype == DType::bf16 ? launch<__nv_bfloat16>(args, stream)
+                                   : launch<__half>(args, stream);
+}
+
+}  // namespace diptych::kernels
