@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda.h>
 
@@ -152,6 +153,13 @@ __device__ __forceinline__ void end_of_products() {
 template <int kLeft>
 __device__ __forceinline__ void await_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+}
+
+// Keeps the compiler from reading sums before they have been awaited: nothing else ties them.
+template <int kCount>
+__device__ __forceinline__ void hold(float (&sums)[kCount]) {
+#pragma unroll
+  for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
 
 #define DIPTYCH_SUMS_8(i)                                                       \

@@ -1,6 +1,8 @@
 // silu on device vectors, rounded to their type.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/device_vector.cuh"
 
 namespace diptych::kernels {

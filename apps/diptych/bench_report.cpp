@@ -119,11 +119,12 @@ std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMe
   for (const Quantity& q : stages(m)) text += row(q);
   if (m.launches) {
     text += fmt::format(
-        "  a step: {:.1f} kernels, {:.1f} copies and fills; by the host {:.1f} launches, {:.1f} "
+        "  a step, {}: {:.1f} kernels, {:.1f} copies and fills; by the host {:.1f} launches, "
+        "{:.1f} "
         "calls for memory, {:.1f} waits\n",
-        per_step(m.launches->kernels, m), per_step(m.launches->copies, m),
-        per_step(m.launches->calls, m), per_step(m.launches->allocations, m),
-        per_step(m.launches->waits, m));
+        m.launches_replay ? "replayed" : "not replayed", per_step(m.launches->kernels, m),
+        per_step(m.launches->copies, m), per_step(m.launches->calls, m),
+        per_step(m.launches->allocations, m), per_step(m.launches->waits, m));
   }
   if (!m.floors.empty()) text += floor_text(m.floors);
   if (m.kernels) text += kernel_table_text(*m.kernels, m.ran.dtype);
@@ -271,7 +272,8 @@ Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
   for (const Quantity& q : stages(m)) json["stages"][q.key] = spread_json(q.spread);
   if (m.peak_tensor_bytes > 0) json["peak_tensor_bytes"] = m.peak_tensor_bytes;
   if (m.launches) {
-    json["per_step"] = {{"kernels", per_step(m.launches->kernels, m)},
+    json["per_step"] = {{"replayed", m.launches_replay},
+                        {"kernels", per_step(m.launches->kernels, m)},
                         {"copies", per_step(m.launches->copies, m)},
                         {"launches", per_step(m.launches->calls, m)},
                         {"memory_calls", per_step(m.launches->allocations, m)},

@@ -309,22 +309,27 @@ class Bench {
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       for (std::size_t s = 0; s < settings(); ++s) {
         BenchMeasured& measured = result_.cases[c][s];
+        if (plan_.launches) {
+          // The run before captures the steps, which this one replays where they are kept, as the
+          // next request of a batch.
+          run_once(c, s, setting(c, s).options().run);
+          measured.launches = record(c, s);
+          measured.launches_replay = session(s).report().kept_step_graphs;
+          if (!measured.launches) return warn_of_profiler("--launches");
+          measured.launches->scopes.clear();  // long
+        }
+        if (!plan_.kernel_times) continue;
         session(s).forget_steps();  // the profiler sees every step the same way, capture and all
-        std::optional<Launches> launches = record(c, s);
-        if (launches && plan_.kernel_times) {
-          measured.kernels = make_kernel_table(
-              *launches, measured.steps(), study_steps(c, s, false), session(s).layers(), peaks[s]);
-        }
-        // The steps that were captured just now are replayed, as by the next request of a batch.
-        if (launches && plan_.launches) launches = measured.launches = record(c, s);
-        if (!launches) {
-          log_.warning("{}: the profiler of libtorch saw no kernel",
-                       plan_.launches ? "--launches" : "--kernel-times");
-          return;
-        }
-        if (measured.launches) measured.launches->scopes.clear();  // long
+        const std::optional<Launches> launches = record(c, s);
+        if (!launches) return warn_of_profiler("--kernel-times");
+        measured.kernels = make_kernel_table(*launches, measured.steps(), study_steps(c, s, false),
+                                             session(s).layers(), peaks[s]);
       }
     }
+  }
+
+  void warn_of_profiler(const char* flag) {
+    log_.warning("{}: the profiler of libtorch saw no kernel", flag);
   }
 
   std::optional<Launches> record(std::size_t c, std::size_t s) {

@@ -36,6 +36,7 @@ struct BenchMeasured {  // of one setting of one case
   bool repeatable = true;               // every run gave the same pictures and texts
   std::uint64_t peak_tensor_bytes = 0;  // of the device; 0 on the CPU, and where two models are
   std::optional<Launches> launches;     // in `updates` of each picture
+  bool launches_replay = false;         // of steps that an earlier run captured
   std::optional<KernelTable> kernels;
   std::vector<FloorPair> floors;  // one for each of `runs`
   std::int64_t steps() const;     // updates of all pictures of a run

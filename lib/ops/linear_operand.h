@@ -72,12 +72,14 @@ struct LinearRoute {
 void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
                         const Kernels& kernels);
 
-// Whether the device has the kernel that routed_gated_linear() may take.
+// Whether the device, a GPU with its index, has the kernel that routed_gated_linear() may take.
 bool has_gated_kernel(at::Device device);
-// Whether routed_gated_linear() computes so many rows with one kernel: plain weights, bfloat16 or
-// float16 on a GPU of compute capability 9.0, and the choice is GatedProduct::one_kernel.
-bool gates_in_one_kernel(const Tensor& x, std::int64_t rows, const LinearOperand& weight,
-                         const Kernels& kernels);
+// Whether routed_gated_linear() computes so many rows of a range with one kernel: plain weights
+// (which the caller knows), bfloat16 or float16 on a GPU of compute capability 9.0, inner and
+// inputs that 8 divides, and the choice is GatedProduct::one_kernel. `options`: dtype and device of
+// x.
+bool gates_in_one_kernel(const at::TensorOptions& options, std::int64_t rows, std::int64_t inner,
+                         std::int64_t inputs, const Kernels& kernels);
 // silu_mul() of what routed_linear_into() makes of plain rows, by weights [2 * inner, inputs]
 // without bias -> [rows, inner]. With one kernel or two the same values are rounded, and sums are
 // in another order.

@@ -31,8 +31,12 @@ LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, KernelPolicy po
 void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, KernelPolicy policy) {
   check_gate_up(gate_up);
   const std::int64_t inner = gate_up.size(1) / 2;
-  TORCH_CHECK((y.values.sizes() == at::IntArrayRef{gate_up.size(0), inner}), "[silu_mul] y is ",
-              y.values.sizes(), ", gate_up ", gate_up.sizes());
+  if (y.scales.defined()) {
+    ops::check_table("silu_mul", "y", y.values, at::kFloat8_e4m3fn, {gate_up.size(0), inner},
+                     gate_up);
+  } else {
+    ops::check_values("silu_mul", "y", y.values, {gate_up.size(0), inner}, gate_up);
+  }
   if (!ops::takes_kernel("silu_mul", gate_up, policy)) {
     Tensor plain = y.scales.defined() ? at::empty(y.values.sizes(), gate_up.options()) : y.values;
     at::silu_out(plain, gate_up.narrow(1, 0, inner)).mul_(gate_up.narrow(1, inner, inner));

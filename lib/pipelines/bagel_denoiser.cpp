@@ -145,13 +145,17 @@ std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& 
 std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
   const bool fp8_attention =
       runtime_.paint_attention->served_by().find(kCudnnFp8) != std::string::npos;
-  const LinearOperand& gate_up = model_.language_model.layers[0].gen.gate_up_proj;
+  const Qwen2Config& llm = model_.config.llm;
+  const Quantization quantization = model_.language_model.quantization;
   std::vector<KernelWork> sum;
   for (const Range& range : calls_of(count)) {
     const MotPlan& plan = plans_.at(range);
-    const bool one_gated = gates_in_one_kernel(markers_, plan.gen_rows, gate_up, runtime_.kernels);
+    const bool one_gated =
+        quantization == Quantization::none &&
+        gates_in_one_kernel(markers_.options(), plan.gen_rows, llm.intermediate_size,
+                            llm.hidden_size, runtime_.kernels);
     add_work(sum, 1,
-             mot_work(plan, model_.config.llm, {runtime_.dtype, model_.language_model.quantization},
+             mot_work(plan, llm, {runtime_.dtype, quantization},
                       {runtime_.kernels.tuning, fp8_attention, one_gated}));
   }
   return sum;

@@ -95,7 +95,8 @@ struct Planner {
   }
 
   // Where the backbone is widest, in the second half of a layer: the residual stream, its normed
-  // copy, gate and up, and their product. Attention asks for less, unless it writes logits.
+  // copy, gate and up, and their product (where one kernel makes that of x, less). Attention asks
+  // for less, unless it writes logits.
   std::int64_t backbone(std::int64_t rows) const {
     const std::int64_t logits = work.writes_logits ? 3 * 256 * kMebi : 0;
     return rows * (3 * llm.hidden_size + 3 * llm.intermediate_size) * element + logits +

@@ -152,7 +152,7 @@ void check_gated_products(at::Device device, KernelPolicy policy) {
     table.add(
         {TunedKernel::gated_linear, {kInner, kInputs, 0}, 1, 4096, static_cast<int>(choice), {}});
     const Kernels kernels(policy, &table);
-    const Tensor x = draw({gen + und, kInputs}, dtype);
+    const Tensor x = draw({gen + und, kInputs + 8}, dtype).narrow(1, 0, kInputs);
     std::array<LinearRoute, kernels::kRowSets> routes;
     for (LinearRoute& route : routes)
       route.weight = {draw({2 * kInner, kInputs}, dtype, 0.125), {}};
@@ -163,7 +163,7 @@ void check_gated_products(at::Device device, KernelPolicy policy) {
         has_gated_kernel(device) &&
         // float16 goes by the usual choice alone
         (dtype == at::kBFloat16 ? choice == GatedProduct::one_kernel : gen >= kFewestGatedRows);
-    CHECK(gates_in_one_kernel(x, gen, routes[0].weight, kernels) == by_one);
+    CHECK(gates_in_one_kernel(x.options(), gen, kInner, kInputs, kernels) == by_one);
     const Tensor found = routed_gated_linear(x, routes, kernels);
     REQUIRE((found.sizes() == at::IntArrayRef{gen + und, kInner}));
     std::vector<Tensor> parts;
@@ -178,7 +178,15 @@ void check_gated_products(at::Device device, KernelPolicy policy) {
     const Tensor allowed = (1.1 * (gate * up).abs() + 3 * wanted.abs()) * (1.02 * step) +
                            (dtype == at::kFloat ? 1e-5 : 1e-4);  // sums of float32
     CHECK(((found.to(at::kDouble) - wanted).abs() > allowed).sum().item<std::int64_t>() == 0);
+    if (gen + und > 16) CHECK(wanted.abs().max().item<double>() > 1);
     CHECK(at::equal(found, routed_gated_linear(x, routes, kernels)));
+    for (LinearRoute& route : routes) {  // listed, which two kernels take
+      const std::int64_t first = route.rows.first, end = first + route.rows.count;
+      route.rows =
+          RowSet::list(at::arange(first, end, at::TensorOptions(at::kLong).device(device)));
+    }
+    const Tensor listed = routed_gated_linear(x, routes, kernels);
+    CHECK(((listed.to(at::kDouble) - wanted).abs() > allowed).sum().item<std::int64_t>() == 0);
   };
   test::for_each_combination(check, std::array{at::kFloat, at::kBFloat16, at::kHalf},
                              std::array<std::int64_t, 4>{0, 1, 514, 1026},

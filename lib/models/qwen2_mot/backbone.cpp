@@ -246,8 +246,9 @@ Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, co
     product(rest, rows.hidden, &MotExpert::o_proj);
     // Where one kernel multiplies and activates, that is the product.
     const LinearOperand& h = rows.hidden;
-    if (!h.scales.defined() &&
-        gates_in_one_kernel(h.values, rest.gen_rows, layers[i].gen.gate_up_proj, kernels)) {
+    if (quantization == Quantization::none &&
+        gates_in_one_kernel(h.values.options(), rest.gen_rows, config.intermediate_size,
+                            config.hidden_size, kernels)) {
       activate(h, layers[i], rest, Quantization::none, kernels);
     } else {
       product(rest, h, &MotExpert::gate_up_proj);

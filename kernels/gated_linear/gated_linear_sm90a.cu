@@ -4,6 +4,7 @@
 #include "kernels/device_hopper.cuh"
 #include "kernels/device_silu.cuh"
 #include "kernels/gated_linear/gated_linear.h"
+#include "kernels/host_hopper.h"
 
 namespace diptych::kernels {
 namespace {
@@ -36,7 +37,7 @@ struct Tiles {
   __host__ __device__ std::int64_t count() const { return down * across; }
 };
 
-// Where a warp's results go: rows of 16, columns of 16.
+// silu(gate) * up of a warp's 16 rows, 16 columns at a time, to swizzled rows of shared memory.
 template <typename T>
 __device__ __forceinline__ void put_results(const float (&sums)[128], char* results, int warp,
                                             int lane) {
@@ -52,8 +53,9 @@ __device__ __forceinline__ void put_results(const float (&sums)[128], char* resu
     const Vector<T, 8> y = products(silu(round_all<T, 8>(gate)), round_all<T, 8>(up));
     const auto* words = reinterpret_cast<const unsigned*>(y.at);
     const int part = 2 * i + lane / 16, parts = kSwizzledBytes / 16;
-    const char* at = results + part / parts * kResultBytes + row * kSwizzledBytes +
-                     (part % parts ^ row % kSwizzleRows) * 16;
+    const char* const at = results + part / parts * kResultBytes + row * kSwizzledBytes +
+                           (part % parts ^ row % kSwizzleRows) * 16;
+    __syncwarp();  // the activation branches by value
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                      shared_address(at)),
                  "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
@@ -67,7 +69,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
                         const __grid_constant__ CUtensorMap weight_map,
                         const __grid_constant__ CUtensorMap y_map, const Tiles tiles,
                         const int pieces, const int inner) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // a build is for several architectures, this body for one
   extern __shared__ char unaligned[];
   __shared__ std::uint64_t filled[kStages], emptied[kStages];
   char* const stages = reinterpret_cast<char*>(
@@ -144,6 +146,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
         next_stage();
       }
       await_products<0>();
+      hold(sums);
       release(before);
 
       const int barrier = 1 + group;  // 0 is that of all threads
@@ -168,48 +171,15 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
 #endif
 }
 
-using EncodeTiled = CUresult(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
-                             const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
-                             const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
-                             CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-// Of the driver, which is not linked: a build for a machine without one must load.
-EncodeTiled* encode_tiled() {
-  static EncodeTiled* const function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    constexpr unsigned kVersion = 12000;
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, kVersion, cudaEnableDefault,
-                                     &result);
-    return result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled*>(found) : nullptr;
-  }();
-  return function;
-}
-
-// Tiles of `tile_rows` rows by 64 elements of a matrix; elements outside it are 0 or not written.
-bool make_map(CUtensorMap* map, DType dtype, const void* at, std::int64_t rows,
-              std::int64_t columns, std::int64_t stride, int tile_rows) {
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride * element_size(dtype))};
-  const cuuint32_t tile[] = {kPiece, static_cast<cuuint32_t>(tile_rows)}, steps[] = {1, 1};
-  return encode_tiled()(map,
-                        dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                             : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                        2, const_cast<void*>(at), sizes, strides, tile, steps,
-                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 template <typename T>
 const char* launch(const GatedLinearArgs& args, CUstream_st* stream) {
   CUtensorMap x, weight, y;
-  if (encode_tiled() == nullptr) return "the driver has no cuTensorMapEncodeTiled";
-  if (!make_map(&x, args.dtype, args.x, args.rows, args.inputs, args.x_stride, kTileRows) ||
-      !make_map(&weight, args.dtype, args.weight, 2 * args.inner, args.inputs, args.inputs,
-                kTile) ||
-      !make_map(&y, args.dtype, args.y, args.rows, args.inner, args.y_stride, kGroupRows)) {
-    return "the driver takes no tensor map of these sizes";
+  for (const char* error :
+       {make_tile_map(&x, args.dtype, args.x, args.rows, args.inputs, args.x_stride, kTileRows),
+        make_tile_map(&weight, args.dtype, args.weight, 2 * args.inner, args.inputs, args.inputs,
+                      kTile),
+        make_tile_map(&y, args.dtype, args.y, args.rows, args.inner, args.y_stride, kGroupRows)}) {
+    if (error != nullptr) return error;
   }
   const auto parts = [](std::int64_t whole, std::int64_t part) {
     return (whole + part - 1) / part;
@@ -248,14 +218,7 @@ const char* gated_linear_unsupported(const GatedLinearArgs& args) {
 }
 
 bool gated_linear_runs_here() {
-  if (device_attribute(cudaDevAttrComputeCapabilityMajor) != 9 ||
-      device_attribute(cudaDevAttrComputeCapabilityMinor) != 0) {
-    return false;
-  }
-  // Code that was not built for sm_90a is without its body, and so without its barriers.
-  cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, gated_linear_kernel<__nv_bfloat16>) == cudaSuccess &&
-         attributes.sharedSizeBytes > 0;
+  return has_hopper_code(gated_linear_kernel<__nv_bfloat16>);
 }
 
 const char* gated_linear(const GatedLinearArgs& args, CUstream_st* stream) {

@@ -1,0 +1,65 @@
+// The host's part of kernels for compute capability 9.0: maps of what the tensor memory accelerator
+// moves, and whether there is code for the device.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/device_fetch.cuh"
+#include "kernels/types.h"
+
+namespace diptych::kernels {
+
+using EncodeTiled = CUresult(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
+                             const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
+                             const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                             CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// Of the driver, which is not linked: a build for a machine without one must load.
+inline EncodeTiled* encode_tiled() {
+  static EncodeTiled* const function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    constexpr unsigned kVersion = 12000;
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, kVersion, cudaEnableDefault,
+                                     &result);
+    return result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled*>(found) : nullptr;
+  }();
+  return function;
+}
+
+// Tiles of `tile_rows` rows by 64 elements, of bf16 or f16, of a matrix; elements outside it are 0
+// or not written. Returns nullptr or the text of the error.
+inline const char* make_tile_map(CUtensorMap* map, DType dtype, const void* at, std::int64_t rows,
+                                 std::int64_t columns, std::int64_t stride, int tile_rows) {
+  if (encode_tiled() == nullptr) return "the driver has no cuTensorMapEncodeTiled";
+  constexpr cuuint32_t kTileColumns = 64;  // 128 bytes, which are swizzled
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride * element_size(dtype))};
+  const cuuint32_t tile[] = {kTileColumns, static_cast<cuuint32_t>(tile_rows)}, steps[] = {1, 1};
+  const CUresult result = encode_tiled()(
+      map,
+      dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
+      const_cast<void*>(at), sizes, strides, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? nullptr : "the driver takes no tensor map of these sizes";
+}
+
+// Whether the current device is of compute capability 9.0 and the build has this kernel for it:
+// code that was not built for sm_90a is without its body, and so without its barriers in shared
+// memory.
+template <typename Kernel>
+bool has_hopper_code(Kernel* kernel) {
+  if (device_attribute(cudaDevAttrComputeCapabilityMajor) != 9 ||
+      device_attribute(cudaDevAttrComputeCapabilityMinor) != 0) {
+    return false;
+  }
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
+         attributes.sharedSizeBytes > 0;
+}
+
+}  // namespace diptych::kernels
