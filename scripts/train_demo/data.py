@@ -12,21 +12,22 @@ import sequence
 import vocabulary
 import world
 
-SAMPLES = 64  # of pictures painted from captions per step at the reference size; fewer of larger ones
-POOL = 240000  # scenes, of all sizes together
+SAMPLES = 96  # of pictures painted from captions per step at the reference size; fewer of larger ones
+POOL = 180000  # scenes, of all sizes together
 LOOSE = 0.4  # of the questions: those about loose scenes, at least
 EDITED = 2  # every second of the pool has edits; the others are painted
 EDITS = 3  # so many each: where a picture had one, the model learned by heart which
 SHORT, LONG = 48, 136  # text rows of samples; long: with a plan, or several questions
 CHAT_SHARE = 0.04  # of the questions: those without a picture
 WORDS_FIRST = 0.12  # of samples with a picture: those whose text comes before it
+MISTAKEN = 0.1  # of the captions: those that err in a colour or a shape, as people's do; guidance takes it back
 
 # What a step has beside the pictures painted from captions, in turns, and how many samples of it for
 # one of those. Few kinds a step: each of their combinations is a CUDA graph (train.py).
-TURNS = (("edit", 3.0), ("understand", 1.9), ("edit", 3.0), ("think_edit", 2.3), ("edit", 3.0),
-         ("think", 1.9), ("edit", 3.0), ("think_edit", 2.3), ("edit", 3.0), ("understand", 1.9),
-         ("edit", 3.0), ("think_understand", 1.9), ("edit", 3.0), ("think_edit", 2.3), ("edit", 3.0),
-         ("think", 1.9), ("edit", 3.0), ("understand", 1.9), ("think_edit", 2.3), ("edit", 3.0))
+TURNS = (("edit", 1.3), ("understand", 0.9), ("edit", 1.3), ("think_edit", 1.1), ("edit", 1.3),
+         ("think", 0.9), ("edit", 1.3), ("think_edit", 1.1), ("edit", 1.3), ("understand", 0.9),
+         ("edit", 1.3), ("think_understand", 0.9), ("edit", 1.3), ("think_edit", 1.1), ("edit", 1.3),
+         ("think", 0.9), ("edit", 1.3), ("understand", 0.9), ("think_edit", 1.1), ("edit", 1.3))
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03
@@ -79,7 +80,8 @@ class Maker:
     def t2i(self, rng, spec):
         def build(sample):
             if rng.random() >= DROP_TEXT:
-                sample.text(world.caption(rng, spec))
+                said = world.mistaken(rng, spec) if rng.random() < MISTAKEN else spec
+                sample.text(world.caption(rng, said))
             sample.image("latent")
 
         return self.fitting(build)

@@ -4,7 +4,6 @@ import pathlib
 
 import safetensors.torch
 import torch
-import torch.nn.functional as F
 
 import model as bagel
 
@@ -17,7 +16,7 @@ def configs(sizes):
     llm = {
         "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "hidden_act": "silu",
         "hidden_size": sizes.hidden, "initializer_range": 0.02,
-        "intermediate_size": -(-sizes.intermediate // 16) * 16, "max_position_embeddings": 4096,
+        "intermediate_size": sizes.intermediate, "max_position_embeddings": 4096,
         "model_type": "qwen2", "num_attention_heads": sizes.heads,
         "num_hidden_layers": sizes.layers, "num_key_value_heads": sizes.kv_heads,
         "rms_norm_eps": bagel.EPS, "rope_theta": sizes.rope_theta, "tie_word_embeddings": False,
@@ -40,16 +39,6 @@ def configs(sizes):
     return {"llm_config.json": llm, "vit_config.json": vit, "config.json": top}
 
 
-def padded(model):
-    """The state of a model, the inner width of its experts filled up with zeros: fp8 products take multiples of 16."""
-    state = dict(model.state_dict())
-    missing = -model.sizes.intermediate % 16
-    for name, tensor in state.items():
-        if ".mlp" in name and name.startswith("language_model.") and missing:
-            state[name] = F.pad(tensor, (0, missing) if "down_proj" in name else (0, 0, 0, missing))
-    return state
-
-
 def half(state):
     return {name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
             for name, tensor in state.items()}
@@ -58,7 +47,7 @@ def half(state):
 def write(folder, model, vae):
     """`folder` holds the tokenizer already (vocabulary.train)."""
     folder = pathlib.Path(folder)
-    safetensors.torch.save_file(half(padded(model)), folder / "ema.safetensors",
+    safetensors.torch.save_file(half(model.state_dict()), folder / "ema.safetensors",
                                 {"format": "pt"})
     safetensors.torch.save_file(half(vae.state_dict()), folder / "ae.safetensors",
                                 {"format": "pt"})

@@ -24,8 +24,8 @@ class Sizes:
     hidden: int = 192
     layers: int = 6
     heads: int = 6
-    kv_heads: int = 6
-    intermediate: int = 280
+    kv_heads: int = 3
+    intermediate: int = 336  # a multiple of 16, as fp8 products want it
     vit_hidden: int = 128
     vit_layers: int = 3
     vit_heads: int = 4

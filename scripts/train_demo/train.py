@@ -133,9 +133,10 @@ def trapezoid(step, warmup, done):
 
 
 def leave_signals(_):
-    """A signal to all processes of a job ends the trainer alone, once it has kept its state."""
+    """A signal to all processes of a job is for the trainer, which keeps its state first. A worker that it does
+    not end then ends by itself after a minute."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda *_: signal.alarm(60))
 
 
 def loader(dataset, first, workers):
@@ -596,7 +597,7 @@ def main():
     parser.add_argument("--within", type=float, default=38.0, metavar="MINUTES",
                         help="all pieces together, with fewer steps where they take longer (38)")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=49049, help="at most (49049)")
+    parser.add_argument("--steps", type=int, default=48000, help="at most (48000)")
     parser.add_argument("--samples", type=int, default=data.SAMPLES, help="painted from captions, a step")
     parser.add_argument("--rate", type=float, default=5e-3)
     parser.add_argument("--inner-rate", type=float, default=0.015, help="of the matrices inside layers")

@@ -19,8 +19,8 @@ ADDED = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", 
          "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>",
          "<|repo_name|>", "<|file_sep|>")
 SPECIAL = 14  # the first so many are special, the others only added
-MERGES = 360
-PADDED = 640  # rows of the embedding table: 256 bytes, the merges, the added tokens, and two free
+MERGES = 552
+PADDED = 832  # rows of the embedding table: 256 bytes, the merges, the added tokens, and two free
 
 
 def corpus(rng, count=40000):

@@ -493,6 +493,7 @@ def spec_of(scene):
 # ---------------------------------------------------------------------------------------------
 # Captions
 
+CAPITALS = 0.05  # of what is said: in capitals throughout
 NUMBERS = {1: "one", 2: "two", 3: "three"}
 SIZE_WORDS = {"small": ("small", "small", "small", "little"), "large": ("large", "large", "large", "big")}
 RELATION_WORDS = {
@@ -595,9 +596,30 @@ def dress(rng, text):
         text = text[0].upper() + text[1:]
     if rng.random() < 0.2:
         text += "."
-    if rng.random() < 0.02:
+    if rng.random() < CAPITALS:
         text = text.upper()
     return text
+
+
+def mistaken(rng, spec):
+    """The spec with another colour or shape for one of its groups, so that it says nothing that training
+    leaves out; as it is where a few tries find none."""
+    for _ in range(20):
+        index = rng.randrange(len(spec.groups))
+        old = spec.groups[index]
+        new = dataclasses.replace(old, colour=rng.choice(tuple(COLOURS))) if rng.random() < 0.5 else \
+            dataclasses.replace(old, shape=rng.choice(SHAPES))
+        groups = spec.groups[:index] + (new,) + spec.groups[index + 1:]
+        if new == old or clashes(new.colour, spec.background) or \
+                len({(g.colour, g.shape) for g in groups}) < len(groups):
+            continue
+        if sum(g.count for g in groups) > 1:
+            held_out = is_held_out_pair(new.shape, new.colour)
+        else:
+            held_out = is_held_out_single(new.shape, new.colour, new.size, spec.background)
+        if not held_out:
+            return dataclasses.replace(spec, groups=groups)
+    return spec
 
 
 def description(scene):
@@ -638,6 +660,8 @@ def polite(rng, text):
         text = text[0].upper() + text[1:]
     if rng.random() < 0.2:
         text += "."
+    if rng.random() < CAPITALS:
+        text = text.upper()
     return text
 
 
@@ -735,6 +759,8 @@ def sample_any_question(rng, scene):
                 question = question.rstrip("?")
             elif kind == "describe" and rng.random() < 0.2 and not question.endswith("?"):
                 question += "."
+            if rng.random() < CAPITALS:
+                question = question.upper()
             return question, answer
 
 

@@ -40,6 +40,7 @@ PROMPTS = {
     "a small cyan diamond on a gray background": asked(None, "gray", (1, "small", "cyan", "diamond")),
     "a white cross inside a blue circle on a sky background": asked(
         "inside", "sky", (1, None, "white", "cross"), (1, None, "blue", "circle")),
+    "TWO BLUE SQUARES ON A SAND BACKGROUND": asked(None, "sand", (2, None, "blue", "square")),
 }
 
 BEFORE = Scene(192, 192, "white", (Thing("circle", "red", "large", 62, 90, 36),
