@@ -2,9 +2,11 @@
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # -fpch-preprocess and these sloppiness flags are what ccache needs with precompiled headers.
-  set(_launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${_launcher})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${_launcher})
+  set(_launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${_launcher} ${CCACHE})
+  # Else ccache compares what it preprocesses itself, without what nvcc defines for an architecture: a
+  # kernel whose body is for one of them alone would never seem to change.
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${_launcher} CCACHE_DEPEND=1 ${CCACHE})
 endif()
 find_program(MOLD mold)
 if(MOLD)
