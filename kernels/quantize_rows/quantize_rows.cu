@@ -55,9 +55,8 @@ template <typename T, typename Q, int kCount>
 void launch(const QuantizeRowsArgs& args, CUstream_st* stream) {
   const std::int64_t vectors = (args.width + kCount - 1) / kCount;
   // Narrow rows: a warp each. Wide rows: a block each, of two vectors a thread while 1024 threads
-  // last, or of many rows as few threads as hold them, which have the more on their way.
-  constexpr std::int64_t kManyRows = 1024;
-  const std::int64_t each = args.shape == 0 && args.rows >= kManyRows ? kHeld : 2;
+  // last, or of as few threads as hold them, which have the more on their way.
+  const std::int64_t each = args.shape == 0 ? kHeld : 2;
   std::int64_t threads = kWarp;
   if (vectors > kWarp * kHeld) threads = (vectors + each * kWarp - 1) / (each * kWarp) * kWarp;
   if (threads > kMaxRowThreads) threads = kMaxRowThreads;

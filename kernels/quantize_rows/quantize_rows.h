@@ -21,8 +21,8 @@ struct QuantizeRowsArgs {
   std::int64_t x_stride = 0;  // between rows
   DType dtype = DType::f32;   // of x
   Stored stored = Stored::e4m3;
-  // How a call of 1024 rows or more is cut, below kQuantizeShapes: 4 vectors a thread, or 2. The
-  // bits do not depend on it.
+  // How wide rows are cut, below kQuantizeShapes: 4 vectors a thread, or 2. The bits do not depend
+  // on it.
   int shape = 0;
 };
 

@@ -15,6 +15,10 @@ bool takes_kernel(const char* op, const Tensor& rows, KernelPolicy policy) {
   return false;
 }
 
+const TuningTable* tuning_for(const Tensor& rows, const Kernels& kernels) {
+  return rows.scalar_type() == at::kBFloat16 ? kernels.tuning : nullptr;
+}
+
 kernels::DType kernel_dtype(const Tensor& rows) {
   switch (rows.scalar_type()) {
     case at::kBFloat16:

@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "lib/base/error.h"
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
@@ -46,7 +48,7 @@ void check_arguments(const Tensor& y, const LinearOperand& x, const LinearOperan
 }
 
 void kernel_of_few_rows(Tensor y, const LinearOperand& x, const LinearOperand& weight,
-                        const Tensor& bias) {
+                        const Tensor& bias, int shape = 0) {
   const Tensor rows = x.values.contiguous();
   kernels::LinearRowArgs args;
   args.x = rows.data_ptr();
@@ -60,6 +62,7 @@ void kernel_of_few_rows(Tensor y, const LinearOperand& x, const LinearOperand& w
   args.outputs = weight.values.size(0);
   args.dtype = ops::kernel_dtype(y);
   args.stored = ops::stored_of(weight.values);
+  args.shape = shape;
   ops::launch(args, y.device());
 }
 
@@ -135,20 +138,15 @@ void plain_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, c
   aten_product(y, x, weight.values, bias);
 }
 
-// What was measured is of bfloat16.
-const TuningTable* tuning_for(const Tensor& y, const Kernels& kernels) {
-  return y.scalar_type() == at::kBFloat16 ? kernels.tuning : nullptr;
-}
-
 void int8_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
                const Kernels& kernels) {
   const bool by_kernel = ops::takes_kernel(kOp, y, kernels);
-  const TuningTable* tuning = by_kernel ? tuning_for(y, kernels) : nullptr;
+  const TuningTable* tuning = by_kernel ? ops::tuning_for(y, kernels) : nullptr;
   const Int8Product product =
       choose_int8_product(tuning, y.size(0), weight.values.size(0), weight.values.size(1));
-  if (product == Int8Product::copy)
-    return aten_product(y, x, dequantize(weight, y, by_kernel), bias);
-  if (by_kernel) return kernel_of_few_rows(y, {x, {}}, weight, bias);
+  const std::optional<int> row_shape = row_kernel_shape(product);
+  if (!row_shape) return aten_product(y, x, dequantize(weight, y, by_kernel), bias);
+  if (by_kernel) return kernel_of_few_rows(y, {x, {}}, weight, bias, *row_shape);
   reference_product(y, {x, {}}, weight, bias);
 }
 
@@ -158,9 +156,10 @@ void fp8_into(const Tensor& y, const LinearOperand& x, const LinearOperand& weig
   const bool quantizes = !x.scales.defined() && quantizes_rows(Quantization::fp8, y.size(0));
   const LinearOperand rows = quantizes ? quantize_rows(x.values, Quantization::fp8, kernels) : x;
   if (!by_kernel) return reference_product(y, rows, weight, bias);
-  const Fp8Product product = choose_fp8_product(tuning_for(y, kernels), y.size(0),
+  const Fp8Product product = choose_fp8_product(ops::tuning_for(y, kernels), y.size(0),
                                                 weight.values.size(0), weight.values.size(1));
-  if (product == Fp8Product::row_kernel) return kernel_of_few_rows(y, rows, weight, bias);
+  if (const auto shape = row_kernel_shape(product))
+    return kernel_of_few_rows(y, rows, weight, bias, *shape);
   fp8_product(y, rows, weight, bias, product == Fp8Product::cutlass);
 }
 

@@ -29,9 +29,9 @@ struct LinearOperand {
 // rounded to nearest, ties to even. Where a row has an infinity or a NaN its scale is not finite,
 // nor is any product with it. The kernel and the reference give the same bits.
 // x [rows, width], row stride free.
-void quantize_rows(const Tensor& x, const LinearOperand& into, KernelPolicy policy);
+void quantize_rows(const Tensor& x, const LinearOperand& into, const Kernels& kernels);
 // The same in memory of its own. none: x itself.
-LinearOperand quantize_rows(const Tensor& x, Quantization quantization, KernelPolicy policy);
+LinearOperand quantize_rows(const Tensor& x, Quantization quantization, const Kernels& kernels);
 
 // The operations of ops.h that make a linear layer's rows. `rows`: none, or fp8, which gives the
 // bits that quantize_rows makes of the plain ones, on CUDA in the operation's one launch.
@@ -39,9 +39,9 @@ LinearOperand rms_norm(const Tensor& x, std::span<const NormRoute> routes, doubl
                        Quantization rows, KernelPolicy policy);
 LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> routes,
                             double eps, Quantization rows, const Kernels& kernels);
-LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, KernelPolicy policy);
+LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, const Kernels& kernels);
 // The same, written to y [rows, inner] of that format, row stride of plain values free.
-void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, KernelPolicy policy);
+void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, const Kernels& kernels);
 
 // Whether linear() quantises that many plain rows for such a weight.
 bool quantizes_rows(Quantization weight, std::int64_t rows);

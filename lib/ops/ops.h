@@ -67,7 +67,7 @@ Tensor add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const NormRoute> 
 
 // silu(gate) rounded to the dtype, times up. gate_up [rows, 2 * inner] = [gate | up] (row stride
 // free) -> [rows, inner].
-Tensor silu_mul(const Tensor& gate_up, KernelPolicy policy);
+Tensor silu_mul(const Tensor& gate_up, const Kernels& kernels);
 
 // Where intermediate values of qk_norm_rope are rounded (specs/bagel.md, section 12).
 enum class RopeRounding {

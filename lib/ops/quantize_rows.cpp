@@ -3,6 +3,7 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/tuning/table.h"
 
 namespace diptych {
 namespace {
@@ -60,10 +61,10 @@ LinearOperand LinearOperand::empty(at::IntArrayRef shape, const at::TensorOption
   return operand;
 }
 
-void quantize_rows(const Tensor& x, const LinearOperand& into, KernelPolicy policy) {
+void quantize_rows(const Tensor& x, const LinearOperand& into, const Kernels& kernels) {
   check_arguments(x, into);
   if (x.size(0) == 0) return;
-  if (!ops::takes_kernel(kOp, x, policy)) return reference(x, into);
+  if (!ops::takes_kernel(kOp, x, kernels)) return reference(x, into);
   kernels::QuantizeRowsArgs args;
   args.x = x.data_ptr();
   args.values = into.values.data_ptr();
@@ -73,13 +74,16 @@ void quantize_rows(const Tensor& x, const LinearOperand& into, KernelPolicy poli
   args.x_stride = x.stride(0);
   args.dtype = ops::kernel_dtype(x);
   args.stored = ops::stored_of(into.values);
+  const bool e4m3 = args.stored == kernels::Stored::e4m3;
+  args.shape = static_cast<int>(choose_quantize_vectors(
+      e4m3 ? ops::tuning_for(x, kernels) : nullptr, args.rows, args.width));
   ops::launch(args, x.device());
 }
 
-LinearOperand quantize_rows(const Tensor& x, Quantization quantization, KernelPolicy policy) {
+LinearOperand quantize_rows(const Tensor& x, Quantization quantization, const Kernels& kernels) {
   if (quantization == Quantization::none) return {x, {}};
   const LinearOperand rows = LinearOperand::empty(x.sizes(), x.options(), quantization);
-  quantize_rows(x, rows, policy);
+  quantize_rows(x, rows, kernels);
   return rows;
 }
 

@@ -67,7 +67,7 @@ kernels::RmsNormArgs norm_args(const Tensor& x, std::span<const NormRoute> route
 // Vectors that a thread takes of a row.
 int vectors_of(const Tensor& x, Quantization rows, const TuningTable* tuning) {
   NormVectors vectors = kUsualNormVectors;
-  if (tuning != nullptr && x.scalar_type() == at::kBFloat16) {
+  if (tuning != nullptr) {
     const TunedKernel kernel =
         rows == Quantization::fp8 ? TunedKernel::add_rms_norm_e4m3 : TunedKernel::add_rms_norm;
     if (const auto tuned = tuning->find(kernel, {x.size(1), 0, 0}, x.size(0)))
@@ -121,7 +121,7 @@ LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const Norm
   args.delta_stride = delta.stride(0);
   args.sum = x.data_ptr();
   args.sum_stride = x.stride(0);
-  args.thread_vectors = vectors_of(x, rows, kernels.tuning);
+  args.thread_vectors = vectors_of(x, rows, ops::tuning_for(x, kernels));
   ops::launch(args, x.device());
   return y;
 }

@@ -1,6 +1,7 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/tuning/table.h"
 
 namespace diptych {
 namespace {
@@ -15,20 +16,20 @@ void check_gate_up(const Tensor& gate_up) {
 
 }  // namespace
 
-Tensor silu_mul(const Tensor& gate_up, KernelPolicy policy) {
-  return silu_mul(gate_up, Quantization::none, policy).values;
+Tensor silu_mul(const Tensor& gate_up, const Kernels& kernels) {
+  return silu_mul(gate_up, Quantization::none, kernels).values;
 }
 
-LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, KernelPolicy policy) {
+LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, const Kernels& kernels) {
   check_gate_up(gate_up);
   ops::check_row_format("silu_mul", rows);
   const LinearOperand y =
       LinearOperand::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options(), rows);
-  silu_mul_into(y, gate_up, policy);
+  silu_mul_into(y, gate_up, kernels);
   return y;
 }
 
-void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, KernelPolicy policy) {
+void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, const Kernels& kernels) {
   check_gate_up(gate_up);
   const std::int64_t inner = gate_up.size(1) / 2;
   if (y.scales.defined()) {
@@ -37,10 +38,10 @@ void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, KernelPolicy p
   } else {
     ops::check_values("silu_mul", "y", y.values, {gate_up.size(0), inner}, gate_up);
   }
-  if (!ops::takes_kernel("silu_mul", gate_up, policy)) {
+  if (!ops::takes_kernel("silu_mul", gate_up, kernels)) {
     Tensor plain = y.scales.defined() ? at::empty(y.values.sizes(), gate_up.options()) : y.values;
     at::silu_out(plain, gate_up.narrow(1, 0, inner)).mul_(gate_up.narrow(1, inner, inner));
-    if (y.scales.defined()) quantize_rows(plain, y, policy);
+    if (y.scales.defined()) quantize_rows(plain, y, kernels);
     return;
   }
   kernels::SiluMulArgs args;
@@ -52,6 +53,10 @@ void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, KernelPolicy p
   args.gate_up_stride = gate_up.stride(0);
   args.y_stride = y.values.stride(0);
   args.dtype = ops::kernel_dtype(gate_up);
+  if (y.scales.defined()) {
+    args.shape = static_cast<int>(
+        choose_silu_ahead(ops::tuning_for(gate_up, kernels), args.rows, args.inner));
+  }
   ops::launch(args, gate_up.device());
 }
 

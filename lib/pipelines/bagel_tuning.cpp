@@ -34,7 +34,7 @@ class Measurement {
   TuningTable run() {
     const std::size_t products = kProjections * (fp8_ ? 2 : 1);
     progress_.begin("tune",
-                    static_cast<std::int64_t>(products + (fp8_ ? 2 : 1) + (gated_ ? 1 : 0) + 1));
+                    static_cast<std::int64_t>(products + (fp8_ ? 4 : 1) + (gated_ ? 1 : 0) + 1));
     for (const TunedShape& shape : projections()) {
       if (fp8_)
         add(TunedKernel::linear_fp8, shape, usual_fp8, products_of(shape, Quantization::fp8));
@@ -44,7 +44,13 @@ class Measurement {
     if (gated_) add(TunedKernel::gated_linear, gated, usual_gated, gated_products(gated));
     const TunedShape width = {tuning_.llm.hidden_size, 0, 0};
     add(TunedKernel::add_rms_norm, width, usual_norm, norms(Quantization::none));
-    if (fp8_) add(TunedKernel::add_rms_norm_e4m3, width, usual_norm, norms(Quantization::fp8));
+    if (fp8_) {
+      const TunedShape inner = {tuning_.llm.intermediate_size, 0, 0};
+      add(TunedKernel::add_rms_norm_e4m3, width, usual_norm, norms(Quantization::fp8));
+      add(TunedKernel::silu_mul_e4m3, inner, usual_silu, activations(inner));
+      // What attention gives; elsewhere the operation before quantises rows.
+      add(TunedKernel::quantize_rows, width, usual_quantize, quantised_rows(width));
+    }
     const TunedShape heads = {tuning_.llm.num_attention_heads, tuning_.llm.num_key_value_heads,
                               tuning_.llm.head_dim()};
     add(TunedKernel::attention, heads, usual_first_attention, attention());
@@ -66,6 +72,12 @@ class Measurement {
   }
   static int usual_norm(const TunedShape&, std::int64_t) {
     return static_cast<int>(kUsualNormVectors);
+  }
+  static int usual_silu(const TunedShape&, std::int64_t) {
+    return static_cast<int>(kUsualSiluAhead);
+  }
+  static int usual_quantize(const TunedShape&, std::int64_t rows) {
+    return static_cast<int>(usual_quantize_vectors(rows));
   }
   static int usual_first_attention(const TunedShape&, std::int64_t queries) {
     return static_cast<int>(usual_attention(queries));
@@ -198,6 +210,37 @@ class Measurement {
         }};
         return milliseconds(works);
       }));
+    }
+    return measured;
+  }
+
+  std::vector<TunedTimes> activations(const TunedShape& shape) const {
+    std::vector<TunedTimes> measured;
+    for (const std::int64_t rows : rows_.norms) {
+      const Tensor gate_up = draw({rows, 2 * shape[0]});
+      const LinearOperand y =
+          LinearOperand::empty({rows, shape[0]}, gate_up.options(), Quantization::fp8);
+      measured.push_back(
+          times_of(TunedKernel::silu_mul_e4m3, shape, rows, [&](const TuningTable& table) {
+            const Works works = {
+                [&] { silu_mul_into(y, gate_up, Kernels{KernelPolicy::strict, &table}); }};
+            return milliseconds(works);
+          }));
+    }
+    return measured;
+  }
+
+  std::vector<TunedTimes> quantised_rows(const TunedShape& shape) const {
+    std::vector<TunedTimes> measured;
+    for (const std::int64_t rows : rows_.norms) {
+      const Tensor x = draw({rows, shape[0]});
+      const LinearOperand y = LinearOperand::empty(x.sizes(), x.options(), Quantization::fp8);
+      measured.push_back(
+          times_of(TunedKernel::quantize_rows, shape, rows, [&](const TuningTable& table) {
+            const Works works = {
+                [&] { quantize_rows(x, y, Kernels{KernelPolicy::strict, &table}); }};
+            return milliseconds(works);
+          }));
     }
     return measured;
   }

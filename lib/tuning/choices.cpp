@@ -13,11 +13,16 @@ using Name = std::string_view;
 constexpr auto kMatrix = std::to_array<Name>({"outputs", "inputs"});
 constexpr auto kGatedMatrix = std::to_array<Name>({"inner", "inputs"});
 constexpr auto kRow = std::to_array<Name>({"width"});
+constexpr auto kInner = std::to_array<Name>({"inner"});
 constexpr auto kHeads = std::to_array<Name>({"heads", "kv_heads", "head_dim"});
-constexpr auto kFp8Products = std::to_array<Name>({"row_kernel", "cublas", "cutlass"});
-constexpr auto kInt8Products = std::to_array<Name>({"row_kernel", "copy"});
+constexpr auto kFp8Products = std::to_array<Name>(
+    {"row_kernel", "cublas", "cutlass", "row_kernel_4x4", "row_kernel_4x8"});
+constexpr auto kInt8Products =
+    std::to_array<Name>({"row_kernel", "copy", "row_kernel_4x4", "row_kernel_4x8"});
 constexpr auto kGatedProducts = std::to_array<Name>({"one_kernel", "two_kernels"});
 constexpr auto kNormVectors = std::to_array<Name>({"one_vector", "two_vectors", "four_vectors"});
+constexpr auto kQuantizeVectors = std::to_array<Name>({"four_vectors", "two_vectors"});
+constexpr auto kSiluAhead = std::to_array<Name>({"three_vectors", "four_vectors", "none"});
 constexpr auto kFirstAttentions = std::to_array<Name>({"cudnn", "flash", "sdpa", "splitkv"});
 
 // A single row meets fp8 weights unquantised, and is the row kernel's with int8 ones.
@@ -29,6 +34,8 @@ constexpr auto kKernels = std::to_array<TunedKernelInfo>({
     {TunedKernel::add_rms_norm, "add_rms_norm", kRow, kNormVectors, 1},
     {TunedKernel::add_rms_norm_e4m3, "add_rms_norm_e4m3", kRow, kNormVectors, 1},
     {TunedKernel::gated_linear, "gated_linear", kGatedMatrix, kGatedProducts, 1},
+    {TunedKernel::silu_mul_e4m3, "silu_mul_e4m3", kInner, kSiluAhead, 1},
+    {TunedKernel::quantize_rows, "quantize_rows", kRow, kQuantizeVectors, 1},
     {TunedKernel::attention, "attention", kHeads, kFirstAttentions, 1},
 });
 
@@ -40,7 +47,7 @@ std::optional<std::string> impossible_row_kernel(std::int64_t rows) {
 std::optional<std::string> impossible_fp8(const TunedShape& shape, std::int64_t rows,
                                           Fp8Product product) {
   const auto [outputs, inputs, unused] = shape;
-  if (product == Fp8Product::row_kernel) return impossible_row_kernel(rows);
+  if (row_kernel_shape(product)) return impossible_row_kernel(rows);
   if (outputs % 16 != 0 || inputs % 16 != 0) return "its widths are no multiples of 16";
   if (product == Fp8Product::cublas && exceeds_cublas(rows, outputs, inputs))
     return fmt::format("cublas has no such product of {} rows", rows);
@@ -68,6 +75,35 @@ bool exceeds_cublas(std::int64_t rows, std::int64_t outputs, std::int64_t inputs
   return inputs > kLongSum && tiles(rows) * tiles(outputs) < kMultiprocessors;
 }
 
+std::optional<int> row_kernel_shape(Fp8Product product) {
+  switch (product) {
+    case Fp8Product::row_kernel:
+      return 0;
+    case Fp8Product::row_kernel_4x4:
+      return 1;
+    case Fp8Product::row_kernel_4x8:
+      return 2;
+    case Fp8Product::cublas:
+    case Fp8Product::cutlass:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::optional<int> row_kernel_shape(Int8Product product) {
+  switch (product) {
+    case Int8Product::row_kernel:
+      return 0;
+    case Int8Product::row_kernel_4x4:
+      return 1;
+    case Int8Product::row_kernel_4x8:
+      return 2;
+    case Int8Product::copy:
+      break;
+  }
+  return std::nullopt;
+}
+
 Fp8Product usual_fp8_product(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) {
   if (rows <= kernels::kMostLinearRows) return Fp8Product::row_kernel;
   return exceeds_cublas(rows, outputs, inputs) ? Fp8Product::cutlass : Fp8Product::cublas;
@@ -81,6 +117,11 @@ GatedProduct usual_gated_product(std::int64_t rows) {
   return rows < kFewestGatedRows ? GatedProduct::two_kernels : GatedProduct::one_kernel;
 }
 
+QuantizeVectors usual_quantize_vectors(std::int64_t rows) {
+  constexpr std::int64_t kManyRows = 1024;  // fewer are better spread over more threads
+  return rows < kManyRows ? QuantizeVectors::two : QuantizeVectors::four;
+}
+
 FirstAttention usual_attention(std::int64_t queries) {
   if (queries <= kMostSplitQueries) return FirstAttention::splitkv;
   return queries < kFewQueries ? FirstAttention::flash : FirstAttention::cudnn;
@@ -92,13 +133,15 @@ std::optional<std::string> impossible_choice(TunedKernel kernel, const TunedShap
     case TunedKernel::linear_fp8:
       return impossible_fp8(shape, rows, static_cast<Fp8Product>(choice));
     case TunedKernel::linear_int8:
-      if (static_cast<Int8Product>(choice) == Int8Product::copy) return std::nullopt;
+      if (!row_kernel_shape(static_cast<Int8Product>(choice))) return std::nullopt;
       return impossible_row_kernel(rows);
     case TunedKernel::attention:
       return impossible_attention(rows, static_cast<FirstAttention>(choice));
     case TunedKernel::add_rms_norm:
     case TunedKernel::add_rms_norm_e4m3:
     case TunedKernel::gated_linear:
+    case TunedKernel::silu_mul_e4m3:
+    case TunedKernel::quantize_rows:
       return std::nullopt;
   }
   return std::nullopt;

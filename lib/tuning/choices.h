@@ -18,12 +18,18 @@ enum class TunedKernel {
   add_rms_norm,       // width -> NormVectors
   add_rms_norm_e4m3,  // width -> NormVectors, of rows that are quantised to e4m3
   gated_linear,       // inner, inputs -> GatedProduct
+  silu_mul_e4m3,      // inner -> SiluAhead, of rows that are quantised to e4m3
+  quantize_rows,      // width -> QuantizeVectors, to e4m3
   attention,  // heads, kv_heads, head_dim -> FirstAttention; the rows are a sample's queries
 };
-enum class Fp8Product { row_kernel, cublas, cutlass };
-enum class Int8Product { row_kernel, copy };          // copy: of the weights in the rows' dtype
+// Row kernels: of 8 warps a block and 4 steps of each on their way, or as the name says.
+enum class Fp8Product { row_kernel, cublas, cutlass, row_kernel_4x4, row_kernel_4x8 };
+// copy: of the weights in the rows' dtype
+enum class Int8Product { row_kernel, copy, row_kernel_4x4, row_kernel_4x8 };
 enum class GatedProduct { one_kernel, two_kernels };  // two: a library's product, then silu_mul
 enum class NormVectors { one, two, four };            // 16 bytes each, that a thread takes of a row
+enum class QuantizeVectors { four, two };             // the same
+enum class SiluAhead { three_vectors, four_vectors, none };  // a thread's, of rows fetched ahead
 enum class FirstAttention { cudnn, flash, sdpa, splitkv };  // that `auto` asks first
 
 using TunedShape = std::array<std::int64_t, 3>;  // in the order of TunedKernelInfo::widths, then 0
@@ -45,6 +51,10 @@ const TunedKernelInfo& info_of(TunedKernel kernel);
 // rows.
 bool exceeds_cublas(std::int64_t rows, std::int64_t outputs, std::int64_t inputs);
 
+// LinearRowArgs::shape of a row kernel; nothing of the other products.
+std::optional<int> row_kernel_shape(Fp8Product product);
+std::optional<int> row_kernel_shape(Int8Product product);
+
 // What is taken where nothing was measured.
 Fp8Product usual_fp8_product(std::int64_t rows, std::int64_t outputs, std::int64_t inputs);
 Int8Product usual_int8_product(std::int64_t rows);
@@ -58,6 +68,8 @@ inline constexpr std::int64_t kFewQueries = 128;
 // Of one sample, from which on attention in e4m3 is worth the quantising of what it reads.
 inline constexpr std::int64_t kFewestFp8Queries = 2048;
 inline constexpr NormVectors kUsualNormVectors = NormVectors::two;
+inline constexpr SiluAhead kUsualSiluAhead = SiluAhead::three_vectors;
+QuantizeVectors usual_quantize_vectors(std::int64_t rows);
 
 // Why a call of so many rows cannot have that choice, or nothing. What is possible with some rows
 // is so with fewer (row kernels, splitkv), or with more (all others).

@@ -50,9 +50,10 @@ void set_limit(TunedClass& low, TunedClass& high) {
   high.first_rows = limit + 1;
 }
 
-std::optional<int> find_product(const TuningTable* tuning, TunedKernel kernel, std::int64_t rows,
-                                std::int64_t outputs, std::int64_t inputs) {
-  return tuning == nullptr ? std::nullopt : tuning->find(kernel, {outputs, inputs, 0}, rows);
+std::optional<int> find(const TuningTable* tuning, TunedKernel kernel, std::int64_t rows,
+                        std::int64_t first_width, std::int64_t second_width = 0) {
+  return tuning == nullptr ? std::nullopt
+                           : tuning->find(kernel, {first_width, second_width, 0}, rows);
 }
 
 }  // namespace
@@ -99,20 +100,31 @@ std::string TuningTable::hash() const {
 
 Fp8Product choose_fp8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
                               std::int64_t inputs) {
-  const auto tuned = find_product(tuning, TunedKernel::linear_fp8, rows, outputs, inputs);
+  const auto tuned = find(tuning, TunedKernel::linear_fp8, rows, outputs, inputs);
   return tuned ? static_cast<Fp8Product>(*tuned) : usual_fp8_product(rows, outputs, inputs);
 }
 
 Int8Product choose_int8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
                                 std::int64_t inputs) {
-  const auto tuned = find_product(tuning, TunedKernel::linear_int8, rows, outputs, inputs);
+  const auto tuned = find(tuning, TunedKernel::linear_int8, rows, outputs, inputs);
   return tuned ? static_cast<Int8Product>(*tuned) : usual_int8_product(rows);
 }
 
 GatedProduct choose_gated_product(const TuningTable* tuning, std::int64_t rows, std::int64_t inner,
                                   std::int64_t inputs) {
-  const auto tuned = find_product(tuning, TunedKernel::gated_linear, rows, inner, inputs);
+  const auto tuned = find(tuning, TunedKernel::gated_linear, rows, inner, inputs);
   return tuned ? static_cast<GatedProduct>(*tuned) : usual_gated_product(rows);
+}
+
+SiluAhead choose_silu_ahead(const TuningTable* tuning, std::int64_t rows, std::int64_t inner) {
+  const auto tuned = find(tuning, TunedKernel::silu_mul_e4m3, rows, inner);
+  return tuned ? static_cast<SiluAhead>(*tuned) : kUsualSiluAhead;
+}
+
+QuantizeVectors choose_quantize_vectors(const TuningTable* tuning, std::int64_t rows,
+                                        std::int64_t width) {
+  const auto tuned = find(tuning, TunedKernel::quantize_rows, rows, width);
+  return tuned ? static_cast<QuantizeVectors>(*tuned) : usual_quantize_vectors(rows);
 }
 
 std::vector<TunedClass> make_classes(TunedKernel kernel, const TunedShape& shape,

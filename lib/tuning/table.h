@@ -40,13 +40,16 @@ class TuningTable {
   std::vector<TunedClass> classes_;
 };
 
-// What a product of bfloat16 rows takes: as it was measured, else the usual. `tuning`: or null.
+// What bfloat16 rows take: as it was measured, else the usual. `tuning`: or null.
 Fp8Product choose_fp8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
                               std::int64_t inputs);
 Int8Product choose_int8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
                                 std::int64_t inputs);
 GatedProduct choose_gated_product(const TuningTable* tuning, std::int64_t rows, std::int64_t inner,
                                   std::int64_t inputs);
+SiluAhead choose_silu_ahead(const TuningTable* tuning, std::int64_t rows, std::int64_t inner);
+QuantizeVectors choose_quantize_vectors(const TuningTable* tuning, std::int64_t rows,
+                                        std::int64_t width);
 
 // The classes of one kernel and shape from what was measured, by rows ascending. A choice other
 // than `usual`, where that was measured, must be faster by 3 %, about what repeated measurements

@@ -93,6 +93,7 @@ TEST_CASE("fp8 products on the GPU refuse what they have no kernel for") {
 TEST_CASE("every choice of a tuning gives the products and norms of the reference on the GPU") {
   check_tuned_products(kGpu, KernelPolicy::strict);
   check_tuned_norms(kGpu, KernelPolicy::strict);
+  check_tuned_quantising(kGpu, KernelPolicy::strict);
 }
 TEST_CASE("decode_attention on the GPU agrees with the kernel's reference") {
   check_decode_attention(kGpu, KernelPolicy::strict);

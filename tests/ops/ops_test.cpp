@@ -87,6 +87,7 @@ TEST_CASE("the first half of a gated layer in ATen is that of float64") {
 TEST_CASE("a tuning changes no bit of what ATen gives") {
   check_tuned_products(kCpu, KernelPolicy::automatic);
   check_tuned_norms(kCpu, KernelPolicy::reference);
+  check_tuned_quantising(kCpu, KernelPolicy::reference);
 }
 TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
   check_decode_attention(kCpu, KernelPolicy::automatic);

@@ -108,4 +108,33 @@ void check_tuned_norms(at::Device device, KernelPolicy policy) {
   }
 }
 
+void check_tuned_quantising(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(33);
+  const auto check = [&](TunedKernel kernel, std::int64_t rows, std::int64_t width, auto&& work) {
+    const LinearOperand usual = work(Kernels(policy));
+    for (int choice = 0; choice < static_cast<int>(info_of(kernel).choices.size()); ++choice) {
+      CAPTURE(width);
+      CAPTURE(rows);
+      CAPTURE(choice);
+      const TuningTable table = table_of(kernel, {width, 0, 0}, rows, choice);
+      const LinearOperand found = work(Kernels(policy, &table));
+      CHECK(at::equal(found.values.view(at::kByte), usual.values.view(at::kByte)));
+      CHECK(at::equal(found.scales, usual.scales));
+    }
+  };
+  for (const std::int64_t width : {64, 3584, 18944}) {
+    for (const std::int64_t rows : {1, 17, 300, 1100}) {
+      if (rows == 1100 && width != 3584) continue;
+      const Tensor gate_up = draw(generator, {rows, 2 * width}).to(device),
+                   x = draw(generator, {rows, width}).to(device);
+      check(TunedKernel::silu_mul_e4m3, rows, width, [&](const Kernels& kernels) {
+        return silu_mul(gate_up, Quantization::fp8, kernels);
+      });
+      check(TunedKernel::quantize_rows, rows, width, [&](const Kernels& kernels) {
+        return quantize_rows(x, Quantization::fp8, kernels);
+      });
+    }
+  }
+}
+
 }  // namespace diptych::testing

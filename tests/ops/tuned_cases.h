@@ -9,5 +9,7 @@ namespace diptych::testing {
 // On the CPU, where there is nothing to choose, the bits are those without a tuning.
 void check_tuned_products(at::Device device, KernelPolicy policy);
 void check_tuned_norms(at::Device device, KernelPolicy policy);
+// Quantised activations and rows: every choice gives the same bits.
+void check_tuned_quantising(at::Device device, KernelPolicy policy);
 
 }  // namespace diptych::testing

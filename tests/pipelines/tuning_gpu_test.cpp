@@ -54,6 +54,8 @@ TEST_CASE("what is measured covers the rows of the sizes, and is a file that run
     CHECK(file.table.find(TunedKernel::gated_linear, {1024, 512, 0}, rows).has_value() ==
           has_gated_kernel(kGpu));
     CHECK(file.table.find(TunedKernel::add_rms_norm, {512, 0, 0}, rows).has_value());
+    CHECK(file.table.find(TunedKernel::silu_mul_e4m3, {1024, 0, 0}, rows).has_value() == fp8);
+    CHECK(file.table.find(TunedKernel::quantize_rows, {512, 0, 0}, rows).has_value() == fp8);
     CHECK(file.table.find(TunedKernel::attention, {4, 2, 128}, rows).has_value() == (rows <= 256));
   }
   for (const TunedClass& tuned : file.table.classes()) {

@@ -91,9 +91,10 @@ TEST_CASE("a foreign or broken tuning file is refused with its key") {
       {"/choices/1", "x", "choices[1]: found \"x\", expected an object"},
       {"/choices/1/kernel", "gemm",
        "choices[1].kernel: found \"gemm\", expected linear_fp8, linear_int8, add_rms_norm, "
-       "add_rms_norm_e4m3, gated_linear, attention"},
+       "add_rms_norm_e4m3, gated_linear, silu_mul_e4m3, quantize_rows, attention"},
       {"/choices/1/choice", "copy",
-       "choices[1].choice: found \"copy\", expected row_kernel, cublas, cutlass"},
+       "choices[1].choice: found \"copy\", expected row_kernel, cublas, cutlass, "
+       "row_kernel_4x4, row_kernel_4x8"},
       {"/choices/1/choice", "row_kernel",
        "choices[1].choice: found row_kernel for rows 4 to 4096, but row_kernel takes at most 8 "
        "rows"},
@@ -114,7 +115,7 @@ TEST_CASE("a foreign or broken tuning file is refused with its key") {
        "choices[0].measured[1].milliseconds.cutlass: found -0.5, expected a number above 0"},
       {"/choices/0/measured/1/milliseconds/sdpa", 1,
        "choices[0].measured[1].milliseconds.sdpa: unknown key, expected row_kernel, cublas, "
-       "cutlass"},
+       "cutlass, row_kernel_4x4, row_kernel_4x8"},
       {"/choices/0/why", "x",
        "choices[0].why: unknown key, expected kernel, shape, rows, choice, measured"},
   };

@@ -284,13 +284,13 @@ class WorkSum {
   // Whether so many rows meet a plain copy of weights of int8.
   bool copies(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) const {
     return format_.quantization == Quantization::int8 &&
-           choose_int8_product(tuning_, rows, outputs, inputs) == Int8Product::copy;
+           !row_kernel_shape(choose_int8_product(tuning_, rows, outputs, inputs));
   }
 
   // Whether e4m3 values are multiplied as such, by a library, and not widened for a few rows.
   bool multiplies_fp8(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) const {
     return quantizes_rows(format_.quantization, rows) &&
-           choose_fp8_product(tuning_, rows, outputs, inputs) != Fp8Product::row_kernel;
+           !row_kernel_shape(choose_fp8_product(tuning_, rows, outputs, inputs));
   }
 
   struct Projection {
