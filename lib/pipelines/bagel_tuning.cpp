@@ -222,8 +222,9 @@ class Measurement {
           LinearOperand::empty({rows, shape[0]}, gate_up.options(), Quantization::fp8);
       measured.push_back(
           times_of(TunedKernel::silu_mul_e4m3, shape, rows, [&](const TuningTable& table) {
-            const Works works = {
-                [&] { silu_mul_into(y, gate_up, Kernels{KernelPolicy::strict, &table}); }};
+            const Works works = {[&] {
+              silu_mul_into(y, gate_up, Kernels{KernelPolicy::strict, &table});
+            }};
             return milliseconds(works);
           }));
     }
@@ -237,8 +238,9 @@ class Measurement {
       const LinearOperand y = LinearOperand::empty(x.sizes(), x.options(), Quantization::fp8);
       measured.push_back(
           times_of(TunedKernel::quantize_rows, shape, rows, [&](const TuningTable& table) {
-            const Works works = {
-                [&] { quantize_rows(x, y, Kernels{KernelPolicy::strict, &table}); }};
+            const Works works = {[&] {
+              quantize_rows(x, y, Kernels{KernelPolicy::strict, &table});
+            }};
             return milliseconds(works);
           }));
     }

@@ -15,8 +15,8 @@ constexpr auto kGatedMatrix = std::to_array<Name>({"inner", "inputs"});
 constexpr auto kRow = std::to_array<Name>({"width"});
 constexpr auto kInner = std::to_array<Name>({"inner"});
 constexpr auto kHeads = std::to_array<Name>({"heads", "kv_heads", "head_dim"});
-constexpr auto kFp8Products = std::to_array<Name>(
-    {"row_kernel", "cublas", "cutlass", "row_kernel_4x4", "row_kernel_4x8"});
+constexpr auto kFp8Products =
+    std::to_array<Name>({"row_kernel", "cublas", "cutlass", "row_kernel_4x4", "row_kernel_4x8"});
 constexpr auto kInt8Products =
     std::to_array<Name>({"row_kernel", "copy", "row_kernel_4x4", "row_kernel_4x8"});
 constexpr auto kGatedProducts = std::to_array<Name>({"one_kernel", "two_kernels"});

@@ -30,7 +30,7 @@ enum class GatedProduct { one_kernel, two_kernels };  // two: a library's produc
 enum class NormVectors { one, two, four };            // 16 bytes each, that a thread takes of a row
 enum class QuantizeVectors { four, two };             // the same
 enum class SiluAhead { three_vectors, four_vectors, none };  // a thread's, of rows fetched ahead
-enum class FirstAttention { cudnn, flash, sdpa, splitkv };  // that `auto` asks first
+enum class FirstAttention { cudnn, flash, sdpa, splitkv };   // that `auto` asks first
 
 using TunedShape = std::array<std::int64_t, 3>;  // in the order of TunedKernelInfo::widths, then 0
 

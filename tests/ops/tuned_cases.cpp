@@ -127,12 +127,10 @@ void check_tuned_quantising(at::Device device, KernelPolicy policy) {
       if (rows == 1100 && width != 3584) continue;
       const Tensor gate_up = draw(generator, {rows, 2 * width}).to(device),
                    x = draw(generator, {rows, width}).to(device);
-      check(TunedKernel::silu_mul_e4m3, rows, width, [&](const Kernels& kernels) {
-        return silu_mul(gate_up, Quantization::fp8, kernels);
-      });
-      check(TunedKernel::quantize_rows, rows, width, [&](const Kernels& kernels) {
-        return quantize_rows(x, Quantization::fp8, kernels);
-      });
+      check(TunedKernel::silu_mul_e4m3, rows, width,
+            [&](const Kernels& kernels) { return silu_mul(gate_up, Quantization::fp8, kernels); });
+      check(TunedKernel::quantize_rows, rows, width,
+            [&](const Kernels& kernels) { return quantize_rows(x, Quantization::fp8, kernels); });
     }
   }
 }
