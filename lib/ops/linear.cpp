@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "lib/base/error.h"
 #include "lib/ops/checks.h"
@@ -170,6 +172,50 @@ LinearOperand rows_of(const LinearOperand& x, const RowSet& rows) {
   return {bytes.view(x.values.scalar_type()), ops::take_rows(x.scales, rows)};
 }
 
+// Of sets without rows nothing is looked at.
+kernels::RoutedLinearArgs routed_args(const Tensor& y, const LinearOperand& x,
+                                      std::span<const LinearRoute> routes) {
+  kernels::RoutedLinearArgs args;
+  args.x = x.values.data_ptr();
+  args.x_scales = x.scales.defined() ? x.scales.data_ptr<float>() : nullptr;
+  args.x_stride = x.values.stride(0);
+  args.y = y.data_ptr();
+  args.y_stride = y.stride(0);
+  args.rows = x.values.size(0);
+  args.inputs = x.values.size(1);
+  args.outputs = y.size(1);
+  args.dtype = ops::kernel_dtype(y);
+  args.stored = ops::stored_of(x.values);
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    const LinearRoute& route = routes[i];
+    if (route.rows.count == 0) continue;
+    const LinearOperand& weight = route.weight;
+    args.sets[i] = {weight.values.data_ptr(),
+                    weight.scales.defined() ? weight.scales.data_ptr<float>() : nullptr,
+                    route.bias.defined() ? route.bias.data_ptr() : nullptr,
+                    ops::kernel_rows(route.rows)};
+  }
+  return args;
+}
+
+// Whether rows are listed and the kernel that reads and writes them where they lie takes them.
+bool takes_routed_kernel(const Tensor& y, const LinearOperand& x,
+                         std::span<const LinearRoute> routes, const Kernels& kernels) {
+  const auto used = [](const LinearRoute& route) { return route.rows.count > 0; };
+  const auto listed = [&](const LinearRoute& r) { return used(r) && r.rows.index.defined(); };
+  if (std::ranges::none_of(routes, listed) || !y.is_cuda() || !y.is_contiguous() ||
+      y.size(0) != x.values.size(0) || kernels.policy == KernelPolicy::reference ||
+      (y.scalar_type() != at::kBFloat16 && y.scalar_type() != at::kHalf)) {
+    return false;
+  }
+  const at::ScalarType stored = x.values.scalar_type();
+  const auto alike = [&](const LinearRoute& route) {
+    return !used(route) || route.weight.values.scalar_type() == stored;
+  };
+  return std::ranges::all_of(routes, alike) && ops::has_routed_linear(y.device()) &&
+         kernels::routed_linear_unsupported(routed_args(y, x, routes)) == nullptr;
+}
+
 }  // namespace
 
 bool quantizes_rows(Quantization weight, std::int64_t rows) {
@@ -201,6 +247,12 @@ void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const Linear
   std::vector<RowSet> sets;
   for (const LinearRoute& route : routes) sets.push_back(route.rows);
   ops::check_row_sets(kOp, sets, x.values);
+  if (takes_routed_kernel(y, x, routes, kernels)) {
+    for (const LinearRoute& route : routes) {
+      if (route.rows.count > 0) check_arguments(y, x, route.weight, route.bias);
+    }
+    return ops::launch(routed_args(y, x, routes), y.device());
+  }
   for (const LinearRoute& route : routes) {
     const RowSet& rows = route.rows;
     if (rows.count == 0) continue;
