@@ -48,6 +48,15 @@ void check_vae_layout(const fs::path& file) {
   FluxVae::load(vae, FluxVaeConfig::infer(vae));
 }
 
+// No config file tells the widths. Random weights take those of the folder's autoencoder where it
+// has one, else the released ones.
+FluxVaeConfig read_vae_config(const Weights& weights, const fs::path& folder) {
+  const fs::path file = folder / "ae.safetensors";
+  if (!weights.is_dummy() || folder.empty() || !fs::exists(file))
+    return FluxVaeConfig::infer(weights);
+  return FluxVaeConfig::infer(Weights::open(file, at::kCPU, at::kFloat));
+}
+
 }  // namespace
 
 BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const Runtime& runtime) {
@@ -71,7 +80,7 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
   }
   c.model.config = config;
   c.model.config.latent_side = Bagel::read_latent_side(c.model_weights, config.latent_side);
-  c.vae.config = FluxVaeConfig::infer(c.vae_weights);
+  c.vae.config = read_vae_config(c.vae_weights, folder);
   const FluxVaeConfig& vae = c.vae.config;
   if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
     throw InputError("{}: the autoencoder has {} channels at 1/{}, config.json says {} at 1/{}",

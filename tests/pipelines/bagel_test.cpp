@@ -417,6 +417,15 @@ TEST_CASE("limits of the model are named") {
                        doctest::Contains("/nowhere"), InputError);
 }
 
+TEST_CASE("random weights have the widths of the folder's autoencoder, else the released ones") {
+  Fixture f;
+  const FluxVaeConfig named = BagelCheckpoint::open(kCheckpoint, true, f.runtime).vae.config;
+  CHECK(named.ch == f.checkpoint.vae.config.ch);
+  CHECK(named.ch_mult == f.checkpoint.vae.config.ch_mult);
+  CHECK(named.ch < 128);
+  CHECK(BagelCheckpoint::open("", true, f.runtime).vae.config.ch == 128);
+}
+
 TEST_CASE("bfloat16 stays near float32") {
   Fixture f32, bf16("auto", "bfloat16");
   const Job r = f32.request({"a red fox"}, {{4, 4}});
