@@ -12,7 +12,7 @@ import sequence
 import vocabulary
 import world
 
-SAMPLES = 88  # of pictures painted from captions per step at the reference size; fewer of larger ones
+SAMPLES = 96  # of pictures painted from captions per step at the reference size; fewer of larger ones
 POOL = 180000  # scenes, of all sizes together
 LOOSE = 0.4  # of the questions: those about loose scenes, at least
 EDITED = 2  # every second of the pool has edits; the others are painted
@@ -24,10 +24,10 @@ MISTAKEN = 0.1  # of the captions: those that err in a colour or a shape, as peo
 
 # What a step has beside the pictures painted from captions, in turns, and how many samples of it for
 # one of those. Few kinds a step: each of their combinations is a CUDA graph (train.py).
-TURNS = (("edit", 1.3), ("think", 1.3), ("think_edit", 1.1), ("edit", 1.3), ("understand", 0.9),
-         ("edit", 1.3), ("think", 1.3), ("think_edit", 1.1), ("edit", 1.3), ("understand", 0.9),
-         ("edit", 1.3), ("think", 1.3), ("think_edit", 1.1), ("edit", 1.3), ("think_understand", 0.9),
-         ("edit", 1.3), ("think", 1.3), ("think_edit", 1.1), ("edit", 1.3), ("understand", 0.9))
+TURNS = (("edit", 1.3), ("understand", 0.9), ("edit", 1.3), ("think_edit", 1.1), ("edit", 1.3),
+         ("think", 0.9), ("edit", 1.3), ("think_edit", 1.1), ("edit", 1.3), ("understand", 0.9),
+         ("edit", 1.3), ("think_understand", 0.9), ("edit", 1.3), ("think_edit", 1.1), ("edit", 1.3),
+         ("think", 0.9), ("edit", 1.3), ("understand", 0.9), ("think_edit", 1.1), ("edit", 1.3))
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03

@@ -6,7 +6,6 @@ plain Python over a `random.Random`, so that the same seed gives the same scenes
 """
 import dataclasses
 import random
-import re
 import zlib
 
 SHAPES = ("circle", "square", "triangle", "star", "ring", "cross", "heart", "diamond")
@@ -494,8 +493,7 @@ def spec_of(scene):
 # ---------------------------------------------------------------------------------------------
 # Captions
 
-CAPITALS, TITLES = 0.05, 0.04  # of what is said: in capitals throughout; Each Word With One
-TERSE = 0.08  # of captions: without articles
+CAPITALS = 0.05  # of what is said: in capitals throughout
 NUMBERS = {1: "one", 2: "two", 3: "three"}
 SIZE_WORDS = {"small": ("small", "small", "small", "little"), "large": ("large", "large", "large", "big")}
 RELATION_WORDS = {
@@ -591,20 +589,15 @@ def caption(rng, spec):
 
 def dress(rng, text):
     """As different people type the same thing."""
-    if rng.random() < TERSE:
-        text = re.sub(r"\b(?:a|an|the) ", "", text)
-    elif rng.random() < 0.14:
+    if rng.random() < 0.14:
         text = rng.choice(("a picture of ", "an image of ", "draw ", "paint ", "a painting of ",
                            "please draw ", "show me ", "there is ", "generate ")) + text
     if rng.random() < 0.2:
         text = text[0].upper() + text[1:]
     if rng.random() < 0.2:
         text += "."
-    manner = rng.random()
-    if manner < CAPITALS:
+    if rng.random() < CAPITALS:
         text = text.upper()
-    elif manner < CAPITALS + TITLES:
-        text = text.title()
     return text
 
 
