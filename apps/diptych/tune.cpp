@@ -127,7 +127,7 @@ void print_table(const TuningTable& table) {
   for (const TunedClass& tuned : table.classes()) {
     const TunedKernelInfo& info = info_of(tuned.kernel);
     const auto widths = std::span(tuned.shape).first(info.widths.size());
-    fmt::print("{:<18} {:<14} {:>6} to {:<6} {:<13} {}\n", info.name,
+    fmt::print("{:<18} {:<14} {:>6} to {:<6} {:<14} {}\n", info.name,
                fmt::format("{}", fmt::join(widths, "x")), tuned.first_rows, tuned.last_rows,
                info.choices[static_cast<std::size_t>(tuned.choice)], times_text(tuned));
   }
@@ -170,17 +170,15 @@ int tune(const TuneFlags& flags, Log& log) {
 constexpr const char* kFooter =
     "Times each choice that the code leaves open, in bfloat16, on random values of the model's\n"
     "widths and the rows of texts and of one to three guidance branches of each size: fp8 "
-    "products by\n"
-    "the kernel of few rows, cuBLASLt or CUTLASS; int8 products of few rows by that kernel or with "
-    "a\n"
-    "copy of the weights; threads of the norms; which attention `auto` asks first. The fastest of\n"
-    "each range of rows goes into FILE with the times of all. Runs look for a file of the GPU's "
-    "name in\n"
-    "the folder of --tuned-config-dir or DIPTYCH_TUNED_CONFIG_DIR, then among those built in; "
-    "else the\n"
-    "usual choices hold, which the log says. A file of another GPU is refused. Other choices "
-    "round\n"
-    "otherwise: a picture's record has the hash of those it was painted with.\n"
+    "products\n"
+    "by kernels of few rows, cuBLASLt or CUTLASS; int8 products of few rows by such a kernel or\n"
+    "with a copy of the weights; gate, up and their activation by one kernel or two; how norms,\n"
+    "quantised activations and quantised rows are cut; which attention `auto` asks first. The\n"
+    "fastest of each range of rows goes into FILE with the times of all. Runs look for a file of\n"
+    "the GPU's name in the folder of --tuned-config-dir or DIPTYCH_TUNED_CONFIG_DIR, then among\n"
+    "those built in; else the usual choices hold, which the log says. A file of another GPU is\n"
+    "refused. Most choices round differently: a picture's record has the hash of those it was\n"
+    "painted with.\n"
     "Examples:\n"
     "  diptych tune\n"
     "  diptych tune -m BAGEL-7B-MoT --sizes 768x1024 --repeats 30 -o tuned/NVIDIA_H200.json\n"

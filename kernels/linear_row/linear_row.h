@@ -6,8 +6,8 @@
 // computes 16 outputs of all rows on tensor cores, from weights that it has on their way to shared
 // memory. Each of its warps takes every 4th or 8th piece of 64 inputs, in their order, and the
 // warps' sums are added in theirs. All else: a warp computes one output of all rows, its lanes read
-// the row of weights in 16-byte vectors past the L1 cache, which keeps x. Sums do not depend on the
-// number of rows, nor on what else is in the call.
+// the row of weights in 16-byte vectors past the L1 cache, which keeps x. Sums depend on the shape,
+// but not on the number of rows, nor on what else is in the call.
 //
 // Bound: memory. Reads outputs * inputs elements of weights, once for all rows.
 #pragma once

@@ -85,7 +85,16 @@ const YamlNode* YamlReader::optional(std::string_view key) {
 
 const YamlNode& YamlReader::required(std::string_view key) {
   const YamlNode* found = optional(key);
-  if (found == nullptr) yaml_error(map_.where, path_, fmt::format("key '{}' is missing", key));
+  if (found == nullptr) {
+    std::vector<std::string_view> unasked;
+    for (const YamlEntry& entry : map_.entries) {
+      if (std::ranges::find(known_, entry.key) == known_.end()) unasked.push_back(entry.key);
+    }
+    const std::string_view near = nearest_word(key, unasked);
+    yaml_error(map_.where, path_,
+               fmt::format("key '{}' is missing{}", key,
+                           near.empty() ? "" : fmt::format("; found {}", in_quotes(near))));
+  }
   return *found;
 }
 

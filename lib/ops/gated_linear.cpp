@@ -56,11 +56,10 @@ bool gates_in_one_kernel(const at::TensorOptions& options, std::int64_t rows, st
       (dtype != at::kBFloat16 && dtype != at::kHalf)) {
     return false;
   }
-  // What was measured is of bfloat16.
-  const TuningTable* tuning = dtype == at::kBFloat16 ? kernels.tuning : nullptr;
   constexpr std::int64_t kVector = 8;  // elements of 16 bytes
   return inner % kVector == 0 && inputs % kVector == 0 &&
-         choose_gated_product(tuning, rows, inner, inputs) == GatedProduct::one_kernel &&
+         choose_gated_product(ops::tuning_for(dtype, kernels), rows, inner, inputs) ==
+             GatedProduct::one_kernel &&
          has_gated_kernel(options.device());
 }
 

@@ -15,8 +15,8 @@ bool takes_kernel(const char* op, const Tensor& rows, KernelPolicy policy) {
   return false;
 }
 
-const TuningTable* tuning_for(const Tensor& rows, const Kernels& kernels) {
-  return rows.scalar_type() == at::kBFloat16 ? kernels.tuning : nullptr;
+const TuningTable* tuning_for(at::ScalarType dtype, const Kernels& kernels) {
+  return dtype == at::kBFloat16 ? kernels.tuning : nullptr;
 }
 
 kernels::DType kernel_dtype(const Tensor& rows) {

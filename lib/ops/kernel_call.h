@@ -21,8 +21,8 @@ namespace diptych::ops {
 // for a device without kernels.
 bool takes_kernel(const char* op, const Tensor& rows, KernelPolicy policy);
 
-// What was measured is of bfloat16.
-const TuningTable* tuning_for(const Tensor& rows, const Kernels& kernels);
+// The tuning of calls with rows of that dtype, or null: what is measured is of bfloat16.
+const TuningTable* tuning_for(at::ScalarType dtype, const Kernels& kernels);
 
 kernels::DType kernel_dtype(const Tensor& rows);  // of float32, bfloat16, float16
 kernels::Stored stored_of(const Tensor& values);  // e4m3 or i8 of one-byte values, else plain

@@ -143,7 +143,7 @@ void plain_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, c
 void int8_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
                const Kernels& kernels) {
   const bool by_kernel = ops::takes_kernel(kOp, y, kernels);
-  const TuningTable* tuning = by_kernel ? ops::tuning_for(y, kernels) : nullptr;
+  const TuningTable* tuning = by_kernel ? ops::tuning_for(y.scalar_type(), kernels) : nullptr;
   const Int8Product product =
       choose_int8_product(tuning, y.size(0), weight.values.size(0), weight.values.size(1));
   const std::optional<int> row_shape = row_kernel_shape(product);
@@ -158,8 +158,9 @@ void fp8_into(const Tensor& y, const LinearOperand& x, const LinearOperand& weig
   const bool quantizes = !x.scales.defined() && quantizes_rows(Quantization::fp8, y.size(0));
   const LinearOperand rows = quantizes ? quantize_rows(x.values, Quantization::fp8, kernels) : x;
   if (!by_kernel) return reference_product(y, rows, weight, bias);
-  const Fp8Product product = choose_fp8_product(ops::tuning_for(y, kernels), y.size(0),
-                                                weight.values.size(0), weight.values.size(1));
+  const Fp8Product product =
+      choose_fp8_product(ops::tuning_for(y.scalar_type(), kernels), y.size(0),
+                         weight.values.size(0), weight.values.size(1));
   if (const auto shape = row_kernel_shape(product))
     return kernel_of_few_rows(y, rows, weight, bias, *shape);
   fp8_product(y, rows, weight, bias, product == Fp8Product::cutlass);

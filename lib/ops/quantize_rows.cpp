@@ -75,8 +75,8 @@ void quantize_rows(const Tensor& x, const LinearOperand& into, const Kernels& ke
   args.dtype = ops::kernel_dtype(x);
   args.stored = ops::stored_of(into.values);
   const bool e4m3 = args.stored == kernels::Stored::e4m3;
-  args.shape = static_cast<int>(
-      choose_quantize_vectors(e4m3 ? ops::tuning_for(x, kernels) : nullptr, args.rows, args.width));
+  args.shape = static_cast<int>(choose_quantize_vectors(
+      e4m3 ? ops::tuning_for(x.scalar_type(), kernels) : nullptr, args.rows, args.width));
   ops::launch(args, x.device());
 }
 

@@ -121,7 +121,7 @@ LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const Norm
   args.delta_stride = delta.stride(0);
   args.sum = x.data_ptr();
   args.sum_stride = x.stride(0);
-  args.thread_vectors = vectors_of(x, rows, ops::tuning_for(x, kernels));
+  args.thread_vectors = vectors_of(x, rows, ops::tuning_for(x.scalar_type(), kernels));
   ops::launch(args, x.device());
   return y;
 }

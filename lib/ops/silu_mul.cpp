@@ -54,8 +54,8 @@ void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, const Kernels&
   args.y_stride = y.values.stride(0);
   args.dtype = ops::kernel_dtype(gate_up);
   if (y.scales.defined()) {
-    args.shape = static_cast<int>(
-        choose_silu_ahead(ops::tuning_for(gate_up, kernels), args.rows, args.inner));
+    args.shape = static_cast<int>(choose_silu_vectors(
+        ops::tuning_for(gate_up.scalar_type(), kernels), args.rows, args.inner));
   }
   ops::launch(args, gate_up.device());
 }

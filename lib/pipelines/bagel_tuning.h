@@ -20,7 +20,7 @@ struct BagelTuning {
 // markers. Sorted, each once.
 struct BagelTuningRows {
   std::vector<std::int64_t> products;   // of a projection
-  std::vector<std::int64_t> norms;      // of a layer's norm, which both experts' rows share
+  std::vector<std::int64_t> norms;      // of a layer's norm or activation, of both experts
   std::vector<std::int64_t> attention;  // queries of a sample
   static BagelTuningRows of(const BagelTuning& tuning);
 };

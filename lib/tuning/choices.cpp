@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "kernels/linear_row/linear_row.h"
+#include "kernels/quantize_rows/quantize_rows.h"
+#include "kernels/silu_mul/silu_mul.h"
 
 namespace diptych {
 namespace {
@@ -22,7 +24,9 @@ constexpr auto kInt8Products =
 constexpr auto kGatedProducts = std::to_array<Name>({"one_kernel", "two_kernels"});
 constexpr auto kNormVectors = std::to_array<Name>({"one_vector", "two_vectors", "four_vectors"});
 constexpr auto kQuantizeVectors = std::to_array<Name>({"four_vectors", "two_vectors"});
-constexpr auto kSiluAhead = std::to_array<Name>({"three_vectors", "four_vectors", "none"});
+constexpr auto kSiluVectors = std::to_array<Name>({"three_vectors", "four_vectors", "none"});
+static_assert(kQuantizeVectors.size() == kernels::kQuantizeShapes);
+static_assert(kSiluVectors.size() == kernels::kSiluShapes);
 constexpr auto kFirstAttentions = std::to_array<Name>({"cudnn", "flash", "sdpa", "splitkv"});
 
 // A single row meets fp8 weights unquantised, and is the row kernel's with int8 ones.
@@ -34,14 +38,14 @@ constexpr auto kKernels = std::to_array<TunedKernelInfo>({
     {TunedKernel::add_rms_norm, "add_rms_norm", kRow, kNormVectors, 1},
     {TunedKernel::add_rms_norm_e4m3, "add_rms_norm_e4m3", kRow, kNormVectors, 1},
     {TunedKernel::gated_linear, "gated_linear", kGatedMatrix, kGatedProducts, 1},
-    {TunedKernel::silu_mul_e4m3, "silu_mul_e4m3", kInner, kSiluAhead, 1},
+    {TunedKernel::silu_mul_e4m3, "silu_mul_e4m3", kInner, kSiluVectors, 1},
     {TunedKernel::quantize_rows, "quantize_rows", kRow, kQuantizeVectors, 1},
     {TunedKernel::attention, "attention", kHeads, kFirstAttentions, 1},
 });
 
 std::optional<std::string> impossible_row_kernel(std::int64_t rows) {
   if (rows <= kernels::kMostLinearRows) return std::nullopt;
-  return fmt::format("row_kernel takes at most {} rows", kernels::kMostLinearRows);
+  return fmt::format("row kernels take at most {} rows", kernels::kMostLinearRows);
 }
 
 std::optional<std::string> impossible_fp8(const TunedShape& shape, std::int64_t rows,

@@ -18,7 +18,7 @@ enum class TunedKernel {
   add_rms_norm,       // width -> NormVectors
   add_rms_norm_e4m3,  // width -> NormVectors, of rows that are quantised to e4m3
   gated_linear,       // inner, inputs -> GatedProduct
-  silu_mul_e4m3,      // inner -> SiluAhead, of rows that are quantised to e4m3
+  silu_mul_e4m3,      // inner -> SiluVectors, of rows that are quantised to e4m3
   quantize_rows,      // width -> QuantizeVectors, to e4m3
   attention,  // heads, kv_heads, head_dim -> FirstAttention; the rows are a sample's queries
 };
@@ -28,9 +28,10 @@ enum class Fp8Product { row_kernel, cublas, cutlass, row_kernel_4x4, row_kernel_
 enum class Int8Product { row_kernel, copy, row_kernel_4x4, row_kernel_4x8 };
 enum class GatedProduct { one_kernel, two_kernels };  // two: a library's product, then silu_mul
 enum class NormVectors { one, two, four };            // 16 bytes each, that a thread takes of a row
-enum class QuantizeVectors { four, two };             // the same
-enum class SiluAhead { three_vectors, four_vectors, none };  // a thread's, of rows fetched ahead
-enum class FirstAttention { cudnn, flash, sdpa, splitkv };   // that `auto` asks first
+enum class QuantizeVectors { four, two };             // the same; QuantizeRowsArgs::shape
+// Of rows that are fetched ahead; or they are not. SiluMulArgs::shape.
+enum class SiluVectors { three, four, not_ahead };
+enum class FirstAttention { cudnn, flash, sdpa, splitkv };  // that `auto` asks first
 
 using TunedShape = std::array<std::int64_t, 3>;  // in the order of TunedKernelInfo::widths, then 0
 
@@ -68,7 +69,7 @@ inline constexpr std::int64_t kFewQueries = 128;
 // Of one sample, from which on attention in e4m3 is worth the quantising of what it reads.
 inline constexpr std::int64_t kFewestFp8Queries = 2048;
 inline constexpr NormVectors kUsualNormVectors = NormVectors::two;
-inline constexpr SiluAhead kUsualSiluAhead = SiluAhead::three_vectors;
+inline constexpr SiluVectors kUsualSiluVectors = SiluVectors::three;
 QuantizeVectors usual_quantize_vectors(std::int64_t rows);
 
 // Why a call of so many rows cannot have that choice, or nothing. What is possible with some rows

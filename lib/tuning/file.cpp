@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 using Parsed = nlohmann::json;
 
 constexpr const char* kSchema = "diptych.tuning";
-constexpr std::int64_t kVersion = 2;        // 1: before splitkv
+constexpr std::int64_t kVersion = 3;        // 2: before silu_mul_e4m3 and quantize_rows
 constexpr const char* kDtype = "bfloat16";  // of all that is measured
 constexpr std::int64_t kMostRows = 1 << 24, kMostWidth = 1 << 24;
 

@@ -116,9 +116,9 @@ GatedProduct choose_gated_product(const TuningTable* tuning, std::int64_t rows, 
   return tuned ? static_cast<GatedProduct>(*tuned) : usual_gated_product(rows);
 }
 
-SiluAhead choose_silu_ahead(const TuningTable* tuning, std::int64_t rows, std::int64_t inner) {
+SiluVectors choose_silu_vectors(const TuningTable* tuning, std::int64_t rows, std::int64_t inner) {
   const auto tuned = find(tuning, TunedKernel::silu_mul_e4m3, rows, inner);
-  return tuned ? static_cast<SiluAhead>(*tuned) : kUsualSiluAhead;
+  return tuned ? static_cast<SiluVectors>(*tuned) : kUsualSiluVectors;
 }
 
 QuantizeVectors choose_quantize_vectors(const TuningTable* tuning, std::int64_t rows,

@@ -47,7 +47,7 @@ Int8Product choose_int8_product(const TuningTable* tuning, std::int64_t rows, st
                                 std::int64_t inputs);
 GatedProduct choose_gated_product(const TuningTable* tuning, std::int64_t rows, std::int64_t inner,
                                   std::int64_t inputs);
-SiluAhead choose_silu_ahead(const TuningTable* tuning, std::int64_t rows, std::int64_t inner);
+SiluVectors choose_silu_vectors(const TuningTable* tuning, std::int64_t rows, std::int64_t inner);
 QuantizeVectors choose_quantize_vectors(const TuningTable* tuning, std::int64_t rows,
                                         std::int64_t width);
 

@@ -82,8 +82,8 @@ std::vector<ProbeResult> evaluate_probes(std::span<const Probe> probes, const Te
   std::vector<ProbeResult> results;
   for (const Probe& probe : probes) {
     if (probe.x < 0 || probe.y < 0 || probe.x >= pixels.size(1) || probe.y >= pixels.size(0)) {
-      throw InputError("probe ({},{}): outside the picture of {}x{}", probe.x, probe.y,
-                       pixels.size(1), pixels.size(0));
+      throw InputError("probe ({},{}): outside the picture, expected X below {} and Y below {}",
+                       probe.x, probe.y, pixels.size(1), pixels.size(0));
     }
     ProbeResult result;
     result.probe = probe;

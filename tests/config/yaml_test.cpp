@@ -110,6 +110,8 @@ TEST_CASE("a reader refuses what was not asked for") {
         "f.yaml:2:1: stages.1: unknown key 'shfit' (did you mean 'shift'? known: seed, shift)");
   CHECK(message_of([&] { reader.required("steps"); }) ==
         "f.yaml:1:1: stages.1: key 'steps' is missing");
+  CHECK(message_of([&] { reader.required("shift"); }) ==
+        "f.yaml:1:1: stages.1: key 'shift' is missing; found 'shfit'");
 }
 
 TEST_CASE("a key that cannot be served passes only where it asks for nothing") {

@@ -110,16 +110,17 @@ void check_tuned_norms(at::Device device, KernelPolicy policy) {
 
 void check_tuned_quantising(at::Device device, KernelPolicy policy) {
   at::Generator generator = at::detail::createCPUGenerator(33);
-  const auto check = [&](TunedKernel kernel, std::int64_t rows, std::int64_t width, auto&& work) {
-    const LinearOperand usual = work(Kernels(policy));
+  const auto check = [&](TunedKernel kernel, const Tensor& plain, auto&& work) {
+    const std::int64_t rows = plain.size(0), width = plain.size(1);
+    const LinearOperand expected = quantize_rows(plain, Quantization::fp8, KernelPolicy::reference);
     for (int choice = 0; choice < static_cast<int>(info_of(kernel).choices.size()); ++choice) {
       CAPTURE(width);
       CAPTURE(rows);
       CAPTURE(choice);
       const TuningTable table = table_of(kernel, {width, 0, 0}, rows, choice);
       const LinearOperand found = work(Kernels(policy, &table));
-      CHECK(at::equal(found.values.view(at::kByte), usual.values.view(at::kByte)));
-      CHECK(at::equal(found.scales, usual.scales));
+      CHECK(at::equal(found.values.view(at::kByte), expected.values.view(at::kByte)));
+      CHECK(at::equal(found.scales, expected.scales));
     }
   };
   for (const std::int64_t width : {64, 3584, 18944}) {
@@ -127,9 +128,9 @@ void check_tuned_quantising(at::Device device, KernelPolicy policy) {
       if (rows == 1100 && width != 3584) continue;
       const Tensor gate_up = draw(generator, {rows, 2 * width}).to(device),
                    x = draw(generator, {rows, width}).to(device);
-      check(TunedKernel::silu_mul_e4m3, rows, width,
+      check(TunedKernel::silu_mul_e4m3, silu_mul(gate_up, policy),
             [&](const Kernels& kernels) { return silu_mul(gate_up, Quantization::fp8, kernels); });
-      check(TunedKernel::quantize_rows, rows, width,
+      check(TunedKernel::quantize_rows, x,
             [&](const Kernels& kernels) { return quantize_rows(x, Quantization::fp8, kernels); });
     }
   }

@@ -73,8 +73,8 @@ TEST_CASE("a foreign or broken tuning file is refused with its key") {
   const Case cases[] = {
       {"/schema", "other", "schema: not \"diptych.tuning\"; expected a file of diptych tune"},
       {"/schema", nullptr, "schema: not \"diptych.tuning\"; expected a file of diptych tune"},
-      {"/schema_version", 1,
-       "schema_version: found 1, this version reads 2; diptych tune measures again"},
+      {"/schema_version", 2,
+       "schema_version: found 2, this version reads 3; diptych tune measures again"},
       {"/device", "NVIDIA H100",
        "device: found \"NVIDIA H100\", expected \"NVIDIA H200\", the device of this run"},
       {"/device", 7, "device: found 7, expected a text"},
@@ -96,7 +96,7 @@ TEST_CASE("a foreign or broken tuning file is refused with its key") {
        "choices[1].choice: found \"copy\", expected row_kernel, cublas, cutlass, "
        "row_kernel_4x4, row_kernel_4x8"},
       {"/choices/1/choice", "row_kernel",
-       "choices[1].choice: found row_kernel for rows 4 to 4096, but row_kernel takes at most 8 "
+       "choices[1].choice: found row_kernel for rows 4 to 4096, but row kernels take at most 8 "
        "rows"},
       {"/choices/1/choice", nullptr, "choices[1].choice: not there"},
       {"/choices/1/shape/width", 3,

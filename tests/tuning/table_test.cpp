@@ -63,6 +63,42 @@ TEST_CASE("a product takes what was measured, else the usual") {
   CHECK(choose_int8_product(&table, 9, kQkv[0], kQkv[1]) == Int8Product::copy);
 }
 
+TEST_CASE("how rows are activated and quantised is what was measured, else the usual") {
+  TuningTable table;
+  table.add({TunedKernel::silu_mul_e4m3,
+             {18944, 0, 0},
+             1,
+             600,
+             static_cast<int>(SiluVectors::not_ahead),
+             {}});
+  table.add({TunedKernel::quantize_rows,
+             {3584, 0, 0},
+             600,
+             2000,
+             static_cast<int>(QuantizeVectors::two),
+             {}});
+  CHECK(choose_silu_vectors(&table, 600, 18944) == SiluVectors::not_ahead);
+  CHECK(choose_silu_vectors(&table, 601, 18944) == SiluVectors::three);
+  CHECK(choose_silu_vectors(&table, 600, 3584) == SiluVectors::three);
+  CHECK(choose_silu_vectors(nullptr, 600, 18944) == SiluVectors::three);
+  CHECK(choose_quantize_vectors(&table, 2000, 3584) == QuantizeVectors::two);
+  CHECK(choose_quantize_vectors(&table, 2001, 3584) == QuantizeVectors::four);
+  CHECK(choose_quantize_vectors(nullptr, 1023, 3584) == QuantizeVectors::two);
+  CHECK(choose_quantize_vectors(nullptr, 1024, 3584) == QuantizeVectors::four);
+}
+
+TEST_CASE("row kernels of products have the shapes that their names say") {
+  CHECK(row_kernel_shape(Fp8Product::row_kernel) == 0);
+  CHECK(row_kernel_shape(Fp8Product::row_kernel_4x4) == 1);
+  CHECK(row_kernel_shape(Fp8Product::row_kernel_4x8) == 2);
+  CHECK_FALSE(row_kernel_shape(Fp8Product::cublas).has_value());
+  CHECK_FALSE(row_kernel_shape(Fp8Product::cutlass).has_value());
+  CHECK(row_kernel_shape(Int8Product::row_kernel) == 0);
+  CHECK(row_kernel_shape(Int8Product::row_kernel_4x4) == 1);
+  CHECK(row_kernel_shape(Int8Product::row_kernel_4x8) == 2);
+  CHECK_FALSE(row_kernel_shape(Int8Product::copy).has_value());
+}
+
 TEST_CASE("a table refuses what contradicts itself or cannot be") {
   TuningTable table;
   table.add(fp8_class(4, 8, Fp8Product::row_kernel));
@@ -70,7 +106,9 @@ TEST_CASE("a table refuses what contradicts itself or cannot be") {
   CHECK(refused(fp8_class(8, 9, Fp8Product::cublas)) ==
         "rows: [8, 9] overlaps [4, 8] of the same kernel and shape");
   CHECK(refused(fp8_class(9, 20, Fp8Product::row_kernel)) ==
-        "choice: found row_kernel for rows 9 to 20, but row_kernel takes at most 8 rows");
+        "choice: found row_kernel for rows 9 to 20, but row kernels take at most 8 rows");
+  CHECK(refused(fp8_class(4, 9, Fp8Product::row_kernel_4x8)) ==
+        "choice: found row_kernel_4x8 for rows 4 to 9, but row kernels take at most 8 rows");
   CHECK(refused(fp8_class(1, 3, Fp8Product::row_kernel)) ==
         "rows: found [1, 3], expected the first and the last, from 2 on");
   CHECK(refused(fp8_class(20, 10, Fp8Product::cublas)) ==

@@ -145,7 +145,9 @@ TEST_CASE("probes look at column x of row y") {
   CHECK(off.difference == 6);
   CHECK(describe(off) == "probe (4,2): found (130,96,77), expected (136,96,77) +-5, off by 6");
   CHECK_FALSE(look("4,2=130,96,83").pass);
-  CHECK_THROWS_WITH_AS(look("5,2=0,0,0"), "probe (5,2): outside the picture of 5x3", InputError);
+  CHECK_THROWS_WITH_AS(look("5,2=0,0,0"),
+                       "probe (5,2): outside the picture, expected X below 5 and Y below 3",
+                       InputError);
   CHECK_THROWS_AS(look("2,3=0,0,0"), InputError);
 }
 
