@@ -208,9 +208,8 @@ struct RoutedOperands {
 // copy of a weight and does not round the row.
 bool routes_by_kernel(const Tensor& y, const LinearOperand& x, std::span<const LinearRoute> routes,
                       const Kernels& kernels) {
-  if (!y.is_cuda() || kernels.policy == KernelPolicy::reference ||
-      y.scalar_type() == at::kFloat || y.size(0) != x.values.size(0) ||
-      !ops::has_routed_linear(y.device())) {
+  if (!y.is_cuda() || kernels.policy == KernelPolicy::reference || y.scalar_type() == at::kFloat ||
+      y.size(0) != x.values.size(0) || !ops::has_routed_linear(y.device())) {
     return false;
   }
   const TuningTable* const tuning = ops::tuning_for(y.scalar_type(), kernels);
