@@ -53,6 +53,11 @@ __device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block
       "r"(block)
       : "memory");
 }
+// Arrives at a barrier of this block.
+__device__ __forceinline__ void arrive_here(std::uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
 __device__ __forceinline__ void await_phase(std::uint64_t* barrier, unsigned parity) {
   unsigned done = 0;
   while (done == 0) {
@@ -127,22 +132,23 @@ __device__ __forceinline__ void await_stores_read() {
 __device__ __forceinline__ void await_stores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
-// What this thread wrote to shared memory is seen by the accelerator.
-__device__ __forceinline__ void publish_to_stores() {
+// What this thread wrote to shared memory, or fetched and awaited, is seen by the accelerator and
+// the tensor cores.
+__device__ __forceinline__ void publish_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // --- products of a warpgroup -----------------------------------------------------------------
 
-// Of a swizzled tile whose rows are the rows (or columns) of a matrix and whose 64 16-bit elements
-// are summed over; the next 16 of those are kDescriptorStep further. Groups of 8 rows follow each
+// Of a swizzled tile whose rows are the rows (or columns) of a matrix and whose 128 bytes are
+// summed over; the next 32 of those are kDescriptorStep further. Groups of 8 rows follow each
 // other.
 __device__ __forceinline__ std::uint64_t tile_descriptor(const void* shared) {
   constexpr std::uint64_t kGroupBytes = kSwizzleRows * kSwizzledBytes, kSwizzle128 = 1;
   return (static_cast<std::uint64_t>(shared_address(shared)) & 0x3ffff) >> 4 |
          std::uint64_t{1} << 16 | kGroupBytes >> 4 << 32 | kSwizzle128 << 62;
 }
-inline constexpr std::uint64_t kDescriptorStep = 16 * 2 >> 4;
+inline constexpr std::uint64_t kDescriptorStep = 32 >> 4;
 
 __device__ __forceinline__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -167,12 +173,12 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
       "+f"(sums[(i) + 4]), "+f"(sums[(i) + 5]), "+f"(sums[(i) + 6]), "+f"(sums[(i) + 7])
 #define DIPTYCH_SUMS_32(i) \
   DIPTYCH_SUMS_8(i), DIPTYCH_SUMS_8((i) + 8), DIPTYCH_SUMS_8((i) + 16), DIPTYCH_SUMS_8((i) + 24)
-#define DIPTYCH_WGMMA_64X256(type)                                                        \
+#define DIPTYCH_WGMMA_64X256(shape, type, transposes)                                     \
   asm volatile(                                                                           \
       "{\n"                                                                               \
       ".reg .pred adds;\n"                                                                \
       "setp.ne.b32 adds, %130, 0;\n"                                                      \
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type                        \
+      "wgmma.mma_async.sync.aligned.m64n256" shape ".f32." type "." type                  \
       " {"                                                                                \
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "            \
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "  \
@@ -182,21 +188,25 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "  \
       "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "  \
       "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "    \
-      "%123, %124, %125, %126, %127}, %128, %129, adds, 1, 1, 0, 0;\n"                    \
+      "%123, %124, %125, %126, %127}, %128, %129, adds, 1, 1" transposes                  \
+      ";\n"                                                                               \
       "}"                                                                                 \
       : DIPTYCH_SUMS_32(0), DIPTYCH_SUMS_32(32), DIPTYCH_SUMS_32(64), DIPTYCH_SUMS_32(96) \
       : "l"(a), "l"(b), "r"(static_cast<int>(adds)))
 
-// sums = or += a [64, 16] * b [256, 16]^T, asynchronously. Of 8 columns each thread holds, at
-// 4 * (column / 8), those 2p and 2p + 1 of the row 16w + q, then of the row 16w + q + 8, where w is
-// its warp, q its lane / 4 and p its lane % 4.
-template <typename T>
+// sums = or += a [64, k] * b [256, k]^T, asynchronously, of the k elements that 32 bytes hold. Of 8
+// columns each thread holds, at 4 * (column / 8), those 2p and 2p + 1 of the row 16w + q, then of
+// the row 16w + q + 8, where w is its warp, q its lane / 4 and p its lane % 4.
+template <typename X>
 __device__ __forceinline__ void multiply_64x256(float (&sums)[128], std::uint64_t a,
                                                 std::uint64_t b, bool adds) {
-  if constexpr (std::is_same_v<T, __half>) {
-    DIPTYCH_WGMMA_64X256("f16");
+  if constexpr (std::is_same_v<X, __half>) {
+    DIPTYCH_WGMMA_64X256("k16", "f16", ", 0, 0");
+  } else if constexpr (std::is_same_v<X, __nv_fp8_e4m3>) {
+    DIPTYCH_WGMMA_64X256("k32", "e4m3", "");
   } else {
-    DIPTYCH_WGMMA_64X256("bf16");
+    static_assert(std::is_same_v<X, __nv_bfloat16>);
+    DIPTYCH_WGMMA_64X256("k16", "bf16", ", 0, 0");
   }
 }
 #undef DIPTYCH_WGMMA_64X256

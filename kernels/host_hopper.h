@@ -8,9 +8,10 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/device_fetch.cuh"
-#include "kernels/types.h"
 
 namespace diptych::kernels {
+
+enum class TileElement { bf16, f16, e4m3 };
 
 using EncodeTiled = CUresult(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
                              const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
@@ -30,20 +31,24 @@ inline EncodeTiled* encode_tiled() {
   return function;
 }
 
-// Tiles of `tile_rows` rows by 64 elements, of bf16 or f16, of a matrix; elements outside it are 0
-// or not written. Returns nullptr or the text of the error.
-inline const char* make_tile_map(CUtensorMap* map, DType dtype, const void* at, std::int64_t rows,
-                                 std::int64_t columns, std::int64_t stride, int tile_rows) {
+// Tiles of `tile_rows` rows by 128 bytes of a matrix; elements outside it are 0 or not written.
+// Returns nullptr or the text of the error.
+inline const char* make_tile_map(CUtensorMap* map, TileElement element, const void* at,
+                                 std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                                 int tile_rows) {
   if (encode_tiled() == nullptr) return "the driver has no cuTensorMapEncodeTiled";
-  constexpr cuuint32_t kTileColumns = 64;  // 128 bytes, which are swizzled
+  constexpr CUtensorMapDataType kTypes[] = {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                            CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                                            CU_TENSOR_MAP_DATA_TYPE_UINT8};
+  const std::int64_t size = element == TileElement::e4m3 ? 1 : 2;
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride * element_size(dtype))};
-  const cuuint32_t tile[] = {kTileColumns, static_cast<cuuint32_t>(tile_rows)}, steps[] = {1, 1};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride * size)};
+  const cuuint32_t tile[] = {static_cast<cuuint32_t>(128 / size),
+                             static_cast<cuuint32_t>(tile_rows)},
+                   steps[] = {1, 1};
   const CUresult result = encode_tiled()(
-      map,
-      dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
-      const_cast<void*>(at), sizes, strides, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      map, kTypes[static_cast<int>(element)], 2, const_cast<void*>(at), sizes, strides, tile, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? nullptr : "the driver takes no tensor map of these sizes";
 }

@@ -153,7 +153,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
       if (thread == 0) await_stores_read();
       join_warpgroup(barrier);
       put_results<T>(sums, results, thread / kWarp, thread % kWarp);
-      publish_to_stores();
+      publish_shared();
       join_warpgroup(barrier);
       if (thread == 0) {
         const Place place = place_of(tile);
@@ -173,12 +173,13 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
 
 template <typename T>
 const char* launch(const GatedLinearArgs& args, CUstream_st* stream) {
+  const auto element = args.dtype == DType::bf16 ? TileElement::bf16 : TileElement::f16;
   CUtensorMap x, weight, y;
   for (const char* error :
-       {make_tile_map(&x, args.dtype, args.x, args.rows, args.inputs, args.x_stride, kTileRows),
-        make_tile_map(&weight, args.dtype, args.weight, 2 * args.inner, args.inputs, args.inputs,
+       {make_tile_map(&x, element, args.x, args.rows, args.inputs, args.x_stride, kTileRows),
+        make_tile_map(&weight, element, args.weight, 2 * args.inner, args.inputs, args.inputs,
                       kTile),
-        make_tile_map(&y, args.dtype, args.y, args.rows, args.inner, args.y_stride, kGroupRows)}) {
+        make_tile_map(&y, element, args.y, args.rows, args.inner, args.y_stride, kGroupRows)}) {
     if (error != nullptr) return error;
   }
   const auto parts = [](std::int64_t whole, std::int64_t part) {

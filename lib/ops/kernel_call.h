@@ -11,6 +11,7 @@
 #include "kernels/quantize_attention/quantize_attention.h"
 #include "kernels/quantize_rows/quantize_rows.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/routed_linear/routed_linear.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "lib/ops/ops.h"
 
@@ -33,12 +34,14 @@ void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
 void launch(const kernels::LinearRowArgs& args, at::Device device);
 void launch(const kernels::GatedLinearArgs& args, at::Device device);
+void launch(const kernels::RoutedLinearArgs& args, at::Device device);
 void launch(const kernels::QuantizeRowsArgs& args, at::Device device);
 void launch(const kernels::QuantizeAttentionArgs& args, at::Device device);
 void launch(const kernels::DequantizeRowsArgs& args, at::Device device);
 
-// Whether gated_linear has code for that device; its index must be set.
+// Whether the kernel has code for that device; its index must be set.
 bool has_gated_linear(at::Device device);
+bool has_routed_linear(at::Device device);
 
 // Operands of at::_scaled_mm.
 struct ScaledProduct {

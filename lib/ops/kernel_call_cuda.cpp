@@ -25,6 +25,25 @@ void launch_checked(const char* op, const Args& args, at::Device device,
   }
 }
 
+// What is asked of each device once.
+template <typename T>
+class PerDevice {
+ public:
+  T get(at::Device device, T (*ask)()) {
+    const auto index = static_cast<std::size_t>(device.index());
+    std::call_once(asked_.at(index), [&] {
+      const c10::cuda::CUDAGuard guard(device);
+      answers_[index] = ask();
+    });
+    return answers_[index];
+  }
+
+ private:
+  static constexpr std::size_t kMostDevices = 64;
+  std::array<std::once_flag, kMostDevices> asked_;
+  std::array<T, kMostDevices> answers_{};
+};
+
 }  // namespace
 
 void launch(const kernels::RmsNormArgs& args, at::Device device) {
@@ -54,16 +73,19 @@ void launch(const kernels::GatedLinearArgs& args, at::Device device) {
                  kernels::gated_linear);
 }
 
+void launch(const kernels::RoutedLinearArgs& args, at::Device device) {
+  launch_checked("linear", args, device, kernels::routed_linear_unsupported,
+                 kernels::routed_linear);
+}
+
 bool has_gated_linear(at::Device device) {
-  constexpr std::size_t kMostDevices = 64;
-  static std::array<std::once_flag, kMostDevices> asked;
-  static std::array<bool, kMostDevices> has;
-  const auto index = static_cast<std::size_t>(device.index());
-  std::call_once(asked.at(index), [&] {
-    const c10::cuda::CUDAGuard guard(device);
-    has[index] = kernels::gated_linear_runs_here();
-  });
-  return has[index];
+  static PerDevice<bool> has;
+  return has.get(device, kernels::gated_linear_runs_here);
+}
+
+bool has_routed_linear(at::Device device) {
+  static PerDevice<bool> has;
+  return has.get(device, kernels::routed_linear_runs_here);
 }
 
 void launch(const kernels::QuantizeRowsArgs& args, at::Device device) {

@@ -32,7 +32,13 @@ void launch(const kernels::LinearRowArgs&, at::Device device) {
 void launch(const kernels::GatedLinearArgs&, at::Device device) {
   refuse("gated_linear", device);
 }
+void launch(const kernels::RoutedLinearArgs&, at::Device device) {
+  refuse("linear", device);
+}
 bool has_gated_linear(at::Device) {
+  return false;
+}
+bool has_routed_linear(at::Device) {
   return false;
 }
 void launch(const kernels::QuantizeRowsArgs&, at::Device device) {

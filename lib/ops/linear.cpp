@@ -1,4 +1,5 @@
 #include <optional>
+#include <vector>
 
 #include "lib/base/error.h"
 #include "lib/ops/checks.h"
@@ -171,6 +172,99 @@ LinearOperand rows_of(const LinearOperand& x, const RowSet& rows) {
   return {bytes.view(x.values.scalar_type()), ops::take_rows(x.scales, rows)};
 }
 
+// Of sets without rows nothing is looked at.
+kernels::RoutedLinearArgs routed_args(const Tensor& y, const LinearOperand& x,
+                                      std::span<const LinearRoute> routes) {
+  kernels::RoutedLinearArgs args;
+  args.x = x.values.data_ptr();
+  args.x_scales = x.scales.defined() ? x.scales.data_ptr<float>() : nullptr;
+  args.x_stride = x.values.stride(0);
+  args.y = y.data_ptr();
+  args.y_stride = y.stride(0);
+  args.rows = x.values.size(0);
+  args.inputs = x.values.size(1);
+  args.outputs = y.size(1);
+  args.dtype = ops::kernel_dtype(y);
+  args.stored = ops::stored_of(x.values);
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    const LinearRoute& route = routes[i];
+    if (route.rows.count == 0) continue;
+    const LinearOperand& weight = route.weight;
+    args.sets[i] = {weight.values.data_ptr(),
+                    weight.scales.defined() ? weight.scales.data_ptr<float>() : nullptr,
+                    route.bias.defined() ? route.bias.data_ptr() : nullptr,
+                    ops::kernel_rows(route.rows)};
+  }
+  return args;
+}
+
+struct RoutedOperands {
+  LinearOperand x;
+  std::vector<LinearRoute> routes;
+};
+
+// Whether the kernel that reads and writes rows where they lie is the one for these, if it takes
+// their sizes: rows are listed, and none would be alone with the kernel of few rows, which makes no
+// copy of a weight and does not round the row.
+bool routes_by_kernel(const Tensor& y, const LinearOperand& x, std::span<const LinearRoute> routes,
+                      const Kernels& kernels) {
+  if (!y.is_cuda() || kernels.policy == KernelPolicy::reference || y.scalar_type() == at::kFloat ||
+      y.size(0) != x.values.size(0) || !ops::has_routed_linear(y.device())) {
+    return false;
+  }
+  const TuningTable* const tuning = ops::tuning_for(y.scalar_type(), kernels);
+  std::optional<at::ScalarType> stored;
+  bool listed = false;
+  for (const LinearRoute& route : routes) {
+    const std::int64_t rows = route.rows.count;
+    if (rows == 0) continue;
+    const Tensor& weight = route.weight.values;
+    if (weight.scalar_type() != stored.value_or(weight.scalar_type())) return false;
+    stored = weight.scalar_type();
+    if (stored == at::kFloat8_e4m3fn && !x.scales.defined() &&
+        !quantizes_rows(Quantization::fp8, rows)) {
+      return false;
+    }
+    if (stored == at::kChar &&
+        row_kernel_shape(choose_int8_product(tuning, rows, weight.size(0), weight.size(1)))) {
+      return false;
+    }
+    listed = listed || route.rows.index.defined();
+  }
+  return listed;
+}
+
+// With rows of e4m3 where weights are, and copies of weights of int8.
+RoutedOperands operands_of_kernel(const Tensor& y, const LinearOperand& x,
+                                  std::span<const LinearRoute> routes, const Kernels& kernels) {
+  RoutedOperands operands = {x, {routes.begin(), routes.end()}};
+  for (LinearRoute& route : operands.routes) {
+    if (route.rows.count == 0) continue;
+    const at::ScalarType stored = route.weight.values.scalar_type();
+    if (stored == at::kChar) route.weight = {dequantize(route.weight, y, true), {}};
+    if (stored == at::kFloat8_e4m3fn && !operands.x.scales.defined())
+      operands.x = quantize_rows(x.values, Quantization::fp8, kernels);
+  }
+  return operands;
+}
+
+// Listed rows are gathered before and scattered behind.
+void routed_by_set(const Tensor& y, const LinearOperand& x, std::span<const LinearRoute> routes,
+                   const Kernels& kernels) {
+  for (const LinearRoute& route : routes) {
+    const RowSet& rows = route.rows;
+    if (rows.count == 0) continue;
+    const LinearOperand part = rows_of(x, rows);
+    if (!rows.index.defined()) {
+      linear_into(y.narrow(0, rows.first, rows.count), part, route.weight, route.bias, kernels);
+      continue;
+    }
+    const Tensor gathered = at::empty({rows.count, y.size(1)}, y.options());
+    linear_into(gathered, part, route.weight, route.bias, kernels);
+    ops::put_rows(y, rows, gathered);
+  }
+}
+
 }  // namespace
 
 bool quantizes_rows(Quantization weight, std::int64_t rows) {
@@ -202,18 +296,14 @@ void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const Linear
   std::vector<RowSet> sets;
   for (const LinearRoute& route : routes) sets.push_back(route.rows);
   ops::check_row_sets(kOp, sets, x.values);
+  if (!routes_by_kernel(y, x, routes, kernels)) return routed_by_set(y, x, routes, kernels);
   for (const LinearRoute& route : routes) {
-    const RowSet& rows = route.rows;
-    if (rows.count == 0) continue;
-    const LinearOperand part = rows_of(x, rows);
-    if (!rows.index.defined()) {
-      linear_into(y.narrow(0, rows.first, rows.count), part, route.weight, route.bias, kernels);
-      continue;
-    }
-    const Tensor gathered = at::empty({rows.count, y.size(1)}, y.options());
-    linear_into(gathered, part, route.weight, route.bias, kernels);
-    ops::put_rows(y, rows, gathered);
+    if (route.rows.count > 0) check_arguments(y, x, route.weight, route.bias);
   }
+  const RoutedOperands operands = operands_of_kernel(y, x, routes, kernels);
+  const kernels::RoutedLinearArgs args = routed_args(y, operands.x, operands.routes);
+  if (kernels::routed_linear_unsupported(args) == nullptr) return ops::launch(args, y.device());
+  routed_by_set(y, operands.x, operands.routes, kernels);
 }
 
 }  // namespace diptych

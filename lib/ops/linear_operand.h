@@ -66,9 +66,12 @@ struct LinearRoute {
   RowSet rows;
 };
 // y[row] = x[row] * weight^T + bias, by the weight of the set that the row is in: linear_into() of
-// each set's rows. Those of a range are read and written where they lie; listed ones are gathered
-// before and scattered behind. x [rows, inputs]; y [rows, outputs], which may end behind the last
-// row of the sets.
+// each set's rows. Those of a range are read and written where they lie. So are listed ones on
+// compute capability 9.0 where y is of bfloat16 or float16 and rows begin and end at multiples of
+// 16 bytes, in one launch for both sets, with copies of weights of int8. Else, and where a set has
+// so few rows that its product is another (one row and weights of e4m3, 8 and weights of int8),
+// listed rows are gathered before and scattered behind. x [rows, inputs]; y [rows, outputs], which
+// may end behind the last row of the sets.
 void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
                         const Kernels& kernels);
 

@@ -135,6 +135,14 @@ TEST_CASE("the first half of a gated layer is one kernel on compute capability 9
   check_gated_linear(on_gpu<kernels::GatedLinearArgs>(kernels::gated_linear));
 }
 
+TEST_CASE("rows of two weight sets are multiplied where they lie on compute capability 9.0") {
+  if (!kernels::routed_linear_runs_here()) {
+    MESSAGE("skipped: this GPU or this build has no code for it");
+    return;
+  }
+  check_routed_linear(on_gpu<kernels::RoutedLinearArgs>(kernels::routed_linear));
+}
+
 TEST_CASE("calls that no kernel takes are refused with the reason, no rows are fine") {
   kernels::RmsNormArgs norm;
   CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "the width is below 1");
@@ -166,6 +174,20 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
         "rows do not begin at multiples of 16 bytes");
   gated.dtype = kernels::DType::f32;
   CHECK(text_of(kernels::gated_linear(gated, nullptr)) == "rows are not of bfloat16 or float16");
+
+  kernels::RoutedLinearArgs routed;
+  CHECK(text_of(kernels::routed_linear(routed, nullptr)) == "inputs or outputs is below 1");
+  routed.inputs = routed.outputs = 16;
+  CHECK(text_of(kernels::routed_linear(routed, nullptr)) == "");
+  routed.stored = kernels::Stored::e4m3;
+  CHECK(text_of(kernels::routed_linear(routed, nullptr)) ==
+        "scales come with e4m3 rows and with no others");
+  routed.stored = kernels::Stored::plain;
+  routed.inputs = 12;
+  CHECK(text_of(kernels::routed_linear(routed, nullptr)) ==
+        "rows do not begin and end at multiples of 16 bytes");
+  routed.dtype = kernels::DType::f32;
+  CHECK(text_of(kernels::routed_linear(routed, nullptr)) == "rows are not of bfloat16 or float16");
 
   kernels::QkNormRopeArgs rope;
   rope.heads = rope.kv_heads = rope.samples = rope.capacity = 1;

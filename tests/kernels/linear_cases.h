@@ -1,9 +1,10 @@
-// linear_row and gated_linear on raw pointers: one body for the references on the host and for the
-// kernels on a GPU.
+// linear_row, gated_linear and routed_linear on raw pointers: one body for the references on the
+// host and for the kernels on a GPU.
 #pragma once
 
 #include "kernels/gated_linear/gated_linear.h"
 #include "kernels/linear_row/linear_row.h"
+#include "kernels/routed_linear/routed_linear.h"
 #include "tests/kernels/routed_cases.h"
 
 namespace diptych::testing {
@@ -16,5 +17,8 @@ void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel);
 // silu(gate) * up is that of float64 but for its roundings; the gaps and margins around stay as
 // they were.
 void check_gated_linear(const Runner<kernels::GatedLinearArgs>& kernel);
+// Every routed row is that of float64 with the weights of its set; rows in neither set, and the
+// gaps and margins around, stay as they were.
+void check_routed_linear(const Runner<kernels::RoutedLinearArgs>& kernel);
 
 }  // namespace diptych::testing

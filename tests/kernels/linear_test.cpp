@@ -14,3 +14,7 @@ TEST_CASE("the reference multiplies quantised weights as float64 does") {
 TEST_CASE("the reference multiplies and activates the first half of a gated layer") {
   check_gated_linear({at::kCPU, kernels::gated_linear_ref});
 }
+
+TEST_CASE("the reference multiplies the rows of two weight sets where they lie") {
+  check_routed_linear({at::kCPU, kernels::routed_linear_ref});
+}

@@ -1,7 +1,7 @@
 // Products of rows that two weight sets share out, at the sizes of BAGEL-7B: rows in two ranges, as
 // the model lays them out, and listed rows, interleaved, which are gathered before and scattered
-// behind. Then the first half of a gated layer by two kernels and by one. Milliseconds, and
-// TFLOP/s.
+// behind, or given to the library as they are. Then the first half of a gated layer by two kernels
+// and by one. Milliseconds, and TFLOP/s.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -72,9 +72,25 @@ std::array<LinearRoute, 2> in_ranges(const Product& p) {
   return routes;
 }
 
+void gather_and_scatter(const Product& p) {
+  for (const LinearRoute& route : p.routes) {
+    const auto rows_of = [&](const Tensor& t) { return t.index_select(0, route.rows.index); };
+    LinearOperand x = {p.x.values, {}};
+    if (p.x.scales.defined()) {
+      x = {rows_of(p.x.values.view(at::kByte)).view(at::kFloat8_e4m3fn), rows_of(p.x.scales)};
+    } else {
+      x.values = rows_of(x.values);
+    }
+    const Tensor part = at::empty({route.rows.count, p.y.size(1)}, p.y.options());
+    linear_into(part, x, route.weight, {}, KernelPolicy::strict);
+    Tensor(p.y).index_copy_(0, route.rows.index, part);
+  }
+}
+
 void run(int repeats) {
   const auto options = at::TensorOptions(at::kBFloat16).device(at::kCUDA);
-  fmt::print("{:<7}{:<13}{:>6}{:>20}{:>20}\n", "", "", "rows", "two ranges", "two lists");
+  fmt::print("{:<7}{:<13}{:>6}{:>20}{:>20}{:>20}\n", "", "", "rows", "two ranges",
+             "gather and scatter", "two lists");
   for (const auto& [kind, name] : {std::pair{Quantization::none, "bf16"},
                                    {Quantization::fp8, "fp8"},
                                    {Quantization::int8, "int8"}}) {
@@ -85,9 +101,14 @@ void run(int repeats) {
         const double flop =
             2 * static_cast<double>(rows) * static_cast<double>(shape.inputs * shape.outputs);
         fmt::print("{:<7}{:<13}{:>6}", name, shape.name, rows);
-        for (const auto* routes : {&ranges, &p.routes}) {
-          const double ms = median_ms(
-              [&] { routed_linear_into(p.y, p.x, *routes, KernelPolicy::strict); }, repeats);
+        const auto routed = [&](const std::array<LinearRoute, 2>& routes) {
+          routed_linear_into(p.y, p.x, routes, KernelPolicy::strict);
+        };
+        for (const std::function<void()>& work :
+             {std::function<void()>([&] { routed(ranges); }),
+              std::function<void()>([&] { gather_and_scatter(p); }),
+              std::function<void()>([&] { routed(p.routes); })}) {
+          const double ms = median_ms(work, repeats);
           fmt::print("{:>12.4f}{:>8.0f}", ms, flop / (ms * 1e9));
         }
         fmt::print("\n");
