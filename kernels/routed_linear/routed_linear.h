@@ -9,7 +9,8 @@
 // of the weights' rows for both blocks, four pieces on their way; two warpgroups hold the sums of
 // 64 rows each and write them to the rows' own addresses while the next tile is fetched.
 //
-// Bound: arithmetic for many rows, the weights' bytes for few.
+// Bound: arithmetic for many rows, the weights' bytes for few. Nothing splits the inputs, so few
+// tiles leave clusters idle.
 #pragma once
 
 #include "kernels/types.h"
@@ -35,8 +36,10 @@ struct RoutedLinearArgs {
 
 // All rows must begin and end at multiples of 16 bytes.
 const char* routed_linear_unsupported(const RoutedLinearArgs& args);
-// Whether the current device is of compute capability 9.0 and the build has code for it.
-bool routed_linear_runs_here();
+// Tiles that the current device computes at a time, each of up to kRoutedLinearTile rows of one set
+// by as many outputs; 0 where it is not of compute capability 9.0 or the build has no code for it.
+inline constexpr std::int64_t kRoutedLinearTile = 256;
+std::int64_t routed_linear_tiles();
 const char* routed_linear(const RoutedLinearArgs& args, CUstream_st* stream);
 void routed_linear_ref(const RoutedLinearArgs& args);
 

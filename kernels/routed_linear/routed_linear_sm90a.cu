@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kBlocks = 2;                          // of a cluster, one below the other
 constexpr int kTileRows = 128, kTileOutputs = 256;  // of a block
+static_assert(kBlocks * kTileRows == kRoutedLinearTile && kTileOutputs == kRoutedLinearTile);
 constexpr int kStages = 4;
 constexpr int kMultiplying = 2;  // warpgroups
 constexpr int kThreads = (1 + kMultiplying) * kWarpgroup;
@@ -231,6 +232,10 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
 #endif
 }
 
+std::int64_t clusters_at_once() {
+  return device_attribute(cudaDevAttrMultiProcessorCount) / kBlocks;
+}
+
 template <typename T, typename X>
 const char* launch(const RoutedLinearArgs& args, TileElement element, CUstream_st* stream) {
   const auto parts = [](std::int64_t whole, std::int64_t part) {
@@ -249,8 +254,7 @@ const char* launch(const RoutedLinearArgs& args, TileElement element, CUstream_s
   tiles.of_first = parts(args.sets[0].rows.count, kBlocks * kTileRows);
   tiles.down = tiles.of_first + parts(args.sets[1].rows.count, kBlocks * kTileRows);
   tiles.across = parts(args.outputs, kTileOutputs);
-  tiles.clusters = std::min<std::int64_t>(
-      tiles.count(), device_attribute(cudaDevAttrMultiProcessorCount) / kBlocks);
+  tiles.clusters = std::min(tiles.count(), clusters_at_once());
   const auto kernel = routed_linear_kernel<T, X>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   kernel<<<static_cast<unsigned>(tiles.clusters * kBlocks), kThreads, kSharedBytes, stream>>>(
@@ -292,8 +296,9 @@ const char* routed_linear_unsupported(const RoutedLinearArgs& args) {
   return nullptr;
 }
 
-bool routed_linear_runs_here() {
-  return has_hopper_code(routed_linear_kernel<__nv_bfloat16, __nv_bfloat16>);
+std::int64_t routed_linear_tiles() {
+  return has_hopper_code(routed_linear_kernel<__nv_bfloat16, __nv_bfloat16>) ? clusters_at_once()
+                                                                             : 0;
 }
 
 const char* routed_linear(const RoutedLinearArgs& args, CUstream_st* stream) {

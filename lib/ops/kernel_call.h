@@ -41,7 +41,9 @@ void launch(const kernels::DequantizeRowsArgs& args, at::Device device);
 
 // Whether the kernel has code for that device; its index must be set.
 bool has_gated_linear(at::Device device);
-bool has_routed_linear(at::Device device);
+// How many tiles that one computes at a time on the device, whose index must be set; 0: it has no
+// code for it.
+std::int64_t routed_linear_tiles(at::Device device);
 
 // Operands of at::_scaled_mm.
 struct ScaledProduct {

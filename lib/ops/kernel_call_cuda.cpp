@@ -83,9 +83,9 @@ bool has_gated_linear(at::Device device) {
   return has.get(device, kernels::gated_linear_runs_here);
 }
 
-bool has_routed_linear(at::Device device) {
-  static PerDevice<bool> has;
-  return has.get(device, kernels::routed_linear_runs_here);
+std::int64_t routed_linear_tiles(at::Device device) {
+  static PerDevice<std::int64_t> tiles;
+  return tiles.get(device, kernels::routed_linear_tiles);
 }
 
 void launch(const kernels::QuantizeRowsArgs& args, at::Device device) {

@@ -38,8 +38,8 @@ void launch(const kernels::RoutedLinearArgs&, at::Device device) {
 bool has_gated_linear(at::Device) {
   return false;
 }
-bool has_routed_linear(at::Device) {
-  return false;
+std::int64_t routed_linear_tiles(at::Device) {
+  return 0;
 }
 void launch(const kernels::QuantizeRowsArgs&, at::Device device) {
   refuse("quantize_rows", device);

@@ -204,19 +204,23 @@ struct RoutedOperands {
 };
 
 // Whether the kernel that reads and writes rows where they lie is the one for these, if it takes
-// their sizes: rows are listed, and none would be alone with the kernel of few rows, which makes no
-// copy of a weight and does not round the row.
+// their sizes: rows are listed, none would be alone with the kernel of few rows, which makes no
+// copy of a weight and does not round the row, and the kernel pays or is insisted on.
 bool routes_by_kernel(const Tensor& y, const LinearOperand& x, std::span<const LinearRoute> routes,
                       const Kernels& kernels) {
   if (!y.is_cuda() || kernels.policy == KernelPolicy::reference || y.scalar_type() == at::kFloat ||
-      y.size(0) != x.values.size(0) || !ops::has_routed_linear(y.device())) {
+      y.size(0) != x.values.size(0)) {
     return false;
   }
+  const std::int64_t at_once = ops::routed_linear_tiles(y.device());
+  if (at_once == 0) return false;
   const TuningTable* const tuning = ops::tuning_for(y.scalar_type(), kernels);
   std::optional<at::ScalarType> stored;
+  RoutedSizes sizes = {{}, x.values.size(1), y.size(1)};
   bool listed = false;
-  for (const LinearRoute& route : routes) {
-    const std::int64_t rows = route.rows.count;
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    const LinearRoute& route = routes[i];
+    const std::int64_t rows = sizes.rows_of_set[i] = route.rows.count;
     if (rows == 0) continue;
     const Tensor& weight = route.weight.values;
     if (weight.scalar_type() != stored.value_or(weight.scalar_type())) return false;
@@ -231,7 +235,8 @@ bool routes_by_kernel(const Tensor& y, const LinearOperand& x, std::span<const L
     }
     listed = listed || route.rows.index.defined();
   }
-  return listed;
+  return listed &&
+         (kernels.policy == KernelPolicy::strict || routed_kernel_pays(*stored, sizes, at_once));
 }
 
 // With rows of e4m3 where weights are, and copies of weights of int8.
@@ -266,6 +271,26 @@ void routed_by_set(const Tensor& y, const LinearOperand& x, std::span<const Line
 }
 
 }  // namespace
+
+bool routed_kernel_pays(at::ScalarType stored, const RoutedSizes& sizes, std::int64_t at_once) {
+  constexpr std::int64_t kTile = kernels::kRoutedLinearTile;
+  constexpr double kFull = 0.8;
+  const auto parts = [](std::int64_t whole, std::int64_t part) {
+    return (whole + part - 1) / part;
+  };
+  const auto [first, second] = sizes.rows_of_set;
+  const std::int64_t tiles =
+      (parts(first, kTile) + parts(second, kTile)) * parts(sizes.outputs, kTile);
+  const std::int64_t rounds = parts(tiles, at_once);
+  const double filled = static_cast<double>((first + second) * sizes.outputs) /
+                        static_cast<double>(rounds * at_once * kTile * kTile);
+  // Long sums, which the libraries' kernels share out among blocks.
+  const bool narrow = sizes.inputs > sizes.outputs;
+  // Both weights of int8 are copied before either copy is read, which only many rows outweigh.
+  if (stored == at::kChar) return !narrow && filled >= kFull;
+  if (stored == at::kFloat8_e4m3fn) return !narrow || rounds == 1 || filled >= kFull;
+  return !narrow && (rounds == 1 || filled >= kFull);
+}
 
 bool quantizes_rows(Quantization weight, std::int64_t rows) {
   return weight == Quantization::fp8 && rows > 1;

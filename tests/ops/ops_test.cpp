@@ -81,6 +81,9 @@ TEST_CASE("plain products in ATen are near those of float64") {
 TEST_CASE("products in ATen take each row to the weight of its set") {
   check_routed_products(kCpu, KernelPolicy::automatic);
 }
+TEST_CASE("listed rows take one launch where an H200 was faster with it") {
+  check_routed_choice();
+}
 TEST_CASE("the first half of a gated layer in ATen is that of float64") {
   check_gated_products(kCpu, KernelPolicy::automatic);
 }
