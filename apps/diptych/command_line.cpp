@@ -151,7 +151,7 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
       "Each verb has its own help with examples: diptych generate --help\n"
       "Flags of requests are variables, too (--cfg-mode: DIPTYCH_CFG_MODE), others where they\n"
       "show (Env:NAME); a flag wins. Several values of a flag that may be repeated, given either\n"
-      "way, are separated by ; in one text.\n"
+      "way, are separated by ; in one text; but a prompt, or a file behind -i, is taken whole.\n"
       "Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 a check failed;\n"
       "2 wrong flag, config or input file; 3 failure of the machine; 4 some items of a batch "
       "failed;\n"

@@ -136,7 +136,8 @@ int generate(const RequestFlags& flags, Log& log) {
 
 constexpr const char* kFooter =
     "Every flag but --set is an environment variable, too (--cfg-mode: DIPTYCH_CFG_MODE; an empty\n"
-    "one counts as none; repeatable ones are separated by ;). A flag wins over a variable, that\n"
+    "one counts as none; several pictures or filters: ; between). A flag wins over a variable, "
+    "that\n"
     "over the stage config, that over the default in [ ]; without -c and -m the demo's config "
     "says\n"
     "192x192 and 25 steps, and an edit is planned first (--think=false: not). --print-config "

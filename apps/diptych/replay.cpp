@@ -145,8 +145,10 @@ class Replay {
       if (pixels_hash(place) == input.sha256) return place;
       seen = fmt::format("is not the one ({} has other pixels)", place.string());
     }
-    throw InputError("{}: was made from {}, {}x{}, sha256 {:.16}, which {}; give it with --image",
-                     name_, in_quotes(input.name), input.width, input.height, input.sha256, seen);
+    throw InputError(
+        "{}: was made from {}, {}x{}, sha256 {:.16}, which {}; {}", name_, in_quotes(input.name),
+        input.width, input.height, input.sha256, seen,
+        given.empty() ? "give it with --image" : "what --image gives has other pixels, too");
   }
 
   void find_files() {
@@ -227,9 +229,10 @@ class Replay {
     Progress progress(log_, progress_style(settings_.progress));
     session->load(std::span(&runs_, 1), progress);
     if (const std::string hash = session->weights_hash(); hash != record_.weights_hash) {
-      throw InputError("{}: was painted with weights {}, but those of {} are {}; give --model",
-                       name_, record_.weights_hash,
-                       model.model.empty() ? "the dummy" : model.model.string(), hash);
+      throw InputError("{}: was painted with weights {}, but those of {} are {}; {} --model", name_,
+                       record_.weights_hash,
+                       model.model.empty() ? "the dummy" : model.model.string(), hash,
+                       settings_.model.empty() ? "give" : "give another");
     }
     Results results;
     results.picture = [&](const Picture& picture, const Report& report) {

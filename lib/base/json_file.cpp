@@ -40,10 +40,13 @@ nlohmann::json parse(std::string_view text, std::string_view name,
 
 std::string read_text_file(const std::filesystem::path& path) {
   std::error_code ignored;
-  std::ifstream file;
-  const bool folder = std::filesystem::is_directory(path, ignored);
-  if (!folder) file.open(path, std::ios::binary);
-  if (!file.is_open()) throw InputError("{}: missing, or not a readable file", path.string());
+  if (std::filesystem::is_directory(path, ignored))
+    throw InputError("{}: is a folder, expected a file", path.string());
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) {
+    throw InputError("{}: {}", path.string(),
+                     std::filesystem::exists(path, ignored) ? "cannot be read" : "is missing");
+  }
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (file.bad()) throw InputError("{}: cannot be read", path.string());
   return text;

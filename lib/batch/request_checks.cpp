@@ -71,7 +71,8 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
   if (!run.think && (settled || !plans_edits))
     forbid({"max_think_tokens"}, "given without --think");
   if (!writes_plan(run))
-    forbid({"think_output"}, "given without a plan; expected --think and a picture");
+    forbid({"think_output"},
+           "given without a plan to paint by; expected --think and a task that paints");
   if (run.trace.empty()) forbid({"trace_filter"}, "given without --trace FILE");
   if (run.text.temperature == 0) forbid({"top_k", "top_p"}, "given without --temperature");
   if (run.answers() && run.think) forbid({"max_tokens"}, "with --think it is --max-think-tokens");

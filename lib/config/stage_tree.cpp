@@ -191,7 +191,10 @@ void apply_override(YamlNode& tree, const std::string& key_and_value) {
         throw InputError("--set: {}: {} is inside {}, expected a map", path, in_quotes(key),
                          node->description());
       }
-      if (node->find(key) == nullptr) node->entries.push_back({key, where, YamlNode{}});
+      if (node->find(key) == nullptr) {
+        node->entries.push_back({key, where, YamlNode{}});
+        node->entries.back().value.where = where;
+      }
       YamlEntry* entry = node->find(key);
       if (end == path.size()) entry->where = where;
       node = &entry->value;

@@ -87,7 +87,13 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
                      folder.string(), vae.z_channels, vae.downsample(), config.latent_channels,
                      config.vae_downsample);
   }
-  Bagel::check_layout(c.model_weights, c.model.config);
+  try {
+    Bagel::check_layout(c.model_weights, c.model.config);
+  } catch (const InputError& error) {
+    if (fs::exists(folder / "config.json")) throw;
+    throw InputError("{}; {} is missing, which may say other sizes than the released ones",
+                     error.what(), (folder / "config.json").string());
+  }
   if (!dummy) check_vae_layout(folder / "ae.safetensors");
   return c;
 }

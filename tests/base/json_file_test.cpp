@@ -75,8 +75,8 @@ TEST_CASE("json: a file must be there and hold an object") {
   const auto read_error = [](const fs::path& path) {
     return refusal([&] { read_json_object(path); });
   };
-  CHECK(read_error(file) == file.string() + ": missing, or not a readable file");
-  CHECK(read_error(folder) == name + ": missing, or not a readable file");
+  CHECK(read_error(file) == file.string() + ": is missing");
+  CHECK(read_error(folder) == name + ": is a folder, expected a file");
   std::ofstream(file) << "[1]";
   CHECK(read_error(file) == file.string() + ": is a JSON array, expected an object");
   std::ofstream(file) << "{\"a\":";

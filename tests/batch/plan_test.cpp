@@ -36,8 +36,9 @@ TEST_CASE("results are numbered or named, answers are texts") {
   CHECK(items[4].error ==
         items[4].where + ": output: a.png: unknown extension '.png'; expected .txt");
   CHECK(items[4].files.empty());
-  CHECK(items[5].error ==
-        items[5].where + ": think_output: given without a plan; expected think and a picture");
+  CHECK(items[5].error == items[5].where +
+                              ": think_output: given without a plan to paint by; expected think "
+                              "and a task that paints");
 }
 
 TEST_CASE(

@@ -468,7 +468,7 @@ TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is wri
   };
   CHECK(
       has(error(batch(folder, "l.jsonl")), "l.jsonl:2: unknown key 'sede' (did you mean 'seed'?"));
-  CHECK(has(error(batch(folder, "none.txt")), "none.txt: missing, or not a readable file"));
+  CHECK(has(error(batch(folder, "none.txt")), "none.txt: is missing"));
   CHECK(has(error(batch(folder, "p.txt", {"-m", folder.file("none")})), "none"));
   CHECK(has(only_error(batch(folder, "p.txt", {"--shard", "2/2"})), "--shard: '2/2' is no shard"));
   CHECK(has(error(batch(folder, "p.txt", {"--trace", "a"})), "unknown flag '--trace'"));

@@ -34,6 +34,23 @@ TEST_CASE("without -c and -m the demo paints, says so, and is found again by --r
   CHECK(read_text_file(again) == read_text_file(file));
 }
 
+TEST_CASE("a checkpoint of other sizes without its config.json is told that it is missing") {
+  const fs::path demo = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs/demo/checkpoint";
+  const test::Folder folder;
+  for (const auto& entry : fs::directory_iterator(demo)) {
+    const fs::path name = entry.path().filename();
+    if (name != "config.json") fs::create_symlink(entry.path(), folder.path() / name);
+  }
+  const Outcome outcome = run(Words{"generate", "-m", folder.path().string(), "-p", "x", "--device",
+                                    "cpu", "--size", "32x32", "-q"});
+  CHECK(outcome.code == 2);
+  CHECK(
+      outcome.err.find("\"vit_pos_embed.pos_embed\" has shape [361, 192], expected [4900, 192]") !=
+      std::string::npos);
+  CHECK(outcome.err.ends_with("; " + folder.file("config.json") +
+                              " is missing, which may say other sizes than the released ones\n"));
+}
+
 TEST_CASE("batch says that it is the demo which runs") {
   const test::Folder folder;
   folder.write("p.txt", "a blue star\n");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -140,6 +141,40 @@ TEST_CASE("a closed stderr harms nothing") {
   const Outcome outcome = run(command);
   CHECK(outcome.code == 0);
   CHECK(folder.names() == std::vector<std::string>{"a.png"});
+}
+
+// Whether that process has a handler for the signal by now, as /proc tells.
+bool catches(pid_t process, int signal) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigCgt:"))
+      return (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1) & 1) != 0;
+  }
+  return false;
+}
+
+TEST_CASE("a signal ends the wait for a prompt on stdin") {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const test::Folder folder;
+    test::Command command = small_picture(folder);
+    *std::find(command.arguments.begin(), command.arguments.end(), "x") = "-";
+    command.before_exec = [signal] {
+      std::array<int, 2> ends{};
+      if (pipe(ends.data()) != 0 || dup2(ends[0], STDIN_FILENO) < 0) _exit(126);
+      const pid_t waiting = getpid();
+      if (fork() != 0) return;
+      // Holds the other end, so that stdin neither has anything nor ends.
+      while (getppid() == waiting && !catches(waiting, signal)) usleep(10'000);
+      usleep(100'000);
+      kill(waiting, signal);
+      while (getppid() == waiting) usleep(10'000);
+      _exit(0);
+    };
+    const Outcome outcome = run(command);
+    CHECK(outcome.code == 128 + signal);
+    CHECK(outcome.err.ends_with("diptych: interrupted\n"));
+    CHECK(folder.names().empty());
+  }
 }
 
 TEST_CASE("a signal stops within a step and leaves nothing") {

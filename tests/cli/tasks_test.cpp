@@ -180,7 +180,8 @@ TEST_CASE("flags that a task would pass over are refused") {
   CHECK(refusal({"-p", "a fox", "-i", kGoldens + "README.md"}).find("expected PNG, JPEG or BMP") !=
         std::string::npos);
   CHECK(refusal({"-p", "a fox", "--think-output", "p.txt"}) ==
-        "diptych: --think-output: given without a plan; expected --think and a picture\n");
+        "diptych: --think-output: given without a plan to paint by; expected --think and a task "
+        "that paints\n");
   CHECK(refusal({"-p", "a fox", "--device", "cpu", "--max-vram", "24"}) ==
         "diptych: --max-vram: is of a GPU, the run is on the CPU\n");
   CHECK(refusal({"-p", "a fox", "--device", "cpu", "--offload", "layers"})

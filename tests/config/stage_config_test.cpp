@@ -337,6 +337,10 @@ TEST_CASE("--set edits the tree and is checked like it") {
   CHECK(set("stages.2.cfg_mode=batched") == "--set: stages.2.cfg_mode: no stage '2' (known: 0, 1)");
   CHECK(set("stages.1.cfg_mode.x=1") ==
         "--set: stages.1.cfg_mode.x: 'x' is inside 'batched', expected a map");
+  CHECK(set("stages.1.enforce_eager.x=1") ==
+        "--set: stages.1.enforce_eager: expected true or false, found a map");
+  CHECK(set("device.x=1") == "--set: device: expected a text, found a map");
+  CHECK(set("kernels.a.b=1") == "--set: kernels: expected a text, found a map");
   CHECK(set("stages.1.vae_use_tiling=true").find("'true' is not supported") != std::string::npos);
   CHECK(set("seed").find("is not KEY=VALUE") != std::string::npos);
   CHECK(set("=7").find("is not KEY=VALUE") != std::string::npos);

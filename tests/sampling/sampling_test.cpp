@@ -31,6 +31,9 @@ TEST_CASE("the shifted schedule has the official code's bits") {
   CHECK(schedule.step_size(6) == 0.333333373F);
   CHECK(FlowSchedule::shifted(2, 1.0).times == std::vector<float>{1, 0});
   CHECK_THROWS_AS(FlowSchedule::shifted(1, 3.0), InputError);
+  CHECK(FlowSchedule::shifted(3, 1e-7).times.front() > 0.8f);
+  for (const double shift : {1e-12, 1e40})
+    CHECK_THROWS_AS(FlowSchedule::shifted(3, shift), InputError);
 }
 
 TEST_CASE("guidance acts in an interval that is open below and closed above") {

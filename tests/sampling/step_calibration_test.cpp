@@ -205,8 +205,7 @@ TEST_CASE("broken calibration files are refused by file and key") {
   CHECK(with("weights_hash", std::vector<int>(100, 7)) ==
         "weights_hash: found [7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7..., "
         "expected a text");
-  CHECK(refusal([] { StepCalibration::read("/nowhere/c.json"); }) ==
-        "/nowhere/c.json: missing, or not a readable file");
+  CHECK(refusal([] { StepCalibration::read("/nowhere/c.json"); }) == "/nowhere/c.json: is missing");
 }
 
 }  // namespace diptych
