@@ -81,7 +81,7 @@ struct RoutedSizes {
 };
 // Whether that one launch, of which a GPU computes `at_once` tiles of 256 rows of a set by 256
 // outputs at a time, is expected to be faster than gathering, a product for each set and
-// scattering: at BAGEL-7B's sizes on an H200 (tests/ops/products_bench) it then was, but for 5 % at
+// scattering: at BAGEL-7B's sizes on an H200 (tests/ops/products_bench) it then was, but for 6 % at
 // worst. `stored`: what weights are.
 bool routed_kernel_pays(at::ScalarType stored, const RoutedSizes& sizes, std::int64_t at_once);
 
