@@ -36,7 +36,8 @@ MAX_THINGS = 3
 # How scenes lay out what their spec leaves open. Loose ones have any offsets, radii and proportions.
 # In composed ones every centre is that of a cell, as large as a row of latents, and radii are these:
 # the painter has few pieces to learn. Arranged ones have one layout for each spec and sizes of its
-# things: where it is drawn from many, a painter of little capacity paints a mixture of two.
+# things: where it is drawn from many, a painter of little capacity paints a mixture of two. It lies in
+# the square in the middle, whatever the picture's size, which a plan is written without.
 LAYOUTS = ("loose", "composed", "arranged")
 CELL = 16
 COMPOSED = {"small": (20.0, 1), "large": (34.0, 2)}  # radius, and cells from the centre's to the edge
@@ -159,7 +160,7 @@ def related(a, b, relation, scale=1.0):
         along, across = (dy if relation == "above" else -dy), abs(dx)
     else:
         return (dx * dx + dy * dy) ** 0.5 < 6 * scale and a.r < 0.5 * b.r
-    return along > 1.8 * across and along > 0.85 * (a.r + b.r)
+    return along > 1.65 * across and along > 0.85 * (a.r + b.r)
 
 
 def apart(thing, others, scale):
@@ -358,11 +359,8 @@ def arrange_three(halves, counts, relation, columns, rows):
     top, bottom = across // 4, across - 1 - across // 4
     if relation and counts[:2] in ((2, 1), (1, 2)):
         two = halves[0] if counts[0] == 2 else halves[2]
-        # Large ones stand five cells apart, and the one between two cells, to be beside both.
-        middle = middle_cell(across)
-        rows_of_two, middle = ((middle - 2, middle + 2), middle) if two == 1 else \
-            ((middle - 2, middle + 3), middle + 0.5)
-        pair, one = [(near if counts[0] == 2 else far, row) for row in rows_of_two], \
+        middle, beside = middle_cell(across), two + 1
+        pair, one = [(near if counts[0] == 2 else far, middle + row) for row in (-beside, beside)], \
             (far if counts[0] == 2 else near, middle)
         cells = [*pair, one] if counts[0] == 2 else [one, *pair]
     else:
@@ -404,10 +402,15 @@ def compose(rng, spec, width, height, arranged):
     if background is None:
         return None
     columns, rows = width // CELL, height // CELL
+    left, top = 0, 0
+    if arranged:
+        side = min(columns, rows)
+        left, top = (columns - side) // 2, (rows - side) // 2
+        columns, rows = side, side
 
     def scene(placed):
         return Scene(width, height, background, tuple(
-            Thing(group.shape, group.colour, size, cell_centre(cell[0]), cell_centre(cell[1]), r)
+            Thing(group.shape, group.colour, size, cell_centre(left + cell[0]), cell_centre(top + cell[1]), r)
             for group, size, cell, r in placed))
 
     if spec.relation == "inside":
@@ -640,11 +643,18 @@ def description(scene):
 # ---------------------------------------------------------------------------------------------
 # Plans
 
+PLANNED_CELLS = 16  # across, and down, of the field whose cells a plan names
+
+
 def plan(scene, things=None):
-    """What think mode writes before it paints: every thing and the column and row of its cell."""
+    """What think mode writes before it paints: every thing and the column and row of its cell in a field
+    that has the picture in its middle."""
+    def cell(centre, length):
+        return int((centre - length / 2) / CELL + PLANNED_CELLS / 2) + 1
+
     parts = [f"{scene.background} background"]
     for thing in things or sorted(scene.things, key=sort_key):
-        column, row = int(thing.x / CELL) + 1, int(thing.y / CELL) + 1
+        column, row = cell(thing.x, scene.width), cell(thing.y, scene.height)
         parts.append(f"{thing.size} {thing.colour} {thing.shape} at {column} {row}")
     return "<think> " + "; ".join(parts) + " </think>"
 
