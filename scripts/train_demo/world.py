@@ -643,14 +643,13 @@ def description(scene):
 # ---------------------------------------------------------------------------------------------
 # Plans
 
-PLANNED_CELLS = 16  # across, and down, of the field whose cells a plan names
-
-
 def plan(scene, things=None):
-    """What think mode writes before it paints: every thing and the column and row of its cell in a field
-    that has the picture in its middle."""
+    """What think mode writes before it paints: every thing and the column and row of its cell, counted from
+    the corner of the square in the middle, so that arranged things have the same ones at every size."""
+    side = min(scene.width, scene.height)
+
     def cell(centre, length):
-        return int((centre - length / 2) / CELL + PLANNED_CELLS / 2) + 1
+        return int((centre - (length - side) / 2) // CELL) + 1
 
     parts = [f"{scene.background} background"]
     for thing in things or sorted(scene.things, key=sort_key):
