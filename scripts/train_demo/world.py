@@ -151,8 +151,9 @@ def sample_spec(rng):
     return Spec(groups, rng.choice(RELATIONS[:4]) if rng.random() < 0.5 else None, background)
 
 
-def related(a, b, relation, scale=1.0):
-    """Does thing a stand in this relation to thing b, clearly?"""
+def related(a, b, relation, scale=1.0, slope=1.8):
+    """Does thing a stand in this relation to thing b, clearly? That is, at least `slope` times as far along
+    it as across."""
     dx, dy = b.x - a.x, b.y - a.y
     if relation in ("left of", "right of"):
         along, across = (dx if relation == "left of" else -dx), abs(dy)
@@ -160,7 +161,7 @@ def related(a, b, relation, scale=1.0):
         along, across = (dy if relation == "above" else -dy), abs(dx)
     else:
         return (dx * dx + dy * dy) ** 0.5 < 6 * scale and a.r < 0.5 * b.r
-    return along > 1.65 * across and along > 0.85 * (a.r + b.r)
+    return along > slope * across and along > 0.85 * (a.r + b.r)
 
 
 def apart(thing, others, scale):
@@ -431,7 +432,8 @@ def compose(rng, spec, width, height, arranged):
         if len(groups) == 3 and spec.relation:
             first = spec.groups[0].count
             second = first + spec.groups[1].count
-            if not all(related(a, b, spec.relation) for a in made.things[:first]
+            slope = 1.65  # of a pair of large things on whole cells, and one beside both
+            if not all(related(a, b, spec.relation, slope=slope) for a in made.things[:first]
                        for b in made.things[first:second]):
                 continue
         return made
