@@ -617,6 +617,8 @@ def main():
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="launch every kernel")
     args = parser.parse_args()
+    if args.autoencoder and not args.autoencoder.is_file():
+        parser.error(f"--autoencoder: {args.autoencoder}: found no file, expected an ae.safetensors")
     clock, group = Clock(args.minutes), Group(args.device)
     torch.set_float32_matmul_precision("high")
     # A run with it had gradients that were not finite; that it was the cause has not been shown.
