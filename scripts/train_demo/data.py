@@ -27,7 +27,8 @@ MISTAKEN = 0.1  # of the captions: those that err in a colour or a shape, as peo
 TURNS = (("edit", 1.3), ("understand", 0.9), ("edit", 1.3), ("think_edit", 1.1), ("edit", 1.3),
          ("think", 0.9), ("edit", 1.3), ("think_edit", 1.1), ("edit", 1.3), ("understand", 0.9),
          ("edit", 1.3), ("think_understand", 0.9), ("edit", 1.3), ("think_edit", 1.1), ("edit", 1.3),
-         ("think", 0.9), ("edit", 1.3), ("understand", 0.9), ("think_edit", 1.1), ("edit", 1.3))
+         ("think", 0.9), ("edit", 1.3), ("understand", 0.9), ("think_edit", 1.1), ("edit", 1.3),
+         ("think", 0.9))
 
 # Contexts left out, for classifier-free guidance.
 DROP_TEXT, DROP_IMAGES, DROP_BOTH = 0.1, 0.08, 0.03

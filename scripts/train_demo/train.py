@@ -30,7 +30,7 @@ import time
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 try:
-    import safetensors
+    import safetensors.torch
     import tokenizers
     import torch
     import torch.distributed as dist
@@ -193,6 +193,9 @@ def train_autoencoder(args, device, clock, log):
     decoder alone, with more noise, so that it forgives what diffusion leaves."""
     path = args.output / "autoencoder.pt"
     vae = autoencoder.Autoencoder().to(device)
+    if args.autoencoder:
+        vae.load_state_dict(safetensors.torch.load_file(args.autoencoder))
+        return vae
     if path.exists():
         vae.load_state_dict(torch.load(path, map_location=device))
         return vae
@@ -603,6 +606,8 @@ def main():
     parser.add_argument("--inner-rate", type=float, default=0.015, help="of the matrices inside layers")
     parser.add_argument("--vae-steps", type=int, default=3600)
     parser.add_argument("--vae-batch", type=int, default=48)
+    parser.add_argument("--autoencoder", type=pathlib.Path, metavar="FILE",
+                        help="this ae.safetensors of an earlier run, instead of training one")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, help="processes that draw samples, for each GPU",
                         default=max(0, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 2))
@@ -612,6 +617,8 @@ def main():
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="launch every kernel")
     args = parser.parse_args()
+    if args.autoencoder and not args.autoencoder.is_file():
+        parser.error(f"--autoencoder: {args.autoencoder}: found no file, expected an ae.safetensors")
     clock, group = Clock(args.minutes), Group(args.device)
     torch.set_float32_matmul_precision("high")
     # A run with it had gradients that were not finite; that it was the cause has not been shown.

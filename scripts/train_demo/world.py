@@ -36,7 +36,8 @@ MAX_THINGS = 3
 # How scenes lay out what their spec leaves open. Loose ones have any offsets, radii and proportions.
 # In composed ones every centre is that of a cell, as large as a row of latents, and radii are these:
 # the painter has few pieces to learn. Arranged ones have one layout for each spec and sizes of its
-# things: where it is drawn from many, a painter of little capacity paints a mixture of two.
+# things: where it is drawn from many, a painter of little capacity paints a mixture of two. It lies in
+# the square in the middle, whatever the picture's size, which a plan is written without.
 LAYOUTS = ("loose", "composed", "arranged")
 CELL = 16
 COMPOSED = {"small": (20.0, 1), "large": (34.0, 2)}  # radius, and cells from the centre's to the edge
@@ -150,8 +151,9 @@ def sample_spec(rng):
     return Spec(groups, rng.choice(RELATIONS[:4]) if rng.random() < 0.5 else None, background)
 
 
-def related(a, b, relation, scale=1.0):
-    """Does thing a stand in this relation to thing b, clearly?"""
+def related(a, b, relation, scale=1.0, slope=1.8):
+    """Does thing a stand in this relation to thing b, clearly? That is, at least `slope` times as far along
+    it as across."""
     dx, dy = b.x - a.x, b.y - a.y
     if relation in ("left of", "right of"):
         along, across = (dx if relation == "left of" else -dx), abs(dy)
@@ -159,7 +161,7 @@ def related(a, b, relation, scale=1.0):
         along, across = (dy if relation == "above" else -dy), abs(dx)
     else:
         return (dx * dx + dy * dy) ** 0.5 < 6 * scale and a.r < 0.5 * b.r
-    return along > 1.8 * across and along > 0.85 * (a.r + b.r)
+    return along > slope * across and along > 0.85 * (a.r + b.r)
 
 
 def apart(thing, others, scale):
@@ -358,11 +360,8 @@ def arrange_three(halves, counts, relation, columns, rows):
     top, bottom = across // 4, across - 1 - across // 4
     if relation and counts[:2] in ((2, 1), (1, 2)):
         two = halves[0] if counts[0] == 2 else halves[2]
-        # Large ones stand five cells apart, and the one between two cells, to be beside both.
-        middle = middle_cell(across)
-        rows_of_two, middle = ((middle - 2, middle + 2), middle) if two == 1 else \
-            ((middle - 2, middle + 3), middle + 0.5)
-        pair, one = [(near if counts[0] == 2 else far, row) for row in rows_of_two], \
+        middle, beside = middle_cell(across), two + 1
+        pair, one = [(near if counts[0] == 2 else far, middle + row) for row in (-beside, beside)], \
             (far if counts[0] == 2 else near, middle)
         cells = [*pair, one] if counts[0] == 2 else [one, *pair]
     else:
@@ -404,10 +403,15 @@ def compose(rng, spec, width, height, arranged):
     if background is None:
         return None
     columns, rows = width // CELL, height // CELL
+    left, top = 0, 0
+    if arranged:
+        side = min(columns, rows)
+        left, top = (columns - side) // 2, (rows - side) // 2
+        columns, rows = side, side
 
     def scene(placed):
         return Scene(width, height, background, tuple(
-            Thing(group.shape, group.colour, size, cell_centre(cell[0]), cell_centre(cell[1]), r)
+            Thing(group.shape, group.colour, size, cell_centre(left + cell[0]), cell_centre(top + cell[1]), r)
             for group, size, cell, r in placed))
 
     if spec.relation == "inside":
@@ -428,7 +432,8 @@ def compose(rng, spec, width, height, arranged):
         if len(groups) == 3 and spec.relation:
             first = spec.groups[0].count
             second = first + spec.groups[1].count
-            if not all(related(a, b, spec.relation) for a in made.things[:first]
+            slope = 1.65  # of a pair of large things on whole cells, and one beside both
+            if not all(related(a, b, spec.relation, slope=slope) for a in made.things[:first]
                        for b in made.things[first:second]):
                 continue
         return made
@@ -641,10 +646,16 @@ def description(scene):
 # Plans
 
 def plan(scene, things=None):
-    """What think mode writes before it paints: every thing and the column and row of its cell."""
+    """What think mode writes before it paints: every thing and the column and row of its cell, counted from
+    the corner of the square in the middle, so that arranged things have the same ones at every size."""
+    side = min(scene.width, scene.height)
+
+    def cell(centre, length):
+        return int((centre - (length - side) / 2) // CELL) + 1
+
     parts = [f"{scene.background} background"]
     for thing in things or sorted(scene.things, key=sort_key):
-        column, row = int(thing.x / CELL) + 1, int(thing.y / CELL) + 1
+        column, row = cell(thing.x, scene.width), cell(thing.y, scene.height)
         parts.append(f"{thing.size} {thing.colour} {thing.shape} at {column} {row}")
     return "<think> " + "; ".join(parts) + " </think>"
 
