@@ -41,8 +41,9 @@ __device__ __forceinline__ void expect_bytes(std::uint64_t* barrier, unsigned by
       : "memory");
 }
 // Arrives at the barrier of this place in a block of the cluster. Here and in await_phase the scope
-// is the block: the tiles that these barriers guard are read and written by the tensor cores and
-// the accelerator alone, and a scope of the cluster would cost a fence of all memory each time.
+// is the block: the tiles that these barriers guard are read and written by the tensor cores, the
+// accelerator and, behind a fence of their own, threads of the same block, and a scope of the
+// cluster would cost a fence of all memory each time.
 __device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block) {
   asm volatile(
       "{\n"

@@ -39,7 +39,7 @@ constexpr std::int64_t kMostTogether = 1024;
 struct BatchFlags : RequestFlags {
   fs::path list, output_dir;
   std::string batch_size = "1";
-  std::string shard;
+  std::optional<std::string> shard;
   bool resume = false;
 };
 
@@ -84,8 +84,7 @@ int check_items(const std::vector<PlannedItem>& items, const Resolved& defaults,
 }
 
 Shard choose_shard(const BatchFlags& flags) {
-  return flags.shard.empty() ? shard_of_environment(environment)
-                             : parse_shard(flags.shard, kShardFlag);
+  return flags.shard ? parse_shard(*flags.shard, kShardFlag) : shard_of_environment(environment);
 }
 
 void say_shard(const Shard& shard, std::size_t items, Log& log) {
@@ -178,7 +177,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
 int batch(const BatchFlags& flags, Log& log) {
   warn_of_idle_variables(log, kOfOneRequest);
   Resolved defaults = resolve_sources(flags.sources(kOfOneRequest));
-  find_session(defaults.options.run.pipeline);
+  require_pipeline(defaults);
   if (flags.print_config) {
     fmt::print("{}", config_table(defaults));
     return kDone;

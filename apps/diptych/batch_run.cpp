@@ -36,10 +36,6 @@ bool make_folder(const fs::path& folder, std::string_view what) {
 }
 
 // Names the item's place where the text does not.
-std::string placed(const PlannedItem& item, const std::string& text) {
-  return text.starts_with(item.where) ? text : fmt::format("{}: {}", item.where, text);
-}
-
 class BatchRun {
  public:
   BatchRun(const std::vector<PlannedItem>& items, const BatchSettings& settings,
@@ -443,7 +439,7 @@ class BatchRun {
     const PlannedItem& item = items_[index];
     ManifestRecord record = blank_record(item);
     for (const ManifestRecord::File& file : files) record.files.push_back(hashed(file.name));
-    record.error = placed(item, error);
+    record.error = at_item(item, error);
     if (item.error.empty()) record.request = request_hash(item);
     manifest_.append(std::span(&record, 1));
     states_[index] = State::failed;

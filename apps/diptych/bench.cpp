@@ -40,7 +40,8 @@ constexpr const char* kFloor = "--floor";
 constexpr std::int64_t kMostRuns = 10'000;
 
 struct BenchFlags : RequestFlags {
-  std::string sizes, repeats = "5", warmup = "1", warmup_steps;
+  std::optional<std::string> sizes;
+  std::string repeats = "5", warmup = "1", warmup_steps;
   std::vector<std::string> against;
   fs::path json, save_dir;
   bool launches = false, kernel_times = false, floor = false;
@@ -135,7 +136,7 @@ int start(const BenchFlags& flags, Resolved& request, Log& log) {
 int bench(const BenchFlags& flags, Log& log) {
   warn_of_idle_variables(log, kNotHere);
   Resolved request = resolve(sources_of(flags));
-  find_session(request.options.run.pipeline);
+  require_pipeline(request);
   // A stage config may have it, for generate.
   if (std::exchange(request.options.run.cache_report, false))
     log.warning("cache_report has no effect on this verb; --against cache_mode=none compares");

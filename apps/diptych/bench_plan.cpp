@@ -139,9 +139,9 @@ BenchCase plan_case(const Resolved& base, const std::vector<std::string>& agains
 
 }  // namespace
 
-std::vector<BenchCase> plan_bench(const Resolved& request, const std::string& sizes,
+std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<std::string>& sizes,
                                   const std::vector<std::string>& against) {
-  if (sizes.empty()) return {plan_case(request, against)};
+  if (!sizes) return {plan_case(request, against)};
   const auto groups = all_flag_groups();
   const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
   for (const char* name : {"width", "height"}) {
@@ -155,7 +155,7 @@ std::vector<BenchCase> plan_bench(const Resolved& request, const std::string& si
   if (std::ranges::any_of(against, is_size))
     throw InputError("{}: a size cannot differ together with {}", kAgainst, kSizes);
   std::vector<BenchCase> cases;
-  for (const std::string& each : split_sizes(sizes)) {
+  for (const std::string& each : split_sizes(*sizes)) {
     Resolved resolved = request;
     set(resolved, size, each, kSizes);
     cases.push_back(plan_case(resolved, against));

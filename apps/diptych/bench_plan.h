@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,10 @@ struct BenchPlan {
   bool floor = false;              // is measured behind each run
 };
 
-// `sizes`: "256x256,512x512", "" = the request's own. `against`: "cfg_mode=sequential", ... Throws
-// InputError for sizes and values that do not go with the request, which is checked as `generate`
-// checks its own.
-std::vector<BenchCase> plan_bench(const Resolved& request, const std::string& sizes,
+// `sizes`: "256x256,512x512", nothing = the request's own. `against`: "cfg_mode=sequential", ...
+// Throws InputError for sizes and values that do not go with the request, which is checked as
+// `generate` checks its own.
+std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<std::string>& sizes,
                                   const std::vector<std::string>& against);
 
 // Whether one loaded model serves both.

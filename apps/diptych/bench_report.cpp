@@ -163,12 +163,18 @@ std::vector<Ratio> ratios(const std::vector<BenchMeasured>& settings) {
   return all;
 }
 
+struct PictureGap {
+  ImageMetrics pixels;
+  Difference latent;
+};
+
 // Of each picture; nothing where the sizes differ.
-std::vector<ImageMetrics> picture_metrics(const std::vector<BenchMeasured>& settings) {
-  std::vector<ImageMetrics> all;
+std::vector<PictureGap> picture_gaps(const std::vector<BenchMeasured>& settings) {
+  std::vector<PictureGap> all;
   for (std::size_t i = 0; i < settings[0].pictures.size(); ++i) {
-    const Tensor &a = settings[0].pictures[i].rgb, &b = settings[1].pictures[i].rgb;
-    if (a.sizes() == b.sizes()) all.push_back(image_metrics(b, a));
+    const Picture &a = settings[0].pictures[i], &b = settings[1].pictures[i];
+    if (a.rgb.sizes() == b.rgb.sizes())
+      all.push_back({image_metrics(b.rgb, a.rgb), difference(b.latent, a.latent)});
   }
   return all;
 }
@@ -185,14 +191,17 @@ std::string comparison_table(const BenchCase& planned, const std::vector<BenchMe
     return text +
            (settings[0].text == settings[1].text ? "  the same answer\n" : "  another answer\n");
   }
-  const auto metrics = picture_metrics(settings);
-  if (metrics.empty()) return text + "  pictures: of other sizes\n";
-  for (std::size_t i = 0; i < metrics.size(); ++i) {
-    const ImageMetrics& m = metrics[i];
-    const std::string number = metrics.size() > 1 ? fmt::format(" {}", i) : "";
+  const auto gaps = picture_gaps(settings);
+  if (gaps.empty()) return text + "  pictures: of other sizes\n";
+  for (std::size_t i = 0; i < gaps.size(); ++i) {
+    const auto& [m, latent] = gaps[i];
+    const std::string number = gaps.size() > 1 ? fmt::format(" {}", i) : "";
     const std::string ssim = m.ssim ? fmt::format("SSIM {:.6f}, ", *m.ssim) : "";
-    text += fmt::format("  picture{}: {}PSNR {:.2f} dB, max abs {:.0f}\n", number, ssim, m.psnr,
-                        m.difference.max_abs);
+    text += fmt::format("  picture{}: {}PSNR {:.2f} dB, max abs {:.0f}; latent: {}\n", number, ssim,
+                        m.psnr, m.difference.max_abs,
+                        latent.max_abs == 0 ? "the same bits"
+                                            : fmt::format("cosine {:.6f}, max abs {:.4g}",
+                                                          latent.cosine, latent.max_abs));
   }
   return text;
 }
@@ -301,12 +310,14 @@ Json comparison_json(const std::vector<BenchMeasured>& settings) {
     return json;
   }
   json["pictures"] = Json::array();
-  for (const ImageMetrics& m : picture_metrics(settings)) {
+  for (const auto& [m, latent] : picture_gaps(settings)) {
     json["pictures"].push_back({{"identical", m.difference.max_abs == 0},
                                 {"max_abs", m.difference.max_abs},
                                 {"mean_abs", m.difference.mean_abs},
                                 {"psnr", m.psnr},
-                                {"ssim", m.ssim ? Json(*m.ssim) : Json()}});
+                                {"ssim", m.ssim ? Json(*m.ssim) : Json()},
+                                {"latent_cosine", latent.cosine},
+                                {"latent_max_abs", latent.max_abs}});
   }
   return json;
 }

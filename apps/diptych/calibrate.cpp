@@ -209,7 +209,7 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
 int calibrate(const CalibrateFlags& flags, Log& log) {
   warn_of_idle_variables(log, kNotHere);
   Resolved resolved = resolve(flags.sources(kNotHere));
-  find_session(resolved.options.run.pipeline);
+  require_pipeline(resolved);
   if (flags.print_config) {
     fmt::print("{}", config_table(resolved));
     return 0;

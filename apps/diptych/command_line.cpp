@@ -124,7 +124,8 @@ LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared) {
 void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   app.name("diptych");
   app.description("Pictures from text with unified models, from one binary.");
-  app.fallthrough();  // the shared flags may follow the verb
+  app.fallthrough();             // the shared flags may follow the verb
+  app.require_subcommand(0, 1);  // another verb's name is an argument like others
   app.set_version_flag("--version", "diptych " DIPTYCH_VERSION);
   app.add_option("--log-level", shared.log_level, "what to say on stderr")
       ->type_name("quiet|error|warning|info|debug")
@@ -151,7 +152,8 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
       "Each verb has its own help with examples: diptych generate --help\n"
       "Flags of requests are variables, too (--cfg-mode: DIPTYCH_CFG_MODE), others where they\n"
       "show (Env:NAME); a flag wins. Several values of a flag that may be repeated, given either\n"
-      "way, are separated by ; in one text; but a prompt, or a file behind -i, is taken whole.\n"
+      "way, are separated by ; in one text; but a prompt, a file behind -i, --set and --against\n"
+      "are taken whole.\n"
       "Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 a check failed;\n"
       "2 wrong flag, config or input file; 3 failure of the machine; 4 some items of a batch "
       "failed;\n"
@@ -190,7 +192,8 @@ std::string describe_unknown_argument(const CLI::App& app) {
   }
   const std::vector<std::string_view> known(names.begin(), names.end());
   if (!is_flag && &verb == &app) {
-    return fmt::format("unknown verb {}{}", in_quotes(argument), suggestion(argument, known));
+    return fmt::format("unknown verb {}{}; see diptych --help", in_quotes(argument),
+                       suggestion(argument, known));
   }
   const std::string_view near = nearest_word(argument, known);
   return fmt::format("{}unknown {} {} ({}see diptych {}--help)", command_of(app),

@@ -122,7 +122,7 @@ int check_config(Resolved& resolved, Log& log) {
 int generate(const RequestFlags& flags, Log& log) {
   warn_of_idle_variables(log);
   Resolved resolved = resolve(flags.sources());
-  find_session(resolved.options.run.pipeline);
+  require_pipeline(resolved);
   if (flags.print_config) {
     fmt::print("{}", config_table(resolved));
     return 0;

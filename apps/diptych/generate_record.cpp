@@ -204,8 +204,7 @@ class RecordReader {
     constexpr std::int64_t kMost = 1024;
     const auto found = json_.value("threads", std::int64_t{0});
     if (found < 0 || found > kMost)
-      throw InputError("{}: its record: threads: found {}, expected at most {}", name_, found,
-                       kMost);
+      throw InputError("{}: its record: threads: found {}, expected 0 to {}", name_, found, kMost);
     return static_cast<int>(found);
   }
 
@@ -264,6 +263,7 @@ class RecordReader {
 
   PictureRecord::Request request(const Json& requested, const Json& inputs) const {
     PictureRecord::Request request;
+    if (!requested.is_object()) throw InputError("{}: its record is broken", name_);
     for (const auto& [key, value] : requested.items()) assign_field(key, text_of(value), request);
     RunConfig& run = request.options.run;
     run.sampling.size_of_input = run.task == "edit" && !requested.contains("width");

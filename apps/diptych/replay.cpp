@@ -119,21 +119,24 @@ class Replay {
 
   // Pictures are known by their pixels, so their names and order need not be the recorded ones.
   void find_images() {
-    std::map<std::string, fs::path> given;  // by hash
-    for (const fs::path& file : settings_.images) given[pixels_hash(file)] = file;
-    std::set<std::string> used;
-    for (std::size_t i = 0; i < runs_.size(); ++i) {
-      auto recorded = record_.together[i].images.begin();
-      for (InputItem& item : runs_[i].inputs) {
-        if (!item.is_image()) continue;
-        used.insert(recorded->sha256);
-        item.image = find_image(*recorded++, given);
-      }
+    std::set<std::string> recorded;  // hashes
+    for (const PictureRecord::Request& request : record_.together) {
+      for (const PictureRecord::Input& input : request.images) recorded.insert(input.sha256);
     }
-    for (const auto& [hash, file] : given) {
-      if (used.contains(hash)) continue;
-      throw InputError("--image: {}: has the pixels of none of the {} that {} was made from",
-                       file.string(), counted(used.size(), "picture"), name_);
+    std::map<std::string, fs::path> given;  // by hash
+    for (const fs::path& file : settings_.images) {
+      const std::string hash = pixels_hash(file);
+      if (!recorded.contains(hash)) {
+        throw InputError("--image: {}: has the pixels of none of the {} that {} was made from",
+                         file.string(), counted(recorded.size(), "picture"), name_);
+      }
+      given[hash] = file;
+    }
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      auto input = record_.together[i].images.begin();
+      for (InputItem& item : runs_[i].inputs) {
+        if (item.is_image()) item.image = find_image(*input++, given);
+      }
     }
   }
 
@@ -145,10 +148,8 @@ class Replay {
       if (pixels_hash(place) == input.sha256) return place;
       seen = fmt::format("is not the one ({} has other pixels)", place.string());
     }
-    throw InputError(
-        "{}: was made from {}, {}x{}, sha256 {:.16}, which {}; {}", name_, in_quotes(input.name),
-        input.width, input.height, input.sha256, seen,
-        given.empty() ? "give it with --image" : "what --image gives has other pixels, too");
+    throw InputError("{}: was made from {}, {}x{}, sha256 {:.16}, which {}; give it with --image",
+                     name_, in_quotes(input.name), input.width, input.height, input.sha256, seen);
   }
 
   void find_files() {

@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/config/words.h"
+#include "lib/pipelines/pipeline.h"
 
 namespace diptych {
 namespace {
@@ -147,6 +148,14 @@ void read_stdin_prompt(std::vector<InputItem>& inputs) {
   if (std::find_if(first + 1, inputs.end(), from_stdin) != inputs.end())
     throw InputError("--prompt: - given twice; stdin is read once");
   first->text = read_prompt_from_stdin();
+}
+
+void require_pipeline(const Resolved& resolved) {
+  try {
+    find_session(resolved.options.run.pipeline);
+  } catch (const InputError& error) {
+    throw InputError(at_value_place(error.what(), resolved));
+  }
 }
 
 std::vector<std::string> split_sizes(const std::string& sizes) {

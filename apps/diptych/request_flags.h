@@ -45,6 +45,9 @@ void warn_of_idle_variables(Log& log, FieldNames without = {});
 // A text "-" becomes what stdin holds. Throws InputError where two are.
 void read_stdin_prompt(std::vector<InputItem>& inputs);
 
+// Throws InputError, with the place of the value, where no such family is known.
+void require_pipeline(const Resolved& resolved);
+
 // Takes the texts as they are; lib/config reads them.
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,
                      const std::string& help, std::vector<std::string>& texts);

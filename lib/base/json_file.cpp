@@ -1,6 +1,7 @@
 #include "lib/base/json_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -44,8 +45,8 @@ std::string read_text_file(const std::filesystem::path& path) {
     throw InputError("{}: is a folder, expected a file", path.string());
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open()) {
-    throw InputError("{}: {}", path.string(),
-                     std::filesystem::exists(path, ignored) ? "cannot be read" : "is missing");
+    const bool missing = errno == ENOENT || errno == ENOTDIR;
+    throw InputError("{}: {}", path.string(), missing ? "is missing" : "cannot be read");
   }
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (file.bad()) throw InputError("{}: cannot be read", path.string());

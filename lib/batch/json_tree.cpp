@@ -51,11 +51,10 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t position, const std::string& /*token*/,
                    const nlohmann::detail::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 17: syntax error while ..."
-    const std::string text = error.what();
-    const std::size_t colon = text.find(": ");
-    fail(fmt::format("is not valid JSON at byte {}: {}", position,
-                     text.substr(colon == std::string::npos ? 0 : colon + 2)));
+    constexpr int kNumberOverflow = 406;
+    fail(error.id == kNumberOverflow
+             ? fmt::format("a number that ends before byte {} is out of range", position)
+             : fmt::format("is not valid JSON at byte {}", position));
   }
 
  private:

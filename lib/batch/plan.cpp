@@ -231,6 +231,12 @@ std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defau
   return items;
 }
 
+std::string at_item(const PlannedItem& item, std::string_view message) {
+  const std::string_view list = std::string_view(item.where).substr(0, item.where.rfind(':') + 1);
+  return message.starts_with(list) ? std::string(message)
+                                   : fmt::format("{}: {}", item.where, message);
+}
+
 std::string item_error(const PlannedItem& item, const Resolved& defaults,
                        std::string_view message) {
   const std::string place = item.where + ": ";
@@ -246,7 +252,7 @@ std::string item_error(const PlannedItem& item, const Resolved& defaults,
     text = key ? *key + std::string(rest) : at_value_place(message, defaults);
   }
   if (item.has_keys) text = with_keys(text);
-  return text.starts_with(item.where) ? text : place + text;
+  return at_item(item, text);
 }
 
 std::optional<std::string> batch_error(const PlannedItem& item, const Resolved& defaults,

@@ -36,6 +36,8 @@ struct PlannedItem {
 std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
                                     const std::filesystem::path& folder);
 
+// The message behind the item's place, where it does not tell one of the list itself.
+std::string at_item(const PlannedItem& item, std::string_view message);
 // What a message that speaks of flags says of this item: it begins with the item's place and, where
 // the list has keys, speaks of these; a value that a flag of the whole batch gave keeps that flag.
 std::string item_error(const PlannedItem& item, const Resolved& defaults, std::string_view message);

@@ -12,12 +12,18 @@ bool same_file(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, ignored);
 }
 
+// What a checkpoint may be read from; pictures and texts beside it are not.
+bool may_be_read(const fs::path& file) {
+  return file.extension() == ".safetensors" || file.filename() == "merges.txt" ||
+         (file.extension() == ".json" && file.filename() != kCalibrationName);
+}
+
 bool lies_in(const fs::path& folder, const fs::path& file) {
   std::error_code error;
   if (folder.empty()) return false;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->path().filename() != kCalibrationName && same_file(file, entry->path())) return true;
+    if (may_be_read(entry->path()) && same_file(file, entry->path())) return true;
   }
   return false;
 }

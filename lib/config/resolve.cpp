@@ -253,6 +253,12 @@ std::optional<std::size_t> field_of_attention(std::string_view rest, const Resol
 }
 
 std::string at_value_place(std::string_view message, const Resolved& resolved) {
+  if (constexpr std::string_view kKey = "pipeline"; message.starts_with("pipeline: ")) {
+    const std::size_t field = field_index(kKey);
+    const std::string& origin = resolved.origins[field];
+    return (origin == "default" ? std::string(kKey) : value_place(all_fields()[field], origin)) +
+           std::string(message.substr(kKey.size()));
+  }
   const std::string_view flag = flag_in_front(message);
   const std::string_view rest = message.substr(flag.size());
   const bool attention = flag == "--attention";

@@ -145,6 +145,9 @@ class TreeBuilder : public YAML::EventHandler {
     } else if (!parent.entry) {
       parent.entry = start_entry(parent.node, std::move(value));
     } else {
+      // Of a value that is left out yaml-cpp marks what comes next.
+      const YamlWhere& key = parent.entry->where;
+      if (value.kind == YamlNode::Kind::null && value.where.line > key.line) value.where = key;
       parent.entry->value = std::move(value);
       parent.node.entries.push_back(*std::exchange(parent.entry, std::nullopt));
     }

@@ -274,7 +274,7 @@ void routed_by_set(const Tensor& y, const LinearOperand& x, std::span<const Line
 
 bool routed_kernel_pays(at::ScalarType stored, const RoutedSizes& sizes, std::int64_t at_once) {
   constexpr std::int64_t kTile = kernels::kRoutedLinearTile;
-  constexpr double kFull = 0.8;
+  constexpr double kFull = 0.8, kFullE4m3 = 0.7;
   const auto parts = [](std::int64_t whole, std::int64_t part) {
     return (whole + part - 1) / part;
   };
@@ -284,12 +284,9 @@ bool routed_kernel_pays(at::ScalarType stored, const RoutedSizes& sizes, std::in
   const std::int64_t rounds = parts(tiles, at_once);
   const double filled = static_cast<double>((first + second) * sizes.outputs) /
                         static_cast<double>(rounds * at_once * kTile * kTile);
-  // Long sums, which the libraries' kernels share out among blocks.
-  const bool narrow = sizes.inputs > sizes.outputs;
-  // Both weights of int8 are copied before either copy is read, which only many rows outweigh.
-  if (stored == at::kChar) return !narrow && filled >= kFull;
-  if (stored == at::kFloat8_e4m3fn) return !narrow || rounds == 1 || filled >= kFull;
-  return !narrow && (rounds == 1 || filled >= kFull);
+  if (stored == at::kFloat8_e4m3fn) return rounds == 1 || filled >= kFullE4m3;
+  // Long sums the libraries' kernels share out among blocks.
+  return sizes.inputs <= sizes.outputs && filled >= kFull;
 }
 
 bool quantizes_rows(Quantization weight, std::int64_t rows) {
@@ -316,19 +313,27 @@ void linear_into(Tensor y, const LinearOperand& x, const LinearOperand& weight, 
   fp8 ? fp8_into(y, x, weight, bias, kernels) : int8_into(y, x.values, weight, bias, kernels);
 }
 
-void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
+bool routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
                         const Kernels& kernels) {
   std::vector<RowSet> sets;
   for (const LinearRoute& route : routes) sets.push_back(route.rows);
   ops::check_row_sets(kOp, sets, x.values);
-  if (!routes_by_kernel(y, x, routes, kernels)) return routed_by_set(y, x, routes, kernels);
+  TORCH_CHECK(y.is_contiguous(), "[", kOp, "] y has strides ", y.strides());
+  if (!routes_by_kernel(y, x, routes, kernels)) {
+    routed_by_set(y, x, routes, kernels);
+    return false;
+  }
   for (const LinearRoute& route : routes) {
     if (route.rows.count > 0) check_arguments(y, x, route.weight, route.bias);
   }
   const RoutedOperands operands = operands_of_kernel(y, x, routes, kernels);
   const kernels::RoutedLinearArgs args = routed_args(y, operands.x, operands.routes);
-  if (kernels::routed_linear_unsupported(args) == nullptr) return ops::launch(args, y.device());
-  routed_by_set(y, operands.x, operands.routes, kernels);
+  if (kernels::routed_linear_unsupported(args) != nullptr) {
+    routed_by_set(y, operands.x, operands.routes, kernels);
+    return false;
+  }
+  ops::launch(args, y.device());
+  return true;
 }
 
 }  // namespace diptych

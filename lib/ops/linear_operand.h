@@ -67,12 +67,14 @@ struct LinearRoute {
 };
 // y[row] = x[row] * weight^T + bias, by the weight of the set that the row is in: linear_into() of
 // each set's rows. Those of a range are read and written where they lie. So are listed ones on
-// compute capability 9.0 where y is of bfloat16 or float16, rows begin and end at multiples of 16
-// bytes and routed_kernel_pays() or the policy is strict, in one launch for both sets, with copies
-// of weights of int8. Else, and where a set has so few rows that its product is another (one row
-// and weights of e4m3, 8 and weights of int8), listed rows are gathered before and scattered
-// behind. x [rows, inputs]; y [rows, outputs], which may end behind the last row of the sets.
-void routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
+// compute capability 9.0 where y is of bfloat16 or float16 and has as many rows as x, rows begin
+// and end at multiples of 16 bytes and routed_kernel_pays() or the policy is strict, in one launch
+// for both sets, with copies of weights of int8, and e4m3 by e4m3 whatever their number. Else, and
+// where a set has so few rows that its product is another (one plain row and weights of e4m3, 8 and
+// weights of int8), listed rows are gathered before and scattered behind. x [rows, inputs]; y
+// [rows, outputs], contiguous, which may end behind the last row of the sets. Returns whether it
+// was that one launch.
+bool routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
                         const Kernels& kernels);
 
 struct RoutedSizes {
@@ -81,7 +83,7 @@ struct RoutedSizes {
 };
 // Whether that one launch, of which a GPU computes `at_once` tiles of 256 rows of a set by 256
 // outputs at a time, is expected to be faster than gathering, a product for each set and
-// scattering: at BAGEL-7B's sizes on an H200 (tests/ops/products_bench) it then was, but for 6 % at
+// scattering: at BAGEL-7B's sizes on an H200 (tests/ops/products_bench) it then was, but for 3 % at
 // worst. `stored`: what weights are.
 bool routed_kernel_pays(at::ScalarType stored, const RoutedSizes& sizes, std::int64_t at_once);
 

@@ -11,6 +11,7 @@
 #include "lib/base/sha256.h"
 #include "lib/pipelines/bagel_cfg_mode.h"
 #include "lib/pipelines/bagel_config.h"
+#include "lib/pipelines/bagel_kept_painters.h"
 #include "lib/pipelines/bagel_memory_planner.h"
 #include "lib/pipelines/bagel_picture_maker.h"
 #include "lib/pipelines/bagel_prepared.h"
@@ -131,7 +132,7 @@ class BagelSession : public Session {
     }
   }
 
-  void forget_steps() override { kept_.reset(); }
+  void forget_steps() override { kept_.clear(); }
 
   StepRecording record_steps(std::span<const RunConfig> configs, Progress& progress) override {
     forget_steps();
@@ -169,9 +170,11 @@ class BagelSession : public Session {
     read_weights_for(std::span(&prepared, 1), BagelParts::of(std::span(&config, 1)), progress);
     make_ready(prepared);
     prepared.front().request.seed(config.sampling.seed);
-    const std::unique_ptr<BagelPainter> painter = read(prepared, progress, {});
-    return study_bagel_steps(checkpoint_, painter->request(), painter->contexts(), runtime_,
-                             measures);
+    std::unique_ptr<BagelPainter> painter = read(prepared, progress, {});
+    std::vector<StepKindWork> kinds =
+        study_bagel_steps(checkpoint_, painter->request(), painter->contexts(), runtime_, measures);
+    keep(std::move(painter));
+    return kinds;
   }
 
   std::int64_t layers() const override { return checkpoint_.model.config.llm.num_hidden_layers; }
@@ -251,7 +254,7 @@ class BagelSession : public Session {
   void make_ready(const std::vector<BagelPrepared>& prepared) {
     clock_.start();
     plan_run(prepared);
-    if (!memory_->has_room_for_kept_step()) forget_steps();
+    if (!kept_.empty()) kept_.make_room(memory_->room_beside_kept_step(), has_captured(prepared));
     const BagelParts parts = BagelParts::of(prepared);
     if (parts.vision) checkpoint_.load_vision();
     if (parts.head) checkpoint_.load_head();
@@ -334,9 +337,18 @@ class BagelSession : public Session {
     return !request.images.empty() || (request.think && request.text.sampling.temperature > 0);
   }
 
+  // Whether a painter has captured the steps of these requests; with --cfg-mode auto in either
+  // mode.
+  static KeptPainters::Matches has_captured(std::span<const BagelPrepared> prepared) {
+    const bool either_mode = prepared.front().config->cfg_mode == kAutoCfgMode;
+    return [paint = paint_request_of(prepared), either_mode](const BagelPainter& painter) mutable {
+      if (either_mode) paint.cfg_mode = painter.request().cfg_mode;
+      return painter.has_captured(paint);
+    };
+  }
+
   // Of --cfg-mode auto: measured once for each kind of step.
-  CfgMode choose_cfg_mode(PaintRequest paint, const PrefilledContexts& contexts, bool recorded,
-                          std::unique_ptr<BagelPainter>& kept) {
+  CfgMode choose_cfg_mode(PaintRequest paint, const PrefilledContexts& contexts, bool recorded) {
     // As the steps will run: none is captured that a cache, a trace or a recorder looks into.
     paint.step_graphs &= !paint.caches() && runtime_.trace == nullptr && !recorded;
     if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
@@ -346,7 +358,7 @@ class BagelSession : public Session {
       return CfgMode::sequential;
     }
     if (const auto known = cfg_modes_.find(kind); known != cfg_modes_.end()) return known->second;
-    kept.reset();  // what is measured captures steps, too
+    give_up_kept_steps();  // what is measured captures steps, too
     clock_.lap(report_, "prefill", runtime_.device);
     Log quiet(LogLevel::quiet);
     // Its attention notes what served the measured steps, which the picture's record does not tell.
@@ -358,29 +370,31 @@ class BagelSession : public Session {
     return cfg_modes_[kind] = times.faster();
   }
 
-  // `kept` where it serves, else a new one.
-  std::unique_ptr<BagelPainter> painter_of(PaintRequest paint, PrefilledContexts contexts,
-                                           std::unique_ptr<BagelPainter> kept) {
-    if (kept != nullptr && kept->serves(paint, contexts)) {
+  // Those for which there is no room beside a step that is captured anew.
+  void give_up_kept_steps() {
+    kept_.make_room(memory_->room_beside_kept_step(), [](const BagelPainter&) { return false; });
+  }
+
+  // One that is kept and serves, or a new one. A trace looks into steps that are launched one by
+  // one.
+  std::unique_ptr<BagelPainter> painter_of(PaintRequest paint, PrefilledContexts contexts) {
+    const auto serves = [&](const BagelPainter& kept) {
+      return runtime_.trace == nullptr && kept.serves(paint, contexts);
+    };
+    if (std::unique_ptr<BagelPainter> kept = kept_.take(serves)) {
       kept->take(contexts);
       return kept;
     }
-    kept.reset();
+    give_up_kept_steps();
     return std::make_unique<BagelPainter>(checkpoint_, std::move(paint), std::move(contexts),
                                           runtime_);
   }
 
-  // Plans and contexts of all requests. `kept`, a painter of earlier ones, is taken again where it
-  // has captured the steps, else its memory goes before the next one's comes.
+  // Plans and contexts of all requests.
   std::unique_ptr<BagelPainter> read(std::vector<BagelPrepared>& prepared, Progress& progress,
-                                     const Results& results,
-                                     std::unique_ptr<BagelPainter> kept = {}) {
+                                     const Results& results) {
     PaintRequest paint = paint_request_of(prepared);
     const bool chooses_mode = prepared.front().config->cfg_mode == kAutoCfgMode;
-    if (kept != nullptr) {
-      if (chooses_mode) paint.cfg_mode = kept->request().cfg_mode;
-      if (runtime_.trace != nullptr || !kept->has_captured(paint)) kept.reset();
-    }
     std::optional<PrefilledContexts> thought;
     std::vector<BagelRequest> requests;
     for (std::size_t i = 0; i < prepared.size(); ++i) {
@@ -392,7 +406,7 @@ class BagelSession : public Session {
       requests.push_back(request);
     }
     paint.keep_graphs = (expects_more_ || prepared.front().config->sampling.batch_count > 1) &&
-                        memory_->has_room_for_kept_step();
+                        memory_->room_beside_kept_step() >= 0;
     progress.begin("prefill", 1);
     const bool one = requests.size() == 1 && thought.has_value();
     PrefilledContexts contexts =
@@ -406,10 +420,8 @@ class BagelSession : public Session {
                             ? "denoise steps are launched one by one: --kernels reference"
                             : "denoise steps are launched one by one: weights come from the host");
     }
-    if (chooses_mode)
-      paint.cfg_mode = choose_cfg_mode(paint, contexts, prepared.front().records, kept);
-    std::unique_ptr<BagelPainter> painter =
-        painter_of(std::move(paint), std::move(contexts), std::move(kept));
+    if (chooses_mode) paint.cfg_mode = choose_cfg_mode(paint, contexts, prepared.front().records);
+    std::unique_ptr<BagelPainter> painter = painter_of(std::move(paint), std::move(contexts));
     progress.update(1);
     progress.end();
     clock_.lap(report_, "prefill", runtime_.device);
@@ -421,7 +433,6 @@ class BagelSession : public Session {
     require_calibration(*prepared.front().config);
     const std::int64_t pictures = prepared.front().config->sampling.batch_count;
     std::unique_ptr<BagelPainter> painter;
-    std::unique_ptr<BagelPainter> kept = std::move(kept_);
     for (std::int64_t i = 0; i < pictures; ++i) {
       const bool again = std::ranges::any_of(
           prepared, [](const BagelPrepared& p) { return reading_draws(p.request); });
@@ -434,13 +445,22 @@ class BagelSession : public Session {
         }
       }
       if (painter == nullptr || again) {
-        if (painter != nullptr) kept = std::move(painter);
-        painter = read(prepared, progress, results, std::move(kept));
+        keep(std::move(painter));
+        painter = read(prepared, progress, results);
         if (i == 0) report_.kept_step_graphs = !painter->attention().empty();  // it has painted
       }
       paint_once(*painter, prepared, static_cast<std::uint64_t>(i), progress, results);
     }
-    if (expects_more_ && painter->has_captured(painter->request())) kept_ = std::move(painter);
+    if (expects_more_) {
+      keep(std::move(painter));
+    } else {
+      forget_steps();  // of pictures of this request that were read anew
+    }
+  }
+
+  void keep(std::unique_ptr<BagelPainter> painter) {
+    if (painter != nullptr && painter->has_captured(painter->request()))
+      kept_.add(std::move(painter), memory_->plan().kept_step_bytes());
   }
 
   void paint_once(BagelPainter& painter, std::vector<BagelPrepared>& prepared, std::uint64_t index,
@@ -471,7 +491,7 @@ class BagelSession : public Session {
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   bool expects_more_ = false;                 // of run()
-  std::unique_ptr<BagelPainter> kept_;        // of the latest one, where it may serve the next
+  KeptPainters kept_;                         // of earlier ones, where they may serve the next
   std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()
 };
 

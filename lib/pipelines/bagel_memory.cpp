@@ -12,12 +12,19 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 constexpr std::int64_t kMebi = std::int64_t{1} << 20;
-constexpr std::string_view kDenoiseStep = "denoise step", kKeyValueCache = "key-value cache";
+constexpr std::string_view kDenoiseStep = "denoise step", kDenoiseLayout = "denoise layout",
+                           kKeyValueCache = "key-value cache";
 
 std::int64_t total(const NamedBytes& parts) {
   std::int64_t bytes = 0;
   for (const auto& [name, part] : parts) bytes += part;
   return bytes;
+}
+
+// 0 where there is no such part.
+std::int64_t bytes_of(const NamedBytes& parts, std::string_view name) {
+  const auto part = std::ranges::find(parts, name, &NamedBytes::value_type::first);
+  return part == parts.end() ? 0 : part->second;
 }
 
 std::pair<std::string_view, std::int64_t> largest(const NamedBytes& parts) {
@@ -155,9 +162,13 @@ std::int64_t BagelMemory::peak_with_kept_step() const {
   const auto [steps, end] =
       std::ranges::remove(others, kDenoiseStep, &NamedBytes::value_type::first);
   others.erase(steps, end);
-  const auto caches =
-      std::ranges::find(held, kKeyValueCache, &NamedBytes::value_type::first)->second;
-  return total(held) + caches + (total(work) - total(others)) + largest(others).second + slack;
+  return total(held) + bytes_of(held, kKeyValueCache) + bytes_of(work, kDenoiseStep) +
+         largest(others).second + slack;
+}
+
+std::int64_t BagelMemory::kept_step_bytes() const {
+  return bytes_of(held, kKeyValueCache) + bytes_of(held, kDenoiseLayout) +
+         bytes_of(work, kDenoiseStep);
 }
 
 std::string BagelMemory::summary() const {
@@ -186,7 +197,7 @@ BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
       {"projections", weights.other},
       {"autoencoder", vae_weight_bytes(sizes.vae)},
       {kKeyValueCache, planner.key_values()},
-      {"denoise layout", planner.denoise_layout()},
+      {kDenoiseLayout, planner.denoise_layout()},
       {"step cache", work.cache_bytes},
   };
   std::optional<VaeStrips> strips;

@@ -68,6 +68,8 @@ struct BagelMemory {
   // The same where the memory of a denoise step and its caches are kept while the rest is done, the
   // caches of the next request among it.
   std::int64_t peak_with_kept_step() const;
+  // What a step that is kept holds itself: its memory, caches and layout.
+  std::int64_t kept_step_bytes() const;
   std::string summary() const;  // "31.5 GiB: experts 24.3, ..., denoise step 1.0, ..."
 };
 

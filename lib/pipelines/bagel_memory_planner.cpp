@@ -84,8 +84,9 @@ void BagelMemoryPlanner::plan_run(std::span<const BagelPrepared> prepared, std::
                              wishes(*prepared.front().config), budget_, plan_.choice.offload);
 }
 
-bool BagelMemoryPlanner::has_room_for_kept_step() const {
-  return !budget_.device || plan_.peak_with_kept_step() + kCudaBytes <= *budget_.device;
+std::int64_t BagelMemoryPlanner::room_beside_kept_step() const {
+  if (!budget_.device) return std::numeric_limits<std::int64_t>::max();
+  return *budget_.device - kCudaBytes - plan_.peak_with_kept_step();
 }
 
 // The most that these requests do at once.

@@ -33,9 +33,10 @@ class BagelMemoryPlanner {
 
   const MemoryBudget& budget() const { return budget_; }
   const BagelMemory& plan() const { return plan_; }  // of the last requests
-  // Whether the memory of a denoise step, and its caches, may stay taken between their pictures and
-  // before the next requests.
-  bool has_room_for_kept_step() const;
+  // How many bytes may stay taken beside these requests where the memory of their denoise step, and
+  // its caches, stay taken between their pictures and before the next requests; below 0 where these
+  // may not. Without end on the CPU.
+  std::int64_t room_beside_kept_step() const;
 
  private:
   BagelWork work_of(std::span<const BagelPrepared> prepared, std::int64_t kept_rows) const;

@@ -84,7 +84,8 @@ std::vector<Picture> BagelPictureMaker::paint(BagelPainter& painter,
     picture.seed = p.config->sampling.seed + index;
     picture.forwards = latent.forwards;
     picture.noise_hash = short_hash(noise[r]);
-    picture.latent_hash = short_hash(painted[r].latent);
+    picture.latent = painted[r].latent.to(at::kCPU);
+    picture.latent_hash = short_hash(picture.latent);
     picture.plan = p.request.plan.value_or("");
     picture.plan_finish_reason = p.request.plan_finish_reason;
     picture.inputs = p.inputs;

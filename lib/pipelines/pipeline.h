@@ -62,7 +62,8 @@ struct Picture {
   std::uint64_t index = 0;         // 0 .. batch_count - 1
   std::uint64_t seed = 0;          // of every draw, unless the start noise came from a file
   std::string noise_hash;          // first 16 hex digits of the sha-256 of the float32 start noise
-  std::string latent_hash;         // likewise of the final latent
+  Tensor latent;                   // the final one, float32 [rows, width] on the CPU
+  std::string latent_hash;         // likewise of it
   std::int64_t forwards = 0;       // branch forwards of the backbone
   std::string plan;                // of think mode
   std::string plan_finish_reason;  // "" = no plan

@@ -193,11 +193,16 @@ def train_autoencoder(args, device, clock, log):
     decoder alone, with more noise, so that it forgives what diffusion leaves."""
     path = args.output / "autoencoder.pt"
     vae = autoencoder.Autoencoder().to(device)
-    if args.autoencoder:
-        vae.load_state_dict(safetensors.torch.load_file(args.autoencoder))
-        return vae
+    given = safetensors.torch.load_file(args.autoencoder) if args.autoencoder else None
     if path.exists():
-        vae.load_state_dict(torch.load(path, map_location=device))
+        state = torch.load(path, map_location=device)
+        if given and any(not torch.equal(state[name].cpu().to(t.dtype), t) for name, t in given.items()):
+            sys.exit(f"train.py: --autoencoder {args.autoencoder}: this run began with another, {path}")
+        vae.load_state_dict(state)
+        return vae
+    if given:
+        vae.load_state_dict(given)
+        torch.save(vae.state_dict(), path)
         return vae
     steps, turn = args.vae_steps, int(0.7 * args.vae_steps)
     scenes = Scenes(steps, turn, args.seed, args.vae_batch)

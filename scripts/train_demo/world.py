@@ -647,7 +647,8 @@ def description(scene):
 
 def plan(scene, things=None):
     """What think mode writes before it paints: every thing and the column and row of its cell, counted from
-    the corner of the square in the middle, so that arranged things have the same ones at every size."""
+    the corner of the square in the middle, so that arranged things have the same ones at every size; loose
+    things outside that square may have cells below 1."""
     side = min(scene.width, scene.height)
 
     def cell(centre, length):

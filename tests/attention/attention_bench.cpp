@@ -1,16 +1,17 @@
 // Milliseconds of every attention backend on the shapes of a BAGEL denoise step (GQA 28/4, head_dim
-// 128, bfloat16), each result held against the math backend on some of its query rows.
+// 128, bfloat16), launched by a CUDA graph as a step's are, each result held against the math
+// backend on some of its query rows.
 // Exit code 1 where a result is off, 77 without a GPU.
 #include <algorithm>
 #include <cstdio>
 
-#include <ATen/cuda/CUDAEvent.h>
 #include <CLI/CLI.hpp>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
 #include "lib/attention/backends.h"
 #include "lib/base/log.h"
+#include "lib/runtime/launch_times.h"
 #include "tests/attention/inputs.h"
 
 namespace diptych {
@@ -26,7 +27,7 @@ constexpr double kMaxError = 0.005;        // bfloat16 output and weights: about
 constexpr double kMaxFp8Error = 0.1;       // and in e4m3 0.06
 
 struct Options {
-  int repeats = 50, warmup = 5;
+  int repeats = 10;
   std::vector<std::string> backends = {"cudnn", "cudnn_fp8", "splitkv", "flash", "sdpa", "math"};
 };
 
@@ -35,11 +36,12 @@ std::vector<Case> shapes() {
     const std::int64_t capacity = *std::max_element(k.begin(), k.end());
     return Case{std::move(name), 28, 4, 128, std::move(q), std::move(k), capacity};
   };
-  return {gqa("1024², batch 1", {4098}, {4162}),
-          gqa("1024², batch 2", {4098, 4098}, {4162, 4098}),
-          gqa("1024², batch 3", {4098, 4098, 4098}, {8300, 4098, 4162}),
-          gqa("512², batch 2", {1026, 1026}, {1090, 1026}),
-          gqa("256², batch 2", {258, 258}, {322, 258}),
+  // Latents, and apart from them a picture's two markers; keys are those of the prompt, too.
+  return {gqa("1024², batch 1", {4096}, {4162}),
+          gqa("1024², batch 2", {4096, 4096}, {4162, 4098}),
+          gqa("1024², batch 3", {4096, 4096, 4096}, {8300, 4098, 4162}),
+          gqa("512², batch 2", {1024, 1024}, {1090, 1026}),
+          gqa("256², batch 2", {256, 256}, {322, 258}),
           gqa("1024², markers, batch 2", {2, 2}, {4162, 4098}),
           gqa("decode, batch 1", {1}, {4162})};
 }
@@ -77,20 +79,6 @@ double error_against_math(const Inputs& inputs, const Tensor& got, const Attenti
   return relative_norm(at::cat(some_got), wanted);
 }
 
-double milliseconds(const std::function<void()>& work) {
-  at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
-  begin.record();
-  work();
-  end.record();
-  end.synchronize();
-  return static_cast<double>(begin.elapsed_time(end));
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double tera_flops(const Case& shape) {
   double products = 0;
   for (std::size_t i = 0; i < shape.q.size(); ++i) {
@@ -111,17 +99,14 @@ bool measure(const Case& shape, const std::string& name, const std::vector<Input
   }
   const double prepared = steady_seconds() - begin;
   const double error = error_against_math(sets[0], backend->forward(sets[0].call(false)), math);
-  std::vector<double> times;
-  const int repeats = name == "math" ? std::min(options.repeats, 5) : options.repeats;
-  for (int i = -options.warmup; i < repeats; ++i) {
-    const AttentionCall call =
-        sets[static_cast<std::size_t>(i + options.warmup) % sets.size()].call(false);
+  std::vector<std::function<void()>> works;
+  for (const Inputs& inputs : sets) {
     // As a layer calls it: what is computed in fp8 stays so.
-    const double taken = milliseconds([&] { backend->forward_rows(call, Quantization::fp8); });
-    if (i >= 0) times.push_back(taken);
+    works.emplace_back([&] { backend->forward_rows(inputs.call(false), Quantization::fp8); });
   }
-  const double ms = median(times);
-  fmt::print("| {} | {} | {:.3f} | {:.0f} | {:.4f} | {:.0f} |\n", shape.name, name, ms,
+  const int repeats = name == "math" ? std::min(options.repeats, 3) : options.repeats;
+  const double ms = launch_milliseconds(works, repeats, device);
+  fmt::print("| {} | {} | {:.4f} | {:.0f} | {:.4f} | {:.0f} |\n", shape.name, name, ms,
              tera_flops(shape) / ms * 1e3, error, prepared * 1e3);
   std::fflush(stdout);
   const double most = name == kCudnnFp8 ? kMaxFp8Error : kMaxError;
@@ -170,11 +155,8 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   diptych::Options options;
   CLI::App app("Times the attention backends on CUDA device 0, as a Markdown table.");
-  app.add_option("--repeats", options.repeats, "timed calls, of which the median is shown")
+  app.add_option("--repeats", options.repeats, "replays, of which the median is shown")
       ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "calls before them")
-      ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   app.add_option("--backend", options.backends, "only these (repeatable)")
       ->check(CLI::IsMember({"cudnn", "cudnn_fp8", "splitkv", "flash", "sdpa", "math"}))

@@ -114,6 +114,7 @@ TEST_CASE("two settings run in turn, and their pictures are held against each ot
   CHECK(has(outcome.out, "48x32, base: float32, kernels automatic, attention "));
   CHECK(has(outcome.out, "48x32, cfg_mode=sequential / base, of 2 pairs:\n  an image "));
   CHECK(has(outcome.out, "\n  picture 1: SSIM "));
+  CHECK(has(outcome.out, "; latent: "));
   CHECK(outcome.out.ends_with("\n" + file + "\n"));
   const Json json = Json::parse(std::ifstream(file));
   CHECK(json["models"].size() == 1);
@@ -131,6 +132,8 @@ TEST_CASE("two settings run in turn, and their pictures are held against each ot
   REQUIRE(comparison["pictures"].size() == 2);
   CHECK(comparison["pictures"][0]["ssim"] > 0.9999);
   CHECK(comparison["pictures"][0]["max_abs"] <= 1);
+  CHECK(comparison["pictures"][0]["latent_cosine"] > 0.999999);
+  CHECK(comparison["pictures"][0]["latent_max_abs"] < 1e-4);
   // What was kept is what was measured, and what generate paints.
   const Json& second = b["pictures"][1];
   CHECK(second["seed"] == 43);

@@ -50,6 +50,11 @@ TEST_CASE("no verb, a wrong verb, a wrong flag") {
   CHECK(refusal(Words{"generate", "--stpes=4"}).find("did you mean --steps?") != std::string::npos);
   CHECK(refusal(Words{"generate", "a fox"}) ==
         "generate: unknown argument 'a fox' (see diptych generate --help)");
+  CHECK(refusal(Words{"generate", "-p", "x", "-o", "a.png", "generate", "-p", "y"}) ==
+        "generate: unknown argument 'generate' (see diptych generate --help)");
+  CHECK(refusal(Words{"version", "devices"}) ==
+        "version: unknown argument 'devices' (see diptych version --help)");
+  CHECK(refusal(Words{"help"}).ends_with("completion); see diptych --help"));
   CHECK(refusal(Words{"--xyzzy"}) == "unknown flag '--xyzzy' (see diptych --help)");
   CHECK(refusal(Words{"generate", "--steps"}).starts_with("generate: --steps"));
   CHECK(refusal(Words{"completion"}).starts_with("completion: "));
@@ -83,7 +88,7 @@ TEST_CASE("what the parser refuses is said as everything else is") {
       {{"batch", list, "-o", folder.file("o"), "--task", "chat", "--max-think-tokens", "3"},
        "--max-think-tokens: does nothing for any item: given without --think"},
       {{"generate", "-q", "-p", "x", "--timestep-shift", "1e-12"},
-       "--timestep-shift: 1e-12 makes timesteps that are not finite in float32"},
+       "--timestep-shift: 1e-12 is too extreme for float32: t begins at inf, expected 1"},
       {{"generate", "-p", "x", "--trace-filter", "kv.*"},
        "--trace-filter: given without --trace FILE"},
       {{"generate", "-p", "x", "--think-output", "p.txt"},
@@ -98,6 +103,12 @@ TEST_CASE("what the parser refuses is said as everything else is") {
         folder.file("plan.txt")},
        "--think-output: one file, but each of the 3 pictures has a plan of its own; expected "
        "--batch-count 1"},
+      {{"batch", list, "-o", folder.file("o"), "--shard", ""},
+       "--shard: '' is no shard; expected I/N with I from 0 to N - 1, such as 0/4"},
+      {{"bench", "--sizes", ""},
+       "--sizes: '' is not a size; expected WIDTHxHEIGHT, such as 1024x768"},
+      {{"generate", "-p", "x", "--set", "pipeline=nope"},
+       "--set pipeline: unknown family 'nope' (known: bagel)"},
       {{"batch", "", "-o", folder.file("o")}, "batch: list: is empty; expected a path"},
       {{"batch", list, "-o", ""}, "batch: --output-dir: is empty; expected a path"},
       {{"calibrate", "--prompts", ""}, "calibrate: --prompts: is empty; expected a path"},

@@ -163,11 +163,16 @@ TEST_CASE("a signal ends the wait for a prompt on stdin") {
       if (pipe(ends.data()) != 0 || dup2(ends[0], STDIN_FILENO) < 0) _exit(126);
       const pid_t waiting = getpid();
       if (fork() != 0) return;
-      // Holds the other end, so that stdin neither has anything nor ends.
-      while (getppid() == waiting && !catches(waiting, signal)) usleep(10'000);
+      // Holds the other end, so that stdin neither has anything nor ends; after a while it ends the
+      // wait in a way that fails the test.
+      constexpr int kMostTurns = 3000;
+      int turns = 0;
+      const auto wait = [&turns] { usleep(10'000), ++turns; };
+      while (getppid() == waiting && !catches(waiting, signal) && turns < kMostTurns) wait();
       usleep(100'000);
       kill(waiting, signal);
-      while (getppid() == waiting) usleep(10'000);
+      while (getppid() == waiting && turns < kMostTurns) wait();
+      if (getppid() == waiting) kill(waiting, SIGKILL);
       _exit(0);
     };
     const Outcome outcome = run(command);

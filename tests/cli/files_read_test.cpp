@@ -64,6 +64,13 @@ TEST_CASE("generate keeps its model and its noise") {
   CHECK(broken.err.find("n.safetensors: holds 0 bytes") != std::string::npos);
 }
 
+TEST_CASE("pictures in the folder of the model are no files of it") {
+  const Reading f;
+  const std::string picture = f.model + "/a.png";
+  for (int time = 0; time < 2; ++time)
+    CHECK(f.run_quick({"generate", "-p", "x", "-o", picture}).code == 0);
+}
+
 TEST_CASE("calibrate keeps the model") {
   const Reading f;
   const std::string config = f.model + "/llm_config.json";

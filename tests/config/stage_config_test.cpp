@@ -133,8 +133,7 @@ TEST_CASE("every key refuses a value of another type") {
       file.error(file_with("sampling", "seed", "'8'")) ==
       "f.yaml:5:13: stages.1.default_sampling_params.seed: expected a number, found the text '8'");
   CHECK(file.error(file_with("file", "model", "")) ==
-        "f.yaml:2:1: model: expected a text, found "
-        "nothing");
+        "f.yaml:1:1: model: expected a text, found nothing");
 }
 
 TEST_CASE("every key that cannot be served passes where it is off, and says why elsewhere") {
@@ -247,6 +246,12 @@ TEST_CASE("stages are one or two, numbered from 0, each once") {
         "f.yaml:1:21: stages.0.stage_id: 'one' is not a whole number from 0");
   CHECK(file.error("stages: [painting]") ==
         "f.yaml:1:10: stages.0: expected a map of keys, found 'painting'");
+  CHECK(file.error("pipeline:\nstages: []\n") ==
+        "f.yaml:1:1: pipeline: expected a text, found nothing");
+  CHECK(file.error("pipeline: bagel\nstages:\n") ==
+        "f.yaml:2:1: stages: expected a list of stages, found nothing");
+  CHECK(file.error("pipeline: bagel\nstages: ~\n") ==
+        "f.yaml:2:9: stages: expected a list of stages, found nothing");
   CHECK(file.error("") == "f.yaml:1:1: expected a map of keys, found nothing");
   CHECK(file.error("- stages\n") == "f.yaml:1:1: expected a map of keys, found a list");
 }

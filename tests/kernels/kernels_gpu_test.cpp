@@ -118,6 +118,10 @@ TEST_CASE("rows are quantised as they are written") {
   check_quantised_silu_mul(on_gpu<kernels::SiluMulArgs>(kernels::silu_mul));
 }
 
+TEST_CASE("quantised rows become numbers again") {
+  check_dequantize_rows(on_gpu<kernels::DequantizeRowsArgs>(kernels::dequantize_rows));
+}
+
 TEST_CASE("silu of every gate is the reference's") {
   check_silu_of_every_gate(on_gpu<kernels::SiluMulArgs>(kernels::silu_mul));
 }

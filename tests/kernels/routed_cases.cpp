@@ -1,5 +1,6 @@
 #include "tests/kernels/routed_cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -163,10 +164,11 @@ void check_routed_rms_norm(const Runner<kernels::RmsNormArgs>& kernel) {
       }
     }
   }
-  // the sizes of a step: 1024 x 1024 in two branches, and 512 x 512
+  // the sizes of a step: 1024 x 1024 in two branches, and 512 x 512; ranges, and lists
   for (const std::int64_t rows : {8208, 1026}) {
-    const Routing routing = routings(rows).at(5);
-    check_norm_case(kernel, generator, routing, 3584, Layout::packed, at::kBFloat16, true);
+    const std::vector<Routing> all = routings(rows);
+    check_norm_case(kernel, generator, all.at(5), 3584, Layout::packed, at::kBFloat16, true);
+    check_norm_case(kernel, generator, all.at(8), 3584, Layout::packed, at::kHalf, true);
   }
 }
 
@@ -177,7 +179,12 @@ namespace {
 struct Heads {
   std::int64_t heads, kv_heads, head_dim;
 };
-constexpr std::int64_t kSamples = 3, kCapacity = 90;
+constexpr std::int64_t kSamples = 3;
+
+// Of each sample's cache: more than that many rows need.
+std::int64_t capacity_for(std::int64_t rows) {
+  return std::max<std::int64_t>(90, rows / kSamples + 4);
+}
 
 struct RopeCall {
   Both qkv, q_weights[kernels::kRowSets], k_weights[kernels::kRowSets], cos, sin, slots;
@@ -190,7 +197,7 @@ RopeCall make_rope(at::Generator& generator, const Heads& h, std::int64_t rows, 
   };
   const auto weight = [&] { return draw(1, h.head_dim, Layout::packed); };
   const Tensor angles = at::randn({rows, h.head_dim / 2}, generator, at::kFloat);
-  const Tensor slots = at::randperm(kSamples * kCapacity, generator, at::kLong);
+  const Tensor slots = at::randperm(kSamples * capacity_for(rows), generator, at::kLong);
   return {draw(rows, (h.heads + 2 * h.kv_heads) * h.head_dim, layout),
           {weight(), weight()},
           {weight(), weight()},
@@ -212,10 +219,10 @@ kernels::QkNormRopeArgs rope_args(const RopeCall& call, const Heads& h, bool eve
   args.kv_heads = h.kv_heads;
   args.head_dim = h.head_dim;
   args.samples = kSamples;
-  args.capacity = kCapacity;
+  args.capacity = capacity_for(args.rows);
   args.qkv_stride = of(call.qkv).stride(0);
   args.cos_stride = args.sin_stride = h.head_dim / 2;
-  args.key_stride = args.value_stride = kCapacity * h.kv_heads * h.head_dim;
+  args.key_stride = args.value_stride = args.capacity * h.kv_heads * h.head_dim;
   args.eps = kEps;
   args.round_every_step = every_step;
   args.dtype = kernel_dtype(call.qkv.host.scalar_type());
@@ -230,7 +237,7 @@ struct RopeOutputs {
   Tensor q, keys, values;
   RopeOutputs(std::int64_t rows, const Heads& h, const at::TensorOptions& options)
       : q(at::full({rows, h.heads, h.head_dim}, kCanary, options)),
-        keys(at::full({kSamples, kCapacity, h.kv_heads, h.head_dim}, kCanary, options)),
+        keys(at::full({kSamples, capacity_for(rows), h.kv_heads, h.head_dim}, kCanary, options)),
         values(keys.clone()) {}
   void set(kernels::QkNormRopeArgs& args) const {
     args.q = q.data_ptr();
@@ -252,7 +259,7 @@ void rope_rows_alone(const RopeCall& call, const Heads& h, bool every_step, cons
       args.sin = call.sin.host[row].data_ptr<float>();
       args.slots += row;
       args.q = out.q[row].data_ptr();
-      args.rows = 1;
+      args.rows = 1;  // its cache stays that of all rows
       args.sets[0] = {args.sets[i].q_weight, args.sets[i].k_weight, {nullptr, 0, 1}};
       args.sets[1] = {};
       kernels::qk_norm_rope_ref(args);
@@ -299,6 +306,15 @@ void check_routed_qk_norm_rope(const Runner<kernels::QkNormRopeArgs>& kernel) {
           }
         }
       }
+    }
+  }
+  const Heads released = {28, 4, 128}, few = {4, 2, 16};
+  for (const std::int64_t rows : {258, 1026, 8208}) {
+    const Heads& h = kernel.device.is_cpu() ? few : released;
+    const std::vector<Routing> all = routings(rows);
+    for (const Routing& routing : {all.at(5), all.at(8)}) {  // ranges, and lists
+      for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf})
+        check_rope_case(kernel, generator, h, routing, Layout::packed, dtype, false);
     }
   }
 }
@@ -453,6 +469,37 @@ void check_quantised_silu_mul(const Runner<kernels::SiluMulArgs>& kernel) {
   if (kernel.device.is_cpu()) return;  // to the reference rows are rows
   // More rows than there are blocks: of each, some are under way while others are worked on.
   check_quantised_silu(kernel, generator, 601, 18944, Layout::packed, at::kBFloat16);
+}
+
+void check_dequantize_rows(const Runner<kernels::DequantizeRowsArgs>& kernel) {
+  struct Size {
+    std::int64_t rows, width;
+  };
+  at::Generator generator = at::detail::createCPUGenerator(25);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const Size& size :
+         {Size{0, 8}, {1, 1}, {3, 17}, {5, 64}, {258, 130}, {17, 18944}, {4608, 3584}}) {
+      if (size.rows * size.width > 1'000'000 && kernel.device.is_cpu()) continue;
+      const std::string what =
+          fmt::format("{} [{}, {}]", c10::toString(dtype), size.rows, size.width);
+      CAPTURE(what);
+      const Tensor values = at::randint(-127, 128, {size.rows, size.width}, generator, at::kChar);
+      const Tensor scales = at::rand({size.rows}, generator, at::kFloat) + 0.01;
+      const Tensor values_there = values.to(kernel.device), scales_there = scales.to(kernel.device);
+      const Field y = make_field(size.rows, size.width, Layout::packed,
+                                 at::TensorOptions(dtype).device(kernel.device));
+      kernels::DequantizeRowsArgs args;
+      args.values = values_there.const_data_ptr<std::int8_t>();
+      args.scales = scales_there.const_data_ptr<float>();
+      args.y = y.rows.data_ptr();
+      args.rows = size.rows;
+      args.width = size.width;
+      args.dtype = kernel_dtype(dtype);
+      kernel.run(args);
+      CHECK(at::equal(y.rows.cpu(), (values.to(at::kFloat) * scales.unsqueeze(1)).to(dtype)));
+      CHECK(is_untouched_around(y, rows_between(0, size.rows)));
+    }
+  }
 }
 
 void check_silu_of_every_gate(const Runner<kernels::SiluMulArgs>& kernel) {

@@ -27,10 +27,11 @@ TEST_CASE("the references send rows of two weight sets their way") {
   check_routed_qk_norm_rope(on_cpu<kernels::QkNormRopeArgs>(kernels::qk_norm_rope_ref));
 }
 
-TEST_CASE("the references quantise rows as ATen does") {
+TEST_CASE("the references quantise rows and take them back as ATen does") {
   check_quantised_rms_norm(on_cpu<kernels::RmsNormArgs>(kernels::rms_norm_ref));
   check_quantised_silu_mul(on_cpu<kernels::SiluMulArgs>(kernels::silu_mul_ref));
   check_silu_of_every_gate(on_cpu<kernels::SiluMulArgs>(kernels::silu_mul_ref));
+  check_dequantize_rows(on_cpu<kernels::DequantizeRowsArgs>(kernels::dequantize_rows_ref));
 }
 
 TEST_CASE("row sets that cannot be are refused with the reason") {

@@ -1,5 +1,6 @@
 #include "tests/ops/cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -19,6 +20,7 @@ namespace {
 constexpr double kEps = 1e-6;
 constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
 constexpr std::int64_t kRows[] = {0, 1, 3, 17, 258};
+constexpr std::int64_t kManyRows[] = {1026, 8208};  // of pictures of 512x512 and 1024x1024
 
 // One row count has large values; half ends at 65504 and gets smaller ones.
 double scale_of(std::int64_t rows, at::ScalarType dtype) {
@@ -31,9 +33,9 @@ std::string describe(at::ScalarType dtype, std::int64_t rows, std::int64_t width
                      static_cast<int>(layout));
 }
 
-// Calls body(dtype, rows, width, layout).
+// Calls body(dtype, rows, width, layout). Many rows have the released width on a GPU.
 template <typename Body>
-void for_rows(const Body& body) {
+void for_rows(at::Device device, const Body& body) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const std::int64_t rows : kRows) {
       // 40000 is more than a block of the kernel holds in registers
@@ -45,6 +47,10 @@ void for_rows(const Body& body) {
         }
       }
     }
+  }
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const std::int64_t rows : kManyRows)
+      body(dtype, rows, device.is_cpu() ? 130 : 3584, Layout::packed);
   }
 }
 
@@ -79,7 +85,7 @@ Norm norm_reference(const Tensor& x, const Tensor& delta, const Tensor& weight) 
 
 void check_rms_norm(at::Device device, KernelPolicy policy) {
   at::Generator generator = at::detail::createCPUGenerator(11);
-  for_rows([&](at::ScalarType dtype, std::int64_t rows, std::int64_t width, Layout layout) {
+  for_rows(device, [&](at::ScalarType dtype, std::int64_t rows, std::int64_t width, Layout layout) {
     const auto options = at::TensorOptions(dtype).device(device);
     const Tensor x = random_rows(generator, rows, width, scale_of(rows, dtype), layout, options);
     const Tensor weight = random_rows(generator, 1, width, 1, Layout::packed, options)[0];
@@ -90,7 +96,7 @@ void check_rms_norm(at::Device device, KernelPolicy policy) {
 
 void check_add_rms_norm(at::Device device, KernelPolicy policy) {
   at::Generator generator = at::detail::createCPUGenerator(12);
-  for_rows([&](at::ScalarType dtype, std::int64_t rows, std::int64_t width, Layout layout) {
+  for_rows(device, [&](at::ScalarType dtype, std::int64_t rows, std::int64_t width, Layout layout) {
     const auto options = at::TensorOptions(dtype).device(device);
     const double scale = scale_of(rows, dtype);
     Tensor x = random_rows(generator, rows, width, scale, Layout::packed, options);
@@ -107,7 +113,7 @@ void check_add_rms_norm(at::Device device, KernelPolicy policy) {
 
 void check_silu_mul(at::Device device, KernelPolicy policy) {
   at::Generator generator = at::detail::createCPUGenerator(13);
-  for_rows([&](at::ScalarType dtype, std::int64_t rows, std::int64_t inner, Layout layout) {
+  for_rows(device, [&](at::ScalarType dtype, std::int64_t rows, std::int64_t inner, Layout layout) {
     const auto options = at::TensorOptions(dtype).device(device);
     const double scale = rows == 17 ? (dtype == at::kHalf ? 50 : 1e4) : 1;
     const Tensor gate_up = random_rows(generator, rows, 2 * inner, scale, layout, options);
@@ -132,13 +138,19 @@ struct Heads {
 };
 // The released model, the tiny one, one that allows no vectors, and the widest head.
 constexpr Heads kHeads[] = {{28, 4, 128}, {4, 2, 16}, {3, 1, 10}, {2, 1, 256}};
-constexpr std::int64_t kSamples = 3, kCapacity = 90;
+constexpr std::int64_t kSamples = 3;
+
+// Of each sample's cache: more than that many rows need.
+std::int64_t capacity_for(std::int64_t rows) {
+  return std::max<std::int64_t>(90, rows / kSamples + 4);
+}
 
 // A cache full of canaries. Interleaved: keys and values alternate sample by sample, so that
 // samples of either do not follow each other in memory.
 void make_cache(QkNormRope& args, bool interleaved, const at::TensorOptions& options) {
   const Tensor both =
-      at::full({kSamples, 2, kCapacity, args.kv_heads, args.head_dim}, kCanary, options);
+      at::full({kSamples, 2, capacity_for(args.qkv.size(0)), args.kv_heads, args.head_dim}, kCanary,
+               options);
   args.keys = both.select(1, 0);
   args.values = both.select(1, 1);
   if (interleaved) return;
@@ -164,8 +176,9 @@ QkNormRope make_case(at::Generator& generator, const Heads& h, std::int64_t rows
   args.routes = {{weight(), weight(), RowSet::range(0, rows)}};
   const Tensor positions = at::randint(0, 5000, {rows}, generator, at::kLong).to(device);
   std::tie(args.cos, args.sin) = rope_table(positions, h.head_dim, 1e6, dtype);
-  args.slots =
-      at::randperm(kSamples * kCapacity, generator, at::kLong).narrow(0, 0, rows).to(device);
+  args.slots = at::randperm(kSamples * capacity_for(rows), generator, at::kLong)
+                   .narrow(0, 0, rows)
+                   .to(device);
   make_cache(args, layout == Layout::spaced, options);
   return args;
 }
@@ -217,24 +230,30 @@ Rotated rope_reference(const QkNormRope& from) {
 
 void check_qk_norm_rope(at::Device device, KernelPolicy policy) {
   at::Generator generator = at::detail::createCPUGenerator(14);
+  const auto check = [&](at::ScalarType dtype, const Heads& heads, std::int64_t rows,
+                         Layout layout) {
+    for (const auto rounding : {RopeRounding::every_step, RopeRounding::at_the_end}) {
+      const auto options = at::TensorOptions(dtype).device(device);
+      const QkNormRope args = make_case(generator, heads, rows, layout, rounding, options);
+      const Rotated expected = rope_reference(args);
+      const Tensor q = qk_norm_rope(args, policy);
+      const std::string what = describe(dtype, rows, heads.head_dim, layout);
+      check_rotated(q, expected.q, what);
+      check_rotated(args.keys, expected.keys, what);  // canaries included
+      CHECK(at::equal(args.values.cpu(), expected.values));
+    }
+  };
   for (const at::ScalarType dtype : kDtypes) {
     for (const Heads& heads : kHeads) {
       for (const std::int64_t rows : kRows) {
         for (const Layout layout : kLayouts) {
           if (rows == 258 && layout != Layout::packed) continue;
-          for (const auto rounding : {RopeRounding::every_step, RopeRounding::at_the_end}) {
-            const auto options = at::TensorOptions(dtype).device(device);
-            const QkNormRope args = make_case(generator, heads, rows, layout, rounding, options);
-            const Rotated expected = rope_reference(args);
-            const Tensor q = qk_norm_rope(args, policy);
-            const std::string what = describe(dtype, rows, heads.head_dim, layout);
-            check_rotated(q, expected.q, what);
-            check_rotated(args.keys, expected.keys, what);  // canaries included
-            CHECK(at::equal(args.values.cpu(), expected.values));
-          }
+          check(dtype, heads, rows, layout);
         }
       }
     }
+    for (const std::int64_t rows : kManyRows)
+      check(dtype, kHeads[device.is_cpu() ? 1 : 0], rows, Layout::packed);
   }
 }
 
@@ -304,8 +323,12 @@ void check_routes(at::Device device, KernelPolicy policy) {
         }
       }
     }
-    for (const Routing& routing : routings(1026)) {
-      check_norm_routing(routing, 130, Layout::spaced, true, generator, options, policy);
+    for (const std::int64_t rows : kManyRows) {
+      for (const Routing& routing : routings(rows)) {
+        check_norm_routing(routing, 130, Layout::spaced, true, generator, options, policy);
+        check_rope_routing(routing, {4, 2, 16}, Layout::packed, RopeRounding::at_the_end, generator,
+                           options, policy);
+      }
     }
   }
 }
@@ -319,20 +342,21 @@ void check_no_trespassing(at::Device device, KernelPolicy policy) {
         QkNormRope args =
             make_case(generator, heads, 258, layout, RopeRounding::at_the_end, options);
         // Cut the cache out of a larger one: a sample before and behind, and rows behind each.
-        const Tensor around = at::full(
-            {kSamples + 2, kCapacity + 5, heads.kv_heads, heads.head_dim}, kCanary, options);
-        const Tensor inside = around.narrow(0, 1, kSamples).narrow(1, 0, kCapacity);
+        const std::int64_t capacity = capacity_for(258);
+        const Tensor around = at::full({kSamples + 2, capacity + 5, heads.kv_heads, heads.head_dim},
+                                       kCanary, options);
+        const Tensor inside = around.narrow(0, 1, kSamples).narrow(1, 0, capacity);
         args.keys = inside;
         const Tensor values_around = around.clone();
-        args.values = values_around.narrow(0, 1, kSamples).narrow(1, 0, kCapacity);
+        args.values = values_around.narrow(0, 1, kSamples).narrow(1, 0, capacity);
         qk_norm_rope(args, policy);
         for (const Tensor& cache : {around, values_around}) {
           // Exactly the rows named by the slots differ from the canary.
           const Tensor changed = (cache != kCanary).flatten(2).all(-1).cpu();
           const Tensor touched = (cache != kCanary).flatten(2).any(-1).cpu();
-          Tensor expected = at::zeros({kSamples + 2, kCapacity + 5}, at::kBool);
+          Tensor expected = at::zeros({kSamples + 2, capacity + 5}, at::kBool);
           const Tensor slots = args.slots.cpu();
-          expected.index_put_({at::floor_divide(slots, kCapacity) + 1, slots.remainder(kCapacity)},
+          expected.index_put_({at::floor_divide(slots, capacity) + 1, slots.remainder(capacity)},
                               at::ones({258}, at::kBool));
           CHECK(at::equal(changed, expected));
           CHECK(at::equal(touched, expected));

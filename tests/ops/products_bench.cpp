@@ -1,17 +1,18 @@
 // Products of rows that two weight sets share out, at the sizes of BAGEL-7B: rows in two ranges, as
 // the model lays them out, and listed rows, interleaved, which are gathered before and scattered
 // behind, or given to the library as they are. Then the first half of a gated layer by two kernels
-// and by one. Milliseconds, and TFLOP/s.
+// and by one. Milliseconds on the device as a step has them, launched by a CUDA graph on weights
+// that no cache holds any more, and TFLOP/s.
 #include <algorithm>
 #include <array>
 #include <functional>
 
-#include <ATen/cuda/CUDAEvent.h>
 #include <CLI/CLI.hpp>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
 #include "lib/ops/linear_operand.h"
+#include "lib/runtime/launch_times.h"
 #include "lib/tuning/table.h"
 
 using namespace diptych;
@@ -28,19 +29,19 @@ constexpr Shape kShapes[] = {{"q, k and v", 3584, 4608},
                              {"down", 18944, 3584}};
 constexpr std::int64_t kRows[] = {258, 1026, 2048, 8208};
 
-double median_ms(const std::function<void()>& work, int repeats) {
-  constexpr int kWarmUp = 3;
-  std::vector<float> times;
-  for (int i = 0; i < kWarmUp + repeats; ++i) {
-    at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
-    begin.record();
-    work();
-    end.record();
-    end.synchronize();
-    if (i >= kWarmUp) times.push_back(begin.elapsed_time(end));
+struct Settings {
+  int repeats = 10;
+  bool biased = false;
+  std::string dtype = "bfloat16";
+  at::TensorOptions options() const {
+    return at::TensorOptions(dtype == "float16" ? at::kHalf : at::kBFloat16).device(at::kCUDA, 0);
   }
-  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-  return static_cast<double>(times[static_cast<std::size_t>(repeats / 2)]);
+};
+
+using Works = std::vector<std::function<void()>>;
+
+double milliseconds(const Works& works, const Settings& settings) {
+  return launch_milliseconds(works, settings.repeats, at::Device(at::kCUDA, 0));
 }
 
 struct Product {
@@ -50,7 +51,8 @@ struct Product {
 };
 
 Product make_product(const Shape& shape, std::int64_t rows, Quantization kind,
-                     const at::TensorOptions& options) {
+                     const Settings& settings) {
+  const at::TensorOptions options = settings.options();
   Product p;
   const Tensor x = at::randn({rows, shape.inputs}, options);
   p.x = kind == Quantization::fp8 ? quantize_rows(x, kind, KernelPolicy::strict)
@@ -60,9 +62,23 @@ Product make_product(const Shape& shape, std::int64_t rows, Quantization kind,
   const Tensor lists[] = {all.masked_select(of_second.logical_not()), all.masked_select(of_second)};
   for (std::size_t i = 0; i < p.routes.size(); ++i) {
     const Tensor weight = at::randn({shape.outputs, shape.inputs}, options) * 0.02;
-    p.routes[i] = {quantize_rows(weight, kind, KernelPolicy::strict), {}, RowSet::list(lists[i])};
+    p.routes[i] = {quantize_rows(weight, kind, KernelPolicy::strict),
+                   settings.biased ? at::randn({shape.outputs}, options) : Tensor(),
+                   RowSet::list(lists[i])};
   }
   return p;
+}
+
+// Of several layers: their weights together exceed the level 2 cache.
+std::vector<Product> make_products(const Shape& shape, std::int64_t rows, Quantization kind,
+                                   const Settings& settings) {
+  constexpr std::int64_t kRotatedBytes = std::int64_t{256} << 20;
+  const std::int64_t bytes =
+      2 * shape.inputs * shape.outputs * (kind == Quantization::none ? 2 : 1);
+  std::vector<Product> products;
+  for (std::int64_t i = 0; i < kRotatedBytes / bytes + 2; ++i)
+    products.push_back(make_product(shape, rows, kind, settings));
+  return products;
 }
 
 std::array<LinearRoute, 2> in_ranges(const Product& p) {
@@ -82,33 +98,35 @@ void gather_and_scatter(const Product& p) {
       x.values = rows_of(x.values);
     }
     const Tensor part = at::empty({route.rows.count, p.y.size(1)}, p.y.options());
-    linear_into(part, x, route.weight, {}, KernelPolicy::strict);
+    linear_into(part, x, route.weight, route.bias, KernelPolicy::strict);
     Tensor(p.y).index_copy_(0, route.rows.index, part);
   }
 }
 
-void run(int repeats) {
-  const auto options = at::TensorOptions(at::kBFloat16).device(at::kCUDA);
+void route(const Product& p, const std::array<LinearRoute, 2>& routes) {
+  routed_linear_into(p.y, p.x, routes, KernelPolicy::strict);
+}
+
+void run(const Settings& settings) {
   fmt::print("{:<7}{:<13}{:>6}{:>20}{:>20}{:>20}\n", "", "", "rows", "two ranges",
              "gather and scatter", "two lists");
-  for (const auto& [kind, name] : {std::pair{Quantization::none, "bf16"},
+  for (const auto& [kind, name] : {std::pair{Quantization::none, "plain"},
                                    {Quantization::fp8, "fp8"},
                                    {Quantization::int8, "int8"}}) {
     for (const Shape& shape : kShapes) {
       for (const std::int64_t rows : kRows) {
-        const Product p = make_product(shape, rows, kind, options);
-        const auto ranges = in_ranges(p);
+        const std::vector<Product> products = make_products(shape, rows, kind, settings);
+        std::array<Works, 3> ways;
+        for (const Product& p : products) {
+          ways[0].emplace_back([&p, ranges = in_ranges(p)] { route(p, ranges); });
+          ways[1].emplace_back([&p] { gather_and_scatter(p); });
+          ways[2].emplace_back([&p] { route(p, p.routes); });
+        }
         const double flop =
             2 * static_cast<double>(rows) * static_cast<double>(shape.inputs * shape.outputs);
         fmt::print("{:<7}{:<13}{:>6}", name, shape.name, rows);
-        const auto routed = [&](const std::array<LinearRoute, 2>& routes) {
-          routed_linear_into(p.y, p.x, routes, KernelPolicy::strict);
-        };
-        for (const std::function<void()>& work :
-             {std::function<void()>([&] { routed(ranges); }),
-              std::function<void()>([&] { gather_and_scatter(p); }),
-              std::function<void()>([&] { routed(p.routes); })}) {
-          const double ms = median_ms(work, repeats);
+        for (const Works& works : ways) {
+          const double ms = milliseconds(works, settings);
           fmt::print("{:>12.4f}{:>8.0f}", ms, flop / (ms * 1e9));
         }
         fmt::print("\n");
@@ -117,11 +135,11 @@ void run(int repeats) {
   }
 }
 
-// Weights of several layers in turn, so that none is left in a cache.
-void run_gated(int repeats) {
+// Weights of several layers in turn, too.
+void run_gated(const Settings& settings) {
   constexpr std::int64_t kWidth = 3584, kInner = 18944;
   constexpr std::size_t kLayers = 4;
-  const auto options = at::TensorOptions(at::kBFloat16).device(at::kCUDA);
+  const at::TensorOptions options = settings.options();
   std::vector<LinearOperand> weights;
   for (std::size_t i = 0; i < kLayers; ++i)
     weights.push_back({at::randn({2 * kInner, kWidth}, options) * 0.02, {}});
@@ -138,13 +156,13 @@ void run_gated(int repeats) {
                  rows,
                  static_cast<int>(product),
                  {}});
-      const auto layers = [&] {
-        for (const LinearOperand& weight : weights) {
-          const LinearRoute route{weight, {}, RowSet::range(0, rows)};
+      Works works;
+      for (const LinearOperand& weight : weights) {
+        works.emplace_back([&, route = LinearRoute{weight, {}, RowSet::range(0, rows)}] {
           routed_gated_linear(x, std::span(&route, 1), {KernelPolicy::strict, &table});
-        }
-      };
-      const double ms = median_ms(layers, repeats) / static_cast<double>(kLayers);
+        });
+      }
+      const double ms = milliseconds(works, settings);
       const double flop = 4 * static_cast<double>(rows) * static_cast<double>(kWidth * kInner);
       fmt::print("{:>12.4f}{:>8.0f}", ms, flop / (ms * 1e9));
     }
@@ -157,9 +175,13 @@ void run_gated(int repeats) {
 int main(int argc, char** argv) {
   constexpr int kNoGpu = 77, kFailed = 3;
   CLI::App app("Times products whose rows two weight sets share out, at BAGEL-7B's sizes");
-  int repeats = 10;
-  app.add_option("--repeats", repeats, "measurements, of which the median counts")
+  Settings settings;
+  app.add_option("--repeats", settings.repeats, "measurements, of which the median counts")
       ->check(CLI::PositiveNumber);
+  app.add_option("--dtype", settings.dtype, "of rows")
+      ->check(CLI::IsMember({"bfloat16", "float16"}))
+      ->capture_default_str();
+  app.add_flag("--bias", settings.biased, "add one");
   CLI11_PARSE(app, argc, argv);
   if (!at::hasCUDA()) {
     fmt::print(stderr, "skipped: torch sees no CUDA device\n");
@@ -167,8 +189,8 @@ int main(int argc, char** argv) {
   }
   try {
     const c10::InferenceMode inference;
-    run(repeats);
-    run_gated(repeats);
+    run(settings);
+    run_gated(settings);
   } catch (const std::exception& error) {
     fmt::print(stderr, "products_bench: {}\n", error.what());
     return kFailed;

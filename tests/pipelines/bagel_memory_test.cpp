@@ -193,6 +193,7 @@ TEST_CASE("a step that is kept takes its memory beside what else is done") {
   const std::int64_t caches = part(memory.held, "key-value cache");
   CHECK(caches > 0);
   CHECK(memory.peak_with_kept_step() == memory.peak() + step + caches);
+  CHECK(memory.kept_step_bytes() == step + caches + part(memory.held, "denoise layout"));
   BagelWork answer = painting(1024);
   answer.width = answer.height = 0;
   const BagelMemory without = plan_bagel_memory({}, answer, {});

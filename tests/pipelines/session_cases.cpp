@@ -157,6 +157,24 @@ void check_step_graphs(SessionPlace place) {
   std::filesystem::remove(trace);
 }
 
+void check_step_graphs_of_many_rows(SessionPlace place) {
+  std::vector<RunConfig> requests;
+  for (const std::uint64_t seed : {5, 6, 7}) {
+    requests.push_back(paint_request("a red fox", seed, 192, 192));
+    requests.back().sampling.steps = 12;
+  }
+  SessionFixture f(place);
+  const Given captured = f.run(requests);
+  CHECK(f.session->report().step_graphs == (place.device == std::string_view("cuda")));
+  for (RunConfig& request : requests) request.enforce_eager = true;
+  const Given eager = f.run(requests);
+  CHECK_FALSE(f.session->report().step_graphs);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    CHECK(eager.pictures[i].latent.equal(captured.pictures[i].latent));
+    CHECK(eager.pictures[i].rgb.equal(captured.pictures[i].rgb));
+  }
+}
+
 namespace {
 
 // Requests of one run, and whether a session that has run those before it finds their steps: where
@@ -190,26 +208,29 @@ std::vector<KeptRun> runs_that_keep(const std::filesystem::path& trace) {
                                {{birds}, true},
                                {{paint("two birds above the mountain, at dusk", 6)}, true, true},
                                {{planned}},  // a longer context
-                               {{red}},
+                               {{red}, true, true},
                                {{other_scale}},
                                {{small}},
                                {{small}, true, true},
+                               {{red}, true, true},
                                {{edit_request("bluer", 6)}},
                                {{twice}, true, true},
-                               {{answer_request()}},
+                               {{sequential}},  // the fifth: those of the other scale go
+                               {{other_scale}},
+                               {{answer_request()}},  // all go
                                {{red}},
                                {{eager}},
-                               {{red}},
+                               {{red}, true, true},
                                {{traced}},
-                               {{red}},
+                               {{red}, true, true},
                                {{cached}},
-                               {{red}},
+                               {{red}, true, true},
                                {{sequential}},
                                {{sequential}, true, true},
                                {{chosen}},
                                {{red, small}},
                                {{paint("a fox", 7), small}, true},
-                               {{birds}}};
+                               {{birds}, true}};
   for (KeptRun& run : runs) {
     for (RunConfig& request : run.requests) request.sampling.steps = 12;
   }

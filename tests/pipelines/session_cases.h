@@ -40,6 +40,9 @@ void check_sharing(SessionPlace place);
 void check_repeats(SessionPlace place);
 // Captured, launched one by one, and looked at by a trace, a denoise step makes the same bits.
 void check_step_graphs(SessionPlace place);
+// The same of three pictures of 192x192 in one forward, whose 864 guided rows and 146 queries take
+// the kernels of many.
+void check_step_graphs_of_many_rows(SessionPlace place);
 // Quantised: pictures and a text near those without, the same again, told in the report.
 void check_quantization(SessionPlace place);
 // A sampled plan takes as many draws as it has tokens, however it is decoded: the start noise

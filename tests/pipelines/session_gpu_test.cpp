@@ -1,8 +1,11 @@
 // What --replay and --batch-size rest on, and step caches, on the GPU.
+#include <algorithm>
 #include <map>
 
 #include <doctest/doctest.h>
 
+#include "lib/attention/attention.h"
+#include "lib/ops/linear_operand.h"
 #include "lib/pipelines/step_report.h"
 #include "tests/pipelines/session_cases.h"
 #include "tests/pipelines/step_cache_cases.h"
@@ -22,6 +25,30 @@ TEST_CASE("what a session did before changes no bit of what it does next") {
 TEST_CASE("a captured step makes the bits of one launched by hand") {
   test::check_step_graphs({"cuda", "float32"});
   test::check_step_graphs({"cuda", "bfloat16"});
+}
+
+TEST_CASE("a captured step of many rows makes the bits of one launched by hand") {
+  for (const char* quantization : {"none", "fp8", "int8"})
+    test::check_step_graphs_of_many_rows({"cuda", "bfloat16", quantization});
+}
+
+TEST_CASE("many rows take the kernels that were written for them") {
+  test::SessionFixture f({"cuda", "bfloat16"});
+  const std::vector<RunConfig> requests(3, test::paint_request("a red fox", 5, 192, 192));
+  const auto launched = record_launches(kDenoiseScope, [&] { f.run(requests); });
+  REQUIRE(launched.has_value());
+  const auto ran = [&](std::string_view part) {
+    return std::ranges::any_of(launched->scopes, [&](const std::vector<GpuActivity>& scope) {
+      return std::ranges::any_of(scope, [&](const GpuActivity& activity) {
+        return activity.name.find(part) != std::string::npos;
+      });
+    });
+  };
+  CHECK(ran("gated_linear_kernel") == has_gated_kernel(at::Device(at::kCUDA, 0)));
+  const std::vector<AttentionInfo> infos = list_attention(at::Device(at::kCUDA, 0));
+  const bool has_cudnn = std::ranges::any_of(
+      infos, [](const AttentionInfo& info) { return info.name == "cudnn" && !info.unavailable; });
+  CHECK((f.session->report().attention.find("cudnn") != std::string::npos) == has_cudnn);
 }
 
 TEST_CASE("captured steps that are kept for the next run change no bit of it") {

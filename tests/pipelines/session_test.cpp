@@ -40,6 +40,10 @@ TEST_CASE("quantised models paint nearly the same, and the same again") {
   test::check_repeats({"cpu", "float32", "int8"});
 }
 
+TEST_CASE("launched by hand and not, a step of many rows makes the same bits") {
+  test::check_step_graphs_of_many_rows(kCpu);
+}
+
 TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
   test::check_cfg_mode_auto(kCpu);
 }

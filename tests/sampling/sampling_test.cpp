@@ -31,8 +31,12 @@ TEST_CASE("the shifted schedule has the official code's bits") {
   CHECK(schedule.step_size(6) == 0.333333373F);
   CHECK(FlowSchedule::shifted(2, 1.0).times == std::vector<float>{1, 0});
   CHECK_THROWS_AS(FlowSchedule::shifted(1, 3.0), InputError);
-  CHECK(FlowSchedule::shifted(3, 1e-7).times.front() > 0.8f);
-  for (const double shift : {1e-12, 1e40})
+  CHECK(FlowSchedule::shifted(3, 0.001).times.front() == doctest::Approx(1).epsilon(2e-5));
+  CHECK_THROWS_WITH_AS(
+      FlowSchedule::shifted(3, 1e-12),
+      "--timestep-shift: 1e-12 is too extreme for float32: t begins at inf, expected 1",
+      InputError);
+  for (const double shift : {8.9e-8, 1e-7, 1e40})
     CHECK_THROWS_AS(FlowSchedule::shifted(3, shift), InputError);
 }
 
