@@ -278,7 +278,7 @@ void add_verify(CLI::App& app, Run& run) {
       app.add_subcommand("verify", "Replay recorded cases and compare every tensor they hold");
   auto options = std::make_shared<VerifyOptions>();
   options->run.device = "cpu";
-  verb->add_option("cases", options->cases, "Case folders (case.json inside), or folders of them")
+  verb->add_option("cases", options->cases, "case folders (case.json inside), or folders of them")
       ->required()
       ->check(path_problem);
   verb->add_option("-m,--model", options->model,

@@ -12,6 +12,7 @@
 #include "kernels/dequantize_rows/dequantize_rows.h"
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
+#include "kernels/quantize_attention/quantize_attention.h"
 #include "kernels/quantize_rows/quantize_rows.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
@@ -254,6 +255,55 @@ Case quantize_case(std::int64_t rows, kernels::Stored stored, const at::TensorOp
           static_cast<double>(rows) * (static_cast<double>(kWidth) * (element + 1) + 4), make};
 }
 
+// q of `rows` queries in two samples, and their keys and values behind a prompt.
+Case quantize_attention_case(std::int64_t rows, const at::TensorOptions& options) {
+  constexpr std::int64_t kSamples = 2, kPrompt = 64, kKvWidth = kKvHeads * kHeadDim;
+  const std::int64_t capacity = rows / kSamples + kPrompt;
+  const auto make = [rows, capacity, options]() -> Launch {
+    const auto bytes = options.dtype(at::kByte), floats = options.dtype(at::kFloat);
+    const Tensor q = at::randn({rows, kWidth}, options),
+                 keys = at::randn({kSamples, capacity, kKvWidth}, options),
+                 values = at::randn_like(keys),
+                 counts = at::full({kSamples}, capacity, options.dtype(at::kInt));
+    const std::vector<Tensor> written = {
+        at::empty(q.sizes(), bytes),
+        at::empty(keys.sizes(), bytes),
+        at::empty(keys.sizes(), bytes),
+        at::empty({kernels::kAttentionScales, 4}, floats),
+        at::empty({rows}, floats),
+        at::empty({kernels::kQuantizeAttentionScratch}, options.dtype(at::kInt))};
+    kernels::QuantizeAttentionArgs args;
+    args.q = q.data_ptr();
+    args.keys = keys.data_ptr();
+    args.values = values.data_ptr();
+    args.key_counts = counts.data_ptr<std::int32_t>();
+    args.q_values = written[0].data_ptr();
+    args.key_values = written[1].data_ptr();
+    args.value_values = written[2].data_ptr();
+    args.scales = written[3].data_ptr<float>();
+    args.row_scales = written[4].data_ptr<float>();
+    args.most = static_cast<std::uint32_t*>(written[5].data_ptr());
+    args.rows = rows;
+    args.q_width = args.q_stride = kWidth;
+    args.samples = kSamples;
+    args.capacity = capacity;
+    args.kv_width = args.key_row_stride = args.value_row_stride = kKvWidth;
+    args.key_stride = args.value_stride = capacity * kKvWidth;
+    args.dtype = kernel_dtype(q.scalar_type());
+    return [args, q, keys, values, counts, written](CUstream_st* stream) {
+      return kernels::quantize_attention(args, stream);
+    };
+  };
+  const auto element = static_cast<double>(options.dtype().itemsize());
+  const auto elements = [](std::int64_t rows_of, std::int64_t width) {
+    return static_cast<double>(rows_of * width);
+  };
+  return {"quantize_attention",
+          elements(rows, kWidth) * (element + 1) +
+              2 * elements(kSamples * capacity, kKvWidth) * (2 * element + 1),
+          make};
+}
+
 // The weights of gate and up.
 Case dequantize_case(const at::TensorOptions& options) {
   const auto make = [options]() -> Launch {
@@ -351,8 +401,8 @@ void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int 
           silu_case(rows, Form::quantised, options, 2), rope_case(rows, true, Form::plain, options),
           rope_case(rows, false, Form::plain, options),
           rope_case(rows, false, Form::routed, options), quantize_case(rows, Stored::e4m3, options),
-          quantize_case(rows, Stored::e4m3, options, 1),
-          quantize_case(rows, Stored::i8, options)}) {
+          quantize_case(rows, Stored::e4m3, options, 1), quantize_case(rows, Stored::i8, options),
+          quantize_attention_case(rows, options)}) {
       print(bench, rows);
     }
   }
