@@ -11,11 +11,11 @@
 #include "lib/base/sha256.h"
 #include "lib/pipelines/bagel_cfg_mode.h"
 #include "lib/pipelines/bagel_config.h"
-#include "lib/pipelines/bagel_kept_painters.h"
 #include "lib/pipelines/bagel_memory_planner.h"
 #include "lib/pipelines/bagel_picture_maker.h"
 #include "lib/pipelines/bagel_prepared.h"
 #include "lib/pipelines/bagel_step_work.h"
+#include "lib/pipelines/kept_painters.h"
 #include "lib/pipelines/make_runtime.h"
 #include "lib/pipelines/session_parts.h"
 #include "lib/sampling/step_calibration.h"
@@ -339,7 +339,7 @@ class BagelSession : public Session {
 
   // Whether a painter has captured the steps of these requests; with --cfg-mode auto in either
   // mode.
-  static KeptPainters::Matches has_captured(std::span<const BagelPrepared> prepared) {
+  static KeptPainters<BagelPainter>::Matches has_captured(std::span<const BagelPrepared> prepared) {
     const bool either_mode = prepared.front().config->cfg_mode == kAutoCfgMode;
     return [paint = paint_request_of(prepared), either_mode](const BagelPainter& painter) mutable {
       if (either_mode) paint.cfg_mode = painter.request().cfg_mode;
@@ -491,7 +491,7 @@ class BagelSession : public Session {
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   bool expects_more_ = false;                 // of run()
-  KeptPainters kept_;                         // of earlier ones, where they may serve the next
+  KeptPainters<BagelPainter> kept_;           // of earlier ones, where they may serve the next
   std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()
 };
 
