@@ -35,7 +35,6 @@ bool make_folder(const fs::path& folder, std::string_view what) {
   return made;
 }
 
-// Names the item's place where the text does not.
 class BatchRun {
  public:
   BatchRun(const std::vector<PlannedItem>& items, const BatchSettings& settings,

@@ -121,7 +121,12 @@ class BagelSession : public Session {
     if (first.answers()) {
       answer(prepared.front(), progress, results);
     } else {
-      paint(prepared, progress, results);
+      try {
+        paint(prepared, progress, results);
+      } catch (...) {  // memory may have been short
+        forget_steps();
+        throw;
+      }
     }
     if (trace) {
       if (trace->tensors().empty()) {
@@ -254,7 +259,9 @@ class BagelSession : public Session {
   void make_ready(const std::vector<BagelPrepared>& prepared) {
     clock_.start();
     plan_run(prepared);
-    if (!kept_.empty()) kept_.make_room(memory_->room_beside_kept_step(), has_captured(prepared));
+    if (!kept_.empty())
+      kept_.make_room(memory_->room_beside_kept_step(), has_captured(prepared),
+                      memory_->plan().kept_step_bytes());
     const BagelParts parts = BagelParts::of(prepared);
     if (parts.vision) checkpoint_.load_vision();
     if (parts.head) checkpoint_.load_head();
@@ -372,7 +379,8 @@ class BagelSession : public Session {
 
   // Those for which there is no room beside a step that is captured anew.
   void give_up_kept_steps() {
-    kept_.make_room(memory_->room_beside_kept_step(), [](const BagelPainter&) { return false; });
+    kept_.make_room(
+        memory_->room_beside_kept_step(), [](const BagelPainter&) { return false; }, 0);
   }
 
   // One that is kept and serves, or a new one. A trace looks into steps that are launched one by

@@ -32,19 +32,23 @@ class KeptPainters {
     return painter;
   }
 
-  // Drops the oldest until all hold at most `room` bytes, the latest that matches aside; drops all
-  // where `room` is below 0.
-  void make_room(std::int64_t room, const Matches& matches) {
+  // Drops the oldest until all hold at most `room` bytes; drops all where that is below 0. The
+  // latest that matches goes last, and `own` of its bytes do not count: it may be taken again.
+  void make_room(std::int64_t room, const Matches& matches, std::int64_t own) {
     if (room < 0) return clear();
     const auto latest = find_latest(matches);
     const Painter* const spared = latest == kept_.rend() ? nullptr : latest->painter.get();
-    const auto counts = [&](const Kept& kept) { return kept.painter.get() != spared; };
+    const auto is_other = [&](const Kept& kept) { return kept.painter.get() != spared; };
     const auto held = [&] {
       std::int64_t bytes = 0;
-      for (const Kept& kept : kept_) bytes += counts(kept) ? kept.bytes : 0;
+      for (const Kept& kept : kept_)
+        bytes += is_other(kept) ? kept.bytes : std::max<std::int64_t>(0, kept.bytes - own);
       return bytes;
     };
-    while (held() > room) kept_.erase(std::ranges::find_if(kept_, counts));
+    while (held() > room) {
+      const auto other = std::ranges::find_if(kept_, is_other);
+      kept_.erase(other == kept_.end() ? kept_.begin() : other);
+    }
   }
 
   void clear() { kept_.clear(); }

@@ -35,9 +35,9 @@ TEST_CASE("the latest painter that matches is taken, and the oldest of five goes
 }
 
 TEST_CASE("painters go, the oldest first, until the others have room") {
-  const auto left = [](std::int64_t room, int matching) {
+  const auto left = [](std::int64_t room, int matching, std::int64_t own = 30) {
     Painters painters = make({{1, 10}, {2, 20}, {3, 30}});
-    painters.make_room(room, is(matching));
+    painters.make_room(room, is(matching), own);
     return drained(painters);
   };
   CHECK(left(60, 0) == std::vector<int>{3, 2, 1});
@@ -46,6 +46,8 @@ TEST_CASE("painters go, the oldest first, until the others have room") {
   CHECK(left(29, 0).empty());
   CHECK(left(30, 3) == std::vector<int>{3, 2, 1});  // what matches does not count
   CHECK(left(0, 1) == std::vector<int>{1});
+  CHECK(left(9, 3, 20).empty());  // but for what it has more
+  CHECK(left(10, 3, 20) == std::vector<int>{3});
   CHECK(left(-1, 3).empty());
 }
 
