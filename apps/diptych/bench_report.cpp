@@ -173,7 +173,7 @@ std::vector<PictureGap> picture_gaps(const std::vector<BenchMeasured>& settings)
   std::vector<PictureGap> all;
   for (std::size_t i = 0; i < settings[0].pictures.size(); ++i) {
     const Picture &a = settings[0].pictures[i], &b = settings[1].pictures[i];
-    if (a.rgb.sizes() == b.rgb.sizes())
+    if (a.rgb.sizes() == b.rgb.sizes() && a.latent.sizes() == b.latent.sizes())
       all.push_back({image_metrics(b.rgb, a.rgb), difference(b.latent, a.latent)});
   }
   return all;
