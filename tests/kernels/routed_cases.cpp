@@ -1,6 +1,5 @@
 #include "tests/kernels/routed_cases.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -8,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "tests/kernels/field.h"
+#include "tests/kernels/rope_cache.h"
 #include "tests/kernels/routings.h"
 
 namespace diptych::testing {
@@ -179,13 +179,6 @@ namespace {
 struct Heads {
   std::int64_t heads, kv_heads, head_dim;
 };
-constexpr std::int64_t kSamples = 3;
-
-// Of each sample's cache: more than that many rows need.
-std::int64_t capacity_for(std::int64_t rows) {
-  return std::max<std::int64_t>(90, rows / kSamples + 4);
-}
-
 struct RopeCall {
   Both qkv, q_weights[kernels::kRowSets], k_weights[kernels::kRowSets], cos, sin, slots;
 };
@@ -197,7 +190,7 @@ RopeCall make_rope(at::Generator& generator, const Heads& h, std::int64_t rows, 
   };
   const auto weight = [&] { return draw(1, h.head_dim, Layout::packed); };
   const Tensor angles = at::randn({rows, h.head_dim / 2}, generator, at::kFloat);
-  const Tensor slots = at::randperm(kSamples * capacity_for(rows), generator, at::kLong);
+  const Tensor slots = at::randperm(kCacheSamples * cache_capacity(rows), generator, at::kLong);
   return {draw(rows, (h.heads + 2 * h.kv_heads) * h.head_dim, layout),
           {weight(), weight()},
           {weight(), weight()},
@@ -218,8 +211,8 @@ kernels::QkNormRopeArgs rope_args(const RopeCall& call, const Heads& h, bool eve
   args.heads = h.heads;
   args.kv_heads = h.kv_heads;
   args.head_dim = h.head_dim;
-  args.samples = kSamples;
-  args.capacity = capacity_for(args.rows);
+  args.samples = kCacheSamples;
+  args.capacity = cache_capacity(args.rows);
   args.qkv_stride = of(call.qkv).stride(0);
   args.cos_stride = args.sin_stride = h.head_dim / 2;
   args.key_stride = args.value_stride = args.capacity * h.kv_heads * h.head_dim;
@@ -237,7 +230,8 @@ struct RopeOutputs {
   Tensor q, keys, values;
   RopeOutputs(std::int64_t rows, const Heads& h, const at::TensorOptions& options)
       : q(at::full({rows, h.heads, h.head_dim}, kCanary, options)),
-        keys(at::full({kSamples, capacity_for(rows), h.kv_heads, h.head_dim}, kCanary, options)),
+        keys(at::full({kCacheSamples, cache_capacity(rows), h.kv_heads, h.head_dim}, kCanary,
+                      options)),
         values(keys.clone()) {}
   void set(kernels::QkNormRopeArgs& args) const {
     args.q = q.data_ptr();

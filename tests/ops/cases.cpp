@@ -12,6 +12,7 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "tests/kernels/field.h"
+#include "tests/kernels/rope_cache.h"
 #include "tests/ops/row_set.h"
 
 namespace diptych::testing {
@@ -138,19 +139,12 @@ struct Heads {
 };
 // The released model, the tiny one, one that allows no vectors, and the widest head.
 constexpr Heads kHeads[] = {{28, 4, 128}, {4, 2, 16}, {3, 1, 10}, {2, 1, 256}};
-constexpr std::int64_t kSamples = 3;
-
-// Of each sample's cache: more than that many rows need.
-std::int64_t capacity_for(std::int64_t rows) {
-  return std::max<std::int64_t>(90, rows / kSamples + 4);
-}
-
 // A cache full of canaries. Interleaved: keys and values alternate sample by sample, so that
 // samples of either do not follow each other in memory.
 void make_cache(QkNormRope& args, bool interleaved, const at::TensorOptions& options) {
   const Tensor both =
-      at::full({kSamples, 2, capacity_for(args.qkv.size(0)), args.kv_heads, args.head_dim}, kCanary,
-               options);
+      at::full({kCacheSamples, 2, cache_capacity(args.qkv.size(0)), args.kv_heads, args.head_dim},
+               kCanary, options);
   args.keys = both.select(1, 0);
   args.values = both.select(1, 1);
   if (interleaved) return;
@@ -176,7 +170,7 @@ QkNormRope make_case(at::Generator& generator, const Heads& h, std::int64_t rows
   args.routes = {{weight(), weight(), RowSet::range(0, rows)}};
   const Tensor positions = at::randint(0, 5000, {rows}, generator, at::kLong).to(device);
   std::tie(args.cos, args.sin) = rope_table(positions, h.head_dim, 1e6, dtype);
-  args.slots = at::randperm(kSamples * capacity_for(rows), generator, at::kLong)
+  args.slots = at::randperm(kCacheSamples * cache_capacity(rows), generator, at::kLong)
                    .narrow(0, 0, rows)
                    .to(device);
   make_cache(args, layout == Layout::spaced, options);
@@ -342,19 +336,19 @@ void check_no_trespassing(at::Device device, KernelPolicy policy) {
         QkNormRope args =
             make_case(generator, heads, 258, layout, RopeRounding::at_the_end, options);
         // Cut the cache out of a larger one: a sample before and behind, and rows behind each.
-        const std::int64_t capacity = capacity_for(258);
-        const Tensor around = at::full({kSamples + 2, capacity + 5, heads.kv_heads, heads.head_dim},
-                                       kCanary, options);
-        const Tensor inside = around.narrow(0, 1, kSamples).narrow(1, 0, capacity);
+        const std::int64_t capacity = cache_capacity(258);
+        const Tensor around = at::full(
+            {kCacheSamples + 2, capacity + 5, heads.kv_heads, heads.head_dim}, kCanary, options);
+        const Tensor inside = around.narrow(0, 1, kCacheSamples).narrow(1, 0, capacity);
         args.keys = inside;
         const Tensor values_around = around.clone();
-        args.values = values_around.narrow(0, 1, kSamples).narrow(1, 0, capacity);
+        args.values = values_around.narrow(0, 1, kCacheSamples).narrow(1, 0, capacity);
         qk_norm_rope(args, policy);
         for (const Tensor& cache : {around, values_around}) {
           // Exactly the rows named by the slots differ from the canary.
           const Tensor changed = (cache != kCanary).flatten(2).all(-1).cpu();
           const Tensor touched = (cache != kCanary).flatten(2).any(-1).cpu();
-          Tensor expected = at::zeros({kSamples + 2, capacity + 5}, at::kBool);
+          Tensor expected = at::zeros({kCacheSamples + 2, capacity + 5}, at::kBool);
           const Tensor slots = args.slots.cpu();
           expected.index_put_({at::floor_divide(slots, capacity) + 1, slots.remainder(capacity)},
                               at::ones({258}, at::kBool));
