@@ -49,15 +49,16 @@ CfgModeTimes time_cfg_modes(const BagelCheckpoint& checkpoint, const PaintReques
   const auto graphs =
       captures_steps(request, checkpoint, runtime) ? make_launch_graphs(runtime.device) : nullptr;
   const auto seconds_of = [&](const BagelDenoiser& mode) {
-    const auto step = [&] { mode.velocities_at(x, mode.times()[widest.step], widest.contexts); };
+    const RepeatedWork step = {&mode == &batched ? 0 : 1, 1, [&] {
+                                 mode.velocities_at(x, mode.times()[widest.step], widest.contexts);
+                               }};
     check_interrupted();
     synchronize(runtime.device);
     const double start = steady_seconds();
     if (graphs) {
-      graphs->run(&mode == &batched ? 0 : 1, step);
-      graphs->finish();
+      graphs->run(std::span(&step, 1), [] {});
     } else {
-      step();
+      step.once();
       synchronize(runtime.device);
     }
     return steady_seconds() - start;

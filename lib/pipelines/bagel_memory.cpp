@@ -110,8 +110,8 @@ struct Planner {
            dequantised(rows);
   }
   // What stands for quantised weights while they are multiplied; gate and up are the largest. Of
-  // int8 a copy in the run's dtype. Without own kernels one in float32 first, or of fp8 one beside
-  // rows and products in float32.
+  // int8 at most a copy in the run's dtype. Without own kernels one in float32 first, or of fp8 one
+  // beside rows and products in float32.
   std::int64_t dequantised(std::int64_t rows) const {
     if (sizes.quantization == Quantization::none) return 0;
     const std::int64_t outputs = 2 * llm.intermediate_size, matrix = outputs * llm.hidden_size;
@@ -128,9 +128,9 @@ struct Planner {
         (llm.hidden_size * element + (work.branches + 6) * sizes.model.row_width() * kFloat);
     return backbone(step_rows()) + small;
   }
-  // What is taken beside a guided step where there are two graphs: one is captured and keeps its
-  // memory when the other kind is first launched by hand. Either way the smaller is a step without
-  // guidance, one branch of all samples.
+  // What may be taken beside a guided step where there are two graphs, which share memory: that of
+  // a step without guidance, one branch of all samples, which is of no use to the other where it
+  // comes first.
   std::int64_t second_step() const {
     return work.two_graphs && !choice.offload ? backbone(work.samples * rows()) : 0;
   }

@@ -42,7 +42,7 @@ struct BagelWork {
   std::int64_t cache_bytes = 0;                      // what a step cache keeps between steps
   bool writes_logits = false;                        // the attention backend is math
   // Steps of two kinds, with and without guidance, each become a CUDA graph unless experts wait in
-  // host memory: the first one's memory is still taken when the second is launched by hand.
+  // host memory. They share memory, but blocks of the first that suit the second are not promised.
   bool two_graphs = false;
 };
 

@@ -159,29 +159,40 @@ void BagelPainter::update(const DeviceSteps& steps, const StepKind& kind) const 
   steps.step.add_(1);
 }
 
+std::vector<RepeatedWork> BagelPainter::plan_updates(const DeviceSteps& steps) const {
+  std::vector<RepeatedWork> works;
+  for (std::int64_t i = 0; i < schedule_.updates(); ++i) {
+    const StepKind kind = kind_of(schedule_.times[static_cast<std::size_t>(i)]);
+    const std::int64_t key = (kind.text ? 2 : 0) + (kind.image ? 1 : 0);
+    if (works.empty() || works.back().key != key)
+      works.push_back({key, 0, [this, &steps, kind] { update(steps, kind); }});
+    ++works.back().times;
+  }
+  return works;
+}
+
 // The same updates, bit for bit, with all that changes from one to the next on the device. Steps
 // with and without guidance are each one graph, where there are graphs.
 Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress) {
   if (!steps_) steps_ = make_device_steps();
   DeviceSteps& steps = *steps_;
-  used_graphs_ = false;
   steps.x.copy_(noise);
   steps.step.zero_();
   synchronize(runtime_.device);  // graphs have a stream of their own
-  for (std::int64_t i = 0; i < schedule_.updates(); ++i) {
+  const std::vector<RepeatedWork> works = plan_updates(steps);
+  std::int64_t done = 0;
+  const auto after = [&] {
+    denoiser_.count_forwards(kind_of(schedule_.times[static_cast<std::size_t>(done)]).contexts);
+    progress.update(++done);
     check_interrupted();
-    const StepKind kind = kind_of(schedule_.times[static_cast<std::size_t>(i)]);
-    if (steps.graphs) {
-      const std::size_t key = (kind.text ? 2 : 0) + (kind.image ? 1 : 0);
-      steps.graphs->run(static_cast<std::int64_t>(key), [&] { update(steps, kind); });
-      used_graphs_ |= std::exchange(steps.launched[key], true);  // the first is launched by hand
-    } else {
-      update(steps, kind);
+  };
+  if (steps.graphs) {
+    used_graphs_ = steps.graphs->run(works, after);
+  } else {
+    for (const RepeatedWork& work : works) {
+      for (std::int64_t i = 0; i < work.times; ++i) work.once(), after();
     }
-    denoiser_.count_forwards(kind.contexts);
-    progress.update(i + 1);
   }
-  if (steps.graphs) steps.graphs->finish();
   Tensor latent = steps.x.clone();
   if (!request_.keep_graphs) steps_.reset();
   return latent;

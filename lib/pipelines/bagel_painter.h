@@ -1,7 +1,6 @@
 // The diffusion half of BAGEL: prefilled contexts and start noise to pictures.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -88,10 +87,11 @@ class BagelPainter {
     Tensor step;                           // int64 [1]: which one comes next
     Tensor sizes;                          // float32 [updates]
     std::unique_ptr<LaunchGraphs> graphs;  // null where steps are launched one by one
-    std::array<bool, 4> launched{};        // the kinds that graphs->run() has seen
   };
   DeviceSteps make_device_steps() const;
   void update(const DeviceSteps& steps, const StepKind& kind) const;
+  // All of a picture's: those of one kind that follow each other are one work.
+  std::vector<RepeatedWork> plan_updates(const DeviceSteps& steps) const;
   StepKind kind_of(float t) const;
   Tensor guided_velocity(const Tensor& x, std::int64_t step) const;
   Tensor guide(const std::vector<Tensor>& v, const StepKind& kind) const;

@@ -21,14 +21,12 @@ double seconds_of(const std::function<void()>& work, at::Device device) {
     check_interrupted();
     synchronize(device);
     const double start = steady_seconds();
-    for (std::int64_t i = 0; i < rounds; ++i) {
-      if (graphs) {
-        graphs->run(0, work);
-      } else {
-        work();
-      }
+    const RepeatedWork repeated = {0, rounds, work};
+    if (graphs) {
+      graphs->run(std::span(&repeated, 1), [] {});
+    } else {
+      for (std::int64_t i = 0; i < rounds; ++i) work();
     }
-    if (graphs) graphs->finish();
     synchronize(device);
     return (steady_seconds() - start) / static_cast<double>(rounds);
   };

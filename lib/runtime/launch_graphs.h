@@ -5,26 +5,37 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include <c10/core/Device.h>
 
 namespace diptych {
 
+struct RepeatedWork {
+  std::int64_t key = 0, times = 0;
+  std::function<void()> once;  // the same for all of a key
+};
+
 class LaunchGraphs {
  public:
   virtual ~LaunchGraphs() = default;
-  // Does the work of this key once: the first time by calling it, which also makes the handles and
-  // plans that no graph may hold; the second time it is captured, then and later replayed. Whatever
-  // has a key of its own is captured apart, in memory shared by all: what must outlast the next
-  // call of run() is made before the first one. At most two calls are under way at once; the host
-  // waits for the one before them, so that progress and interrupts keep pace with the device.
-  virtual void run(std::int64_t key, const std::function<void()>& work) = 0;
-  virtual void finish() = 0;  // waits for all of it
+  // Does all works in order, each so many times: launches them without looking at the device, then
+  // waits for one after the other and calls `after` behind each, which launches nothing. What that
+  // throws passes: the rest
+  // stays launched, and neither this nor the destructor waits for it. More than 256 are launched in
+  // parts, as a stream holds no end of them.
+  //
+  // The first time of a key is a call of its work, which also makes the handles and plans that no
+  // graph may hold; before the second it is captured, while the device does what was launched until
+  // then; from then on it is replayed. Whatever has a key of its own is captured apart, in memory
+  // shared by all: what must outlast the next work is made before run(). Returns whether anything
+  // was replayed.
+  virtual bool run(std::span<const RepeatedWork> works, const std::function<void()>& after) = 0;
 };
 
-// Work by calls of run() is ordered among itself and behind what was launched before this, but not
-// behind what is launched on other streams later: that is to be waited for. The current stream sees
-// it after finish(). Null where the device is not CUDA.
+// What is run is ordered behind what was launched before this, but not behind what is launched on
+// other streams later: that is to be waited for. The current stream sees it after run(), and, where
+// that threw, behind the destructor. Null where the device is not CUDA.
 std::unique_ptr<LaunchGraphs> make_launch_graphs(c10::Device device);
 
 }  // namespace diptych

@@ -1,10 +1,9 @@
-#include <array>
 #include <map>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -15,33 +14,80 @@
 namespace diptych {
 namespace {
 
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+// Memory that graphs share, and what is called before they are captured: its blocks become theirs.
+class GraphPool {
+ public:
+  explicit GraphPool(c10::DeviceIndex device)
+      : device_(device), id_(at::cuda::graph_pool_handle()) {}
+  GraphPool(const GraphPool&) = delete;
+  GraphPool& operator=(const GraphPool&) = delete;
+  ~GraphPool() {
+    for (; uses_ > 0; --uses_) allocator::releasePool(device_, id_);
+  }
+
+  at::cuda::MempoolId_t id() const { return id_; }
+
+  void call(const std::function<void()>& work, cudaStream_t stream) {
+    allocator::beginAllocateToPool(device_, id_, [stream](cudaStream_t s) { return s == stream; });
+    ++uses_;
+    try {
+      work();
+    } catch (...) {
+      allocator::endAllocateToPool(device_, id_);
+      throw;
+    }
+    allocator::endAllocateToPool(device_, id_);
+  }
+
+ private:
+  c10::DeviceIndex device_;
+  at::cuda::MempoolId_t id_;
+  int uses_ = 0;
+};
+
 class CudaLaunchGraphs final : public LaunchGraphs {
  public:
   explicit CudaLaunchGraphs(at::Device device)
-      : device_(device),
-        stream_(capture_stream(device.index())),
-        pool_(at::cuda::graph_pool_handle()) {
+      : device_(device), stream_(capture_stream(device.index())) {
     synchronize(device_);  // what the work reads was written on other streams
   }
   CudaLaunchGraphs(const CudaLaunchGraphs&) = delete;
   CudaLaunchGraphs& operator=(const CudaLaunchGraphs&) = delete;
-  // What was launched may still use tensors that go with the owner's scope.
-  ~CudaLaunchGraphs() override { C10_CUDA_IGNORE_ERROR(cudaStreamSynchronize(stream_.stream())); }
-
-  void run(std::int64_t key, const std::function<void()>& work) override {
-    const c10::cuda::CUDAStreamGuard guard(stream_);
-    Entry& entry = entries_[key];
-    if (!entry.called) {
-      work();
-      entry.called = true;
-    } else {
-      if (!entry.graph) entry.graph = capture(work);
-      entry.graph->replay();
+  // What is still launched may use tensors that go with the owner's scope: later work waits for it.
+  ~CudaLaunchGraphs() override {
+    try {
+      at::cuda::CUDAEvent launched;
+      launched.record(stream_);
+      launched.block(c10::cuda::getCurrentCUDAStream(device_.index()));
+    } catch (const c10::Error&) {  // the device has failed: nothing runs behind this
     }
-    keep_pace();
   }
 
-  void finish() override { stream_.synchronize(); }
+  bool run(std::span<const RepeatedWork> works, const std::function<void()>& after) override {
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    bool replayed = false;
+    launched_ = 0;
+    for (const RepeatedWork& work : works) {
+      std::int64_t left = work.times;
+      Entry& entry = entries_[work.key];
+      if (left > 0 && !entry.called) {
+        call(work);
+        entry.called = true;
+        --left;
+        note_launch(after);
+      }
+      if (left > 0 && !entry.graph) entry.graph = capture(work);
+      replayed = replayed || left > 0;
+      for (; left > 0; --left) {
+        entry.graph->replay();
+        note_launch(after);
+      }
+    }
+    follow(after);
+    return replayed;
+  }
 
  private:
   struct Entry {
@@ -49,31 +95,48 @@ class CudaLaunchGraphs final : public LaunchGraphs {
     std::unique_ptr<at::cuda::CUDAGraph> graph;
   };
 
-  std::unique_ptr<at::cuda::CUDAGraph> capture(const std::function<void()>& work) {
-    // The graph's memory comes beside what the first call left in the allocator's cache.
-    stream_.synchronize();
-    c10::cuda::CUDACachingAllocator::emptyCache();
+  void call(const RepeatedWork& work) {
+    if (!pool_) {
+      // While a pool is allocated to, nothing that other streams have cached is given back.
+      allocator::emptyCache();
+      pool_ = std::make_unique<GraphPool>(device_.index());
+    }
+    pool_->call(work.once, stream_.stream());
+  }
+
+  std::unique_ptr<at::cuda::CUDAGraph> capture(const RepeatedWork& work) {
     try {
-      return capture_graph(pool_, work);
+      return capture_graph(pool_->id(), work.once);
     } catch (...) {
-      pool_ = at::cuda::graph_pool_handle();
+      pool_ = std::make_unique<GraphPool>(device_.index());  // graphs that stay hold the old one
       throw;
     }
   }
 
-  void keep_pace() {
-    at::cuda::CUDAEvent& done = done_[turn_ % done_.size()];
-    if (turn_ >= done_.size()) done.synchronize();
-    done.record(stream_);
-    ++turn_;
+  void note_launch(const std::function<void()>& after) {
+    if (launched_ == done_.size()) done_.emplace_back();
+    done_[launched_++].record(stream_);
+    if (launched_ == kMostAhead) follow(after);
   }
+
+  void follow(const std::function<void()>& after) {
+    const std::size_t count = std::exchange(launched_, 0);
+    for (std::size_t i = 0; i < count; ++i) {
+      done_[i].synchronize();
+      after();
+    }
+  }
+
+  // A stream holds no end of launches: of 2000, with an event behind each, some had to wait on an
+  // H200, of 400 none.
+  static constexpr std::size_t kMostAhead = 256;
 
   at::Device device_;
   c10::cuda::CUDAStream stream_;
-  at::cuda::MempoolId_t pool_;
+  std::unique_ptr<GraphPool> pool_;
   std::map<std::int64_t, Entry> entries_;
-  std::array<at::cuda::CUDAEvent, 2> done_;
-  std::size_t turn_ = 0;
+  std::vector<at::cuda::CUDAEvent> done_;  // behind each launch
+  std::size_t launched_ = 0;               // of those that follow() has not waited for
 };
 
 }  // namespace

@@ -64,7 +64,14 @@ GpuActivity gpu_activity(const Event& event) {
           start + static_cast<std::int64_t>(event.durationNs()), event.correlationId()};
 }
 
-void note(const Event& event, Launches& launched, std::vector<GpuActivity>& scope) {
+// What the host did in a scope, in nanoseconds.
+struct HostCalls {
+  std::int64_t last_launch = 0;
+  std::vector<std::int64_t> waits;
+};
+
+void note(const Event& event, Launches& launched, std::vector<GpuActivity>& scope,
+          HostCalls& calls) {
   switch (activity(event)) {
     case Activity::CONCURRENT_KERNEL:
       ++launched.kernels;
@@ -77,9 +84,12 @@ void note(const Event& event, Launches& launched, std::vector<GpuActivity>& scop
       break;
     case Activity::CUDA_RUNTIME:
     case Activity::CUDA_DRIVER:
-      launched.calls += launches(event.name()) ? 1 : 0;
+      if (launches(event.name())) {
+        ++launched.calls;
+        calls.last_launch = std::max<std::int64_t>(calls.last_launch, event.startNs());
+      }
+      if (waits(event.name())) calls.waits.push_back(event.startNs());
       launched.allocations += allocates(event.name()) ? 1 : 0;
-      launched.waits += waits(event.name()) ? 1 : 0;
       break;
     default:
       break;
@@ -99,12 +109,18 @@ std::optional<Launches> record_launches(std::string_view scope, const std::funct
   }
   Launches launched;
   launched.scopes.resize(scopes.size());
+  std::vector<HostCalls> calls(scopes.size());
   for (const Event& event : result->events()) {
     const auto inside = std::ranges::find_if(scopes, [&](const Event* s) {
       return event.startNs() >= s->startNs() && event.startNs() < s->endNs();
     });
     if (inside == scopes.end()) continue;
-    note(event, launched, launched.scopes[static_cast<std::size_t>(inside - scopes.begin())]);
+    const auto which = static_cast<std::size_t>(inside - scopes.begin());
+    note(event, launched, launched.scopes[which], calls[which]);
+  }
+  for (const HostCalls& of : calls) {
+    launched.waits +=
+        std::ranges::count_if(of.waits, [&](std::int64_t wait) { return wait < of.last_launch; });
   }
   for (std::vector<GpuActivity>& activities : launched.scopes)
     std::ranges::stable_sort(activities, {}, &GpuActivity::start_ns);

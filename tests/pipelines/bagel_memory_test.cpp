@@ -137,7 +137,7 @@ TEST_CASE("quantised projections take a byte a weight and four an output") {
         part(plain.work, "denoise step") + 4 * (std::int64_t{37888} * 3584 + 8196 * 41472));
 }
 
-TEST_CASE("a graph's memory is still there when a step of another kind is launched by hand") {
+TEST_CASE("a graph of another kind of step may need memory of its own") {
   BagelWork work = painting(1024);
   work.samples = 8;
   for (const bool batched : {true, false}) {

@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 #include <doctest/doctest.h>
 
+#include "lib/base/error.h"
 #include "lib/runtime/copy_lane.h"
 #include "lib/runtime/launch_graphs.h"
 #include "lib/runtime/launches.h"
@@ -17,6 +18,13 @@ constexpr std::int64_t kMebi = 1 << 20;
 
 Tensor bytes_on_gpu(std::int64_t bytes) {
   return at::empty({bytes}, at::TensorOptions().device(kGpu).dtype(at::kByte));
+}
+
+// One work, so many times.
+bool run(LaunchGraphs& graphs, std::int64_t key, std::int64_t times,
+         const std::function<void()>& work) {
+  const RepeatedWork repeated = {key, times, work};
+  return graphs.run(std::span(&repeated, 1), [] {});
 }
 
 }  // namespace
@@ -56,36 +64,71 @@ TEST_CASE("CopyLane: a place is filled after its last use and read after it is f
   }
 }
 
-TEST_CASE("LaunchGraphs: called, captured, replayed, each once per run, in order") {
+TEST_CASE("LaunchGraphs: called, captured, replayed, each so many times, in order") {
   const Tensor x = at::zeros({1000}, at::TensorOptions().device(kGpu));
   const Tensor factor = at::full({1}, 2.0, at::TensorOptions().device(kGpu));
   const auto graphs = make_launch_graphs(kGpu);
   REQUIRE(graphs != nullptr);
   int calls = 0;
-  double expected = 0;
-  for (int i = 0; i < 7; ++i) {
-    const bool add = i % 3 == 0;
-    graphs->run(add ? 1 : 2, [&] {
-      ++calls;
-      x.copy_(add ? x + 1 : x * factor);
-    });
-    expected = add ? expected + 1 : expected * 2;
-  }
-  graphs->finish();
-  CHECK(calls == 4);  // of each kind the first, and the one that is captured
-  CHECK(x.min().item<double>() == expected);
-  CHECK(x.max().item<double>() == expected);
+  const RepeatedWork adds = {1, 2, [&] {
+                               ++calls;
+                               x.copy_(x + 1);
+                             }};
+  const RepeatedWork doubles = {2, 3, [&] {
+                                  ++calls;
+                                  x.copy_(x * factor);
+                                }};
+  const RepeatedWork order[] = {adds, doubles, adds};
+  int done = 0;
+  CHECK(graphs->run(order, [&] { ++done; }));
+  CHECK(done == 7);
+  CHECK(calls == 4);  // of each the first, and the one that is captured
+  CHECK(x.min().item<double>() == 18);
+  CHECK(x.max().item<double>() == 18);
   // Later ones replay what there is.
   x.fill_(3);
   synchronize(kGpu);
-  for (int i = 0; i < 3; ++i) {
-    graphs->run(1, [&] { ++calls; });
-    graphs->run(2, [&] { ++calls; });
-  }
-  graphs->finish();
+  CHECK(graphs->run(order, [] {}));
   CHECK(calls == 4);
-  CHECK(x.min().item<double>() == 38);
-  CHECK(x.max().item<double>() == 38);
+  CHECK(x.min().item<double>() == 42);
+  CHECK(x.max().item<double>() == 42);
+  CHECK_FALSE(run(*graphs, 3, 1, [&] { x.copy_(x - 1); }));  // called alone
+  CHECK(x.min().item<double>() == 41);
+}
+
+TEST_CASE("LaunchGraphs: more than a stream holds") {
+  const Tensor x = at::zeros({1000}, at::TensorOptions().device(kGpu));
+  const auto graphs = make_launch_graphs(kGpu);
+  const RepeatedWork work = {0, 3000, [&] { x.add_(1); }};
+  int done = 0;
+  CHECK(graphs->run(std::span(&work, 1), [&] { ++done; }));
+  CHECK(done == 3000);
+  CHECK(x.min().item<double>() == 3000);
+}
+
+TEST_CASE("LaunchGraphs: what stops the waiting does not wait for the rest") {
+  Tensor x = at::zeros({1 << 24}, at::TensorOptions().device(kGpu));
+  constexpr std::int64_t kSteps = 200;
+  const RepeatedWork work = {0, kSteps, [&] {
+                               for (int i = 0; i < 50; ++i) x.add_(1);
+                             }};
+  auto graphs = make_launch_graphs(kGpu);
+  run(*graphs, 0, 2, work.once);
+  const double start = steady_seconds();
+  run(*graphs, 0, kSteps, work.once);
+  const double whole = steady_seconds() - start;
+  x.zero_();
+  synchronize(kGpu);
+  int done = 0;
+  const auto stop = [&] {
+    if (++done == 3) throw Interrupted(2);
+  };
+  const double again = steady_seconds();
+  CHECK_THROWS_AS(graphs->run(std::span(&work, 1), stop), Interrupted);
+  graphs.reset();
+  CHECK(steady_seconds() - again < whole / 4);
+  // What comes next on this stream is behind all of it.
+  CHECK(x.min().item<double>() == 50 * kSteps);
 }
 
 TEST_CASE("LaunchGraphs: work that fails while it is captured is no end") {
@@ -96,7 +139,7 @@ TEST_CASE("LaunchGraphs: work that fails while it is captured is no end") {
     x.zero_();
     const auto graphs = make_launch_graphs(kGpu);
     const auto add = [&] { x.add_(at::ones({16}, x.options())); };
-    for (int i = 0; i < 2; ++i) graphs->run(1, add);  // a graph that stays
+    run(*graphs, 1, 2, add);  // a graph that stays
     int calls = 0;
     const auto work = [&] {
       add();
@@ -104,15 +147,13 @@ TEST_CASE("LaunchGraphs: work that fails while it is captured is no end") {
       if (!waits) throw std::runtime_error("stop");
       x.cpu();
     };
-    graphs->run(2, work);
     if (waits) {
-      CHECK_THROWS_AS(graphs->run(2, work), c10::Error);
+      CHECK_THROWS_AS(run(*graphs, 2, 2, work), c10::Error);
     } else {
-      CHECK_THROWS_WITH_AS(graphs->run(2, work), "stop", std::runtime_error);
+      CHECK_THROWS_WITH_AS(run(*graphs, 2, 2, work), "stop", std::runtime_error);
     }
-    for (int i = 0; i < 2; ++i) graphs->run(2, add);
-    graphs->run(1, add);
-    graphs->finish();
+    run(*graphs, 2, 2, add);
+    run(*graphs, 1, 1, add);
     CHECK(x.sum().item<double>() == 16 * 6);
   }
 }
@@ -124,7 +165,10 @@ TEST_CASE("record_launches: the kernels of a scope, and none beside it") {
     for (int scope = 0; scope < 2; ++scope) {
       synchronize(kGpu);
       RECORD_USER_SCOPE("counted");
-      for (int i = 0; i < 5; ++i) x.add_(1);
+      for (int i = 0; i < 5; ++i) {
+        if (i == 2) synchronize(kGpu);
+        x.add_(1);
+      }
       x.cpu();
     }
     synchronize(kGpu);
@@ -133,6 +177,7 @@ TEST_CASE("record_launches: the kernels of a scope, and none beside it") {
   REQUIRE(launches.has_value());
   CHECK(launches->kernels == 10);
   CHECK(launches->calls == 10);
+  CHECK(launches->waits == 2);  // with something left to launch
   CHECK(launches->copies == 2);
   REQUIRE(launches->scopes.size() == 2);
   for (const std::vector<GpuActivity>& scope : launches->scopes) {
@@ -154,12 +199,10 @@ TEST_CASE("record_launches: what one graph launched has that launch in common") 
   const Tensor x = at::zeros({1000}, at::TensorOptions().device(kGpu));
   const auto graphs = make_launch_graphs(kGpu);
   const auto add = [&] { x.add_(1).mul_(1); };
-  for (int i = 0; i < 2; ++i) graphs->run(0, add);
-  graphs->finish();
+  run(*graphs, 0, 2, add);
   const auto launches = record_launches("replayed", [&] {
     RECORD_USER_SCOPE("replayed");
-    for (int i = 0; i < 2; ++i) graphs->run(0, add);
-    graphs->finish();
+    run(*graphs, 0, 2, add);
   });
   REQUIRE(launches.has_value());
   REQUIRE(launches->scopes.size() == 1);
