@@ -14,7 +14,8 @@
 namespace diptych::kernels {
 
 inline constexpr int kWarpgroup = 128;
-// Shared tiles are of rows of 128 bytes, whose 16-byte parts lie swizzled by the row modulo 8.
+// Tiles that are multiplied from shared memory are of rows of 128 bytes, whose 16-byte parts lie
+// swizzled by the row modulo 8.
 inline constexpr int kSwizzledBytes = 128;
 inline constexpr int kSwizzleRows = 8;
 
@@ -42,7 +43,7 @@ __device__ __forceinline__ void expect_bytes(std::uint64_t* barrier, unsigned by
 }
 // Arrives at the barrier of this place in a block of the cluster. Here and in await_phase the scope
 // is the block: the tiles that these barriers guard are read and written by the tensor cores, the
-// accelerator and, behind a fence of their own, threads of the same block, and a scope of the
+// accelerator and threads of the same block, which fence what they write, and a scope of the
 // cluster would cost a fence of all memory each time.
 __device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block) {
   asm volatile(
@@ -139,6 +140,32 @@ __device__ __forceinline__ void publish_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Stages in shared memory that are filled and emptied in turn; the parity is that of the phase in
+// which their barriers are awaited.
+template <int kStages>
+struct Ring {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void next() {
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    parity ^= stage == 0 ? 1 : 0;
+  }
+};
+
+struct TilePlace {
+  std::int64_t down, across;
+};
+// Of the tiles of a product, so many lie below each other before the next ones across are taken:
+// what runs at a time then shares rows of both factors in L2.
+inline constexpr std::int64_t kTileBand = 8;
+__device__ __forceinline__ TilePlace tile_place(std::int64_t tile, std::int64_t down,
+                                                std::int64_t across) {
+  const std::int64_t of_band = kTileBand * across, first = tile / of_band * kTileBand;
+  const std::int64_t rest = down - first, high = rest < kTileBand ? rest : kTileBand;
+  const std::int64_t within = tile % of_band;
+  return {first + within % high, within / high};
+}
+
 // --- products of a warpgroup -----------------------------------------------------------------
 
 // Of a swizzled tile whose rows are the rows (or columns) of a matrix and whose 128 bytes are
@@ -169,31 +196,54 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
 
+// The places of sums in an instruction's text, and the sums.
+#define DIPTYCH_PLACES_32                                                  \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define DIPTYCH_PLACES_64                                                            \
+  DIPTYCH_PLACES_32                                                                  \
+  ", "                                                                               \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define DIPTYCH_PLACES_128                                                                     \
+  DIPTYCH_PLACES_64                                                                            \
+  ", "                                                                                         \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "           \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "           \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "     \
+  "%111, "                                                                                     \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, " \
+  "%127"
 #define DIPTYCH_SUMS_8(i)                                                       \
   "+f"(sums[i]), "+f"(sums[(i) + 1]), "+f"(sums[(i) + 2]), "+f"(sums[(i) + 3]), \
       "+f"(sums[(i) + 4]), "+f"(sums[(i) + 5]), "+f"(sums[(i) + 6]), "+f"(sums[(i) + 7])
 #define DIPTYCH_SUMS_32(i) \
   DIPTYCH_SUMS_8(i), DIPTYCH_SUMS_8((i) + 8), DIPTYCH_SUMS_8((i) + 16), DIPTYCH_SUMS_8((i) + 24)
-#define DIPTYCH_WGMMA_64X256(shape, type, transposes)                                     \
+#define DIPTYCH_SUMS_64(i) DIPTYCH_SUMS_32(i), DIPTYCH_SUMS_32((i) + 32)
+#define DIPTYCH_SUMS_128(i) DIPTYCH_SUMS_64(i), DIPTYCH_SUMS_64((i) + 64)
+#define DIPTYCH_WGMMA_64X256(shape, type, transposes)                                            \
+  asm volatile(                                                                                  \
+      "{\n"                                                                                      \
+      ".reg .pred adds;\n"                                                                       \
+      "setp.ne.b32 adds, %130, 0;\n"                                                             \
+      "wgmma.mma_async.sync.aligned.m64n256" shape ".f32." type "." type " {" DIPTYCH_PLACES_128 \
+      "}, %128, %129, adds, 1, 1" transposes                                                     \
+      ";\n"                                                                                      \
+      "}"                                                                                        \
+      : DIPTYCH_SUMS_128(0)                                                                      \
+      : "l"(a), "l"(b), "r"(static_cast<int>(adds)))
+#define DIPTYCH_WGMMA_FROM_REGISTERS(columns, type, count, a_places, b_place, adds_place) \
   asm volatile(                                                                           \
       "{\n"                                                                               \
       ".reg .pred adds;\n"                                                                \
-      "setp.ne.b32 adds, %130, 0;\n"                                                      \
-      "wgmma.mma_async.sync.aligned.m64n256" shape ".f32." type "." type                  \
-      " {"                                                                                \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "            \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "  \
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "  \
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "  \
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "  \
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "  \
-      "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, "    \
-      "%123, %124, %125, %126, %127}, %128, %129, adds, 1, 1" transposes                  \
-      ";\n"                                                                               \
-      "}"                                                                                 \
-      : DIPTYCH_SUMS_32(0), DIPTYCH_SUMS_32(32), DIPTYCH_SUMS_32(64), DIPTYCH_SUMS_32(96) \
-      : "l"(a), "l"(b), "r"(static_cast<int>(adds)))
+      "setp.ne.b32 adds, " adds_place                                                     \
+      ", 0;\n"                                                                            \
+      "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type                \
+      " {" DIPTYCH_PLACES_##count "}, {" a_places "}, " b_place                           \
+                                  ", adds, 1, 1, 0;\n"                                    \
+                                  "}"                                                     \
+      : DIPTYCH_SUMS_##count(0)                                                           \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)))
 
 // sums = or += a [64, k] * b [256, k]^T, asynchronously, of the k elements that 32 bytes hold. Of 8
 // columns each thread holds, at 4 * (column / 8), those 2p and 2p + 1 of the row 16w + q, then of
@@ -210,8 +260,44 @@ __device__ __forceinline__ void multiply_64x256(float (&sums)[128], std::uint64_
     DIPTYCH_WGMMA_64X256("k16", "bf16", ", 0, 0");
   }
 }
+
+// sums = or += a [64, 16] * b [columns, 16]^T of 16-bit elements, asynchronously, with a of this
+// thread's registers: two elements each, where sums has those of a column: of the rows 16w + q and
+// 16w + q + 8 the elements 2p and 2p + 1, then of both the elements 2p + 8 and 2p + 9.
+template <typename X, int kCount>
+__device__ __forceinline__ void multiply_registers(float (&sums)[kCount], const unsigned (&a)[4],
+                                                   std::uint64_t b, bool adds) {
+  constexpr bool kHalf = std::is_same_v<X, __half>;
+  static_assert(kHalf || std::is_same_v<X, __nv_bfloat16>);
+  static_assert(kCount == 32 || kCount == 64 || kCount == 128);
+  if constexpr (kCount == 32) {
+    if constexpr (kHalf) {
+      DIPTYCH_WGMMA_FROM_REGISTERS("64", "f16", 32, "%32, %33, %34, %35", "%36", "%37");
+    } else {
+      DIPTYCH_WGMMA_FROM_REGISTERS("64", "bf16", 32, "%32, %33, %34, %35", "%36", "%37");
+    }
+  } else if constexpr (kCount == 64) {
+    if constexpr (kHalf) {
+      DIPTYCH_WGMMA_FROM_REGISTERS("128", "f16", 64, "%64, %65, %66, %67", "%68", "%69");
+    } else {
+      DIPTYCH_WGMMA_FROM_REGISTERS("128", "bf16", 64, "%64, %65, %66, %67", "%68", "%69");
+    }
+  } else {
+    if constexpr (kHalf) {
+      DIPTYCH_WGMMA_FROM_REGISTERS("256", "f16", 128, "%128, %129, %130, %131", "%132", "%133");
+    } else {
+      DIPTYCH_WGMMA_FROM_REGISTERS("256", "bf16", 128, "%128, %129, %130, %131", "%132", "%133");
+    }
+  }
+}
+#undef DIPTYCH_WGMMA_FROM_REGISTERS
 #undef DIPTYCH_WGMMA_64X256
+#undef DIPTYCH_SUMS_128
+#undef DIPTYCH_SUMS_64
 #undef DIPTYCH_SUMS_32
 #undef DIPTYCH_SUMS_8
+#undef DIPTYCH_PLACES_128
+#undef DIPTYCH_PLACES_64
+#undef DIPTYCH_PLACES_32
 
 }  // namespace diptych::kernels

@@ -11,7 +11,12 @@
 
 namespace diptych::kernels {
 
-enum class TileElement { bf16, f16, e4m3 };
+// How many parts of that size hold the whole.
+inline std::int64_t parts_of(std::int64_t whole, std::int64_t part) {
+  return (whole + part - 1) / part;
+}
+
+enum class TileElement { bf16, f16, e4m3, i8 };
 
 using EncodeTiled = CUresult(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
                              const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
@@ -31,25 +36,27 @@ inline EncodeTiled* encode_tiled() {
   return function;
 }
 
-// Tiles of `tile_rows` rows by 128 bytes of a matrix; elements outside it are 0 or not written.
-// Returns nullptr or the text of the error.
+// Tiles of `tile_rows` rows by 128 bytes, of i8 by 64, of a matrix, swizzled within rows of that
+// length; elements outside it are 0 or not written. Returns nullptr or the text of the error.
 inline const char* make_tile_map(CUtensorMap* map, TileElement element, const void* at,
                                  std::int64_t rows, std::int64_t columns, std::int64_t stride,
                                  int tile_rows) {
   if (encode_tiled() == nullptr) return "the driver has no cuTensorMapEncodeTiled";
-  constexpr CUtensorMapDataType kTypes[] = {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                                            CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                                            CU_TENSOR_MAP_DATA_TYPE_UINT8};
-  const std::int64_t size = element == TileElement::e4m3 ? 1 : 2;
+  const bool narrow = element == TileElement::i8;
+  const std::int64_t size = narrow || element == TileElement::e4m3 ? 1 : 2;
+  const CUtensorMapDataType type = size == 1                     ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                   : element == TileElement::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                                 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride * size)};
-  const cuuint32_t tile[] = {static_cast<cuuint32_t>(128 / size),
+  const cuuint32_t tile[] = {static_cast<cuuint32_t>((narrow ? 64 : 128) / size),
                              static_cast<cuuint32_t>(tile_rows)},
                    steps[] = {1, 1};
-  const CUresult result = encode_tiled()(
-      map, kTypes[static_cast<int>(element)], 2, const_cast<void*>(at), sizes, strides, tile, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode_tiled()(map, type, 2, const_cast<void*>(at), sizes, strides, tile, steps,
+                     CU_TENSOR_MAP_INTERLEAVE_NONE,
+                     narrow ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? nullptr : "the driver takes no tensor map of these sizes";
 }
 

@@ -71,7 +71,7 @@ void check_probe(std::string_view flag, const RunConfig& run) {
   if (run.kernels == "reference") refuse("of the kernels, found kernels reference");
   if (flag == kKernelTimes) return;
   if (run.quantization == "int8")
-    refuse("of products that need no copy of their weights, found quantization int8");
+    refuse("of products that never need a copy of their weights, found quantization int8");
   if (run.offload == "layers") refuse("of weights on the device, found offload layers");
 }
 

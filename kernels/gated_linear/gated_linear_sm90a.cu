@@ -23,16 +23,13 @@ constexpr int kResults = kTile * 2 / kSwizzledBytes;       // of a warpgroup, si
 constexpr int kAlignment = kSwizzleRows * kSwizzledBytes;
 constexpr int kSharedBytes =
     kStages * kStageBytes + kMultiplying * kResults * kResultBytes + kAlignment;
-// Cluster tiles that lie below each other before the next columns are taken: what runs at a time
-// then shares rows of x and of the weight in L2.
-constexpr std::int64_t kBand = 8;
 
 struct Place {
   int row, column;  // of a block's tile
 };
 
 struct Tiles {
-  std::int64_t down, across, clusters, band;
+  std::int64_t down, across, clusters;
 
   __host__ __device__ std::int64_t count() const { return down * across; }
 };
@@ -88,18 +85,11 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const std::int64_t first_tile = blockIdx.x / kBlocks;
   const auto place_of = [&](std::int64_t tile) -> Place {
-    const std::int64_t of_band = tiles.band * tiles.across, first = tile / of_band * tiles.band;
-    const std::int64_t rest = tiles.down - first, high = rest < tiles.band ? rest : tiles.band;
-    const std::int64_t within = tile % of_band;
-    return {static_cast<int>(((first + within % high) * kBlocks + block) * kTileRows),
-            static_cast<int>(within / high * kTile)};
+    const TilePlace place = tile_place(tile, tiles.down, tiles.across);
+    return {static_cast<int>((place.down * kBlocks + block) * kTileRows),
+            static_cast<int>(place.across * kTile)};
   };
-  int stage = 0;
-  unsigned parity = 0;
-  const auto next_stage = [&] {
-    stage = stage + 1 == kStages ? 0 : stage + 1;
-    parity ^= stage == 0 ? 1 : 0;
-  };
+  Ring<kStages> ring;
   if (group == kMultiplying) {
     leave_registers<40>();
     if (thread == 0) {
@@ -107,13 +97,13 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
         const Place place = place_of(tile);
         const int weight_row = place.column + (block == 0 ? 0 : inner);
         for (int piece = 0; piece < pieces; ++piece) {
-          await_phase(&emptied[stage], parity ^ 1);
-          char* const at = stages + stage * kStageBytes;
-          expect_bytes(&filled[stage], kStageBytes);
-          load_tile(at, &x_map, &filled[stage], piece * kPiece, place.row);
+          await_phase(&emptied[ring.stage], ring.parity ^ 1);
+          char* const at = stages + ring.stage * kStageBytes;
+          expect_bytes(&filled[ring.stage], kStageBytes);
+          load_tile(at, &x_map, &filled[ring.stage], piece * kPiece, place.row);
           load_tile_for((1 << kBlocks) - 1, at + (1 + static_cast<int>(block)) * kTileBytes,
-                        &weight_map, &filled[stage], piece * kPiece, weight_row);
-          next_stage();
+                        &weight_map, &filled[ring.stage], piece * kPiece, weight_row);
+          ring.next();
         }
       }
     }
@@ -127,8 +117,8 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
     for (std::int64_t tile = first_tile; tile < tiles.count(); tile += tiles.clusters) {
       int before = 0;
       for (int piece = 0; piece < pieces; ++piece) {
-        await_phase(&filled[stage], parity);
-        const char* const at = stages + stage * kStageBytes;
+        await_phase(&filled[ring.stage], ring.parity);
+        const char* const at = stages + ring.stage * kStageBytes;
         const std::uint64_t a = tile_descriptor(at + group * kGroupRows * kSwizzledBytes);
         const std::uint64_t b = tile_descriptor(at + kTileBytes);
         begin_products();
@@ -142,8 +132,8 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
           await_products<1>();
           release(before);
         }
-        before = stage;
-        next_stage();
+        before = ring.stage;
+        ring.next();
       }
       await_products<0>();
       hold(sums);
@@ -182,19 +172,15 @@ const char* launch(const GatedLinearArgs& args, CUstream_st* stream) {
         make_tile_map(&y, element, args.y, args.rows, args.inner, args.y_stride, kGroupRows)}) {
     if (error != nullptr) return error;
   }
-  const auto parts = [](std::int64_t whole, std::int64_t part) {
-    return (whole + part - 1) / part;
-  };
   Tiles tiles{};
-  tiles.down = parts(args.rows, kBlocks * kTileRows);
-  tiles.across = parts(args.inner, kTile);
-  tiles.band = kBand;
+  tiles.down = parts_of(args.rows, kBlocks * kTileRows);
+  tiles.across = parts_of(args.inner, kTile);
   tiles.clusters = std::min<std::int64_t>(
       tiles.count(), device_attribute(cudaDevAttrMultiProcessorCount) / kBlocks);
   const auto kernel = gated_linear_kernel<T>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   kernel<<<static_cast<unsigned>(tiles.clusters * kBlocks), kThreads, kSharedBytes, stream>>>(
-      x, weight, y, tiles, static_cast<int>(parts(args.inputs, kPiece)),
+      x, weight, y, tiles, static_cast<int>(parts_of(args.inputs, kPiece)),
       static_cast<int>(args.inner));
   return launch_error();
 }

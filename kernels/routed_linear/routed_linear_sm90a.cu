@@ -60,18 +60,15 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
 
   constexpr int kUnderWay = 2;  // pieces of x that are not awaited yet
   constexpr int kGroupRows = kTileRows / kMultiplying;
-  constexpr std::int64_t kBand = 8;  // tiles of a cluster below each other before the next outputs
   constexpr int kPieceInputs = kSwizzledBytes / static_cast<int>(sizeof(X));
   const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int pieces = static_cast<int>((args.inputs + kPieceInputs - 1) / kPieceInputs);
   const auto place_of = [&](std::int64_t tile) -> Place {
-    const std::int64_t of_band = kBand * tiles.across, first = tile / of_band * kBand;
-    const std::int64_t rest = tiles.down - first, high = rest < kBand ? rest : kBand;
-    const std::int64_t within = tile % of_band, down = first + within % high;
-    const int set = down < tiles.of_first ? 0 : 1;
-    const std::int64_t of_set = set == 0 ? down : down - tiles.of_first;
-    return {set, (of_set * kBlocks + block) * kTileRows, within / high * kTileOutputs};
+    const TilePlace place = tile_place(tile, tiles.down, tiles.across);
+    const int set = place.down < tiles.of_first ? 0 : 1;
+    const std::int64_t of_set = set == 0 ? place.down : place.down - tiles.of_first;
+    return {set, (of_set * kBlocks + block) * kTileRows, place.across * kTileOutputs};
   };
   // Of the call, of a set's listed row; -1: none.
   const auto row_of = [&](int of, std::int64_t listed) -> std::int64_t {
@@ -83,12 +80,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
     return row;
   };
   const std::int64_t first_tile = blockIdx.x / kBlocks;
-  int stage = 0;
-  unsigned parity = 0;
-  const auto next_stage = [&] {
-    stage = stage + 1 == kStages ? 0 : stage + 1;
-    parity ^= stage == 0 ? 1 : 0;
-  };
+  Ring<kStages> ring;
 
   if (group == kMultiplying) {
     leave_registers<56>();  // 56 + 2 * 224: what 384 threads of 168 have
@@ -118,12 +110,12 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
       const int weight_row =
           static_cast<int>(place.first_output) + static_cast<int>(block) * kBoxRows;
       for (int piece = 0; piece < pieces; ++piece) {
-        await_phase(&emptied[stage], parity ^ 1);
-        char* const at = stages + stage * kStageBytes;
+        await_phase(&emptied[ring.stage], ring.parity ^ 1);
+        char* const at = stages + ring.stage * kStageBytes;
         if (thread == 0) {
-          expect_bytes(&filled[stage], kWeightBytes);
+          expect_bytes(&filled[ring.stage], kWeightBytes);
           load_tile_for((1 << kBlocks) - 1, at + kXBytes + static_cast<int>(block) * kBoxBytes, map,
-                        &filled[stage], piece * kPieceInputs, weight_row);
+                        &filled[ring.stage], piece * kPieceInputs, weight_row);
         }
         const std::int64_t input =
             static_cast<std::int64_t>(piece) * kPieceInputs + part * (kPieceInputs / kParts);
@@ -134,7 +126,7 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
                 inside ? static_cast<const void*>(from[i] + input) : args.x, inside);
         }
         end_of_fetches();
-        next_stage();
+        ring.next();
         if (++fetched > kUnderWay) {
           await_fetches<kUnderWay>();
           hand_over();
@@ -156,8 +148,8 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
     for (std::int64_t tile = first_tile; tile < tiles.count(); tile += tiles.clusters) {
       int before = 0;
       for (int piece = 0; piece < pieces; ++piece) {
-        await_phase(&filled[stage], parity);
-        const char* const at = stages + stage * kStageBytes;
+        await_phase(&filled[ring.stage], ring.parity);
+        const char* const at = stages + ring.stage * kStageBytes;
         const std::uint64_t a = tile_descriptor(at + group * kGroupRows * kSwizzledBytes);
         const std::uint64_t b = tile_descriptor(at + kXBytes);
         begin_products();
@@ -171,8 +163,8 @@ __global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
           await_products<1>();
           release(before);
         }
-        before = stage;
-        next_stage();
+        before = ring.stage;
+        ring.next();
       }
       await_products<0>();
       hold(sums);
@@ -238,9 +230,6 @@ std::int64_t clusters_at_once() {
 
 template <typename T, typename X>
 const char* launch(const RoutedLinearArgs& args, TileElement element, CUstream_st* stream) {
-  const auto parts = [](std::int64_t whole, std::int64_t part) {
-    return (whole + part - 1) / part;
-  };
   CUtensorMap maps[kRowSets];
   for (int i = 0; i < kRowSets; ++i) {
     // Of a set without rows nothing is looked at.
@@ -251,9 +240,9 @@ const char* launch(const RoutedLinearArgs& args, TileElement element, CUstream_s
     }
   }
   Tiles tiles{};
-  tiles.of_first = parts(args.sets[0].rows.count, kBlocks * kTileRows);
-  tiles.down = tiles.of_first + parts(args.sets[1].rows.count, kBlocks * kTileRows);
-  tiles.across = parts(args.outputs, kTileOutputs);
+  tiles.of_first = parts_of(args.sets[0].rows.count, kBlocks * kTileRows);
+  tiles.down = tiles.of_first + parts_of(args.sets[1].rows.count, kBlocks * kTileRows);
+  tiles.across = parts_of(args.outputs, kTileOutputs);
   tiles.clusters = std::min(tiles.count(), clusters_at_once());
   const auto kernel = routed_linear_kernel<T, X>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);

@@ -6,6 +6,7 @@
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/dequantize_rows/dequantize_rows.h"
 #include "kernels/gated_linear/gated_linear.h"
+#include "kernels/int8_linear/int8_linear.h"
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/quantize_attention/quantize_attention.h"
@@ -35,12 +36,14 @@ void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
 void launch(const kernels::LinearRowArgs& args, at::Device device);
 void launch(const kernels::GatedLinearArgs& args, at::Device device);
 void launch(const kernels::RoutedLinearArgs& args, at::Device device);
+void launch(const kernels::Int8LinearArgs& args, at::Device device);
 void launch(const kernels::QuantizeRowsArgs& args, at::Device device);
 void launch(const kernels::QuantizeAttentionArgs& args, at::Device device);
 void launch(const kernels::DequantizeRowsArgs& args, at::Device device);
 
 // Whether the kernel has code for that device; its index must be set.
 bool has_gated_linear(at::Device device);
+bool has_int8_linear(at::Device device);
 // How many tiles that one computes at a time on the device, whose index must be set; 0: it has no
 // code for it.
 std::int64_t routed_linear_tiles(at::Device device);

@@ -78,6 +78,15 @@ void launch(const kernels::RoutedLinearArgs& args, at::Device device) {
                  kernels::routed_linear);
 }
 
+void launch(const kernels::Int8LinearArgs& args, at::Device device) {
+  launch_checked("linear", args, device, kernels::int8_linear_unsupported, kernels::int8_linear);
+}
+
+bool has_int8_linear(at::Device device) {
+  static PerDevice<bool> has;
+  return has.get(device, kernels::int8_linear_runs_here);
+}
+
 bool has_gated_linear(at::Device device) {
   static PerDevice<bool> has;
   return has.get(device, kernels::gated_linear_runs_here);

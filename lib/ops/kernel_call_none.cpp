@@ -35,6 +35,12 @@ void launch(const kernels::GatedLinearArgs&, at::Device device) {
 void launch(const kernels::RoutedLinearArgs&, at::Device device) {
   refuse("linear", device);
 }
+void launch(const kernels::Int8LinearArgs&, at::Device device) {
+  refuse("linear", device);
+}
+bool has_int8_linear(at::Device) {
+  return false;
+}
 bool has_gated_linear(at::Device) {
   return false;
 }

@@ -132,6 +132,34 @@ Tensor dequantize(const LinearOperand& weight, const Tensor& y, bool by_kernel) 
   return plain;
 }
 
+kernels::Int8LinearArgs mixed_args(const Tensor& y, const Tensor& x, const LinearOperand& weight,
+                                   const Tensor& bias, int shape) {
+  kernels::Int8LinearArgs args;
+  args.x = x.data_ptr();
+  args.weight = weight.values.data_ptr<std::int8_t>();
+  args.scales = weight.scales.data_ptr<float>();
+  args.bias = bias.defined() ? bias.data_ptr() : nullptr;
+  args.y = y.data_ptr();
+  args.rows = x.size(0);
+  args.inputs = x.size(1);
+  args.outputs = y.size(1);
+  args.x_stride = x.stride(0);
+  args.y_stride = y.stride(0);
+  args.dtype = ops::kernel_dtype(y);
+  args.shape = shape;
+  return args;
+}
+
+// By the kernel that needs no copy of the weight, if it takes these.
+bool mixed_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
+                int shape) {
+  if (x.stride(1) != 1 || !ops::has_int8_linear(y.device())) return false;
+  const kernels::Int8LinearArgs args = mixed_args(y, x, weight, bias, shape);
+  if (kernels::int8_linear_unsupported(args) != nullptr) return false;
+  ops::launch(args, y.device());
+  return true;
+}
+
 void plain_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
                 KernelPolicy policy) {
   const bool by_kernel = x.is_cuda() && policy != KernelPolicy::reference;
@@ -145,10 +173,13 @@ void int8_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, co
   const TuningTable* tuning = by_kernel ? ops::tuning_for(y.scalar_type(), kernels) : nullptr;
   const Int8Product product =
       choose_int8_product(tuning, y.size(0), weight.values.size(0), weight.values.size(1));
-  const std::optional<int> row_shape = row_kernel_shape(product);
-  if (!row_shape) return aten_product(y, x, dequantize(weight, y, by_kernel), bias);
-  if (by_kernel) return kernel_of_few_rows(y, {x, {}}, weight, bias, *row_shape);
-  reference_product(y, {x, {}}, weight, bias);
+  if (const std::optional<int> row_shape = row_kernel_shape(product)) {
+    if (by_kernel) return kernel_of_few_rows(y, {x, {}}, weight, bias, *row_shape);
+    return reference_product(y, {x, {}}, weight, bias);
+  }
+  const std::optional<int> shape = by_kernel ? mixed_shape(product) : std::nullopt;
+  if (shape && mixed_into(y, x, weight, bias, *shape)) return;
+  aten_product(y, x, dequantize(weight, y, by_kernel), bias);
 }
 
 void fp8_into(const Tensor& y, const LinearOperand& x, const LinearOperand& weight,
@@ -217,7 +248,7 @@ bool routes_by_kernel(const Tensor& y, const LinearOperand& x, std::span<const L
   const TuningTable* const tuning = ops::tuning_for(y.scalar_type(), kernels);
   std::optional<at::ScalarType> stored;
   RoutedSizes sizes = {{}, x.values.size(1), y.size(1)};
-  bool listed = false;
+  bool listed = false, copies = true;  // copies: of weights of int8, where rows are gathered, too
   for (std::size_t i = 0; i < routes.size(); ++i) {
     const LinearRoute& route = routes[i];
     const std::int64_t rows = sizes.rows_of_set[i] = route.rows.count;
@@ -229,14 +260,17 @@ bool routes_by_kernel(const Tensor& y, const LinearOperand& x, std::span<const L
         !quantizes_rows(Quantization::fp8, rows)) {
       return false;
     }
-    if (stored == at::kChar &&
-        row_kernel_shape(choose_int8_product(tuning, rows, weight.size(0), weight.size(1)))) {
-      return false;
+    if (stored == at::kChar) {
+      const Int8Product product = choose_int8_product(tuning, rows, weight.size(0), weight.size(1));
+      if (row_kernel_shape(product)) return false;
+      copies = copies && !(mixed_shape(product) && ops::has_int8_linear(y.device()));
     }
     listed = listed || route.rows.index.defined();
   }
-  return listed &&
-         (kernels.policy == KernelPolicy::strict || routed_kernel_pays(*stored, sizes, at_once));
+  constexpr std::int64_t kManyRows = 4096;  // are worth copies that could be done without
+  copies = copies || sizes.rows_of_set[0] + sizes.rows_of_set[1] >= kManyRows;
+  return listed && (kernels.policy == KernelPolicy::strict ||
+                    (copies && routed_kernel_pays(*stored, sizes, at_once)));
 }
 
 // With rows of e4m3 where weights are, and copies of weights of int8.
@@ -287,6 +321,11 @@ bool routed_kernel_pays(at::ScalarType stored, const RoutedSizes& sizes, std::in
   if (stored == at::kFloat8_e4m3fn) return rounds == 1 || filled >= kFullE4m3;
   // Long sums the libraries' kernels share out among blocks.
   return sizes.inputs <= sizes.outputs && filled >= kFull;
+}
+
+bool has_mixed_kernel(at::Device device) {
+  TORCH_CHECK(!device.is_cuda() || device.has_index(), "[", kOp, "] a device without its index");
+  return device.is_cuda() && ops::has_int8_linear(device);
 }
 
 bool quantizes_rows(Quantization weight, std::int64_t rows) {

@@ -50,9 +50,10 @@ bool quantizes_rows(Quantization weight, std::int64_t rows);
 // multiplied in e4m3 (on CUDA by cuBLASLt or CUTLASS, for bfloat16 and float16, sizes that 16
 // divides, and compute capability 8.9 or newer: InputError elsewhere; the reference sums in
 // float32). int8: more rows than 8 are multiplied with a copy of the weight in their dtype, made
-// for the call. Fewer rows of either are summed in float32, those of int8 and a single one of fp8
-// unrounded; from 2 rows on, a tuning may have them multiplied as more are, and say by which of
-// the libraries.
+// for the call, or, from kFewestMixedRows on and where the device has a kernel for it and rows
+// begin at multiples of 16 bytes, with the weight as it is. Fewer rows of either are summed in
+// float32, those of int8 and a single one of fp8 unrounded; from 2 rows on, a tuning may have them
+// multiplied as more are, and say how these are.
 Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
               const Kernels& kernels);
 // The same, written to y [rows, outputs], contiguous, of the dtype of the bias and of plain rows.
@@ -68,8 +69,9 @@ struct LinearRoute {
 // y[row] = x[row] * weight^T + bias, by the weight of the set that the row is in: linear_into() of
 // each set's rows. Those of a range are read and written where they lie. So are listed ones on
 // compute capability 9.0 where y is of bfloat16 or float16 and has as many rows as x, rows begin
-// and end at multiples of 16 bytes and routed_kernel_pays() or the policy is strict, in one launch
-// for both sets, with copies of weights of int8, and e4m3 by e4m3 whatever their number. Else, and
+// and end at multiples of 16 bytes and the policy is strict or it is expected to be faster
+// (routed_kernel_pays(), and, where weights of int8 need no copy, 4096 rows), in one launch for
+// both sets, with copies of weights of int8, and e4m3 by e4m3 whatever their number. Else, and
 // where a set has so few rows that its product is another (one plain row and weights of e4m3, 8 and
 // weights of int8), listed rows are gathered before and scattered behind. x [rows, inputs]; y
 // [rows, outputs], contiguous, which may end behind the last row of the sets. Returns whether it
@@ -86,6 +88,10 @@ struct RoutedSizes {
 // scattering: at BAGEL-7B's sizes on an H200 (tests/ops/products_bench) it then was, but for 3 % at
 // worst. `stored`: what weights are.
 bool routed_kernel_pays(at::ScalarType stored, const RoutedSizes& sizes, std::int64_t at_once);
+
+// Whether the device, a GPU with its index, has the kernel that multiplies rows of 16 bits and
+// weights of int8 without a copy of these.
+bool has_mixed_kernel(at::Device device);
 
 // Whether the device, a GPU with its index, has the kernel that routed_gated_linear() may take.
 bool has_gated_kernel(at::Device device);

@@ -147,6 +147,9 @@ std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
       runtime_.paint_attention->served_by().find(kCudnnFp8) != std::string::npos;
   const Qwen2Config& llm = model_.config.llm;
   const Quantization quantization = model_.language_model.quantization;
+  const bool mixed = runtime_.dtype != at::kFloat &&
+                     runtime_.kernels.policy != KernelPolicy::reference &&
+                     has_mixed_kernel(markers_.device());
   std::vector<KernelWork> sum;
   for (const Range& range : calls_of(count)) {
     const MotPlan& plan = plans_.at(range);
@@ -156,7 +159,7 @@ std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
                             llm.hidden_size, runtime_.kernels);
     add_work(sum, 1,
              mot_work(plan, llm, {runtime_.dtype, quantization},
-                      {runtime_.kernels.tuning, fp8_attention, one_gated}));
+                      {runtime_.kernels.tuning, fp8_attention, one_gated, mixed}));
   }
   return sum;
 }

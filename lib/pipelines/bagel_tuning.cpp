@@ -29,7 +29,8 @@ class Measurement {
         options_(at::TensorOptions(device).dtype(at::kBFloat16)),
         progress_(progress),
         fp8_(multiplies_fp8(device)),
-        gated_(has_gated_kernel(device)) {}
+        gated_(has_gated_kernel(device)),
+        mixed_(has_mixed_kernel(device)) {}
 
   TuningTable run() {
     const std::size_t products = kProjections * (fp8_ ? 2 : 1);
@@ -64,8 +65,8 @@ class Measurement {
   static int usual_fp8(const TunedShape& shape, std::int64_t rows) {
     return static_cast<int>(usual_fp8_product(rows, shape[0], shape[1]));
   }
-  static int usual_int8(const TunedShape&, std::int64_t rows) {
-    return static_cast<int>(usual_int8_product(rows));
+  static int usual_int8(const TunedShape& shape, std::int64_t rows) {
+    return static_cast<int>(usual_int8_product(rows, shape[0], shape[1]));
   }
   static int usual_gated(const TunedShape&, std::int64_t rows) {
     return static_cast<int>(usual_gated_product(rows));
@@ -168,6 +169,12 @@ class Measurement {
     return measured;
   }
 
+  // Whether the device has nothing for that choice, and takes another.
+  bool stands_in(TunedKernel kernel, int choice) const {
+    return kernel == TunedKernel::linear_int8 && !mixed_ &&
+           mixed_shape(static_cast<Int8Product>(choice));
+  }
+
   // Of each possible choice; none where there is but one.
   TunedTimes times_of(TunedKernel kernel, const TunedShape& shape, std::int64_t rows,
                       const std::function<double(const TuningTable&)>& time) const {
@@ -175,7 +182,8 @@ class Measurement {
     times.milliseconds.resize(info_of(kernel).choices.size());
     std::vector<int> possible;
     for (int choice = 0; choice < static_cast<int>(times.milliseconds.size()); ++choice) {
-      if (!impossible_choice(kernel, shape, rows, choice)) possible.push_back(choice);
+      if (!impossible_choice(kernel, shape, rows, choice) && !stands_in(kernel, choice))
+        possible.push_back(choice);
     }
     if (possible.size() < 2) return times;
     // The first one again: behind other work it was seen slower than with more rows.
@@ -312,6 +320,7 @@ class Measurement {
   Progress& progress_;
   bool fp8_;    // its operations are measured
   bool gated_;  // so are both ways through a gated layer's first half
+  bool mixed_;  // and products with weights of int8 as they are
   TuningTable table_;
   std::int64_t done_ = 0;
 };

@@ -20,7 +20,8 @@ constexpr auto kHeads = std::to_array<Name>({"heads", "kv_heads", "head_dim"});
 constexpr auto kFp8Products =
     std::to_array<Name>({"row_kernel", "cublas", "cutlass", "row_kernel_4x4", "row_kernel_4x8"});
 constexpr auto kInt8Products =
-    std::to_array<Name>({"row_kernel", "copy", "row_kernel_4x4", "row_kernel_4x8"});
+    std::to_array<Name>({"row_kernel", "copy", "row_kernel_4x4", "row_kernel_4x8", "mixed_64",
+                         "mixed_128", "mixed_256"});
 constexpr auto kGatedProducts = std::to_array<Name>({"one_kernel", "two_kernels"});
 constexpr auto kNormVectors = std::to_array<Name>({"one_vector", "two_vectors", "four_vectors"});
 constexpr auto kQuantizeVectors = std::to_array<Name>({"four_vectors", "two_vectors"});
@@ -55,6 +56,20 @@ std::optional<std::string> impossible_fp8(const TunedShape& shape, std::int64_t 
   if (outputs % 16 != 0 || inputs % 16 != 0) return "its widths are no multiples of 16";
   if (product == Fp8Product::cublas && exceeds_cublas(rows, outputs, inputs))
     return fmt::format("cublas has no such product of {} rows", rows);
+  return std::nullopt;
+}
+
+// Of int8_linear: rows of x and of the weights begin, and those of y end, at multiples of 16 bytes.
+bool mixed_widths(std::int64_t outputs, std::int64_t inputs) {
+  return outputs % 8 == 0 && inputs % 16 == 0;
+}
+
+std::optional<std::string> impossible_int8(const TunedShape& shape, std::int64_t rows,
+                                           Int8Product product) {
+  const auto [outputs, inputs, unused] = shape;
+  if (row_kernel_shape(product)) return impossible_row_kernel(rows);
+  if (mixed_shape(product) && !mixed_widths(outputs, inputs))
+    return "its widths are no multiples of 8 and 16";
   return std::nullopt;
 }
 
@@ -103,6 +118,26 @@ std::optional<int> row_kernel_shape(Int8Product product) {
     case Int8Product::row_kernel_4x8:
       return 2;
     case Int8Product::copy:
+    case Int8Product::mixed_64:
+    case Int8Product::mixed_128:
+    case Int8Product::mixed_256:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::optional<int> mixed_shape(Int8Product product) {
+  switch (product) {
+    case Int8Product::mixed_64:
+      return 0;
+    case Int8Product::mixed_128:
+      return 1;
+    case Int8Product::mixed_256:
+      return 2;
+    case Int8Product::row_kernel:
+    case Int8Product::copy:
+    case Int8Product::row_kernel_4x4:
+    case Int8Product::row_kernel_4x8:
       break;
   }
   return std::nullopt;
@@ -113,8 +148,10 @@ Fp8Product usual_fp8_product(std::int64_t rows, std::int64_t outputs, std::int64
   return exceeds_cublas(rows, outputs, inputs) ? Fp8Product::cutlass : Fp8Product::cublas;
 }
 
-Int8Product usual_int8_product(std::int64_t rows) {
-  return rows <= kernels::kMostLinearRows ? Int8Product::row_kernel : Int8Product::copy;
+Int8Product usual_int8_product(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) {
+  if (rows <= kernels::kMostLinearRows) return Int8Product::row_kernel;
+  const bool mixes = rows >= kFewestMixedRows && mixed_widths(outputs, inputs);
+  return mixes ? Int8Product::mixed_256 : Int8Product::copy;
 }
 
 GatedProduct usual_gated_product(std::int64_t rows) {
@@ -137,8 +174,7 @@ std::optional<std::string> impossible_choice(TunedKernel kernel, const TunedShap
     case TunedKernel::linear_fp8:
       return impossible_fp8(shape, rows, static_cast<Fp8Product>(choice));
     case TunedKernel::linear_int8:
-      if (!row_kernel_shape(static_cast<Int8Product>(choice))) return std::nullopt;
-      return impossible_row_kernel(rows);
+      return impossible_int8(shape, rows, static_cast<Int8Product>(choice));
     case TunedKernel::attention:
       return impossible_attention(rows, static_cast<FirstAttention>(choice));
     case TunedKernel::add_rms_norm:

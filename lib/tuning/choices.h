@@ -24,8 +24,17 @@ enum class TunedKernel {
 };
 // Row kernels: of 8 warps a block and 4 steps of each on their way, or as the name says.
 enum class Fp8Product { row_kernel, cublas, cutlass, row_kernel_4x4, row_kernel_4x8 };
-// copy: of the weights in the rows' dtype
-enum class Int8Product { row_kernel, copy, row_kernel_4x4, row_kernel_4x8 };
+// copy: of the weights in the rows' dtype. Mixed: int8 and the rows' dtype in one kernel
+// (int8_linear), of 64, 128 or 256 rows at a time; a copy where there is none for the device.
+enum class Int8Product {
+  row_kernel,
+  copy,
+  row_kernel_4x4,
+  row_kernel_4x8,
+  mixed_64,
+  mixed_128,
+  mixed_256
+};
 enum class GatedProduct { one_kernel, two_kernels };  // two: a library's product, then silu_mul
 enum class NormVectors { one, two, four };            // 16 bytes each, that a thread takes of a row
 enum class QuantizeVectors { four, two };             // the same; QuantizeRowsArgs::shape
@@ -55,10 +64,12 @@ bool exceeds_cublas(std::int64_t rows, std::int64_t outputs, std::int64_t inputs
 // LinearRowArgs::shape of a row kernel; nothing of the other products.
 std::optional<int> row_kernel_shape(Fp8Product product);
 std::optional<int> row_kernel_shape(Int8Product product);
+std::optional<int> mixed_shape(Int8Product product);  // Int8LinearArgs::shape
 
 // What is taken where nothing was measured.
 Fp8Product usual_fp8_product(std::int64_t rows, std::int64_t outputs, std::int64_t inputs);
-Int8Product usual_int8_product(std::int64_t rows);
+Int8Product usual_int8_product(std::int64_t rows, std::int64_t outputs, std::int64_t inputs);
+inline constexpr std::int64_t kFewestMixedRows = 2048;
 GatedProduct usual_gated_product(std::int64_t rows);
 inline constexpr std::int64_t kFewestGatedRows = 640;
 // Of attention, by the queries of the longest sample: splitkv up to the most that it takes, then

@@ -107,7 +107,7 @@ Fp8Product choose_fp8_product(const TuningTable* tuning, std::int64_t rows, std:
 Int8Product choose_int8_product(const TuningTable* tuning, std::int64_t rows, std::int64_t outputs,
                                 std::int64_t inputs) {
   const auto tuned = find(tuning, TunedKernel::linear_int8, rows, outputs, inputs);
-  return tuned ? static_cast<Int8Product>(*tuned) : usual_int8_product(rows);
+  return tuned ? static_cast<Int8Product>(*tuned) : usual_int8_product(rows, outputs, inputs);
 }
 
 GatedProduct choose_gated_product(const TuningTable* tuning, std::int64_t rows, std::int64_t inner,

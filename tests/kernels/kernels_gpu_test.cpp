@@ -131,6 +131,14 @@ TEST_CASE("quantised weights meet a few rows") {
   check_linear_row_alone(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
 }
 
+TEST_CASE("rows meet int8 weights as they are on compute capability 9.0") {
+  if (!kernels::int8_linear_runs_here()) {
+    MESSAGE("skipped: this GPU or this build has no code for it");
+    return;
+  }
+  check_int8_linear(on_gpu<kernels::Int8LinearArgs>(kernels::int8_linear));
+}
+
 TEST_CASE("the first half of a gated layer is one kernel on compute capability 9.0") {
   if (!kernels::gated_linear_runs_here()) {
     MESSAGE("skipped: this GPU or this build has no code for it");
@@ -168,6 +176,21 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
   linear.inputs = linear.outputs = 16;
   linear.shape = -1;
   CHECK(text_of(kernels::linear_row(linear, nullptr)) == "there is no such shape");
+
+  kernels::Int8LinearArgs mixed;
+  CHECK(text_of(kernels::int8_linear(mixed, nullptr)) == "inputs or outputs is below 1");
+  mixed.inputs = mixed.outputs = 16;
+  CHECK(text_of(kernels::int8_linear(mixed, nullptr)) == "");
+  mixed.rows = 2;
+  CHECK(text_of(kernels::int8_linear(mixed, nullptr)) == "rows overlap");
+  mixed.rows = 0;
+  mixed.inputs = 24;
+  CHECK(text_of(kernels::int8_linear(mixed, nullptr)) ==
+        "rows do not begin at multiples of 16 bytes");
+  mixed.dtype = kernels::DType::f32;
+  CHECK(text_of(kernels::int8_linear(mixed, nullptr)) == "rows are not of bfloat16 or float16");
+  mixed.shape = kernels::kInt8LinearShapes;
+  CHECK(text_of(kernels::int8_linear(mixed, nullptr)) == "there is no such shape");
 
   kernels::GatedLinearArgs gated;
   CHECK(text_of(kernels::gated_linear(gated, nullptr)) == "inputs or the inner width is below 1");

@@ -155,6 +155,88 @@ void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel) {
 
 namespace {
 
+struct MixedSize {
+  std::int64_t rows, inputs, outputs;
+  std::int64_t work() const { return rows * inputs * outputs; }
+};
+
+void check_mixed(const Runner<kernels::Int8LinearArgs>& kernel, at::Generator& generator,
+                 const MixedSize& size, at::ScalarType dtype, bool biased) {
+  const auto options = at::TensorOptions(dtype).device(kernel.device);
+  const Tensor x = random_rows(generator, size.rows, size.inputs, 1, Layout::spaced, options);
+  const Tensor weight =
+      at::randint(-128, 128, {size.outputs, size.inputs}, generator, at::kChar).to(kernel.device);
+  const Tensor scales = ((at::randn({size.outputs}, generator, at::kFloat).abs() + 0.5) /
+                         std::sqrt(size.inputs) / 100)
+                            .to(kernel.device);
+  const Tensor bias = at::randn({size.outputs}, generator, at::kFloat).to(options);
+  // On the device where it is much: float64 is float64.
+  const at::Device by = size.work() > 20'000'000 ? kernel.device : at::Device(at::kCPU);
+  const auto wide = [&](const Tensor& t) { return t.to(by).to(at::kFloat).to(at::kDouble); };
+  const Tensor scaled = wide(weight) * wide(scales).unsqueeze(1);
+  Tensor expected = at::linear(wide(x), scaled);
+  if (biased) expected += wide(bias);
+  const double step = dtype == at::kFloat ? 2e-6 : dtype == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
+  // Rounded once. The tensor cores cut off what they add: at 18944 inputs one element in seven
+  // million was beyond 2^-20 of the sizes of its terms.
+  const Tensor allowed = expected.abs() * step + at::linear(wide(x).abs(), scaled.abs()) * 0x1p-19;
+  kernels::Int8LinearArgs args;
+  args.x = x.data_ptr();
+  args.x_stride = x.stride(0);
+  args.weight = weight.data_ptr<std::int8_t>();
+  args.scales = scales.data_ptr<float>();
+  args.bias = biased ? bias.data_ptr() : nullptr;
+  args.rows = size.rows;
+  args.inputs = size.inputs;
+  args.outputs = size.outputs;
+  args.dtype = kernel_dtype(dtype);
+  Tensor first;
+  for (args.shape = 0; args.shape < kernels::kInt8LinearShapes; ++args.shape) {
+    CAPTURE(args.shape);
+    const Field y = make_field(size.rows, size.outputs, Layout::spaced, options);
+    args.y = y.rows.data_ptr();
+    args.y_stride = y.rows.stride(0);
+    kernel.run(args);
+    const Tensor apart = (y.rows.to(by).to(at::kDouble) - expected).abs();
+    CHECK(count((apart <= allowed).logical_not()) == 0);
+    CHECK(expected.abs().max().item<double>() > 0.05);
+    if (!first.defined()) first = y.rows.clone();
+    CHECK(at::equal(y.rows, first));
+    CHECK(is_untouched_around(y, at::arange(size.rows)));
+    if (kernel.device.is_cpu()) break;  // the reference has no shapes
+  }
+}
+
+}  // namespace
+
+void check_int8_linear(const Runner<kernels::Int8LinearArgs>& kernel) {
+  at::Generator generator = at::detail::createCPUGenerator(36);
+  for (const at::ScalarType dtype : kDtypes) {
+    if (dtype == at::kFloat && !kernel.device.is_cpu()) continue;  // the reference alone takes it
+    // Less than a tile and a piece, exactly one, parts of both, a block without outputs in a
+    // cluster, more tiles than a GPU has blocks, of an odd number of pieces, too, and long sums.
+    for (const MixedSize& size : {MixedSize{1, 16, 8},
+                                  {17, 64, 128},
+                                  {64, 128, 256},
+                                  {3, 80, 136},
+                                  {130, 208, 264},
+                                  {257, 1040, 40},
+                                  {1026, 3584, 4608},
+                                  {8208, 192, 2304},
+                                  {2048, 18944, 3584}}) {
+      if (size.work() > 20'000'000 && kernel.device.is_cpu()) continue;
+      for (const bool biased : {false, true}) {
+        const std::string what = fmt::format("{} {} x {} -> {}, bias: {}", c10::toString(dtype),
+                                             size.rows, size.inputs, size.outputs, biased);
+        CAPTURE(what);
+        check_mixed(kernel, generator, size, dtype, biased);
+      }
+    }
+  }
+}
+
+namespace {
+
 struct GatedSize {
   std::int64_t rows, inputs, inner;
   std::int64_t work() const { return rows * inputs * inner; }

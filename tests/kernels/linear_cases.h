@@ -1,8 +1,9 @@
-// linear_row, gated_linear and routed_linear on raw pointers: one body for the references on the
-// host and for the kernels on a GPU.
+// linear_row, int8_linear, gated_linear and routed_linear on raw pointers: one body for the
+// references on the host and for the kernels on a GPU.
 #pragma once
 
 #include "kernels/gated_linear/gated_linear.h"
+#include "kernels/int8_linear/int8_linear.h"
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/routed_linear/routed_linear.h"
 #include "tests/kernels/routed_cases.h"
@@ -14,6 +15,9 @@ namespace diptych::testing {
 void check_linear_row_quantised(const Runner<kernels::LinearRowArgs>& kernel);
 // A row's products are the same bits whatever rows come with it.
 void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel);
+// Products of int8 weights and any number of rows, with and without bias, are those of float64, the
+// same in every shape of the call; the gaps and margins around stay as they were.
+void check_int8_linear(const Runner<kernels::Int8LinearArgs>& kernel);
 // silu(gate) * up is that of float64 but for its roundings; the gaps and margins around stay as
 // they were.
 void check_gated_linear(const Runner<kernels::GatedLinearArgs>& kernel);

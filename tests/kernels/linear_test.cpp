@@ -11,6 +11,10 @@ TEST_CASE("the reference multiplies quantised weights as float64 does") {
   check_linear_row_alone(reference);
 }
 
+TEST_CASE("the reference multiplies rows and int8 weights as they are") {
+  check_int8_linear({at::kCPU, kernels::int8_linear_ref});
+}
+
 TEST_CASE("the reference multiplies and activates the first half of a gated layer") {
   check_gated_linear({at::kCPU, kernels::gated_linear_ref});
 }

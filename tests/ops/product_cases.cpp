@@ -67,6 +67,34 @@ Routing interleaved(std::int64_t rows) {
            {order.narrow(0, rows - second, second), true}}};
 }
 
+// Listed rows where both sets have more than the kernels of few rows take; with `strict`, as the
+// sizes here need not pay.
+bool takes_one_launch(const LinearOperand& x, at::ScalarType stored, const Routing& routing,
+                      const Tensor& y, KernelPolicy policy) {
+  if (!y.is_cuda() || policy != KernelPolicy::strict || y.scalar_type() == at::kFloat ||
+      ops::routed_linear_tiles(y.device()) == 0) {
+    return false;
+  }
+  std::int64_t few = 0;  // rows that would have another product
+  if (stored == at::kChar) few = kernels::kMostLinearRows;
+  if (stored == at::kFloat8_e4m3fn && !x.scales.defined()) few = 1;
+  bool listed = false;
+  for (const RoutedSet& set : routing.sets) {
+    const std::int64_t rows = set.rows.numel();
+    if (rows > 0 && rows <= few) return false;
+    listed = listed || (rows > 0 && set.list);
+  }
+  return listed;
+}
+
+// Rows of a range; float16 goes by the usual choice alone.
+bool gates_by_one(const Tensor& x, std::int64_t rows, GatedProduct choice, KernelPolicy policy) {
+  const at::ScalarType dtype = x.scalar_type();
+  return x.is_cuda() && policy != KernelPolicy::reference && dtype != at::kFloat && rows > 0 &&
+         has_gated_kernel(x.device()) &&
+         (dtype == at::kBFloat16 ? choice == GatedProduct::one_kernel : rows >= kFewestGatedRows);
+}
+
 void check_listed_products(const Tensor& x, std::span<const ProjectionWeights> weights,
                            KernelPolicy policy) {
   const Routing routing = interleaved(x.size(0));
@@ -74,7 +102,8 @@ void check_listed_products(const Tensor& x, std::span<const ProjectionWeights> w
   std::vector<LinearRoute> routes;
   for (std::size_t s = 0; s < weights.size(); ++s)
     routes.push_back({weights[s].weight, weights[s].bias, row_set(routing.sets[s], x.device())});
-  routed_linear_into(y, {x, {}}, routes, policy);
+  CHECK(routed_linear_into(y, {x, {}}, routes, policy) ==
+        takes_one_launch({x, {}}, x.scalar_type(), routing, y, policy));
   for (std::size_t s = 0; s < weights.size(); ++s) {
     const Tensor rows = routing.sets[s].rows.to(x.device());
     if (rows.numel() == 0) continue;
@@ -85,7 +114,8 @@ void check_listed_products(const Tensor& x, std::span<const ProjectionWeights> w
   CHECK(at::equal(y.index_fill(0, routed, kCanary), at::full_like(y, kCanary)));
 }
 
-// By one kernel and by two; the last two rows by the second weight.
+// By one kernel and by two in bfloat16, by the usual choice in float16; the last two rows by the
+// second weight.
 void check_gated_projection(const Tensor& x, std::span<const ProjectionWeights> weights,
                             KernelPolicy policy) {
   const std::int64_t rows = x.size(0), second = rows < 3 ? 0 : 2;
@@ -97,6 +127,7 @@ void check_gated_projection(const Tensor& x, std::span<const ProjectionWeights> 
       at::cat({widened_product(x.narrow(0, 0, rows - second), weights[0]),
                widened_product(x.narrow(0, rows - second, second), weights[1])});
   for (const GatedProduct choice : {GatedProduct::one_kernel, GatedProduct::two_kernels}) {
+    if (choice == GatedProduct::two_kernels && x.scalar_type() == at::kHalf) continue;
     CAPTURE(static_cast<int>(choice));
     TuningTable table;
     table.add({TunedKernel::gated_linear,
@@ -105,8 +136,12 @@ void check_gated_projection(const Tensor& x, std::span<const ProjectionWeights> 
                rows,
                static_cast<int>(choice),
                {}});
+    const Kernels kernels(policy, &table);
+    const std::int64_t first = rows - second;
+    CHECK(gates_in_one_kernel(x.options(), first, weight.values.size(0) / 2, x.size(1), kernels) ==
+          gates_by_one(x, first, choice, policy));
     constexpr double kSums = 3e-4;
-    check_gated_values(routed_gated_linear(x, routes, Kernels(policy, &table)), products, kSums);
+    check_gated_values(routed_gated_linear(x, routes, kernels), products, kSums);
   }
 }
 
@@ -173,27 +208,6 @@ Tensor product_by_set(const RoutedProduct& p, const Routing& routing, const Tens
   return y;
 }
 
-// Listed rows where both sets have more than the kernels of few rows take; with `strict`, as the
-// sizes here need not pay.
-bool takes_one_launch(const RoutedProduct& p, const Routing& routing, const Tensor& y,
-                      KernelPolicy policy) {
-  if (!y.is_cuda() || policy != KernelPolicy::strict || y.scalar_type() == at::kFloat ||
-      ops::routed_linear_tiles(y.device()) == 0) {
-    return false;
-  }
-  const at::ScalarType stored = p.routes[0].weight.values.scalar_type();
-  std::int64_t few = 0;  // rows that would have another product
-  if (stored == at::kChar) few = kernels::kMostLinearRows;
-  if (stored == at::kFloat8_e4m3fn && !p.x.scales.defined()) few = 1;
-  bool listed = false;
-  for (const RoutedSet& set : routing.sets) {
-    const std::int64_t rows = set.rows.numel();
-    if (rows > 0 && rows <= few) return false;
-    listed = listed || (rows > 0 && set.list);
-  }
-  return listed;
-}
-
 void check_routed_product(const RoutedProduct& p, const Routing& routing, at::ScalarType dtype,
                           KernelPolicy policy) {
   CAPTURE(routing.name);
@@ -201,13 +215,14 @@ void check_routed_product(const RoutedProduct& p, const Routing& routing, at::Sc
   const std::int64_t outputs = p.routes[0].weight.values.size(0);
   const Tensor y = at::full({routing.rows, outputs}, kCanary,
                             at::TensorOptions(dtype).device(p.x.values.device()));
-  CHECK(routed_linear_into(y, p.x, p.routes, policy) == takes_one_launch(p, routing, y, policy));
+  const at::ScalarType stored = p.routes[0].weight.values.scalar_type();
+  CHECK(routed_linear_into(y, p.x, p.routes, policy) ==
+        takes_one_launch(p.x, stored, routing, y, policy));
   const Tensor wanted = product_by_set(p, routing, y, policy).to(at::kDouble);
   const Tensor found = y.to(at::kDouble);
   // Where rows begin may choose another kernel, with another order of sums, or one that needs no
   // rounded copy of weights of int8: neighbours of 16 bits, which at most are so far apart.
   const double step = dtype == at::kFloat ? 2e-6 : dtype == at::kBFloat16 ? 0x1p-7 : 0x1p-10;
-  const at::ScalarType stored = p.routes[0].weight.values.scalar_type();
   const bool in_e4m3 = stored == at::kFloat8_e4m3fn && y.is_cuda();  // sums of 14 bits
   const Tensor untouched = wanted == kCanary;
   const double most = at::where(untouched, 0.0, wanted).abs().max().item<double>();
@@ -311,12 +326,8 @@ void check_gated_products(at::Device device, KernelPolicy policy) {
       route.weight = {draw({2 * kInner, kInputs}, dtype, 0.125), {}};
     routes[0].rows = RowSet::range(0, gen);
     routes[1].rows = RowSet::range(gen, und);
-    const bool by_one =
-        device.is_cuda() && policy != KernelPolicy::reference && dtype != at::kFloat && gen > 0 &&
-        has_gated_kernel(device) &&
-        // float16 goes by the usual choice alone
-        (dtype == at::kBFloat16 ? choice == GatedProduct::one_kernel : gen >= kFewestGatedRows);
-    CHECK(gates_in_one_kernel(x.options(), gen, kInner, kInputs, kernels) == by_one);
+    CHECK(gates_in_one_kernel(x.options(), gen, kInner, kInputs, kernels) ==
+          gates_by_one(x, gen, choice, policy));
     const Tensor found = routed_gated_linear(x, routes, kernels);
     REQUIRE((found.sizes() == at::IntArrayRef{gen + und, kInner}));
     std::vector<Tensor> parts;

@@ -1,8 +1,9 @@
 // Products of rows that two weight sets share out, at the sizes of BAGEL-7B: rows in two ranges, as
 // the model lays them out, and listed rows, interleaved, which are gathered before and scattered
 // behind, or given to the library as they are. Then the first half of a gated layer by two kernels
-// and by one. Milliseconds on the device as a step has them, launched by a CUDA graph on weights
-// that no cache holds any more, and TFLOP/s.
+// and by one; and weights of int8 by a copy of them and as they are, beside plain ones.
+// Milliseconds on the device as a step has them, launched by a CUDA graph on weights that no cache
+// holds any more, and TFLOP/s.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -170,6 +171,53 @@ void run_gated(const Settings& settings) {
   }
 }
 
+// Weights of several layers in turn, too. The choice is of bfloat16.
+void run_int8(const Settings& settings) {
+  constexpr std::int64_t kRotatedBytes = std::int64_t{256} << 20;
+  constexpr Int8Product kProducts[] = {Int8Product::copy, Int8Product::mixed_64,
+                                       Int8Product::mixed_128, Int8Product::mixed_256};
+  const at::TensorOptions options = settings.options();
+  fmt::print("\n{:<20}{:>6}{:>20}{:>20}{:>20}{:>20}{:>20}\n", "int8", "rows", "plain", "copy",
+             "mixed 64", "mixed 128", "mixed 256");
+  for (const Shape& shape : kShapes) {
+    std::vector<LinearOperand> plain, coded;
+    for (std::int64_t i = 0; i < kRotatedBytes / (shape.outputs * shape.inputs) + 2; ++i) {
+      plain.push_back({at::randn({shape.outputs, shape.inputs}, options) * 0.02, {}});
+      coded.push_back(quantize_rows(plain.back().values, Quantization::int8, KernelPolicy::strict));
+    }
+    for (const std::int64_t rows : {16, 64, 128, 256, 512, 1024, 2048, 4096, 8192}) {
+      const Tensor x = at::randn({rows, shape.inputs}, options);
+      const Tensor y = at::empty({rows, shape.outputs}, options);
+      const Tensor bias = settings.biased ? at::randn({shape.outputs}, options) : Tensor();
+      const double flop =
+          2 * static_cast<double>(rows) * static_cast<double>(shape.inputs * shape.outputs);
+      const auto print = [&](std::span<const LinearOperand> weights, const TuningTable* table) {
+        Works works;
+        for (const LinearOperand& weight : weights) {
+          works.emplace_back([&] {
+            linear_into(y, {x, {}}, weight, bias, {KernelPolicy::strict, table});
+          });
+        }
+        const double ms = milliseconds(works, settings);
+        fmt::print("{:>12.4f}{:>8.0f}", ms, flop / (ms * 1e9));
+      };
+      fmt::print("{:<20}{:>6}", shape.name, rows);
+      print(plain, nullptr);
+      for (const Int8Product product : kProducts) {
+        TuningTable table;
+        table.add({TunedKernel::linear_int8,
+                   {shape.outputs, shape.inputs, 0},
+                   rows,
+                   rows,
+                   static_cast<int>(product),
+                   {}});
+        print(coded, &table);
+      }
+      fmt::print("\n");
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -191,6 +239,8 @@ int main(int argc, char** argv) {
     const c10::InferenceMode inference;
     run(settings);
     run_gated(settings);
+    if (settings.dtype == "bfloat16" && has_mixed_kernel(at::Device(at::kCUDA, 0)))
+      run_int8(settings);
   } catch (const std::exception& error) {
     fmt::print(stderr, "products_bench: {}\n", error.what());
     return kFailed;

@@ -36,6 +36,8 @@ void check_products(at::Generator& generator, std::int64_t rows, const TunedShap
   const TunedKernel kernel =
       kind == Quantization::fp8 ? TunedKernel::linear_fp8 : TunedKernel::linear_int8;
   const auto choices = info_of(kernel).choices;
+  const bool has_mixed = device.is_cuda() && has_mixed_kernel(device);
+  Tensor by_copy;
   for (int choice = 0; choice < static_cast<int>(choices.size()); ++choice) {
     if (impossible_choice(kernel, shape, rows, choice)) continue;
     const std::string what = fmt::format("{} rows, {} -> {}, {}", rows, inputs, outputs,
@@ -46,8 +48,16 @@ void check_products(at::Generator& generator, std::int64_t rows, const TunedShap
       return linear(x.to(device), there, bias.to(device), {policy, &table}).cpu();
     };
     const Tensor found = product();
-    // As without a tuning: roundings that flip, and sums of 14 bits in e4m3.
-    const double allowed = 3 * 0x1p-9 + (kind == Quantization::fp8 ? 0x1p-8 : 0);
+    const bool mixed =
+        kind == Quantization::int8 && mixed_shape(static_cast<Int8Product>(choice)).has_value();
+    if (mixed) {
+      CHECK(at::equal(found, by_copy) == !has_mixed);  // a copy rounds the weights
+    } else if (kind == Quantization::int8 && choice == static_cast<int>(Int8Product::copy)) {
+      by_copy = found;
+    }
+    // As without a tuning: roundings that flip, and sums of 14 bits in e4m3; weights not rounded.
+    const double allowed =
+        3 * 0x1p-9 + (kind == Quantization::fp8 ? 0x1p-8 : 0) + (mixed ? 0x1p-9 : 0);
     CHECK(largest(found - expected) <= allowed * largest(expected));
     CHECK(at::equal(found, product()));
     if (device.is_cpu()) CHECK(at::equal(found, linear(x, weight, bias, policy)));

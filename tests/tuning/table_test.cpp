@@ -61,6 +61,9 @@ TEST_CASE("a product takes what was measured, else the usual") {
   CHECK(choose_int8_product(nullptr, 4, kQkv[0], kQkv[1]) == Int8Product::row_kernel);
   CHECK(choose_int8_product(&table, 8, kQkv[0], kQkv[1]) == Int8Product::row_kernel);
   CHECK(choose_int8_product(&table, 9, kQkv[0], kQkv[1]) == Int8Product::copy);
+  CHECK(choose_int8_product(nullptr, 2047, kQkv[0], kQkv[1]) == Int8Product::copy);
+  CHECK(choose_int8_product(nullptr, 2048, kQkv[0], kQkv[1]) == Int8Product::mixed_256);
+  CHECK(choose_int8_product(nullptr, 2048, kQkv[0], kQkv[1] + 8) == Int8Product::copy);
 }
 
 TEST_CASE("how rows are activated and quantised is what was measured, else the usual") {
@@ -97,6 +100,17 @@ TEST_CASE("row kernels of products have the shapes that their names say") {
   CHECK(row_kernel_shape(Int8Product::row_kernel_4x4) == 1);
   CHECK(row_kernel_shape(Int8Product::row_kernel_4x8) == 2);
   CHECK_FALSE(row_kernel_shape(Int8Product::copy).has_value());
+  CHECK_FALSE(row_kernel_shape(Int8Product::mixed_64).has_value());
+  CHECK(mixed_shape(Int8Product::mixed_64) == 0);
+  CHECK(mixed_shape(Int8Product::mixed_128) == 1);
+  CHECK(mixed_shape(Int8Product::mixed_256) == 2);
+  CHECK_FALSE(mixed_shape(Int8Product::copy).has_value());
+  CHECK_FALSE(mixed_shape(Int8Product::row_kernel).has_value());
+  const auto mixed = static_cast<int>(Int8Product::mixed_128);
+  CHECK_FALSE(impossible_choice(TunedKernel::linear_int8, {40, 48, 0}, 100, mixed).has_value());
+  CHECK(impossible_choice(TunedKernel::linear_int8, {40, 40, 0}, 100, mixed) ==
+        "its widths are no multiples of 8 and 16");
+  CHECK(impossible_choice(TunedKernel::linear_int8, {36, 48, 0}, 100, mixed).has_value());
 }
 
 TEST_CASE("a table refuses what contradicts itself or cannot be") {

@@ -51,7 +51,7 @@ struct Mark {
 // The first that a name holds says what it is. nvjet and xmma: cuBLAS; fort_native_sdpa: cuDNN;
 // pytorch_flash::flash_fwd_kernel and fmha: libtorch; attend_part, attend_tile and join_parts:
 // decode_attention.
-constexpr std::array<Mark, 26> kMarks = {{{"rms_norm", Kind::norm},
+constexpr std::array<Mark, 27> kMarks = {{{"rms_norm", Kind::norm},
                                           {"gated_linear", Kind::gated_product},
                                           {"qk_norm_rope", Kind::rope},
                                           {"silu_mul", Kind::silu},
@@ -74,6 +74,7 @@ constexpr std::array<Mark, 26> kMarks = {{{"rms_norm", Kind::norm},
                                           {"xmma", Kind::product},
                                           {"linear_row", Kind::product},
                                           {"linear_tiles", Kind::product},
+                                          {"int8_linear", Kind::product},
                                           {"catarray", Kind::copy},
                                           {"copy", Kind::copy},
                                           {"fill", Kind::copy}}};
@@ -239,6 +240,7 @@ class WorkSum {
         tuning_(served_by.tuning),
         fp8_attention_(served_by.fp8_attention),
         gated_(served_by.one_gated_kernel),
+        mixed_(served_by.mixed_kernel),
         element_(c10::elementSize(format.dtype)),
         quantised_(plan.row_format(format.quantization) == Quantization::fp8) {
     add_norm(plan.rows(), 1, quantised_);
@@ -283,8 +285,9 @@ class WorkSum {
 
   // Whether so many rows meet a plain copy of weights of int8.
   bool copies(std::int64_t rows, std::int64_t outputs, std::int64_t inputs) const {
-    return format_.quantization == Quantization::int8 &&
-           !row_kernel_shape(choose_int8_product(tuning_, rows, outputs, inputs));
+    if (format_.quantization != Quantization::int8) return false;
+    const Int8Product product = choose_int8_product(tuning_, rows, outputs, inputs);
+    return !row_kernel_shape(product) && !(mixed_ && mixed_shape(product));
   }
 
   // Whether e4m3 values are multiplied as such, by a library, and not widened for a few rows.
@@ -359,7 +362,7 @@ class WorkSum {
   const Qwen2Config& config_;
   MatrixFormat format_;
   const TuningTable* tuning_;
-  bool fp8_attention_, gated_;
+  bool fp8_attention_, gated_, mixed_;
   std::size_t element_;
   bool quantised_;  // by the norms and the activation
   std::vector<KernelWork> all_;

@@ -27,6 +27,7 @@ struct MotServedBy {
   const TuningTable* tuning = nullptr;  // by which the products are chosen, or null
   bool fp8_attention = false;           // of generation rows
   bool one_gated_kernel = false;        // multiplies and activates generation rows
+  bool mixed_kernel = false;            // may multiply with weights of int8 as they are
 };
 
 // What each family of a forward of this plan has to do: of all layers, every tensor a kernel is
