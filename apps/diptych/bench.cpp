@@ -175,8 +175,9 @@ constexpr const char* kFooter =
 void add_probe_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_flag(
           kLaunches, flags.launches,
-          "count kernels, launches, calls for memory and waits (CUDA), in one more run of each "
-          "with the profiler, which replays the steps that are kept: a step's mean")
+          "count kernels, launches, calls for memory and waits ahead of the last launch (CUDA), in "
+          "one more run of each with the profiler, which replays the steps that are kept: a step's "
+          "mean")
       ->envname("DIPTYCH_LAUNCHES");
   verb.add_flag(kKernelTimes, flags.kernel_times,
                 "tell the time of a step's kernels by what they are for, with bytes, FLOP and "

@@ -120,8 +120,7 @@ std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMe
   if (m.launches) {
     text += fmt::format(
         "  a step, {}: {:.1f} kernels, {:.1f} copies and fills; by the host {:.1f} launches, "
-        "{:.1f} "
-        "calls for memory, {:.1f} waits\n",
+        "{:.1f} calls for memory, {:.1f} waits ahead of the last launch\n",
         m.launches_replay ? "replayed" : "not replayed", per_step(m.launches->kernels, m),
         per_step(m.launches->copies, m), per_step(m.launches->calls, m),
         per_step(m.launches->allocations, m), per_step(m.launches->waits, m));

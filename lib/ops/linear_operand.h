@@ -50,10 +50,10 @@ bool quantizes_rows(Quantization weight, std::int64_t rows);
 // multiplied in e4m3 (on CUDA by cuBLASLt or CUTLASS, for bfloat16 and float16, sizes that 16
 // divides, and compute capability 8.9 or newer: InputError elsewhere; the reference sums in
 // float32). int8: more rows than 8 are multiplied with a copy of the weight in their dtype, made
-// for the call, or, from kFewestMixedRows on and where the device has a kernel for it and rows
-// begin at multiples of 16 bytes, with the weight as it is. Fewer rows of either are summed in
-// float32, those of int8 and a single one of fp8 unrounded; from 2 rows on, a tuning may have them
-// multiplied as more are, and say how these are.
+// for the call, or, from kFewestMixedRows on, with the weight as it is, if the device has a kernel
+// for that (has_mixed_kernel), they are bfloat16 or float16 and rows begin at multiples of 16
+// bytes. Up to 8 rows of either are summed in float32, those of int8 and a single one of fp8
+// unrounded. From 2 rows on, a tuning may choose any of these ways for bfloat16.
 Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
               const Kernels& kernels);
 // The same, written to y [rows, outputs], contiguous, of the dtype of the bias and of plain rows.

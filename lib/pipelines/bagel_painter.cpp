@@ -179,6 +179,7 @@ Tensor BagelPainter::integrate_on_device(const Tensor& noise, Progress& progress
   steps.x.copy_(noise);
   steps.step.zero_();
   synchronize(runtime_.device);  // graphs have a stream of their own
+  check_interrupted();
   const std::vector<RepeatedWork> works = plan_updates(steps);
   std::int64_t done = 0;
   const auto after = [&] {

@@ -21,9 +21,8 @@ class LaunchGraphs {
   virtual ~LaunchGraphs() = default;
   // Does all works in order, each so many times: launches them without looking at the device, then
   // waits for one after the other and calls `after` behind each, which launches nothing. What that
-  // throws passes: the rest
-  // stays launched, and neither this nor the destructor waits for it. More than 256 are launched in
-  // parts, as a stream holds no end of them.
+  // throws passes: the rest stays launched, and neither this nor the destructor waits for it. More
+  // than 256 are launched in parts, as a stream holds only so many.
   //
   // The first time of a key is a call of its work, which also makes the handles and plans that no
   // graph may hold; before the second it is captured, while the device does what was launched until

@@ -127,8 +127,8 @@ class CudaLaunchGraphs final : public LaunchGraphs {
     }
   }
 
-  // A stream holds no end of launches: of 2000, with an event behind each, some had to wait on an
-  // H200, of 400 none.
+  // A stream holds only so many launches: of 2000, with an event behind each, some had to wait on
+  // an H200, of 400 none.
   static constexpr std::size_t kMostAhead = 256;
 
   at::Device device_;

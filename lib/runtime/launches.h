@@ -23,7 +23,7 @@ struct Launches {
   std::int64_t copies = 0;       // copies and fills, by no kernel
   std::int64_t calls = 0;        // of the host that launched kernels or graphs
   std::int64_t allocations = 0;  // calls of the host that took device memory or gave it back
-  std::int64_t waits = 0;        // and that waited for the device, with something left to launch
+  std::int64_t waits = 0;  // and that waited for the device ahead of a scope's last such launch
   // Of each time the scope was entered, in order of their start.
   std::vector<std::vector<GpuActivity>> scopes;
 };
