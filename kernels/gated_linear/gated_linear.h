@@ -10,7 +10,7 @@
 // are in one thread. A warpgroup's results leave while the products of its next tile run.
 //
 // Bound: arithmetic. It saves writing and reading gate and up. 8192 rows of 3584 to 18944 on an
-// H200: 3.35 ms, 664 TFLOP/s, 85 % of what one large product reached (3.61 ms by two kernels).
+// H200: 3.36 ms, 662 TFLOP/s, 83 % of what one large product reached (3.65 ms by two kernels).
 #pragma once
 
 #include "kernels/types.h"

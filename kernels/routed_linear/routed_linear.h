@@ -10,8 +10,8 @@
 // 64 rows each and write them to the rows' own addresses while the next tile is fetched.
 //
 // Bound: arithmetic for many rows, the weights' bytes for few. Nothing splits the inputs, so few
-// tiles leave clusters idle. 8208 listed rows of 3584 to 37888 on an H200: 4.06 ms in bfloat16, 549
-// TFLOP/s, 70 % of what one large product reached, and 2.56 ms of e4m3, 872 TFLOP/s, 61 %.
+// tiles leave clusters idle. 8208 listed rows of 3584 to 37888 on an H200: 4.08 ms in bfloat16, 546
+// TFLOP/s, 69 % of what one large product reached, and 2.54 ms of e4m3, 878 TFLOP/s, 63 %.
 #pragma once
 
 #include "kernels/types.h"

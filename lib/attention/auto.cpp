@@ -143,7 +143,7 @@ class AutoAttention final : public AttentionBackend {
     return {nullptr, std::move(reasons)};
   }
 
-  // A cuDNN plan takes longer to build (about 30 ms on an H200) than a call with few queries, or a
+  // A cuDNN plan takes longer to build (about 40 ms on an H200) than a call with few queries, or a
   // prefill that happens once, can save: those go to the backends without plans first. What was
   // measured has the plan's share in it.
   const Order& order(const AttentionCall& call) const {

@@ -46,7 +46,7 @@ struct CudnnPlan {
   std::string failure;  // why there is none, or empty
 };
 
-// Of the graph that `describe` makes, for the current device; takes some 30 ms.
+// Of the graph that `describe` makes, for the current device; takes some 40 ms.
 template <typename Describe>
 std::shared_ptr<CudnnPlan> build_cudnn_plan(const Describe& describe) {
   auto plan = std::make_shared<CudnnPlan>();

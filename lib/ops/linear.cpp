@@ -248,7 +248,7 @@ bool routes_by_kernel(const Tensor& y, const LinearOperand& x, std::span<const L
   const TuningTable* const tuning = ops::tuning_for(y.scalar_type(), kernels);
   std::optional<at::ScalarType> stored;
   RoutedSizes sizes = {{}, x.values.size(1), y.size(1)};
-  bool listed = false, copies = true;  // copies: of weights of int8, where rows are gathered, too
+  bool listed = false;
   for (std::size_t i = 0; i < routes.size(); ++i) {
     const LinearRoute& route = routes[i];
     const std::int64_t rows = sizes.rows_of_set[i] = route.rows.count;
@@ -263,14 +263,13 @@ bool routes_by_kernel(const Tensor& y, const LinearOperand& x, std::span<const L
     if (stored == at::kChar) {
       const Int8Product product = choose_int8_product(tuning, rows, weight.size(0), weight.size(1));
       if (row_kernel_shape(product)) return false;
-      copies = copies && !(mixed_shape(product) && ops::has_int8_linear(y.device()));
+      const bool mixes = mixed_shape(product) && ops::has_int8_linear(y.device());
+      sizes.copied_anyway = sizes.copied_anyway && !mixes;
     }
     listed = listed || route.rows.index.defined();
   }
-  constexpr std::int64_t kManyRows = 4096;  // are worth copies that could be done without
-  copies = copies || sizes.rows_of_set[0] + sizes.rows_of_set[1] >= kManyRows;
-  return listed && (kernels.policy == KernelPolicy::strict ||
-                    (copies && routed_kernel_pays(*stored, sizes, at_once)));
+  return listed &&
+         (kernels.policy == KernelPolicy::strict || routed_kernel_pays(*stored, sizes, at_once));
 }
 
 // With rows of e4m3 where weights are, and copies of weights of int8.
@@ -312,7 +311,9 @@ bool routed_kernel_pays(at::ScalarType stored, const RoutedSizes& sizes, std::in
   const auto parts = [](std::int64_t whole, std::int64_t part) {
     return (whole + part - 1) / part;
   };
+  constexpr std::int64_t kManyRows = 4096;
   const auto [first, second] = sizes.rows_of_set;
+  if (!sizes.copied_anyway && first + second < kManyRows) return false;
   const std::int64_t tiles =
       (parts(first, kTile) + parts(second, kTile)) * parts(sizes.outputs, kTile);
   const std::int64_t rounds = parts(tiles, at_once);

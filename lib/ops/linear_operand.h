@@ -53,7 +53,8 @@ bool quantizes_rows(Quantization weight, std::int64_t rows);
 // for the call, or, from kFewestMixedRows on, with the weight as it is, if the device has a kernel
 // for that (has_mixed_kernel), they are bfloat16 or float16 and rows begin at multiples of 16
 // bytes. Up to 8 rows of either are summed in float32, those of int8 and a single one of fp8
-// unrounded. From 2 rows on, a tuning may choose any of these ways for bfloat16.
+// unrounded. From 2 rows on, a tuning may choose for bfloat16 among the ways that its sizes allow
+// (impossible_choice()).
 Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
               const Kernels& kernels);
 // The same, written to y [rows, outputs], contiguous, of the dtype of the bias and of plain rows.
@@ -70,23 +71,25 @@ struct LinearRoute {
 // each set's rows. Those of a range are read and written where they lie. So are listed ones on
 // compute capability 9.0 where y is of bfloat16 or float16 and has as many rows as x, rows begin
 // and end at multiples of 16 bytes and the policy is strict or it is expected to be faster
-// (routed_kernel_pays(), and, where weights of int8 need no copy, 4096 rows), in one launch for
-// both sets, with copies of weights of int8, and e4m3 by e4m3 whatever their number. Else, and
-// where a set has so few rows that its product is another (one plain row and weights of e4m3, 8 and
-// weights of int8), listed rows are gathered before and scattered behind. x [rows, inputs]; y
-// [rows, outputs], contiguous, which may end behind the last row of the sets. Returns whether it
-// was that one launch.
+// (routed_kernel_pays()), in one launch for both sets, with copies of weights of int8, and e4m3 by
+// e4m3 whatever their number. Else, and where a set has so few rows that its product is another
+// (one plain row and weights of e4m3, 8 and weights of int8), listed rows are gathered before and
+// scattered behind. x [rows, inputs]; y [rows, outputs], contiguous, which may end behind the last
+// row of the sets. Returns whether it was that one launch.
 bool routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
                         const Kernels& kernels);
 
 struct RoutedSizes {
   std::int64_t rows_of_set[2] = {};
   std::int64_t inputs = 0, outputs = 0;
+  // Whether weights of int8 would be copied for gathered rows, too; of other weights nothing is.
+  bool copied_anyway = true;
 };
 // Whether that one launch, of which a GPU computes `at_once` tiles of 256 rows of a set by 256
 // outputs at a time, is expected to be faster than gathering, a product for each set and
 // scattering: at BAGEL-7B's sizes on an H200 (tests/ops/products_bench) it then was, but for 3 % at
-// worst. `stored`: what weights are.
+// worst. Copies of weights that could be done without are expected to pay from 4096 rows on.
+// `stored`: what weights are.
 bool routed_kernel_pays(at::ScalarType stored, const RoutedSizes& sizes, std::int64_t at_once);
 
 // Whether the device, a GPU with its index, has the kernel that multiplies rows of 16 bits and

@@ -42,6 +42,10 @@ const std::string kQuantiseOperands =
 const std::string kDequantiseKernel =
     kOwn +
     "dequantize_rows_kernel<__nv_bfloat16>(diptych::kernels::DequantizeRowsArgs, unsigned int)";
+const std::string kMixedKernel =
+    kOwn +
+    "int8_linear_kernel<__nv_bfloat16, 256>(CUtensorMap_st, CUtensorMap_st, CUtensorMap_st, float "
+    "const*, __nv_bfloat16 const*, diptych::kernels::(anonymous namespace)::Tiles, int, int)";
 const std::string kFewRowsKernel =
     kOwn + "linear_row_kernel<__nv_bfloat16, signed char, 4>(diptych::kernels::LinearRowArgs)";
 const std::string kFewRowsTiles =
@@ -172,7 +176,7 @@ TEST_CASE("kernel_families: quantised products, and attention by one kernel for 
                        kBigProduct,     kFewRowsKernel,
                        kSiluOfMany,     kFp8Product,
                        kFewRowsTiles,   kNormOfMany,
-                       kFp8Product,     kFewRowsTiles,
+                       kMixedKernel,    kFewRowsTiles,
                        kRopeKernel,     kFlash,
                        kFlash,          kQuantiseKernel,
                        kFp8Product,     kNormKernel};

@@ -297,8 +297,11 @@ void check_routed_choice() {
     for (std::size_t i = 0; i < c.pays.size(); ++i) {
       CAPTURE(kRows[i]);
       const std::int64_t second = kRows[i] / 4;
-      const RoutedSizes sizes = {{kRows[i] - second, second}, c.inputs, c.outputs};
+      RoutedSizes sizes = {{kRows[i] - second, second}, c.inputs, c.outputs};
       CHECK(routed_kernel_pays(c.stored, sizes, kClusters) == c.pays[i]);
+      if (c.stored != at::kChar) continue;
+      sizes.copied_anyway = false;
+      CHECK(routed_kernel_pays(c.stored, sizes, kClusters) == (c.pays[i] && kRows[i] == 8208));
     }
   }
 }
