@@ -1,4 +1,5 @@
-// The one precompiled header: all of ATen, and the standard headers nearly every source needs.
+// The one precompiled header, for each level of optimisation: all of ATen, and the standard headers
+// nearly every source needs.
 #pragma once
 
 #include <cstdint>

@@ -30,20 +30,25 @@ if(DIPTYCH_SANITIZE)
   target_link_options(diptych_options INTERFACE -fsanitize=address,undefined)
 endif()
 
-# Programs and tests, whose time goes into what they call: compiled in two thirds of the time so. A
-# precompiled header is for one level alone.
+# Code whose time goes into what it calls compiles in two thirds of the time so. A precompiled header is
+# for one level alone.
 set(DIPTYCH_LIGHT $<$<COMPILE_LANGUAGE:CXX>:-O1>)
 
-# diptych_library(NAME SOURCES a.cpp ... LINK dep ... [NO_TORCH])
-# The target is diptych_NAME. With torch it uses the one shared precompiled ATen header.
+# diptych_library(NAME SOURCES a.cpp ... LINK dep ... [NO_TORCH] [LIGHT])
+# The target is diptych_NAME. With torch it uses the shared precompiled ATen header.
 function(diptych_library name)
-  cmake_parse_arguments(ARG "NO_TORCH" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "NO_TORCH;LIGHT" "" "SOURCES;LINK" ${ARGN})
   set(target diptych_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   target_link_libraries(${target} PUBLIC diptych_options ${ARG_LINK})
+  set(pch diptych_pch)
+  if(ARG_LIGHT)
+    target_compile_options(${target} PRIVATE ${DIPTYCH_LIGHT})
+    set(pch diptych_light_pch)
+  endif()
   if(NOT ARG_NO_TORCH)
     target_link_libraries(${target} PUBLIC ${DIPTYCH_TORCH})
-    target_precompile_headers(${target} REUSE_FROM diptych_pch)
+    target_precompile_headers(${target} REUSE_FROM ${pch})
   endif()
 endfunction()
 
