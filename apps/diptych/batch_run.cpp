@@ -426,10 +426,12 @@ class BatchRun {
       records.push_back(record);
     }
     manifest_.append(records);
+    run_count_ += records.size();
+    const std::size_t left = count(State::pending) - records.size();
     for (const std::size_t i : members) {
       if (!is_pending(i)) continue;
       states_[i] = State::done;
-      say_done(items_[i], seconds / static_cast<double>(members.size()));
+      say_done(items_[i], seconds / static_cast<double>(members.size()), left);
     }
   }
 
@@ -451,13 +453,12 @@ class BatchRun {
     return total() - static_cast<std::int64_t>(count(State::pending));
   }
 
-  void say_done(const PlannedItem& item, double seconds) {
-    ++run_count_;
+  // left: items that are still to be run; others of this one's group are not.
+  void say_done(const PlannedItem& item, double seconds, std::size_t left) {
     const double each = (steady_seconds() - loaded_) / static_cast<double>(run_count_);
-    const auto left = static_cast<double>(count(State::pending));
     progress_.set_items(through(), total());
     log_.info("{}/{} {}: {:.2f}s{}", through(), total(), item.id, seconds,
-              left > 0 ? fmt::format(", {:.0f}s to go", each * left) : "");
+              left > 0 ? fmt::format(", {:.0f}s to go", each * static_cast<double>(left)) : "");
     for (const fs::path& file : item.files) say_path(path(file));
   }
 

@@ -225,8 +225,9 @@ void add_bench(CLI::App& app, Run& run) {
                  "check flags, stage config and inputs without loading weights, and stop")
       ->envname("DIPTYCH_CHECK_CONFIG");
   verb->get_option("--prompt")
-      ->description(fmt::format(
-          "what to paint, change or answer; - reads it from stdin; may be repeated [{}]", kPrompt));
+      ->description(fmt::format("what to paint, change or answer; - reads it from stdin; may be "
+                                "repeated [without -i: {}]",
+                                kPrompt));
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {
     read_request_inputs(*verb, *flags);

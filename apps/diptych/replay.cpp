@@ -20,6 +20,7 @@
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
 #include "lib/base/sha256.h"
+#include "lib/base/text_file.h"
 #include "lib/batch/output_names.h"
 #include "lib/config/files_read.h"
 #include "lib/config/words.h"
@@ -76,6 +77,7 @@ class Replay {
     const fs::path model = find_model();
     for (RunConfig& run : runs_) {
       run.model = model;
+      require_calibration(run);
       run.tuned_config_dir = settings_.tuned_config_dir;
       run.cfg_mode = record_.cfg_mode;  // `auto` may choose otherwise this time
       spare_files_read(run, settings_.output, "--output");
@@ -165,6 +167,15 @@ class Replay {
     if (!places.empty()) return places.front();
     throw InputError("{}: {} {}, which is neither beside it nor here", name_, what,
                      in_quotes(name.string()));
+  }
+
+  void require_calibration(const RunConfig& run) const {
+    if (run.cache_mode != "teacache" || !run.cache_calibration.empty()) return;
+    if (run.model.empty() || fs::exists(run.model / kCalibrationName)) return;
+    throw InputError(
+        "{}: was painted with the {} of its model's folder, which {} lacks; name the folder that "
+        "has it with --model",
+        name_, kCalibrationName, run.model.string());
   }
 
   fs::path find_model() const {

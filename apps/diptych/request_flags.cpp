@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/base/interrupt.h"
+#include "lib/base/text_file.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/pipeline.h"
 
@@ -31,28 +32,11 @@ bool is_variable_of(FieldNames fields, std::string_view variable) {
   });
 }
 
-// A signal ends the wait for whoever writes to stdin.
-bool stdin_has_news() {
-  constexpr int kMilliseconds = 50;
-  pollfd watched = {STDIN_FILENO, POLLIN, 0};
-  const int ready = ::poll(&watched, 1, kMilliseconds);
-  check_interrupted();
-  return ready > 0;
-}
-
 std::string read_prompt_from_stdin() {
   constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-  std::string text(kMostBytes + 1, '\0');
-  std::size_t filled = 0;
-  for (bool ended = false; !ended && filled < text.size();) {
-    if (!stdin_has_news()) continue;
-    const ssize_t more = ::read(STDIN_FILENO, text.data() + filled, text.size() - filled);
-    if (more < 0 && errno != EINTR && errno != EAGAIN)
-      throw InputError("--prompt: stdin cannot be read");
-    ended = more == 0;
-    if (more > 0) filled += static_cast<std::size_t>(more);
-  }
-  text.resize(filled);
+  const std::optional<std::string> read = read_text_start(STDIN_FILENO, kMostBytes + 1);
+  if (!read) throw InputError("--prompt: stdin cannot be read: {}", std::strerror(errno));
+  std::string text = *read;
   if (text.size() > kMostBytes) throw InputError("--prompt: more than 1 MiB on stdin");
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();

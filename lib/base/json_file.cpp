@@ -1,14 +1,12 @@
 #include "lib/base/json_file.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/base/text_file.h"
 
 namespace diptych {
 namespace {
@@ -38,20 +36,6 @@ nlohmann::json parse(std::string_view text, std::string_view name,
 }
 
 }  // namespace
-
-std::string read_text_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    throw InputError("{}: is a folder, expected a file", path.string());
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) {
-    const bool missing = errno == ENOENT || errno == ENOTDIR;
-    throw InputError("{}: {}", path.string(), missing ? "is missing" : "cannot be read");
-  }
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) throw InputError("{}: cannot be read", path.string());
-  return text;
-}
 
 nlohmann::json parse_json(std::string_view text, std::string_view name) {
   return parse(text, name, nullptr);

@@ -9,9 +9,6 @@
 
 namespace diptych {
 
-// The bytes of a file. Throws InputError where it is missing, no file, or cannot be read.
-std::string read_text_file(const std::filesystem::path& path);
-
 // `name`: the file, for errors. Throws InputError "<name>:LINE:COLUMN: is not valid JSON", or that
 // it ends within its JSON, and for numbers out of range.
 nlohmann::json parse_json(std::string_view text, std::string_view name);

@@ -49,7 +49,7 @@ ProgressStyle resolve(ProgressStyle style, LogLevel level) {
 
 std::string rate_text(double per_second) {
   return per_second >= 1 ? fmt::format("{:.2f}it/s", per_second)
-                         : fmt::format("{:.2f}s/it", 1 / std::max(per_second, 1e-9));
+                         : fmt::format("{:.2f}s/it", 1 / per_second);
 }
 
 }  // namespace
@@ -123,11 +123,13 @@ void Progress::draw(bool last) {
     std::string bar(static_cast<std::size_t>(filled), '=');
     if (filled > 0 && filled < kCells) bar.back() = '>';
     bar.resize(static_cast<std::size_t>(kCells), ' ');
-    const double eta = rate > 0 ? static_cast<double>(total_ - done_) / rate : 0;
+    const std::string pace =  // of nothing yet, there is none
+        rate > 0 ? fmt::format(" - {}, eta {:.0f}s", rate_text(rate),
+                               static_cast<double>(total_ - done_) / rate)
+                 : "";
     const std::string items =
         items_total_ > 0 ? fmt::format("{}/{} ", items_done_, items_total_) : "";
-    emit("\r\x1b[2K{}{:>8} |{}| {}/{} - {}, eta {:.0f}s", items, stage_, bar, done_, total_,
-         rate_text(rate), eta);
+    emit("\r\x1b[2K{}{:>8} |{}| {}/{}{}", items, stage_, bar, done_, total_, pace);
   }
   std::fflush(stderr);
 }

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/base/json_file.h"
+#include "lib/base/text_file.h"
 #include "lib/batch/json_tree.h"
 #include "lib/batch/output_names.h"
 #include "lib/config/field_text.h"

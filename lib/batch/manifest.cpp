@@ -17,7 +17,7 @@
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
-#include "lib/base/json_file.h"
+#include "lib/base/text_file.h"
 
 namespace diptych {
 namespace {
@@ -96,6 +96,11 @@ void Manifest::open_locked() {
     descriptor_ = open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor_ < 0)
       throw InputError("{}: cannot be written: {}", file_.string(), std::strerror(errno));
+    struct stat status {};
+    if (fstat(descriptor_, &status) == 0 && !S_ISREG(status.st_mode)) {
+      close(descriptor_);
+      throw InputError("{}: is a pipe or a device, expected a file", file_.string());
+    }
     // Some network file systems have no locks: there the user alone must keep runs apart.
     if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       close(descriptor_);

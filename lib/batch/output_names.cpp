@@ -109,7 +109,9 @@ std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
                                   : choose_pattern(output, count, extension, kFlag);
   const fs::path folder = is_folder ? output : output.parent_path();
   if (!folder.empty() && !fs::is_directory(folder, ignored)) {
-    throw InputError("{}: {}: no such folder: {}", kFlag, output.string(), folder.string());
+    throw InputError("{}: {}: {}: {}", kFlag, output.string(),
+                     fs::exists(folder, ignored) ? "not a folder" : "no such folder",
+                     folder.string());
   }
   std::vector<fs::path> paths = fill(folder, pattern, count);
   for (const auto& path : paths) require_writable(path, kFlag);

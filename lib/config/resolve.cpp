@@ -61,6 +61,8 @@ class Resolver {
     };
     if (const auto images = from_variable("DIPTYCH_IMAGE", true)) {
       std::size_t at = 0;
+      if (split_list(*images).empty())
+        throw InputError("DIPTYCH_IMAGE: found {}, expected files of pictures", in_quotes(*images));
       for (const std::string_view path : split_list(*images))
         inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(at++),
                       {true, std::string(path)});
@@ -265,7 +267,12 @@ std::string at_value_place(std::string_view message, const Resolved& resolved) {
   const auto field = attention ? field_of_attention(rest, resolved) : field_of_flag(flag);
   if (!field || rest.starts_with(": not given")) return std::string(message);
   const std::string& origin = resolved.origins[*field];
-  if (origin == "default") return std::string(message);
+  if (origin == "default") {  // nobody gave it
+    const std::size_t comma = rest.find(", expected");
+    if (!rest.starts_with(": found ") || comma == std::string_view::npos)
+      return std::string(message);
+    return fmt::format("{}{} (the default){}", flag, rest.substr(0, comma), rest.substr(comma));
+  }
   if (attention) return origin + std::string(rest);
   const std::string_view flags = all_fields()[*field].flags;
   if (flags.empty()) return input_place(flag, origin) + std::string(rest);
@@ -289,9 +296,12 @@ std::string config_table(const Resolved& resolved) {
   std::string table;
   for (std::size_t i = 0; i < all_fields().size(); ++i) {
     const Field& field = all_fields()[i];
-    const std::string line =
-        fmt::format("{}: {}", field.name, yaml_value(value_json(field, resolved.options)));
-    table += fmt::format("{:<{}}  # {}\n", line, kColumn, resolved.origins[i]);
+    const bool of_input = resolved.options.run.sampling.size_of_input &&
+                          (field.name == "width" || field.name == "height");
+    const std::string line = fmt::format(
+        "{}: {}", field.name, of_input ? "auto" : yaml_value(value_json(field, resolved.options)));
+    table += fmt::format("{:<{}}  # {}\n", line, kColumn,
+                         of_input ? "the last picture's" : resolved.origins[i]);
   }
   return table;
 }

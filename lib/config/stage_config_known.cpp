@@ -149,6 +149,7 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {sampling, "strength", "", "edits have no start picture; the model reads the input instead"},
     {sampling, "repetition_penalty", "1|1.0", "the official code has none"},
     {sampling, "detokenize", "true", "answers are text"},
+    {extra_args, "cfg_scale", "", kScales},
     {extra_args, "do_sample", "", kSampled},
     {extra_args, "text_temperature", "", kSampled},
     // diffusion_attention_config.per_role.

@@ -33,6 +33,13 @@ void settle_task(Resolved& resolved) {
   if (run.task == "auto" && run.inputs.empty()) return;  // nothing runs
   if (run.task == "auto") run.task = run.reads_images() ? "edit" : "t2i";
   check_inputs(run);
+  // A flag for several answers is refused; what stands elsewhere is of pictures.
+  const std::size_t count = field_index("batch_count");
+  if (run.answers() && (resolved.of_stage_config[count] ||
+                        resolved.origins[count] == environment_name("batch-count"))) {
+    run.sampling.batch_count = 1;
+    resolved.note(count, "default");
+  }
   if (run.task != "edit") return;
   // The size in a stage config is that of pictures from text.
   const auto given = [&](std::string_view name) {

@@ -1,7 +1,6 @@
 // From text to the tree of YamlNodes, through yaml-cpp's parser events. Its own node type is not
 // used: it accepts repeated keys, keeps no place for keys and expands aliases without limit.
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -12,6 +11,7 @@
 #include <yaml-cpp/parser.h>
 
 #include "lib/base/error.h"
+#include "lib/base/text_file.h"
 #include "lib/base/utf8.h"
 #include "lib/config/words.h"
 #include "lib/config/yaml_reader.h"
@@ -251,16 +251,9 @@ YamlNode load_yaml(const std::filesystem::path& file, YamlLimits limits) {
   if (std::filesystem::is_directory(file, ignored)) {
     throw InputError("{}: is a folder, expected a YAML file", file.string());
   }
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
-    throw InputError("{}: {}", file.string(),
-                     std::filesystem::exists(file, ignored) ? "cannot be read" : "no such file");
-  }
-  std::string text(limits.bytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) throw InputError("{}: cannot be read", file.string());
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  return parse_yaml(text, file.string(), limits);
+  if (std::error_code unknown; !std::filesystem::exists(file, unknown) && !unknown)
+    throw InputError("{}: no such file", file.string());
+  return parse_yaml(read_text_start(file, limits.bytes + 1), file.string(), limits);
 }
 
 }  // namespace diptych

@@ -15,6 +15,8 @@ constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 30;
 
 std::vector<std::uint8_t> read_file_bytes(const std::filesystem::path& path) {
   std::error_code failure;
+  if (std::filesystem::is_other(path, failure))
+    throw InputError("{}: is a pipe or a device, expected a file", path.string());
   const auto size = std::filesystem::file_size(path, failure);
   if (failure) throw InputError("{}: cannot be read: {}", path.string(), failure.message());
   if (size > kMaxFileBytes) {

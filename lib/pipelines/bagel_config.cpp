@@ -11,6 +11,7 @@
 #include "lib/media/image_read.h"
 #include "lib/sampling/flow_schedule.h"
 #include "lib/sampling/step_cache.h"
+#include "lib/tensor/dtype.h"
 #include "lib/tensor/safetensors.h"
 
 namespace diptych {
@@ -36,8 +37,8 @@ Tensor noise_in(const std::filesystem::path& path, std::int64_t rows, std::int64
   const Tensor noise = file.view(name);
   if (!noise.is_floating_point() || noise.dim() != 2 || noise.size(0) != rows ||
       noise.size(1) != width) {
-    throw InputError("{}: {}: found {} {}, expected float32 [{}, {}]", path.string(), name,
-                     c10::toString(noise.scalar_type()), fmt::join(noise.sizes().vec(), "x"), rows,
+    throw InputError("{}: {}: found {} [{}], expected float32 [{}, {}]", path.string(), name,
+                     dtype_name(noise.scalar_type()), fmt::join(noise.sizes().vec(), ", "), rows,
                      width);
   }
   if (!noise.isfinite().all().item<bool>()) {

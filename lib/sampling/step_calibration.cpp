@@ -12,6 +12,7 @@
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
+#include "lib/base/text_file.h"
 
 namespace diptych {
 namespace {
@@ -123,8 +124,10 @@ StepCalibration StepCalibration::fit(std::vector<StepChange> samples, std::strin
         solution[column][0].item<double>() / std::pow(scale, 4 - column);
   }
   if (const auto problem = explained_problem(calibration.explained_variance()); !problem.empty()) {
-    throw InputError("calibration: the input's changes {}: the output does not follow them",
-                     problem);
+    throw InputError(
+        "calibration: the input's changes {}: the output does not follow them; other prompts, more "
+        "of them or more --steps may do",
+        problem);
   }
   return calibration;
 }

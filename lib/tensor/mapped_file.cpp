@@ -37,6 +37,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (size == 0) return;  // mmap refuses an empty range
   void* const map = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number, 0);
   if (map == MAP_FAILED) {
+    if (errno == ENOMEM) throw RunError("{}: cannot be mapped: out of memory", path.string());
     throw InputError("{}: cannot be mapped: {}", path.string(), std::strerror(errno));
   }
   bytes_ = {static_cast<const std::byte*>(map), size};

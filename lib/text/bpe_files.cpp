@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
+#include "lib/base/text_file.h"
 
 namespace diptych {
 
@@ -244,9 +245,10 @@ BpeTables parse_fast_file(const NamedText& tokenizer) {
 }
 
 BpeTables read_bpe_files(const std::filesystem::path& folder) {
-  std::error_code ignored;
+  // A link that leads nowhere counts as there: reading it says so.
   const auto has = [&](const char* name) {
-    return std::filesystem::exists(folder / name, ignored);
+    std::error_code ignored;
+    return std::filesystem::exists(std::filesystem::symlink_status(folder / name, ignored));
   };
   if (has("vocab.json") && has("merges.txt") && has("tokenizer_config.json")) {
     const NamedText vocab = read_text(folder / "vocab.json");

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/base/json_file.h"
+#include "lib/base/text_file.h"
 
 namespace diptych {
 namespace {

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/base/json_file.h"
+#include "lib/base/text_file.h"
 #include "tests/config/support.h"
 
 namespace diptych {
@@ -69,6 +69,17 @@ TEST_CASE("a manifest is taken up again, and refused without --resume") {
   CHECK(manifest.find("a")->ok);
   CHECK_FALSE(manifest.find("b")->ok);
   CHECK(manifest.find("c") == nullptr);
+}
+
+TEST_CASE("a pipe or a device is no manifest, and stays") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  std::filesystem::create_symlink("/dev/null", file);
+  for (const bool resume : {false, true}) {
+    CHECK(message_of([&] { Manifest(file, resume); }) ==
+          file.string() + ": is a pipe or a device, expected a file");
+  }
+  CHECK(std::filesystem::is_symlink(file));
 }
 
 TEST_CASE("a manifest without a record goes away") {

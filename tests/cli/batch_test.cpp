@@ -15,9 +15,9 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
-#include "lib/base/json_file.h"
 #include "lib/base/log.h"
 #include "lib/base/sha256.h"
+#include "lib/base/text_file.h"
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"

@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include "lib/base/json_file.h"
+#include "lib/base/text_file.h"
 #include "tests/cli/process.h"
 #include "tests/support/tiny_model.h"
 

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "lib/base/json_file.h"
+#include "lib/base/text_file.h"
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
 

@@ -260,6 +260,43 @@ inputs: [{"text":"a: b # c"}])") == "--prompt/--image");
         all_fields().size());
 }
 
+TEST_CASE("the table says that an edit has the size of its picture") {
+  Run run;
+  run.inputs = {picture("a.png"), text("make it red")};
+  const std::string table = config_table(run.resolve());
+  for (const char* side : {"\nwidth: auto ", "\nheight: auto "}) {
+    const std::size_t at = table.find(side);
+    REQUIRE(at != std::string::npos);
+    CHECK(
+        table.substr(at + 1, table.find('\n', at + 1) - at - 1).ends_with("# the last picture's"));
+  }
+  run.flags["--size"] = {"64x32"};
+  CHECK(config_table(run.resolve()).find("\nwidth: 64 ") != std::string::npos);
+}
+
+TEST_CASE("how many pictures a file or a variable asks for is not said of answers") {
+  Run run;
+  run.file = "stages:\n  - stage_id: 0\n    default_sampling_params: {num_outputs_per_prompt: 3}\n";
+  run.inputs = {text("how are you?")};
+  CHECK(run.resolve().options.run.sampling.batch_count == 3);
+  run.flags["--task"] = {"chat"};
+  CHECK(run.resolve().options.run.sampling.batch_count == 1);
+  run.variables["DIPTYCH_BATCH_COUNT"] = "2";
+  CHECK(run.resolve().options.run.sampling.batch_count == 1);
+  run.flags["-b,--batch-count"] = {"2"};
+  CHECK(run.resolve().options.run.sampling.batch_count == 2);  // the pipeline refuses it
+}
+
+TEST_CASE("a value that nobody gave is called the default") {
+  Run run;
+  run.inputs = {text("a fox")};
+  const char* message = "--width: found 1024, expected a multiple of 16 up to 256";
+  CHECK(at_value_place(message, run.resolve()) ==
+        "--width: found 1024 (the default), expected a multiple of 16 up to 256");
+  run.flags["-W,--width"] = {"1024"};
+  CHECK(at_value_place(message, run.resolve()) == message);
+}
+
 TEST_CASE("inputs keep the order of their flags, and pictures of a variable come first") {
   Run run;
   run.inputs = {text("first"), picture("a.png"), text(""), picture("b.png")};
@@ -278,6 +315,9 @@ TEST_CASE("inputs keep the order of their flags, and pictures of a variable come
   CHECK(at_value_place("--image: a.png: no such file", both) ==
         "DIPTYCH_IMAGE: a.png: no such file");
   CHECK(at_value_place("--prompt: 9 tokens", both) == "--prompt: 9 tokens");
+  run.variables["DIPTYCH_IMAGE"] = ";";
+  CHECK(run.error() == "DIPTYCH_IMAGE: found ';', expected files of pictures");
+  run.variables.erase("DIPTYCH_IMAGE");
   run.inputs = {};
   run.variables["DIPTYCH_PROMPT"] = "ok\xC3";
   CHECK(run.error() == "DIPTYCH_PROMPT: not valid UTF-8: byte 0xC3 at offset 2");

@@ -120,6 +120,16 @@ TEST_CASE("broken config files are refused by file and key") {
   CHECK_THROWS_WITH_AS(
       BagelConfig::load(folder_with("config.json", R"({"latent_patch_size": -2})")),
       doctest::Contains("latent_patch_size"), InputError);
+  CHECK_THROWS_WITH_AS(
+      BagelConfig::load(folder_with("config.json", R"({"interpolate_pos": true})")),
+      doctest::Contains("interpolate_pos: found true, expected false"), InputError);
+  CHECK_THROWS_WITH_AS(
+      BagelConfig::load(folder_with("config.json", R"({"connector_act": "relu"})")),
+      doctest::Contains("connector_act: found \"relu\", expected \"gelu_pytorch_tanh\""),
+      InputError);
+  CHECK_THROWS_WITH_AS(
+      BagelConfig::load(folder_changed("llm_config.json", R"({"hidden_size": 192.5})")),
+      doctest::Contains("hidden_size: found 192.5, expected a whole number"), InputError);
   CHECK(BagelConfig::load(folder_with("config.json", "{}")).latent_patch_size == 2);
 }
 

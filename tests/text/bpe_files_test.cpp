@@ -227,6 +227,14 @@ TEST_CASE("missing files") {
                                        "expected all 256");
 }
 
+TEST_CASE("a link that leads nowhere is a file that is missing") {
+  const TemporaryFolder folder;
+  for (const char* name : {"merges.txt", "tokenizer_config.json", "tokenizer.json"})
+    folder.write(name, read_file(kBagelGoldens / "checkpoint" / name));
+  fs::create_symlink("nowhere", folder.path / "vocab.json");
+  CHECK(load_error(folder.path) == (folder.path / "vocab.json").string() + ": is missing");
+}
+
 TEST_CASE("tokenizer.json is used where one of the three files is not") {
   const TemporaryFolder folder;
   folder.write("vocab.json", "{}");

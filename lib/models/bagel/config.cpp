@@ -11,6 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr const char* kTanhGelu = "gelu_pytorch_tanh";
+
 // A number of the wanted kind in a range far beyond any real model's, small enough that products of
 // sizes cannot overflow; absent keys keep the default.
 template <typename Number>
@@ -19,8 +21,10 @@ void read_number(const Json& json, const char* key, Number& value, Number least,
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return;
   const bool fits = std::is_integral_v<Number> ? found->is_number_integer() : found->is_number();
-  if (!fits)
-    throw InputError("{}: {}: found {}, expected a number", path.string(), key, found->dump());
+  if (!fits) {
+    throw InputError("{}: {}: found {}, expected a {}", path.string(), key, found->dump(),
+                     std::is_integral_v<Number> ? "whole number" : "number");
+  }
   value = found->template get<Number>();
   if (!(value >= least && value <= most)) {
     throw InputError("{}: {}: {} is out of range, expected {} to {}", path.string(), key,
@@ -97,9 +101,9 @@ SiglipConfig load_siglip(const std::filesystem::path& path) {
     throw InputError("{}: hidden_size {} does not divide into {} heads", path.string(),
                      c.hidden_size, c.num_attention_heads);
   }
-  if (const auto act = json.find("hidden_act"); act != json.end() && *act != "gelu_pytorch_tanh") {
-    throw InputError("{}: hidden_act: found {}, expected \"gelu_pytorch_tanh\"", path.string(),
-                     act->dump());
+  if (const auto act = json.find("hidden_act"); act != json.end() && *act != kTanhGelu) {
+    throw InputError("{}: hidden_act: found {}, expected \"{}\"", path.string(), act->dump(),
+                     kTanhGelu);
   }
   return c;
 }
@@ -117,6 +121,15 @@ BagelConfig BagelConfig::load(const std::filesystem::path& folder) {
   read_number(json, "latent_patch_size", c.latent_patch_size, one, std::int64_t{64}, top);
   read_number(json, "vit_max_num_patch_per_side", c.vit_max_num_patch_per_side, one,
               std::int64_t{4096}, top);
+  // What the official code would compute by these, nothing here does.
+  if (const auto positions = json.find("interpolate_pos");
+      positions != json.end() && *positions == true) {
+    throw InputError("{}: interpolate_pos: found true, expected false", top.string());
+  }
+  if (const auto act = json.find("connector_act"); act != json.end() && *act != kTanhGelu) {
+    throw InputError("{}: connector_act: found {}, expected \"{}\"", top.string(), act->dump(),
+                     kTanhGelu);
+  }
   if (const auto vae = json.find("vae_config"); vae != json.end() && vae->is_object()) {
     read_number(*vae, "z_channels", c.latent_channels, one, std::int64_t{4096}, top);
     read_number(*vae, "downsample", c.vae_downsample, one, std::int64_t{1024}, top);

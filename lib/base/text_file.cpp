@@ -1,0 +1,71 @@
+#include "lib/base/text_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+
+namespace diptych {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+
+struct Descriptor {
+  int number;
+  ~Descriptor() {
+    if (number >= 0) close(number);
+  }
+};
+
+bool has_news(int descriptor) {
+  constexpr int kMilliseconds = 50;
+  pollfd watched = {descriptor, POLLIN, 0};
+  const int ready = ::poll(&watched, 1, kMilliseconds);
+  check_interrupted();
+  return ready > 0;
+}
+
+}  // namespace
+
+std::optional<std::string> read_text_start(int descriptor, std::size_t bytes) {
+  constexpr std::size_t kPart = std::size_t{1} << 16;
+  std::string text;
+  for (bool ended = false; !ended && text.size() < bytes;) {
+    if (!has_news(descriptor)) continue;
+    const std::size_t filled = text.size();
+    text.resize(std::min(filled + kPart, bytes));
+    const ssize_t more = ::read(descriptor, text.data() + filled, text.size() - filled);
+    text.resize(filled + static_cast<std::size_t>(std::max<ssize_t>(more, 0)));
+    if (more < 0 && errno != EINTR && errno != EAGAIN) return std::nullopt;
+    ended = more == 0;
+  }
+  return text;
+}
+
+std::string read_text_start(const std::filesystem::path& path, std::size_t bytes) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw InputError("{}: is a folder, expected a file", path.string());
+  // O_NONBLOCK: opening a pipe without a writer must not wait; regular files ignore it.
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.number < 0 && (errno == ENOENT || errno == ENOTDIR))
+    throw InputError("{}: is missing", path.string());
+  std::optional<std::string> text;
+  if (file.number >= 0) text = read_text_start(file.number, bytes);
+  if (!text) throw InputError("{}: cannot be read: {}", path.string(), std::strerror(errno));
+  return *std::move(text);
+}
+
+std::string read_text_file(const std::filesystem::path& path) {
+  std::string text = read_text_start(path, kMostBytes + 1);
+  if (text.size() > kMostBytes) throw InputError("{}: is larger than 1 GiB", path.string());
+  return text;
+}
+
+}  // namespace diptych
