@@ -236,7 +236,7 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  diptych calibrate -m BAGEL-7B-MoT\n"
     "  diptych calibrate -m BAGEL-7B-MoT --size 512x512 --steps 30 --prompts prompts.txt\n"
-    "  diptych calibrate -m BAGEL-7B-MoT -i room.jpg -i street.jpg -o edits.json\n"
+    "  diptych calibrate -m BAGEL-7B-MoT -i room.jpg -i street.jpg -p \"make it night\" -o e.json\n"
     "  diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\" --cache-mode teacache --cache-report";
 
 }  // namespace

@@ -195,6 +195,12 @@ std::string describe_unknown_argument(const CLI::App& app) {
     return fmt::format("unknown verb {}{}; see diptych --help", in_quotes(argument),
                        suggestion(argument, known));
   }
+  if (argument.empty()) {
+    return fmt::format(
+        "{}unknown argument '': an empty text, or a flag as --NAME= that takes no value or needs "
+        "one",
+        command_of(app));
+  }
   const std::string_view near = nearest_word(argument, known);
   return fmt::format("{}unknown {} {} ({}see diptych {}--help)", command_of(app),
                      is_flag ? "flag" : "argument", in_quotes(argument),

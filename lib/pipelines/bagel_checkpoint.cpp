@@ -20,13 +20,13 @@ fs::path require_file(const fs::path& folder, std::initializer_list<const char*>
                    folder.string(), *names.begin());
 }
 
-std::int64_t special_token(const Tokenizer& tokenizer, std::string_view token,
-                           std::int64_t vocab_size) {
+std::int64_t special_token(const Tokenizer& tokenizer, const fs::path& folder,
+                           std::string_view token, std::int64_t vocab_size) {
   const auto id = tokenizer.token_id(token);
-  if (!id) throw InputError("tokenizer: the token {} is missing", token);
+  if (!id) throw InputError("{}: the tokenizer has no {}", folder.string(), token);
   if (*id >= vocab_size) {
-    throw InputError("tokenizer: {} has id {}, expected one below vocab_size {}", token, *id,
-                     vocab_size);
+    throw InputError("{}: vocab_size: found {}, but the tokenizer's {} has id {}",
+                     (folder / "llm_config.json").string(), vocab_size, token, *id);
   }
   return *id;
 }
@@ -35,7 +35,7 @@ std::int64_t special_token(const Tokenizer& tokenizer, std::string_view token,
 void read_tokens(BagelCheckpoint& c, const fs::path& folder, std::int64_t vocab_size) {
   c.tokenizer = folder.empty() ? byte_tokenizer() : load_byte_level_bpe(folder);
   const auto id = [&](std::string_view token) {
-    return special_token(*c.tokenizer, token, vocab_size);
+    return special_token(*c.tokenizer, folder, token, vocab_size);
   };
   c.bos = id("<|im_start|>");
   c.eos = id("<|im_end|>");
