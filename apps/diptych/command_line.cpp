@@ -178,7 +178,8 @@ std::vector<std::string> reversed_arguments(int argc, char** argv) {
 std::string describe_unknown_argument(const CLI::App& app) {
   const CLI::App& verb = chosen(app);
   const std::vector<std::string> rest = app.remaining(true);
-  const std::string argument = rest.empty() ? "" : rest.front().substr(0, rest.front().find('='));
+  const std::string whole = rest.empty() ? "" : rest.front();
+  const std::string argument = whole.substr(0, whole.find('='));
   std::vector<std::string> names;
   const bool is_flag = argument.starts_with("-");
   if (is_flag) {
@@ -195,17 +196,13 @@ std::string describe_unknown_argument(const CLI::App& app) {
     return fmt::format("unknown verb {}{}; see diptych --help", in_quotes(argument),
                        suggestion(argument, known));
   }
-  if (argument.empty()) {
-    return fmt::format(
-        "{}unknown argument '': an empty text, or a flag as --NAME= that takes no value or needs "
-        "one",
-        command_of(app));
-  }
   const std::string_view near = nearest_word(argument, known);
+  const std::string hint = whole.empty()  ? "an empty text, or --NAME= of a flag without a value; "
+                           : near.empty() ? ""
+                                          : fmt::format("did you mean {}? ", near);
   return fmt::format("{}unknown {} {} ({}see diptych {}--help)", command_of(app),
-                     is_flag ? "flag" : "argument", in_quotes(argument),
-                     near.empty() ? "" : fmt::format("did you mean {}? ", near),
-                     &verb == &app ? "" : verb.get_name() + " ");
+                     is_flag ? "flag" : "argument", in_quotes(argument.empty() ? whole : argument),
+                     hint, &verb == &app ? "" : verb.get_name() + " ");
 }
 
 std::string with_variable(const CLI::App& app, const std::string& message) {

@@ -4,24 +4,15 @@
 #include <cerrno>
 #include <cstring>
 
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include "lib/base/descriptor.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 
 namespace diptych {
 namespace {
-
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;
-
-struct Descriptor {
-  int number;
-  ~Descriptor() {
-    if (number >= 0) close(number);
-  }
-};
 
 bool has_news(int descriptor) {
   constexpr int kMilliseconds = 50;
@@ -52,8 +43,7 @@ std::string read_text_start(const std::filesystem::path& path, std::size_t bytes
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     throw InputError("{}: is a folder, expected a file", path.string());
-  // O_NONBLOCK: opening a pipe without a writer must not wait; regular files ignore it.
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  const Descriptor file(path);
   if (file.number < 0 && (errno == ENOENT || errno == ENOTDIR))
     throw InputError("{}: is missing", path.string());
   std::optional<std::string> text;
@@ -63,8 +53,12 @@ std::string read_text_start(const std::filesystem::path& path, std::size_t bytes
 }
 
 std::string read_text_file(const std::filesystem::path& path) {
-  std::string text = read_text_start(path, kMostBytes + 1);
-  if (text.size() > kMostBytes) throw InputError("{}: is larger than 1 GiB", path.string());
+  constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+  std::error_code ignored;
+  const bool may_never_end = std::filesystem::is_other(path, ignored);
+  std::string text = read_text_start(path, may_never_end ? kMostBytes + 1 : std::string::npos);
+  if (may_never_end && text.size() > kMostBytes)
+    throw InputError("{}: is larger than 1 GiB", path.string());
   return text;
 }
 

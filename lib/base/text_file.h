@@ -8,8 +8,8 @@
 
 namespace diptych {
 
-// The bytes of a file, at most 1 GiB. Throws InputError, which names it, where it is missing, a
-// folder, larger, or cannot be read.
+// The bytes of a file; of a pipe or a device at most 1 GiB. Throws InputError, which names it,
+// where it is missing, a folder, larger, or cannot be read.
 std::string read_text_file(const std::filesystem::path& path);
 
 // Its first bytes, at most so many.

@@ -116,12 +116,16 @@ Manifest::Manifest(fs::path file, bool resume) : file_(std::move(file)) {
   try {
     read(resume);
   } catch (...) {
-    close(descriptor_);
+    close_it();
     throw;
   }
 }
 
 Manifest::~Manifest() {
+  close_it();
+}
+
+void Manifest::close_it() {
   const bool empty = lseek(descriptor_, 0, SEEK_END) == 0;
   if (empty && is_at(descriptor_, file_)) unlink(file_.c_str());
   close(descriptor_);

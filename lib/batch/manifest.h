@@ -59,6 +59,7 @@ class Manifest {
 
  private:
   void open_locked();
+  void close_it();  // an empty one goes away
   void read(bool resume);
   void cut_torn_line();
   std::filesystem::path file_;

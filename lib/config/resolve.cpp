@@ -268,10 +268,12 @@ std::string at_value_place(std::string_view message, const Resolved& resolved) {
   if (!field || rest.starts_with(": not given")) return std::string(message);
   const std::string& origin = resolved.origins[*field];
   if (origin == "default") {  // nobody gave it
+    constexpr std::string_view kNote = " (the default)";
     const std::size_t comma = rest.find(", expected");
-    if (!rest.starts_with(": found ") || comma == std::string_view::npos)
+    const std::string_view found = rest.substr(0, comma);
+    if (!rest.starts_with(": found ") || comma == std::string_view::npos || found.ends_with(kNote))
       return std::string(message);
-    return fmt::format("{}{} (the default){}", flag, rest.substr(0, comma), rest.substr(comma));
+    return fmt::format("{}{}{}{}", flag, found, kNote, rest.substr(comma));
   }
   if (attention) return origin + std::string(rest);
   const std::string_view flags = all_fields()[*field].flags;

@@ -33,12 +33,11 @@ void settle_task(Resolved& resolved) {
   if (run.task == "auto" && run.inputs.empty()) return;  // nothing runs
   if (run.task == "auto") run.task = run.reads_images() ? "edit" : "t2i";
   check_inputs(run);
-  // A flag for several answers is refused; what stands elsewhere is of pictures.
-  const std::size_t count = field_index("batch_count");
-  if (run.answers() && (resolved.of_stage_config[count] ||
-                        resolved.origins[count] == environment_name("batch-count"))) {
+  if (run.answers()) {  // it is of pictures; the origin of a flag stays, which is refused by that
+    const std::size_t count = field_index("batch_count");
+    const bool by_variable = resolved.origins[count] == environment_name("batch-count");
     run.sampling.batch_count = 1;
-    resolved.note(count, "default");
+    if (by_variable || resolved.of_stage_config[count]) resolved.note(count, "default");
   }
   if (run.task != "edit") return;
   // The size in a stage config is that of pictures from text.

@@ -8,7 +8,8 @@ namespace diptych {
 // Settles `auto` by the inputs (a picture among them: edit, else t2i), gives editing what the stage
 // config says of it (edit_sampling_params), then the official defaults where nothing was said
 // (ByteDance-Seed/Bagel, inference.ipynb: image scale 2.0, interval [0, 1], renorm text_channel),
-// and throws InputError for inputs that do not fit the task.
+// makes one answer whatever the number of pictures is, and throws InputError for inputs that do not
+// fit the task.
 void settle_task(Resolved& resolved);
 
 }  // namespace diptych

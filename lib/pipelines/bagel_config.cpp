@@ -37,7 +37,7 @@ Tensor noise_in(const std::filesystem::path& path, std::int64_t rows, std::int64
   const Tensor noise = file.view(name);
   if (!noise.is_floating_point() || noise.dim() != 2 || noise.size(0) != rows ||
       noise.size(1) != width) {
-    throw InputError("{}: {}: found {} [{}], expected float32 [{}, {}]", path.string(), name,
+    throw InputError("{}: {}: found {} [{}], expected F32 [{}, {}]", path.string(), name,
                      dtype_name(noise.scalar_type()), fmt::join(noise.sizes().vec(), ", "), rows,
                      width);
   }

@@ -3,28 +3,15 @@
 #include <cerrno>
 #include <cstring>
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "lib/base/descriptor.h"
 #include "lib/base/error.h"
 
 namespace diptych {
-namespace {
-
-struct Descriptor {
-  int number;
-  ~Descriptor() {
-    if (number >= 0) close(number);
-  }
-};
-
-}  // namespace
-
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  // O_NONBLOCK: opening a pipe without a writer must not wait; regular files ignore it.
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  const Descriptor file(path);
   struct stat status {};
   if (file.number < 0 || fstat(file.number, &status) != 0) {
     throw InputError("{}: cannot be read: {}", path.string(), std::strerror(errno));

@@ -77,6 +77,7 @@ TEST_CASE("text files: a signal ends the wait for a pipe's writer") {
   const fs::path pipe = folder.path / "pipe", waits = folder.path / "waits";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const pid_t child = fork();
+  REQUIRE(child >= 0);
   if (child == 0) {
     install_interrupt_handlers();
     std::ofstream(waits).close();
@@ -84,10 +85,12 @@ TEST_CASE("text files: a signal ends the wait for a pipe's writer") {
       read_text_file(pipe);
     } catch (const Interrupted& interrupted) {
       _exit(interrupted.signal_number);
+    } catch (...) {
     }
     _exit(0);
   }
-  while (!fs::exists(waits)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int tries = 0; tries < 2000 && !fs::exists(waits); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   kill(child, SIGTERM);
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child);

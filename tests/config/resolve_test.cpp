@@ -283,16 +283,19 @@ TEST_CASE("how many pictures a file or a variable asks for is not said of answer
   CHECK(run.resolve().options.run.sampling.batch_count == 1);
   run.variables["DIPTYCH_BATCH_COUNT"] = "2";
   CHECK(run.resolve().options.run.sampling.batch_count == 1);
-  run.flags["-b,--batch-count"] = {"2"};
-  CHECK(run.resolve().options.run.sampling.batch_count == 2);  // the pipeline refuses it
+  CHECK(origin(run.resolve(), "batch_count") == "default");
+  run.flags["-b,--batch-count"] = {"2"};  // refused by its origin
+  CHECK(run.resolve().options.run.sampling.batch_count == 1);
+  CHECK(origin(run.resolve(), "batch_count") == "--batch-count");
 }
 
 TEST_CASE("a value that nobody gave is called the default") {
   Run run;
   run.inputs = {text("a fox")};
   const char* message = "--width: found 1024, expected a multiple of 16 up to 256";
-  CHECK(at_value_place(message, run.resolve()) ==
-        "--width: found 1024 (the default), expected a multiple of 16 up to 256");
+  const std::string placed = at_value_place(message, run.resolve());
+  CHECK(placed == "--width: found 1024 (the default), expected a multiple of 16 up to 256");
+  CHECK(at_value_place(placed, run.resolve()) == placed);
   run.flags["-W,--width"] = {"1024"};
   CHECK(at_value_place(message, run.resolve()) == message);
 }

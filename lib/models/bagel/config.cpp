@@ -121,7 +121,7 @@ BagelConfig BagelConfig::load(const std::filesystem::path& folder) {
   read_number(json, "latent_patch_size", c.latent_patch_size, one, std::int64_t{64}, top);
   read_number(json, "vit_max_num_patch_per_side", c.vit_max_num_patch_per_side, one,
               std::int64_t{4096}, top);
-  // What the official code would compute by these, nothing here does.
+  // By these the upstream model computes otherwise, though its inference never sets them so.
   if (const auto positions = json.find("interpolate_pos");
       positions != json.end() && *positions == true) {
     throw InputError("{}: interpolate_pos: found true, expected false", top.string());
