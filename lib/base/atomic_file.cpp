@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
+#include "lib/base/file_kind.h"
 
 namespace diptych {
 namespace {
@@ -30,19 +31,13 @@ fs::path follow_links(const fs::path& path) {
   throw InputError("{}: too many symbolic links, one to the next", path.string());
 }
 
-const char* kind_of(mode_t mode) {
-  if (S_ISDIR(mode)) return "folder";
-  if (S_ISFIFO(mode)) return "pipe";
-  return S_ISSOCK(mode) ? "socket" : "device";
-}
-
 // The permission bits of the file that stands there, if one does. stat() also knows what is behind
 // /dev/stdout, whose link ends in no path.
 std::optional<unsigned> permissions_at(const fs::path& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0) return std::nullopt;
   if (!S_ISREG(found.st_mode)) {
-    throw InputError("{}: is a {}, expected a file name", path.string(), kind_of(found.st_mode));
+    throw InputError("{}: is a {}, expected a file name", path.string(), file_kind(found.st_mode));
   }
   return found.st_mode & kPermissionBits;
 }

@@ -17,6 +17,7 @@
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/base/file_kind.h"
 #include "lib/base/text_file.h"
 
 namespace diptych {
@@ -99,7 +100,7 @@ void Manifest::open_locked() {
     struct stat status {};
     if (fstat(descriptor_, &status) == 0 && !S_ISREG(status.st_mode)) {
       close(descriptor_);
-      throw InputError("{}: is a pipe or a device, expected a file", file_.string());
+      throw InputError("{}: is a {}, expected a file", file_.string(), file_kind(status.st_mode));
     }
     // Some network file systems have no locks: there the user alone must keep runs apart.
     if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lib/base/error.h"
+#include "lib/base/file_kind.h"
 
 namespace diptych {
 namespace {
@@ -15,8 +16,8 @@ constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 30;
 
 std::vector<std::uint8_t> read_file_bytes(const std::filesystem::path& path) {
   std::error_code failure;
-  if (std::filesystem::is_other(path, failure))
-    throw InputError("{}: is a pipe or a device, expected a file", path.string());
+  if (struct stat found{}; stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode))
+    throw InputError("{}: is a {}, expected a file", path.string(), file_kind(found.st_mode));
   const auto size = std::filesystem::file_size(path, failure);
   if (failure) throw InputError("{}: cannot be read: {}", path.string(), failure.message());
   if (size > kMaxFileBytes) {

@@ -13,30 +13,23 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "tests/support/folder.h"
 
 namespace diptych {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Folder;
 
-// A folder that is gone with the test.
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "diptych-base-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string text(const char* name) const {
-    std::ifstream file(path / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
-  std::size_t count() const {
-    return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(path), fs::directory_iterator()));
-  }
-  fs::path path;
-};
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+std::size_t count_in(const fs::path& folder) {
+  return static_cast<std::size_t>(
+      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
 
 void write_whole(const fs::path& path, std::string_view text) {
   AtomicFile file(path);
@@ -61,70 +54,71 @@ std::string refusal(const fs::path& path) {
 
 TEST_CASE("atomic file: whole or not at all") {
   const Folder folder;
-  write_whole(folder.path / "a", "old");
+  write_whole(folder.path() / "a", "old");
   {
-    AtomicFile file(folder.path / "a");
+    AtomicFile file(folder.path() / "a");
     file.write("half of the new");
-    CHECK(folder.text("a") == "old");
+    CHECK(text_of(folder.path() / "a") == "old");
   }
-  CHECK(folder.text("a") == "old");
-  CHECK(folder.count() == 1);
-  write_whole(folder.path / "a", "new");
-  CHECK(folder.text("a") == "new");
-  CHECK(folder.count() == 1);
+  CHECK(text_of(folder.path() / "a") == "old");
+  CHECK(count_in(folder.path()) == 1);
+  write_whole(folder.path() / "a", "new");
+  CHECK(text_of(folder.path() / "a") == "new");
+  CHECK(count_in(folder.path()) == 1);
 }
 
 TEST_CASE("atomic file: the permission bits of a replaced file stay, a new one has the umask's") {
   const Folder folder;
   const mode_t before = umask(027);
-  write_whole(folder.path / "new", "x");
-  CHECK(mode_of(folder.path / "new") == 0640);
+  write_whole(folder.path() / "new", "x");
+  CHECK(mode_of(folder.path() / "new") == 0640);
   for (const mode_t mode : {0600, 0664, 0777, 0444}) {
     CAPTURE(mode);
-    REQUIRE(chmod((folder.path / "new").c_str(), mode) == 0);
-    write_whole(folder.path / "new", "y");
-    CHECK(mode_of(folder.path / "new") == mode);
+    REQUIRE(chmod((folder.path() / "new").c_str(), mode) == 0);
+    write_whole(folder.path() / "new", "y");
+    CHECK(mode_of(folder.path() / "new") == mode);
   }
   umask(before);
 }
 
 TEST_CASE("atomic file: a private file is private while it is written, too") {
   const Folder folder;
-  write_whole(folder.path / "a", "x");
-  REQUIRE(chmod((folder.path / "a").c_str(), 0600) == 0);
-  const AtomicFile file(folder.path / "a");
-  for (const auto& entry : fs::directory_iterator(folder.path)) CHECK(mode_of(entry) == 0600);
+  write_whole(folder.path() / "a", "x");
+  REQUIRE(chmod((folder.path() / "a").c_str(), 0600) == 0);
+  const AtomicFile file(folder.path() / "a");
+  for (const auto& entry : fs::directory_iterator(folder.path())) CHECK(mode_of(entry) == 0600);
 }
 
 TEST_CASE("atomic file: links are followed and stay") {
   const Folder folder;
-  fs::create_directories(folder.path / "there" / "deep");
-  write_whole(folder.path / "there" / "target", "old");
-  fs::create_symlink("there/target", folder.path / "link");
-  fs::create_symlink("../link", folder.path / "there" / "chain");
-  fs::create_symlink("there/fresh", folder.path / "dangling");
-  fs::create_symlink("nowhere/fresh", folder.path / "lost");
-  fs::create_symlink("loop", folder.path / "loop");
-  write_whole(folder.path / "there" / "chain", "new");
-  CHECK(folder.text("there/target") == "new");
-  CHECK(fs::is_symlink(folder.path / "link"));
-  CHECK(fs::is_symlink(folder.path / "there" / "chain"));
-  write_whole(folder.path / "dangling", "made");
-  CHECK(folder.text("there/fresh") == "made");
-  CHECK(fs::is_symlink(folder.path / "dangling"));
-  const std::string path = folder.path.string();
-  CHECK(refusal(folder.path / "lost") ==
+  fs::create_directories(folder.path() / "there" / "deep");
+  write_whole(folder.path() / "there" / "target", "old");
+  fs::create_symlink("there/target", folder.path() / "link");
+  fs::create_symlink("../link", folder.path() / "there" / "chain");
+  fs::create_symlink("there/fresh", folder.path() / "dangling");
+  fs::create_symlink("nowhere/fresh", folder.path() / "lost");
+  fs::create_symlink("loop", folder.path() / "loop");
+  write_whole(folder.path() / "there" / "chain", "new");
+  CHECK(text_of(folder.path() / "there/target") == "new");
+  CHECK(fs::is_symlink(folder.path() / "link"));
+  CHECK(fs::is_symlink(folder.path() / "there" / "chain"));
+  write_whole(folder.path() / "dangling", "made");
+  CHECK(text_of(folder.path() / "there/fresh") == "made");
+  CHECK(fs::is_symlink(folder.path() / "dangling"));
+  const std::string path = folder.path().string();
+  CHECK(refusal(folder.path() / "lost") ==
         path + "/lost: cannot be written: No such file or directory");
-  CHECK(refusal(folder.path / "loop") == path + "/loop: too many symbolic links, one to the next");
+  CHECK(refusal(folder.path() / "loop") ==
+        path + "/loop: too many symbolic links, one to the next");
 }
 
 TEST_CASE("atomic file: what is no regular file is refused, also behind a link") {
   const Folder folder;
-  REQUIRE(mkfifo((folder.path / "pipe").c_str(), 0600) == 0);
-  fs::create_symlink("/dev/null", folder.path / "null");
-  const std::string path = folder.path.string();
-  CHECK(refusal(folder.path / "pipe") == path + "/pipe: is a pipe, expected a file name");
-  CHECK(refusal(folder.path / "null") == path + "/null: is a device, expected a file name");
+  REQUIRE(mkfifo((folder.path() / "pipe").c_str(), 0600) == 0);
+  fs::create_symlink("/dev/null", folder.path() / "null");
+  const std::string path = folder.path().string();
+  CHECK(refusal(folder.path() / "pipe") == path + "/pipe: is a pipe, expected a file name");
+  CHECK(refusal(folder.path() / "null") == path + "/null: is a device, expected a file name");
   CHECK(refusal("/dev/full") == "/dev/full: is a device, expected a file name");
   std::array<int, 2> ends{};
   REQUIRE(pipe(ends.data()) == 0);
@@ -132,8 +126,8 @@ TEST_CASE("atomic file: what is no regular file is refused, also behind a link")
   CHECK(refusal(descriptor) == descriptor + ": is a pipe, expected a file name");
   close(ends[0]);
   close(ends[1]);
-  CHECK(refusal(folder.path) == path + ": is a folder, expected a file name");
-  CHECK(folder.count() == 2);
+  CHECK(refusal(folder.path()) == path + ": is a folder, expected a file name");
+  CHECK(count_in(folder.path()) == 2);
 }
 
 TEST_CASE("atomic file: a limit on the size of files is a failing write") {
@@ -145,13 +139,13 @@ TEST_CASE("atomic file: a limit on the size of files is a failing write") {
   REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
   std::string message;
   try {
-    write_whole(folder.path / "a", std::string(100'000, 'x'));
+    write_whole(folder.path() / "a", std::string(100'000, 'x'));
   } catch (const RunError& error) {
     message = error.what();
   }
   setrlimit(RLIMIT_FSIZE, &before);
-  CHECK(message == (folder.path / "a").string() + ": write failed: File too large");
-  CHECK(folder.count() == 0);
+  CHECK(message == (folder.path() / "a").string() + ": write failed: File too large");
+  CHECK(count_in(folder.path()) == 0);
 }
 
 }  // namespace

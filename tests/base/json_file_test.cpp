@@ -1,12 +1,12 @@
 #include "lib/base/json_file.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "tests/support/folder.h"
 
 namespace diptych {
 namespace {
@@ -69,21 +69,19 @@ TEST_CASE("json: values in messages are one line and not long") {
 }
 
 TEST_CASE("json: a file must be there and hold an object") {
-  std::string name = (fs::temp_directory_path() / "diptych-json-XXXXXX").string();
-  REQUIRE(mkdtemp(name.data()) != nullptr);
-  const fs::path folder = name, file = folder / "a.json";
+  const test::Folder folder;
+  const fs::path file = folder.path() / "a.json";
   const auto read_error = [](const fs::path& path) {
     return refusal([&] { read_json_object(path); });
   };
   CHECK(read_error(file) == file.string() + ": is missing");
-  CHECK(read_error(folder) == name + ": is a folder, expected a file");
+  CHECK(read_error(folder.path()) == folder.path().string() + ": is a folder, expected a file");
   std::ofstream(file) << "[1]";
   CHECK(read_error(file) == file.string() + ": is a JSON array, expected an object");
   std::ofstream(file) << "{\"a\":";
   CHECK(read_error(file) == file.string() + ":1:6: ends within its JSON: truncated?");
   std::ofstream(file) << "{\"a\": 7}";
   CHECK(read_json_object(file)["a"] == 7);
-  fs::remove_all(folder);
 }
 
 }  // namespace diptych

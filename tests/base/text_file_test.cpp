@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -13,36 +12,23 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "tests/support/folder.h"
 
 namespace diptych {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Folder;
 
 std::string refusal(const fs::path& path) {
-  try {
-    read_text_file(path);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return test::message_of([&] { read_text_file(path); });
 }
-
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "diptych-text-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
 
 }  // namespace
 
 TEST_CASE("text files: all of it, or its begin") {
   const Folder folder;
-  const fs::path file = folder.path / "a.txt";
+  const fs::path file = folder.path() / "a.txt";
   std::string text;
   for (int i = 0; i < 40000; ++i) text += std::to_string(i);
   std::ofstream(file) << text;
@@ -55,16 +41,16 @@ TEST_CASE("text files: all of it, or its begin") {
 
 TEST_CASE("text files: why one cannot be read") {
   const Folder folder;
-  CHECK(refusal(folder.path / "a.txt") == (folder.path / "a.txt").string() + ": is missing");
-  CHECK(refusal(folder.path) == folder.path.string() + ": is a folder, expected a file");
-  fs::create_symlink("loop", folder.path / "loop");
-  CHECK(refusal(folder.path / "loop") ==
-        (folder.path / "loop").string() + ": cannot be read: Too many levels of symbolic links");
+  CHECK(refusal(folder.path() / "a.txt") == (folder.path() / "a.txt").string() + ": is missing");
+  CHECK(refusal(folder.path()) == folder.path().string() + ": is a folder, expected a file");
+  fs::create_symlink("loop", folder.path() / "loop");
+  CHECK(refusal(folder.path() / "loop") ==
+        (folder.path() / "loop").string() + ": cannot be read: Too many levels of symbolic links");
 }
 
 TEST_CASE("text files: a pipe is read until its writer is gone, whenever that one comes") {
   const Folder folder;
-  const fs::path pipe = folder.path / "pipe";
+  const fs::path pipe = folder.path() / "pipe";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const std::string text(200'000, 'x');  // more than a pipe holds
   std::thread writer([&] { std::ofstream(pipe) << text; });
@@ -74,7 +60,7 @@ TEST_CASE("text files: a pipe is read until its writer is gone, whenever that on
 
 TEST_CASE("text files: a signal ends the wait for a pipe's writer") {
   const Folder folder;
-  const fs::path pipe = folder.path / "pipe", waits = folder.path / "waits";
+  const fs::path pipe = folder.path() / "pipe", waits = folder.path() / "waits";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const pid_t child = fork();
   REQUIRE(child >= 0);

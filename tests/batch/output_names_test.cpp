@@ -1,6 +1,6 @@
 #include "lib/batch/output_names.h"
 
-#include "tests/config/support.h"
+#include "tests/support/folder.h"
 
 namespace diptych {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lib/batch/list.h"
-#include "tests/config/support.h"
+#include "tests/support/folder.h"
 
 namespace diptych::test {
 

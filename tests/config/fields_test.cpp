@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "tests/config/support.h"
+#include "tests/support/folder.h"
 
 namespace diptych {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "lib/config/stage_config.h"
 #include "lib/config/stage_tree.h"
-#include "tests/config/support.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "tests/config/support.h"
+#include "tests/support/folder.h"
 
 namespace diptych {
 namespace {

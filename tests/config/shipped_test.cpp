@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/config/resolve.h"
-#include "tests/config/support.h"
+#include "tests/support/folder.h"
 
 namespace diptych {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lib/config/stage_config_known.h"
-#include "tests/config/support.h"
+#include "tests/support/folder.h"
 
 namespace diptych {
 namespace {

@@ -1,7 +1,7 @@
 #include <string>
 
 #include "lib/config/yaml_reader.h"
-#include "tests/config/support.h"
+#include "tests/support/folder.h"
 
 namespace diptych {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "lib/media/exif.h"
 #include "lib/media/file_bytes.h"
@@ -13,6 +12,7 @@
 #include "lib/media/png.h"
 #include "tests/media/png_builder.h"
 #include "tests/media/support.h"
+#include "tests/support/folder.h"
 
 namespace {
 
@@ -20,17 +20,6 @@ using namespace diptych;
 using test::Bytes;
 using test::input_error;
 using test::levels;
-
-struct Folder {  // a fresh folder, removed at the end
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / fmt::format("diptych-image-{}", ::getpid());
-  Folder() { std::filesystem::create_directory(path); }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path write(const char* name, std::string_view content) const {
-    std::ofstream(path / name, std::ios::binary) << content;
-    return path / name;
-  }
-};
 
 std::string decode_error(std::string_view content) {
   const auto* data = reinterpret_cast<const std::uint8_t*>(content.data());
@@ -105,29 +94,28 @@ TEST_CASE("damaged or other EXIF leaves a picture as it is stored") {
 }
 
 TEST_CASE("the content decides, not the extension") {
-  const Folder folder;
+  const test::Folder folder;
   const Tensor rgb = at::arange(2 * 3 * 3, at::kByte).reshape({2, 3, 3});
-  write_png(folder.path / "png.png", rgb);
-  std::filesystem::copy_file(folder.path / "png.png", folder.path / "png.jpg");
-  CHECK(at::equal(read_image(folder.path / "png.jpg"), rgb));
-  std::filesystem::copy_file(test::pictures_folder() / "24.bmp", folder.path / "bmp.png");
-  CHECK(read_image(folder.path / "bmp.png").size(1) == 13);
+  write_png(folder.path() / "png.png", rgb);
+  std::filesystem::copy_file(folder.path() / "png.png", folder.path() / "png.jpg");
+  CHECK(at::equal(read_image(folder.path() / "png.jpg"), rgb));
+  std::filesystem::copy_file(test::pictures_folder() / "24.bmp", folder.path() / "bmp.png");
+  CHECK(read_image(folder.path() / "bmp.png").size(1) == 13);
 }
 
 TEST_CASE("what is no readable file is refused by name") {
-  const Folder folder;
-  const auto missing = folder.path / "missing.png";
+  const test::Folder folder;
+  const auto missing = folder.path() / "missing.png";
   CHECK(input_error([&] { read_image(missing); }) ==
         missing.string() + ": cannot be read: No such file or directory");
   if (jpeg_supported()) {
-    CHECK(input_error([&] { read_image(folder.path); }) ==
-          folder.path.string() + ": a folder, expected PNG, JPEG or BMP");
+    CHECK(input_error([&] { read_image(folder.path()); }) ==
+          folder.path().string() + ": a folder, expected PNG, JPEG or BMP");
     const auto empty = folder.write("empty.png", "");
     CHECK(input_error([&] { read_image(empty); }) ==
           empty.string() + ": empty, expected PNG, JPEG or BMP");
   }
-  CHECK(input_error([&] { read_image("/dev/null"); }) ==
-        "/dev/null: is a pipe or a device, expected a file");
+  CHECK(input_error([&] { read_image("/dev/null"); }) == "/dev/null: is a device, expected a file");
   CHECK(input_error([&] { read_image(std::string(5000, 'x')); }).ends_with("File name too long"));
 }
 

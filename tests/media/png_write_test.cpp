@@ -1,10 +1,10 @@
 #include <iterator>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include "lib/base/error.h"
 #include "lib/media/png.h"
+#include "tests/support/folder.h"
 
 namespace {
 
@@ -21,13 +21,6 @@ bool holds(const std::vector<std::uint8_t>& bytes, std::string_view text) {
   return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()).find(text) !=
          std::string_view::npos;
 }
-
-struct Folder {  // a fresh folder, removed at the end
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / fmt::format("diptych-png-{}", ::getpid());
-  Folder() { std::filesystem::create_directory(path); }
-  ~Folder() { std::filesystem::remove_all(path); }
-};
 
 TEST_CASE("pixels and texts come back as written") {
   const PngText text = {{"parameters", "a fox\nSteps: 50"},
@@ -93,14 +86,14 @@ TEST_CASE("anything but uint8 [height, width, 3] is a programmer's error") {
 }
 
 TEST_CASE("a file is written whole or not at all") {
-  const Folder folder;
-  const auto path = folder.path / "out.png";
+  const test::Folder folder;
+  const auto path = folder.path() / "out.png";
   write_png(path, picture(4, 6), PngText{{"k", "v"}});
   CHECK(at::equal(read_png(path).rgb, picture(4, 6)));
   CHECK_THROWS_AS(write_png(path, picture(4, 4), PngText{{"k", "\xff"}}), InputError);
   CHECK(read_png(path).rgb.size(1) == 6);
-  CHECK_THROWS_AS(write_png(folder.path / "missing" / "out.png", picture(2, 2)), InputError);
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) ==
+  CHECK_THROWS_AS(write_png(folder.path() / "missing" / "out.png", picture(2, 2)), InputError);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) ==
         1);  // nothing half-written
 }
 

@@ -121,7 +121,7 @@ TEST_CASE("a call that ends early does not disturb the next one") {
 
 TEST_CASE("experts are read straight into the buffers they are copied from") {
   // A checkpoint in another dtype than the run's: the buffers hold the converted weights.
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const Qwen2Config config = offload_cases::small_config();
   const Weights drawn = Weights::dummy(at::kCPU, at::kFloat);
   std::vector<std::pair<std::string, Tensor>> tensors;

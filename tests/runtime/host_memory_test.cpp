@@ -7,7 +7,7 @@
 namespace diptych {
 namespace {
 
-void write(const TemporaryFolder& root, std::string_view name, std::string_view text) {
+void write(const test::Folder& root, std::string_view name, std::string_view text) {
   std::filesystem::create_directories((root / name).parent_path());
   write_file(root / name, text);
 }
@@ -15,7 +15,7 @@ void write(const TemporaryFolder& root, std::string_view name, std::string_view 
 }  // namespace
 
 TEST_CASE("available host memory: the system's, cut by the control group") {
-  const TemporaryFolder root;
+  const test::Folder root;
   CHECK_FALSE(available_host_memory(root.path()));
   write(root, "proc/meminfo", "MemTotal:  9000 kB\nMemFree: 10 kB\nMemAvailable:    2000 kB\n");
   CHECK(available_host_memory(root.path()) == 2048000);

@@ -17,7 +17,7 @@ std::string open_error(const std::filesystem::path& path) {
 }
 
 TEST_CASE("open_checkpoint: which file of a folder counts") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   check_contains(open_error(folder.path()),
                  "holds no *.safetensors and no *.safetensors.index.json");
   check_contains(open_error(folder / "absent"), "absent: cannot be read: No such file");
@@ -37,7 +37,7 @@ TEST_CASE("open_checkpoint: which file of a folder counts") {
 }
 
 TEST_CASE("open_checkpoint: shards behind an index") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto index = folder / "model.safetensors.index.json";
   put(folder / "1.safetensors", {"a", "tied", "extra"}, 1);
   put(folder / "2.safetensors", {"b", "tied"}, 2);
@@ -62,7 +62,7 @@ TEST_CASE("open_checkpoint: the golden checkpoint, a folder with an index and a 
 }
 
 TEST_CASE("open_checkpoint: indices that are wrong") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto index = folder / "model.safetensors.index.json";
   put(folder / "1.safetensors", {"a"});
   const auto check = [&](std::string_view text, std::string_view fact) {

@@ -148,7 +148,7 @@ bool read_to_the_end(const std::filesystem::path& path) {
 TEST_CASE("SafetensorsFile: mutants") {
   const char* asked = std::getenv("DIPTYCH_FUZZ_ITERATIONS");
   const std::uint64_t iterations = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 20'000;
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto path = folder / "mutant.safetensors";
   const auto originals = seeds();
   std::uint64_t taken = 0;

@@ -6,7 +6,7 @@ namespace diptych {
 namespace {
 
 std::string open_error(std::string_view bytes) {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto path = folder / "bad.safetensors";
   write_file(path, bytes);
   const std::string message = input_error([&] { SafetensorsFile::open(path); });
@@ -21,7 +21,7 @@ void check_header(std::string_view header, std::string_view data, std::string_vi
 }
 
 TEST_CASE("hostile safetensors: files that are no files") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto open = [](const std::filesystem::path& path) {
     return input_error([&] { SafetensorsFile::open(path); });
   };
@@ -168,7 +168,7 @@ TEST_CASE("hostile safetensors: offsets") {
 }
 
 TEST_CASE("safetensors: unusual but valid") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto path = folder / "odd.safetensors";
   // Zero-size tensors anywhere on a border, keys in any order, spaces, escapes, an empty name.
   write_file(path, file_bytes(R"({ "":{"data_offsets":[0,0],"shape":[3,0],"dtype":"F64"},)"
@@ -182,7 +182,7 @@ TEST_CASE("safetensors: unusual but valid") {
 }
 
 TEST_CASE("hostile safetensors: a BOOL byte that is no bool") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto path = folder / "bool.safetensors";
   write_file(path, file_bytes(R"({"m":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})",
                               std::string("\1\0\2", 3)));

@@ -9,7 +9,7 @@ namespace {
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
 TEST_CASE("SafetensorsFile: reads bytes written by hand") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const std::string header =
       R"({"__metadata__":{"format":"pt"},"b":{"dtype":"I16","shape":[2],"data_offsets":[8,12]},)"
       R"("a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}}   )";
@@ -30,7 +30,7 @@ TEST_CASE("SafetensorsFile: reads bytes written by hand") {
 }
 
 TEST_CASE("safetensors: round trip of every dtype, scalars, empty tensors and strides") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   Named tensors;
   for (const char* name : {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16",
                            "I8", "U64", "U32", "U16", "U8", "BOOL"}) {
@@ -71,7 +71,7 @@ TEST_CASE("safetensors: round trip of every dtype, scalars, empty tensors and st
 }
 
 TEST_CASE("SafetensorsFile: a view outlives the file object, and misaligned bytes are copied") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   // Three bytes before the floats put them at an odd address.
   const std::string header = R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
                              R"("f":{"dtype":"F32","shape":[2],"data_offsets":[3,11]}})";
@@ -92,7 +92,7 @@ TEST_CASE("SafetensorsFile: a view outlives the file object, and misaligned byte
 }
 
 TEST_CASE("write_safetensors: no tensors, a twice given name, a folder that is not there") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   write_safetensors(folder / "none.safetensors", {});
   CHECK(read_file(folder / "none.safetensors") == file_bytes("{}      ", ""));
   CHECK(SafetensorsFile::open(folder / "none.safetensors").entries().empty());

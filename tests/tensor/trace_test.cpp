@@ -59,7 +59,7 @@ TEST_CASE("TraceSink: keeps what the globs ask for, as copies in the dtypes of t
 }
 
 TEST_CASE("TraceSink: writes one safetensors file; without globs keeps everything") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   TraceSink sink;
   sink.record("kv.cond.len", at::full({1}, 7, at::kLong));
   sink.record("stepNNN", at::full({2, 2}, 0.5));

@@ -6,7 +6,7 @@ namespace diptych {
 namespace {
 
 TEST_CASE("Weights on CUDA: the bits of the file, converted as on the CPU") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   const Tensor wide = at::randn({257, 33}, generator);
   const std::vector<std::pair<std::string, Tensor>> tensors = {
@@ -42,7 +42,7 @@ TEST_CASE("Weights::dummy on CUDA: reproducible, in any order, of the right size
 }
 
 TEST_CASE("traces and files take CUDA tensors") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const Tensor value = at::arange(12, at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16));
   TraceSink sink;
   sink.record("value", value.view({3, 4}).t());

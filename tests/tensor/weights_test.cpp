@@ -16,7 +16,7 @@ Named layers() {
 }
 
 TEST_CASE("Weights: get below a prefix, converted or as a view of the file") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto path = folder / "m.safetensors";
   write_safetensors(path, layers());
   const Weights weights = Weights::open(path, at::kCPU, at::kFloat);
@@ -37,7 +37,7 @@ TEST_CASE("Weights: get below a prefix, converted or as a view of the file") {
 }
 
 TEST_CASE("Weights: read writes what get returns, into rows of a larger tensor too") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   write_safetensors(folder / "m.safetensors", layers());
   const Weights file = Weights::open(folder / "m.safetensors", at::kCPU, at::kBFloat16);
   for (const Weights& weights : {file, Weights::dummy(at::kCPU, at::kBFloat16, 3)}) {
@@ -58,7 +58,7 @@ TEST_CASE("Weights: read writes what get returns, into rows of a larger tensor t
 }
 
 TEST_CASE("Weights: errors name the file, the tensor, what is there and what was wanted") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto path = folder / "m.safetensors";
   write_safetensors(path, layers());
   const Weights weights = Weights::open(path, at::kCPU, at::kBFloat16);
@@ -87,7 +87,7 @@ TEST_CASE("Weights: errors name the file, the tensor, what is there and what was
 }
 
 TEST_CASE("Weights: what was not read is known by name") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto path = folder / "m.safetensors";
   write_safetensors(path, layers());
   const Weights weights = Weights::open(path, at::kCPU, at::kFloat);
@@ -118,7 +118,7 @@ TEST_CASE("Weights: what was not read is known by name") {
 }
 
 TEST_CASE("Weights: shards read as one checkpoint and hash as the single file does") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   const auto all = layers();
   write_safetensors(folder / "one.safetensors", all);
   write_safetensors(folder / "p1.safetensors", std::span(all).first(2));

@@ -10,6 +10,7 @@
 
 #include "lib/base/error.h"
 #include "lib/text/byte_level_bpe.h"
+#include "tests/support/folder.h"
 #include "tests/text/support.h"
 
 using namespace diptych;
@@ -43,20 +44,6 @@ std::string fast_error(const Json& json) {
 Json golden_fast_file() {
   return Json::parse(read_file(kBagelGoldens / "checkpoint/tokenizer.json"));
 }
-
-// A folder that is gone with the test.
-struct TemporaryFolder {
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "diptych-text-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~TemporaryFolder() { fs::remove_all(path); }
-  void write(const char* name, const std::string& text) const {
-    std::ofstream(path / name, std::ios::binary) << text;
-  }
-  fs::path path;
-};
 
 std::string load_error(const fs::path& folder) {
   try {
@@ -201,54 +188,54 @@ TEST_CASE("broken tokenizer.json") {
 }
 
 TEST_CASE("missing files") {
-  const TemporaryFolder folder;
-  const std::string path = folder.path.string();
+  const test::Folder folder;
+  const std::string path = folder.path().string();
   const std::string no_other = " not found, nor tokenizer.json; expected a tokenizer";
   const std::string none = ": vocab.json, merges.txt, tokenizer_config.json" + no_other;
-  CHECK(load_error(folder.path) == path + none);
-  CHECK(load_error(folder.path / "no") == path + "/no" + none);
+  CHECK(load_error(folder.path()) == path + none);
+  CHECK(load_error(folder.path() / "no") == path + "/no" + none);
   folder.write("vocab.json", read_file(kBagelGoldens / "checkpoint/vocab.json"));
-  CHECK(load_error(folder.path) == path + ": merges.txt, tokenizer_config.json" + no_other);
+  CHECK(load_error(folder.path()) == path + ": merges.txt, tokenizer_config.json" + no_other);
   folder.write("merges.txt", "#version: 0.2\nt h\nt \u4E2D\n");
-  CHECK(load_error(folder.path) == path + ": tokenizer_config.json" + no_other);
+  CHECK(load_error(folder.path()) == path + ": tokenizer_config.json" + no_other);
   folder.write("tokenizer_config.json", R"({"added_tokens_decoder": {}})");
-  CHECK(load_error(folder.path) ==
+  CHECK(load_error(folder.path()) ==
         path + "/merges.txt:3: merge of \"t\" and \"\u4E2D\": \"\u4E2D\" is not in " + path +
             "/vocab.json");
   for (const char* empty : {"", "#version: 0.2\n\n"}) {
     folder.write("merges.txt", empty);
-    CHECK(load_error(folder.path) == path + "/merges.txt: holds no merges: truncated?");
+    CHECK(load_error(folder.path()) == path + "/merges.txt: holds no merges: truncated?");
   }
   folder.write("merges.txt", "t h\n");
-  CHECK(load_error(folder.path) == "accepted");
+  CHECK(load_error(folder.path()) == "accepted");
   folder.write("vocab.json", "{\"th\": 0}");
-  CHECK(load_error(folder.path) == path +
-                                       "/vocab.json: no piece \"!\", which stands for byte 0x21; "
-                                       "expected all 256");
+  CHECK(load_error(folder.path()) == path +
+                                         "/vocab.json: no piece \"!\", which stands for byte 0x21; "
+                                         "expected all 256");
 }
 
 TEST_CASE("a link that leads nowhere is a file that is missing") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   for (const char* name : {"merges.txt", "tokenizer_config.json", "tokenizer.json"})
     folder.write(name, read_file(kBagelGoldens / "checkpoint" / name));
-  fs::create_symlink("nowhere", folder.path / "vocab.json");
-  CHECK(load_error(folder.path) == (folder.path / "vocab.json").string() + ": is missing");
+  fs::create_symlink("nowhere", folder.path() / "vocab.json");
+  CHECK(load_error(folder.path()) == (folder.path() / "vocab.json").string() + ": is missing");
 }
 
 TEST_CASE("tokenizer.json is used where one of the three files is not") {
-  const TemporaryFolder folder;
+  const test::Folder folder;
   folder.write("vocab.json", "{}");
   folder.write("merges.txt", "");
   folder.write("tokenizer.json", read_file(kBagelGoldens / "checkpoint/tokenizer.json"));
-  const auto tokenizer = load_byte_level_bpe(folder.path);
+  const auto tokenizer = load_byte_level_bpe(folder.path());
   CHECK(tokenizer->encode("<|im_start|>the") ==
         load_byte_level_bpe(kBagelGoldens / "checkpoint")->encode("<|im_start|>the"));
   folder.write("tokenizer.json", "{");
-  CHECK(load_error(folder.path) ==
-        folder.path.string() + "/tokenizer.json:1:2: ends within its JSON: truncated?");
+  CHECK(load_error(folder.path()) ==
+        folder.path().string() + "/tokenizer.json:1:2: ends within its JSON: truncated?");
   Json without_merges = golden_fast_file();
   without_merges["model"]["merges"] = Json::array();
   folder.write("tokenizer.json", without_merges.dump());
-  CHECK(load_error(folder.path) ==
-        folder.path.string() + "/tokenizer.json: model.merges: holds no merges: truncated?");
+  CHECK(load_error(folder.path()) ==
+        folder.path().string() + "/tokenizer.json: model.merges: holds no merges: truncated?");
 }

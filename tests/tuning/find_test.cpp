@@ -8,32 +8,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/folder.h"
 #include "tests/tuning/support.h"
 
 namespace diptych {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Folder;
 using testing::fp8_class;
 using testing::kDevice;
 using testing::refusal;
-
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / ("tuning_test_" + std::to_string(getpid()))) {
-    fs::create_directory(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const fs::path& path() const { return path_; }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name) << text;
-  }
-
- private:
-  fs::path path_;
-};
 
 // Of a device that no table is built in for.
 const TunedDevice kUnknown = {"NVIDIA Test", 9, 9};
@@ -132,7 +117,7 @@ TEST_CASE("what has the file's name and is none is refused, not passed over") {
   CHECK(said() == "Too many levels of symbolic links; expected a file of diptych tune");
   REQUIRE(mkfifo(file.c_str(), 0600) == 0);
   CHECK(said() == "is no file; expected a file of diptych tune");
-  folder.write(file.filename(), std::string((4 << 20) + 1, ' '));
+  folder.write(file.filename().string(), std::string((4 << 20) + 1, ' '));
   CHECK(said() == "larger than 4 MiB, which no file of diptych tune is");
   folder.write("real.json", text_for(kUnknown));
   fs::create_symlink("real.json", file);

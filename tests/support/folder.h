@@ -1,15 +1,13 @@
-// Files and messages for the tests of lib/config.
+// Files and messages for tests.
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <string>
 #include <string_view>
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
-#include <unistd.h>
 
 #include "lib/base/error.h"
 
@@ -19,15 +17,15 @@ namespace diptych::test {
 class Folder {
  public:
   Folder() {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            fmt::format("diptych-config-{}-{}", getpid(), ++count);
-    std::filesystem::create_directories(path_);
+    std::string pattern = (std::filesystem::temp_directory_path() / "diptych-test-XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
   std::filesystem::path write(std::string_view name, std::string_view text) const {
     const auto file = path_ / name;
     std::filesystem::create_directories(file.parent_path());
