@@ -12,6 +12,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/text_file.h"
+#include "lib/config/task.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/pipeline.h"
 
@@ -34,9 +35,9 @@ bool is_variable_of(FieldNames fields, std::string_view variable) {
 
 std::string read_prompt_from_stdin() {
   constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-  const std::optional<std::string> read = read_text_start(STDIN_FILENO, kMostBytes + 1);
+  std::optional<std::string> read = read_text_start(STDIN_FILENO, kMostBytes + 1);
   if (!read) throw InputError("--prompt: stdin cannot be read: {}", std::strerror(errno));
-  std::string text = *read;
+  std::string text = *std::move(read);
   if (text.size() > kMostBytes) throw InputError("--prompt: more than 1 MiB on stdin");
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
@@ -70,6 +71,8 @@ std::string help_of(const Field& field) {
   const Options defaults;
   std::string text = value_text(field, defaults);
   if (text.empty()) return std::string(field.help);
+  if (const std::string_view edits = edit_default(field.name); !edits.empty())
+    text += fmt::format("; of edits {}", edits);
   return fmt::format("{} [{}]", field.help, text);
 }
 

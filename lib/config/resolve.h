@@ -65,7 +65,8 @@ std::string_view flag_in_front(std::string_view message);
 // Index into all_fields() of the field that the flag sets, --prompt and --image among them.
 std::optional<std::size_t> field_of_flag(std::string_view flag);
 // A message that begins with the flag of a field, or with "pipeline", but with the place of the
-// field's value instead; where that is the default, with " (the default)" behind what was found.
+// field's value instead; where that is the default, with " (the default)" behind what was found. Of
+// its own result it makes the same.
 std::string at_value_place(std::string_view message, const Resolved& resolved);
 
 // One "name: value  # origin" line per field.

@@ -1,5 +1,7 @@
 #include "lib/config/task.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
 
 namespace diptych {
@@ -27,6 +29,11 @@ void check_inputs(const RunConfig& run) {
 }
 
 }  // namespace
+
+std::string_view edit_default(std::string_view field) {
+  const auto* const found = std::ranges::find(kEditDefaults, field, &TaskDefault::field);
+  return found == std::ranges::end(kEditDefaults) ? "" : found->text;
+}
 
 void settle_task(Resolved& resolved) {
   RunConfig& run = resolved.options.run;

@@ -1,6 +1,8 @@
 // What a run does, where the user leaves it open, and the defaults that go with it.
 #pragma once
 
+#include <string_view>
+
 #include "lib/config/resolve.h"
 
 namespace diptych {
@@ -11,5 +13,8 @@ namespace diptych {
 // makes one answer whatever the number of pictures is, and throws InputError for inputs that do not
 // fit the task.
 void settle_task(Resolved& resolved);
+
+// That default of editing for a field, as a flag's text; "" where there is none of its own.
+std::string_view edit_default(std::string_view field);
 
 }  // namespace diptych

@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 
 namespace diptych {
+
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const Descriptor file(path);
   struct stat status {};
