@@ -12,20 +12,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/diptych/generate_record.h"
+#include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/batch/list.h"
-#include "lib/batch/output_names.h"
-#include "lib/batch/request_checks.h"
-#include "lib/config/files_read.h"
-#include "lib/pipelines/pipeline.h"
-#include "lib/sampling/flow_schedule.h"
-#include "lib/sampling/guidance.h"
-#include "lib/sampling/step_calibration.h"
+#include "lib/pipelines/registry.h"
+#include "lib/request/files_read.h"
+#include "lib/request/output_names.h"
+#include "lib/request/request_checks.h"
+#include "lib/sampling/branches.h"
+#include "lib/sampling/schedule.h"
+#include "lib/sampling/step_cache/step_calibration.h"
 
 namespace diptych {
 namespace {
@@ -188,7 +188,7 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
   const fs::path output = choose_output(flags, resolved);
   require_samples(requests);
   if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
-  const auto session = find_session(options.run.pipeline)(options.run, log);
+  const auto session = find_family(options.run.pipeline).open(options.run, log);
   if (flags.check_config) {
     for (const RunConfig& request : requests) session->check(request);
     fmt::print("configuration: valid\n");

@@ -6,18 +6,18 @@
 
 #include <fmt/format.h>
 
-#include "apps/diptych/generate_record.h"
+#include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
-#include "lib/batch/output_names.h"
-#include "lib/batch/request_checks.h"
-#include "lib/config/files_read.h"
 #include "lib/media/png.h"
-#include "lib/pipelines/pipeline.h"
+#include "lib/pipelines/registry.h"
+#include "lib/request/files_read.h"
+#include "lib/request/output_names.h"
+#include "lib/request/request_checks.h"
 
 namespace diptych {
 namespace {
@@ -95,7 +95,7 @@ Ready make_ready(Resolved& resolved, Log& log) {
   require_model(options.run);
   std::vector<fs::path> paths = plan_paths(resolved);
   spare_inputs(options, paths);
-  return {std::move(paths), find_session(options.run.pipeline)(options.run, log)};
+  return {std::move(paths), find_family(options.run.pipeline).open(options.run, log)};
 }
 
 int start(Resolved& resolved, Log& log) {

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/diptych/replay.h"
+#include "apps/diptych/record/replay.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
@@ -15,7 +15,7 @@
 #include "lib/config/resolve.h"
 #include "lib/config/words.h"
 #include "lib/media/png.h"
-#include "lib/pipelines/pipeline.h"
+#include "lib/pipelines/registry.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/safetensors.h"
 #include "lib/tensor/trace.h"
@@ -159,9 +159,9 @@ std::vector<fs::path> tensor_files(const fs::path& path) {
 
 // What a checkpoint folder of a known family lacks or holds beyond its layout; null for others.
 Json layout_report(const fs::path& path) {
-  const std::string family = fs::is_directory(path) ? checkpoint_family(path) : "";
-  if (family.empty()) return nullptr;
-  return {{"family", family}, {"problems", find_layout_check(family)(path)}};
+  const Family* family = fs::is_directory(path) ? family_of_checkpoint(path) : nullptr;
+  if (family == nullptr || family->layout == nullptr) return nullptr;
+  return {{"family", family->name}, {"problems", family->layout(path)}};
 }
 
 void print_layout(const Json& layout) {

@@ -14,7 +14,7 @@
 #include "lib/base/text_file.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"
-#include "lib/pipelines/pipeline.h"
+#include "lib/pipelines/registry.h"
 
 namespace diptych {
 namespace {
@@ -139,7 +139,7 @@ void read_stdin_prompt(std::vector<InputItem>& inputs) {
 
 void require_pipeline(const Resolved& resolved) {
   try {
-    find_session(resolved.options.run.pipeline);
+    find_family(resolved.options.run.pipeline);
   } catch (const InputError& error) {
     throw InputError(at_value_place(error.what(), resolved));
   }

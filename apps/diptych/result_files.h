@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/diptych/generate_record.h"
+#include "apps/diptych/record/picture_record.h"
 #include "lib/base/log.h"
 #include "lib/config/fields.h"
-#include "lib/pipelines/pipeline.h"
+#include "lib/session/session.h"
 
 namespace diptych {
 

@@ -19,11 +19,11 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
-#include "lib/batch/output_names.h"
-#include "lib/config/files_read.h"
 #include "lib/models/bagel/bagel.h"
-#include "lib/pipelines/bagel_tuning.h"
-#include "lib/pipelines/pipeline.h"
+#include "lib/pipelines/mot/tuning.h"
+#include "lib/pipelines/registry.h"
+#include "lib/request/files_read.h"
+#include "lib/request/output_names.h"
 #include "lib/runtime/runtime.h"
 #include "lib/tuning/file.h"
 
@@ -134,7 +134,7 @@ void print_table(const TuningTable& table) {
 }
 
 int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
-  find_session(run.pipeline);  // or it is unknown
+  find_family(run.pipeline);  // or it is unknown
   constexpr std::int64_t kMostRepeats = 10'000;
   BagelTuning tuning;
   tuning.repeats = static_cast<int>(whole_number(flags.repeats, "--repeats", 1, kMostRepeats));

@@ -13,8 +13,8 @@
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
 #include "lib/config/fields.h"
-#include "lib/pipelines/make_runtime.h"
-#include "lib/pipelines/pipeline.h"
+#include "lib/pipelines/registry.h"
+#include "lib/session/make_runtime.h"
 #include "lib/verify/json.h"
 #include "lib/verify/trace_compare.h"
 
@@ -214,7 +214,11 @@ class Verifier {
   const CaseReplay& replay(const fs::path& checkpoint, const RunConfig& config) {
     const auto key = fmt::format("{} {}", checkpoint.string(), config.dtype);
     if (key != key_) {
-      replay_ = find_case_replay(checkpoint_family(checkpoint))(checkpoint, config, log_);
+      const Family* family = family_of_checkpoint(checkpoint);
+      if (family == nullptr || family->replay == nullptr)
+        throw InputError("{}: holds no checkpoint of a family that replays recorded cases",
+                         checkpoint.string());
+      replay_ = family->replay(checkpoint, config, log_);
       key_ = key;
     }
     return replay_;

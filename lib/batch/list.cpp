@@ -12,10 +12,10 @@
 #include "lib/base/error.h"
 #include "lib/base/text_file.h"
 #include "lib/batch/json_tree.h"
-#include "lib/batch/output_names.h"
 #include "lib/config/field_text.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"
+#include "lib/request/output_names.h"
 
 namespace diptych {
 namespace {

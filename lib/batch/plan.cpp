@@ -15,9 +15,9 @@
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/sha256.h"
-#include "lib/batch/output_names.h"
-#include "lib/batch/request_checks.h"
-#include "lib/config/files_read.h"
+#include "lib/request/files_read.h"
+#include "lib/request/output_names.h"
+#include "lib/request/request_checks.h"
 
 namespace diptych {
 namespace {

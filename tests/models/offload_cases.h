@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "lib/models/qwen2_mot/backbone.h"
+#include "lib/models/qwen_mot/backbone.h"
 
 namespace diptych::offload_cases {
 

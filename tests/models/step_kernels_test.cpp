@@ -1,4 +1,4 @@
-#include "lib/models/qwen2_mot/step_kernels.h"
+#include "lib/models/qwen_mot/step_kernels.h"
 
 #include <filesystem>
 #include <map>

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "lib/pipelines/bagel_denoiser.h"
-#include "lib/pipelines/make_runtime.h"
-#include "lib/sampling/guidance.h"
-#include "lib/sampling/step_calibration.h"
+#include "lib/pipelines/mot/denoiser.h"
+#include "lib/sampling/branches.h"
+#include "lib/sampling/step_cache/step_calibration.h"
+#include "lib/session/make_runtime.h"
 #include "lib/tensor/noise.h"
 #include "lib/verify/trace_compare.h"
 #include "tests/verify/goldens.h"

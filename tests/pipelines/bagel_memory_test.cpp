@@ -1,9 +1,8 @@
 // The plan of the 7B model's memory against numbers worked out by hand, and what is chosen from it.
-#include "lib/pipelines/bagel_memory.h"
-
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/pipelines/bagel/memory.h"
 #include "lib/tensor/noise.h"
 #include "tests/support/peak_bytes.h"
 

@@ -1,14 +1,13 @@
 // Guidance execution and branch sharing on the tiny checkpoint. Parity with the official code is
 // goldens_test.cpp's part.
-#include "lib/pipelines/bagel.h"
-
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/bagel_cfg_mode.h"
-#include "lib/pipelines/bagel_image.h"
-#include "lib/pipelines/make_runtime.h"
+#include "lib/pipelines/bagel/image.h"
+#include "lib/pipelines/bagel/session.h"
+#include "lib/pipelines/mot/cfg_mode.h"
+#include "lib/session/make_runtime.h"
 #include "lib/tensor/noise.h"
 
 namespace diptych {

@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include "lib/pipelines/pipeline.h"
+#include "lib/pipelines/registry.h"
 #include "lib/verify/trace_compare.h"
 
 namespace diptych {
@@ -42,8 +42,8 @@ std::size_t replay_folder(const fs::path& folder, const std::string& cfg_mode) {
     config.dtype = bf16 ? "bfloat16" : "float32";
     config.cfg_mode = cfg_mode;
     TraceSink trace;
-    find_case_replay("bagel")(folder / "checkpoint", config, log)({entry.path(), description},
-                                                                  trace);
+    find_family("bagel").replay(folder / "checkpoint", config, log)({entry.path(), description},
+                                                                    trace);
     NamedTensors actual;
     for (const auto& [name, tensor] : trace.tensors()) actual.emplace(name, tensor);
     const NamedTensors expected = read_trace(entry.path() / "expected.safetensors");

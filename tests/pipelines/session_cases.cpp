@@ -65,7 +65,7 @@ SessionFixture::SessionFixture(SessionPlace place) {
   config.dtype = place.dtype;
   config.quantization = place.quantization;
   config.read_attention.default_backend = config.paint_attention.default_backend = place.attention;
-  session = find_session("bagel")(config, log);
+  session = find_family("bagel").open(config, log);
 }
 
 Given SessionFixture::run(const std::vector<RunConfig>& requests) {

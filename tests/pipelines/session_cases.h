@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/pipelines/pipeline.h"
+#include "lib/session/session.h"
 
 namespace diptych::test {
 

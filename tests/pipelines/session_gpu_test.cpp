@@ -6,7 +6,7 @@
 
 #include "lib/attention/attention.h"
 #include "lib/ops/linear_operand.h"
-#include "lib/pipelines/step_report.h"
+#include "lib/session/kernel_report.h"
 #include "tests/pipelines/session_cases.h"
 #include "tests/pipelines/step_cache_cases.h"
 

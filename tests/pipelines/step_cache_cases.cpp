@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "lib/pipelines/cache_report.h"
-#include "lib/sampling/step_calibration.h"
+#include "lib/sampling/step_cache/step_calibration.h"
+#include "lib/session/cache_report.h"
 
 namespace diptych::test {
 

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/cache_report.h"
-#include "lib/sampling/flow_schedule.h"
-#include "lib/sampling/step_calibration.h"
+#include "lib/sampling/schedule.h"
+#include "lib/sampling/step_cache/step_calibration.h"
+#include "lib/session/cache_report.h"
 #include "lib/verify/trace_compare.h"
 #include "tests/pipelines/step_cache_cases.h"
 

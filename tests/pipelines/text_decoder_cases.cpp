@@ -7,10 +7,10 @@
 #include <ATen/record_function.h>
 #include <doctest/doctest.h>
 
-#include "lib/pipelines/bagel_checkpoint.h"
-#include "lib/pipelines/make_runtime.h"
-#include "lib/pipelines/text_decoder.h"
+#include "lib/pipelines/bagel/checkpoint.h"
+#include "lib/pipelines/mot/text_decoder.h"
 #include "lib/runtime/launches.h"
+#include "lib/session/make_runtime.h"
 #include "lib/tensor/noise.h"
 #include "tests/pipelines/session_cases.h"
 

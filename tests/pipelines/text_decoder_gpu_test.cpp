@@ -1,9 +1,9 @@
 // The decoder whose step is a CUDA graph, launched a chunk of tokens ahead of the host.
 #include <doctest/doctest.h>
 
-#include "lib/pipelines/bagel_checkpoint.h"
-#include "lib/pipelines/make_runtime.h"
-#include "lib/pipelines/text_decoder_cuda.h"
+#include "lib/pipelines/bagel/checkpoint.h"
+#include "lib/pipelines/mot/text_decoder_cuda.h"
+#include "lib/session/make_runtime.h"
 #include "tests/pipelines/session_cases.h"
 #include "tests/pipelines/text_decoder_cases.h"
 

@@ -1,4 +1,4 @@
-#include "lib/pipelines/text_decoder.h"
+#include "lib/pipelines/mot/text_decoder.h"
 
 #include <doctest/doctest.h>
 

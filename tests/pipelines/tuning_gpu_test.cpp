@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/bagel_tuning.h"
-#include "lib/pipelines/make_runtime.h"
+#include "lib/pipelines/mot/tuning.h"
 #include "lib/runtime/launch_times.h"
 #include "lib/runtime/runtime.h"
+#include "lib/session/make_runtime.h"
 #include "lib/tuning/file.h"
 
 namespace diptych {

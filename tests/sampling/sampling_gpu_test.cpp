@@ -7,7 +7,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #endif
 
-#include "lib/sampling/step_cache.h"
+#include "lib/sampling/step_cache/step_cache.h"
 #include "lib/tensor/noise.h"
 
 namespace diptych {

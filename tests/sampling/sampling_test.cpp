@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
-#include "lib/sampling/flow_schedule.h"
-#include "lib/sampling/guidance.h"
+#include "lib/sampling/branches.h"
+#include "lib/sampling/schedule.h"
 
 namespace diptych {
 namespace {

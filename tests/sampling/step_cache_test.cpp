@@ -1,6 +1,6 @@
 // Taylor values: modeling/cache_utils/taylorseer.py of ByteDance-Seed/Bagel @056b5fd, run with
 // torch 2.11 on the CPU over the same features.
-#include "lib/sampling/step_cache.h"
+#include "lib/sampling/step_cache/step_cache.h"
 
 #include <doctest/doctest.h>
 

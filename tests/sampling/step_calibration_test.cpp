@@ -1,5 +1,5 @@
 // Expected coefficients: the normal equations of the same samples solved in exact fractions.
-#include "lib/sampling/step_calibration.h"
+#include "lib/sampling/step_cache/step_calibration.h"
 
 #include <cmath>
 #include <fstream>

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/models/qwen2_mot/backbone.h"
+#include "lib/models/qwen_mot/backbone.h"
 #include "lib/models/siglip/siglip.h"
 #include "lib/tensor/weights.h"
 

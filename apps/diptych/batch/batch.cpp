@@ -1,0 +1,255 @@
+// `diptych batch`: a list of requests, one loaded model.
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/diptych/batch/run.h"
+#include "apps/diptych/failure.h"
+#include "apps/diptych/request_flags.h"
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/base/messages.h"
+#include "lib/batch/list.h"
+#include "lib/batch/plan.h"
+#include "lib/batch/shards.h"
+#include "lib/pipelines/registry.h"
+#include "lib/request/request_checks.h"
+#include "lib/runtime/runtime.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of one request only: an item may have them, not all items the same.
+constexpr std::array<std::string_view, 4> kOfOneRequest = {"output", "trace", "trace_filter",
+                                                           "think_output"};
+
+constexpr const char* kShardFlag = "--shard";
+constexpr std::int64_t kMostTogether = 1024;
+
+struct BatchFlags : RequestFlags {
+  fs::path list, output_dir;
+  std::string batch_size = "1";
+  std::optional<std::string> shard;
+  bool resume = false;
+};
+
+void say_list(const BatchList& list, const fs::path& file, Log& log) {
+  const std::string skipped = list.skipped_lines == 0
+                                  ? ""
+                                  : fmt::format("; {} that {} empty or a comment skipped",
+                                                counted(list.skipped_lines, "line"),
+                                                list.skipped_lines == 1 ? "is" : "are");
+  log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
+}
+
+// Why the item cannot run, as far as that is known without weights; "" = nothing is.
+std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
+  if (!item.error.empty()) return item.error;
+  try {
+    session.check(item.options.run);
+    return {};
+  } catch (const InputError& error) {
+    return item_error(item, defaults, error.what());
+  }
+}
+
+int check_items(const std::vector<PlannedItem>& items, const Resolved& defaults,
+                const fs::path& file, Log& log) {
+  const RunConfig& model = defaults.options.run;
+  const auto session = find_family(model.pipeline).open(model, log);
+  std::size_t wrong = 0;
+  for (const PlannedItem& item : items) {
+    check_interrupted();
+    const std::string problem = problem_of(item, defaults, *session);
+    if (problem.empty()) continue;
+    ++wrong;
+    log.write(LogLevel::error, fmt::format("{}: {}", item.id, problem));
+  }
+  if (wrong > 0) {
+    throw InputError("{}: {} of {} cannot run", file.string(), wrong,
+                     counted(items.size(), "item"));
+  }
+  fmt::print("{}: valid\n", file.string());
+  return kDone;
+}
+
+Shard choose_shard(const BatchFlags& flags) {
+  return flags.shard ? parse_shard(*flags.shard, kShardFlag) : shard_of_environment(environment);
+}
+
+void say_shard(const Shard& shard, std::size_t items, Log& log) {
+  const bool launched = shard.origin.ends_with("SIZE");  // by torchrun or MPI
+  if (shard.origin != kShardFlag && !launched && is_slurm_job_script(environment) &&
+      environment("SLURM_NTASKS") != "1") {
+    log.info(
+        "SLURM_NTASKS is {}, but SLURM_STEP_ID is not set: a job script without srun is one "
+        "process, and takes what all tasks would share; srun starts one for each",
+        *environment("SLURM_NTASKS"));
+  }
+  if (shard.count == 1 || shard.origin == kShardFlag) return;
+  log.info("shard {} of {}, from {}; --shard 0/1 takes the whole list", shard.text(),
+           counted(items, "item"), shard.origin);
+}
+
+void choose_device(RunConfig& model, Log& log) {
+  const std::size_t gpus = list_gpus().size();
+  const auto device = device_of_rank(model.device, gpus, environment);
+  if (!device) return;
+  log.info("{}: the one of {} GPUs that this process's rank on the host picks", *device, gpus);
+  model.device = *device;
+}
+
+void spare_list(const BatchFlags& flags, const Shard& shard,
+                const std::vector<PlannedItem>& items) {
+  std::error_code ignored;
+  const auto is_list = [&](const fs::path& file) {
+    return fs::equivalent(flags.output_dir / file, flags.list, ignored);
+  };
+  if (is_list(shard.manifest_name())) {
+    throw InputError("{}: would be replaced by the manifest of --output-dir {}; expected another",
+                     flags.list.string(), flags.output_dir.string());
+  }
+  for (const PlannedItem& item : items) {
+    if (std::ranges::any_of(item.files, is_list))
+      throw InputError("{}: writes the list itself; give it another output", item.where);
+  }
+}
+
+BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
+  BatchSettings settings;
+  settings.shard = choose_shard(flags);
+  settings.resume = flags.resume;
+  settings.batch_size =
+      static_cast<std::size_t>(whole_number(flags.batch_size, "--batch-size", 1, kMostTogether));
+  settings.progress = progress_style(defaults.options.progress);
+  settings.defaults = defaults;
+  return settings;
+}
+
+int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
+  read_stdin_prompt(defaults.options.run.inputs);
+  const BatchList list = read_batch_list(flags.list);
+  const std::vector<InputItem>& inputs = defaults.options.run.inputs;
+  if (flags.list.extension() == ".txt" &&
+      std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image))) {
+    const bool by_flag = std::ranges::any_of(flags.inputs, std::not_fn(&FlagInput::is_image));
+    throw InputError("{}: every line of {} is one; expected none",
+                     by_flag ? "--prompt" : "DIPTYCH_PROMPT", flags.list.string());
+  }
+  std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
+  require_model(defaults.options.run);
+  BatchSettings settings = read_settings(flags, defaults);
+  if (flags.check_config) {
+    spare_list(flags, settings.shard, items);
+    const BatchFolder folder(flags.output_dir, settings.shard, settings.resume);  // can it be had?
+    say_list(list, flags.list, log);
+    choose_device(settings.defaults.options.run, log);
+    return check_items(items, settings.defaults, flags.list, log);
+  }
+  const std::size_t all = items.size();
+  std::erase_if(items,
+                [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
+  spare_list(flags, settings.shard, items);
+  // What is wrong with the command is said before how the run goes.
+  std::optional<BatchFolder> folder;
+  if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
+  say_list(list, flags.list, log);
+  if (defaults.uses_demo) log.info("{}", demo_notice(defaults.options.run));
+  say_shard(settings.shard, all, log);
+  if (!folder) {
+    log.info("the list has no item for shard {}", settings.shard.text());
+    return kDone;
+  }
+  choose_device(settings.defaults.options.run, log);
+  return run_batch(items, settings, *folder, log);
+}
+
+int batch(const BatchFlags& flags, Log& log) {
+  warn_of_idle_variables(log, kOfOneRequest);
+  Resolved defaults = resolve_sources(flags.sources(kOfOneRequest));
+  require_pipeline(defaults);
+  if (flags.print_config) {
+    fmt::print("{}", config_table(defaults));
+    return kDone;
+  }
+  try {
+    return start(flags, defaults, log);
+  } catch (const InputError& error) {  // a model knows flags, not where a value came from
+    throw InputError(at_value_place(error.what(), defaults));
+  }
+}
+
+constexpr const char* kFooter =
+    "LIST is a .txt (a prompt a line; empty lines and lines that begin with # are skipped),\n"
+    "a .jsonl (an object a line) or a .yaml (a list of maps, or a map with `items`). Keys of an\n"
+    "item: prompt, image (a path or several), inputs ([{image: a.png}, {text: ...}], any order),\n"
+    "id, output (a name below DIR), think_output, trace, trace_filter, and the flags above that\n"
+    "are of a request, with _ for -: seed, size, steps, cfg_scale, task, think, ... The flags set\n"
+    "what an item leaves open. Its pictures and noise are looked for beside LIST; its prompt "
+    "\"-\"\n"
+    "is that text, only the flag's - is stdin.\n"
+    "Without output, item k writes 000k.png (k from 0; 000k-000.png, ... with batch_count), an\n"
+    "answer 000k.txt. DIR/manifest.jsonl gets a line an item: id, status, seconds, seed, what\n"
+    "made it (device, dtype, quantization; kernels and attention as asked for), files with\n"
+    "sha256, error, an answer's text, why that or a plan ends (finish_reason: stop, length). A\n"
+    "list with an unknown key, or two items of one file, is refused whole (exit code 2); an item\n"
+    "that fails is counted, the others go on (4).\n"
+    "--batch-size N paints up to N neighbours of equal steps and guidance in one forward: the\n"
+    "pictures of one by one, but for the last bits in bfloat16, where products of other sizes\n"
+    "round otherwise. --resume keeps what DIR has whole and runs the rest: new, changed and\n"
+    "failed items. --shard I/N takes items I, I+N, I+2N, ... and writes manifest-I-of-N.jsonl;\n"
+    "without it Slurm's SLURM_ARRAY_TASK_ID and SLURM_PROCID, torchrun's RANK and the ranks of\n"
+    "MPI are followed; LOCAL_RANK or its like picks the GPU. Ctrl-C drops the running item.\n"
+    "Examples:\n"
+    "  diptych batch prompts.txt -o out -m BAGEL-7B-MoT --size 512x512 --batch-size 4\n"
+    "  diptych batch prompts.txt -o out -m BAGEL-7B-MoT --size 512x512 --batch-size 4 --resume\n"
+    "  diptych batch edits.jsonl -o out -m BAGEL-7B-MoT --think\n"
+    "    {\"image\": \"room.jpg\", \"prompt\": \"remove the chair\", \"output\": \"room.png\"}\n"
+    "    {\"task\": \"understand\", \"image\": \"street.jpg\", \"prompt\": \"how many cars?\"}\n"
+    "  srun -n 8 --gpus-per-task 1 diptych batch prompts.txt -o out -m BAGEL-7B-MoT";
+
+}  // namespace
+
+void add_batch(CLI::App& app, Run& run) {
+  CLI::App* verb = app.add_subcommand("batch", "many requests from a list, one loaded model");
+  const auto flags = std::make_shared<BatchFlags>();
+  verb->add_option("list", flags->list, "the requests: .txt, .jsonl or .yaml")
+      ->required()
+      ->check(path_problem);
+  verb->add_option("-o,--output-dir", flags->output_dir,
+                   "folder for the files and the manifest; made where it is missing")
+      ->type_name("DIR")
+      ->required()
+      ->check(path_problem)
+      ->envname("DIPTYCH_OUTPUT_DIR");
+  verb->add_flag("--resume", flags->resume, "go on with the run that DIR holds")
+      ->envname("DIPTYCH_RESUME");
+  verb->add_option("--batch-size", flags->batch_size, "most items painted in one forward [1]")
+      ->type_name("N")
+      ->envname("DIPTYCH_BATCH_SIZE");
+  verb->add_option("--shard", flags->shard, "this process's part of the list, such as 0/4")
+      ->type_name("I/N")
+      ->envname("DIPTYCH_SHARD");
+  add_request_flags(*verb, *flags, kOfOneRequest);
+  verb->add_flag("--check-config", flags->check_config,
+                 "check the list and every item without loading weights, and stop; 2 where one is "
+                 "wrong")
+      ->envname("DIPTYCH_CHECK_CONFIG");
+  verb->footer(kFooter);
+  verb->callback([flags, verb, &run] {
+    read_request_inputs(*verb, *flags);
+    run = [flags](Log& log) { return batch(*flags, log); };
+  });
+}
+
+}  // namespace diptych

@@ -1,0 +1,521 @@
+#include "apps/diptych/batch/run.h"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "apps/diptych/failure.h"
+#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/result_files.h"
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/base/messages.h"
+#include "lib/base/sha256.h"
+#include "lib/batch/manifest.h"
+#include "lib/media/png.h"
+#include "lib/pipelines/registry.h"
+#include "lib/request/output_names.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether it had to be made.
+bool make_folder(const fs::path& folder, std::string_view what) {
+  std::error_code error;
+  const bool made = fs::create_directories(folder, error);
+  if (error) throw InputError("{}: {}: cannot be made: {}", what, folder.string(), error.message());
+  return made;
+}
+
+class BatchRun {
+ public:
+  BatchRun(const std::vector<PlannedItem>& items, const BatchSettings& settings,
+           BatchFolder& folder, Log& log)
+      : items_(items),
+        settings_(settings),
+        folder_(folder.path()),
+        manifest_(folder.manifest()),
+        log_(log),
+        progress_(log, settings.progress),
+        started_(steady_seconds()),
+        states_(items.size(), State::pending) {}
+
+  BatchRun(const BatchRun&) = delete;
+  BatchRun& operator=(const BatchRun&) = delete;
+
+  int run() {
+    try {
+      if (settings_.resume) take_stock();
+      open_session();  // what is wrong with the command ends it before a file is touched
+      if (settings_.resume) forget_unfinished();
+      fail_invalid();
+      if (count(State::pending) > 0) run_pending();
+    } catch (...) {
+      if (through() > 0) {
+        log_.info("stopped with {} of {} through; the same command with --resume goes on",
+                  through(), counted(items_.size(), "item"));
+      }
+      throw;
+    }
+    std::vector<std::string> ids;
+    for (const PlannedItem& item : items_) ids.push_back(item.id);
+    manifest_.finish(ids);
+    say_summary();
+    return count(State::failed) > 0 ? kSomeFailed : kDone;
+  }
+
+ private:
+  enum class State { pending, skipped, done, failed };
+  using Members = std::span<const std::size_t>;  // indices into items_, which run together
+
+  // What the members of one run have given so far.
+  struct Outcome {
+    std::vector<ManifestRecord> records;  // one per member
+    std::vector<Picture> pictures;        // of several members, until all are there
+    Report report;
+  };
+
+  std::size_t count(State state) const {
+    return static_cast<std::size_t>(std::ranges::count(states_, state));
+  }
+  fs::path path(const fs::path& name) const { return folder_ / name; }
+
+  // What an earlier run has finished, and what it left behind.
+  void take_stock() {
+    if (manifest_.unreadable_lines() > 0) {
+      log_.warning("{}: {} could not be read; their items run again",
+                   settings_.shard.manifest_name(), counted(manifest_.unreadable_lines(), "line"));
+    }
+    remove_partial();
+    progress_.begin("check", static_cast<std::int64_t>(items_.size()));
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      check_interrupted();
+      const ManifestRecord* record = manifest_.find(items_[i].id);
+      if (record != nullptr && items_[i].error.empty() &&
+          is_finished(items_[i], *record, folder_)) {
+        states_[i] = State::skipped;
+        for (const fs::path& file : items_[i].files) kept_.insert(file.string());
+      }
+      progress_.update(static_cast<std::int64_t>(i) + 1);
+    }
+    progress_.end();
+  }
+
+  // Of the items that run again.
+  void forget_unfinished() {
+    std::size_t known = 0;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      const ManifestRecord* record = manifest_.find(items_[i].id);
+      if (record == nullptr) continue;
+      ++known;
+      if (states_[i] == State::pending) forget(items_[i], *record);
+    }
+    if (known < manifest_.records().size()) {
+      log_.warning("{} of the manifest {} not among the items to run any more; their files stay",
+                   counted(manifest_.records().size() - known, "item"),
+                   manifest_.records().size() - known == 1 ? "is" : "are");
+    }
+  }
+
+  void remove_partial() {
+    std::vector<fs::path> names = {settings_.shard.manifest_name()};
+    for (const PlannedItem& item : items_)
+      names.insert(names.end(), item.files.begin(), item.files.end());
+    const std::size_t removed = remove_partial_files(folder_, names);
+    if (removed > 0) log_.info("{} of a killed run removed", counted(removed, "unfinished file"));
+  }
+
+  // Says why a recorded item runs again, and removes the files it had.
+  void forget(const PlannedItem& item, const ManifestRecord& record) {
+    if (record.ok && item.error.empty()) {
+      log_.info("{}: {}; it runs again", item.id,
+                record.request == request_hash(item)
+                    ? "a file of it is missing, or not what the manifest says"
+                    : "changed since it was made");
+    }
+    for (const ManifestRecord::File& file : record.files) {
+      const fs::path name = file.name;
+      const bool climbs = std::ranges::find(name, fs::path("..")) != name.end();
+      if (climbs || name.is_absolute() || kept_.contains(file.name)) continue;
+      std::error_code ignored;
+      if (file_sha256(path(name)) == file.sha256) fs::remove(path(name), ignored);
+    }
+  }
+
+  // Before anything is loaded.
+  void fail_invalid() {
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (!items_[i].error.empty()) record_failure(i, {}, items_[i].error);
+    }
+  }
+
+  void open_session() {
+    const auto can_run = [&](std::size_t i) { return is_pending(i) && items_[i].error.empty(); };
+    std::vector<std::size_t> able;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (can_run(i)) able.push_back(i);
+    }
+    if (able.empty()) return;
+    const RunConfig& model = settings_.defaults.options.run;
+    session_ = find_family(model.pipeline).open(model, log_);
+    CommonError common;
+    for (const std::size_t i : able) {
+      check_interrupted();
+      if (!common.see(refused_default(items_[i]))) return;
+    }
+    common.refuse();
+  }
+
+  // What the model refuses of the values that the whole batch has.
+  std::optional<std::string> refused_default(const PlannedItem& item) {
+    try {
+      session_->check(item.options.run);
+    } catch (const InputError& error) {
+      return batch_error(item, settings_.defaults, error.what());
+    } catch (...) {  // the run of the item says so
+      const Failure failure = describe_failure(std::current_exception());
+      if (!failure.of_item) throw;
+    }
+    return std::nullopt;
+  }
+
+  void run_pending() {
+    const std::vector<std::vector<std::size_t>> groups = pending_groups();
+    session_->load(requests_of(groups), progress_);
+    loaded_ = steady_seconds();
+    warn_of_others();
+    progress_.set_items(through(), total());
+    for (const std::vector<std::size_t>& group : groups) run_group(group);
+    report_ = session_->report();
+  }
+
+  static std::map<std::string, std::string> made_by(const PlannedItem& item, const Report& report) {
+    const RunConfig& run = item.options.run;
+    const std::string attention =
+        run.answers() ? run.read_attention.default_backend : run.paint_attention.default_backend;
+    return {{"device", report.device},
+            {"dtype", report.dtype},
+            {"quantization", run.quantization},
+            {"kernels", run.kernels},
+            {"attention", attention}};
+  }
+
+  // Finished items that were computed in another way than they would be now.
+  void warn_of_others() const {
+    const Report report = session_->report();
+    std::size_t others = 0;
+    std::string first;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (states_[i] != State::skipped) continue;
+      std::vector<std::string> differences;
+      for (const auto& [key, now] : made_by(items_[i], report)) {
+        const ManifestRecord& record = *manifest_.find(items_[i].id);
+        const auto then = record.made_by.find(key);
+        if (then != record.made_by.end() && then->second != now)
+          differences.push_back(fmt::format("{} {}, now {}", key, then->second, now));
+      }
+      if (differences.empty()) continue;
+      if (others++ == 0) first = fmt::format("{}: {}", items_[i].id, fmt::join(differences, "; "));
+    }
+    if (others == 0) return;
+    log_.warning("finished items that were made otherwise stay as they are ({}): {}", others,
+                 first);
+  }
+
+  // The items that run together, where one of them is pending. Grouped is the whole list, whatever
+  // is finished: pictures that were to be painted together are so, and come out the same to the
+  // last bit. Of finished items nothing is written again: where the groups are others now, because
+  // the list or --batch-size changed, they would come out otherwise.
+  std::vector<std::vector<std::size_t>> pending_groups() const {
+    std::vector<std::size_t> valid;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (items_[i].error.empty()) valid.push_back(i);
+    }
+    auto groups =
+        share_groups(valid.size(), settings_.batch_size, [&](std::size_t a, std::size_t b) {
+          return session_->may_share(items_[valid[a]].options.run, items_[valid[b]].options.run);
+        });
+    for (std::vector<std::size_t>& group : groups) {
+      for (std::size_t& index : group) index = valid[index];
+    }
+    const auto is_shared = [](const auto& group) { return group.size() > 1; };
+    if (settings_.batch_size > 1 && std::ranges::none_of(groups, is_shared)) {
+      log_.warning(
+          "--batch-size {}: no neighbours of the list may share a forward; each item is "
+          "run alone",
+          settings_.batch_size);
+    }
+    std::erase_if(groups, [&](const auto& group) { return !any_pending(group); });
+    return groups;
+  }
+
+  std::vector<std::vector<RunConfig>> requests_of(
+      const std::vector<std::vector<std::size_t>>& groups) const {
+    std::vector<std::vector<RunConfig>> requests;
+    for (const std::vector<std::size_t>& group : groups) {
+      requests.emplace_back();
+      for (const std::size_t i : group) requests.back().push_back(items_[i].options.run);
+    }
+    return requests;
+  }
+
+  bool is_pending(std::size_t i) const { return states_[i] == State::pending; }
+  bool any_pending(Members members) const {
+    return std::ranges::any_of(members, [&](std::size_t i) { return is_pending(i); });
+  }
+
+  void run_group(std::vector<std::size_t> members) {
+    if (members.size() > 1) std::erase_if(members, [&](std::size_t i) { return is_refused(i); });
+    if (!any_pending(members)) return;
+    check_interrupted();
+    const auto error = attempt(members);
+    if (!error) return;
+    log_.warning("{} to {} together: {}; now one by one", items_[members.front()].id,
+                 items_[members.back()].id, *error);
+    for (const std::size_t i : members) {
+      if (!is_pending(i)) continue;
+      check_interrupted();
+      attempt(std::span(&i, 1));
+    }
+  }
+
+  // Refused by the model: the others of its group run without it.
+  bool is_refused(std::size_t i) {
+    try {
+      session_->check(items_[i].options.run);
+      return false;
+    } catch (...) {
+      const Failure failure = describe_failure(std::current_exception());
+      if (!failure.of_item) throw;
+      if (is_pending(i)) record_failure(i, {}, text_of(failure, items_[i]));
+      return true;
+    }
+  }
+
+  std::string text_of(const Failure& failure, const PlannedItem& item) const {
+    return failure.code == kBadInput ? item_error(item, settings_.defaults, failure.text)
+                                     : failure.text;
+  }
+
+  // Runs the members and records them. Returns the error where several failed together; that of a
+  // single one is recorded. Throws what ends the batch.
+  std::optional<std::string> attempt(Members members) {
+    Outcome outcome;
+    for (const std::size_t i : members) outcome.records.push_back(blank_record(items_[i]));
+    const double start = steady_seconds();
+    try {
+      run_together(members, outcome);
+    } catch (...) {
+      const Failure failure = describe_failure(std::current_exception());
+      if (!failure.of_item) {
+        discard(members, outcome);
+        throw;
+      }
+      if (members.size() > 1) return failure.text;
+      record_failure(members.front(), std::move(outcome.records.front().files),
+                     text_of(failure, items_[members.front()]));
+      return std::nullopt;
+    }
+    record_done(members, outcome, steady_seconds() - start);
+    return std::nullopt;
+  }
+
+  void run_together(Members members, Outcome& outcome) {
+    std::vector<RunConfig> configs;
+    for (const std::size_t i : members) {
+      configs.push_back(items_[i].options.run);
+      if (!is_pending(i)) continue;
+      for (const fs::path& file : items_[i].files)
+        make_folder(path(file).parent_path(), items_[i].where);
+    }
+    const auto item = [&](std::size_t request) -> const PlannedItem& {
+      return items_[members[request]];
+    };
+    Results results;
+    results.picture = [&](const Picture& picture, const Report& report) {
+      check_interrupted();
+      if (members.size() == 1) {
+        const Painted painted{&item(0).options, &picture};
+        return write_picture(std::span(&painted, 1), 0, report, item(0), outcome.records[0]);
+      }
+      outcome.pictures.push_back(picture);
+      outcome.report = report;
+    };
+    results.answer = [&](const Answer& answer, const Report&) {
+      write_text_file(path(item(answer.request).results.front()), answer.text);
+      outcome.records[answer.request].text = answer.text;
+      outcome.records[answer.request].finish_reason = answer.finish_reason;
+    };
+    results.plan = [&](std::size_t request, std::string_view plan,
+                       const std::string& finish_reason) {
+      if (!is_pending(members[request])) return;
+      show_plan(item(request).options, plan, item(request).id + ": ", log_);
+      outcome.records[request].plan = plan;
+      outcome.records[request].finish_reason = finish_reason;
+    };
+    session_->run(configs, progress_, results);
+    write_together(members, outcome);
+  }
+
+  // The record of each names the others, so all must be there first.
+  void write_together(Members members, Outcome& outcome) {
+    std::ranges::sort(outcome.pictures, {}, &Picture::request);
+    std::vector<Painted> painted;
+    for (const Picture& picture : outcome.pictures)
+      painted.push_back({&items_[members[picture.request]].options, &picture});
+    for (std::size_t i = 0; i < painted.size(); ++i) {
+      const std::size_t request = outcome.pictures[i].request;
+      if (!is_pending(members[request])) continue;
+      write_picture(painted, i, outcome.report, items_[members[request]], outcome.records[request]);
+    }
+  }
+
+  void write_picture(std::span<const Painted> together, std::size_t place, const Report& report,
+                     const PlannedItem& item, ManifestRecord& record) {
+    const Picture& picture = *together[place].picture;
+    const fs::path& name = item.results.at(picture.index);
+    write_png(path(name), picture.rgb, picture_texts(together, place, report));
+    record.files.push_back({name.string(), ""});
+  }
+
+  // Pictures of an item that does not come to its end.
+  void discard(Members members, const Outcome& outcome) const {
+    for (std::size_t request = 0; request < members.size(); ++request) {
+      if (!is_pending(members[request])) continue;
+      std::error_code ignored;
+      for (const ManifestRecord::File& file : outcome.records[request].files)
+        fs::remove(path(file.name), ignored);
+    }
+  }
+
+  static ManifestRecord blank_record(const PlannedItem& item) {
+    ManifestRecord record;
+    record.id = item.id;
+    record.number = item.number;
+    record.seed = item.options.run.sampling.seed;
+    return record;
+  }
+
+  ManifestRecord::File hashed(const std::string& name) const {
+    auto hash = file_sha256(path(name));
+    if (!hash) throw RunError("{}: cannot be read again", path(name).string());
+    return {name, *std::move(hash)};
+  }
+
+  void record_done(Members members, Outcome& outcome, double seconds) {
+    const Report report = session_->report();
+    std::vector<ManifestRecord> records;
+    for (std::size_t request = 0; request < members.size(); ++request) {
+      if (!is_pending(members[request])) continue;
+      const PlannedItem& item = items_[members[request]];
+      ManifestRecord& record = outcome.records[request];
+      record.ok = true;
+      record.made_by = made_by(item, report);
+      record.seconds = seconds / static_cast<double>(members.size());
+      record.request = request_hash(item);
+      record.files.clear();
+      for (const fs::path& file : item.files) record.files.push_back(hashed(file.string()));
+      records.push_back(record);
+    }
+    manifest_.append(records);
+    run_count_ += records.size();
+    const std::size_t left = count(State::pending) - records.size();
+    for (const std::size_t i : members) {
+      if (!is_pending(i)) continue;
+      states_[i] = State::done;
+      say_done(items_[i], seconds / static_cast<double>(members.size()), left);
+    }
+  }
+
+  void record_failure(std::size_t index, std::vector<ManifestRecord::File> files,
+                      const std::string& error) {
+    const PlannedItem& item = items_[index];
+    ManifestRecord record = blank_record(item);
+    for (const ManifestRecord::File& file : files) record.files.push_back(hashed(file.name));
+    record.error = at_item(item, error);
+    if (item.error.empty()) record.request = request_hash(item);
+    manifest_.append(std::span(&record, 1));
+    states_[index] = State::failed;
+    log_.write(LogLevel::error, fmt::format("{}: {}", item.id, record.error));
+    progress_.set_items(through(), total());
+  }
+
+  std::int64_t total() const { return static_cast<std::int64_t>(items_.size()); }
+  std::int64_t through() const {
+    return total() - static_cast<std::int64_t>(count(State::pending));
+  }
+
+  // left: items that are still to be run; others of this one's group are not.
+  void say_done(const PlannedItem& item, double seconds, std::size_t left) {
+    const double each = (steady_seconds() - loaded_) / static_cast<double>(run_count_);
+    progress_.set_items(through(), total());
+    log_.info("{}/{} {}: {:.2f}s{}", through(), total(), item.id, seconds,
+              left > 0 ? fmt::format(", {:.0f}s to go", each * static_cast<double>(left)) : "");
+    for (const fs::path& file : item.files) say_path(path(file));
+  }
+
+  void say_summary() const {
+    const double seconds = steady_seconds() - started_;
+    const std::size_t done = count(State::done);
+    std::string line =
+        fmt::format("{}: {} done, {} failed, {} skipped in {:.1f}s", counted(items_.size(), "item"),
+                    done, count(State::failed), count(State::skipped), seconds);
+    if (done > 0)
+      line += fmt::format(", {:.1f} items/min", 60 * static_cast<double>(done) / seconds);
+    const std::string stages = stage_times(report_);
+    if (!stages.empty()) line += fmt::format(" ({})", stages);
+    log_.info("{}", line);
+  }
+
+  const std::vector<PlannedItem>& items_;
+  const BatchSettings& settings_;
+  const fs::path& folder_;
+  Manifest& manifest_;
+  Log& log_;
+  Progress progress_;
+  double started_, loaded_ = 0;       // seconds
+  std::size_t run_count_ = 0;         // items that ran to their end
+  std::vector<State> states_;         // per item
+  std::set<std::string> kept_;        // files of finished items
+  std::unique_ptr<Session> session_;  // null where no item can run
+  Report report_;
+};
+
+}  // namespace
+
+BatchFolder::BatchFolder(fs::path path)
+    : path_(std::move(path)), made_(make_folder(path_, "--output-dir")) {}
+
+// The folder is there, and goes again where the rest fails.
+BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
+    : BatchFolder(std::move(path)) {
+  const auto others = manifests_of_other_shards(path_, shard.count);
+  if (!others.empty()) {
+    throw InputError(
+        "--output-dir: {}: holds {}, of a run with other shards; give the same --shard I/N, or "
+        "another folder",
+        path_.string(), others.front());
+  }
+  manifest_.emplace(path_ / shard.manifest_name(), resume);
+}
+
+BatchFolder::~BatchFolder() {
+  manifest_.reset();
+  std::error_code ignored;
+  if (made_) fs::remove(path_, ignored);  // only where it is empty
+}
+
+int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings,
+              BatchFolder& folder, Log& log) {
+  return BatchRun(items, settings, folder, log).run();
+}
+
+}  // namespace diptych

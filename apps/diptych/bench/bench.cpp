@@ -1,0 +1,238 @@
+// `diptych bench`: how long a request takes, measured so that two figures can be held against each
+// other.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/diptych/bench/plan.h"
+#include "apps/diptych/bench/report.h"
+#include "apps/diptych/bench/run.h"
+#include "apps/diptych/request_flags.h"
+#include "apps/diptych/result_files.h"
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/request/files_read.h"
+#include "lib/request/output_names.h"
+#include "lib/runtime/runtime.h"
+#include "lib/session/session.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// Of a request, but of no use here: what is written, or takes time of its own.
+constexpr std::array<std::string_view, 5> kNotHere = {"output", "think_output", "trace",
+                                                      "trace_filter", "cache_report"};
+
+constexpr const char* kPrompt = "A small red fox sits under an old oak tree.";
+constexpr const char* kStdout = "-";
+constexpr const char* kLaunches = "--launches";
+constexpr const char* kKernelTimes = "--kernel-times";
+constexpr const char* kFloor = "--floor";
+constexpr std::int64_t kMostRuns = 10'000;
+
+struct BenchFlags : RequestFlags {
+  std::optional<std::string> sizes;
+  std::string repeats = "5", warmup = "1", warmup_steps;
+  std::vector<std::string> against;
+  fs::path json, save_dir;
+  bool launches = false, kernel_times = false, floor = false;
+};
+
+// With a prompt where there is nothing to read.
+Sources sources_of(const BenchFlags& flags) {
+  Sources sources = flags.sources(kNotHere);
+  const auto given = [&](const char* variable) {
+    return !sources.environment(variable).value_or("").empty();
+  };
+  if (sources.inputs.empty() && !given("DIPTYCH_PROMPT") && !given("DIPTYCH_IMAGE"))
+    sources.inputs.push_back({false, kPrompt});
+  return sources;
+}
+
+// Whether what looks into denoise steps has such to look into.
+void check_probe(std::string_view flag, const RunConfig& run) {
+  const auto refuse = [&](std::string_view why) { throw InputError("{}: {}", flag, why); };
+  if (run.answers()) refuse("of a denoise step, and nothing is painted");
+  Log quiet(LogLevel::quiet);
+  if (!resolve_device(run.device, quiet).is_cuda())
+    refuse("needs a CUDA device, the run is on the CPU");
+  if (flag == kLaunches) return;
+  if (run.cache_mode != "none")
+    refuse("of steps that are all computed, found cache_mode " + run.cache_mode);
+  if (run.kernels == "reference") refuse("of the kernels, found kernels reference");
+  if (flag == kKernelTimes) return;
+  if (run.quantization == "int8")
+    refuse("of products that never need a copy of their weights, found quantization int8");
+  if (run.offload == "layers") refuse("of weights on the device, found offload layers");
+}
+
+BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
+  BenchPlan plan;
+  plan.repeats = whole_number(flags.repeats, "--repeats", 1, kMostRuns);
+  plan.warmup = whole_number(flags.warmup, "--warmup", 0, kMostRuns);
+  const bool paints = !request.options.run.answers();
+  if (!flags.warmup_steps.empty()) {
+    if (plan.warmup == 0) throw InputError("--warmup-steps: given together with --warmup 0");
+    if (!paints) throw InputError("--warmup-steps: has no meaning where nothing is painted");
+    // One timestep makes no update.
+    plan.warmup_steps = whole_number(flags.warmup_steps, "--warmup-steps", 2, kMostRuns);
+  }
+  plan.save_dir = flags.save_dir;
+  plan.launches = flags.launches;
+  plan.kernel_times = flags.kernel_times;
+  plan.floor = flags.floor;
+  plan.cases = plan_bench(request, flags.sizes, flags.against);
+  for (const auto& [flag, given] : {std::pair{kLaunches, plan.launches},
+                                    {kKernelTimes, plan.kernel_times},
+                                    {kFloor, plan.floor}}) {
+    if (!given) continue;
+    for (const BenchSetting& setting : plan.cases.front().settings)
+      check_probe(flag, setting.options().run);
+  }
+  return plan;
+}
+
+void check_json_place(const fs::path& json, const BenchPlan& plan) {
+  if (json.empty() || json == kStdout) return;
+  require_extension(json, ".json", "--json");
+  for (const BenchSetting& setting : plan.cases.front().settings)  // of any size the same files
+    spare_files_read(setting.options().run, json, "--json");
+  require_writable(json, "--json");
+}
+
+int start(const BenchFlags& flags, Resolved& request, Log& log) {
+  read_stdin_prompt(request.options.run.inputs);
+  const BenchPlan plan = make_plan(flags, request);
+  check_json_place(flags.json, plan);
+  if (request.uses_demo) log.info("{}", demo_notice(request.options.run));
+  if (flags.check_config) {
+    check_bench(plan, log);
+    fmt::print("configuration: valid\n");
+    return 0;
+  }
+  const BenchResult result = run_bench(plan, log);
+  const std::string json =
+      bench_json(plan, result).dump(2, ' ', false, Json::error_handler_t::replace);
+  if (flags.json == kStdout) {
+    fmt::print("{}\n", json);
+    return 0;
+  }
+  fmt::print("{}", bench_table(plan, result));
+  if (flags.json.empty()) return 0;
+  write_text_file(flags.json, json);
+  say_path(flags.json);
+  return 0;
+}
+
+int bench(const BenchFlags& flags, Log& log) {
+  warn_of_idle_variables(log, kNotHere);
+  Resolved request = resolve(sources_of(flags));
+  require_pipeline(request);
+  // A stage config may have it, for generate.
+  if (std::exchange(request.options.run.cache_report, false))
+    log.warning("cache_report has no effect on this verb; --against cache_mode=none compares");
+  if (flags.print_config) {
+    fmt::print("{}", config_table(request));
+    return 0;
+  }
+  try {
+    return start(flags, request, log);
+  } catch (const InputError& error) {  // a model knows flags, not where a value came from
+    throw InputError(at_value_place(error.what(), request));
+  }
+}
+
+constexpr const char* kFooter =
+    "The model is loaded once; each size is warmed up, then run --repeats times. Printed are\n"
+    "minimum, median, 90th percentile and interquartile range (percentiles interpolated) of the\n"
+    "seconds of an image (from its prompt to the encoded PNG), of a denoise step and of each\n"
+    "stage (of all pictures of a run), the tokens of written text a second, and what ran. --json\n"
+    "keeps every run, all values of the request, hashes of weights, noise and latents, and the\n"
+    "machine. A file that cannot be kept in --save-dir ends the command with exit code 3.\n"
+    "--against runs the request and the same with another value in turn, A B A B, and prints the\n"
+    "ratio of their times pair by pair, median and quartiles, and how far their pictures are "
+    "apart.\n"
+    "Any flag of a request is a key, with _ for -; several --against change several. Where it is\n"
+    "of the model (dtype, attention, kernels, model, ...) both are loaded at once.\n"
+    "Examples:\n"
+    "  diptych bench -c stage_configs/bagel.yaml --load-format dummy --sizes 256x256,512x512\n"
+    "  diptych bench -m BAGEL-7B-MoT --size 1024x1024 --repeats 7 --json bench.json --save-dir "
+    "out\n"
+    "  diptych bench -m BAGEL-7B-MoT --sizes 256x256,1024x1024 --against cfg_mode=sequential\n"
+    "  diptych bench -m BAGEL-7B-MoT --size 512x512 --against attention=flash --launches\n"
+    "  diptych bench -m BAGEL-7B-MoT --sizes 256x256,1024x1024 --floor --kernel-times\n"
+    "  diptych bench -m BAGEL-7B-MoT --task chat -p \"what is a diptych?\" --max-tokens 512";
+
+void add_probe_flags(CLI::App& verb, BenchFlags& flags) {
+  verb.add_flag(
+          kLaunches, flags.launches,
+          "count kernels, launches, calls for memory and waits ahead of the last launch (CUDA), in "
+          "one more run of each with the profiler, which replays the steps that are kept: a step's "
+          "mean")
+      ->envname("DIPTYCH_LAUNCHES");
+  verb.add_flag(kKernelTimes, flags.kernel_times,
+                "tell the time of a step's kernels by what they are for, with bytes, FLOP and "
+                "shares of this device's peak (CUDA), in one more run of each with the profiler")
+      ->envname("DIPTYCH_KERNEL_TIMES");
+  verb.add_flag(kFloor, flags.floor,
+                "measure the steps' products and attention alone behind each run (CUDA), and "
+                "print denoise / floor")
+      ->envname("DIPTYCH_FLOOR");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Run& run) {
+  CLI::App* verb = app.add_subcommand("bench", "how long a request takes, and against another");
+  const auto flags = std::make_shared<BenchFlags>();
+  verb->add_option("--sizes", flags->sizes, "pictures of these sizes, such as 256x256,512x512")
+      ->type_name("WxH,...")
+      ->envname("DIPTYCH_SIZES");
+  add_text_option(*verb, "--against", "KEY=VALUE",
+                  "the same with another value, in turn; may be repeated", flags->against);
+  verb->add_option("--repeats", flags->repeats, "measured runs of each size and setting [5]")
+      ->type_name("N")
+      ->envname("DIPTYCH_REPEATS");
+  verb->add_option("--warmup", flags->warmup, "runs before these [1]")
+      ->type_name("N")
+      ->envname("DIPTYCH_WARMUP");
+  verb->add_option("--warmup-steps", flags->warmup_steps,
+                   "timesteps of a warm-up, 2 or more [those of the request]")
+      ->type_name("N")
+      ->envname("DIPTYCH_WARMUP_STEPS");
+  add_probe_flags(*verb, *flags);
+  verb->add_option("--json", flags->json,
+                   "a .json (replaced if there); -: on stdout, instead of the table")
+      ->type_name("FILE")
+      ->check(path_problem)
+      ->envname("DIPTYCH_BENCH_JSON");
+  verb->add_option("--save-dir", flags->save_dir,
+                   "keep the pictures (of answers, the text) here; made where it is missing")
+      ->type_name("DIR")
+      ->check(path_problem)
+      ->envname("DIPTYCH_SAVE_DIR");
+  add_request_flags(*verb, *flags, kNotHere);
+  verb->add_flag("--check-config", flags->check_config,
+                 "check flags, stage config and inputs without loading weights, and stop")
+      ->envname("DIPTYCH_CHECK_CONFIG");
+  verb->get_option("--prompt")
+      ->description(fmt::format("what to paint, change or answer; - reads it from stdin; may be "
+                                "repeated [without -i: {}]",
+                                kPrompt));
+  verb->footer(kFooter);
+  verb->callback([flags, verb, &run] {
+    read_request_inputs(*verb, *flags);
+    run = [flags](Log& log) { return bench(*flags, log); };
+  });
+}
+
+}  // namespace diptych

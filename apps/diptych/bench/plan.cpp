@@ -1,0 +1,176 @@
+#include "apps/diptych/bench/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "apps/diptych/request_flags.h"
+#include "lib/base/error.h"
+#include "lib/config/words.h"
+#include "lib/request/request_checks.h"
+
+namespace diptych {
+namespace {
+
+constexpr const char* kSizes = "--sizes";
+constexpr const char* kAgainst = "--against";
+
+// What a session is opened with.
+constexpr std::array<std::string_view, 14> kOfModel = {"pipeline",        "model",
+                                                       "load_format",     "device",
+                                                       "dtype",           "quantization",
+                                                       "kernels",         "tuned_config_dir",
+                                                       "offload",         "max_vram",
+                                                       "read_attention",  "read_attention_self",
+                                                       "paint_attention", "paint_attention_self"};
+
+// Of the command, or what leaves nothing to compare.
+constexpr std::array<std::string_view, 12> kNeverDiffers = {
+    "config", "pipeline",     "task",     "inputs",       "output",      "think_output",
+    "trace",  "trace_filter", "progress", "cache_report", "batch_count", "max_vram"};
+
+bool has(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Fields by their own names and those of their flags, with _ for -.
+struct Key {
+  const Field* field = nullptr;
+  const FlagGroup* group = nullptr;  // instead
+};
+std::map<std::string, Key, std::less<>> keys_that_differ() {
+  std::map<std::string, Key, std::less<>> keys;
+  for (const Field& field : all_fields()) {
+    if (has(kNeverDiffers, field.name)) continue;
+    keys.emplace(field.name, Key{&field});
+    for (const std::string_view flag : long_names(field.flags))
+      keys.emplace(with_underscores(flag), Key{&field});
+  }
+  for (const FlagGroup& group : all_flag_groups()) {
+    for (const std::string_view flag : long_names(group.flags))
+      keys.emplace(with_underscores(flag), Key{nullptr, &group});
+  }
+  return keys;
+}
+
+void set(Resolved& resolved, const Field& field, const std::string& text,
+         const std::string& origin) {
+  assign(field, resolved.options, text, value_place(field, origin));
+  resolved.note(field_index(field.name), origin);
+  if (field.name == "width" || field.name == "height")
+    resolved.options.run.sampling.size_of_input = false;
+}
+
+void set(Resolved& resolved, const FlagGroup& group, const std::string& text,
+         const std::string& origin) {
+  for (const auto& [name, value] : group.expand(text, origin))
+    set(resolved, all_fields()[field_index(name)], value, origin);
+}
+
+void set_against(Resolved& resolved, const std::string& text) {
+  static const auto keys = keys_that_differ();
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw InputError("{}: {} is no KEY=VALUE, such as cfg_mode=sequential", kAgainst,
+                     in_quotes(text));
+  }
+  const std::string name = with_underscores(text.substr(0, equals)),
+                    value = text.substr(equals + 1);
+  const auto key = keys.find(name);
+  if (key == keys.end()) {
+    std::vector<std::string_view> known;
+    for (const auto& [each, unused] : keys) known.push_back(each);
+    throw InputError("{}: unknown key {}{}", kAgainst, in_quotes(name), suggestion(name, known));
+  }
+  const std::string origin = fmt::format("{}: {}", kAgainst, name);
+  if (std::ranges::find(resolved.origins, origin) != resolved.origins.end())
+    throw InputError("{}: given twice; expected one value", origin);
+  if (key->second.group != nullptr) return set(resolved, *key->second.group, value, origin);
+  set(resolved, *key->second.field, value, origin);
+}
+
+bool differs(const Options& a, const Options& b) {
+  return std::ranges::any_of(all_fields(), [&](const Field& field) {
+    return value_text(field, a) != value_text(field, b);
+  });
+}
+
+std::string case_name(const RunConfig& run) {
+  if (run.answers() || run.sampling.size_of_input) return run.task;
+  return fmt::format("{}x{}", run.sampling.width, run.sampling.height);
+}
+
+void check(const Resolved& resolved, std::string_view given) {
+  try {
+    require_meaning(resolved, given);
+    require_complete(resolved.options);
+    require_model(resolved.options.run);
+  } catch (const InputError& error) {
+    throw InputError(at_value_place(error.what(), resolved));
+  }
+}
+
+BenchCase plan_case(const Resolved& base, const std::vector<std::string>& against) {
+  check(base, "--");
+  BenchCase planned;
+  planned.name = case_name(base.options.run);
+  planned.settings.push_back({"base", base});
+  if (against.empty()) return planned;
+  Resolved other = base;
+  for (const std::string& text : against) set_against(other, text);
+  const std::string label = fmt::format("{}", fmt::join(against, " "));
+  // The comparison would be of a setting with itself.
+  if (!differs(base.options, other.options))
+    throw InputError("{}: {} is what the request has already", kAgainst, in_quotes(label));
+  // What the base was given may have no meaning with the other value.
+  check(other, kAgainst);
+  if (!same_model(base.options, other.options) && base.options.run.max_vram > 0) {
+    throw InputError("--max-vram: is of the whole process, where {} {} needs a second model",
+                     kAgainst, label);
+  }
+  planned.settings.push_back({label, std::move(other)});
+  return planned;
+}
+
+}  // namespace
+
+std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<std::string>& sizes,
+                                  const std::vector<std::string>& against) {
+  if (!sizes) return {plan_case(request, against)};
+  const auto groups = all_flag_groups();
+  const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
+  for (const char* name : {"width", "height"}) {
+    const std::string& origin = request.origins[field_index(name)];
+    if (origin.starts_with("--"))
+      throw InputError("{}: given together with {}; expected one of them", origin, kSizes);
+  }
+  const auto is_size = [](const std::string& text) {
+    return text.starts_with("size=") || text.starts_with("width=") || text.starts_with("height=");
+  };
+  if (std::ranges::any_of(against, is_size))
+    throw InputError("{}: a size cannot differ together with {}", kAgainst, kSizes);
+  std::vector<BenchCase> cases;
+  for (const std::string& each : split_sizes(*sizes)) {
+    Resolved resolved = request;
+    set(resolved, size, each, kSizes);
+    cases.push_back(plan_case(resolved, against));
+    const auto same = [&](const BenchCase& other) { return other.name == cases.back().name; };
+    if (std::ranges::count_if(cases, same) > 1)
+      throw InputError("{}: {} given twice", kSizes, cases.back().name);
+  }
+  return cases;
+}
+
+bool same_model(const Options& a, const Options& b) {
+  return std::ranges::all_of(kOfModel, [&](std::string_view name) {
+    const Field& field = all_fields()[field_index(name)];
+    return value_text(field, a) == value_text(field, b);
+  });
+}
+
+}  // namespace diptych

@@ -1,0 +1,395 @@
+#include "apps/diptych/bench/report.h"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/version.h>
+
+#include "apps/diptych/record/picture_record.h"
+#include "lib/base/messages.h"
+#include "lib/base/sha256.h"
+#include "lib/base/statistics.h"
+#include "lib/runtime/runtime.h"
+#include "lib/verify/metrics.h"
+
+namespace diptych {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSchema = "diptych.bench";
+constexpr int kSchemaVersion = 1;
+
+template <typename Value>
+Spread spread_over(const std::vector<BenchRun>& runs, const Value& value) {
+  std::vector<double> values;
+  for (const BenchRun& run : runs) values.push_back(value(run));
+  return spread_of(values);
+}
+
+double per_image(const BenchMeasured& m, const BenchRun& run) {
+  return run.seconds / static_cast<double>(m.pictures.size());
+}
+
+double per_step(const BenchMeasured& m, const BenchRun& run) {
+  return run.stage("denoise") / static_cast<double>(m.steps());
+}
+
+double tokens_per_second(const BenchRun& run) {
+  return static_cast<double>(run.tokens) / run.token_seconds;
+}
+
+// A line of the table and an entry of the JSON.
+struct Quantity {
+  std::string name, key;
+  Spread spread;
+};
+
+std::vector<Quantity> quantities(const BenchMeasured& m) {
+  std::vector<Quantity> all;
+  const auto add = [&](const std::string& name, const std::string& key, const auto& value) {
+    all.push_back({name, key, spread_over(m.runs, value)});
+  };
+  if (m.pictures.empty()) {
+    add("answer s", "seconds_per_answer", [](const BenchRun& run) { return run.seconds; });
+  } else {
+    add("image s", "seconds_per_image", [&](const BenchRun& run) { return per_image(m, run); });
+    add("step ms", "seconds_per_step", [&](const BenchRun& run) { return per_step(m, run); });
+  }
+  if (m.runs.front().tokens > 0) add("text tok/s", "tokens_per_second", tokens_per_second);
+  return all;
+}
+
+std::vector<Quantity> stages(const BenchMeasured& m) {
+  std::vector<Quantity> all;
+  for (const auto& [name, unused] : m.runs.front().stages) {
+    const auto seconds = [&](const BenchRun& run) { return run.stage(name); };
+    all.push_back({name + " s", name, spread_over(m.runs, seconds)});
+  }
+  return all;
+}
+
+std::string row(const Quantity& q) {
+  const double scale = q.name.ends_with(" ms") ? 1e3 : 1;
+  const auto& [name, key, s] = q;
+  return fmt::format("  {:<12}{:>11.4f}{:>11.4f}{:>11.4f}{:>11.4f}\n", name, scale * s.min,
+                     scale * s.median, scale * s.p90, scale * s.iqr());
+}
+
+double gib(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / static_cast<double>(1 << 30);
+}
+
+std::string what_ran(const BenchSetting& setting, const BenchMeasured& m) {
+  std::vector<std::string> parts = {m.ran.dtype,
+                                    fmt::format("kernels {}", setting.options().run.kernels),
+                                    fmt::format("attention {}", m.ran.attention)};
+  if (m.ran.quantization != "none") parts.push_back("quantization " + m.ran.quantization);
+  if (!m.pictures.empty()) {
+    const auto pictures = m.pictures.size();
+    parts.push_back(fmt::format("CFG {}", m.ran.cfg_mode));
+    if (m.ran.step_graphs)
+      parts.emplace_back(m.ran.kept_step_graphs ? "steps as CUDA graphs of the run before"
+                                                : "steps as CUDA graphs");
+    parts.push_back(fmt::format(
+        "{} and {}{}", counted(static_cast<std::size_t>(m.ran.updates), "update"),
+        counted(static_cast<std::size_t>(m.pictures.front().forwards), "branch forward"),
+        pictures > 1 ? " a picture" : ""));
+  }
+  if (m.ran.strips) parts.emplace_back("VAE in strips");
+  if (m.ran.offload != "none") parts.push_back("offload " + m.ran.offload);
+  if (m.peak_tensor_bytes > 0)
+    parts.push_back(fmt::format("peak of tensors {:.2f} GiB", gib(m.peak_tensor_bytes)));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+double per_step(std::int64_t count, const BenchMeasured& m) {
+  return static_cast<double>(count) / static_cast<double>(m.steps());
+}
+
+std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMeasured& m) {
+  const std::string label = planned.settings.size() == 1 ? "" : ", " + planned.settings[s].label;
+  std::string text = fmt::format("{}{}: {}; {}\n", planned.name, printable(label),
+                                 what_ran(planned.settings[s], m), counted(m.runs.size(), "run"));
+  text += fmt::format("  {:<12}{:>11}{:>11}{:>11}{:>11}\n", "", "min", "median", "p90", "IQR");
+  for (const Quantity& q : quantities(m)) text += row(q);
+  for (const Quantity& q : stages(m)) text += row(q);
+  if (m.launches) {
+    text += fmt::format(
+        "  a step, {}: {:.1f} kernels, {:.1f} copies and fills; by the host {:.1f} launches, "
+        "{:.1f} calls for memory, {:.1f} waits ahead of the last launch\n",
+        m.launches_replay ? "replayed" : "not replayed", per_step(m.launches->kernels, m),
+        per_step(m.launches->copies, m), per_step(m.launches->calls, m),
+        per_step(m.launches->allocations, m), per_step(m.launches->waits, m));
+  }
+  if (!m.floors.empty()) text += floor_text(m.floors);
+  if (m.kernels) text += kernel_table_text(*m.kernels, m.ran.dtype);
+  return text;
+}
+
+// Of the second setting to the first, run by run: both of a pair ran one behind the other.
+struct Ratio {
+  std::string name, key;
+  Spread spread;
+};
+
+std::vector<Ratio> ratios(const std::vector<BenchMeasured>& settings) {
+  const BenchMeasured &a = settings[0], &b = settings[1];
+  std::vector<Ratio> all;
+  const auto add = [&](const char* name, const char* key, const auto& value) {
+    std::vector<double> values;
+    for (std::size_t i = 0; i < a.runs.size(); ++i)
+      values.push_back(value(b, b.runs[i]) / value(a, a.runs[i]));
+    all.push_back({name, key, spread_of(values)});
+  };
+  if (a.pictures.empty()) {
+    add("an answer", "seconds_per_answer",
+        [](const BenchMeasured&, const BenchRun& run) { return run.seconds; });
+  } else {
+    add("an image", "seconds_per_image",
+        [](const BenchMeasured& m, const BenchRun& run) { return per_image(m, run); });
+    add("a step", "seconds_per_step",
+        [](const BenchMeasured& m, const BenchRun& run) { return per_step(m, run); });
+  }
+  if (a.runs.front().tokens > 0) {
+    add("a token", "seconds_per_token", [](const BenchMeasured&, const BenchRun& run) {
+      return run.token_seconds / static_cast<double>(run.tokens);
+    });
+  }
+  return all;
+}
+
+struct PictureGap {
+  ImageMetrics pixels;
+  Difference latent;
+};
+
+// Of each picture; nothing where the sizes differ.
+std::vector<PictureGap> picture_gaps(const std::vector<BenchMeasured>& settings) {
+  std::vector<PictureGap> all;
+  for (std::size_t i = 0; i < settings[0].pictures.size(); ++i) {
+    const Picture &a = settings[0].pictures[i], &b = settings[1].pictures[i];
+    if (a.rgb.sizes() == b.rgb.sizes() && a.latent.sizes() == b.latent.sizes())
+      all.push_back({image_metrics(b.rgb, a.rgb), difference(b.latent, a.latent)});
+  }
+  return all;
+}
+
+std::string comparison_table(const BenchCase& planned, const std::vector<BenchMeasured>& settings) {
+  const std::string label = printable(planned.settings[1].label);
+  std::string text = fmt::format("{}, {} / base, of {}:\n", planned.name, label,
+                                 counted(settings[0].runs.size(), "pair"));
+  for (const Ratio& r : ratios(settings)) {
+    text += fmt::format("  {:<12}{:>11.4f}  (quartiles {:.4f} to {:.4f})\n", r.name,
+                        r.spread.median, r.spread.p25, r.spread.p75);
+  }
+  if (settings[0].pictures.empty()) {
+    return text +
+           (settings[0].text == settings[1].text ? "  the same answer\n" : "  another answer\n");
+  }
+  const auto gaps = picture_gaps(settings);
+  if (gaps.empty()) return text + "  pictures: of other sizes\n";
+  for (std::size_t i = 0; i < gaps.size(); ++i) {
+    const auto& [m, latent] = gaps[i];
+    const std::string number = gaps.size() > 1 ? fmt::format(" {}", i) : "";
+    const std::string ssim = m.ssim ? fmt::format("SSIM {:.6f}, ", *m.ssim) : "";
+    text += fmt::format("  picture{}: {}PSNR {:.2f} dB, max abs {:.0f}; latent: {}\n", number, ssim,
+                        m.psnr, m.difference.max_abs,
+                        latent.max_abs == 0 ? "the same bits"
+                                            : fmt::format("cosine {:.6f}, max abs {:.4g}",
+                                                          latent.cosine, latent.max_abs));
+  }
+  return text;
+}
+
+Json runs_json(const std::vector<BenchRun>& runs) {
+  Json list = Json::array();
+  for (const BenchRun& run : runs) {
+    Json json = {{"seconds", run.seconds}, {"stages", Json::object()}};
+    for (const auto& [stage, seconds] : run.stages) json["stages"][stage] = seconds;
+    if (run.tokens > 0) {
+      json["tokens"] = run.tokens;
+      json["token_seconds"] = run.token_seconds;
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+Json inputs_json(const RunConfig& run) {
+  Json list = Json::array();
+  for (const InputItem& item : run.inputs) {
+    if (item.is_image()) {
+      list.push_back({{"image", item.image.filename().string()},
+                      {"file_sha256", file_sha256(item.image).value_or("")}});
+    } else {
+      list.push_back({{"text", item.text}});
+    }
+  }
+  return list;
+}
+
+Json ran_json(const BenchMeasured& m) {
+  Json json = {{"device", m.ran.device},
+               {"dtype", m.ran.dtype},
+               {"quantization", m.ran.quantization},
+               {"tuning", m.ran.tuning},
+               {"attention", m.ran.attention}};
+  if (!m.pictures.empty()) {
+    const Picture& picture = m.pictures.front();
+    json["cfg_mode"] = m.ran.cfg_mode;
+    json["step_graphs"] = m.ran.step_graphs;
+    json["kept_step_graphs"] = m.ran.kept_step_graphs;
+    json["updates"] = m.ran.updates;
+    json["forwards"] = picture.forwards;
+    json["width"] = picture.rgb.size(1);
+    json["height"] = picture.rgb.size(0);
+    json["vae_strips"] = m.ran.strips;
+  }
+  json["offload"] = m.ran.offload;
+  if (m.ran.threads > 0) json["threads"] = m.ran.threads;
+  return json;
+}
+
+Json pictures_json(const BenchMeasured& m) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < m.pictures.size(); ++i) {
+    const Picture& picture = m.pictures[i];
+    Json json = {{"index", picture.index},
+                 {"seed", picture.seed},
+                 {"noise_hash", picture.noise_hash},
+                 {"latent_hash", picture.latent_hash}};
+    if (!picture.plan.empty()) json["plan"] = picture.plan;
+    if (!m.files.empty()) json.update({{"file", m.files[i].name}, {"sha256", m.files[i].sha256}});
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
+  Json json = {{"label", setting.label},
+               {"requested", requested_json(setting.options())},
+               {"inputs", inputs_json(setting.options().run)},
+               {"ran", ran_json(m)},
+               {"repeatable", m.repeatable}};
+  for (const Quantity& q : quantities(m)) json[q.key] = spread_json(q.spread);
+  json["stages"] = Json::object();
+  for (const Quantity& q : stages(m)) json["stages"][q.key] = spread_json(q.spread);
+  if (m.peak_tensor_bytes > 0) json["peak_tensor_bytes"] = m.peak_tensor_bytes;
+  if (m.launches) {
+    json["per_step"] = {{"replayed", m.launches_replay},
+                        {"kernels", per_step(m.launches->kernels, m)},
+                        {"copies", per_step(m.launches->copies, m)},
+                        {"launches", per_step(m.launches->calls, m)},
+                        {"memory_calls", per_step(m.launches->allocations, m)},
+                        {"waits", per_step(m.launches->waits, m)}};
+  }
+  if (!m.floors.empty()) json["floor"] = floor_json(m.floors);
+  if (m.kernels) json["kernels"] = kernel_table_json(*m.kernels);
+  if (m.pictures.empty()) {
+    json["answer"] = m.text;
+    if (!m.files.empty()) json["file"] = m.files.front().name;
+  } else {
+    json["pictures"] = pictures_json(m);
+  }
+  json["warmup_runs"] = runs_json(m.warmups);
+  json["runs"] = runs_json(m.runs);
+  return json;
+}
+
+// JSON has no infinity: the PSNR of equal pictures is null.
+Json comparison_json(const std::vector<BenchMeasured>& settings) {
+  Json json = {{"ratio", "against / base, of each pair of runs"}};
+  for (const Ratio& r : ratios(settings)) json[r.key] = spread_json(r.spread);
+  if (settings[0].pictures.empty()) {
+    json["same_answer"] = settings[0].text == settings[1].text;
+    return json;
+  }
+  json["pictures"] = Json::array();
+  for (const auto& [m, latent] : picture_gaps(settings)) {
+    json["pictures"].push_back({{"identical", m.difference.max_abs == 0},
+                                {"max_abs", m.difference.max_abs},
+                                {"mean_abs", m.difference.mean_abs},
+                                {"psnr", m.psnr},
+                                {"ssim", m.ssim ? Json(*m.ssim) : Json()},
+                                {"latent_cosine", latent.cosine},
+                                {"latent_max_abs", latent.max_abs}});
+  }
+  return json;
+}
+
+Json models_json(const BenchPlan& plan, const BenchResult& result) {
+  Json list = Json::array();
+  for (const BenchModel& model : result.models) {
+    list.push_back({{"label", plan.cases.front().settings[model.setting].label},
+                    {"weights_hash", model.weights_hash},
+                    {"load_seconds", model.load_seconds},
+                    {"hash_seconds", model.hash_seconds}});
+  }
+  return list;
+}
+
+Json machine_json(const Report& ran) {
+  Json json = {{"device", ran.device}, {"host_threads", std::thread::hardware_concurrency()}};
+  Json gpus = Json::array();
+  for (const GpuInfo& gpu : list_gpus()) {
+    gpus.push_back({{"name", gpu.name},
+                    {"capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                    {"multiprocessors", gpu.multiprocessors},
+                    {"bytes", gpu.total_bytes}});
+  }
+  json["gpus"] = std::move(gpus);
+  return json;
+}
+
+}  // namespace
+
+std::string bench_table(const BenchPlan& plan, const BenchResult& result) {
+  const Report& ran = result.cases.front().front().ran;
+  std::string text = printable(ran.device) + "\n";
+  for (const BenchModel& model : result.models) {
+    const std::string label =
+        result.models.size() == 1
+            ? ""
+            : printable(plan.cases.front().settings[model.setting].label) + ": ";
+    text += fmt::format("{}weights {}, load {:.2f} s, hash {:.2f} s\n", label, model.weights_hash,
+                        model.load_seconds, model.hash_seconds);
+  }
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    for (std::size_t s = 0; s < result.cases[c].size(); ++s)
+      text += setting_table(plan.cases[c], s, result.cases[c][s]);
+    if (result.cases[c].size() > 1) text += comparison_table(plan.cases[c], result.cases[c]);
+  }
+  if (result.peak_bytes > 0)
+    text += fmt::format("peak of GPU memory {:.2f} GiB, ", gib(result.peak_bytes));
+  return text + fmt::format("peak of host memory {:.2f} GiB\n", gib(result.peak_host_bytes));
+}
+
+Json bench_json(const BenchPlan& plan, const BenchResult& result) {
+  Json json = {{"schema", kSchema},
+               {"schema_version", kSchemaVersion},
+               {"version", DIPTYCH_VERSION},
+               {"libtorch", TORCH_VERSION},
+               {"machine", machine_json(result.cases.front().front().ran)},
+               {"repeats", plan.repeats},
+               {"warmup", plan.warmup},
+               {"warmup_steps", plan.warmup_steps > 0 ? Json(plan.warmup_steps) : Json()},
+               {"percentiles", "linear interpolation"},
+               {"models", models_json(plan, result)},
+               {"peak_bytes", result.peak_bytes},
+               {"peak_host_bytes", result.peak_host_bytes},
+               {"cases", Json::array()}};
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    Json each = {{"name", plan.cases[c].name}, {"settings", Json::array()}};
+    for (std::size_t s = 0; s < result.cases[c].size(); ++s)
+      each["settings"].push_back(setting_json(plan.cases[c].settings[s], result.cases[c][s]));
+    if (result.cases[c].size() > 1) each["comparison"] = comparison_json(result.cases[c]);
+    json["cases"].push_back(std::move(each));
+  }
+  return json;
+}
+
+}  // namespace diptych

@@ -1,0 +1,370 @@
+#include "apps/diptych/bench/run.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <span>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/request_flags.h"
+#include "lib/base/atomic_file.h"
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/base/sha256.h"
+#include "lib/media/png.h"
+#include "lib/pipelines/registry.h"
+#include "lib/request/files_read.h"
+#include "lib/request/output_names.h"
+#include "lib/runtime/runtime.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the stages, which a session only adds to.
+std::vector<std::pair<std::string, double>> stages_between(const Report& before,
+                                                           const Report& after) {
+  std::vector<std::pair<std::string, double>> stages;
+  for (const auto& [stage, seconds] : after.seconds) {
+    const auto earlier =
+        std::ranges::find(before.seconds, stage, &std::pair<std::string, double>::first);
+    const double own = seconds - (earlier == before.seconds.end() ? 0 : earlier->second);
+    if (own != 0) stages.emplace_back(stage, own);
+  }
+  return stages;
+}
+
+// What came of one run beside its times.
+struct Outcome {
+  BenchRun run;
+  std::vector<Picture> pictures;
+  std::vector<std::vector<std::uint8_t>> encoded;  // PNG, in the order of `pictures`
+  std::string text;
+  // What two runs of the same request have in common.
+  std::vector<std::string> content() const {
+    std::vector<std::string> all = {text};
+    for (const Picture& picture : pictures) all.push_back(picture.latent_hash + picture.plan);
+    return all;
+  }
+};
+
+std::uint64_t peak_host_bytes() {
+  struct rusage usage {};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+class Bench {
+ public:
+  Bench(const BenchPlan& plan, Log& log)
+      : plan_(plan), log_(log), progress_(log, progress_style(base().options().progress)) {}
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  void check() const {
+    spare_files();
+    for (std::size_t s = 0; s < settings(); ++s) {
+      const RunConfig& config = setting(0, s).options().run;
+      std::unique_ptr<Session> session;
+      at_place(0, s, [&] { session = find_family(config.pipeline).open(config, log_); });
+      for (std::size_t c = 0; c < plan_.cases.size(); ++c)
+        at_place(c, s, [&] { session->check(setting(c, s).options().run); });
+    }
+  }
+
+  BenchResult run() {
+    prepare_files();
+    load();
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) measure(c);
+    // At the end: a profiler stays in the way of what runs after it.
+    if (plan_.launches || plan_.kernel_times) profile();
+    for (const auto& session : sessions_) note_peak(*session);
+    result_.peak_host_bytes = peak_host_bytes();
+    return std::move(result_);
+  }
+
+ private:
+  const BenchSetting& base() const { return plan_.cases.front().settings.front(); }
+  const BenchSetting& setting(std::size_t c, std::size_t s) const {
+    return plan_.cases[c].settings[s];
+  }
+  std::size_t settings() const { return plan_.cases.front().settings.size(); }
+  // The last session serves the last setting.
+  Session& session(std::size_t s) const { return *sessions_[std::min(s, sessions_.size() - 1)]; }
+
+  // "512x512.png"; "512x512-a.png" and "512x512-b.png" where two settings are compared.
+  std::vector<fs::path> names_of(std::size_t c, std::size_t s) const {
+    const RunConfig& run = setting(c, s).options().run;
+    const char* extension = run.answers() ? ".txt" : ".png";
+    const char* place = settings() == 1 ? "" : s == 0 ? "-a" : "-b";
+    return output_names(plan_.cases[c].name + place + extension, run.sampling.batch_count,
+                        extension, "--save-dir");
+  }
+
+  // What any of the settings reads.
+  void spare_files() const {
+    if (plan_.save_dir.empty()) return;
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      for (std::size_t s = 0; s < settings(); ++s) {
+        for (const fs::path& name : names_of(c, s)) {
+          for (const BenchSetting& reader : plan_.cases[c].settings)
+            spare_files_read(reader.options().run, plan_.save_dir / name, "--save-dir");
+        }
+      }
+    }
+  }
+
+  void prepare_files() const {
+    if (plan_.save_dir.empty()) return;
+    spare_files();
+    std::error_code error;
+    fs::create_directories(plan_.save_dir, error);
+    if (error) {
+      throw InputError("--save-dir: {}: cannot be made: {}", plan_.save_dir.string(),
+                       error.message());
+    }
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      for (std::size_t s = 0; s < settings(); ++s) {
+        for (const fs::path& name : names_of(c, s)) AtomicFile{plan_.save_dir / name};
+      }
+    }
+  }
+
+  RunConfig warmup_config(std::size_t c, std::size_t s) const {
+    RunConfig config = setting(c, s).options().run;
+    if (plan_.warmup_steps > 0) config.sampling.steps = plan_.warmup_steps;
+    return config;
+  }
+
+  void load() {
+    if (settings() == 1 || same_model(base().options(), setting(0, 1).options())) {
+      load(0, settings());
+    } else {
+      for (std::size_t s = 0; s < settings(); ++s) load(s, s + 1);
+    }
+  }
+
+  // A model that serves the settings from `first` up to `end`.
+  void load(std::size_t first, std::size_t end) {
+    const RunConfig& config = setting(0, first).options().run;
+    BenchModel& model = result_.models.emplace_back();
+    model.setting = first;
+    const double start = steady_seconds();
+    at_place(0, first,
+             [&] { sessions_.push_back(find_family(config.pipeline).open(config, log_)); });
+    Session& session = *sessions_.back();
+    std::vector<std::vector<RunConfig>> expected;
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      for (std::size_t s = first; s < end; ++s) {
+        expected.push_back({setting(c, s).options().run});
+        at_place(c, s, [&] { session.check(expected.back().front()); });
+        expected.push_back({warmup_config(c, s)});
+      }
+    }
+    session.load(expected, progress_);
+    synchronize(device(first));
+    const double loaded = steady_seconds();
+    model.load_seconds = loaded - start;
+    model.weights_hash = session.weights_hash();
+    model.hash_seconds = steady_seconds() - loaded;
+  }
+
+  // A model knows flags, not where a setting has its value from.
+  template <typename Work>
+  void at_place(std::size_t c, std::size_t s, const Work& work) const {
+    try {
+      work();
+    } catch (const InputError& error) {
+      throw InputError(at_value_place(error.what(), setting(c, s).request));
+    }
+  }
+
+  at::Device device(std::size_t s) const {
+    Log quiet(LogLevel::quiet);
+    return resolve_device(setting(0, s).options().run.device, quiet);
+  }
+
+  // Before the peak is reset, and at the end.
+  void note_peak(const Session& session) {
+    result_.peak_bytes = std::max(result_.peak_bytes, session.report().peak_bytes);
+  }
+
+  Outcome run_once(std::size_t c, std::size_t s, const RunConfig& config) {
+    check_interrupted();
+    Session& session = this->session(s);
+    Options options = setting(c, s).options();
+    options.run = config;
+    Outcome outcome;
+    Results results;
+    results.picture = [&](const Picture& picture, const Report& report) {
+      const Painted painted{&options, &picture};
+      outcome.encoded.push_back(
+          encode_png(picture.rgb, picture_texts(std::span(&painted, 1), 0, report)));
+      outcome.pictures.push_back(picture);
+    };
+    results.answer = [&](const Answer& answer, const Report&) { outcome.text = answer.text; };
+    note_peak(session);
+    reset_peak_memory(device(s));
+    const Report before = session.report();
+    const double start = steady_seconds();
+    at_place(c, s, [&] { session.run(std::span(&config, 1), progress_, results); });
+    outcome.run.seconds = steady_seconds() - start;
+    const Report after = session.report();
+    outcome.run.stages = stages_between(before, after);
+    outcome.run.tokens = after.tokens - before.tokens;
+    outcome.run.token_seconds = after.token_seconds - before.token_seconds;
+    if (sessions_.size() > 1) session.forget_steps();  // no plan counts the other model's memory
+    return outcome;
+  }
+
+  void measure(std::size_t c) {
+    std::vector<BenchMeasured>& measured = result_.cases.emplace_back(settings());
+    const std::int64_t rounds = plan_.warmup + plan_.repeats;
+    for (std::int64_t round = 0; round < rounds; ++round) {
+      progress_.set_items(static_cast<std::int64_t>(c) * rounds + round,
+                          std::ssize(plan_.cases) * rounds);
+      for (std::size_t s = 0; s < settings(); ++s) {
+        const bool warms = round < plan_.warmup;
+        const Outcome outcome =
+            run_once(c, s, warms ? warmup_config(c, s) : setting(c, s).options().run);
+        if (warms) {
+          measured[s].warmups.push_back(outcome.run);
+        } else {
+          take(outcome, c, s, measured[s]);
+          if (plan_.floor) measure_floor(c, s, measured[s]);
+        }
+      }
+    }
+    for (std::size_t s = 0; s < settings(); ++s) {
+      if (!measured[s].repeatable)
+        log_.warning("{}, {}: two runs of one request differ", plan_.cases[c].name,
+                     setting(c, s).label);
+    }
+  }
+
+  void take(const Outcome& outcome, std::size_t c, std::size_t s, BenchMeasured& measured) {
+    measured.ran = session(s).report();
+    if (sessions_.size() == 1) {
+      measured.peak_tensor_bytes =
+          std::max(measured.peak_tensor_bytes, peak_tensor_bytes(device(s)));
+    }
+    measured.runs.push_back(outcome.run);
+    if (measured.runs.size() > 1) {
+      measured.repeatable &= outcome.content() == first_[{c, s}];
+      return;
+    }
+    first_[{c, s}] = outcome.content();
+    measured.pictures = outcome.pictures;
+    measured.text = outcome.text;
+    if (!plan_.save_dir.empty()) measured.files = save(outcome, names_of(c, s));
+  }
+
+  std::vector<BenchFile> save(const Outcome& outcome, const std::vector<fs::path>& names) const {
+    std::vector<BenchFile> files;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string text = outcome.text + "\n";
+      const std::span<const std::byte> bytes =
+          outcome.encoded.empty() ? std::as_bytes(std::span(text))
+                                  : std::as_bytes(std::span(outcome.encoded.at(i)));
+      try {
+        AtomicFile file(plan_.save_dir / names[i]);
+        file.write(bytes.data(), bytes.size());
+        file.commit();
+      } catch (const InputError& error) {  // it could be written when the run began
+        throw WriteError("--save-dir: {}", error.what());
+      }
+      files.push_back({names[i].string(), sha256_hex(bytes)});
+    }
+    return files;
+  }
+
+  std::vector<StepKindWork> study_steps(std::size_t c, std::size_t s, bool measures) {
+    std::vector<StepKindWork> kinds;
+    at_place(c, s, [&] {
+      kinds = session(s).study_steps(setting(c, s).options().run, measures, progress_);
+    });
+    return kinds;
+  }
+
+  // Of the run before, while the device is as warm.
+  void measure_floor(std::size_t c, std::size_t s, BenchMeasured& measured) {
+    const double denoise =
+        measured.runs.back().stage("denoise") / static_cast<double>(measured.pictures.size());
+    measured.floors.push_back({denoise, study_steps(c, s, true)});
+  }
+
+  DevicePeaks peaks_of(std::size_t s) {
+    const RunConfig& run = setting(0, s).options().run;
+    const at::ScalarType dtype = resolve_dtype(run.dtype, device(s));
+    return measure_peaks({device(s), dtype,
+                          resolve_quantization(run.quantization, device(s), dtype,
+                                               resolve_kernel_policy(run.kernels))});
+  }
+
+  void profile() {
+    std::vector<DevicePeaks> peaks(settings());
+    for (std::size_t s = 0; plan_.kernel_times && s < settings(); ++s) peaks[s] = peaks_of(s);
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      for (std::size_t s = 0; s < settings(); ++s) {
+        BenchMeasured& measured = result_.cases[c][s];
+        if (plan_.launches) {
+          // The run before captures the steps, which this one replays where they are kept, as the
+          // next request of a batch.
+          run_once(c, s, setting(c, s).options().run);
+          measured.launches = record(c, s);
+          measured.launches_replay = session(s).report().kept_step_graphs;
+          if (!measured.launches) return warn_of_profiler("--launches");
+          measured.launches->scopes.clear();  // long
+        }
+        if (!plan_.kernel_times) continue;
+        session(s).forget_steps();  // the profiler sees every step the same way, capture and all
+        const std::optional<Launches> launches = record(c, s);
+        if (!launches) return warn_of_profiler("--kernel-times");
+        measured.kernels = make_kernel_table(*launches, measured.steps(), study_steps(c, s, false),
+                                             session(s).layers(), peaks[s]);
+      }
+    }
+  }
+
+  void warn_of_profiler(const char* flag) {
+    log_.warning("{}: the profiler of libtorch saw no kernel", flag);
+  }
+
+  std::optional<Launches> record(std::size_t c, std::size_t s) {
+    return record_launches(kDenoiseScope, [&] { run_once(c, s, setting(c, s).options().run); });
+  }
+
+  const BenchPlan& plan_;
+  Log& log_;
+  Progress progress_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::string>> first_;
+  BenchResult result_;
+};
+
+}  // namespace
+
+double BenchRun::stage(std::string_view name) const {
+  for (const auto& [stage, own] : stages) {
+    if (stage == name) return own;
+  }
+  return 0;
+}
+
+std::int64_t BenchMeasured::steps() const {
+  return ran.updates * std::ssize(pictures);
+}
+
+void check_bench(const BenchPlan& plan, Log& log) {
+  Bench(plan, log).check();
+}
+
+BenchResult run_bench(const BenchPlan& plan, Log& log) {
+  return Bench(plan, log).run();
+}
+
+}  // namespace diptych

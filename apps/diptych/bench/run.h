@@ -1,0 +1,66 @@
+// The measuring part of `diptych bench`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/diptych/bench/plan.h"
+#include "lib/base/log.h"
+#include "lib/runtime/launches.h"
+#include "lib/session/kernel_report.h"
+#include "lib/session/session.h"
+
+namespace diptych {
+
+struct BenchRun {      // one request, from its texts and pictures to encoded PNGs
+  double seconds = 0;  // all of it
+  std::vector<std::pair<std::string, double>> stages;  // of these, as Report::seconds
+  std::int64_t tokens = 0;                             // of written text
+  double token_seconds = 0;
+  double stage(std::string_view name) const;  // 0 where it did not happen
+};
+
+struct BenchFile {
+  std::string name, sha256;
+};
+
+struct BenchMeasured {  // of one setting of one case
+  std::vector<BenchRun> warmups, runs;
+  std::vector<Picture> pictures;  // of the first of `runs`, as are `files` and `text`
+  std::vector<BenchFile> files;   // what was kept
+  std::string text;               // an answer
+  Report ran;
+  bool repeatable = true;               // every run gave the same pictures and texts
+  std::uint64_t peak_tensor_bytes = 0;  // of the device; 0 on the CPU, and where two models are
+  std::optional<Launches> launches;     // in `updates` of each picture
+  bool launches_replay = false;         // of steps that an earlier run captured
+  std::optional<KernelTable> kernels;
+  std::vector<FloorPair> floors;  // one for each of `runs`
+  std::int64_t steps() const;     // updates of all pictures of a run
+};
+
+struct BenchModel {
+  std::size_t setting = 0;  // the first of a case's settings that it serves
+  double load_seconds = 0, hash_seconds = 0;
+  std::string weights_hash;
+};
+
+struct BenchResult {
+  std::vector<std::vector<BenchMeasured>> cases;  // [case][setting]
+  std::vector<BenchModel> models;
+  std::uint64_t peak_bytes = 0;       // most memory that the process took from the device
+  std::uint64_t peak_host_bytes = 0;  // most host memory that it had resident
+};
+
+// Loads the model, or one for each setting where they differ in that, and measures case after case,
+// the settings of each in turn: A B A B. What a kept picture is written to is checked before
+// anything is loaded. Throws what Session throws, and WriteError for a picture that cannot be kept.
+BenchResult run_bench(const BenchPlan& plan, Log& log);
+
+// What run_bench() would refuse before it loads weights.
+void check_bench(const BenchPlan& plan, Log& log);
+
+}  // namespace diptych

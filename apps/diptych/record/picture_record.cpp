@@ -1,0 +1,358 @@
+#include "apps/diptych/record/picture_record.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "lib/attention/attention.h"
+#include "lib/base/error.h"
+#include "lib/base/messages.h"
+#include "lib/base/utf8.h"
+#include "lib/config/words.h"
+
+namespace diptych {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSchema = "diptych.generate";
+constexpr int kSchemaVersion = 1;
+// Of what memory made the run do; a record without these did nothing of the kind.
+constexpr const char* kTiled = "on";
+constexpr const char* kNotOffloaded = "none";
+constexpr const char* kPlain = "none";
+constexpr const char* kUntuned = "default";
+
+std::string last_name(const std::filesystem::path& path) {
+  const auto name = path.filename();
+  return (name.empty() ? path.parent_path().filename() : name).string();
+}
+
+// Texts as they are; pictures by name, pixels' hash and size.
+Json inputs_json(const Options& options, const Picture& picture) {
+  Json list = Json::array();
+  std::size_t image = 0;
+  for (const InputItem& item : options.run.inputs) {
+    if (!item.is_image()) {
+      list.push_back({{"text", item.text}});
+      continue;
+    }
+    const InputRecord& record = picture.inputs.at(image++);
+    list.push_back({{"image", last_name(item.image)},
+                    {"sha256", record.sha256},
+                    {"width", record.width},
+                    {"height", record.height}});
+  }
+  return list;
+}
+
+// The others that were painted in the same forwards, which may round their products differently
+// than a picture alone: what they asked for that this one did not.
+Json together_json(std::span<const Painted> together, std::size_t place) {
+  const Json own = requested_json(*together[place].options);
+  Json others = Json::array();
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    if (i == place) continue;
+    const Json its = requested_json(*together[i].options);
+    Json different = Json::object();
+    for (const auto& [name, value] : its.items()) {
+      if (!own.contains(name) || own[name] != value) different[name] = value;
+    }
+    for (const auto& [name, value] : own.items()) {
+      if (!its.contains(name)) different[name] = nullptr;
+    }
+    others.push_back({{"requested", std::move(different)},
+                      {"inputs", inputs_json(*together[i].options, *together[i].picture)}});
+  }
+  return {{"place", place}, {"others", std::move(others)}};
+}
+
+// Without its seconds. A PSNR of equal pictures is infinite, which JSON has as null.
+Json cache_report_json(const CacheReport& report) {
+  return {{"latent_cosine", report.latent_cosine},
+          {"latent_relative_l2", report.latent_relative_l2},
+          {"ssim", report.ssim ? Json(*report.ssim) : Json()},
+          {"psnr", report.psnr},
+          {"forwards", report.forwards},
+          {"uncached_forwards", report.uncached_forwards}};
+}
+
+Json record_json(std::span<const Painted> together, std::size_t place, const Report& report) {
+  const Options& options = *together[place].options;
+  const Picture& picture = *together[place].picture;
+  const bool from_file = !options.run.noise.empty();
+  Json noise = {{"source", from_file ? "file" : "torch CPU mt19937, float32"}};
+  if (from_file) {
+    noise["file"] = last_name(options.run.noise);
+  } else {
+    noise["seed"] = picture.seed;
+  }
+  noise["hash"] = picture.noise_hash;
+  Json json = {{"schema", kSchema},
+               {"schema_version", kSchemaVersion},
+               {"version", DIPTYCH_VERSION},
+               {"index", picture.index},
+               {"seed", picture.seed},
+               {"noise", std::move(noise)},
+               {"latent_hash", picture.latent_hash},
+               {"pipeline", options.run.pipeline},
+               {"weights_hash", report.weights_hash},
+               {"device", report.device},
+               {"dtype", report.dtype},
+               {"attention", report.attention},
+               {"cfg_mode", report.cfg_mode},
+               {"steps", options.run.sampling.steps},
+               {"updates", report.updates},
+               {"forwards", picture.forwards},
+               {"width", picture.rgb.size(1)},
+               {"height", picture.rgb.size(0)},
+               {"inputs", inputs_json(options, picture)}};
+  if (report.quantization != kPlain) json["quantization"] = report.quantization;
+  if (report.tuning != kUntuned) json["tuning"] = report.tuning;
+  if (report.threads > 0) json["threads"] = report.threads;
+  if (report.strips) json["vae_tiling"] = kTiled;
+  if (report.offload != kNotOffloaded) json["offload"] = report.offload;
+  if (!report.calibration_hash.empty()) json["calibration_hash"] = report.calibration_hash;
+  if (picture.cache_report) json["cache_report"] = cache_report_json(*picture.cache_report);
+  if (options.run.think) {
+    json["plan"] = picture.plan;
+    json["finish_reason"] = picture.plan_finish_reason;
+  }
+  json["requested"] = requested_json(options);
+  if (together.size() > 1) json["together"] = together_json(together, place);
+  return json;
+}
+
+// "PROMPT\nSteps: 50, ...", as github.com/AUTOMATIC1111/stable-diffusion-webui writes it.
+std::string parameters_text(const Options& options, const Picture& picture, const Report& report) {
+  const SamplingConfig& sampling = options.run.sampling;
+  const std::string negative = options.run.negative_prompt.empty()
+                                   ? ""
+                                   : "\nNegative prompt: " + options.run.negative_prompt;
+  std::string text = fmt::format(
+      "{}{}\nSteps: {}, Sampler: Euler, CFG scale: {}, Image CFG scale: {}, Seed: {}, Size: {}x{}",
+      options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale,
+      sampling.cfg_img_scale, picture.seed, picture.rgb.size(1), picture.rgb.size(0));
+  text += fmt::format(", CFG interval: {}-{}, CFG renorm: {} min {}, Shift: {}",
+                      sampling.cfg_interval_low, sampling.cfg_interval_high,
+                      sampling.cfg_renorm_type, sampling.cfg_renorm_min, sampling.timestep_shift);
+  if (!options.run.model.empty())
+    text += fmt::format(", Model: {}", replace_invalid_utf8(last_name(options.run.model)));
+  if (!report.weights_hash.empty()) {
+    text += fmt::format(", Model hash: {}", report.weights_hash.substr(0, 10));
+  }
+  return text + ", Version: diptych " DIPTYCH_VERSION;
+}
+
+// The value of a field as the text that assign() takes.
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::string texts;
+  for (const Json& part : value) {
+    if (!texts.empty()) texts += part.is_string() ? ';' : ',';
+    texts += text_of(part);
+  }
+  return texts;
+}
+
+class RecordReader {
+ public:
+  RecordReader(Json json, const std::string& name) : json_(std::move(json)), name_(name) {}
+
+  PictureRecord read() const {
+    check_schema();
+    PictureRecord record;
+    record.index = whole("index");
+    record.seed = whole("seed");
+    record.version = text("version");
+    record.weights_hash = text("weights_hash");
+    record.device = text("device");
+    record.dtype = dtype();
+    record.attention = attention();
+    record.cfg_mode = cfg_mode();
+    record.noise_hash = json_.at("noise").at("hash").get<std::string>();
+    record.tuning = json_.value("tuning", kUntuned);
+    record.threads = threads();
+    record.strips = json_.value("vae_tiling", "") == kTiled;
+    record.offload = json_.value("offload", kNotOffloaded);
+    record.calibration_hash = json_.value("calibration_hash", "");
+    const Json& requested = json_.at("requested");
+    std::vector<PictureRecord::Request>& together = record.together;
+    if (json_.contains("together")) {
+      together = others(requested);
+      record.place = json_["together"].at("place").get<std::size_t>();
+    }
+    if (record.place > together.size()) throw InputError("{}: its record is broken", name_);
+    const auto answers = [](const auto& r) { return r.options.run.answers(); };
+    together.insert(together.begin() + static_cast<std::ptrdiff_t>(record.place),
+                    request(requested, json_.at("inputs")));
+    if (std::ranges::any_of(together, answers)) throw InputError("{}: its record is broken", name_);
+    return record;
+  }
+
+ private:
+  std::uint64_t whole(const char* key) const {
+    const Json& found = json_.at(key);
+    if (found.is_number_unsigned()) return found.get<std::uint64_t>();
+    throw InputError("{}: its record: {}: found {}, expected a whole number from 0", name_, key,
+                     found.dump());
+  }
+  // A replay starts as many.
+  int threads() const {
+    constexpr std::int64_t kMost = 1024;
+    const auto found = json_.value("threads", std::int64_t{0});
+    if (found < 0 || found > kMost)
+      throw InputError("{}: its record: threads: found {}, expected 0 to {}", name_, found, kMost);
+    return static_cast<int>(found);
+  }
+
+  // What this version does not have cannot have painted it, and is not to be left out unsaid.
+  std::string dtype() const {
+    std::string found = text("dtype");
+    Options checked;
+    assign(all_fields()[field_index("dtype")], checked, found, name_ + ": its record: dtype");
+    return found;
+  }
+
+  std::string cfg_mode() const {  // that ran, where `auto` chooses
+    std::string found = text("cfg_mode");
+    if (found != "batched" && found != "sequential")
+      throw InputError("{}: its record: cfg_mode: found '{}', expected batched or sequential",
+                       name_, shortened(found));
+    return found;
+  }
+
+  std::string attention() const {
+    std::string found = text("attention");  // "cudnn, splitkv": of different calls
+    for (std::size_t at = 0; at < found.size();) {
+      const std::size_t end = std::min(found.find(", ", at), found.size());
+      const std::string_view name = std::string_view(found).substr(at, end - at);
+      if (name != kSplitKv && name != kCudnnFp8)
+        attention_name(name, name_ + ": its record: attention");
+      at = end + 2;
+    }
+    return found;
+  }
+
+  std::string text(const char* key) const { return json_.at(key).get<std::string>(); }
+
+  void check_schema() const {
+    if (!json_.is_object() || json_.value("schema", "") != kSchema)
+      throw InputError("{}: holds no record of a picture by diptych", name_);
+    const int version = json_.at("schema_version").get<int>();
+    if (version == kSchemaVersion) return;
+    throw InputError("{}: its record has schema version {} (of diptych {}), this version reads {}",
+                     name_, version, json_.value("version", "?"), kSchemaVersion);
+  }
+
+  // Those that were painted with it; `own` holds what they do not say.
+  std::vector<PictureRecord::Request> others(const Json& own) const {
+    std::vector<PictureRecord::Request> all;
+    for (const Json& other : json_.at("together").at("others")) {
+      Json requested = own;
+      for (const auto& [field, value] : other.at("requested").items()) {
+        requested[field] = value;
+        if (value.is_null()) requested.erase(field);
+      }
+      all.push_back(request(requested, other.at("inputs")));
+    }
+    return all;
+  }
+
+  PictureRecord::Request request(const Json& requested, const Json& inputs) const {
+    PictureRecord::Request request;
+    if (!requested.is_object()) throw InputError("{}: its record is broken", name_);
+    for (const auto& [key, value] : requested.items()) assign_field(key, text_of(value), request);
+    RunConfig& run = request.options.run;
+    run.sampling.size_of_input = run.task == "edit" && !requested.contains("width");
+    for (const Json& input : inputs) {
+      if (input.contains("text")) {
+        run.inputs.push_back({input["text"].get<std::string>(), {}});
+        continue;
+      }
+      request.images.push_back(
+          {input.at("image").get<std::string>(), input.at("sha256").get<std::string>(),
+           input.at("width").get<std::int64_t>(), input.at("height").get<std::int64_t>()});
+      run.inputs.push_back({{}, request.images.back().name});
+    }
+    return request;
+  }
+
+  void assign_field(const std::string& key, const std::string& value,
+                    PictureRecord::Request& request) const {
+    const auto fields = all_fields();
+    const auto field = std::ranges::find(fields, key, &Field::name);
+    if (field == fields.end()) {
+      throw InputError("{}: its record has {}, which this version ({}) does not know", name_,
+                       in_quotes(key), DIPTYCH_VERSION);
+    }
+    const bool no_path = std::holds_alternative<PathSlot>(field->slot) && value.empty();
+    if (!no_path) assign(*field, request.options, value, name_ + ": " + key);
+  }
+
+  Json json_;
+  const std::string& name_;
+};
+
+}  // namespace
+
+Json requested_json(const Options& options) {
+  Json json;
+  for (const Field& field : all_fields()) {
+    static constexpr std::array<std::string_view, 7> kAside = {
+        "output",       "progress", "trace",           "trace_filter",
+        "think_output", "inputs",   "tuned_config_dir"};
+    if (std::ranges::find(kAside, field.name) != kAside.end()) continue;
+    const bool size = field.name == "width" || field.name == "height";
+    if (size && options.run.sampling.size_of_input) continue;
+    const auto* path = std::get_if<PathSlot>(&field.slot);
+    Options copy = options;
+    json[std::string(field.name)] =
+        path == nullptr ? value_json(field, options) : Json(last_name(path->at(copy)));
+  }
+  return json;
+}
+
+std::vector<std::pair<std::string, std::string>> picture_texts(std::span<const Painted> together,
+                                                               std::size_t place,
+                                                               const Report& report) {
+  // Names of files need not be UTF-8.
+  const auto replace = Json::error_handler_t::replace;
+  const Json record = record_json(together, place, report);
+  return {
+      {"parameters", parameters_text(*together[place].options, *together[place].picture, report)},
+      {"diptych", record.dump(-1, ' ', false, replace)}};
+}
+
+PictureRecord read_picture_record(const std::string& text, const std::string& name) {
+  try {
+    return RecordReader(Json::parse(text), name).read();
+  } catch (const Json::exception&) {
+    throw InputError("{}: its record is broken or not whole", name);
+  }
+}
+
+std::string stage_times(const Report& report) {
+  constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+  std::string line;
+  const auto add = [&](const std::string& part) { line += (line.empty() ? "" : ", ") + part; };
+  for (const auto& [stage, seconds] : report.seconds)
+    add(fmt::format("{} {:.2f}s", stage, seconds));
+  if (report.steps_per_second > 0) add(fmt::format("{:.2f} it/s", report.steps_per_second));
+  if (report.tokens_per_second > 0) add(fmt::format("{:.1f} tok/s", report.tokens_per_second));
+  if (report.peak_bytes > 0)
+    add(fmt::format("peak {:.2f} GiB", static_cast<double>(report.peak_bytes) / kGib));
+  return line;
+}
+
+std::string summary_line(const Report& report) {
+  const std::size_t count = report.latent_hashes.size();
+  std::string line = stage_times(report);
+  if (count > 0) line = fmt::format("{}: {}", counted(count, "picture"), line);
+  for (const std::string& hash : report.latent_hashes) line += fmt::format(", latent {}", hash);
+  return line;
+}
+
+}  // namespace diptych

@@ -1,0 +1,63 @@
+// What a picture says about itself: everything needed to paint it again.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/config/resolve.h"
+#include "lib/session/session.h"
+
+namespace diptych {
+
+struct Painted {
+  const Options* options;
+  const Picture* picture;
+};
+
+// PNG text chunks of the picture at `place` of those that were painted in the same forwards (one,
+// but for a batch): "parameters" in the form of the Stable Diffusion web UI, and "diptych", a JSON
+// object with schema "diptych.generate" and its version. The same run gives the same bytes: no
+// times, and of paths only the last name.
+std::vector<std::pair<std::string, std::string>> picture_texts(std::span<const Painted> together,
+                                                               std::size_t place,
+                                                               const Report& report);
+
+// Every value of the request but those that do not shape the picture; of paths the last name, and
+// no inputs.
+nlohmann::ordered_json requested_json(const Options& options);
+
+// A recorded picture, read back.
+struct PictureRecord {
+  struct Input {  // one picture that was read
+    std::string name, sha256;
+    std::int64_t width = 0, height = 0;
+  };
+  struct Request {
+    Options options;            // as recorded: of paths only the last name
+    std::vector<Input> images;  // in the order of options.run.inputs
+  };
+  std::vector<Request> together;  // with `place` its own
+  std::size_t place = 0;
+  std::uint64_t index = 0, seed = 0;  // of the picture
+  std::string version, weights_hash, device, dtype, attention, noise_hash, calibration_hash;
+  std::string cfg_mode;  // that ran
+  std::string offload;   // as Report
+  std::string tuning;    // as Report
+  bool strips = false;
+  int threads = 0;
+};
+
+// Throws InputError "<name>: ..." for a text that is no such record, or one of another schema
+// version.
+PictureRecord read_picture_record(const std::string& text, const std::string& name);
+
+// "loading 0.31s, denoise 1.20s, 12.10 it/s, peak 0.00 GiB"; "" where nothing ran.
+std::string stage_times(const Report& report);
+// "2 pictures: loading 0.31s, denoise 1.20s; 12.10 it/s, peak 0.00 GiB, latent 3f..."
+std::string summary_line(const Report& report);
+
+}  // namespace diptych

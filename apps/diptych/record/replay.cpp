@@ -1,0 +1,358 @@
+#include "apps/diptych/record/replay.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/request_flags.h"
+#include "lib/attention/attention.h"
+#include "lib/base/atomic_file.h"
+#include "lib/base/error.h"
+#include "lib/base/json_file.h"
+#include "lib/base/messages.h"
+#include "lib/base/sha256.h"
+#include "lib/base/text_file.h"
+#include "lib/config/words.h"
+#include "lib/media/image_read.h"
+#include "lib/media/png.h"
+#include "lib/pipelines/registry.h"
+#include "lib/request/files_read.h"
+#include "lib/request/output_names.h"
+#include "lib/runtime/runtime.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kKeyword = "diptych";  // of the record's text chunk
+
+std::string record_text(const Image& image, const std::string& file) {
+  for (const auto& [keyword, text] : image.text) {
+    if (keyword == kKeyword) return text;
+  }
+  throw InputError("{}: holds no record of diptych; was it edited, or made by another program?",
+                   file);
+}
+
+std::vector<std::uint8_t> file_bytes(const fs::path& file) {
+  const std::string text = read_text_file(file);
+  return {text.begin(), text.end()};
+}
+
+std::span<const std::byte> bytes_of(const Tensor& pixels) {  // contiguous
+  return {static_cast<const std::byte*>(pixels.const_data_ptr()), pixels.nbytes()};
+}
+
+std::string pixels_hash(const fs::path& file) {
+  return sha256_hex(bytes_of(read_image(file).contiguous()));
+}
+
+class Replay {
+ public:
+  Replay(const ReplaySettings& settings, Log& log)
+      : settings_(settings),
+        log_(log),
+        name_(settings.picture.string()),
+        bytes_(file_bytes(settings.picture)),
+        old_(decode_png(bytes_, name_)),
+        record_(read_picture_record(record_text(old_, name_), name_)) {}
+
+  int run() {
+    check_output();
+    for (const PictureRecord::Request& request : record_.together)
+      runs_.push_back(request.options.run);
+    find_images();
+    find_files();
+    const fs::path model = find_model();
+    for (RunConfig& run : runs_) {
+      run.model = model;
+      require_calibration(run);
+      run.tuned_config_dir = settings_.tuned_config_dir;
+      run.cfg_mode = record_.cfg_mode;  // `auto` may choose otherwise this time
+      spare_files_read(run, settings_.output, "--output");
+    }
+    settle_memory();
+    settle_attention();
+    if (record_.together.size() == 1) {
+      runs_.front().sampling.seed = record_.seed;  // of this picture of its batch
+      runs_.front().sampling.batch_count = 1;
+    }
+    paint();
+    compare();
+    if (!settings_.output.empty()) {
+      AtomicFile file(settings_.output);
+      file.write(again_.data(), again_.size());
+      file.commit();
+    }
+    return again_ == bytes_ ? 0 : 1;
+  }
+
+ private:
+  void check_output() const {
+    const fs::path& output = settings_.output;
+    if (output.empty()) return;
+    require_extension(output, ".png", "--output");
+    std::error_code ignored;
+    if (fs::equivalent(output, settings_.picture, ignored))
+      throw InputError("--output: {}: is the picture itself", output.string());
+    require_writable(output, "--output");
+  }
+
+  // A file of a recorded name: beside the picture, or here.
+  std::vector<fs::path> places_of(const std::string& name) const {
+    std::vector<fs::path> places = {settings_.picture.parent_path() / name, name};
+    std::erase_if(places, [](const fs::path& place) {
+      std::error_code ignored;
+      return place.empty() || !fs::exists(place, ignored);
+    });
+    return places;
+  }
+
+  // Pictures are known by their pixels, so their names and order need not be the recorded ones.
+  void find_images() {
+    std::set<std::string> recorded;  // hashes
+    for (const PictureRecord::Request& request : record_.together) {
+      for (const PictureRecord::Input& input : request.images) recorded.insert(input.sha256);
+    }
+    std::map<std::string, fs::path> given;  // by hash
+    for (const fs::path& file : settings_.images) {
+      const std::string hash = pixels_hash(file);
+      if (!recorded.contains(hash)) {
+        throw InputError("--image: {}: has the pixels of none of the {} that {} was made from",
+                         file.string(), counted(recorded.size(), "picture"), name_);
+      }
+      given[hash] = file;
+    }
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      auto input = record_.together[i].images.begin();
+      for (InputItem& item : runs_[i].inputs) {
+        if (item.is_image()) item.image = find_image(*input++, given);
+      }
+    }
+  }
+
+  fs::path find_image(const PictureRecord::Input& input,
+                      const std::map<std::string, fs::path>& given) const {
+    if (const auto found = given.find(input.sha256); found != given.end()) return found->second;
+    std::string seen = "is not there";
+    for (const fs::path& place : places_of(input.name)) {
+      if (pixels_hash(place) == input.sha256) return place;
+      seen = fmt::format("is not the one ({} has other pixels)", place.string());
+    }
+    throw InputError("{}: was made from {}, {}x{}, sha256 {:.16}, which {}; give it with --image",
+                     name_, in_quotes(input.name), input.width, input.height, input.sha256, seen);
+  }
+
+  void find_files() {
+    for (RunConfig& run : runs_) {
+      run.noise = find_file(run.noise, "began with the noise");
+      run.cache_calibration = find_file(run.cache_calibration, "was painted with the calibration");
+    }
+  }
+
+  fs::path find_file(const fs::path& name, const char* what) const {
+    if (name.empty()) return {};
+    const auto places = places_of(name.string());
+    if (!places.empty()) return places.front();
+    throw InputError("{}: {} {}, which is neither beside it nor here", name_, what,
+                     in_quotes(name.string()));
+  }
+
+  void require_calibration(const RunConfig& run) const {
+    if (run.cache_mode != "teacache" || !run.cache_calibration.empty()) return;
+    if (run.model.empty() || fs::exists(run.model / kCalibrationName)) return;
+    throw InputError(
+        "{}: was painted with the {} of its model's folder, which {} lacks; name the folder that "
+        "has it with --model",
+        name_, kCalibrationName, run.model.string());
+  }
+
+  fs::path find_model() const {
+    if (!settings_.model.empty()) return settings_.model;
+    const fs::path& recorded = runs_.front().model;
+    if (recorded.empty()) return {};  // dummy weights of the released sizes
+    for (const fs::path& place : places_of(recorded.string())) {
+      if (fs::exists(place / "llm_config.json")) return place;  // any folder may have such a name
+    }
+    if (const auto demo = find_demo()) {
+      Sources sources;
+      sources.environment = [](const std::string&) { return std::nullopt; };
+      sources.demo = demo;
+      const fs::path model = resolve_sources(sources).options.run.model;
+      if (model.filename() == recorded) return model;
+    }
+    throw InputError(
+        "{}: was painted by the model {}, which is neither beside it nor here; give "
+        "it with --model",
+        name_, in_quotes(recorded.string()));
+  }
+
+  std::string device() const {
+    return settings_.device.empty() ? runs_.front().device : settings_.device;
+  }
+
+  // What was done for want of memory and rounds otherwise is done again; what was asked for is of
+  // the machine it ran on, and may not be had here.
+  void settle_memory() {
+    Log quiet(LogLevel::quiet);
+    const bool waits = record_.offload == "all" && resolve_device(device(), quiet).is_cuda();
+    for (RunConfig& run : runs_) {
+      run.max_vram = 0;
+      run.offload = waits ? "layers" : "auto";
+      if (record_.strips) run.vae_tiling = "on";
+    }
+  }
+
+  // A backend that was asked for by name may not be had here either; compare() tells what ran.
+  void settle_attention() {
+    Log quiet(LogLevel::quiet);
+    const std::vector<AttentionInfo> here = list_attention(resolve_device(device(), quiet));
+    for (RunConfig& run : runs_) {
+      for (StageAttention* stage : {&run.read_attention, &run.paint_attention}) {
+        for (std::string* name : {&stage->default_backend, &stage->self}) {
+          const auto found = std::ranges::find(here, *name, &AttentionInfo::name);
+          if (found == here.end() || !found->unavailable) continue;
+          log_.warning_once(
+              fmt::format("attention {}: {}; auto takes its place", *name, *found->unavailable));
+          *name = "auto";
+        }
+      }
+    }
+  }
+
+  void paint() {
+    RunConfig model = runs_.front();
+    model.device = device();
+    // Sums of the CPU are split among its threads, and round accordingly.
+    if (record_.threads > 0) at::set_num_threads(record_.threads);
+    const auto session = find_family(model.pipeline).open(model, log_);
+    for (const RunConfig& run : runs_) session->check(run);
+    Progress progress(log_, progress_style(settings_.progress));
+    session->load(std::span(&runs_, 1), progress);
+    if (const std::string hash = session->weights_hash(); hash != record_.weights_hash) {
+      throw InputError("{}: was painted with weights {}, but those of {} are {}; {} --model", name_,
+                       record_.weights_hash,
+                       model.model.empty() ? "the dummy" : model.model.string(), hash,
+                       settings_.model.empty() ? "give" : "give another");
+    }
+    Results results;
+    results.picture = [&](const Picture& picture, const Report& report) {
+      pictures_.push_back(picture);
+      report_ = report;
+    };
+    session->run(runs_, progress, results);
+    std::ranges::sort(pictures_, {}, &Picture::request);
+    check_noise();
+    check_calibration();
+    encode();
+  }
+
+  const Picture& own() const { return pictures_.at(record_.place); }
+
+  void check_noise() const {
+    const bool from_file = !runs_[record_.place].noise.empty();
+    if (from_file && own().noise_hash != record_.noise_hash) {
+      throw InputError("{}: began with noise {}, but that of {} is {}", name_, record_.noise_hash,
+                       runs_[record_.place].noise.string(), own().noise_hash);
+    }
+  }
+
+  void check_calibration() const {
+    if (report_.calibration_hash == record_.calibration_hash) return;
+    throw InputError("{}: was painted with the calibration {}, the one that is here is {}", name_,
+                     record_.calibration_hash, report_.calibration_hash);
+  }
+
+  void encode() {
+    if (pictures_.size() == 1) {
+      pictures_.front().index = record_.index;
+      pictures_.front().seed = record_.seed;
+    }
+    std::vector<Painted> painted;
+    for (std::size_t i = 0; i < pictures_.size(); ++i)
+      painted.push_back({&record_.together[i].options, &pictures_[i]});
+    const auto encoded = encode_png(own().rgb, picture_texts(painted, record_.place, report_));
+    again_.assign(encoded.begin(), encoded.end());
+  }
+
+  // What ran otherwise than recorded, and explains a difference.
+  std::vector<std::string> changes() const {
+    std::vector<std::string> lines;
+    const auto add = [&](const char* what, const std::string& then, const std::string& now) {
+      if (then != now) lines.push_back(fmt::format("{} {}, recorded {}", what, now, then));
+    };
+    add("version", record_.version, DIPTYCH_VERSION);
+    add("device", record_.device, report_.device);
+    add("dtype", record_.dtype, report_.dtype);
+    add("attention", record_.attention, report_.attention);
+    add("tuning", record_.tuning, report_.tuning);
+    add("VAE tiling", record_.strips ? "on" : "off", report_.strips ? "on" : "off");
+    add("offload", record_.offload, report_.offload);
+    return lines;
+  }
+
+  void compare() const {
+    Json json = {{"file", name_}, {"identical", again_ == bytes_}};
+    std::string verdict = fmt::format("identical, {} bytes", bytes_.size());
+    if (again_ != bytes_) verdict = describe_difference(json);
+    const std::vector<std::string> changed = changes();
+    json["changes"] = changed;
+    if (settings_.json) {
+      fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+      return;
+    }
+    fmt::print("{}: {}{}\n", printable(name_), verdict,
+               changed.empty() ? "" : fmt::format(" ({})", fmt::join(changed, "; ")));
+  }
+
+  std::string describe_difference(Json& json) const {
+    const Tensor& then = old_.rgb;
+    const Tensor& now = own().rgb;
+    if (then.sizes() != now.sizes())
+      return fmt::format("differs: {}x{}, now {}x{}", then.size(1), then.size(0), now.size(1),
+                         now.size(0));
+    const Tensor gap = (then.to(at::kInt) - now.to(at::kInt)).abs().amax(2);  // [height, width]
+    const auto pixels = gap.gt(0).sum().item<std::int64_t>();
+    const auto level = gap.max().item<std::int64_t>();
+    json["pixels"] = gap.numel();
+    json["pixels_differ"] = pixels;
+    json["max_level"] = level;
+    if (pixels > 0) {
+      return fmt::format("differs: {} of {} pixels, by at most {}", pixels, gap.numel(),
+                         counted(static_cast<std::size_t>(level), "level"));
+    }
+    const bool same_texts = decode_png(again_, name_).text == old_.text;
+    return fmt::format("the same pixels, but not the same file: {}",
+                       same_texts ? "it was compressed otherwise" : "its texts differ");
+  }
+
+  const ReplaySettings& settings_;
+  Log& log_;
+  std::string name_;
+  std::vector<std::uint8_t> bytes_;
+  Image old_;
+  PictureRecord record_;
+  std::vector<RunConfig> runs_;    // record_.together with real paths
+  std::vector<Picture> pictures_;  // one per run
+  Report report_;
+  std::vector<std::uint8_t> again_;
+};
+
+}  // namespace
+
+int replay_picture(const ReplaySettings& settings, Log& log) {
+  return Replay(settings, log).run();
+}
+
+}  // namespace diptych

@@ -1,0 +1,134 @@
+#include "lib/batch/shards.h"
+
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/config/words.h"
+
+namespace diptych {
+namespace {
+
+constexpr std::size_t kMostShards = 1'000'000;
+
+std::optional<std::size_t> parse_number(std::string_view text) {
+  std::size_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value > kMostShards)
+    return std::nullopt;
+  return value;
+}
+
+std::optional<std::size_t> read_number(const Environment& environment, const std::string& name) {
+  const auto text = environment(name);
+  if (!text || text->empty()) return std::nullopt;
+  if (const auto value = parse_number(*text)) return value;
+  throw InputError("{}: {} is no number from 0 to {}; --shard I/N overrules it", name,
+                   in_quotes(*text), kMostShards);
+}
+
+// Both variables of a pair, or nothing.
+std::optional<Shard> read_pair(const Environment& environment, const char* index_name,
+                               const char* count_name) {
+  if (!environment(index_name) || !environment(count_name)) return std::nullopt;
+  const auto index = read_number(environment, index_name);
+  const auto count = read_number(environment, count_name);
+  if (!index || !count) return std::nullopt;
+  if (*index >= *count) {
+    throw InputError("{}: {} of {} {}; expected less; --shard I/N overrules it", index_name, *index,
+                     count_name, *count);
+  }
+  return Shard{*index, *count, fmt::format("{} and {}", index_name, count_name)};
+}
+
+std::optional<Shard> slurm_array(const Environment& environment) {
+  const auto id = read_number(environment, "SLURM_ARRAY_TASK_ID");
+  const auto count = read_number(environment, "SLURM_ARRAY_TASK_COUNT");
+  if (!id || !count) return std::nullopt;
+  const std::size_t least = read_number(environment, "SLURM_ARRAY_TASK_MIN").value_or(0);
+  const std::size_t step = read_number(environment, "SLURM_ARRAY_TASK_STEP").value_or(1);
+  const auto most = read_number(environment, "SLURM_ARRAY_TASK_MAX");
+  const bool even = step > 0 && *id >= least && (*id - least) % step == 0 &&
+                    (*id - least) / step < *count &&
+                    (!most || (*most >= least && (*most - least) / step + 1 == *count));
+  if (!even) {
+    throw InputError(
+        "SLURM_ARRAY_TASK_ID: {} of an array of {} tasks with gaps; give --shard I/N, or an array "
+        "such as 0-{}",
+        *id, *count, *count > 0 ? *count - 1 : 0);
+  }
+  return Shard{(*id - least) / step, *count, "SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT"};
+}
+
+// The rank among the processes that one launcher started; a single one says nothing.
+std::optional<Shard> process_rank(const Environment& environment) {
+  std::vector<Shard> found;
+  const auto look = [&](const char* index_name, const char* count_name) {
+    const auto rank = read_pair(environment, index_name, count_name);
+    if (rank && rank->count > 1) found.push_back(*rank);
+  };
+  look("RANK", "WORLD_SIZE");
+  look("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+  look("PMI_RANK", "PMI_SIZE");
+  // A launcher within a Slurm task, or in a job script, leaves Slurm's variables in place, which
+  // then speak of something larger.
+  if (found.empty() && !is_slurm_job_script(environment)) look("SLURM_PROCID", "SLURM_NTASKS");
+  for (const Shard& other : found) {
+    const Shard& first = found.front();
+    if (other.index == first.index && other.count == first.count) continue;
+    throw InputError("{} say {}, but {} say {}; give --shard I/N", first.origin, first.text(),
+                     other.origin, other.text());
+  }
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
+}  // namespace
+
+std::string Shard::text() const {
+  return fmt::format("{}/{}", index, count);
+}
+
+std::string Shard::manifest_name() const {
+  return count == 1 ? "manifest.jsonl" : fmt::format("manifest-{}-of-{}.jsonl", index, count);
+}
+
+Shard parse_shard(std::string_view text, std::string_view where) {
+  const std::size_t slash = text.find('/');
+  const auto index = parse_number(text.substr(0, slash));
+  const auto count =
+      slash == std::string_view::npos ? std::nullopt : parse_number(text.substr(slash + 1));
+  if (!index || !count || *index >= *count) {
+    throw InputError("{}: {} is no shard; expected I/N with I from 0 to N - 1, such as 0/4", where,
+                     in_quotes(text));
+  }
+  return {*index, *count, std::string(where)};
+}
+
+Shard shard_of_environment(const Environment& environment) {
+  const auto array = slurm_array(environment);
+  const auto rank = process_rank(environment);
+  if (!array || !rank) return array.value_or(rank.value_or(Shard{}));
+  return {array->index * rank->count + rank->index, array->count * rank->count,
+          fmt::format("{}, within it {}", array->origin, rank->origin)};
+}
+
+bool is_slurm_job_script(const Environment& environment) {
+  return environment("SLURM_PROCID") && environment("SLURM_NTASKS") &&
+         !environment("SLURM_STEP_ID");
+}
+
+std::optional<std::string> device_of_rank(std::string_view device, std::size_t gpus,
+                                          const Environment& environment) {
+  if (gpus < 2 || (device != "auto" && device != "cuda")) return std::nullopt;
+  for (const char* name :
+       {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    if (const auto rank = read_number(environment, name))
+      return fmt::format("cuda:{}", *rank % gpus);
+  }
+  return std::nullopt;
+}
+
+}  // namespace diptych

@@ -1,0 +1,337 @@
+#include "lib/models/qwen_mot/backbone.h"
+
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace diptych {
+
+MotBackbone MotBackbone::load(const Weights& weights, const Qwen2Config& config,
+                              const std::optional<MotOffload>& offload,
+                              const MotQuantization& quantization) {
+  MotBackbone b;
+  b.config = config;
+  const Weights model = weights.scope("model");
+  b.embed_tokens = model.get("embed_tokens.weight", {config.vocab_size, config.hidden_size});
+  b.norm = model.get("norm.weight", {config.hidden_size});
+  b.norm_gen = model.get("norm_moe_gen.weight", {config.hidden_size});
+  b.layers = MotLayers::load(model, config, offload, quantization);
+  b.quantization = quantization.kind;
+  return b;
+}
+
+void MotBackbone::load_head(const Weights& weights) {
+  lm_head = weights.get("lm_head.weight", {config.vocab_size, config.hidden_size});
+}
+
+Tensor MotBackbone::embed(const Tensor& ids) const {
+  return embed_tokens.index_select(0, ids);
+}
+
+void MotPlan::follow(const MotPlan& other) {
+  TORCH_CHECK(gen_rows == other.gen_rows && und_rows == other.und_rows &&
+                  first_cache_row == other.first_cache_row && cache_rows == other.cache_rows,
+              "[mot] a plan of other rows");
+  cos.copy_(other.cos);
+  sin.copy_(other.sin);
+  slots.copy_(other.slots);
+  gen.follow(other.gen);
+  und.follow(other.und);
+}
+
+MotRows MotPlan::split(const Tensor& rows) const {
+  MotRows parts;
+  if (gen_rows > 0) parts.gen = rows.narrow(0, 0, gen_rows);
+  if (und_rows > 0) parts.und = rows.narrow(0, gen_rows, und_rows);
+  return parts;
+}
+
+MotPlan MotPlan::leaving() const {
+  MotPlan rest = *this;
+  if (wanted != MotWanted::all) rest.und_rows = 0;
+  if (wanted == MotWanted::none) rest.gen_rows = 0;
+  return rest;
+}
+
+Quantization MotPlan::row_format(Quantization projections) const {
+  const auto fits = [&](std::int64_t rows) {
+    return rows == 0 || quantizes_rows(projections, rows);
+  };
+  return fits(gen_rows) && fits(und_rows) ? projections : Quantization::none;
+}
+
+namespace {
+
+using Matrix = LinearOperand MotExpert::*;
+using Vector = Tensor MotExpert::*;
+
+struct MotOperands {  // values undefined where there are no rows
+  LinearOperand gen, und;
+};
+
+std::array<RowSet, 2> row_sets(const MotPlan& plan) {
+  return {RowSet::range(0, plan.gen_rows), RowSet::range(plan.gen_rows, plan.und_rows)};
+}
+
+std::array<NormRoute, 2> norms(const MotPlan& plan, const Tensor& gen, const Tensor& und) {
+  const auto [gen_rows, und_rows] = row_sets(plan);
+  return {{{gen, gen_rows}, {und, und_rows}}};
+}
+
+std::array<LinearRoute, 2> routes(const MotLayer& layer, const MotPlan& plan, Matrix weight,
+                                  Vector bias) {
+  const auto route = [&](const MotExpert& expert, const RowSet& rows) {
+    return LinearRoute{expert.*weight, bias == nullptr ? Tensor() : expert.*bias, rows};
+  };
+  const auto [gen_rows, und_rows] = row_sets(plan);
+  return {route(layer.gen, gen_rows), route(layer.und, und_rows)};
+}
+
+Tensor empty_product(const MotLayer& layer, const MotPlan& plan, Matrix weight) {
+  const MotExpert& any = plan.gen_rows > 0 ? layer.gen : layer.und;
+  return at::empty({plan.rows(), (any.*weight).values.size(0)}, any.input_layernorm.options());
+}
+
+// Each row with the weights of its kind -> [gen_rows + und_rows, outputs]. `bias`: or null.
+Tensor project(const LinearOperand& x, const MotLayer& layer, const MotPlan& plan, Matrix weight,
+               Vector bias, const Kernels& kernels) {
+  const Tensor y = empty_product(layer, plan, weight);
+  routed_linear_into(y, x, routes(layer, plan, weight, bias), kernels);
+  return y;
+}
+
+// Keys and values of the plan's cache rows, [cache_rows, capacity, kv_heads, head_dim] each.
+std::pair<Tensor, Tensor> cached(const MotPlan& plan, const KvCache& cache, std::size_t layer) {
+  const auto index = static_cast<std::int64_t>(layer);
+  return {cache.keys(index).narrow(0, plan.first_cache_row, plan.cache_rows),
+          cache.values(index).narrow(0, plan.first_cache_row, plan.cache_rows)};
+}
+
+// Puts keys and values of all rows in their place. -> q [rows, heads, head_dim]
+Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
+                   const Qwen2Config& c, const Tensor& keys, const Tensor& values,
+                   const Kernels& kernels) {
+  const auto [gen_rows, und_rows] = row_sets(plan);
+  QkNormRope args;
+  args.qkv = project(h, layer, plan, &MotExpert::qkv_proj, &MotExpert::qkv_bias, kernels);
+  args.routes = {{layer.gen.q_norm, layer.gen.k_norm, gen_rows},
+                 {layer.und.q_norm, layer.und.k_norm, und_rows}};
+  args.cos = plan.cos;
+  args.sin = plan.sin;
+  args.slots = plan.slots;
+  args.keys = keys;
+  args.values = values;
+  args.heads = c.num_attention_heads;
+  args.kv_heads = c.num_key_value_heads;
+  args.head_dim = c.head_dim();
+  args.eps = c.rms_norm_eps;
+  args.rounding = plan.rounding;
+  return qk_norm_rope(args, kernels);
+}
+
+// -> [rows, heads * head_dim] of each part, as the projections may take them
+MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tensor& values,
+                   const AttentionBackend& attention, Quantization projections) {
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  const auto part = [&](const Tensor& rows, const AttentionLengths& lengths) -> LinearOperand {
+    if (!rows.defined()) return {};
+    return attention.forward_rows({rows, keys, values, &lengths, plan.causal, scale}, projections);
+  };
+  const MotRows parts = plan.split(q);
+  return {part(parts.gen, plan.gen), part(parts.und, plan.und)};
+}
+
+// -> [rows, hidden]. What attention gave is gone by then.
+Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, const Tensor& keys,
+                        const Tensor& values, const AttentionBackend& attention,
+                        Quantization projections, const Kernels& kernels) {
+  const MotOperands attended = attend(std::move(q), plan, keys, values, attention, projections);
+  const Tensor y = empty_product(layer, plan, &MotExpert::o_proj);
+  const MotRows parts = plan.split(y);
+  if (parts.gen.defined()) linear_into(parts.gen, attended.gen, layer.gen.o_proj, {}, kernels);
+  if (parts.und.defined()) linear_into(parts.und, attended.und, layer.und.o_proj, {}, kernels);
+  return y;
+}
+
+// silu(gate) * up -> [rows, intermediate], in that format.
+LinearOperand activate(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
+                       Quantization format, const Kernels& kernels) {
+  constexpr Matrix kGateUp = &MotExpert::gate_up_proj;
+  if (!h.scales.defined() && format == Quantization::none) {
+    return {routed_gated_linear(h.values, routes(layer, plan, kGateUp, nullptr), kernels), {}};
+  }
+  return silu_mul(project(h, layer, plan, kGateUp, nullptr, kernels), format, kernels);
+}
+
+// -> [rows, hidden]. The wide rows between are gone by then.
+Tensor feed_forward(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
+                    Quantization format, const Kernels& kernels) {
+  const LinearOperand inner = activate(h, layer, plan, format, kernels);
+  return project(inner, layer, plan, &MotExpert::down_proj, nullptr, kernels);
+}
+
+std::array<NormRoute, 2> norms(const MotPlan& plan, const MotLayer& layer, Vector weight) {
+  return norms(plan, layer.gen.*weight, layer.und.*weight);
+}
+
+}  // namespace
+
+MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache,
+                             const AttentionBackend& attention, const Kernels& kernels,
+                             const MotObserver& observer) const {
+  TORCH_CHECK(x.size(0) > 0 && x.size(0) == plan.rows(), "[qwen2_mot] x is ", x.sizes(),
+              ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");
+  const double eps = config.rms_norm_eps;
+  const MotParts needed{plan.und_rows > 0, plan.gen_rows > 0};
+  const MotPlan wanted = observer ? plan : plan.leaving();
+  const Quantization format = plan.row_format(quantization);
+  LinearOperand h =
+      rms_norm(x, norms(plan, layers[0], &MotExpert::input_layernorm), eps, format, kernels);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto [keys, values] = cached(plan, cache, i);
+    const MotLayer& layer = layers.acquire(i, needed);
+    // Keys and values of both kinds of rows are in place before either attends.
+    Tensor q = project_qkv(h, layer, plan, config, keys, values, kernels);
+    const bool last = i + 1 == layers.size();
+    // From here on, of the last layer, only the wanted rows.
+    const MotPlan& rest = last ? wanted : plan;
+    if (rest.rows() == 0) {
+      layers.release();
+      return {};
+    }
+    if (last) x = x.narrow(0, 0, rest.rows());
+    h = add_rms_norm_(
+        x,
+        project_attended(std::move(q), layer, rest, keys, values, attention, quantization, kernels),
+        norms(rest, layer, &MotExpert::post_attention_layernorm), eps, format, kernels);
+    const Tensor down = feed_forward(h, layer, rest, format, kernels);
+    const auto next = last ? norms(rest, norm_gen, norm)
+                           : norms(rest, layers[i + 1], &MotExpert::input_layernorm);
+    h = add_rms_norm_(x, down, next, eps, last ? Quantization::none : format, kernels);
+    layers.release();
+    if (observer) observer(fmt::format("layer{:02}.hidden", i), plan.split(x));
+  }
+  if (observer) observer("final_norm", plan.split(h.values));
+  return wanted.split(h.values);
+}
+
+MotProductRows MotBackbone::product_rows(const MotPlan& plan, const Tensor& x, const KvCache& cache,
+                                         const Kernels& kernels) const {
+  const MotLayer& layer = layers[0];
+  const Quantization format = plan.row_format(quantization);
+  const auto [keys, values] = cached(plan, cache, 0);
+  MotProductRows rows;
+  rows.hidden = rms_norm(x, norms(plan, layer, &MotExpert::input_layernorm), config.rms_norm_eps,
+                         format, kernels);
+  rows.q = project_qkv(rows.hidden, layer, plan, config, keys, values, kernels);
+  rows.inner = activate(rows.hidden, layer, plan, format, kernels);
+  return rows;
+}
+
+Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, const KvCache& cache,
+                             const AttentionBackend& attention, const Kernels& kernels) const {
+  Tensor last;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto [keys, values] = cached(plan, cache, i);
+    const MotPlan rest = i + 1 == layers.size() ? plan.leaving() : plan;
+    const auto product = [&](const MotPlan& of, const LinearOperand& x, Matrix weight,
+                             Vector bias = nullptr) {
+      return project(x, layers[i], of, weight, bias, kernels);
+    };
+    product(plan, rows.hidden, &MotExpert::qkv_proj, &MotExpert::qkv_bias);
+    if (rest.rows() == 0) break;
+    attend(rows.q, rest, keys, values, attention, quantization);
+    // What attention gives may be quantised here; the normed rows are as wide, and are already.
+    product(rest, rows.hidden, &MotExpert::o_proj);
+    // Where one kernel multiplies and activates, that is the product.
+    const LinearOperand& h = rows.hidden;
+    if (quantization == Quantization::none &&
+        gates_in_one_kernel(h.values.options(), rest.gen_rows, config.intermediate_size,
+                            config.hidden_size, kernels)) {
+      activate(h, layers[i], rest, Quantization::none, kernels);
+    } else {
+      product(rest, h, &MotExpert::gate_up_proj);
+    }
+    last = product(rest, rows.inner, &MotExpert::down_proj);
+  }
+  return last;
+}
+
+namespace {
+
+// Positions and cache slots of all rows, generation rows first.
+struct RowLayout {
+  std::vector<std::int64_t> positions, slots;
+};
+
+// Where a sample's rows go behind its context: in the order of its tokens, an image block as
+// [first understanding row, generation rows, other understanding rows].
+void append_gen_rows(RowLayout& layout, const MotSample& sample, std::int64_t base) {
+  for (std::int64_t i = 0; i < sample.gen_rows; ++i) {
+    layout.positions.push_back(sample.position);
+    layout.slots.push_back(base + (sample.und_rows > 0 ? 1 : 0) + i);
+  }
+}
+
+void append_und_rows(RowLayout& layout, const MotSample& sample, std::int64_t base, bool text) {
+  for (std::int64_t i = 0; i < sample.und_rows; ++i) {
+    layout.positions.push_back(sample.position + (text ? i : 0));
+    layout.slots.push_back(base + (i == 0 ? 0 : sample.gen_rows) + i);
+  }
+}
+
+MotPlan make_plan(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                  const KvCache& cache, const Qwen2Config& config, const at::TensorOptions& options,
+                  bool text) {
+  MotPlan plan;
+  RowLayout layout;
+  std::vector<std::int64_t> gen_q, und_q, keys;
+  const auto base_of = [&](std::size_t i) {
+    return static_cast<std::int64_t>(i) * cache.capacity() + samples[i].context;
+  };
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    append_gen_rows(layout, samples[i], base_of(i));
+    plan.gen_rows += samples[i].gen_rows;
+  }
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const MotSample& sample = samples[i];
+    append_und_rows(layout, sample, base_of(i), text);
+    plan.und_rows += sample.und_rows;
+    gen_q.push_back(sample.gen_rows);
+    und_q.push_back(sample.und_rows);
+    keys.push_back(sample.context + sample.gen_rows + sample.und_rows);
+  }
+  const at::Device device = options.device();
+  const auto upload = [&](const std::vector<std::int64_t>& values) {
+    return at::tensor(values, at::kLong).to(device);
+  };
+  std::tie(plan.cos, plan.sin) =
+      rope_table(upload(layout.positions), config.head_dim(), config.rope_theta,
+                 c10::typeMetaToScalarType(options.dtype()));
+  plan.slots = upload(layout.slots);
+  if (plan.gen_rows > 0) plan.gen = AttentionLengths::make(gen_q, keys, cache.capacity(), device);
+  if (plan.und_rows > 0) plan.und = AttentionLengths::make(und_q, keys, cache.capacity(), device);
+  plan.first_cache_row = first_cache_row;
+  plan.cache_rows = static_cast<std::int64_t>(samples.size());
+  plan.causal = text;
+  // Understanding mode, be it text or the patches of a picture, rounds as Qwen2 does.
+  plan.rounding = plan.gen_rows == 0 ? RopeRounding::every_step : RopeRounding::at_the_end;
+  return plan;
+}
+
+}  // namespace
+
+MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                         const KvCache& cache, const Qwen2Config& config,
+                         const at::TensorOptions& options) {
+  return make_plan(samples, first_cache_row, cache, config, options, false);
+}
+
+MotPlan plan_text(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                  const KvCache& cache, const Qwen2Config& config,
+                  const at::TensorOptions& options) {
+  return make_plan(samples, first_cache_row, cache, config, options, true);
+}
+
+}  // namespace diptych

@@ -1,0 +1,118 @@
+// The mixture-of-transformers backbone of BAGEL and Lance: Qwen2 layers whose every weight exists
+// twice, for understanding rows (text, markers, image features) and for generation rows (latents),
+// around one shared attention. specs: section 4.1 of the model's page.
+// Port of ByteDance-Seed/Bagel @056b5fd, modeling/bagel/qwen2_navit.py (Qwen2MoTDecoderLayer).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lib/attention/attention.h"
+#include "lib/attention/kv_cache.h"
+#include "lib/models/qwen_mot/layers.h"
+#include "lib/ops/ops.h"
+#include "lib/tensor/weights.h"
+
+namespace diptych {
+
+struct MotRows {
+  Tensor gen;  // [gen_rows, ...], undefined when there are none
+  Tensor und;  // [und_rows, ...], likewise
+};
+
+// Whose rows leave the last layer. Of the others only the keys and values are computed there, which
+// is all that a context is read for, and all that the markers of a painted block do.
+enum class MotWanted { all, generation, none };
+
+// The rows of one packed call: generation rows of all samples first, then the understanding rows.
+// What both kinds go through alike is one launch over all rows, each set with its own weights;
+// projections and attention see one contiguous slice each, and nothing is gathered. Attention
+// inside an image block is full, so the order of a sample's rows is free.
+struct MotPlan {
+  std::int64_t gen_rows = 0, und_rows = 0;
+  Tensor cos, sin;  // float32 [gen_rows + und_rows, head_dim / 2]
+  Tensor slots;     // int64 [gen_rows + und_rows], counted from cache row `first_cache_row`
+  AttentionLengths gen, und;  // queries of each part; keys: context and own rows of each sample
+  std::int64_t first_cache_row = 0, cache_rows = 0;
+  bool causal = false;  // text; image blocks are full
+  RopeRounding rounding = RopeRounding::every_step;
+  MotWanted wanted = MotWanted::all;
+
+  std::int64_t rows() const { return gen_rows + und_rows; }
+  // Takes positions, slots and lengths of keys from a plan for as many rows of each sample in a
+  // cache of the same capacity; all tensors stay where they are.
+  void follow(const MotPlan& other);
+  MotRows split(const Tensor& rows) const;  // [gen_rows + und_rows, ...] -> views of the two parts
+  MotPlan leaving() const;                  // of the rows that leave the last layer
+  // What norms and the activation hand to the projections: quantised, where those would do it to
+  // all of the rows anyway.
+  Quantization row_format(Quantization projections) const;
+};
+
+// What MotBackbone::products multiplies: rows as they enter projections and attention.
+struct MotProductRows {
+  LinearOperand hidden, inner;  // [gen_rows + und_rows, hidden or intermediate]
+  Tensor q;                     // [gen_rows + und_rows, heads, head_dim]
+};
+
+// Called with "layerLL.hidden" after every layer and "final_norm" at the end.
+using MotObserver = std::function<void(std::string_view what, const MotRows& rows)>;
+
+struct MotBackbone {
+  Qwen2Config config;
+  Tensor embed_tokens;    // [vocab, hidden]
+  Tensor norm, norm_gen;  // [hidden]
+  Tensor lm_head;         // [vocab, hidden], where it was loaded: only writing text needs it
+  MotLayers layers;
+  Quantization quantization = Quantization::none;  // of the layers' projections
+
+  // `weights`: scope "language_model". All but lm_head. Throws as MotLayers::load.
+  static MotBackbone load(const Weights& weights, const Qwen2Config& config,
+                          const std::optional<MotOffload>& offload = {},
+                          const MotQuantization& quantization = {});
+  void load_head(const Weights& weights);  // as load()
+
+  // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
+  Tensor embed(const Tensor& ids) const;
+  // x [gen_rows + und_rows, hidden], contiguous. Writes the keys and values of all rows into the
+  // cache slots (it does not advance the cache) and returns the wanted rows after the final norm,
+  // all of them where there is an observer. `x` is consumed: its storage holds the residual stream,
+  // at the end what left the last layer of the rows that are returned.
+  MotRows forward(const MotPlan& plan, Tensor x, const KvCache& cache,
+                  const AttentionBackend& attention, const Kernels& kernels,
+                  const MotObserver& observer = {}) const;
+
+  // The products and the attention of forward() and nothing else, launched as it launches them: the
+  // time that they take is its floor. Every layer reads the same rows, and the cache as it is, in
+  // which the rows of the plan must have been written. No layer may stream. -> what the last
+  // product gives.
+  Tensor products(const MotPlan& plan, const MotProductRows& rows, const KvCache& cache,
+                  const AttentionBackend& attention, const Kernels& kernels) const;
+  // Those of the first layer behind x, which is as forward()'s but left as it is. Writes that
+  // layer's keys and values.
+  MotProductRows product_rows(const MotPlan& plan, const Tensor& x, const KvCache& cache,
+                              const Kernels& kernels) const;
+};
+
+// One sample of a call to plan: its cache row and what it adds behind that row's context.
+struct MotSample {
+  std::int64_t context = 0;   // tokens in the cache row before this call
+  std::int64_t position = 0;  // rope position of the first row
+  std::int64_t gen_rows = 0, und_rows = 0;
+};
+// An image block: every row of a sample at the sample's one position, full attention. In the cache
+// the first understanding row (the start marker) comes first, the others behind the generation
+// rows.
+MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                         const KvCache& cache, const Qwen2Config& config,
+                         const at::TensorOptions& options);
+// Text: understanding rows at consecutive positions, causal.
+MotPlan plan_text(std::span<const MotSample> samples, std::int64_t first_cache_row,
+                  const KvCache& cache, const Qwen2Config& config,
+                  const at::TensorOptions& options);
+
+}  // namespace diptych

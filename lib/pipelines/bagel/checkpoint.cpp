@@ -1,0 +1,190 @@
+#include "lib/pipelines/bagel/checkpoint.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "lib/base/error.h"
+#include "lib/base/folder.h"
+#include "lib/text/byte_level_bpe.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path require_file(const fs::path& folder, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (fs::exists(folder / name)) return folder / name;
+  }
+  throw InputError("{}: {} not found; expected a BAGEL checkpoint folder as it is downloaded",
+                   folder.string(), *names.begin());
+}
+
+std::int64_t special_token(const Tokenizer& tokenizer, const fs::path& folder,
+                           std::string_view token, std::int64_t vocab_size) {
+  const auto id = tokenizer.token_id(token);
+  if (!id) throw InputError("{}: the tokenizer has no {}", folder.string(), token);
+  if (*id >= vocab_size) {
+    throw InputError("{}: vocab_size: found {}, but the tokenizer's {} has id {}",
+                     (folder / "llm_config.json").string(), vocab_size, token, *id);
+  }
+  return *id;
+}
+
+// Without a folder there is no vocabulary: the tokens are bytes.
+void read_tokens(BagelCheckpoint& c, const fs::path& folder, std::int64_t vocab_size) {
+  c.tokenizer = folder.empty() ? byte_tokenizer() : load_byte_level_bpe(folder);
+  const auto id = [&](std::string_view token) {
+    return special_token(*c.tokenizer, folder, token, vocab_size);
+  };
+  c.bos = id("<|im_start|>");
+  c.eos = id("<|im_end|>");
+  c.markers = {id("<|vision_start|>"), id("<|vision_end|>")};
+}
+
+// Views of the map where the file holds float32, as the released one does; else its floats convert.
+void check_vae_layout(const fs::path& file) {
+  const Weights vae = Weights::open(file, at::kCPU, at::kFloat);
+  FluxVae::load(vae, FluxVaeConfig::infer(vae));
+}
+
+// No config file tells the widths. Random weights take those of the folder's autoencoder where it
+// has one, else the released ones.
+FluxVaeConfig read_vae_config(const Weights& weights, const fs::path& folder) {
+  const fs::path file = folder / "ae.safetensors";
+  if (!weights.is_dummy() || folder.empty() || !fs::exists(file))
+    return FluxVaeConfig::infer(weights);
+  return FluxVaeConfig::infer(Weights::open(file, at::kCPU, at::kFloat));
+}
+
+}  // namespace
+
+BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const Runtime& runtime) {
+  BagelCheckpoint c;
+  c.quantization = {runtime.quantization, runtime.kernels};
+  if (folder.empty() && !dummy) {
+    throw InputError(
+        "--model: missing; expected a BAGEL checkpoint folder (or --load-format dummy)");
+  }
+  if (!folder.empty()) require_folder(folder, "--model");
+  const BagelConfig config = folder.empty() ? BagelConfig{} : BagelConfig::load(folder);
+  read_tokens(c, folder, config.llm.vocab_size);
+  if (dummy) {
+    c.model_weights = Weights::dummy(runtime.device, runtime.dtype);
+    c.vae_weights = Weights::dummy(runtime.device, at::kFloat);
+  } else {
+    const fs::path model = require_file(folder, {"ema.safetensors", "ema.safetensors.index.json"});
+    const fs::path vae = require_file(folder, {"ae.safetensors"});
+    c.model_weights = Weights::open(model, runtime.device, runtime.dtype);
+    c.vae_weights = Weights::open(vae, runtime.device, at::kFloat);
+  }
+  c.model.config = config;
+  c.model.config.latent_side = Bagel::read_latent_side(c.model_weights, config.latent_side);
+  c.vae.config = read_vae_config(c.vae_weights, folder);
+  const FluxVaeConfig& vae = c.vae.config;
+  if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
+    throw InputError("{}: the autoencoder has {} channels at 1/{}, config.json says {} at 1/{}",
+                     folder.string(), vae.z_channels, vae.downsample(), config.latent_channels,
+                     config.vae_downsample);
+  }
+  try {
+    Bagel::check_layout(c.model_weights, c.model.config);
+  } catch (const InputError& error) {
+    if (fs::exists(folder / "config.json")) throw;
+    throw InputError("{}; {} is missing, which may say other sizes than the released ones",
+                     error.what(), (folder / "config.json").string());
+  }
+  if (!dummy) check_vae_layout(folder / "ae.safetensors");
+  return c;
+}
+
+void BagelCheckpoint::load(const std::optional<MotOffload>& offload) {
+  vae = FluxVae::load(vae_weights, vae.config);
+  model = Bagel::load(model_weights, model.config, offload, quantization);
+}
+
+void BagelCheckpoint::load_vision() {
+  if (!model.vision) model.vision = BagelVision::load(model_weights, model.config);
+}
+
+void BagelCheckpoint::load_head() {
+  MotBackbone& backbone = model.language_model;
+  if (!backbone.lm_head.defined()) backbone.load_head(model_weights.scope("language_model"));
+}
+
+std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {
+  return fmt::format("{:.16}-{:.16}", model_weights.hash(stop), vae_weights.hash(stop));
+}
+
+std::vector<std::int64_t> BagelCheckpoint::text_segment(std::string_view text) const {
+  std::vector<std::int64_t> segment = {bos};
+  const std::vector<std::int64_t> ids = tokenizer->encode(text);
+  segment.insert(segment.end(), ids.begin(), ids.end());
+  segment.push_back(eos);
+  // The image block that follows takes one more position.
+  const std::int64_t most = model.config.llm.max_position_embeddings - 1;
+  const auto found = static_cast<std::int64_t>(segment.size());
+  if (found > most) throw InputError("--prompt: {} tokens, expected at most {}", found, most);
+  for (const std::int64_t token : segment) {
+    if (token >= model.config.llm.vocab_size) {
+      throw InputError("--prompt: token id {} is beyond the model's vocabulary of {}", token,
+                       model.config.llm.vocab_size);
+    }
+  }
+  return segment;
+}
+
+LatentSize BagelCheckpoint::latent_size(std::int64_t width, std::int64_t height) const {
+  const std::int64_t step = model.config.pixels_per_row();
+  const std::int64_t most = model.config.latent_side * step;
+  const auto check = [&](const char* flag, std::int64_t value) {
+    if (value >= step && value <= most && value % step == 0) return;
+    const std::int64_t low = std::clamp(value / step * step, step, most);
+    const std::int64_t high = std::clamp(low + step, step, most);
+    throw InputError("{}: found {}, expected a multiple of {} up to {} (nearest: {}{})", flag,
+                     value, step, most, low,
+                     low == high ? std::string() : fmt::format(" or {}", high));
+  };
+  check("--width", width);
+  check("--height", height);
+  return {height / step, width / step};
+}
+
+std::vector<std::string> check_bagel_layout(const fs::path& folder) {
+  BagelConfig config = BagelConfig::load(folder);
+  const fs::path file = require_file(folder, {"ema.safetensors", "ema.safetensors.index.json"});
+  const Weights weights = Weights::open(file, at::kCPU, at::kFloat);
+  if (weights.contains("latent_pos_embed.pos_embed")) {
+    config.latent_side = Bagel::read_latent_side(weights, config.latent_side);
+  }
+  std::vector<std::string> problems;
+  for (const auto& [name, shape] : bagel_layout(config)) {
+    if (!weights.contains(name)) {
+      problems.push_back(fmt::format("missing: {} [{}]", name, fmt::join(shape, ", ")));
+      continue;
+    }
+    const std::vector<std::int64_t> found = weights.shape(name);
+    if (found == shape) {
+      weights.check(name, shape);
+      continue;
+    }
+    problems.push_back(fmt::format("wrong shape: {}: found [{}], expected [{}]", name,
+                                   fmt::join(found, ", "), fmt::join(shape, ", ")));
+    weights.check(name, found);
+  }
+  for (const std::string& name : weights.unread()) problems.push_back("unexpected: " + name);
+  try {  // the autoencoder's sizes come from its tensors: it fits or says what does not
+    check_vae_layout(require_file(folder, {"ae.safetensors"}));
+  } catch (const InputError& error) {
+    problems.emplace_back(error.what());
+  }
+  try {
+    BagelCheckpoint tokens;
+    read_tokens(tokens, folder, config.llm.vocab_size);
+  } catch (const InputError& error) {
+    problems.emplace_back(error.what());
+  }
+  return problems;
+}
+
+}  // namespace diptych

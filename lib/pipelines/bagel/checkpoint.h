@@ -1,0 +1,65 @@
+// A BAGEL checkpoint: opened (sizes, tokenizer, headers), then loaded (weights on the device).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/models/bagel/bagel.h"
+#include "lib/models/flux_vae/flux_vae.h"
+#include "lib/runtime/runtime.h"
+#include "lib/text/tokenizer.h"
+
+namespace diptych {
+
+struct ImageMarkers {  // the tokens that begin and end an image block
+  std::int64_t start = 0, end = 0;
+};
+
+struct LatentSize {
+  std::int64_t h = 0, w = 0;  // latent rows: pixels / 16
+  std::int64_t rows() const { return h * w; }
+  bool operator==(const LatentSize&) const = default;
+};
+
+struct BagelCheckpoint {
+  Bagel model;
+  FluxVae vae;  // always float32, as the official applications run it
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::int64_t bos = 0, eos = 0;    // <|im_start|>, <|im_end|>: around every text segment
+  ImageMarkers markers;             // <|vision_start|>, <|vision_end|>
+  MotQuantization quantization;     // of the decoder layers' projections
+  std::optional<VaeStrips> strips;  // how the autoencoder works; set by who plans the memory
+  Weights model_weights = Weights::dummy(at::kCPU, at::kFloat);  // where it was loaded from
+  Weights vae_weights = Weights::dummy(at::kCPU, at::kFloat);
+
+  // A folder in the released layout, or (load_format dummy) random weights of the folder's sizes,
+  // of the released 7B sizes where no folder is given. Reads configs, tokenizer and headers, so
+  // that a request can be checked before gigabytes move; load() does the rest. Both throw
+  // InputError naming file and tensor.
+  static BagelCheckpoint open(const std::filesystem::path& folder, bool dummy,
+                              const Runtime& runtime);
+  // `offload`: of the decoder layers' weights.
+  void load(const std::optional<MotOffload>& offload = {});
+  // Parts that not every request needs; nothing where they are there already.
+  void load_vision();  // looks at pictures
+  void load_head();    // writes text
+  // A name for the loaded files' content, "<model>-<autoencoder>"; reads them all, slow.
+  // A stop requested meanwhile ends it early.
+  std::string weights_hash(const std::stop_token& stop) const;
+  // [bos] + encode(text) + [eos]. Throws InputError where that is longer than the model's
+  // positions.
+  std::vector<std::int64_t> text_segment(std::string_view text) const;
+  // Throws InputError unless width and height are multiples of 16 within the position table.
+  LatentSize latent_size(std::int64_t width, std::int64_t height) const;
+};
+
+// What the folder lacks, holds beyond, or holds in another shape than its configs say; as
+// Family::layout.
+std::vector<std::string> check_bagel_layout(const std::filesystem::path& folder);
+
+}  // namespace diptych

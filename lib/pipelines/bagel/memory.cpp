@@ -1,0 +1,228 @@
+#include "lib/pipelines/bagel/memory.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lib/attention/kv_cache.h"
+#include "lib/models/flux_vae/memory.h"
+
+namespace diptych {
+namespace {
+
+constexpr std::int64_t kFloat = 4;
+constexpr std::int64_t kMebi = std::int64_t{1} << 20;
+constexpr std::string_view kDenoiseStep = "denoise step", kDenoiseLayout = "denoise layout",
+                           kKeyValueCache = "key-value cache";
+
+std::int64_t total(const NamedBytes& parts) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, part] : parts) bytes += part;
+  return bytes;
+}
+
+// 0 where there is no such part.
+std::int64_t bytes_of(const NamedBytes& parts, std::string_view name) {
+  const auto part = std::ranges::find(parts, name, &NamedBytes::value_type::first);
+  return part == parts.end() ? 0 : part->second;
+}
+
+std::pair<std::string_view, std::int64_t> largest(const NamedBytes& parts) {
+  const auto most =
+      std::ranges::max_element(parts, {}, [](const auto& part) { return part.second; });
+  return most == parts.end() ? std::pair<std::string_view, std::int64_t>("none", 0) : *most;
+}
+
+double gib(std::int64_t bytes) {
+  return static_cast<double>(bytes) / static_cast<double>(1024 * kMebi);
+}
+
+// Both sides of one call's formulas.
+struct Planner {
+  const BagelSizes& sizes;
+  const BagelWork& work;
+  const BagelChoice& choice;
+  const Qwen2Config& llm = sizes.model.llm;
+  std::int64_t element = static_cast<std::int64_t>(c10::elementSize(sizes.dtype));
+
+  std::int64_t rows() const {  // of one sample's image block, markers included
+    const std::int64_t step = sizes.model.pixels_per_row();
+    return work.width == 0 ? 0 : (work.width / step) * (work.height / step) + 2;
+  }
+  std::int64_t step_rows() const {  // of one denoise call
+    return (choice.batched ? work.branches : 1) * work.samples * rows();
+  }
+
+  // Parts of the layout by where their bytes go.
+  struct WeightBytes {
+    std::int64_t layers = 0, embeddings = 0, head = 0, vision = 0, other = 0;
+  };
+  WeightBytes weights() const {
+    WeightBytes bytes;
+    for (const auto& [name, shape] : bagel_layout(sizes.model)) {
+      const std::int64_t part = c10::multiply_integers(shape) * element;
+      if (name.starts_with("language_model.model.layers.")) {
+        const bool quantised = shape.size() == 2 && sizes.quantization != Quantization::none;
+        bytes.layers += quantised ? part / element + shape[0] * kFloat : part;
+      } else if (name == "language_model.lm_head.weight") {
+        bytes.head += part;
+      } else if (name.starts_with("language_model.")) {
+        bytes.embeddings += part;
+      } else if (name.starts_with("vit_") || name.starts_with("connector.")) {
+        bytes.vision += part;
+      } else {
+        bytes.other += part;
+      }
+    }
+    return bytes;
+  }
+  std::int64_t expert() const { return sizes.expert_matrix_bytes(); }
+  std::int64_t streamed() const {  // experts
+    if (!choice.offload) return 0;
+    const auto away = [&](std::int64_t resident) {
+      return std::max<std::int64_t>(llm.num_hidden_layers - resident, 0);
+    };
+    return away(choice.offload->resident_und) + away(choice.offload->resident_gen);
+  }
+
+  std::int64_t key_values() const {
+    const std::int64_t token =
+        2 * llm.num_hidden_layers * llm.num_key_value_heads * llm.head_dim() * element;
+    const std::int64_t painted =
+        work.branches * work.samples * KvCache::rounded_capacity(work.context_tokens + rows());
+    return token * ((rows() > 0 ? painted : 0) + work.text_rows);
+  }
+  // Position rows, embedded times, and the rope tables and slots of every plan.
+  std::int64_t denoise_layout() const {
+    if (rows() == 0) return 0;
+    const std::int64_t planned =
+        choice.batched ? work.branches * (work.branches + 1) / 2 : work.branches;
+    return (work.samples * rows() + work.steps) * llm.hidden_size * element +
+           planned * work.samples * rows() * (llm.head_dim() * kFloat + 8);
+  }
+
+  // Where the backbone is widest, in the second half of a layer: the residual stream, its normed
+  // copy, gate and up, and their product (where one kernel makes that of x, less). Attention asks
+  // for less, unless it writes logits.
+  std::int64_t backbone(std::int64_t rows) const {
+    const std::int64_t logits = work.writes_logits ? 3 * 256 * kMebi : 0;
+    return rows * (3 * llm.hidden_size + 3 * llm.intermediate_size) * element + logits +
+           dequantised(rows);
+  }
+  // What stands for quantised weights while they are multiplied; gate and up are the largest. Of
+  // int8 at most a copy in the run's dtype. Without own kernels one in float32 first, or of fp8 one
+  // beside rows and products in float32.
+  std::int64_t dequantised(std::int64_t rows) const {
+    if (sizes.quantization == Quantization::none) return 0;
+    const std::int64_t outputs = 2 * llm.intermediate_size, matrix = outputs * llm.hidden_size;
+    const bool fp8 = sizes.quantization == Quantization::fp8;
+    const std::int64_t product =
+        fp8 ? rows * (outputs + llm.hidden_size) * kFloat : matrix * element;
+    if (sizes.reference_kernels) return matrix * kFloat + product;
+    return fp8 ? 0 : product;
+  }
+  std::int64_t denoise_step() const {
+    // The latents' rows and velocities of the branches and of their guidance, in float32.
+    const std::int64_t small =
+        work.samples * rows() *
+        (llm.hidden_size * element + (work.branches + 6) * sizes.model.row_width() * kFloat);
+    return backbone(step_rows()) + small;
+  }
+  // What may be taken beside a guided step where there are two graphs, which share memory: that of
+  // a step without guidance, one branch of all samples, which is of no use to the other where it
+  // comes first.
+  std::int64_t second_step() const {
+    return work.two_graphs && !choice.offload ? backbone(work.samples * rows()) : 0;
+  }
+  std::int64_t prefill() const {
+    return backbone(work.prefill_rows) + work.prefill_rows * llm.hidden_size * element +
+           work.samples * llm.vocab_size * kFloat;
+  }
+  std::int64_t look() const {  // patches, a layer of the vision model, the connector
+    const SiglipConfig& vit = sizes.model.vit;
+    const std::int64_t patch = vit.num_channels * vit.patch_size * vit.patch_size;
+    return work.vision_patches *
+           (2 * patch * kFloat +
+            (6 * vit.hidden_size + 2 * vit.intermediate_size + 2 * llm.hidden_size) * element);
+  }
+};
+
+}  // namespace
+
+std::int64_t BagelMemory::held_bytes() const {
+  return total(held);
+}
+
+std::int64_t BagelMemory::peak() const {
+  return total(held) + largest(work).second + slack;
+}
+
+std::int64_t BagelMemory::peak_with_kept_step() const {
+  NamedBytes others = work;
+  const auto [steps, end] =
+      std::ranges::remove(others, kDenoiseStep, &NamedBytes::value_type::first);
+  others.erase(steps, end);
+  return total(held) + bytes_of(held, kKeyValueCache) + bytes_of(work, kDenoiseStep) +
+         largest(others).second + slack;
+}
+
+std::int64_t BagelMemory::kept_step_bytes() const {
+  return bytes_of(held, kKeyValueCache) + bytes_of(held, kDenoiseLayout) +
+         bytes_of(work, kDenoiseStep);
+}
+
+std::string BagelMemory::summary() const {
+  std::string text = fmt::format("{:.1f} GiB:", gib(peak()));
+  for (const auto& [name, bytes] : held) {
+    if (bytes > 0) text += fmt::format(" {} {:.2f},", name, gib(bytes));
+  }
+  const auto& [name, bytes] = largest(work);
+  return text + fmt::format(" {} {:.2f}, slack {:.2f}", name, gib(bytes), gib(slack));
+}
+
+BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
+                              const BagelChoice& choice) {
+  const Planner planner{sizes, work, choice};
+  const Planner::WeightBytes weights = planner.weights();
+  BagelMemory memory;
+  memory.choice = choice;
+  memory.host = planner.streamed() * planner.expert();
+  const bool streams = memory.host > 0;
+  memory.held = {
+      {"experts", weights.layers - memory.host},
+      {"expert slots", streams ? choice.offload->slots * planner.expert() : 0},
+      {"embeddings", weights.embeddings},
+      {"output head", sizes.head ? weights.head : 0},
+      {"vision", sizes.vision ? weights.vision : 0},
+      {"projections", weights.other},
+      {"autoencoder", vae_weight_bytes(sizes.vae)},
+      {kKeyValueCache, planner.key_values()},
+      {kDenoiseLayout, planner.denoise_layout()},
+      {"step cache", work.cache_bytes},
+  };
+  std::optional<VaeStrips> strips;
+  if (choice.strips) strips.emplace();
+  if (work.prefill_rows > 0) memory.work.emplace_back("prefill", planner.prefill());
+  if (work.vision_patches > 0) memory.work.emplace_back("vision", planner.look());
+  if (work.encode_width > 0) {
+    memory.work.emplace_back(
+        "vae encode", vae_encode_bytes(sizes.vae, work.encode_width, work.encode_height, strips));
+  }
+  if (work.width > 0) {
+    memory.work.emplace_back(kDenoiseStep, planner.denoise_step());
+    memory.work.emplace_back("vae decode",
+                             vae_decode_bytes(sizes.vae, work.width, work.height, strips));
+  }
+  // The allocator keeps blocks of one step's sizes that do not fit the next one's: replaying the
+  // allocations of text to image at 256, 512 and 1024 pixels by the rules of
+  // c10/cuda/CUDACachingAllocator.cpp left holes of up to half the largest step's bytes, and gave
+  // what was measured on an H200 within 0.1 GiB.
+  // On an H200 the holes were 31.47 - 29.65 GiB at 1024x1024, and half a GiB more where pictures
+  // are read (scripts/gpu_check).
+  memory.slack = (sizes.vision ? 1152 : 640) * kMebi + largest(memory.work).second / 2;
+  // The memory of graphs is taken as a whole and has no part in these holes.
+  for (auto& [name, bytes] : memory.work) bytes += name == kDenoiseStep ? planner.second_step() : 0;
+  return memory;
+}
+
+}  // namespace diptych

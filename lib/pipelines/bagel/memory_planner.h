@@ -1,0 +1,56 @@
+// What a session of BAGEL may take of the GPU's memory, and the plan by which its requests fit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "lib/pipelines/bagel/job.h"
+#include "lib/pipelines/bagel/memory.h"
+
+namespace diptych {
+
+// What of the model only some requests need.
+struct BagelParts {
+  bool vision = false, head = false;  // to look at pictures; to write text
+  void add(std::span<const RunConfig> configs);
+  static BagelParts of(std::span<const RunConfig> configs);
+  static BagelParts of(std::span<const BagelPrepared> prepared);
+};
+
+class BagelMemoryPlanner {
+ public:
+  // With what is free now, or --max-vram. `config` is the session's, of a checkpoint that is open
+  // but not loaded. All must outlive it. Throws InputError for a --max-vram that there is not.
+  BagelMemoryPlanner(const RunConfig& config, const BagelCheckpoint& checkpoint,
+                     const Runtime& runtime);
+
+  // Before loading: chooses where the weights lie, so that these requests fit, and those planned
+  // before (`others`). Throws as fit_bagel_memory.
+  void plan_loading(std::span<const BagelPrepared> prepared, BagelParts parts, bool others);
+  // Afterwards: what was loaded stays where it is; requests that need more than that leaves are
+  // refused. `kept_rows`: TextWriter::capacity().
+  void plan_run(std::span<const BagelPrepared> prepared, std::int64_t kept_rows);
+
+  const MemoryBudget& budget() const { return budget_; }
+  const BagelMemory& plan() const { return plan_; }  // of the last requests
+  // How many bytes may stay taken beside these requests where the memory of their denoise step, and
+  // its caches, stay taken between their pictures and before the next requests; below 0 where these
+  // may not. Without end on the CPU.
+  std::int64_t room_beside_kept_step() const;
+
+ private:
+  BagelWork work_of(std::span<const BagelPrepared> prepared, std::int64_t kept_rows) const;
+  bool captures_two_kinds(std::span<const BagelPrepared> prepared) const;
+  void add_contexts(BagelWork& work, std::span<const BagelPrepared> prepared) const;
+  std::int64_t cache_bytes(const BagelWork& work, const BagelPrepared& p) const;
+  BagelSizes sizes(BagelParts parts) const;
+  BagelMemoryWishes wishes(const RunConfig& config) const;
+
+  const RunConfig& config_;
+  const BagelCheckpoint& checkpoint_;
+  const Runtime& runtime_;
+  MemoryBudget budget_;
+  BagelMemory plan_;
+};
+
+}  // namespace diptych

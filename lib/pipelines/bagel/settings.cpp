@@ -1,0 +1,171 @@
+#include "lib/pipelines/bagel/settings.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include <fmt/ranges.h>
+
+#include "lib/base/error.h"
+#include "lib/base/messages.h"
+#include "lib/media/image_read.h"
+#include "lib/sampling/schedule.h"
+#include "lib/sampling/step_cache/step_cache.h"
+#include "lib/tensor/dtype.h"
+#include "lib/tensor/safetensors.h"
+
+namespace diptych {
+namespace {
+
+Guidance make_guidance(const SamplingConfig& s) {
+  Guidance g;
+  g.text_scale = s.cfg_text_scale;
+  g.image_scale = s.cfg_img_scale;
+  g.interval_low = s.cfg_interval_low;
+  g.interval_high = s.cfg_interval_high;
+  g.renorm = parse_renorm(s.cfg_renorm_type);
+  g.renorm_min = s.cfg_renorm_min;
+  return g;
+}
+
+Tensor noise_in(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const char* name = file.entries().contains("init_noise") ? "init_noise" : "gen.init_noise";
+  if (!file.entries().contains(name)) {
+    throw InputError("{}: has no tensor 'init_noise' or 'gen.init_noise'", path.string());
+  }
+  const Tensor noise = file.view(name);
+  if (!noise.is_floating_point() || noise.dim() != 2 || noise.size(0) != rows ||
+      noise.size(1) != width) {
+    throw InputError("{}: {}: found {} [{}], expected F32 [{}, {}]", path.string(), name,
+                     dtype_name(noise.scalar_type()), fmt::join(noise.sizes().vec(), ", "), rows,
+                     width);
+  }
+  if (!noise.isfinite().all().item<bool>()) {
+    throw InputError("{}: {}: holds NaN or infinity", path.string(), name);
+  }
+  return noise.to(at::kFloat).clone();
+}
+
+bool guidance_is_idle(const RunConfig& config) {
+  const Guidance guidance = make_guidance(config.sampling);
+  const FlowSchedule schedule =
+      FlowSchedule::shifted(config.sampling.steps, config.sampling.timestep_shift);
+  const std::span<const float> times(schedule.times);
+  const auto guides = [&](float t) { return guidance.uses_text(t); };
+  return guidance.text_scale > 1 && std::ranges::none_of(times.first(times.size() - 1), guides);
+}
+
+// Whether each of so many updates would be computed, however alike they are.
+bool cache_is_idle(const RunConfig& config, std::int64_t updates) {
+  constexpr std::int64_t kFirstAndLast = 2;
+  if (config.cache_mode == "none") return false;
+  if (config.cache_mode == "teacache") return updates <= kFirstAndLast;
+  TaylorSeer series;
+  bool computed = true;
+  for (std::int64_t i = 0; i < updates && computed; ++i) computed = series.begin_call();
+  return computed;
+}
+
+}  // namespace
+
+void check_counts(const RunConfig& config) {
+  const std::int64_t count = config.sampling.batch_count;
+  if (count == 1) return;
+  if (config.answers())
+    throw InputError("--batch-count: pictures only, found --task {}", config.task);
+  const auto last = static_cast<std::uint64_t>(count - 1);
+  if (config.sampling.seed > std::numeric_limits<std::uint64_t>::max() - last) {
+    throw InputError("--seed: {} + {} does not fit in 64 bits", config.sampling.seed, last);
+  }
+  if (!config.trace.empty()) {
+    throw InputError("--trace: one picture at a time, found --batch-count {}", count);
+  }
+  if (!config.noise.empty()) {
+    throw InputError("--noise: one picture at a time, found --batch-count {}", count);
+  }
+}
+
+Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
+  try {
+    return noise_in(path, rows, width);
+  } catch (const InputError& error) {  // it names the file
+    throw InputError("--noise: {}", error.what());
+  }
+}
+
+Tensor read_input(const std::filesystem::path& path) {
+  try {
+    return read_image(path);
+  } catch (const InputError& error) {  // it names the file
+    throw InputError("--image: {}", error.what());
+  }
+}
+
+std::vector<std::string> idle_settings(const RunConfig& config) {
+  std::vector<std::string> texts;
+  const SamplingConfig& s = config.sampling;
+  const std::int64_t updates = s.steps - 1;
+  if (guidance_is_idle(config)) {
+    texts.push_back(fmt::format(
+        "--cfg-interval {},{}: none of the {} updates lies in it: there is no guidance{}",
+        s.cfg_interval_low, s.cfg_interval_high, updates,
+        config.negative_prompt.empty() ? "" : ", and --negative-prompt has no effect"));
+  }
+  if (cache_is_idle(config, updates)) {
+    texts.push_back(fmt::format("--cache-mode {}: predicts nothing in {}; it needs more --steps",
+                                config.cache_mode,
+                                counted(static_cast<std::size_t>(updates), "update")));
+  }
+  return texts;
+}
+
+TextRequest make_text_request(const RunConfig& config) {
+  TextRequest request;
+  request.max_tokens = config.think ? config.text.max_think_tokens : config.text.max_tokens;
+  request.sampling.temperature = config.text.temperature;
+  request.sampling.top_k = config.text.top_k;
+  request.sampling.top_p = config.text.top_p;
+  request.graph = !config.read_enforce_eager;
+  if (!config.answers() && !config.think) return request;  // nothing is written
+  try {
+    request.sampling.check();
+  } catch (const InputError& error) {  // it names the value
+    throw InputError("--{}", error.what());
+  }
+  return request;
+}
+
+PaintRequest make_paint_request(const RunConfig& config) {
+  PaintRequest request;
+  request.guidance = make_guidance(config.sampling);
+  if (config.cfg_mode != kAutoCfgMode) request.cfg_mode = parse_cfg_mode(config.cfg_mode);
+  request.step_graphs = !config.enforce_eager;
+  request.steps = config.sampling.steps;
+  request.timestep_shift = config.sampling.timestep_shift;
+  request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
+  if (request.step_cache.mode == StepCacheMode::teacache) {
+    request.step_cache.threshold = config.cache_threshold;
+    request.step_cache.coefficients = read_calibration(config).coefficients;
+  }
+  return request;
+}
+
+StepCalibration read_calibration(const RunConfig& config) {
+  const std::filesystem::path path = calibration_path(config);
+  if (!std::filesystem::exists(path)) {
+    throw InputError(
+        "--cache-mode teacache: {} is not there; `diptych calibrate` writes it, "
+        "--cache-calibration "
+        "names another",
+        path.string());
+  }
+  return StepCalibration::read(path);
+}
+
+std::filesystem::path calibration_path(const RunConfig& config) {
+  return config.cache_calibration.empty() ? config.model / kCalibrationName
+                                          : config.cache_calibration;
+}
+
+}  // namespace diptych

@@ -1,0 +1,47 @@
+// From a RunConfig to what BAGEL's parts take. Throws InputError for values that do not go
+// together.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/config/run_config.h"
+#include "lib/pipelines/mot/painter.h"
+#include "lib/pipelines/mot/text.h"
+#include "lib/sampling/step_cache/step_calibration.h"
+
+namespace diptych {
+
+// What a request with several pictures, or a late seed, cannot have.
+void check_counts(const RunConfig& config);
+
+// The tensor init_noise (or gen.init_noise, of a trace) of a file: the start noise of one picture,
+// float32 [rows, width]. Throws InputError "--noise: ..." for any other, and for one that is not
+// finite.
+Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width);
+
+// As read_image(). Throws InputError "--image: ...".
+Tensor read_input(const std::filesystem::path& path);
+
+// What was asked for and cannot have an effect, as far as the request tells: warnings, each naming
+// its flag.
+std::vector<std::string> idle_settings(const RunConfig& config);
+
+// Of the answer, or of the plan.
+TextRequest make_text_request(const RunConfig& config);
+
+inline constexpr std::string_view kAutoCfgMode = "auto";
+
+// All but its sizes, and batched for kAutoCfgMode, which the session settles. Reads the calibration
+// of TeaCache; throws as StepCalibration::read.
+PaintRequest make_paint_request(const RunConfig& config);
+
+// Of TeaCache: as given, or the one beside the checkpoint.
+std::filesystem::path calibration_path(const RunConfig& config);
+// Throws InputError, also where it is not there.
+StepCalibration read_calibration(const RunConfig& config);
+
+}  // namespace diptych

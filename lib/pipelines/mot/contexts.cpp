@@ -1,0 +1,302 @@
+#include "lib/pipelines/mot/contexts.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lib/pipelines/mot/trace.h"
+
+namespace diptych {
+namespace {
+
+std::int64_t length_of(const Segment& segment) {
+  if (const auto* text = std::get_if<TextSegment>(&segment))
+    return static_cast<std::int64_t>(text->ids.size());
+  return std::get<ImageSegment>(segment).rows + 2;  // and its two markers
+}
+
+// A text token moves the position by one, an image block as a whole likewise.
+std::int64_t positions_of(const Segment& segment) {
+  return std::holds_alternative<TextSegment>(segment) ? length_of(segment) : 1;
+}
+
+std::size_t common_segments(const BagelContext& a, const BagelContext& b) {
+  const auto [end, other] = std::ranges::mismatch(a.segments, b.segments);
+  return static_cast<std::size_t>(end - a.segments.begin());
+}
+
+}  // namespace
+
+std::int64_t BagelContext::length_before(std::size_t segment) const {
+  std::int64_t total = 0;
+  for (const Segment& each : std::span(segments).first(segment)) total += length_of(each);
+  return total;
+}
+
+std::int64_t BagelContext::position_before(std::size_t segment) const {
+  std::int64_t total = 0;
+  for (const Segment& each : std::span(segments).first(segment)) total += positions_of(each);
+  return total;
+}
+
+std::int64_t BagelContext::length() const {
+  return length_before(segments.size());
+}
+
+std::int64_t BagelContext::position() const {
+  return position_before(segments.size());
+}
+
+// Fills the cache rows of one distinct context.
+class ContextReader {
+ public:
+  ContextReader(PrefilledContexts& contexts, std::int64_t distinct,
+                const BagelCheckpoint& checkpoint, std::span<BagelPictures> pictures,
+                const Runtime& runtime)
+      : contexts_(contexts),
+        cache_(*contexts.cache_),
+        distinct_(distinct),
+        model_(checkpoint.model),
+        checkpoint_(checkpoint),
+        pictures_(pictures),
+        runtime_(runtime),
+        options_(at::TensorOptions().device(runtime.device).dtype(runtime.dtype)),
+        read_(static_cast<std::size_t>(contexts.samples_), 0) {}
+
+  // Starts each sample from the longest beginning that another context has already read.
+  void copy_beginnings(const PrefilledContexts& from, std::int64_t contexts) {
+    for (std::int64_t s = 0; s < contexts_.samples(); ++s) {
+      for (std::int64_t c = 0; c < contexts; ++c) {
+        const std::size_t common = common_segments(context(s), from.context(c, s));
+        if (common <= read(s)) continue;
+        cache_.copy_row(contexts_.cache_row(distinct_, s), from.cache(), from.cache_row(c, s),
+                        context(s).length_before(common));
+        read(s) = common;
+      }
+    }
+  }
+
+  void run() {
+    const std::int64_t samples = contexts_.samples();
+    for (bool more = true; more;) {
+      more = false;
+      for (std::int64_t s = 0; s < samples;) {
+        if (done(s)) {
+          ++s;
+          continue;
+        }
+        more = true;
+        if (!std::holds_alternative<TextSegment>(next(s))) {
+          read_image(s++);
+          continue;
+        }
+        // The texts of neighbouring samples are one packed call.
+        std::int64_t end = s + 1;
+        while (end < samples && !done(end) && std::holds_alternative<TextSegment>(next(end))) ++end;
+        read_texts(s, end);
+        s = end;
+      }
+    }
+  }
+
+ private:
+  std::size_t& read(std::int64_t sample) { return read_[static_cast<std::size_t>(sample)]; }
+  const BagelContext& context(std::int64_t sample) const {
+    return contexts_.context(distinct_, sample);
+  }
+  const Segment& next(std::int64_t sample) { return context(sample).segments[read(sample)]; }
+  bool done(std::int64_t sample) { return read(sample) == context(sample).segments.size(); }
+
+  MotSample at_end_of(std::int64_t sample, std::int64_t gen_rows, std::int64_t und_rows) {
+    const BagelContext& c = context(sample);
+    return {c.length_before(read(sample)), c.position_before(read(sample)), gen_rows, und_rows};
+  }
+
+  // The trace's name of the next segment; nothing is named without one.
+  std::string call_name(std::int64_t sample, std::string_view kind) {
+    if (runtime_.trace == nullptr) return {};
+    const BranchContexts& branch =
+        contexts_.branches_[contexts_.distinct_[static_cast<std::size_t>(distinct_)]];
+    return fmt::format("prefill.{:02}.{}.{}", branch.calls.at(read(sample)), branch.name, kind);
+  }
+
+  void forward(MotPlan plan, Tensor rows, const MotObserver& observer) {
+    plan.wanted = MotWanted::none;
+    if (observer) observer("embeds", plan.split(rows));
+    model_.language_model.forward(plan, std::move(rows), cache_, *runtime_.read_attention,
+                                  runtime_.kernels, observer);
+  }
+
+  void advance(std::int64_t sample, std::int64_t rows) {
+    cache_.advance(contexts_.cache_row(distinct_, sample), rows);
+    ++read(sample);
+  }
+
+  void read_texts(std::int64_t begin, std::int64_t end) {
+    std::vector<MotSample> rows;
+    std::vector<std::int64_t> ids;
+    for (std::int64_t s = begin; s < end; ++s) {
+      const std::vector<std::int64_t>& text = std::get<TextSegment>(next(s)).ids;
+      rows.push_back(at_end_of(s, 0, static_cast<std::int64_t>(text.size())));
+      ids.insert(ids.end(), text.begin(), text.end());
+    }
+    const MotPlan plan =
+        plan_text(rows, contexts_.cache_row(distinct_, begin), cache_, model_.config.llm, options_);
+    MotObserver observer;
+    if (runtime_.trace != nullptr) {
+      observer = [&, name = call_name(begin, "text")](std::string_view what, const MotRows& seen) {
+        runtime_.trace->record(fmt::format("{}.{}", name, what), seen.und);
+      };
+    }
+    forward(plan, embed(ids), observer);
+    for (std::int64_t s = begin; s < end; ++s)
+      advance(s, rows[static_cast<std::size_t>(s - begin)].und_rows);
+  }
+
+  Tensor embed(const std::vector<std::int64_t>& ids) const {
+    return model_.language_model.embed(at::tensor(ids, at::kLong).to(runtime_.device));
+  }
+  Tensor markers() const { return embed({checkpoint_.markers.start, checkpoint_.markers.end}); }
+
+  void read_image(std::int64_t sample) {
+    const auto& segment = std::get<ImageSegment>(next(sample));
+    const BagelPictures& pictures = pictures_[static_cast<std::size_t>(sample)];
+    BagelImage& image = pictures.images[static_cast<std::size_t>(segment.image)];
+    if (segment.kind == ImageSegment::Kind::vae) {
+      read_latent(sample, image, *pictures.generator);
+    } else {
+      read_patches(sample, image);
+    }
+    advance(sample, segment.rows + 2);
+  }
+
+  void read_latent(std::int64_t sample, BagelImage& image, at::Generator& generator) {
+    const std::string name = call_name(sample, "vae");
+    const Tensor latent = encode_latent(image, checkpoint_, generator, runtime_, name);
+    const float clean = 0;  // the timestep of a picture without noise
+    const Tensor time = model_.embed_timesteps(std::span(&clean, 1));
+    const Tensor ids = model_.latent_position_ids(image.latent.h, image.latent.w);
+    const Tensor rows = model_.embed_latents(
+        latent, time[0], model_.latent_pos_embed.index_select(0, ids.to(runtime_.device)));
+    const MotSample block = at_end_of(sample, image.latent.rows(), 2);
+    MotObserver observer;
+    if (runtime_.trace != nullptr) {
+      TraceSink& trace = *runtime_.trace;
+      trace_image_block(trace, name, block, checkpoint_.markers, image.latent.rows());
+      trace.record(name + ".packed_timesteps", at::zeros({1}, at::kLong));
+      trace.record(name + ".packed_vae_position_ids", ids);
+      trace.record(name + ".time_embed", time);
+      trace.record(name + ".vae2llm",
+                   at::linear(latent.to(rows.dtype()), model_.vae2llm, model_.vae2llm_bias));
+      observer = [&trace, name](std::string_view what, const MotRows& seen) {
+        trace.record(fmt::format("{}.{}", name, what),
+                     at::cat({seen.und.narrow(0, 0, 1), seen.gen, seen.und.narrow(0, 1, 1)}));
+      };
+    }
+    forward(plan_block(sample, block), at::cat({rows, markers()}), observer);
+  }
+
+  void read_patches(std::int64_t sample, BagelImage& image) {
+    const std::string name = call_name(sample, "vit");
+    const Tensor patches = encode_patches(image, checkpoint_, runtime_, name);
+    const Tensor both = markers();
+    const MotSample block = at_end_of(sample, 0, patches.size(0) + 2);
+    MotObserver observer;
+    if (runtime_.trace != nullptr) {
+      trace_image_block(*runtime_.trace, name, block, checkpoint_.markers, patches.size(0));
+      runtime_.trace->record(name + ".vit_token_seqlens",
+                             at::full({1}, patches.size(0), at::kLong));
+      observer = [&, name](std::string_view what, const MotRows& seen) {
+        runtime_.trace->record(fmt::format("{}.{}", name, what), seen.und);
+      };
+    }
+    forward(plan_block(sample, block),
+            at::cat({both.narrow(0, 0, 1), patches, both.narrow(0, 1, 1)}), observer);
+  }
+
+  MotPlan plan_block(std::int64_t sample, const MotSample& block) {
+    return plan_image_block(std::span(&block, 1), contexts_.cache_row(distinct_, sample), cache_,
+                            model_.config.llm, options_);
+  }
+
+  PrefilledContexts& contexts_;
+  KvCache& cache_;
+  std::int64_t distinct_;
+  const Bagel& model_;
+  const BagelCheckpoint& checkpoint_;
+  std::span<BagelPictures> pictures_;
+  const Runtime& runtime_;
+  at::TensorOptions options_;
+  std::vector<std::size_t> read_;  // per sample: segments in the cache
+};
+
+PrefilledContexts::PrefilledContexts(const BagelCheckpoint& checkpoint,
+                                     std::vector<BranchContexts> branches,
+                                     std::span<const std::int64_t> own_rows,
+                                     std::span<BagelPictures> pictures, const Runtime& runtime,
+                                     const PrefilledContexts* earlier)
+    : branches_(std::move(branches)), samples_(static_cast<std::int64_t>(own_rows.size())) {
+  // Equal contexts become one, but for those whose step caches differ.
+  for (std::size_t b = 0; b < branches_.size(); ++b) {
+    const auto same = std::find_if(distinct_.begin(), distinct_.end(), [&](std::size_t other) {
+      return branches_[other].shares_with(branches_[b]);
+    });
+    context_of_branch_.push_back(same - distinct_.begin());
+    if (same == distinct_.end()) distinct_.push_back(b);
+  }
+  std::int64_t capacity = 0;
+  for (const BranchContexts& branch : branches_) {
+    for (std::size_t s = 0; s < own_rows.size(); ++s) {
+      capacity = std::max(capacity, branch.samples[s].length() + own_rows[s]);
+    }
+  }
+  // What is only read from, to write a text behind a copy, needs no room.
+  if (own_rows.front() > 0) capacity = KvCache::rounded_capacity(capacity);
+  const auto options = at::TensorOptions().device(runtime.device).dtype(runtime.dtype);
+  cache_.emplace(checkpoint.model.config.llm.kv_shape(), distinct() * samples_, capacity, options);
+  for (std::int64_t i = 0; i < distinct(); ++i) {
+    ContextReader reader(*this, i, checkpoint, pictures, runtime);
+    if (earlier != nullptr) reader.copy_beginnings(*earlier, earlier->distinct());
+    reader.copy_beginnings(*this, i);
+    reader.run();
+  }
+}
+
+bool PrefilledContexts::laid_out_as(const PrefilledContexts& other) const {
+  return samples_ == other.samples_ && distinct_ == other.distinct_ &&
+         context_of_branch_ == other.context_of_branch_ &&
+         cache().capacity() == other.cache().capacity() &&
+         std::ranges::equal(branches_, other.branches_, {}, &BranchContexts::name,
+                            &BranchContexts::name);
+}
+
+bool PrefilledContexts::as_long_as(const PrefilledContexts& other) const {
+  for (std::int64_t c = 0; c < distinct(); ++c) {
+    for (std::int64_t s = 0; s < samples_; ++s) {
+      if (context(c, s).length() != other.context(c, s).length()) return false;
+    }
+  }
+  return true;
+}
+
+void PrefilledContexts::copy(const PrefilledContexts& other) {
+  TORCH_CHECK(laid_out_as(other), "[contexts] laid out otherwise");
+  for (std::int64_t row = 0; row < cache_->rows(); ++row) {
+    cache_->copy_row(row, other.cache(), row, other.cache().length(row));
+  }
+  branches_ = other.branches_;
+}
+
+std::optional<std::int64_t> PrefilledContexts::context_of(std::string_view branch) const {
+  for (std::size_t b = 0; b < branches_.size(); ++b) {
+    if (branches_[b].name == branch) return context_of_branch_[b];
+  }
+  return std::nullopt;
+}
+
+const BagelContext& PrefilledContexts::context(std::int64_t distinct, std::int64_t sample) const {
+  return branches_[distinct_[static_cast<std::size_t>(distinct)]]
+      .samples[static_cast<std::size_t>(sample)];
+}
+
+}  // namespace diptych

@@ -1,0 +1,105 @@
+// What each guidance branch of BAGEL has read before it paints or answers, and the caches that hold
+// it. specs: bagel.md sections 4.3 and 5.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "lib/attention/kv_cache.h"
+#include "lib/pipelines/bagel/checkpoint.h"
+#include "lib/pipelines/bagel/image.h"
+
+namespace diptych {
+
+struct TextSegment {
+  std::vector<std::int64_t> ids;  // with begin and end markers
+  bool operator==(const TextSegment&) const = default;
+};
+
+// One of a sample's pictures, as the autoencoder or as the vision transformer sees it. Equal only
+// to itself: the same file given twice has two draws of posterior noise.
+struct ImageSegment {
+  enum class Kind { vae, vit };
+  Kind kind = Kind::vae;
+  std::int64_t image = 0;  // index among the sample's pictures
+  std::int64_t rows = 0;   // latent or patch rows, without the two markers
+  bool operator==(const ImageSegment&) const = default;
+};
+
+using Segment = std::variant<TextSegment, ImageSegment>;
+
+// What one branch of one sample reads, in order.
+struct BagelContext {
+  std::vector<Segment> segments;
+  bool operator==(const BagelContext&) const = default;
+  std::int64_t length() const;    // cache rows
+  std::int64_t position() const;  // rope position of what follows
+  std::int64_t length_before(std::size_t segment) const;
+  std::int64_t position_before(std::size_t segment) const;
+};
+
+struct BranchContexts {
+  std::string_view name;              // "cond", "text_uncond", "img_uncond"
+  std::vector<BagelContext> samples;  // one per request of the packed batch
+  // The number of the official code's prefill call that reads each segment (of the first sample),
+  // or -1 where it copies another branch's cache. For traces.
+  std::vector<std::int64_t> calls;
+  // Its step cache counts its own calls, so that it cannot share a context with a branch that has
+  // made others.
+  bool counts_apart = false;
+  bool shares_with(const BranchContexts& other) const {
+    return counts_apart == other.counts_apart && samples == other.samples;
+  }
+};
+
+// The pictures of each sample of a packed batch; an understanding request has no `generator`.
+struct BagelPictures {
+  std::span<BagelImage> images;
+  at::Generator* generator = nullptr;  // of the posterior noise, drawn in order of reading
+};
+
+// The contexts of all branches a run needs, each distinct one computed once, and what two of them
+// begin with in common computed once. Branches whose contexts are equal in every sample share one:
+// what they would compute is the same to the last bit.
+class PrefilledContexts {
+ public:
+  // `branches`: cond first; only those that will be asked for. `own_rows`: the rows each sample
+  // will add behind its context (an image block, or generated text), for which room is kept.
+  // `earlier`: contexts of the same samples whose caches are copied as far as they agree.
+  PrefilledContexts(const BagelCheckpoint& checkpoint, std::vector<BranchContexts> branches,
+                    std::span<const std::int64_t> own_rows, std::span<BagelPictures> pictures,
+                    const Runtime& runtime, const PrefilledContexts* earlier = nullptr);
+
+  std::int64_t samples() const { return samples_; }
+  std::int64_t distinct() const { return static_cast<std::int64_t>(distinct_.size()); }
+  // Index of the distinct context that serves a branch; cond is 0. Nothing for a branch not asked
+  // for.
+  std::optional<std::int64_t> context_of(std::string_view branch) const;
+  const std::vector<BranchContexts>& branches() const { return branches_; }
+  const BagelContext& context(std::int64_t distinct, std::int64_t sample) const;
+  std::int64_t cache_row(std::int64_t distinct, std::int64_t sample) const {
+    return distinct * samples_ + sample;
+  }
+  const KvCache& cache() const { return *cache_; }
+  // Whether `other` has as many samples, branches that share alike, and as much room: what is laid
+  // out for these contexts then fits those, but for lengths and positions.
+  bool laid_out_as(const PrefilledContexts& other) const;
+  bool as_long_as(const PrefilledContexts& other) const;  // which is laid out as these are
+  // Becomes what `other`, laid out as these, has read; the cache stays where it is.
+  void copy(const PrefilledContexts& other);
+
+ private:
+  friend class ContextReader;
+  std::vector<BranchContexts> branches_;
+  std::vector<std::int64_t> context_of_branch_;  // parallel to branches_
+  std::vector<std::size_t> distinct_;            // the branch each distinct context comes from
+  std::int64_t samples_ = 0;
+  std::optional<KvCache> cache_;
+};
+
+}  // namespace diptych

@@ -1,0 +1,267 @@
+#include "lib/pipelines/mot/denoiser.h"
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/models/qwen_mot/step_kernels.h"
+#include "lib/pipelines/mot/trace.h"
+
+namespace diptych {
+
+CfgMode parse_cfg_mode(std::string_view name) {
+  if (name == "batched") return CfgMode::batched;
+  if (name == "sequential") return CfgMode::sequential;
+  throw InputError("cfg_mode: found '{}', expected batched or sequential", name);
+}
+
+std::string_view cfg_mode_name(CfgMode mode) {
+  return mode == CfgMode::batched ? "batched" : "sequential";
+}
+
+BagelDenoiser::BagelDenoiser(const Bagel& model, const PrefilledContexts& contexts,
+                             std::span<const LatentSize> sizes, ImageMarkers markers,
+                             const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime,
+                             const StepCacheConfig& cache)
+    : model_(model),
+      contexts_(contexts),
+      runtime_(runtime),
+      sizes_(sizes.begin(), sizes.end()),
+      mode_(mode) {
+  std::vector<Tensor> position_ids;
+  for (const LatentSize& size : sizes_) {
+    position_ids.push_back(model.latent_position_ids(size.h, size.w));
+    rows_ += size.rows();
+  }
+  positions_ = model.latent_pos_embed.index_select(0, at::cat(position_ids).to(runtime.device));
+  times_ = model.embed_timesteps(
+      std::span(schedule.times).first(static_cast<std::size_t>(schedule.updates())));
+  const Tensor ids = at::tensor({markers.start, markers.end}, at::kLong);
+  markers_ = model.language_model.embed(ids.repeat({contexts.samples()}).to(runtime.device));
+  if (cache.mode != StepCacheMode::none) {
+    cache_.emplace(cache, contexts.distinct(), schedule.updates());
+  }
+  begin_picture();
+  for (std::int64_t first = 0; first < contexts.distinct(); ++first) {
+    for (std::int64_t count = 1; first + count <= contexts.distinct(); ++count) {
+      // Without a cache a step computes its contexts from the first on.
+      const bool used = mode == CfgMode::batched ? first == 0 || cache_.has_value() : count == 1;
+      if (used) plans_.emplace(Range{first, count}, plan({first, count}));
+    }
+  }
+}
+
+MotPlan BagelDenoiser::plan(Range range) const {
+  const auto [first, count] = range;
+  std::vector<MotSample> rows;
+  for (std::int64_t c = first; c < first + count; ++c) {
+    for (std::int64_t s = 0; s < contexts_.samples(); ++s) {
+      const BagelContext& context = contexts_.context(c, s);
+      rows.push_back(
+          {context.length(), context.position(), sizes_[static_cast<std::size_t>(s)].rows(), 2});
+    }
+  }
+  const auto options = at::TensorOptions().device(runtime_.device).dtype(runtime_.dtype);
+  MotPlan plan = plan_image_block(rows, contexts_.cache_row(first, 0), contexts_.cache(),
+                                  model_.config.llm, options);
+  plan.wanted = MotWanted::generation;
+  return plan;
+}
+
+void BagelDenoiser::follow_contexts() {
+  for (auto& [range, laid_out] : plans_) laid_out.follow(plan(range));
+}
+
+void BagelDenoiser::begin_picture(StepCaching caching) const {
+  if (!cache_) return;
+  caching_ = caching;
+  cache_->begin_picture();
+  keeps_layers_ = uses_cache() && trace_wants_rows();
+}
+
+std::vector<Tensor> BagelDenoiser::velocities(const Tensor& x, std::int64_t step,
+                                              std::int64_t count) const {
+  const Tensor latents = model_.embed_latents(x, times_[step], positions_);
+  if (runtime_.trace != nullptr) {
+    trace_step_inputs(*runtime_.trace, step, times_[step],
+                      at::linear(x.to(latents.dtype()), model_.vae2llm, model_.vae2llm_bias));
+  }
+  const std::vector<bool> computed = uses_cache()
+                                         ? cache_->begin_step(latents, step, count)
+                                         : std::vector<bool>(static_cast<std::size_t>(count), true);
+  const auto is_computed = [&](std::int64_t context) {
+    return context < count && computed[static_cast<std::size_t>(context)];
+  };
+  std::vector<Tensor> velocities;
+  for (std::int64_t context = 0; context < count;) {
+    if (!is_computed(context)) {
+      velocities.push_back(predict(context++, latents, step));
+      continue;
+    }
+    Range range = {context++, 1};
+    for (; mode_ == CfgMode::batched && is_computed(context); ++context) ++range.second;
+    count_forwards(range.second);
+    for (Tensor& velocity : compute(range, latents, step))
+      velocities.push_back(std::move(velocity));
+  }
+  return velocities;
+}
+
+std::vector<Tensor> BagelDenoiser::velocities_at(const Tensor& x, const Tensor& time,
+                                                 std::int64_t count) const {
+  const Tensor latents = model_.embed_latents(x, time, positions_);
+  std::vector<Tensor> velocities;
+  for (const Range& range : calls_of(count)) {
+    for (Tensor& velocity : compute(range, latents, {})) velocities.push_back(std::move(velocity));
+  }
+  return velocities;
+}
+
+// Of a step that computes the first `count` contexts, all of them.
+std::vector<BagelDenoiser::Range> BagelDenoiser::calls_of(std::int64_t count) const {
+  if (mode_ == CfgMode::batched) return {{0, count}};
+  std::vector<Range> calls;
+  for (std::int64_t context = 0; context < count; ++context) calls.emplace_back(context, 1);
+  return calls;
+}
+
+std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& time,
+                                                 std::int64_t count) const {
+  const MotBackbone& backbone = model_.language_model;
+  const Tensor latents = model_.embed_latents(x, time, positions_);
+  std::vector<std::pair<const MotPlan*, MotProductRows>> calls;
+  for (const Range& range : calls_of(count)) {
+    const MotPlan& plan = plans_.at(range);
+    calls.emplace_back(&plan, backbone.product_rows(plan, packed(range, latents), contexts_.cache(),
+                                                    runtime_.kernels));
+  }
+  return [this, calls = std::move(calls)] {
+    for (const auto& [plan, rows] : calls) {
+      model_.language_model.products(*plan, rows, contexts_.cache(), *runtime_.paint_attention,
+                                     runtime_.kernels);
+    }
+  };
+}
+
+std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
+  const bool fp8_attention =
+      runtime_.paint_attention->served_by().find(kCudnnFp8) != std::string::npos;
+  const Qwen2Config& llm = model_.config.llm;
+  const Quantization quantization = model_.language_model.quantization;
+  const bool mixed = runtime_.dtype != at::kFloat &&
+                     runtime_.kernels.policy != KernelPolicy::reference &&
+                     has_mixed_kernel(markers_.device());
+  std::vector<KernelWork> sum;
+  for (const Range& range : calls_of(count)) {
+    const MotPlan& plan = plans_.at(range);
+    const bool one_gated =
+        quantization == Quantization::none &&
+        gates_in_one_kernel(markers_.options(), plan.gen_rows, llm.intermediate_size,
+                            llm.hidden_size, runtime_.kernels);
+    add_work(sum, 1,
+             mot_work(plan, llm, {runtime_.dtype, quantization},
+                      {runtime_.kernels.tuning, fp8_attention, one_gated, mixed}));
+  }
+  return sum;
+}
+
+bool BagelDenoiser::is_plain() const {
+  return runtime_.trace == nullptr && !observer_ && !uses_cache();
+}
+
+// Rows of its own for every branch, [count * (rows + 2 * samples), hidden].
+Tensor BagelDenoiser::packed(Range range, const Tensor& latents) const {
+  const auto count = static_cast<std::size_t>(range.second);
+  std::vector<Tensor> parts(count, latents);
+  parts.insert(parts.end(), count, markers_);
+  return at::cat(parts);
+}
+
+std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
+                                           std::optional<std::int64_t> step) const {
+  const auto [first, count] = range;
+  const MotPlan& plan = plans_.at(range);
+  // The backbone works in place: `stream` holds what leaves the last layer afterwards.
+  Tensor rows = packed(range, latents);
+  const Tensor stream = plan.split(rows).gen.view({count, rows_, -1});
+  std::vector<Tensor> layers;  // [count, rows + 2 * samples, hidden] each
+  MotObserver observer;
+  if (runtime_.trace != nullptr) {
+    const MotObserver show =
+        trace_step_observer(contexts_, sizes_, step.value(), range.first, range.second, runtime_);
+    observer = [&layers, show, range, this](std::string_view what, const MotRows& seen) {
+      show(what, seen);
+      if (keeps_layers_ && what.starts_with("layer")) {
+        layers.push_back(at::cat({seen.gen.view({range.second, rows_, -1}),
+                                  seen.und.view({range.second, markers_.size(0), -1})},
+                                 1));
+      }
+    };
+    observer("embeds", plan.split(rows));
+  }
+  const MotRows out =
+      model_.language_model.forward(plan, std::move(rows), contexts_.cache(),
+                                    *runtime_.paint_attention, runtime_.kernels, observer);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (observer_) observer_(step.value(), first + i, latents, stream[i]);
+    if (!uses_cache()) continue;
+    const Tensor kept = keeps_layers_ ? at::stack(layers, 1)[i] : stream[i];
+    cache_->store(first + i, cache_input(latents), kept);
+  }
+  return model_.velocity(out.gen).split(rows_);
+}
+
+Tensor BagelDenoiser::predict(std::int64_t context, const Tensor& latents,
+                              std::int64_t step) const {
+  const MotBackbone& backbone = model_.language_model;
+  const Tensor kept = cache_->predict(context, cache_input(latents));
+  if (keeps_layers_) trace_prediction(context, latents, kept, step);
+  const Tensor last = keeps_layers_ ? rows_of(kept[-1]).gen : kept;
+  return model_.velocity(
+      rms_norm(last, backbone.norm_gen, backbone.config.rms_norm_eps, runtime_.kernels));
+}
+
+// What the cache is given as a context's input, of the shape of a layer's kept rows.
+Tensor BagelDenoiser::cache_input(const Tensor& latents) const {
+  return keeps_layers_ ? at::cat({latents, markers_}) : latents;
+}
+
+// [rows + 2 * samples, hidden] of one context -> latent rows and markers.
+MotRows BagelDenoiser::rows_of(const Tensor& all) const {
+  return {all.narrow(0, 0, rows_), all.narrow(0, rows_, markers_.size(0))};
+}
+
+// layers [layers, rows + 2 * samples, hidden]: the prediction.
+void BagelDenoiser::trace_prediction(std::int64_t context, const Tensor& latents,
+                                     const Tensor& layers, std::int64_t step) const {
+  const MotBackbone& backbone = model_.language_model;
+  const MotObserver show = trace_step_observer(contexts_, sizes_, step, context, 1, runtime_);
+  show("embeds", {latents, markers_});
+  for (std::int64_t i = 0; i < layers.size(0); ++i) {
+    show(fmt::format("layer{:02}.hidden", i), rows_of(layers[i]));
+  }
+  const MotRows last = rows_of(layers[-1]);
+  const double eps = backbone.config.rms_norm_eps;
+  show("final_norm", {rms_norm(last.gen, backbone.norm_gen, eps, runtime_.kernels),
+                      rms_norm(last.und, backbone.norm, eps, runtime_.kernels)});
+}
+
+// Whether the trace asks for any rows inside a step's branches. Without, their memory (every layer
+// of every branch, seven times with TaylorSeer) is not spent.
+bool BagelDenoiser::trace_wants_rows() const {
+  if (runtime_.trace == nullptr) return false;
+  std::vector<std::string> names = {"embeds", "position_ids", "final_norm"};
+  for (std::size_t i = 0; i < model_.language_model.layers.size(); ++i) {
+    names.push_back(fmt::format("layer{:02}.hidden", i));
+  }
+  for (std::int64_t step = 0; step < times_.size(0); ++step) {
+    for (const BranchContexts& branch : contexts_.branches()) {
+      for (const std::string& name : names) {
+        if (runtime_.trace->wants(fmt::format("step{:03}.{}.{}", step, branch.name, name)))
+          return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace diptych

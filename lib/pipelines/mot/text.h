@@ -1,0 +1,64 @@
+// Text from BAGEL: answers, and the plan of think mode. specs: bagel.md section 6;
+// ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py (generate_text) and inferencer.py
+// (gen_text).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/log.h"
+#include "lib/pipelines/mot/contexts.h"
+#include "lib/sampling/token_sampler.h"
+
+namespace diptych {
+
+struct TextRequest {
+  std::int64_t max_tokens = 1000;  // fed to the model, the begin marker among them
+  TokenSampling sampling;
+  bool graph = true;  // as DecodeStart::graph
+};
+
+struct GeneratedText {
+  std::vector<std::int64_t> ids;  // fed tokens, begin marker first; without the end marker
+  std::string text;               // what the official code makes of them
+  double seconds = 0;             // of decoding
+  std::string finish_reason;      // kFinishedItself or kFinishedByLimit
+};
+
+// Throws InputError where the context and max_tokens exceed the model's positions. `stage` as
+// TextWriter::write.
+void check_text_positions(const BagelContext& context, const TextRequest& request,
+                          std::string_view stage, const BagelCheckpoint& checkpoint);
+
+class TextDecoder;
+
+// Keeps its cache (and on CUDA its graph) from one text to the next.
+class TextWriter {
+ public:
+  TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime);
+  ~TextWriter();
+  // Rows of the cache for a context and a text of `rows` together: they come in steps, as the cache
+  // is kept.
+  static std::int64_t capacity_for(std::int64_t rows);
+  std::int64_t capacity() const;  // of the cache that is kept, 0 = none
+  // Needs BagelCheckpoint::load_head(). Continues sample `sample` of the first context. `generator`
+  // is drawn from only where sampling is on. `stage`: "think" or "answer", for the progress line.
+  // Throws as check_text_positions.
+  GeneratedText write(const PrefilledContexts& contexts, std::int64_t sample,
+                      const TextRequest& request, at::Generator& generator, std::string_view stage,
+                      Progress& progress);
+
+ private:
+  const BagelCheckpoint& checkpoint_;
+  const Runtime& runtime_;
+  std::unique_ptr<TextDecoder> decoder_;
+};
+
+// The text of fed ids: up to the first <|im_end|>, then between the first and the second
+// <|im_start|>.
+std::string text_of(const BagelCheckpoint& checkpoint, const std::vector<std::int64_t>& ids);
+
+}  // namespace diptych

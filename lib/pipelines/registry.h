@@ -1,0 +1,19 @@
+// The families of models that this version knows.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "lib/pipelines/family.h"
+
+namespace diptych {
+
+std::span<const Family* const> all_families();
+// Throws InputError for an unknown name; lists the known ones.
+const Family& find_family(std::string_view name);
+// The family whose checkpoint the folder holds; null where none knows it. Throws InputError for a
+// config file that cannot be read.
+const Family* family_of_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace diptych

@@ -1,0 +1,59 @@
+#include "lib/request/files_read.h"
+
+#include "lib/base/error.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  return fs::equivalent(a, b, ignored);
+}
+
+// What a checkpoint may be read from; pictures and texts beside it are not.
+bool may_be_read(const fs::path& file) {
+  return file.extension() == ".safetensors" || file.filename() == "merges.txt" ||
+         (file.extension() == ".json" && file.filename() != kCalibrationName);
+}
+
+bool lies_in(const fs::path& folder, const fs::path& file) {
+  std::error_code error;
+  if (folder.empty()) return false;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (may_be_read(entry->path()) && same_file(file, entry->path())) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<FileRead> files_read(const RunConfig& run) {
+  std::vector<FileRead> files;
+  const auto add = [&](const fs::path& file, std::string_view role) {
+    if (!file.empty()) files.push_back({file, role});
+  };
+  for (const InputItem& item : run.inputs) add(item.image, "an input picture");
+  add(run.noise, "the noise");
+  add(run.cache_calibration, "the calibration");
+  return files;
+}
+
+std::optional<std::string_view> role_of_file(const RunConfig& run, const fs::path& file) {
+  std::error_code error;
+  if (file.empty() || !fs::exists(file, error)) return std::nullopt;
+  for (const FileRead& read : files_read(run)) {
+    if (same_file(file, read.file)) return read.role;
+  }
+  if (lies_in(run.model, file)) return "a file of the model";
+  return std::nullopt;
+}
+
+void spare_files_read(const RunConfig& run, const fs::path& file, std::string_view flag) {
+  if (const auto role = role_of_file(run, file))
+    throw InputError("{}: {}: is {}; expected another name", flag, file.string(), *role);
+}
+
+}  // namespace diptych

@@ -1,0 +1,44 @@
+#include "lib/request/output_names.h"
+
+#include "tests/support/folder.h"
+
+namespace diptych {
+namespace {
+
+using test::message_of;
+using Paths = std::vector<std::filesystem::path>;
+
+TEST_CASE("names of one and of several results") {
+  CHECK(output_names("a.png", 1, ".png", "x") == Paths{"a.png"});
+  CHECK(output_names("b/a.PNG", 2, ".png", "x") == Paths{"b/a-000.PNG", "b/a-001.PNG"});
+  CHECK(output_names("b%02d.png", 2, ".png", "x") == Paths{"b00.png", "b01.png"});
+  CHECK(output_names("b%d.txt", 1, ".txt", "x") == Paths{"b0.txt"});
+  CHECK(numbered_name(7) == "0007");
+  CHECK(numbered_name(123456) == "123456");
+  CHECK(message_of([] { output_names("a.jpg", 1, ".png", "l:3: output"); }) ==
+        "l:3: output: a.jpg: unknown extension '.jpg'; expected .png");
+  CHECK(message_of([] {
+          output_names("a%s.png", 1, ".png", "w");
+        }).starts_with("w: 'a%s.png' is no pattern"));
+}
+
+TEST_CASE("names stay below their folder") {
+  for (const char* good : {"a.png", "b/a.png", "..a.png", "a..png", "b/./a.png"}) {
+    CAPTURE(good);
+    CHECK_NOTHROW(check_relative_name(good, "w"));
+  }
+  for (const char* bad : {"", "..", "../a.png", "b/../a.png", "/a.png", "b/", "."}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(check_relative_name(bad, "w"), InputError);
+  }
+}
+
+TEST_CASE("an output that is a folder gets numbers") {
+  const test::Folder folder;
+  CHECK(plan_outputs(folder.path(), 2, ".png") ==
+        Paths{folder.path() / "0000.png", folder.path() / "0001.png"});
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace diptych
