@@ -23,8 +23,6 @@
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
 #include "lib/request/request_checks.h"
-#include "lib/sampling/branches.h"
-#include "lib/sampling/schedule.h"
 #include "lib/sampling/step_cache/step_calibration.h"
 
 namespace diptych {
@@ -104,6 +102,7 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   for (std::size_t i = 0; i < count; ++i) {
     requests[i].sampling.seed += i;
     requests[i].sampling.batch_count = 1;
+    requests[i].cache_mode = "none";
     requests[i].task = images.empty() ? "t2i" : "edit";
     requests[i].inputs.clear();
     if (!images.empty()) requests[i].inputs.push_back(images[i % images.size()]);
@@ -112,35 +111,14 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   return requests;
 }
 
-// What the steps of a request give at most: a change for every branch that two of them in a row
-// need. Branches that read the same are one.
-std::size_t most_samples(const RunConfig& run) {
-  const SamplingConfig& s = run.sampling;
-  const FlowSchedule schedule = FlowSchedule::shifted(s.steps, s.timestep_shift);
-  Guidance guidance;
-  guidance.text_scale = s.cfg_text_scale;
-  guidance.image_scale = s.cfg_img_scale;
-  guidance.interval_low = s.cfg_interval_low;
-  guidance.interval_high = s.cfg_interval_high;
-  std::size_t samples = 0;
-  for (std::int64_t i = 1; i < schedule.updates(); ++i) {
-    const float before = schedule.times[static_cast<std::size_t>(i) - 1];
-    const float t = schedule.times[static_cast<std::size_t>(i)];
-    const bool text = guidance.uses_text(before) && guidance.uses_text(t);
-    const bool image = guidance.uses_image(before) && guidance.uses_image(t) && run.reads_images();
-    samples += 1 + (text ? 1 : 0) + (image ? 1 : 0);
-  }
-  return samples;
-}
-
 // Before hours of painting for nothing.
-void require_samples(const std::vector<RunConfig>& requests) {
+void require_samples(const StepCalibrator& calibrator, const JobGroup& jobs) {
   std::size_t samples = 0;
-  for (const RunConfig& request : requests) samples += most_samples(request);
+  for (const Job* job : jobs) samples += calibrator.most_samples(*job);
   if (samples >= StepCalibration::kLeastSamples) return;
   throw InputError(
       "--steps: {} for {} give at most {}, expected at least {}; more steps or prompts",
-      requests.front().sampling.steps, counted(requests.size(), "picture"),
+      jobs.front()->config().sampling.steps, counted(jobs.size(), "picture"),
       counted(samples, "sample"), StepCalibration::kLeastSamples);
 }
 
@@ -186,16 +164,25 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
     require_complete(options);
   }
   const fs::path output = choose_output(flags, resolved);
-  require_samples(requests);
   if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
   const auto session = find_family(options.run.pipeline).open(options.run, log);
+  StepCalibrator* calibrator = session->capabilities().calibrator;
+  if (calibrator == nullptr)
+    throw InputError("calibrate: pipeline {} has no step calibration", options.run.pipeline);
+  std::vector<std::unique_ptr<Job>> made;
+  JobGroup jobs;
+  for (const RunConfig& request : requests) {
+    made.push_back(session->make_job(request));
+    jobs.push_back(made.back().get());
+  }
+  require_samples(*calibrator, jobs);
   if (flags.check_config) {
-    for (const RunConfig& request : requests) session->check(request);
+    for (Job* job : jobs) job->read_inputs();
     fmt::print("configuration: valid\n");
     return 0;
   }
   Progress progress(log, progress_style(options.progress));
-  const StepRecording recording = session->record_steps(requests, progress);
+  const StepRecording recording = calibrator->record_steps(jobs, progress);
   const Report report = session->report();
   const auto calibration = StepCalibration::fit(
       recording.changes, StepCalibration::as_loaded(report.weights_hash, report.quantization));

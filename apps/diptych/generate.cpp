@@ -13,7 +13,6 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
-#include "lib/media/png.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
@@ -49,28 +48,30 @@ std::vector<fs::path> plan_paths(const Resolved& resolved) {
   return paths;
 }
 
-int run(const Options& options, const std::vector<fs::path>& paths, Session& session, Log& log) {
+// A request that passed every check.
+struct Ready {
+  std::vector<fs::path> paths;  // of its results; none for an answer on stdout
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Job> job;
+};
+
+int run(const Options& options, const Ready& ready, Log& log) {
+  const std::vector<fs::path>& paths = ready.paths;
   Progress progress(log, progress_style(options.progress));
   Results results;
-  results.picture = [&](const Picture& picture, const Report& report) {
+  results.result = [&](const Result& result, const Report& report) {
     check_interrupted();
-    const fs::path& path = paths.at(picture.index);
-    const Painted painted{&options, &picture};
-    write_png(path, picture.rgb, picture_texts(std::span(&painted, 1), 0, report));
+    if (paths.empty()) return fmt::print("{}\n", result.text().text);
+    const fs::path& path = paths.at(result.index);
+    const Painted painted{&options, &result};
+    write_result(path, std::span(&painted, 1), 0, report);
     say_path(path);
-  };
-  results.answer = [&](const Answer& answer, const Report&) {
-    if (!paths.empty()) {
-      write_text_file(paths.front(), answer.text);
-      return say_path(paths.front());
-    }
-    fmt::print("{}\n", answer.text);
   };
   results.plan = [&](std::size_t, std::string_view plan, const std::string&) {
     show_plan(options, plan, "", log);
   };
-  session.run(std::span(&options.run, 1), progress, results);
-  log.info("{}", summary_line(session.report()));
+  ready.session->run({ready.job.get()}, progress, results);
+  log.info("{}", summary_line(ready.session->report()));
   return 0;
 }
 
@@ -79,12 +80,6 @@ void spare_inputs(const Options& options, const std::vector<fs::path>& paths) {
   spare_files_read(options.run, options.think_output, "--think-output");
   spare_files_read(options.run, options.run.trace, "--trace");
 }
-
-// A request of which nothing is known that would stop it, but for what its model says of it.
-struct Ready {
-  std::vector<fs::path> paths;
-  std::unique_ptr<Session> session;
-};
 
 Ready make_ready(Resolved& resolved, Log& log) {
   Options& options = resolved.options;
@@ -95,14 +90,17 @@ Ready make_ready(Resolved& resolved, Log& log) {
   require_model(options.run);
   std::vector<fs::path> paths = plan_paths(resolved);
   spare_inputs(options, paths);
-  return {std::move(paths), find_family(options.run.pipeline).open(options.run, log)};
+  Ready ready{std::move(paths), find_family(options.run.pipeline).open(options.run, log), nullptr};
+  ready.job = ready.session->make_job(options.run);
+  ready.job->read_inputs();
+  return ready;
 }
 
 int start(Resolved& resolved, Log& log) {
   const Ready ready = make_ready(resolved, log);
   const Options& options = resolved.options;
   if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
-  return run(options, ready.paths, *ready.session, log);
+  return run(options, ready, log);
 }
 
 // Without inputs the configuration alone, else the request, too; weights are not read.
@@ -112,7 +110,7 @@ int check_config(Resolved& resolved, Log& log) {
     require_meaning(resolved, "--");
     if (!run.model.empty()) require_folder(run.model, "--model");
   } else {
-    make_ready(resolved, log).session->check(run);
+    make_ready(resolved, log);
   }
   const fs::path& config = resolved.options.config;
   fmt::print("{}: valid\n", config.empty() ? "configuration" : config.string());

@@ -4,6 +4,7 @@
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/stdout.h"
+#include "lib/media/png.h"
 
 namespace diptych {
 
@@ -12,6 +13,13 @@ void write_text_file(const std::filesystem::path& path, std::string_view text) {
   file.write(text);
   file.write("\n");
   file.commit();
+}
+
+void write_result(const std::filesystem::path& path, std::span<const Painted> together,
+                  std::size_t place, const Report& report) {
+  const Result& result = *together[place].result;
+  if (const auto* text = std::get_if<Text>(&result.media)) return write_text_file(path, text->text);
+  write_png(path, result.rgb(), picture_texts(together, place, report));
 }
 
 void say_path(const std::filesystem::path& path) {

@@ -10,7 +10,7 @@
 #include "apps/diptych/record/picture_record.h"
 #include "lib/base/log.h"
 #include "lib/config/fields.h"
-#include "lib/session/session.h"
+#include "lib/session/result.h"
 
 namespace diptych {
 
@@ -20,6 +20,11 @@ void write_text_file(const std::filesystem::path& path, std::string_view text);
 // Prints a path that has been written, so that it is there when the next one is begun. Throws as
 // flush_stdout().
 void say_path(const std::filesystem::path& path);
+
+// Writes what a run made of the request at `place` of those that ran together: a picture with its
+// record, or a text. Throws as AtomicFile.
+void write_result(const std::filesystem::path& path, std::span<const Painted> together,
+                  std::size_t place, const Report& report);
 
 // Shows a plan (`label`: in front of it), and keeps it where options.think_output says.
 void show_plan(const Options& options, std::string_view plan, std::string_view label, Log& log);

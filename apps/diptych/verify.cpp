@@ -244,7 +244,7 @@ void require_runtime(const VerifyOptions& options) {
     throw InputError("--cfg-mode: found auto, expected batched or sequential: a case has one");
   check("kernels", options.run.kernels);
   Log quiet(LogLevel::quiet);
-  make_runtime(options.run, quiet, nullptr);  // is it here?
+  make_runtime(options.run, quiet);  // is it here?
 }
 
 int run_verify(const VerifyOptions& options, Log& log) {

@@ -15,7 +15,6 @@
 #include "lib/attention/attention.h"
 #include "lib/base/log.h"
 #include "lib/ops/linear_operand.h"
-#include "lib/tensor/trace.h"
 #include "lib/tuning/find.h"
 
 namespace diptych {
@@ -28,7 +27,6 @@ struct Runtime {
   Quantization quantization = Quantization::none;
   std::unique_ptr<AttentionBackend> read_attention;   // prefill and text
   std::unique_ptr<AttentionBackend> paint_attention;  // denoising
-  TraceSink* trace = nullptr;                         // null: off
 };
 
 // "auto", "cpu", "cuda", "cuda:N" -> a device that is there. "auto" takes CUDA where a GPU and a

@@ -1,5 +1,7 @@
 #include "lib/sampling/branches.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
 
 namespace diptych {
@@ -31,12 +33,21 @@ bool Guidance::active(float t) const {
   return t > static_cast<float>(interval_low) && t <= static_cast<float>(interval_high);
 }
 
-Tensor Guidance::combine(const Tensor& cond, const Tensor& text_uncond,
-                         const Tensor& img_uncond) const {
-  if (!text_uncond.defined()) return cond;
-  Tensor v = text_uncond + text_scale * (cond - text_uncond);
-  if (renorm == Renorm::text_channel) v = renormed(v, cond, /*per_row=*/true, renorm_min);
-  if (img_uncond.defined()) v = img_uncond + image_scale * (v - img_uncond);
+std::size_t Guidance::terms_at(float t) const {
+  if (!active(t)) return 0;
+  const auto off =
+      std::ranges::find_if(terms, [](const GuidanceTerm& term) { return term.scale <= 1; });
+  return static_cast<std::size_t>(off - terms.begin());
+}
+
+Tensor Guidance::combine(const Tensor& cond, std::span<const Tensor> branches) const {
+  if (branches.empty()) return cond;
+  Tensor v = cond;
+  for (std::size_t i = 0; i < branches.size(); ++i) {
+    v = branches[i] + terms[i].scale * (v - branches[i]);
+    if (i == 0 && renorm == Renorm::text_channel)
+      v = renormed(v, cond, /*per_row=*/true, renorm_min);
+  }
   if (renorm == Renorm::text_channel) return v;
   return renormed(v, cond, renorm == Renorm::channel, renorm_min);
 }

@@ -1,10 +1,12 @@
-// Classifier-free guidance over a text and an image scale: which branches are needed at t, and how
-// their velocities combine. Pure maths; how branches execute is the caller's.
-// ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py (_forward_flow); specs: bagel.md 7.1.
+// Classifier-free guidance over any number of branches: which are needed at t, and how their
+// velocities combine. Pure maths; how branches execute is the caller's.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/tensor/types.h"
 
@@ -13,29 +15,39 @@ namespace diptych {
 enum class Renorm {
   global,        // one factor from the norms over all rows and columns
   channel,       // one factor a row
-  text_channel,  // one factor a row, before the image scale is applied
+  text_channel,  // one factor a row, behind the first term
 };
 // "global", "channel" or "text_channel"; throws InputError for others.
 Renorm parse_renorm(std::string_view name);
 
+// v <- v_branch + scale * (v - v_branch), which leads away from what the branch has read.
+struct GuidanceTerm {
+  std::string_view branch;  // "text_uncond"
+  double scale = 1;         // 1 or less: off
+  bool operator==(const GuidanceTerm&) const = default;
+};
+
+// The terms act in their order on the velocity of the conditional branch. One that is off switches
+// off those behind it, which would lead away from a velocity that it has not made. With a text and
+// an image term: ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py (_forward_flow); specs:
+// bagel.md 7.1.
 struct Guidance {
-  double text_scale = 4.0, image_scale = 1.0;
-  double interval_low = 0.4, interval_high = 1.0;
+  std::vector<GuidanceTerm> terms;
+  double interval_low = 0, interval_high = 1;
   Renorm renorm = Renorm::global;
-  double renorm_min = 0.0;
+  double renorm_min = 0;
   bool operator==(const Guidance&) const = default;
 
   // Guidance acts where low < t <= high, compared in float32 as torch compares a float32 tensor
   // with a Python number.
   bool active(float t) const;
-  bool uses_text(float t) const { return active(t) && text_scale > 1; }
-  // The image branch without text guidance would not enter the result, so it is not run then.
-  bool uses_image(float t) const { return uses_text(t) && image_scale > 1; }
+  // How many of the terms, from the first on, act at t.
+  std::size_t terms_at(float t) const;
 
-  // cond, text_uncond, img_uncond [rows, columns]; an undefined text_uncond leaves cond as it is,
-  // an undefined img_uncond leaves the image scale out. The dtype follows the official code: the
-  // factor of `global` keeps the velocity's dtype, the per-row factors make it float32.
-  Tensor combine(const Tensor& cond, const Tensor& text_uncond, const Tensor& img_uncond) const;
+  // cond and the velocity of each acting term's branch, all [rows, columns]. The dtype follows the
+  // official code: the factor of `global` keeps the velocity's dtype, the per-row factors make it
+  // float32.
+  Tensor combine(const Tensor& cond, std::span<const Tensor> branches) const;
 };
 
 }  // namespace diptych

@@ -21,13 +21,10 @@ FlowSchedule FlowSchedule::shifted(std::int64_t steps, double shift) {
   return {std::vector<float>(data, data + steps)};
 }
 
-Tensor integrate(const FlowSchedule& schedule, Tensor x, const VelocityFn& velocity,
-                 const StepFn& after) {
-  for (std::int64_t i = 0; i < schedule.updates(); ++i) {
-    x = x - velocity(x, i) * schedule.step_size(i);
-    after(x, i);
-  }
-  return x;
+Tensor FlowSchedule::step_sizes() const {
+  std::vector<float> sizes;
+  for (std::int64_t i = 0; i < updates(); ++i) sizes.push_back(step_size(i));
+  return at::tensor(sizes, at::kFloat);
 }
 
 }  // namespace diptych

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "lib/tensor/types.h"
@@ -22,16 +21,7 @@ struct FlowSchedule {
   float step_size(std::int64_t i) const {  // t_i - t_(i+1), positive
     return times[static_cast<std::size_t>(i)] - times[static_cast<std::size_t>(i) + 1];
   }
+  Tensor step_sizes() const;  // of every update, float32 [updates] on the CPU
 };
-
-// Velocity of step i at x [rows, columns]; points from data to noise.
-using VelocityFn = std::function<Tensor(const Tensor& x, std::int64_t i)>;
-// Called with x after step i.
-using StepFn = std::function<void(const Tensor& x, std::int64_t i)>;
-
-// Euler: x -= v * (t_i - t_(i+1)); x stays float32, the product is rounded to v's dtype first, as
-// the official code does.
-Tensor integrate(const FlowSchedule& schedule, Tensor x, const VelocityFn& velocity,
-                 const StepFn& after);
 
 }  // namespace diptych

@@ -1,5 +1,7 @@
 #include "lib/session/cache_report.h"
 
+#include <fmt/format.h>
+
 #include "lib/verify/metrics.h"
 
 namespace diptych {

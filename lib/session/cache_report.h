@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lib/session/session.h"
+#include "lib/session/result.h"
 
 namespace diptych {
 

@@ -12,7 +12,7 @@
 namespace diptych {
 
 template <typename Painter>
-class KeptPainters {
+class KeptSteps {
  public:
   using Matches = std::function<bool(const Painter&)>;
   static constexpr std::size_t kMost = 4;

@@ -12,7 +12,7 @@
 #include "lib/base/statistics.h"
 #include "lib/runtime/launches.h"
 #include "lib/runtime/peaks.h"
-#include "lib/session/session.h"
+#include "lib/session/capabilities.h"
 
 namespace diptych {
 

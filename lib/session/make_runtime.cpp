@@ -55,7 +55,7 @@ Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) 
 
 }  // namespace
 
-Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
+Runtime make_runtime(const RunConfig& config, Log& log) {
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device);
@@ -70,7 +70,6 @@ Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
   runtime.read_attention = stage_attention(config.read_attention, runtime, Quantization::none, log);
   runtime.paint_attention =
       stage_attention(config.paint_attention, runtime, runtime.quantization, log);
-  runtime.trace = trace;
   return runtime;
 }
 

@@ -6,8 +6,7 @@
 
 namespace diptych {
 
-// `trace`: null where off; must outlive the runtime. Throws InputError for a device, dtype or
-// attention backend that cannot be had, with the reason.
-Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace);
+// Throws InputError for a device, dtype or attention backend that cannot be had, with the reason.
+Runtime make_runtime(const RunConfig& config, Log& log);
 
 }  // namespace diptych

@@ -64,7 +64,7 @@ TEST_CASE("the released layout loads whole, and the side of the position table b
   const Bagel model = Bagel::load(bagel_weights(), config);
   CHECK(model.config.latent_side == 12);  // config.json says 6
   CHECK(model.language_model.layers.size() == 3);
-  CHECK(model.latent_position_ids(2, 3).equal(at::tensor({0, 1, 2, 12, 13, 14}, at::kLong)));
+  CHECK(model.latents.position_ids(2, 3).equal(at::tensor({0, 1, 2, 12, 13, 14}, at::kLong)));
 }
 
 TEST_CASE("a checkpoint that does not fit its config is refused by name") {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lib/pipelines/bagel/checkpoint.h"
 #include "lib/pipelines/mot/denoiser.h"
 #include "lib/sampling/branches.h"
+#include "lib/sampling/euler.h"
 #include "lib/sampling/step_cache/step_calibration.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/noise.h"
@@ -38,26 +40,29 @@ class Scene {
     RunConfig config;
     config.device = "cpu";
     config.dtype = dtype;
-    runtime = make_runtime(config, log_, nullptr);
+    runtime = make_runtime(config, log_);
     checkpoint = BagelCheckpoint::open(kCheckpoint, false, runtime);
     checkpoint.load();
+    guidance.terms = {{"text_uncond", 4}};
     guidance.interval_low = 0.3;
   }
 
   PrefilledContexts contexts() const {
     const auto read = [&](const std::string& text) {
-      return BagelContext{{TextSegment{checkpoint.text_segment(text)}}};
+      return MotContext{{TextSegment{checkpoint.mot().text_segment(text)}}};
     };
     std::vector<BranchContexts> all = {{"cond", {read(prompt)}, {0}},
-                                       {"text_uncond", {BagelContext{}}, {}}};
+                                       {"text_uncond", {MotContext{}}, {}}};
     if (third) all.push_back({"img_uncond", {read("fox")}, {1}});
-    const std::vector<std::int64_t> own_rows = {size.rows() + 2};
-    return {checkpoint, std::move(all), own_rows, {}, runtime};
+    ContextsRequest request;
+    request.branches = std::move(all);
+    request.own_rows = {size.rows() + 2};
+    return PrefilledContexts::read(checkpoint.mot(), request, runtime);
   }
 
-  BagelDenoiser denoiser(const PrefilledContexts& read, const StepCacheConfig& cache,
-                         CfgMode mode = CfgMode::batched) const {
-    return {checkpoint.model, read, {{size}}, checkpoint.markers, schedule(), mode, runtime, cache};
+  MotDenoiser denoiser(const PrefilledContexts& read, const StepCacheConfig& cache,
+                       CfgMode mode = CfgMode::batched) const {
+    return {checkpoint.mot(), read, {{size}}, schedule(), mode, runtime, cache};
   }
 
   FlowSchedule schedule() const { return FlowSchedule::shifted(steps, 3.0); }
@@ -68,24 +73,28 @@ class Scene {
   }
 
   // The final latent; with a trace, under the golden data's names.
-  Tensor paint(const BagelDenoiser& denoiser) const {
-    denoiser.begin_picture();
+  Tensor paint(MotDenoiser&& denoiser) const { return paint(denoiser); }
+  Tensor paint(MotDenoiser& denoiser) const {
+    denoiser.begin_picture(StepCaching::on, trace);
     const FlowSchedule flow = schedule();
     const auto record = [&](std::int64_t step, const char* what, const Tensor& value) {
-      if (runtime.trace != nullptr)
-        runtime.trace->record(fmt::format("step{:03}.{}", step, what), value);
+      if (trace != nullptr) trace->record(fmt::format("step{:03}.{}", step, what), value);
     };
     const auto velocity = [&](const Tensor& x, std::int64_t step) {
-      const bool both = guidance.uses_text(flow.times[static_cast<std::size_t>(step)]);
+      const bool both = guidance.terms_at(flow.times[static_cast<std::size_t>(step)]) > 0;
       const std::vector<Tensor> v = denoiser.velocities(x, step, both ? 2 : 1);
-      const Tensor guided = guidance.combine(v[0], both ? v[1] : Tensor(), {});
+      const Tensor guided = guidance.combine(v[0], std::span(v).subspan(1));
       record(step, "v_cond", v[0]);
       if (both) record(step, "v_text_uncond", v[1]);
       record(step, "v_guided", guided);
       return guided;
     };
-    return integrate(flow, noise(), velocity,
-                     [&](const Tensor& x, std::int64_t step) { record(step, "latent", x); });
+    const Tensor x = noise(), sizes = flow.step_sizes();
+    for (std::int64_t step = 0; step < flow.updates(); ++step) {
+      euler_step_(x, velocity(x, step), sizes.narrow(0, step, 1));
+      record(step, "latent", x);
+    }
+    return x;
   }
 
   Runtime runtime;
@@ -96,6 +105,7 @@ class Scene {
   std::int64_t steps = 18;
   std::uint64_t seed = 5;
   bool third = false;
+  TraceSink* trace = nullptr;
 
  private:
   Log log_{LogLevel::quiet};
@@ -123,10 +133,10 @@ TEST_CASE("recorded cases 07 and 07b: TaylorSeer on and off, where the full reco
     const bool on = params.at("enable_taylorseer");
     for (const CfgMode mode : {CfgMode::batched, CfgMode::sequential}) {
       TraceSink trace({"step*"});
-      scene.runtime.trace = &trace;
+      scene.trace = &trace;
       const auto read = scene.contexts();
       scene.paint(scene.denoiser(read, on ? taylorseer() : StepCacheConfig{}, mode));
-      scene.runtime.trace = nullptr;
+      scene.trace = nullptr;
       NamedTensors found, expected = read_trace(folder / "expected.safetensors");
       std::erase_if(expected, [](const auto& entry) {
         return !entry.first.starts_with("step") || entry.first.ends_with(".t");
@@ -146,7 +156,7 @@ TEST_CASE("recorded cases 07 and 07b: TaylorSeer on and off, where the full reco
 TEST_CASE("a cache saves forwards and gives nearly the same picture, in both modes") {
   Scene scene;
   const auto read = scene.contexts();
-  const BagelDenoiser plain = scene.denoiser(read, {});
+  MotDenoiser plain = scene.denoiser(read, {});
   const Tensor exact = scene.paint(plain);
   CHECK(plain.forwards() == 32);  // 17 steps, 15 of them with guidance
   struct Saving {
@@ -158,8 +168,8 @@ TEST_CASE("a cache saves forwards and gives nearly the same picture, in both mod
   // alone.
   for (const auto& [config, forwards, difference] :
        {Saving{taylorseer(), 17, 0.02}, Saving{teacache(0.06), 12, 0.1}}) {
-    const BagelDenoiser batched = scene.denoiser(read, config);
-    const BagelDenoiser sequential = scene.denoiser(read, config, CfgMode::sequential);
+    MotDenoiser batched = scene.denoiser(read, config);
+    MotDenoiser sequential = scene.denoiser(read, config, CfgMode::sequential);
     const Tensor picture = scene.paint(batched);
     CHECK(batched.forwards() == forwards);
     CHECK(relative_difference(picture, exact) > 1e-5);
@@ -181,7 +191,7 @@ TEST_CASE("a cache that leaves nothing out changes no bit") {
   for (const CfgMode mode : {CfgMode::batched, CfgMode::sequential}) {
     const Tensor exact = scene.paint(scene.denoiser(read, {}, mode));
     for (const StepCacheConfig& config : {taylorseer(), teacache(1e-9)}) {
-      const BagelDenoiser cached = scene.denoiser(read, config, mode);
+      MotDenoiser cached = scene.denoiser(read, config, mode);
       CHECK(scene.paint(cached).equal(exact));
       CHECK(cached.forwards() == 10);
     }
@@ -195,7 +205,7 @@ TEST_CASE("a trace of predicted steps changes no bit") {
       const auto read = scene.contexts();
       const Tensor plain = scene.paint(scene.denoiser(read, config));
       TraceSink trace({"step005.cond.*", "step*.latent"});
-      scene.runtime.trace = &trace;
+      scene.trace = &trace;
       CHECK(scene.paint(scene.denoiser(read, config)).equal(plain));
       // embeds, position_ids, three layers, final_norm; and 17 latents.
       CHECK(trace.tensors().size() == 6 + 17);
@@ -208,9 +218,9 @@ TEST_CASE("branches that set in at different steps: any subset of them is comput
   scene.third = true;
   const auto read = scene.contexts();
   REQUIRE(read.distinct() == 3);
-  const BagelDenoiser batched = scene.denoiser(read, taylorseer());
-  const BagelDenoiser sequential = scene.denoiser(read, taylorseer(), CfgMode::sequential);
-  const BagelDenoiser plain = scene.denoiser(read, {});
+  MotDenoiser batched = scene.denoiser(read, taylorseer());
+  MotDenoiser sequential = scene.denoiser(read, taylorseer(), CfgMode::sequential);
+  MotDenoiser plain = scene.denoiser(read, {});
   // TaylorSeer's calls differ by branch: steps 5 to 9 compute {1, 2}, {2}, {0, 2}, {1} and none.
   const std::vector<std::int64_t> counts = {1, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3};
   const Tensor noise = scene.noise();
@@ -238,7 +248,7 @@ TEST_CASE("observed steps calibrate TeaCache, which then saves forwards") {
   Scene scene;
   scene.steps = 30;
   const auto read = scene.contexts();
-  BagelDenoiser plain = scene.denoiser(read, {});
+  MotDenoiser plain = scene.denoiser(read, {});
   StepChangeRecorder recorder;
   plain.observe([&](std::int64_t step, std::int64_t context, const Tensor& in, const Tensor& out) {
     CHECK(in.sizes() == at::IntArrayRef({24, 64}));
@@ -255,8 +265,7 @@ TEST_CASE("observed steps calibrate TeaCache, which then saves forwards") {
   double before = 0;
   std::int64_t forwards = plain.forwards();
   for (const double threshold : {0.02, 0.1, 0.4}) {
-    const BagelDenoiser cached =
-        scene.denoiser(read, teacache(threshold, calibration.coefficients));
+    MotDenoiser cached = scene.denoiser(read, teacache(threshold, calibration.coefficients));
     const double difference = relative_difference(scene.paint(cached), exact);
     CHECK(cached.forwards() < forwards);
     CHECK(difference > before);
@@ -269,7 +278,7 @@ TEST_CASE("observed steps calibrate TeaCache, which then saves forwards") {
 TEST_CASE("the steps of two pictures are not mixed") {
   Scene scene;
   const auto read = scene.contexts();
-  const BagelDenoiser denoiser = scene.denoiser(read, taylorseer());
+  MotDenoiser denoiser = scene.denoiser(read, taylorseer());
   denoiser.velocities(scene.noise(), 0, 1);
   CHECK_THROWS_WITH_AS(denoiser.velocities(scene.noise(), 0, 1),
                        doctest::Contains("begin_picture()"), c10::Error);

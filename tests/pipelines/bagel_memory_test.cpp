@@ -42,10 +42,9 @@ MemoryBudget limit(double gibibytes) {
   return budget;
 }
 
-std::string refusal(const BagelWork& work, const BagelMemoryWishes& wishes,
-                    const MemoryBudget& budget) {
+std::string refusal(const BagelWork& work, const MemoryWishes& wishes, const MemoryBudget& budget) {
   try {
-    fit_bagel_memory(with_head(), work, wishes, budget);
+    fit_memory(bagel_costs(with_head(), work), wishes, budget);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -76,7 +75,7 @@ TEST_CASE("the parts of the 7B model") {
   sizes.vision = sizes.head = true;
   BagelWork work = painting(1024);
   work.vision_patches = 4900;
-  const BagelMemory memory = plan_bagel_memory(sizes, work, {});
+  const MemoryPlan memory = plan_bagel_memory(sizes, work, {});
   // Two experts of 6,525,628,928 weights, of which 3584 are a final norm's.
   CHECK(part(memory.held, "experts") == 2 * 2 * (std::int64_t{6525628928} - 3584));
   CHECK(part(memory.held, "embeddings") == 2 * (std::int64_t{152064} * 3584 + 2 * 3584));
@@ -102,18 +101,18 @@ TEST_CASE("the parts of the 7B model") {
 TEST_CASE("quantised projections take a byte a weight and four an output") {
   BagelSizes sizes;
   const BagelWork work = painting(1024);
-  const BagelMemory plain = plan_bagel_memory(sizes, work, {});
+  const MemoryPlan plain = plan_bagel_memory(sizes, work, {});
   // 233,046,016 weights an expert; qkv, o, gate and up, down have 4608 + 3584 + 37888 + 3584 rows.
   const std::int64_t saved = 56 * (std::int64_t{233046016} - 4 * 49664);
   for (const Quantization kind : {Quantization::fp8, Quantization::int8}) {
     sizes.quantization = kind;
-    const BagelMemory memory = plan_bagel_memory(sizes, work, {});
+    const MemoryPlan memory = plan_bagel_memory(sizes, work, {});
     CHECK(part(memory.held, "experts") == part(plain.held, "experts") - saved);
     CHECK(part(memory.held, "embeddings") == part(plain.held, "embeddings"));
     // What waits on the host, and the slots, are packed as the matrices are.
-    BagelChoice choice;
-    choice.offload = MotOffload{28, 0, 2};
-    const BagelMemory streamed = plan_bagel_memory(sizes, work, choice);
+    MemoryChoice choice;
+    choice.offload = OffloadChoice{28, 2};
+    const MemoryPlan streamed = plan_bagel_memory(sizes, work, choice);
     CHECK(streamed.host == 28 * (std::int64_t{233046016} + 4 * 49664));
     CHECK(part(streamed.held, "expert slots") == streamed.host / 14);
     CHECK(part(streamed.held, "experts") == part(memory.held, "experts") - streamed.host);
@@ -141,19 +140,19 @@ TEST_CASE("a graph of another kind of step may need memory of its own") {
   work.samples = 8;
   for (const bool batched : {true, false}) {
     CAPTURE(batched);
-    const BagelChoice choice = {batched, false, {}};
+    const MemoryChoice choice = {batched, false, {}};
     work.two_graphs = false;
-    const BagelMemory one = plan_bagel_memory({}, work, choice);
+    const MemoryPlan one = plan_bagel_memory({}, work, choice);
     work.two_graphs = true;
-    const BagelMemory two = plan_bagel_memory({}, work, choice);
+    const MemoryPlan two = plan_bagel_memory({}, work, choice);
     // One branch of 8 x 4098 rows: three of 3584 and three of 18944 in bfloat16.
     CHECK(part(two.work, "denoise step") ==
           part(one.work, "denoise step") + std::int64_t{8 * 4098} * 3 * 22528 * 2);
     CHECK(two.slack == one.slack);
   }
   // Experts that come from the host are not captured.
-  const BagelChoice offload = {false, false, MotOffload{}};
-  const BagelMemory streamed = plan_bagel_memory({}, work, offload);
+  const MemoryChoice offload = {false, false, OffloadChoice{0, MotOffload{}.slots}};
+  const MemoryPlan streamed = plan_bagel_memory({}, work, offload);
   work.two_graphs = false;
   CHECK(streamed.peak() == plan_bagel_memory({}, work, offload).peak());
 }
@@ -175,7 +174,7 @@ TEST_CASE("the peak is not under what a run reserves, and not a tenth over it") 
                          {512, true, true, 27.70},
                          {256, true, true, 27.25},
                          {1024, false, true, 29.52}}) {
-    const BagelMemory memory =
+    const MemoryPlan memory =
         plan_bagel_memory(with_head(), painting(row.side), {row.batched, row.strips, {}});
     CAPTURE(row.side);
     CAPTURE(memory.summary());
@@ -186,7 +185,7 @@ TEST_CASE("the peak is not under what a run reserves, and not a tenth over it") 
 }
 
 TEST_CASE("a step that is kept takes its memory beside what else is done") {
-  const BagelMemory memory = plan_bagel_memory({}, painting(1024), {});
+  const MemoryPlan memory = plan_bagel_memory({}, painting(1024), {});
   const std::int64_t step = part(memory.work, "denoise step");
   CHECK(part(memory.work, "vae decode") > step);
   const std::int64_t caches = part(memory.held, "key-value cache");
@@ -195,7 +194,7 @@ TEST_CASE("a step that is kept takes its memory beside what else is done") {
   CHECK(memory.kept_step_bytes() == step + caches + part(memory.held, "denoise layout"));
   BagelWork answer = painting(1024);
   answer.width = answer.height = 0;
-  const BagelMemory without = plan_bagel_memory({}, answer, {});
+  const MemoryPlan without = plan_bagel_memory({}, answer, {});
   CHECK(without.peak_with_kept_step() == without.peak());
 }
 
@@ -225,61 +224,59 @@ TEST_CASE("a step of the backbone takes what the plan says") {
 }
 
 TEST_CASE("what was not asked for is chosen in the order of its cost") {
-  const BagelMemoryWishes automatic;
+  const MemoryWishes automatic;
   const auto fit = [&](double gibibytes) {
-    const BagelMemory memory =
-        fit_bagel_memory(with_head(), painting(1024), automatic, limit(gibibytes));
+    const MemoryPlan memory =
+        fit_memory(bagel_costs(with_head(), painting(1024)), automatic, limit(gibibytes));
     CHECK(memory.peak() + kCudaBytes <= static_cast<std::int64_t>(gibibytes * kGibi));
     return memory;
   };
-  const BagelMemory large = fit(80);
+  const MemoryPlan large = fit(80);
   CHECK_FALSE(large.choice.strips);
   CHECK(large.choice.batched);
   CHECK_FALSE(large.choice.offload);
-  const BagelMemory strips = fit(31.5);
+  const MemoryPlan strips = fit(31.5);
   CHECK(strips.choice.strips);
   CHECK(strips.choice.batched);
   CHECK_FALSE(strips.choice.offload);
-  const BagelMemory streamed = fit(24);
+  const MemoryPlan streamed = fit(24);
   CHECK(streamed.choice.strips);
   REQUIRE(streamed.choice.offload);
   // The experts that text needs all stay, so two slots do.
-  CHECK(streamed.choice.offload->resident_und == 28);
-  CHECK(streamed.choice.offload->resident_gen > 0);
+  CHECK(streamed.choice.offload->resident > 28);  // understanding experts come first
   CHECK(streamed.choice.offload->slots == 2);
-  CHECK(streamed.host == (28 - streamed.choice.offload->resident_gen) * 2 * 233046016);
+  CHECK(streamed.host == (56 - streamed.choice.offload->resident) * 2 * 233046016);
   // One expert more would not fit.
   CHECK(streamed.peak() + 2 * 233046016 + kCudaBytes > 24 * kGibi);
-  const BagelMemory small = fit(16);
+  const MemoryPlan small = fit(16);
   REQUIRE(small.choice.offload);
-  CHECK(small.choice.offload->resident_und < 28);
-  CHECK(small.choice.offload->resident_und > 0);
-  CHECK(small.choice.offload->resident_gen == 0);
+  CHECK(small.choice.offload->resident < 28);
+  CHECK(small.choice.offload->resident > 0);
   CHECK(small.choice.offload->slots == 4);
   CHECK(small.choice.batched);  // one branch after the other would bring every expert twice
-  CHECK(fit(10).choice.offload->resident_und < small.choice.offload->resident_und);
+  CHECK(fit(10).choice.offload->resident < small.choice.offload->resident);
 }
 
 TEST_CASE("what was asked for is kept") {
-  BagelMemoryWishes wishes;
+  MemoryWishes wishes;
   wishes.offload = OffloadWish::layers;
   wishes.tiling = TilingWish::off;
   wishes.batched = false;
-  const BagelMemory limited = fit_bagel_memory(with_head(), painting(512), wishes, limit(20));
+  const MemoryPlan limited = fit_memory(bagel_costs(with_head(), painting(512)), wishes, limit(20));
   CHECK_FALSE(limited.choice.strips);
   CHECK_FALSE(limited.choice.batched);
-  CHECK(limited.choice.offload->resident_und > 10);
+  CHECK(limited.choice.offload->resident > 10);
   // Without --max-vram nothing stays.
   MemoryBudget free = limit(100);
   free.limited = false;
-  const BagelMemory all = fit_bagel_memory(with_head(), painting(512), wishes, free);
-  CHECK(all.choice.offload->resident_und + all.choice.offload->resident_gen == 0);
+  const MemoryPlan all = fit_memory(bagel_costs(with_head(), painting(512)), wishes, free);
+  CHECK(all.choice.offload->resident == 0);
   CHECK(all.host == 56 * 2 * std::int64_t{233046016});
   CHECK(all.peak() < 8 * kGibi);
 }
 
 TEST_CASE("a refusal says what is needed, what there is, and which flags would do") {
-  BagelMemoryWishes none;
+  MemoryWishes none;
   none.offload = OffloadWish::none;
   none.tiling = TilingWish::off;
   none.batched = true;
@@ -320,8 +317,8 @@ TEST_CASE("host memory is part of the question") {
 }
 
 TEST_CASE("on the CPU there is nothing to offload") {
-  BagelMemoryWishes wishes;
-  const BagelMemory plain = fit_bagel_memory(with_head(), painting(256), wishes, {});
+  MemoryWishes wishes;
+  const MemoryPlan plain = fit_memory(bagel_costs(with_head(), painting(256)), wishes, {});
   CHECK_FALSE(plain.choice.offload);
   CHECK_FALSE(plain.choice.strips);
   wishes.offload = OffloadWish::layers;

@@ -16,9 +16,16 @@ namespace {
 const std::filesystem::path kCheckpoint =
     std::filesystem::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel/checkpoint";
 
-struct Job : PaintRequest {
+struct Scene : PaintRequest {
   std::vector<std::string> prompts;  // one a picture
 };
+
+Guidance guidance(double text_scale = 4, double image_scale = 1) {
+  Guidance g;
+  g.terms = {{kTextUncond, text_scale}, {kImgUncond, image_scale}};
+  g.interval_low = 0.3;
+  return g;
+}
 
 struct Fixture {
   Log log{LogLevel::quiet};
@@ -31,45 +38,56 @@ struct Fixture {
     config.device = "cpu";
     config.dtype = dtype;
     config.read_attention.default_backend = config.paint_attention.default_backend = attention;
-    runtime = make_runtime(config, log, nullptr);
+    runtime = make_runtime(config, log);
     checkpoint = BagelCheckpoint::open(kCheckpoint, false, runtime);
     checkpoint.load();
   }
 
-  Job request(std::vector<std::string> prompts, std::vector<LatentSize> sizes) const {
-    Job r;
+  Scene request(std::vector<std::string> prompts, std::vector<LatentSize> sizes) const {
+    Scene r;
     r.prompts = std::move(prompts);
     r.sizes = std::move(sizes);
-    r.steps = 6;
-    r.guidance.interval_low = 0.3;
+    r.schedule = FlowSchedule::shifted(6, 3.0);
+    r.guidance = guidance();
     return r;
   }
 
-  std::unique_ptr<BagelPainter> painter(const Job& r) const {
-    std::vector<BagelRequest> requests;
+  std::unique_ptr<MotPainter> painter(const Scene& r) const {
+    std::vector<BagelReading> readings;
     for (const std::string& prompt : r.prompts) {
-      requests.emplace_back();
-      requests.back().items = {{prompt, {}}};
+      RunConfig request;
+      request.task = "t2i";
+      request.inputs = {{prompt, {}}};
+      readings.push_back(BagelReading::of(request, {}, checkpoint.mot()));
     }
-    return std::make_unique<BagelPainter>(
-        checkpoint, r, read_for_painting(requests, r, checkpoint, runtime), runtime);
+    return std::make_unique<MotPainter>(
+        checkpoint.mot(), r,
+        contexts(r.needed(BagelReading::branches(readings), false), r.block_rows()), runtime);
+  }
+
+  PrefilledContexts contexts(std::vector<BranchContexts> branches,
+                             std::vector<std::int64_t> own_rows) const {
+    ContextsRequest request;
+    request.branches = std::move(branches);
+    request.own_rows = std::move(own_rows);
+    return PrefilledContexts::read(checkpoint.mot(), request, runtime);
   }
 
   // Drawn picture by picture from one generator, as the official code's batches.
-  static Tensor noise(const Job& r, std::uint64_t seed) {
+  static Tensor noise(const Scene& r, std::uint64_t seed) {
     at::Generator generator = cpu_generator(seed);
     std::vector<Tensor> draws;
     for (const LatentSize& size : r.sizes) draws.push_back(draw_noise(size, 64, generator));
     return at::cat(draws);
   }
 
-  Tensor latent(const Job& r, std::uint64_t seed = 5) {
-    return painter(r)->paint(noise(r, seed), progress);
+  Tensor latent(const Scene& r, std::uint64_t seed = 5) {
+    return painter(r)->paint(noise(r, seed), nullptr, progress);
   }
 
   // The context of one text.
-  BagelContext text(std::string_view prompt) const {
-    return {{TextSegment{checkpoint.text_segment(prompt)}}};
+  MotContext text(std::string_view prompt) const {
+    return {{TextSegment{checkpoint.mot().text_segment(prompt)}}};
   }
 };
 
@@ -88,8 +106,8 @@ TEST_CASE("batched and sequential guidance give the same latent") {
       for (const std::string& prompt : {std::string(), std::string("a car made of small cars")}) {
         CAPTURE(attention);
         CAPTURE(size.h);
-        Job r = f.request({prompt}, {size});
-        r.guidance.image_scale = image_scale;
+        Scene r = f.request({prompt}, {size});
+        r.guidance = guidance(4, image_scale);
         const Tensor batched = f.latent(r);
         r.cfg_mode = CfgMode::sequential;
         const Tensor sequential = f.latent(r);
@@ -103,17 +121,18 @@ TEST_CASE("batched and sequential guidance give the same latent") {
 TEST_CASE("a batch of prompts equals single runs") {
   Fixture f;
   for (const Renorm renorm : {Renorm::global, Renorm::channel, Renorm::text_channel}) {
-    Job both = f.request({"a red fox", "two birds above the mountain, at dusk"}, {{4, 4}, {6, 4}});
+    Scene both =
+        f.request({"a red fox", "two birds above the mountain, at dusk"}, {{4, 4}, {6, 4}});
     both.guidance.renorm = renorm;
     const Tensor noise = Fixture::noise(both, 9);
-    const Tensor packed = f.painter(both)->paint(noise, f.progress);
+    const Tensor packed = f.painter(both)->paint(noise, nullptr, f.progress);
     std::int64_t row = 0;
     for (std::size_t i = 0; i < 2; ++i) {
-      Job one = both;
+      Scene one = both;
       one.prompts = {both.prompts[i]};
       one.sizes = {both.sizes[i]};
       const std::int64_t rows = one.sizes.front().rows();
-      const Tensor alone = f.painter(one)->paint(noise.narrow(0, row, rows), f.progress);
+      const Tensor alone = f.painter(one)->paint(noise.narrow(0, row, rows), nullptr, f.progress);
       CHECK(relative_difference(packed.narrow(0, row, rows), alone) < 1e-5);
       row += rows;
     }
@@ -122,7 +141,7 @@ TEST_CASE("a batch of prompts equals single runs") {
 
 TEST_CASE("a picture does not see the other prompt of its batch, to the last bit") {
   Fixture f("math");
-  Job r = f.request({"a red fox", "two birds"}, {{4, 4}, {4, 4}});
+  Scene r = f.request({"a red fox", "two birds"}, {{4, 4}, {4, 4}});
   r.guidance.renorm = Renorm::text_channel;
   const Tensor first = f.latent(r).narrow(0, 0, 16);
   r.prompts[1] = "a car of clay";
@@ -132,21 +151,21 @@ TEST_CASE("a picture does not see the other prompt of its batch, to the last bit
 
 TEST_CASE("equal contexts are computed once") {
   Fixture f;
-  Job r = f.request({"a red fox"}, {{4, 4}});
-  r.steps = 50;
-  r.guidance.interval_low = 0.4;
-  r.guidance.image_scale = 1.5;  // the official code pays a third branch for it: 131 forwards
+  Scene r = f.request({"a red fox"}, {{4, 4}});
+  r.schedule = FlowSchedule::shifted(50, 3.0);
+  r.guidance = guidance(4, 1.5);
+  r.guidance.interval_low = 0.4;  // the official code pays a third branch for it: 131 forwards
   const auto shared = f.painter(r);
-  shared->paint(Fixture::noise(r, 1), f.progress);
+  shared->paint(Fixture::noise(r, 1), nullptr, f.progress);
   CHECK(shared->forwards() == 90);
   // The empty prompt still has its two markers, so it is not the empty context.
   r.prompts = {""};
   const auto empty = f.painter(r);
-  empty->paint(Fixture::noise(r, 1), f.progress);
+  empty->paint(Fixture::noise(r, 1), nullptr, f.progress);
   CHECK(empty->forwards() == 90);
-  r.guidance.text_scale = 1.0;
+  r.guidance.terms.front().scale = 1;
   const auto plain = f.painter(r);
-  plain->paint(Fixture::noise(r, 1), f.progress);
+  plain->paint(Fixture::noise(r, 1), nullptr, f.progress);
   CHECK(plain->forwards() == 49);
 }
 
@@ -154,16 +173,15 @@ TEST_CASE("three distinct contexts give the same velocities batched and one by o
   Fixture f("math");
   const std::vector<BranchContexts> branches = {
       {"cond", {f.text("a red fox under an old oak")}, {0}},
-      {"text_uncond", {BagelContext{}}, {}},
+      {"text_uncond", {MotContext{}}, {}},
       {"img_uncond", {f.text("fox")}, {1}}};
   const LatentSize size = {4, 6};
   const std::vector<std::int64_t> own_rows = {size.rows() + 2};
-  const PrefilledContexts contexts(f.checkpoint, branches, own_rows, {}, f.runtime);
+  const PrefilledContexts contexts = f.contexts(branches, own_rows);
   REQUIRE(contexts.distinct() == 3);
   const FlowSchedule schedule = FlowSchedule::shifted(4, 3.0);
   const auto run = [&](CfgMode mode) {
-    const BagelDenoiser denoiser(f.checkpoint.model, contexts, {{size}}, f.checkpoint.markers,
-                                 schedule, mode, f.runtime);
+    const MotDenoiser denoiser(f.checkpoint.mot(), contexts, {{size}}, schedule, mode, f.runtime);
     at::Generator generator = cpu_generator(3);
     return denoiser.velocities(randn({size.rows(), 64}, generator), 1, 3);
   };
@@ -173,12 +191,6 @@ TEST_CASE("three distinct contexts give the same velocities batched and one by o
     CHECK(relative_difference(batched[i], sequential[i]) < 1e-5);
     CHECK(relative_difference(batched[i], batched[(i + 1) % 3]) > 1e-3);
   }
-}
-
-TEST_CASE("the faster CFG mode is that of the fewer seconds, and batched where they are equal") {
-  CHECK(CfgModeTimes{2, 1}.faster() == CfgMode::sequential);
-  CHECK(CfgModeTimes{1, 2}.faster() == CfgMode::batched);
-  CHECK(CfgModeTimes{1, 1}.faster() == CfgMode::batched);
 }
 
 // Passes calls on and notes the queries of their samples.
@@ -205,17 +217,18 @@ TEST_CASE("CFG modes are timed in the step with most branches") {
   const auto& calls = noting->calls();
   f.runtime.paint_attention = std::move(noting);
   const std::vector<BranchContexts> branches = {
-      {"cond", {f.text("a red fox under an old oak")}, {0}}, {"text_uncond", {BagelContext{}}, {}}};
+      {"cond", {f.text("a red fox under an old oak")}, {0}}, {"text_uncond", {MotContext{}}, {}}};
   PaintRequest request;
   request.sizes = {{4, 6}};
-  request.steps = 6;
+  request.schedule = FlowSchedule::shifted(6, 3.0);
   // The last update alone.
+  request.guidance = guidance();
   request.guidance.interval_low = 0;
-  request.guidance.interval_high = request.schedule().times[4];
-  const PrefilledContexts contexts(f.checkpoint, branches, request.block_rows(), {}, f.runtime);
-  CHECK(contexts_at(request.schedule().times[3], request.guidance, contexts) == 1);
-  CHECK(contexts_at(request.schedule().times[4], request.guidance, contexts) == 2);
-  const CfgModeTimes times = time_cfg_modes(f.checkpoint, request, contexts, f.runtime);
+  request.guidance.interval_high = request.schedule.times[4];
+  const PrefilledContexts contexts = f.contexts(branches, request.block_rows());
+  CHECK(contexts_of(request.terms_in(3), request.guidance, contexts) == 1);
+  CHECK(contexts_of(request.terms_in(4), request.guidance, contexts) == 2);
+  const CfgModeTimes times = time_widest_step(f.checkpoint.mot(), request, contexts, f.runtime);
   CHECK(times.batched > 0);
   CHECK(times.sequential > 0);
   // 24 latents attend in three layers, 2 markers in all but the last; of both branches at once,
@@ -233,30 +246,29 @@ TEST_CASE("CFG modes are timed in the step with most branches") {
   std::size_t as_expected = 0;
   for (std::size_t i = 0; i < calls.size(); ++i) as_expected += calls[i] == round[i % round.size()];
   CHECK(as_expected == calls.size());
-  const BagelConfig& model = f.checkpoint.model.config;
   // 11 tokens and their 2 markers.
-  CHECK(describe_step(model, request, contexts) == "96x64, 2 contexts of up to 16 tokens");
+  CHECK(describe_step(request, contexts, 16) == "96x64, 2 contexts of up to 16 tokens");
   request.step_graphs = false;
-  CHECK(describe_step(model, request, contexts) ==
+  CHECK(describe_step(request, contexts, 16) ==
         "96x64, 2 contexts of up to 16 tokens, launched one by one");
 }
 
 TEST_CASE("a branch that shares a context gets the bits it would compute itself") {
   Fixture f("math");
-  const std::vector<BagelContext> text = {f.text("a red fox")};
+  const std::vector<MotContext> text = {f.text("a red fox")};
   const LatentSize size = {4, 4};
   const std::vector<std::int64_t> own_rows = {size.rows() + 2};
   const FlowSchedule schedule = FlowSchedule::shifted(4, 3.0);
   at::Generator generator = cpu_generator(3);
   const Tensor x = randn({size.rows(), 64}, generator);
   const auto velocity = [&](const char* name) {
-    const PrefilledContexts contexts(f.checkpoint, {{name, text, {0}}}, own_rows, {}, f.runtime);
-    const BagelDenoiser denoiser(f.checkpoint.model, contexts, {{size}}, f.checkpoint.markers,
-                                 schedule, CfgMode::sequential, f.runtime);
+    const PrefilledContexts contexts = f.contexts({{name, text, {0}}}, own_rows);
+    const MotDenoiser denoiser(f.checkpoint.mot(), contexts, {{size}}, schedule,
+                               CfgMode::sequential, f.runtime);
     return denoiser.velocities(x, 0, 1).front();
   };
-  const PrefilledContexts shared(f.checkpoint, {{"cond", text, {0}}, {"img_uncond", text, {1}}},
-                                 own_rows, {}, f.runtime);
+  const PrefilledContexts shared =
+      f.contexts({{"cond", text, {0}}, {"img_uncond", text, {1}}}, own_rows);
   CHECK(shared.distinct() == 1);
   CHECK(*shared.context_of("img_uncond") == 0);
   CHECK(velocity("cond").equal(velocity("img_uncond")));
@@ -264,7 +276,7 @@ TEST_CASE("a branch that shares a context gets the bits it would compute itself"
 
 TEST_CASE("the same seed gives the same bits, another seed another picture") {
   Fixture f;
-  const Job r = f.request({"a red fox"}, {{4, 6}});
+  const Scene r = f.request({"a red fox"}, {{4, 6}});
   CHECK(f.latent(r, 3).equal(f.latent(r, 3)));
   CHECK_FALSE(f.latent(r, 3).equal(f.latent(r, 4)));
 }
@@ -272,11 +284,11 @@ TEST_CASE("the same seed gives the same bits, another seed another picture") {
 TEST_CASE("a painter takes other contexts and paints what one of their own would") {
   Fixture f;
   for (const CfgMode mode : {CfgMode::batched, CfgMode::sequential}) {
-    Job r = f.request({"a red fox", "two birds"}, {{4, 6}, {3, 5}});
+    Scene r = f.request({"a red fox", "two birds"}, {{4, 6}, {3, 5}});
     r.cfg_mode = mode;
     const auto used = f.painter(r);
-    const Tensor before = used->paint(Fixture::noise(r, 3), f.progress);
-    Job other = r;
+    const Tensor before = used->paint(Fixture::noise(r, 3), nullptr, f.progress);
+    Scene other = r;
     other.prompts = {"a fox", "two birds above the mountain, at dusk"};
     const auto fresh = f.painter(other);
     CHECK(used->contexts().laid_out_as(fresh->contexts()));
@@ -285,100 +297,110 @@ TEST_CASE("a painter takes other contexts and paints what one of their own would
     CHECK_FALSE(used->has_captured(r));  // on the CPU there are no graphs
     used->take(fresh->contexts());
     CHECK(used->contexts().as_long_as(fresh->contexts()));
-    const Tensor expected = fresh->paint(Fixture::noise(other, 3), f.progress);
-    CHECK(used->paint(Fixture::noise(other, 3), f.progress).equal(expected));
+    const Tensor expected = fresh->paint(Fixture::noise(other, 3), nullptr, f.progress);
+    CHECK(used->paint(Fixture::noise(other, 3), nullptr, f.progress).equal(expected));
     CHECK_FALSE(before.equal(expected));
   }
 }
 
 TEST_CASE("contexts that are laid out otherwise are told apart") {
   const Fixture f;
-  const Job r = f.request({"a red fox"}, {{4, 6}});
+  const Scene r = f.request({"a red fox"}, {{4, 6}});
   const auto painter = f.painter(r);
-  const auto fits = [&](const Job& other) {
+  const auto fits = [&](const Scene& other) {
     return painter->contexts().laid_out_as(f.painter(other)->contexts());
   };
-  Job other = r;
+  Scene other = r;
   other.prompts = {"two birds"};
   CHECK(fits(other));
   other.prompts = {
       "two birds above the mountain and then a long text that needs more room, of words and words"};
   CHECK_FALSE(fits(other));
   other = r;
-  other.guidance.text_scale = 1;  // one branch
+  other.guidance.terms.front().scale = 1;  // one branch
   CHECK_FALSE(fits(other));
   CHECK_FALSE(fits(f.request({"a red fox", "a fox"}, {{4, 6}, {4, 6}})));
 }
 
+RunConfig text_request(std::vector<std::string> texts) {
+  RunConfig request;
+  request.task = "t2i";
+  request.sampling.width = request.sampling.height = 64;
+  for (std::string& text : texts) request.inputs.push_back({std::move(text), {}});
+  return request;
+}
+
 TEST_CASE("a plan without a word is read like any other") {
-  const Fixture f;
-  BagelRequest request;
-  request.items = {{"a fox", {}}};
+  Fixture f;
+  RunConfig request = text_request({"a fox"});
   request.think = true;
-  const auto contexts = [&] {
-    const BagelReading reading = request.reading(f.checkpoint);
-    return BagelReading::branches(std::span(&reading, 1));
-  };
+  const auto job = BagelJob::make(request, f.checkpoint, f.runtime, f.log);
+  BagelTurn turn(*job);
+  const auto contexts = [&] { return BagelReading::branches(std::span(&turn.reading, 1)); };
   const auto before = contexts();
   CHECK(before[0].samples[0].segments.size() == 2);  // the system's text and the prompt
-  request.plan = "";
+  turn.keep_plan({}, f.checkpoint.mot());
   const auto after = contexts();
   REQUIRE(after[0].samples[0].segments.size() == 3);
   CHECK((after[0].samples[0].segments[2] ==
          Segment(TextSegment{{f.checkpoint.bos, f.checkpoint.eos}})));
   CHECK((after[1].samples == before[1].samples));
   CHECK((after[2].samples == before[2].samples));
-  request.seed(1);
-  CHECK_FALSE(request.plan.has_value());
+  turn.seed(1);
+  CHECK_FALSE(turn.plan.has_value());
+  CHECK((contexts()[0].samples == before[0].samples));
 }
 
 TEST_CASE("the caches that a text is written with are known before") {
   Fixture f;
-  f.checkpoint.load_head();
-  BagelRequest request;
-  request.items = {{"a fox", {}}};
-  request.text.max_tokens = 5;
-  CHECK(request.text_rows(f.checkpoint, 0) == 0);
-  CHECK(request.text_rows(f.checkpoint, 2048) == 2048);  // kept from an earlier text
+  RunConfig request = text_request({"a fox"});
+  const auto rows = [&](std::int64_t kept) {
+    const auto job = BagelJob::make(request, f.checkpoint, f.runtime, f.log);
+    return BagelMemoryPlanner::text_rows(*job, kept);
+  };
+  CHECK(rows(0) == 0);
+  CHECK(rows(2048) == 2048);  // kept from an earlier text
   request.think = true;
-  const BagelReading reading = request.reading(f.checkpoint);
-  const auto contexts = BagelReading::branches(std::span(&reading, 1));
-  const std::int64_t read = contexts[0].samples[0].length();
-  CHECK(request.text_rows(f.checkpoint, 0) == read + 1024);
-  CHECK(request.text_rows(f.checkpoint, 2048) == read + 2048);
-  TextWriter writer(f.checkpoint, f.runtime);
+  request.text.max_think_tokens = 5;
+  const auto job = BagelJob::make(request, f.checkpoint, f.runtime, f.log);
+  const std::int64_t read = job->reading.conditional().length();
+  CHECK(rows(0) == read + 1024);
+  CHECK(rows(2048) == read + 2048);
+
+  f.checkpoint.load_head();
+  TextWriter writer(f.checkpoint.mot(), f.runtime);
   CHECK(writer.capacity() == 0);
-  request.seed(3);
-  std::optional<PrefilledContexts> prefilled;
-  write_text(request, f.checkpoint, writer, f.runtime, f.progress, prefilled);
-  CHECK(prefilled->cache().capacity() + writer.capacity() == read + 1024);
-  request.text.max_tokens = 1024;
-  request.plan.reset();
-  CHECK(request.text_rows(f.checkpoint, writer.capacity()) == read + 2048);
+  std::vector<BranchContexts> branches = BagelReading::branches(std::span(&job->reading, 1));
+  branches.resize(1);
+  const PrefilledContexts prefilled = f.contexts(std::move(branches), {0});
+  at::Generator generator = cpu_generator(3);
+  writer.write(prefilled, 0, job->text, generator, "think", nullptr, f.progress);
+  CHECK(prefilled.cache().capacity() + writer.capacity() == read + 1024);
+  request.text.max_think_tokens = 1024;
+  CHECK(rows(writer.capacity()) == read + 2048);
 }
 
 TEST_CASE("positions are counted over all that is read, and what follows it") {
   Fixture f;
-  BagelRequest request;
-  request.items = {{"a fox", {}}, {"under an oak", {}}};
-  request.text.max_tokens = 10;
+  RunConfig request = text_request({"a fox", "under an oak"});
+  request.text.max_tokens = request.text.max_think_tokens = 10;
   const auto refusal = [&] {
     try {
-      request.check_positions(f.checkpoint);
+      BagelJob::make(request, f.checkpoint, f.runtime, f.log);
     } catch (const InputError& error) {
       return std::string(error.what());
     }
     return std::string("none");
   };
-  const BagelReading reading = request.reading(f.checkpoint);
-  const std::int64_t read = BagelReading::branches(std::span(&reading, 1))[0].samples[0].position();
-  std::int64_t& most = f.checkpoint.model.config.llm.max_position_embeddings;
+  const std::int64_t read =
+      BagelReading::of(request, {}, f.checkpoint.mot()).conditional().position();
+  std::int64_t& most = f.checkpoint.model.language_model.config.max_position_embeddings;
   most = read + 1;  // the picture takes one
   CHECK(refusal() == "none");
   most = read;
   CHECK(refusal() ==
         fmt::format("--prompt: {} positions are read in all, expected at most {}", read, read - 1));
-  request.answers = true;
+  request.task = "chat";
   most = read + 10;
   CHECK(refusal() == "none");
   most = read + 9;
@@ -386,19 +408,28 @@ TEST_CASE("positions are counted over all that is read, and what follows it") {
         fmt::format("--max-tokens: {} positions are read and 10 tokens may follow, expected at "
                     "most {}",
                     read, read + 9));
-  request.answers = false;
+  request.task = "t2i";
   request.think = true;
   most = 100000;
   CHECK(refusal() == "none");
+  const auto job = BagelJob::make(request, f.checkpoint, f.runtime, f.log);
   most = 300;
-  request.text.max_tokens = 300;
+  request.text.max_think_tokens = 300;
   CHECK(refusal().starts_with("--max-think-tokens: "));
-  request.plan.emplace();  // that by itself may be read
-  for (int i = 0; i < 300; ++i) *request.plan += " word" + std::to_string(i);
+  GeneratedText plan;  // that by itself may be read
+  for (int i = 0; i < 300; ++i) plan.text += " word" + std::to_string(i);
   most = 100000;
-  most = std::ssize(f.checkpoint.text_segment(*request.plan)) + 1;
-  CHECK(refusal().starts_with("--max-think-tokens: "));
-  CHECK(refusal().find(" positions are read in all") != std::string::npos);
+  BagelTurn turn(*job);
+  turn.keep_plan(plan, f.checkpoint.mot());
+  most = std::ssize(f.checkpoint.mot().text_segment(plan.text)) + 1;
+  std::string found = "none";
+  try {
+    check_positions(*job, turn.reading, /*planned=*/true, f.checkpoint.mot());
+  } catch (const InputError& error) {
+    found = error.what();
+  }
+  CHECK(found.starts_with("--max-think-tokens: "));
+  CHECK(found.find(" positions are read in all") != std::string::npos);
 }
 
 TEST_CASE("limits of the model are named") {
@@ -410,7 +441,7 @@ TEST_CASE("limits of the model are named") {
   CHECK_THROWS_WITH_AS(f.checkpoint.latent_size(64, 72), doctest::Contains("--height: found 72"),
                        InputError);
   CHECK_THROWS_WITH_AS(f.checkpoint.latent_size(64, 72), doctest::Contains("64 or 80"), InputError);
-  CHECK_THROWS_WITH_AS(f.checkpoint.text_segment(std::string(80000, '7')),
+  CHECK_THROWS_WITH_AS(f.checkpoint.mot().text_segment(std::string(80000, '7')),
                        doctest::Contains("tokens, expected at most"), InputError);
   CHECK_THROWS_WITH_AS(BagelCheckpoint::open("/nowhere", false, f.runtime),
                        doctest::Contains("/nowhere"), InputError);
@@ -427,7 +458,7 @@ TEST_CASE("random weights have the widths of the folder's autoencoder, else the 
 
 TEST_CASE("bfloat16 stays near float32") {
   Fixture f32, bf16("auto", "bfloat16");
-  const Job r = f32.request({"a red fox"}, {{4, 4}});
+  const Scene r = f32.request({"a red fox"}, {{4, 4}});
   const double difference = relative_difference(bf16.latent(r), f32.latent(r));
   CHECK(difference > 0);
   CHECK(difference < 0.05);

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "lib/base/error.h"
+#include "lib/pipelines/registry.h"
 #include "lib/verify/metrics.h"
 #include "lib/verify/trace_compare.h"
 #include "tests/support/tiny_model.h"
@@ -68,16 +70,46 @@ SessionFixture::SessionFixture(SessionPlace place) {
   session = find_family("bagel").open(config, log);
 }
 
+MadeJobs make_jobs(Session& session, const std::vector<RunConfig>& requests) {
+  MadeJobs jobs;
+  for (const RunConfig& request : requests) {
+    jobs.owned.push_back(session.make_job(request));
+    jobs.group.push_back(jobs.owned.back().get());
+  }
+  return jobs;
+}
+
 Given SessionFixture::run(const std::vector<RunConfig>& requests) {
   Given given;
   given.pictures.resize(requests.size());
   Results results;
-  results.picture = [&](const Picture& picture, const Report&) {
-    given.pictures.at(picture.request) = picture;
+  results.result = [&](const Result& result, const Report&) {
+    if (const auto* text = std::get_if<Text>(&result.media)) {
+      given.answer = text->text;
+    } else {
+      given.pictures.at(result.request) = result;
+    }
   };
-  results.answer = [&](const Answer& text, const Report&) { given.answer = text.text; };
-  session->run(requests, progress, results);
+  session->run(make_jobs(*session, requests).group, progress, results);
   return given;
+}
+
+void SessionFixture::load(const std::vector<std::vector<RunConfig>>& expected) {
+  std::vector<MadeJobs> made;
+  std::vector<JobGroup> groups;
+  for (const std::vector<RunConfig>& requests : expected) {
+    try {
+      made.push_back(make_jobs(*session, requests));
+      groups.push_back(made.back().group);
+    } catch (const InputError&) {
+    }
+  }
+  session->load(groups, progress);
+}
+
+std::vector<StepKindWork> SessionFixture::measure_steps(const RunConfig& request, bool measures) {
+  return session->capabilities().meter->measure_steps(*session->make_job(request), measures,
+                                                      progress);
 }
 
 void check_sharing(SessionPlace place) {
@@ -88,15 +120,15 @@ void check_sharing(SessionPlace place) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     CAPTURE(i);
     const Given alone = f.run({requests[i]});
-    const Picture& expected = alone.pictures.front();
+    const Result& expected = alone.pictures.front();
     CHECK(together.pictures[i].seed == requests[i].sampling.seed);
     CHECK(together.pictures[i].noise_hash == expected.noise_hash);
     CHECK(together.pictures[i].plan == expected.plan);
-    CHECK(worst_level(together.pictures[i].rgb, expected.rgb) <= 1);
-    CHECK(expected.rgb.to(at::kFloat).std().item<float>() > 1);
+    CHECK(worst_level(together.pictures[i].rgb(), expected.rgb()) <= 1);
+    CHECK(expected.rgb().to(at::kFloat).std().item<float>() > 1);
   }
   const Given other = f.run({edit_request("make it red", 6)});
-  CHECK(worst_level(together.pictures[1].rgb, other.pictures[0].rgb) > 1);
+  CHECK(worst_level(together.pictures[1].rgb(), other.pictures[0].rgb()) > 1);
 }
 
 void check_repeats(SessionPlace place) {
@@ -115,7 +147,7 @@ void check_repeats(SessionPlace place) {
       CHECK(again.answer == first[i].answer);
       if (runs[i].front().answers()) continue;
       for (std::size_t p = 0; p < again.pictures.size(); ++p) {
-        CHECK(again.pictures[p].rgb.equal(first[i].pictures[p].rgb));
+        CHECK(again.pictures[p].rgb().equal(first[i].pictures[p].rgb()));
         CHECK(again.pictures[p].latent_hash == first[i].pictures[p].latent_hash);
       }
     }
@@ -132,25 +164,25 @@ void check_step_graphs(SessionPlace place) {
       request.cfg_mode = mode;
       request.sampling.steps = 12;  // guided ones and others, each beyond the second
       SessionFixture f(place);
-      const Picture captured = f.run({request}).pictures.front();
+      const Result captured = f.run({request}).pictures.front();
       CHECK(f.session->report().step_graphs == (place.device == std::string_view("cuda")));
-      const Picture again = f.run({request}).pictures.front();
+      const Result again = f.run({request}).pictures.front();
       request.enforce_eager = true;
-      const Picture eager = f.run({request}).pictures.front();
+      const Result eager = f.run({request}).pictures.front();
       CHECK_FALSE(f.session->report().step_graphs);
       request.trace = trace;
       request.trace_filter = {"step*.latent"};
-      const Picture traced = f.run({request}).pictures.front();
+      const Result traced = f.run({request}).pictures.front();
       request.trace.clear();
       request.enforce_eager = false;
       // The last of several, which replay what the first one captured.
       request.sampling.seed -= 2;
       request.sampling.batch_count = 3;
-      const Picture third = f.run({request}).pictures.front();
+      const Result third = f.run({request}).pictures.front();
       CHECK(third.index == 2);
-      for (const Picture& other : {again, eager, traced, third}) {
+      for (const Result& other : {again, eager, traced, third}) {
         CHECK(other.latent_hash == captured.latent_hash);
-        CHECK(other.rgb.equal(captured.rgb));
+        CHECK(other.rgb().equal(captured.rgb()));
       }
     }
   }
@@ -171,7 +203,7 @@ void check_step_graphs_of_many_rows(SessionPlace place) {
   CHECK_FALSE(f.session->report().step_graphs);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     CHECK(eager.pictures[i].latent.equal(captured.pictures[i].latent));
-    CHECK(eager.pictures[i].rgb.equal(captured.pictures[i].rgb));
+    CHECK(eager.pictures[i].rgb().equal(captured.pictures[i].rgb()));
   }
 }
 
@@ -246,7 +278,7 @@ void check_kept_steps(SessionPlace place) {
   std::vector<std::vector<RunConfig>> expected;
   for (const KeptRun& run : runs) expected.push_back(run.requests);
   SessionFixture used(place);
-  used.session->load(expected, used.progress);
+  used.load(expected);
   const bool on_device = place.device == std::string_view("cuda"),
              by_host = place.attention == std::string_view("math");
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -261,14 +293,14 @@ void check_kept_steps(SessionPlace place) {
     if (measured && used.session->report().cfg_mode != fresh.session->report().cfg_mode) continue;
     for (std::size_t r = 0; r < requests.size(); ++r) {
       CHECK(one.pictures[r].latent_hash == other.pictures[r].latent_hash);
-      CHECK(one.pictures[r].rgb.equal(other.pictures[r].rgb));
+      CHECK(one.pictures[r].rgb().equal(other.pictures[r].rgb()));
     }
     if (measured) continue;  // kept are the steps of one mode
     CHECK(used.session->report().attention == fresh.session->report().attention);
     CHECK(used.session->report().kept_step_graphs ==
           (on_device && (by_host ? runs[i].host : runs[i].device)));
   }
-  used.session->forget_steps();
+  used.session->capabilities().keeper->drop_kept_steps();
   used.run(runs.back().requests);
   CHECK_FALSE(used.session->report().kept_step_graphs);
   std::filesystem::remove(trace);
@@ -316,10 +348,10 @@ void check_quantization(SessionPlace place) {
     for (const RunConfig& request : requests) {
       CAPTURE(request.task);
       CAPTURE(request.sampling.steps);
-      const Tensor found = f.run({request}).pictures.front().rgb;
-      const Tensor expected = plain.run({request}).pictures.front().rgb;
+      const Tensor found = f.run({request}).pictures.front().rgb();
+      const Tensor expected = plain.run({request}).pictures.front().rgb();
       CHECK_FALSE(found.equal(expected));
-      CHECK(found.equal(f.run({request}).pictures.front().rgb));
+      CHECK(found.equal(f.run({request}).pictures.front().rgb()));
       CHECK(psnr(found, expected) > bound.psnr);
       CHECK(ssim(found, expected) > bound.ssim);
     }
@@ -345,10 +377,10 @@ void check_draws_behind_a_plan(SessionPlace place) {
     request.think = true;
     request.text.temperature = 0.7;
     request.text.max_think_tokens = tokens;
-    const Picture plain = f.run({request}).pictures.front();
+    const Result plain = f.run({request}).pictures.front();
     request.trace = trace;
     request.trace_filter = {"decode.token_ids"};
-    const Picture traced = f.run({request}).pictures.front();
+    const Result traced = f.run({request}).pictures.front();
     CHECK(plain.plan == traced.plan);
     CHECK(plain.noise_hash == traced.noise_hash);
     request.text.max_think_tokens = tokens + 1;
@@ -368,7 +400,7 @@ void check_cfg_mode_auto(SessionPlace place) {
   };
   RunConfig request = paint_request("a red fox", 5, 64, 48);
   request.cfg_mode = "auto";
-  const Picture first = f.run({request}).pictures.front();
+  const Result first = f.run({request}).pictures.front();
   const std::string mode = f.session->report().cfg_mode;
   CHECK((mode == "batched" || mode == "sequential"));
   const double once = measured();
@@ -376,8 +408,8 @@ void check_cfg_mode_auto(SessionPlace place) {
   RunConfig named = request;
   named.cfg_mode = mode;
   SessionFixture other(place);
-  const Picture expected = other.run({named}).pictures.front();
-  CHECK(first.rgb.equal(expected.rgb));
+  const Result expected = other.run({named}).pictures.front();
+  CHECK(first.rgb().equal(expected.rgb()));
   CHECK(first.latent_hash == expected.latent_hash);
   CHECK(first.forwards == expected.forwards);
   CHECK(f.session->report().attention == other.session->report().attention);
@@ -407,17 +439,17 @@ KernelWork work_of(const StepKindWork& kind, const std::string& family) {
 
 }  // namespace
 
-void check_step_study(SessionPlace place) {
+void check_measured_steps(SessionPlace place) {
   RunConfig request = paint_request("a red fox", 5, 64, 48);
   request.sampling.steps = 12;
   SessionFixture f(place);
-  const Picture before = f.run({request}).pictures.front();
+  const Result before = f.run({request}).pictures.front();
   std::vector<StepKindWork> kinds[2];
   for (const bool batched : {true, false}) {
     request.cfg_mode = batched ? "batched" : "sequential";
     CAPTURE(request.cfg_mode);
     auto& found = kinds[batched ? 0 : 1];
-    found = f.session->study_steps(request, true, f.progress);
+    found = f.measure_steps(request, true);
     REQUIRE(found.size() == 2);
     CHECK(found[0].contexts == 2);  // guided steps come first
     CHECK(found[1].contexts == 1);
@@ -433,10 +465,9 @@ void check_step_study(SessionPlace place) {
   CHECK(batched.flops == 2.0 * 12 * 64 * 320 * 3 * 2);
   CHECK(sequential.flops == batched.flops);
   CHECK(sequential.bytes > batched.bytes);  // each branch reads the weights
-  CHECK(f.session->layers() == 3);
-  CHECK(f.session->study_steps(request, false, f.progress)[0].floor_seconds == 0);
+  CHECK(f.measure_steps(request, false)[0].floor_seconds == 0);
   request.cfg_mode = "batched";
-  CHECK(f.run({request}).pictures.front().rgb.equal(before.rgb));
+  CHECK(f.run({request}).pictures.front().rgb().equal(before.rgb()));
 }
 
 }  // namespace diptych::test

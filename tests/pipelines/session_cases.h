@@ -22,9 +22,16 @@ RunConfig edit_request(const std::string& prompt, std::uint64_t seed);
 RunConfig answer_request();
 
 struct Given {
-  std::vector<Picture> pictures;  // by request
+  std::vector<Result> pictures;  // by request
   std::string answer;
 };
+
+// Jobs of one session, which run together.
+struct MadeJobs {
+  std::vector<std::unique_ptr<Job>> owned;
+  JobGroup group;
+};
+MadeJobs make_jobs(Session& session, const std::vector<RunConfig>& requests);
 
 struct SessionFixture {
   Log log{LogLevel::quiet};
@@ -32,6 +39,9 @@ struct SessionFixture {
   std::unique_ptr<Session> session;
   explicit SessionFixture(SessionPlace place);
   Given run(const std::vector<RunConfig>& requests);
+  // Runs of these requests are expected; those that no job can be made of are left out.
+  void load(const std::vector<std::vector<RunConfig>>& expected);
+  std::vector<StepKindWork> measure_steps(const RunConfig& request, bool measures);
 };
 
 // float32: pictures that share forwards are those of one by one.
@@ -59,6 +69,6 @@ void check_kept_steps(SessionPlace place);
 
 // What steps have to do adds up over batched and sequential steps, their floors are measured, and
 // neither changes a bit of what is painted.
-void check_step_study(SessionPlace place);
+void check_measured_steps(SessionPlace place);
 
 }  // namespace diptych::test

@@ -77,9 +77,9 @@ TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
 }
 
 TEST_CASE("what steps have to do, and their products alone") {
-  test::check_step_study({"cuda", "float32"});
-  test::check_step_study({"cuda", "bfloat16"});
-  test::check_step_study({"cuda", "bfloat16", "fp8"});
+  test::check_measured_steps({"cuda", "float32"});
+  test::check_measured_steps({"cuda", "bfloat16"});
+  test::check_measured_steps({"cuda", "bfloat16", "fp8"});
 }
 
 TEST_CASE("the kernels of captured and of launched steps are told apart") {

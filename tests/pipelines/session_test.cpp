@@ -49,8 +49,8 @@ TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
 }
 
 TEST_CASE("what steps have to do, and their products alone") {
-  test::check_step_study(kCpu);
-  test::check_step_study({"cpu", "bfloat16"});
+  test::check_measured_steps(kCpu);
+  test::check_measured_steps({"cpu", "bfloat16"});
 }
 
 TEST_CASE("only equals share") {
@@ -75,29 +75,27 @@ TEST_CASE("only equals share") {
 
 TEST_CASE("what writes text is loaded for requests that do") {
   test::SessionFixture f(kCpu);
-  const Tensor alone = f.run({paint_request("a", 1, 32, 32)}).pictures[0].rgb;
+  const Tensor alone = f.run({paint_request("a", 1, 32, 32)}).pictures[0].rgb();
   test::SessionFixture other(kCpu);
   const std::string answer = other.run({test::answer_request()}).answer;
   CHECK_FALSE(answer.empty());
   // Later than the rest, too.
   CHECK(f.run({test::answer_request()}).answer == answer);
-  CHECK(f.run({paint_request("a", 1, 32, 32)}).pictures[0].rgb.equal(alone));
+  CHECK(f.run({paint_request("a", 1, 32, 32)}).pictures[0].rgb().equal(alone));
 }
 
 TEST_CASE("weights are loaded for all expected runs, whichever of them cannot be") {
   test::SessionFixture f(kCpu);
   RunConfig wrong = paint_request("a", 1, 4096, 32);
-  CHECK_THROWS_AS(f.session->check(wrong), InputError);
-  const std::vector<std::vector<RunConfig>> none = {{wrong}};
-  f.session->load(none, f.progress);  // nothing to load for
+  CHECK_THROWS_AS(f.session->make_job(wrong), InputError);
+  f.load({{wrong}});  // nothing to load for
   CHECK(f.session->report().seconds.empty());
-  const std::vector<std::vector<RunConfig>> some = {{wrong}, {paint_request("a", 1, 32, 32)}};
-  f.session->load(some, f.progress);
+  f.load({{wrong}, {paint_request("a", 1, 32, 32)}});
   REQUIRE(f.session->report().seconds.size() == 1);
   CHECK(f.session->report().seconds[0].first == "load");
   CHECK(f.session->weights_hash().size() == 33);
   CHECK_THROWS_AS(f.run({wrong}), InputError);
-  CHECK(f.run({paint_request("a", 1, 32, 32)}).pictures[0].rgb.defined());
+  CHECK(f.run({paint_request("a", 1, 32, 32)}).pictures[0].rgb().defined());
 }
 
 }  // namespace

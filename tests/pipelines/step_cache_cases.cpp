@@ -23,11 +23,11 @@ RunConfig taylorseer(RunConfig config) {
   return config;
 }
 
-std::vector<Picture> paint(SessionFixture& f, const RunConfig& config) {
-  std::vector<Picture> pictures;
+std::vector<Result> paint(SessionFixture& f, const RunConfig& config) {
+  std::vector<Result> pictures;
   Results results;
-  results.picture = [&](const Picture& picture, const Report&) { pictures.push_back(picture); };
-  f.session->run(std::span(&config, 1), f.progress, results);
+  results.result = [&](const Result& picture, const Report&) { pictures.push_back(picture); };
+  f.session->run(make_jobs(*f.session, {config}).group, f.progress, results);
   return pictures;
 }
 
@@ -35,7 +35,8 @@ CalibrationFile::CalibrationFile(SessionFixture& f)
     : path_(std::filesystem::temp_directory_path() /
             fmt::format("diptych-teacache-{}.json", getpid())) {
   const RunConfig prompt = cached_request("a cup of tea");
-  const auto recording = f.session->record_steps(std::span(&prompt, 1), f.progress);
+  const auto recording = f.session->capabilities().calibrator->record_steps(
+      make_jobs(*f.session, {prompt}).group, f.progress);
   StepCalibration::fit(recording.changes, f.session->report().weights_hash).write(path_);
 }
 
@@ -58,7 +59,7 @@ void check_step_caches(SessionPlace place) {
   for (RunConfig config :
        {taylorseer(plain), file.teacache(plain, 0.1), file.teacache(plain, 1e-9)}) {
     config.cache_report = true;
-    const Picture picture = paint(f, config).front();
+    const Result picture = paint(f, config).front();
     REQUIRE(picture.cache_report.has_value());
     const CacheReport& report = *picture.cache_report;
     INFO(describe(report));

@@ -14,7 +14,7 @@ RunConfig cached_request(const std::string& prompt);
 RunConfig taylorseer(RunConfig config);
 
 // Every picture of one request.
-std::vector<Picture> paint(SessionFixture& f, const RunConfig& config);
+std::vector<Result> paint(SessionFixture& f, const RunConfig& config);
 
 // What record_steps() gives for a prompt, fitted and written; removed at the end.
 class CalibrationFile {

@@ -36,8 +36,8 @@ TEST_CASE("recorded steps: one change for every branch forward but a context's f
   std::vector<RunConfig> requests = {cached_request("a red fox"), cached_request("tea")};
   requests[1].sampling.width = requests[1].sampling.height = 48;
   requests[1].sampling.cfg_interval_low = 0;
-  requests[1].cache_mode = "taylorseer";  // is not used
-  const StepRecording recording = f.session->record_steps(requests, f.progress);
+  const StepRecording recording = f.session->capabilities().calibrator->record_steps(
+      test::make_jobs(*f.session, requests).group, f.progress);
   CHECK(f.session->report().weights_hash.size() == 33);
   REQUIRE(recording.pictures.size() == 2);
   CHECK(recording.steps() == 2 * 19);
@@ -65,7 +65,7 @@ TEST_CASE("TeaCache by its calibration: the report tells what was saved, and wha
     CAPTURE(threshold);
     RunConfig cached = file.teacache(cached_request("a red fox"), threshold);
     cached.cache_report = true;
-    const Picture picture = paint(f, cached).front();
+    const Result picture = paint(f, cached).front();
     REQUIRE(picture.cache_report.has_value());
     const CacheReport& report = *picture.cache_report;
     INFO(describe(report));
@@ -81,7 +81,7 @@ TEST_CASE("TeaCache by its calibration: the report tells what was saved, and wha
     CHECK(report.uncached_seconds > 0);
     // The report changes nothing.
     cached.cache_report = false;
-    const Picture alone = paint(f, cached).front();
+    const Result alone = paint(f, cached).front();
     CHECK_FALSE(alone.cache_report.has_value());
     CHECK(alone.latent_hash == picture.latent_hash);
     CHECK(alone.forwards == forwards);
@@ -101,11 +101,11 @@ TEST_CASE("a picture after another equals one painted alone") {
       config.cache_report = reports;
       config.sampling.batch_count = 2;
       config.sampling.seed = 5;
-      const std::vector<Picture> both = paint(f, config);
+      const std::vector<Result> both = paint(f, config);
       REQUIRE(both.size() == 2);
       config.sampling.batch_count = 1;
       config.sampling.seed = 6;
-      const Picture alone = paint(f, config).front();
+      const Result alone = paint(f, config).front();
       CHECK(both[1].latent_hash == alone.latent_hash);
       CHECK(both[1].forwards == alone.forwards);
       CHECK(both[0].latent_hash != alone.latent_hash);
@@ -124,17 +124,17 @@ TEST_CASE("both CFG modes give the same cached picture, with any guidance") {
     plain.sampling.cfg_interval_low = low;
     plain.sampling.cfg_interval_high = high;
     plain.sampling.cfg_img_scale = image;
-    const Picture exact = paint(f, plain).front();
+    const Result exact = paint(f, plain).front();
     for (RunConfig config : {file.teacache(plain, 0.1), taylorseer(plain)}) {
       CAPTURE(config.cache_mode);
       CAPTURE(low);
       config.cache_report = true;
-      const Picture batched = paint(f, config).front();
+      const Result batched = paint(f, config).front();
       config.cfg_mode = "sequential";
-      const Picture sequential = paint(f, config).front();
+      const Result sequential = paint(f, config).front();
       CHECK(batched.forwards == sequential.forwards);
       CHECK(batched.forwards < exact.forwards);
-      const Tensor apart = (batched.rgb.to(at::kInt) - sequential.rgb.to(at::kInt)).abs();
+      const Tensor apart = (batched.rgb().to(at::kInt) - sequential.rgb().to(at::kInt)).abs();
       CHECK(apart.max().item<int>() <= 1);  // a level, where rounding decides
       INFO(describe(*batched.cache_report));
       CHECK(batched.cache_report->latent_cosine > 0.99);
@@ -183,10 +183,10 @@ TEST_CASE("requests painted together have a report each") {
   CHECK(f.session->may_share(requests[0], requests[1]));
   std::vector<CacheReport> reports;
   Results results;
-  results.picture = [&](const Picture& picture, const Report&) {
+  results.result = [&](const Result& picture, const Report&) {
     reports.push_back(picture.cache_report.value());
   };
-  f.session->run(requests, f.progress, results);
+  f.session->run(test::make_jobs(*f.session, requests).group, f.progress, results);
   REQUIRE(reports.size() == 2);
   CHECK(reports[0].latent_cosine != reports[1].latent_cosine);
   CHECK(reports[0].uncached_forwards == 35);
@@ -208,8 +208,9 @@ TEST_CASE("a calibration of other weights is refused before anything is painted"
   calibration.write(config.cache_calibration);
   std::size_t pictures = 0;
   Results results;
-  results.picture = [&](const Picture&, const Report&) { ++pictures; };
-  CHECK_THROWS_WITH_AS(f.session->run(std::span(&config, 1), f.progress, results),
+  results.result = [&](const Result&, const Report&) { ++pictures; };
+  const test::MadeJobs jobs = test::make_jobs(*f.session, {config});
+  CHECK_THROWS_WITH_AS(f.session->run(jobs.group, f.progress, results),
                        doctest::Contains("weights_hash: measured on "), InputError);
   CHECK(pictures == 0);
   for (const auto& [stage, seconds] : f.session->report().seconds) {

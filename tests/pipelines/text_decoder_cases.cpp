@@ -44,7 +44,7 @@ struct DecoderFixture {
     config.device = device;
     config.dtype = dtype;
     config.read_attention.default_backend = attention;
-    runtime = make_runtime(config, log, nullptr);
+    runtime = make_runtime(config, log);
     checkpoint = BagelCheckpoint::open(config.model, false, runtime);
     checkpoint.load();
     checkpoint.load_head();

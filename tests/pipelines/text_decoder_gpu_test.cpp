@@ -19,7 +19,7 @@ bool takes_graph(const std::string& dtype, const std::string& attention,
   config.dtype = dtype;
   config.read_attention.default_backend = attention;
   config.kernels = kernels;
-  const Runtime runtime = make_runtime(config, log, nullptr);
+  const Runtime runtime = make_runtime(config, log);
   BagelCheckpoint checkpoint = BagelCheckpoint::open(config.model, false, runtime);
   checkpoint.load();
   checkpoint.load_head();

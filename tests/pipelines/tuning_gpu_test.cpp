@@ -82,21 +82,21 @@ TEST_CASE("a run takes the tuning of its folder, and refuses that of another GPU
   RunConfig config;
   config.device = "cuda";
   config.tuned_config_dir = folder;
-  Runtime made = make_runtime(config, quiet, nullptr);
+  Runtime made = make_runtime(config, quiet);
   const Runtime runtime = std::move(made);
   CHECK(runtime.tuning.name() == file.table.hash());
   REQUIRE(runtime.kernels.tuning != nullptr);
   CHECK(runtime.kernels.tuning == runtime.tuning.table());
   CHECK(runtime.kernels.tuning->find(TunedKernel::add_rms_norm, {3584, 0, 0}, 50) == 2);
   config.dtype = "float32";  // nothing was measured in it
-  CHECK(make_runtime(config, quiet, nullptr).kernels.tuning == nullptr);
+  CHECK(make_runtime(config, quiet).kernels.tuning == nullptr);
   config.dtype = "auto";
   file.device.minor += 1;
   std::ofstream(path) << tuning_text(file);
-  CHECK_THROWS_WITH_AS(make_runtime(config, quiet, nullptr),
+  CHECK_THROWS_WITH_AS(make_runtime(config, quiet),
                        doctest::Contains("json: compute_capability: found "), InputError);
   config.tuned_config_dir = folder / "none";
-  CHECK_THROWS_WITH_AS(make_runtime(config, quiet, nullptr), doctest::Contains("expected a folder"),
+  CHECK_THROWS_WITH_AS(make_runtime(config, quiet), doctest::Contains("expected a folder"),
                        InputError);
 }
 

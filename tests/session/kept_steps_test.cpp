@@ -5,7 +5,7 @@
 namespace diptych {
 namespace {
 
-using Painters = KeptPainters<int>;  // numbers stand for painters
+using Painters = KeptSteps<int>;  // numbers stand for painters
 
 Painters make(std::vector<std::pair<int, std::int64_t>> kept) {
   Painters painters;

@@ -56,7 +56,7 @@ void say_list(const BatchList& list, const fs::path& file, Log& log) {
 std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
   if (!item.error.empty()) return item.error;
   try {
-    session.check(item.options.run);
+    session.make_job(item.options.run)->read_inputs();
     return {};
   } catch (const InputError& error) {
     return item_error(item, defaults, error.what());

@@ -18,7 +18,6 @@
 #include "lib/base/messages.h"
 #include "lib/base/sha256.h"
 #include "lib/batch/manifest.h"
-#include "lib/media/png.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/output_names.h"
 
@@ -46,7 +45,8 @@ class BatchRun {
         log_(log),
         progress_(log, settings.progress),
         started_(steady_seconds()),
-        states_(items.size(), State::pending) {}
+        states_(items.size(), State::pending),
+        jobs_(items.size()) {}
 
   BatchRun(const BatchRun&) = delete;
   BatchRun& operator=(const BatchRun&) = delete;
@@ -79,7 +79,7 @@ class BatchRun {
   // What the members of one run have given so far.
   struct Outcome {
     std::vector<ManifestRecord> records;  // one per member
-    std::vector<Picture> pictures;        // of several members, until all are there
+    std::vector<Result> results;          // of several members, until all are there
     Report report;
   };
 
@@ -169,17 +169,17 @@ class BatchRun {
     CommonError common;
     for (const std::size_t i : able) {
       check_interrupted();
-      if (!common.see(refused_default(items_[i]))) return;
+      if (!common.see(refused_default(i))) return;
     }
     common.refuse();
   }
 
   // What the model refuses of the values that the whole batch has.
-  std::optional<std::string> refused_default(const PlannedItem& item) {
+  std::optional<std::string> refused_default(std::size_t i) {
     try {
-      session_->check(item.options.run);
+      job(i).read_inputs();
     } catch (const InputError& error) {
-      return batch_error(item, settings_.defaults, error.what());
+      return batch_error(items_[i], settings_.defaults, error.what());
     } catch (...) {  // the run of the item says so
       const Failure failure = describe_failure(std::current_exception());
       if (!failure.of_item) throw;
@@ -189,11 +189,14 @@ class BatchRun {
 
   void run_pending() {
     const std::vector<std::vector<std::size_t>> groups = pending_groups();
-    session_->load(requests_of(groups), progress_);
+    session_->load(runs_of(groups), progress_);
     loaded_ = steady_seconds();
     warn_of_others();
     progress_.set_items(through(), total());
-    for (const std::vector<std::size_t>& group : groups) run_group(group);
+    for (const std::vector<std::size_t>& group : groups) {
+      run_group(group);
+      for (const std::size_t i : group) jobs_[i].reset();
+    }
     report_ = session_->report();
   }
 
@@ -257,14 +260,28 @@ class BatchRun {
     return groups;
   }
 
-  std::vector<std::vector<RunConfig>> requests_of(
-      const std::vector<std::vector<std::size_t>>& groups) const {
-    std::vector<std::vector<RunConfig>> requests;
+  // What the session is to expect. A job that cannot be made fails when its item runs.
+  std::vector<JobGroup> runs_of(const std::vector<std::vector<std::size_t>>& groups) {
+    std::vector<JobGroup> runs;
     for (const std::vector<std::size_t>& group : groups) {
-      requests.emplace_back();
-      for (const std::size_t i : group) requests.back().push_back(items_[i].options.run);
+      JobGroup run;
+      for (const std::size_t i : group) {
+        check_interrupted();
+        try {
+          run.push_back(&job(i));
+        } catch (...) {
+          if (!describe_failure(std::current_exception()).of_item) throw;
+        }
+      }
+      if (!run.empty()) runs.push_back(std::move(run));
     }
-    return requests;
+    return runs;
+  }
+
+  // Made when it is first needed, and kept until its item has run. Throws as Session::make_job.
+  Job& job(std::size_t i) {
+    if (jobs_[i] == nullptr) jobs_[i] = session_->make_job(items_[i].options.run);
+    return *jobs_[i];
   }
 
   bool is_pending(std::size_t i) const { return states_[i] == State::pending; }
@@ -290,7 +307,7 @@ class BatchRun {
   // Refused by the model: the others of its group run without it.
   bool is_refused(std::size_t i) {
     try {
-      session_->check(items_[i].options.run);
+      job(i).read_inputs();
       return false;
     } catch (...) {
       const Failure failure = describe_failure(std::current_exception());
@@ -329,9 +346,9 @@ class BatchRun {
   }
 
   void run_together(Members members, Outcome& outcome) {
-    std::vector<RunConfig> configs;
+    JobGroup jobs;
     for (const std::size_t i : members) {
-      configs.push_back(items_[i].options.run);
+      jobs.push_back(&job(i));
       if (!is_pending(i)) continue;
       for (const fs::path& file : items_[i].files)
         make_folder(path(file).parent_path(), items_[i].where);
@@ -340,19 +357,14 @@ class BatchRun {
       return items_[members[request]];
     };
     Results results;
-    results.picture = [&](const Picture& picture, const Report& report) {
+    results.result = [&](const Result& result, const Report& report) {
       check_interrupted();
       if (members.size() == 1) {
-        const Painted painted{&item(0).options, &picture};
-        return write_picture(std::span(&painted, 1), 0, report, item(0), outcome.records[0]);
+        const Painted painted{&item(0).options, &result};
+        return write_one(std::span(&painted, 1), 0, report, item(0), outcome.records[0]);
       }
-      outcome.pictures.push_back(picture);
+      outcome.results.push_back(result);
       outcome.report = report;
-    };
-    results.answer = [&](const Answer& answer, const Report&) {
-      write_text_file(path(item(answer.request).results.front()), answer.text);
-      outcome.records[answer.request].text = answer.text;
-      outcome.records[answer.request].finish_reason = answer.finish_reason;
     };
     results.plan = [&](std::size_t request, std::string_view plan,
                        const std::string& finish_reason) {
@@ -361,29 +373,34 @@ class BatchRun {
       outcome.records[request].plan = plan;
       outcome.records[request].finish_reason = finish_reason;
     };
-    session_->run(configs, progress_, results);
+    session_->run(jobs, progress_, results);
     write_together(members, outcome);
   }
 
   // The record of each names the others, so all must be there first.
   void write_together(Members members, Outcome& outcome) {
-    std::ranges::sort(outcome.pictures, {}, &Picture::request);
+    std::ranges::sort(outcome.results, {}, &Result::request);
     std::vector<Painted> painted;
-    for (const Picture& picture : outcome.pictures)
-      painted.push_back({&items_[members[picture.request]].options, &picture});
+    for (const Result& result : outcome.results)
+      painted.push_back({&items_[members[result.request]].options, &result});
     for (std::size_t i = 0; i < painted.size(); ++i) {
-      const std::size_t request = outcome.pictures[i].request;
+      const std::size_t request = outcome.results[i].request;
       if (!is_pending(members[request])) continue;
-      write_picture(painted, i, outcome.report, items_[members[request]], outcome.records[request]);
+      write_one(painted, i, outcome.report, items_[members[request]], outcome.records[request]);
     }
   }
 
-  void write_picture(std::span<const Painted> together, std::size_t place, const Report& report,
-                     const PlannedItem& item, ManifestRecord& record) {
-    const Picture& picture = *together[place].picture;
-    const fs::path& name = item.results.at(picture.index);
-    write_png(path(name), picture.rgb, picture_texts(together, place, report));
-    record.files.push_back({name.string(), ""});
+  void write_one(std::span<const Painted> together, std::size_t place, const Report& report,
+                 const PlannedItem& item, ManifestRecord& record) {
+    const Result& result = *together[place].result;
+    const fs::path& name = item.results.at(result.index);
+    write_result(path(name), together, place, report);
+    if (const auto* text = std::get_if<Text>(&result.media)) {
+      record.text = text->text;
+      record.finish_reason = text->finish_reason;
+    } else {
+      record.files.push_back({name.string(), ""});
+    }
   }
 
   // Pictures of an item that does not come to its end.
@@ -481,11 +498,12 @@ class BatchRun {
   Manifest& manifest_;
   Log& log_;
   Progress progress_;
-  double started_, loaded_ = 0;       // seconds
-  std::size_t run_count_ = 0;         // items that ran to their end
-  std::vector<State> states_;         // per item
-  std::set<std::string> kept_;        // files of finished items
-  std::unique_ptr<Session> session_;  // null where no item can run
+  double started_, loaded_ = 0;             // seconds
+  std::size_t run_count_ = 0;               // items that ran to their end
+  std::vector<State> states_;               // per item
+  std::set<std::string> kept_;              // files of finished items
+  std::unique_ptr<Session> session_;        // null where no item can run
+  std::vector<std::unique_ptr<Job>> jobs_;  // per item; null: not made yet, or done
   Report report_;
 };
 

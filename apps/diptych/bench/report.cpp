@@ -171,9 +171,9 @@ struct PictureGap {
 std::vector<PictureGap> picture_gaps(const std::vector<BenchMeasured>& settings) {
   std::vector<PictureGap> all;
   for (std::size_t i = 0; i < settings[0].pictures.size(); ++i) {
-    const Picture &a = settings[0].pictures[i], &b = settings[1].pictures[i];
-    if (a.rgb.sizes() == b.rgb.sizes() && a.latent.sizes() == b.latent.sizes())
-      all.push_back({image_metrics(b.rgb, a.rgb), difference(b.latent, a.latent)});
+    const Result &a = settings[0].pictures[i], &b = settings[1].pictures[i];
+    if (a.rgb().sizes() == b.rgb().sizes() && a.latent.sizes() == b.latent.sizes())
+      all.push_back({image_metrics(b.rgb(), a.rgb()), difference(b.latent, a.latent)});
   }
   return all;
 }
@@ -239,14 +239,14 @@ Json ran_json(const BenchMeasured& m) {
                {"tuning", m.ran.tuning},
                {"attention", m.ran.attention}};
   if (!m.pictures.empty()) {
-    const Picture& picture = m.pictures.front();
+    const Result& picture = m.pictures.front();
     json["cfg_mode"] = m.ran.cfg_mode;
     json["step_graphs"] = m.ran.step_graphs;
     json["kept_step_graphs"] = m.ran.kept_step_graphs;
     json["updates"] = m.ran.updates;
     json["forwards"] = picture.forwards;
-    json["width"] = picture.rgb.size(1);
-    json["height"] = picture.rgb.size(0);
+    json["width"] = picture.rgb().size(1);
+    json["height"] = picture.rgb().size(0);
     json["vae_strips"] = m.ran.strips;
   }
   json["offload"] = m.ran.offload;
@@ -257,7 +257,7 @@ Json ran_json(const BenchMeasured& m) {
 Json pictures_json(const BenchMeasured& m) {
   Json list = Json::array();
   for (std::size_t i = 0; i < m.pictures.size(); ++i) {
-    const Picture& picture = m.pictures[i];
+    const Result& picture = m.pictures[i];
     Json json = {{"index", picture.index},
                  {"seed", picture.seed},
                  {"noise_hash", picture.noise_hash},

@@ -41,13 +41,13 @@ std::vector<std::pair<std::string, double>> stages_between(const Report& before,
 // What came of one run beside its times.
 struct Outcome {
   BenchRun run;
-  std::vector<Picture> pictures;
+  std::vector<Result> pictures;
   std::vector<std::vector<std::uint8_t>> encoded;  // PNG, in the order of `pictures`
   std::string text;
   // What two runs of the same request have in common.
   std::vector<std::string> content() const {
     std::vector<std::string> all = {text};
-    for (const Picture& picture : pictures) all.push_back(picture.latent_hash + picture.plan);
+    for (const Result& picture : pictures) all.push_back(picture.latent_hash + picture.plan);
     return all;
   }
 };
@@ -72,7 +72,7 @@ class Bench {
       std::unique_ptr<Session> session;
       at_place(0, s, [&] { session = find_family(config.pipeline).open(config, log_); });
       for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-        at_place(c, s, [&] { session->check(setting(c, s).options().run); });
+        at_place(c, s, [&] { session->make_job(setting(c, s).options().run)->read_inputs(); });
     }
   }
 
@@ -157,12 +157,20 @@ class Bench {
     at_place(0, first,
              [&] { sessions_.push_back(find_family(config.pipeline).open(config, log_)); });
     Session& session = *sessions_.back();
-    std::vector<std::vector<RunConfig>> expected;
+    if (plan_.floor || plan_.kernel_times) require_meter(session, config);
+    std::vector<std::unique_ptr<Job>> jobs;
+    std::vector<JobGroup> expected;
+    const auto expect = [&](const RunConfig& run) {
+      jobs.push_back(session.make_job(run));
+      expected.push_back({jobs.back().get()});
+    };
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       for (std::size_t s = first; s < end; ++s) {
-        expected.push_back({setting(c, s).options().run});
-        at_place(c, s, [&] { session.check(expected.back().front()); });
-        expected.push_back({warmup_config(c, s)});
+        at_place(c, s, [&] {
+          expect(setting(c, s).options().run);
+          jobs.back()->read_inputs();
+          expect(warmup_config(c, s));
+        });
       }
     }
     session.load(expected, progress_);
@@ -200,24 +208,30 @@ class Bench {
     options.run = config;
     Outcome outcome;
     Results results;
-    results.picture = [&](const Picture& picture, const Report& report) {
-      const Painted painted{&options, &picture};
+    results.result = [&](const Result& result, const Report& report) {
+      if (const auto* text = std::get_if<Text>(&result.media)) {
+        outcome.text = text->text;
+        return;
+      }
+      const Painted painted{&options, &result};
       outcome.encoded.push_back(
-          encode_png(picture.rgb, picture_texts(std::span(&painted, 1), 0, report)));
-      outcome.pictures.push_back(picture);
+          encode_png(result.rgb(), picture_texts(std::span(&painted, 1), 0, report)));
+      outcome.pictures.push_back(result);
     };
-    results.answer = [&](const Answer& answer, const Report&) { outcome.text = answer.text; };
     note_peak(session);
     reset_peak_memory(device(s));
     const Report before = session.report();
     const double start = steady_seconds();
-    at_place(c, s, [&] { session.run(std::span(&config, 1), progress_, results); });
+    at_place(c, s, [&] {
+      const std::unique_ptr<Job> job = session.make_job(config);
+      session.run({job.get()}, progress_, results);
+    });
     outcome.run.seconds = steady_seconds() - start;
     const Report after = session.report();
     outcome.run.stages = stages_between(before, after);
     outcome.run.tokens = after.tokens - before.tokens;
     outcome.run.token_seconds = after.token_seconds - before.token_seconds;
-    if (sessions_.size() > 1) session.forget_steps();  // no plan counts the other model's memory
+    if (sessions_.size() > 1) drop_kept_steps(session);  // no plan counts the other's memory
     return outcome;
   }
 
@@ -282,10 +296,21 @@ class Bench {
     return files;
   }
 
-  std::vector<StepKindWork> study_steps(std::size_t c, std::size_t s, bool measures) {
+  static void require_meter(Session& session, const RunConfig& config) {
+    if (session.capabilities().meter == nullptr)
+      throw InputError("bench: pipeline {} does not measure its steps", config.pipeline);
+  }
+
+  static void drop_kept_steps(Session& session) {
+    if (StepKeeper* keeper = session.capabilities().keeper) keeper->drop_kept_steps();
+  }
+
+  std::vector<StepKindWork> measure_steps(std::size_t c, std::size_t s, bool measures) {
     std::vector<StepKindWork> kinds;
     at_place(c, s, [&] {
-      kinds = session(s).study_steps(setting(c, s).options().run, measures, progress_);
+      Session& own = session(s);
+      const std::unique_ptr<Job> job = own.make_job(setting(c, s).options().run);
+      kinds = own.capabilities().meter->measure_steps(*job, measures, progress_);
     });
     return kinds;
   }
@@ -294,7 +319,7 @@ class Bench {
   void measure_floor(std::size_t c, std::size_t s, BenchMeasured& measured) {
     const double denoise =
         measured.runs.back().stage("denoise") / static_cast<double>(measured.pictures.size());
-    measured.floors.push_back({denoise, study_steps(c, s, true)});
+    measured.floors.push_back({denoise, measure_steps(c, s, true)});
   }
 
   DevicePeaks peaks_of(std::size_t s) {
@@ -321,11 +346,12 @@ class Bench {
           measured.launches->scopes.clear();  // long
         }
         if (!plan_.kernel_times) continue;
-        session(s).forget_steps();  // the profiler sees every step the same way, capture and all
+        drop_kept_steps(session(s));  // the profiler sees every step the same way, capture and all
         const std::optional<Launches> launches = record(c, s);
         if (!launches) return warn_of_profiler("--kernel-times");
-        measured.kernels = make_kernel_table(*launches, measured.steps(), study_steps(c, s, false),
-                                             session(s).layers(), peaks[s]);
+        measured.kernels =
+            make_kernel_table(*launches, measured.steps(), measure_steps(c, s, false),
+                              session(s).capabilities().meter->layers(), peaks[s]);
       }
     }
   }

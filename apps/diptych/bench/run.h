@@ -29,9 +29,9 @@ struct BenchFile {
 
 struct BenchMeasured {  // of one setting of one case
   std::vector<BenchRun> warmups, runs;
-  std::vector<Picture> pictures;  // of the first of `runs`, as are `files` and `text`
-  std::vector<BenchFile> files;   // what was kept
-  std::string text;               // an answer
+  std::vector<Result> pictures;  // of the first of `runs`, as are `files` and `text`
+  std::vector<BenchFile> files;  // what was kept
+  std::string text;              // an answer
   Report ran;
   bool repeatable = true;               // every run gave the same pictures and texts
   std::uint64_t peak_tensor_bytes = 0;  // of the device; 0 on the CPU, and where two models are

@@ -30,7 +30,7 @@ std::string last_name(const std::filesystem::path& path) {
 }
 
 // Texts as they are; pictures by name, pixels' hash and size.
-Json inputs_json(const Options& options, const Picture& picture) {
+Json inputs_json(const Options& options, const Result& picture) {
   Json list = Json::array();
   std::size_t image = 0;
   for (const InputItem& item : options.run.inputs) {
@@ -63,7 +63,7 @@ Json together_json(std::span<const Painted> together, std::size_t place) {
       if (!its.contains(name)) different[name] = nullptr;
     }
     others.push_back({{"requested", std::move(different)},
-                      {"inputs", inputs_json(*together[i].options, *together[i].picture)}});
+                      {"inputs", inputs_json(*together[i].options, *together[i].result)}});
   }
   return {{"place", place}, {"others", std::move(others)}};
 }
@@ -80,7 +80,7 @@ Json cache_report_json(const CacheReport& report) {
 
 Json record_json(std::span<const Painted> together, std::size_t place, const Report& report) {
   const Options& options = *together[place].options;
-  const Picture& picture = *together[place].picture;
+  const Result& picture = *together[place].result;
   const bool from_file = !options.run.noise.empty();
   Json noise = {{"source", from_file ? "file" : "torch CPU mt19937, float32"}};
   if (from_file) {
@@ -105,8 +105,8 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"steps", options.run.sampling.steps},
                {"updates", report.updates},
                {"forwards", picture.forwards},
-               {"width", picture.rgb.size(1)},
-               {"height", picture.rgb.size(0)},
+               {"width", picture.rgb().size(1)},
+               {"height", picture.rgb().size(0)},
                {"inputs", inputs_json(options, picture)}};
   if (report.quantization != kPlain) json["quantization"] = report.quantization;
   if (report.tuning != kUntuned) json["tuning"] = report.tuning;
@@ -125,7 +125,7 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
 }
 
 // "PROMPT\nSteps: 50, ...", as github.com/AUTOMATIC1111/stable-diffusion-webui writes it.
-std::string parameters_text(const Options& options, const Picture& picture, const Report& report) {
+std::string parameters_text(const Options& options, const Result& picture, const Report& report) {
   const SamplingConfig& sampling = options.run.sampling;
   const std::string negative = options.run.negative_prompt.empty()
                                    ? ""
@@ -133,7 +133,7 @@ std::string parameters_text(const Options& options, const Picture& picture, cons
   std::string text = fmt::format(
       "{}{}\nSteps: {}, Sampler: Euler, CFG scale: {}, Image CFG scale: {}, Seed: {}, Size: {}x{}",
       options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale,
-      sampling.cfg_img_scale, picture.seed, picture.rgb.size(1), picture.rgb.size(0));
+      sampling.cfg_img_scale, picture.seed, picture.rgb().size(1), picture.rgb().size(0));
   text += fmt::format(", CFG interval: {}-{}, CFG renorm: {} min {}, Shift: {}",
                       sampling.cfg_interval_low, sampling.cfg_interval_high,
                       sampling.cfg_renorm_type, sampling.cfg_renorm_min, sampling.timestep_shift);
@@ -322,7 +322,7 @@ std::vector<std::pair<std::string, std::string>> picture_texts(std::span<const P
   const auto replace = Json::error_handler_t::replace;
   const Json record = record_json(together, place, report);
   return {
-      {"parameters", parameters_text(*together[place].options, *together[place].picture, report)},
+      {"parameters", parameters_text(*together[place].options, *together[place].result, report)},
       {"diptych", record.dump(-1, ' ', false, replace)}};
 }
 

@@ -9,13 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/config/resolve.h"
-#include "lib/session/session.h"
+#include "lib/session/result.h"
 
 namespace diptych {
 
 struct Painted {
   const Options* options;
-  const Picture* picture;
+  const Result* result;  // a picture
 };
 
 // PNG text chunks of the picture at `place` of those that were painted in the same forwards (one,

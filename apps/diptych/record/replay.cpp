@@ -182,8 +182,9 @@ class Replay {
     if (!settings_.model.empty()) return settings_.model;
     const fs::path& recorded = runs_.front().model;
     if (recorded.empty()) return {};  // dummy weights of the released sizes
+    const Family& family = find_family(runs_.front().pipeline);
     for (const fs::path& place : places_of(recorded.string())) {
-      if (fs::exists(place / "llm_config.json")) return place;  // any folder may have such a name
+      if (family.owns(place)) return place;  // any folder may have such a name
     }
     if (const auto demo = find_demo()) {
       Sources sources;
@@ -237,9 +238,15 @@ class Replay {
     // Sums of the CPU are split among its threads, and round accordingly.
     if (record_.threads > 0) at::set_num_threads(record_.threads);
     const auto session = find_family(model.pipeline).open(model, log_);
-    for (const RunConfig& run : runs_) session->check(run);
+    std::vector<std::unique_ptr<Job>> jobs;
+    JobGroup group;
+    for (const RunConfig& run : runs_) {
+      jobs.push_back(session->make_job(run));
+      jobs.back()->read_inputs();
+      group.push_back(jobs.back().get());
+    }
     Progress progress(log_, progress_style(settings_.progress));
-    session->load(std::span(&runs_, 1), progress);
+    session->load(std::span(&group, 1), progress);
     if (const std::string hash = session->weights_hash(); hash != record_.weights_hash) {
       throw InputError("{}: was painted with weights {}, but those of {} are {}; {} --model", name_,
                        record_.weights_hash,
@@ -247,18 +254,18 @@ class Replay {
                        settings_.model.empty() ? "give" : "give another");
     }
     Results results;
-    results.picture = [&](const Picture& picture, const Report& report) {
-      pictures_.push_back(picture);
+    results.result = [&](const Result& result, const Report& report) {
+      pictures_.push_back(result);
       report_ = report;
     };
-    session->run(runs_, progress, results);
-    std::ranges::sort(pictures_, {}, &Picture::request);
+    session->run(group, progress, results);
+    std::ranges::sort(pictures_, {}, &Result::request);
     check_noise();
     check_calibration();
     encode();
   }
 
-  const Picture& own() const { return pictures_.at(record_.place); }
+  const Result& own() const { return pictures_.at(record_.place); }
 
   void check_noise() const {
     const bool from_file = !runs_[record_.place].noise.empty();
@@ -282,7 +289,7 @@ class Replay {
     std::vector<Painted> painted;
     for (std::size_t i = 0; i < pictures_.size(); ++i)
       painted.push_back({&record_.together[i].options, &pictures_[i]});
-    const auto encoded = encode_png(own().rgb, picture_texts(painted, record_.place, report_));
+    const auto encoded = encode_png(own().rgb(), picture_texts(painted, record_.place, report_));
     again_.assign(encoded.begin(), encoded.end());
   }
 
@@ -318,7 +325,7 @@ class Replay {
 
   std::string describe_difference(Json& json) const {
     const Tensor& then = old_.rgb;
-    const Tensor& now = own().rgb;
+    const Tensor& now = own().rgb();
     if (then.sizes() != now.sizes())
       return fmt::format("differs: {}x{}, now {}x{}", then.size(1), then.size(0), now.size(1),
                          now.size(0));
@@ -343,8 +350,8 @@ class Replay {
   std::vector<std::uint8_t> bytes_;
   Image old_;
   PictureRecord record_;
-  std::vector<RunConfig> runs_;    // record_.together with real paths
-  std::vector<Picture> pictures_;  // one per run
+  std::vector<RunConfig> runs_;   // record_.together with real paths
+  std::vector<Result> pictures_;  // one per run
   Report report_;
   std::vector<std::uint8_t> again_;
 };

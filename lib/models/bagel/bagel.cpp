@@ -5,14 +5,8 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/ops/ops.h"
 
 namespace diptych {
-namespace {
-
-constexpr std::int64_t kFrequencyWidth = 256;
-
-}  // namespace
 
 std::int64_t Bagel::read_latent_side(const Weights& weights, std::int64_t fallback) {
   if (weights.is_dummy()) return fallback;
@@ -35,46 +29,14 @@ void Bagel::check_layout(const Weights& weights, const BagelConfig& config) {
 Bagel Bagel::load(const Weights& weights, BagelConfig config,
                   const std::optional<MotOffload>& offload, const MotQuantization& quantization) {
   config.latent_side = read_latent_side(weights, config.latent_side);
-  const std::int64_t hidden = config.llm.hidden_size, width = config.row_width();
   check_layout(weights, config);  // all of it, before a byte moves
   Bagel m;
   m.config = config;
   m.language_model =
       MotBackbone::load(weights.scope("language_model"), config.llm, offload, quantization);
-  const Weights time = weights.scope("time_embedder.mlp");
-  m.time_mlp_0 = time.get("0.weight", {hidden, kFrequencyWidth});
-  m.time_mlp_0_bias = time.get("0.bias", {hidden});
-  m.time_mlp_2 = time.get("2.weight", {hidden, hidden});
-  m.time_mlp_2_bias = time.get("2.bias", {hidden});
-  m.vae2llm = weights.get("vae2llm.weight", {hidden, width});
-  m.vae2llm_bias = weights.get("vae2llm.bias", {hidden});
-  m.llm2vae = weights.get("llm2vae.weight", {width, hidden});
-  m.llm2vae_bias = weights.get("llm2vae.bias", {width});
-  const std::int64_t side = config.latent_side;
-  m.latent_pos_embed = weights.get("latent_pos_embed.pos_embed", {side * side, hidden});
+  m.latents =
+      MotLatents::load(weights, config.llm.hidden_size, config.row_width(), config.latent_side);
   return m;
-}
-
-Tensor Bagel::embed_timesteps(std::span<const float> t) const {
-  std::vector<Tensor> rows;
-  for (const float value : t) rows.push_back(timestep_embedding(value, kFrequencyWidth));
-  const Tensor frequencies = at::stack(rows).to(time_mlp_0.options());  // [steps, 256]
-  const Tensor hidden = at::silu(at::linear(frequencies, time_mlp_0, time_mlp_0_bias));
-  return at::linear(hidden, time_mlp_2, time_mlp_2_bias);
-}
-
-Tensor Bagel::latent_position_ids(std::int64_t h, std::int64_t w) const {
-  const Tensor row = at::arange(h, at::kLong).unsqueeze(1) * config.latent_side;  // [h, 1]
-  return (row + at::arange(w, at::kLong)).flatten();
-}
-
-Tensor Bagel::embed_latents(const Tensor& x, const Tensor& time, const Tensor& position) const {
-  // Left to right, each sum rounded to the model's dtype, as the official code adds them.
-  return at::linear(x.to(vae2llm.scalar_type()), vae2llm, vae2llm_bias).add_(time).add_(position);
-}
-
-Tensor Bagel::velocity(const Tensor& hidden) const {
-  return at::linear(hidden, llm2vae, llm2vae_bias);
 }
 
 BagelVision BagelVision::load(const Weights& weights, const BagelConfig& config) {

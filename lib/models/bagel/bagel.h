@@ -1,16 +1,16 @@
-// BAGEL-7B-MoT: what stands around the backbone: checkpoint layout, latent rows, time embedding,
-// velocity, and the connector behind the vision transformer. Port of ByteDance-Seed/Bagel @056b5fd,
+// BAGEL-7B-MoT: what stands around the backbone: checkpoint layout, packing of latents, and the
+// connector behind the vision transformer. Port of ByteDance-Seed/Bagel @056b5fd,
 // modeling/bagel/bagel.py and modeling_utils.py; specs: bagel.md sections 1, 4 and 7.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "lib/models/qwen_mot/backbone.h"
+#include "lib/models/qwen_mot/latents.h"
 #include "lib/models/siglip/siglip.h"
 #include "lib/tensor/weights.h"
 
@@ -56,12 +56,8 @@ struct BagelVision {
 struct Bagel {
   BagelConfig config;
   MotBackbone language_model;
-  std::optional<BagelVision> vision;   // where it was loaded
-  Tensor time_mlp_0, time_mlp_0_bias;  // [hidden, 256], [hidden]
-  Tensor time_mlp_2, time_mlp_2_bias;  // [hidden, hidden], [hidden]
-  Tensor vae2llm, vae2llm_bias;        // [hidden, 64], [hidden]
-  Tensor llm2vae, llm2vae_bias;        // [64, hidden], [64]
-  Tensor latent_pos_embed;             // [side * side, hidden]
+  MotLatents latents;
+  std::optional<BagelVision> vision;  // where it was loaded
 
   // The side of the square position table, off its rows; `fallback` for dummy weights. Throws
   // InputError where the rows are no square number.
@@ -75,14 +71,6 @@ struct Bagel {
   static Bagel load(const Weights& weights, BagelConfig config,
                     const std::optional<MotOffload>& offload = {},
                     const MotQuantization& quantization = {});
-
-  // t of every step, float32 -> [steps, hidden].
-  Tensor embed_timesteps(std::span<const float> t) const;
-  // Rows of the position table for h x w latent rows in row-major order -> [h * w], int64, CPU.
-  Tensor latent_position_ids(std::int64_t h, std::int64_t w) const;
-  // x float32 [rows, 64], time [hidden], position [rows, hidden] -> [rows, hidden].
-  Tensor embed_latents(const Tensor& x, const Tensor& time, const Tensor& position) const;
-  Tensor velocity(const Tensor& hidden) const;  // final-norm rows [rows, hidden] -> [rows, 64]
 };
 
 // [h * w, p * p * c] rows in (patch row, patch column, channel) order <-> latent [1, c, h * p, w *

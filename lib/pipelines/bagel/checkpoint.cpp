@@ -80,6 +80,10 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
   }
   c.model.config = config;
   c.model.config.latent_side = Bagel::read_latent_side(c.model_weights, config.latent_side);
+  // Requests are checked against these before anything is loaded.
+  c.model.language_model.config = config.llm;
+  c.model.latents.side = c.model.config.latent_side;
+  c.model.latents.width = config.row_width();
   c.vae.config = read_vae_config(c.vae_weights, folder);
   const FluxVaeConfig& vae = c.vae.config;
   if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
@@ -114,24 +118,6 @@ void BagelCheckpoint::load_head() {
 
 std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {
   return fmt::format("{:.16}-{:.16}", model_weights.hash(stop), vae_weights.hash(stop));
-}
-
-std::vector<std::int64_t> BagelCheckpoint::text_segment(std::string_view text) const {
-  std::vector<std::int64_t> segment = {bos};
-  const std::vector<std::int64_t> ids = tokenizer->encode(text);
-  segment.insert(segment.end(), ids.begin(), ids.end());
-  segment.push_back(eos);
-  // The image block that follows takes one more position.
-  const std::int64_t most = model.config.llm.max_position_embeddings - 1;
-  const auto found = static_cast<std::int64_t>(segment.size());
-  if (found > most) throw InputError("--prompt: {} tokens, expected at most {}", found, most);
-  for (const std::int64_t token : segment) {
-    if (token >= model.config.llm.vocab_size) {
-      throw InputError("--prompt: token id {} is beyond the model's vocabulary of {}", token,
-                       model.config.llm.vocab_size);
-    }
-  }
-  return segment;
 }
 
 LatentSize BagelCheckpoint::latent_size(std::int64_t width, std::int64_t height) const {

@@ -6,25 +6,15 @@
 #include <memory>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "lib/models/bagel/bagel.h"
 #include "lib/models/flux_vae/flux_vae.h"
+#include "lib/pipelines/mot/model.h"
 #include "lib/runtime/runtime.h"
 #include "lib/text/tokenizer.h"
 
 namespace diptych {
-
-struct ImageMarkers {  // the tokens that begin and end an image block
-  std::int64_t start = 0, end = 0;
-};
-
-struct LatentSize {
-  std::int64_t h = 0, w = 0;  // latent rows: pixels / 16
-  std::int64_t rows() const { return h * w; }
-  bool operator==(const LatentSize&) const = default;
-};
 
 struct BagelCheckpoint {
   Bagel model;
@@ -51,9 +41,10 @@ struct BagelCheckpoint {
   // A name for the loaded files' content, "<model>-<autoencoder>"; reads them all, slow.
   // A stop requested meanwhile ends it early.
   std::string weights_hash(const std::stop_token& stop) const;
-  // [bos] + encode(text) + [eos]. Throws InputError where that is longer than the model's
-  // positions.
-  std::vector<std::int64_t> text_segment(std::string_view text) const;
+  // What the parts shared with other families need. This must stay where it is meanwhile.
+  MotModel mot() const {
+    return {model.language_model, model.latents, *tokenizer, bos, eos, markers};
+  }
   // Throws InputError unless width and height are multiples of 16 within the position table.
   LatentSize latent_size(std::int64_t width, std::int64_t height) const;
 };

@@ -61,7 +61,7 @@ BagelImage BagelImage::prepare(const Tensor& image, const ImageTransforms& trans
 }
 
 Tensor encode_latent(BagelImage& image, const BagelCheckpoint& checkpoint, at::Generator& generator,
-                     const Runtime& runtime, const std::string& name) {
+                     const Runtime& runtime, const ImageTrace& trace) {
   if (image.latent_rows.defined()) return image.latent_rows;
   if (!image.moments.defined())
     image.moments =
@@ -71,18 +71,18 @@ Tensor encode_latent(BagelImage& image, const BagelCheckpoint& checkpoint, at::G
   const Tensor noise =
       randn({1, config.latent_channels, moments.size(2), moments.size(3)}, generator);
   const Tensor latent = checkpoint.vae.latent_from_moments(moments, noise.to(runtime.device));
-  if (runtime.trace != nullptr) {
-    runtime.trace->record(name + ".vae.image", image.vae_pixels);
-    runtime.trace->record(name + ".vae.moments", moments);
-    runtime.trace->record(name + ".vae.noise", noise);
-    runtime.trace->record(name + ".vae.latent", latent);
+  if (trace.sink != nullptr) {
+    trace.sink->record(trace.name + ".vae.image", image.vae_pixels);
+    trace.sink->record(trace.name + ".vae.moments", moments);
+    trace.sink->record(trace.name + ".vae.noise", noise);
+    trace.sink->record(trace.name + ".vae.latent", latent);
   }
   image.latent_rows = pack_latent(latent, config.latent_patch_size);
   return image.latent_rows;
 }
 
 Tensor encode_patches(BagelImage& image, const BagelCheckpoint& checkpoint, const Runtime& runtime,
-                      const std::string& name) {
+                      const ImageTrace& trace) {
   if (image.vit_rows.defined()) return image.vit_rows;
   const BagelConfig& config = checkpoint.model.config;
   const BagelVision& vision = *checkpoint.model.vision;
@@ -90,17 +90,17 @@ Tensor encode_patches(BagelImage& image, const BagelCheckpoint& checkpoint, cons
       patchify(image.vit_pixels, config.vit.patch_size).to(runtime.device, runtime.dtype);
   const Tensor ids = siglip_position_ids(image.patches.h, image.patches.w, config.vit);
   SiglipObserver observer;
-  if (runtime.trace != nullptr) {
-    runtime.trace->record(name + ".packed_vit_tokens", patches);
-    runtime.trace->record(name + ".packed_vit_position_ids", ids);
+  if (trace.sink != nullptr) {
+    trace.sink->record(trace.name + ".packed_vit_tokens", patches);
+    trace.sink->record(trace.name + ".packed_vit_position_ids", ids);
     observer = [&](std::string_view what, const Tensor& value) {
-      runtime.trace->record(fmt::format("{}.{}", name, what), value);
+      trace.sink->record(fmt::format("{}.{}", trace.name, what), value);
     };
   }
   const Tensor positions = ids.to(runtime.device);
   const Tensor seen = vision.siglip.forward(patches, positions, *runtime.read_attention, observer);
   const Tensor connected = vision.connect(seen);
-  if (runtime.trace != nullptr) runtime.trace->record(name + ".vit.connector", connected);
+  if (trace.sink != nullptr) trace.sink->record(trace.name + ".vit.connector", connected);
   image.vit_rows = connected + vision.pos_embed.index_select(0, positions);
   return image.vit_rows;
 }

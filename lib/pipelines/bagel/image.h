@@ -9,6 +9,7 @@
 #include "lib/media/image.h"
 #include "lib/media/image_transform.h"
 #include "lib/pipelines/bagel/checkpoint.h"
+#include "lib/tensor/trace.h"
 
 namespace diptych {
 
@@ -36,12 +37,18 @@ struct BagelImage {
                             const BagelConfig& config);
 };
 
+// Where a picture's tensors are recorded.
+struct ImageTrace {
+  TraceSink* sink = nullptr;  // null: off
+  std::string name;           // "prefill.00.cond.vae"
+};
+
 // Latent rows [h * w, 64], float32 on the device: the posterior sampled with `generator`, packed;
-// drawn once, then kept. `name`: of the trace, "prefill.00.cond.vae".
+// drawn once, then kept.
 Tensor encode_latent(BagelImage& image, const BagelCheckpoint& checkpoint, at::Generator& generator,
-                     const Runtime& runtime, const std::string& name);
+                     const Runtime& runtime, const ImageTrace& trace);
 // The rows of the vision transformer behind the connector, positions added: [patches, hidden].
 Tensor encode_patches(BagelImage& image, const BagelCheckpoint& checkpoint, const Runtime& runtime,
-                      const std::string& name);
+                      const ImageTrace& trace);
 
 }  // namespace diptych

@@ -12,36 +12,12 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 constexpr std::int64_t kMebi = std::int64_t{1} << 20;
-constexpr std::string_view kDenoiseStep = "denoise step", kDenoiseLayout = "denoise layout",
-                           kKeyValueCache = "key-value cache";
-
-std::int64_t total(const NamedBytes& parts) {
-  std::int64_t bytes = 0;
-  for (const auto& [name, part] : parts) bytes += part;
-  return bytes;
-}
-
-// 0 where there is no such part.
-std::int64_t bytes_of(const NamedBytes& parts, std::string_view name) {
-  const auto part = std::ranges::find(parts, name, &NamedBytes::value_type::first);
-  return part == parts.end() ? 0 : part->second;
-}
-
-std::pair<std::string_view, std::int64_t> largest(const NamedBytes& parts) {
-  const auto most =
-      std::ranges::max_element(parts, {}, [](const auto& part) { return part.second; });
-  return most == parts.end() ? std::pair<std::string_view, std::int64_t>("none", 0) : *most;
-}
-
-double gib(std::int64_t bytes) {
-  return static_cast<double>(bytes) / static_cast<double>(1024 * kMebi);
-}
 
 // Both sides of one call's formulas.
 struct Planner {
   const BagelSizes& sizes;
   const BagelWork& work;
-  const BagelChoice& choice;
+  const MemoryChoice& choice;
   const Qwen2Config& llm = sizes.model.llm;
   std::int64_t element = static_cast<std::int64_t>(c10::elementSize(sizes.dtype));
 
@@ -79,10 +55,7 @@ struct Planner {
   std::int64_t expert() const { return sizes.expert_matrix_bytes(); }
   std::int64_t streamed() const {  // experts
     if (!choice.offload) return 0;
-    const auto away = [&](std::int64_t resident) {
-      return std::max<std::int64_t>(llm.num_hidden_layers - resident, 0);
-    };
-    return away(choice.offload->resident_und) + away(choice.offload->resident_gen);
+    return std::max<std::int64_t>(2 * llm.num_hidden_layers - choice.offload->resident, 0);
   }
 
   std::int64_t key_values() const {
@@ -149,42 +122,11 @@ struct Planner {
 
 }  // namespace
 
-std::int64_t BagelMemory::held_bytes() const {
-  return total(held);
-}
-
-std::int64_t BagelMemory::peak() const {
-  return total(held) + largest(work).second + slack;
-}
-
-std::int64_t BagelMemory::peak_with_kept_step() const {
-  NamedBytes others = work;
-  const auto [steps, end] =
-      std::ranges::remove(others, kDenoiseStep, &NamedBytes::value_type::first);
-  others.erase(steps, end);
-  return total(held) + bytes_of(held, kKeyValueCache) + bytes_of(work, kDenoiseStep) +
-         largest(others).second + slack;
-}
-
-std::int64_t BagelMemory::kept_step_bytes() const {
-  return bytes_of(held, kKeyValueCache) + bytes_of(held, kDenoiseLayout) +
-         bytes_of(work, kDenoiseStep);
-}
-
-std::string BagelMemory::summary() const {
-  std::string text = fmt::format("{:.1f} GiB:", gib(peak()));
-  for (const auto& [name, bytes] : held) {
-    if (bytes > 0) text += fmt::format(" {} {:.2f},", name, gib(bytes));
-  }
-  const auto& [name, bytes] = largest(work);
-  return text + fmt::format(" {} {:.2f}, slack {:.2f}", name, gib(bytes), gib(slack));
-}
-
-BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
-                              const BagelChoice& choice) {
+MemoryPlan plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
+                             const MemoryChoice& choice) {
   const Planner planner{sizes, work, choice};
   const Planner::WeightBytes weights = planner.weights();
-  BagelMemory memory;
+  MemoryPlan memory;
   memory.choice = choice;
   memory.host = planner.streamed() * planner.expert();
   const bool streams = memory.host > 0;
@@ -196,8 +138,8 @@ BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
       {"vision", sizes.vision ? weights.vision : 0},
       {"projections", weights.other},
       {"autoencoder", vae_weight_bytes(sizes.vae)},
-      {kKeyValueCache, planner.key_values()},
-      {kDenoiseLayout, planner.denoise_layout()},
+      {kKeyValueCachePart, planner.key_values()},
+      {kDenoiseLayoutPart, planner.denoise_layout()},
       {"step cache", work.cache_bytes},
   };
   std::optional<VaeStrips> strips;
@@ -209,7 +151,7 @@ BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
         "vae encode", vae_encode_bytes(sizes.vae, work.encode_width, work.encode_height, strips));
   }
   if (work.width > 0) {
-    memory.work.emplace_back(kDenoiseStep, planner.denoise_step());
+    memory.work.emplace_back(kDenoiseStepPart, planner.denoise_step());
     memory.work.emplace_back("vae decode",
                              vae_decode_bytes(sizes.vae, work.width, work.height, strips));
   }
@@ -219,10 +161,39 @@ BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
   // what was measured on an H200 within 0.1 GiB.
   // On an H200 the holes were 31.47 - 29.65 GiB at 1024x1024, and half a GiB more where pictures
   // are read (scripts/gpu_check).
-  memory.slack = (sizes.vision ? 1152 : 640) * kMebi + largest(memory.work).second / 2;
+  memory.slack = (sizes.vision ? 1152 : 640) * kMebi + largest_part(memory.work).second / 2;
   // The memory of graphs is taken as a whole and has no part in these holes.
-  for (auto& [name, bytes] : memory.work) bytes += name == kDenoiseStep ? planner.second_step() : 0;
+  for (auto& [name, bytes] : memory.work)
+    bytes += name == kDenoiseStepPart ? planner.second_step() : 0;
   return memory;
+}
+
+MemoryCosts bagel_costs(const BagelSizes& sizes, const BagelWork& work) {
+  MemoryCosts costs;
+  costs.plan = [sizes, work](const MemoryChoice& choice, PixelSize size) {
+    BagelWork sized = work;
+    sized.width = size.width;
+    sized.height = size.height;
+    return plan_bagel_memory(sizes, sized, choice);
+  };
+  costs.size = {work.width, work.height};
+  costs.size_step = sizes.model.pixels_per_row();
+  costs.branches = work.branches;
+  costs.uses_autoencoder = work.width > 0 || work.encode_width > 0;
+  const std::int64_t layers = sizes.model.llm.num_hidden_layers;
+  costs.offload = {.count = 2 * layers,
+                   .bytes = sizes.expert_matrix_bytes(),
+                   .always_used = layers,
+                   .slots = MotOffload{}.slots};
+  return costs;
+}
+
+std::optional<MotOffload> mot_offload(const std::optional<OffloadChoice>& choice,
+                                      std::int64_t layers) {
+  if (!choice) return std::nullopt;
+  const std::int64_t und = std::min(choice->resident, layers);
+  return MotOffload{
+      .resident_und = und, .resident_gen = choice->resident - und, .slots = choice->slots};
 }
 
 }  // namespace diptych

@@ -1,16 +1,12 @@
-// What a run of BAGEL takes of the GPU's memory, computed from sizes before a byte is loaded, and
-// the choices that make it fit.
+// What a run of BAGEL takes of the GPU's memory, computed from sizes before a byte is loaded.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "lib/models/bagel/bagel.h"
 #include "lib/models/flux_vae/flux_vae.h"
+#include "lib/session/memory/fit.h"
 
 namespace diptych {
 
@@ -46,72 +42,12 @@ struct BagelWork {
   bool two_graphs = false;
 };
 
-struct BagelChoice {
-  bool batched = true;  // guidance branches in one call; else one after the other
-  bool strips = false;  // the autoencoder works in strips (VaeStrips)
-  std::optional<MotOffload> offload;
-};
+MemoryPlan plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
+                             const MemoryChoice& choice);
 
-using NamedBytes = std::vector<std::pair<std::string_view, std::int64_t>>;
-
-struct BagelMemory {
-  BagelChoice choice;
-  NamedBytes held;         // from loading to the end: weights, slots, caches
-  NamedBytes work;         // one at a time
-  std::int64_t slack = 0;  // holes in the allocator's blocks, cuBLAS workspace
-  std::int64_t host = 0;   // page-locked host memory
-
-  std::int64_t held_bytes() const;
-  // What the run needs of the device at most; where there is more, the allocator keeps some of what
-  // was freed at hand.
-  std::int64_t peak() const;
-  // The same where the memory of a denoise step and its caches are kept while the rest is done, the
-  // caches of the next request among it.
-  std::int64_t peak_with_kept_step() const;
-  // What a step that is kept holds itself: its memory, caches and layout.
-  std::int64_t kept_step_bytes() const;
-  std::string summary() const;  // "31.5 GiB: experts 24.3, ..., denoise step 1.0, ..."
-};
-
-BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
-                              const BagelChoice& choice);
-
-// What the process takes of the device beside its tensors: the CUDA context, code of libraries.
-// limit_memory() is to be given what is left of --max-vram.
-inline constexpr std::int64_t kCudaBytes = std::int64_t{3} << 28;  // 0.75 GiB
-
-enum class OffloadWish { none, layers, automatic };
-enum class TilingWish { off, on, automatic };
-OffloadWish parse_offload(std::string_view name);    // none, layers, auto; else InputError
-TilingWish parse_vae_tiling(std::string_view name);  // off, on, auto; else InputError
-
-struct BagelMemoryWishes {
-  OffloadWish offload = OffloadWish::automatic;
-  TilingWish tiling = TilingWish::automatic;
-  std::optional<bool> batched;  // nullopt: chosen here
-};
-
-struct MemoryBudget {
-  std::optional<std::int64_t> device;  // free bytes, or --max-vram; nullopt: the run is on the CPU
-  bool limited = false;                // `device` is --max-vram
-  std::optional<std::int64_t> host;    // available bytes, where the system tells
-};
-
-// The plan of the first way that fits: what was not wished for is chosen in the order of what it
-// costs: strips, sequential guidance, then (batched again, if it can be) offload with as many
-// experts on the device as there is room for. `layers` without --max-vram keeps none there. Throws
-// InputError, one line: what is needed, what is available, and which flags, all tried with this
-// plan, would make it fit. On the CPU nothing is chosen but what is wished.
-BagelMemory fit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
-                             const BagelMemoryWishes& wishes, const MemoryBudget& budget);
-
-// Throws InputError for experts that are to wait in host memory, where the run is there anyway.
-void check_offload(OffloadWish wish, const MemoryBudget& budget);
-
-// The same once the experts lie where `offload` says: only strips and, where wished, sequential
-// guidance are still open.
-BagelMemory refit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
-                               const BagelMemoryWishes& wishes, const MemoryBudget& budget,
-                               const std::optional<MotOffload>& offload);
+// The same for fit_memory(): units of offload are experts, first those of understanding.
+MemoryCosts bagel_costs(const BagelSizes& sizes, const BagelWork& work);
+std::optional<MotOffload> mot_offload(const std::optional<OffloadChoice>& choice,
+                                      std::int64_t layers);
 
 }  // namespace diptych

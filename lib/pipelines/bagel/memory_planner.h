@@ -6,15 +6,16 @@
 
 #include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/bagel/memory.h"
+#include "lib/session/memory/budget.h"
+#include "lib/session/memory/fit.h"
 
 namespace diptych {
 
 // What of the model only some requests need.
 struct BagelParts {
   bool vision = false, head = false;  // to look at pictures; to write text
-  void add(std::span<const RunConfig> configs);
-  static BagelParts of(std::span<const RunConfig> configs);
-  static BagelParts of(std::span<const BagelPrepared> prepared);
+  void add(const BagelJob& job);
+  static BagelParts of(BagelJobs jobs);
 };
 
 class BagelMemoryPlanner {
@@ -25,32 +26,35 @@ class BagelMemoryPlanner {
                      const Runtime& runtime);
 
   // Before loading: chooses where the weights lie, so that these requests fit, and those planned
-  // before (`others`). Throws as fit_bagel_memory.
-  void plan_loading(std::span<const BagelPrepared> prepared, BagelParts parts, bool others);
+  // before (`others`). Throws as fit_memory.
+  void plan_loading(BagelJobs jobs, BagelParts parts, bool others);
   // Afterwards: what was loaded stays where it is; requests that need more than that leaves are
   // refused. `kept_rows`: TextWriter::capacity().
-  void plan_run(std::span<const BagelPrepared> prepared, std::int64_t kept_rows);
+  void plan_run(BagelJobs jobs, std::int64_t kept_rows);
 
   const MemoryBudget& budget() const { return budget_; }
-  const BagelMemory& plan() const { return plan_; }  // of the last requests
+  const MemoryPlan& plan() const { return plan_; }  // of the last requests
   // How many bytes may stay taken beside these requests where the memory of their denoise step, and
   // its caches, stay taken between their pictures and before the next requests; below 0 where these
   // may not. Without end on the CPU.
   std::int64_t room_beside_kept_step() const;
+  // Cache rows of the text that a job writes: the context as it is read for that, which stays until
+  // the picture's contexts are there, and the writer's own. `kept`: TextWriter::capacity().
+  static std::int64_t text_rows(const BagelJob& job, std::int64_t kept);
 
  private:
-  BagelWork work_of(std::span<const BagelPrepared> prepared, std::int64_t kept_rows) const;
-  bool captures_two_kinds(std::span<const BagelPrepared> prepared) const;
-  void add_contexts(BagelWork& work, std::span<const BagelPrepared> prepared) const;
-  std::int64_t cache_bytes(const BagelWork& work, const BagelPrepared& p) const;
+  BagelWork work_of(BagelJobs jobs, std::int64_t kept_rows) const;
+  bool captures_two_kinds(const BagelJob& job) const;
+  void add_contexts(BagelWork& work, BagelJobs jobs) const;
+  std::int64_t cache_bytes(const BagelWork& work, const BagelJob& job) const;
   BagelSizes sizes(BagelParts parts) const;
-  BagelMemoryWishes wishes(const RunConfig& config) const;
+  MemoryWishes wishes(const RunConfig& config) const;
 
   const RunConfig& config_;
   const BagelCheckpoint& checkpoint_;
   const Runtime& runtime_;
   MemoryBudget budget_;
-  BagelMemory plan_;
+  MemoryPlan plan_;
 };
 
 }  // namespace diptych

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lib/pipelines/bagel/job.h"
-#include "lib/pipelines/mot/painter.h"
 #include "lib/session/cache_report.h"
 #include "lib/session/stage_clock.h"
 
@@ -14,32 +14,36 @@ namespace diptych {
 class BagelPictureMaker {
  public:
   // Of a session, and what it lends; all must outlive this.
-  BagelPictureMaker(Runtime& runtime, Log& log, Report& report, StageClock& clock)
-      : runtime_(runtime), log_(log), report_(report), clock_(clock) {}
+  BagelPictureMaker(const BagelCheckpoint& checkpoint, const Runtime& runtime, Log& log,
+                    Report& report, StageClock& clock)
+      : checkpoint_(checkpoint), runtime_(runtime), log_(log), report_(report), clock_(clock) {}
 
   struct Latent {
     Tensor values;  // [rows of all pictures, row width]
     std::int64_t forwards = 0;
     double seconds = 0;
   };
-  // Throws RunError where it is not finite.
-  Latent paint_latent(BagelPainter& painter, const Tensor& noise, StepCaching caching,
-                      Progress& progress);
-  // Picture number `index` of every request, in their order. Draws the start noise; throws as
+  // `trace`: null: off. Throws RunError where the latent is not finite.
+  Latent paint_latent(MotPainter& painter, const Tensor& noise, StepCaching caching,
+                      TraceSink* trace, Progress& progress);
+  // Picture number `index` of every turn, in their order. Draws the start noise; throws as
   // paint_latent.
-  std::vector<Picture> paint(BagelPainter& painter, std::vector<BagelPrepared>& prepared,
-                             std::uint64_t index, Progress& progress);
+  std::vector<Result> paint(MotPainter& painter, std::span<BagelTurn> turns, std::uint64_t index,
+                            TraceSink* trace, Progress& progress);
   double steps_per_second() const;  // of all that was painted so far, 0 = nothing
 
  private:
-  std::vector<PaintedPicture> decode(const BagelPainter& painter, const Tensor& latent,
-                                     Progress& progress);
-  std::vector<CacheReport> compare_uncached(BagelPainter& painter, const Tensor& noise,
+  std::vector<PaintedPicture> decode(const MotPainter& painter, const Tensor& latent,
+                                     TraceSink* trace, Progress& progress);
+  Tensor decode_one(const Tensor& rows, const LatentSize& size, const std::string& number,
+                    TraceSink* trace) const;
+  std::vector<CacheReport> compare_uncached(MotPainter& painter, const Tensor& noise,
                                             const Latent& cached,
                                             const std::vector<PaintedPicture>& pictures,
                                             Progress& progress);
 
-  Runtime& runtime_;
+  const BagelCheckpoint& checkpoint_;
+  const Runtime& runtime_;
   Log& log_;
   Report& report_;
   StageClock& clock_;

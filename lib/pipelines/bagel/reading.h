@@ -4,51 +4,51 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "lib/config/run_config.h"
+#include "lib/pipelines/bagel/image.h"
 #include "lib/pipelines/mot/contexts.h"
 
 namespace diptych {
 
-// The system prompts of think mode, to the letter.
-inline constexpr std::string_view kThinkBeforeAnswer =
-    "You should first think about the reasoning process in the mind and then provide the user with "
-    "the answer. \nThe reasoning process is enclosed within <think> </think> tags, i.e. <think> "
-    "reasoning process here </think> answer here";
-inline constexpr std::string_view kThinkBeforePicture =
-    "You should first think about the planning process in the mind and then generate the image. "
-    "\nThe planning process is enclosed within <think> </think> tags, i.e. <think> planning "
-    "process "
-    "here </think> image here";
+// The branches of guidance, as traces name them.
+inline constexpr std::string_view kCond = "cond", kTextUncond = "text_uncond",
+                                  kImgUncond = "img_uncond";
 
 class BagelReading {
  public:
-  explicit BagelReading(const BagelCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
-
-  void add_system(std::string_view text);  // to cond and img_uncond
-  // To cond and img_uncond; text_uncond becomes what cond was before it. Throws InputError for a
-  // text that is too long.
-  void add_text(std::string_view text);
-  // Its blocks to cond, the latent's only if `with_latent` (an answer does without); text_uncond
-  // becomes cond.
-  void add_image(const BagelImage& image, bool with_latent);
-  void add_plan(std::string_view text);      // to cond only
-  void add_negative(std::string_view text);  // to text_uncond, after everything else
+  // Tokenises what the request reads; its plan comes later. Throws InputError for a text that is
+  // too long.
+  static BagelReading of(const RunConfig& request, std::span<const BagelImage> images,
+                         const MotModel& model);
+  // The same with the plan that think mode has written.
+  BagelReading with_plan(TextSegment plan) const;
 
   // cond, text_uncond, img_uncond of several samples together.
   static std::vector<BranchContexts> branches(std::span<const BagelReading> samples);
+  // Of cond alone.
+  const MotContext& conditional() const { return cond_.context; }
 
  private:
   struct Branch {
-    BagelContext context;
+    MotContext context;
     std::vector<std::int64_t> calls;
   };
-  void append_text(Branch& branch, std::string_view text);
+  void append_text(Branch& branch, const TextSegment& text);
+  void add_system(const TextSegment& text);  // to cond and img_uncond
+  // To cond and img_uncond; text_uncond becomes what cond was before it.
+  void add_text(const TextSegment& text);
+  // Its blocks to cond, the latent's only if `with_latent` (an answer does without); text_uncond
+  // becomes cond.
+  void add_image(const BagelImage& image, bool with_latent);
+  Branch finished_text_uncond() const;  // with the negative prompt behind everything else
 
-  const BagelCheckpoint& checkpoint_;
   Branch cond_, text_uncond_, img_uncond_;
+  std::optional<TextSegment> negative_;
   std::int64_t images_ = 0, calls_ = 0;
 };
 

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <optional>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
-#include "lib/media/image_read.h"
 #include "lib/pipelines/bagel/session.h"
-#include "lib/session/make_runtime.h"
-#include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -44,21 +41,18 @@ T field_or(const RecordedCase& recorded, const std::string& pointer, T otherwise
 
 using Size = std::pair<std::int64_t, std::int64_t>;  // height, width
 
-PaintRequest paint_request(const RecordedCase& recorded, CfgMode mode) {
-  PaintRequest request;
-  request.renorm_whole_batch = true;
-  request.guidance.text_scale = field<double>(recorded, "/params/cfg_text_scale");
-  request.guidance.image_scale = field_or(recorded, "/params/cfg_img_scale", 1.0);
-  const auto interval = field<std::pair<double, double>>(recorded, "/params/cfg_interval");
-  std::tie(request.guidance.interval_low, request.guidance.interval_high) = interval;
-  request.guidance.renorm = parse_renorm(field<std::string>(recorded, "/params/cfg_renorm_type"));
-  request.guidance.renorm_min = field<double>(recorded, "/params/cfg_renorm_min");
-  request.steps = field<std::int64_t>(recorded, "/params/num_timesteps");
-  request.timestep_shift = field<double>(recorded, "/params/timestep_shift");
-  request.cfg_mode = mode;
-  if (field_or(recorded, "/params/enable_taylorseer", false))
-    request.step_cache.mode = StepCacheMode::taylorseer;
-  return request;
+// What of the case the request takes, as a user would set it.
+SamplingConfig sampling_of(const RecordedCase& recorded) {
+  SamplingConfig s;
+  s.cfg_text_scale = field<double>(recorded, "/params/cfg_text_scale");
+  s.cfg_img_scale = field_or(recorded, "/params/cfg_img_scale", 1.0);
+  std::tie(s.cfg_interval_low, s.cfg_interval_high) =
+      field<std::pair<double, double>>(recorded, "/params/cfg_interval");
+  s.cfg_renorm_type = field<std::string>(recorded, "/params/cfg_renorm_type");
+  s.cfg_renorm_min = field<double>(recorded, "/params/cfg_renorm_min");
+  s.steps = field<std::int64_t>(recorded, "/params/num_timesteps");
+  s.timestep_shift = field<double>(recorded, "/params/timestep_shift");
+  return s;
 }
 
 ImageTransforms transforms_of(const RecordedCase& recorded, const BagelConfig& config) {
@@ -75,136 +69,159 @@ ImageTransforms transforms_of(const RecordedCase& recorded, const BagelConfig& c
 }
 
 // Texts and pictures (files of the case's folder) in order.
-BagelRequest request_of(const RecordedCase& recorded, const BagelConfig& config) {
-  const ImageTransforms transforms = transforms_of(recorded, config);
-  BagelRequest request;
+std::vector<InputItem> inputs_of(const RecordedCase& recorded) {
+  std::vector<InputItem> inputs;
   for (const Json& item : field<Json>(recorded, "/input_list")) {
     if (item.is_string()) {
-      request.items.push_back({item.get<std::string>(), {}});
+      inputs.push_back({item.get<std::string>(), {}});
       continue;
     }
     if (!item.is_object() || !item.contains("image") || !item["image"].is_string()) {
       throw InputError("{}: /input_list: found {}, expected a text or {{\"image\": FILE}}",
                        (recorded.folder / "case.json").string(), item.dump());
     }
-    const std::filesystem::path file = recorded.folder / item["image"].get<std::string>();
-    request.items.push_back({{}, file});
-    request.images.push_back(BagelImage::prepare(read_image(file), transforms, config));
+    inputs.push_back({{}, recorded.folder / item["image"].get<std::string>()});
   }
-  request.answers = field_or(recorded, "/params/understanding_output", false);
-  request.think = field_or(recorded, "/params/think", false);
-  request.text.max_tokens = field_or(recorded, "/params/max_think_token_n", std::int64_t{1000});
-  if (field_or(recorded, "/params/do_sample", false))
-    request.text.sampling.temperature = field<double>(recorded, "/params/text_temperature");
-  request.seed(field<std::uint64_t>(recorded, "/seed"));
-  return request;
+  return inputs;
 }
 
-// The draw itself, unless the recorded start noise is another (of a reference on another
-// generator): then that one, and the trace still shows what it started from. Without a recorded one
-// nothing would tell a wrong draw.
-Tensor start_noise(const RecordedCase& recorded, const Tensor& drawn, Log& log) {
+// The recorded start noise of all pictures, float32 [rows, width]. Without one nothing would tell a
+// wrong draw.
+Tensor recorded_noise(const RecordedCase& recorded) {
   const std::filesystem::path inputs = recorded.folder / "inputs.safetensors";
   const SafetensorsFile file = SafetensorsFile::open(inputs);
   if (!file.entries().contains("init_noise"))
     throw InputError("{}: has no tensor 'init_noise'", inputs.string());
-  const Tensor given = file.view("init_noise").to(at::kFloat);
-  if (given.sizes() != drawn.sizes()) {
-    throw InputError("{}: init_noise: found [{}], expected [{}]", inputs.string(),
-                     fmt::join(given.sizes().vec(), ", "), fmt::join(drawn.sizes().vec(), ", "));
-  }
-  if (given.equal(drawn)) return drawn;
-  log.info("{}: starts from the recorded noise, which is not the seed's", recorded.folder.string());
-  return given.clone();
+  return file.view("init_noise").to(at::kFloat).clone();
 }
 
+bool recorded_in_float32(const RecordedCase& recorded) {
+  return field_or(recorded, "/compute_dtype", std::string("float32")) == "float32";
+}
+
+void check_text(const RecordedCase& recorded, const std::string& found) {
+  const auto expected = field<std::string>(recorded, "/outputs/0/text");
+  if (found == expected) return;
+  throw CheckFailed(fmt::format("text {}, expected {}", Json(found).dump(), Json(expected).dump()));
+}
+
+// Turns a case into requests, which go a user's way through the session.
 class BagelReplay {
  public:
-  BagelReplay(const BagelCheckpoint& checkpoint, const Runtime& runtime, CfgMode mode, Log& log)
-      : checkpoint_(checkpoint), runtime_(runtime), mode_(mode), log_(log) {}
+  BagelReplay(BagelSession& session, const RunConfig& config, Log& log)
+      : session_(session), config_(config), log_(log) {}
 
-  void run(const RecordedCase& recorded) {
-    BagelRequest request = request_of(recorded, checkpoint_.model.config);
-    // Less than the rounding decides a token, and TaylorSeer's differences of the sixth order are
-    // mostly rounding then.
-    const bool caches = field_or(recorded, "/params/enable_taylorseer", false);
-    if (runtime_.dtype != at::kFloat && recorded_in_float32(recorded) &&
-        (request.answers || request.think || caches)) {
-      throw Unsupported("{}: a text or a TaylorSeer run recorded in float32 is no measure for {}",
-                        (recorded.folder / "case.json").string(), c10::toString(runtime_.dtype));
-    }
-    std::optional<PrefilledContexts> thought;
+  void run(const RecordedCase& recorded, TraceSink& trace) {
+    const RunConfig request = request_of(recorded);
+    require_measure(recorded, request);
+    BagelRecording recording;
+    recording.transforms = transforms_of(recorded, session_.checkpoint().model.config);
+    recording.official_batch = true;
     std::string text;
-    if (request.answers || request.think) {
-      TextWriter writer(checkpoint_, runtime_);
-      text = write_text(request, checkpoint_, writer, runtime_, progress_, thought).text;
-    }
-    if (!request.answers) {
-      const LatentSize size =
-          request.images.empty() ? recorded_size(recorded) : request.images.back().latent;
-      paint(recorded, {request}, {size}, thought ? &*thought : nullptr);
-    }
+    Results results;
+    results.plan = [&](std::size_t, std::string_view plan, const std::string&) { text = plan; };
+    results.result = [&](const Result& result, const Report&) {
+      if (const auto* answer = std::get_if<Text>(&result.media)) text = answer->text;
+    };
+    run_jobs(recorded, {request}, recording, trace, results);
     // Last: the trace, which tells where a text leaves the recorded one, is whole by now.
-    if (request.answers || request.think) check_text(recorded, text);
+    if (request.answers() || request.think) check_text(recorded, text);
   }
 
-  void run_batch(const RecordedCase& recorded) {
+  void run_batch(const RecordedCase& recorded, TraceSink& trace) {
     const auto prompts = field<std::vector<std::string>>(recorded, "/prompts");
     const auto sizes = field<std::vector<Size>>(recorded, "/image_sizes");
     if (prompts.size() != sizes.size()) {
       throw InputError("{}: {} prompts and {} sizes, expected one each",
                        (recorded.folder / "case.json").string(), prompts.size(), sizes.size());
     }
-    std::vector<BagelRequest> requests(prompts.size());
-    std::vector<LatentSize> latents;
-    // One generator draws for all, in order.
-    const at::Generator generator = cpu_generator(field<std::uint64_t>(recorded, "/seed"));
+    std::vector<RunConfig> requests(prompts.size(), config_);
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      requests[i].items = {{prompts[i], {}}};
-      requests[i].generator = generator;
-      latents.push_back(checkpoint_.latent_size(sizes[i].second, sizes[i].first));
+      requests[i].task = "t2i";
+      requests[i].inputs = {{prompts[i], {}}};
+      set_sampling(requests[i], recorded);
+      std::tie(requests[i].sampling.height, requests[i].sampling.width) = sizes[i];
     }
-    paint(recorded, std::move(requests), std::move(latents), nullptr);
+    BagelRecording recording;
+    recording.official_batch = true;
+    Results results;
+    results.result = [](const Result&, const Report&) {};
+    run_jobs(recorded, requests, recording, trace, results);
   }
 
  private:
-  static bool recorded_in_float32(const RecordedCase& recorded) {
-    return field_or(recorded, "/compute_dtype", std::string("float32")) == "float32";
+  void set_sampling(RunConfig& request, const RecordedCase& recorded) const {
+    request.sampling = sampling_of(recorded);
+    request.sampling.seed = field<std::uint64_t>(recorded, "/seed");
+    request.cache_mode =
+        field_or(recorded, "/params/enable_taylorseer", false) ? "taylorseer" : "none";
   }
 
-  static void check_text(const RecordedCase& recorded, const std::string& found) {
-    const auto expected = field<std::string>(recorded, "/outputs/0/text");
-    if (found == expected) return;
-    throw CheckFailed(
-        fmt::format("text {}, expected {}", Json(found).dump(), Json(expected).dump()));
-  }
-
-  LatentSize recorded_size(const RecordedCase& recorded) const {
+  RunConfig request_of(const RecordedCase& recorded) const {
+    RunConfig request = config_;
+    request.inputs = inputs_of(recorded);
+    request.think = field_or(recorded, "/params/think", false);
+    const bool answers = field_or(recorded, "/params/understanding_output", false);
+    const bool pictures = request.reads_images();
+    request.task = answers ? (pictures ? "understand" : "chat") : (pictures ? "edit" : "t2i");
+    request.text.max_tokens = request.text.max_think_tokens =
+        field_or(recorded, "/params/max_think_token_n", std::int64_t{1000});
+    if (field_or(recorded, "/params/do_sample", false))
+      request.text.temperature = field<double>(recorded, "/params/text_temperature");
+    request.sampling.seed = field<std::uint64_t>(recorded, "/seed");
+    if (answers) return request;
+    set_sampling(request, recorded);
+    request.sampling.size_of_input = pictures;
+    // The official code rounds down.
     constexpr Size kDefault{1024, 1024};
     const auto [height, width] = field_or(recorded, "/params/image_shapes", kDefault);
-    // The official code rounds down.
-    const std::int64_t step = checkpoint_.model.config.pixels_per_row();
-    return checkpoint_.latent_size(width / step * step, height / step * step);
+    const std::int64_t step = session_.checkpoint().model.config.pixels_per_row();
+    request.sampling.height = height / step * step;
+    request.sampling.width = width / step * step;
+    return request;
   }
 
-  void paint(const RecordedCase& recorded, std::vector<BagelRequest> requests,
-             std::vector<LatentSize> sizes, const PrefilledContexts* earlier) {
-    PaintRequest request = paint_request(recorded, mode_);
-    request.sizes = std::move(sizes);
-    PrefilledContexts contexts =
-        read_for_painting(requests, request, checkpoint_, runtime_, earlier);
-    BagelPainter painter(checkpoint_, request, std::move(contexts), runtime_);
-    std::vector<Tensor> noise;
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      noise.push_back(draw_noise(painter.request().sizes[i], checkpoint_.model.config.row_width(),
-                                 requests[i].generator));
+  // Less than the rounding decides a token, and TaylorSeer's differences of the sixth order are
+  // mostly rounding then.
+  void require_measure(const RecordedCase& recorded, const RunConfig& request) const {
+    const bool decides = request.answers() || request.think || request.cache_mode == "taylorseer";
+    const at::ScalarType dtype = session_.runtime().dtype;
+    if (dtype == at::kFloat || !recorded_in_float32(recorded) || !decides) return;
+    throw Unsupported("{}: a text or a TaylorSeer run recorded in float32 is no measure for {}",
+                      (recorded.folder / "case.json").string(), c10::toString(dtype));
+  }
+
+  void run_jobs(const RecordedCase& recorded, const std::vector<RunConfig>& requests,
+                const BagelRecording& recording, TraceSink& trace, const Results& results) {
+    std::vector<std::unique_ptr<BagelJob>> jobs;
+    std::vector<BagelJob*> group;
+    for (const RunConfig& request : requests) {
+      jobs.push_back(session_.make_recorded_job(request, recording));
+      group.push_back(jobs.back().get());
     }
-    painter.decode(painter.paint(start_noise(recorded, at::cat(noise), log_), progress_));
+    if (!requests.front().answers()) give_noise(recorded, group);
+    session_.run_traced(group, &trace, progress_, results);
   }
 
-  const BagelCheckpoint& checkpoint_;
-  const Runtime& runtime_;
-  CfgMode mode_;
+  // To each picture its rows of the recorded noise.
+  static void give_noise(const RecordedCase& recorded, BagelJobs jobs) {
+    const Tensor noise = recorded_noise(recorded);
+    std::int64_t rows = 0;
+    for (const BagelJob* job : jobs) rows += job->size().rows();
+    if (noise.dim() != 2 || noise.size(0) != rows) {
+      throw InputError("{}: init_noise: found [{}], expected {} rows",
+                       (recorded.folder / "inputs.safetensors").string(),
+                       fmt::join(noise.sizes().vec(), ", "), rows);
+    }
+    std::int64_t row = 0;
+    for (BagelJob* job : jobs) {
+      job->recording.noise = noise.narrow(0, row, job->size().rows());
+      row += job->size().rows();
+    }
+  }
+
+  BagelSession& session_;
+  const RunConfig& config_;
   Log& log_;
   Progress progress_{log_, ProgressStyle::none};
 };
@@ -268,8 +285,9 @@ void replay_vae(const RecordedCase& recorded, const FluxVae& vae, at::Device dev
 }  // namespace
 
 CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& config, Log& log) {
-  const auto runtime = std::make_shared<Runtime>(make_runtime(config, log, nullptr));
-  const auto checkpoint = std::make_shared<std::optional<BagelCheckpoint>>();
+  RunConfig own = config;
+  own.model = folder;
+  const auto session = std::make_shared<std::unique_ptr<BagelSession>>();
   return [=, &log](const RecordedCase& recorded, TraceSink& trace) {
     const std::string task = recorded.task();
     if (task == "tokenizer") return replay_tokenizer(recorded, folder, trace);
@@ -280,18 +298,16 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
       throw Unsupported("{}: task '{}' is not in this version (known: tokenizer, {})",
                         (recorded.folder / "case.json").string(), task, fmt::join(kTasks, ", "));
     }
-    if (!*checkpoint) {
-      *checkpoint = BagelCheckpoint::open(folder, false, *runtime);
-      (*checkpoint)->load();
+    if (*session == nullptr) *session = std::make_unique<BagelSession>(own, log);
+    BagelSession& loaded = **session;
+    if (task == "vae") {
+      Progress quiet(log, ProgressStyle::none);
+      loaded.load_anyhow(quiet);
+      return replay_vae(recorded, loaded.checkpoint().vae, loaded.runtime().device, trace);
     }
-    runtime->trace = &trace;
-    const auto off = std::shared_ptr<void>(nullptr, [&](void*) { runtime->trace = nullptr; });
-    if (task == "vae") return replay_vae(recorded, (*checkpoint)->vae, runtime->device, trace);
-    BagelReplay replay(**checkpoint, *runtime, parse_cfg_mode(config.cfg_mode), log);
-    if (task == "t2i_batch") return replay.run_batch(recorded);
-    (*checkpoint)->load_vision();
-    (*checkpoint)->load_head();
-    replay.run(recorded);
+    BagelReplay replay(loaded, own, log);
+    if (task == "t2i_batch") return replay.run_batch(recorded, trace);
+    replay.run(recorded, trace);
   };
 }
 

@@ -1,52 +1,102 @@
 // BAGEL: a loaded checkpoint and what it does with requests.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
-#include "lib/pipelines/bagel/reading.h"
-#include "lib/pipelines/mot/painter.h"
-#include "lib/pipelines/mot/text.h"
+#include "lib/pipelines/bagel/job.h"
+#include "lib/pipelines/bagel/memory_planner.h"
+#include "lib/pipelines/bagel/picture_maker.h"
+#include "lib/session/hashes.h"
+#include "lib/session/kept_steps.h"
 #include "lib/session/session.h"
+#include "lib/session/stage_clock.h"
 
 namespace diptych {
 
-// Start noise of one picture: the next draw of its generator -> float32 [rows, row_width].
-Tensor draw_noise(LatentSize size, std::int64_t row_width, at::Generator& generator);
+class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
+ public:
+  // Opens the checkpoint; reads no weights. Throws InputError.
+  BagelSession(const RunConfig& config, Log& log);
 
-// One request on its way: what is read, and the generator all its draws come from, in the official
-// order: posterior noise of every picture, sampled text, start noise.
-struct BagelRequest {
-  std::vector<InputItem> items;    // texts and pictures in order
-  std::vector<BagelImage> images;  // prepared, in order
-  bool answers = false, think = false;
-  std::string negative_prompt;
-  TextRequest text;  // of the answer or the plan
-  at::Generator generator;
-  std::optional<std::string> plan;  // once written; may be empty
-  std::string plan_finish_reason;
+  std::unique_ptr<Job> make_job(const RunConfig& request) override;
+  void load(std::span<const JobGroup> expected, Progress& progress) override;
+  std::string weights_hash() override { return weights_hash_->get(); }
+  bool may_share(const RunConfig& a, const RunConfig& b) const override;
+  void run(const JobGroup& jobs, Progress& progress, const Results& results) override;
+  Capabilities capabilities() override { return {this, this, this}; }
+  Report report() const override;
 
-  // Starts over with another seed: what was drawn before is forgotten.
-  void seed(std::uint64_t seed);
-  // With the plan, where it is there.
-  BagelReading reading(const BagelCheckpoint& checkpoint) const;
-  // Throws InputError where what is read, together with what is still to be written or painted
-  // behind it, exceeds the model's positions.
-  void check_positions(const BagelCheckpoint& checkpoint) const;
-  bool writes() const { return answers || think; }
-  // Cache rows of the text that it writes: the context as it is read for that, which stays until
-  // the picture's contexts are there, and the writer's own. `kept`: TextWriter::capacity().
-  std::int64_t text_rows(const BagelCheckpoint& checkpoint, std::int64_t kept) const;
+  // A job of a recorded case, and a run that records its tensors in `trace` (null: off) instead of
+  // a file.
+  std::unique_ptr<BagelJob> make_recorded_job(const RunConfig& request,
+                                              const BagelRecording& recording);
+  void run_traced(BagelJobs jobs, TraceSink* trace, Progress& progress, const Results& results);
+  const BagelCheckpoint& checkpoint() const { return checkpoint_; }
+  const Runtime& runtime() const { return runtime_; }
+  // Reads the weights, unless they are there, for whatever fits.
+  void load_anyhow(Progress& progress);
+
+ private:
+  std::size_t most_samples(const Job& job) const override;
+  StepRecording record_steps(const JobGroup& jobs, Progress& progress) override;
+  std::vector<StepKindWork> measure_steps(Job& job, bool measures, Progress& progress) override;
+  std::int64_t layers() const override { return checkpoint_.model.config.llm.num_hidden_layers; }
+  void drop_kept_steps() override { kept_.clear(); }
+
+  void require_attention() const;
+  void require_quantizable() const;
+
+  // Loading.
+  void plan_run(BagelJobs jobs);
+  void load_for(std::span<const BagelJobs> runs, Progress& progress);
+  void make_ready(BagelJobs jobs);
+  void read_weights(Progress& progress);
+
+  // One run.
+  void require_calibration(const BagelJob& job);
+  void answer(BagelJob& job, TraceSink* trace, Progress& progress, const Results& results);
+  void paint(BagelJobs jobs, TraceSink* trace, Progress& progress, const Results& results);
+  void paint_once(MotPainter& painter, std::span<BagelTurn> turns, std::uint64_t index,
+                  TraceSink* trace, Progress& progress, const Results& results);
+  std::unique_ptr<MotPainter> read(std::span<BagelTurn> turns, const PaintRequest& packed,
+                                   TraceSink* trace, Progress& progress, const Results& results);
+  GeneratedText write(BagelTurn& turn, TraceSink* trace, Progress& progress,
+                      std::optional<PrefilledContexts>& contexts);
+  PrefilledContexts read_contexts(std::span<BagelTurn> turns, std::vector<BranchContexts> branches,
+                                  std::vector<std::int64_t> own_rows,
+                                  const PrefilledContexts* earlier, TraceSink* trace);
+  ImageRows read_image(BagelTurn& turn, const ImageSegment& segment, const MotSample& block,
+                       const ImageTrace& trace);
+  CfgMode choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts,
+                          bool looked_into);
+  void say_uncaptured(const PaintRequest& paint);
+
+  // Captured steps that are kept.
+  KeptSteps<MotPainter>::Matches has_captured(BagelJobs jobs) const;
+  void give_up_kept_steps();
+  std::unique_ptr<MotPainter> painter_of(const PaintRequest& paint, PrefilledContexts contexts,
+                                         TraceSink* trace);
+  void keep(std::unique_ptr<MotPainter> painter);
+
+  RunConfig config_;
+  Log& log_;
+  Runtime runtime_;
+  Report report_;
+  StageClock clock_;
+  BagelCheckpoint checkpoint_;
+  BagelPictureMaker maker_{checkpoint_, runtime_, log_, report_, clock_};
+  std::unique_ptr<BagelMemoryPlanner> memory_;
+  std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
+  std::unique_ptr<BackgroundHash> weights_hash_;
+  bool expects_more_ = false;                 // of run()
+  KeptSteps<MotPainter> kept_;                // of earlier runs, where they may serve the next
+  std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()
 };
-
-// Writes the answer, or the plan of think mode. `contexts` is left with what was read for it.
-GeneratedText write_text(BagelRequest& request, const BagelCheckpoint& checkpoint,
-                         TextWriter& writer, const Runtime& runtime, Progress& progress,
-                         std::optional<PrefilledContexts>& contexts);
-
-// Reads every request for painting. `earlier`: as PrefilledContexts, of a single request.
-PrefilledContexts read_for_painting(std::span<BagelRequest> requests, const PaintRequest& paint,
-                                    const BagelCheckpoint& checkpoint, const Runtime& runtime,
-                                    const PrefilledContexts* earlier = nullptr);
 
 std::unique_ptr<Session> open_bagel(const RunConfig& config, Log& log);
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <span>
 
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/media/image_read.h"
+#include "lib/pipelines/bagel/reading.h"
 #include "lib/sampling/schedule.h"
 #include "lib/sampling/step_cache/step_cache.h"
 #include "lib/tensor/dtype.h"
@@ -19,8 +19,7 @@ namespace {
 
 Guidance make_guidance(const SamplingConfig& s) {
   Guidance g;
-  g.text_scale = s.cfg_text_scale;
-  g.image_scale = s.cfg_img_scale;
+  g.terms = {{kTextUncond, s.cfg_text_scale}, {kImgUncond, s.cfg_img_scale}};
   g.interval_low = s.cfg_interval_low;
   g.interval_high = s.cfg_interval_high;
   g.renorm = parse_renorm(s.cfg_renorm_type);
@@ -47,13 +46,12 @@ Tensor noise_in(const std::filesystem::path& path, std::int64_t rows, std::int64
   return noise.to(at::kFloat).clone();
 }
 
-bool guidance_is_idle(const RunConfig& config) {
-  const Guidance guidance = make_guidance(config.sampling);
-  const FlowSchedule schedule =
-      FlowSchedule::shifted(config.sampling.steps, config.sampling.timestep_shift);
-  const std::span<const float> times(schedule.times);
-  const auto guides = [&](float t) { return guidance.uses_text(t); };
-  return guidance.text_scale > 1 && std::ranges::none_of(times.first(times.size() - 1), guides);
+bool guidance_is_idle(const PaintRequest& paint) {
+  if (paint.guidance.terms.front().scale <= 1) return false;
+  for (std::int64_t i = 0; i < paint.schedule.updates(); ++i) {
+    if (paint.terms_in(i) > 0) return false;
+  }
+  return true;
 }
 
 // Whether each of so many updates would be computed, however alike they are.
@@ -102,11 +100,19 @@ Tensor read_input(const std::filesystem::path& path) {
   }
 }
 
-std::vector<std::string> idle_settings(const RunConfig& config) {
+ImageSize read_input_size(const std::filesystem::path& path) {
+  try {
+    return read_image_size(path);
+  } catch (const InputError& error) {  // it names the file
+    throw InputError("--image: {}", error.what());
+  }
+}
+
+std::vector<std::string> idle_settings(const RunConfig& config, const PaintRequest& paint) {
   std::vector<std::string> texts;
   const SamplingConfig& s = config.sampling;
-  const std::int64_t updates = s.steps - 1;
-  if (guidance_is_idle(config)) {
+  const std::int64_t updates = paint.schedule.updates();
+  if (guidance_is_idle(paint)) {
     texts.push_back(fmt::format(
         "--cfg-interval {},{}: none of the {} updates lies in it: there is no guidance{}",
         s.cfg_interval_low, s.cfg_interval_high, updates,
@@ -136,17 +142,16 @@ TextRequest make_text_request(const RunConfig& config) {
   return request;
 }
 
-PaintRequest make_paint_request(const RunConfig& config) {
+PaintRequest make_paint_request(const RunConfig& config, const StepCalibration* calibration) {
   PaintRequest request;
   request.guidance = make_guidance(config.sampling);
   if (config.cfg_mode != kAutoCfgMode) request.cfg_mode = parse_cfg_mode(config.cfg_mode);
   request.step_graphs = !config.enforce_eager;
-  request.steps = config.sampling.steps;
-  request.timestep_shift = config.sampling.timestep_shift;
+  request.schedule = FlowSchedule::shifted(config.sampling.steps, config.sampling.timestep_shift);
   request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
-  if (request.step_cache.mode == StepCacheMode::teacache) {
+  if (calibration != nullptr) {
     request.step_cache.threshold = config.cache_threshold;
-    request.step_cache.coefficients = read_calibration(config).coefficients;
+    request.step_cache.coefficients = calibration->coefficients;
   }
   return request;
 }

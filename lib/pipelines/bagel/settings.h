@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/config/run_config.h"
+#include "lib/media/image.h"
 #include "lib/pipelines/mot/painter.h"
 #include "lib/pipelines/mot/text.h"
 #include "lib/sampling/step_cache/step_calibration.h"
@@ -23,21 +24,22 @@ void check_counts(const RunConfig& config);
 // finite.
 Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width);
 
-// As read_image(). Throws InputError "--image: ...".
+// As read_image() and read_image_size(). Throw InputError "--image: ...".
 Tensor read_input(const std::filesystem::path& path);
+ImageSize read_input_size(const std::filesystem::path& path);
 
-// What was asked for and cannot have an effect, as far as the request tells: warnings, each naming
-// its flag.
-std::vector<std::string> idle_settings(const RunConfig& config);
+// What was asked for and cannot have an effect in the steps that `paint` makes: warnings, each
+// naming its flag.
+std::vector<std::string> idle_settings(const RunConfig& config, const PaintRequest& paint);
 
 // Of the answer, or of the plan.
 TextRequest make_text_request(const RunConfig& config);
 
 inline constexpr std::string_view kAutoCfgMode = "auto";
 
-// All but its sizes, and batched for kAutoCfgMode, which the session settles. Reads the calibration
-// of TeaCache; throws as StepCalibration::read.
-PaintRequest make_paint_request(const RunConfig& config);
+// All but its sizes, and batched for kAutoCfgMode, which the session settles. `calibration`: of
+// TeaCache, null without it. Throws as FlowSchedule::shifted.
+PaintRequest make_paint_request(const RunConfig& config, const StepCalibration* calibration);
 
 // Of TeaCache: as given, or the one beside the checkpoint.
 std::filesystem::path calibration_path(const RunConfig& config);

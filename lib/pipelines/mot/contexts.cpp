@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "lib/pipelines/mot/trace.h"
-
 namespace diptych {
 namespace {
 
@@ -20,45 +18,44 @@ std::int64_t positions_of(const Segment& segment) {
   return std::holds_alternative<TextSegment>(segment) ? length_of(segment) : 1;
 }
 
-std::size_t common_segments(const BagelContext& a, const BagelContext& b) {
+std::size_t common_segments(const MotContext& a, const MotContext& b) {
   const auto [end, other] = std::ranges::mismatch(a.segments, b.segments);
   return static_cast<std::size_t>(end - a.segments.begin());
 }
 
 }  // namespace
 
-std::int64_t BagelContext::length_before(std::size_t segment) const {
+std::int64_t MotContext::length_before(std::size_t segment) const {
   std::int64_t total = 0;
   for (const Segment& each : std::span(segments).first(segment)) total += length_of(each);
   return total;
 }
 
-std::int64_t BagelContext::position_before(std::size_t segment) const {
+std::int64_t MotContext::position_before(std::size_t segment) const {
   std::int64_t total = 0;
   for (const Segment& each : std::span(segments).first(segment)) total += positions_of(each);
   return total;
 }
 
-std::int64_t BagelContext::length() const {
+std::int64_t MotContext::length() const {
   return length_before(segments.size());
 }
 
-std::int64_t BagelContext::position() const {
+std::int64_t MotContext::position() const {
   return position_before(segments.size());
 }
 
 // Fills the cache rows of one distinct context.
 class ContextReader {
  public:
-  ContextReader(PrefilledContexts& contexts, std::int64_t distinct,
-                const BagelCheckpoint& checkpoint, std::span<BagelPictures> pictures,
-                const Runtime& runtime)
+  ContextReader(PrefilledContexts& contexts, std::int64_t distinct, const MotModel& model,
+                const ContextsRequest& request, const Runtime& runtime)
       : contexts_(contexts),
         cache_(*contexts.cache_),
         distinct_(distinct),
-        model_(checkpoint.model),
-        checkpoint_(checkpoint),
-        pictures_(pictures),
+        model_(model),
+        request_(request),
+        trace_(request.trace),
         runtime_(runtime),
         options_(at::TensorOptions().device(runtime.device).dtype(runtime.dtype)),
         read_(static_cast<std::size_t>(contexts.samples_), 0) {}
@@ -101,20 +98,20 @@ class ContextReader {
 
  private:
   std::size_t& read(std::int64_t sample) { return read_[static_cast<std::size_t>(sample)]; }
-  const BagelContext& context(std::int64_t sample) const {
+  const MotContext& context(std::int64_t sample) const {
     return contexts_.context(distinct_, sample);
   }
   const Segment& next(std::int64_t sample) { return context(sample).segments[read(sample)]; }
   bool done(std::int64_t sample) { return read(sample) == context(sample).segments.size(); }
 
   MotSample at_end_of(std::int64_t sample, std::int64_t gen_rows, std::int64_t und_rows) {
-    const BagelContext& c = context(sample);
+    const MotContext& c = context(sample);
     return {c.length_before(read(sample)), c.position_before(read(sample)), gen_rows, und_rows};
   }
 
   // The trace's name of the next segment; nothing is named without one.
   std::string call_name(std::int64_t sample, std::string_view kind) {
-    if (runtime_.trace == nullptr) return {};
+    if (trace_ == nullptr) return {};
     const BranchContexts& branch =
         contexts_.branches_[contexts_.distinct_[static_cast<std::size_t>(distinct_)]];
     return fmt::format("prefill.{:02}.{}.{}", branch.calls.at(read(sample)), branch.name, kind);
@@ -123,8 +120,8 @@ class ContextReader {
   void forward(MotPlan plan, Tensor rows, const MotObserver& observer) {
     plan.wanted = MotWanted::none;
     if (observer) observer("embeds", plan.split(rows));
-    model_.language_model.forward(plan, std::move(rows), cache_, *runtime_.read_attention,
-                                  runtime_.kernels, observer);
+    model_.backbone.forward(plan, std::move(rows), cache_, *runtime_.read_attention,
+                            runtime_.kernels, observer);
   }
 
   void advance(std::int64_t sample, std::int64_t rows) {
@@ -140,12 +137,12 @@ class ContextReader {
       rows.push_back(at_end_of(s, 0, static_cast<std::int64_t>(text.size())));
       ids.insert(ids.end(), text.begin(), text.end());
     }
-    const MotPlan plan =
-        plan_text(rows, contexts_.cache_row(distinct_, begin), cache_, model_.config.llm, options_);
+    const MotPlan plan = plan_text(rows, contexts_.cache_row(distinct_, begin), cache_,
+                                   model_.backbone.config, options_);
     MotObserver observer;
-    if (runtime_.trace != nullptr) {
+    if (trace_ != nullptr) {
       observer = [&, name = call_name(begin, "text")](std::string_view what, const MotRows& seen) {
-        runtime_.trace->record(fmt::format("{}.{}", name, what), seen.und);
+        trace_->record(fmt::format("{}.{}", name, what), seen.und);
       };
     }
     forward(plan, embed(ids), observer);
@@ -154,88 +151,55 @@ class ContextReader {
   }
 
   Tensor embed(const std::vector<std::int64_t>& ids) const {
-    return model_.language_model.embed(at::tensor(ids, at::kLong).to(runtime_.device));
+    return model_.backbone.embed(at::tensor(ids, at::kLong).to(runtime_.device));
   }
-  Tensor markers() const { return embed({checkpoint_.markers.start, checkpoint_.markers.end}); }
+  Tensor markers() const { return embed({model_.markers.start, model_.markers.end}); }
 
   void read_image(std::int64_t sample) {
     const auto& segment = std::get<ImageSegment>(next(sample));
-    const BagelPictures& pictures = pictures_[static_cast<std::size_t>(sample)];
-    BagelImage& image = pictures.images[static_cast<std::size_t>(segment.image)];
-    if (segment.kind == ImageSegment::Kind::vae) {
-      read_latent(sample, image, *pictures.generator);
-    } else {
-      read_patches(sample, image);
-    }
+    const bool is_latent = segment.kind == ImageSegment::Kind::vae;
+    const MotSample block =
+        is_latent ? at_end_of(sample, segment.rows, 2) : at_end_of(sample, 0, segment.rows + 2);
+    const std::string name = call_name(sample, is_latent ? "vae" : "vit");
+    const ImageRows rows = request_.read_image(sample, segment, block, name);
+    const Tensor both = markers();
+    const Tensor embeds = is_latent
+                              ? at::cat({rows.gen, both})
+                              : at::cat({both.narrow(0, 0, 1), rows.und, both.narrow(0, 1, 1)});
+    forward(plan_block(sample, block), embeds, image_observer(name, is_latent));
     advance(sample, segment.rows + 2);
   }
 
-  void read_latent(std::int64_t sample, BagelImage& image, at::Generator& generator) {
-    const std::string name = call_name(sample, "vae");
-    const Tensor latent = encode_latent(image, checkpoint_, generator, runtime_, name);
-    const float clean = 0;  // the timestep of a picture without noise
-    const Tensor time = model_.embed_timesteps(std::span(&clean, 1));
-    const Tensor ids = model_.latent_position_ids(image.latent.h, image.latent.w);
-    const Tensor rows = model_.embed_latents(
-        latent, time[0], model_.latent_pos_embed.index_select(0, ids.to(runtime_.device)));
-    const MotSample block = at_end_of(sample, image.latent.rows(), 2);
-    MotObserver observer;
-    if (runtime_.trace != nullptr) {
-      TraceSink& trace = *runtime_.trace;
-      trace_image_block(trace, name, block, checkpoint_.markers, image.latent.rows());
-      trace.record(name + ".packed_timesteps", at::zeros({1}, at::kLong));
-      trace.record(name + ".packed_vae_position_ids", ids);
-      trace.record(name + ".time_embed", time);
-      trace.record(name + ".vae2llm",
-                   at::linear(latent.to(rows.dtype()), model_.vae2llm, model_.vae2llm_bias));
-      observer = [&trace, name](std::string_view what, const MotRows& seen) {
-        trace.record(fmt::format("{}.{}", name, what),
-                     at::cat({seen.und.narrow(0, 0, 1), seen.gen, seen.und.narrow(0, 1, 1)}));
-      };
-    }
-    forward(plan_block(sample, block), at::cat({rows, markers()}), observer);
-  }
-
-  void read_patches(std::int64_t sample, BagelImage& image) {
-    const std::string name = call_name(sample, "vit");
-    const Tensor patches = encode_patches(image, checkpoint_, runtime_, name);
-    const Tensor both = markers();
-    const MotSample block = at_end_of(sample, 0, patches.size(0) + 2);
-    MotObserver observer;
-    if (runtime_.trace != nullptr) {
-      trace_image_block(*runtime_.trace, name, block, checkpoint_.markers, patches.size(0));
-      runtime_.trace->record(name + ".vit_token_seqlens",
-                             at::full({1}, patches.size(0), at::kLong));
-      observer = [&, name](std::string_view what, const MotRows& seen) {
-        runtime_.trace->record(fmt::format("{}.{}", name, what), seen.und);
-      };
-    }
-    forward(plan_block(sample, block),
-            at::cat({both.narrow(0, 0, 1), patches, both.narrow(0, 1, 1)}), observer);
+  // In the official order: start marker, rows, end marker.
+  MotObserver image_observer(const std::string& name, bool is_latent) const {
+    if (trace_ == nullptr) return {};
+    return [trace = trace_, name, is_latent](std::string_view what, const MotRows& seen) {
+      const Tensor rows =
+          is_latent ? at::cat({seen.und.narrow(0, 0, 1), seen.gen, seen.und.narrow(0, 1, 1)})
+                    : seen.und;
+      trace->record(fmt::format("{}.{}", name, what), rows);
+    };
   }
 
   MotPlan plan_block(std::int64_t sample, const MotSample& block) {
     return plan_image_block(std::span(&block, 1), contexts_.cache_row(distinct_, sample), cache_,
-                            model_.config.llm, options_);
+                            model_.backbone.config, options_);
   }
 
   PrefilledContexts& contexts_;
   KvCache& cache_;
   std::int64_t distinct_;
-  const Bagel& model_;
-  const BagelCheckpoint& checkpoint_;
-  std::span<BagelPictures> pictures_;
+  const MotModel& model_;
+  const ContextsRequest& request_;
+  TraceSink* trace_;
   const Runtime& runtime_;
   at::TensorOptions options_;
   std::vector<std::size_t> read_;  // per sample: segments in the cache
 };
 
-PrefilledContexts::PrefilledContexts(const BagelCheckpoint& checkpoint,
-                                     std::vector<BranchContexts> branches,
-                                     std::span<const std::int64_t> own_rows,
-                                     std::span<BagelPictures> pictures, const Runtime& runtime,
-                                     const PrefilledContexts* earlier)
-    : branches_(std::move(branches)), samples_(static_cast<std::int64_t>(own_rows.size())) {
+PrefilledContexts::PrefilledContexts(const MotModel& model, const ContextsRequest& request,
+                                     const Runtime& runtime)
+    : branches_(request.branches), samples_(static_cast<std::int64_t>(request.own_rows.size())) {
   // Equal contexts become one, but for those whose step caches differ.
   for (std::size_t b = 0; b < branches_.size(); ++b) {
     const auto same = std::find_if(distinct_.begin(), distinct_.end(), [&](std::size_t other) {
@@ -246,20 +210,27 @@ PrefilledContexts::PrefilledContexts(const BagelCheckpoint& checkpoint,
   }
   std::int64_t capacity = 0;
   for (const BranchContexts& branch : branches_) {
-    for (std::size_t s = 0; s < own_rows.size(); ++s) {
-      capacity = std::max(capacity, branch.samples[s].length() + own_rows[s]);
+    for (std::size_t s = 0; s < request.own_rows.size(); ++s) {
+      capacity = std::max(capacity, branch.samples[s].length() + request.own_rows[s]);
     }
   }
   // What is only read from, to write a text behind a copy, needs no room.
-  if (own_rows.front() > 0) capacity = KvCache::rounded_capacity(capacity);
+  if (request.own_rows.front() > 0) capacity = KvCache::rounded_capacity(capacity);
   const auto options = at::TensorOptions().device(runtime.device).dtype(runtime.dtype);
-  cache_.emplace(checkpoint.model.config.llm.kv_shape(), distinct() * samples_, capacity, options);
-  for (std::int64_t i = 0; i < distinct(); ++i) {
-    ContextReader reader(*this, i, checkpoint, pictures, runtime);
-    if (earlier != nullptr) reader.copy_beginnings(*earlier, earlier->distinct());
-    reader.copy_beginnings(*this, i);
+  cache_.emplace(model.backbone.config.kv_shape(), distinct() * samples_, capacity, options);
+}
+
+PrefilledContexts PrefilledContexts::read(const MotModel& model, const ContextsRequest& request,
+                                          const Runtime& runtime) {
+  PrefilledContexts contexts(model, request, runtime);
+  for (std::int64_t i = 0; i < contexts.distinct(); ++i) {
+    ContextReader reader(contexts, i, model, request, runtime);
+    if (request.earlier != nullptr)
+      reader.copy_beginnings(*request.earlier, request.earlier->distinct());
+    reader.copy_beginnings(contexts, i);
     reader.run();
   }
+  return contexts;
 }
 
 bool PrefilledContexts::laid_out_as(const PrefilledContexts& other) const {
@@ -294,7 +265,7 @@ std::optional<std::int64_t> PrefilledContexts::context_of(std::string_view branc
   return std::nullopt;
 }
 
-const BagelContext& PrefilledContexts::context(std::int64_t distinct, std::int64_t sample) const {
+const MotContext& PrefilledContexts::context(std::int64_t distinct, std::int64_t sample) const {
   return branches_[distinct_[static_cast<std::size_t>(distinct)]]
       .samples[static_cast<std::size_t>(sample)];
 }

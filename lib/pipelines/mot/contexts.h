@@ -4,15 +4,17 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <span>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "lib/attention/kv_cache.h"
-#include "lib/pipelines/bagel/checkpoint.h"
-#include "lib/pipelines/bagel/image.h"
+#include "lib/pipelines/mot/model.h"
+#include "lib/runtime/runtime.h"
+#include "lib/tensor/trace.h"
 
 namespace diptych {
 
@@ -34,9 +36,9 @@ struct ImageSegment {
 using Segment = std::variant<TextSegment, ImageSegment>;
 
 // What one branch of one sample reads, in order.
-struct BagelContext {
+struct MotContext {
   std::vector<Segment> segments;
-  bool operator==(const BagelContext&) const = default;
+  bool operator==(const MotContext&) const = default;
   std::int64_t length() const;    // cache rows
   std::int64_t position() const;  // rope position of what follows
   std::int64_t length_before(std::size_t segment) const;
@@ -44,8 +46,8 @@ struct BagelContext {
 };
 
 struct BranchContexts {
-  std::string_view name;              // "cond", "text_uncond", "img_uncond"
-  std::vector<BagelContext> samples;  // one per request of the packed batch
+  std::string_view name;            // "cond", "text_uncond", "img_uncond"
+  std::vector<MotContext> samples;  // one per request of the packed batch
   // The number of the official code's prefill call that reads each segment (of the first sample),
   // or -1 where it copies another branch's cache. For traces.
   std::vector<std::int64_t> calls;
@@ -57,10 +59,27 @@ struct BranchContexts {
   }
 };
 
-// The pictures of each sample of a packed batch; an understanding request has no `generator`.
-struct BagelPictures {
-  std::span<BagelImage> images;
-  at::Generator* generator = nullptr;  // of the posterior noise, drawn in order of reading
+// The rows of one image block without its markers: of a latent, or of patches.
+struct ImageRows {
+  Tensor gen;  // [rows, hidden], undefined for a picture that is looked at
+  Tensor und;  // likewise, undefined for a latent
+};
+// Encodes and embeds a picture of a sample. `block`: where its rows go in the cache. `name`: of the
+// trace, "prefill.00.cond.vae"; "" without one.
+using ReadImage = std::function<ImageRows(std::int64_t sample, const ImageSegment& segment,
+                                          const MotSample& block, const std::string& name)>;
+
+class PrefilledContexts;
+
+struct ContextsRequest {
+  std::vector<BranchContexts> branches;  // cond first; only those that will be asked for
+  // Rows that each sample will add behind its context (an image block, or generated text), for
+  // which room is kept.
+  std::vector<std::int64_t> own_rows;
+  ReadImage read_image;  // called in order of reading
+  // Contexts of the same samples whose caches are copied as far as they agree; null: none.
+  const PrefilledContexts* earlier = nullptr;
+  TraceSink* trace = nullptr;  // null: off
 };
 
 // The contexts of all branches a run needs, each distinct one computed once, and what two of them
@@ -68,12 +87,8 @@ struct BagelPictures {
 // what they would compute is the same to the last bit.
 class PrefilledContexts {
  public:
-  // `branches`: cond first; only those that will be asked for. `own_rows`: the rows each sample
-  // will add behind its context (an image block, or generated text), for which room is kept.
-  // `earlier`: contexts of the same samples whose caches are copied as far as they agree.
-  PrefilledContexts(const BagelCheckpoint& checkpoint, std::vector<BranchContexts> branches,
-                    std::span<const std::int64_t> own_rows, std::span<BagelPictures> pictures,
-                    const Runtime& runtime, const PrefilledContexts* earlier = nullptr);
+  static PrefilledContexts read(const MotModel& model, const ContextsRequest& request,
+                                const Runtime& runtime);
 
   std::int64_t samples() const { return samples_; }
   std::int64_t distinct() const { return static_cast<std::int64_t>(distinct_.size()); }
@@ -81,7 +96,7 @@ class PrefilledContexts {
   // for.
   std::optional<std::int64_t> context_of(std::string_view branch) const;
   const std::vector<BranchContexts>& branches() const { return branches_; }
-  const BagelContext& context(std::int64_t distinct, std::int64_t sample) const;
+  const MotContext& context(std::int64_t distinct, std::int64_t sample) const;
   std::int64_t cache_row(std::int64_t distinct, std::int64_t sample) const {
     return distinct * samples_ + sample;
   }
@@ -95,6 +110,9 @@ class PrefilledContexts {
 
  private:
   friend class ContextReader;
+  // Laid out, nothing read.
+  PrefilledContexts(const MotModel& model, const ContextsRequest& request, const Runtime& runtime);
+
   std::vector<BranchContexts> branches_;
   std::vector<std::int64_t> context_of_branch_;  // parallel to branches_
   std::vector<std::size_t> distinct_;            // the branch each distinct context comes from

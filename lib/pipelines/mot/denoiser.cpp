@@ -18,10 +18,9 @@ std::string_view cfg_mode_name(CfgMode mode) {
   return mode == CfgMode::batched ? "batched" : "sequential";
 }
 
-BagelDenoiser::BagelDenoiser(const Bagel& model, const PrefilledContexts& contexts,
-                             std::span<const LatentSize> sizes, ImageMarkers markers,
-                             const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime,
-                             const StepCacheConfig& cache)
+MotDenoiser::MotDenoiser(const MotModel& model, const PrefilledContexts& contexts,
+                         std::span<const LatentSize> sizes, const FlowSchedule& schedule,
+                         CfgMode mode, const Runtime& runtime, const StepCacheConfig& cache)
     : model_(model),
       contexts_(contexts),
       runtime_(runtime),
@@ -29,14 +28,14 @@ BagelDenoiser::BagelDenoiser(const Bagel& model, const PrefilledContexts& contex
       mode_(mode) {
   std::vector<Tensor> position_ids;
   for (const LatentSize& size : sizes_) {
-    position_ids.push_back(model.latent_position_ids(size.h, size.w));
+    position_ids.push_back(model.latents.position_ids(size.h, size.w));
     rows_ += size.rows();
   }
-  positions_ = model.latent_pos_embed.index_select(0, at::cat(position_ids).to(runtime.device));
-  times_ = model.embed_timesteps(
+  positions_ = model.latents.pos_embed.index_select(0, at::cat(position_ids).to(runtime.device));
+  times_ = model.latents.embed_timesteps(
       std::span(schedule.times).first(static_cast<std::size_t>(schedule.updates())));
-  const Tensor ids = at::tensor({markers.start, markers.end}, at::kLong);
-  markers_ = model.language_model.embed(ids.repeat({contexts.samples()}).to(runtime.device));
+  const Tensor ids = at::tensor({model.markers.start, model.markers.end}, at::kLong);
+  markers_ = model.backbone.embed(ids.repeat({contexts.samples()}).to(runtime.device));
   if (cache.mode != StepCacheMode::none) {
     cache_.emplace(cache, contexts.distinct(), schedule.updates());
   }
@@ -50,40 +49,40 @@ BagelDenoiser::BagelDenoiser(const Bagel& model, const PrefilledContexts& contex
   }
 }
 
-MotPlan BagelDenoiser::plan(Range range) const {
+MotPlan MotDenoiser::plan(Range range) const {
   const auto [first, count] = range;
   std::vector<MotSample> rows;
   for (std::int64_t c = first; c < first + count; ++c) {
     for (std::int64_t s = 0; s < contexts_.samples(); ++s) {
-      const BagelContext& context = contexts_.context(c, s);
+      const MotContext& context = contexts_.context(c, s);
       rows.push_back(
           {context.length(), context.position(), sizes_[static_cast<std::size_t>(s)].rows(), 2});
     }
   }
   const auto options = at::TensorOptions().device(runtime_.device).dtype(runtime_.dtype);
   MotPlan plan = plan_image_block(rows, contexts_.cache_row(first, 0), contexts_.cache(),
-                                  model_.config.llm, options);
+                                  model_.backbone.config, options);
   plan.wanted = MotWanted::generation;
   return plan;
 }
 
-void BagelDenoiser::follow_contexts() {
+void MotDenoiser::follow_contexts() {
   for (auto& [range, laid_out] : plans_) laid_out.follow(plan(range));
 }
 
-void BagelDenoiser::begin_picture(StepCaching caching) const {
+void MotDenoiser::begin_picture(StepCaching caching, TraceSink* trace) {
+  trace_ = trace;
   if (!cache_) return;
   caching_ = caching;
   cache_->begin_picture();
   keeps_layers_ = uses_cache() && trace_wants_rows();
 }
 
-std::vector<Tensor> BagelDenoiser::velocities(const Tensor& x, std::int64_t step,
-                                              std::int64_t count) const {
-  const Tensor latents = model_.embed_latents(x, times_[step], positions_);
-  if (runtime_.trace != nullptr) {
-    trace_step_inputs(*runtime_.trace, step, times_[step],
-                      at::linear(x.to(latents.dtype()), model_.vae2llm, model_.vae2llm_bias));
+std::vector<Tensor> MotDenoiser::velocities(const Tensor& x, std::int64_t step,
+                                            std::int64_t count) const {
+  const Tensor latents = model_.latents.embed(x, times_[step], positions_);
+  if (trace_ != nullptr) {
+    trace_step_inputs(*trace_, step, times_[step], model_.latents.project(x));
   }
   const std::vector<bool> computed = uses_cache()
                                          ? cache_->begin_step(latents, step, count)
@@ -106,9 +105,9 @@ std::vector<Tensor> BagelDenoiser::velocities(const Tensor& x, std::int64_t step
   return velocities;
 }
 
-std::vector<Tensor> BagelDenoiser::velocities_at(const Tensor& x, const Tensor& time,
-                                                 std::int64_t count) const {
-  const Tensor latents = model_.embed_latents(x, time, positions_);
+std::vector<Tensor> MotDenoiser::velocities_at(const Tensor& x, const Tensor& time,
+                                               std::int64_t count) const {
+  const Tensor latents = model_.latents.embed(x, time, positions_);
   std::vector<Tensor> velocities;
   for (const Range& range : calls_of(count)) {
     for (Tensor& velocity : compute(range, latents, {})) velocities.push_back(std::move(velocity));
@@ -117,17 +116,17 @@ std::vector<Tensor> BagelDenoiser::velocities_at(const Tensor& x, const Tensor& 
 }
 
 // Of a step that computes the first `count` contexts, all of them.
-std::vector<BagelDenoiser::Range> BagelDenoiser::calls_of(std::int64_t count) const {
+std::vector<MotDenoiser::Range> MotDenoiser::calls_of(std::int64_t count) const {
   if (mode_ == CfgMode::batched) return {{0, count}};
   std::vector<Range> calls;
   for (std::int64_t context = 0; context < count; ++context) calls.emplace_back(context, 1);
   return calls;
 }
 
-std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& time,
-                                                 std::int64_t count) const {
-  const MotBackbone& backbone = model_.language_model;
-  const Tensor latents = model_.embed_latents(x, time, positions_);
+std::function<void()> MotDenoiser::products_at(const Tensor& x, const Tensor& time,
+                                               std::int64_t count) const {
+  const MotBackbone& backbone = model_.backbone;
+  const Tensor latents = model_.latents.embed(x, time, positions_);
   std::vector<std::pair<const MotPlan*, MotProductRows>> calls;
   for (const Range& range : calls_of(count)) {
     const MotPlan& plan = plans_.at(range);
@@ -136,17 +135,17 @@ std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& 
   }
   return [this, calls = std::move(calls)] {
     for (const auto& [plan, rows] : calls) {
-      model_.language_model.products(*plan, rows, contexts_.cache(), *runtime_.paint_attention,
-                                     runtime_.kernels);
+      model_.backbone.products(*plan, rows, contexts_.cache(), *runtime_.paint_attention,
+                               runtime_.kernels);
     }
   };
 }
 
-std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
+std::vector<KernelWork> MotDenoiser::work_of(std::int64_t count) const {
   const bool fp8_attention =
       runtime_.paint_attention->served_by().find(kCudnnFp8) != std::string::npos;
-  const Qwen2Config& llm = model_.config.llm;
-  const Quantization quantization = model_.language_model.quantization;
+  const Qwen2Config& llm = model_.backbone.config;
+  const Quantization quantization = model_.backbone.quantization;
   const bool mixed = runtime_.dtype != at::kFloat &&
                      runtime_.kernels.policy != KernelPolicy::reference &&
                      has_mixed_kernel(markers_.device());
@@ -164,20 +163,20 @@ std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
   return sum;
 }
 
-bool BagelDenoiser::is_plain() const {
-  return runtime_.trace == nullptr && !observer_ && !uses_cache();
+bool MotDenoiser::is_plain() const {
+  return trace_ == nullptr && !observer_ && !uses_cache();
 }
 
 // Rows of its own for every branch, [count * (rows + 2 * samples), hidden].
-Tensor BagelDenoiser::packed(Range range, const Tensor& latents) const {
+Tensor MotDenoiser::packed(Range range, const Tensor& latents) const {
   const auto count = static_cast<std::size_t>(range.second);
   std::vector<Tensor> parts(count, latents);
   parts.insert(parts.end(), count, markers_);
   return at::cat(parts);
 }
 
-std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
-                                           std::optional<std::int64_t> step) const {
+std::vector<Tensor> MotDenoiser::compute(Range range, const Tensor& latents,
+                                         std::optional<std::int64_t> step) const {
   const auto [first, count] = range;
   const MotPlan& plan = plans_.at(range);
   // The backbone works in place: `stream` holds what leaves the last layer afterwards.
@@ -185,9 +184,9 @@ std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
   const Tensor stream = plan.split(rows).gen.view({count, rows_, -1});
   std::vector<Tensor> layers;  // [count, rows + 2 * samples, hidden] each
   MotObserver observer;
-  if (runtime_.trace != nullptr) {
+  if (trace_ != nullptr) {
     const MotObserver show =
-        trace_step_observer(contexts_, sizes_, step.value(), range.first, range.second, runtime_);
+        trace_step_observer(contexts_, sizes_, step.value(), range.first, range.second, *trace_);
     observer = [&layers, show, range, this](std::string_view what, const MotRows& seen) {
       show(what, seen);
       if (keeps_layers_ && what.starts_with("layer")) {
@@ -199,42 +198,41 @@ std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
     observer("embeds", plan.split(rows));
   }
   const MotRows out =
-      model_.language_model.forward(plan, std::move(rows), contexts_.cache(),
-                                    *runtime_.paint_attention, runtime_.kernels, observer);
+      model_.backbone.forward(plan, std::move(rows), contexts_.cache(), *runtime_.paint_attention,
+                              runtime_.kernels, observer);
   for (std::int64_t i = 0; i < count; ++i) {
     if (observer_) observer_(step.value(), first + i, latents, stream[i]);
     if (!uses_cache()) continue;
     const Tensor kept = keeps_layers_ ? at::stack(layers, 1)[i] : stream[i];
     cache_->store(first + i, cache_input(latents), kept);
   }
-  return model_.velocity(out.gen).split(rows_);
+  return model_.latents.velocity(out.gen).split(rows_);
 }
 
-Tensor BagelDenoiser::predict(std::int64_t context, const Tensor& latents,
-                              std::int64_t step) const {
-  const MotBackbone& backbone = model_.language_model;
+Tensor MotDenoiser::predict(std::int64_t context, const Tensor& latents, std::int64_t step) const {
+  const MotBackbone& backbone = model_.backbone;
   const Tensor kept = cache_->predict(context, cache_input(latents));
   if (keeps_layers_) trace_prediction(context, latents, kept, step);
   const Tensor last = keeps_layers_ ? rows_of(kept[-1]).gen : kept;
-  return model_.velocity(
+  return model_.latents.velocity(
       rms_norm(last, backbone.norm_gen, backbone.config.rms_norm_eps, runtime_.kernels));
 }
 
 // What the cache is given as a context's input, of the shape of a layer's kept rows.
-Tensor BagelDenoiser::cache_input(const Tensor& latents) const {
+Tensor MotDenoiser::cache_input(const Tensor& latents) const {
   return keeps_layers_ ? at::cat({latents, markers_}) : latents;
 }
 
 // [rows + 2 * samples, hidden] of one context -> latent rows and markers.
-MotRows BagelDenoiser::rows_of(const Tensor& all) const {
+MotRows MotDenoiser::rows_of(const Tensor& all) const {
   return {all.narrow(0, 0, rows_), all.narrow(0, rows_, markers_.size(0))};
 }
 
 // layers [layers, rows + 2 * samples, hidden]: the prediction.
-void BagelDenoiser::trace_prediction(std::int64_t context, const Tensor& latents,
-                                     const Tensor& layers, std::int64_t step) const {
-  const MotBackbone& backbone = model_.language_model;
-  const MotObserver show = trace_step_observer(contexts_, sizes_, step, context, 1, runtime_);
+void MotDenoiser::trace_prediction(std::int64_t context, const Tensor& latents,
+                                   const Tensor& layers, std::int64_t step) const {
+  const MotBackbone& backbone = model_.backbone;
+  const MotObserver show = trace_step_observer(contexts_, sizes_, step, context, 1, *trace_);
   show("embeds", {latents, markers_});
   for (std::int64_t i = 0; i < layers.size(0); ++i) {
     show(fmt::format("layer{:02}.hidden", i), rows_of(layers[i]));
@@ -247,17 +245,16 @@ void BagelDenoiser::trace_prediction(std::int64_t context, const Tensor& latents
 
 // Whether the trace asks for any rows inside a step's branches. Without, their memory (every layer
 // of every branch, seven times with TaylorSeer) is not spent.
-bool BagelDenoiser::trace_wants_rows() const {
-  if (runtime_.trace == nullptr) return false;
+bool MotDenoiser::trace_wants_rows() const {
+  if (trace_ == nullptr) return false;
   std::vector<std::string> names = {"embeds", "position_ids", "final_norm"};
-  for (std::size_t i = 0; i < model_.language_model.layers.size(); ++i) {
+  for (std::size_t i = 0; i < model_.backbone.layers.size(); ++i) {
     names.push_back(fmt::format("layer{:02}.hidden", i));
   }
   for (std::int64_t step = 0; step < times_.size(0); ++step) {
     for (const BranchContexts& branch : contexts_.branches()) {
       for (const std::string& name : names) {
-        if (runtime_.trace->wants(fmt::format("step{:03}.{}.{}", step, branch.name, name)))
-          return true;
+        if (trace_->wants(fmt::format("step{:03}.{}.{}", step, branch.name, name))) return true;
       }
     }
   }

@@ -1,6 +1,6 @@
-// The velocities of BAGEL's guidance branches at one timestep: all in one packed call, or one call
-// a branch, or, with a step cache, predicted from earlier steps. Everything a step needs is laid
-// out once, before the loop.
+// The velocities of guidance branches on a MoT backbone at one timestep: all in one packed call, or
+// one call a branch, or, with a step cache, predicted from earlier steps. Everything a step needs
+// is laid out once, before the loop.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "lib/models/bagel/bagel.h"
 #include "lib/pipelines/mot/contexts.h"
 #include "lib/runtime/kernel_work.h"
 #include "lib/runtime/runtime.h"
@@ -33,20 +32,19 @@ enum class StepCaching { on, off };
 using StepObserver = std::function<void(std::int64_t step, std::int64_t context,
                                         const Tensor& input, const Tensor& output)>;
 
-class BagelDenoiser {
+class MotDenoiser {
  public:
   // Throws as StepCacheConfig::check.
-  BagelDenoiser(const Bagel& model, const PrefilledContexts& contexts,
-                std::span<const LatentSize> sizes, ImageMarkers markers,
-                const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime,
-                const StepCacheConfig& cache = {});
+  MotDenoiser(const MotModel& model, const PrefilledContexts& contexts,
+              std::span<const LatentSize> sizes, const FlowSchedule& schedule, CfgMode mode,
+              const Runtime& runtime, const StepCacheConfig& cache = {});
 
   // To be called when other contexts, laid out as the former, have been copied to where those were:
   // what was laid out follows them, in place.
   void follow_contexts();
-  // Forgets what the step cache keeps of the picture before. Needed before each picture with a
-  // cache; without one there is nothing to forget, and `caching` means nothing.
-  void begin_picture(StepCaching caching = StepCaching::on) const;
+  // Forgets what the step cache keeps of the picture before; without one `caching` means nothing.
+  // `trace`: of this picture, null: off. Needed before each picture with either.
+  void begin_picture(StepCaching caching = StepCaching::on, TraceSink* trace = nullptr);
   // x float32 [rows of all samples, 64] -> the velocity of each of the first `count` distinct
   // contexts, each [rows of all samples, 64] in the model's dtype. With a cache the steps of a
   // picture come in order; TeaCache then waits for the device once a step.
@@ -84,7 +82,7 @@ class BagelDenoiser {
   void trace_prediction(std::int64_t context, const Tensor& latents, const Tensor& layers,
                         std::int64_t step) const;
 
-  const Bagel& model_;
+  MotModel model_;
   const PrefilledContexts& contexts_;
   const Runtime& runtime_;
   std::vector<LatentSize> sizes_;
@@ -96,10 +94,11 @@ class BagelDenoiser {
   Tensor markers_;                  // [2 * samples, hidden]: start and end marker of each sample
   StepObserver observer_;
   mutable std::optional<StepCache> cache_;
-  mutable StepCaching caching_ = StepCaching::on;  // of this picture
+  StepCaching caching_ = StepCaching::on;  // of this picture
+  TraceSink* trace_ = nullptr;             // likewise
   // A trace shows predicted steps layer by layer, as the official code computes them: the cache
   // then keeps every layer's rows, markers included, instead of the last layer's latent rows.
-  mutable bool keeps_layers_ = false;
+  bool keeps_layers_ = false;
   mutable std::int64_t forwards_ = 0;
 };
 

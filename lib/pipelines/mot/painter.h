@@ -1,9 +1,7 @@
-// The diffusion half of BAGEL: prefilled contexts and start noise to pictures.
+// The diffusion half on a MoT backbone: prefilled contexts and start noise to the final latent.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,8 +9,8 @@
 #include "lib/base/log.h"
 #include "lib/pipelines/mot/contexts.h"
 #include "lib/pipelines/mot/denoiser.h"
-#include "lib/runtime/launch_graphs.h"
 #include "lib/sampling/branches.h"
+#include "lib/session/denoise_loop.h"
 
 namespace diptych {
 
@@ -27,37 +25,37 @@ struct PaintRequest {
   // Between the pictures of a painter and the requests that it serves, with the memory of a step.
   bool keep_graphs = false;
   StepCacheConfig step_cache;
-  std::int64_t steps = 50;
-  double timestep_shift = 3.0;
+  FlowSchedule schedule;
 
-  FlowSchedule schedule() const { return FlowSchedule::shifted(steps, timestep_shift); }
   bool caches() const { return step_cache.mode != StepCacheMode::none; }
+  std::int64_t rows() const;                     // latent rows of all pictures
   std::vector<std::int64_t> block_rows() const;  // per picture: latent rows and two markers
-  // The branches of `all` (cond, text_uncond, img_uncond) that guidance asks for at some step; all
-  // of them for a trace, which names them like the official code's.
+  // How many terms of guidance act in step i.
+  std::size_t terms_in(std::int64_t i) const;
+  // Of the branches (cond first) cond and those that guidance asks for at some step; all of them
+  // for a trace, which names them like the official code's.
   std::vector<BranchContexts> needed(std::vector<BranchContexts> all, bool tracing) const;
 };
 
-// How many of the distinct contexts, from the first on, guidance asks for at t.
-std::int64_t contexts_at(float t, const Guidance& guidance, const PrefilledContexts& contexts);
+// How many of the distinct contexts, from the first on, the first `terms` terms of guidance need.
+std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
+                         const PrefilledContexts& contexts);
 
 // Whether a denoise step of this request runs as a CUDA graph where there are graphs
-// (make_launch_graphs) and nothing looks into its steps (BagelDenoiser::is_plain).
-bool captures_steps(const PaintRequest& request, const BagelCheckpoint& checkpoint,
-                    const Runtime& runtime);
+// (make_launch_graphs) and nothing looks into its steps (MotDenoiser::is_plain).
+bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime);
 
-// Every call of paint() starts from another noise.
-class BagelPainter {
+class MotPainter {
  public:
-  BagelPainter(const BagelCheckpoint& checkpoint, PaintRequest request, PrefilledContexts contexts,
-               const Runtime& runtime);
-  BagelPainter(const BagelPainter&) = delete;
-  BagelPainter& operator=(const BagelPainter&) = delete;
-  // noise float32 [rows of all pictures, 64] on the CPU -> the final latent likewise, on the
-  // device. `caching` as BagelDenoiser::begin_picture.
-  Tensor paint(const Tensor& noise, Progress& progress, StepCaching caching = StepCaching::on);
-  // latent rows -> one image [1, 3, H, W] per picture, float32, not clamped.
-  std::vector<Tensor> decode(const Tensor& latent) const;
+  MotPainter(const MotModel& model, PaintRequest request, PrefilledContexts contexts,
+             const Runtime& runtime);
+  MotPainter(const MotPainter&) = delete;
+  MotPainter& operator=(const MotPainter&) = delete;
+  // noise float32 [rows of all pictures, row width] on the CPU -> the final latent likewise, on the
+  // device. Every call starts from another noise. `trace`: null: off. `caching`: as
+  // MotDenoiser::begin_picture.
+  Tensor paint(const Tensor& noise, TraceSink* trace, Progress& progress,
+               StepCaching caching = StepCaching::on);
   // Whether the steps that this one has captured are those of `request`, but for its contexts.
   bool has_captured(const PaintRequest& request) const;
   // Whether what is captured serves, after take(contexts).
@@ -67,46 +65,29 @@ class BagelPainter {
   void observe(StepObserver observer) { denoiser_.observe(std::move(observer)); }
   const PaintRequest& request() const { return request_; }
   const PrefilledContexts& contexts() const { return contexts_; }
-  std::int64_t distinct_contexts() const { return contexts_.distinct(); }
-  std::int64_t row_width() const { return checkpoint_.model.config.row_width(); }  // of the latent
+  std::int64_t row_width() const { return model_.latents.width; }
   std::int64_t forwards() const { return denoiser_.forwards(); }
-  bool used_graphs() const { return used_graphs_; }  // by the last paint(), for a step or more
+  bool used_graphs() const { return loop_.used_graphs(); }  // by the last paint()
   // The attention backends that served the first paint(), "" before it: a replay calls none.
   const std::string& attention() const { return attention_; }
-  std::int64_t updates() const { return schedule_.updates(); }
+  std::int64_t updates() const { return request_.schedule.updates(); }
 
  private:
-  // What a step computes: the branches up to the last that guidance asks for at its t.
-  struct StepKind {
-    bool text = false, image = false;  // which guidance acts
-    std::int64_t contexts = 1;
-  };
-  // All that changes from one step to the next, and the steps that read it where it is.
-  struct DeviceSteps {
-    Tensor x;                              // the latent, float32 [rows of all pictures, 64]
-    Tensor step;                           // int64 [1]: which one comes next
-    Tensor sizes;                          // float32 [updates]
-    std::unique_ptr<LaunchGraphs> graphs;  // null where steps are launched one by one
-  };
-  DeviceSteps make_device_steps() const;
-  void update(const DeviceSteps& steps, const StepKind& kind) const;
-  // All of a picture's: those of one kind that follow each other are one work.
-  std::vector<RepeatedWork> plan_updates(const DeviceSteps& steps) const;
-  StepKind kind_of(float t) const;
+  DenoiseModel make_denoise_model();
   Tensor guided_velocity(const Tensor& x, std::int64_t step) const;
-  Tensor guide(const std::vector<Tensor>& v, const StepKind& kind) const;
-  Tensor integrate_by_step(const Tensor& noise, Progress& progress) const;
-  Tensor integrate_on_device(const Tensor& noise, Progress& progress);
-  Tensor combine(const Tensor& cond, const Tensor& text, const Tensor& image) const;
+  Tensor guide(const std::vector<Tensor>& v, std::size_t terms) const;
+  Tensor combine(const Tensor& cond, std::span<const Tensor> branches) const;
+  void trace_velocities(const std::vector<Tensor>& v, const Tensor& guided,
+                        std::int64_t step) const;
 
-  const BagelCheckpoint& checkpoint_;
+  MotModel model_;
   const Runtime& runtime_;
   PaintRequest request_;
-  FlowSchedule schedule_;
   PrefilledContexts contexts_;
-  BagelDenoiser denoiser_;
-  std::optional<DeviceSteps> steps_;  // kept, or of the picture that is being painted
-  bool used_graphs_ = false;
+  MotDenoiser denoiser_;
+  DenoiseLoop loop_;
+  DenoiseModel denoise_model_;
+  TraceSink* trace_ = nullptr;  // of this picture
   std::string attention_;
   bool lengths_on_device_ = false;  // AttentionBackend::reads_lengths_on_device(), of the same
 };

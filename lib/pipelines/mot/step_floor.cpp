@@ -37,11 +37,9 @@ double seconds_of(const std::function<void()>& work, at::Device device) {
 
 std::vector<StepKindWork> kinds_of_steps(const PaintRequest& request,
                                          const PrefilledContexts& contexts) {
-  const FlowSchedule schedule = request.schedule();
   std::vector<StepKindWork> kinds;
-  for (std::int64_t step = 0; step < schedule.updates(); ++step) {
-    const float t = schedule.times[static_cast<std::size_t>(step)];
-    const std::int64_t count = contexts_at(t, request.guidance, contexts);
+  for (std::int64_t step = 0; step < request.schedule.updates(); ++step) {
+    const std::int64_t count = contexts_of(request.terms_in(step), request.guidance, contexts);
     auto known = std::ranges::find(kinds, count, &StepKindWork::contexts);
     if (known == kinds.end()) known = kinds.insert(kinds.end(), {count, 0, {}, 0});
     ++known->steps;
@@ -51,21 +49,18 @@ std::vector<StepKindWork> kinds_of_steps(const PaintRequest& request,
 
 }  // namespace
 
-std::vector<StepKindWork> study_bagel_steps(const BagelCheckpoint& checkpoint,
-                                            const PaintRequest& request,
-                                            const PrefilledContexts& contexts,
-                                            const Runtime& runtime, bool measures) {
-  if (measures && checkpoint.model.language_model.layers.streams({.und = true, .gen = true})) {
+std::vector<StepKindWork> measure_step_kinds(const MotModel& model, const PaintRequest& request,
+                                             const PrefilledContexts& contexts,
+                                             const Runtime& runtime, bool measures) {
+  if (measures && model.backbone.layers.streams({.und = true, .gen = true})) {
     throw InputError(
         "--floor: some experts wait in host memory (--offload, --max-vram); expected all of them "
         "on the device");
   }
-  const BagelDenoiser denoiser(checkpoint.model, contexts, request.sizes, checkpoint.markers,
-                               request.schedule(), request.cfg_mode, runtime);
-  std::int64_t rows = 0;
-  for (const LatentSize& size : request.sizes) rows += size.rows();
+  const MotDenoiser denoiser(model, contexts, request.sizes, request.schedule, request.cfg_mode,
+                             runtime);
   at::Generator generator = cpu_generator(0);
-  const Tensor x = randn({rows, checkpoint.model.config.row_width()}, generator).to(runtime.device);
+  const Tensor x = randn({request.rows(), model.latents.width}, generator).to(runtime.device);
   std::vector<StepKindWork> kinds = kinds_of_steps(request, contexts);
   for (StepKindWork& kind : kinds) {
     kind.work = denoiser.work_of(kind.contexts);

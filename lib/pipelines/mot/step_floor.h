@@ -4,14 +4,13 @@
 #include <vector>
 
 #include "lib/pipelines/mot/painter.h"
-#include "lib/session/session.h"
+#include "lib/session/capabilities.h"
 
 namespace diptych {
 
-// As Session::study_steps, in the order in which the kinds of steps come.
-std::vector<StepKindWork> study_bagel_steps(const BagelCheckpoint& checkpoint,
-                                            const PaintRequest& request,
-                                            const PrefilledContexts& contexts,
-                                            const Runtime& runtime, bool measures);
+// As StepMeter::measure_steps, in the order in which the kinds of steps come.
+std::vector<StepKindWork> measure_step_kinds(const MotModel& model, const PaintRequest& request,
+                                             const PrefilledContexts& contexts,
+                                             const Runtime& runtime, bool measures);
 
 }  // namespace diptych

@@ -5,7 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/mot/text_decoder.h"
-#include "lib/session/session.h"
+#include "lib/session/result.h"
 
 namespace diptych {
 namespace {
@@ -60,17 +60,17 @@ class DecodeTrace {
 
 }  // namespace
 
-void check_text_positions(const BagelContext& context, const TextRequest& request,
-                          std::string_view stage, const BagelCheckpoint& checkpoint) {
-  const std::int64_t most = checkpoint.model.config.llm.max_position_embeddings;
+void check_text_positions(const MotContext& context, const TextRequest& request,
+                          std::string_view stage, const MotModel& model) {
+  const std::int64_t most = model.backbone.config.max_position_embeddings;
   if (context.position() + request.max_tokens <= most) return;
   throw InputError("{}: {} positions are read and {} tokens may follow, expected at most {}",
                    stage == "think" ? "--max-think-tokens" : "--max-tokens", context.position(),
                    request.max_tokens, most);
 }
 
-TextWriter::TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime)
-    : checkpoint_(checkpoint), runtime_(runtime) {}
+TextWriter::TextWriter(const MotModel& model, const Runtime& runtime)
+    : model_(model), runtime_(runtime) {}
 TextWriter::~TextWriter() = default;
 
 std::int64_t TextWriter::capacity_for(std::int64_t rows) {
@@ -83,26 +83,26 @@ std::int64_t TextWriter::capacity() const {
 
 GeneratedText TextWriter::write(const PrefilledContexts& contexts, std::int64_t sample,
                                 const TextRequest& request, at::Generator& generator,
-                                std::string_view stage, Progress& progress) {
-  const BagelContext& context = contexts.context(0, sample);
-  const MotBackbone& model = checkpoint_.model.language_model;
-  check_text_positions(context, request, stage, checkpoint_);
-  TORCH_CHECK(model.lm_head.defined(), "[text] lm_head is not loaded");
+                                std::string_view stage, TraceSink* trace, Progress& progress) {
+  const MotContext& context = contexts.context(0, sample);
+  const MotBackbone& backbone = model_.backbone;
+  check_text_positions(context, request, stage, model_);
+  TORCH_CHECK(backbone.lm_head.defined(), "[text] lm_head is not loaded");
   const std::int64_t rows = context.length() + request.max_tokens;
   if (decoder_ == nullptr || decoder_->cache().capacity() < rows) {
     decoder_.reset();  // the old cache goes before the new one comes
-    decoder_ = make_text_decoder(model, capacity_for(rows), runtime_);
+    decoder_ = make_text_decoder(backbone, capacity_for(rows), runtime_);
   }
   KvCache& cache = decoder_->cache();
   cache.copy_row(0, contexts.cache(), contexts.cache_row(0, sample), context.length());
 
-  std::optional<DecodeTrace> trace;
-  if (runtime_.trace != nullptr) trace.emplace(*runtime_.trace).start(cache, context.position());
+  std::optional<DecodeTrace> traced;
+  if (trace != nullptr) traced.emplace(*trace).start(cache, context.position());
   DecodeStart start;
-  start.token = checkpoint_.bos;
-  start.stop = checkpoint_.eos;
+  start.token = model_.bos;
+  start.stop = model_.eos;
   start.position = context.position();
-  start.vocab_limit = std::min(checkpoint_.tokenizer->size(), model.config.vocab_size);
+  start.vocab_limit = std::min(model_.tokenizer.size(), backbone.config.vocab_size);
   start.max_tokens = request.max_tokens;
   start.sampling = request.sampling;
   start.graph = request.graph;
@@ -112,22 +112,22 @@ GeneratedText TextWriter::write(const PrefilledContexts& contexts, std::int64_t 
     progress.update(fed);
   };
   LogitsFn on_logits;
-  if (trace) on_logits = [&](std::int64_t i, const Tensor& logits) { trace->see(i, logits); };
+  if (traced) on_logits = [&](std::int64_t i, const Tensor& logits) { traced->see(i, logits); };
   const double began = steady_seconds();
   GeneratedText written;
   written.ids = decoder_->decode(start, generator, on_token, on_logits);
   written.seconds = steady_seconds() - began;
   progress.end();
-  if (trace) trace->finish(written.ids);
-  written.text = text_of(checkpoint_, written.ids);
+  if (traced) traced->finish(written.ids);
+  written.text = text_of(model_.tokenizer, written.ids);
   const bool by_limit = std::ssize(written.ids) == request.max_tokens;
   written.finish_reason = by_limit ? kFinishedByLimit : kFinishedItself;
   return written;
 }
 
-std::string text_of(const BagelCheckpoint& checkpoint, const std::vector<std::int64_t>& ids) {
+std::string text_of(const Tokenizer& tokenizer, const std::vector<std::int64_t>& ids) {
   constexpr std::string_view kBegin = "<|im_start|>", kEnd = "<|im_end|>";
-  std::string text = checkpoint.tokenizer->decode(ids);
+  std::string text = tokenizer.decode(ids);
   text = text.substr(0, text.find(kEnd));
   const std::size_t begin = text.find(kBegin);
   if (begin == std::string::npos) return text;

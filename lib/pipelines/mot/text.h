@@ -30,35 +30,35 @@ struct GeneratedText {
 
 // Throws InputError where the context and max_tokens exceed the model's positions. `stage` as
 // TextWriter::write.
-void check_text_positions(const BagelContext& context, const TextRequest& request,
-                          std::string_view stage, const BagelCheckpoint& checkpoint);
+void check_text_positions(const MotContext& context, const TextRequest& request,
+                          std::string_view stage, const MotModel& model);
 
 class TextDecoder;
 
 // Keeps its cache (and on CUDA its graph) from one text to the next.
 class TextWriter {
  public:
-  TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime);
+  TextWriter(const MotModel& model, const Runtime& runtime);
   ~TextWriter();
   // Rows of the cache for a context and a text of `rows` together: they come in steps, as the cache
   // is kept.
   static std::int64_t capacity_for(std::int64_t rows);
   std::int64_t capacity() const;  // of the cache that is kept, 0 = none
-  // Needs BagelCheckpoint::load_head(). Continues sample `sample` of the first context. `generator`
-  // is drawn from only where sampling is on. `stage`: "think" or "answer", for the progress line.
-  // Throws as check_text_positions.
+  // Needs the backbone's lm_head. Continues sample `sample` of the first context. `generator` is
+  // drawn from only where sampling is on. `stage`: "think" or "answer", for the progress line.
+  // `trace`: null where off. Throws as check_text_positions.
   GeneratedText write(const PrefilledContexts& contexts, std::int64_t sample,
                       const TextRequest& request, at::Generator& generator, std::string_view stage,
-                      Progress& progress);
+                      TraceSink* trace, Progress& progress);
 
  private:
-  const BagelCheckpoint& checkpoint_;
+  MotModel model_;
   const Runtime& runtime_;
   std::unique_ptr<TextDecoder> decoder_;
 };
 
 // The text of fed ids: up to the first <|im_end|>, then between the first and the second
 // <|im_start|>.
-std::string text_of(const BagelCheckpoint& checkpoint, const std::vector<std::int64_t>& ids);
+std::string text_of(const Tokenizer& tokenizer, const std::vector<std::int64_t>& ids);
 
 }  // namespace diptych

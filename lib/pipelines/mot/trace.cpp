@@ -13,7 +13,7 @@ void trace_text_inputs(TraceSink& trace, const std::string& name, const BranchCo
                        std::size_t segment) {
   std::vector<std::int64_t> ids, positions, indexes, lengths, before;
   std::int64_t index = 0;  // among the keys of all samples
-  for (const BagelContext& sample : branch.samples) {
+  for (const MotContext& sample : branch.samples) {
     const std::vector<std::int64_t>& text = std::get<TextSegment>(sample.segments[segment]).ids;
     before.push_back(sample.length_before(segment));
     lengths.push_back(static_cast<std::int64_t>(text.size()));
@@ -56,12 +56,11 @@ std::vector<std::int64_t> block_positions(const BranchContexts& branch,
 
 }  // namespace
 
-void trace_contexts(const PrefilledContexts& contexts, const Runtime& runtime) {
-  TraceSink& trace = *runtime.trace;
+void trace_contexts(const PrefilledContexts& contexts, TraceSink& trace) {
   for (const BranchContexts& branch : contexts.branches()) {
     trace_texts(trace, branch);
     std::vector<std::int64_t> lengths;
-    for (const BagelContext& sample : branch.samples) lengths.push_back(sample.length());
+    for (const MotContext& sample : branch.samples) lengths.push_back(sample.length());
     trace.record(fmt::format("kv.{}.len", branch.name), ints(lengths));
     if (branch.samples.front().segments.empty()) continue;
     const std::int64_t context = *contexts.context_of(branch.name);
@@ -93,15 +92,14 @@ void trace_image_block(TraceSink& trace, const std::string& name, const MotSampl
   trace.record(name + ".key_values_lens", ints({block.context}));
 }
 
-void trace_generation(const PrefilledContexts& contexts, const Bagel& model,
-                      std::span<const LatentSize> sizes, ImageMarkers markers, const Tensor& noise,
-                      TraceSink& trace) {
+void trace_generation(const PrefilledContexts& contexts, const MotModel& model,
+                      std::span<const LatentSize> sizes, const Tensor& noise, TraceSink& trace) {
   std::vector<std::int64_t> marker_ids, marker_rows, latent_rows, block_lengths, own, context_keys;
   std::vector<Tensor> position_ids;
   std::int64_t row = 0, key = 0;
   for (std::size_t s = 0; s < sizes.size(); ++s) {
     const std::int64_t rows = sizes[s].rows();
-    marker_ids.insert(marker_ids.end(), {markers.start, markers.end});
+    marker_ids.insert(marker_ids.end(), {model.markers.start, model.markers.end});
     marker_rows.insert(marker_rows.end(), {row, row + rows + 1});
     for (std::int64_t i = 1; i <= rows; ++i) latent_rows.push_back(row + i);
     block_lengths.push_back(rows + 2);
@@ -109,7 +107,7 @@ void trace_generation(const PrefilledContexts& contexts, const Bagel& model,
       context_keys.push_back(key++);
     for (std::int64_t i = 0; i < rows + 2; ++i) own.push_back(key++);
     row += rows + 2;
-    position_ids.push_back(model.latent_position_ids(sizes[s].h, sizes[s].w));
+    position_ids.push_back(model.latents.position_ids(sizes[s].h, sizes[s].w));
   }
   trace.record("gen.init_noise", noise);
   trace.record("gen.packed_text_ids", ints(marker_ids));
@@ -133,33 +131,33 @@ void trace_step_inputs(TraceSink& trace, std::int64_t step, const Tensor& time_e
 
 MotObserver trace_step_observer(const PrefilledContexts& contexts,
                                 std::span<const LatentSize> sizes, std::int64_t step,
-                                std::int64_t first, std::int64_t count, const Runtime& runtime) {
-  return [&contexts, sizes, step, first, count, &trace = *runtime.trace](std::string_view what,
-                                                                         const MotRows& rows) {
-    for (const BranchContexts& branch : contexts.branches()) {
-      const std::int64_t context = *contexts.context_of(branch.name);
-      if (context < first || context >= first + count) continue;
-      const std::string prefix = fmt::format("step{:03}.{}.", step, branch.name);
-      if (what == "embeds")
-        trace.record(prefix + "position_ids", ints(block_positions(branch, sizes)));
-      const std::string name = prefix + std::string(what);
-      if (!trace.wants(name)) continue;
-      std::vector<Tensor> parts;
-      const auto samples = static_cast<std::int64_t>(sizes.size());
-      std::int64_t gen = 0;
-      for (const LatentSize& size : sizes) gen += size.rows();
-      gen *= context - first;
-      for (std::int64_t s = 0; s < samples; ++s) {
-        const std::int64_t marker = 2 * ((context - first) * samples + s);
-        const std::int64_t latents = sizes[static_cast<std::size_t>(s)].rows();
-        parts.push_back(rows.und.narrow(0, marker, 1));
-        parts.push_back(rows.gen.narrow(0, gen, latents));
-        parts.push_back(rows.und.narrow(0, marker + 1, 1));
-        gen += latents;
-      }
-      trace.record(name, at::cat(parts));
-    }
-  };
+                                std::int64_t first, std::int64_t count, TraceSink& trace) {
+  return
+      [&contexts, sizes, step, first, count, &trace](std::string_view what, const MotRows& rows) {
+        for (const BranchContexts& branch : contexts.branches()) {
+          const std::int64_t context = *contexts.context_of(branch.name);
+          if (context < first || context >= first + count) continue;
+          const std::string prefix = fmt::format("step{:03}.{}.", step, branch.name);
+          if (what == "embeds")
+            trace.record(prefix + "position_ids", ints(block_positions(branch, sizes)));
+          const std::string name = prefix + std::string(what);
+          if (!trace.wants(name)) continue;
+          std::vector<Tensor> parts;
+          const auto samples = static_cast<std::int64_t>(sizes.size());
+          std::int64_t gen = 0;
+          for (const LatentSize& size : sizes) gen += size.rows();
+          gen *= context - first;
+          for (std::int64_t s = 0; s < samples; ++s) {
+            const std::int64_t marker = 2 * ((context - first) * samples + s);
+            const std::int64_t latents = sizes[static_cast<std::size_t>(s)].rows();
+            parts.push_back(rows.und.narrow(0, marker, 1));
+            parts.push_back(rows.gen.narrow(0, gen, latents));
+            parts.push_back(rows.und.narrow(0, marker + 1, 1));
+            gen += latents;
+          }
+          trace.record(name, at::cat(parts));
+        }
+      };
 }
 
 }  // namespace diptych

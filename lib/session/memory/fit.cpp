@@ -1,75 +1,70 @@
+#include "lib/session/memory/fit.h"
+
 #include <algorithm>
-#include <array>
-#include <span>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/bagel/memory.h"
 
 namespace diptych {
 namespace {
 
-double gib(std::int64_t bytes) {
-  return static_cast<double>(bytes) / static_cast<double>(std::int64_t{1} << 30);
-}
-
-enum class Keep { everything, what_fits, nothing };  // of the experts, on the device
+enum class Keep { everything, what_fits, nothing };  // of the units, on the device
 
 struct Way {
-  BagelChoice choice;  // but for `offload`, which follows from `keep`
+  MemoryChoice choice;  // but for `offload`, which follows from `keep`
   Keep keep = Keep::everything;
 };
 
 struct Fitter {
-  const BagelSizes& sizes;
-  const BagelWork& work;
+  const MemoryCosts& costs;
+  PixelSize size;
   std::int64_t available;  // bytes for tensors
 
-  bool fits(const BagelMemory& memory) const { return memory.peak() <= available; }
-  BagelMemory plan(const Way& way) const {
-    BagelChoice choice = way.choice;
-    if (way.keep != Keep::everything) choice.offload.emplace();
-    const BagelMemory memory = plan_bagel_memory(sizes, work, choice);
-    if (way.keep != Keep::what_fits || !fits(memory)) return memory;
-    choice.offload = fill_up(*choice.offload, available - memory.peak());
-    return plan_bagel_memory(sizes, work, choice);
+  bool fits(const MemoryPlan& plan) const { return plan.peak() <= available; }
+  MemoryPlan plan(const Way& way) const {
+    MemoryChoice choice = way.choice;
+    if (way.keep != Keep::everything)
+      choice.offload = {.resident = 0, .slots = costs.offload.slots};
+    const MemoryPlan plan = costs.plan(choice, size);
+    if (way.keep != Keep::what_fits || !fits(plan)) return plan;
+    choice.offload = fill_up(available - plan.peak());
+    return costs.plan(choice, size);
   }
 
  private:
-  // As many experts on the device as there is room for, first those that text needs too. Where
-  // these all stay, two slots do for the others: one in use, one being filled.
-  MotOffload fill_up(MotOffload offload, std::int64_t bytes) const {
-    const std::int64_t expert = sizes.expert_matrix_bytes();
-    const std::int64_t layers = sizes.model.llm.num_hidden_layers;
-    const std::int64_t room = bytes / expert + offload.slots;
-    if (room - 2 >= layers) offload.slots = 2;
-    const std::int64_t resident = std::min(room - offload.slots, 2 * layers);
-    offload.resident_und = std::min(resident, layers);
-    offload.resident_gen = resident - offload.resident_und;
+  // As many units on the device as there is room for.
+  OffloadChoice fill_up(std::int64_t bytes) const {
+    const OffloadUnits& units = costs.offload;
+    OffloadChoice offload{.resident = 0, .slots = units.slots};
+    const std::int64_t room = bytes / units.bytes + offload.slots;
+    if (room - 2 >= units.always_used) offload.slots = 2;
+    offload.resident = std::min(room - offload.slots, units.count);
     return offload;
   }
 };
 
-// In the order of what they cost. Where experts are brought to the device guidance stays batched,
+// In the order of what they cost. Where weights are brought to the device guidance stays batched,
 // if it can: one branch after the other would bring them once for each.
-std::vector<Way> ways_to_try(const BagelMemoryWishes& wishes, const BagelWork& work, bool limited) {
-  std::vector<BagelChoice> choices = {
+std::vector<Way> ways_to_try(const MemoryWishes& wishes, std::int64_t branches, bool limited) {
+  std::vector<MemoryChoice> choices = {
       {wishes.batched.value_or(true), wishes.tiling == TilingWish::on, {}}};
   if (wishes.tiling == TilingWish::automatic) {
     choices.push_back(choices.back());
     choices.back().strips = true;
   }
-  const BagelChoice batched = choices.back();
-  if (!wishes.batched && work.branches > 1) {
+  const MemoryChoice batched = choices.back();
+  if (!wishes.batched && branches > 1) {
     choices.push_back(batched);
     choices.back().batched = false;
   }
   std::vector<Way> ways;
   const Keep asked = limited ? Keep::what_fits : Keep::nothing;
   const Keep first = wishes.offload == OffloadWish::layers ? asked : Keep::everything;
-  for (const BagelChoice& choice : choices) ways.push_back({choice, first});
+  for (const MemoryChoice& choice : choices) ways.push_back({choice, first});
   if (wishes.offload == OffloadWish::automatic) {
     ways.push_back({batched, Keep::what_fits});
     ways.push_back({choices.back(), Keep::what_fits});
@@ -77,12 +72,12 @@ std::vector<Way> ways_to_try(const BagelMemoryWishes& wishes, const BagelWork& w
   return ways;
 }
 
-void check_host(const BagelMemory& memory, const MemoryBudget& budget) {
+void check_host(const MemoryPlan& memory, const MemoryBudget& budget) {
   if (!budget.host || memory.host <= *budget.host) return;
   throw InputError(
       "--offload layers: needs {:.1f} GiB of host memory for the layers that are not on the GPU, "
       "{:.1f} GiB are available; a larger --max-vram keeps more of them there",
-      gib(memory.host), gib(*budget.host));
+      to_gib(memory.host), to_gib(*budget.host));
 }
 
 // A flag that saves memory, and what it changes.
@@ -91,12 +86,12 @@ struct Saving {
   void (*apply)(Way& way);
 };
 
-std::vector<Saving> savings_left(const Way& way, const BagelWork& work) {
+std::vector<Saving> savings_left(const Way& way, const MemoryCosts& costs) {
   std::vector<Saving> savings;
-  if (!way.choice.strips && (work.width > 0 || work.encode_width > 0)) {
+  if (!way.choice.strips && costs.uses_autoencoder) {
     savings.push_back({"--vae-tiling on", [](Way& w) { w.choice.strips = true; }});
   }
-  if (way.choice.batched && work.branches > 1) {
+  if (way.choice.batched && costs.branches > 1) {
     savings.push_back({"--cfg-mode sequential", [](Way& w) { w.choice.batched = false; }});
   }
   if (way.keep == Keep::everything) {
@@ -107,7 +102,7 @@ std::vector<Saving> savings_left(const Way& way, const BagelWork& work) {
 
 // Every smallest set of savings that is enough: "--vae-tiling on, or with --offload layers".
 std::string enough_flags(const Fitter& fitter, const Way& way) {
-  const std::vector<Saving> savings = savings_left(way, fitter.work);
+  const std::vector<Saving> savings = savings_left(way, fitter.costs);
   for (std::size_t size = 1; size <= savings.size(); ++size) {
     std::vector<std::string> found;
     for (std::size_t set = 1; set < std::size_t{1} << savings.size(); ++set) {
@@ -129,14 +124,13 @@ std::string enough_flags(const Fitter& fitter, const Way& way) {
 
 // The largest picture of about the same shape that fits, "WxH"; empty where none does.
 std::string smaller_size(const Fitter& fitter, const Way& way) {
-  const std::int64_t step = fitter.sizes.model.pixels_per_row();
-  BagelWork work = fitter.work;
-  const Fitter smaller{fitter.sizes, work, fitter.available};
-  for (std::int64_t columns = fitter.work.width / step - 1; columns > 0; --columns) {
-    work.width = columns * step;
-    work.height =
-        std::max(columns * fitter.work.height / fitter.work.width, std::int64_t{1}) * step;
-    if (smaller.fits(smaller.plan(way))) return fmt::format("{}x{}", work.width, work.height);
+  const std::int64_t step = fitter.costs.size_step;
+  const PixelSize& size = fitter.size;
+  for (std::int64_t columns = size.width / step - 1; columns > 0; --columns) {
+    const std::int64_t rows = std::max(columns * size.height / size.width, std::int64_t{1});
+    const PixelSize tried = {columns * step, rows * step};
+    const Fitter smaller{fitter.costs, tried, fitter.available};
+    if (smaller.fits(smaller.plan(way))) return fmt::format("{}x{}", tried.width, tried.height);
   }
   return {};
 }
@@ -146,13 +140,13 @@ std::string advice(const Fitter& fitter, const Way& way) {
   if (!flags.empty()) return fmt::format("it fits with {}", flags);
   const Way least{{false, true, {}}, Keep::nothing};
   std::vector<std::string_view> saving;  // all that this work can do with
-  for (const Saving& s : savings_left({{true, false, {}}, Keep::everything}, fitter.work))
+  for (const Saving& s : savings_left({{true, false, {}}, Keep::everything}, fitter.costs))
     saving.push_back(s.flag);
   const std::string all = fmt::format("{}", fmt::join(saving, " "));
   const std::string size = smaller_size(fitter, least);
   if (!size.empty()) return fmt::format("it fits with --size {} {}", size, all);
   return fmt::format("it needs {:.1f} GiB even with {}",
-                     gib(fitter.plan(least).peak() + kCudaBytes), all);
+                     to_gib(fitter.plan(least).peak() + kCudaBytes), all);
 }
 
 }  // namespace
@@ -178,43 +172,43 @@ void check_offload(OffloadWish wish, const MemoryBudget& budget) {
       "expected none or auto");
 }
 
-BagelMemory fit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
-                             const BagelMemoryWishes& wishes, const MemoryBudget& budget) {
+MemoryPlan fit_memory(const MemoryCosts& costs, const MemoryWishes& wishes,
+                      const MemoryBudget& budget) {
   check_offload(wishes.offload, budget);
-  const std::vector<Way> ways = ways_to_try(wishes, work, budget.limited);
-  if (!budget.device) return plan_bagel_memory(sizes, work, ways.front().choice);
-  const Fitter fitter{sizes, work, *budget.device - kCudaBytes};
-  BagelMemory memory;
+  const std::vector<Way> ways = ways_to_try(wishes, costs.branches, budget.limited);
+  if (!budget.device) return costs.plan(ways.front().choice, costs.size);
+  const Fitter fitter{costs, costs.size, *budget.device - kCudaBytes};
+  MemoryPlan plan;
   for (const Way& way : ways) {
-    memory = fitter.plan(way);
-    if (fitter.fits(memory)) break;
+    plan = fitter.plan(way);
+    if (fitter.fits(plan)) break;
   }
-  if (!fitter.fits(memory)) {
+  if (!fitter.fits(plan)) {
     throw InputError("{}: this run needs {:.1f} GiB of GPU memory, {:.1f} GiB are {}; {}",
                      budget.limited ? "--max-vram" : "--device cuda",
-                     gib(memory.peak() + kCudaBytes), gib(*budget.device),
+                     to_gib(plan.peak() + kCudaBytes), to_gib(*budget.device),
                      budget.limited ? "allowed" : "free", advice(fitter, ways.back()));
   }
-  check_host(memory, budget);
-  return memory;
+  check_host(plan, budget);
+  return plan;
 }
 
-BagelMemory refit_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
-                               const BagelMemoryWishes& wishes, const MemoryBudget& budget,
-                               const std::optional<MotOffload>& offload) {
-  BagelMemoryWishes rest = wishes;
+MemoryPlan refit_memory(const MemoryCosts& costs, const MemoryWishes& wishes,
+                        const MemoryBudget& budget, const std::optional<OffloadChoice>& offload) {
+  MemoryWishes rest = wishes;
   rest.offload = OffloadWish::none;
-  std::optional<BagelMemory> memory;
-  for (const Way& way : ways_to_try(rest, work, budget.limited)) {
-    BagelChoice choice = way.choice;
+  MemoryPlan plan;
+  for (const Way& way : ways_to_try(rest, costs.branches, budget.limited)) {
+    MemoryChoice choice = way.choice;
     choice.offload = offload;
-    memory = plan_bagel_memory(sizes, work, choice);
-    if (!budget.device || memory->peak() + kCudaBytes <= *budget.device) return *memory;
+    plan = costs.plan(choice, costs.size);
+    if (!budget.device || plan.peak() + kCudaBytes <= *budget.device) return plan;
   }
   throw InputError(
       "this request needs {:.1f} GiB of GPU memory, {:.1f} GiB are {}, and the weights "
       "are loaded already; it may fit when it is the first, or alone",
-      gib(memory->peak() + kCudaBytes), gib(*budget.device), budget.limited ? "allowed" : "free");
+      to_gib(plan.peak() + kCudaBytes), to_gib(*budget.device),
+      budget.limited ? "allowed" : "free");
 }
 
 }  // namespace diptych

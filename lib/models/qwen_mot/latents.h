@@ -1,0 +1,38 @@
+// Between latent rows and the backbone of BAGEL and Lance: their projections, the embedding of the
+// timestep, and the table of positions. Names as in the checkpoints; specs: section 7 of bagel.md
+// and 9 of lance.md. Port of ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py and
+// modeling_utils.py.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "lib/tensor/weights.h"
+
+namespace diptych {
+
+struct MotLatents {
+  Tensor time_mlp_0, time_mlp_0_bias;  // [hidden, 256], [hidden]
+  Tensor time_mlp_2, time_mlp_2_bias;  // [hidden, hidden], [hidden]
+  Tensor vae2llm, vae2llm_bias;        // [hidden, width], [hidden]
+  Tensor llm2vae, llm2vae_bias;        // [width, hidden], [width]
+  Tensor pos_embed;                    // [side * side, hidden]
+  std::int64_t side = 0;               // of the square table of positions
+  std::int64_t width = 0;              // of a latent row
+
+  // `weights`: the root of the checkpoint. Throws as Weights::get.
+  static MotLatents load(const Weights& weights, std::int64_t hidden, std::int64_t width,
+                         std::int64_t side);
+
+  // t of every step, float32 -> [steps, hidden].
+  Tensor embed_timesteps(std::span<const float> t) const;
+  // Rows of the position table for h x w latent rows in row-major order -> [h * w], int64, CPU.
+  Tensor position_ids(std::int64_t h, std::int64_t w) const;
+  // x float32 [rows, width], time [hidden], position [rows, hidden] -> [rows, hidden].
+  Tensor embed(const Tensor& x, const Tensor& time, const Tensor& position) const;
+  // The first of its terms: x in the model's dtype, projected.
+  Tensor project(const Tensor& x) const;
+  Tensor velocity(const Tensor& hidden) const;  // final-norm rows [rows, hidden] -> [rows, width]
+};
+
+}  // namespace diptych

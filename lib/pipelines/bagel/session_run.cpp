@@ -1,0 +1,295 @@
+// One run of BAGEL: contexts are read, plans and answers written, pictures painted.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/base/sha256.h"
+#include "lib/pipelines/bagel/session.h"
+#include "lib/pipelines/bagel/settings.h"
+#include "lib/pipelines/mot/cfg_mode.h"
+#include "lib/pipelines/mot/trace.h"
+#include "lib/session/make_runtime.h"
+#include "lib/tensor/noise.h"
+
+namespace diptych {
+
+void BagelSession::run_traced(BagelJobs jobs, TraceSink* trace, Progress& progress,
+                              const Results& results) {
+  const bool answers = jobs.front()->answers();
+  if (answers) drop_kept_steps();
+  for (BagelJob* job : jobs) job->read_inputs();
+  load_for(std::span(&jobs, 1), progress);
+  make_ready(jobs);
+  // A record tells what served this run, whatever the session did before.
+  runtime_.read_attention->forget_served();
+  if (answers) return answer(*jobs.front(), trace, progress, results);
+  try {
+    paint(jobs, trace, progress, results);
+  } catch (...) {  // memory may have been short
+    drop_kept_steps();
+    throw;
+  }
+}
+
+// Before anything is read or painted, at the price of the hash: as long as reading all weights.
+void BagelSession::require_calibration(const BagelJob& job) {
+  report_.calibration_hash.clear();
+  if (!job.calibration) return;
+  report_.weights_hash = weights_hash();
+  clock_.lap(report_, "hash", runtime_.device);
+  const std::filesystem::path path = calibration_path(job.config());
+  job.calibration->require_weights(
+      path, StepCalibration::as_loaded(report_.weights_hash, config_.quantization));
+  report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
+}
+
+ImageRows BagelSession::read_image(BagelTurn& turn, const ImageSegment& segment,
+                                   const MotSample& block, const ImageTrace& trace) {
+  BagelImage& image = turn.images[static_cast<std::size_t>(segment.image)];
+  const auto& [sink, name] = trace;
+  if (segment.kind == ImageSegment::Kind::vit) {
+    const Tensor patches = encode_patches(image, checkpoint_, runtime_, trace);
+    if (sink != nullptr) {
+      trace_image_block(*sink, name, block, checkpoint_.markers, segment.rows);
+      sink->record(name + ".vit_token_seqlens", at::full({1}, segment.rows, at::kLong));
+    }
+    return {.gen = {}, .und = patches};
+  }
+  const MotLatents& latents = checkpoint_.model.latents;
+  const Tensor latent = encode_latent(image, checkpoint_, turn.generator, runtime_, trace);
+  const float clean = 0;  // the timestep of a picture without noise
+  const Tensor time = latents.embed_timesteps(std::span(&clean, 1));
+  const Tensor ids = latents.position_ids(image.latent.h, image.latent.w);
+  const Tensor rows =
+      latents.embed(latent, time[0], latents.pos_embed.index_select(0, ids.to(runtime_.device)));
+  if (sink != nullptr) {
+    trace_image_block(*sink, name, block, checkpoint_.markers, segment.rows);
+    sink->record(name + ".packed_timesteps", at::zeros({1}, at::kLong));
+    sink->record(name + ".packed_vae_position_ids", ids);
+    sink->record(name + ".time_embed", time);
+    sink->record(name + ".vae2llm", latents.project(latent));
+  }
+  return {.gen = rows, .und = {}};
+}
+
+PrefilledContexts BagelSession::read_contexts(std::span<BagelTurn> turns,
+                                              std::vector<BranchContexts> branches,
+                                              std::vector<std::int64_t> own_rows,
+                                              const PrefilledContexts* earlier, TraceSink* trace) {
+  ContextsRequest request;
+  request.branches = std::move(branches);
+  request.own_rows = std::move(own_rows);
+  request.earlier = earlier;
+  request.trace = trace;
+  request.read_image = [&](std::int64_t sample, const ImageSegment& segment, const MotSample& block,
+                           const std::string& name) {
+    return read_image(turns[static_cast<std::size_t>(sample)], segment, block, {trace, name});
+  };
+  return PrefilledContexts::read(checkpoint_.mot(), request, runtime_);
+}
+
+// The answer, or the plan of think mode. `contexts` is left with what was read for it.
+GeneratedText BagelSession::write(BagelTurn& turn, TraceSink* trace, Progress& progress,
+                                  std::optional<PrefilledContexts>& contexts) {
+  const BagelJob& job = *turn.job;
+  std::vector<BranchContexts> branches = BagelReading::branches(std::span(&turn.reading, 1));
+  const bool last_reader = job.answers() && trace != nullptr;
+  if (!last_reader) branches.resize(1);  // an answer has one branch; a trace names all
+  // The writer has a cache of its own, so that no rows are added here.
+  contexts.emplace(read_contexts(std::span(&turn, 1), std::move(branches), {0}, nullptr, trace));
+  if (last_reader) trace_contexts(*contexts, *trace);
+  GeneratedText written = writer_->write(*contexts, 0, job.text, turn.generator,
+                                         job.answers() ? "answer" : "think", trace, progress);
+  if (!job.answers()) turn.keep_plan(written, checkpoint_.mot());
+  // The end marker was computed, too, but is no token of the text.
+  report_.tokens += std::ssize(written.ids);
+  report_.token_seconds += written.seconds;
+  if (written.finish_reason == kFinishedByLimit) {
+    log_.warning_once(fmt::format("{} was stopped by {} {}", job.answers() ? "an answer" : "a plan",
+                                  job.config().think ? "--max-think-tokens" : "--max-tokens",
+                                  job.text.max_tokens));
+  }
+  clock_.lap(report_, "prefill", "text", written.seconds, runtime_.device);
+  return written;
+}
+
+void BagelSession::answer(BagelJob& job, TraceSink* trace, Progress& progress,
+                          const Results& results) {
+  BagelTurn turn(job);
+  turn.seed(job.config().sampling.seed);
+  std::optional<PrefilledContexts> contexts;
+  const GeneratedText written = write(turn, trace, progress, contexts);
+  report_.attention = runtime_.read_attention->served_by();
+  Result result;
+  result.media = Text{.text = written.text,
+                      .finish_reason = written.finish_reason,
+                      .tokens = std::ssize(written.ids) - 1,
+                      .seconds = written.seconds};
+  result.inputs = job.inputs;
+  results.result(result, report_);
+}
+
+// Whether a painter has captured the steps of these jobs; with --cfg-mode auto in either mode.
+KeptSteps<MotPainter>::Matches BagelSession::has_captured(BagelJobs jobs) const {
+  const bool either_mode = jobs.front()->config().cfg_mode == kAutoCfgMode;
+  return [paint = packed_request(jobs), either_mode](const MotPainter& painter) mutable {
+    if (either_mode) paint.cfg_mode = painter.request().cfg_mode;
+    return painter.has_captured(paint);
+  };
+}
+
+// Those for which there is no room beside a step that is captured anew.
+void BagelSession::give_up_kept_steps() {
+  kept_.make_room(
+      memory_->room_beside_kept_step(), [](const MotPainter&) { return false; }, 0);
+}
+
+// One that is kept and serves, or a new one. A trace looks into steps that are launched one by one.
+std::unique_ptr<MotPainter> BagelSession::painter_of(const PaintRequest& paint,
+                                                     PrefilledContexts contexts, TraceSink* trace) {
+  const auto serves = [&](const MotPainter& kept) {
+    return trace == nullptr && kept.serves(paint, contexts);
+  };
+  if (std::unique_ptr<MotPainter> kept = kept_.take(serves)) {
+    kept->take(contexts);
+    return kept;
+  }
+  give_up_kept_steps();
+  return std::make_unique<MotPainter>(checkpoint_.mot(), paint, std::move(contexts), runtime_);
+}
+
+void BagelSession::keep(std::unique_ptr<MotPainter> painter) {
+  if (painter != nullptr && painter->has_captured(painter->request()))
+    kept_.add(std::move(painter), memory_->plan().kept_step_bytes());
+}
+
+// Of --cfg-mode auto: measured once for each kind of step. `looked_into`: by a trace or a recorder.
+CfgMode BagelSession::choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts,
+                                      bool looked_into) {
+  PaintRequest measured = paint;
+  // As the steps will run: none is captured that something looks into.
+  measured.step_graphs &= !paint.caches() && !looked_into;
+  if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
+  const std::string kind =
+      describe_step(measured, contexts, checkpoint_.model.config.pixels_per_row());
+  if (!memory_->plan().choice.batched) {
+    log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
+    return CfgMode::sequential;
+  }
+  if (const auto known = cfg_modes_.find(kind); known != cfg_modes_.end()) return known->second;
+  give_up_kept_steps();  // what is measured captures steps, too
+  clock_.lap(report_, "prefill", runtime_.device);
+  Log quiet(LogLevel::quiet);
+  // Its attention notes what served the measured steps, which the picture's record does not tell.
+  const Runtime apart = make_runtime(config_, quiet);
+  const CfgModeTimes times = time_widest_step(checkpoint_.mot(), measured, contexts, apart);
+  const CfgMode faster = times.sequential < times.batched ? CfgMode::sequential : CfgMode::batched;
+  log_.info("--cfg-mode auto: {} for {} (a step: batched {:.1f} ms, sequential {:.1f} ms)",
+            cfg_mode_name(faster), kind, 1e3 * times.batched, 1e3 * times.sequential);
+  clock_.lap(report_, "measure", runtime_.device);
+  return cfg_modes_[kind] = faster;
+}
+
+// Why steps that could be CUDA graphs are launched one by one.
+void BagelSession::say_uncaptured(const PaintRequest& paint) {
+  const bool cuda = runtime_.device.is_cuda();
+  if (!cuda && !paint.step_graphs)
+    log_.warning_once("enforce_eager: changes nothing on the CPU, which has no graphs");
+  if (cuda && paint.step_graphs && !paint.caches() &&
+      !captures_steps(paint, checkpoint_.mot(), runtime_)) {
+    log_.warning_once(runtime_.kernels == KernelPolicy::reference
+                          ? "denoise steps are launched one by one: --kernels reference"
+                          : "denoise steps are launched one by one: weights come from the host");
+  }
+}
+
+// Plans and contexts of all turns.
+std::unique_ptr<MotPainter> BagelSession::read(std::span<BagelTurn> turns,
+                                               const PaintRequest& packed, TraceSink* trace,
+                                               Progress& progress, const Results& results) {
+  const BagelJob& first = *turns.front().job;
+  PaintRequest paint = packed;
+  std::optional<PrefilledContexts> thought;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (!turns[i].job->config().think) continue;
+    write(turns[i], trace, progress, thought);
+    if (results.plan) results.plan(i, *turns[i].plan, turns[i].plan_finish_reason);
+  }
+  paint.keep_graphs = (expects_more_ || first.config().sampling.batch_count > 1) &&
+                      memory_->room_beside_kept_step() >= 0;
+  progress.begin("prefill", 1);
+  std::vector<BagelReading> readings;
+  for (const BagelTurn& turn : turns) {
+    check_positions(*turn.job, turn.reading, turn.plan.has_value(), checkpoint_.mot());
+    readings.push_back(turn.reading);
+  }
+  const bool one = turns.size() == 1 && thought.has_value();
+  PrefilledContexts contexts =
+      read_contexts(turns, paint.needed(BagelReading::branches(readings), trace != nullptr),
+                    paint.block_rows(), one ? &*thought : nullptr, trace);
+  if (trace != nullptr) trace_contexts(contexts, *trace);
+  say_uncaptured(paint);
+  if (first.config().cfg_mode == kAutoCfgMode)
+    paint.cfg_mode = choose_cfg_mode(paint, contexts, trace != nullptr || first.records_steps);
+  log_.debug("{} distinct contexts", contexts.distinct());
+  std::unique_ptr<MotPainter> painter = painter_of(paint, std::move(contexts), trace);
+  progress.update(1);
+  progress.end();
+  clock_.lap(report_, "prefill", runtime_.device);
+  return painter;
+}
+
+void BagelSession::paint(BagelJobs jobs, TraceSink* trace, Progress& progress,
+                         const Results& results) {
+  const BagelJob& first = *jobs.front();
+  require_calibration(first);
+  const PaintRequest packed = packed_request(jobs);
+  const bool reads_anew = std::ranges::any_of(jobs, &BagelJob::reading_draws);
+  std::vector<BagelTurn> turns;
+  for (const BagelJob* job : jobs) turns.emplace_back(*job);
+  std::unique_ptr<MotPainter> painter;
+  for (std::int64_t i = 0; i < first.config().sampling.batch_count; ++i) {
+    const bool reads = painter == nullptr || reads_anew;
+    for (BagelTurn& turn : turns) {
+      const std::uint64_t seed = turn.job->config().sampling.seed + static_cast<std::uint64_t>(i);
+      if (reads) {
+        turn.seed(seed);
+      } else {
+        turn.generator = cpu_generator(seed);
+      }
+      if (first.recording.official_batch) turn.generator = turns.front().generator;
+    }
+    if (reads) {
+      keep(std::move(painter));
+      painter = read(turns, packed, trace, progress, results);
+      if (i == 0) report_.kept_step_graphs = !painter->attention().empty();  // it has painted
+    }
+    paint_once(*painter, turns, static_cast<std::uint64_t>(i), trace, progress, results);
+  }
+  if (expects_more_) {
+    keep(std::move(painter));
+  } else {
+    drop_kept_steps();  // of pictures of this request that were read anew
+  }
+}
+
+void BagelSession::paint_once(MotPainter& painter, std::span<BagelTurn> turns, std::uint64_t index,
+                              TraceSink* trace, Progress& progress, const Results& results) {
+  const std::vector<Result> painted = maker_.paint(painter, turns, index, trace, progress);
+  report_.attention = painter.attention();
+  report_.cfg_mode = cfg_mode_name(painter.request().cfg_mode);
+  report_.weights_hash = weights_hash();
+  clock_.lap(report_, "hash", runtime_.device);
+  progress.begin("encode", std::ssize(painted));
+  for (const Result& result : painted) {
+    report_.latent_hashes.push_back(result.latent_hash);
+    results.result(result, report_);
+    progress.update(static_cast<std::int64_t>(result.request) + 1);
+  }
+  progress.end();
+  clock_.lap(report_, "encode", runtime_.device);
+}
+
+}  // namespace diptych

@@ -1,0 +1,25 @@
+// How much memory a run may take.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <c10/core/Device.h>
+
+namespace diptych {
+
+// What the process takes of the device beside its tensors: the CUDA context, code of libraries.
+// limit_memory() is to be given what is left of --max-vram.
+inline constexpr std::int64_t kCudaBytes = std::int64_t{3} << 28;  // 0.75 GiB
+
+struct MemoryBudget {
+  std::optional<std::int64_t> device;  // free bytes, or --max-vram; nullopt: the run is on the CPU
+  bool limited = false;                // `device` is --max-vram
+  std::optional<std::int64_t> host;    // available bytes, where the system tells
+
+  // What is free now, or max_vram (GiB, 0 = no limit). Throws InputError for a limit that there is
+  // not.
+  static MemoryBudget now(double max_vram, c10::Device device);
+};
+
+}  // namespace diptych
