@@ -15,6 +15,7 @@
 #include "lib/config/run_config.h"
 #include "lib/session/session.h"
 #include "lib/tensor/trace.h"
+#include "lib/verify/trace_compare.h"
 
 namespace diptych {
 
@@ -47,6 +48,11 @@ struct Family {
   // What the folder lacks, holds beyond, or holds in another shape than its configs say, one line
   // each; empty for a whole one. Reads headers only. Throws InputError as loading does.
   std::vector<std::string> (*layout)(const std::filesystem::path& folder) = nullptr;
+  // What the names of its recorded tensors say.
+  const TraceNames& (*trace_names)() = nullptr;
+  // How far a bfloat16 run may be from the case's float32 recording; the last glob that matches a
+  // name counts. Empty: as far as the case says of float32 runs.
+  std::vector<NormTolerance> (*bf16_tolerances)(const RecordedCase& recorded) = nullptr;
 };
 
 }  // namespace diptych

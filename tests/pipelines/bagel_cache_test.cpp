@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lib/pipelines/bagel/trace_names.h"
 #include "lib/pipelines/mot/denoiser.h"
 #include "lib/sampling/branches.h"
 #include "lib/sampling/step_cache/step_calibration.h"
@@ -132,7 +133,9 @@ TEST_CASE("recorded cases 07 and 07b: TaylorSeer on and off, where the full reco
         return !entry.first.starts_with("step") || entry.first.ends_with(".t");
       });
       for (const auto& [tensor, value] : trace.tensors()) found.emplace(tensor, value);
-      const auto comparison = compare_traces(found, expected, Tolerances::from_case(description));
+      const TraceNames& names = bagel_trace_names();
+      const auto comparison =
+          compare_traces(found, expected, Tolerances::from_case(description, names), names);
       const TensorComparison* first = comparison.first_divergence();
       INFO("first divergence: ", first != nullptr ? describe(*first) : std::string("none"));
       CHECK(comparison.pass());
