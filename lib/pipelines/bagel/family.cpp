@@ -5,6 +5,7 @@
 #include "lib/pipelines/bagel/replay.h"
 #include "lib/pipelines/bagel/session.h"
 #include "lib/pipelines/bagel/trace_names.h"
+#include "lib/pipelines/bagel/tuning.h"
 
 namespace diptych {
 namespace {
@@ -29,6 +30,7 @@ constexpr Family kBagel = {
     .layout = check_bagel_layout,
     .trace_names = bagel_trace_names,
     .bf16_tolerances = bagel_bf16_tolerances,
+    .tune = tune_bagel,
 };
 
 }  // namespace
