@@ -95,7 +95,7 @@ TEST_CASE("a picture's features are the recorded ones") {
         151.400268358);
 }
 
-TEST_CASE("recorded cases 04a and 05a, where the full recordings are") {
+TEST_CASE("the recorded case 05a, and 04a where the full recordings are") {
   int found = 0;
   for (const fs::path& folder : test::bagel_cases()) {
     const std::string name = folder.filename().string();
@@ -104,7 +104,7 @@ TEST_CASE("recorded cases 04a and 05a, where the full recordings are") {
     check_recorded_case(folder);
     ++found;
   }
-  if (found == 0) MESSAGE("the full recordings are not here: nothing compared");
+  CHECK(found >= 1);
 }
 
 TEST_CASE("bfloat16 stays near float32, and comes back in bfloat16") {

@@ -108,7 +108,7 @@ double relative_difference(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("recorded cases 07 and 07b: TaylorSeer on and off, where the full recordings are") {
+TEST_CASE("recorded cases 07 and 07b: TaylorSeer on and off") {
   int compared = 0;
   for (const auto& folder : test::bagel_cases()) {
     const std::string name = folder.filename().string();
@@ -143,7 +143,7 @@ TEST_CASE("recorded cases 07 and 07b: TaylorSeer on and off, where the full reco
     }
     ++compared;
   }
-  if (compared == 0) MESSAGE("the full recordings are not here: nothing compared");
+  CHECK(compared >= 2);
 }
 
 TEST_CASE("a cache saves forwards and gives nearly the same picture, in both modes") {
