@@ -16,6 +16,7 @@
 #include "lib/base/messages.h"
 #include "lib/config/words.h"
 #include "lib/media/png.h"
+#include "lib/pipelines/registry.h"
 #include "lib/request/output_names.h"
 #include "lib/tensor/trace.h"
 #include "lib/verify/gates.h"
@@ -116,20 +117,20 @@ double parse_tolerance(std::string_view number, const std::string& whole) {
   return value;
 }
 
-Tolerances case_tolerances(const fs::path& file) {
+Tolerances case_tolerances(const fs::path& file, const TraceNames& names) {
   if (!fs::exists(file)) throw InputError("--case: {}: not found", file.string());
   const Json description = read_json_object(file);
   if (!description.contains("task") && !description.contains("tolerance")) {
     throw InputError("--case: {}: has neither task nor tolerance; expected a case.json",
                      file.string());
   }
-  return Tolerances::from_case(description);
+  return Tolerances::from_case(description, names);
 }
 
-Tolerances make_tolerances(const CompareOptions& options) {
+Tolerances make_tolerances(const CompareOptions& options, const TraceNames& names) {
   Tolerances tolerances = Tolerances::uniform(0);
   if (!options.case_file.empty()) {
-    tolerances = case_tolerances(options.case_file);
+    tolerances = case_tolerances(options.case_file, names);
   }
   for (const std::string& text : options.tolerances) {
     const auto equals = text.rfind('=');
@@ -154,11 +155,13 @@ Report compare_trace_files(const fs::path& actual, const fs::path& expected,
   const auto wanted = read_trace(expected);
   if (wanted.empty())
     throw InputError("{}: holds no tensor; expected some to compare with", expected.string());
-  const auto comparison = compare_traces(read_trace(actual), wanted, make_tolerances(options));
-  const double cosine = comparison.smallest_cosine();
   Report report;
   report.traces = 1;
-  for (const TensorComparison& tensor : comparison.tensors) report.tensors.push_back(tensor.name);
+  for (const auto& [name, tensor] : wanted) report.tensors.push_back(name);
+  const TraceNames names = trace_names_of(report.tensors);
+  const auto comparison =
+      compare_traces(read_trace(actual), wanted, make_tolerances(options, names), names);
+  const double cosine = comparison.smallest_cosine();
   report.json = to_json(comparison);
   report.pass = !options.trace_gate() || comparison.pass();
   report.lines.push_back(

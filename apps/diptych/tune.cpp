@@ -3,7 +3,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,8 +18,6 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
-#include "lib/models/bagel/bagel.h"
-#include "lib/pipelines/mot/tuning.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
@@ -67,27 +64,34 @@ at::Device gpu_of(const std::string& name, Log& log) {
                    name);
 }
 
-// Latent rows of a picture of each size.
-std::vector<std::int64_t> rows_of_sizes(const std::string& sizes, const BagelConfig& config) {
+// Width and height of each.
+std::vector<std::pair<std::int64_t, std::int64_t>> read_sizes(const std::string& texts) {
   const auto groups = all_flag_groups();
   const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
-  const std::int64_t step = config.pixels_per_row();
-  std::vector<std::int64_t> rows;
-  std::set<std::pair<std::int64_t, std::int64_t>> seen;
-  for (const std::string& text : split_sizes(sizes)) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
+  for (const std::string& text : split_sizes(texts)) {
     Options options;
     for (const auto& [name, value] : size.expand(text, kSizes))
       assign(all_fields()[field_index(name)], options, value, fmt::format("{}: {}", kSizes, name));
     const auto [width, height] = std::pair(options.run.sampling.width, options.run.sampling.height);
-    if (std::max(width, height) > step * config.latent_side) {
-      throw InputError("{}: {}: this model's pictures have at most {} pixels a side", kSizes, text,
-                       step * config.latent_side);
-    }
-    if (!seen.emplace(width, height).second)
+    if (std::ranges::count(sizes, std::pair(width, height)) > 0)
       throw InputError("{}: {}x{} given twice", kSizes, width, height);
-    rows.push_back(width / step * (height / step));
+    sizes.emplace_back(width, height);
   }
-  return rows;
+  return sizes;
+}
+
+// The folder's own family; where none owns it, or there is none, that of the key `pipeline`, which
+// then says what is wrong with the folder.
+const Family& family_to_tune(const RunConfig& run) {
+  const Family* family = &find_family(run.pipeline);  // or it is unknown
+  if (!run.model.empty()) {
+    require_folder(run.model, "--model");
+    if (const Family* owner = family_of_checkpoint(run.model)) family = owner;
+  }
+  if (family->tune == nullptr)
+    throw InputError("tune: the family {} has no choices to measure", family->name);
+  return *family;
 }
 
 fs::path choose_output(const TuneFlags& flags, const RunConfig& run, const TunedDevice& device,
@@ -134,21 +138,20 @@ void print_table(const TuningTable& table) {
 }
 
 int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
-  find_family(run.pipeline);  // or it is unknown
   constexpr std::int64_t kMostRepeats = 10'000;
-  BagelTuning tuning;
-  tuning.repeats = static_cast<int>(whole_number(flags.repeats, "--repeats", 1, kMostRepeats));
-  if (!run.model.empty()) require_folder(run.model, "--model");
-  const BagelConfig config = run.model.empty() ? BagelConfig() : BagelConfig::load(run.model);
-  tuning.llm = config.llm;
-  tuning.picture_rows = rows_of_sizes(flags.sizes, config);
+  TuneRequest request;
+  request.repeats = static_cast<int>(whole_number(flags.repeats, "--repeats", 1, kMostRepeats));
+  const Family& family = family_to_tune(run);
+  request.model = run.model;
+  request.sizes = read_sizes(flags.sizes);
+  const TuneMeasurement measure = family.tune(request);
   const at::Device device = gpu_of(run.device, log);
   TuningFile file;
   file.device = tuned_device(device);
   const fs::path output = choose_output(flags, run, file.device, log);
   file.versions = versions();
   Progress progress(log, ProgressStyle::automatic);
-  file.table = measure_bagel(tuning, device, progress);
+  file.table = measure(device, progress);
   print_table(file.table);
   write_text_file(output, tuning_text(file));
   say_path(output);

@@ -1,6 +1,5 @@
 // `diptych verify`: replays recorded cases and compares every tensor they hold.
 #include <algorithm>
-#include <array>
 #include <memory>
 
 #include <fmt/format.h>
@@ -23,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using std::literals::string_view_literals::operator""sv;
 
 struct VerifyOptions {
   std::vector<fs::path> cases;
@@ -31,27 +29,6 @@ struct VerifyOptions {
   RunConfig run;
   std::string attention = "auto";
   bool json = false;
-};
-
-// bfloat16 runs of float32 recordings: twice the rounding noise of the official code's own bfloat16
-// run, per group. The noise is |bf16 - f32| / |f32| in the 2-norm, the largest of each group
-// between the recorded cases 12_t2i_square_bf16 and 01_t2i_square. Three times for what gathers it
-// over the steps, with a gain that depends on the case: latents and decoded pictures (on
-// 02f_t2i_empty_prompt 0.0142 and 0.0148 were measured where case 12 has 0.0068 and 0.0066).
-constexpr std::array kBf16Noise = {
-    std::pair{"*", 2 * 0.01014},
-    std::pair{"*.embeds", 2 * 0.00538},
-    std::pair{"*.vae2llm", 2 * 0.00644},
-    std::pair{"*.time_embed", 2 * 0.00366},
-    std::pair{"kv.*", 2 * 0.00952},
-    std::pair{"*.v_*", 2 * 0.01134},
-    std::pair{"*.v_guided", 2 * 0.01744},
-    std::pair{"*.latent", 3 * 0.00677},
-    std::pair{"vae.*", 3 * 0.00677},
-    std::pair{"image*", 2 * 0.00484},
-    std::pair{"vae.decoded*", 3 * 0.00661},
-    std::pair{"gen.*", 0.0},
-    std::pair{"step*.t", 0.0},
 };
 
 // A text of case.json, or `otherwise` where the key is absent.
@@ -118,25 +95,27 @@ bool is_bf16(const RecordedCase& recorded) {
       .starts_with("bfloat16");
 }
 
-Tolerances tolerances_for(const RecordedCase& recorded, const std::string& dtype) {
-  const Json& description = recorded.description;
-  Tolerances tolerances = Tolerances::from_case(description);
-  const bool bf16_case = is_bf16(recorded);
-  const bool whole_float = recorded.task() == "vae";  // it stays float32
-  if (dtype == "bfloat16" && !bf16_case && !whole_float) {
-    for (const auto& [glob, value] : kBf16Noise) tolerances.set_relative_norm(glob, value);
-    // The image scale multiplies the noise of the velocity that text guidance made, and case 12 has
-    // none.
-    const Json params = description.value("params", Json::object());
-    const double scale = std::max(1.0, params.value("cfg_img_scale", 1.0));
-    for (const auto& [glob, value] : kBf16Noise) {
-      const bool after_guidance = glob == "*.v_guided"sv || glob == "*.latent"sv ||
-                                  glob == "*.vae2llm"sv || glob == "*.embeds"sv ||
-                                  std::string_view(glob).starts_with("vae.") || glob == "image*"sv;
-      if (after_guidance) tolerances.set_relative_norm(glob, scale * value);
-    }
+TraceNames names_of(const Family& family) {
+  return family.trace_names == nullptr ? TraceNames{} : family.trace_names();
+}
+
+Tolerances tolerances_for(const RecordedCase& recorded, const Family& family,
+                          const std::string& dtype) {
+  Tolerances tolerances = Tolerances::from_case(recorded.description, names_of(family));
+  const bool coarser = dtype == "bfloat16" && !is_bf16(recorded);
+  if (coarser && family.bf16_tolerances != nullptr) {
+    for (NormTolerance& tolerance : family.bf16_tolerances(recorded))
+      tolerances.set_relative_norm(std::move(tolerance));
   }
   return tolerances;
+}
+
+const Family& replaying_family(const fs::path& checkpoint) {
+  const Family* family = family_of_checkpoint(checkpoint);
+  if (family == nullptr || family->replay == nullptr)
+    throw InputError("{}: holds no checkpoint of a family that replays recorded cases",
+                     checkpoint.string());
+  return *family;
 }
 
 void print_json(Json line, const fs::path& folder) {
@@ -194,9 +173,10 @@ class Verifier {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : expected) names.push_back(name);
     TraceSink trace(names);
+    const Family& family = replaying_family(checkpoint);
     std::string problem;
     try {
-      replay(checkpoint, config)(recorded, trace);
+      replay(family, checkpoint, config)(recorded, trace);
     } catch (const CheckFailed& failure) {
       problem = failure.what();
     }
@@ -205,20 +185,18 @@ class Verifier {
     }
     NamedTensors actual;
     for (const auto& [name, tensor] : trace.tensors()) actual.emplace(name, tensor);
-    const Tolerances tolerances = tolerances_for(recorded, config.dtype);
-    return report(folder, compare_traces(actual, expected, tolerances), problem, options_.json);
+    const Tolerances tolerances = tolerances_for(recorded, family, config.dtype);
+    return report(folder, compare_traces(actual, expected, tolerances, names_of(family)), problem,
+                  options_.json);
   }
 
  private:
   // Cases mostly share a checkpoint and a precision: the last replay is kept.
-  const CaseReplay& replay(const fs::path& checkpoint, const RunConfig& config) {
+  const CaseReplay& replay(const Family& family, const fs::path& checkpoint,
+                           const RunConfig& config) {
     const auto key = fmt::format("{} {}", checkpoint.string(), config.dtype);
     if (key != key_) {
-      const Family* family = family_of_checkpoint(checkpoint);
-      if (family == nullptr || family->replay == nullptr)
-        throw InputError("{}: holds no checkpoint of a family that replays recorded cases",
-                         checkpoint.string());
-      replay_ = family->replay(checkpoint, config, log_);
+      replay_ = family.replay(checkpoint, config, log_);
       key_ = key;
     }
     return replay_;

@@ -2,11 +2,13 @@
 // through this record alone.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +17,8 @@
 #include "lib/config/run_config.h"
 #include "lib/session/session.h"
 #include "lib/tensor/trace.h"
+#include "lib/tuning/table.h"
+#include "lib/verify/trace_compare.h"
 
 namespace diptych {
 
@@ -29,6 +33,16 @@ struct RecordedCase {
 // Runs a recorded case again and records its tensors under the recording's names. Throws
 // Unsupported for a task that this version does not have.
 using CaseReplay = std::function<void(const RecordedCase& recorded, TraceSink& trace)>;
+
+// What `diptych tune` measures.
+struct TuneRequest {
+  std::filesystem::path model;  // its folder; empty: the released model's widths
+  std::vector<std::pair<std::int64_t, std::int64_t>> sizes;  // of pictures: width, height in pixels
+  int repeats = 10;                                          // of which the median counts
+};
+
+// Measures on a CUDA device. Throws Interrupted between measurements.
+using TuneMeasurement = std::function<TuningTable(at::Device device, Progress& progress)>;
 
 struct Family {
   std::string_view name;  // the key `pipeline` of a stage config
@@ -47,6 +61,14 @@ struct Family {
   // What the folder lacks, holds beyond, or holds in another shape than its configs say, one line
   // each; empty for a whole one. Reads headers only. Throws InputError as loading does.
   std::vector<std::string> (*layout)(const std::filesystem::path& folder) = nullptr;
+  // What the names of its recorded tensors say.
+  const TraceNames& (*trace_names)() = nullptr;
+  // How far a bfloat16 run may be from the case's float32 recording; the last glob that matches a
+  // name counts. Empty: as far as the case says of float32 runs.
+  std::vector<NormTolerance> (*bf16_tolerances)(const RecordedCase& recorded) = nullptr;
+  // Checks the request and reads the model's configs; the measurement comes later. Throws
+  // InputError that names --sizes or a config file.
+  TuneMeasurement (*tune)(const TuneRequest& request) = nullptr;
 };
 
 }  // namespace diptych

@@ -35,4 +35,17 @@ const Family* family_of_checkpoint(const std::filesystem::path& folder) {
   return found == kFamilies.end() ? nullptr : *found;
 }
 
+TraceNames trace_names_of(std::span<const std::string> tensors) {
+  TraceNames best;
+  std::size_t most = 0;
+  for (const Family* family : kFamilies) {
+    if (family->trace_names == nullptr) continue;
+    const TraceNames& names = family->trace_names();
+    const std::size_t known = count_known(tensors, names);
+    if (known > most) best = names;
+    most = std::max(most, known);
+  }
+  return best;
+}
+
 }  // namespace diptych

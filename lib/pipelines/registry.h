@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "lib/pipelines/family.h"
@@ -15,5 +16,8 @@ const Family& find_family(std::string_view name);
 // The family whose checkpoint the folder holds; null where none knows it. Throws InputError for a
 // config file that cannot be read.
 const Family* family_of_checkpoint(const std::filesystem::path& folder);
+// The names of the family that knows most of these recorded tensors; empty lists where none knows
+// any.
+TraceNames trace_names_of(std::span<const std::string> tensors);
 
 }  // namespace diptych

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
@@ -6,15 +7,20 @@
 #include "lib/base/error.h"
 #include "lib/tensor/trace.h"
 #include "lib/verify/trace_compare.h"
-#include "lib/verify/trace_names.h"
 
 namespace diptych {
 namespace {
 
+using Json = nlohmann::json;
+
 constexpr double kAnyLevel = 255;
 constexpr double kLevelsPerUnit = 127.5;  // a decoded picture's -1 to 1 becomes 0 to 255
 
-double checked(const nlohmann::json& value, std::string_view key) {
+constexpr const char* kOverall[] = {"float_max_abs", "suggested_overall"};     // the last counts
+constexpr const char* kPictures[] = {"uint8_max_abs", "image_uint8_max_abs"};  // likewise
+constexpr const char* kPictureMean = "image_uint8_mean_abs";
+
+double checked(const Json& value, std::string_view key) {
   if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0) {
     throw InputError("case.json: tolerance.{}: found {}, expected a number of at least 0", key,
                      value.dump());
@@ -22,9 +28,52 @@ double checked(const nlohmann::json& value, std::string_view key) {
   return value.get<double>();
 }
 
-std::optional<double> optional_number(const nlohmann::json& block, const char* key) {
+std::optional<double> optional_number(const Json& block, const char* key) {
   const auto found = block.find(key);
   return found == block.end() ? std::nullopt : std::optional(checked(*found, key));
+}
+
+const Json& checked_object(const Json& block, const char* key) {
+  if (!block.at(key).is_object())
+    throw InputError("case.json: tolerance.{}: expected an object", key);
+  return block.at(key);
+}
+
+using Groups = std::map<std::string, double, std::less<>>;
+
+// {"suggested": {GROUP: NUMBER}}
+void read_suggested(const Json& block, Groups& groups) {
+  for (const auto& [group, value] : checked_object(block, "suggested").items())
+    groups[group] = checked(value, "suggested." + group);
+}
+
+// {"groups": {GROUP: {"allowed": NUMBER}}}
+void read_allowed(const Json& block, Groups& groups) {
+  for (const auto& [group, entry] : checked_object(block, "groups").items()) {
+    const bool there = entry.is_object() && entry.contains("allowed");
+    groups[group] = checked(there ? entry.at("allowed") : Json(), "groups." + group + ".allowed");
+  }
+}
+
+// {GROUP: NUMBER or "exact"}; other texts and objects are remarks.
+void read_flat(const Json& block, Groups& groups) {
+  const auto is_own = [](std::string_view key) {
+    return key == kPictureMean || std::ranges::count(kOverall, key) > 0 ||
+           std::ranges::count(kPictures, key) > 0;
+  };
+  for (const auto& [group, value] : block.items()) {
+    if (value == "exact") groups[group] = 0;
+    if (value.is_string() || value.is_object() || is_own(group)) continue;
+    groups[group] = checked(value, group);
+  }
+}
+
+Groups read_groups(const Json& block) {
+  Groups groups;
+  if (block.contains("suggested")) read_suggested(block, groups);
+  if (block.contains("groups")) read_allowed(block, groups);
+  if (!block.contains("suggested") && !block.contains("groups")) read_flat(block, groups);
+  return groups;
 }
 
 }  // namespace
@@ -36,34 +85,30 @@ Tolerances Tolerances::uniform(double value) {
   return result;
 }
 
-Tolerances Tolerances::from_case(const nlohmann::json& case_json) {
+Tolerances Tolerances::from_case(const Json& case_json, const TraceNames& names) {
   Tolerances result;
+  result.names_ = names;
   if (!case_json.is_object()) throw InputError("case.json: expected an object");
   const auto block = case_json.find("tolerance");
-  if (block == case_json.end()) return result;
-  if (!block->is_object()) throw InputError("case.json: tolerance: expected an object");
+  if (block == case_json.end() || *block == "exact") return result;
+  if (!block->is_object())
+    throw InputError("case.json: tolerance: expected an object or \"exact\"");
 
-  if (const auto suggested = block->find("suggested"); suggested != block->end()) {
-    if (!suggested->is_object())
-      throw InputError("case.json: tolerance.suggested: expected an object");
-    for (const auto& [group, value] : suggested->items()) {
-      result.groups_[group] = checked(value, "suggested." + group);
-      result.fallback_ = std::max(result.fallback_, result.groups_[group]);
-    }
-  }
-  if (const auto value = optional_number(*block, "float_max_abs")) result.fallback_ = *value;
-  if (const auto value = optional_number(*block, "suggested_overall")) result.fallback_ = *value;
+  result.groups_ = read_groups(*block);
+  for (const auto& [group, value] : result.groups_)
+    result.fallback_ = std::max(result.fallback_, value);
+  for (const char* key : kOverall)
+    result.fallback_ = optional_number(*block, key).value_or(result.fallback_);
 
-  result.image_mean_abs_ = optional_number(*block, "image_uint8_mean_abs");
+  result.image_mean_abs_ = optional_number(*block, kPictureMean);
   if (result.image_mean_abs_) {
     // Levels are truncated: values within d of each other give levels within ceil(d).
     const auto decoded = result.groups_.find("vae.decoded");
     result.image_max_abs_ =
         decoded == result.groups_.end() ? kAnyLevel : std::ceil(kLevelsPerUnit * decoded->second);
   }
-  for (const char* key : {"uint8_max_abs", "image_uint8_max_abs"}) {
-    if (const auto value = optional_number(*block, key)) result.image_max_abs_ = *value;
-  }
+  for (const char* key : kPictures)
+    result.image_max_abs_ = optional_number(*block, key).value_or(result.image_max_abs_);
   return result;
 }
 
@@ -71,28 +116,44 @@ void Tolerances::set(std::string glob, double value) {
   globs_.emplace_back(std::move(glob), value);
 }
 
-void Tolerances::set_relative_norm(std::string glob, double value) {
-  norm_globs_.emplace_back(std::move(glob), value);
+void Tolerances::set_relative_norm(NormTolerance tolerance) {
+  norms_.push_back(std::move(tolerance));
 }
 
 std::optional<double> Tolerances::relative_norm_for(std::string_view name) const {
-  if (is_integer_name(name)) return std::nullopt;
-  for (auto entry = norm_globs_.rbegin(); entry != norm_globs_.rend(); ++entry) {
-    if (glob_matches(entry->first, name)) return entry->second;
+  for (auto entry = norms_.rbegin(); entry != norms_.rend(); ++entry) {
+    if (glob_matches(entry->glob, name)) return entry->limit;
   }
   return std::nullopt;
 }
 
-double Tolerances::for_name(std::string_view name) const {
+// The group of the case that matches the name as a glob; of several the longest.
+std::optional<double> Tolerances::matching_group(std::string_view name) const {
+  const std::pair<const std::string, double>* longest = nullptr;
+  for (const auto& entry : groups_) {
+    const bool longer = longest == nullptr || entry.first.size() > longest->first.size();
+    if (longer && glob_matches(entry.first, name)) longest = &entry;
+  }
+  return longest == nullptr ? std::nullopt : std::optional(longest->second);
+}
+
+std::optional<double> Tolerances::listed_group(std::string_view name) const {
+  const auto listed = std::ranges::find_if(
+      names_.groups, [&](const TraceGroups& entry) { return glob_matches(entry.glob, name); });
+  if (listed == names_.groups.end()) return std::nullopt;
+  for (const std::string_view group : listed->groups) {
+    if (const auto found = groups_.find(group); found != groups_.end()) return found->second;
+  }
+  return std::nullopt;
+}
+
+double Tolerances::for_tensor(std::string_view name, TensorKind kind) const {
+  if (kind == TensorKind::whole) return 0;
   for (auto entry = globs_.rbegin(); entry != globs_.rend(); ++entry) {
     if (glob_matches(entry->first, name)) return entry->second;
   }
-  if (is_image_name(name)) return image_max_abs_;
-  if (is_integer_name(name)) return 0;
-  for (const std::string& group : tolerance_groups(name)) {
-    if (const auto found = groups_.find(group); found != groups_.end()) return found->second;
-  }
-  return fallback_;
+  if (const auto value = matching_group(name)) return *value;
+  return kind == TensorKind::bytes ? image_max_abs_ : listed_group(name).value_or(fallback_);
 }
 
 }  // namespace diptych

@@ -8,18 +8,15 @@
 
 #include "lib/base/error.h"
 #include "lib/tensor/safetensors.h"
-#include "lib/verify/trace_names.h"
 
 namespace diptych {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-enum class Kind { floating, whole, bytes };
-
-Kind kind_of(const Tensor& tensor) {
-  if (tensor.is_floating_point()) return Kind::floating;
-  return tensor.scalar_type() == at::kByte ? Kind::bytes : Kind::whole;
+TensorKind kind_of(const Tensor& tensor) {
+  if (tensor.is_floating_point()) return TensorKind::floating;
+  return tensor.scalar_type() == at::kByte ? TensorKind::bytes : TensorKind::whole;
 }
 
 std::string shape_text(at::IntArrayRef shape) {
@@ -37,10 +34,10 @@ TensorComparison compare_one(std::string_view name, const Tensor* actual, const 
   result.name = name;
   result.dtype = at::toString(expected.scalar_type());
   result.shape = expected.sizes().vec();
-  const Kind kind = kind_of(expected);
+  const TensorKind kind = kind_of(expected);
   const auto norm_limit = tolerances.relative_norm_for(name);
-  result.by_norm = kind != Kind::whole && norm_limit.has_value();
-  result.tolerance = kind == Kind::whole ? 0 : norm_limit.value_or(tolerances.for_name(name));
+  result.by_norm = kind != TensorKind::whole && norm_limit.has_value();
+  result.tolerance = result.by_norm ? *norm_limit : tolerances.for_tensor(name, kind);
   if (actual == nullptr) {
     result.problem = "missing";
     return result;
@@ -57,7 +54,7 @@ TensorComparison compare_one(std::string_view name, const Tensor* actual, const 
   }
   result.difference = difference(*actual, expected);
   result.pass = judged(result) <= result.tolerance;  // false for NaN
-  if (kind == Kind::bytes && !result.by_norm && tolerances.image_mean_abs()) {
+  if (kind == TensorKind::bytes && !result.by_norm && tolerances.image_mean_abs()) {
     result.pass = result.pass && result.difference.mean_abs <= *tolerances.image_mean_abs();
   }
   return result;
@@ -111,7 +108,7 @@ double TraceComparison::smallest_cosine() const {
 }
 
 TraceComparison compare_traces(const NamedTensors& actual, const NamedTensors& expected,
-                               const Tolerances& tolerances) {
+                               const Tolerances& tolerances, const TraceNames& names) {
   TraceComparison result;
   for (const auto& [name, tensor] : expected) {
     const auto found = actual.find(name);
@@ -121,8 +118,11 @@ TraceComparison compare_traces(const NamedTensors& actual, const NamedTensors& e
   for (const auto& [name, tensor] : actual) {
     if (!expected.contains(name)) result.unexpected.push_back(name);
   }
-  std::ranges::sort(result.tensors, computed_before, &TensorComparison::name);
-  std::ranges::sort(result.unexpected, computed_before);
+  const auto before = [&](const std::string& a, const std::string& b) {
+    return computed_before(a, b, names);
+  };
+  std::ranges::sort(result.tensors, before, &TensorComparison::name);
+  std::ranges::sort(result.unexpected, before);
   return result;
 }
 

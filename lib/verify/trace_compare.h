@@ -14,6 +14,7 @@
 
 #include "lib/tensor/types.h"
 #include "lib/verify/metrics.h"
+#include "lib/verify/trace_names.h"
 
 namespace diptych {
 
@@ -23,33 +24,49 @@ using NamedTensors = std::map<std::string, Tensor, std::less<>>;
 // SafetensorsFile::open.
 NamedTensors read_trace(const std::filesystem::path& path);
 
+enum class TensorKind { floating, whole, bytes };  // bytes: 8-bit levels of pictures
+
+// A limit of difference.relative_norm for the tensors whose names match the glob.
+struct NormTolerance {
+  std::string glob;
+  double limit;
+};
+
 // The largest absolute difference allowed for each tensor. Whole numbers must always agree exactly.
 class Tolerances {
  public:
   // `value` for every floating tensor; pictures of 8-bit levels within max(1, value), or exact
   // where `value` is 0 (their levels are truncated, so any difference may flip one).
   static Tolerances uniform(double value);
-  // `tolerance` of a golden case.json: `suggested` per group, `image_uint8_max_abs`,
-  // `image_uint8_mean_abs`; names without a group take `suggested_overall`, else `float_max_abs`,
-  // else the largest suggested one. Pictures without a maximum of their own but with a mean may
-  // differ by what the tolerance of `vae.decoded` makes of their levels, or anywhere where there is
-  // none. Without a `tolerance` block everything is exact. Throws InputError that names the key for
-  // anything that is no number of at least 0.
-  static Tolerances from_case(const nlohmann::json& case_json);
+  // `tolerance` of a golden case.json. Its groups are `suggested` (numbers), `groups` (objects with
+  // `allowed`) or, where it has neither, its members (numbers or "exact"; other texts and objects
+  // are remarks). A tensor takes the longest group that matches its name as a glob, else the group
+  // that `names` lists, else `suggested_overall`, else `float_max_abs`, else the largest group.
+  // Pictures that no group matches take `image_uint8_max_abs`, else `uint8_max_abs`, and
+  // `image_uint8_mean_abs`; with a mean but no maximum they may differ by what the group
+  // `vae.decoded` makes of their levels, or by anything where there is none. Without a `tolerance`,
+  // or where it is "exact", everything is exact. Throws InputError that names the key for anything
+  // that is no number of at least 0.
+  static Tolerances from_case(const nlohmann::json& case_json, const TraceNames& names);
 
   // Takes the place of what a name that matches the glob would have; the last match counts.
   void set(std::string glob, double value);
   // Judges names that match the glob by difference.relative_norm instead of max_abs: rounding noise
   // of a coarser dtype grows with the values and, in its maximum, with their number. The last match
   // counts; whole numbers stay exact.
-  void set_relative_norm(std::string glob, double value);
-  double for_name(std::string_view name) const;
+  void set_relative_norm(NormTolerance tolerance);
+  double for_tensor(std::string_view name, TensorKind kind) const;
   std::optional<double> relative_norm_for(std::string_view name) const;
   std::optional<double> image_mean_abs() const { return image_mean_abs_; }
 
  private:
+  std::optional<double> matching_group(std::string_view name) const;
+  std::optional<double> listed_group(std::string_view name) const;
+
+  TraceNames names_;
   std::map<std::string, double, std::less<>> groups_;
-  std::vector<std::pair<std::string, double>> globs_, norm_globs_;
+  std::vector<std::pair<std::string, double>> globs_;
+  std::vector<NormTolerance> norms_;
   double fallback_ = 0, image_max_abs_ = 0;
   std::optional<double> image_mean_abs_;
 };
@@ -78,8 +95,9 @@ struct TraceComparison {
 };
 
 // Shapes must agree; so must the kind of number (floating point, whole, 8-bit), not its width.
+// `names` gives the order of computation.
 TraceComparison compare_traces(const NamedTensors& actual, const NamedTensors& expected,
-                               const Tolerances& tolerances);
+                               const Tolerances& tolerances, const TraceNames& names);
 std::string describe(const TensorComparison& tensor);  // one line: name, numbers or problem
 nlohmann::json to_json(const TraceComparison& comparison);
 

@@ -1,25 +1,38 @@
-// What the names of recorded tensors say: when in a run a tensor is computed, whether it holds
-// whole numbers, and which tolerance groups of a golden case it belongs to. The names are those of
-// the golden READMEs ("prefill.00.cond.text.layer01.hidden", "step003.v_guided"); others are taken
-// as coming last, in the order of their names.
+// What the names of recorded tensors say: when in a run a tensor is computed, and which tolerance
+// groups of a golden case it belongs to. A name is a list of parts with dots between them
+// ("prefill.00.cond.text.layer01.hidden", "step003.v_guided"). Which parts there are, and in which
+// order, each family says by a record of its own.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace diptych {
 
-// A strict weak order: true where `a` is computed before `b` in a run. Prefill calls in their
-// order, decode, kv, gen, steps (each: t, time_embed, vae2llm, the branches' layers, v_*, v_guided,
-// latent), result, vae, image; equal places by name, digits as numbers.
-bool computed_before(std::string_view a, std::string_view b);
+// The tolerance groups of the names that match a glob, the most specific first; unused ones are "".
+struct TraceGroups {
+  std::string_view glob;
+  std::array<std::string_view, 2> groups;
+};
 
-// Lengths, ids, indexes and positions: compared exactly.
-bool is_integer_name(std::string_view name);
-// Pictures of 8-bit levels ("image.uint8", "image.1.uint8", "0.image_uint8").
-bool is_image_name(std::string_view name);
-// Keys of tolerance.suggested in a case.json, the most specific first; empty for unknown names.
-std::vector<std::string> tolerance_groups(std::string_view name);
+// The names of one family. Words stand without their number: "step" for "step003", and "" for a
+// part that is a number alone. Empty lists: nothing is known of the names.
+struct TraceNames {
+  std::span<const std::string_view> stages;   // first parts, in the order of a run
+  std::span<const std::string_view> within;   // the other parts, in the order within a stage
+  std::span<const std::string_view> falling;  // parts whose children run from the highest number
+  std::span<const TraceGroups> groups;        // the first glob that matches a name counts
+};
+
+// A strict weak order: true where `a` is computed before `b` in a run. Parts are compared one by
+// one: first parts by `stages`, unlisted ones last; other parts by `within`, unlisted ones (ids,
+// lengths, the numbers of layers and calls) first; equal places by number, then by word.
+bool computed_before(std::string_view a, std::string_view b, const TraceNames& names);
+
+// How many of the tensors begin with one of the family's stages.
+std::size_t count_known(std::span<const std::string> tensors, const TraceNames& names);
 
 }  // namespace diptych

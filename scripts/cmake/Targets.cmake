@@ -53,11 +53,12 @@ function(diptych_library name)
   endif()
 endfunction()
 
-# diptych_test(NAME SOURCES a_test.cpp ... LINK dep ... [LABELS gpu])
+# diptych_test(NAME SOURCES a_test.cpp ... LINK dep ... [LABELS gpu] [NEEDS what ...])
 # A doctest executable NAME_tests, one ctest entry of that name. Labelled gpu, it exits with 77
-# ("skipped") where torch sees no GPU.
+# ("skipped") where torch sees no GPU. The test suite "needs WHAT" is an entry NAME_needs_WHAT, which
+# is skipped where the build or the machine lacks it (tests/support/skip.h).
 function(diptych_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS;NEEDS" ${ARGN})
   set(target ${name}_tests)
   set(main main.cpp)
   if("gpu" IN_LIST ARG_LABELS)
@@ -68,11 +69,17 @@ function(diptych_test name)
   target_compile_options(${target} PRIVATE ${DIPTYCH_LIGHT})
   target_precompile_headers(${target} REUSE_FROM diptych_light_pch)
   target_compile_definitions(${target} PRIVATE DIPTYCH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  add_test(NAME ${name} COMMAND ${target})
-  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${ARG_LABELS}" TIMEOUT 600
+  set(entries ${name})
+  add_test(NAME ${name} COMMAND ${target} "--test-suite-exclude=needs *")
+  foreach(need ${ARG_NEEDS})
+    list(APPEND entries ${name}_needs_${need})
+    add_test(NAME ${name}_needs_${need} COMMAND ${target} "--test-suite=needs ${need}")
+  endforeach()
+  set_tests_properties(${entries} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${ARG_LABELS}" TIMEOUT 600
+    FAIL_REGULAR_EXPRESSION "test cases: +0 "   # a run of no case shows nothing
     # Tests run side by side; each with all cores would only wait for the others.
     ENVIRONMENT OMP_NUM_THREADS=2 PROCESSORS 2)
   if("gpu" IN_LIST ARG_LABELS)
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)   # its memory is for one test at a time
+    set_tests_properties(${entries} PROPERTIES RESOURCE_LOCK gpu)   # its memory is for one test at a time
   endif()
 endfunction()

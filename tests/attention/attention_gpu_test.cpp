@@ -4,6 +4,7 @@
 #include "lib/ops/quantize_attention.h"
 #include "tests/attention/cases.h"
 #include "tests/attention/inputs.h"
+#include "tests/support/skip.h"
 
 namespace diptych {
 namespace {
@@ -117,11 +118,9 @@ TEST_CASE("splitkv gives a sample the same bits alone and beside others") {
   }
 }
 
-TEST_CASE("cudnn_fp8 gives what attention gives over rounded operands, as rows and as plain ones") {
-  if (const auto reason = cudnn_fp8_unavailable(kGpu)) {
-    MESSAGE("without cudnn_fp8: ", *reason);
-    return;
-  }
+TEST_CASE("cudnn_fp8 gives what attention gives over rounded operands, as rows and as plain ones" *
+          doctest::test_suite("needs cudnn_fp8")) {
+  if (const auto reason = cudnn_fp8_unavailable(kGpu)) return test::skip(*reason);
   for (const attention_cases::Case& shape :
        {attention_cases::Case{"", 28, 4, 128, {300, 300}, {310, 302}, 320},
         attention_cases::Case{"", 4, 4, 64, {130}, {1000}, 1024}}) {
@@ -157,11 +156,9 @@ TEST_CASE("cudnn_fp8 gives what attention gives over rounded operands, as rows a
   }
 }
 
-TEST_CASE("auto attends in e4m3 to many queries beside weights in fp8") {
-  if (const auto reason = cudnn_fp8_unavailable(kGpu)) {
-    MESSAGE("without cudnn_fp8: ", *reason);
-    return;
-  }
+TEST_CASE("auto attends in e4m3 to many queries beside weights in fp8" *
+          doctest::test_suite("needs cudnn_fp8")) {
+  if (const auto reason = cudnn_fp8_unavailable(kGpu)) return test::skip(*reason);
   const auto served = [](std::vector<std::int64_t> queries, Quantization quantization,
                          KernelPolicy kernels = KernelPolicy::automatic) {
     const attention_cases::Case shape = {"", 4, 2, 128, std::move(queries), {2100, 2080}, 2112};

@@ -21,6 +21,7 @@
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
+#include "tests/cli/record.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -223,12 +224,7 @@ TEST_CASE("items that share a forward come out as one by one") {
     CHECK((together.rgb.to(at::kInt) - alone.rgb.to(at::kInt)).abs().max().item<int>() <= 1);
     CHECK(alone.rgb.to(at::kFloat).std().item<float>() > 1);
   }
-  const auto record = [&](const char* name) {
-    for (const auto& [keyword, text] : read_png(out / name).text) {
-      if (keyword == "diptych") return json::parse(text);
-    }
-    return json();
-  };
+  const auto record = [&](const char* name) { return test::record_of(out / name); };
   CHECK(record("0004.png")["together"]["place"] == 0);
   CHECK(record("0005.png")["together"]["others"][0]["inputs"][0]["text"] == "four");
   CHECK_FALSE(record("0003-000.png").contains("together"));
@@ -530,9 +526,7 @@ TEST_CASE("an item's - is a text, and a batch size that nothing shares is pointe
   const Outcome outcome = run(command);
   CHECK(outcome.code == 0);
   CHECK(has(outcome.err, "[WARN ] --batch-size 4: no neighbours of the list may share a forward"));
-  for (const auto& [keyword, text] : read_png(folder.path() / "out/0000.png").text) {
-    if (keyword == "diptych") CHECK(json::parse(text)["inputs"][0]["text"] == "-");
-  }
+  CHECK(test::record_of(folder.path() / "out/0000.png")["inputs"][0]["text"] == "-");
 }
 
 TEST_CASE("shards share a list and a folder") {

@@ -8,6 +8,7 @@
 #include "lib/base/json_file.h"
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/cli/record.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -33,10 +34,7 @@ bool has(const std::string& text, const std::string& part) {
 }
 
 json record_of(const Folder& folder, const std::string& name) {
-  for (const auto& [keyword, text] : read_png(folder.path() / name).text) {
-    if (keyword == "diptych") return json::parse(text);
-  }
-  return {};
+  return test::record_of(folder.path() / name);
 }
 
 }  // namespace

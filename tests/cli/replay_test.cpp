@@ -11,6 +11,7 @@
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
+#include "tests/cli/record.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -185,12 +186,7 @@ TEST_CASE("strips that were used are used again") {
   const Folder folder;
   generate(folder, "a.png", {"-p", "x", "--size", "64x64", "--vae-tiling", "on"});
   generate(folder, "plain.png", {"-p", "x", "--size", "64x64"});
-  const auto record = [&](const char* name) {
-    for (const auto& [keyword, text] : read_png(folder.path() / name).text) {
-      if (keyword == "diptych") return json::parse(text);
-    }
-    return json();
-  };
+  const auto record = [&](const char* name) { return test::record_of(folder.path() / name); };
   CHECK(record("a.png")["vae_tiling"] == "on");
   CHECK_FALSE(record("plain.png").contains("vae_tiling"));
   CHECK_FALSE(record("plain.png").contains("offload"));
@@ -334,9 +330,7 @@ TEST_CASE("what --cfg-mode auto chose is what is replayed") {
       record["cfg_mode"] = mode;
     });
     replay(folder, "other.png", {"-o", folder.file("again.png")});
-    for (const auto& [keyword, text] : read_png(folder.file("again.png")).text) {
-      if (keyword == "diptych") CHECK(json::parse(text)["cfg_mode"] == mode);
-    }
+    CHECK(test::record_of(folder.file("again.png"))["cfg_mode"] == mode);
   }
 }
 

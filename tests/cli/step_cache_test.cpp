@@ -9,6 +9,7 @@
 
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/cli/record.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -17,6 +18,7 @@ namespace {
 using test::Folder;
 using test::kTinyCheckpoint;
 using test::Outcome;
+using test::record_of;
 using test::run;
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
@@ -43,13 +45,6 @@ std::string refusal(const Outcome& outcome) {
   CHECK(outcome.out.empty());
   CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
   return outcome.err;
-}
-
-Json record_of(const std::string& file) {
-  for (const auto& [keyword, text] : read_png(file).text) {
-    if (keyword == "diptych") return Json::parse(text);
-  }
-  return {};
 }
 
 Json json_of(const std::string& file) {

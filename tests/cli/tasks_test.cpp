@@ -11,6 +11,7 @@
 
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/cli/record.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -19,6 +20,7 @@ namespace {
 using test::kPicture;
 using test::kTinyConfig;
 using test::Outcome;
+using test::record_of;
 using test::run;
 using Words = std::vector<std::string>;
 
@@ -28,13 +30,6 @@ Words painting(Words more) {
   Words words = {"generate", "-c", kTinyConfig, "--device", "cpu", "--steps", "3", "-q"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
-}
-
-nlohmann::json record_of(const std::string& file) {
-  for (const auto& [keyword, text] : read_png(file).text) {
-    if (keyword == "diptych") return nlohmann::json::parse(text);
-  }
-  return {};
 }
 
 std::string content(const std::string& file) {

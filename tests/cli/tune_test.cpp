@@ -5,8 +5,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/cli/record.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -88,12 +88,10 @@ TEST_CASE("on the CPU nothing is tuned, which is said, and no record says otherw
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(has(outcome.err, "[WARN ] --tuned-config-dir: changes nothing on the CPU\n"));
-  for (const auto& [keyword, text] : read_png(folder.path() / "a.png").text) {
-    if (keyword != "diptych") continue;
-    const auto record = nlohmann::json::parse(text);
-    CHECK_FALSE(record.contains("tuning"));
-    CHECK_FALSE(record["requested"].contains("tuned_config_dir"));
-  }
+  const nlohmann::json record = test::record_of(folder.path() / "a.png");
+  CHECK_FALSE(record.contains("tuning"));
+  REQUIRE(record["requested"].is_object());
+  CHECK_FALSE(record["requested"].contains("tuned_config_dir"));
   command.environment["DIPTYCH_TUNED_CONFIG_DIR"] = "";
   CHECK_FALSE(has(run(command).err, "tun"));
   command.environment["DIPTYCH_TUNED_CONFIG_DIR"] = folder.file("none");

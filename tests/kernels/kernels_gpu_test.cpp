@@ -8,12 +8,14 @@
 #include "tests/kernels/field.h"
 #include "tests/kernels/linear_cases.h"
 #include "tests/kernels/routed_cases.h"
+#include "tests/support/skip.h"
 
 using namespace diptych;
 using namespace diptych::testing;
 
 namespace {
 
+constexpr const char* kSm90 = "needs sm90";
 constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
 
 std::string text_of(const char* error) {
@@ -131,26 +133,26 @@ TEST_CASE("quantised weights meet a few rows") {
   check_linear_row_alone(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
 }
 
-TEST_CASE("rows meet int8 weights as they are on compute capability 9.0") {
+TEST_CASE("rows meet int8 weights as they are on compute capability 9.0" *
+          doctest::test_suite(kSm90)) {
   if (!kernels::int8_linear_runs_here()) {
-    MESSAGE("skipped: this GPU or this build has no code for it");
-    return;
+    return test::skip("this GPU or this build has no code for it");
   }
   check_int8_linear(on_gpu<kernels::Int8LinearArgs>(kernels::int8_linear));
 }
 
-TEST_CASE("the first half of a gated layer is one kernel on compute capability 9.0") {
+TEST_CASE("the first half of a gated layer is one kernel on compute capability 9.0" *
+          doctest::test_suite(kSm90)) {
   if (!kernels::gated_linear_runs_here()) {
-    MESSAGE("skipped: this GPU or this build has no code for it");
-    return;
+    return test::skip("this GPU or this build has no code for it");
   }
   check_gated_linear(on_gpu<kernels::GatedLinearArgs>(kernels::gated_linear));
 }
 
-TEST_CASE("rows of two weight sets are multiplied where they lie on compute capability 9.0") {
+TEST_CASE("rows of two weight sets are multiplied where they lie on compute capability 9.0" *
+          doctest::test_suite(kSm90)) {
   if (kernels::routed_linear_tiles() == 0) {
-    MESSAGE("skipped: this GPU or this build has no code for it");
-    return;
+    return test::skip("this GPU or this build has no code for it");
   }
   check_routed_linear(on_gpu<kernels::RoutedLinearArgs>(kernels::routed_linear));
 }

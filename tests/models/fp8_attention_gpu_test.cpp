@@ -4,6 +4,7 @@
 #include "lib/attention/backends.h"
 #include "lib/tensor/noise.h"
 #include "tests/models/offload_cases.h"
+#include "tests/support/skip.h"
 
 namespace diptych {
 namespace {
@@ -33,11 +34,9 @@ Tensor latents(const MotBackbone& model, const AttentionBackend& attention) {
 
 }  // namespace
 
-TEST_CASE("weights and attention in fp8 are near weights in fp8 alone") {
-  if (const auto reason = cudnn_fp8_unavailable(kGpu)) {
-    MESSAGE("without cudnn_fp8: ", *reason);
-    return;
-  }
+TEST_CASE("weights and attention in fp8 are near weights in fp8 alone" *
+          doctest::test_suite("needs cudnn_fp8")) {
+  if (const auto reason = cudnn_fp8_unavailable(kGpu)) return test::skip(*reason);
   Qwen2Config config = offload_cases::small_config();
   config.hidden_size = 256;
   config.num_attention_heads = 2;

@@ -1,11 +1,12 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/ops/kernel_call.h"
+#include "lib/tuning/table.h"
 #include "tests/kernels/closeness.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
-#include "tests/ops/tuned_cases.h"
 
 using namespace diptych;
 using namespace diptych::testing;
@@ -87,10 +88,13 @@ TEST_CASE("listed rows take one launch where an H200 was faster with it") {
 TEST_CASE("the first half of a gated layer in ATen is that of float64") {
   check_gated_products(kCpu, KernelPolicy::automatic);
 }
-TEST_CASE("a tuning changes no bit of what ATen gives") {
-  check_tuned_products(kCpu, KernelPolicy::automatic);
-  check_tuned_norms(kCpu, KernelPolicy::reference);
-  check_tuned_quantising(kCpu, KernelPolicy::reference);
+TEST_CASE("a tuning is taken for rows in bfloat16 alone, in which it was measured") {
+  const TuningTable table;
+  const Kernels tuned(KernelPolicy::automatic, &table);
+  CHECK(ops::tuning_for(at::kBFloat16, tuned) == &table);
+  for (const at::ScalarType dtype : {at::kFloat, at::kHalf})
+    CHECK(ops::tuning_for(dtype, tuned) == nullptr);
+  CHECK(ops::tuning_for(at::kBFloat16, KernelPolicy::automatic) == nullptr);
 }
 TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
   check_decode_attention(kCpu, KernelPolicy::automatic);

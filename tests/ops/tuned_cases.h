@@ -5,8 +5,8 @@
 
 namespace diptych::testing {
 
-// Each choice gives what the reference gives on the CPU, within rounding, and the same bits again.
-// On the CPU, where there is nothing to choose, the bits are those without a tuning.
+// On a GPU: elsewhere nothing is chosen. Each choice gives what the reference gives on the CPU,
+// within rounding, and the same bits again.
 void check_tuned_products(at::Device device, KernelPolicy policy);
 void check_tuned_norms(at::Device device, KernelPolicy policy);
 // Quantised activations and rows: every choice gives the same bits.

@@ -33,7 +33,7 @@ TEST_CASE("launch_milliseconds: more work takes longer, and each work is done") 
 }
 
 TEST_CASE("what is measured covers the rows of the sizes, and is a file that runs take") {
-  BagelTuning tuning;
+  MotTuning tuning;
   tuning.llm.hidden_size = 512;
   tuning.llm.num_attention_heads = 4;
   tuning.llm.num_key_value_heads = 2;
@@ -44,7 +44,7 @@ TEST_CASE("what is measured covers the rows of the sizes, and is a file that run
   Progress progress(quiet, ProgressStyle::none);
   TuningFile file;
   file.device = tuned_device(kGpu);
-  file.table = measure_bagel(tuning, kGpu, progress);
+  file.table = measure_mot(tuning, kGpu, progress);
   const bool fp8 = file.device.major * 10 + file.device.minor >= 89;
   for (const std::int64_t rows : {2, 8, 100, 144, 512, 768}) {
     CAPTURE(rows);

@@ -1,6 +1,7 @@
 #include "lib/runtime/host_memory.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include "tests/tensor/support.h"
 
@@ -39,9 +40,11 @@ TEST_CASE("available host memory: the system's, cut by the control group") {
   }
 }
 
-TEST_CASE("available host memory of this machine") {
+TEST_CASE("available host memory of this machine is part of what it has") {
   const auto bytes = available_host_memory();
-  if (bytes) CHECK(*bytes > 0);
+  REQUIRE(bytes.has_value());
+  CHECK(*bytes > 1 << 20);
+  CHECK(*bytes < std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace diptych

@@ -1,10 +1,10 @@
-// The main of every test executable: inference mode around all of it.
+// The main of every test executable but those labelled `gpu`.
 #define DOCTEST_CONFIG_IMPLEMENT
-#include <c10/core/InferenceMode.h>
 #include <doctest/doctest.h>
 
+#include "tests/support/run.h"
+
 int main(int argc, char** argv) {
-  const c10::InferenceMode inference;
   doctest::Context context(argc, argv);
-  return context.run();
+  return diptych::test::run_cases(context);
 }

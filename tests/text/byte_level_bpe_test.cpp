@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/text/byte_alphabet.h"
+#include "tests/support/skip.h"
 #include "tests/text/support.h"
 
 using namespace diptych;
@@ -87,8 +88,8 @@ TEST_CASE("added tokens are found first, the leftmost and then the longest") {
   CHECK(tokenizer->encode("<S>").size() == 3);
 }
 
-TEST_CASE("form C comes before added tokens") {
-  if (!can_normalise(0x338)) return;
+TEST_CASE("form C comes before added tokens" * doctest::test_suite("needs utf8proc")) {
+  if (!can_normalise(0x338)) return test::skip(kNoUtf8proc);
   const auto tokenizer = make_byte_level_bpe(small_tables());
   CHECK(tokenizer->encode("<s>\u0338").front() == kLess);  // > and U+0338 compose
   CHECK(tokenizer->encode("\u4E2D") == Ids{304});

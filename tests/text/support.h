@@ -19,6 +19,8 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+inline constexpr const char* kNoUtf8proc = "this build has no utf8proc";
+
 // Whether this build can normalise text up to `largest` (a code point).
 inline bool can_normalise(char32_t largest) {
   return DIPTYCH_HAVE_UTF8PROC || largest < 0x300;

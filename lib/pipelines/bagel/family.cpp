@@ -4,6 +4,8 @@
 #include "lib/pipelines/bagel/checkpoint.h"
 #include "lib/pipelines/bagel/replay.h"
 #include "lib/pipelines/bagel/session.h"
+#include "lib/pipelines/bagel/trace_names.h"
+#include "lib/pipelines/bagel/tuning.h"
 
 namespace diptych {
 namespace {
@@ -26,6 +28,9 @@ constexpr Family kBagel = {
     .open = open_bagel,
     .replay = replay_bagel,
     .layout = check_bagel_layout,
+    .trace_names = bagel_trace_names,
+    .bf16_tolerances = bagel_bf16_tolerances,
+    .tune = tune_bagel,
 };
 
 }  // namespace

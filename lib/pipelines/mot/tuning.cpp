@@ -22,9 +22,9 @@ constexpr std::int64_t kContext = 64;  // tokens of a prompt
 
 class Measurement {
  public:
-  Measurement(const BagelTuning& tuning, at::Device device, Progress& progress)
+  Measurement(const MotTuning& tuning, at::Device device, Progress& progress)
       : tuning_(tuning),
-        rows_(BagelTuningRows::of(tuning)),
+        rows_(MotTuningRows::of(tuning)),
         device_(device),
         options_(at::TensorOptions(device).dtype(at::kBFloat16)),
         progress_(progress),
@@ -313,8 +313,8 @@ class Measurement {
            plan / (kUpdates * static_cast<double>(tuning_.llm.num_hidden_layers));
   }
 
-  const BagelTuning& tuning_;
-  BagelTuningRows rows_;
+  const MotTuning& tuning_;
+  MotTuningRows rows_;
   at::Device device_;
   at::TensorOptions options_;
   Progress& progress_;
@@ -327,7 +327,7 @@ class Measurement {
 
 }  // namespace
 
-BagelTuningRows BagelTuningRows::of(const BagelTuning& tuning) {
+MotTuningRows MotTuningRows::of(const MotTuning& tuning) {
   std::set<std::int64_t> products = {2, 3, 4, 6, 8, 16, 32, 64, 128};
   std::set<std::int64_t> norms = {1, 4, 16, 64, 128}, attention = {kMarkers};
   for (const std::int64_t rows : tuning.picture_rows) {
@@ -343,7 +343,7 @@ BagelTuningRows BagelTuningRows::of(const BagelTuning& tuning) {
   return {sorted(products), sorted(norms), sorted(attention)};
 }
 
-TuningTable measure_bagel(const BagelTuning& tuning, at::Device device, Progress& progress) {
+TuningTable measure_mot(const MotTuning& tuning, at::Device device, Progress& progress) {
   return Measurement(tuning, device, progress).run();
 }
 
