@@ -324,8 +324,8 @@ class Bench {
         session(s).forget_steps();  // the profiler sees every step the same way, capture and all
         const std::optional<Launches> launches = record(c, s);
         if (!launches) return warn_of_profiler("--kernel-times");
-        measured.kernels = make_kernel_table(*launches, measured.steps(), study_steps(c, s, false),
-                                             session(s).layers(), peaks[s]);
+        measured.kernels =
+            make_kernel_table(*launches, measured.steps(), study_steps(c, s, false), peaks[s]);
       }
     }
   }
