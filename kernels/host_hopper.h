@@ -1,13 +1,15 @@
 // The host's part of kernels for compute capability 9.0: maps of what the tensor memory accelerator
-// moves, and whether there is code for the device.
+// moves, whether there is code for the device, and the launch of a product by clusters.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "kernels/device_fetch.cuh"
+#include "kernels/device_pipeline.cuh"
 
 namespace diptych::kernels {
 
@@ -72,6 +74,24 @@ bool has_hopper_code(Kernel* kernel) {
   cudaFuncAttributes attributes{};
   return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
          attributes.sharedSizeBytes > 0;
+}
+
+inline std::int64_t clusters_at_once() {
+  return device_attribute(cudaDevAttrMultiProcessorCount) / kClusterBlocks;
+}
+
+inline Tiles make_tiles(std::int64_t down, std::int64_t across) {
+  return {down, across, std::min(down * across, clusters_at_once())};
+}
+
+// Returns nullptr or the text of the error.
+template <typename... Parameters, typename... Arguments>
+const char* launch_clusters(void (*kernel)(Parameters...), std::int64_t clusters, int shared_bytes,
+                            CUstream_st* stream, const Arguments&... arguments) {
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  kernel<<<static_cast<unsigned>(clusters * kClusterBlocks), kProductThreads,
+           static_cast<std::size_t>(shared_bytes), stream>>>(arguments...);
+  return launch_error();
 }
 
 }  // namespace diptych::kernels

@@ -58,6 +58,84 @@ __device__ __forceinline__ float* part_of(const DecodeAttentionArgs& args, std::
   return args.parts + ((row * args.heads + head) * kParts + part) * (args.head_dim + kExtra);
 }
 
+// The scaled queries of a block's heads, of which a lane holds kCount columns. A block with fewer
+// heads repeats its last one.
+template <typename T, int kCount>
+__device__ __forceinline__ void load_queries(const DecodeAttentionArgs& args, const Place& p,
+                                             std::int64_t row, int lane,
+                                             float (&q)[kHeads][kCount]) {
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    const std::int64_t head = p.first_head + min(h, p.heads - 1);
+    const Vector<T, kCount> from = load<T, kCount>(
+        static_cast<const T*>(args.q) + row * args.q_stride + head * args.head_dim + lane * kCount);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) q[h][i] = widen(from.at[i]) * args.scale;
+  }
+}
+
+// Adds one key, which `lanes` lanes share. `mine`: it counts.
+template <typename T, int kCount>
+__device__ __forceinline__ void add_key(Running<kCount>& r, const float (&q)[kHeads][kCount],
+                                        const Vector<T, kCount>& k, const Vector<T, kCount>& v,
+                                        bool mine, int lanes) {
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    float dot = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) dot += q[h][i] * widen(k.at[i]);
+    const float whole = sum_lanes(dot, lanes);
+    dot = mine ? whole : kNone;
+    const float most = fmaxf(r.most[h], dot);
+    const float keep = __expf(r.most[h] - most), weight = mine ? __expf(dot - most) : 0.0f;
+    r.most[h] = most;
+    r.weight[h] = r.weight[h] * keep + weight;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) r.sum[h][i] = r.sum[h][i] * keep + weight * widen(v.at[i]);
+  }
+}
+
+// Puts a team's sums into shared memory: [team][head][dim + kExtra].
+template <int kCount>
+__device__ __forceinline__ void share_sums(const Running<kCount>& r, float* shared,
+                                           std::int64_t dim, int team, int lane) {
+  const std::int64_t width = dim + kExtra;
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    float* mine = shared + (team * kHeads + h) * width;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) mine[lane * kCount + i] = r.sum[h][i];
+    if (lane == 0) {
+      mine[dim] = r.most[h];
+      mine[dim + 1] = r.weight[h];
+    }
+  }
+}
+
+// Joins the teams' sums of one of the block's heads. Writes them to `to`, [dim + kExtra].
+__device__ __forceinline__ void join_teams(const float* shared, std::int64_t dim, int teams, int h,
+                                           int thread, float* to) {
+  const std::int64_t width = dim + kExtra;
+  float most = kNone, total = 0;
+  for (int t = 0; t < teams; ++t) most = fmaxf(most, shared[(t * kHeads + h) * width + dim]);
+  for (std::int64_t d = thread; d < dim; d += kThreads) {
+    float sum = 0;
+    for (int t = 0; t < teams; ++t) {
+      const float* from = shared + (t * kHeads + h) * width;
+      sum += from[d] * __expf(from[dim] - most);
+    }
+    to[d] = sum;
+  }
+  for (int t = 0; t < teams; ++t) {
+    const float* from = shared + (t * kHeads + h) * width;
+    total += from[dim + 1] * __expf(from[dim] - most);
+  }
+  if (thread == 0) {
+    to[dim] = most;
+    to[dim + 1] = total;
+  }
+}
+
 // `lanes` neighbouring lanes share a key, kThreads / lanes keys are read at once.
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArgs args, int lanes) {
@@ -72,76 +150,26 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
   const std::int64_t begin = part * each, end = min(begin + each, keys);
 
   float q[kHeads][kCount];
-#pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-    const std::int64_t head = p.first_head + min(h, p.heads - 1);
-    const Vector<T, kCount> from = load<T, kCount>(
-        static_cast<const T*>(args.q) + row * args.q_stride + head * dim + lane * kCount);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) q[h][i] = widen(from.at[i]) * args.scale;
-  }
+  load_queries<T, kCount>(args, p, row, lane, q);
   Running<kCount> r;
   start(r);
   const std::int64_t start_at = sample * args.sample_stride + p.kv_head * dim + lane * kCount;
   const T* at = static_cast<const T*>(args.keys) + start_at;
   const T* values = static_cast<const T*>(args.values) + start_at;
-  // The same count for all threads: the sums below take whole warps.
+  // The same count for all threads: the sums of a key take whole warps.
   for (std::int64_t first = begin; first < end; first += teams) {
     const std::int64_t key = first + team;
     const bool mine = key < end;
     const std::int64_t offset = (mine ? key : begin) * args.key_stride;
     const Vector<T, kCount> k = load<T, kCount>(at + offset);
     const Vector<T, kCount> v = load<T, kCount>(values + offset);
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      float dot = 0;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) dot += q[h][i] * widen(k.at[i]);
-      const float whole = sum_lanes(dot, lanes);
-      dot = mine ? whole : kNone;
-      const float most = fmaxf(r.most[h], dot);
-      const float keep = __expf(r.most[h] - most), weight = mine ? __expf(dot - most) : 0.0f;
-      r.most[h] = most;
-      r.weight[h] = r.weight[h] * keep + weight;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) r.sum[h][i] = r.sum[h][i] * keep + weight * widen(v.at[i]);
-    }
+    add_key<T, kCount>(r, q, k, v, mine, lanes);
   }
 
-  // The teams' sums meet in shared memory: [team][head][dim + kExtra].
-  const std::int64_t width = dim + kExtra;
-#pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-    float* mine = shared + (team * kHeads + h) * width;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) mine[lane * kCount + i] = r.sum[h][i];
-    if (lane == 0) {
-      mine[dim] = r.most[h];
-      mine[dim + 1] = r.weight[h];
-    }
-  }
+  share_sums(r, shared, dim, team, lane);
   __syncthreads();
-  for (int h = 0; h < p.heads; ++h) {
-    float most = kNone, total = 0;
-    for (int t = 0; t < teams; ++t) most = fmaxf(most, shared[(t * kHeads + h) * width + dim]);
-    float* to = part_of(args, row, p.first_head + h, part);
-    for (std::int64_t d = thread; d < dim; d += kThreads) {
-      float sum = 0;
-      for (int t = 0; t < teams; ++t) {
-        const float* from = shared + (t * kHeads + h) * width;
-        sum += from[d] * __expf(from[dim] - most);
-      }
-      to[d] = sum;
-    }
-    for (int t = 0; t < teams; ++t) {
-      const float* from = shared + (t * kHeads + h) * width;
-      total += from[dim + 1] * __expf(from[dim] - most);
-    }
-    if (thread == 0) {
-      to[dim] = most;
-      to[dim + 1] = total;
-    }
-  }
+  for (int h = 0; h < p.heads; ++h)
+    join_teams(shared, dim, teams, h, thread, part_of(args, row, p.first_head + h, part));
 }
 
 // Several rows: the queries of a sample that share a key head are the rows of a matrix, and 16 of
@@ -221,6 +249,47 @@ __device__ __forceinline__ void load_tile(const DecodeAttentionArgs& args, const
   }
 }
 
+// A tile's logits of a chunk and then their weights: [n][2 half + c] of key 8 n + 2 t + c.
+using ChunkSums = float[2][4];
+
+// Scales the logits of one half of a chunk's queries, turns them into weights, and takes them into
+// the running softmax. Keys before `end` count. `weights`: the first factor of the products with v.
+template <typename T>
+__device__ __forceinline__ void weigh_chunk(ChunkSums& s, TileSums& r, unsigned (&weights)[4],
+                                            int half, std::int64_t first, std::int64_t end, int t,
+                                            float scale) {
+  float most = r.most[half];
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      float& logit = s[n][2 * half + c];
+      logit = first + 8 * n + 2 * t + c < end ? logit * scale : kNone;
+      most = fmaxf(most, logit);
+    }
+  }
+  most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+  most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+  const float keep = __expf(r.most[half] - most);
+  r.most[half] = most;
+  r.weight[half] *= keep;
+#pragma unroll
+  for (int i = 0; i < kTileDim / 8; ++i) {
+    r.sum[i][2 * half] *= keep;
+    r.sum[i][2 * half + 1] *= keep;
+  }
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      float& weight = s[n][2 * half + c];
+      weight = first + 8 * n + 2 * t + c < end ? __expf(weight - most) : 0.0f;
+      r.weight[half] += weight;
+    }
+    weights[2 * n + half] = pack<T>(s[n][2 * half], s[n][2 * half + 1]);
+  }
+}
+
 // Keys [first, first + kChunk), of which those before `end` count.
 template <typename T>
 __device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, const T* keys,
@@ -245,7 +314,7 @@ __device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, co
           *reinterpret_cast<const uint4*>(row(values, 2 * t + i % 2 + i / 2 * 8) + 64 * h + 8 * g);
   }
 
-  float s[2][4] = {};  // logits, then weights: [n][2 half + c] of key 8 n + 2 t + c
+  ChunkSums s = {};
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -256,38 +325,8 @@ __device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, co
   }
   unsigned weights[4];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float most = r.most[half];
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        float& logit = s[n][2 * half + c];
-        logit = first + 8 * n + 2 * t + c < end ? logit * args.scale : kNone;
-        most = fmaxf(most, logit);
-      }
-    }
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-    const float keep = __expf(r.most[half] - most);
-    r.most[half] = most;
-    r.weight[half] *= keep;
-#pragma unroll
-    for (int i = 0; i < kTileDim / 8; ++i) {
-      r.sum[i][2 * half] *= keep;
-      r.sum[i][2 * half + 1] *= keep;
-    }
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        float& weight = s[n][2 * half + c];
-        weight = first + 8 * n + 2 * t + c < end ? __expf(weight - most) : 0.0f;
-        r.weight[half] += weight;
-      }
-      weights[2 * n + half] = pack<T>(s[n][2 * half], s[n][2 * half + 1]);
-    }
-  }
+  for (int half = 0; half < 2; ++half)
+    weigh_chunk<T>(s, r, weights, half, first, end, t, args.scale);
 #pragma unroll
   for (int i = 0; i < kTileDim / 8; ++i) {
     const int h = i / 8, w = i % 8 / 2;
@@ -297,13 +336,8 @@ __device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, co
   }
 }
 
-// blockIdx: (key head, part of the keys), sample, tile of its queries. Every warp takes each fourth
-// chunk of the part.
-template <typename T>
-__global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArgs args) {
-  extern __shared__ float shared[];  // [kWarps, kTile, kTileDim + kExtra]
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  const int g = lane / 4, t = lane % 4, part = static_cast<int>(blockIdx.x) % kParts;
+// The tile of a block of attend_tile. It has no queries where first_pair >= pairs.
+__device__ __forceinline__ TilePlace tile_place_of(const DecodeAttentionArgs& args) {
   const std::int64_t sample = blockIdx.y;
   TilePlace place;
   place.kv_head = static_cast<int>(blockIdx.x) / kParts;
@@ -313,6 +347,60 @@ __global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArg
       args.query_starts == nullptr ? static_cast<int>(args.rows) : args.query_starts[sample + 1];
   place.pairs = (end_row - place.first_row) * place.group;
   place.first_pair = static_cast<int>(blockIdx.z) * kTile;
+  return place;
+}
+
+// In shared memory: [kWarps, kTile, kTileWidth].
+constexpr int kTileWidth = kTileDim + kExtra;
+
+__device__ __forceinline__ void share_sums(const TileSums& r, float* shared, int warp, int g,
+                                           int t) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float* mine = shared + (warp * kTile + g + 8 * half) * kTileWidth;
+#pragma unroll
+    for (int i = 0; i < kTileDim / 8; ++i) {
+      const int column = i / 8 * 64 + 16 * t + i % 8;
+      mine[column] = r.sum[i][2 * half];
+      mine[column + 8] = r.sum[i][2 * half + 1];
+    }
+    const float weight = sum_lanes(r.weight[half], 4);
+    if (t == 0) {
+      mine[kTileDim] = r.most[half];
+      mine[kTileDim + 1] = weight;
+    }
+  }
+}
+
+// Joins the warps' sums of the tile's query `i`, a column in each thread.
+__device__ __forceinline__ void join_warps(const float* shared, int i, int thread, float* to) {
+  float most = kNone, sum = 0, total = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w)
+    most = fmaxf(most, shared[(w * kTile + i) * kTileWidth + kTileDim]);
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    const float* from = shared + (w * kTile + i) * kTileWidth;
+    const float keep = __expf(from[kTileDim] - most);
+    sum += from[thread] * keep;
+    total += from[kTileDim + 1] * keep;
+  }
+  to[thread] = sum;
+  if (thread == 0) {
+    to[kTileDim] = most;
+    to[kTileDim + 1] = total;
+  }
+}
+
+// blockIdx: (key head, part of the keys), sample, tile of its queries. Every warp takes each fourth
+// chunk of the part.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArgs args) {
+  extern __shared__ float shared[];
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  const int g = lane / 4, t = lane % 4, part = static_cast<int>(blockIdx.x) % kParts;
+  const std::int64_t sample = blockIdx.y;
+  const TilePlace place = tile_place_of(args);
   if (place.first_pair >= place.pairs) return;  // the whole block
 
   const std::int64_t count =
@@ -330,42 +418,11 @@ __global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArg
   for (std::int64_t first = begin + warp * kChunk; first < end; first += kWarps * kChunk)
     attend_chunk<T>(args, keys, values, first, end, g, t, q, r);
 
-  constexpr int kWidth = kTileDim + kExtra;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float* mine = shared + (warp * kTile + g + 8 * half) * kWidth;
-#pragma unroll
-    for (int i = 0; i < kTileDim / 8; ++i) {
-      const int column = i / 8 * 64 + 16 * t + i % 8;
-      mine[column] = r.sum[i][2 * half];
-      mine[column + 8] = r.sum[i][2 * half + 1];
-    }
-    const float weight = sum_lanes(r.weight[half], 4);
-    if (t == 0) {
-      mine[kTileDim] = r.most[half];
-      mine[kTileDim + 1] = weight;
-    }
-  }
+  share_sums(r, shared, warp, g, t);
   __syncthreads();
   for (int i = 0; i < kTile && place.first_pair + i < place.pairs; ++i) {
-    float most = kNone, sum = 0, total = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w)
-      most = fmaxf(most, shared[(w * kTile + i) * kWidth + kTileDim]);
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      const float* from = shared + (w * kTile + i) * kWidth;
-      const float keep = __expf(from[kTileDim] - most);
-      sum += from[thread] * keep;
-      total += from[kTileDim + 1] * keep;
-    }
     const int pair = place.first_pair + i;
-    float* to = part_of(args, place.row(pair), place.head(pair), part);
-    to[thread] = sum;
-    if (thread == 0) {
-      to[kTileDim] = most;
-      to[kTileDim + 1] = total;
-    }
+    join_warps(shared, i, thread, part_of(args, place.row(pair), place.head(pair), part));
   }
 }
 
@@ -409,7 +466,7 @@ void launch_tiles(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const dim3 blocks(static_cast<unsigned>(args.kv_heads * kParts),
                     static_cast<unsigned>(args.samples),
                     static_cast<unsigned>((args.rows * group + kTile - 1) / kTile));
-  constexpr std::size_t kBytes = kWarps * kTile * (kTileDim + kExtra) * sizeof(float);
+  constexpr std::size_t kBytes = kWarps * kTile * kTileWidth * sizeof(float);
   attend_tile<T><<<blocks, kThreads, kBytes, stream>>>(args);
 }
 

@@ -1,7 +1,4 @@
-#include <algorithm>
-
-#include "kernels/device_fetch.cuh"
-#include "kernels/device_hopper.cuh"
+#include "kernels/device_pipeline.cuh"
 #include "kernels/device_silu.cuh"
 #include "kernels/gated_linear/gated_linear.h"
 #include "kernels/host_hopper.h"
@@ -9,30 +6,47 @@
 namespace diptych::kernels {
 namespace {
 
-constexpr int kBlocks = 2;                   // of a cluster, one below the other
-constexpr int kTileRows = 128, kTile = 128;  // of y, of a block
-constexpr int kPiece = 64;                   // inputs: a swizzled row of shared memory
+// Of y, of a block; the blocks of a cluster lie one below the other.
+constexpr int kTileRows = 128, kTile = 128;
+constexpr int kPiece = 64;  // inputs: a swizzled row of shared memory
 constexpr int kStages = 4;
-constexpr int kMultiplying = 2;  // warpgroups
 constexpr int kGroupRows = kTileRows / kMultiplying;
-constexpr int kThreads = (1 + kMultiplying) * kWarpgroup;
 constexpr int kTileBytes = kTile * kSwizzledBytes;  // of x, of gate rows or of up rows
 constexpr int kStageBytes = 3 * kTileBytes;
 constexpr int kResultBytes = kGroupRows * kSwizzledBytes;  // 64 rows by 64 columns of y
 constexpr int kResults = kTile * 2 / kSwizzledBytes;       // of a warpgroup, side by side
-constexpr int kAlignment = kSwizzleRows * kSwizzledBytes;
 constexpr int kSharedBytes =
-    kStages * kStageBytes + kMultiplying * kResults * kResultBytes + kAlignment;
+    kStages * kStageBytes + kMultiplying * kResults * kResultBytes + kTileAlignment;
+using GatedPipeline = Pipeline<kStages, kStageBytes>;
 
 struct Place {
   int row, column;  // of a block's tile
 };
 
-struct Tiles {
-  std::int64_t down, across, clusters;
+__device__ __forceinline__ Place place_of(const Tiles& tiles, std::int64_t tile, unsigned block) {
+  const TilePlace place = tile_place(tile, tiles.down, tiles.across);
+  return {static_cast<int>((place.down * kClusterBlocks + block) * kTileRows),
+          static_cast<int>(place.across * kTile)};
+}
 
-  __host__ __device__ std::int64_t count() const { return down * across; }
-};
+// By one thread of a block. Each block loads its own rows of x. The first one loads the rows of
+// gate for both, the second one those of up.
+[[maybe_unused]] __device__ __forceinline__ void fill_stages(GatedPipeline& pipeline,
+                                                             const CUtensorMap* x_map,
+                                                             const CUtensorMap* weight_map,
+                                                             const Tiles& tiles, int pieces,
+                                                             int inner, unsigned block) {
+  for_tiles(tiles, [&](std::int64_t tile) {
+    const Place place = place_of(tiles, tile, block);
+    const int weight_row = place.column + (block == 0 ? 0 : inner);
+    pipeline.fill_pieces(pieces, [&](int piece, char* at, std::uint64_t* filled) {
+      expect_bytes(filled, kStageBytes);
+      load_tile(at, x_map, filled, piece * kPiece, place.row);
+      load_tile_for(kAllOfCluster, at + (1 + static_cast<int>(block)) * kTileBytes, weight_map,
+                    filled, piece * kPiece, weight_row);
+    });
+  });
+}
 
 // silu(gate) * up of a warp's 16 rows, 16 columns at a time, to swizzled rows of shared memory.
 template <typename T>
@@ -48,113 +62,56 @@ __device__ __forceinline__ void put_results(const float (&sums)[128], char* resu
       up[j] = sums[64 + 8 * i + j];
     }
     const Vector<T, 8> y = products(silu(round_all<T, 8>(gate)), round_all<T, 8>(up));
-    const auto* words = reinterpret_cast<const unsigned*>(y.at);
     const int part = 2 * i + lane / 16, parts = kSwizzledBytes / 16;
     const char* const at = results + part / parts * kResultBytes + row * kSwizzledBytes +
                            (part % parts ^ row % kSwizzleRows) * 16;
     __syncwarp();  // the activation branches by value
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     shared_address(at)),
-                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                 : "memory");
+    store_matrices<false>(shared_address(at), reinterpret_cast<const unsigned*>(y.at));
   }
 }
 
+// By a warpgroup, for 64 rows of a tile: the sums of gate and of up lie side by side.
 template <typename T>
-__global__ void __cluster_dims__(kBlocks) __launch_bounds__(kThreads, 1)
+__device__ __forceinline__ void multiply_tiles(GatedPipeline& pipeline, const CUtensorMap* y_map,
+                                               const Tiles& tiles, int pieces,
+                                               const Worker& worker) {
+  const int group = worker.group, thread = worker.thread;
+  char* const results = pipeline.behind_stages() + group * kResults * kResultBytes;
+  float sums[128];
+  for_tiles(tiles, [&](std::int64_t tile) {
+    pipeline.multiply_pieces<1>(sums, pieces, thread, [&](const char* at, auto, bool first) {
+      multiply_stage<T>(sums, at + group * kGroupRows * kSwizzledBytes, at + kTileBytes, first);
+    });
+    store_results(
+        worker, [&] { put_results<T>(sums, results, thread / kWarp, thread % kWarp); },
+        [&] {
+          const Place place = place_of(tiles, tile, worker.block);
+          for (int i = 0; i < kResults; ++i) {
+            store_tile(y_map, results + i * kResultBytes, place.column + i * kPiece,
+                       place.row + group * kGroupRows);
+          }
+        });
+  });
+  if (thread == 0) await_stores();
+}
+
+template <typename T>
+__global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThreads, 1)
     gated_linear_kernel(const __grid_constant__ CUtensorMap x_map,
                         const __grid_constant__ CUtensorMap weight_map,
                         const __grid_constant__ CUtensorMap y_map, const Tiles tiles,
                         const int pieces, const int inner) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // a build is for several architectures, this body for one
-  extern __shared__ char unaligned[];
-  __shared__ std::uint64_t filled[kStages], emptied[kStages];
-  char* const stages = reinterpret_cast<char*>(
-      (reinterpret_cast<std::uintptr_t>(unaligned) + kAlignment - 1) / kAlignment * kAlignment);
-  const unsigned block = block_in_cluster();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      init_barrier(&filled[i], 1);
-      init_barrier(&emptied[i], kBlocks * kMultiplying);
-    }
-    publish_barriers();
-  }
-  join_cluster();
-
-  const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
-  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-  const std::int64_t first_tile = blockIdx.x / kBlocks;
-  const auto place_of = [&](std::int64_t tile) -> Place {
-    const TilePlace place = tile_place(tile, tiles.down, tiles.across);
-    return {static_cast<int>((place.down * kBlocks + block) * kTileRows),
-            static_cast<int>(place.across * kTile)};
-  };
-  Ring<kStages> ring;
-  if (group == kMultiplying) {
+  __shared__ StageBarriers<kStages> barriers;
+  auto pipeline = GatedPipeline::begin(barriers, 1, 1);
+  const Worker worker = Worker::here();
+  if (worker.fills()) {
     leave_registers<40>();
-    if (thread == 0) {
-      for (std::int64_t tile = first_tile; tile < tiles.count(); tile += tiles.clusters) {
-        const Place place = place_of(tile);
-        const int weight_row = place.column + (block == 0 ? 0 : inner);
-        for (int piece = 0; piece < pieces; ++piece) {
-          await_phase(&emptied[ring.stage], ring.parity ^ 1);
-          char* const at = stages + ring.stage * kStageBytes;
-          expect_bytes(&filled[ring.stage], kStageBytes);
-          load_tile(at, &x_map, &filled[ring.stage], piece * kPiece, place.row);
-          load_tile_for((1 << kBlocks) - 1, at + (1 + static_cast<int>(block)) * kTileBytes,
-                        &weight_map, &filled[ring.stage], piece * kPiece, weight_row);
-          ring.next();
-        }
-      }
-    }
+    if (worker.thread == 0)
+      fill_stages(pipeline, &x_map, &weight_map, tiles, pieces, inner, worker.block);
   } else {
     take_registers<232>();
-    const auto release = [&](int of) {
-      if (thread < kBlocks) arrive_at(&emptied[of], static_cast<unsigned>(thread));
-    };
-    char* const results = stages + kStages * kStageBytes + group * kResults * kResultBytes;
-    float sums[128];
-    for (std::int64_t tile = first_tile; tile < tiles.count(); tile += tiles.clusters) {
-      int before = 0;
-      for (int piece = 0; piece < pieces; ++piece) {
-        await_phase(&filled[ring.stage], ring.parity);
-        const char* const at = stages + ring.stage * kStageBytes;
-        const std::uint64_t a = tile_descriptor(at + group * kGroupRows * kSwizzledBytes);
-        const std::uint64_t b = tile_descriptor(at + kTileBytes);
-        begin_products();
-#pragma unroll
-        for (int k = 0; k < kPiece / 16; ++k) {
-          multiply_64x256<T>(sums, a + k * kDescriptorStep, b + k * kDescriptorStep,
-                             piece > 0 || k > 0);
-        }
-        end_of_products();
-        if (piece > 0) {
-          await_products<1>();
-          release(before);
-        }
-        before = ring.stage;
-        ring.next();
-      }
-      await_products<0>();
-      hold(sums);
-      release(before);
-
-      const int barrier = 1 + group;  // 0 is that of all threads
-      if (thread == 0) await_stores_read();
-      join_warpgroup(barrier);
-      put_results<T>(sums, results, thread / kWarp, thread % kWarp);
-      publish_shared();
-      join_warpgroup(barrier);
-      if (thread == 0) {
-        const Place place = place_of(tile);
-        for (int i = 0; i < kResults; ++i) {
-          store_tile(&y_map, results + i * kResultBytes, place.column + i * kPiece,
-                     place.row + group * kGroupRows);
-        }
-        end_of_stores();
-      }
-    }
-    if (thread == 0) await_stores();
+    multiply_tiles<T>(pipeline, &y_map, tiles, pieces, worker);
   }
   // No block ends while another may still send to its shared memory.
   join_cluster();
@@ -172,17 +129,11 @@ const char* launch(const GatedLinearArgs& args, CUstream_st* stream) {
         make_tile_map(&y, element, args.y, args.rows, args.inner, args.y_stride, kGroupRows)}) {
     if (error != nullptr) return error;
   }
-  Tiles tiles{};
-  tiles.down = parts_of(args.rows, kBlocks * kTileRows);
-  tiles.across = parts_of(args.inner, kTile);
-  tiles.clusters = std::min<std::int64_t>(
-      tiles.count(), device_attribute(cudaDevAttrMultiProcessorCount) / kBlocks);
-  const auto kernel = gated_linear_kernel<T>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  kernel<<<static_cast<unsigned>(tiles.clusters * kBlocks), kThreads, kSharedBytes, stream>>>(
-      x, weight, y, tiles, static_cast<int>(parts_of(args.inputs, kPiece)),
-      static_cast<int>(args.inner));
-  return launch_error();
+  const Tiles tiles =
+      make_tiles(parts_of(args.rows, kClusterBlocks * kTileRows), parts_of(args.inner, kTile));
+  return launch_clusters(gated_linear_kernel<T>, tiles.clusters, kSharedBytes, stream, x, weight, y,
+                         tiles, static_cast<int>(parts_of(args.inputs, kPiece)),
+                         static_cast<int>(args.inner));
 }
 
 }  // namespace

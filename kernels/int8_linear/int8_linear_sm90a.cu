@@ -1,6 +1,4 @@
-#include <algorithm>
-
-#include "kernels/device_hopper.cuh"
+#include "kernels/device_pipeline.cuh"
 #include "kernels/host_hopper.h"
 #include "kernels/int8_linear/int8_linear.h"
 
@@ -9,32 +7,50 @@ namespace diptych::kernels {
 // How a block computes kRows rows of 128 outputs.
 template <int kRows>
 struct Int8LinearShape {
-  static constexpr int kOutputs = 128, kGroupOutputs = 64;
-  static constexpr int kMultiplying = kOutputs / kGroupOutputs;  // warpgroups
-  static constexpr int kThreads = (1 + kMultiplying) * kWarpgroup;
+  static constexpr int kOutputs = 128, kGroupOutputs = kOutputs / kMultiplying;
   static constexpr int kPiece = 64;  // inputs: a swizzled row of x in shared memory
   static constexpr int kXBytes = kRows * kSwizzledBytes, kWeightBytes = kOutputs * kPiece;
   static constexpr int kStageBytes = kXBytes + kWeightBytes;
   static constexpr int kResultBytes = kRows * kSwizzledBytes;  // of a group
-  static constexpr int kAlignment = kSwizzleRows * kSwizzledBytes;
   static constexpr int kSharedBytes = 225 * 1024;  // of the 227 KiB that a block may have
   static constexpr int kStages =
-      (kSharedBytes - kAlignment - kMultiplying * kResultBytes) / kStageBytes;
+      (kSharedBytes - kTileAlignment - kMultiplying * kResultBytes) / kStageBytes;
+  using Stages = Pipeline<kStages, kStageBytes>;
 };
 
 namespace {
 
-constexpr int kBlocks = 2;  // of a cluster, with neighbouring outputs
-
-struct Tiles {
-  std::int64_t down, across, clusters;
-
-  __host__ __device__ std::int64_t count() const { return down * across; }
-};
-
+// The blocks of a cluster have neighbouring outputs of the same rows.
 struct Place {
   int row, output;  // of a block's tile
 };
+
+template <int kRows>
+__device__ __forceinline__ Place place_of(const Tiles& tiles, std::int64_t tile, unsigned block) {
+  const TilePlace place = tile_place(tile, tiles.down, tiles.across);
+  return {
+      static_cast<int>(place.down * kRows),
+      static_cast<int>((place.across * kClusterBlocks + block) * Int8LinearShape<kRows>::kOutputs)};
+}
+
+// By one thread of a block. Each block loads half of the rows of x for both, and its own weights.
+template <int kRows>
+__device__ __forceinline__ void fill_stages(typename Int8LinearShape<kRows>::Stages& pipeline,
+                                            const CUtensorMap* x_map, const CUtensorMap* weight_map,
+                                            const Tiles& tiles, int pieces, unsigned block) {
+  using S = Int8LinearShape<kRows>;
+  constexpr int kOwnRows = kRows / kClusterBlocks;
+  const int own = static_cast<int>(block) * kOwnRows;
+  for_tiles(tiles, [&](std::int64_t tile) {
+    const Place place = place_of<kRows>(tiles, tile, block);
+    pipeline.fill_pieces(pieces, [&](int piece, char* at, std::uint64_t* filled) {
+      expect_bytes(filled, S::kStageBytes);
+      load_tile_for(kAllOfCluster, at + own * kSwizzledBytes, x_map, filled, piece * S::kPiece,
+                    place.row + own);
+      load_tile(at + S::kXBytes, weight_map, filled, piece * S::kPiece, place.output);
+    });
+  });
+}
 
 // Two int8 in shared memory as two elements, exactly.
 template <typename T>
@@ -56,6 +72,28 @@ __device__ __forceinline__ unsigned widen_pair(unsigned address) {
   const Pair widened =
       __hsub2(reinterpret_cast<const Pair&>(from), reinterpret_cast<const Pair&>(subtract));
   return reinterpret_cast<const unsigned&>(widened);
+}
+
+// The weights of a piece that a thread multiplies: of its outputs, 16 inputs to a step.
+template <int kSteps>
+struct Widened {
+  unsigned at[kSteps][4];
+};
+
+// `own`: the place of this thread's first pair of a step's inputs, in a row of 64 bytes whose
+// 16-byte parts are swizzled by every second row. The row that is 8 further has the same order.
+template <typename T, int kPiece, int kSteps>
+__device__ __forceinline__ void widen_piece(Widened<kSteps>& to, const char* weights, int own,
+                                            int lane) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const unsigned at = shared_address(weights) + own + (step ^ lane / 8) * 16;
+    constexpr unsigned kBelow = 8 * kPiece, kBehind = 8;
+    to.at[step][0] = widen_pair<T>(at);
+    to.at[step][1] = widen_pair<T>(at + kBelow);
+    to.at[step][2] = widen_pair<T>(at + kBehind);
+    to.at[step][3] = widen_pair<T>(at + kBelow + kBehind);
+  }
 }
 
 // What makes results of the sums of two outputs, the second 8 behind the first.
@@ -91,131 +129,67 @@ __device__ __forceinline__ void put_results(const float (&sums)[kCount], const O
       values[j] = sums[8 * i + j] * of.scale[j / 2 % 2] + of.offset[j / 2 % 2];
     const Vector<T, 8> rounded = round_all<T, 8>(values);
     const auto* words = reinterpret_cast<const unsigned*>(rounded.at);
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     to + i * 16 * kSwizzledBytes),
-                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                 : "memory");
+    store_matrices<true>(to + i * 16 * kSwizzledBytes, words);
   }
 }
 
+// By a warpgroup, for 64 outputs of a tile.
 template <typename T, int kRows>
-__global__ void __cluster_dims__(kBlocks) __launch_bounds__(Int8LinearShape<kRows>::kThreads, 1)
+__device__ __forceinline__ void multiply_tiles(typename Int8LinearShape<kRows>::Stages& pipeline,
+                                               const CUtensorMap* y_map, const float* scales,
+                                               const T* bias, const Tiles& tiles, int pieces,
+                                               int outputs, const Worker& worker) {
+  using S = Int8LinearShape<kRows>;
+  constexpr int kSteps = S::kPiece / 16;  // of a product each
+  const int group = worker.group, thread = worker.thread;
+  const int warp = thread / kWarp, lane = thread % kWarp, four = lane / 4, pair = lane % 4;
+  const int own = (group * S::kGroupOutputs + warp * 16 + four) * S::kPiece + 2 * pair;
+  char* const results = pipeline.behind_stages() + group * S::kResultBytes;
+  float sums[kRows / 2];
+  Widened<kSteps> even, odd;  // of this piece and of the one that is multiplied
+  for_tiles(tiles, [&](std::int64_t tile) {
+    // Every warp reads weights of its own, so one lane in every warp releases a stage.
+    pipeline.template multiply_pieces<2>(
+        sums, pieces, lane, [&](const char* at, auto buffer, bool first) {
+          Widened<kSteps>& weights = decltype(buffer)::value == 0 ? even : odd;
+          widen_piece<T, S::kPiece>(weights, at + S::kXBytes, own, lane);
+          const std::uint64_t x = tile_descriptor(at);
+          begin_products();
+#pragma unroll
+          for (int k = 0; k < kSteps; ++k)
+            multiply_registers<T>(sums, weights.at[k], x + k * kDescriptorStep, !first || k > 0);
+        });
+    const Place place = place_of<kRows>(tiles, tile, worker.block);
+    const int first_output = place.output + group * S::kGroupOutputs;
+    store_results(
+        worker,
+        [&] {
+          put_results<T>(sums, scale_of(first_output + warp * 16 + four, scales, bias, outputs),
+                         results, warp, lane);
+        },
+        [&] { store_tile(y_map, results, first_output, place.row); });
+  });
+  if (thread == 0) await_stores();
+}
+
+template <typename T, int kRows>
+__global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThreads, 1)
     int8_linear_kernel(const __grid_constant__ CUtensorMap x_map,
                        const __grid_constant__ CUtensorMap weight_map,
                        const __grid_constant__ CUtensorMap y_map, const float* scales,
                        const T* bias, const Tiles tiles, const int pieces, const int outputs) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // a build is for several architectures, this body for one
   using S = Int8LinearShape<kRows>;
-  constexpr int kWarps = kWarpgroup / kWarp;
-  constexpr int kSteps = S::kPiece / 16;  // of a product each
-  extern __shared__ char unaligned[];
-  __shared__ std::uint64_t filled[S::kStages], emptied[S::kStages];
-  char* const stages =
-      reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(unaligned) + S::kAlignment - 1) /
-                              S::kAlignment * S::kAlignment);
-  const unsigned block = block_in_cluster();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; ++i) {
-      init_barrier(&filled[i], 1);
-      init_barrier(&emptied[i], kBlocks * S::kMultiplying * kWarps);
-    }
-    publish_barriers();
-  }
-  join_cluster();
-
-  const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
-  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-  const std::int64_t first_tile = blockIdx.x / kBlocks;
-  const auto place_of = [&](std::int64_t tile) -> Place {
-    const TilePlace place = tile_place(tile, tiles.down, tiles.across);
-    return {static_cast<int>(place.down * kRows),
-            static_cast<int>((place.across * kBlocks + block) * S::kOutputs)};
-  };
-  Ring<S::kStages> ring;
-  if (group == S::kMultiplying) {
+  __shared__ StageBarriers<S::kStages> barriers;
+  auto pipeline = S::Stages::begin(barriers, 1, kWarpgroup / kWarp);
+  const Worker worker = Worker::here();
+  if (worker.fills()) {
     leave_registers<40>();
-    if (thread == 0) {
-      // Each block fetches these rows for both.
-      constexpr int kOwnRows = kRows / kBlocks;
-      const int own = static_cast<int>(block) * kOwnRows;
-      for (std::int64_t tile = first_tile; tile < tiles.count(); tile += tiles.clusters) {
-        const Place place = place_of(tile);
-        for (int piece = 0; piece < pieces; ++piece) {
-          await_phase(&emptied[ring.stage], ring.parity ^ 1);
-          char* const at = stages + ring.stage * S::kStageBytes;
-          expect_bytes(&filled[ring.stage], S::kStageBytes);
-          load_tile_for((1 << kBlocks) - 1, at + own * kSwizzledBytes, &x_map, &filled[ring.stage],
-                        piece * S::kPiece, place.row + own);
-          load_tile(at + S::kXBytes, &weight_map, &filled[ring.stage], piece * S::kPiece,
-                    place.output);
-          ring.next();
-        }
-      }
-    }
+    if (worker.thread == 0)
+      fill_stages<kRows>(pipeline, &x_map, &weight_map, tiles, pieces, worker.block);
   } else {
     take_registers<232>();
-    const int warp = thread / kWarp, lane = thread % kWarp, four = lane / 4, pair = lane % 4;
-    // Every warp reads weights of its own, so every warp says when it has done so.
-    const auto release = [&](int of) {
-      if (lane < kBlocks) arrive_at(&emptied[of], static_cast<unsigned>(lane));
-    };
-    // Of this thread's first pair of a step's inputs, in a row of 64 bytes whose 16-byte parts are
-    // swizzled by every second row; the row that is 8 further has the same order.
-    const int own = (group * S::kGroupOutputs + warp * 16 + four) * S::kPiece + 2 * pair;
-    const auto widen_step = [&](unsigned(&a)[4], unsigned weights, int step) {
-      const unsigned at = weights + own + (step ^ four / 2) * 16;
-      constexpr unsigned kBelow = 8 * S::kPiece, kBehind = 8;
-      a[0] = widen_pair<T>(at);
-      a[1] = widen_pair<T>(at + kBelow);
-      a[2] = widen_pair<T>(at + kBehind);
-      a[3] = widen_pair<T>(at + kBelow + kBehind);
-    };
-    char* const results = stages + S::kStages * S::kStageBytes + group * S::kResultBytes;
-    float sums[kRows / 2];
-    unsigned even[kSteps][4], odd[kSteps][4];  // of this piece and of that which is multiplied
-    for (std::int64_t tile = first_tile; tile < tiles.count(); tile += tiles.clusters) {
-      int before = 0;
-      const auto multiply_piece = [&](unsigned(&a)[kSteps][4], bool first) {
-        await_phase(&filled[ring.stage], ring.parity);
-        const char* const at = stages + ring.stage * S::kStageBytes;
-#pragma unroll
-        for (int k = 0; k < kSteps; ++k) widen_step(a[k], shared_address(at + S::kXBytes), k);
-        const std::uint64_t x = tile_descriptor(at);
-        begin_products();
-#pragma unroll
-        for (int k = 0; k < kSteps; ++k)
-          multiply_registers<T>(sums, a[k], x + k * kDescriptorStep, !first || k > 0);
-        end_of_products();
-        if (!first) {
-          await_products<1>();
-          release(before);
-        }
-        before = ring.stage;
-        ring.next();
-      };
-      for (int piece = 0; piece < pieces; piece += 2) {
-        multiply_piece(even, piece == 0);
-        if (piece + 1 < pieces) multiply_piece(odd, false);
-      }
-      await_products<0>();
-      hold(sums);
-      release(before);
-
-      const Place place = place_of(tile);
-      const int first_output = place.output + group * S::kGroupOutputs;
-      const int barrier = 1 + group;  // 0 is that of all threads
-      if (thread == 0) await_stores_read();
-      join_warpgroup(barrier);
-      put_results<T>(sums, scale_of(first_output + warp * 16 + four, scales, bias, outputs),
-                     results, warp, lane);
-      publish_shared();
-      join_warpgroup(barrier);
-      if (thread == 0) {
-        store_tile(&y_map, results, first_output, place.row);
-        end_of_stores();
-      }
-    }
-    if (thread == 0) await_stores();
+    multiply_tiles<T, kRows>(pipeline, &y_map, scales, bias, tiles, pieces, outputs, worker);
   }
   // No block ends while another may still send to its shared memory.
   join_cluster();
@@ -228,23 +202,19 @@ const char* launch(const Int8LinearArgs& args, CUstream_st* stream) {
   const auto element = args.dtype == DType::bf16 ? TileElement::bf16 : TileElement::f16;
   CUtensorMap x, weight, y;
   for (const char* error :
-       {make_tile_map(&x, element, args.x, args.rows, args.inputs, args.x_stride, kRows / kBlocks),
+       {make_tile_map(&x, element, args.x, args.rows, args.inputs, args.x_stride,
+                      kRows / kClusterBlocks),
         make_tile_map(&weight, TileElement::i8, args.weight, args.outputs, args.inputs, args.inputs,
                       S::kOutputs),
         make_tile_map(&y, element, args.y, args.rows, args.outputs, args.y_stride, kRows)}) {
     if (error != nullptr) return error;
   }
-  Tiles tiles{};
-  tiles.down = parts_of(args.rows, kRows);
-  tiles.across = parts_of(args.outputs, kBlocks * S::kOutputs);
-  tiles.clusters = std::min<std::int64_t>(
-      tiles.count(), device_attribute(cudaDevAttrMultiProcessorCount) / kBlocks);
-  const auto kernel = int8_linear_kernel<T, kRows>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
-  kernel<<<static_cast<unsigned>(tiles.clusters * kBlocks), S::kThreads, S::kSharedBytes, stream>>>(
-      x, weight, y, args.scales, static_cast<const T*>(args.bias), tiles,
-      static_cast<int>(parts_of(args.inputs, S::kPiece)), static_cast<int>(args.outputs));
-  return launch_error();
+  const Tiles tiles =
+      make_tiles(parts_of(args.rows, kRows), parts_of(args.outputs, kClusterBlocks * S::kOutputs));
+  return launch_clusters(int8_linear_kernel<T, kRows>, tiles.clusters, S::kSharedBytes, stream, x,
+                         weight, y, args.scales, static_cast<const T*>(args.bias), tiles,
+                         static_cast<int>(parts_of(args.inputs, S::kPiece)),
+                         static_cast<int>(args.outputs));
 }
 
 template <typename T>

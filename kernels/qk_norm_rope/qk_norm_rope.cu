@@ -76,6 +76,31 @@ __device__ __forceinline__ T* cache_place(const QkNormRopeArgs& args, void* cach
          (position * args.kv_heads + head) * args.head_dim;
 }
 
+// Where a head of this row goes: to q, or to a place in the cache. A row's heads are those of q,
+// then of k, then of v.
+template <typename T>
+__device__ __forceinline__ T* place_of_head(const QkNormRopeArgs& args, std::int64_t row,
+                                            int head) {
+  const int heads = static_cast<int>(args.heads), kv_heads = static_cast<int>(args.kv_heads);
+  if (head < heads) return static_cast<T*>(args.q) + (row * heads + head) * args.head_dim;
+  if (head < heads + kv_heads)
+    return cache_place<T>(args, args.keys, args.key_stride, row, head - heads);
+  return cache_place<T>(args, args.values, args.value_stride, row, head - heads - kv_heads);
+}
+
+template <typename T, int kCount>
+__device__ __forceinline__ float sum_squares(const Halves<T, kCount>& x, const Geometry& g) {
+  float squares = 0;
+  for_items<T, kCount>(g, [&](int i, int) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float low = widen(x.low[i].at[j]), high = widen(x.high[i].at[j]);
+      squares += low * low + high * high;
+    }
+  });
+  return squares;
+}
+
 // One row per block; `lanes` neighbouring lanes (a power of two up to 32) share a head.
 template <typename T, int kCount, bool kEveryStep>
 __global__ void __launch_bounds__(kMaxRowThreads)
@@ -118,20 +143,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
         factors.cos[i] = load<float, kCount>(cos + at);
         factors.sin[i] = load<float, kCount>(sin + at);
       });
-      if (head < heads) {
-        to = static_cast<T*>(args.q) + (row * heads + head) * args.head_dim;
-      } else if (turns) {
-        to = cache_place<T>(args, args.keys, args.key_stride, row, head - heads);
-      } else {
-        to = cache_place<T>(args, args.values, args.value_stride, row, head - heads - kv_heads);
-      }
-      for_items<T, kCount>(g, [&](int i, int) {
-#pragma unroll
-        for (int j = 0; j < kCount; ++j) {
-          const float low = widen(x.low[i].at[j]), high = widen(x.high[i].at[j]);
-          squares += low * low + high * high;
-        }
-      });
+      to = place_of_head<T>(args, row, head);
+      squares = sum_squares<T, kCount>(x, g);
     }
     squares = sum_lanes(squares, lanes);
     if (!mine) continue;

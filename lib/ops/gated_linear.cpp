@@ -3,6 +3,7 @@
 
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
+#include "lib/ops/launch_label.h"
 #include "lib/ops/linear_operand.h"
 #include "lib/ops/row_sets.h"
 #include "lib/tuning/table.h"
@@ -99,6 +100,7 @@ Tensor routed_gated_linear(const Tensor& x, std::span<const LinearRoute> routes,
   const Tensor y = at::empty({x.size(0), outputs / 2}, x.options());
   for (const LinearRoute& route : routes) {
     if (route.rows.count == 0) continue;
+    const LaunchLabel label(route.label);
     const Tensor part = x.narrow(0, route.rows.first, route.rows.count);
     const Tensor into = y.narrow(0, route.rows.first, route.rows.count);
     if (in_one(route)) {

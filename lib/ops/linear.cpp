@@ -4,6 +4,7 @@
 #include "lib/base/error.h"
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
+#include "lib/ops/launch_label.h"
 #include "lib/ops/linear_operand.h"
 #include "lib/ops/row_sets.h"
 #include "lib/tuning/table.h"
@@ -120,6 +121,7 @@ Tensor dequantize(const LinearOperand& weight, const Tensor& y, bool by_kernel) 
   if (!by_kernel) {
     return weight.values.to(at::kFloat).mul_(weight.scales.unsqueeze(1)).to(y.scalar_type());
   }
+  const LaunchLabel label(launch_names::kDequantise);
   const Tensor plain = at::empty(weight.values.sizes(), y.options());
   kernels::DequantizeRowsArgs args;
   args.values = weight.values.data_ptr<std::int8_t>();
@@ -292,6 +294,7 @@ void routed_by_set(const Tensor& y, const LinearOperand& x, std::span<const Line
   for (const LinearRoute& route : routes) {
     const RowSet& rows = route.rows;
     if (rows.count == 0) continue;
+    const LaunchLabel label(route.label);
     const LinearOperand part = rows_of(x, rows);
     if (!rows.index.defined()) {
       linear_into(y.narrow(0, rows.first, rows.count), part, route.weight, route.bias, kernels);

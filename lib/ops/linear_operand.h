@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "lib/ops/launch_label.h"
 #include "lib/ops/ops.h"
 
 namespace diptych {
@@ -66,6 +67,7 @@ struct LinearRoute {
   LinearOperand weight;  // [outputs, inputs]
   Tensor bias;           // [outputs], or undefined
   RowSet rows;
+  LaunchName label = {};  // of what is launched for this set alone
 };
 // y[row] = x[row] * weight^T + bias, by the weight of the set that the row is in: linear_into() of
 // each set's rows. Those of a range are read and written where they lie. So are listed ones on

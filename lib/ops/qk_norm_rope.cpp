@@ -1,5 +1,6 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
+#include "lib/ops/launch_label.h"
 #include "lib/ops/ops.h"
 #include "lib/ops/row_sets.h"
 
@@ -157,6 +158,7 @@ kernels::QkNormRopeArgs kernel_args(const QkNormRope& from, const Tensor& q) {
 
 Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy) {
   check_arguments(args);
+  const LaunchLabel label(launch_names::kRope);
   if (!ops::takes_kernel(kOp, args.qkv, policy)) return reference(args);
   const Tensor q = empty_q(args);
   ops::launch(kernel_args(args, q), args.qkv.device());

@@ -5,6 +5,7 @@
 #include "kernels/quantize_attention/quantize_attention.h"
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
+#include "lib/ops/launch_label.h"
 
 namespace diptych {
 namespace {
@@ -66,6 +67,7 @@ void reference(const Tensor& q, const Tensor& keys, const Tensor& values, const 
 QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                                       const Tensor& key_counts, KernelPolicy policy) {
   check_arguments(q, keys, values, key_counts);
+  const LaunchLabel label(launch_names::kQuantiseAttention);
   const QuantizedAttention into = empty_like(q, keys);
   if (!ops::takes_kernel(kOp, q, policy)) {
     reference(q, keys, values, key_counts, into);

@@ -2,6 +2,7 @@
 
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
+#include "lib/ops/launch_label.h"
 #include "lib/ops/linear_operand.h"
 #include "lib/tuning/table.h"
 
@@ -64,6 +65,7 @@ LinearOperand LinearOperand::empty(at::IntArrayRef shape, const at::TensorOption
 void quantize_rows(const Tensor& x, const LinearOperand& into, const Kernels& kernels) {
   check_arguments(x, into);
   if (x.size(0) == 0) return;
+  const LaunchLabel label(launch_names::kQuantise);
   if (!ops::takes_kernel(kOp, x, kernels)) return reference(x, into);
   kernels::QuantizeRowsArgs args;
   args.x = x.data_ptr();

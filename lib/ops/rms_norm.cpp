@@ -1,5 +1,6 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
+#include "lib/ops/launch_label.h"
 #include "lib/ops/linear_operand.h"
 #include "lib/ops/row_sets.h"
 #include "lib/tuning/table.h"
@@ -92,6 +93,7 @@ LinearOperand rms_norm(const Tensor& x, std::span<const NormRoute> routes, doubl
                        Quantization rows, KernelPolicy policy) {
   check_norm("rms_norm", x, routes, eps);
   ops::check_row_format("rms_norm", rows);
+  const LaunchLabel label(launch_names::kNorm);
   if (!ops::takes_kernel("rms_norm", x, policy)) {
     return quantize_rows(norm_reference(x, routes, eps), rows, policy);
   }
@@ -109,6 +111,7 @@ LinearOperand add_rms_norm_(Tensor& x, const Tensor& delta, std::span<const Norm
                             double eps, Quantization rows, const Kernels& kernels) {
   check_norm("add_rms_norm_", x, routes, eps);
   ops::check_row_format("add_rms_norm_", rows);
+  const LaunchLabel label(launch_names::kNorm);
   TORCH_CHECK(x.is_contiguous(), "[add_rms_norm_] x is not contiguous: strides ", x.strides());
   ops::check_values("add_rms_norm_", "delta", delta, x.sizes(), x);
   if (!ops::takes_kernel("add_rms_norm_", x, kernels)) {

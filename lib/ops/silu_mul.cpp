@@ -1,5 +1,6 @@
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
+#include "lib/ops/launch_label.h"
 #include "lib/ops/linear_operand.h"
 #include "lib/tuning/table.h"
 
@@ -31,6 +32,7 @@ LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, const Kernels& 
 
 void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, const Kernels& kernels) {
   check_gate_up(gate_up);
+  const LaunchLabel label(launch_names::kSilu);
   const std::int64_t inner = gate_up.size(1) / 2;
   if (y.scales.defined()) {
     ops::check_table("silu_mul", "y", y.values, at::kFloat8_e4m3fn, {gate_up.size(0), inner},

@@ -1,4 +1,4 @@
-// One CUDA graph of launched work. Only in builds with CUDA.
+// One CUDA graph of launched work, and the labels of its parts. Only in builds with CUDA.
 #pragma once
 
 #include <functional>
@@ -6,6 +6,8 @@
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include "lib/runtime/launch_labels.h"
 
 namespace diptych {
 
@@ -20,5 +22,9 @@ c10::cuda::CUDAStream capture_stream(c10::DeviceIndex device);
 // up.
 std::unique_ptr<at::cuda::CUDAGraph> capture_graph(at::cuda::MempoolId_t pool,
                                                    const std::function<void()>& work);
+
+// Does `work` on this thread while capture_graph() captures it. -> the labels of the graph's nodes,
+// or none at all where it has nodes that a profile does not show.
+GraphLabels label_nodes(const std::function<void()>& work);
 
 }  // namespace diptych

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/record_function.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -78,10 +79,10 @@ class CudaLaunchGraphs final : public LaunchGraphs {
         --left;
         note_launch(after);
       }
-      if (left > 0 && !entry.graph) entry.graph = capture(work);
+      if (left > 0 && !entry.graph) capture(work, entry);
       replayed = replayed || left > 0;
       for (; left > 0; --left) {
-        entry.graph->replay();
+        replay(entry);
         note_launch(after);
       }
     }
@@ -93,6 +94,7 @@ class CudaLaunchGraphs final : public LaunchGraphs {
   struct Entry {
     bool called = false;
     std::unique_ptr<at::cuda::CUDAGraph> graph;
+    std::string scope;  // around its replays, for profiles
   };
 
   void call(const RepeatedWork& work) {
@@ -104,13 +106,20 @@ class CudaLaunchGraphs final : public LaunchGraphs {
     pool_->call(work.once, stream_.stream());
   }
 
-  std::unique_ptr<at::cuda::CUDAGraph> capture(const RepeatedWork& work) {
+  void capture(const RepeatedWork& work, Entry& entry) {
+    GraphLabels labels;
     try {
-      return capture_graph(pool_->id(), work.once);
+      entry.graph = capture_graph(pool_->id(), [&] { labels = label_nodes(work.once); });
+      entry.scope = replay_scope_name(labels);
     } catch (...) {
       pool_ = std::make_unique<GraphPool>(device_.index());  // graphs that stay hold the old one
       throw;
     }
+  }
+
+  static void replay(Entry& entry) {
+    RECORD_USER_SCOPE(entry.scope);
+    entry.graph->replay();
   }
 
   void note_launch(const std::function<void()>& after) {

@@ -8,6 +8,9 @@
 #include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
+#include "lib/ops/launch_label.h"
+#include "lib/runtime/launch_labels.h"
+
 namespace diptych {
 namespace {
 
@@ -60,8 +63,36 @@ bool waits(const std::string& name) {
 
 GpuActivity gpu_activity(const Event& event) {
   const auto start = static_cast<std::int64_t>(event.startNs());
-  return {event.name(), activity(event) == Activity::CONCURRENT_KERNEL, start,
-          start + static_cast<std::int64_t>(event.durationNs()), event.correlationId()};
+  return {event.name(),
+          activity(event) == Activity::CONCURRENT_KERNEL,
+          start,
+          start + static_cast<std::int64_t>(event.durationNs()),
+          event.correlationId(),
+          {}};
+}
+
+bool calls_runtime(const Event& event) {
+  return activity(event) == Activity::CUDA_RUNTIME || activity(event) == Activity::CUDA_DRIVER;
+}
+
+// Puts labels on what the scopes launched.
+void label_launches(const std::vector<Event>& events, Launches& launched) {
+  std::vector<ProfiledScope> scopes;
+  std::vector<ProfiledCall> calls;
+  for (const Event& event : events) {
+    const auto start = static_cast<std::int64_t>(event.startNs());
+    if (activity(event) == Activity::USER_ANNOTATION) {
+      scopes.push_back({event.name(), start, static_cast<std::int64_t>(event.endNs())});
+    } else if (calls_runtime(event)) {
+      calls.push_back(
+          {event.correlationId(), start, event.name().find("GraphLaunch") != std::string::npos});
+    }
+  }
+  std::erase_if(scopes, [](const ProfiledScope& scope) {
+    return !LaunchLabel::read(scope.name) && !read_replay_scope(scope.name);
+  });
+  launched.unlabelled_graphs =
+      label_activities(launched.scopes, std::move(scopes), std::move(calls));
 }
 
 // What the host did in a scope, in nanoseconds.
@@ -124,6 +155,7 @@ std::optional<Launches> record_launches(std::string_view scope, const std::funct
   }
   for (std::vector<GpuActivity>& activities : launched.scopes)
     std::ranges::stable_sort(activities, {}, &GpuActivity::start_ns);
+  label_launches(result->events(), launched);
   return launched.kernels > 0 ? std::optional(std::move(launched)) : std::nullopt;
 }
 

@@ -16,6 +16,7 @@ struct GpuActivity {
   bool kernel = false;  // or a copy, or a fill
   std::int64_t start_ns = 0, end_ns = 0;
   std::uint64_t launch = 0;  // the same for all that one call launched: the parts of a graph
+  std::string label;         // of the innermost LaunchLabel (lib/ops/launch_label.h); empty: none
 };
 
 struct Launches {
@@ -24,6 +25,8 @@ struct Launches {
   std::int64_t calls = 0;        // of the host that launched kernels or graphs
   std::int64_t allocations = 0;  // calls of the host that took device memory or gave it back
   std::int64_t waits = 0;  // and that waited for the device ahead of a scope's last such launch
+  // Launches of graphs that ran something else than was captured: what they ran has no labels.
+  std::int64_t unlabelled_graphs = 0;
   // Of each time the scope was entered, in order of their start.
   std::vector<std::vector<GpuActivity>> scopes;
 };

@@ -44,7 +44,6 @@ class StepMeter {
   // graph without anything between them. Reads as Session::run() does and paints nothing. Throws as
   // run(), and InputError where the weights to multiply with are not all on the device.
   virtual std::vector<StepKindWork> measure_steps(Job& job, bool measures, Progress& progress) = 0;
-  virtual std::int64_t layers() const = 0;
 };
 
 // Keeps the steps that a run has captured, and their memory, for the next one.

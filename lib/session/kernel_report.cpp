@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "lib/base/messages.h"
-#include "lib/models/qwen_mot/step_kernels.h"
 
 namespace diptych {
 namespace {
@@ -29,14 +29,39 @@ void add_idle(const std::vector<GpuActivity>& scope, KernelTable& table) {
   table.seconds += static_cast<double>(latest->end_ns - scope.front().start_ns) * kGiga;
 }
 
-std::map<std::string, KernelRow> sum_families(const Launches& launched, std::int64_t layers) {
+// "void at::native::elementwise_kernel<4, ...>(int, ...)" -> "at::native::elementwise_kernel".
+std::string plain_name(std::string_view name) {
+  if (name.starts_with("void ")) name.remove_prefix(5);
+  std::string plain;
+  int depth = 0;
+  constexpr std::string_view kUnnamed = "(anonymous namespace)::";
+  while (!name.empty()) {
+    if (name.starts_with(kUnnamed)) {
+      name.remove_prefix(kUnnamed.size());
+      continue;
+    }
+    const char c = name.front();
+    name.remove_prefix(1);
+    if (c == '(' && depth == 0) break;
+    depth += c == '<' ? 1 : 0;
+    if (depth == 0) plain += c;
+    depth -= c == '>' ? 1 : 0;
+  }
+  return plain;
+}
+
+std::string family_of(const GpuActivity& activity) {
+  if (!activity.kernel) return "copies and fills";
+  return activity.label.empty() ? plain_name(activity.name) : activity.label;
+}
+
+std::map<std::string, KernelRow> sum_families(const Launches& launched) {
   std::map<std::string, KernelRow> rows;
   for (const std::vector<GpuActivity>& scope : launched.scopes) {
-    const std::vector<std::string> families = kernel_families(scope, layers);
-    for (std::size_t i = 0; i < scope.size(); ++i) {
-      KernelRow& row = rows[families[i]];
+    for (const GpuActivity& activity : scope) {
+      KernelRow& row = rows[family_of(activity)];
       ++row.launches;
-      row.seconds += static_cast<double>(scope[i].end_ns - scope[i].start_ns) * kGiga;
+      row.seconds += static_cast<double>(activity.end_ns - activity.start_ns) * kGiga;
     }
   }
   return rows;
@@ -92,17 +117,17 @@ Spread kind_seconds(std::span<const FloorPair> pairs, std::size_t kind) {
 }  // namespace
 
 KernelTable make_kernel_table(const Launches& launched, std::int64_t steps,
-                              std::span<const StepKindWork> kinds, std::int64_t layers,
-                              const DevicePeaks& peaks) {
+                              std::span<const StepKindWork> kinds, const DevicePeaks& peaks) {
   KernelTable table;
   table.peaks = peaks;
+  table.unlabelled_graphs = launched.unlabelled_graphs;
   for (const std::vector<GpuActivity>& scope : launched.scopes) {
     if (!scope.empty()) add_idle(scope, table);
   }
   const auto count = static_cast<double>(steps);
   for (double* sum : {&table.seconds, &table.idle_in_graphs, &table.idle_between}) *sum /= count;
   const std::vector<KernelWork> work = mean_work(kinds);
-  for (auto& [family, row] : sum_families(launched, layers)) {
+  for (auto& [family, row] : sum_families(launched)) {
     row.family = family;
     row.launches /= count;
     row.seconds /= count;
@@ -132,6 +157,11 @@ std::string kernel_table_text(const KernelTable& table, const std::string& dtype
   text += fmt::format("  {:<{}}{:>8}{:>10}{:>8}{:>10}{:>9}{:>9}{:>7}{:>8}\n", "", kWidestFamily,
                       "count", "ms", "share", "MB", "TFLOP", "TFLOP/s", "GB/s", "of peak");
   for (const KernelRow& row : table.rows) text += row_text(row, table.seconds);
+  if (table.unlabelled_graphs > 0) {
+    text += fmt::format("  {} ran other kernels than were captured: these are listed by name\n",
+                        counted(static_cast<std::size_t>(table.unlabelled_graphs),
+                                "launch of a CUDA graph", "launches of CUDA graphs"));
+  }
   return text;
 }
 
@@ -143,6 +173,7 @@ Json kernel_table_json(const KernelTable& table) {
                {"peak_bytes_per_second", table.peaks.bytes},
                {"families", Json::array()}};
   if (table.peaks.fp8_flops > 0) json["peak_fp8_flops_per_second"] = table.peaks.fp8_flops;
+  if (table.unlabelled_graphs > 0) json["unlabelled_graph_launches"] = table.unlabelled_graphs;
   for (const KernelRow& row : table.rows) {
     Json each = {{"family", row.family},
                  {"launches", row.launches},

@@ -95,8 +95,7 @@ TEST_CASE("the kernels of captured and of launched steps are told apart") {
       const auto launched = record_launches(kDenoiseScope, [&] { f.run({request}); });
       REQUIRE(launched.has_value());
       const auto kinds = f.session->study_steps(request, false, f.progress);
-      const KernelTable table =
-          make_kernel_table(*launched, 11, kinds, f.session->layers(), {1e15, 2e15, 4e12});
+      const KernelTable table = make_kernel_table(*launched, 11, kinds, {1e15, 2e15, 4e12});
       std::map<std::string, KernelRow> rows;
       double busy = 0;
       for (const KernelRow& row : table.rows) {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/ops/launch_label.h"
 #include "lib/runtime/copy_lane.h"
 #include "lib/runtime/launch_graphs.h"
 #include "lib/runtime/launches.h"
@@ -214,7 +215,48 @@ TEST_CASE("record_launches: what one graph launched has that launch in common") 
   CHECK(all[2].launch == all[3].launch);
 }
 
-TEST_CASE("measure_peaks: figures that a GPU can have") {
+TEST_CASE("record_launches: launched one by one or replayed, kernels have their labels") {
+  const Tensor x = at::zeros({1000}, at::TensorOptions().device(kGpu));
+  const Tensor y = at::zeros({1000}, at::TensorOptions().device(kGpu));
+  const auto work = [&] {
+    x.add_(1);
+    const LaunchLabel outer("outer");
+    x.mul_(1);
+    {
+      const LaunchLabel inner(LaunchName{"inner", "gen"});
+      x.add_(1);
+      x.add_(1);
+      y.copy_(x);
+    }
+    x.mul_(1);
+  };
+  const std::vector<std::string> expected = {"",          "outer",     "inner gen",
+                                             "inner gen", "inner gen", "outer"};
+  const auto graphs = make_launch_graphs(kGpu);
+  run(*graphs, 0, 2, work);
+  for (const bool replayed : {false, true}) {
+    CAPTURE(replayed);
+    const auto launches = record_launches("labelled", [&] {
+      synchronize(kGpu);
+      RECORD_USER_SCOPE("labelled");
+      for (int i = 0; i < 2 && !replayed; ++i) work();
+      if (replayed) run(*graphs, 0, 2, work);
+      synchronize(kGpu);
+    });
+    REQUIRE(launches.has_value());
+    CHECK(launches->unlabelled_graphs == 0);
+    REQUIRE(launches->scopes.size() == 1);
+    const std::vector<GpuActivity>& all = launches->scopes.front();
+    REQUIRE(all.size() == 2 * expected.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      CAPTURE(i);
+      CHECK(all[i].label == expected[i % expected.size()]);
+      CHECK((all[i].launch == all.front().launch) == (i == 0 || (replayed && i < expected.size())));
+    }
+  }
+}
+
+TEST_CASE("measure_peaks: figures of a GPU that is new enough for e4m3, and none where it is not") {
   const DevicePeaks peaks = measure_peaks({kGpu, at::kBFloat16, Quantization::none});
   CHECK(peaks.plain_flops > 2e13);
   CHECK(peaks.plain_flops < 5e15);

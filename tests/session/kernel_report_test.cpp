@@ -9,6 +9,7 @@ const std::string kNorm =
     "void diptych::kernels::(anonymous namespace)::rms_norm_kernel<float>(int)";
 const std::string kRope = "void diptych::kernels::qk_norm_rope_kernel<float>(int)";
 const std::string kProduct = "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT";
+const std::string kQkv = "qkv_proj gen";
 const std::string kOther = "void at::native::reduce_kernel<512, 1, float>(int)";
 
 // Two pictures of two steps each, a layer's first kernels: the first step launched one by one, the
@@ -18,17 +19,17 @@ Launches launched() {
   for (std::int64_t picture = 0; picture < 2; ++picture) {
     const std::int64_t begin = picture * 1'000'000'000;
     std::vector<GpuActivity>& scope = all.scopes.emplace_back();
-    const auto add = [&](const std::string& name, std::int64_t start_us, std::int64_t end_us,
-                         std::uint64_t launch) {
-      scope.push_back({name, true, begin + 1000 * start_us, begin + 1000 * end_us, launch});
+    const auto add = [&](const std::string& name, const std::string& label, std::int64_t start_us,
+                         std::int64_t end_us, std::uint64_t launch) {
+      scope.push_back({name, true, begin + 1000 * start_us, begin + 1000 * end_us, launch, label});
     };
-    add(kNorm, 0, 100, 1);
-    add(kProduct, 150, 1150, 2);   // 50 idle
-    add(kRope, 1200, 1300, 3);     // 50 idle
-    add(kNorm, 1400, 1500, 4);     // 100 idle, the graph's first
-    add(kProduct, 1510, 2510, 4);  // 10 idle
-    add(kRope, 2500, 2620, 4);     // overlaps
-    add(kOther, 2630, 2650, 4);    // 10 idle
+    add(kNorm, "norm", 0, 100, 1);
+    add(kProduct, kQkv, 150, 1150, 2);                        // 50 idle
+    add(kRope, "qk norm, rope, cache write", 1200, 1300, 3);  // 50 idle
+    add(kNorm, "norm", 1400, 1500, 4);                        // 100 idle, the graph's first
+    add(kProduct, kQkv, 1510, 2510, 4);                       // 10 idle
+    add(kRope, "qk norm, rope, cache write", 2500, 2620, 4);  // overlaps
+    add(kOther, "", 2630, 2650, 4);                           // 10 idle
   }
   return all;
 }
@@ -41,7 +42,7 @@ std::vector<StepKindWork> kinds() {
 const DevicePeaks kPeaks = {8e14, 0, 4e12};
 
 TEST_CASE("make_kernel_table: means of a step, its idle time, and shares of the peaks") {
-  const KernelTable table = make_kernel_table(launched(), 4, kinds(), 1, kPeaks);
+  const KernelTable table = make_kernel_table(launched(), 4, kinds(), kPeaks);
   CHECK(table.seconds == doctest::Approx(2650e-6 / 2));
   CHECK(table.idle_between == doctest::Approx(200e-6 / 2));
   CHECK(table.idle_in_graphs == doctest::Approx(20e-6 / 2));
@@ -64,13 +65,39 @@ TEST_CASE("make_kernel_table: means of a step, its idle time, and shares of the 
 TEST_CASE("make_kernel_table: a product of e4m3 is held against e4m3's peak") {
   std::vector<StepKindWork> fp8 = kinds();
   for (StepKindWork& kind : fp8) kind.work[0].fp8 = true;
-  const KernelTable table = make_kernel_table(launched(), 4, fp8, 1, {8e14, 1.2e15, 4e12});
+  const KernelTable table = make_kernel_table(launched(), 4, fp8, {8e14, 1.2e15, 4e12});
   CHECK(table.rows[0].share_of_peak == doctest::Approx(0.5));
+}
+
+TEST_CASE("make_kernel_table: a family is a label, a kernel's name, or copies") {
+  const auto family = [](const std::string& name, const std::string& label, bool kernel = true) {
+    Launches one;
+    one.scopes = {{{name, kernel, 0, 100, 1, label}}};
+    return make_kernel_table(one, 1, kinds(), kPeaks).rows.at(0).family;
+  };
+  CHECK(family(kProduct, "o_proj und") == "o_proj und");
+  CHECK(family("Memset (Device)", "o_proj und", false) == "copies and fills");
+  CHECK(family(kProduct, "") == kProduct);
+  CHECK(family(kNorm, "") == "diptych::kernels::rms_norm_kernel");
+  CHECK(family("void at::native::(anonymous namespace)::CatArrayBatchedCopy<A<2u>, 64>(A<2u>*)",
+               "") == "at::native::CatArrayBatchedCopy");
+}
+
+TEST_CASE("kernel_table_text: graphs without labels are told of once") {
+  Launches graphs = launched();
+  CHECK_FALSE(kernel_table_json(make_kernel_table(graphs, 4, kinds(), kPeaks))
+                  .contains("unlabelled_graph_launches"));
+  graphs.unlabelled_graphs = 3;
+  const KernelTable table = make_kernel_table(graphs, 4, kinds(), kPeaks);
+  CHECK(kernel_table_text(table, "bfloat16")
+            .ends_with("%\n  3 launches of CUDA graphs ran other kernels than were captured: these "
+                       "are listed by name\n"));
+  CHECK(kernel_table_json(table)["unlabelled_graph_launches"] == 3);
 }
 
 TEST_CASE("kernel_table_text: a line a family") {
   const std::string text =
-      kernel_table_text(make_kernel_table(launched(), 4, kinds(), 1, kPeaks), "bfloat16");
+      kernel_table_text(make_kernel_table(launched(), 4, kinds(), kPeaks), "bfloat16");
   CHECK(
       text ==
       "  kernels of a mean step, under the profiler: 1.325 ms, of these idle 0.010 ms inside CUDA "
@@ -87,7 +114,7 @@ TEST_CASE("kernel_table_text: a line a family") {
 }
 
 TEST_CASE("kernel_table_json: what is not known is not there") {
-  const auto json = kernel_table_json(make_kernel_table(launched(), 4, kinds(), 1, kPeaks));
+  const auto json = kernel_table_json(make_kernel_table(launched(), 4, kinds(), kPeaks));
   CHECK(json["idle_between_launches_seconds"].get<double>() == doctest::Approx(1e-4));
   CHECK(json["peak_flops_per_second"] == 8e14);
   CHECK_FALSE(json.contains("peak_fp8_flops_per_second"));

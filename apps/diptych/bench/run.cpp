@@ -350,8 +350,7 @@ class Bench {
         const std::optional<Launches> launches = record(c, s);
         if (!launches) return warn_of_profiler("--kernel-times");
         measured.kernels =
-            make_kernel_table(*launches, measured.steps(), measure_steps(c, s, false),
-                              session(s).capabilities().meter->layers(), peaks[s]);
+            make_kernel_table(*launches, measured.steps(), measure_steps(c, s, false), peaks[s]);
       }
     }
   }

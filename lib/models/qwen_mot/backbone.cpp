@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "lib/models/qwen_mot/families.h"
+#include "lib/ops/launch_label.h"
+
 namespace diptych {
 
 MotBackbone MotBackbone::load(const Weights& weights, const Qwen2Config& config,
@@ -79,13 +82,23 @@ std::array<NormRoute, 2> norms(const MotPlan& plan, const Tensor& gen, const Ten
   return {{{gen, gen_rows}, {und, und_rows}}};
 }
 
+const char* family_of(Matrix weight) {
+  using Expert = decltype(MotLayer::gen);
+  if (weight == &Expert::qkv_proj) return mot_families::kQkv;
+  if (weight == &Expert::o_proj) return mot_families::kO;
+  return weight == &Expert::gate_up_proj ? mot_families::kGateUp : mot_families::kDown;
+}
+
 std::array<LinearRoute, 2> routes(const MotLayer& layer, const MotPlan& plan, Matrix weight,
                                   Vector bias) {
   const auto route = [&](const MotExpert& expert, const RowSet& rows) {
     return LinearRoute{expert.*weight, bias == nullptr ? Tensor() : expert.*bias, rows};
   };
   const auto [gen_rows, und_rows] = row_sets(plan);
-  return {route(layer.gen, gen_rows), route(layer.und, und_rows)};
+  std::array<LinearRoute, 2> both = {route(layer.gen, gen_rows), route(layer.und, und_rows)};
+  both[0].label = {family_of(weight), mot_families::kGen};
+  both[1].label = {family_of(weight), mot_families::kUnd};
+  return both;
 }
 
 Tensor empty_product(const MotLayer& layer, const MotPlan& plan, Matrix weight) {
@@ -96,6 +109,7 @@ Tensor empty_product(const MotLayer& layer, const MotPlan& plan, Matrix weight) 
 // Each row with the weights of its kind -> [gen_rows + und_rows, outputs]. `bias`: or null.
 Tensor project(const LinearOperand& x, const MotLayer& layer, const MotPlan& plan, Matrix weight,
                Vector bias, const Kernels& kernels) {
+  const LaunchLabel label(family_of(weight));
   const Tensor y = empty_product(layer, plan, weight);
   routed_linear_into(y, x, routes(layer, plan, weight, bias), kernels);
   return y;
@@ -134,12 +148,15 @@ Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan&
 MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tensor& values,
                    const AttentionBackend& attention, Quantization projections) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const auto part = [&](const Tensor& rows, const AttentionLengths& lengths) -> LinearOperand {
+  const auto part = [&](const Tensor& rows, const AttentionLengths& lengths,
+                        const char* kind) -> LinearOperand {
     if (!rows.defined()) return {};
+    const LaunchLabel label(LaunchName{mot_families::kAttention, kind});
     return attention.forward_rows({rows, keys, values, &lengths, plan.causal, scale}, projections);
   };
   const MotRows parts = plan.split(q);
-  return {part(parts.gen, plan.gen), part(parts.und, plan.und)};
+  return {part(parts.gen, plan.gen, mot_families::kGen),
+          part(parts.und, plan.und, mot_families::kUnd)};
 }
 
 // -> [rows, hidden]. What attention gave is gone by then.
@@ -149,8 +166,14 @@ Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, co
   const MotOperands attended = attend(std::move(q), plan, keys, values, attention, projections);
   const Tensor y = empty_product(layer, plan, &MotExpert::o_proj);
   const MotRows parts = plan.split(y);
-  if (parts.gen.defined()) linear_into(parts.gen, attended.gen, layer.gen.o_proj, {}, kernels);
-  if (parts.und.defined()) linear_into(parts.und, attended.und, layer.und.o_proj, {}, kernels);
+  if (parts.gen.defined()) {
+    const LaunchLabel label(LaunchName{mot_families::kO, mot_families::kGen});
+    linear_into(parts.gen, attended.gen, layer.gen.o_proj, {}, kernels);
+  }
+  if (parts.und.defined()) {
+    const LaunchLabel label(LaunchName{mot_families::kO, mot_families::kUnd});
+    linear_into(parts.und, attended.und, layer.und.o_proj, {}, kernels);
+  }
   return y;
 }
 
@@ -159,6 +182,7 @@ LinearOperand activate(const LinearOperand& h, const MotLayer& layer, const MotP
                        Quantization format, const Kernels& kernels) {
   constexpr Matrix kGateUp = &MotExpert::gate_up_proj;
   if (!h.scales.defined() && format == Quantization::none) {
+    const LaunchLabel label(family_of(kGateUp));
     return {routed_gated_linear(h.values, routes(layer, plan, kGateUp, nullptr), kernels), {}};
   }
   return silu_mul(project(h, layer, plan, kGateUp, nullptr, kernels), format, kernels);

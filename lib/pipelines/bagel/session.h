@@ -45,7 +45,6 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   std::size_t most_samples(const Job& job) const override;
   StepRecording record_steps(const JobGroup& jobs, Progress& progress) override;
   std::vector<StepKindWork> measure_steps(Job& job, bool measures, Progress& progress) override;
-  std::int64_t layers() const override { return checkpoint_.model.config.llm.num_hidden_layers; }
   void drop_kept_steps() override { kept_.clear(); }
 
   void require_attention() const;

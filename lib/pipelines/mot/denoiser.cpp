@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/models/qwen_mot/step_kernels.h"
+#include "lib/models/qwen_mot/kernel_work.h"
 #include "lib/pipelines/mot/trace.h"
 
 namespace diptych {
