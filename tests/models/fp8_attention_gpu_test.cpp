@@ -38,10 +38,11 @@ TEST_CASE("weights and attention in fp8 are near weights in fp8 alone") {
     MESSAGE("without cudnn_fp8: ", *reason);
     return;
   }
-  Qwen2Config config = offload_cases::small_config();
+  QwenConfig config = offload_cases::small_config();
   config.hidden_size = 256;
   config.num_attention_heads = 2;
   config.num_key_value_heads = 1;
+  config.head_dim = 128;
   config.intermediate_size = 512;
   const MotBackbone model =
       offload_cases::load({kGpu, at::kBFloat16, KernelPolicy::strict, Quantization::fp8}, config);

@@ -244,12 +244,13 @@ TEST_CASE("kernel_families: attention in e4m3 behind the quantising of what it r
                              "attention und", "o_proj gen", "o_proj und", "norm"});
 }
 
-Qwen2Config small_config() {
-  Qwen2Config c;
+QwenConfig small_config() {
+  QwenConfig c;
   c.hidden_size = 8;
   c.num_hidden_layers = 2;
   c.num_attention_heads = 2;
   c.num_key_value_heads = 1;
+  c.head_dim = 4;
   c.intermediate_size = 16;
   return c;
 }
@@ -375,8 +376,9 @@ TEST_CASE("mot_work: products are those that a tuning chooses") {
         2 * (192 + 256));
   CHECK(tuned.at("qkv_proj und").bytes - plain.at("qkv_proj und").bytes == 2 * (256 - 192));
   CHECK((tuned.at("o_proj und") == plain.at("o_proj und")));
-  Qwen2Config wide = small_config();
+  QwenConfig wide = small_config();
   wide.hidden_size = 32;
+  wide.head_dim = 16;
   for (const KernelWork& each :
        mot_work(plan, wide, {at::kBFloat16, Quantization::fp8}, {&table})) {
     CAPTURE(each.family);

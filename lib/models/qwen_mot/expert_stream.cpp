@@ -12,7 +12,7 @@ std::size_t checked(std::int64_t slots) {
 
 }  // namespace
 
-ExpertStream::ExpertStream(const Qwen2Config& config, const MatrixFormat& format,
+ExpertStream::ExpertStream(const QwenConfig& config, const MatrixFormat& format,
                            std::vector<HostExpert> experts, std::int64_t slots, at::Device device)
     : experts_(std::move(experts)), slots_(checked(slots)), lane_(device, slots_.size()) {
   const Tensor& matrices = experts_.front().matrices;
@@ -74,8 +74,8 @@ const MotLayer& ExpertStream::acquire(std::size_t layer, const MotLayer& kept, M
     const auto place = static_cast<std::size_t>(find(expert) - slots_.data());
     lane_.await_filled(place);
     in_use_.push_back(place);
-    MotExpert& whole = experts_[expert].gen ? acquired_.gen : acquired_.und;
-    const MotExpert& views = slots_[place].views;
+    QwenLayer& whole = experts_[expert].gen ? acquired_.gen : acquired_.und;
+    const QwenLayer& views = slots_[place].views;
     whole.qkv_proj = views.qkv_proj;
     whole.o_proj = views.o_proj;
     whole.gate_up_proj = views.gate_up_proj;

@@ -14,13 +14,13 @@ namespace diptych {
 struct HostExpert {
   std::size_t layer = 0;
   bool gen = false;
-  Tensor matrices;  // a CopyLane::host_buffer of MotExpert::matrix_bytes()
+  Tensor matrices;  // a CopyLane::host_buffer of QwenLayer::matrix_bytes()
 };
 
 class ExpertStream {
  public:
   // `experts` in the order of use: by layer.
-  ExpertStream(const Qwen2Config& config, const MatrixFormat& format,
+  ExpertStream(const QwenConfig& config, const MatrixFormat& format,
                std::vector<HostExpert> experts, std::int64_t slots, at::Device device);
   bool has(MotParts parts) const;
   // `kept`: the layer as it lies on the device. Starts the copies of as many of the experts that
@@ -31,7 +31,7 @@ class ExpertStream {
  private:
   struct Slot {
     Tensor buffer;
-    MotExpert views;                    // its projections
+    QwenLayer views;                    // its projections
     std::optional<std::size_t> expert;  // what lies there, or is on its way
     std::uint64_t last_use = 0;
   };

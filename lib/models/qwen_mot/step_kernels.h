@@ -33,7 +33,7 @@ struct MotServedBy {
 // What each family of a forward of this plan has to do: of all layers, every tensor a kernel is
 // given read or written once. Of `plan` only numbers and lengths are looked at, not its tensors.
 // A kernel that multiplies and activates counts as gate_up_proj.
-std::vector<KernelWork> mot_work(const MotPlan& plan, const Qwen2Config& config,
+std::vector<KernelWork> mot_work(const MotPlan& plan, const QwenConfig& config,
                                  const MatrixFormat& format, const MotServedBy& served_by);
 
 }  // namespace diptych

@@ -28,11 +28,11 @@ namespace {
 void log_quantization(Log& log, const BagelCheckpoint& checkpoint, at::ScalarType dtype) {
   const Quantization kind = checkpoint.quantization.kind;
   if (kind == Quantization::none) return;
-  const Qwen2Config& llm = checkpoint.model.config.llm;
+  const QwenConfig& llm = checkpoint.model.config.llm;
   const auto mebi = [&](Quantization q) {
     constexpr double kMebi = 1 << 20;
     return static_cast<double>(2 * llm.num_hidden_layers *
-                               MotExpert::matrix_bytes(llm, {dtype, q})) /
+                               QwenLayer::matrix_bytes(llm, {dtype, q})) /
            kMebi;
   };
   log.info(
@@ -197,7 +197,7 @@ class BagelSession : public Session {
   // A backend asked for by name that cannot serve these heads is refused before anything is loaded.
   void require_attention() const {
     const AttentionKind kind{runtime_.device, runtime_.dtype,
-                             checkpoint_.model.config.llm.head_dim()};
+                             checkpoint_.model.config.llm.head_dim};
     for (const AttentionBackend* backend :
          {runtime_.read_attention.get(), runtime_.paint_attention.get()}) {
       if (const auto reason = backend->kind_unsupported(kind))

@@ -145,7 +145,7 @@ std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& 
 std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
   const bool fp8_attention =
       runtime_.paint_attention->served_by().find(kCudnnFp8) != std::string::npos;
-  const Qwen2Config& llm = model_.config.llm;
+  const QwenConfig& llm = model_.config.llm;
   const Quantization quantization = model_.language_model.quantization;
   const bool mixed = runtime_.dtype != at::kFloat &&
                      runtime_.kernels.policy != KernelPolicy::reference &&

@@ -60,12 +60,12 @@ class StepDecoder : public TextDecoder {
 
 }  // namespace
 
-std::optional<std::string> missing_text_kernel(const Qwen2Config& config, const Runtime& runtime) {
+std::optional<std::string> missing_text_kernel(const QwenConfig& config, const Runtime& runtime) {
   const bool asked = runtime.device.is_cuda() && runtime.kernels != KernelPolicy::reference &&
                      runtime.read_attention->name() == "auto";
   if (!asked) return std::nullopt;
   return decode_attention_unsupported(config.num_attention_heads, config.num_key_value_heads,
-                                      config.head_dim(), runtime.dtype);
+                                      config.head_dim, runtime.dtype);
 }
 
 std::unique_ptr<TextDecoder> make_text_decoder(const MotBackbone& model, std::int64_t capacity,
