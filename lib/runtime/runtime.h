@@ -15,6 +15,7 @@
 #include "lib/attention/attention.h"
 #include "lib/base/log.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/runtime/comm.h"
 #include "lib/tensor/trace.h"
 #include "lib/tuning/find.h"
 
@@ -28,6 +29,7 @@ struct Runtime {
   Quantization quantization = Quantization::none;
   std::unique_ptr<AttentionBackend> read_attention;   // prefill and text
   std::unique_ptr<AttentionBackend> paint_attention;  // denoising
+  std::optional<Comm> comm;                           // nothing on one GPU
   TraceSink* trace = nullptr;                         // null: off
 };
 
