@@ -18,7 +18,7 @@ TEST_CASE("a missing kernel is known from the model's sizes") {
   Runtime runtime;  // nothing is put on the device
   runtime.device = at::Device(at::kCUDA, 0);
   runtime.dtype = at::kBFloat16;
-  runtime.read_attention = make_attention("auto", at::kCPU);
+  runtime.read_attention = StageBackends(make_attention("auto", at::kCPU));
   QwenConfig config;
   config.num_attention_heads = config.num_key_value_heads = 4;
   config.head_dim = 24;
@@ -31,9 +31,9 @@ TEST_CASE("a missing kernel is known from the model's sizes") {
   CHECK_FALSE(missing_text_kernel(config, runtime));
   runtime.kernels = KernelPolicy::strict;
   CHECK(missing_text_kernel(config, runtime).has_value());
-  runtime.read_attention = make_attention("math", at::kCPU);
+  runtime.read_attention = StageBackends(make_attention("math", at::kCPU));
   CHECK_FALSE(missing_text_kernel(config, runtime));
-  runtime.read_attention = make_attention("auto", at::kCPU);
+  runtime.read_attention = StageBackends(make_attention("auto", at::kCPU));
   runtime.device = at::kCPU;
   CHECK_FALSE(missing_text_kernel(config, runtime));
 }

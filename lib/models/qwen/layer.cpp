@@ -26,8 +26,8 @@ std::int64_t scale_bytes(const std::array<std::int64_t, 2>& shape, const MatrixF
   return format.quantization == Quantization::none ? 0 : shape[0] * kFloat;
 }
 
-// Reads a tensor into the rows of a matrix from `row` on, whatever the matrix holds and wherever it
-// is. Quantised where the weights are brought to: on the device, if there is one.
+// Reads a tensor into the rows of a matrix from `row` on. The matrix may be quantised and on
+// another device. Quantising happens where the weights are brought to: on the GPU, if there is one.
 void read_rows(const Weights& weights, const std::string& name, at::IntArrayRef shape,
                const LinearOperand& into, std::int64_t row, const QwenQuantization& quantization) {
   const auto part = [&](const Tensor& t) { return t.narrow(0, row, shape.front()); };

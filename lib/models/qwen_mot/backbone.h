@@ -24,8 +24,8 @@ struct MotRows {
   Tensor und;  // [und_rows, ...], likewise
 };
 
-// Whose rows leave the last layer. Of the others only the keys and values are computed there, which
-// is all that a context is read for, and all that the markers of a painted block do.
+// Whose rows leave the last layer. For the others the last layer computes only keys and values:
+// nothing else is needed of a context, or of the markers of a painted block.
 enum class MotWanted { all, generation, none };
 
 // The rows of one packed call: generation rows of all samples first, then the understanding rows.
@@ -43,13 +43,13 @@ struct MotPlan {
   MotWanted wanted = MotWanted::all;
 
   std::int64_t rows() const { return gen_rows + und_rows; }
-  // Takes positions, slots and lengths of keys from a plan for as many rows of each sample in a
-  // cache of the same capacity; all tensors stay where they are.
+  // Takes over positions, slots and lengths of keys from a plan with as many rows of each sample in
+  // a cache of the same capacity. All tensors keep their memory.
   void follow(const MotPlan& other);
   MotRows split(const Tensor& rows) const;  // [gen_rows + und_rows, ...] -> views of the two parts
   MotPlan leaving() const;                  // of the rows that leave the last layer
-  // What norms and the activation hand to the projections: quantised, where those would do it to
-  // all of the rows anyway.
+  // The format in which norms and the activation hand rows to the projections: quantised where the
+  // projections would quantise all of the rows anyway.
   Quantization row_format(Quantization projections) const;
 };
 

@@ -31,7 +31,7 @@ bool ExpertStream::has(MotParts parts) const {
   return std::ranges::any_of(experts_, [&](const HostExpert& e) { return needed(e, parts); });
 }
 
-// From `layer` on, once round at most.
+// From `layer` on, each expert at most once.
 std::vector<std::size_t> ExpertStream::upcoming(std::size_t layer, MotParts parts) const {
   const auto first = std::ranges::lower_bound(experts_, layer, {}, &HostExpert::layer);
   const auto begin = static_cast<std::size_t>(first - experts_.begin());
@@ -54,13 +54,13 @@ std::size_t ExpertStream::oldest_without(const std::vector<std::size_t>& wanted)
     if (slot.expert && std::ranges::find(wanted, *slot.expert) != wanted.end()) continue;
     if (best == nullptr || slot.last_use < best->last_use) best = &slot;
   }
-  // As many are wanted as there are slots, and one of them lies in none.
+  // At most as many are wanted as there are slots, and one of them is in no slot.
   TORCH_CHECK(best != nullptr, "[expert_stream] no slot is free");
   return static_cast<std::size_t>(best - slots_.data());
 }
 
 const MotLayer& ExpertStream::acquire(std::size_t layer, const MotLayer& kept, MotParts parts) {
-  release();  // what a call that threw has left
+  release();  // slots that a call that threw still holds
   const std::vector<std::size_t> wanted = upcoming(layer, parts);
   for (const std::size_t expert : wanted) {
     if (find(expert) != nullptr) continue;

@@ -23,8 +23,8 @@ class ExpertStream {
   ExpertStream(const QwenConfig& config, const MatrixFormat& format,
                std::vector<HostExpert> experts, std::int64_t slots, at::Device device);
   bool has(MotParts parts) const;
-  // `kept`: the layer as it lies on the device. Starts the copies of as many of the experts that
-  // the following layers (and after the last the first ones) need as there are slots for.
+  // `kept`: the layer as it lies on the device. Starts to copy the experts that the following
+  // layers need (the first layers follow the last one), as many as there are slots.
   const MotLayer& acquire(std::size_t layer, const MotLayer& kept, MotParts parts);
   void release();
 
@@ -45,7 +45,7 @@ class ExpertStream {
   std::vector<std::size_t> in_use_;  // slots
   MotLayer acquired_;
   std::uint64_t uses_ = 0;
-  CopyLane lane_;  // last: its end waits for copies from and to the above
+  CopyLane lane_;  // the last member: its destructor waits for copies from and to the others
 };
 
 }  // namespace diptych

@@ -7,7 +7,7 @@
 namespace diptych {
 namespace {
 
-// Of `layers` things `resident` stay; the others are spread evenly.
+// Of `layers` experts `resident` stay on the device; the others are spread evenly.
 bool is_streamed(std::int64_t layer, std::int64_t layers, std::int64_t resident) {
   const std::int64_t streamed = layers - std::clamp<std::int64_t>(resident, 0, layers);
   return (layer + 1) * streamed / layers > layer * streamed / layers;

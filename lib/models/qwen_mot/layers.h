@@ -1,5 +1,5 @@
-// The decoder layers' weights: all of them on the device, or some on the host, from where they are
-// brought ahead of the layer that needs them.
+// The decoder layers' weights. All of them are on the device, or some are on the host and are
+// copied ahead of the layer that needs them.
 #pragma once
 
 #include <cstdint>
@@ -38,14 +38,14 @@ class MotLayers {
                         const std::optional<MotOffload>& offload,
                         const QwenQuantization& quantization = {});
   std::size_t size() const { return layers_.size(); }
-  // Norms and biases are there always, projections only where they stay on the device.
+  // Norms and biases are always there, projections only where they stay on the device.
   const MotLayer& operator[](std::size_t layer) const { return layers_[layer]; }
-  // Whether a call with such rows waits for experts to come from the host. Those that do can not be
-  // captured in a CUDA graph.
+  // Whether a call with such rows waits for experts from the host. Such a call cannot be captured
+  // in a CUDA graph.
   bool streams(MotParts parts) const;
 
-  // The layer with the experts of `parts` whole, for what the current stream is given up to
-  // release(). One layer at a time, from one thread; in the order of the layers it is fastest.
+  // The layer with all weights of the experts of `parts`, for work that the current stream is given
+  // before release(). One layer at a time, from one thread; fastest in the order of the layers.
   const MotLayer& acquire(std::size_t layer, MotParts parts) const;
   void release() const;
 

@@ -109,7 +109,9 @@ BagelWork BagelMemoryPlanner::work_of(std::span<const BagelPrepared> prepared,
   work.steps = prepared.front().config->sampling.steps;
   add_contexts(work, prepared);
   work.cache_bytes = cache_bytes(work, prepared.front());
-  const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
+  const auto is_math = [](const StageBackends& stage) {
+    return stage.of(AttentionRole::self).name() == "math";
+  };
   work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
   work.two_graphs = captures_two_kinds(prepared);
   return work;

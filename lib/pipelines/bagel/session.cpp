@@ -54,7 +54,8 @@ class BagelSession : public Session {
     report_.tuning = runtime_.tuning.name();
     if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
     log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
-              config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
+              config.kernels, runtime_.read_attention.of(AttentionRole::self).name(),
+              runtime_.paint_attention.of(AttentionRole::self).name());
     clock_.start();
     checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
     require_attention();
@@ -112,7 +113,7 @@ class BagelSession : public Session {
     read_weights_for(std::span(&prepared, 1), BagelParts::of(configs), progress);
     make_ready(prepared);
     // A record tells what served this run, whatever the session did before.
-    runtime_.read_attention->forget_served();
+    runtime_.read_attention.of(AttentionRole::self).forget_served();
     std::optional<TraceSink> trace;
     const RunConfig& first = configs.front();
     if (!first.trace.empty()) trace.emplace(first.trace_filter);
@@ -198,8 +199,8 @@ class BagelSession : public Session {
   void require_attention() const {
     const AttentionKind kind{runtime_.device, runtime_.dtype,
                              checkpoint_.model.config.llm.head_dim};
-    for (const AttentionBackend* backend :
-         {runtime_.read_attention.get(), runtime_.paint_attention.get()}) {
+    for (const AttentionBackend* backend : {&runtime_.read_attention.of(AttentionRole::self),
+                                            &runtime_.paint_attention.of(AttentionRole::self)}) {
       if (const auto reason = backend->kind_unsupported(kind))
         throw InputError("--attention: attention backend {}: {}", backend->name(), *reason);
     }
@@ -318,7 +319,7 @@ class BagelSession : public Session {
     p.request.seed(p.config->sampling.seed);
     std::optional<PrefilledContexts> contexts;
     const GeneratedText written = write(p.request, progress, contexts);
-    report_.attention = runtime_.read_attention->served_by();
+    report_.attention = runtime_.read_attention.of(AttentionRole::self).served_by();
     Answer answer;
     answer.text = written.text;
     answer.finish_reason = written.finish_reason;

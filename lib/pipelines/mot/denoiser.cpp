@@ -136,7 +136,8 @@ std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& 
   }
   return [this, calls = std::move(calls)] {
     for (const auto& [plan, rows] : calls) {
-      model_.language_model.products(*plan, rows, contexts_.cache(), *runtime_.paint_attention,
+      model_.language_model.products(*plan, rows, contexts_.cache(),
+                                     runtime_.paint_attention.of(AttentionRole::self),
                                      runtime_.kernels);
     }
   };
@@ -144,7 +145,8 @@ std::function<void()> BagelDenoiser::products_at(const Tensor& x, const Tensor& 
 
 std::vector<KernelWork> BagelDenoiser::work_of(std::int64_t count) const {
   const bool fp8_attention =
-      runtime_.paint_attention->served_by().find(kCudnnFp8) != std::string::npos;
+      runtime_.paint_attention.of(AttentionRole::self).served_by().find(kCudnnFp8) !=
+      std::string::npos;
   const QwenConfig& llm = model_.config.llm;
   const Quantization quantization = model_.language_model.quantization;
   const bool mixed = runtime_.dtype != at::kFloat &&
@@ -198,9 +200,9 @@ std::vector<Tensor> BagelDenoiser::compute(Range range, const Tensor& latents,
     };
     observer("embeds", plan.split(rows));
   }
-  const MotRows out =
-      model_.language_model.forward(plan, std::move(rows), contexts_.cache(),
-                                    *runtime_.paint_attention, runtime_.kernels, observer);
+  const MotRows out = model_.language_model.forward(
+      plan, std::move(rows), contexts_.cache(), runtime_.paint_attention.of(AttentionRole::self),
+      runtime_.kernels, observer);
   for (std::int64_t i = 0; i < count; ++i) {
     if (observer_) observer_(step.value(), first + i, latents, stream[i]);
     if (!uses_cache()) continue;

@@ -222,7 +222,7 @@ Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching 
     trace_generation(contexts_, checkpoint_.model, request_.sizes, checkpoint_.markers, noise,
                      *runtime_.trace);
   }
-  if (attention_.empty()) runtime_.paint_attention->forget_served();
+  if (attention_.empty()) runtime_.paint_attention.of(AttentionRole::self).forget_served();
   RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching);
   progress.begin("denoise", schedule_.updates());
@@ -232,8 +232,8 @@ Tensor BagelPainter::paint(const Tensor& noise, Progress& progress, StepCaching 
   synchronize(runtime_.device);
   progress.end();
   if (attention_.empty()) {
-    attention_ = runtime_.paint_attention->served_by();
-    lengths_on_device_ = runtime_.paint_attention->reads_lengths_on_device();
+    attention_ = runtime_.paint_attention.of(AttentionRole::self).served_by();
+    lengths_on_device_ = runtime_.paint_attention.of(AttentionRole::self).reads_lengths_on_device();
   }
   return latent;
 }

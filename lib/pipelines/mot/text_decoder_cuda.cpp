@@ -248,7 +248,7 @@ class GraphDecoder : public TextDecoder {
 std::unique_ptr<TextDecoder> make_graph_decoder(const MotBackbone& model, std::int64_t capacity,
                                                 const Runtime& runtime) {
   const bool serves = runtime.device.is_cuda() && runtime.kernels != KernelPolicy::reference &&
-                      runtime.read_attention->name() == "auto" &&
+                      runtime.read_attention.of(AttentionRole::self).name() == "auto" &&
                       !model.layers.streams({.und = true}) &&
                       !missing_text_kernel(model.config, runtime);
   if (!serves) return nullptr;
