@@ -49,7 +49,7 @@ std::unique_ptr<AttentionBackend> make_cudnn_fp8_or_throw([[maybe_unused]] at::D
 #endif
 }
 
-// Those that are a part of `auto` alone.
+// Those that only `auto` uses.
 constexpr std::array kPartsOfAuto = {
     BackendKind{kSplitKv, splitkv_unavailable, make_splitkv},
     BackendKind{kCudnnFp8, cudnn_fp8_unavailable, make_cudnn_fp8_or_throw},
@@ -64,7 +64,7 @@ const BackendKind* find_backend(std::string_view name) {
 
 std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, AutoOptions options) {
   const std::optional<ComputeCapability> capability = compute_capability(device);
-  // Before Hopper cuDNN has no advantage over FlashAttention-2 and more shapes it refuses.
+  // Before Hopper cuDNN is no faster than FlashAttention-2 and refuses more shapes.
   const bool prefers_cudnn = capability.has_value() && capability->major >= 9;
   std::vector<std::unique_ptr<AttentionBackend>> preferred;
   for (const BackendKind& kind : kBackends) {
@@ -78,11 +78,11 @@ std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, AutoOptions o
     preferred.push_back(kind.make(device));
   }
   if (preferred.empty()) throw InputError("attention: {}", *math_unavailable(device));
-  // There it serves where it was measured to be faster.
+  // On older GPUs cuDNN serves only calls for which it was measured to be faster.
   if (options.tuning != nullptr && !prefers_cudnn && !cudnn_unavailable(device))
     preferred.push_back(make_cudnn_or_throw(device));
-  // Last: they go first where they are meant to, and no other call is to hear that they cannot
-  // serve it.
+  // These come last: `auto` puts them first for the calls they are meant for, and no other call
+  // should report that they cannot serve it.
   const bool own_kernels = options.kernels != KernelPolicy::reference;
   if (own_kernels && !splitkv_unavailable(device)) preferred.push_back(make_splitkv(device));
   if (own_kernels && options.quantization == Quantization::fp8 && device.is_cuda()) {
@@ -113,6 +113,30 @@ void check_sizes(const AttentionCall& call) {
   TORCH_CHECK(q.size(2) == k.size(3), "[attention] head_dim ", q.size(2), " and ", k.size(3));
   TORCH_CHECK(k.size(2) > 0 && q.size(1) % k.size(2) == 0, "[attention] ", q.size(1),
               " heads over ", k.size(2), " key heads");
+}
+
+void check_extra(const char* name, const Tensor& extra, const AttentionCall& call) {
+  TORCH_CHECK(extra.scalar_type() == at::kFloat && extra.device() == call.q.device(),
+              "[attention] ", name, " is ", extra.scalar_type(), " on ", extra.device(),
+              ", expected float32 on ", call.q.device());
+}
+
+void check_extras(const AttentionCall& call) {
+  const AttentionLengths& lengths = *call.lengths;
+  const std::int64_t heads = call.q.size(1);
+  if (const Tensor& bias = call.bias; bias.defined()) {
+    check_extra("bias", bias, call);
+    TORCH_CHECK(bias.sizes() == at::IntArrayRef({lengths.samples(), lengths.capacity}) ||
+                    bias.sizes() == at::IntArrayRef({heads, lengths.max_q, lengths.capacity}),
+                "[attention] bias ", bias.sizes(), " for ", lengths.samples(), " samples, ", heads,
+                " heads, up to ", lengths.max_q, " queries and a capacity of ", lengths.capacity);
+  }
+  if (const Tensor& sums = call.log_sum_exp; sums.defined()) {
+    check_extra("log_sum_exp", sums, call);
+    TORCH_CHECK(sums.sizes() == at::IntArrayRef({lengths.total_q, heads}),
+                "[attention] log_sum_exp ", sums.sizes(), " for ", lengths.total_q, " queries and ",
+                heads, " heads");
+  }
 }
 
 bool rows_contiguous(const Tensor& keys) {
@@ -277,6 +301,7 @@ void check_call(const AttentionCall& call) {
   TORCH_CHECK(rows_contiguous(k) && rows_contiguous(v), "[attention] k, v have strides ",
               k.strides(), ", ", v.strides());
   TORCH_CHECK(std::isfinite(call.scale) && call.scale > 0, "[attention] scale ", call.scale);
+  check_extras(call);
   for (std::size_t i = 0; call.causal && i < call.lengths->q.size(); ++i) {
     TORCH_CHECK(call.lengths->q[i] <= call.lengths->k[i], "[attention] causal with ",
                 call.lengths->q[i], " queries and ", call.lengths->k[i], " keys in sample ", i);
@@ -317,6 +342,20 @@ std::optional<std::string> alignment_unsupported(const AttentionCall& call) {
     return "needs rows of q, k and v that begin at multiples of 16 bytes";
   }
   return std::nullopt;
+}
+
+std::optional<std::string> bias_unsupported(const AttentionCall& call) {
+  return call.bias.defined() ? std::optional<std::string>("takes no bias") : std::nullopt;
+}
+
+std::optional<std::string> log_sum_exp_unsupported(const AttentionCall& call) {
+  return call.log_sum_exp.defined() ? std::optional<std::string>("gives no log-sum-exp")
+                                    : std::nullopt;
+}
+
+std::optional<std::string> extras_unsupported(const AttentionCall& call) {
+  if (std::optional<std::string> reason = bias_unsupported(call)) return reason;
+  return log_sum_exp_unsupported(call);
 }
 
 std::int64_t sample_stride(const Tensor& keys) {

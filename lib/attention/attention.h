@@ -1,5 +1,5 @@
 // Attention over packed sequences: sample i asks q_lengths[i] queries against the first
-// k_lengths[i] rows of its own key buffer. Lengths, never masks or padding.
+// k_lengths[i] rows of its own key buffer. Sequences have lengths, never masks or padding.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace diptych {
 // follow() may change the lengths of keys later, so no choice may depend on them.
 struct AttentionLengths {
   // Throws c10::Error when sizes differ, a q length is < 1, a k length is < 1 or over capacity, or
-  // the rows are more than an int32 counts: only a programmer can get them wrong.
+  // there are more rows than an int32 counts. All of these are errors of the programmer.
   static AttentionLengths make(std::vector<std::int64_t> q_lengths,
                                std::vector<std::int64_t> k_lengths, std::int64_t capacity,
                                at::Device device);
@@ -27,8 +27,8 @@ struct AttentionLengths {
   Tensor q_device, k_device;  // int32 [samples]
   Tensor cu_q;                // int32 [samples + 1], running sum of q
   Tensor cu_capacity;         // int32 [samples + 1], multiples of capacity
-  // Takes the lengths of keys from one that has the same queries and capacity; the tensors stay
-  // where they are. Throws c10::Error where it has others.
+  // Takes over the lengths of keys. The tensors keep their memory. Throws c10::Error when the other
+  // has different queries or another capacity.
   void follow(const AttentionLengths& other);
   std::int64_t samples() const { return static_cast<std::int64_t>(q.size()); }
   bool equal_q() const;  // every sample has max_q queries
@@ -37,14 +37,26 @@ struct AttentionLengths {
 struct AttentionCall {
   Tensor q;     // [total_q, heads, head_dim], sample after sample; the last dimension is contiguous
   Tensor k, v;  // [samples, capacity, kv_heads, head_dim]; each [kv_heads, head_dim] row
-                // contiguous, the sample stride is free; rows beyond k_lengths[i] do not
-                // enter the result, but must be finite: cuDNN weighs the rest of a tile with zero
+                // contiguous, the sample stride is free; rows beyond k_lengths[i] do not change
+                // the result, but must be finite: cuDNN multiplies the rest of a tile by zero
   const AttentionLengths* lengths = nullptr;
   bool causal = false;  // lower-right aligned: query j of n sees keys up to k_length - n + j
-  double scale = 0;     // of the logits; head_dim^-0.5 in every model here
+  double scale = 0;     // of q k^T; head_dim^-0.5 in most models, 1 in T5
+
+  // Added to the scaled logits; undefined: nothing. float32, on q's device, strides free:
+  // [samples, capacity]: for each key of a sample, the same for all heads and queries. One key with
+  //   log(n) stands for n equal keys; -infinity hides a key.
+  // [heads, max_q, capacity]: for query i and key j of every sample alike, as T5's bias of relative
+  //   positions.
+  // What lies beyond a sample's queries and keys is not read. A query must see at least one key.
+  Tensor bias{};
+  // Where it is defined, forward() also writes the log of the sum of the exponentiated logits to it
+  // (natural logarithm, bias included), for merge_attention(). float32 [total_q, heads], on q's
+  // device, strides free.
+  Tensor log_sum_exp{};
 };
 
-// What all calls of a model have in common, known before there is a tensor.
+// What all calls of a model have in common. It is known before there is a tensor.
 struct AttentionKind {
   at::Device device;
   at::ScalarType dtype;
@@ -58,12 +70,12 @@ class AttentionBackend {
   virtual std::string_view name() const = 0;
   // Why no call of this kind can be served, or nothing. Must not touch the device.
   virtual std::optional<std::string> kind_unsupported(const AttentionKind& kind) const = 0;
-  // Why this call cannot be served, or nothing: by its kind, and by where its tensors lie. Must not
-  // touch the device.
+  // Why this call cannot be served, or nothing: by its kind, its bias and log-sum-exp, and by where
+  // its tensors lie. Must not touch the device.
   virtual std::optional<std::string> unsupported(const AttentionCall& call) const;
-  // The same, and builds what the call needs before it can run (cuDNN plans, cached), which may
-  // itself show that the call cannot be served. forward() does this too; calling it ahead of a loop
-  // moves the cost out of the first step.
+  // As unsupported(), and builds what the call needs before it can run (cuDNN plans, cached).
+  // Building may show that the call cannot be served. forward() does this too; call prepare() ahead
+  // of a loop to keep the cost out of the first step.
   virtual std::optional<std::string> prepare(const AttentionCall& call) const {
     return unsupported(call);
   }
@@ -71,54 +83,55 @@ class AttentionBackend {
   // Throws InputError with the reason for a call that cannot be served.
   virtual Tensor forward(const AttentionCall& call) const = 0;
   // The same as rows of a linear layer, [total_q, heads * head_dim]: quantised where the layer
-  // takes them so (`format`) and the backend computes such, else plain.
+  // takes quantised rows (`format`) and the backend makes them, else plain.
   virtual LinearOperand forward_rows(const AttentionCall& call, Quantization format) const;
-  // Whether what forward() launches finds the lengths of keys on the device, so that its replay
-  // from a CUDA graph serves other lengths of the same capacity.
+  // Whether forward() reads the lengths of keys on the device. Then a CUDA graph of it can be
+  // replayed with other lengths of the same capacity.
   virtual bool reads_lengths_on_device() const { return false; }
-  // The backends that really ran since then, in order of first use: "cudnn, flash" under `auto`.
+  // The backends that ran since forget_served(), in order of first use, such as "cudnn, flash" for
+  // `auto`.
   virtual std::string served_by() const { return std::string(name()); }
   virtual void forget_served() const {}
 };
 
-// Of CUDA, for calls of at most kMostSplitQueries (lib/tuning/choices.h) queries a sample: a part
-// of `auto`, and no name that a user asks for, as it cannot paint a picture alone.
+// On CUDA, for calls of at most kMostSplitQueries (lib/tuning/choices.h) queries a sample. Only
+// `auto` uses it; a user cannot ask for it, because it cannot serve a whole picture alone.
 inline constexpr std::string_view kSplitKv = "splitkv";
-// Of CUDA: cuDNN in e4m3, which `auto` takes for many queries beside weights in fp8. No name that a
-// user asks for either, as it reads no text.
+// On CUDA: cuDNN in e4m3. `auto` takes it for many queries when weights are fp8. A user cannot ask
+// for it either, because it has no causal mask for text.
 inline constexpr std::string_view kCudnnFp8 = "cudnn_fp8";
 
 using SayFn = void (*)(void* context, const std::string& text);
 struct AutoOptions {
-  SayFn say = nullptr;  // hears each distinct reason why a call is not the preferred one's, once
+  SayFn say = nullptr;  // told once of each reason why the preferred backend does not serve a call
   void* context = nullptr;
-  // What was measured on the device of calls in bfloat16 that are not causal; the backend that was
-  // fastest for their longest sample goes first (behind cudnn_fp8). Null: the usual order.
+  // What was measured on the device for bfloat16 calls without a causal mask. The backend that was
+  // fastest for the longest sample goes first (behind cudnn_fp8). Null: the usual order.
   std::shared_ptr<const TuningTable> tuning = nullptr;
   KernelPolicy kernels = KernelPolicy::automatic;  // reference: without kernels of ours
   Quantization quantization = Quantization::none;  // fp8: with cudnn_fp8
 };
 
-// `name`: math, sdpa, flash, cudnn, splitkv, cudnn_fp8 or auto. `auto` takes, per call, the first
-// of the device's order of preference that serves it (CUDA: cudnn where Hopper or newer, flash,
-// sdpa, math, but flash first for causal calls and for few queries, and before it splitkv for the
-// very few that it takes; cudnn_fp8 before all for kFewestFp8Queries that are not causal; CPU:
-// sdpa, math). A backend asked for by name throws InputError with its reason when it cannot serve a
-// call. Throws InputError for an unknown name (lists those that a user may ask for) and for a
-// backend this build or device lacks (says why).
+// `name`: math, sdpa, flash, cudnn, splitkv, cudnn_fp8 or auto. For each call `auto` takes the
+// first backend in the device's order of preference that serves it. CPU: sdpa, math. CUDA: cudnn
+// (Hopper or newer), flash, sdpa, math, with these exceptions: flash goes first for causal calls
+// and for few queries, splitkv before it for very few, and cudnn_fp8 before all for
+// kFewestFp8Queries or more without a causal mask. A backend asked for by name throws InputError
+// with its reason when it cannot serve a call. Throws InputError for an unknown name (lists those
+// that a user may ask for) and for a backend that this build or device lacks (says why).
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
                                                  AutoOptions options = {});
 
-// Why the backend of that name can serve no call of this kind, or nothing (a call may still be
-// refused for its strides, or for want of a cuDNN plan): the answer of `unsupported`, before
-// anything is loaded. `auto`: where none can. Throws InputError for an unknown name.
+// Why the backend of that name can serve no call of this kind, or nothing; for `auto`, why no
+// backend can. Known before anything is loaded. A single call may still be refused for its strides,
+// or because cuDNN has no plan for it. Throws InputError for an unknown name.
 std::optional<std::string> attention_unsupported(std::string_view name, const AttentionKind& kind);
 
 struct AttentionInfo {
   std::string name;
   std::optional<std::string> unavailable;  // the reason, where not usable
 };
-// Every backend that a user may ask for, but auto.
+// Every backend that a user may ask for, except auto.
 std::vector<AttentionInfo> list_attention(at::Device device);
 
 }  // namespace diptych

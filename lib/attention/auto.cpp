@@ -1,6 +1,6 @@
-// `auto`: the first backend in order of preference that can serve a call, and one line for each
-// reason why those before it could not. Decided once per plan: all layers and steps that share an
-// AttentionLengths find the decision again, without an allocation.
+// `auto`: takes the first backend in order of preference that can serve a call, and prints one line
+// for each reason why an earlier one cannot. It decides once per plan: all layers and steps that
+// share an AttentionLengths find the decision again, without an allocation.
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -15,7 +15,7 @@
 namespace diptych {
 namespace {
 
-// All of a call that a decision depends on beside its lengths.
+// Everything in a call that a decision depends on, except its lengths.
 struct Layout {
   c10::Device device;
   at::ScalarType dtype;
@@ -24,6 +24,8 @@ struct Layout {
   std::int64_t heads, kv_heads, head_dim;
   std::array<std::int64_t, 6> strides;  // of q, k and v, without the contiguous head_dim
   std::uintptr_t misalignment;          // of the three, in a 16-byte unit
+  std::int64_t bias_dims;               // 0: none
+  bool log_sum_exp;                     // asked for
   bool operator==(const Layout&) const = default;
 };
 
@@ -40,12 +42,14 @@ Layout layout_of(const AttentionCall& call) {
           call.q.size(2),
           {call.q.stride(0), call.q.stride(1), call.k.stride(0), call.k.stride(1), call.v.stride(0),
            call.v.stride(1)},
-          (start(call.q) | start(call.k) | start(call.v)) % 16};
+          (start(call.q) | start(call.k) | start(call.v)) % 16,
+          call.bias.defined() ? call.bias.dim() : 0,
+          call.log_sum_exp.defined()};
 }
 
 struct Decision {
-  // The k_device of the lengths it was made for. Held, so that no other plan's can take its place
-  // in memory and be mistaken for it.
+  // The k_device of the lengths it was made for. It is kept alive, so that no other plan's tensor
+  // can get the same memory and be mistaken for it.
   Tensor plan;
   std::optional<Layout> layout;
   const AttentionBackend* backend = nullptr;
@@ -61,7 +65,7 @@ class AutoAttention final : public AttentionBackend {
     put_first(kCudnnFp8, many_);
     const auto names = info_of(TunedKernel::attention).choices;
     for (std::size_t i = 0; i < names.size(); ++i) {
-      // Behind splitkv, or where that is not, comes what is best for few queries.
+      // What is best for few queries follows splitkv, and stands in for it where it is missing.
       first_[i] = names[i] == kSplitKv ? first(FirstAttention::flash) : preferred_;
       put_first(names[i], first_[i]);
     }
@@ -108,7 +112,7 @@ class AutoAttention final : public AttentionBackend {
   void forget_served() const override {
     const std::lock_guard lock(mutex_);
     served_.clear();
-    decisions_ = {};  // they would serve without a note
+    decisions_ = {};  // else calls decided before would not be noted in served_
   }
 
  private:
@@ -143,9 +147,9 @@ class AutoAttention final : public AttentionBackend {
     return {nullptr, std::move(reasons)};
   }
 
-  // A cuDNN plan takes longer to build (about 40 ms on an H200) than a call with few queries, or a
-  // prefill that happens once, can save: those go to the backends without plans first. What was
-  // measured has the plan's share in it.
+  // A cuDNN plan takes longer to build (about 40 ms on an H200) than it saves in a call with few
+  // queries or in a prefill, which happens once. Backends without plans go first there. Measured
+  // times include their share of the plan.
   const Order& order(const AttentionCall& call) const {
     const std::int64_t queries = call.lengths->max_q;
     if (call.causal) return first(FirstAttention::flash);
@@ -195,8 +199,8 @@ class AutoAttention final : public AttentionBackend {
   void* context_;
   std::shared_ptr<const TuningTable> tuning_;  // or null
   mutable std::mutex mutex_;                   // guards what follows
-  // Of the latest plans: a run of the model has two (one for each expert) per guidance branch, or
-  // per batch of branches, and its prefills. The oldest is replaced.
+  // The latest decisions; the oldest is replaced. A run has a plan or two for each guidance branch
+  // or batch of branches, and for each prefill.
   mutable std::array<Decision, 16> decisions_;
   mutable std::size_t next_ = 0;
   mutable std::vector<std::string> served_;

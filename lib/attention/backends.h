@@ -36,8 +36,8 @@ std::unique_ptr<AttentionBackend> make_auto(
     std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context,
     std::shared_ptr<const TuningTable> tuning = nullptr);
 
-// Shapes, strides, dtypes and lengths as attention.h says; throws c10::Error, for only a programmer
-// can get them wrong.
+// Checks shapes, strides, dtypes and lengths against attention.h. Throws c10::Error: these are
+// errors of the programmer.
 void check_call(const AttentionCall& call);
 // Throws InputError naming the backend and its reason when it cannot serve the call.
 void require_supported(const AttentionBackend& backend, const AttentionCall& call);
@@ -47,8 +47,12 @@ std::optional<std::string> dtype_unsupported(const AttentionKind& kind);
 // Why the kernels that read 16 bytes at a time in half precision cannot take such tensors.
 std::optional<std::string> half_precision_unsupported(const AttentionKind& kind,
                                                       std::int64_t max_head_dim);
-// Why those kernels cannot read these ones, where they lie.
+// Why those kernels cannot read the tensors of this call where they lie.
 std::optional<std::string> alignment_unsupported(const AttentionCall& call);
+// Why a backend that has neither bias nor log-sum-exp cannot serve the call, or nothing.
+std::optional<std::string> extras_unsupported(const AttentionCall& call);
+std::optional<std::string> bias_unsupported(const AttentionCall& call);
+std::optional<std::string> log_sum_exp_unsupported(const AttentionCall& call);
 // One sample of a call: its rows of q, and how many of its keys count.
 struct SampleRows {
   std::int64_t sample, first_query, queries, keys;
@@ -62,7 +66,8 @@ void for_each_sample(const AttentionLengths& lengths, const Body& body) {
     first_query += lengths.q[i];
   }
 }
-// Distance of two samples' keys; sizes of one carry arbitrary strides, so that is capacity rows.
+// Elements from one sample's keys to the next one's. A single sample has no such stride; its
+// capacity rows are taken instead.
 std::int64_t sample_stride(const Tensor& keys);
 
 }  // namespace diptych

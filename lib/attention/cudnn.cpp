@@ -134,6 +134,7 @@ class CudnnAttention final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
+    if (std::optional<std::string> reason = extras_unsupported(call)) return reason;
     return alignment_unsupported(call);
   }
 

@@ -1,7 +1,7 @@
 // cuDNN's fused attention in e4m3 (cudnn-frontend's sdpa_fp8), for Hopper and newer. On Hopper,
-// cuDNN 9.19 writes e4m3 alone, so its output is what a quantised linear layer takes; a scale is of
-// a whole tensor. In a mean step of a picture of 1024x1024 (41 of 49 with two branches) on an H200
-// it took 18.1 ms, attention in bfloat16 25.6 (`bench --kernel-times`).
+// cuDNN 9.19 can write only e4m3, which is what a quantised linear layer takes. One scale stands
+// for a whole tensor. In a mean step of a picture of 1024x1024 (41 of 49 with two branches) on an
+// H200 it took 18.1 ms, attention in bfloat16 25.6 ms (`bench --kernel-times`).
 #include <compare>
 #include <map>
 #include <mutex>
@@ -15,8 +15,8 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// NVIDIA/TransformerEngine (common/fused_attn) asks for it where Hopper attends with lengths in
-// fp8.
+// NVIDIA/TransformerEngine (common/fused_attn) requires it for fp8 attention with lengths on
+// Hopper.
 constexpr std::size_t kMinVersion = 90700;
 constexpr std::int64_t kMaxHeadDim = 128;
 
@@ -80,7 +80,7 @@ void describe(fe::graph::Graph& graph, const PlanKey& key) {
       .set_dim({key.samples, key.heads, key.queries, key.head_dim})
       .set_stride({key.queries * row, key.head_dim, row, 1})
       .set_data_type(fe::DataType_t::FP8_E4M3);
-  // Nobody wants them, but the graph has to have them: the largest weight and output.
+  // The graph must have these outputs, though nothing reads them: the largest weight and output.
   const auto most = [](const CudnnTensor& tensor, Uid uid) {
     tensor->set_uid(uid)
         .set_output(true)
@@ -106,6 +106,7 @@ class CudnnFp8Attention final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
+    if (std::optional<std::string> reason = extras_unsupported(call)) return reason;
     if (call.causal) return "has no causal mask";
     if (!call.lengths->equal_q()) return "needs samples with the same number of queries";
     if (call.q.size(1) > 1 && call.q.stride(1) != call.q.size(2)) return "needs packed heads of q";

@@ -33,6 +33,7 @@ class FlashAttention final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
+    if (std::optional<std::string> reason = extras_unsupported(call)) return reason;
     if (std::optional<std::string> reason = alignment_unsupported(call)) return reason;
     const std::optional<std::int64_t> rows = rows_per_sample(call.k);
     if (!rows || rows != rows_per_sample(call.v)) {
@@ -50,7 +51,7 @@ class FlashAttention final : public AttentionBackend {
     if (rows != lengths.capacity) {  // a slice of a larger cache
       starts = at::arange(0, rows * (lengths.samples() + 1), rows, starts.options());
     }
-    // The most keys of a sample as the capacity, not max_k: a captured launch keeps the number.
+    // The capacity in place of max_k: a captured launch keeps the number when lengths change.
     return std::get<0>(at::_flash_attention_forward(
         call.q, packed(call.k, rows), packed(call.v, rows), lengths.cu_q, starts, lengths.max_q,
         lengths.capacity, /*dropout_p=*/0.0, call.causal, /*return_debug_mask=*/false, call.scale,

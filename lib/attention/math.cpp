@@ -11,10 +11,22 @@ namespace {
 
 constexpr std::int64_t kMaxLogits = std::int64_t{1} << 26;  // held at a time: 256 MiB of float32
 
-// q [queries, kv_heads, group, head_dim], k and v [keys, kv_heads, head_dim], float32; query j sees
-// keys up to first_limit + j where causal. Returns q's shape.
-Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
-              std::int64_t first_limit) {
+// Some queries of a sample and all of its keys, in float32.
+struct Block {
+  Tensor q;     // [queries, kv_heads, group, head_dim]
+  Tensor k, v;  // [keys, kv_heads, head_dim]
+  Tensor bias;  // [heads or 1, queries or 1, keys], or undefined
+  bool causal = false;
+  std::int64_t first_limit = 0;  // where causal: query j sees keys up to first_limit + j
+};
+
+struct Attended {
+  Tensor out;          // as q
+  Tensor log_sum_exp;  // [queries, heads], where it was asked for
+};
+
+Attended attend(const Block& block, bool wants_log_sum_exp) {
+  const auto& [q, k, v, bias, causal, first_limit] = block;
   const std::int64_t queries = q.size(0), kv_heads = q.size(1), group = q.size(2), dim = q.size(3);
   const std::int64_t keys = k.size(0);
   // The query heads of a group are further rows of their key head's product.
@@ -26,8 +38,22 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
     logits.view({kv_heads, group, queries, keys})
         .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
   }
+  if (bias.defined()) logits.view({kv_heads * group, queries, keys}).add_(bias);
   const Tensor out = at::bmm(at::softmax(logits, -1), v.permute({1, 0, 2}));
-  return out.view({kv_heads, group, queries, dim}).permute({2, 0, 1, 3});
+  Attended result;
+  result.out = out.view({kv_heads, group, queries, dim}).permute({2, 0, 1, 3});
+  if (wants_log_sum_exp)
+    result.log_sum_exp = at::logsumexp(logits, -1).view({kv_heads * group, queries}).t();
+  return result;
+}
+
+// The part of a call's bias for `count` queries of a sample from `first` on.
+Tensor bias_of(const AttentionCall& call, const SampleRows& rows, std::int64_t first,
+               std::int64_t count) {
+  if (!call.bias.defined()) return {};
+  if (call.bias.dim() == 2)
+    return call.bias.select(0, rows.sample).narrow(0, 0, rows.keys).unsqueeze(0).unsqueeze(0);
+  return call.bias.narrow(1, first, count).narrow(2, 0, rows.keys);
 }
 
 class MathAttention final : public AttentionBackend {
@@ -61,8 +87,12 @@ class MathAttention final : public AttentionBackend {
       const std::int64_t count = std::min(block, queries - begin);
       const Tensor scaled = (q.narrow(0, begin, count).to(at::kFloat) * call.scale)
                                 .reshape({count, k.size(1), heads / k.size(1), dim});
-      const Tensor result = attend(scaled, k, v, call.causal, keys - queries + begin);
-      out.narrow(0, begin, count).copy_(result.reshape({count, heads, dim}));
+      const Attended result = attend(
+          {scaled, k, v, bias_of(call, rows, begin, count), call.causal, keys - queries + begin},
+          call.log_sum_exp.defined());
+      out.narrow(0, begin, count).copy_(result.out.reshape({count, heads, dim}));
+      if (call.log_sum_exp.defined())
+        call.log_sum_exp.narrow(0, rows.first_query + begin, count).copy_(result.log_sum_exp);
     }
   }
 };

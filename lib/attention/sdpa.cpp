@@ -1,6 +1,7 @@
 // torch's scaled_dot_product_attention: one call for all samples where their lengths agree, else
 // one call a sample, sliced to its own keys.
 #include <algorithm>
+#include <limits>
 
 #include "lib/attention/backends.h"
 
@@ -27,23 +28,45 @@ Tensor attend_full(const Tensor& q, const Tensor& k, const Tensor& v, const Shap
       .permute({0, 3, 1, 2, 4});
 }
 
-// With one, the key heads are repeated instead, so that all heads share one [queries, keys] mask.
-// torch's is_causal is aligned to the upper left: right for a square only.
-Tensor attend_causal(const Tensor& q, const Tensor& k, const Tensor& v, const Shape& s,
-                     double scale) {
+// With a mask the key heads are repeated instead, so that all heads can share it. `mask`:
+// broadcasts to [samples, heads, queries, keys]. q as above -> q's shape.
+Tensor attend_masked(const Tensor& q, const Tensor& k, const Tensor& v, const Shape& s,
+                     double scale, const std::optional<Tensor>& mask, bool upper_left_causal) {
   const auto repeat = [&s](const Tensor& keys) {
     return keys.unsqueeze(2)
         .expand({s.samples, s.kv_heads, s.group(), s.keys, s.head_dim})
         .reshape({s.samples, s.heads, s.keys, s.head_dim});
   };
+  const Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), repeat(k), repeat(v), mask,
+                                                      0.0, upper_left_causal, scale);
+  return out.transpose(1, 2);
+}
+
+// Which keys a query sees: bool [queries, keys].
+Tensor causal_mask(const Shape& s, const at::TensorOptions& options) {
+  return at::ones({s.queries, s.keys}, options.dtype(at::kBool)).tril(s.keys - s.queries);
+}
+
+// torch's is_causal is aligned to the upper left: right for a square only.
+Tensor attend_causal(const Tensor& q, const Tensor& k, const Tensor& v, const Shape& s,
+                     double scale) {
   const bool square = s.queries == s.keys;
   std::optional<Tensor> mask;
-  if (!square) {
-    mask = at::ones({s.queries, s.keys}, q.options().dtype(at::kBool)).tril(s.keys - s.queries);
+  if (!square) mask = causal_mask(s, q.options());
+  return attend_masked(q, k, v, s, scale, mask, square);
+}
+
+// `bias`: of these samples, as AttentionCall's.
+Tensor attend_biased(const Tensor& q, const Tensor& k, const Tensor& v, const Shape& s,
+                     double scale, const Tensor& bias, bool causal) {
+  Tensor mask = bias.narrow(-1, 0, s.keys);
+  mask =
+      bias.dim() == 2 ? mask.unsqueeze(1).unsqueeze(1) : mask.narrow(1, 0, s.queries).unsqueeze(0);
+  if (causal) {
+    mask = mask.masked_fill(causal_mask(s, q.options()).logical_not_(),
+                            -std::numeric_limits<float>::infinity());
   }
-  const Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), repeat(k), repeat(v), mask,
-                                                      0.0, square, scale);
-  return out.transpose(1, 2);
+  return attend_masked(q, k, v, s, scale, mask, false);
 }
 
 // Samples [first, first + s.samples) of the call, whose queries begin at row first_query.
@@ -56,6 +79,11 @@ Tensor attend_samples(const AttentionCall& call, std::int64_t first, std::int64_
                        .reshape({s.samples, s.queries, s.heads, s.head_dim});
   const Tensor k = heads_first(call.k), v = heads_first(call.v);
   const bool masked = call.causal && s.queries > 1;  // the last query sees every key
+  if (call.bias.defined()) {
+    const Tensor bias = call.bias.dim() == 2 ? call.bias.narrow(0, first, s.samples) : call.bias;
+    return attend_biased(q, k, v, s, call.scale, bias, masked)
+        .reshape({s.samples * s.queries, s.heads, s.head_dim});
+  }
   const Tensor out =
       masked ? attend_causal(q, k, v, s, call.scale) : attend_full(q, k, v, s, call.scale);
   return out.reshape({s.samples * s.queries, s.heads, s.head_dim});
@@ -67,6 +95,12 @@ class SdpaAttention final : public AttentionBackend {
 
   std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
     return dtype_unsupported(kind);
+  }
+
+  std::optional<std::string> unsupported(const AttentionCall& call) const override {
+    if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
+    if (!call.q.is_cpu()) return extras_unsupported(call);
+    return log_sum_exp_unsupported(call);
   }
 
   Tensor forward(const AttentionCall& call) const override {

@@ -1,6 +1,6 @@
-// Few queries a sample, as the markers of a picture: decode_attention (lib/ops), which splits the
-// keys over the GPU's multiprocessors where the other kernels read them one after the other. A part
-// of `auto`: as it takes few queries it paints no picture alone.
+// For few queries a sample, such as the markers of a picture: decode_attention (lib/ops) splits the
+// keys over the GPU's multiprocessors, where other kernels read them one after the other. Only
+// `auto` uses it, because it takes too few queries for a whole picture.
 #include <fmt/format.h>
 
 #include "lib/attention/backends.h"
@@ -34,6 +34,7 @@ class SplitKvAttention final : public AttentionBackend {
     }
     if (call.causal && queries > 1) return "has no causal mask";  // one query sees all keys anyway
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
+    if (std::optional<std::string> reason = extras_unsupported(call)) return reason;
     return decode_attention_unsupported(decode_call(call));
   }
 

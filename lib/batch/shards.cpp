@@ -63,7 +63,7 @@ std::optional<Shard> slurm_array(const Environment& environment) {
   return Shard{(*id - least) / step, *count, "SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT"};
 }
 
-// The rank among the processes that one launcher started; a single one says nothing.
+// The rank among the processes that one launcher started; nothing for a single process.
 std::optional<Shard> process_rank(const Environment& environment) {
   std::vector<Shard> found;
   const auto look = [&](const char* index_name, const char* count_name) {
@@ -73,8 +73,8 @@ std::optional<Shard> process_rank(const Environment& environment) {
   look("RANK", "WORLD_SIZE");
   look("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   look("PMI_RANK", "PMI_SIZE");
-  // A launcher within a Slurm task, or in a job script, leaves Slurm's variables in place, which
-  // then speak of something larger.
+  // A launcher within a Slurm task or a job script leaves Slurm's variables in place. They then
+  // count something larger.
   if (found.empty() && !is_slurm_job_script(environment)) look("SLURM_PROCID", "SLURM_NTASKS");
   for (const Shard& other : found) {
     const Shard& first = found.front();
@@ -83,6 +83,17 @@ std::optional<Shard> process_rank(const Environment& environment) {
                      other.origin, other.text());
   }
   return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
+// The place among the groups of processes that share a request: their data group.
+std::optional<Shard> data_group(const std::optional<Shard>& rank, std::size_t ranks_per_request) {
+  if (ranks_per_request == 1) return rank;
+  const std::size_t world = rank ? rank->count : 1;
+  if (ranks_per_request == 0 || world % ranks_per_request != 0) {
+    throw InputError("{}: found {} process(es), expected a multiple of {}, which share one request",
+                     rank ? rank->origin : "no launcher", world, ranks_per_request);
+  }
+  return Shard{rank->index / ranks_per_request, world / ranks_per_request, rank->origin};
 }
 
 }  // namespace
@@ -107,9 +118,9 @@ Shard parse_shard(std::string_view text, std::string_view where) {
   return {*index, *count, std::string(where)};
 }
 
-Shard shard_of_environment(const Environment& environment) {
+Shard shard_of_environment(const Environment& environment, std::size_t ranks_per_request) {
   const auto array = slurm_array(environment);
-  const auto rank = process_rank(environment);
+  const auto rank = data_group(process_rank(environment), ranks_per_request);
   if (!array || !rank) return array.value_or(rank.value_or(Shard{}));
   return {array->index * rank->count + rank->index, array->count * rank->count,
           fmt::format("{}, within it {}", array->origin, rank->origin)};

@@ -1,5 +1,5 @@
 // Which part of a list this process takes, and on which GPU: from --shard, or from what Slurm,
-// torchrun or MPI say in the environment.
+// torchrun or MPI say in the environment. Processes that share one request take the same part.
 #pragma once
 
 #include <cstddef>
@@ -25,17 +25,19 @@ Shard parse_shard(std::string_view text, std::string_view where);
 
 // The task of a Slurm array (SLURM_ARRAY_TASK_ID, _MIN, _MAX, _STEP, _COUNT), and within it the
 // process: torchrun's RANK and WORLD_SIZE, Open MPI's OMPI_COMM_WORLD_RANK and _SIZE, MPICH's
-// PMI_RANK and PMI_SIZE, or where none of these is there, Slurm's SLURM_PROCID and SLURM_NTASKS,
-// but for a job script itself. Where both are there each task's part is divided among its
-// processes. Throws InputError for processes that are numbered differently, an array with gaps, and
-// values that are no such numbers.
-Shard shard_of_environment(const Environment& environment);
+// PMI_RANK and PMI_SIZE, or where none of these is set, Slurm's SLURM_PROCID and SLURM_NTASKS,
+// except in the job script itself. Where both are set, each task's part is divided among its
+// processes. `ranks_per_request`: so many consecutive processes work on one request together
+// (ParallelDegrees::ranks_per_request()) and are one shard. Throws InputError for processes that
+// are numbered differently or cannot be divided into such groups, an array with gaps, and values
+// that are no such numbers.
+Shard shard_of_environment(const Environment& environment, std::size_t ranks_per_request);
 
 // Whether the processes are those of a Slurm job script itself, which is one process whatever
 // SLURM_NTASKS says: srun, which starts more, sets SLURM_STEP_ID.
 bool is_slurm_job_script(const Environment& environment);
 
-// "cuda:N" for "auto" and "cuda" where several GPUs are there and the environment has the rank
+// "cuda:N" for "auto" and "cuda" when there are several GPUs and the environment has the rank
 // within the host (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID); else
 // nothing.
 std::optional<std::string> device_of_rank(std::string_view device, std::size_t gpus,

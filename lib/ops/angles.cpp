@@ -4,18 +4,20 @@
 
 namespace diptych {
 
-// transformers 5, modeling_rope_utils.py, default rope: 1 / base ** (arange(0, d, 2).float() / d);
-// then cos and sin of the float32 product with the position, cast to the dtype of the rows.
-std::pair<Tensor, Tensor> rope_table(const Tensor& positions, std::int64_t head_dim, double theta,
-                                     at::ScalarType dtype) {
-  TORCH_CHECK(positions.defined() && positions.dim() == 1 && positions.scalar_type() == at::kLong,
-              "[rope_table] positions are not int64 [rows]");
-  TORCH_CHECK(head_dim >= 2 && head_dim % 2 == 0, "[rope_table] head_dim is ", head_dim,
+// transformers 5, modeling_rope_utils.py, default rope: 1 / base ** (arange(0, d, 2).float() / d).
+Tensor rope_frequencies(std::int64_t head_dim, double theta) {
+  TORCH_CHECK(head_dim >= 2 && head_dim % 2 == 0, "[rope_frequencies] head_dim is ", head_dim,
               ", expected an even number from 2");
-  TORCH_CHECK(theta > 0, "[rope_table] theta is ", theta, ", expected > 0");
+  TORCH_CHECK(theta > 0, "[rope_frequencies] theta is ", theta, ", expected > 0");
   const Tensor exponent = at::arange(0, head_dim, 2, at::kLong).to(at::kFloat).div_(head_dim);
-  const Tensor frequencies = at::pow(theta, exponent).reciprocal_();  // [head_dim / 2], on the CPU
-  const Tensor angles = positions.to(at::kFloat).unsqueeze(1) * frequencies.to(positions.device());
+  return at::pow(theta, exponent).reciprocal_();
+}
+
+// The same: cos and sin of the float32 product of position and frequency, cast to the dtype of the
+// rows.
+std::pair<Tensor, Tensor> rope_table(const Tensor& angles, at::ScalarType dtype) {
+  TORCH_CHECK(angles.defined() && angles.dim() == 2 && angles.scalar_type() == at::kFloat,
+              "[rope_table] angles are not float32 [rows, head_dim / 2]");
   return {angles.cos().to(dtype).to(at::kFloat), angles.sin().to(dtype).to(at::kFloat)};
 }
 

@@ -124,10 +124,12 @@ std::optional<std::string> decode_attention_unsupported(std::int64_t heads, std:
                                                         std::int64_t head_dim,
                                                         at::ScalarType dtype);
 
-// cos and sin of position * theta^(-2j / head_dim), float32, rounded to `dtype` and kept as
-// float32. positions int64 [rows] -> two float32 [rows, head_dim / 2].
-std::pair<Tensor, Tensor> rope_table(const Tensor& positions, std::int64_t head_dim, double theta,
-                                     at::ScalarType dtype);
+// theta^(-2j / head_dim), j < head_dim / 2: float32 [head_dim / 2], computed on the CPU, so every
+// device gets the same bits. head_dim even.
+Tensor rope_frequencies(std::int64_t head_dim, double theta);
+// cos and sin of angles, rounded to `dtype` and kept as float32. angles float32
+// [rows, head_dim / 2] -> two of the same shape.
+std::pair<Tensor, Tensor> rope_table(const Tensor& angles, at::ScalarType dtype);
 
 // [cos(t * f_j) | sin(t * f_j)] with f_j = exp(-ln(10000) * j / (dim / 2)), j < dim / 2: float32
 // [dim], dim even. t is not scaled. Computed on the CPU, so every device gets the same bits.

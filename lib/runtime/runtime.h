@@ -1,9 +1,8 @@
-// Where and how a run computes: device, dtypes, kernel policy, attention per stage. Passed by const
-// reference, never global.
+// Where and how a run computes: device, dtypes, kernel policy, attention per stage and role. Passed
+// by const reference, never global.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,9 +11,10 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
-#include "lib/attention/attention.h"
 #include "lib/base/log.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/runtime/comm.h"
+#include "lib/runtime/stage_backends.h"
 #include "lib/tuning/find.h"
 
 namespace diptych {
@@ -25,19 +25,20 @@ struct Runtime {
   Tuning tuning;  // of the device; kernels and attention point into it
   Kernels kernels;
   Quantization quantization = Quantization::none;
-  std::unique_ptr<AttentionBackend> read_attention;   // prefill and text
-  std::unique_ptr<AttentionBackend> paint_attention;  // denoising
+  StageBackends read_attention;   // prefill and text
+  StageBackends paint_attention;  // denoising
+  std::optional<Comm> comm;       // nothing on one GPU
 };
 
-// "auto", "cpu", "cuda", "cuda:N" -> a device that is there. "auto" takes CUDA where a GPU and a
-// CUDA build are, else the CPU, and says why once. Throws InputError where a GPU was asked for and
-// none is usable, with the reason.
+// "auto", "cpu", "cuda", "cuda:N" -> a device that is there. "auto" takes CUDA when a GPU and a
+// CUDA build are there, else the CPU, and logs why once. Throws InputError with the reason when a
+// GPU was asked for and none is usable.
 at::Device resolve_device(std::string_view name, Log& log);
 // "auto", "float32", "bfloat16". Throws InputError for others.
 at::ScalarType resolve_dtype(std::string_view name, at::Device device);
 KernelPolicy resolve_kernel_policy(std::string_view name);
-// "none", "fp8", "int8". Throws InputError for others, and where the kernels have no such products
-// on the device: fp8 on a GPU below compute capability 8.9, and in float32.
+// "none", "fp8", "int8". Throws InputError for others, and for what the kernels cannot multiply on
+// the device: fp8 on a GPU below compute capability 8.9, and fp8 in float32.
 Quantization resolve_quantization(std::string_view name, at::Device device, at::ScalarType dtype,
                                   KernelPolicy kernels);
 
@@ -47,21 +48,21 @@ struct GpuInfo {
   std::uint64_t total_bytes = 0;
 };
 std::vector<GpuInfo> list_gpus();  // empty without a GPU or in a CPU build
-// Makes a CUDA context on that GPU; nothing where it cannot tell.
+// Makes a CUDA context on that GPU. Nothing where CUDA cannot tell.
 std::optional<std::uint64_t> free_gpu_memory(std::size_t index);
-// As tuning files name it. Of a CUDA device.
+// A CUDA device as tuning files name it.
 TunedDevice tuned_device(at::Device device);
-// Of a CUDA device: whether its compute capability is 8.9 or newer.
+// Whether the compute capability of a CUDA device is 8.9 or newer.
 bool multiplies_fp8(at::Device device);
 std::optional<std::string> why_no_gpu();  // the reason where list_gpus() is empty
 void synchronize(at::Device device);      // waits for the device; nothing on the CPU
 std::uint64_t peak_memory_bytes(
     at::Device device);  // most bytes reserved on the device since reset; 0 on the CPU
-// Of these, what tensors took at most: without what the allocator keeps for later.
+// The most that tensors took of it, without what the allocator keeps for later.
 std::uint64_t peak_tensor_bytes(at::Device device);
 void reset_peak_memory(at::Device device);  // of both
-// Tensors may take no more than this of the device: beyond it what is cached is given back, then an
-// allocation fails as out of memory. Nothing on the CPU.
+// The most memory that tensors may take on the device. Beyond it the allocator gives back what it
+// keeps, then an allocation fails as out of memory. No effect on the CPU.
 void limit_memory(at::Device device, std::uint64_t bytes);
 std::string device_description(at::Device device);  // "NVIDIA H200, 9.0" or the CPU's name
 

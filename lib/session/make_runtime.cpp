@@ -1,5 +1,8 @@
 #include "lib/session/make_runtime.h"
 
+#include <map>
+#include <memory>
+
 #include <torch/version.h>
 
 #include "lib/base/error.h"
@@ -10,23 +13,38 @@ namespace {
 
 constexpr const char* kTunedConfigDir = "--tuned-config-dir";
 
-std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage,
-                                                  const Runtime& runtime, Quantization quantization,
-                                                  Log& log) {
+// The backend that the stage configuration names for a role.
+const std::string& backend_name(const StageAttention& stage, AttentionRole role) {
+  const bool set_apart = role == AttentionRole::self && !stage.self.empty();
+  return set_apart ? stage.self : stage.default_backend;
+}
+
+// Roles of the same name share a backend.
+StageBackends stage_backends(const StageAttention& stage, std::span<const AttentionRole> roles,
+                             const Runtime& runtime, Quantization quantization, Log& log) {
   const auto say = [](void* context, const std::string& text) {
     static_cast<Log*>(context)->warning_once(text);
   };
-  const std::string& name = stage.self.empty() ? stage.default_backend : stage.self;
-  try {
-    return make_attention(
-        name, runtime.device,
-        {say, &log, runtime.tuning.shared_table(), runtime.kernels, quantization});
-  } catch (const InputError& error) {  // it names the backend
-    throw InputError("--attention: {}", error.what());
+  std::map<std::string, std::shared_ptr<AttentionBackend>> made;
+  StageBackends backends;
+  for (const AttentionRole role : roles) {
+    const std::string& name = backend_name(stage, role);
+    std::shared_ptr<AttentionBackend>& backend = made[name];
+    try {
+      if (backend == nullptr) {
+        backend = make_attention(
+            name, runtime.device,
+            {say, &log, runtime.tuning.shared_table(), runtime.kernels, quantization});
+      }
+    } catch (const InputError& error) {  // it names the backend
+      throw InputError("--attention: {}", error.what());
+    }
+    backends.set(role, backend);
   }
+  return backends;
 }
 
-// Why nothing is chosen by a tuning, or nothing.
+// Why no tuning is used, or null.
 const char* why_untuned(const Runtime& runtime) {
   if (runtime.device.is_cpu()) return "on the CPU";
   return runtime.dtype == at::kBFloat16 ? nullptr : "in float32: only bfloat16 is measured";
@@ -55,7 +73,7 @@ Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) 
 
 }  // namespace
 
-Runtime make_runtime(const RunConfig& config, Log& log) {
+Runtime make_runtime(const RunConfig& config, Log& log, std::span<const AttentionRole> roles) {
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device);
@@ -66,10 +84,11 @@ Runtime make_runtime(const RunConfig& config, Log& log) {
   }
   runtime.quantization =
       resolve_quantization(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
-  // What is read is read once, and every step looks at it: not in fp8.
-  runtime.read_attention = stage_attention(config.read_attention, runtime, Quantization::none, log);
+  // Not fp8 for what is read: that happens once, and every denoise step attends to it.
+  runtime.read_attention =
+      stage_backends(config.read_attention, roles, runtime, Quantization::none, log);
   runtime.paint_attention =
-      stage_attention(config.paint_attention, runtime, runtime.quantization, log);
+      stage_backends(config.paint_attention, roles, runtime, runtime.quantization, log);
   return runtime;
 }
 

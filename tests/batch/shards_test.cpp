@@ -18,11 +18,11 @@ Environment environment_of(Variables variables) {
   };
 }
 
-std::string shard(const Variables& variables) {
-  return shard_of_environment(environment_of(variables)).text();
+std::string shard(const Variables& variables, std::size_t ranks_per_request = 1) {
+  return shard_of_environment(environment_of(variables), ranks_per_request).text();
 }
-std::string error(const Variables& variables) {
-  return message_of([&] { shard(variables); });
+std::string error(const Variables& variables, std::size_t ranks_per_request = 1) {
+  return message_of([&] { shard(variables, ranks_per_request); });
 }
 
 TEST_CASE("--shard I/N") {
@@ -105,6 +105,30 @@ TEST_CASE("a Slurm job script is one process, whatever number of tasks it asked 
   Variables of_array = script;
   of_array.insert({{"SLURM_ARRAY_TASK_ID", "2"}, {"SLURM_ARRAY_TASK_COUNT", "3"}});
   CHECK(shard(of_array) == "2/3");
+}
+
+TEST_CASE("processes that share a request are one shard") {
+  const auto torchrun = [](const char* rank, const char* world) {
+    return Variables{{"RANK", rank}, {"WORLD_SIZE", world}};
+  };
+  CHECK(shard(torchrun("0", "8"), 8) == "0/1");
+  CHECK(shard(torchrun("7", "8"), 8) == "0/1");
+  CHECK(shard(torchrun("3", "8"), 4) == "0/2");
+  CHECK(shard(torchrun("4", "8"), 4) == "1/2");
+  CHECK(shard(torchrun("5", "8"), 2) == "2/4");
+  CHECK(shard(torchrun("5", "8"), 1) == "5/8");
+  CHECK(error(torchrun("3", "8"), 3) ==
+        "RANK and WORLD_SIZE: found 8 process(es), expected a multiple of 3, which share one "
+        "request");
+  CHECK(error(torchrun("0", "2"), 4) ==
+        "RANK and WORLD_SIZE: found 2 process(es), expected a multiple of 4, which share one "
+        "request");
+  CHECK(error({}, 2) ==
+        "no launcher: found 1 process(es), expected a multiple of 2, which share one request");
+  // Each task of an array has its own processes.
+  Variables array = torchrun("2", "4");
+  array.insert({{"SLURM_ARRAY_TASK_ID", "2"}, {"SLURM_ARRAY_TASK_COUNT", "3"}});
+  CHECK(shard(array, 2) == "5/6");
 }
 
 TEST_CASE("values that are no ranks are refused") {

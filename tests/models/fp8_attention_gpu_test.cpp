@@ -37,10 +37,11 @@ Tensor latents(const MotBackbone& model, const AttentionBackend& attention) {
 TEST_CASE("weights and attention in fp8 are near weights in fp8 alone" *
           doctest::test_suite("needs cudnn_fp8")) {
   if (const auto reason = cudnn_fp8_unavailable(kGpu)) return test::skip(*reason);
-  Qwen2Config config = offload_cases::small_config();
+  QwenConfig config = offload_cases::small_config();
   config.hidden_size = 256;
   config.num_attention_heads = 2;
   config.num_key_value_heads = 1;
+  config.head_dim = 128;
   config.intermediate_size = 512;
   const MotBackbone model =
       offload_cases::load({kGpu, at::kBFloat16, KernelPolicy::strict, Quantization::fp8}, config);

@@ -15,12 +15,13 @@ namespace diptych {
 namespace {
 
 namespace fs = std::filesystem;
-Qwen2Config small_config() {
-  Qwen2Config c;
+QwenConfig small_config() {
+  QwenConfig c;
   c.hidden_size = 8;
   c.num_hidden_layers = 2;
   c.num_attention_heads = 2;
   c.num_key_value_heads = 1;
+  c.head_dim = 4;
   c.intermediate_size = 16;
   return c;
 }
@@ -146,8 +147,9 @@ TEST_CASE("mot_work: products are those that a tuning chooses") {
         2 * (192 + 256));
   CHECK(tuned.at("qkv_proj und").bytes - plain.at("qkv_proj und").bytes == 2 * (256 - 192));
   CHECK((tuned.at("o_proj und") == plain.at("o_proj und")));
-  Qwen2Config wide = small_config();
+  QwenConfig wide = small_config();
   wide.hidden_size = 32;
+  wide.head_dim = 16;
   for (const KernelWork& each :
        mot_work(plan, wide, {at::kBFloat16, Quantization::fp8}, {&table})) {
     CAPTURE(each.family);

@@ -59,7 +59,7 @@ TEST_CASE("pictures are truncated to 8 bits, never rounded") {
 TEST_CASE("the released layout loads whole, and the side of the position table beats config.json") {
   const BagelConfig config = BagelConfig::load(kCheckpoint);
   CHECK(config.llm.hidden_size == 64);
-  CHECK(config.llm.head_dim() == 16);
+  CHECK(config.llm.head_dim == 16);
   CHECK(config.vit_max_num_patch_per_side == 10);
   const Bagel model = Bagel::load(bagel_weights(), config);
   CHECK(model.config.latent_side == 12);  // config.json says 6

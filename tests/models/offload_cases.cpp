@@ -39,18 +39,19 @@ std::vector<Tensor> call(const MotBackbone& model, const Case& on, KvCache& cach
 
 }  // namespace
 
-Qwen2Config small_config() {
-  Qwen2Config config;
+QwenConfig small_config() {
+  QwenConfig config;
   config.hidden_size = 64;
   config.num_hidden_layers = 5;
   config.num_attention_heads = 4;
   config.num_key_value_heads = 2;
+  config.head_dim = 16;
   config.intermediate_size = 160;
   config.vocab_size = 32;
   return config;
 }
 
-MotBackbone load(const Case& on, const Qwen2Config& config,
+MotBackbone load(const Case& on, const QwenConfig& config,
                  const std::optional<MotOffload>& offload) {
   return MotBackbone::load(Weights::dummy(on.device, on.dtype), config, offload,
                            {on.quantization, on.kernels});
@@ -102,7 +103,7 @@ void check_wanted_rows(const Case& on) {
 }
 
 void check_equal_to_resident(const Case& on) {
-  const Qwen2Config config = small_config();
+  const QwenConfig config = small_config();
   const std::vector<Tensor> expected = run(load(on, config), on);
   CHECK(expected.back().abs().max().item<double>() > 0.1);
   for (const auto& [resident_und, resident_gen] :

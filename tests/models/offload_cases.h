@@ -16,8 +16,8 @@ struct Case {
   Quantization quantization = Quantization::none;
 };
 
-Qwen2Config small_config();  // 5 layers
-MotBackbone load(const Case& on, const Qwen2Config& config,
+QwenConfig small_config();  // 5 layers
+MotBackbone load(const Case& on, const QwenConfig& config,
                  const std::optional<MotOffload>& offload = {});
 
 // A prompt, image blocks, a prompt again, a token: generation and understanding rows that each

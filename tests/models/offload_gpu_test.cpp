@@ -47,11 +47,12 @@ TEST_CASE("the last layer stops at the keys and values of rows that nobody wants
 }
 
 TEST_CASE("copies run beside the work") {
-  Qwen2Config config = offload_cases::small_config();
+  QwenConfig config = offload_cases::small_config();
   config.hidden_size = 2048;
   config.num_hidden_layers = 8;
   config.num_attention_heads = 16;
   config.num_key_value_heads = 4;
+  config.head_dim = 128;
   config.intermediate_size = 8192;
   const offload_cases::Case on{kGpu, at::kBFloat16, KernelPolicy::strict};
   constexpr std::int64_t kRows = 16384;  // the work of a layer is of the length of its copy

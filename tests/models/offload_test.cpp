@@ -16,7 +16,7 @@ using offload_cases::Case;
 std::int64_t resident_experts(const MotLayers& layers, bool gen) {
   std::int64_t count = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const MotExpert& expert = gen ? layers[i].gen : layers[i].und;
+    const QwenLayer& expert = gen ? layers[i].gen : layers[i].und;
     CHECK(expert.input_layernorm.defined());
     CHECK(expert.qkv_proj.values.defined() == expert.down_proj.values.defined());
     count += expert.qkv_proj.values.defined() ? 1 : 0;
@@ -44,15 +44,15 @@ TEST_CASE("the last layer stops at the keys and values of rows that nobody wants
 }
 
 TEST_CASE("quantised projections are near the plain ones, and nothing else is touched") {
-  const Qwen2Config config = offload_cases::small_config();
+  const QwenConfig config = offload_cases::small_config();
   const Weights weights = Weights::dummy(at::kCPU, at::kFloat);
   const Weights layer = weights.scope("layers.3");
-  const MotExpert plain = MotExpert::load(layer, config, "_moe_gen");
+  const QwenLayer plain = QwenLayer::load(layer, config, "_moe_gen");
   for (const Quantization kind : {Quantization::fp8, Quantization::int8}) {
-    const MotExpert quantised = MotExpert::load(layer, config, "_moe_gen", {kind});
-    for (const LinearOperand MotExpert::*matrix :
-         {&MotExpert::qkv_proj, &MotExpert::o_proj, &MotExpert::gate_up_proj,
-          &MotExpert::down_proj}) {
+    const QwenLayer quantised = QwenLayer::load(layer, config, "_moe_gen", {kind});
+    for (const LinearOperand QwenLayer::*matrix :
+         {&QwenLayer::qkv_proj, &QwenLayer::o_proj, &QwenLayer::gate_up_proj,
+          &QwenLayer::down_proj}) {
       const LinearOperand& found = quantised.*matrix;
       const Tensor expected = (plain.*matrix).values;
       CHECK_FALSE((plain.*matrix).scales.defined());
@@ -73,12 +73,12 @@ TEST_CASE("quantised projections are near the plain ones, and nothing else is to
 }
 
 TEST_CASE("of plain projections one tensor is there at a time while they are quantised") {
-  Qwen2Config config = offload_cases::small_config();
+  QwenConfig config = offload_cases::small_config();
   config.num_hidden_layers = 12;
   const Weights weights = Weights::dummy(at::kCPU, at::kBFloat16);
   for (const Quantization kind : {Quantization::fp8, Quantization::int8}) {
-    const std::int64_t expert = MotExpert::matrix_bytes(config, {at::kBFloat16, kind});
-    const std::int64_t plain = MotExpert::matrix_bytes(config, {at::kBFloat16});
+    const std::int64_t expert = QwenLayer::matrix_bytes(config, {at::kBFloat16, kind});
+    const std::int64_t plain = QwenLayer::matrix_bytes(config, {at::kBFloat16});
     CHECK(expert < 0.6 * static_cast<double>(plain));
     MotLayers layers;
     const std::int64_t peak =
@@ -93,7 +93,7 @@ TEST_CASE("of plain projections one tensor is there at a time while they are qua
 }
 
 TEST_CASE("as many experts stay as were asked for, spread over the layers") {
-  Qwen2Config config = offload_cases::small_config();
+  QwenConfig config = offload_cases::small_config();
   config.num_hidden_layers = 10;
   const MotLayers layers = offload_cases::load(Case{}, config, MotOffload{7, 5, 4}).layers;
   CHECK(resident_experts(layers, false) == 7);
@@ -122,14 +122,14 @@ TEST_CASE("a call that ends early does not disturb the next one") {
 TEST_CASE("experts are read straight into the buffers they are copied from") {
   // A checkpoint in another dtype than the run's: the buffers hold the converted weights.
   const test::Folder folder;
-  const Qwen2Config config = offload_cases::small_config();
+  const QwenConfig config = offload_cases::small_config();
   const Weights drawn = Weights::dummy(at::kCPU, at::kFloat);
   std::vector<std::pair<std::string, Tensor>> tensors;
   const auto add = [&](const std::string& name, at::IntArrayRef shape) {
     tensors.emplace_back(name, drawn.get(name, shape));
   };
   const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size;
-  const std::int64_t dim = config.head_dim(), kv = config.num_key_value_heads * dim;
+  const std::int64_t dim = config.head_dim, kv = config.num_key_value_heads * dim;
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     for (const std::string& suffix : {std::string(), std::string("_moe_gen")}) {
       const std::string layer = fmt::format("layers.{}.", i), attn = layer + "self_attn.";
@@ -157,7 +157,7 @@ TEST_CASE("experts are read straight into the buffers they are copied from") {
   const std::int64_t peak = peak_bytes([&] {
     layers = MotLayers::load(weights, config, MotOffload{0, 0, 3});
   });
-  const std::int64_t expert = MotExpert::matrix_bytes(config, {at::kBFloat16});
+  const std::int64_t expert = QwenLayer::matrix_bytes(config, {at::kBFloat16});
   const std::int64_t small = 2 * (2 * hidden + (hidden + 2 * kv) + 2 * dim);
   CHECK(peak >= 13 * expert + 10 * small);
   CHECK(peak < 13 * expert + 10 * small + expert / 2);
@@ -180,7 +180,7 @@ TEST_CASE("experts are read straight into the buffers they are copied from") {
 }
 
 TEST_CASE("text leaves the other expert where it is") {
-  const Qwen2Config config = offload_cases::small_config();
+  const QwenConfig config = offload_cases::small_config();
   const MotLayers layers = offload_cases::load(Case{}, config, MotOffload{0, 0, 4}).layers;
   const MotLayer& text = layers.acquire(0, {true, false});
   CHECK(text.und.qkv_proj.values.defined());

@@ -16,6 +16,13 @@
 #include "tests/ops/row_set.h"
 
 namespace diptych::testing {
+
+std::pair<Tensor, Tensor> rope_table_at(const Tensor& positions, std::int64_t head_dim,
+                                        at::ScalarType dtype) {
+  const Tensor frequencies = rope_frequencies(head_dim, 1e6).to(positions.device());
+  return rope_table(positions.to(at::kFloat).unsqueeze(1) * frequencies, dtype);
+}
+
 namespace {
 
 constexpr double kEps = 1e-6;
@@ -169,7 +176,7 @@ QkNormRope make_case(at::Generator& generator, const Heads& h, std::int64_t rows
   };
   args.routes = {{weight(), weight(), RowSet::range(0, rows)}};
   const Tensor positions = at::randint(0, 5000, {rows}, generator, at::kLong).to(device);
-  std::tie(args.cos, args.sin) = rope_table(positions, h.head_dim, 1e6, dtype);
+  std::tie(args.cos, args.sin) = rope_table_at(positions, h.head_dim, dtype);
   args.slots = at::randperm(kCacheSamples * cache_capacity(rows), generator, at::kLong)
                    .narrow(0, 0, rows)
                    .to(device);
@@ -611,7 +618,7 @@ void check_recorded_rope(const RecordedRope& r, at::Device device, KernelPolicy 
   args.routes = {{literal({1.1, 0.9, -0.7, 1.3}, {4}, r.dtype).to(device),
                   literal({0.8, 1.2, 1.05, -0.95}, {4}, r.dtype).to(device), RowSet::range(0, 2)}};
   std::tie(args.cos, args.sin) =
-      rope_table(literal({5, 1234}, {2}, at::kLong).to(device), 4, 1e6, r.dtype);
+      rope_table_at(literal({5, 1234}, {2}, at::kLong).to(device), 4, r.dtype);
   args.slots =
       literal({4, 1}, {2}, at::kLong).to(device);  // sample 1, position 1; sample 0, position 1
   args.keys = at::zeros({2, 3, 1, 4}, args.qkv.options());

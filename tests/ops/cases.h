@@ -6,6 +6,10 @@
 
 namespace diptych::testing {
 
+// cos and sin at positions int64 [rows], theta 1e6.
+std::pair<Tensor, Tensor> rope_table_at(const Tensor& positions, std::int64_t head_dim,
+                                        at::ScalarType dtype);
+
 void check_rms_norm(at::Device device, KernelPolicy policy);
 void check_add_rms_norm(at::Device device, KernelPolicy policy);
 void check_silu_mul(at::Device device, KernelPolicy policy);

@@ -201,11 +201,12 @@ TEST_CASE("a step that is kept takes its memory beside what else is done") {
 TEST_CASE("a step of the backbone takes what the plan says") {
   BagelSizes sizes;
   sizes.dtype = at::kFloat;
-  Qwen2Config& llm = sizes.model.llm;
+  QwenConfig& llm = sizes.model.llm;
   llm.hidden_size = 64;
   llm.num_hidden_layers = 2;
   llm.num_attention_heads = 4;
   llm.num_key_value_heads = 2;
+  llm.head_dim = 16;
   llm.intermediate_size = 1024;
   llm.vocab_size = 32;
   BagelWork work = painting(512);

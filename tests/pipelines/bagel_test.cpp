@@ -215,7 +215,7 @@ TEST_CASE("CFG modes are timed in the step with most branches") {
   Fixture f("math");
   auto noting = std::make_unique<NotingAttention>();
   const auto& calls = noting->calls();
-  f.runtime.paint_attention = std::move(noting);
+  f.runtime.paint_attention = StageBackends(std::move(noting));
   const std::vector<BranchContexts> branches = {
       {"cond", {f.text("a red fox under an old oak")}, {0}}, {"text_uncond", {MotContext{}}, {}}};
   PaintRequest request;

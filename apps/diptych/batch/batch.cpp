@@ -22,6 +22,7 @@
 #include "lib/batch/shards.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/request_checks.h"
+#include "lib/runtime/comm.h"
 #include "lib/runtime/runtime.h"
 
 namespace diptych {
@@ -84,7 +85,9 @@ int check_items(const std::vector<PlannedItem>& items, const Resolved& defaults,
 }
 
 Shard choose_shard(const BatchFlags& flags) {
-  return flags.shard ? parse_shard(*flags.shard, kShardFlag) : shard_of_environment(environment);
+  if (flags.shard) return parse_shard(*flags.shard, kShardFlag);
+  const ParallelDegrees degrees;  // every request is the work of one process
+  return shard_of_environment(environment, degrees.ranks_per_request());
 }
 
 void say_shard(const Shard& shard, std::size_t items, Log& log) {

@@ -27,7 +27,7 @@ void Bagel::check_layout(const Weights& weights, const BagelConfig& config) {
 }
 
 Bagel Bagel::load(const Weights& weights, BagelConfig config,
-                  const std::optional<MotOffload>& offload, const MotQuantization& quantization) {
+                  const std::optional<MotOffload>& offload, const QwenQuantization& quantization) {
   config.latent_side = read_latent_side(weights, config.latent_side);
   check_layout(weights, config);  // all of it, before a byte moves
   Bagel m;

@@ -17,7 +17,7 @@
 namespace diptych {
 
 struct BagelConfig {
-  Qwen2Config llm;
+  QwenConfig llm;
   SiglipConfig vit;
   std::int64_t latent_patch_size = 2;
   std::int64_t vit_max_num_patch_per_side = 70;
@@ -70,7 +70,7 @@ struct Bagel {
   // not loaded: BagelVision::load(), MotBackbone::load_head().
   static Bagel load(const Weights& weights, BagelConfig config,
                     const std::optional<MotOffload>& offload = {},
-                    const MotQuantization& quantization = {});
+                    const QwenQuantization& quantization = {});
 };
 
 // [h * w, p * p * c] rows in (patch row, patch column, channel) order <-> latent [1, c, h * p, w *

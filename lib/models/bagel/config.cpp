@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
+#include "lib/base/json_numbers.h"
 #include "lib/models/bagel/bagel.h"
 
 namespace diptych {
@@ -13,80 +14,16 @@ using Json = nlohmann::json;
 
 constexpr const char* kTanhGelu = "gelu_pytorch_tanh";
 
-// A number of the wanted kind in a range far beyond any real model's, small enough that products of
-// sizes cannot overflow; absent keys keep the default.
-template <typename Number>
-void read_number(const Json& json, const char* key, Number& value, Number least, Number most,
-                 const std::filesystem::path& path) {
-  const auto found = json.find(key);
-  if (found == json.end() || found->is_null()) return;
-  const bool fits = std::is_integral_v<Number> ? found->is_number_integer() : found->is_number();
-  if (!fits) {
-    throw InputError("{}: {}: found {}, expected a {}", path.string(), key, found->dump(),
-                     std::is_integral_v<Number> ? "whole number" : "number");
-  }
-  value = found->template get<Number>();
-  if (!(value >= least && value <= most)) {
-    throw InputError("{}: {}: {} is out of range, expected {} to {}", path.string(), key,
-                     found->dump(), least, most);
-  }
-}
-
-// The sizes of the released model are no default for another one's.
-void require_keys(const Json& json, std::initializer_list<const char*> keys,
-                  const std::filesystem::path& path) {
-  for (const char* key : keys) {
-    if (!json.contains(key) || json[key].is_null())
-      throw InputError("{}: {}: not given; expected a number", path.string(), key);
-  }
-}
-
-Qwen2Config load_qwen2(const std::filesystem::path& path) {
-  const Json json = read_json_object(path);
-  require_keys(json,
-               {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-                "intermediate_size", "vocab_size"},
-               path);
-  Qwen2Config c;
-  const std::int64_t one = 1;
-  read_number(json, "hidden_size", c.hidden_size, one, std::int64_t{1048576}, path);
-  read_number(json, "num_hidden_layers", c.num_hidden_layers, one, std::int64_t{1000}, path);
-  read_number(json, "num_attention_heads", c.num_attention_heads, one, std::int64_t{1024}, path);
-  read_number(json, "num_key_value_heads", c.num_key_value_heads, one, std::int64_t{1024}, path);
-  read_number(json, "intermediate_size", c.intermediate_size, one, std::int64_t{1048576}, path);
-  read_number(json, "vocab_size", c.vocab_size, one, std::int64_t{16777216}, path);
-  read_number(json, "max_position_embeddings", c.max_position_embeddings, one,
-              std::int64_t{16777216}, path);
-  read_number(json, "rope_theta", c.rope_theta, 1.0, 1e12, path);
-  read_number(json, "rms_norm_eps", c.rms_norm_eps, 0.0, 1.0, path);
-  if (c.hidden_size % c.num_attention_heads != 0 || c.head_dim() % 2 != 0) {
-    throw InputError("{}: hidden_size {} does not divide into {} heads of even size", path.string(),
-                     c.hidden_size, c.num_attention_heads);
-  }
-  if (c.num_attention_heads % c.num_key_value_heads != 0) {
-    throw InputError("{}: num_attention_heads {} is no multiple of num_key_value_heads {}",
-                     path.string(), c.num_attention_heads, c.num_key_value_heads);
-  }
-  if (const auto act = json.find("hidden_act"); act != json.end() && *act != "silu") {
-    throw InputError("{}: hidden_act: found {}, expected \"silu\"", path.string(), act->dump());
-  }
-  if (const auto window = json.find("use_sliding_window");
-      window != json.end() && *window == true) {
-    throw InputError("{}: use_sliding_window: found true, expected false", path.string());
-  }
-  if (const auto scaling = json.find("rope_scaling");
-      scaling != json.end() && !scaling->is_null()) {
-    throw InputError("{}: rope_scaling: found {}, expected none", path.string(), scaling->dump());
-  }
-  return c;
-}
+// The official loader has both, whatever the file says.
+constexpr QwenParts kQwenParts = {.attention_bias = true, .qk_norm = true};
 
 SiglipConfig load_siglip(const std::filesystem::path& path) {
   const Json json = read_json_object(path);
-  require_keys(json,
-               {"hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers",
-                "patch_size", "image_size"},
-               path);
+  // The sizes of the released model are no default for another one's.
+  require_numbers(json,
+                  {"hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers",
+                   "patch_size", "image_size"},
+                  path);
   SiglipConfig c;
   const std::int64_t one = 1;
   read_number(json, "hidden_size", c.hidden_size, one, std::int64_t{1048576}, path);
@@ -112,7 +49,7 @@ SiglipConfig load_siglip(const std::filesystem::path& path) {
 
 BagelConfig BagelConfig::load(const std::filesystem::path& folder) {
   BagelConfig c;
-  c.llm = load_qwen2(folder / "llm_config.json");
+  c.llm = QwenConfig::load(folder / "llm_config.json", kQwenParts);
   c.vit = load_siglip(folder / "vit_config.json");
   const std::filesystem::path top = folder / "config.json";
   if (!std::filesystem::exists(top)) return c;  // the official code never reads it

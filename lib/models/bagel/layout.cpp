@@ -24,24 +24,23 @@ class Layout {
   std::vector<TensorShape> tensors_;
 };
 
-void add_expert(Layout& layout, const std::string& layer, const Qwen2Config& c,
+void add_expert(Layout& layout, const std::string& layer, const QwenConfig& c,
                 const std::string& suffix) {
-  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size, dim = c.head_dim();
-  const std::int64_t kv = c.num_key_value_heads * dim;
+  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
   layout.add(layer + "input_layernorm" + suffix + ".weight", {hidden});
   layout.add(layer + "post_attention_layernorm" + suffix + ".weight", {hidden});
-  layout.linear(layer + "self_attn.q_proj" + suffix, hidden, hidden);
-  layout.linear(layer + "self_attn.k_proj" + suffix, kv, hidden);
-  layout.linear(layer + "self_attn.v_proj" + suffix, kv, hidden);
-  layout.add(layer + "self_attn.o_proj" + suffix + ".weight", {hidden, hidden});
-  layout.add(layer + "self_attn.q_norm" + suffix + ".weight", {dim});
-  layout.add(layer + "self_attn.k_norm" + suffix + ".weight", {dim});
+  layout.linear(layer + "self_attn.q_proj" + suffix, c.q_width(), hidden);
+  layout.linear(layer + "self_attn.k_proj" + suffix, c.kv_width(), hidden);
+  layout.linear(layer + "self_attn.v_proj" + suffix, c.kv_width(), hidden);
+  layout.add(layer + "self_attn.o_proj" + suffix + ".weight", {hidden, c.q_width()});
+  layout.add(layer + "self_attn.q_norm" + suffix + ".weight", {c.head_dim});
+  layout.add(layer + "self_attn.k_norm" + suffix + ".weight", {c.head_dim});
   layout.add(layer + "mlp" + suffix + ".gate_proj.weight", {inner, hidden});
   layout.add(layer + "mlp" + suffix + ".up_proj.weight", {inner, hidden});
   layout.add(layer + "mlp" + suffix + ".down_proj.weight", {hidden, inner});
 }
 
-void add_language_model(Layout& layout, const Qwen2Config& c) {
+void add_language_model(Layout& layout, const QwenConfig& c) {
   layout.add("language_model.model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
   layout.add("language_model.lm_head.weight", {c.vocab_size, c.hidden_size});
   layout.add("language_model.model.norm.weight", {c.hidden_size});

@@ -5,14 +5,15 @@
 
 #include <fmt/format.h>
 
+#include "lib/models/qwen/rope.h"
 #include "lib/models/qwen_mot/families.h"
 #include "lib/ops/launch_label.h"
 
 namespace diptych {
 
-MotBackbone MotBackbone::load(const Weights& weights, const Qwen2Config& config,
+MotBackbone MotBackbone::load(const Weights& weights, const QwenConfig& config,
                               const std::optional<MotOffload>& offload,
-                              const MotQuantization& quantization) {
+                              const QwenQuantization& quantization) {
   MotBackbone b;
   b.config = config;
   const Weights model = weights.scope("model");
@@ -66,8 +67,8 @@ Quantization MotPlan::row_format(Quantization projections) const {
 
 namespace {
 
-using Matrix = LinearOperand MotExpert::*;
-using Vector = Tensor MotExpert::*;
+using Matrix = LinearOperand QwenLayer::*;
+using Vector = Tensor QwenLayer::*;
 
 struct MotOperands {  // values undefined where there are no rows
   LinearOperand gen, und;
@@ -91,7 +92,7 @@ const char* family_of(Matrix weight) {
 
 std::array<LinearRoute, 2> routes(const MotLayer& layer, const MotPlan& plan, Matrix weight,
                                   Vector bias) {
-  const auto route = [&](const MotExpert& expert, const RowSet& rows) {
+  const auto route = [&](const QwenLayer& expert, const RowSet& rows) {
     return LinearRoute{expert.*weight, bias == nullptr ? Tensor() : expert.*bias, rows};
   };
   const auto [gen_rows, und_rows] = row_sets(plan);
@@ -102,7 +103,7 @@ std::array<LinearRoute, 2> routes(const MotLayer& layer, const MotPlan& plan, Ma
 }
 
 Tensor empty_product(const MotLayer& layer, const MotPlan& plan, Matrix weight) {
-  const MotExpert& any = plan.gen_rows > 0 ? layer.gen : layer.und;
+  const QwenLayer& any = plan.gen_rows > 0 ? layer.gen : layer.und;
   return at::empty({plan.rows(), (any.*weight).values.size(0)}, any.input_layernorm.options());
 }
 
@@ -124,11 +125,11 @@ std::pair<Tensor, Tensor> cached(const MotPlan& plan, const KvCache& cache, std:
 
 // Puts keys and values of all rows in their place. -> q [rows, heads, head_dim]
 Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
-                   const Qwen2Config& c, const Tensor& keys, const Tensor& values,
+                   const QwenConfig& c, const Tensor& keys, const Tensor& values,
                    const Kernels& kernels) {
   const auto [gen_rows, und_rows] = row_sets(plan);
   QkNormRope args;
-  args.qkv = project(h, layer, plan, &MotExpert::qkv_proj, &MotExpert::qkv_bias, kernels);
+  args.qkv = project(h, layer, plan, &QwenLayer::qkv_proj, &QwenLayer::qkv_bias, kernels);
   args.routes = {{layer.gen.q_norm, layer.gen.k_norm, gen_rows},
                  {layer.und.q_norm, layer.und.k_norm, und_rows}};
   args.cos = plan.cos;
@@ -138,7 +139,7 @@ Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan&
   args.values = values;
   args.heads = c.num_attention_heads;
   args.kv_heads = c.num_key_value_heads;
-  args.head_dim = c.head_dim();
+  args.head_dim = c.head_dim;
   args.eps = c.rms_norm_eps;
   args.rounding = plan.rounding;
   return qk_norm_rope(args, kernels);
@@ -164,7 +165,7 @@ Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, co
                         const Tensor& values, const AttentionBackend& attention,
                         Quantization projections, const Kernels& kernels) {
   const MotOperands attended = attend(std::move(q), plan, keys, values, attention, projections);
-  const Tensor y = empty_product(layer, plan, &MotExpert::o_proj);
+  const Tensor y = empty_product(layer, plan, &QwenLayer::o_proj);
   const MotRows parts = plan.split(y);
   if (parts.gen.defined()) {
     const LaunchLabel label(LaunchName{mot_families::kO, mot_families::kGen});
@@ -180,7 +181,7 @@ Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, co
 // silu(gate) * up -> [rows, intermediate], in that format.
 LinearOperand activate(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                        Quantization format, const Kernels& kernels) {
-  constexpr Matrix kGateUp = &MotExpert::gate_up_proj;
+  constexpr Matrix kGateUp = &QwenLayer::gate_up_proj;
   if (!h.scales.defined() && format == Quantization::none) {
     const LaunchLabel label(family_of(kGateUp));
     return {routed_gated_linear(h.values, routes(layer, plan, kGateUp, nullptr), kernels), {}};
@@ -192,7 +193,7 @@ LinearOperand activate(const LinearOperand& h, const MotLayer& layer, const MotP
 Tensor feed_forward(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                     Quantization format, const Kernels& kernels) {
   const LinearOperand inner = activate(h, layer, plan, format, kernels);
-  return project(inner, layer, plan, &MotExpert::down_proj, nullptr, kernels);
+  return project(inner, layer, plan, &QwenLayer::down_proj, nullptr, kernels);
 }
 
 std::array<NormRoute, 2> norms(const MotPlan& plan, const MotLayer& layer, Vector weight) {
@@ -211,7 +212,7 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
   const MotPlan wanted = observer ? plan : plan.leaving();
   const Quantization format = plan.row_format(quantization);
   LinearOperand h =
-      rms_norm(x, norms(plan, layers[0], &MotExpert::input_layernorm), eps, format, kernels);
+      rms_norm(x, norms(plan, layers[0], &QwenLayer::input_layernorm), eps, format, kernels);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto [keys, values] = cached(plan, cache, i);
     const MotLayer& layer = layers.acquire(i, needed);
@@ -228,10 +229,10 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
     h = add_rms_norm_(
         x,
         project_attended(std::move(q), layer, rest, keys, values, attention, quantization, kernels),
-        norms(rest, layer, &MotExpert::post_attention_layernorm), eps, format, kernels);
+        norms(rest, layer, &QwenLayer::post_attention_layernorm), eps, format, kernels);
     const Tensor down = feed_forward(h, layer, rest, format, kernels);
     const auto next = last ? norms(rest, norm_gen, norm)
-                           : norms(rest, layers[i + 1], &MotExpert::input_layernorm);
+                           : norms(rest, layers[i + 1], &QwenLayer::input_layernorm);
     h = add_rms_norm_(x, down, next, eps, last ? Quantization::none : format, kernels);
     layers.release();
     if (observer) observer(fmt::format("layer{:02}.hidden", i), plan.split(x));
@@ -246,9 +247,10 @@ MotProductRows MotBackbone::product_rows(const MotPlan& plan, const Tensor& x, c
   const Quantization format = plan.row_format(quantization);
   const auto [keys, values] = cached(plan, cache, 0);
   MotProductRows rows;
-  rows.hidden = rms_norm(x, norms(plan, layer, &MotExpert::input_layernorm), config.rms_norm_eps,
+  rows.hidden = rms_norm(x, norms(plan, layer, &QwenLayer::input_layernorm), config.rms_norm_eps,
                          format, kernels);
   rows.q = project_qkv(rows.hidden, layer, plan, config, keys, values, kernels);
+  rows.attended = quantize_rows(rows.q.flatten(1), format, kernels);
   rows.inner = activate(rows.hidden, layer, plan, format, kernels);
   return rows;
 }
@@ -263,11 +265,11 @@ Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, co
                              Vector bias = nullptr) {
       return project(x, layers[i], of, weight, bias, kernels);
     };
-    product(plan, rows.hidden, &MotExpert::qkv_proj, &MotExpert::qkv_bias);
+    product(plan, rows.hidden, &QwenLayer::qkv_proj, &QwenLayer::qkv_bias);
     if (rest.rows() == 0) break;
     attend(rows.q, rest, keys, values, attention, quantization);
-    // What attention gives may be quantised here; the normed rows are as wide, and are already.
-    product(rest, rows.hidden, &MotExpert::o_proj);
+    // What attention gives may be quantised there; these rows are as wide, and are already.
+    product(rest, rows.attended, &QwenLayer::o_proj);
     // Where one kernel multiplies and activates, that is the product.
     const LinearOperand& h = rows.hidden;
     if (quantization == Quantization::none &&
@@ -275,87 +277,88 @@ Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, co
                             config.hidden_size, kernels)) {
       activate(h, layers[i], rest, Quantization::none, kernels);
     } else {
-      product(rest, h, &MotExpert::gate_up_proj);
+      product(rest, h, &QwenLayer::gate_up_proj);
     }
-    last = product(rest, rows.inner, &MotExpert::down_proj);
+    last = product(rest, rows.inner, &QwenLayer::down_proj);
   }
   return last;
 }
 
 namespace {
 
-// Positions and cache slots of all rows, generation rows first.
-struct RowLayout {
-  std::vector<std::int64_t> positions, slots;
-};
-
-// Where a sample's rows go behind its context: in the order of its tokens, an image block as
-// [first understanding row, generation rows, other understanding rows].
-void append_gen_rows(RowLayout& layout, const MotSample& sample, std::int64_t base) {
-  for (std::int64_t i = 0; i < sample.gen_rows; ++i) {
-    layout.positions.push_back(sample.position);
-    layout.slots.push_back(base + (sample.und_rows > 0 ? 1 : 0) + i);
+// The positions of all rows, generation rows first: int64 [rows]. Text counts up; all rows of an
+// image block are at their sample's one position.
+Tensor position_ids(std::span<const MotSample> samples, bool text) {
+  std::vector<std::int64_t> ids;
+  for (const MotSample& sample : samples)
+    ids.insert(ids.end(), static_cast<std::size_t>(sample.gen_rows), sample.position);
+  for (const MotSample& sample : samples) {
+    for (std::int64_t i = 0; i < sample.und_rows; ++i)
+      ids.push_back(sample.position + (text ? i : 0));
   }
+  return at::tensor(ids, at::kLong);
 }
 
-void append_und_rows(RowLayout& layout, const MotSample& sample, std::int64_t base, bool text) {
-  for (std::int64_t i = 0; i < sample.und_rows; ++i) {
-    layout.positions.push_back(sample.position + (text ? i : 0));
-    layout.slots.push_back(base + (i == 0 ? 0 : sample.gen_rows) + i);
-  }
-}
-
-MotPlan make_plan(std::span<const MotSample> samples, std::int64_t first_cache_row,
-                  const KvCache& cache, const Qwen2Config& config, const at::TensorOptions& options,
-                  bool text) {
-  MotPlan plan;
-  RowLayout layout;
-  std::vector<std::int64_t> gen_q, und_q, keys;
+// The cache slots of all rows, generation rows first. A sample's rows go behind its context in the
+// order of its tokens, an image block as [first understanding row, generation rows, other
+// understanding rows].
+std::vector<std::int64_t> cache_slots(std::span<const MotSample> samples, std::int64_t capacity) {
+  std::vector<std::int64_t> slots;
   const auto base_of = [&](std::size_t i) {
-    return static_cast<std::int64_t>(i) * cache.capacity() + samples[i].context;
+    return static_cast<std::int64_t>(i) * capacity + samples[i].context;
   };
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    append_gen_rows(layout, samples[i], base_of(i));
-    plan.gen_rows += samples[i].gen_rows;
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    for (std::int64_t i = 0; i < samples[s].gen_rows; ++i)
+      slots.push_back(base_of(s) + (samples[s].und_rows > 0 ? 1 : 0) + i);
   }
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const MotSample& sample = samples[i];
-    append_und_rows(layout, sample, base_of(i), text);
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    for (std::int64_t i = 0; i < samples[s].und_rows; ++i)
+      slots.push_back(base_of(s) + (i == 0 ? 0 : samples[s].gen_rows) + i);
+  }
+  return slots;
+}
+
+}  // namespace
+
+MotPlan make_plan(const MotBlock& block, std::int64_t first_cache_row, const KvCache& cache,
+                  const QwenConfig& config, const at::TensorOptions& options) {
+  MotPlan plan;
+  std::vector<std::int64_t> gen_q, und_q, keys;
+  for (const MotSample& sample : block.samples) {
+    plan.gen_rows += sample.gen_rows;
     plan.und_rows += sample.und_rows;
     gen_q.push_back(sample.gen_rows);
     und_q.push_back(sample.und_rows);
     keys.push_back(sample.context + sample.gen_rows + sample.und_rows);
   }
+  TORCH_CHECK(block.position_ids.size(-1) == plan.rows(), "[mot] position ids ",
+              block.position_ids.sizes(), " for ", plan.rows(), " rows");
   const at::Device device = options.device();
-  const auto upload = [&](const std::vector<std::int64_t>& values) {
-    return at::tensor(values, at::kLong).to(device);
-  };
-  std::tie(plan.cos, plan.sin) =
-      rope_table(upload(layout.positions), config.head_dim(), config.rope_theta,
-                 c10::typeMetaToScalarType(options.dtype()));
-  plan.slots = upload(layout.slots);
+  std::tie(plan.cos, plan.sin) = rope_table(rope_angles(block.position_ids.to(device), config),
+                                            c10::typeMetaToScalarType(options.dtype()));
+  plan.slots = at::tensor(cache_slots(block.samples, cache.capacity()), at::kLong).to(device);
   if (plan.gen_rows > 0) plan.gen = AttentionLengths::make(gen_q, keys, cache.capacity(), device);
   if (plan.und_rows > 0) plan.und = AttentionLengths::make(und_q, keys, cache.capacity(), device);
   plan.first_cache_row = first_cache_row;
-  plan.cache_rows = static_cast<std::int64_t>(samples.size());
-  plan.causal = text;
+  plan.cache_rows = static_cast<std::int64_t>(block.samples.size());
+  plan.causal = block.text;
   // Understanding mode, be it text or the patches of a picture, rounds as Qwen2 does.
   plan.rounding = plan.gen_rows == 0 ? RopeRounding::every_step : RopeRounding::at_the_end;
   return plan;
 }
 
-}  // namespace
-
 MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
-                         const KvCache& cache, const Qwen2Config& config,
+                         const KvCache& cache, const QwenConfig& config,
                          const at::TensorOptions& options) {
-  return make_plan(samples, first_cache_row, cache, config, options, false);
+  return make_plan({samples, position_ids(samples, false), false}, first_cache_row, cache, config,
+                   options);
 }
 
 MotPlan plan_text(std::span<const MotSample> samples, std::int64_t first_cache_row,
-                  const KvCache& cache, const Qwen2Config& config,
+                  const KvCache& cache, const QwenConfig& config,
                   const at::TensorOptions& options) {
-  return make_plan(samples, first_cache_row, cache, config, options, true);
+  return make_plan({samples, position_ids(samples, true), true}, first_cache_row, cache, config,
+                   options);
 }
 
 }  // namespace diptych

@@ -24,8 +24,8 @@ struct MotRows {
   Tensor und;  // [und_rows, ...], likewise
 };
 
-// Whose rows leave the last layer. Of the others only the keys and values are computed there, which
-// is all that a context is read for, and all that the markers of a painted block do.
+// Whose rows leave the last layer. For the others the last layer computes only keys and values:
+// nothing else is needed of a context, or of the markers of a painted block.
 enum class MotWanted { all, generation, none };
 
 // The rows of one packed call: generation rows of all samples first, then the understanding rows.
@@ -43,13 +43,13 @@ struct MotPlan {
   MotWanted wanted = MotWanted::all;
 
   std::int64_t rows() const { return gen_rows + und_rows; }
-  // Takes positions, slots and lengths of keys from a plan for as many rows of each sample in a
-  // cache of the same capacity; all tensors stay where they are.
+  // Takes over positions, slots and lengths of keys from a plan with as many rows of each sample in
+  // a cache of the same capacity. All tensors keep their memory.
   void follow(const MotPlan& other);
   MotRows split(const Tensor& rows) const;  // [gen_rows + und_rows, ...] -> views of the two parts
   MotPlan leaving() const;                  // of the rows that leave the last layer
-  // What norms and the activation hand to the projections: quantised, where those would do it to
-  // all of the rows anyway.
+  // The format in which norms and the activation hand rows to the projections: quantised where the
+  // projections would quantise all of the rows anyway.
   Quantization row_format(Quantization projections) const;
 };
 
@@ -57,13 +57,14 @@ struct MotPlan {
 struct MotProductRows {
   LinearOperand hidden, inner;  // [gen_rows + und_rows, hidden or intermediate]
   Tensor q;                     // [gen_rows + und_rows, heads, head_dim]
+  LinearOperand attended;       // [gen_rows + und_rows, heads * head_dim], q in place of the result
 };
 
 // Called with "layerLL.hidden" after every layer and "final_norm" at the end.
 using MotObserver = std::function<void(std::string_view what, const MotRows& rows)>;
 
 struct MotBackbone {
-  Qwen2Config config;
+  QwenConfig config;
   Tensor embed_tokens;    // [vocab, hidden]
   Tensor norm, norm_gen;  // [hidden]
   Tensor lm_head;         // [vocab, hidden], where it was loaded: only writing text needs it
@@ -71,9 +72,9 @@ struct MotBackbone {
   Quantization quantization = Quantization::none;  // of the layers' projections
 
   // `weights`: scope "language_model". All but lm_head. Throws as MotLayers::load.
-  static MotBackbone load(const Weights& weights, const Qwen2Config& config,
+  static MotBackbone load(const Weights& weights, const QwenConfig& config,
                           const std::optional<MotOffload>& offload = {},
-                          const MotQuantization& quantization = {});
+                          const QwenQuantization& quantization = {});
   void load_head(const Weights& weights);  // as load()
 
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
@@ -101,18 +102,28 @@ struct MotBackbone {
 // One sample of a call to plan: its cache row and what it adds behind that row's context.
 struct MotSample {
   std::int64_t context = 0;   // tokens in the cache row before this call
-  std::int64_t position = 0;  // rope position of the first row
+  std::int64_t position = 0;  // rope position of the first row, where plan_* makes the ids
   std::int64_t gen_rows = 0, und_rows = 0;
 };
-// An image block: every row of a sample at the sample's one position, full attention. In the cache
-// the first understanding row (the start marker) comes first, the others behind the generation
-// rows.
+
+// The samples of a call, and where their rows are. In the cache the first understanding row of a
+// sample comes first, then its generation rows, then the other understanding rows.
+struct MotBlock {
+  std::span<const MotSample> samples;
+  Tensor position_ids;  // int64 [rows], or [3, rows] with an mrope_section (rope_angles), in the
+                        // plan's order of rows
+  bool text = false;    // causal; else every row attends to all of its sample
+};
+// `first_cache_row`: of the first sample; the others follow.
+MotPlan make_plan(const MotBlock& block, std::int64_t first_cache_row, const KvCache& cache,
+                  const QwenConfig& config, const at::TensorOptions& options);
+// An image block: every row of a sample at the sample's one position, full attention. The first
+// understanding row is the start marker.
 MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
-                         const KvCache& cache, const Qwen2Config& config,
+                         const KvCache& cache, const QwenConfig& config,
                          const at::TensorOptions& options);
 // Text: understanding rows at consecutive positions, causal.
 MotPlan plan_text(std::span<const MotSample> samples, std::int64_t first_cache_row,
-                  const KvCache& cache, const Qwen2Config& config,
-                  const at::TensorOptions& options);
+                  const KvCache& cache, const QwenConfig& config, const at::TensorOptions& options);
 
 }  // namespace diptych

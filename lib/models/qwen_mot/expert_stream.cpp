@@ -12,7 +12,7 @@ std::size_t checked(std::int64_t slots) {
 
 }  // namespace
 
-ExpertStream::ExpertStream(const Qwen2Config& config, const MatrixFormat& format,
+ExpertStream::ExpertStream(const QwenConfig& config, const MatrixFormat& format,
                            std::vector<HostExpert> experts, std::int64_t slots, at::Device device)
     : experts_(std::move(experts)), slots_(checked(slots)), lane_(device, slots_.size()) {
   const Tensor& matrices = experts_.front().matrices;
@@ -31,7 +31,7 @@ bool ExpertStream::has(MotParts parts) const {
   return std::ranges::any_of(experts_, [&](const HostExpert& e) { return needed(e, parts); });
 }
 
-// From `layer` on, once round at most.
+// From `layer` on, each expert at most once.
 std::vector<std::size_t> ExpertStream::upcoming(std::size_t layer, MotParts parts) const {
   const auto first = std::ranges::lower_bound(experts_, layer, {}, &HostExpert::layer);
   const auto begin = static_cast<std::size_t>(first - experts_.begin());
@@ -54,13 +54,13 @@ std::size_t ExpertStream::oldest_without(const std::vector<std::size_t>& wanted)
     if (slot.expert && std::ranges::find(wanted, *slot.expert) != wanted.end()) continue;
     if (best == nullptr || slot.last_use < best->last_use) best = &slot;
   }
-  // As many are wanted as there are slots, and one of them lies in none.
+  // At most as many are wanted as there are slots, and one of them is in no slot.
   TORCH_CHECK(best != nullptr, "[expert_stream] no slot is free");
   return static_cast<std::size_t>(best - slots_.data());
 }
 
 const MotLayer& ExpertStream::acquire(std::size_t layer, const MotLayer& kept, MotParts parts) {
-  release();  // what a call that threw has left
+  release();  // slots that a call that threw still holds
   const std::vector<std::size_t> wanted = upcoming(layer, parts);
   for (const std::size_t expert : wanted) {
     if (find(expert) != nullptr) continue;
@@ -74,8 +74,8 @@ const MotLayer& ExpertStream::acquire(std::size_t layer, const MotLayer& kept, M
     const auto place = static_cast<std::size_t>(find(expert) - slots_.data());
     lane_.await_filled(place);
     in_use_.push_back(place);
-    MotExpert& whole = experts_[expert].gen ? acquired_.gen : acquired_.und;
-    const MotExpert& views = slots_[place].views;
+    QwenLayer& whole = experts_[expert].gen ? acquired_.gen : acquired_.und;
+    const QwenLayer& views = slots_[place].views;
     whole.qkv_proj = views.qkv_proj;
     whole.o_proj = views.o_proj;
     whole.gate_up_proj = views.gate_up_proj;

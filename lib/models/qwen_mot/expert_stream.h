@@ -14,24 +14,24 @@ namespace diptych {
 struct HostExpert {
   std::size_t layer = 0;
   bool gen = false;
-  Tensor matrices;  // a CopyLane::host_buffer of MotExpert::matrix_bytes()
+  Tensor matrices;  // a CopyLane::host_buffer of QwenLayer::matrix_bytes()
 };
 
 class ExpertStream {
  public:
   // `experts` in the order of use: by layer.
-  ExpertStream(const Qwen2Config& config, const MatrixFormat& format,
+  ExpertStream(const QwenConfig& config, const MatrixFormat& format,
                std::vector<HostExpert> experts, std::int64_t slots, at::Device device);
   bool has(MotParts parts) const;
-  // `kept`: the layer as it lies on the device. Starts the copies of as many of the experts that
-  // the following layers (and after the last the first ones) need as there are slots for.
+  // `kept`: the layer as it lies on the device. Starts to copy the experts that the following
+  // layers need (the first layers follow the last one), as many as there are slots.
   const MotLayer& acquire(std::size_t layer, const MotLayer& kept, MotParts parts);
   void release();
 
  private:
   struct Slot {
     Tensor buffer;
-    MotExpert views;                    // its projections
+    QwenLayer views;                    // its projections
     std::optional<std::size_t> expert;  // what lies there, or is on its way
     std::uint64_t last_use = 0;
   };
@@ -45,7 +45,7 @@ class ExpertStream {
   std::vector<std::size_t> in_use_;  // slots
   MotLayer acquired_;
   std::uint64_t uses_ = 0;
-  CopyLane lane_;  // last: its end waits for copies from and to the above
+  CopyLane lane_;  // the last member: its destructor waits for copies from and to the others
 };
 
 }  // namespace diptych

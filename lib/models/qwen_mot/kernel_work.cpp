@@ -21,7 +21,7 @@ std::string family_of(std::string_view what, bool gen) {
 // Adds up what the layers do.
 class WorkSum {
  public:
-  WorkSum(const MotPlan& plan, const Qwen2Config& config, const MatrixFormat& format,
+  WorkSum(const MotPlan& plan, const QwenConfig& config, const MatrixFormat& format,
           const MotServedBy& served_by)
       : config_(config),
         format_(format),
@@ -37,12 +37,11 @@ class WorkSum {
   // `rows` enter the layer, `rest` go on behind its keys and values.
   void add_layer(const MotPlan& rows, const MotPlan& rest, bool last) {
     const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
-    const std::int64_t kv = config_.num_key_value_heads * config_.head_dim();
-    add_projections(kQkv, rows, hidden + 2 * kv, hidden, {.biased = true});
-    add_rope(rows.rows(), hidden + 2 * kv);
+    add_projections(kQkv, rows, config_.qkv_width(), hidden, {.biased = config_.attention_bias});
+    add_rope(rows.rows(), config_.qkv_width());
     add_attention(true, rest.gen_rows, rest.gen);
     add_attention(false, rest.und_rows, rest.und);
-    add_projections(kO, rest, hidden, hidden, {.plain_rows = true});
+    add_projections(kO, rest, hidden, config_.q_width(), {.plain_rows = true});
     if (rest.rows() == 0) return;
     add_norm(rest.rows(), 3, quantised_);
     add_projections(kGateUp, rest, 2 * inner, hidden, {.gated = gated_});
@@ -117,17 +116,15 @@ class WorkSum {
     constexpr std::int64_t kFloat = 4, kSlot = 8;
     add(kRope, 0,
         2 * rows_bytes(rows, width, false) +
-            static_cast<double>(rows * (config_.head_dim() * kFloat + kSlot)));
+            static_cast<double>(rows * (config_.head_dim * kFloat + kSlot)));
   }
 
   void add_attention(bool gen, std::int64_t rows, const AttentionLengths& lengths) {
     if (rows == 0) return;
-    const std::int64_t dim = config_.head_dim();
-    const std::int64_t width = config_.num_attention_heads * dim;
+    const std::int64_t width = config_.q_width(), kv_width = config_.kv_width();
     const std::int64_t keys = std::accumulate(lengths.k.begin(), lengths.k.end(), std::int64_t{0});
     const std::int64_t pairs =
         std::inner_product(lengths.q.begin(), lengths.q.end(), lengths.k.begin(), std::int64_t{0});
-    const std::int64_t kv_width = config_.num_key_value_heads * dim;
     const double flops = 4.0 * static_cast<double>(pairs * width);
     if (gen && fp8_attention_) {
       // k and v are read once for their scales and once to be quantised; each row gets its scale.
@@ -147,7 +144,7 @@ class WorkSum {
     add_work(all_, 1, std::span(&work, 1));
   }
 
-  const Qwen2Config& config_;
+  const QwenConfig& config_;
   MatrixFormat format_;
   const TuningTable* tuning_;
   bool fp8_attention_, gated_, mixed_;
@@ -158,7 +155,7 @@ class WorkSum {
 
 }  // namespace
 
-std::vector<KernelWork> mot_work(const MotPlan& plan, const Qwen2Config& config,
+std::vector<KernelWork> mot_work(const MotPlan& plan, const QwenConfig& config,
                                  const MatrixFormat& format, const MotServedBy& served_by) {
   WorkSum sum(plan, config, format, served_by);
   const MotPlan rest = plan.leaving();

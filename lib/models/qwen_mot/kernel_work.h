@@ -20,7 +20,7 @@ struct MotServedBy {
 // What each family of a forward through all layers has to do: every tensor that a kernel is given
 // is read or written once. A kernel that multiplies and activates counts as gate_up_proj. `plan`:
 // its numbers and lengths are used, its tensors are not.
-std::vector<KernelWork> mot_work(const MotPlan& plan, const Qwen2Config& config,
+std::vector<KernelWork> mot_work(const MotPlan& plan, const QwenConfig& config,
                                  const MatrixFormat& format, const MotServedBy& served_by);
 
 }  // namespace diptych

@@ -98,7 +98,8 @@ Tensor encode_patches(BagelImage& image, const BagelCheckpoint& checkpoint, cons
     };
   }
   const Tensor positions = ids.to(runtime.device);
-  const Tensor seen = vision.siglip.forward(patches, positions, *runtime.read_attention, observer);
+  const Tensor seen = vision.siglip.forward(
+      patches, positions, runtime.read_attention.of(AttentionRole::self), observer);
   const Tensor connected = vision.connect(seen);
   if (trace.sink != nullptr) trace.sink->record(trace.name + ".vit.connector", connected);
   image.vit_rows = connected + vision.pos_embed.index_select(0, positions);

@@ -18,7 +18,7 @@ struct Planner {
   const BagelSizes& sizes;
   const BagelWork& work;
   const MemoryChoice& choice;
-  const Qwen2Config& llm = sizes.model.llm;
+  const QwenConfig& llm = sizes.model.llm;
   std::int64_t element = static_cast<std::int64_t>(c10::elementSize(sizes.dtype));
 
   std::int64_t rows() const {  // of one sample's image block, markers included
@@ -60,7 +60,7 @@ struct Planner {
 
   std::int64_t key_values() const {
     const std::int64_t token =
-        2 * llm.num_hidden_layers * llm.num_key_value_heads * llm.head_dim() * element;
+        2 * llm.num_hidden_layers * llm.num_key_value_heads * llm.head_dim * element;
     const std::int64_t painted =
         work.branches * work.samples * KvCache::rounded_capacity(work.context_tokens + rows());
     return token * ((rows() > 0 ? painted : 0) + work.text_rows);
@@ -71,7 +71,7 @@ struct Planner {
     const std::int64_t planned =
         choice.batched ? work.branches * (work.branches + 1) / 2 : work.branches;
     return (work.samples * rows() + work.steps) * llm.hidden_size * element +
-           planned * work.samples * rows() * (llm.head_dim() * kFloat + 8);
+           planned * work.samples * rows() * (llm.head_dim * kFloat + 8);
   }
 
   // Where the backbone is widest, in the second half of a layer: the residual stream, its normed

@@ -20,7 +20,7 @@ struct BagelSizes {  // of the checkpoint
   bool reference_kernels = false;  // quantised weights are multiplied as a float32 copy
 
   std::int64_t expert_matrix_bytes() const {
-    return MotExpert::matrix_bytes(model.llm, {dtype, quantization});
+    return QwenLayer::matrix_bytes(model.llm, {dtype, quantization});
   }
 };
 

@@ -74,7 +74,9 @@ BagelWork BagelMemoryPlanner::work_of(BagelJobs jobs, std::int64_t kept_rows) co
   work.steps = jobs.front()->config().sampling.steps;
   add_contexts(work, jobs);
   work.cache_bytes = cache_bytes(work, *jobs.front());
-  const auto is_math = [](const auto& backend) { return backend->name() == "math"; };
+  const auto is_math = [](const StageBackends& stage) {
+    return stage.of(AttentionRole::self).name() == "math";
+  };
   work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
   work.two_graphs = captures_two_kinds(*jobs.front());
   return work;

@@ -18,11 +18,11 @@ namespace {
 void log_quantization(Log& log, const BagelCheckpoint& checkpoint, at::ScalarType dtype) {
   const Quantization kind = checkpoint.quantization.kind;
   if (kind == Quantization::none) return;
-  const Qwen2Config& llm = checkpoint.model.config.llm;
+  const QwenConfig& llm = checkpoint.model.config.llm;
   const auto mebi = [&](Quantization q) {
     constexpr double kMebi = 1 << 20;
     return static_cast<double>(2 * llm.num_hidden_layers *
-                               MotExpert::matrix_bytes(llm, {dtype, q})) /
+                               QwenLayer::matrix_bytes(llm, {dtype, q})) /
            kMebi;
   };
   log.info(
@@ -51,7 +51,8 @@ BagelSession::BagelSession(const RunConfig& config, Log& log)
   report_.tuning = runtime_.tuning.name();
   if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
   log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
-            config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
+            config.kernels, runtime_.read_attention.of(AttentionRole::self).name(),
+            runtime_.paint_attention.of(AttentionRole::self).name());
   clock_.start();
   checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
   require_attention();
@@ -62,10 +63,9 @@ BagelSession::BagelSession(const RunConfig& config, Log& log)
 
 // A backend asked for by name that cannot serve these heads is refused before anything is loaded.
 void BagelSession::require_attention() const {
-  const AttentionKind kind{runtime_.device, runtime_.dtype,
-                           checkpoint_.model.config.llm.head_dim()};
-  for (const AttentionBackend* backend :
-       {runtime_.read_attention.get(), runtime_.paint_attention.get()}) {
+  const AttentionKind kind{runtime_.device, runtime_.dtype, checkpoint_.model.config.llm.head_dim};
+  for (const AttentionBackend* backend : {&runtime_.read_attention.of(AttentionRole::self),
+                                          &runtime_.paint_attention.of(AttentionRole::self)}) {
     if (const auto reason = backend->kind_unsupported(kind))
       throw InputError("--attention: attention backend {}: {}", backend->name(), *reason);
   }

@@ -23,7 +23,7 @@ void BagelSession::run_traced(BagelJobs jobs, TraceSink* trace, Progress& progre
   load_for(std::span(&jobs, 1), progress);
   make_ready(jobs);
   // A record tells what served this run, whatever the session did before.
-  runtime_.read_attention->forget_served();
+  runtime_.read_attention.of(AttentionRole::self).forget_served();
   if (answers) return answer(*jobs.front(), trace, progress, results);
   try {
     paint(jobs, trace, progress, results);
@@ -121,7 +121,7 @@ void BagelSession::answer(BagelJob& job, TraceSink* trace, Progress& progress,
   turn.seed(job.config().sampling.seed);
   std::optional<PrefilledContexts> contexts;
   const GeneratedText written = write(turn, trace, progress, contexts);
-  report_.attention = runtime_.read_attention->served_by();
+  report_.attention = runtime_.read_attention.of(AttentionRole::self).served_by();
   Result result;
   result.media = Text{.text = written.text,
                       .finish_reason = written.finish_reason,

@@ -120,8 +120,9 @@ class ContextReader {
   void forward(MotPlan plan, Tensor rows, const MotObserver& observer) {
     plan.wanted = MotWanted::none;
     if (observer) observer("embeds", plan.split(rows));
-    model_.backbone.forward(plan, std::move(rows), cache_, *runtime_.read_attention,
-                            runtime_.kernels, observer);
+    model_.backbone.forward(plan, std::move(rows), cache_,
+                            runtime_.read_attention.of(AttentionRole::self), runtime_.kernels,
+                            observer);
   }
 
   void advance(std::int64_t sample, std::int64_t rows) {

@@ -135,16 +135,17 @@ std::function<void()> MotDenoiser::products_at(const Tensor& x, const Tensor& ti
   }
   return [this, calls = std::move(calls)] {
     for (const auto& [plan, rows] : calls) {
-      model_.backbone.products(*plan, rows, contexts_.cache(), *runtime_.paint_attention,
-                               runtime_.kernels);
+      model_.backbone.products(*plan, rows, contexts_.cache(),
+                               runtime_.paint_attention.of(AttentionRole::self), runtime_.kernels);
     }
   };
 }
 
 std::vector<KernelWork> MotDenoiser::work_of(std::int64_t count) const {
   const bool fp8_attention =
-      runtime_.paint_attention->served_by().find(kCudnnFp8) != std::string::npos;
-  const Qwen2Config& llm = model_.backbone.config;
+      runtime_.paint_attention.of(AttentionRole::self).served_by().find(kCudnnFp8) !=
+      std::string::npos;
+  const QwenConfig& llm = model_.backbone.config;
   const Quantization quantization = model_.backbone.quantization;
   const bool mixed = runtime_.dtype != at::kFloat &&
                      runtime_.kernels.policy != KernelPolicy::reference &&
@@ -197,9 +198,9 @@ std::vector<Tensor> MotDenoiser::compute(Range range, const Tensor& latents,
     };
     observer("embeds", plan.split(rows));
   }
-  const MotRows out =
-      model_.backbone.forward(plan, std::move(rows), contexts_.cache(), *runtime_.paint_attention,
-                              runtime_.kernels, observer);
+  const MotRows out = model_.backbone.forward(plan, std::move(rows), contexts_.cache(),
+                                              runtime_.paint_attention.of(AttentionRole::self),
+                                              runtime_.kernels, observer);
   for (std::int64_t i = 0; i < count; ++i) {
     if (observer_) observer_(step.value(), first + i, latents, stream[i]);
     if (!uses_cache()) continue;

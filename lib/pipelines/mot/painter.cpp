@@ -166,7 +166,7 @@ Tensor MotPainter::paint(const Tensor& noise, TraceSink* trace, Progress& progre
                          StepCaching caching) {
   trace_ = trace;
   if (trace != nullptr) trace_generation(contexts_, model_, request_.sizes, noise, *trace);
-  if (attention_.empty()) runtime_.paint_attention->forget_served();
+  if (attention_.empty()) runtime_.paint_attention.of(AttentionRole::self).forget_served();
   RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching, trace);
   progress.begin("denoise", updates());
@@ -177,8 +177,8 @@ Tensor MotPainter::paint(const Tensor& noise, TraceSink* trace, Progress& progre
   synchronize(runtime_.device);
   progress.end();
   if (attention_.empty()) {
-    attention_ = runtime_.paint_attention->served_by();
-    lengths_on_device_ = runtime_.paint_attention->reads_lengths_on_device();
+    attention_ = runtime_.paint_attention.of(AttentionRole::self).served_by();
+    lengths_on_device_ = runtime_.paint_attention.of(AttentionRole::self).reads_lengths_on_device();
   }
   return latent;
 }

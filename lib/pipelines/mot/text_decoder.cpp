@@ -48,7 +48,8 @@ class StepDecoder : public TextDecoder {
         plan_text(std::span(&row, 1), 0, cache_, model_.config, options_of(runtime_));
     const Tensor ids = at::full({1}, token, at::kLong).to(runtime_.device);
     const MotRows out =
-        model_.forward(plan, model_.embed(ids), cache_, *runtime_.read_attention, runtime_.kernels);
+        model_.forward(plan, model_.embed(ids), cache_,
+                       runtime_.read_attention.of(AttentionRole::self), runtime_.kernels);
     cache_.advance(0, 1);
     return linear(out.und, model_.lm_head, {}, runtime_.kernels)[0];
   }
@@ -60,12 +61,12 @@ class StepDecoder : public TextDecoder {
 
 }  // namespace
 
-std::optional<std::string> missing_text_kernel(const Qwen2Config& config, const Runtime& runtime) {
+std::optional<std::string> missing_text_kernel(const QwenConfig& config, const Runtime& runtime) {
   const bool asked = runtime.device.is_cuda() && runtime.kernels != KernelPolicy::reference &&
-                     runtime.read_attention->name() == "auto";
+                     runtime.read_attention.of(AttentionRole::self).name() == "auto";
   if (!asked) return std::nullopt;
   return decode_attention_unsupported(config.num_attention_heads, config.num_key_value_heads,
-                                      config.head_dim(), runtime.dtype);
+                                      config.head_dim, runtime.dtype);
 }
 
 std::unique_ptr<TextDecoder> make_text_decoder(const MotBackbone& model, std::int64_t capacity,

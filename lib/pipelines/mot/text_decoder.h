@@ -46,7 +46,7 @@ class TextDecoder {
 
 // Why texts are written without a graph although device, attention and kernels are those of one:
 // the kernel does not take the model's heads.
-std::optional<std::string> missing_text_kernel(const Qwen2Config& config, const Runtime& runtime);
+std::optional<std::string> missing_text_kernel(const QwenConfig& config, const Runtime& runtime);
 
 // `capacity`: of the cache's one row: context and text.
 std::unique_ptr<TextDecoder> make_text_decoder(const MotBackbone& model, std::int64_t capacity,

@@ -9,6 +9,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "lib/models/qwen/rope.h"
 #include "lib/runtime/capture.h"
 
 namespace diptych {
@@ -71,8 +72,8 @@ class GraphDecoder : public TextDecoder {
     key_count_ = at::zeros({1}, numbers.dtype(at::kInt));
     logits_ = at::zeros({model.config.vocab_size}, options_);
     // A text's positions never exceed its cache rows.
-    std::tie(cos_, sin_) = rope_table(at::arange(capacity, numbers), model.config.head_dim(),
-                                      model.config.rope_theta, runtime.dtype);
+    std::tie(cos_, sin_) =
+        rope_table(rope_angles(at::arange(capacity, numbers), model.config), runtime.dtype);
     attention_.emplace(key_count_, runtime.kernels);
     for (Tensor& host : fed_on_host_) {
       host = at::zeros({kChunk}, at::TensorOptions(at::kLong).pinned_memory(true));
@@ -247,7 +248,7 @@ class GraphDecoder : public TextDecoder {
 std::unique_ptr<TextDecoder> make_graph_decoder(const MotBackbone& model, std::int64_t capacity,
                                                 const Runtime& runtime) {
   const bool serves = runtime.device.is_cuda() && runtime.kernels != KernelPolicy::reference &&
-                      runtime.read_attention->name() == "auto" &&
+                      runtime.read_attention.of(AttentionRole::self).name() == "auto" &&
                       !model.layers.streams({.und = true}) &&
                       !missing_text_kernel(model.config, runtime);
   if (!serves) return nullptr;

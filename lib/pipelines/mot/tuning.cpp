@@ -50,10 +50,11 @@ class Measurement {
       add(TunedKernel::add_rms_norm_e4m3, width, usual_norm, norms(Quantization::fp8));
       add(TunedKernel::silu_mul_e4m3, inner, usual_silu, activations(inner));
       // What attention gives; elsewhere the operation before quantises rows.
-      add(TunedKernel::quantize_rows, width, usual_quantize, quantised_rows(width));
+      const TunedShape attended = {tuning_.llm.q_width(), 0, 0};
+      add(TunedKernel::quantize_rows, attended, usual_quantize, quantised_rows(attended));
     }
     const TunedShape heads = {tuning_.llm.num_attention_heads, tuning_.llm.num_key_value_heads,
-                              tuning_.llm.head_dim()};
+                              tuning_.llm.head_dim};
     add(TunedKernel::attention, heads, usual_first_attention, attention());
     progress_.end();
     return std::move(table_);
@@ -85,10 +86,9 @@ class Measurement {
   }
 
   std::array<TunedShape, kProjections> projections() const {
-    const Qwen2Config& c = tuning_.llm;
-    const std::int64_t kv = c.num_key_value_heads * c.head_dim();
-    return {{{c.hidden_size + 2 * kv, c.hidden_size, 0},
-             {c.hidden_size, c.hidden_size, 0},
+    const QwenConfig& c = tuning_.llm;
+    return {{{c.qkv_width(), c.hidden_size, 0},
+             {c.hidden_size, c.q_width(), 0},
              {2 * c.intermediate_size, c.hidden_size, 0},
              {c.hidden_size, c.intermediate_size, 0}}};
   }
@@ -268,15 +268,15 @@ class Measurement {
     }
   };
   AttentionInputs attention_inputs(std::int64_t queries) const {
-    const Qwen2Config& c = tuning_.llm;
+    const QwenConfig& c = tuning_.llm;
     const std::int64_t largest = std::ranges::max(tuning_.picture_rows);
     const std::int64_t own = (queries < kFewQueries ? largest : queries) + kMarkers;
     const std::int64_t capacity = own + kContext;
     AttentionInputs inputs;
     inputs.lengths = AttentionLengths::make({queries, queries}, {capacity, own}, capacity, device_);
-    inputs.q = draw({2 * queries, c.num_attention_heads, c.head_dim()});
-    inputs.k = draw({2, capacity, c.num_key_value_heads, c.head_dim()});
-    inputs.v = draw({2, capacity, c.num_key_value_heads, c.head_dim()});
+    inputs.q = draw({2 * queries, c.num_attention_heads, c.head_dim});
+    inputs.k = draw({2, capacity, c.num_key_value_heads, c.head_dim});
+    inputs.v = draw({2, capacity, c.num_key_value_heads, c.head_dim});
     return inputs;
   }
 
@@ -287,7 +287,7 @@ class Measurement {
       measured.push_back({queries, std::vector<std::optional<double>>(names.size())});
     for (std::size_t choice = 0; choice < names.size(); ++choice) {
       const auto why_not =
-          attention_unsupported(names[choice], {device_, at::kBFloat16, tuning_.llm.head_dim()});
+          attention_unsupported(names[choice], {device_, at::kBFloat16, tuning_.llm.head_dim});
       if (why_not) continue;
       const auto backend = make_attention(names[choice], device_);
       backend->prepare(attention_inputs(1).call());  // loads its libraries

@@ -12,7 +12,7 @@
 namespace diptych {
 
 struct MotTuning {
-  Qwen2Config llm;                         // the widths
+  QwenConfig llm;                          // the widths
   std::vector<std::int64_t> picture_rows;  // latent rows of a picture, of each size
   int repeats = 10;                        // of which the median counts
 };

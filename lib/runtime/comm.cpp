@@ -1,0 +1,28 @@
+#include "lib/runtime/comm.h"
+
+#include <c10/util/Exception.h>
+
+#include "lib/base/error.h"
+
+namespace diptych {
+
+Comm Comm::of_rank(std::size_t rank, std::size_t world_size, const ParallelDegrees& degrees) {
+  const std::size_t shared = degrees.ranks_per_request();
+  TORCH_CHECK(shared > 0, "[comm] degrees are cfg ", degrees.cfg, ", ulysses ", degrees.ulysses,
+              ", ring ", degrees.ring, "; expected 1 or more each");
+  TORCH_CHECK(rank < world_size, "[comm] rank ", rank, " of ", world_size);
+  if (world_size % shared != 0) {
+    throw InputError("found {} rank(s), expected a multiple of {} (cfg {}, ulysses {}, ring {})",
+                     world_size, shared, degrees.cfg, degrees.ulysses, degrees.ring);
+  }
+  Comm comm;
+  comm.ulysses = {degrees.ulysses, rank % degrees.ulysses};
+  rank /= degrees.ulysses;
+  comm.ring = {degrees.ring, rank % degrees.ring};
+  rank /= degrees.ring;
+  comm.cfg = {degrees.cfg, rank % degrees.cfg};
+  comm.data = {world_size / shared, rank / degrees.cfg};
+  return comm;
+}
+
+}  // namespace diptych

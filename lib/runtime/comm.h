@@ -1,0 +1,35 @@
+// Which ranks work together, and on what: plain numbers. There is no process group yet; it comes
+// with runs on several GPUs.
+#pragma once
+
+#include <cstddef>
+
+namespace diptych {
+
+// Into how many parts the work on one request is cut.
+struct ParallelDegrees {
+  std::size_t cfg = 1;      // guidance branches, a rank for each part of them
+  std::size_t ulysses = 1;  // attention heads
+  std::size_t ring = 1;     // keys and values, which go round
+  std::size_t ranks_per_request() const { return cfg * ulysses * ring; }
+};
+
+// One of the groups that a rank is in: how many ranks it has, and which of them this one is.
+struct RankGroup {
+  std::size_t size = 1, index = 0;
+  bool operator==(const RankGroup&) const = default;
+};
+
+// The groups of one rank. Ranks with the same index in `data` share their requests; the ranks of a
+// group differ in the index of that group alone.
+struct Comm {
+  RankGroup data, cfg, ulysses, ring;
+
+  // rank = ((data * cfg + cfg index) * ring + ring index) * ulysses + ulysses index: ranks that
+  // exchange the most are neighbours, on one host. Throws InputError where the ranks are not a
+  // multiple of degrees.ranks_per_request(), c10::Error for a degree of 0 or a rank outside
+  // [0, world_size).
+  static Comm of_rank(std::size_t rank, std::size_t world_size, const ParallelDegrees& degrees);
+};
+
+}  // namespace diptych

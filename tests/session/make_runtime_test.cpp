@@ -1,0 +1,59 @@
+// Which attention backend serves a role of a stage.
+#include "lib/session/make_runtime.h"
+
+#include "tests/support/folder.h"
+
+namespace diptych {
+namespace {
+
+using test::message_of;
+
+constexpr std::array kBoth = {AttentionRole::self, AttentionRole::cross};
+
+RunConfig on_cpu() {
+  RunConfig config;
+  config.device = "cpu";
+  return config;
+}
+
+std::string_view name(const StageBackends& stage, AttentionRole role) {
+  return stage.of(role).name();
+}
+
+TEST_CASE("self-attention is the role's backend, else the stage's default") {
+  Log quiet(LogLevel::quiet);
+  RunConfig config = on_cpu();
+  config.read_attention.default_backend = "math";
+  config.paint_attention = {"math", "sdpa"};
+  const Runtime runtime = make_runtime(config, quiet);
+  CHECK(name(runtime.read_attention, AttentionRole::self) == "math");
+  CHECK(name(runtime.paint_attention, AttentionRole::self) == "sdpa");
+  CHECK_FALSE(runtime.comm.has_value());
+  // A model without cross-attention has no backend for it.
+  CHECK_THROWS_AS(runtime.paint_attention.of(AttentionRole::cross), c10::Error);
+}
+
+TEST_CASE("cross-attention is the stage's default, for a model that asks for it") {
+  Log quiet(LogLevel::quiet);
+  RunConfig config = on_cpu();
+  config.read_attention.default_backend = "math";
+  config.paint_attention = {"math", "sdpa"};
+  const Runtime runtime = make_runtime(config, quiet, kBoth);
+  CHECK(name(runtime.paint_attention, AttentionRole::self) == "sdpa");
+  CHECK(name(runtime.paint_attention, AttentionRole::cross) == "math");
+  // Roles of one name share a backend.
+  CHECK(&runtime.read_attention.of(AttentionRole::self) ==
+        &runtime.read_attention.of(AttentionRole::cross));
+}
+
+TEST_CASE("a default that no role takes need not be there") {
+  Log quiet(LogLevel::quiet);
+  RunConfig config = on_cpu();
+  config.paint_attention = {"flash", "math"};
+  CHECK(message_of([&] { make_runtime(config, quiet); }) == "no error");
+  CHECK(message_of([&] { make_runtime(config, quiet, kBoth); }) ==
+        "--attention: attention backend flash: needs a CUDA device, not cpu");
+}
+
+}  // namespace
+}  // namespace diptych
