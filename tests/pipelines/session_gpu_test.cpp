@@ -94,7 +94,7 @@ TEST_CASE("the kernels of captured and of launched steps are told apart") {
       f.run({request});
       const auto launched = record_launches(kDenoiseScope, [&] { f.run({request}); });
       REQUIRE(launched.has_value());
-      const auto kinds = f.session->study_steps(request, false, f.progress);
+      const auto kinds = f.measure_steps(request, false);
       const KernelTable table = make_kernel_table(*launched, 11, kinds, {1e15, 2e15, 4e12});
       std::map<std::string, KernelRow> rows;
       double busy = 0;
@@ -127,8 +127,7 @@ TEST_CASE("steps that are kept are one launch each, and take no memory") {
     RunConfig request = test::paint_request("a red fox", 5, 64, 48);
     request.sampling.steps = 12;
     // Of a session that expects more than one run the steps are kept.
-    const std::vector<std::vector<RunConfig>> expected(3, {request});
-    f.session->load(expected, f.progress);
+    f.load({{request}, {request}, {request}});
     for (int run = 0; run < 2; ++run) f.run({request});
     const auto launched = record_launches(kDenoiseScope, [&] { f.run({request}); });
     REQUIRE(launched.has_value());
