@@ -32,10 +32,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a request, but of no use here: no picture comes out, and none is cached.
-constexpr std::array<std::string_view, 12> kNotHere = {
-    "task",  "output",       "batch_count", "think_output",    "max_tokens",        "noise",
-    "trace", "trace_filter", "cache_mode",  "cache_threshold", "cache_calibration", "cache_report"};
+// It paints requests of its own without a cache, one picture for each seed, and keeps none.
+bool takes_field(const Field& field) {
+  using enum Scope;
+  for (const Scope unused : {request, answer, step_cache, report, output}) {
+    if (field.scope == unused) return false;
+  }
+  return field.name != "noise";  // one file, where every picture draws its own
+}
 
 // Varied in subject, style and amount of detail; what users ask for differs as much.
 constexpr std::array<std::string_view, 5> kPrompts = {
@@ -207,8 +211,8 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
 }
 
 int calibrate(const CalibrateFlags& flags, Log& log) {
-  warn_of_idle_variables(log, kNotHere);
-  Resolved resolved = resolve(flags.sources(kNotHere));
+  warn_of_idle_variables(log, takes_field);
+  Resolved resolved = resolve(flags.sources(takes_field));
   require_pipeline(resolved);
   if (flags.print_config) {
     fmt::print("{}", config_table(resolved));
@@ -260,7 +264,7 @@ void add_calibrate(CLI::App& app, Run& run) {
           fmt::format("a .json (replaced if there) [{} of the checkpoint]", kCalibrationName))
       ->type_name("FILE")
       ->check(path_problem);
-  add_request_flags(*verb, *flags, kNotHere);
+  add_request_flags(*verb, *flags, takes_field);
   verb->add_flag("--check-config", flags->check_config,
                  "check flags, stage config and inputs without loading weights, and stop")
       ->envname("DIPTYCH_CHECK_CONFIG");

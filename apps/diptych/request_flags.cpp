@@ -21,15 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has(FieldNames names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
-bool is_variable_of(FieldNames fields, std::string_view variable) {
-  return std::ranges::any_of(fields, [&](std::string_view name) {
-    const auto names = long_names(all_fields()[field_index(name)].flags);
-    return std::ranges::any_of(
-        names, [&](std::string_view flag) { return environment_name(flag) == variable; });
+// Whether the variable is of a field that the verb does not take.
+bool is_left_out(std::string_view variable, FieldChoice takes) {
+  return std::ranges::any_of(all_fields(), [&](const Field& field) {
+    if (takes(field) || field.flags.empty()) return false;
+    return std::ranges::any_of(long_names(field.flags), [&](std::string_view flag) {
+      return environment_name(flag) == variable;
+    });
   });
 }
 
@@ -97,7 +95,7 @@ std::optional<std::string> environment(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-void warn_of_idle_variables(Log& log, FieldNames without) {
+void warn_of_idle_variables(Log& log, FieldChoice takes) {
   std::vector<std::string> names = {
       "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL", "DIPTYCH_VERBOSE",
       "DIPTYCH_QUIET", "DIPTYCH_PROMPT", "DIPTYCH_IMAGE",
@@ -119,7 +117,7 @@ void warn_of_idle_variables(Log& log, FieldNames without) {
     const std::string_view entry = *each;
     const std::string_view name = entry.substr(0, entry.find('='));
     if (!name.starts_with("DIPTYCH_")) continue;
-    if (is_variable_of(without, name)) log.warning("{} has no effect on this verb", name);
+    if (is_left_out(name, takes)) log.warning("{} has no effect on this verb", name);
     if (std::ranges::find(known, name) != known.end()) continue;
     const std::string_view near = nearest_word(name, known);
     if (!near.empty()) log.warning("{} has no effect; did you mean {}?", name, near);
@@ -185,21 +183,21 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
-Sources RequestFlags::sources(FieldNames without) const {
-  const auto visible = [without](const std::string& name) {
-    return is_variable_of(without, name) ? std::nullopt : environment(name);
+Sources RequestFlags::sources(FieldChoice takes) const {
+  const auto visible = [takes](const std::string& name) {
+    return is_left_out(name, takes) ? std::nullopt : environment(name);
   };
   return {inputs, values, overrides, visible, find_demo()};
 }
 
-void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldNames without) {
+void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {
   for (const FlagGroup& group : all_flag_groups()) {
     const std::string name(group.flags);
     add_text_option(verb, group.flags, group.value, std::string(group.help), flags.values[name]);
   }
   add_inputs(verb);
   for (const Field& field : all_fields()) {
-    if (field.flags.empty() || has(without, field.name)) continue;
+    if (field.flags.empty() || !takes(field)) continue;
     std::vector<std::string>& texts = flags.values[std::string(field.flags)];
     if (std::holds_alternative<BoolSlot>(field.slot)) {
       add_switch(verb, field.flags, std::string(field.help), texts);

@@ -35,11 +35,20 @@ namespace fs = std::filesystem;
 constexpr const char* kSizes = "--sizes";
 constexpr const char* kUsualSizes = "256x256,512x512,1024x1024";
 
-// Of a request only these count here.
-constexpr std::array<std::string_view, 3> kHere = {"config", "model", "device"};
+// The fields of a request that count here, with what their help says on this verb.
+struct TuneField {
+  std::string_view name;
+  const char *value, *help;
+};
+constexpr std::array kFields = {
+    TuneField{"config", "FILE", "stage config that names the model (also DIPTYCH_CONFIG)"},
+    TuneField{"model", "DIR",
+              "checkpoint folder, for its widths; without one, the released model's (also "
+              "DIPTYCH_MODEL)"},
+    TuneField{"device", "cuda|cuda:N", "the GPU (also DIPTYCH_DEVICE) [cuda]"}};
 
 struct TuneFlags {
-  std::map<std::string, std::vector<std::string>> values;  // of kHere, by the flags of the field
+  std::map<std::string, std::vector<std::string>> values;  // of kFields, by the flags of the field
   std::string sizes = kUsualSizes, repeats = "10";
   fs::path output;
 };
@@ -47,13 +56,13 @@ struct TuneFlags {
 // Without a model the released one's widths count, not the demo's.
 Resolved resolve_model(const TuneFlags& flags) {
   std::vector<std::string> variables;
-  for (const std::string_view name : kHere) {
-    const Field& field = all_fields()[field_index(name)];
+  for (const TuneField& each : kFields) {
+    const Field& field = all_fields()[field_index(each.name)];
     variables.push_back(environment_name(long_names(field.flags).front()));
   }
   const auto visible = [&](const std::string& name) {
-    const bool here = std::ranges::find(variables, name) != variables.end();
-    return here ? environment(name) : std::nullopt;
+    const bool counts = std::ranges::find(variables, name) != variables.end();
+    return counts ? environment(name) : std::nullopt;
   };
   Resolved resolved = resolve_sources({{}, flags.values, {}, visible, find_demo()});
   if (resolved.uses_demo) resolved.options.run.model.clear();
@@ -188,15 +197,10 @@ constexpr const char* kFooter =
 void add_tune(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("tune", "measure which kernels are fastest on this GPU");
   const auto flags = std::make_shared<TuneFlags>();
-  const auto add_field = [&](std::string_view name, const char* value, const char* help) {
-    const std::string_view field = all_fields()[field_index(name)].flags;
-    add_text_option(*verb, field, value, help, flags->values[std::string(field)]);
-  };
-  add_field("config", "FILE", "stage config that names the model (also DIPTYCH_CONFIG)");
-  add_field("model", "DIR",
-            "checkpoint folder, for its widths; without one, the released model's (also "
-            "DIPTYCH_MODEL)");
-  add_field("device", "cuda|cuda:N", "the GPU (also DIPTYCH_DEVICE) [cuda]");
+  for (const TuneField& each : kFields) {
+    const std::string_view field = all_fields()[field_index(each.name)].flags;
+    add_text_option(*verb, field, each.value, each.help, flags->values[std::string(field)]);
+  }
   verb->add_option("--sizes", flags->sizes, fmt::format("of pictures [{}]", kUsualSizes))
       ->type_name("WxH,...")
       ->envname("DIPTYCH_SIZES");

@@ -25,18 +25,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxItems = 1'000'000;
 constexpr YamlLimits kYamlLimits = {std::size_t{1} << 26, 4'000'000};
 
-// A field that is not here is of the whole batch.
-constexpr std::string_view kOfRequest[] = {
-    "task", "negative_prompt", "noise", "seed", "width", "height", "batch_count",
-    // text
-    "think", "max_think_tokens", "max_tokens", "temperature", "top_k", "top_p",
-    // painting
-    "steps", "cfg_text_scale", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min",
-    "timestep_shift", "cfg_mode", "cache_mode", "cache_threshold", "cache_calibration",
-    "cache_report", "vae_tiling", "enforce_eager",
-    // what is written
-    "think_output", "trace", "trace_filter"};
-
 // A key of an item, beside those of its own kind (kOwnKeys).
 struct Key {
   std::size_t field = 0;
@@ -49,7 +37,7 @@ std::map<std::string, Key, std::less<>> make_keys() {
   std::map<std::string, Key, std::less<>> keys;
   for (std::size_t i = 0; i < all_fields().size(); ++i) {
     const Field& field = all_fields()[i];
-    const Key key{i, nullptr, is_of_request(field.name)};
+    const Key key{i, nullptr, is_of_request(field)};
     keys.emplace(field.name, key);
     for (const std::string_view flag : long_names(field.flags))
       keys.emplace(with_underscores(flag), key);
@@ -317,12 +305,8 @@ std::optional<std::string> item_key(std::string_view flag) {
   if (flag == "--prompt" || flag == "--image" || flag == "--output" || flag == "--size")
     return std::string(flag.substr(2));
   const auto field = field_of_flag(flag);
-  if (!field || !is_of_request(all_fields()[*field].name)) return std::nullopt;
+  if (!field || !is_of_request(all_fields()[*field])) return std::nullopt;
   return with_underscores(flag.substr(2));
-}
-
-bool is_of_request(std::string_view field) {
-  return std::ranges::find(kOfRequest, field) != std::end(kOfRequest);
 }
 
 BatchList read_batch_list(const fs::path& file) {

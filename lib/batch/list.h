@@ -50,7 +50,4 @@ Resolved resolve_item(const Resolved& defaults, const BatchItem& item);
 // The key of an item for a flag ("cfg_scale" for "--cfg-scale"); nothing where items have none.
 std::optional<std::string> item_key(std::string_view flag);
 
-// Whether requests to one loaded model may differ in this field.
-bool is_of_request(std::string_view field);
-
 }  // namespace diptych

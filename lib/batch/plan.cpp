@@ -285,7 +285,7 @@ std::string request_hash(const PlannedItem& item) {
                {"load_format", run.load_format}};
   for (const Field& field : all_fields()) {
     const bool path = std::holds_alternative<PathSlot>(field.slot);
-    if (is_of_request(field.name) && !path)
+    if (is_of_request(field) && !path)
       json[std::string(field.name)] = value_json(field, item.options);
   }
   json["size_of_input"] = run.sampling.size_of_input;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <ranges>
 
 #include <fmt/ranges.h>
 
@@ -222,6 +223,14 @@ struct ToJson {
   }
 };
 
+template <typename AnySlot>
+bool same_value(const AnySlot& slot, Options& a, Options& b) {
+  return slot.at(a) == slot.at(b);
+}
+bool same_value(const IntervalSlot& slot, Options& a, Options& b) {
+  return slot.low(a) == slot.low(b) && slot.high(a) == slot.high(b);
+}
+
 }  // namespace
 
 std::size_t field_index(std::string_view name) {
@@ -229,6 +238,31 @@ std::size_t field_index(std::string_view name) {
   const auto found = std::ranges::find(fields, name, &Field::name);
   if (found == fields.end()) throw std::logic_error(fmt::format("no field '{}'", name));
   return static_cast<std::size_t>(found - fields.begin());
+}
+
+bool is_of_request(const Field& field) {
+  using enum Scope;
+  const bool of_command = field.scope == command || field.scope == display;
+  return !of_command && field.scope != session && !field.flags.empty();
+}
+
+bool is_shared_by_forwards(const Field& field) {
+  using enum Scope;
+  return field.scope == painting || field.scope == step_cache || field.scope == report;
+}
+
+bool is_of_painting(const Field& field) {
+  return field.scope == Scope::picture || is_shared_by_forwards(field);
+}
+
+bool may_share_forwards(const RunConfig& a, const RunConfig& b) {
+  Options of_a, of_b;
+  of_a.run = a;
+  of_b.run = b;
+  const auto is_same = [&](const Field& field) {
+    return std::visit([&](const auto& slot) { return same_value(slot, of_a, of_b); }, field.slot);
+  };
+  return std::ranges::all_of(all_fields() | std::views::filter(is_shared_by_forwards), is_same);
 }
 
 std::vector<std::string_view> long_names(std::string_view flags) {

@@ -36,14 +36,19 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
     for (const std::string_view name : names)
       idle.push_back({resolved.origins[field_index(name)], std::string(why)});
   };
+  const auto forbid_all = [&](bool (*is_idle)(const Field&), std::string_view why) {
+    for (const Field& field : all_fields()) {
+      if (is_idle(field)) forbid({field.name}, why);
+    }
+  };
   if (run.answers()) {
-    forbid({"width", "height", "batch_count", "steps", "cfg_text_scale", "cfg_img_scale",
-            "cfg_interval", "cfg_renorm_type", "cfg_renorm_min", "timestep_shift", "cfg_mode",
-            "noise", "negative_prompt", "cache_mode", "cache_threshold", "cache_calibration",
-            "cache_report", "vae_tiling", "enforce_eager"},
-           fmt::format("has no meaning for --task {}, which paints nothing", run.task));
+    const std::string why =
+        fmt::format("has no meaning for --task {}, which paints nothing", run.task);
+    forbid_all(is_of_painting, why);
+    forbid({"batch_count"}, why);  // a request has one answer
   } else {
-    forbid({"max_tokens"}, "is of answers; a plan has --max-think-tokens");
+    forbid_all([](const Field& field) { return field.scope == Scope::answer; },
+               "is of answers; a plan has --max-think-tokens");
     if (run.cache_mode != "teacache")
       forbid({"cache_threshold", "cache_calibration"}, "given without --cache-mode teacache");
     if (run.cache_mode == "none")

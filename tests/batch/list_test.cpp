@@ -265,18 +265,5 @@ TEST_CASE("mutated lists are read, or refused with one line that names them") {
   }
 }
 
-TEST_CASE("every field is of the request or of the batch, on purpose") {
-  std::vector<std::string_view> of_batch;
-  for (const Field& field : all_fields()) {
-    if (!is_of_request(field.name)) of_batch.push_back(field.name);
-  }
-  // `inputs` and `output` are keys of their own.
-  for (const std::string_view name :
-       {"model", "device", "dtype", "quantization", "kernels", "inputs", "output"})
-    CHECK(std::ranges::find(of_batch, name) != of_batch.end());
-  for (const std::string_view name : {"seed", "steps", "negative_prompt", "think", "noise"})
-    CHECK(is_of_request(name));
-}
-
 }  // namespace
 }  // namespace diptych

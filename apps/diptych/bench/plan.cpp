@@ -1,7 +1,6 @@
 #include "apps/diptych/bench/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -20,22 +19,13 @@ namespace {
 constexpr const char* kSizes = "--sizes";
 constexpr const char* kAgainst = "--against";
 
-// What a session is opened with.
-constexpr std::array<std::string_view, 14> kOfModel = {"pipeline",        "model",
-                                                       "load_format",     "device",
-                                                       "dtype",           "quantization",
-                                                       "kernels",         "tuned_config_dir",
-                                                       "offload",         "max_vram",
-                                                       "read_attention",  "read_attention_self",
-                                                       "paint_attention", "paint_attention_self"};
-
-// Of the command, or what leaves nothing to compare.
-constexpr std::array<std::string_view, 12> kNeverDiffers = {
-    "config", "pipeline",     "task",     "inputs",       "output",      "think_output",
-    "trace",  "trace_filter", "progress", "cache_report", "batch_count", "max_vram"};
-
-bool has(std::span<const std::string_view> names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
+// Whether --against may change it: what is compared stays the same request to the same command.
+bool may_differ(const Field& field) {
+  using enum Scope;
+  for (const Scope fixed : {command, display, request, report, output}) {
+    if (field.scope == fixed) return false;
+  }
+  return true;
 }
 
 // Fields by their own names and those of their flags, with _ for -.
@@ -46,7 +36,7 @@ struct Key {
 std::map<std::string, Key, std::less<>> keys_that_differ() {
   std::map<std::string, Key, std::less<>> keys;
   for (const Field& field : all_fields()) {
-    if (has(kNeverDiffers, field.name)) continue;
+    if (!may_differ(field)) continue;
     keys.emplace(field.name, Key{&field});
     for (const std::string_view flag : long_names(field.flags))
       keys.emplace(with_underscores(flag), Key{&field});
@@ -167,9 +157,9 @@ std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<s
 }
 
 bool same_model(const Options& a, const Options& b) {
-  return std::ranges::all_of(kOfModel, [&](std::string_view name) {
-    const Field& field = all_fields()[field_index(name)];
-    return value_text(field, a) == value_text(field, b);
+  return std::ranges::all_of(all_fields(), [&](const Field& field) {
+    const bool of_model = field.scope == Scope::command || field.scope == Scope::session;
+    return !of_model || value_text(field, a) == value_text(field, b);
   });
 }
 

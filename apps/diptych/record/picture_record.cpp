@@ -145,6 +145,13 @@ std::string parameters_text(const Options& options, const Picture& picture, cons
   return text + ", Version: diptych " DIPTYCH_VERSION;
 }
 
+// Whether a picture's record says what was asked for; inputs and tuned kernels are there with their
+// hashes instead.
+bool is_recorded(const Field& field) {
+  return field.scope != Scope::output && field.scope != Scope::display &&
+         !std::holds_alternative<InputsSlot>(field.slot) && field.name != "tuned_config_dir";
+}
+
 // The value of a field as the text that assign() takes.
 std::string text_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -301,10 +308,7 @@ class RecordReader {
 Json requested_json(const Options& options) {
   Json json;
   for (const Field& field : all_fields()) {
-    static constexpr std::array<std::string_view, 7> kAside = {
-        "output",       "progress", "trace",           "trace_filter",
-        "think_output", "inputs",   "tuned_config_dir"};
-    if (std::ranges::find(kAside, field.name) != kAside.end()) continue;
+    if (!is_recorded(field)) continue;
     const bool size = field.name == "width" || field.name == "height";
     if (size && options.run.sampling.size_of_input) continue;
     const auto* path = std::get_if<PathSlot>(&field.slot);

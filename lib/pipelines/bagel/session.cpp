@@ -9,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
+#include "lib/config/fields.h"
 #include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/bagel/memory_planner.h"
 #include "lib/pipelines/bagel/picture_maker.h"
@@ -89,20 +90,13 @@ class BagelSession : public Session {
   std::string weights_hash() override { return weights_hash_->get(); }
 
   bool may_share(const RunConfig& a, const RunConfig& b) const override {
-    const auto shared = [](const RunConfig& c) {
-      const SamplingConfig& s = c.sampling;
-      return std::tie(s.steps, s.cfg_text_scale, s.cfg_img_scale, s.cfg_interval_low,
-                      s.cfg_interval_high, s.cfg_renorm_type, s.cfg_renorm_min, s.timestep_shift,
-                      c.cfg_mode, c.cache_mode, c.cache_threshold, c.cache_calibration,
-                      c.cache_report, c.vae_tiling, c.enforce_eager);
-    };
     const auto alone = [](const RunConfig& c) {
       // TeaCache decides by all rows of a forward: a picture would depend on what it is packed
       // with.
       return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty() ||
              c.cache_mode == "teacache";
     };
-    return !alone(a) && !alone(b) && shared(a) == shared(b);
+    return !alone(a) && !alone(b) && may_share_forwards(a, b);
   }
 
   void run(std::span<const RunConfig> configs, Progress& progress,
