@@ -19,6 +19,7 @@
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/batch/list.h"
+#include "lib/config/task.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
@@ -86,6 +87,12 @@ void say_unused(std::size_t count, std::size_t given, const char* what, Log& log
   log.warning("--pictures {}: takes the first of {}", count, counted(given, what));
 }
 
+const Task& painting_task(const FamilyConfig& family, bool reads_pictures) {
+  if (const Task* task = family.task_for(reads_pictures, MediaKind::picture)) return *task;
+  throw InputError("{}: {} paints nothing from {}", reads_pictures ? "--image" : "--prompt",
+                   family.name, reads_pictures ? "pictures" : "texts alone");
+}
+
 // Prompts and pictures in turn, each request with a seed of its own.
 std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfig& run, Log& log) {
   const std::vector<InputItem> prompts = choose_prompts(flags, run);
@@ -104,11 +111,12 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   say_unused(count, images.size(), "input picture", log);
   if (run.sampling.seed > std::numeric_limits<std::uint64_t>::max() - count)
     throw InputError("--seed: {} + {} does not fit in 64 bits", run.sampling.seed, count);
+  const Task& task = painting_task(*run.family, !images.empty());
   std::vector<RunConfig> requests(count, run);
   for (std::size_t i = 0; i < count; ++i) {
     requests[i].sampling.seed += i;
     requests[i].sampling.batch_count = 1;
-    requests[i].task = images.empty() ? "t2i" : "edit";
+    set_task(requests[i], task);
     requests[i].inputs.clear();
     if (!images.empty()) requests[i].inputs.push_back(images[i % images.size()]);
     requests[i].inputs.push_back(prompts[i % prompts.size()]);

@@ -61,6 +61,6 @@ std::vector<std::string> split_sizes(const std::string& sizes);
 ProgressStyle progress_style(const std::string& name);
 
 // What runs where no stage config and no checkpoint were named (Resolved::uses_demo).
-const char* demo_notice(const RunConfig& run);
+std::string demo_notice(const RunConfig& run);
 
 }  // namespace diptych

@@ -64,7 +64,8 @@ Resolved resolve_model(const TuneFlags& flags) {
     const bool counts = std::ranges::find(variables, name) != variables.end();
     return counts ? environment(name) : std::nullopt;
   };
-  Resolved resolved = resolve_sources({{}, flags.values, {}, visible, find_demo()});
+  Resolved resolved =
+      resolve_sources({{}, flags.values, {}, visible, find_demo(), all_family_configs()});
   if (resolved.uses_demo) resolved.options.run.model.clear();
   return resolved;
 }
@@ -77,14 +78,15 @@ at::Device gpu_of(const std::string& name, Log& log) {
 }
 
 // Latent rows of a picture of each size.
-std::vector<std::int64_t> rows_of_sizes(const std::string& sizes, const BagelConfig& config) {
+std::vector<std::int64_t> rows_of_sizes(const std::string& sizes, const FamilyConfig& family,
+                                        const BagelConfig& config) {
   const auto groups = all_flag_groups();
   const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
   const std::int64_t step = config.pixels_per_row();
   std::vector<std::int64_t> rows;
   std::set<std::pair<std::int64_t, std::int64_t>> seen;
   for (const std::string& text : split_sizes(sizes)) {
-    Options options;
+    Options options = default_options(family);
     for (const auto& [name, value] : size.expand(text, kSizes))
       assign(all_fields()[field_index(name)], options, value, fmt::format("{}: {}", kSizes, name));
     const auto [width, height] = std::pair(options.run.sampling.width, options.run.sampling.height);
@@ -150,7 +152,7 @@ int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
   if (!run.model.empty()) require_folder(run.model, "--model");
   const BagelConfig config = run.model.empty() ? BagelConfig() : BagelConfig::load(run.model);
   tuning.llm = config.llm;
-  tuning.picture_rows = rows_of_sizes(flags.sizes, config);
+  tuning.picture_rows = rows_of_sizes(flags.sizes, *run.family, config);
   const at::Device device = gpu_of(run.device, log);
   TuningFile file;
   file.device = tuned_device(device);

@@ -1,4 +1,4 @@
-// The list itself. A new setting is one entry here; run_config.h holds its default.
+// The list itself. A new setting of every family is one entry here; run_config.h holds its default.
 #include <array>
 
 #include "lib/base/error.h"
@@ -8,8 +8,6 @@
 namespace diptych {
 namespace {
 
-constexpr std::int64_t kPixelStep =
-    16;  // one latent patch: 8 pixels per VAE cell, 2 cells per patch
 constexpr std::int64_t kMostPixels = 65'536;  // of a side in a PNG
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr std::int64_t kMostPictures = 100'000;
@@ -48,10 +46,8 @@ const auto kFields = std::to_array<Field>({
      PathSlot{front<&Options::config>}},
     {"pipeline", command, "", "", "model family", TextSlot{run<&R::pipeline>}, YamlPlace::top,
      "pipeline"},
-    {"task", request, "--task", "auto|t2i|edit|understand|chat",
-     "paint from text, edit pictures, answer about pictures, answer; auto: edit where there is a "
-     "picture, else t2i",
-     ChoiceSlot{run<&R::task>, "auto|t2i|edit|understand|chat"}},
+    // The tasks are the families' (task_help()).
+    {"task", request, "--task", "TASK", "what is asked for", TaskSlot{run<&R::task>}},
     {"model", session, "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>},
      YamlPlace::top, "model"},
     // Set by --prompt and --image, whose order is kept.
@@ -84,21 +80,18 @@ const auto kFields = std::to_array<Field>({
     {"top_p", generation, "--top-p", "X",
      "written text keeps to the likeliest tokens of this probability",
      RealSlot{text<&T::top_p>, 0, false, 1}, YamlPlace::reading, "default_sampling_params.top_p"},
-    {"width", picture, "-W,--width", "N", "pixels, a multiple of 16; of an edit the last picture's",
-     WholeSlot{sampling<&S::width>, kPixelStep, kMostPixels, kPixelStep}, YamlPlace::painting,
-     "default_sampling_params.width"},
-    {"height", picture, "-H,--height", "N",
-     "pixels, a multiple of 16; of an edit the last picture's",
-     WholeSlot{sampling<&S::height>, kPixelStep, kMostPixels, kPixelStep}, YamlPlace::painting,
+    {"width", picture, "-W,--width", "N", "pixels", WholeSlot{sampling<&S::width>, 1, kMostPixels},
+     YamlPlace::painting, "default_sampling_params.width"},
+    {"height", picture, "-H,--height", "N", "pixels",
+     WholeSlot{sampling<&S::height>, 1, kMostPixels}, YamlPlace::painting,
      "default_sampling_params.height"},
     {"seed", generation, "-s,--seed", "N", "of the first picture; the next ones count up",
      SeedSlot{sampling<&S::seed>}, YamlPlace::painting, "default_sampling_params.seed"},
     {"batch_count", request, "-b,--batch-count", "N", "pictures",
      WholeSlot{sampling<&S::batch_count>, 1, kMostPictures}, YamlPlace::painting,
      "default_sampling_params.num_outputs_per_prompt"},
-    {"steps", painting, "--steps", "N", "timesteps; N of them make N - 1 updates",
-     WholeSlot{sampling<&S::steps>, 2, kMostSteps}, YamlPlace::painting,
-     "default_sampling_params.num_inference_steps"},
+    {"steps", painting, "--steps", "N", "timesteps", WholeSlot{sampling<&S::steps>, 1, kMostSteps},
+     YamlPlace::painting, "default_sampling_params.num_inference_steps"},
     {"cfg_text_scale", painting, "--cfg-scale,--cfg-text-scale", "X",
      "text guidance; 1 or less is off", RealSlot{sampling<&S::cfg_text_scale>, 0, true},
      YamlPlace::painting, "default_sampling_params.extra_args.cfg_text_scale"},

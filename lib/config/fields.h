@@ -32,7 +32,7 @@ std::string inputs_text(const std::vector<InputItem>& inputs);
 // Where a value lives in Options, and which values it takes.
 struct WholeSlot {
   std::int64_t& (*at)(Options&);
-  std::int64_t low, high, multiple = 1;
+  std::int64_t low, high;  // a family may take fewer (FieldLimit)
 };
 struct SeedSlot {
   std::uint64_t& (*at)(Options&);
@@ -49,6 +49,9 @@ struct IntervalSlot {  // 0 <= low < high <= 1
 struct ChoiceSlot {
   std::string& (*at)(Options&);
   std::string_view choices;  // "a|b|c"
+};
+struct TaskSlot {  // auto, or a task of the family
+  std::string& (*at)(Options&);
 };
 struct AttentionSlot {  // a backend's name, or as the Python servers spell it (FLASH_ATTN, ...)
   std::string& (*at)(Options&);
@@ -73,11 +76,17 @@ struct BoolSlot {  // a flag without a value; true, false, on, off, 1, 0 elsewhe
 struct InputsSlot {
   std::vector<InputItem>& (*at)(Options&);
 };
-using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, AttentionSlot,
-                          DeviceSlot, TextSlot, PathSlot, TextListSlot, BoolSlot, InputsSlot>;
+using Slot =
+    std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, TaskSlot, AttentionSlot,
+                 DeviceSlot, TextSlot, PathSlot, TextListSlot, BoolSlot, InputsSlot>;
 
-// Which map of a stage config holds the key: the file itself, the stage that reads, or paints.
-enum class YamlPlace { none, top, reading, painting };
+// Which map of a stage config holds the key of a field: the file itself, or the stage of a kind
+// that families name (StageKind). These are the kinds of the common fields; a family may have
+// others.
+struct YamlPlace {
+  static constexpr std::string_view none = "", top = "file", reading = "reading",
+                                    painting = "painting";
+};
 
 // What a field is about. It decides which verbs take it, which items of a batch may have it, where
 // it has a meaning, and which requests may share forwards.
@@ -102,7 +111,7 @@ struct Field {
   std::string_view value;  // what the help calls the value, "N"
   std::string_view help;
   Slot slot;
-  YamlPlace place = YamlPlace::none;
+  std::string_view place = YamlPlace::none;
   std::string_view yaml = {};  // "default_sampling_params.seed"
 };
 
@@ -114,9 +123,10 @@ struct FlagGroup {
                                                                   std::string_view where);
 };
 
-std::span<const Field> all_fields();
+std::span<const Field> all_fields();  // those of every family
 std::span<const FlagGroup> all_flag_groups();
-std::size_t field_index(std::string_view name);  // of a name in the list
+// Of a name in the list.
+std::size_t field_index(std::string_view name, std::span<const Field> fields = all_fields());
 
 // Whether requests to one loaded model may differ in it, by a flag or by the key of a batch's item.
 bool is_of_request(const Field& field);

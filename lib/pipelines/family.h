@@ -6,12 +6,12 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "lib/base/log.h"
+#include "lib/config/family_config.h"
 #include "lib/config/run_config.h"
 #include "lib/session/session.h"
 #include "lib/tensor/trace.h"
@@ -31,9 +31,7 @@ struct RecordedCase {
 using CaseReplay = std::function<void(const RecordedCase& recorded, TraceSink& trace)>;
 
 struct Family {
-  std::string_view name;  // the key `pipeline` of a stage config
-  // Whether the folder holds a checkpoint of this family, judged by its config files.
-  bool (*owns)(const std::filesystem::path& folder);
+  const FamilyConfig& (*config)();  // its name, and what it declares to the configuration
   // Opens a model with the device, dtype, attention and checkpoint of `config`. Reads headers, no
   // weights. Throws InputError.
   std::unique_ptr<Session> (*open)(const RunConfig& config, Log& log);

@@ -37,8 +37,9 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
       idle.push_back({resolved.origins[field_index(name)], std::string(why)});
   };
   const auto forbid_all = [&](bool (*is_idle)(const Field&), std::string_view why) {
-    for (const Field& field : all_fields()) {
-      if (is_idle(field)) forbid({field.name}, why);
+    const auto fields = fields_of(resolved.options);
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      if (is_idle(fields[i])) idle.push_back({resolved.origins[i], std::string(why)});
     }
   };
   if (run.answers()) {
@@ -66,14 +67,14 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
     if (!run.think) forbid({"temperature", "top_k", "top_p"}, "given without --think");
   }
   const bool settled = run.task != "auto";  // nothing runs where it is not
-  for (const Resolved::EditValue& value : resolved.edit_values) {
-    if (settled && run.task != "edit")
-      idle.push_back({value.origin, "has no effect where no picture is edited"});
+  for (const Resolved::TaskValue& value : resolved.task_values) {
+    if (settled && run.task != value.task)
+      idle.push_back({value.origin, fmt::format("has an effect on --task {} alone", value.task)});
   }
   const std::size_t think = field_index("think");
-  const bool plans_edits = std::ranges::any_of(
-      resolved.edit_values, [&](const auto& value) { return value.field == think; });
-  if (!run.think && (settled || !plans_edits))
+  const bool plans_a_task = std::ranges::any_of(
+      resolved.task_values, [&](const auto& value) { return value.field == think; });
+  if (!run.think && (settled || !plans_a_task))
     forbid({"max_think_tokens"}, "given without --think");
   if (!writes_plan(run))
     forbid({"think_output"},

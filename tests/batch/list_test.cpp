@@ -18,6 +18,7 @@ TEST_CASE("an item that edits takes what the stage config says of edits") {
                                    "model: m\nstages:\n  - stage_id: 0\n"
                                    "    edit_sampling_params: {extra_args: {cfg_text_scale: 2}}\n");
   Sources sources;
+  sources.families = {&bagel_config()};
   sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags["-c,--config"] = {config.string()};
   const Resolved defaults = resolve_sources(sources);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"
 
 namespace diptych {
@@ -11,12 +12,12 @@ namespace {
 using test::message_of;
 
 std::string error_of(std::string_view field, const std::string& text) {
-  Options options;
+  Options options = default_options(bagel_config());
   return message_of([&] { assign(all_fields()[field_index(field)], options, text, "--x"); });
 }
 
 std::string after(std::string_view field, const std::string& text) {
-  Options options;
+  Options options = default_options(bagel_config());
   const Field& entry = all_fields()[field_index(field)];
   assign(entry, options, text, "--x");
   return value_text(entry, options);
@@ -62,7 +63,8 @@ TEST_CASE("fields of painting, of them those that a shared forward has once") {
 }
 
 TEST_CASE("requests share forwards where every value of painting is the same") {
-  RunConfig a, b;
+  const RunConfig a = default_options(bagel_config()).run;
+  RunConfig b = a;
   b.sampling.seed = 7;
   b.sampling.width = 64;
   b.negative_prompt = "blue";
@@ -72,19 +74,19 @@ TEST_CASE("requests share forwards where every value of painting is the same") {
         std::pair{"cfg_renorm_type", "channel"}, std::pair{"cache_calibration", "a.json"},
         std::pair{"enforce_eager", "true"}}) {
     CAPTURE(name);
-    Options other;
+    Options other = default_options(bagel_config());
     assign(all_fields()[field_index(name)], other, text, "");
     CHECK_FALSE(may_share_forwards(a, other.run));
   }
 }
 
 TEST_CASE("every default passes its own check and comes out as it was") {
-  const Options defaults;
+  const Options defaults = default_options(bagel_config());
   for (const Field& field : all_fields()) {
     CAPTURE(field.name);
     const std::string text = value_text(field, defaults);
     if (text.empty()) continue;
-    Options options;
+    Options options = default_options(bagel_config());
     assign(field, options, text, "--x");
     CHECK(value_text(field, options) == text);
   }

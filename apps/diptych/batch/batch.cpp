@@ -138,7 +138,7 @@ BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
 
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   read_stdin_prompt(defaults.options.run.inputs);
-  const BatchList list = read_batch_list(flags.list);
+  const BatchList list = read_batch_list(flags.list, fields_of(defaults.options));
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;
   if (flags.list.extension() == ".txt" &&
       std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image))) {

@@ -83,8 +83,8 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   if (!flags.warmup_steps.empty()) {
     if (plan.warmup == 0) throw InputError("--warmup-steps: given together with --warmup 0");
     if (!paints) throw InputError("--warmup-steps: has no meaning where nothing is painted");
-    // One timestep makes no update.
-    plan.warmup_steps = whole_number(flags.warmup_steps, "--warmup-steps", 2, kMostRuns);
+    const std::int64_t least = request.options.run.family->limit_of("steps").low;
+    plan.warmup_steps = whole_number(flags.warmup_steps, "--warmup-steps", least, kMostRuns);
   }
   plan.save_dir = flags.save_dir;
   plan.launches = flags.launches;

@@ -33,9 +33,9 @@ struct Key {
   const Field* field = nullptr;
   const FlagGroup* group = nullptr;  // instead
 };
-std::map<std::string, Key, std::less<>> keys_that_differ() {
+std::map<std::string, Key, std::less<>> keys_that_differ(std::span<const Field> fields) {
   std::map<std::string, Key, std::less<>> keys;
-  for (const Field& field : all_fields()) {
+  for (const Field& field : fields) {
     if (!may_differ(field)) continue;
     keys.emplace(field.name, Key{&field});
     for (const std::string_view flag : long_names(field.flags))
@@ -51,7 +51,7 @@ std::map<std::string, Key, std::less<>> keys_that_differ() {
 void set(Resolved& resolved, const Field& field, const std::string& text,
          const std::string& origin) {
   assign(field, resolved.options, text, value_place(field, origin));
-  resolved.note(field_index(field.name), origin);
+  resolved.note(field_index(field.name, fields_of(resolved.options)), origin);
   if (field.name == "width" || field.name == "height")
     resolved.options.run.sampling.size_of_input = false;
 }
@@ -63,7 +63,7 @@ void set(Resolved& resolved, const FlagGroup& group, const std::string& text,
 }
 
 void set_against(Resolved& resolved, const std::string& text) {
-  static const auto keys = keys_that_differ();
+  const auto keys = keys_that_differ(fields_of(resolved.options));
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw InputError("{}: {} is no KEY=VALUE, such as cfg_mode=sequential", kAgainst,
@@ -85,7 +85,7 @@ void set_against(Resolved& resolved, const std::string& text) {
 }
 
 bool differs(const Options& a, const Options& b) {
-  return std::ranges::any_of(all_fields(), [&](const Field& field) {
+  return std::ranges::any_of(fields_of(a), [&](const Field& field) {
     return value_text(field, a) != value_text(field, b);
   });
 }
@@ -157,7 +157,7 @@ std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<s
 }
 
 bool same_model(const Options& a, const Options& b) {
-  return std::ranges::all_of(all_fields(), [&](const Field& field) {
+  return std::ranges::all_of(fields_of(a), [&](const Field& field) {
     const bool of_model = field.scope == Scope::command || field.scope == Scope::session;
     return !of_model || value_text(field, a) == value_text(field, b);
   });

@@ -10,6 +10,7 @@
 #include "lib/base/messages.h"
 #include "lib/base/utf8.h"
 #include "lib/config/words.h"
+#include "lib/pipelines/registry.h"
 
 namespace diptych {
 namespace {
@@ -271,9 +272,13 @@ class RecordReader {
   PictureRecord::Request request(const Json& requested, const Json& inputs) const {
     PictureRecord::Request request;
     if (!requested.is_object()) throw InputError("{}: its record is broken", name_);
+    const auto pipeline = requested.at("pipeline").get<std::string>();
+    request.options = default_options(find_family(pipeline).config());
     for (const auto& [key, value] : requested.items()) assign_field(key, text_of(value), request);
     RunConfig& run = request.options.run;
-    run.sampling.size_of_input = run.task == "edit" && !requested.contains("width");
+    const Task* task = run.family->find_task(run.task);
+    if (task == nullptr) throw InputError("{}: its record is broken", name_);
+    run.sampling.size_of_input = task->size_of_input && !requested.contains("width");
     for (const Json& input : inputs) {
       if (input.contains("text")) {
         run.inputs.push_back({input["text"].get<std::string>(), {}});
@@ -289,7 +294,7 @@ class RecordReader {
 
   void assign_field(const std::string& key, const std::string& value,
                     PictureRecord::Request& request) const {
-    const auto fields = all_fields();
+    const auto fields = fields_of(request.options);
     const auto field = std::ranges::find(fields, key, &Field::name);
     if (field == fields.end()) {
       throw InputError("{}: its record has {}, which this version ({}) does not know", name_,
@@ -307,7 +312,7 @@ class RecordReader {
 
 Json requested_json(const Options& options) {
   Json json;
-  for (const Field& field : all_fields()) {
+  for (const Field& field : fields_of(options)) {
     if (!is_recorded(field)) continue;
     const bool size = field.name == "width" || field.name == "height";
     if (size && options.run.sampling.size_of_input) continue;

@@ -189,6 +189,7 @@ class Replay {
       Sources sources;
       sources.environment = [](const std::string&) { return std::nullopt; };
       sources.demo = demo;
+      sources.families = all_family_configs();
       const fs::path model = resolve_sources(sources).options.run.model;
       if (model.filename() == recorded) return model;
     }
