@@ -19,6 +19,7 @@
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/batch/list.h"
+#include "lib/config/task.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
@@ -30,10 +31,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a request, but of no use here: no picture comes out, and none is cached.
-constexpr std::array<std::string_view, 12> kNotHere = {
-    "task",  "output",       "batch_count", "think_output",    "max_tokens",        "noise",
-    "trace", "trace_filter", "cache_mode",  "cache_threshold", "cache_calibration", "cache_report"};
+// It paints requests of its own without a cache, one picture for each seed, and keeps none.
+bool takes_field(const Field& field) {
+  using enum Scope;
+  for (const Scope unused : {request, answer, step_cache, report, output}) {
+    if (field.scope == unused) return false;
+  }
+  return field.name != "noise";  // one file, where every picture draws its own
+}
 
 // Varied in subject, style and amount of detail; what users ask for differs as much.
 constexpr std::array<std::string_view, 5> kPrompts = {
@@ -80,6 +85,12 @@ void say_unused(std::size_t count, std::size_t given, const char* what, Log& log
   log.warning("--pictures {}: takes the first of {}", count, counted(given, what));
 }
 
+const Task& painting_task(const FamilyConfig& family, bool reads_pictures) {
+  if (const Task* task = family.task_for(reads_pictures, MediaKind::picture)) return *task;
+  throw InputError("{}: {} paints nothing from {}", reads_pictures ? "--image" : "--prompt",
+                   family.name, reads_pictures ? "pictures" : "texts alone");
+}
+
 // Prompts and pictures in turn, each request with a seed of its own.
 std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfig& run, Log& log) {
   const std::vector<InputItem> prompts = choose_prompts(flags, run);
@@ -98,12 +109,13 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   say_unused(count, images.size(), "input picture", log);
   if (run.sampling.seed > std::numeric_limits<std::uint64_t>::max() - count)
     throw InputError("--seed: {} + {} does not fit in 64 bits", run.sampling.seed, count);
+  const Task& task = painting_task(*run.family, !images.empty());
   std::vector<RunConfig> requests(count, run);
   for (std::size_t i = 0; i < count; ++i) {
     requests[i].sampling.seed += i;
     requests[i].sampling.batch_count = 1;
     requests[i].cache_mode = "none";
-    requests[i].task = images.empty() ? "t2i" : "edit";
+    set_task(requests[i], task);
     requests[i].inputs.clear();
     if (!images.empty()) requests[i].inputs.push_back(images[i % images.size()]);
     requests[i].inputs.push_back(prompts[i % prompts.size()]);
@@ -194,8 +206,8 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
 }
 
 int calibrate(const CalibrateFlags& flags, Log& log) {
-  warn_of_idle_variables(log, kNotHere);
-  Resolved resolved = resolve(flags.sources(kNotHere));
+  warn_of_idle_variables(log, takes_field);
+  Resolved resolved = resolve(flags.sources(takes_field));
   require_pipeline(resolved);
   if (flags.print_config) {
     fmt::print("{}", config_table(resolved));
@@ -247,7 +259,7 @@ void add_calibrate(CLI::App& app, Run& run) {
           fmt::format("a .json (replaced if there) [{} of the checkpoint]", kCalibrationName))
       ->type_name("FILE")
       ->check(path_problem);
-  add_request_flags(*verb, *flags, kNotHere);
+  add_request_flags(*verb, *flags, takes_field);
   verb->add_flag("--check-config", flags->check_config,
                  "check flags, stage config and inputs without loading weights, and stop")
       ->envname("DIPTYCH_CHECK_CONFIG");

@@ -41,7 +41,7 @@ std::vector<fs::path> plan_paths(const Resolved& resolved) {
   const bool to_stdout = options.run.answers() && resolved.is_default("output");
   if (!to_stdout) {
     paths = plan_outputs(options.output, options.run.sampling.batch_count,
-                         options.run.answers() ? ".txt" : ".png");
+                         extension_of(options.run.makes));
   }
   check_side_output("--trace", options.run.trace, ".safetensors", paths);
   check_side_output("--think-output", options.think_output, ".txt", paths);

@@ -161,7 +161,7 @@ std::vector<fs::path> tensor_files(const fs::path& path) {
 Json layout_report(const fs::path& path) {
   const Family* family = fs::is_directory(path) ? family_of_checkpoint(path) : nullptr;
   if (family == nullptr || family->layout == nullptr) return nullptr;
-  return {{"family", family->name}, {"problems", family->layout(path)}};
+  return {{"family", family->config().name}, {"problems", family->layout(path)}};
 }
 
 void print_layout(const Json& layout) {

@@ -7,12 +7,11 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "lib/base/error.h"
 #include "lib/base/text_file.h"
-#include "lib/config/task.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
 
@@ -21,15 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has(FieldNames names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
-bool is_variable_of(FieldNames fields, std::string_view variable) {
-  return std::ranges::any_of(fields, [&](std::string_view name) {
-    const auto names = long_names(all_fields()[field_index(name)].flags);
-    return std::ranges::any_of(
-        names, [&](std::string_view flag) { return environment_name(flag) == variable; });
+// Whether the variable is of a field that the verb does not take.
+bool is_left_out(std::string_view variable, FieldChoice takes) {
+  return std::ranges::any_of(flag_fields(all_family_configs()), [&](const Field& field) {
+    if (takes(field) || field.flags.empty()) return false;
+    return std::ranges::any_of(long_names(field.flags), [&](std::string_view flag) {
+      return environment_name(flag) == variable;
+    });
   });
 }
 
@@ -67,13 +64,58 @@ void add_inputs(CLI::App& verb) {
   add("-i,--image", "FILE", "a picture to read (PNG, JPEG, BMP); may be repeated");
 }
 
-std::string help_of(const Field& field) {
-  const Options defaults;
-  std::string text = value_text(field, defaults);
-  if (text.empty()) return std::string(field.help);
-  if (const std::string_view edits = edit_default(field.name); !edits.empty())
-    text += fmt::format("; of edits {}", edits);
-  return fmt::format("{} [{}]", field.help, text);
+using Families = std::span<const FamilyConfig* const>;
+
+// "auto|t2i|edit": every task that a family has.
+std::vector<std::string_view> task_names(Families families) {
+  std::vector<std::string_view> names = {"auto"};
+  for (const FamilyConfig* family : families) {
+    for (const Task& task : family->tasks) {
+      if (std::ranges::find(names, task.name) == names.end()) names.push_back(task.name);
+    }
+  }
+  return names;
+}
+
+std::string value_of(const Field& field, Families families) {
+  if (!std::holds_alternative<TaskSlot>(field.slot)) return std::string(field.value);
+  return fmt::format("{}", fmt::join(task_names(families), "|"));
+}
+
+// What each task does, once, and what `auto` is of the first family.
+std::string task_help(Families families) {
+  std::vector<std::string_view> names, texts;
+  for (const FamilyConfig* family : families) {
+    for (const Task& task : family->tasks) {
+      if (std::ranges::find(names, task.name) != names.end()) continue;
+      names.push_back(task.name);
+      texts.push_back(task.help);
+    }
+  }
+  std::string help = fmt::format("{}", fmt::join(texts, ", "));
+  const Task* reads = families.front()->task_for(true);
+  const Task* other = families.front()->task_for(false);
+  if (reads != nullptr && other != nullptr)
+    help += fmt::format("; auto: {} where there is a picture, else {}", reads->name, other->name);
+  return help;
+}
+
+// With what the first family that has the field adds, and its defaults.
+std::string help_of(const Field& field, Families families) {
+  const auto has = [&](const FamilyConfig* family) {
+    return std::ranges::find(family->fields, field.name, &Field::name) != family->fields.end();
+  };
+  const FamilyConfig& family = **std::ranges::find_if(families, has);
+  const bool is_task = std::holds_alternative<TaskSlot>(field.slot);
+  std::string help = is_task ? task_help(families) : std::string(field.help);
+  help += family.limit_of(field.name).help;
+  std::string text = value_text(field, default_options(family));
+  if (text.empty()) return help;
+  for (const Task& task : family.tasks) {
+    if (const std::string_view own = task_default(task, field.name); !own.empty())
+      text += fmt::format("; of {} {}", task.results, own);
+  }
+  return fmt::format("{} [{}]", help, text);
 }
 
 }  // namespace
@@ -97,7 +139,7 @@ std::optional<std::string> environment(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-void warn_of_idle_variables(Log& log, FieldNames without) {
+void warn_of_idle_variables(Log& log, FieldChoice takes) {
   std::vector<std::string> names = {
       "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL", "DIPTYCH_VERBOSE",
       "DIPTYCH_QUIET", "DIPTYCH_PROMPT", "DIPTYCH_IMAGE",
@@ -112,14 +154,14 @@ void warn_of_idle_variables(Log& log, FieldNames without) {
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };
-  for (const Field& field : all_fields()) add(field.flags);
+  for (const Field& field : flag_fields(all_family_configs())) add(field.flags);
   for (const FlagGroup& group : all_flag_groups()) add(group.flags);
   const std::vector<std::string_view> known(names.begin(), names.end());
   for (char** each = environ; *each != nullptr; ++each) {
     const std::string_view entry = *each;
     const std::string_view name = entry.substr(0, entry.find('='));
     if (!name.starts_with("DIPTYCH_")) continue;
-    if (is_variable_of(without, name)) log.warning("{} has no effect on this verb", name);
+    if (is_left_out(name, takes)) log.warning("{} has no effect on this verb", name);
     if (std::ranges::find(known, name) != known.end()) continue;
     const std::string_view near = nearest_word(name, known);
     if (!near.empty()) log.warning("{} has no effect; did you mean {}?", name, near);
@@ -161,14 +203,10 @@ ProgressStyle progress_style(const std::string& name) {
   return name == "jsonl" ? ProgressStyle::jsonl : ProgressStyle::automatic;
 }
 
-const char* demo_notice(const RunConfig& run) {
-  if (run.load_format == "dummy") {
-    return "no -c or -m given: random weights of the demo's sizes; "
-           "-c stage_configs/bagel.yaml takes those of the released model";
-  }
-  return "no -c or -m given: the demo of stage_configs knows pictures of one to three coloured "
-         "shapes, "
-         "at 192x192, 256x192 and 192x256; -m takes a BAGEL checkpoint for anything else";
+std::string demo_notice(const RunConfig& run) {
+  const FamilyConfig& family = *run.family;
+  return fmt::format("no -c or -m given: {}",
+                     run.load_format == "dummy" ? family.dummy_demo_notice : family.demo_notice);
 }
 
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,
@@ -185,26 +223,28 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
-Sources RequestFlags::sources(FieldNames without) const {
-  const auto visible = [without](const std::string& name) {
-    return is_variable_of(without, name) ? std::nullopt : environment(name);
+Sources RequestFlags::sources(FieldChoice takes) const {
+  const auto visible = [takes](const std::string& name) {
+    return is_left_out(name, takes) ? std::nullopt : environment(name);
   };
-  return {inputs, values, overrides, visible, find_demo()};
+  return {inputs, values, overrides, visible, find_demo(), all_family_configs()};
 }
 
-void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldNames without) {
+void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {
   for (const FlagGroup& group : all_flag_groups()) {
     const std::string name(group.flags);
     add_text_option(verb, group.flags, group.value, std::string(group.help), flags.values[name]);
   }
   add_inputs(verb);
-  for (const Field& field : all_fields()) {
-    if (field.flags.empty() || has(without, field.name)) continue;
+  const auto families = all_family_configs();
+  for (const Field& field : flag_fields(families)) {
+    if (!takes(field)) continue;
     std::vector<std::string>& texts = flags.values[std::string(field.flags)];
     if (std::holds_alternative<BoolSlot>(field.slot)) {
       add_switch(verb, field.flags, std::string(field.help), texts);
     } else {
-      add_text_option(verb, field.flags, field.value, help_of(field), texts);
+      add_text_option(verb, field.flags, value_of(field, families), help_of(field, families),
+                      texts);
     }
   }
   add_text_option(verb, "--set", "KEY=VALUE",

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +15,11 @@
 
 namespace diptych {
 
-using FieldNames = std::span<const std::string_view>;
+// Which fields a verb takes as flags and variables.
+using FieldChoice = bool (*)(const Field&);
+inline bool takes_every_field(const Field&) {
+  return true;
+}
 
 struct RequestFlags {
   std::map<std::string, std::vector<std::string>> values;  // by the flags of the field or group
@@ -24,12 +27,12 @@ struct RequestFlags {
   std::vector<std::string> overrides;
   bool print_config = false, check_config = false;
 
-  // With the environment, but for the variables of the fields that the verb goes `without`.
-  Sources sources(FieldNames without = {}) const;
+  // With the environment, but only the variables of fields that the verb takes.
+  Sources sources(FieldChoice takes = takes_every_field) const;
 };
 
 // `flags` outlives the parse; read_request_inputs() then fills its inputs.
-void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldNames without = {});
+void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes = takes_every_field);
 void read_request_inputs(const CLI::App& verb, RequestFlags& flags);
 
 // The demo that comes with the binary: in the repository above a build folder, or in share/diptych
@@ -38,9 +41,9 @@ std::optional<std::filesystem::path> find_demo();
 // Of the process, as Sources asks for it.
 std::optional<std::string> environment(const std::string& name);
 
-// Variables that are nearly ours, or of a field that the verb goes `without`, would otherwise do
-// nothing, silently.
-void warn_of_idle_variables(Log& log, FieldNames without = {});
+// Warns of variables that do nothing: they are nearly ours, or of a field that the verb does not
+// take.
+void warn_of_idle_variables(Log& log, FieldChoice takes = takes_every_field);
 
 // A text "-" becomes what stdin holds. Throws InputError where two are.
 void read_stdin_prompt(std::vector<InputItem>& inputs);
@@ -58,6 +61,6 @@ std::vector<std::string> split_sizes(const std::string& sizes);
 ProgressStyle progress_style(const std::string& name);
 
 // What runs where no stage config and no checkpoint were named (Resolved::uses_demo).
-const char* demo_notice(const RunConfig& run);
+std::string demo_notice(const RunConfig& run);
 
 }  // namespace diptych

@@ -32,11 +32,20 @@ namespace fs = std::filesystem;
 constexpr const char* kSizes = "--sizes";
 constexpr const char* kUsualSizes = "256x256,512x512,1024x1024";
 
-// Of a request only these count here.
-constexpr std::array<std::string_view, 3> kHere = {"config", "model", "device"};
+// The fields of a request that count here, with what their help says on this verb.
+struct TuneField {
+  std::string_view name;
+  const char *value, *help;
+};
+constexpr std::array kFields = {
+    TuneField{"config", "FILE", "stage config that names the model (also DIPTYCH_CONFIG)"},
+    TuneField{"model", "DIR",
+              "checkpoint folder, for its widths; without one, the released model's (also "
+              "DIPTYCH_MODEL)"},
+    TuneField{"device", "cuda|cuda:N", "the GPU (also DIPTYCH_DEVICE) [cuda]"}};
 
 struct TuneFlags {
-  std::map<std::string, std::vector<std::string>> values;  // of kHere, by the flags of the field
+  std::map<std::string, std::vector<std::string>> values;  // of kFields, by the flags of the field
   std::string sizes = kUsualSizes, repeats = "10";
   fs::path output;
 };
@@ -44,15 +53,16 @@ struct TuneFlags {
 // Without a model the released one's widths count, not the demo's.
 Resolved resolve_model(const TuneFlags& flags) {
   std::vector<std::string> variables;
-  for (const std::string_view name : kHere) {
-    const Field& field = all_fields()[field_index(name)];
+  for (const TuneField& each : kFields) {
+    const Field& field = all_fields()[field_index(each.name)];
     variables.push_back(environment_name(long_names(field.flags).front()));
   }
   const auto visible = [&](const std::string& name) {
-    const bool here = std::ranges::find(variables, name) != variables.end();
-    return here ? environment(name) : std::nullopt;
+    const bool counts = std::ranges::find(variables, name) != variables.end();
+    return counts ? environment(name) : std::nullopt;
   };
-  Resolved resolved = resolve_sources({{}, flags.values, {}, visible, find_demo()});
+  Resolved resolved =
+      resolve_sources({{}, flags.values, {}, visible, find_demo(), all_family_configs()});
   if (resolved.uses_demo) resolved.options.run.model.clear();
   return resolved;
 }
@@ -65,12 +75,13 @@ at::Device gpu_of(const std::string& name, Log& log) {
 }
 
 // Width and height of each.
-std::vector<std::pair<std::int64_t, std::int64_t>> read_sizes(const std::string& texts) {
+std::vector<std::pair<std::int64_t, std::int64_t>> read_sizes(const std::string& texts,
+                                                              const FamilyConfig& family) {
   const auto groups = all_flag_groups();
   const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
   std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
   for (const std::string& text : split_sizes(texts)) {
-    Options options;
+    Options options = default_options(family);
     for (const auto& [name, value] : size.expand(text, kSizes))
       assign(all_fields()[field_index(name)], options, value, fmt::format("{}: {}", kSizes, name));
     const auto [width, height] = std::pair(options.run.sampling.width, options.run.sampling.height);
@@ -90,7 +101,7 @@ const Family& family_to_tune(const RunConfig& run) {
     if (const Family* owner = family_of_checkpoint(run.model)) family = owner;
   }
   if (family->tune == nullptr)
-    throw InputError("tune: the family {} has no choices to measure", family->name);
+    throw InputError("tune: the family {} has no choices to measure", family->config().name);
   return *family;
 }
 
@@ -143,7 +154,7 @@ int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
   request.repeats = static_cast<int>(whole_number(flags.repeats, "--repeats", 1, kMostRepeats));
   const Family& family = family_to_tune(run);
   request.model = run.model;
-  request.sizes = read_sizes(flags.sizes);
+  request.sizes = read_sizes(flags.sizes, family.config());
   const TuneMeasurement measure = family.tune(request);
   const at::Device device = gpu_of(run.device, log);
   TuningFile file;
@@ -191,15 +202,10 @@ constexpr const char* kFooter =
 void add_tune(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("tune", "measure which kernels are fastest on this GPU");
   const auto flags = std::make_shared<TuneFlags>();
-  const auto add_field = [&](std::string_view name, const char* value, const char* help) {
-    const std::string_view field = all_fields()[field_index(name)].flags;
-    add_text_option(*verb, field, value, help, flags->values[std::string(field)]);
-  };
-  add_field("config", "FILE", "stage config that names the model (also DIPTYCH_CONFIG)");
-  add_field("model", "DIR",
-            "checkpoint folder, for its widths; without one, the released model's (also "
-            "DIPTYCH_MODEL)");
-  add_field("device", "cuda|cuda:N", "the GPU (also DIPTYCH_DEVICE) [cuda]");
+  for (const TuneField& each : kFields) {
+    const std::string_view field = all_fields()[field_index(each.name)].flags;
+    add_text_option(*verb, field, each.value, each.help, flags->values[std::string(field)]);
+  }
   verb->add_option("--sizes", flags->sizes, fmt::format("of pictures [{}]", kUsualSizes))
       ->type_name("WxH,...")
       ->envname("DIPTYCH_SIZES");

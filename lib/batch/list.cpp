@@ -25,18 +25,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxItems = 1'000'000;
 constexpr YamlLimits kYamlLimits = {std::size_t{1} << 26, 4'000'000};
 
-// A field that is not here is of the whole batch.
-constexpr std::string_view kOfRequest[] = {
-    "task", "negative_prompt", "noise", "seed", "width", "height", "batch_count",
-    // text
-    "think", "max_think_tokens", "max_tokens", "temperature", "top_k", "top_p",
-    // painting
-    "steps", "cfg_text_scale", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min",
-    "timestep_shift", "cfg_mode", "cache_mode", "cache_threshold", "cache_calibration",
-    "cache_report", "vae_tiling", "enforce_eager",
-    // what is written
-    "think_output", "trace", "trace_filter"};
-
 // A key of an item, beside those of its own kind (kOwnKeys).
 struct Key {
   std::size_t field = 0;
@@ -45,11 +33,11 @@ struct Key {
 };
 constexpr std::array<std::string_view, 5> kOwnKeys = {"id", "output", "prompt", "image", "inputs"};
 
-std::map<std::string, Key, std::less<>> make_keys() {
+std::map<std::string, Key, std::less<>> make_keys(std::span<const Field> fields) {
   std::map<std::string, Key, std::less<>> keys;
-  for (std::size_t i = 0; i < all_fields().size(); ++i) {
-    const Field& field = all_fields()[i];
-    const Key key{i, nullptr, is_of_request(field.name)};
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const Field& field = fields[i];
+    const Key key{i, nullptr, is_of_request(field)};
     keys.emplace(field.name, key);
     for (const std::string_view flag : long_names(field.flags))
       keys.emplace(with_underscores(flag), key);
@@ -64,7 +52,7 @@ std::map<std::string, Key, std::less<>> make_keys() {
 
 class ItemReader {
  public:
-  ItemReader() : keys_(make_keys()) {
+  explicit ItemReader(std::span<const Field> fields) : fields_(fields), keys_(make_keys(fields)) {
     known_.assign(kOwnKeys.begin(), kOwnKeys.end());
     for (const auto& [name, key] : keys_) {
       if (key.of_request) known_.push_back(name);
@@ -108,7 +96,7 @@ class ItemReader {
       }
       if (key->second.of_request) continue;
       const std::string_view flags =
-          key->second.group ? key->second.group->flags : all_fields()[key->second.field].flags;
+          key->second.group ? key->second.group->flags : fields_[key->second.field].flags;
       throw InputError(
           "{}: {}: is of the whole batch, whose model is loaded once{}", where, entry.key,
           flags.empty() ? "" : fmt::format("; expected the flag {}", flag_label(flags)));
@@ -180,7 +168,7 @@ class ItemReader {
         add(item, {field_index(name), text, where});
       return;
     }
-    add(item, {key.field, value_of(all_fields()[key.field], entry), where});
+    add(item, {key.field, value_of(fields_[key.field], entry), where});
   }
 
   static std::string value_of(const Field& field, const YamlEntry& entry) {
@@ -205,6 +193,7 @@ class ItemReader {
     item.values.push_back(std::move(value));
   }
 
+  std::span<const Field> fields_;
   std::map<std::string, Key, std::less<>> keys_;
   std::vector<std::string_view> known_;
 };
@@ -248,9 +237,9 @@ BatchList read_prompts(const fs::path& file) {
   return list;
 }
 
-BatchList read_json_lines(const fs::path& file) {
+BatchList read_json_lines(const fs::path& file, std::span<const Field> fields) {
   BatchList list;
-  ItemReader reader;
+  ItemReader reader(fields);
   const auto source = std::make_shared<const std::string>(file.string());
   list.skipped_lines = for_each_line(read_text(file), [&](std::string_view line, int number) {
     if (is_blank(line)) return false;
@@ -261,7 +250,7 @@ BatchList read_json_lines(const fs::path& file) {
   return list;
 }
 
-BatchList read_yaml(const fs::path& file) {
+BatchList read_yaml(const fs::path& file, std::span<const Field> fields) {
   const YamlNode root = load_yaml(file, kYamlLimits);
   const YamlNode* items = &root;
   if (root.kind == YamlNode::Kind::map) {
@@ -274,7 +263,7 @@ BatchList read_yaml(const fs::path& file) {
                      items->where.text(), items->description());
   }
   BatchList list;
-  ItemReader reader;
+  ItemReader reader(fields);
   for (const YamlNode& node : items->items)
     list.items.push_back(reader.read(node, list.items.size()));
   return list;
@@ -313,27 +302,23 @@ std::vector<InputItem> inputs_over(const std::vector<InputItem>& defaults, const
 
 }  // namespace
 
-std::optional<std::string> item_key(std::string_view flag) {
+std::optional<std::string> item_key(std::string_view flag, std::span<const Field> fields) {
   if (flag == "--prompt" || flag == "--image" || flag == "--output" || flag == "--size")
     return std::string(flag.substr(2));
-  const auto field = field_of_flag(flag);
-  if (!field || !is_of_request(all_fields()[*field].name)) return std::nullopt;
+  const auto field = field_of_flag(flag, fields);
+  if (!field || !is_of_request(fields[*field])) return std::nullopt;
   return with_underscores(flag.substr(2));
 }
 
-bool is_of_request(std::string_view field) {
-  return std::ranges::find(kOfRequest, field) != std::end(kOfRequest);
-}
-
-BatchList read_batch_list(const fs::path& file) {
+BatchList read_batch_list(const fs::path& file, std::span<const Field> fields) {
   const std::string extension = file.extension().string();
   BatchList list;
   if (extension == ".txt") {
     list = read_prompts(file);
   } else if (extension == ".jsonl") {
-    list = read_json_lines(file);
+    list = read_json_lines(file, fields);
   } else if (extension == ".yaml" || extension == ".yml") {
-    list = read_yaml(file);
+    list = read_yaml(file, fields);
   } else {
     throw InputError("{}: found {}, expected a .txt, .jsonl or .yaml file", file.string(),
                      fs::is_directory(file) ? "a folder"
@@ -347,8 +332,9 @@ BatchList read_batch_list(const fs::path& file) {
 Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
   if (!item.problem.empty()) throw InputError(item.problem);
   Resolved resolved = defaults;
+  const auto fields = fields_of(defaults.options);
   for (const BatchItem::Value& value : item.values) {
-    assign(all_fields()[value.field], resolved.options, value.text, value.where);
+    assign(fields[value.field], resolved.options, value.text, value.where);
     resolved.note(value.field, value.where);
   }
   RunConfig& run = resolved.options.run;

@@ -13,7 +13,7 @@ namespace diptych {
 
 struct BatchItem {
   struct Value {
-    std::size_t field;  // index into all_fields()
+    std::size_t field;  // index into the family's fields
     std::string text;   // as assign() takes it
     std::string where;  // "list.jsonl:3: steps"
   };
@@ -40,17 +40,15 @@ struct BatchList {
 // and every field of a request by its name or its flag's, with _ for -. Paths come out relative to
 // the list's folder. Throws InputError "<file>:<line>: ..." for a broken file, an unknown, repeated
 // or whole-batch key, an id that comes twice and an output outside of the folder; what is wrong
-// with the value of another key is the item's `problem`.
-BatchList read_batch_list(const std::filesystem::path& file);
+// with the value of another key is the item's `problem`. `fields`: those of the batch's family.
+BatchList read_batch_list(const std::filesystem::path& file,
+                          std::span<const Field> fields = all_fields());
 
 // The item over the defaults (from resolve_sources()), its task settled. Origins of its own values
 // begin with item.where. Throws InputError "<item.where>: ...".
 Resolved resolve_item(const Resolved& defaults, const BatchItem& item);
 
 // The key of an item for a flag ("cfg_scale" for "--cfg-scale"); nothing where items have none.
-std::optional<std::string> item_key(std::string_view flag);
-
-// Whether requests to one loaded model may differ in this field.
-bool is_of_request(std::string_view field);
+std::optional<std::string> item_key(std::string_view flag, std::span<const Field> fields);
 
 }  // namespace diptych

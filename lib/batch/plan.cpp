@@ -37,7 +37,7 @@ void plan_file(fs::path& name, const fs::path& folder, std::string_view extensio
 
 void plan_files(const BatchItem& item, const fs::path& folder, PlannedItem& planned) {
   RunConfig& run = planned.options.run;
-  const std::string_view extension = run.answers() ? ".txt" : ".png";
+  const std::string_view extension = extension_of(run.makes);
   const std::string name =
       item.output.empty() ? numbered_name(item.number) + std::string(extension) : item.output;
   const auto names = output_names(name, run.sampling.batch_count, extension, "output");
@@ -47,10 +47,11 @@ void plan_files(const BatchItem& item, const fs::path& folder, PlannedItem& plan
   plan_file(run.trace, folder, ".safetensors", "trace", planned);
 }
 
-std::map<std::string, std::string, std::less<>> own_places(const BatchItem& item) {
+std::map<std::string, std::string, std::less<>> own_places(const BatchItem& item,
+                                                           std::span<const Field> fields) {
   std::map<std::string, std::string, std::less<>> own;
   for (const BatchItem::Value& value : item.values) {
-    const Field& field = all_fields()[value.field];
+    const Field& field = fields[value.field];
     for (const std::string_view flag : long_names(field.flags))
       own.emplace(fmt::format("--{}", flag), value_place(field, value.where));
   }
@@ -64,7 +65,7 @@ std::map<std::string, std::string, std::less<>> own_places(const BatchItem& item
 }
 
 // Flags of a request become keys. Not one in front: it is of the whole batch.
-std::string with_keys(std::string_view message) {
+std::string with_keys(std::string_view message, std::span<const Field> fields) {
   std::string text;
   for (std::size_t at = 0; at < message.size();) {
     const bool starts = at > 0 && message.substr(at).starts_with("--") &&
@@ -74,7 +75,7 @@ std::string with_keys(std::string_view message) {
             ? std::min(message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at), message.size())
             : at + 1;
     const std::string_view part = message.substr(at, end - at);
-    text += starts ? item_key(part).value_or(std::string(part)) : std::string(part);
+    text += starts ? item_key(part, fields).value_or(std::string(part)) : std::string(part);
     at = end;
   }
   return text;
@@ -108,7 +109,7 @@ struct IdleFlags {
 std::uint64_t seed_of(const BatchItem& item, const Resolved& defaults) {
   Options options = defaults.options;
   for (const BatchItem::Value& value : item.values) {
-    const Field& field = all_fields()[value.field];
+    const Field& field = fields_of(options)[value.field];
     if (field.name != "seed") continue;
     try {
       assign(field, options, value.text, value.where);
@@ -125,7 +126,7 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
   planned.id = item.id;
   planned.where = item.where;
   planned.has_keys = item.has_keys;
-  planned.own = own_places(item);
+  planned.own = own_places(item, fields_of(defaults.options));
   std::optional<Resolved> settled;
   try {
     settled = resolve_item(defaults, item);
@@ -243,15 +244,16 @@ std::string item_error(const PlannedItem& item, const Resolved& defaults,
   if (message.starts_with(place)) message.remove_prefix(place.size());
   const std::string_view flag = flag_in_front(message);
   const std::string_view rest = message.substr(flag.size());
+  const auto fields = fields_of(defaults.options);
   std::string text(message);
   if (const auto own = item.own.find(flag); own != item.own.end()) {
     text = own->second + std::string(rest);
-  } else if (const auto field = field_of_flag(flag)) {
+  } else if (const auto field = field_of_flag(flag, fields)) {
     const bool given = defaults.origins[*field] != "default" && !rest.starts_with(": not given");
-    const auto key = item.has_keys && !given ? item_key(flag) : std::nullopt;
+    const auto key = item.has_keys && !given ? item_key(flag, fields) : std::nullopt;
     text = key ? *key + std::string(rest) : at_value_place(message, defaults);
   }
-  if (item.has_keys) text = with_keys(text);
+  if (item.has_keys) text = with_keys(text, fields);
   return at_item(item, text);
 }
 
@@ -260,7 +262,7 @@ std::optional<std::string> batch_error(const PlannedItem& item, const Resolved& 
   const std::string place = item.where + ": ";
   if (message.starts_with(place)) message.remove_prefix(place.size());
   const std::string_view flag = flag_in_front(message);
-  const auto field = field_of_flag(flag);
+  const auto field = field_of_flag(flag, fields_of(defaults.options));
   if (!field || item.own.contains(flag) || defaults.origins[*field] == "default" ||
       message.substr(flag.size()).starts_with(": not given"))
     return std::nullopt;
@@ -283,9 +285,9 @@ std::string request_hash(const PlannedItem& item) {
   Json json = {{"pipeline", run.pipeline},
                {"model", fs::weakly_canonical(run.model, ignored).string()},
                {"load_format", run.load_format}};
-  for (const Field& field : all_fields()) {
+  for (const Field& field : fields_of(item.options)) {
     const bool path = std::holds_alternative<PathSlot>(field.slot);
-    if (is_of_request(field.name) && !path)
+    if (is_of_request(field) && !path)
       json[std::string(field.name)] = value_json(field, item.options);
   }
   json["size_of_input"] = run.sampling.size_of_input;

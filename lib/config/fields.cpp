@@ -6,11 +6,13 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <ranges>
 
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
+#include "lib/config/family_config.h"
 #include "lib/config/words.h"
 
 namespace diptych {
@@ -66,22 +68,25 @@ struct Assign {
   std::string_view where;
 
   void operator()(const WholeSlot& slot) const {
+    const FamilyConfig* family = options.run.family;
+    const FieldLimit limit = family ? family->limit_of(field.name) : FieldLimit{field.name};
+    const std::int64_t low = std::max(slot.low, limit.low);
     const auto value = parse<std::int64_t>(text);
-    if (field.name == "steps" && value == 1) {
-      throw InputError("{}: 1 makes 0 updates; expected at least 2", where);
+    if (!limit.why.empty() && value && *value >= slot.low && *value < low) {
+      throw InputError("{}: {} {}; expected at least {}", where, *value, limit.why, low);
     }
     const bool positive = value && *value > 0;
-    if (positive && *value <= slot.high && *value % slot.multiple != 0) {
-      throw InputError("{}: {} is not a multiple of {}; {}", where, *value, slot.multiple,
-                       nearest_multiples(*value, slot.multiple, slot.high));
+    if (positive && *value <= slot.high && *value % limit.multiple != 0) {
+      throw InputError("{}: {} is not a multiple of {}; {}", where, *value, limit.multiple,
+                       nearest_multiples(*value, limit.multiple, slot.high));
     }
-    if (slot.multiple > 1 && all_digits(text) && (!positive || *value > slot.high)) {
+    if (limit.multiple > 1 && all_digits(text) && (!positive || *value > slot.high)) {
       throw InputError(
           "{}: {} is out of range; expected a multiple of {}, at least {} (the model sets the "
           "most)",
-          where, text, slot.multiple, slot.low);
+          where, text, limit.multiple, low);
     }
-    slot.at(options) = whole_number(text, where, slot.low, slot.high);
+    slot.at(options) = whole_number(text, where, low, slot.high);
   }
 
   void operator()(const SeedSlot& slot) const {
@@ -126,6 +131,19 @@ struct Assign {
       throw InputError("{}: unknown value {}{}", where, in_quotes(text), suggestion(text, choices));
     }
     slot.at(options) = text;
+  }
+
+  void operator()(const TaskSlot& slot) const {
+    const FamilyConfig* family = options.run.family;
+    if (family == nullptr) throw std::logic_error("a task is of a family");
+    const Task* task = family->find_task(text);
+    if (task == nullptr && text != "auto") {
+      std::vector<std::string_view> known = {"auto"};
+      for (const Task& each : family->tasks) known.push_back(each.name);
+      throw InputError("{}: unknown value {}{}", where, in_quotes(text), suggestion(text, known));
+    }
+    slot.at(options) = text;
+    options.run.makes = task == nullptr ? MediaKind::picture : task->makes;
   }
 
   void operator()(const AttentionSlot& slot) const {
@@ -222,13 +240,46 @@ struct ToJson {
   }
 };
 
+template <typename AnySlot>
+bool same_value(const AnySlot& slot, Options& a, Options& b) {
+  return slot.at(a) == slot.at(b);
+}
+bool same_value(const IntervalSlot& slot, Options& a, Options& b) {
+  return slot.low(a) == slot.low(b) && slot.high(a) == slot.high(b);
+}
+
 }  // namespace
 
-std::size_t field_index(std::string_view name) {
-  const auto fields = all_fields();
+std::size_t field_index(std::string_view name, std::span<const Field> fields) {
   const auto found = std::ranges::find(fields, name, &Field::name);
   if (found == fields.end()) throw std::logic_error(fmt::format("no field '{}'", name));
   return static_cast<std::size_t>(found - fields.begin());
+}
+
+bool is_of_request(const Field& field) {
+  using enum Scope;
+  const bool of_command = field.scope == command || field.scope == display;
+  return !of_command && field.scope != session && !field.flags.empty();
+}
+
+bool is_shared_by_forwards(const Field& field) {
+  using enum Scope;
+  return field.scope == painting || field.scope == step_cache || field.scope == report;
+}
+
+bool is_of_painting(const Field& field) {
+  return field.scope == Scope::picture || is_shared_by_forwards(field);
+}
+
+bool may_share_forwards(const RunConfig& a, const RunConfig& b) {
+  if (a.family != b.family) return false;
+  Options of_a, of_b;
+  of_a.run = a;
+  of_b.run = b;
+  const auto is_same = [&](const Field& field) {
+    return std::visit([&](const auto& slot) { return same_value(slot, of_a, of_b); }, field.slot);
+  };
+  return std::ranges::all_of(fields_of(of_a) | std::views::filter(is_shared_by_forwards), is_same);
 }
 
 std::vector<std::string_view> long_names(std::string_view flags) {

@@ -32,7 +32,7 @@ std::string inputs_text(const std::vector<InputItem>& inputs);
 // Where a value lives in Options, and which values it takes.
 struct WholeSlot {
   std::int64_t& (*at)(Options&);
-  std::int64_t low, high, multiple = 1;
+  std::int64_t low, high;  // a family may take fewer (FieldLimit)
 };
 struct SeedSlot {
   std::uint64_t& (*at)(Options&);
@@ -49,6 +49,9 @@ struct IntervalSlot {  // 0 <= low < high <= 1
 struct ChoiceSlot {
   std::string& (*at)(Options&);
   std::string_view choices;  // "a|b|c"
+};
+struct TaskSlot {  // auto, or a task of the family
+  std::string& (*at)(Options&);
 };
 struct AttentionSlot {  // a backend's name, or as the Python servers spell it (FLASH_ATTN, ...)
   std::string& (*at)(Options&);
@@ -73,19 +76,42 @@ struct BoolSlot {  // a flag without a value; true, false, on, off, 1, 0 elsewhe
 struct InputsSlot {
   std::vector<InputItem>& (*at)(Options&);
 };
-using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, AttentionSlot,
-                          DeviceSlot, TextSlot, PathSlot, TextListSlot, BoolSlot, InputsSlot>;
+using Slot =
+    std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, TaskSlot, AttentionSlot,
+                 DeviceSlot, TextSlot, PathSlot, TextListSlot, BoolSlot, InputsSlot>;
 
-// Which map of a stage config holds the key: the file itself, the stage that reads, or paints.
-enum class YamlPlace { none, top, reading, painting };
+// Which map of a stage config holds the key of a field: the file itself, or the stage of a kind
+// that families name (StageKind). These are the kinds of the common fields; a family may have
+// others.
+struct YamlPlace {
+  static constexpr std::string_view none = "", top = "file", reading = "reading",
+                                    painting = "painting";
+};
+
+// What a field is about. It decides which verbs take it, which items of a batch may have it, where
+// it has a meaning, and which requests may share forwards.
+enum class Scope {
+  command,     // one value for the whole command: stage config, family, memory to take
+  display,     // how the progress of a run is shown
+  session,     // what a model is opened with
+  request,     // what is asked for: the task, what it reads, how many results
+  generation,  // how texts and pictures alike are made
+  answer,      // of answers alone
+  picture,     // of painted pictures, where each in a shared forward has a value of its own
+  painting,    // of painted pictures, where all in a shared forward have the same value
+  step_cache,  // the same of steps that are predicted
+  report,      // a comparison that is made beside the result, in a run of its own
+  output,      // the files that one request writes
+};
 
 struct Field {
-  std::string_view name;   // in --print-config and in a picture's record
+  std::string_view name;  // in --print-config and in a picture's record
+  Scope scope;
   std::string_view flags;  // as CLI11 takes them, "-s,--seed"; "" = no flag and no variable
   std::string_view value;  // what the help calls the value, "N"
   std::string_view help;
   Slot slot;
-  YamlPlace place = YamlPlace::none;
+  std::string_view place = YamlPlace::none;
   std::string_view yaml = {};  // "default_sampling_params.seed"
 };
 
@@ -97,9 +123,19 @@ struct FlagGroup {
                                                                   std::string_view where);
 };
 
-std::span<const Field> all_fields();
+std::span<const Field> all_fields();  // those of every family
 std::span<const FlagGroup> all_flag_groups();
-std::size_t field_index(std::string_view name);  // of a name in the list
+// Of a name in the list.
+std::size_t field_index(std::string_view name, std::span<const Field> fields = all_fields());
+
+// Whether requests to one loaded model may differ in it, by a flag or by the key of a batch's item.
+bool is_of_request(const Field& field);
+// Whether it has a meaning only where something is painted.
+bool is_of_painting(const Field& field);
+// Whether it has to be the same in requests that share the forwards of painting.
+bool is_shared_by_forwards(const Field& field);
+// Whether two requests are the same in all of these.
+bool may_share_forwards(const RunConfig& a, const RunConfig& b);
 
 // "-s,--seed" -> "seed"; "--cfg-scale,--cfg-text-scale" -> "cfg-scale", "cfg-text-scale".
 std::vector<std::string_view> long_names(std::string_view flags);

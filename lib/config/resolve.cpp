@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
+#include "lib/config/field_text.h"
 #include "lib/config/stage_config.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"
@@ -25,13 +26,11 @@ std::string input_place(std::string_view flag, std::string_view origin) {
 
 class Resolver {
  public:
-  explicit Resolver(const Sources& sources) : sources_(sources) {
-    resolved_.origins.assign(all_fields().size(), "default");
-    resolved_.of_stage_config.assign(all_fields().size(), false);
-  }
+  explicit Resolver(const Sources& sources) : sources_(sources) {}
 
   Resolved run() {
     const std::vector<Assignment> stage_values = read_file();
+    refuse_flags_of_other_families();
     apply_file(stage_values, false);
     apply([this](std::string_view flags) { return from_environment(flags); });
     apply_file(stage_values, true);
@@ -43,8 +42,71 @@ class Resolver {
  private:
   void set(std::size_t index, const std::string& text, const std::string& where,
            const std::string& origin, bool from_stage_config = false) {
-    assign(all_fields()[index], resolved_.options, text, where);
+    assign(fields()[index], resolved_.options, text, where);
     resolved_.note(index, origin, from_stage_config);
+  }
+
+  std::span<const Field> fields() const { return fields_of(resolved_.options); }
+
+  void start_with(const FamilyConfig& family) {
+    resolved_.options = default_options(family);
+    resolved_.origins.assign(fields().size(), "default");
+    resolved_.of_stage_config.assign(fields().size(), false);
+  }
+
+  // `tree`: the stage config's, null without one.
+  void choose_family(const YamlNode* tree) {
+    const FamilyConfig& first = *sources_.families.at(0);
+    if (const YamlEntry* name = tree == nullptr ? nullptr : tree->find("pipeline")) {
+      const auto named = std::ranges::find(sources_.families, std::string_view(name->value.text),
+                                           [](const FamilyConfig* each) { return each->name; });
+      return start_with(named == sources_.families.end() ? first : **named);
+    }
+    const std::optional<Given> model = find_model(tree);
+    const FamilyConfig* owner = model ? owner_of(model->text) : nullptr;
+    start_with(owner == nullptr ? first : *owner);
+    if (owner != nullptr && owner != &first)
+      resolved_.note(field_index("pipeline"), fmt::format("the folder of {}", model->origin));
+  }
+
+  std::optional<Given> find_model(const YamlNode* tree) const {
+    const Field& field = all_fields()[field_index("model")];
+    std::optional<Given> model = from_flags(field.flags);
+    if (!model) model = from_environment(field.flags);
+    if (model || tree == nullptr) return model;
+    const YamlEntry* entry = tree->find(field.yaml);
+    if (entry == nullptr || entry->value.kind != YamlNode::Kind::scalar) return std::nullopt;
+    return Given{path_text(entry->value, field.yaml), entry->value.where.text()};
+  }
+
+  // Config files that cannot be read are told of where the model is opened.
+  const FamilyConfig* owner_of(const std::filesystem::path& folder) const {
+    if (sources_.families.size() == 1) return nullptr;
+    const auto owns = [&](const FamilyConfig* family) {
+      try {
+        return family->owns != nullptr && family->owns(folder);
+      } catch (const InputError&) {
+        return false;
+      }
+    };
+    const auto owner = std::ranges::find_if(sources_.families, owns);
+    return owner == sources_.families.end() ? nullptr : *owner;
+  }
+
+  // Their variables are ignored: these may serve other requests.
+  void refuse_flags_of_other_families() const {
+    for (const FamilyConfig* family : sources_.families) {
+      for (const Field& field : family->fields) {
+        if (field.flags.empty() || is_flag_of_family(field.flags)) continue;
+        if (const auto given = from_flags(field.flags)) {
+          throw InputError("{}: is of the family {}, found the family {}", given->origin,
+                           family->name, resolved_.options.run.family->name);
+        }
+      }
+    }
+  }
+  bool is_flag_of_family(std::string_view flags) const {
+    return std::ranges::find(fields(), flags, &Field::flags) != fields().end();
   }
 
   void apply_inputs() {
@@ -86,9 +148,8 @@ class Resolver {
 
   // The stage config of the strongest source that names one, and the demo where none does.
   std::vector<Assignment> read_file() {
-    const auto fields = all_fields();
-    const Field& config = fields[field_index("config")];
-    const Field& model = fields[field_index("model")];
+    const Field& config = all_fields()[field_index("config")];
+    const Field& model = all_fields()[field_index("model")];
     std::optional<Given> file = from_flags(config.flags);
     if (!file) file = from_environment(config.flags);
     const bool own_model = from_flags(model.flags) || from_environment(model.flags);
@@ -98,17 +159,24 @@ class Resolver {
             "-c/--config: not given, and stage_configs/demo is not there; give a stage config");
       }
       resolved_.uses_demo = true;
+      const YamlNode tree = load_stage_config(*sources_.demo, sources_.overrides);
+      choose_family(&tree);
       resolved_.options.config = *sources_.demo;
-      return read_stage_config(*sources_.demo, sources_.overrides);
+      return read_stage_tree(tree, *resolved_.options.run.family);
     }
     if (!file) {
       if (!sources_.overrides.empty())
         throw InputError("--set: edits a stage config; give one with -c");
+      choose_family(nullptr);
       return {};
     }
+    Options named;
+    assign(config, named, file->text, file->origin);
+    require_stage_config(named.config, file->origin);
+    const YamlNode tree = load_stage_config(named.config, sources_.overrides);
+    choose_family(&tree);
     set(field_index("config"), file->text, file->origin, file->origin);
-    require_stage_config(resolved_.options.config, file->origin);
-    return read_stage_config(resolved_.options.config, sources_.overrides);
+    return read_stage_tree(tree, *resolved_.options.run.family);
   }
 
   // What is wrong inside a file is named by its place there.
@@ -120,15 +188,15 @@ class Resolver {
 
   void apply_file(const std::vector<Assignment>& values, bool from_set) {
     for (const Assignment& value : values) {
-      if (value.from_set == from_set && !value.of_edits)
+      if (value.from_set == from_set && value.task.empty())
         set(value.field, value.text, value.where, value.origin, !from_set);
     }
     for (const Assignment& value : values) {
-      if (value.from_set != from_set || !value.of_edits) continue;
-      Options checked;
-      assign(all_fields()[value.field], checked, value.text, value.where);
-      resolved_.edit_values.push_back({value.field, value.text, value.where, value.origin,
-                                       resolved_.origins[value.field], !from_set});
+      if (value.from_set != from_set || value.task.empty()) continue;
+      Options checked = resolved_.options;
+      assign(fields()[value.field], checked, value.text, value.where);
+      resolved_.task_values.push_back({value.task, value.field, value.text, value.where,
+                                       value.origin, resolved_.origins[value.field], !from_set});
     }
   }
 
@@ -145,8 +213,8 @@ class Resolver {
         by_group[name] = given->origin;
       }
     }
-    for (std::size_t i = 0; i < all_fields().size(); ++i) {
-      const Field& field = all_fields()[i];
+    for (std::size_t i = 0; i < fields().size(); ++i) {
+      const Field& field = fields()[i];
       if (field.flags.empty()) continue;
       const std::optional<Given> given = lookup(field.flags);
       if (!given) continue;
@@ -163,9 +231,9 @@ class Resolver {
     if (found == sources_.flags.end() || found->second.empty()) return std::nullopt;
     const std::vector<std::string>& texts = found->second;
     const std::string label = flag_label(flags);
-    const auto fields = all_fields();
-    const auto field = std::ranges::find(fields, flags, &Field::flags);
-    if (field != fields.end() && std::holds_alternative<TextListSlot>(field->slot)) {
+    const auto known = flag_fields(sources_.families);
+    const auto field = std::ranges::find(known, flags, &Field::flags);
+    if (field != known.end() && std::holds_alternative<TextListSlot>(field->slot)) {
       return Given{fmt::format("{}", fmt::join(texts, ";")), label};
     }
     if (texts.size() > 1) {
@@ -233,10 +301,10 @@ std::string_view flag_in_front(std::string_view message) {
   return whole ? message.substr(0, end) : std::string_view();
 }
 
-std::optional<std::size_t> field_of_flag(std::string_view flag) {
+std::optional<std::size_t> field_of_flag(std::string_view flag, std::span<const Field> fields) {
   if (flag == "--prompt" || flag == "--image") return field_index("inputs");
-  for (std::size_t i = 0; i < all_fields().size(); ++i) {
-    for (const std::string_view name : long_names(all_fields()[i].flags)) {
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    for (const std::string_view name : long_names(fields[i].flags)) {
       if (flag.size() == name.size() + 2 && flag.ends_with(name)) return i;
     }
   }
@@ -245,9 +313,10 @@ std::optional<std::size_t> field_of_flag(std::string_view flag) {
 
 // --attention stands for several values: the one whose backend the message names.
 std::optional<std::size_t> field_of_attention(std::string_view rest, const Resolved& resolved) {
-  for (std::size_t i = 0; i < all_fields().size(); ++i) {
-    if (!std::holds_alternative<AttentionSlot>(all_fields()[i].slot)) continue;
-    const auto backend = value_json(all_fields()[i], resolved.options).get<std::string>();
+  const auto fields = fields_of(resolved.options);
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (!std::holds_alternative<AttentionSlot>(fields[i].slot)) continue;
+    const auto backend = value_json(fields[i], resolved.options).get<std::string>();
     if (!backend.empty() && rest.find(fmt::format(" {}:", backend)) != std::string_view::npos)
       return i;
   }
@@ -264,7 +333,8 @@ std::string at_value_place(std::string_view message, const Resolved& resolved) {
   const std::string_view flag = flag_in_front(message);
   const std::string_view rest = message.substr(flag.size());
   const bool attention = flag == "--attention";
-  const auto field = attention ? field_of_attention(rest, resolved) : field_of_flag(flag);
+  const auto fields = fields_of(resolved.options);
+  const auto field = attention ? field_of_attention(rest, resolved) : field_of_flag(flag, fields);
   if (!field || rest.starts_with(": not given")) return std::string(message);
   const std::string& origin = resolved.origins[*field];
   if (origin == "default") {  // nobody gave it
@@ -276,10 +346,10 @@ std::string at_value_place(std::string_view message, const Resolved& resolved) {
     return fmt::format("{}{}{}{}", flag, found, kNote, rest.substr(comma));
   }
   if (attention) return origin + std::string(rest);
-  const std::string_view flags = all_fields()[*field].flags;
+  const std::string_view flags = fields[*field].flags;
   if (flags.empty()) return input_place(flag, origin) + std::string(rest);
   const std::string place =
-      origin == flag_label(flags) ? std::string(flag) : value_place(all_fields()[*field], origin);
+      origin == flag_label(flags) ? std::string(flag) : value_place(fields[*field], origin);
   return place + std::string(rest);
 }
 
@@ -296,8 +366,9 @@ Resolved resolve(const Sources& sources) {
 std::string config_table(const Resolved& resolved) {
   constexpr std::size_t kColumn = 40;
   std::string table;
-  for (std::size_t i = 0; i < all_fields().size(); ++i) {
-    const Field& field = all_fields()[i];
+  const auto fields = fields_of(resolved.options);
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const Field& field = fields[i];
     const bool of_input = resolved.options.run.sampling.size_of_input &&
                           (field.name == "width" || field.name == "height");
     const std::string line = fmt::format(

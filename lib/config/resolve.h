@@ -1,5 +1,6 @@
-// What a run uses, from all sources: flag, environment, stage config, default, in that order. A
-// `--set` edits the stage config, but counts as a flag.
+// What a run uses, from all sources: flag, environment, stage config, the defaults of the task and
+// of the family, the common defaults, in that order. A `--set` edits the stage config, but counts
+// as a flag.
 #pragma once
 
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/config/family_config.h"
 #include "lib/config/fields.h"
 
 namespace diptych {
@@ -25,21 +27,23 @@ struct Sources {
   std::vector<std::string> overrides;                     // --set
   std::function<std::optional<std::string>(const std::string&)> environment;
   std::optional<std::filesystem::path> demo;  // the stage config used without -c and -m
+  std::vector<const FamilyConfig*> families;  // at least one
 };
 
 struct Resolved {
   Options options;
-  std::vector<std::string>
-      origins;  // per field: "--steps", "DIPTYCH_STEPS", "demo.yaml:9:5", "default"
+  std::vector<std::string> origins;  // per field of fields_of(options): "--steps", "DIPTYCH_STEPS",
+                                     // "demo.yaml:9:5", "default"
   std::vector<bool> of_stage_config;  // per field: the value is the stage config's
-  // What the stage config says of edits alone. It holds while the field's value is still of the
+  // What the stage config says of one task alone. It holds while the field's value is still of the
   // origin that it had when sources of this strength had been read.
-  struct EditValue {
+  struct TaskValue {
+    std::string_view task;
     std::size_t field;
     std::string text, where, origin, over;
     bool from_stage_config;
   };
-  std::vector<EditValue> edit_values;
+  std::vector<TaskValue> task_values;
   bool uses_demo = false;
   void note(std::size_t field, std::string origin, bool from_stage_config = false) {
     origins[field] = std::move(origin);
@@ -52,6 +56,9 @@ struct Resolved {
 // DIPTYCH_IMAGE, several with ; between), pictures come first. Settles the task and its defaults
 // (task.h). Throws InputError for the first bad value, also for one that a stronger source
 // overrules.
+//
+// The family is the one that the stage config names, else the one that owns the model's folder,
+// else the first. A stage config that names none we know is read as one of the first family's.
 Resolved resolve(const Sources& sources);
 // The same but for the task, which settle_task() settles: what many requests have in common.
 Resolved resolve_sources(const Sources& sources);
@@ -62,8 +69,9 @@ std::string value_place(const Field& field, std::string_view origin);
 
 // "--width" of "--width: found 8"; "" for a text that begins with no flag.
 std::string_view flag_in_front(std::string_view message);
-// Index into all_fields() of the field that the flag sets, --prompt and --image among them.
-std::optional<std::size_t> field_of_flag(std::string_view flag);
+// Index of the field that the flag sets, --prompt and --image among them.
+std::optional<std::size_t> field_of_flag(std::string_view flag,
+                                         std::span<const Field> fields = all_fields());
 // A message that begins with the flag of a field, or with "pipeline", but with the place of the
 // field's value instead; where that is the default, with " (the default)" behind what was found. Of
 // its own result it makes the same.

@@ -1,6 +1,5 @@
 // Everything one `generate` needs, resolved from flags, environment, stage config and defaults.
-// The defaults stand here and nowhere else (those of editing in task.cpp); they are the official
-// notebook's (ByteDance-Seed/Bagel, inference.ipynb).
+// The common defaults stand here; a family and its tasks have others (family_config.h).
 #pragma once
 
 #include <algorithm>
@@ -9,9 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "lib/config/family_settings.h"
+
 namespace diptych {
 
-// One stage of a stage config. Stage 0 reads (tokenise, prefill), stage 1 paints (denoise, decode).
+struct FamilyConfig;
+
+// What a task makes.
+enum class MediaKind { picture, text };
+
+// How a stage of a stage config attends.
 struct StageAttention {
   std::string default_backend = "auto";  // diffusion_attention_config.default
   std::string self;                      // diffusion_attention_config.per_role.self, "" = default
@@ -20,12 +26,12 @@ struct StageAttention {
 struct SamplingConfig {
   std::int64_t width = 1024, height = 1024;  // pixels
   bool size_of_input = false;                // instead: the last input picture's, as it is read
-  std::int64_t steps = 50;                   // timesteps; BAGEL makes steps - 1 updates
-  double cfg_text_scale = 4.0, cfg_img_scale = 1.0;
-  double cfg_interval_low = 0.4, cfg_interval_high = 1.0;  // guidance where low < t <= high
+  std::int64_t steps = 50;                   // timesteps
+  double cfg_text_scale = 1.0, cfg_img_scale = 1.0;
+  double cfg_interval_low = 0.0, cfg_interval_high = 1.0;  // guidance where low < t <= high
   std::string cfg_renorm_type = "global";                  // global, channel, text_channel
   double cfg_renorm_min = 0.0;
-  double timestep_shift = 3.0;
+  double timestep_shift = 1.0;
   std::uint64_t seed = 42;
   std::int64_t batch_count = 1;  // pictures, with seeds seed, seed + 1, ...
 };
@@ -51,9 +57,12 @@ struct InputItem {
 };
 
 struct RunConfig {
-  std::string pipeline = "bagel";
-  std::string task = "auto";    // auto, t2i, edit, understand, chat; resolve() settles auto
-  std::filesystem::path model;  // checkpoint folder; may be empty with load_format dummy
+  const FamilyConfig* family = nullptr;  // whose fields, tasks and limits hold
+  std::string pipeline;                  // its name, as it was asked for
+  std::string task = "auto";             // of the family; resolve() settles auto
+  MediaKind makes = MediaKind::picture;  // that task
+  FamilySettings own;                    // of the family
+  std::filesystem::path model;           // checkpoint folder; may be empty with load_format dummy
   std::string load_format = "safetensors";  // safetensors, dummy
   std::string device = "auto";              // auto, cpu, cuda, cuda:N
   std::string dtype = "auto";         // auto (bfloat16 on CUDA, float32 on CPU), float32, bfloat16
@@ -80,7 +89,7 @@ struct RunConfig {
   std::filesystem::path trace;            // safetensors, "" = off
   std::vector<std::string> trace_filter;  // globs
 
-  bool answers() const { return task == "understand" || task == "chat"; }  // text, not pictures
+  bool answers() const { return makes == MediaKind::text; }  // not pictures
   bool reads_images() const {
     return std::any_of(inputs.begin(), inputs.end(),
                        [](const InputItem& item) { return item.is_image(); });

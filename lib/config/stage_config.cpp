@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "lib/base/error.h"
 #include "lib/config/field_text.h"
 #include "lib/config/stage_config_known.h"
@@ -17,15 +19,22 @@ namespace {
 
 // What a map of the file is for.
 struct Role {
-  bool top = false, reads = false, paints = false;
-  bool has(YamlPlace place) const {
-    return (place == YamlPlace::top && top) || (place == YamlPlace::reading && reads) ||
-           (place == YamlPlace::painting && paints);
+  bool top = false;
+  std::span<const StageKind> kinds = {};  // of a stage
+  bool has(std::string_view place) const {
+    return (top && place == YamlPlace::top) ||
+           std::ranges::find(kinds, place, &StageKind::place) != kinds.end();
   }
 };
 
+std::string number_word(std::size_t number) {
+  return number == 2 ? "two" : fmt::format("{}", number);
+}
+
 class StageConfigReader {
  public:
+  explicit StageConfigReader(const FamilyConfig& family) : family_(family) {}
+
   std::vector<Assignment> read(const YamlNode& tree) {
     YamlReader file(tree, "");
     if (const YamlEntry* old = tree.find("stage_args")) {
@@ -51,15 +60,15 @@ class StageConfigReader {
     // A flag that is given for many keys says which one it is.
     std::string origin = where.in_file() ? place : fmt::format("{} {}", place, path);
     assignments_.push_back({field, std::move(text), std::move(origin),
-                            fmt::format("{}: {}", place, path), !where.in_file(), of_edits_});
+                            fmt::format("{}: {}", place, path), !where.in_file(),
+                            task_ == nullptr ? "" : task_->name});
   }
 
   // The fields whose key is `prefix` + one name, then the keys that are refused; then nothing may
   // be left in the map.
   void read_map(YamlReader& reader, Role role, YamlMap map, std::string_view prefix) {
-    const auto fields = all_fields();
-    for (std::size_t i = 0; i < fields.size(); ++i) {
-      const Field& field = fields[i];
+    for (std::size_t i = 0; i < family_.fields.size(); ++i) {
+      const Field& field = family_.fields[i];
       if (!field.yaml.starts_with(prefix)) continue;
       const std::string_view key = field.yaml.substr(prefix.size());
       if (key.empty() || key.find('.') != std::string_view::npos) continue;
@@ -68,32 +77,44 @@ class StageConfigReader {
         const std::string path = reader.path_of(key);
         if (node != nullptr) add(i, field_text(field, *node, path), node->where, path);
       } else if (!role.top && !known_elsewhere(field, role)) {
-        if (field.place == YamlPlace::painting)
-          reader.refuse(key, "", "this stage reads; the key belongs to the one that paints");
-        if (field.place == YamlPlace::reading && of_edits_)
-          reader.refuse(key, "", "it stands in default_sampling_params of the stage that reads");
-        if (field.place == YamlPlace::reading)
-          reader.refuse(key, "", "this stage paints; the key belongs to the one that reads");
+        refuse_of_other_stage(reader, key, field.place, role);
       }
     }
     for (const RefusedKey& refused : refused_keys()) {
-      if (refused.map == map) reader.refuse(refused.key, refused.off, refused.why);
+      if (refused.map == map && !reader.asked_for(refused.key))
+        reader.refuse(refused.key, refused.off, refused.why);
     }
     reader.finish();
   }
 
+  void refuse_of_other_stage(YamlReader& reader, std::string_view key, std::string_view place,
+                             Role role) const {
+    const auto owner = std::ranges::find(family_.stages, place, &StageKind::place);
+    if (owner == family_.stages.end()) return;
+    reader.refuse(
+        key, "",
+        task_ != nullptr
+            ? fmt::format("it stands in default_sampling_params of the stage that {}", owner->does)
+            : of_other_stage(role, owner->does));
+  }
+  static std::string of_other_stage(Role role, std::string_view owner_does) {
+    return fmt::format("this stage {}; the key belongs to the one that {}", role.kinds.front().does,
+                       owner_does);
+  }
+
   // Both stages have, say, diffusion_attention_config.
-  static bool known_elsewhere(const Field& field, Role role) {
-    return std::ranges::any_of(all_fields(), [&](const Field& other) {
+  bool known_elsewhere(const Field& field, Role role) const {
+    return std::ranges::any_of(family_.fields, [&](const Field& other) {
       return role.has(other.place) && other.yaml == field.yaml;
     });
   }
 
   void read_stages(const YamlNode& stages) {
-    if (stages.items.empty() || stages.items.size() > 2) {
-      yaml_error(stages.where, "stages",
-                 fmt::format("{} stages; expected one that does all, or two: one reads, one paints",
-                             stages.items.size()));
+    const std::span<const StageKind> kinds = family_.stages;
+    if (stages.items.size() != 1 && stages.items.size() != kinds.size()) {
+      yaml_error(
+          stages.where, "stages",
+          fmt::format("{} stages; expected one{}", stages.items.size(), or_one_of_each(kinds)));
     }
     for (const YamlNode& stage : stages.items) {
       const std::int64_t id = stage_id_of(stage, "stages");
@@ -103,8 +124,18 @@ class StageConfigReader {
                    fmt::format("stage_id {} of {} stage{}; they count from 0", id, count,
                                count == 1 ? "" : "s"));
       }
-      read_stage(stage, id, {.reads = id == 0, .paints = id == count - 1});
+      const bool does_all = count == 1;
+      read_stage(stage, id,
+                 {.kinds = does_all ? kinds : kinds.subspan(static_cast<std::size_t>(id), 1)});
     }
+  }
+
+  static std::string or_one_of_each(std::span<const StageKind> kinds) {
+    if (kinds.size() == 1) return "";
+    std::vector<std::string> each;
+    for (const StageKind& kind : kinds) each.push_back(fmt::format("one {}", kind.does));
+    return fmt::format(" that does all, or {}: {}", number_word(kinds.size()),
+                       fmt::join(each, ", "));
   }
 
   void read_stage(const YamlNode& stage, std::int64_t id, Role role) {
@@ -117,17 +148,7 @@ class StageConfigReader {
       YamlReader map(*sampling, reader.path_of("default_sampling_params"));
       read_sampling(map, role);
     }
-    if (!role.paints) {
-      reader.refuse("edit_sampling_params", "",
-                    "this stage reads; the key belongs to the one that paints");
-    } else if (const YamlNode* edits = reader.optional("edit_sampling_params")) {
-      YamlReader map(*edits, reader.path_of("edit_sampling_params"));
-      for (const char* side : {"width", "height"})
-        map.refuse(side, "", "an edited picture has the size of the last one that it is made from");
-      of_edits_ = true;
-      read_sampling(map, {.paints = true});
-      of_edits_ = false;
-    }
+    for (const Task& task : family_.tasks) read_task(reader, role, task);
     if (const YamlNode* attention = reader.optional("diffusion_attention_config")) {
       YamlReader map(*attention, reader.path_of("diffusion_attention_config"));
       if (const YamlNode* roles = map.optional("per_role")) {
@@ -137,6 +158,24 @@ class StageConfigReader {
       read_map(map, role, YamlMap::attention, "diffusion_attention_config.");
     }
     read_map(reader, role, YamlMap::stage, "");
+  }
+
+  // What holds for one task alone stands in the stage that makes its result.
+  void read_task(YamlReader& reader, Role role, const Task& task) {
+    if (task.sampling_key.empty()) return;
+    const StageKind& maker = family_.stages.back();
+    if (!role.has(maker.place))
+      return reader.refuse(task.sampling_key, "", of_other_stage(role, maker.does));
+    const YamlNode* values = reader.optional(task.sampling_key);
+    if (values == nullptr) return;
+    YamlReader map(*values, reader.path_of(task.sampling_key));
+    if (task.size_of_input) {
+      for (const char* side : {"width", "height"})
+        map.refuse(side, "", "an edited picture has the size of the last one that it is made from");
+    }
+    task_ = &task;
+    read_sampling(map, {.kinds = std::span(family_.stages).last(1)});
+    task_ = nullptr;
   }
 
   void read_sampling(YamlReader& map, Role role) {
@@ -223,10 +262,11 @@ class StageConfigReader {
     YamlWhere where;
     std::string path;
   };
+  const FamilyConfig& family_;
   std::vector<Assignment> assignments_;
   std::vector<std::string> connectors_;
   std::optional<Devices> devices_;
-  bool of_edits_ = false;  // of the map that is read
+  const Task* task_ = nullptr;  // whose values alone are read
 };
 
 // As of every other flag, only one value can be meant.
@@ -244,16 +284,16 @@ void require_once(std::span<const std::string> overrides) {
 
 }  // namespace
 
-std::vector<Assignment> read_stage_tree(const YamlNode& tree) {
-  return StageConfigReader().read(tree);
+std::vector<Assignment> read_stage_tree(const YamlNode& tree, const FamilyConfig& family) {
+  return StageConfigReader(family).read(tree);
 }
 
-std::vector<Assignment> read_stage_config(const std::filesystem::path& file,
-                                          std::span<const std::string> overrides) {
+YamlNode load_stage_config(const std::filesystem::path& file,
+                           std::span<const std::string> overrides) {
   require_once(overrides);
   YamlNode tree = load_stage_tree(file);
   for (const std::string& override_text : overrides) apply_override(tree, override_text);
-  return read_stage_tree(tree);
+  return tree;
 }
 
 }  // namespace diptych

@@ -2,8 +2,9 @@
 // files of vllm-omni where those have one; a key that is unknown, mistyped or cannot be honoured
 // here is an error with its place.
 //
-// One stage (it reads and paints), or two: stage 0 reads (tokenise, prefill), stage 1 paints
-// (denoise, decode).
+// Which stages there are, the family says. A file has one of each kind in their order, or a single
+// stage that does all: of BAGEL's, stage 0 reads (tokenise, prefill), stage 1 paints (denoise,
+// decode).
 #pragma once
 
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/config/family_config.h"
 #include "lib/config/fields.h"
 #include "lib/config/yaml_reader.h"
 
@@ -18,23 +20,23 @@ namespace diptych {
 
 // One value of a file, for one field.
 struct Assignment {
-  std::size_t field;   // index into all_fields()
+  std::size_t field;   // index into the family's fields
   std::string text;    // as assign() takes it
   std::string origin;  // "bagel.yaml:12:5" or "--set"
   std::string where;   // the origin and the key, for messages
   bool from_set = false;
-  bool of_edits = false;  // it holds for requests that edit, over the others
+  std::string_view task = {};  // it holds for this task alone, over the others; "" = for all
 };
 
-// The values of a tree that load_stage_tree() made. Throws InputError.
-std::vector<Assignment> read_stage_tree(const YamlNode& tree);
+// The values of a tree that load_stage_config() made. Ranges are checked by assign(). Throws
+// InputError.
+std::vector<Assignment> read_stage_tree(const YamlNode& tree, const FamilyConfig& family);
 
 // Reads `file` and what its `base_config` names: keys of the file replace those of its base, stages
-// meet by stage_id, their default_sampling_params and edit_sampling_params merge deeply. Then each
-// override "KEY=VALUE" edits the tree ("stages.1.default_sampling_params.seed=7"; stages by
-// stage_id, VALUE is YAML), and the tree is read. Ranges are checked by assign(). Paths come out
-// relative to the file that holds them. Throws InputError.
-std::vector<Assignment> read_stage_config(const std::filesystem::path& file,
-                                          std::span<const std::string> overrides);
+// meet by stage_id, their default_sampling_params and the like merge deeply. Then each override
+// "KEY=VALUE" edits the tree ("stages.1.default_sampling_params.seed=7"; stages by stage_id, VALUE
+// is YAML). Paths come out relative to the file that holds them. Throws InputError.
+YamlNode load_stage_config(const std::filesystem::path& file,
+                           std::span<const std::string> overrides);
 
 }  // namespace diptych

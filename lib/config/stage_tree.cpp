@@ -1,7 +1,6 @@
 #include "lib/config/stage_tree.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <memory>
 #include <set>
@@ -14,9 +13,10 @@
 namespace diptych {
 namespace {
 
-// The keys that merge deeply.
-constexpr std::array<std::string_view, 2> kDeep = {"default_sampling_params",
-                                                   "edit_sampling_params"};
+// default_sampling_params, and those of one task alone.
+bool merges_deeply(std::string_view key) {
+  return key.ends_with("_sampling_params");
+}
 
 enum class Merge { stage, deep };
 
@@ -27,7 +27,7 @@ void merge_map(YamlNode& base, const YamlNode& over, Merge how) {
       base.entries.push_back(entry);
       continue;
     }
-    const bool deep = how == Merge::deep || std::ranges::find(kDeep, entry.key) != kDeep.end();
+    const bool deep = how == Merge::deep || merges_deeply(entry.key);
     const bool maps =
         mine->value.kind == YamlNode::Kind::map && entry.value.kind == YamlNode::Kind::map;
     if (deep && maps) {

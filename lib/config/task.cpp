@@ -1,53 +1,45 @@
 #include "lib/config/task.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "lib/base/error.h"
 
 namespace diptych {
 namespace {
 
-// A default that holds for one task only.
-struct TaskDefault {
-  std::string_view field, text;
-};
-constexpr TaskDefault kEditDefaults[] = {
-    {"cfg_img_scale", "2"}, {"cfg_interval", "0,1"}, {"cfg_renorm_type", "text_channel"}};
-
 // Nothing is given where a configuration is only printed or checked.
-void check_inputs(const RunConfig& run) {
-  if (run.inputs.empty()) return;
-  const bool pictures = run.reads_images();
-  if (pictures && (run.task == "t2i" || run.task == "chat")) {
-    throw InputError("--task {}: reads no pictures, found --image; expected {}", run.task,
-                     run.task == "t2i" ? "edit" : "understand");
+void check_inputs(const RunConfig& run, const Task& task) {
+  if (run.inputs.empty() || run.reads_images() == task.reads_pictures) return;
+  const Task* other = run.family->task_for(!task.reads_pictures, task.makes);
+  if (!task.reads_pictures) {
+    throw InputError("--task {}: reads no pictures, found --image; expected {}", task.name,
+                     other == nullptr ? "none" : other->name);
   }
-  if (!pictures && (run.task == "edit" || run.task == "understand")) {
-    throw InputError("--task {}: needs a picture; expected --image FILE{}", run.task,
-                     run.task == "edit" ? "" : ", or --task chat");
-  }
+  const bool answers = task.makes == MediaKind::text && other != nullptr;
+  throw InputError("--task {}: needs a picture; expected --image FILE{}", task.name,
+                   answers ? fmt::format(", or --task {}", other->name) : "");
 }
 
-}  // namespace
-
-std::string_view edit_default(std::string_view field) {
-  const auto* const found = std::ranges::find(kEditDefaults, field, &TaskDefault::field);
-  return found == std::ranges::end(kEditDefaults) ? "" : found->text;
+const Task& choose_task(const RunConfig& run) {
+  const Task* task = run.task == "auto" ? run.family->task_for(run.reads_images())
+                                        : run.family->find_task(run.task);
+  if (task != nullptr) return *task;
+  if (run.task != "auto") throw std::logic_error("task: was not assigned");
+  throw InputError("{}: no task of {} {}", run.reads_images() ? "--image" : "--prompt",
+                   run.family->name, run.reads_images() ? "reads pictures" : "goes without one");
 }
 
-void settle_task(Resolved& resolved) {
-  RunConfig& run = resolved.options.run;
-  if (run.task == "auto" && run.inputs.empty()) return;  // nothing runs
-  if (run.task == "auto") run.task = run.reads_images() ? "edit" : "t2i";
-  check_inputs(run);
-  if (run.answers()) {  // it is of pictures; the origin of a flag stays, which is refused by that
-    const std::size_t count = field_index("batch_count");
-    const bool by_variable = resolved.origins[count] == environment_name("batch-count");
-    run.sampling.batch_count = 1;
-    if (by_variable || resolved.of_stage_config[count]) resolved.note(count, "default");
-  }
-  if (run.task != "edit") return;
-  // The size in a stage config is that of pictures from text.
+// One result, whatever the number of pictures is; a flag keeps its origin, by which it is refused.
+void make_one_answer(Resolved& resolved) {
+  const std::size_t count = field_index("batch_count");
+  const bool by_variable = resolved.origins[count] == environment_name("batch-count");
+  resolved.options.run.sampling.batch_count = 1;
+  if (by_variable || resolved.of_stage_config[count]) resolved.note(count, "default");
+}
+
+// The size in a stage config is that of pictures from text.
+void take_size_of_input(Resolved& resolved) {
   const auto given = [&](std::string_view name) {
     return !resolved.is_default(name) && !resolved.of_stage_config[field_index(name)];
   };
@@ -56,15 +48,34 @@ void settle_task(Resolved& resolved) {
     throw InputError("--{}: not given; expected both, or none for the size of the last picture",
                      own_width ? "height" : "width");
   }
-  run.sampling.size_of_input = !own_width;
-  for (const Resolved::EditValue& value : resolved.edit_values) {
-    if (resolved.origins[value.field] != value.over) continue;
-    assign(all_fields()[value.field], resolved.options, value.text, value.where);
+  resolved.options.run.sampling.size_of_input = !own_width;
+}
+
+}  // namespace
+
+void set_task(RunConfig& run, const Task& task) {
+  run.task = task.name;
+  run.makes = task.makes;
+}
+
+void settle_task(Resolved& resolved) {
+  RunConfig& run = resolved.options.run;
+  if (run.task == "auto" && run.inputs.empty()) return;  // nothing runs
+  const Task& task = choose_task(run);
+  set_task(run, task);
+  check_inputs(run, task);
+  if (run.answers()) make_one_answer(resolved);
+  if (task.size_of_input) take_size_of_input(resolved);
+  const auto fields = fields_of(resolved.options);
+  for (const Resolved::TaskValue& value : resolved.task_values) {
+    if (value.task != task.name || resolved.origins[value.field] != value.over) continue;
+    assign(fields[value.field], resolved.options, value.text, value.where);
     resolved.note(value.field, value.origin, value.from_stage_config);
   }
-  for (const auto& [name, text] : kEditDefaults) {
-    if (!resolved.is_default(name)) continue;
-    assign(all_fields()[field_index(name)], resolved.options, std::string(text), name);
+  for (const auto& [name, text] : task.defaults) {
+    const std::size_t field = field_index(name, fields);
+    if (resolved.origins[field] == "default")
+      assign(fields[field], resolved.options, std::string(text), name);
   }
 }
 

@@ -111,10 +111,14 @@ void YamlReader::refuse(std::string_view key, std::string_view off, std::string_
                          expected));
 }
 
+bool YamlReader::asked_for(std::string_view key) const {
+  return std::ranges::find(known_, key) != known_.end();
+}
+
 void YamlReader::finish() const {
   for (const YamlEntry& entry : map_.entries) {
-    const bool asked = std::ranges::find(known_, entry.key) != known_.end() ||
-                       std::ranges::find(refused_, entry.key) != refused_.end();
+    const bool asked =
+        asked_for(entry.key) || std::ranges::find(refused_, entry.key) != refused_.end();
     if (asked) continue;
     yaml_error(
         entry.where, path_,

@@ -68,6 +68,7 @@ class YamlReader {
   // A key that others know and this version cannot serve: passes where it is missing, empty or one
   // of `off` ("1|none"), throws InputError with the reason otherwise.
   void refuse(std::string_view key, std::string_view off, std::string_view why);
+  bool asked_for(std::string_view key) const;  // by optional() or required()
   void finish() const;  // throws InputError for the first key that was not asked for
   std::string path_of(std::string_view key) const;
   const YamlNode& node() const { return map_; }

@@ -7,13 +7,13 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "lib/base/log.h"
+#include "lib/config/family_config.h"
 #include "lib/config/run_config.h"
 #include "lib/session/session.h"
 #include "lib/tensor/trace.h"
@@ -45,9 +45,7 @@ struct TuneRequest {
 using TuneMeasurement = std::function<TuningTable(at::Device device, Progress& progress)>;
 
 struct Family {
-  std::string_view name;  // the key `pipeline` of a stage config
-  // Whether the folder holds a checkpoint of this family, judged by its config files.
-  bool (*owns)(const std::filesystem::path& folder);
+  const FamilyConfig& (*config)();  // its name, and what it declares to the configuration
   // Opens a model with the device, dtype, attention and checkpoint of `config`. Reads headers, no
   // weights. Throws InputError.
   std::unique_ptr<Session> (*open)(const RunConfig& config, Log& log);

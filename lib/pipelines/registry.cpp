@@ -20,18 +20,25 @@ std::span<const Family* const> all_families() {
   return kFamilies;
 }
 
+std::vector<const FamilyConfig*> all_family_configs() {
+  std::vector<const FamilyConfig*> configs;
+  for (const Family* family : kFamilies) configs.push_back(&family->config());
+  return configs;
+}
+
 const Family& find_family(std::string_view name) {
   std::string known;
   for (const Family* family : kFamilies) {
-    if (family->name == name) return *family;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", family->name);
+    const std::string_view own = family->config().name;
+    if (own == name) return *family;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", own);
   }
   throw InputError("pipeline: unknown family '{}' (known: {})", name, known);
 }
 
 const Family* family_of_checkpoint(const std::filesystem::path& folder) {
-  const auto* const found =
-      std::ranges::find_if(kFamilies, [&](const Family* family) { return family->owns(folder); });
+  const auto* const found = std::ranges::find_if(
+      kFamilies, [&](const Family* family) { return family->config().owns(folder); });
   return found == kFamilies.end() ? nullptr : *found;
 }
 

@@ -5,12 +5,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/pipelines/family.h"
 
 namespace diptych {
 
 std::span<const Family* const> all_families();
+// What they declare to the configuration, in the same order.
+std::vector<const FamilyConfig*> all_family_configs();
 // Throws InputError for an unknown name; lists the known ones.
 const Family& find_family(std::string_view name);
 // The family whose checkpoint the folder holds; null where none knows it. Throws InputError for a

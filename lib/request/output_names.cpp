@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -60,6 +61,16 @@ std::vector<fs::path> fill(const fs::path& folder, const Pattern& pattern, std::
 }
 
 }  // namespace
+
+std::string_view extension_of(MediaKind makes) {
+  switch (makes) {
+    case MediaKind::picture:
+      return ".png";
+    case MediaKind::text:
+      return ".txt";
+  }
+  throw std::logic_error("a kind of result without an extension");
+}
 
 void require_extension(const fs::path& name, std::string_view extension, std::string_view where) {
   std::string found = name.extension().string();

@@ -7,7 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/config/run_config.h"
+
 namespace diptych {
+
+// ".png" or ".txt": that of a task's results.
+std::string_view extension_of(MediaKind makes);
 
 // One name per result; `extension`: ".png" or ".txt", the only one taken. "a.png" is itself for one
 // result, else a-000.png, a-001.png, ...; a pattern such as "a-%03d.png" is filled in. Folders in

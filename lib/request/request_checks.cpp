@@ -36,14 +36,20 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
     for (const std::string_view name : names)
       idle.push_back({resolved.origins[field_index(name)], std::string(why)});
   };
+  const auto forbid_all = [&](bool (*is_idle)(const Field&), std::string_view why) {
+    const auto fields = fields_of(resolved.options);
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      if (is_idle(fields[i])) idle.push_back({resolved.origins[i], std::string(why)});
+    }
+  };
   if (run.answers()) {
-    forbid({"width", "height", "batch_count", "steps", "cfg_text_scale", "cfg_img_scale",
-            "cfg_interval", "cfg_renorm_type", "cfg_renorm_min", "timestep_shift", "cfg_mode",
-            "noise", "negative_prompt", "cache_mode", "cache_threshold", "cache_calibration",
-            "cache_report", "vae_tiling", "enforce_eager"},
-           fmt::format("has no meaning for --task {}, which paints nothing", run.task));
+    const std::string why =
+        fmt::format("has no meaning for --task {}, which paints nothing", run.task);
+    forbid_all(is_of_painting, why);
+    forbid({"batch_count"}, why);  // a request has one answer
   } else {
-    forbid({"max_tokens"}, "is of answers; a plan has --max-think-tokens");
+    forbid_all([](const Field& field) { return field.scope == Scope::answer; },
+               "is of answers; a plan has --max-think-tokens");
     if (run.cache_mode != "teacache")
       forbid({"cache_threshold", "cache_calibration"}, "given without --cache-mode teacache");
     if (run.cache_mode == "none")
@@ -61,14 +67,14 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
     if (!run.think) forbid({"temperature", "top_k", "top_p"}, "given without --think");
   }
   const bool settled = run.task != "auto";  // nothing runs where it is not
-  for (const Resolved::EditValue& value : resolved.edit_values) {
-    if (settled && run.task != "edit")
-      idle.push_back({value.origin, "has no effect where no picture is edited"});
+  for (const Resolved::TaskValue& value : resolved.task_values) {
+    if (settled && run.task != value.task)
+      idle.push_back({value.origin, fmt::format("has an effect on --task {} alone", value.task)});
   }
   const std::size_t think = field_index("think");
-  const bool plans_edits = std::ranges::any_of(
-      resolved.edit_values, [&](const auto& value) { return value.field == think; });
-  if (!run.think && (settled || !plans_edits))
+  const bool plans_a_task = std::ranges::any_of(
+      resolved.task_values, [&](const auto& value) { return value.field == think; });
+  if (!run.think && (settled || !plans_a_task))
     forbid({"max_think_tokens"}, "given without --think");
   if (!writes_plan(run))
     forbid({"think_output"},

@@ -18,6 +18,7 @@ TEST_CASE("an item that edits takes what the stage config says of edits") {
                                    "model: m\nstages:\n  - stage_id: 0\n"
                                    "    edit_sampling_params: {extra_args: {cfg_text_scale: 2}}\n");
   Sources sources;
+  sources.families = {&bagel_config()};
   sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags["-c,--config"] = {config.string()};
   const Resolved defaults = resolve_sources(sources);
@@ -263,19 +264,6 @@ TEST_CASE("mutated lists are read, or refused with one line that names them") {
     CHECK(message.find('\n') == std::string::npos);
     CHECK((message == "no error" || message.find("l.jsonl") != std::string::npos));
   }
-}
-
-TEST_CASE("every field is of the request or of the batch, on purpose") {
-  std::vector<std::string_view> of_batch;
-  for (const Field& field : all_fields()) {
-    if (!is_of_request(field.name)) of_batch.push_back(field.name);
-  }
-  // `inputs` and `output` are keys of their own.
-  for (const std::string_view name :
-       {"model", "device", "dtype", "quantization", "kernels", "inputs", "output"})
-    CHECK(std::ranges::find(of_batch, name) != of_batch.end());
-  for (const std::string_view name : {"seed", "steps", "negative_prompt", "think", "noise"})
-    CHECK(is_of_request(name));
 }
 
 }  // namespace

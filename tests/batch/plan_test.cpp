@@ -45,6 +45,7 @@ TEST_CASE(
     "what a stage config says of edits is known where an edit fails, and where nothing is one") {
   const test::Folder folder;
   Sources sources;
+  sources.families = {&bagel_config()};
   sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags["-c,--config"] = {
       folder.write("c.yaml", "model: m\nstages: [{stage_id: 0}]\n").string()};
@@ -61,7 +62,7 @@ TEST_CASE(
   CHECK(items[1].options.run.sampling.seed == 18446744073709551615U);
   CHECK(message_of([&] {
           plan_of("{\"prompt\": \"a\"}\n");
-        }).find("does nothing for any item: has no effect where no picture is edited") !=
+        }).find("does nothing for any item: has an effect on --task edit alone") !=
         std::string::npos);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lib/batch/list.h"
+#include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"
 
 namespace diptych::test {
@@ -11,6 +12,7 @@ namespace diptych::test {
 // What flags give where none was given: no stage config, a checkpoint "m".
 inline Resolved plain_defaults() {
   Sources sources;
+  sources.families = {&bagel_config()};
   sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags["-m,--model"] = {"m"};
   return resolve_sources(sources);

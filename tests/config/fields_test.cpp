@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"
 
 namespace diptych {
@@ -11,12 +12,12 @@ namespace {
 using test::message_of;
 
 std::string error_of(std::string_view field, const std::string& text) {
-  Options options;
+  Options options = default_options(bagel_config());
   return message_of([&] { assign(all_fields()[field_index(field)], options, text, "--x"); });
 }
 
 std::string after(std::string_view field, const std::string& text) {
-  Options options;
+  Options options = default_options(bagel_config());
   const Field& entry = all_fields()[field_index(field)];
   assign(entry, options, text, "--x");
   return value_text(entry, options);
@@ -32,13 +33,60 @@ TEST_CASE("every field has one name, and flags that nobody else has") {
   CHECK(names.size() > 25);
 }
 
+std::vector<std::string_view> names_where(bool (*chosen)(const Field&)) {
+  std::vector<std::string_view> names;
+  for (const Field& field : all_fields()) {
+    if (chosen(field)) names.push_back(field.name);
+  }
+  return names;
+}
+
+// A new field is put here on purpose: it may give an item of a batch its own value, or not.
+TEST_CASE("fields of a request, of the whole batch") {
+  const auto of_batch = names_where([](const Field& field) { return !is_of_request(field); });
+  CHECK(of_batch == std::vector<std::string_view>{
+                        "config", "pipeline", "model", "inputs", "read_attention",
+                        "read_attention_self", "paint_attention", "paint_attention_self", "kernels",
+                        "device", "dtype", "quantization", "tuned_config_dir", "load_format",
+                        "read_enforce_eager", "offload", "max_vram", "progress"});
+}
+
+TEST_CASE("fields of painting, of them those that a shared forward has once") {
+  CHECK(names_where(is_shared_by_forwards) ==
+        std::vector<std::string_view>{"steps", "cfg_text_scale", "cfg_img_scale", "cfg_interval",
+                                      "cfg_renorm_type", "cfg_renorm_min", "timestep_shift",
+                                      "cfg_mode", "enforce_eager", "cache_mode", "cache_threshold",
+                                      "cache_calibration", "cache_report", "vae_tiling"});
+  CHECK(names_where([](const Field& field) {
+          return is_of_painting(field) && !is_shared_by_forwards(field);
+        }) == std::vector<std::string_view>{"negative_prompt", "width", "height", "noise"});
+}
+
+TEST_CASE("requests share forwards where every value of painting is the same") {
+  const RunConfig a = default_options(bagel_config()).run;
+  RunConfig b = a;
+  b.sampling.seed = 7;
+  b.sampling.width = 64;
+  b.negative_prompt = "blue";
+  CHECK(may_share_forwards(a, b));
+  for (const auto& [name, text] :
+       {std::pair{"steps", "3"}, std::pair{"cfg_interval", "0.1,0.2"},
+        std::pair{"cfg_renorm_type", "channel"}, std::pair{"cache_calibration", "a.json"},
+        std::pair{"enforce_eager", "true"}}) {
+    CAPTURE(name);
+    Options other = default_options(bagel_config());
+    assign(all_fields()[field_index(name)], other, text, "");
+    CHECK_FALSE(may_share_forwards(a, other.run));
+  }
+}
+
 TEST_CASE("every default passes its own check and comes out as it was") {
-  const Options defaults;
+  const Options defaults = default_options(bagel_config());
   for (const Field& field : all_fields()) {
     CAPTURE(field.name);
     const std::string text = value_text(field, defaults);
     if (text.empty()) continue;
-    Options options;
+    Options options = default_options(bagel_config());
     assign(field, options, text, "--x");
     CHECK(value_text(field, options) == text);
   }

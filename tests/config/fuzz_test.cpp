@@ -9,6 +9,7 @@
 
 #include "lib/config/stage_config.h"
 #include "lib/config/stage_tree.h"
+#include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -92,7 +93,7 @@ TEST_CASE("mutated stage configs are read or refused, never more") {
     }
     try {
       YamlNode tree = parse_yaml(text, "f.yaml");
-      read_stage_tree(tree);
+      read_stage_tree(tree, bagel_config());
     } catch (const InputError& error) {
       ++refused;
       check_message(error.what(), text);
@@ -116,7 +117,7 @@ TEST_CASE("mutated overrides are applied or refused, never more") {
     try {
       YamlNode edited = tree;
       apply_override(edited, text);
-      read_stage_tree(edited);
+      read_stage_tree(edited, bagel_config());
     } catch (const InputError& error) {
       ++refused;
       CHECK(std::string_view(error.what()).starts_with("--set"));

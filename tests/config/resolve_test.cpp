@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"
 
 namespace diptych {
@@ -40,7 +41,8 @@ struct Run {
       const auto found = variables.find(name);
       return found == variables.end() ? std::nullopt : std::optional(found->second);
     };
-    return diptych::resolve({inputs, flags, overrides, environment, std::nullopt});
+    return diptych::resolve(
+        {inputs, flags, overrides, environment, std::nullopt, {&bagel_config()}});
   }
   std::string error() {
     return message_of([&] { resolve(); });

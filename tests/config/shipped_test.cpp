@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/config/resolve.h"
+#include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"
 
 namespace diptych {
@@ -14,7 +15,8 @@ namespace fs = std::filesystem;
 
 Resolved resolve_file(const fs::path& file) {
   const auto environment = [](const std::string&) { return std::optional<std::string>(); };
-  return resolve({{}, {{"-c,--config", {file.string()}}}, {}, environment, std::nullopt});
+  return resolve(
+      {{}, {{"-c,--config", {file.string()}}}, {}, environment, std::nullopt, {&bagel_config()}});
 }
 
 TEST_CASE("every stage config that ships is valid") {
@@ -46,6 +48,7 @@ TEST_CASE("the released model's files say what the defaults are, those of editin
   const fs::path folder = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs";
   for (const bool edits : {false, true}) {
     Sources sources;
+    sources.families = {&bagel_config()};
     sources.environment = [](const std::string&) { return std::optional<std::string>(); };
     sources.inputs = {{false, "a cup"}};
     if (edits) sources.inputs.push_back({true, "cup.png"});

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lib/config/stage_config_known.h"
+#include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"
 
 namespace diptych {
@@ -16,7 +17,8 @@ struct File {
   test::Folder folder;
   std::vector<std::string> overrides;
   std::vector<Assignment> read(std::string_view text) const {
-    return read_stage_config(folder.write("f.yaml", text), overrides);
+    return read_stage_tree(load_stage_config(folder.write("f.yaml", text), overrides),
+                           bagel_config());
   }
   // The message without the folder.
   std::string error(std::string_view text) const {

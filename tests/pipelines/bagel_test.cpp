@@ -400,7 +400,7 @@ TEST_CASE("positions are counted over all that is read, and what follows it") {
   most = read;
   CHECK(refusal() ==
         fmt::format("--prompt: {} positions are read in all, expected at most {}", read, read - 1));
-  request.task = "chat";
+  request.makes = MediaKind::text;
   most = read + 10;
   CHECK(refusal() == "none");
   most = read + 9;
@@ -408,7 +408,7 @@ TEST_CASE("positions are counted over all that is read, and what follows it") {
         fmt::format("--max-tokens: {} positions are read and 10 tokens may follow, expected at "
                     "most {}",
                     read, read + 9));
-  request.task = "t2i";
+  request.makes = MediaKind::picture;
   request.think = true;
   most = 100000;
   CHECK(refusal() == "none");

@@ -35,7 +35,7 @@ std::vector<RunConfig> mixed_requests() {
 
 RunConfig paint_request(const std::string& prompt, std::uint64_t seed, std::int64_t width,
                         std::int64_t height) {
-  RunConfig config;
+  RunConfig config = default_options(find_family("bagel").config()).run;
   config.model = kTinyCheckpoint;
   config.task = "t2i";
   config.inputs = {{prompt, {}}};
@@ -57,6 +57,7 @@ RunConfig edit_request(const std::string& prompt, std::uint64_t seed) {
 RunConfig answer_request() {
   RunConfig config = paint_request("what is this?", 3, 16, 16);
   config.task = "chat";
+  config.makes = MediaKind::text;
   config.text.max_tokens = 6;
   return config;
 }

@@ -70,7 +70,7 @@ TEST_CASE("only equals share") {
   CHECK_FALSE(shares([](RunConfig& c) { c.sampling.batch_count = 2; }));
   CHECK_FALSE(shares([](RunConfig& c) { c.cache_mode = "taylorseer"; }));
   CHECK_FALSE(shares([](RunConfig& c) { c.trace = "t.safetensors"; }));
-  CHECK_FALSE(shares([](RunConfig& c) { c.task = "chat"; }));
+  CHECK_FALSE(shares([](RunConfig& c) { c.makes = MediaKind::text; }));
 }
 
 TEST_CASE("what writes text is loaded for requests that do") {

@@ -1,6 +1,5 @@
 // `diptych batch`: a list of requests, one loaded model.
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,9 +29,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of one request only: an item may have them, not all items the same.
-constexpr std::array<std::string_view, 4> kOfOneRequest = {"output", "trace", "trace_filter",
-                                                           "think_output"};
+// Each item names its own files.
+bool takes_field(const Field& field) {
+  return field.scope != Scope::output;
+}
 
 constexpr const char* kShardFlag = "--shard";
 constexpr std::int64_t kMostTogether = 1024;
@@ -141,7 +141,7 @@ BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
 
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   read_stdin_prompt(defaults.options.run.inputs);
-  const BatchList list = read_batch_list(flags.list);
+  const BatchList list = read_batch_list(flags.list, fields_of(defaults.options));
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;
   if (flags.list.extension() == ".txt" &&
       std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image))) {
@@ -178,8 +178,8 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
 }
 
 int batch(const BatchFlags& flags, Log& log) {
-  warn_of_idle_variables(log, kOfOneRequest);
-  Resolved defaults = resolve_sources(flags.sources(kOfOneRequest));
+  warn_of_idle_variables(log, takes_field);
+  Resolved defaults = resolve_sources(flags.sources(takes_field));
   require_pipeline(defaults);
   if (flags.print_config) {
     fmt::print("{}", config_table(defaults));
@@ -243,7 +243,7 @@ void add_batch(CLI::App& app, Run& run) {
   verb->add_option("--shard", flags->shard, "this process's part of the list, such as 0/4")
       ->type_name("I/N")
       ->envname("DIPTYCH_SHARD");
-  add_request_flags(*verb, *flags, kOfOneRequest);
+  add_request_flags(*verb, *flags, takes_field);
   verb->add_flag("--check-config", flags->check_config,
                  "check the list and every item without loading weights, and stop; 2 where one is "
                  "wrong")

@@ -1,7 +1,6 @@
 // `diptych bench`: how long a request takes, measured so that two figures can be held against each
 // other.
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,9 +27,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Of a request, but of no use here: what is written, or takes time of its own.
-constexpr std::array<std::string_view, 5> kNotHere = {"output", "think_output", "trace",
-                                                      "trace_filter", "cache_report"};
+// Not what writes files, or takes time of its own.
+bool takes_field(const Field& field) {
+  return field.scope != Scope::output && field.scope != Scope::report;
+}
 
 constexpr const char* kPrompt = "A small red fox sits under an old oak tree.";
 constexpr const char* kStdout = "-";
@@ -49,7 +49,7 @@ struct BenchFlags : RequestFlags {
 
 // With a prompt where there is nothing to read.
 Sources sources_of(const BenchFlags& flags) {
-  Sources sources = flags.sources(kNotHere);
+  Sources sources = flags.sources(takes_field);
   const auto given = [&](const char* variable) {
     return !sources.environment(variable).value_or("").empty();
   };
@@ -83,8 +83,8 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   if (!flags.warmup_steps.empty()) {
     if (plan.warmup == 0) throw InputError("--warmup-steps: given together with --warmup 0");
     if (!paints) throw InputError("--warmup-steps: has no meaning where nothing is painted");
-    // One timestep makes no update.
-    plan.warmup_steps = whole_number(flags.warmup_steps, "--warmup-steps", 2, kMostRuns);
+    const std::int64_t least = request.options.run.family->limit_of("steps").low;
+    plan.warmup_steps = whole_number(flags.warmup_steps, "--warmup-steps", least, kMostRuns);
   }
   plan.save_dir = flags.save_dir;
   plan.launches = flags.launches;
@@ -134,7 +134,7 @@ int start(const BenchFlags& flags, Resolved& request, Log& log) {
 }
 
 int bench(const BenchFlags& flags, Log& log) {
-  warn_of_idle_variables(log, kNotHere);
+  warn_of_idle_variables(log, takes_field);
   Resolved request = resolve(sources_of(flags));
   require_pipeline(request);
   // A stage config may have it, for generate.
@@ -220,7 +220,7 @@ void add_bench(CLI::App& app, Run& run) {
       ->type_name("DIR")
       ->check(path_problem)
       ->envname("DIPTYCH_SAVE_DIR");
-  add_request_flags(*verb, *flags, kNotHere);
+  add_request_flags(*verb, *flags, takes_field);
   verb->add_flag("--check-config", flags->check_config,
                  "check flags, stage config and inputs without loading weights, and stop")
       ->envname("DIPTYCH_CHECK_CONFIG");

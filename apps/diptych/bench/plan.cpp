@@ -1,7 +1,6 @@
 #include "apps/diptych/bench/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -20,22 +19,13 @@ namespace {
 constexpr const char* kSizes = "--sizes";
 constexpr const char* kAgainst = "--against";
 
-// What a session is opened with.
-constexpr std::array<std::string_view, 14> kOfModel = {"pipeline",        "model",
-                                                       "load_format",     "device",
-                                                       "dtype",           "quantization",
-                                                       "kernels",         "tuned_config_dir",
-                                                       "offload",         "max_vram",
-                                                       "read_attention",  "read_attention_self",
-                                                       "paint_attention", "paint_attention_self"};
-
-// Of the command, or what leaves nothing to compare.
-constexpr std::array<std::string_view, 12> kNeverDiffers = {
-    "config", "pipeline",     "task",     "inputs",       "output",      "think_output",
-    "trace",  "trace_filter", "progress", "cache_report", "batch_count", "max_vram"};
-
-bool has(std::span<const std::string_view> names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
+// Whether --against may change it: what is compared stays the same request to the same command.
+bool may_differ(const Field& field) {
+  using enum Scope;
+  for (const Scope fixed : {command, display, request, report, output}) {
+    if (field.scope == fixed) return false;
+  }
+  return true;
 }
 
 // Fields by their own names and those of their flags, with _ for -.
@@ -43,10 +33,10 @@ struct Key {
   const Field* field = nullptr;
   const FlagGroup* group = nullptr;  // instead
 };
-std::map<std::string, Key, std::less<>> keys_that_differ() {
+std::map<std::string, Key, std::less<>> keys_that_differ(std::span<const Field> fields) {
   std::map<std::string, Key, std::less<>> keys;
-  for (const Field& field : all_fields()) {
-    if (has(kNeverDiffers, field.name)) continue;
+  for (const Field& field : fields) {
+    if (!may_differ(field)) continue;
     keys.emplace(field.name, Key{&field});
     for (const std::string_view flag : long_names(field.flags))
       keys.emplace(with_underscores(flag), Key{&field});
@@ -61,7 +51,7 @@ std::map<std::string, Key, std::less<>> keys_that_differ() {
 void set(Resolved& resolved, const Field& field, const std::string& text,
          const std::string& origin) {
   assign(field, resolved.options, text, value_place(field, origin));
-  resolved.note(field_index(field.name), origin);
+  resolved.note(field_index(field.name, fields_of(resolved.options)), origin);
   if (field.name == "width" || field.name == "height")
     resolved.options.run.sampling.size_of_input = false;
 }
@@ -73,7 +63,7 @@ void set(Resolved& resolved, const FlagGroup& group, const std::string& text,
 }
 
 void set_against(Resolved& resolved, const std::string& text) {
-  static const auto keys = keys_that_differ();
+  const auto keys = keys_that_differ(fields_of(resolved.options));
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw InputError("{}: {} is no KEY=VALUE, such as cfg_mode=sequential", kAgainst,
@@ -95,7 +85,7 @@ void set_against(Resolved& resolved, const std::string& text) {
 }
 
 bool differs(const Options& a, const Options& b) {
-  return std::ranges::any_of(all_fields(), [&](const Field& field) {
+  return std::ranges::any_of(fields_of(a), [&](const Field& field) {
     return value_text(field, a) != value_text(field, b);
   });
 }
@@ -167,9 +157,9 @@ std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<s
 }
 
 bool same_model(const Options& a, const Options& b) {
-  return std::ranges::all_of(kOfModel, [&](std::string_view name) {
-    const Field& field = all_fields()[field_index(name)];
-    return value_text(field, a) == value_text(field, b);
+  return std::ranges::all_of(fields_of(a), [&](const Field& field) {
+    const bool of_model = field.scope == Scope::command || field.scope == Scope::session;
+    return !of_model || value_text(field, a) == value_text(field, b);
   });
 }
 

@@ -99,10 +99,10 @@ class Bench {
   // "512x512.png"; "512x512-a.png" and "512x512-b.png" where two settings are compared.
   std::vector<fs::path> names_of(std::size_t c, std::size_t s) const {
     const RunConfig& run = setting(c, s).options().run;
-    const char* extension = run.answers() ? ".txt" : ".png";
+    const std::string_view extension = extension_of(run.makes);
     const char* place = settings() == 1 ? "" : s == 0 ? "-a" : "-b";
-    return output_names(plan_.cases[c].name + place + extension, run.sampling.batch_count,
-                        extension, "--save-dir");
+    return output_names(plan_.cases[c].name + place + std::string(extension),
+                        run.sampling.batch_count, extension, "--save-dir");
   }
 
   // What any of the settings reads.

@@ -10,6 +10,7 @@
 #include "lib/base/messages.h"
 #include "lib/base/utf8.h"
 #include "lib/config/words.h"
+#include "lib/pipelines/registry.h"
 
 namespace diptych {
 namespace {
@@ -145,6 +146,13 @@ std::string parameters_text(const Options& options, const Result& picture, const
   return text + ", Version: diptych " DIPTYCH_VERSION;
 }
 
+// Whether a picture's record says what was asked for; inputs and tuned kernels are there with their
+// hashes instead.
+bool is_recorded(const Field& field) {
+  return field.scope != Scope::output && field.scope != Scope::display &&
+         !std::holds_alternative<InputsSlot>(field.slot) && field.name != "tuned_config_dir";
+}
+
 // The value of a field as the text that assign() takes.
 std::string text_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -264,9 +272,13 @@ class RecordReader {
   PictureRecord::Request request(const Json& requested, const Json& inputs) const {
     PictureRecord::Request request;
     if (!requested.is_object()) throw InputError("{}: its record is broken", name_);
+    const auto pipeline = requested.at("pipeline").get<std::string>();
+    request.options = default_options(find_family(pipeline).config());
     for (const auto& [key, value] : requested.items()) assign_field(key, text_of(value), request);
     RunConfig& run = request.options.run;
-    run.sampling.size_of_input = run.task == "edit" && !requested.contains("width");
+    const Task* task = run.family->find_task(run.task);
+    if (task == nullptr) throw InputError("{}: its record is broken", name_);
+    run.sampling.size_of_input = task->size_of_input && !requested.contains("width");
     for (const Json& input : inputs) {
       if (input.contains("text")) {
         run.inputs.push_back({input["text"].get<std::string>(), {}});
@@ -282,7 +294,7 @@ class RecordReader {
 
   void assign_field(const std::string& key, const std::string& value,
                     PictureRecord::Request& request) const {
-    const auto fields = all_fields();
+    const auto fields = fields_of(request.options);
     const auto field = std::ranges::find(fields, key, &Field::name);
     if (field == fields.end()) {
       throw InputError("{}: its record has {}, which this version ({}) does not know", name_,
@@ -300,11 +312,8 @@ class RecordReader {
 
 Json requested_json(const Options& options) {
   Json json;
-  for (const Field& field : all_fields()) {
-    static constexpr std::array<std::string_view, 7> kAside = {
-        "output",       "progress", "trace",           "trace_filter",
-        "think_output", "inputs",   "tuned_config_dir"};
-    if (std::ranges::find(kAside, field.name) != kAside.end()) continue;
+  for (const Field& field : fields_of(options)) {
+    if (!is_recorded(field)) continue;
     const bool size = field.name == "width" || field.name == "height";
     if (size && options.run.sampling.size_of_input) continue;
     const auto* path = std::get_if<PathSlot>(&field.slot);

@@ -184,12 +184,13 @@ class Replay {
     if (recorded.empty()) return {};  // dummy weights of the released sizes
     const Family& family = find_family(runs_.front().pipeline);
     for (const fs::path& place : places_of(recorded.string())) {
-      if (family.owns(place)) return place;  // any folder may have such a name
+      if (family.config().owns(place)) return place;  // any folder may have such a name
     }
     if (const auto demo = find_demo()) {
       Sources sources;
       sources.environment = [](const std::string&) { return std::nullopt; };
       sources.demo = demo;
+      sources.families = all_family_configs();
       const fs::path model = resolve_sources(sources).options.run.model;
       if (model.filename() == recorded) return model;
     }

@@ -1,7 +1,7 @@
 #include "lib/pipelines/bagel/family.h"
 
-#include "lib/base/json_file.h"
 #include "lib/pipelines/bagel/checkpoint.h"
+#include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/replay.h"
 #include "lib/pipelines/bagel/session.h"
 #include "lib/pipelines/bagel/trace_names.h"
@@ -10,21 +10,8 @@
 namespace diptych {
 namespace {
 
-namespace fs = std::filesystem;
-
-// The official code reads no config.json, so a folder without one is told by the configs of its two
-// transformers: Lance has an llm_config.json, too, but not beside a vit_config.json.
-bool owns(const fs::path& folder) {
-  if (!fs::exists(folder / "config.json"))
-    return fs::exists(folder / "llm_config.json") && fs::exists(folder / "vit_config.json");
-  const auto json = read_json_object(folder / "config.json");
-  const auto type = json.find("model_type");
-  return type != json.end() && *type == "bagel";
-}
-
 constexpr Family kBagel = {
-    .name = "bagel",
-    .owns = owns,
+    .config = bagel_config,
     .open = open_bagel,
     .replay = replay_bagel,
     .layout = check_bagel_layout,

@@ -9,6 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
+#include "lib/config/task.h"
+#include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/session.h"
 #include "lib/tensor/safetensors.h"
 #include "lib/text/byte_level_bpe.h"
@@ -137,7 +139,7 @@ class BagelReplay {
     }
     std::vector<RunConfig> requests(prompts.size(), config_);
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      requests[i].task = "t2i";
+      set_task(requests[i], *bagel_config().task_for(false, MediaKind::picture));
       requests[i].inputs = {{prompts[i], {}}};
       set_sampling(requests[i], recorded);
       std::tie(requests[i].sampling.height, requests[i].sampling.width) = sizes[i];
@@ -163,7 +165,8 @@ class BagelReplay {
     request.think = field_or(recorded, "/params/think", false);
     const bool answers = field_or(recorded, "/params/understanding_output", false);
     const bool pictures = request.reads_images();
-    request.task = answers ? (pictures ? "understand" : "chat") : (pictures ? "edit" : "t2i");
+    set_task(request,
+             *bagel_config().task_for(pictures, answers ? MediaKind::text : MediaKind::picture));
     request.text.max_tokens = request.text.max_think_tokens =
         field_or(recorded, "/params/max_think_token_n", std::int64_t{1000});
     if (field_or(recorded, "/params/do_sample", false))

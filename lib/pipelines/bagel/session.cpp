@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/config/fields.h"
 #include "lib/pipelines/bagel/settings.h"
 #include "lib/pipelines/mot/step_floor.h"
 #include "lib/sampling/step_cache/step_calibration.h"
@@ -99,20 +100,13 @@ std::unique_ptr<BagelJob> BagelSession::make_recorded_job(const RunConfig& reque
 }
 
 bool BagelSession::may_share(const RunConfig& a, const RunConfig& b) const {
-  const auto shared = [](const RunConfig& c) {
-    const SamplingConfig& s = c.sampling;
-    return std::tie(s.steps, s.cfg_text_scale, s.cfg_img_scale, s.cfg_interval_low,
-                    s.cfg_interval_high, s.cfg_renorm_type, s.cfg_renorm_min, s.timestep_shift,
-                    c.cfg_mode, c.cache_mode, c.cache_threshold, c.cache_calibration,
-                    c.cache_report, c.vae_tiling, c.enforce_eager);
-  };
   const auto alone = [](const RunConfig& c) {
     // TeaCache decides by all rows of a forward: a picture would depend on what it is packed
     // with.
     return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty() ||
            c.cache_mode == "teacache";
   };
-  return !alone(a) && !alone(b) && shared(a) == shared(b);
+  return !alone(a) && !alone(b) && may_share_forwards(a, b);
 }
 
 void BagelSession::load(std::span<const JobGroup> expected, Progress& progress) {

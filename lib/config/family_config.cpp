@@ -1,0 +1,68 @@
+#include "lib/config/family_config.h"
+
+#include <algorithm>
+
+namespace diptych {
+
+const Task* FamilyConfig::find_task(std::string_view task) const {
+  const auto found = std::ranges::find(tasks, task, &Task::name);
+  return found == tasks.end() ? nullptr : &*found;
+}
+
+const Task* FamilyConfig::task_for(bool reads_pictures) const {
+  const auto found = std::ranges::find(tasks, reads_pictures, &Task::reads_pictures);
+  return found == tasks.end() ? nullptr : &*found;
+}
+
+const Task* FamilyConfig::task_for(bool reads_pictures, MediaKind makes) const {
+  const auto found = std::ranges::find_if(tasks, [&](const Task& task) {
+    return task.reads_pictures == reads_pictures && task.makes == makes;
+  });
+  return found == tasks.end() ? nullptr : &*found;
+}
+
+FieldLimit FamilyConfig::limit_of(std::string_view field) const {
+  const auto found = std::ranges::find(limits, field, &FieldLimit::field);
+  return found == limits.end() ? FieldLimit{field} : *found;
+}
+
+std::vector<Field> with_common_fields(std::span<const Field> own) {
+  std::vector<Field> fields(all_fields().begin(), all_fields().end());
+  fields.insert(fields.end(), own.begin(), own.end());
+  return fields;
+}
+
+std::span<const Field> fields_of(const Options& options) {
+  return options.run.family == nullptr ? all_fields() : std::span(options.run.family->fields);
+}
+
+std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families) {
+  std::vector<Field> flags;
+  const auto add = [&](std::span<const Field> fields) {
+    for (const Field& field : fields) {
+      const bool is_new = std::ranges::find(flags, field.flags, &Field::flags) == flags.end();
+      if (!field.flags.empty() && is_new) flags.push_back(field);
+    }
+  };
+  add(all_fields());
+  for (const FamilyConfig* family : families) add(family->fields);
+  return flags;
+}
+
+Options default_options(const FamilyConfig& family) {
+  Options options;
+  options.run.family = &family;
+  options.run.pipeline = family.name;
+  for (const auto& [name, text] : family.defaults) {
+    const Field& field = family.fields[field_index(name, family.fields)];
+    assign(field, options, std::string(text), name);
+  }
+  return options;
+}
+
+std::string_view task_default(const Task& task, std::string_view field) {
+  const auto found = std::ranges::find(task.defaults, field, &FieldDefault::field);
+  return found == task.defaults.end() ? "" : found->text;
+}
+
+}  // namespace diptych

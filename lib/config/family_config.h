@@ -1,0 +1,81 @@
+// What a family of models declares to the configuration: its tasks, its defaults and limits, the
+// stages of its stage configs, and the fields that it adds to the common ones. A family fills it in
+// its own folder; whoever resolves a configuration is handed the list of them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lib/config/fields.h"
+
+namespace diptych {
+
+struct FieldDefault {
+  std::string_view field, text;  // the text as assign() takes it
+};
+
+struct Task {
+  std::string_view name;        // of --task
+  std::string_view help;        // "edit pictures"
+  bool reads_pictures = false;  // at least one; the other tasks read none
+  MediaKind makes = MediaKind::picture;
+  // Over the family's own, where nothing else was said.
+  std::span<const FieldDefault> defaults = {};
+  // A result has the size of the last picture that is read, unless flags give one.
+  bool size_of_input = false;
+  // The key of a stage config for values of this task alone, over default_sampling_params; "" =
+  // there is none. It stands in the stage that makes the result.
+  std::string_view sampling_key = {};
+  std::string_view results = {};  // what the help calls its results: "edits"
+};
+
+// What the models of a family take of a whole number, within the bounds of the common field.
+struct FieldLimit {
+  std::string_view field;
+  std::int64_t low = 0, multiple = 1;
+  std::string_view why = {};   // "makes 0 updates", of a value below `low`
+  std::string_view help = {};  // what the help adds
+};
+
+// A kind of stage in stage configs; a file has one stage of each kind in their order, or a single
+// stage that does all.
+struct StageKind {
+  std::string_view place;  // of the fields whose keys it holds: YamlPlace::reading
+  std::string_view does;   // "reads", in messages
+};
+
+struct FamilyConfig {
+  std::string_view name;  // the key `pipeline` of a stage config
+  // Whether the folder holds a checkpoint of this family, judged by its config files.
+  bool (*owns)(const std::filesystem::path& folder) = nullptr;
+  std::vector<Task> tasks;  // `auto` is the first that fits the inputs
+  std::vector<FieldDefault> defaults;
+  std::vector<FieldLimit> limits;
+  std::vector<StageKind> stages;  // in the order of a request; the last makes the result
+  std::vector<Field> fields;      // of with_common_fields()
+  // What the demo can do, and what its sizes are good for with random weights.
+  std::string_view demo_notice = {}, dummy_demo_notice = {};
+
+  const Task* find_task(std::string_view name) const;  // null where there is none
+  // The first task that fits; null where none does.
+  const Task* task_for(bool reads_pictures) const;
+  const Task* task_for(bool reads_pictures, MediaKind makes) const;
+  FieldLimit limit_of(std::string_view field) const;
+};
+
+// The common fields, which keep their places in the list, and then a family's own.
+std::vector<Field> with_common_fields(std::span<const Field> own = {});
+// The fields of the options' family; the common ones where they have none.
+std::span<const Field> fields_of(const Options& options);
+// The fields that are flags, of all families, each once.
+std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families);
+
+// What holds where nothing else is said: the common defaults, and the family's over them.
+Options default_options(const FamilyConfig& family);
+// The text of a default that is of this task alone; "" where there is none.
+std::string_view task_default(const Task& task, std::string_view field);
+
+}  // namespace diptych

@@ -1,0 +1,81 @@
+// The defaults are the official notebook's (ByteDance-Seed/Bagel, inference.ipynb).
+#include "lib/pipelines/bagel/family_config.h"
+
+#include "lib/base/json_file.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The official code reads no config.json, so a folder without one is told by the configs of its two
+// transformers: Lance has an llm_config.json, too, but not beside a vit_config.json.
+bool owns(const fs::path& folder) {
+  if (!fs::exists(folder / "config.json"))
+    return fs::exists(folder / "llm_config.json") && fs::exists(folder / "vit_config.json");
+  const auto json = read_json_object(folder / "config.json");
+  const auto type = json.find("model_type");
+  return type != json.end() && *type == "bagel";
+}
+
+constexpr FieldDefault kEditDefaults[] = {
+    {"cfg_img_scale", "2"}, {"cfg_interval", "0,1"}, {"cfg_renorm_type", "text_channel"}};
+
+std::vector<Task> tasks() {
+  return {
+      {.name = "t2i", .help = "paint from text"},
+      {.name = "edit",
+       .help = "edit pictures",
+       .reads_pictures = true,
+       .defaults = kEditDefaults,
+       .size_of_input = true,
+       .sampling_key = "edit_sampling_params",
+       .results = "edits"},
+      {.name = "understand",
+       .help = "answer about pictures",
+       .reads_pictures = true,
+       .makes = MediaKind::text},
+      {.name = "chat", .help = "answer", .makes = MediaKind::text},
+  };
+}
+
+std::vector<FieldDefault> defaults() {
+  return {{"max_think_tokens", "1000"}, {"max_tokens", "512"},     {"width", "1024"},
+          {"height", "1024"},           {"steps", "50"},           {"cfg_text_scale", "4"},
+          {"cfg_img_scale", "1"},       {"cfg_interval", "0.4,1"}, {"cfg_renorm_type", "global"},
+          {"cfg_renorm_min", "0"},      {"timestep_shift", "3"}};
+}
+
+std::vector<FieldLimit> limits() {
+  constexpr std::int64_t kPatch = 16;  // pixels: 8 per VAE cell, 2 cells per latent patch
+  constexpr std::string_view kSide = ", a multiple of 16; of an edit the last picture's";
+  return {{.field = "width", .low = kPatch, .multiple = kPatch, .help = kSide},
+          {.field = "height", .low = kPatch, .multiple = kPatch, .help = kSide},
+          {.field = "steps",
+           .low = 2,
+           .why = "makes 0 updates",
+           .help = "; N of them make N - 1 updates"}};
+}
+
+}  // namespace
+
+const FamilyConfig& bagel_config() {
+  static const FamilyConfig config = {
+      .name = "bagel",
+      .owns = owns,
+      .tasks = tasks(),
+      .defaults = defaults(),
+      .limits = limits(),
+      .stages = {{YamlPlace::reading, "reads"}, {YamlPlace::painting, "paints"}},
+      .fields = with_common_fields(),
+      .demo_notice =
+          "the demo of stage_configs knows pictures of one to three coloured shapes, at "
+          "192x192, 256x192 and 192x256; -m takes a BAGEL checkpoint for anything else",
+      .dummy_demo_notice =
+          "random weights of the demo's sizes; -c stage_configs/bagel.yaml takes "
+          "those of the released model",
+  };
+  return config;
+}
+
+}  // namespace diptych
