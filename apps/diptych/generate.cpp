@@ -24,14 +24,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_side_output(const char* flag, const fs::path& path, const char* extension,
+void check_side_output(const char* name, const fs::path& path, const char* extension,
                        const std::vector<fs::path>& results) {
   if (path.empty()) return;
-  require_extension(path, extension, flag);
-  require_writable(path, flag);
+  const Setting setting = Setting::of(name);
+  require_extension(path, extension, setting);
+  require_writable(path, setting);
   for (const fs::path& result : results) {
     if (fs::absolute(path) == fs::absolute(result))
-      throw InputError("{}: {}: is the output's place, too", flag, path.string());
+      throw InputError(setting, "{}: is the output's place, too", path.string());
   }
 }
 
@@ -44,8 +45,8 @@ std::vector<fs::path> plan_paths(const Resolved& resolved) {
     paths = plan_outputs(options.output, options.run.sampling.batch_count,
                          options.run.answers() ? ".txt" : ".png");
   }
-  check_side_output("--trace", options.run.trace, ".safetensors", paths);
-  check_side_output("--think-output", options.think_output, ".txt", paths);
+  check_side_output("trace", options.run.trace, ".safetensors", paths);
+  check_side_output("think_output", options.think_output, ".txt", paths);
   return paths;
 }
 
@@ -57,12 +58,12 @@ int run(const Options& options, const std::vector<fs::path>& paths, Session& ses
     const fs::path& path = paths.at(picture.index);
     const Painted painted{&options, &picture};
     write_png(path, picture.rgb, picture_texts(std::span(&painted, 1), 0, report));
-    say_path(path);
+    print_path(path);
   };
   results.answer = [&](const Answer& answer, const Report&) {
     if (!paths.empty()) {
       write_text_file(paths.front(), answer.text);
-      return say_path(paths.front());
+      return print_path(paths.front());
     }
     fmt::print("{}\n", answer.text);
   };
@@ -74,19 +75,19 @@ int run(const Options& options, const std::vector<fs::path>& paths, Session& ses
   return 0;
 }
 
-void spare_inputs(const Options& options, const std::vector<fs::path>& paths) {
-  for (const fs::path& path : paths) spare_files_read(options.run, path, "--output");
-  spare_files_read(options.run, options.think_output, "--think-output");
-  spare_files_read(options.run, options.run.trace, "--trace");
+void check_not_inputs(const Options& options, const std::vector<fs::path>& paths) {
+  for (const fs::path& path : paths) check_not_an_input(options.run, path, Setting::of("output"));
+  check_not_an_input(options.run, options.think_output, Setting::of("think_output"));
+  check_not_an_input(options.run, options.run.trace, Setting::of("trace"));
 }
 
-// A request of which nothing is known that would stop it, but for what its model says of it.
-struct Ready {
+// A request that passed every check the model itself does not make.
+struct CheckedRequest {
   std::vector<fs::path> paths;
   std::unique_ptr<Session> session;
 };
 
-Ready make_ready(Resolved& resolved, Log& log) {
+CheckedRequest check_request(Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
   if (!writes_plan(options.run)) options.think_output.clear();  // a variable's, for other requests
@@ -94,15 +95,15 @@ Ready make_ready(Resolved& resolved, Log& log) {
   require_complete(options);
   require_model(options.run);
   std::vector<fs::path> paths = plan_paths(resolved);
-  spare_inputs(options, paths);
+  check_not_inputs(options, paths);
   return {std::move(paths), find_family(options.run.pipeline).open(options.run, log)};
 }
 
 int start(Resolved& resolved, Log& log) {
-  const Ready ready = make_ready(resolved, log);
+  const CheckedRequest request = check_request(resolved, log);
   const Options& options = resolved.options;
   if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
-  return run(options, ready.paths, *ready.session, log);
+  return run(options, request.paths, *request.session, log);
 }
 
 // Without inputs the configuration alone, else the request, too; weights are not read.
@@ -110,9 +111,9 @@ int check_config(Resolved& resolved, Log& log) {
   const RunConfig& run = resolved.options.run;
   if (run.inputs.empty()) {
     require_meaning(resolved, "--");
-    if (!run.model.empty()) require_folder(run.model, "--model");
+    if (!run.model.empty()) require_folder(run.model, Setting::of("model"));
   } else {
-    make_ready(resolved, log).session->check(run);
+    check_request(resolved, log).session->check(run);
   }
   const fs::path& config = resolved.options.config;
   fmt::print("{}: valid\n", config.empty() ? "configuration" : config.string());
@@ -127,11 +128,9 @@ int generate(const RequestFlags& flags, Log& log) {
     fmt::print("{}", config_table(resolved));
     return 0;
   }
-  try {
+  return with_places(resolved, [&] {
     return flags.check_config ? check_config(resolved, log) : start(resolved, log);
-  } catch (const InputError& error) {  // a model knows flags, not where a value came from
-    throw InputError(at_value_place(error.what(), resolved));
-  }
+  });
 }
 
 constexpr const char* kFooter =

@@ -14,7 +14,7 @@ void write_text_file(const std::filesystem::path& path, std::string_view text) {
   file.commit();
 }
 
-void say_path(const std::filesystem::path& path) {
+void print_path(const std::filesystem::path& path) {
   fmt::print("{}\n", path.string());
   flush_stdout();
 }

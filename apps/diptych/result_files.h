@@ -19,7 +19,7 @@ void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 // Prints a path that has been written, so that it is there when the next one is begun. Throws as
 // flush_stdout().
-void say_path(const std::filesystem::path& path);
+void print_path(const std::filesystem::path& path);
 
 // Shows a plan (`label`: in front of it), and keeps it where options.think_output says.
 void show_plan(const Options& options, std::string_view plan, std::string_view label, Log& log);

@@ -32,7 +32,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSizes = "--sizes";
 constexpr const char* kUsualSizes = "256x256,512x512,1024x1024";
 
 // The fields of a request that count here, with what their help says on this verb.
@@ -72,28 +71,32 @@ Resolved resolve_model(const TuneFlags& flags) {
 at::Device gpu_of(const std::string& name, Log& log) {
   const at::Device device = resolve_device(name == "auto" ? "cuda" : name, log);
   if (device.is_cuda()) return device;
-  throw InputError("--device: {}: there is nothing to tune on the CPU; expected cuda or cuda:N",
-                   name);
+  throw InputError(Setting::of("device"),
+                   "{}: there is nothing to tune on the CPU; expected cuda or cuda:N", name);
 }
 
 // Latent rows of a picture of each size.
 std::vector<std::int64_t> rows_of_sizes(const std::string& sizes, const BagelConfig& config) {
   const auto groups = all_flag_groups();
   const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
+  const Setting given = Setting::of("sizes");
   const std::int64_t step = config.pixels_per_row();
   std::vector<std::int64_t> rows;
   std::set<std::pair<std::int64_t, std::int64_t>> seen;
   for (const std::string& text : split_sizes(sizes)) {
     Options options;
-    for (const auto& [name, value] : size.expand(text, kSizes))
-      assign(all_fields()[field_index(name)], options, value, fmt::format("{}: {}", kSizes, name));
+    for (const auto& [name, value] : size.expand(text, given)) {
+      about(given, [&, &name = name, &value = value] {
+        assign(all_fields()[field_index(name)], options, value, name);
+      });
+    }
     const auto [width, height] = std::pair(options.run.sampling.width, options.run.sampling.height);
     if (std::max(width, height) > step * config.latent_side) {
-      throw InputError("{}: {}: this model's pictures have at most {} pixels a side", kSizes, text,
+      throw InputError(given, "{}: this model's pictures have at most {} pixels a side", text,
                        step * config.latent_side);
     }
     if (!seen.emplace(width, height).second)
-      throw InputError("{}: {}x{} given twice", kSizes, width, height);
+      throw InputError(given, "{}x{} given twice", width, height);
     rows.push_back(width / step * (height / step));
   }
   return rows;
@@ -103,9 +106,10 @@ fs::path choose_output(const TuneFlags& flags, const RunConfig& run, const Tuned
                        Log& log) {
   const std::string name = tuning_file_name(device);
   fs::path output = flags.output.empty() ? fs::path(name) : flags.output;
-  require_extension(output, ".json", "--output");
-  spare_files_read(run, output, "--output");
-  require_writable(output, "--output");
+  const Setting setting = Setting::of("output");
+  require_extension(output, ".json", setting);
+  check_not_an_input(run, output, setting);
+  require_writable(output, setting);
   if (output.filename() != name)
     log.warning("--output: {}: runs look for {}", output.string(), name);
   return output;
@@ -146,8 +150,9 @@ int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
   find_family(run.pipeline);  // or it is unknown
   constexpr std::int64_t kMostRepeats = 10'000;
   BagelTuning tuning;
-  tuning.repeats = static_cast<int>(whole_number(flags.repeats, "--repeats", 1, kMostRepeats));
-  if (!run.model.empty()) require_folder(run.model, "--model");
+  tuning.repeats =
+      static_cast<int>(whole_number(flags.repeats, Setting::of("repeats"), 1, kMostRepeats));
+  if (!run.model.empty()) require_folder(run.model, Setting::of("model"));
   const BagelConfig config = run.model.empty() ? BagelConfig() : BagelConfig::load(run.model);
   tuning.llm = config.llm;
   tuning.picture_rows = rows_of_sizes(flags.sizes, config);
@@ -160,7 +165,7 @@ int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
   file.table = measure_bagel(tuning, device, progress);
   print_table(file.table);
   write_text_file(output, tuning_text(file));
-  say_path(output);
+  print_path(output);
   log.info("runs take it with DIPTYCH_TUNED_CONFIG_DIR={}",
            fs::absolute(output).parent_path().string());
   return 0;
@@ -169,11 +174,7 @@ int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
 int tune(const TuneFlags& flags, Log& log) {
   warn_of_idle_variables(log);
   const Resolved resolved = resolve_model(flags);
-  try {
-    return start(flags, resolved.options.run, log);
-  } catch (const InputError& error) {  // a model knows flags, not where a value came from
-    throw InputError(at_value_place(error.what(), resolved));
-  }
+  return with_places(resolved, [&] { return start(flags, resolved.options.run, log); });
 }
 
 constexpr const char* kFooter =

@@ -102,7 +102,7 @@ FoundCases find_cases(const std::vector<fs::path>& given) {
 
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
   if (!given.empty()) {
-    require_folder(given, "--model");
+    require_folder(given, Setting::of("model"));
     return given;
   }
   const std::string name = text_field(folder, description, "checkpoint", "checkpoint");
@@ -235,13 +235,14 @@ void require_runtime(const VerifyOptions& options) {
   Options checked;
   const auto check = [&](std::string_view name, const std::string& text) {
     const Field& field = all_fields()[field_index(name)];
-    assign(field, checked, text, flag_label(field.flags));
+    assign(field, checked, text, Setting::of(name));
   };
   check("device", options.run.device);
   check("dtype", options.run.dtype);
   check("cfg_mode", options.run.cfg_mode);
   if (options.run.cfg_mode == "auto")
-    throw InputError("--cfg-mode: found auto, expected batched or sequential: a case has one");
+    throw InputError(Setting::of("cfg_mode"),
+                     "found auto, expected batched or sequential: a case has one");
   check("kernels", options.run.kernels);
   Log quiet(LogLevel::quiet);
   make_runtime(options.run, quiet, nullptr);  // is it here?
@@ -249,7 +250,7 @@ void require_runtime(const VerifyOptions& options) {
 
 int run_verify(const VerifyOptions& options, Log& log) {
   require_runtime(options);
-  if (!options.trace_dir.empty()) require_folder(options.trace_dir, "--trace-dir");
+  if (!options.trace_dir.empty()) require_folder(options.trace_dir, Setting::of("trace_dir"));
   Verifier verifier(options, log);
   const auto [cases, others] = find_cases(options.cases);
   for (const fs::path& folder : others) {
@@ -323,7 +324,8 @@ void add_verify(CLI::App& app, Run& run) {
       "  diptych verify cases/01_t2i_square --trace-dir traces");
   verb->callback([options, &run] {
     run = [options](Log& log) {
-      const std::string attention = attention_name(options->attention, "--attention");
+      const std::string attention =
+          attention_name(options->attention, Setting::of("read_attention").called("--attention"));
       options->run.read_attention.default_backend = attention;
       options->run.paint_attention.default_backend = attention;
       return run_verify(*options, log);

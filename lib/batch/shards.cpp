@@ -95,16 +95,16 @@ std::string Shard::manifest_name() const {
   return count == 1 ? "manifest.jsonl" : fmt::format("manifest-{}-of-{}.jsonl", index, count);
 }
 
-Shard parse_shard(std::string_view text, std::string_view where) {
+Shard parse_shard(std::string_view text, const Setting& setting) {
   const std::size_t slash = text.find('/');
   const auto index = parse_number(text.substr(0, slash));
   const auto count =
       slash == std::string_view::npos ? std::nullopt : parse_number(text.substr(slash + 1));
   if (!index || !count || *index >= *count) {
-    throw InputError("{}: {} is no shard; expected I/N with I from 0 to N - 1, such as 0/4", where,
+    throw InputError(setting, "{} is no shard; expected I/N with I from 0 to N - 1, such as 0/4",
                      in_quotes(text));
   }
-  return {*index, *count, std::string(where)};
+  return {*index, *count, setting.label};
 }
 
 Shard shard_of_environment(const Environment& environment) {

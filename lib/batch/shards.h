@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "lib/base/setting.h"
+
 namespace diptych {
 
 struct Shard {
@@ -21,7 +23,7 @@ struct Shard {
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 // "2/8". Throws InputError "<where>: ...".
-Shard parse_shard(std::string_view text, std::string_view where);
+Shard parse_shard(std::string_view text, const Setting& setting);
 
 // The task of a Slurm array (SLURM_ARRAY_TASK_ID, _MIN, _MAX, _STEP, _COUNT), and within it the
 // process: torchrun's RANK and WORLD_SIZE, Open MPI's OMPI_COMM_WORLD_RANK and _SIZE, MPICH's

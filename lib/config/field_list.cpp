@@ -198,16 +198,15 @@ const auto kFields = std::to_array<Field>({
 
 using Texts = std::vector<std::pair<std::string_view, std::string>>;
 
-Texts expand_size(const std::string& text, std::string_view where) {
+Texts expand_size(const std::string& text, const Subject& where) {
   const std::size_t cross = text.find('x');
   if (cross == std::string::npos || cross == 0 || cross + 1 == text.size()) {
-    throw InputError("{}: {} is not a size; expected WIDTHxHEIGHT, such as 1024x768", where,
-                     in_quotes(text));
+    throw where.error("{} is not a size; expected WIDTHxHEIGHT, such as 1024x768", in_quotes(text));
   }
   return {{"width", text.substr(0, cross)}, {"height", text.substr(cross + 1)}};
 }
 
-Texts expand_attention(const std::string& text, std::string_view where) {
+Texts expand_attention(const std::string& text, const Subject& where) {
   const std::string name = attention_name(text, where);
   return {{"read_attention", name},
           {"read_attention_self", ""},

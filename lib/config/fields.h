@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/base/error.h"
 #include "lib/config/run_config.h"
 
 namespace diptych {
@@ -111,7 +112,7 @@ struct FlagGroup {
   std::string_view flags, value, help;
   // The fields and their texts. Throws InputError "<where>: ...".
   std::vector<std::pair<std::string_view, std::string>> (*expand)(const std::string& text,
-                                                                  std::string_view where);
+                                                                  const Subject& where);
 };
 
 std::span<const Field> all_fields();
@@ -137,22 +138,22 @@ std::string with_underscores(std::string_view long_name);
 std::string environment_name(std::string_view long_name);
 
 // Reads one value from its text and checks it. Throws InputError "<where>: ...".
-void assign(const Field& field, Options& options, const std::string& text, std::string_view where);
+void assign(const Field& field, Options& options, const std::string& text, const Subject& where);
 // The value as text that assign() takes.
 std::string value_text(const Field& field, const Options& options);
 nlohmann::ordered_json value_json(const Field& field, const Options& options);
 
 // The text as a number from `low` to `high`. Throws InputError "<where>: ...".
-std::int64_t whole_number(std::string_view text, std::string_view where, std::int64_t low,
+std::int64_t whole_number(std::string_view text, const Subject& where, std::int64_t low,
                           std::int64_t high);
 
 // As diptych names it: FLASH_ATTN -> flash. Throws InputError that lists the names.
-std::string attention_name(std::string_view text, std::string_view where);
+std::string attention_name(std::string_view text, const Subject& where);
 
 // The parts of "a;b;c" that are not empty: lists in variables and stage configs.
 std::vector<std::string_view> split_list(std::string_view text);
 
 // Throws InputError where the prompt holds a NUL or is not valid UTF-8.
-void check_prompt(std::string_view prompt, std::string_view where);
+void check_prompt(std::string_view prompt, const Subject& where);
 
 }  // namespace diptych

@@ -19,12 +19,14 @@ void check_inputs(const RunConfig& run) {
   if (run.inputs.empty()) return;
   const bool pictures = run.reads_images();
   if (pictures && (run.task == "t2i" || run.task == "chat")) {
-    throw InputError("--task {}: reads no pictures, found --image; expected {}", run.task,
-                     run.task == "t2i" ? "edit" : "understand");
+    throw InputError(Setting::of("task", run.task),
+                     SettingText{"reads no pictures, found ", Setting::of("image"), "; expected ",
+                                 run.task == "t2i" ? "edit" : "understand"});
   }
   if (!pictures && (run.task == "edit" || run.task == "understand")) {
-    throw InputError("--task {}: needs a picture; expected --image FILE{}", run.task,
-                     run.task == "edit" ? "" : ", or --task chat");
+    SettingText text = {"needs a picture; expected ", Setting::of("image", "FILE")};
+    if (run.task != "edit") text.insert(text.end(), {", or ", Setting::of("task", "chat")});
+    throw InputError(Setting::of("task", run.task), std::move(text));
   }
 }
 
@@ -53,8 +55,8 @@ void settle_task(Resolved& resolved) {
   };
   const bool own_width = given("width");
   if (own_width != given("height")) {
-    throw InputError("--{}: not given; expected both, or none for the size of the last picture",
-                     own_width ? "height" : "width");
+    throw InputError(Setting::absent(own_width ? "height" : "width"),
+                     "not given; expected both, or none for the size of the last picture");
   }
   run.sampling.size_of_input = !own_width;
   for (const Resolved::EditValue& value : resolved.edit_values) {

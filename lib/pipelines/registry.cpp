@@ -26,7 +26,8 @@ const Family& find_family(std::string_view name) {
     if (family->name == name) return *family;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family->name);
   }
-  throw InputError("pipeline: unknown family '{}' (known: {})", name, known);
+  throw InputError(Setting::of("pipeline").called("pipeline"), "unknown family '{}' (known: {})",
+                   name, known);
 }
 
 const Family* family_of_checkpoint(const std::filesystem::path& folder) {

@@ -17,25 +17,26 @@ at::Device resolve_device(std::string_view name, Log& log) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
     if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() ||
         index < 0) {
-      throw InputError("--device: found '{}', expected auto, cpu, cuda or cuda:N", name);
+      throw InputError(Setting::of("device"), "found '{}', expected auto, cpu, cuda or cuda:N",
+                       name);
     }
   }
   const std::vector<GpuInfo> gpus = gpu::list();
   if (gpus.empty()) {
     const std::string reason = gpu::why_none().value_or("no GPU found");
-    if (!automatic) throw InputError("--device {}: no usable GPU: {}", name, reason);
+    if (!automatic) throw InputError(Setting::of("device", name), "no usable GPU: {}", reason);
     log.info("using the CPU: {}", reason);
     return at::kCPU;
   }
   if (static_cast<std::size_t>(index) >= gpus.size()) {
-    throw InputError("--device {}: found {} GPU(s), expected an index below that", name,
+    throw InputError(Setting::of("device", name), "found {} GPU(s), expected an index below that",
                      gpus.size());
   }
   const GpuInfo& chosen = gpus[static_cast<std::size_t>(index)];
   if (chosen.major < 8) {
     const auto reason = fmt::format("{} has compute capability {}.{}, expected 8.0 or newer",
                                     chosen.name, chosen.major, chosen.minor);
-    if (!automatic) throw InputError("--device {}: {}", name, reason);
+    if (!automatic) throw InputError(Setting::of("device", name), "{}", reason);
     log.info("using the CPU: {}", reason);
     return at::kCPU;
   }
@@ -47,14 +48,15 @@ at::ScalarType resolve_dtype(std::string_view name, at::Device device) {
   if (name == "auto") return device.is_cuda() ? at::kBFloat16 : at::kFloat;
   if (name == "float32") return at::kFloat;
   if (name == "bfloat16") return at::kBFloat16;
-  throw InputError("--dtype: found '{}', expected auto, float32 or bfloat16", name);
+  throw InputError(Setting::of("dtype"), "found '{}', expected auto, float32 or bfloat16", name);
 }
 
 KernelPolicy resolve_kernel_policy(std::string_view name) {
   if (name == "automatic") return KernelPolicy::automatic;
   if (name == "strict") return KernelPolicy::strict;
   if (name == "reference") return KernelPolicy::reference;
-  throw InputError("--kernels: found '{}', expected automatic, strict or reference", name);
+  throw InputError(Setting::of("kernels"), "found '{}', expected automatic, strict or reference",
+                   name);
 }
 
 bool multiplies_fp8(at::Device device) {
@@ -67,19 +69,18 @@ Quantization resolve_quantization(std::string_view name, at::Device device, at::
   if (name == "none") return Quantization::none;
   if (name == "int8") return Quantization::int8;
   if (name != "fp8")
-    throw InputError("--quantization: found '{}', expected none, fp8 or int8", name);
+    throw InputError(Setting::of("quantization"), "found '{}', expected none, fp8 or int8", name);
   if (device.is_cuda() && kernels != KernelPolicy::reference) {
     const GpuInfo gpu = gpu::list().at(static_cast<std::size_t>(device.index()));
     if (!multiplies_fp8(device)) {
-      throw InputError(
-          "--quantization fp8: {} has compute capability {}.{}, expected 8.9 or newer (int8 runs "
-          "there)",
-          gpu.name, gpu.major, gpu.minor);
+      throw InputError(Setting::of("quantization", "fp8"),
+                       "{} has compute capability {}.{}, expected 8.9 or newer (int8 runs there)",
+                       gpu.name, gpu.major, gpu.minor);
     }
     if (dtype == at::kFloat) {
-      throw InputError(
-          "--quantization fp8: its products on a GPU are bfloat16, found --dtype float32; expected "
-          "bfloat16 (int8 runs in float32, too)");
+      throw InputError(Setting::of("quantization", "fp8"),
+                       "its products on a GPU are bfloat16, found --dtype float32; expected "
+                       "bfloat16 (int8 runs in float32, too)");
     }
   }
   return Quantization::fp8;

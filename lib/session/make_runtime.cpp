@@ -1,5 +1,6 @@
 #include "lib/session/make_runtime.h"
 
+#include <fmt/format.h>
 #include <torch/version.h>
 
 #include "lib/base/error.h"
@@ -8,22 +9,19 @@
 namespace diptych {
 namespace {
 
-constexpr const char* kTunedConfigDir = "--tuned-config-dir";
-
-std::unique_ptr<AttentionBackend> stage_attention(const StageAttention& stage,
+std::unique_ptr<AttentionBackend> stage_attention(std::string_view field,
+                                                  const StageAttention& stage,
                                                   const Runtime& runtime, Quantization quantization,
                                                   Log& log) {
   const auto say = [](void* context, const std::string& text) {
     static_cast<Log*>(context)->warning_once(text);
   };
   const std::string& name = stage.self.empty() ? stage.default_backend : stage.self;
-  try {
+  return about(attention_setting(field, stage), [&] {
     return make_attention(
         name, runtime.device,
         {say, &log, runtime.tuning.shared_table(), runtime.kernels, quantization});
-  } catch (const InputError& error) {  // it names the backend
-    throw InputError("--attention: {}", error.what());
-  }
+  });
 }
 
 // Why nothing is chosen by a tuning, or nothing.
@@ -34,19 +32,15 @@ const char* why_untuned(const Runtime& runtime) {
 
 Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) {
   const std::filesystem::path& folder = config.tuned_config_dir;
-  if (!folder.empty()) require_folder(folder, kTunedConfigDir);
+  const Setting setting = Setting::of("tuned_config_dir");
+  if (!folder.empty()) require_folder(folder, setting);
   if (const char* why = why_untuned(runtime)) {
     if (!folder.empty())
-      log.warning_once(fmt::format("{}: changes nothing {}", kTunedConfigDir, why));
+      log.warning_once(fmt::format("{}: changes nothing {}", setting.label, why));
     return {};
   }
   const TunedDevice own = tuned_device(runtime.device);
-  Tuning tuning;
-  try {
-    tuning = find_tuning(folder, own);
-  } catch (const InputError& error) {  // it names the file
-    throw InputError("{}: {}", kTunedConfigDir, error.what());
-  }
+  Tuning tuning = about(setting, [&] { return find_tuning(folder, own); });
   for (const std::string& note : tuning_notes(tuning, folder, own, TORCH_VERSION))
     log.info_once(note);
   if (tuning.file != nullptr) log.debug("tuning {}, {}", tuning.name(), tuning.origin);
@@ -55,6 +49,11 @@ Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) 
 
 }  // namespace
 
+Setting attention_setting(std::string_view field, const StageAttention& stage) {
+  const std::string name = fmt::format("{}{}", field, stage.self.empty() ? "" : "_self");
+  return Setting::of(name).called("--attention");
+}
+
 Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
@@ -62,14 +61,16 @@ Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
   runtime.tuning = device_tuning(config, runtime, log);
   runtime.kernels = {resolve_kernel_policy(config.kernels), runtime.tuning.table()};
   if (runtime.kernels == KernelPolicy::strict && runtime.device.is_cpu()) {
-    throw InputError("--kernels strict: needs a CUDA device, the run is on the CPU");
+    throw InputError(Setting::of("kernels", "strict"),
+                     "needs a CUDA device, the run is on the CPU");
   }
   runtime.quantization =
       resolve_quantization(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
   // What is read is read once, and every step looks at it: not in fp8.
-  runtime.read_attention = stage_attention(config.read_attention, runtime, Quantization::none, log);
-  runtime.paint_attention =
-      stage_attention(config.paint_attention, runtime, runtime.quantization, log);
+  runtime.read_attention =
+      stage_attention("read_attention", config.read_attention, runtime, Quantization::none, log);
+  runtime.paint_attention = stage_attention("paint_attention", config.paint_attention, runtime,
+                                            runtime.quantization, log);
   runtime.trace = trace;
   return runtime;
 }

@@ -1,6 +1,9 @@
 // Turns the names of a resolved run into a Runtime.
 #pragma once
 
+#include <string_view>
+
+#include "lib/base/setting.h"
 #include "lib/config/run_config.h"
 #include "lib/runtime/runtime.h"
 
@@ -9,5 +12,9 @@ namespace diptych {
 // `trace`: null where off; must outlive the runtime. Throws InputError for a device, dtype or
 // attention backend that cannot be had, with the reason.
 Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace);
+
+// Of a stage's attention, the field whose backend it takes: "read_attention", or
+// "read_attention_self" where that is set apart.
+Setting attention_setting(std::string_view field, const StageAttention& stage);
 
 }  // namespace diptych

@@ -26,18 +26,18 @@ std::string error(const Variables& variables) {
 }
 
 TEST_CASE("--shard I/N") {
-  const Shard second = parse_shard("1/3", "--shard");
+  const Shard second = parse_shard("1/3", Setting::of("shard"));
   CHECK(second.text() == "1/3");
   CHECK(second.manifest_name() == "manifest-1-of-3.jsonl");
-  CHECK(parse_shard("0/1", "--shard").manifest_name() == "manifest.jsonl");
+  CHECK(parse_shard("0/1", Setting::of("shard")).manifest_name() == "manifest.jsonl");
   for (const std::size_t item : {1, 4, 7}) CHECK(second.contains(item));
   for (const std::size_t item : {0, 2, 3}) CHECK_FALSE(second.contains(item));
   for (const char* bad :
        {"", "1", "3/3", "/3", "1/", "-1/3", "1/3/4", " 1/3", "0/0", "1/9999999999"}) {
     CAPTURE(bad);
-    CHECK_THROWS_AS(parse_shard(bad, "--shard"), InputError);
+    CHECK_THROWS_AS(parse_shard(bad, Setting::of("shard")), InputError);
   }
-  CHECK(message_of([] { parse_shard("3/3", "--shard"); }) ==
+  CHECK(message_of([] { parse_shard("3/3", Setting::of("shard")); }) ==
         "--shard: '3/3' is no shard; expected I/N with I from 0 to N - 1, such as 0/4");
 }
 

@@ -80,7 +80,7 @@ class Replay {
       require_calibration(run);
       run.tuned_config_dir = settings_.tuned_config_dir;
       run.cfg_mode = record_.cfg_mode;  // `auto` may choose otherwise this time
-      spare_files_read(run, settings_.output, "--output");
+      check_not_an_input(run, settings_.output, Setting::of("output"));
     }
     settle_memory();
     settle_attention();
@@ -102,11 +102,12 @@ class Replay {
   void check_output() const {
     const fs::path& output = settings_.output;
     if (output.empty()) return;
-    require_extension(output, ".png", "--output");
+    const Setting setting = Setting::of("output");
+    require_extension(output, ".png", setting);
     std::error_code ignored;
     if (fs::equivalent(output, settings_.picture, ignored))
-      throw InputError("--output: {}: is the picture itself", output.string());
-    require_writable(output, "--output");
+      throw InputError(setting, "{}: is the picture itself", output.string());
+    require_writable(output, setting);
   }
 
   // A file of a recorded name: beside the picture, or here.
@@ -129,7 +130,8 @@ class Replay {
     for (const fs::path& file : settings_.images) {
       const std::string hash = pixels_hash(file);
       if (!recorded.contains(hash)) {
-        throw InputError("--image: {}: has the pixels of none of the {} that {} was made from",
+        throw InputError(Setting::of("image"),
+                         "{}: has the pixels of none of the {} that {} was made from",
                          file.string(), counted(recorded.size(), "picture"), name_);
       }
       given[hash] = file;

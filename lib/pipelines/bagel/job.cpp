@@ -14,8 +14,8 @@ void require_text_kernel(const BagelCheckpoint& checkpoint, const Runtime& runti
   const auto reason = missing_text_kernel(checkpoint.model.config.llm, runtime);
   if (!reason) return;
   if (runtime.kernels == KernelPolicy::strict)
-    throw InputError("--kernels strict: there is no kernel to write this model's texts: {}",
-                     *reason);
+    throw InputError(Setting::of("kernels", "strict"),
+                     "there is no kernel to write this model's texts: {}", *reason);
   log.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
 }
 

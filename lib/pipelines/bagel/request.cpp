@@ -46,8 +46,8 @@ void BagelRequest::check_positions(const BagelCheckpoint& checkpoint) const {
   for (const BranchContexts& branch : branches) {
     const std::int64_t position = branch.samples[0].position();  // of the picture
     if (position < most) continue;
-    throw InputError("{}: {} positions are read in all, expected at most {}",
-                     plan ? "--max-think-tokens" : "--prompt", position, most - 1);
+    throw InputError(Setting::of(plan ? "max_think_tokens" : "prompt"),
+                     "{} positions are read in all, expected at most {}", position, most - 1);
   }
 }
 

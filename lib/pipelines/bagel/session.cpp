@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include <ATen/Parallel.h>
 #include <fmt/ranges.h>
@@ -192,10 +193,13 @@ class BagelSession : public Session {
   void require_attention() const {
     const AttentionKind kind{runtime_.device, runtime_.dtype,
                              checkpoint_.model.config.llm.head_dim()};
-    for (const AttentionBackend* backend :
-         {runtime_.read_attention.get(), runtime_.paint_attention.get()}) {
+    for (const auto& [backend, field, stage] :
+         {std::tuple{runtime_.read_attention.get(), "read_attention", &config_.read_attention},
+          std::tuple{runtime_.paint_attention.get(), "paint_attention",
+                     &config_.paint_attention}}) {
       if (const auto reason = backend->kind_unsupported(kind))
-        throw InputError("--attention: attention backend {}: {}", backend->name(), *reason);
+        throw InputError(attention_setting(field, *stage), "attention backend {}: {}",
+                         backend->name(), *reason);
     }
   }
 
@@ -207,9 +211,9 @@ class BagelSession : public Session {
     for (const auto& [key, width] : {std::pair{"hidden_size", llm.hidden_size},
                                      std::pair{"intermediate_size", llm.intermediate_size}}) {
       if (width % kStep != 0)
-        throw InputError(
-            "--quantization fp8: llm_config.json: {}: found {}, expected a multiple of {}", key,
-            width, kStep);
+        throw InputError(Setting::of("quantization", "fp8"),
+                         "llm_config.json: {}: found {}, expected a multiple of {}", key, width,
+                         kStep);
     }
   }
 

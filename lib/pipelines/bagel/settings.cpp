@@ -73,33 +73,25 @@ void check_counts(const RunConfig& config) {
   const std::int64_t count = config.sampling.batch_count;
   if (count == 1) return;
   if (config.answers())
-    throw InputError("--batch-count: pictures only, found --task {}", config.task);
+    throw InputError(Setting::of("batch_count"),
+                     SettingText{"pictures only, found ", Setting::of("task", config.task)});
   const auto last = static_cast<std::uint64_t>(count - 1);
   if (config.sampling.seed > std::numeric_limits<std::uint64_t>::max() - last) {
-    throw InputError("--seed: {} + {} does not fit in 64 bits", config.sampling.seed, last);
+    throw InputError(Setting::of("seed"), "{} + {} does not fit in 64 bits", config.sampling.seed,
+                     last);
   }
-  if (!config.trace.empty()) {
-    throw InputError("--trace: one picture at a time, found --batch-count {}", count);
-  }
-  if (!config.noise.empty()) {
-    throw InputError("--noise: one picture at a time, found --batch-count {}", count);
-  }
+  const SettingText one = {"one picture at a time, found ",
+                           Setting::of("batch_count", fmt::format("{}", count))};
+  if (!config.trace.empty()) throw InputError(Setting::of("trace"), one);
+  if (!config.noise.empty()) throw InputError(Setting::of("noise"), one);
 }
 
 Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
-  try {
-    return noise_in(path, rows, width);
-  } catch (const InputError& error) {  // it names the file
-    throw InputError("--noise: {}", error.what());
-  }
+  return about(Setting::of("noise"), [&] { return noise_in(path, rows, width); });
 }
 
 Tensor read_input(const std::filesystem::path& path) {
-  try {
-    return read_image(path);
-  } catch (const InputError& error) {  // it names the file
-    throw InputError("--image: {}", error.what());
-  }
+  return about(Setting::of("image"), [&] { return read_image(path); });
 }
 
 std::vector<std::string> idle_settings(const RunConfig& config) {
@@ -128,11 +120,7 @@ TextRequest make_text_request(const RunConfig& config) {
   request.sampling.top_p = config.text.top_p;
   request.graph = !config.read_enforce_eager;
   if (!config.answers() && !config.think) return request;  // nothing is written
-  try {
-    request.sampling.check();
-  } catch (const InputError& error) {  // it names the value
-    throw InputError("--{}", error.what());
-  }
+  request.sampling.check();
   return request;
 }
 
@@ -155,10 +143,9 @@ StepCalibration read_calibration(const RunConfig& config) {
   const std::filesystem::path path = calibration_path(config);
   if (!std::filesystem::exists(path)) {
     throw InputError(
-        "--cache-mode teacache: {} is not there; `diptych calibrate` writes it, "
-        "--cache-calibration "
-        "names another",
-        path.string());
+        Setting::of("cache_mode", "teacache"),
+        SettingText{fmt::format("{} is not there; `diptych calibrate` writes it, ", path.string()),
+                    Setting::of("cache_calibration"), " names another"});
   }
   return StepCalibration::read(path);
 }

@@ -64,9 +64,9 @@ void check_text_positions(const BagelContext& context, const TextRequest& reques
                           std::string_view stage, const BagelCheckpoint& checkpoint) {
   const std::int64_t most = checkpoint.model.config.llm.max_position_embeddings;
   if (context.position() + request.max_tokens <= most) return;
-  throw InputError("{}: {} positions are read and {} tokens may follow, expected at most {}",
-                   stage == "think" ? "--max-think-tokens" : "--max-tokens", context.position(),
-                   request.max_tokens, most);
+  throw InputError(Setting::of(stage == "think" ? "max_think_tokens" : "max_tokens"),
+                   "{} positions are read and {} tokens may follow, expected at most {}",
+                   context.position(), request.max_tokens, most);
 }
 
 TextWriter::TextWriter(const BagelCheckpoint& checkpoint, const Runtime& runtime)
