@@ -201,11 +201,11 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
     fmt::print("configuration: valid\n");
     return 0;
   }
-  Progress progress(log, progress_style(options.progress));
+  Progress progress(log, options.progress);
   const StepRecording recording = session->record_steps(requests, progress);
   const Report report = session->report();
   const auto calibration = StepCalibration::fit(
-      recording.changes, StepCalibration::as_loaded(report.weights_hash, report.quantization));
+      recording.changes, StepCalibration::as_loaded(report.weights_hash, options.run.quantization));
   calibration.write(output);
   print_result(recording, calibration);
   print_path(output);

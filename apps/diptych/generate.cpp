@@ -51,7 +51,7 @@ std::vector<fs::path> plan_paths(const Resolved& resolved) {
 }
 
 int run(const Options& options, const std::vector<fs::path>& paths, Session& session, Log& log) {
-  Progress progress(log, progress_style(options.progress));
+  Progress progress(log, options.progress);
   Results results;
   results.picture = [&](const Picture& picture, const Report& report) {
     check_interrupted();

@@ -149,14 +149,8 @@ std::vector<std::string> split_sizes(const std::string& sizes) {
   return parts;
 }
 
-ProgressStyle progress_style(const std::string& name) {
-  if (name == "none") return ProgressStyle::none;
-  if (name == "kv") return ProgressStyle::kv;
-  return name == "jsonl" ? ProgressStyle::jsonl : ProgressStyle::automatic;
-}
-
 const char* demo_notice(const RunConfig& run) {
-  if (run.load_format == "dummy") {
+  if (run.load_format == LoadFormat::dummy) {
     return "no -c or -m given: random weights of the demo's sizes; "
            "-c stage_configs/bagel.yaml takes those of the released model";
   }

@@ -71,8 +71,6 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
 // The parts of a --sizes, "256x256,512x512". None is looked at: "" has one, which is empty.
 std::vector<std::string> split_sizes(const std::string& sizes);
 
-ProgressStyle progress_style(const std::string& name);
-
 // What runs where no stage config and no checkpoint were named (Resolved::uses_demo).
 const char* demo_notice(const RunConfig& run);
 

@@ -68,11 +68,14 @@ Resolved resolve_model(const TuneFlags& flags) {
   return resolved;
 }
 
-at::Device gpu_of(const std::string& name, Log& log) {
-  const at::Device device = resolve_device(name == "auto" ? "cuda" : name, log);
+at::Device gpu_of(const DeviceChoice& choice, Log& log) {
+  using Kind = DeviceChoice::Kind;
+  const at::Device device =
+      resolve_device(choice.kind == Kind::automatic ? DeviceChoice{Kind::cuda} : choice, log);
   if (device.is_cuda()) return device;
   throw InputError(Setting::of("device"),
-                   "{}: there is nothing to tune on the CPU; expected cuda or cuda:N", name);
+                   "{}: there is nothing to tune on the CPU; expected cuda or cuda:N",
+                   device_name(choice));
 }
 
 // Latent rows of a picture of each size.

@@ -304,7 +304,7 @@ std::string request_hash(const PlannedItem& item) {
   std::error_code ignored;
   Json json = {{"pipeline", run.pipeline},
                {"model", fs::weakly_canonical(run.model, ignored).string()},
-               {"load_format", run.load_format}};
+               {"load_format", name_of(run.load_format)}};
   for (const Field& field : all_fields()) {
     const bool path = std::holds_alternative<PathSlot>(field.slot);
     if (is_of_request(field) && !path)

@@ -120,13 +120,14 @@ bool is_slurm_job_script(const Environment& environment) {
          !environment("SLURM_STEP_ID");
 }
 
-std::optional<std::string> device_of_rank(std::string_view device, std::size_t gpus,
-                                          const Environment& environment) {
-  if (gpus < 2 || (device != "auto" && device != "cuda")) return std::nullopt;
+std::optional<DeviceChoice> device_of_rank(const DeviceChoice& device, std::size_t gpus,
+                                           const Environment& environment) {
+  using Kind = DeviceChoice::Kind;
+  if (gpus < 2 || device.kind == Kind::cpu || device.kind == Kind::numbered) return std::nullopt;
   for (const char* name :
        {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     if (const auto rank = read_number(environment, name))
-      return fmt::format("cuda:{}", *rank % gpus);
+      return DeviceChoice{Kind::numbered, static_cast<int>(*rank % gpus)};
   }
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "lib/base/choices.h"
 #include "lib/base/setting.h"
 
 namespace diptych {
@@ -40,7 +41,7 @@ bool is_slurm_job_script(const Environment& environment);
 // "cuda:N" for "auto" and "cuda" where several GPUs are there and the environment has the rank
 // within the host (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID); else
 // nothing.
-std::optional<std::string> device_of_rank(std::string_view device, std::size_t gpus,
-                                          const Environment& environment);
+std::optional<DeviceChoice> device_of_rank(const DeviceChoice& device, std::size_t gpus,
+                                           const Environment& environment);
 
 }  // namespace diptych

@@ -120,6 +120,14 @@ struct Assign {
   }
 
   void operator()(const ChoiceSlot& slot) const {
+    const auto found = std::ranges::find(slot.names, text);
+    if (found == slot.names.end()) {
+      throw where.error("unknown value {}{}", in_quotes(text), suggestion(text, slot.names));
+    }
+    slot.set(options, static_cast<std::size_t>(found - slot.names.begin()));
+  }
+
+  void operator()(const TaskSlot& slot) const {
     const auto choices = split(slot.choices, '|');
     if (std::ranges::find(choices, text) == choices.end()) {
       throw where.error("unknown value {}{}", in_quotes(text), suggestion(text, choices));
@@ -132,12 +140,11 @@ struct Assign {
   }
 
   void operator()(const DeviceSlot& slot) const {
-    const bool numbered = text.starts_with("cuda:") && text.size() <= 8 &&
-                          all_digits(text.substr(5)) && text[5] != '-';
-    if (text != "auto" && text != "cpu" && text != "cuda" && !numbered) {
+    const auto device = parse_device(text);
+    if (!device) {
       throw where.error("unknown value {} (known: auto, cpu, cuda, cuda:N)", in_quotes(text));
     }
-    slot.at(options) = text;
+    slot.at(options) = *device;
   }
 
   void operator()(const TextSlot& slot) const {
@@ -209,6 +216,8 @@ struct ToJson {
   Json operator()(const IntervalSlot& slot) const {
     return Json::array({slot.low(options), slot.high(options)});
   }
+  Json operator()(const ChoiceSlot& slot) const { return slot.names[slot.get(options)]; }
+  Json operator()(const DeviceSlot& slot) const { return device_name(slot.at(options)); }
   Json operator()(const PathSlot& slot) const { return slot.at(options).string(); }
   Json operator()(const InputsSlot& slot) const {
     Json list = Json::array();
@@ -223,6 +232,9 @@ struct ToJson {
 template <typename AnySlot>
 bool same_value(const AnySlot& slot, Options& a, Options& b) {
   return slot.at(a) == slot.at(b);
+}
+bool same_value(const ChoiceSlot& slot, Options& a, Options& b) {
+  return slot.get(a) == slot.get(b);
 }
 bool same_value(const IntervalSlot& slot, Options& a, Options& b) {
   return slot.low(a) == slot.low(b) && slot.high(a) == slot.high(b);

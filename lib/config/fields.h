@@ -23,8 +23,8 @@ struct Options {
   RunConfig run;
   std::filesystem::path config;                 // the stage config, "" = none
   std::filesystem::path output = "output.png";  // file, pattern with %03d, or folder
-  std::string progress = "auto";                // auto, none, kv, jsonl
-  std::filesystem::path think_output;           // the plan as a text file, "" = none
+  ProgressStyle progress = ProgressStyle::automatic;
+  std::filesystem::path think_output;  // the plan as a text file, "" = none
 };
 
 // The inputs as the text that the field "inputs" takes.
@@ -47,7 +47,12 @@ struct RealSlot {
 struct IntervalSlot {  // 0 <= low < high <= 1
   double& (*low)(Options&), &(*high)(Options&);
 };
-struct ChoiceSlot {
+struct ChoiceSlot {  // an enum of lib/base/choices.h, by the place of its name
+  std::size_t (*get)(Options&);
+  void (*set)(Options&, std::size_t);
+  std::span<const std::string_view> names;
+};
+struct TaskSlot {
   std::string& (*at)(Options&);
   std::string_view choices;  // "a|b|c"
 };
@@ -56,7 +61,7 @@ struct AttentionSlot {  // a backend's name, or as the Python servers spell it (
   bool may_be_empty;
 };
 struct DeviceSlot {
-  std::string& (*at)(Options&);
+  DeviceChoice& (*at)(Options&);
 };
 struct TextSlot {
   std::string& (*at)(Options&);
@@ -74,8 +79,9 @@ struct BoolSlot {  // a flag without a value; true, false, on, off, 1, 0 elsewhe
 struct InputsSlot {
   std::vector<InputItem>& (*at)(Options&);
 };
-using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, AttentionSlot,
-                          DeviceSlot, TextSlot, PathSlot, TextListSlot, BoolSlot, InputsSlot>;
+using Slot =
+    std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, TaskSlot, AttentionSlot,
+                 DeviceSlot, TextSlot, PathSlot, TextListSlot, BoolSlot, InputsSlot>;
 
 // Which map of a stage config holds the key: the file itself, the stage that reads, or paints.
 enum class YamlPlace { none, top, reading, painting };

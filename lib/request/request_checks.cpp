@@ -51,10 +51,10 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
   } else {
     forbid_all([](const Field& field) { return field.scope == Scope::answer; },
                {"is of answers; a plan has ", plan_length});
-    if (run.cache_mode != "teacache")
+    if (run.cache_mode != StepCacheMode::teacache)
       forbid({"cache_threshold", "cache_calibration"},
              {"given without ", Setting::of("cache_mode", "teacache")});
-    if (run.cache_mode == "none")
+    if (run.cache_mode == StepCacheMode::none)
       forbid({"cache_report"},
              {"given without ", Setting::of("cache_mode", "taylorseer"), " or teacache"});
     if (run.sampling.cfg_text_scale <= 1) {
@@ -128,7 +128,7 @@ void require_complete(const Options& options) {
 }
 
 void require_model(const RunConfig& run) {
-  if (run.model.empty() && run.load_format != "dummy") {
+  if (run.model.empty() && run.load_format != LoadFormat::dummy) {
     throw InputError(Setting::absent("model"),
                      "not given; expected the folder of a checkpoint, or --load-format dummy");
   }

@@ -13,6 +13,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "lib/attention/attention.h"
+#include "lib/base/choices.h"
 #include "lib/base/log.h"
 #include "lib/ops/linear_operand.h"
 #include "lib/tensor/trace.h"
@@ -31,17 +32,15 @@ struct Runtime {
   TraceSink* trace = nullptr;                         // null: off
 };
 
-// "auto", "cpu", "cuda", "cuda:N" -> a device that is there. "auto" takes CUDA where a GPU and a
-// CUDA build are, else the CPU, and says why once. Throws InputError where a GPU was asked for and
-// none is usable, with the reason.
-at::Device resolve_device(std::string_view name, Log& log);
-// "auto", "float32", "bfloat16". Throws InputError for others.
-at::ScalarType resolve_dtype(std::string_view name, at::Device device);
-KernelPolicy resolve_kernel_policy(std::string_view name);
-// "none", "fp8", "int8". Throws InputError for others, and where the kernels have no such products
-// on the device: fp8 on a GPU below compute capability 8.9, and in float32.
-Quantization resolve_quantization(std::string_view name, at::Device device, at::ScalarType dtype,
-                                  KernelPolicy kernels);
+// A device that is there. `automatic` takes CUDA where a GPU and a CUDA build are, else the CPU,
+// and says why once. Throws InputError where a GPU was asked for and none is usable, with the
+// reason.
+at::Device resolve_device(const DeviceChoice& choice, Log& log);
+at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device);
+// Throws InputError where the kernels have no such products on the device: fp8 on a GPU below
+// compute capability 8.9, and in float32.
+void require_quantizable(Quantization quantization, at::Device device, at::ScalarType dtype,
+                         KernelPolicy kernels);
 
 struct GpuInfo {
   std::string name;

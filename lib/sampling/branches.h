@@ -6,17 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include "lib/base/choices.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
-
-enum class Renorm {
-  global,        // one factor from the norms over all rows and columns
-  channel,       // one factor a row
-  text_channel,  // one factor a row, before the image scale is applied
-};
-// "global", "channel" or "text_channel"; throws InputError for others.
-Renorm parse_renorm(std::string_view name);
 
 struct Guidance {
   double text_scale = 4.0, image_scale = 1.0;

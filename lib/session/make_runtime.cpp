@@ -59,13 +59,13 @@ Runtime make_runtime(const RunConfig& config, Log& log, TraceSink* trace) {
   runtime.device = resolve_device(config.device, log);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device);
   runtime.tuning = device_tuning(config, runtime, log);
-  runtime.kernels = {resolve_kernel_policy(config.kernels), runtime.tuning.table()};
+  runtime.kernels = {config.kernels, runtime.tuning.table()};
   if (runtime.kernels == KernelPolicy::strict && runtime.device.is_cpu()) {
     throw InputError(Setting::of("kernels", "strict"),
                      "needs a CUDA device, the run is on the CPU");
   }
-  runtime.quantization =
-      resolve_quantization(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
+  require_quantizable(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
+  runtime.quantization = config.quantization;
   // What is read is read once, and every step looks at it: not in fp8.
   runtime.read_attention =
       stage_attention("read_attention", config.read_attention, runtime, Quantization::none, log);

@@ -116,15 +116,18 @@ TEST_CASE("values that are no ranks are refused") {
 
 TEST_CASE("the rank within the host picks a GPU where there is a choice") {
   const Environment local = environment_of({{"LOCAL_RANK", "3"}, {"SLURM_LOCALID", "1"}});
-  CHECK(device_of_rank("auto", 8, local).value_or("none") == "cuda:3");
-  CHECK(device_of_rank("cuda", 2, local).value_or("none") == "cuda:1");  // more processes than GPUs
-  CHECK_FALSE(device_of_rank("auto", 1, local));
-  CHECK_FALSE(device_of_rank("auto", 0, local));
-  CHECK_FALSE(device_of_rank("cuda:0", 8, local));
-  CHECK_FALSE(device_of_rank("cpu", 8, local));
-  CHECK_FALSE(device_of_rank("auto", 8, environment_of({})));
-  CHECK(device_of_rank("auto", 8, environment_of({{"SLURM_LOCALID", "5"}})).value_or("none") ==
-        "cuda:5");
+  const auto picked = [](const char* device, std::size_t gpus, const Environment& environment) {
+    const auto found = device_of_rank(parse_device(device).value(), gpus, environment);
+    return found ? device_name(*found) : "none";
+  };
+  CHECK(picked("auto", 8, local) == "cuda:3");
+  CHECK(picked("cuda", 2, local) == "cuda:1");  // more processes than GPUs
+  CHECK(picked("auto", 1, local) == "none");
+  CHECK(picked("auto", 0, local) == "none");
+  CHECK(picked("cuda:0", 8, local) == "none");
+  CHECK(picked("cpu", 8, local) == "none");
+  CHECK(picked("auto", 8, environment_of({})) == "none");
+  CHECK(picked("auto", 8, environment_of({{"SLURM_LOCALID", "5"}})) == "cuda:5");
 }
 
 }  // namespace

@@ -358,7 +358,7 @@ TEST_CASE("the task follows the inputs, and editing has defaults of its own") {
   CHECK(edit.options.run.task == "edit");
   CHECK(edit.options.run.sampling.cfg_img_scale == 2.0);
   CHECK(edit.options.run.sampling.cfg_interval_low == 0.0);
-  CHECK(edit.options.run.sampling.cfg_renorm_type == "text_channel");
+  CHECK(edit.options.run.sampling.cfg_renorm_type == Renorm::text_channel);
   CHECK(edit.options.run.sampling.size_of_input);
   run.flags["--cfg-img-scale"] = {"1.25"};
   CHECK(run.resolve().options.run.sampling.cfg_img_scale == 1.25);

@@ -121,11 +121,4 @@ TEST_CASE("Euler steps subtract v times the step, and report each") {
   CHECK(seen == std::vector<std::int64_t>{0, 1});
 }
 
-TEST_CASE("unknown names are refused") {
-  CHECK(parse_renorm("text_channel") == Renorm::text_channel);
-  CHECK_THROWS_WITH_AS(parse_renorm("local"),
-                       "cfg_renorm_type: found 'local', expected global, channel or text_channel",
-                       InputError);
-}
-
 }  // namespace diptych

@@ -106,7 +106,8 @@ void choose_device(RunConfig& model, Log& log) {
   const std::size_t gpus = list_gpus().size();
   const auto device = device_of_rank(model.device, gpus, environment);
   if (!device) return;
-  log.info("{}: the one of {} GPUs that this process's rank on the host picks", *device, gpus);
+  log.info("{}: the one of {} GPUs that this process's rank on the host picks",
+           device_name(*device), gpus);
   model.device = *device;
 }
 
@@ -132,7 +133,7 @@ BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
   settings.resume = flags.resume;
   settings.batch_size = static_cast<std::size_t>(
       whole_number(flags.batch_size, Setting::of("batch_size"), 1, kMostTogether));
-  settings.progress = progress_style(defaults.options.progress);
+  settings.progress = defaults.options.progress;
   settings.defaults = defaults;
   return settings;
 }

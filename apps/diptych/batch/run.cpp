@@ -205,8 +205,8 @@ class BatchRun {
         run.answers() ? run.read_attention.default_backend : run.paint_attention.default_backend;
     return {{"device", report.device},
             {"dtype", report.dtype},
-            {"quantization", run.quantization},
-            {"kernels", run.kernels},
+            {"quantization", std::string(name_of(run.quantization))},
+            {"kernels", std::string(name_of(run.kernels))},
             {"attention", attention}};
   }
 

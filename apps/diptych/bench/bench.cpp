@@ -68,13 +68,14 @@ void check_probe(std::string_view flag, const RunConfig& run) {
   if (!resolve_device(run.device, quiet).is_cuda())
     refuse("needs a CUDA device, the run is on the CPU");
   if (flag == kLaunches) return;
-  if (run.cache_mode != "none")
-    refuse("of steps that are all computed, found cache_mode " + run.cache_mode);
-  if (run.kernels == "reference") refuse("of the kernels, found kernels reference");
+  if (run.cache_mode != StepCacheMode::none)
+    refuse(fmt::format("of steps that are all computed, found cache_mode {}",
+                       name_of(run.cache_mode)));
+  if (run.kernels == KernelPolicy::reference) refuse("of the kernels, found kernels reference");
   if (flag == kKernelTimes) return;
-  if (run.quantization == "int8")
+  if (run.quantization == Quantization::int8)
     refuse("of products that never need a copy of their weights, found quantization int8");
-  if (run.offload == "layers") refuse("of weights on the device, found offload layers");
+  if (run.offload == OffloadWish::layers) refuse("of weights on the device, found offload layers");
 }
 
 BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {

@@ -63,7 +63,7 @@ std::uint64_t peak_host_bytes() {
 class Bench {
  public:
   Bench(const BenchPlan& plan, Log& log)
-      : plan_(plan), log_(log), progress_(log, progress_style(base().options().progress)) {}
+      : plan_(plan), log_(log), progress_(log, base().options().progress) {}
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
@@ -298,9 +298,7 @@ class Bench {
   DevicePeaks peaks_of(std::size_t s) {
     const RunConfig& run = setting(0, s).options().run;
     const at::ScalarType dtype = resolve_dtype(run.dtype, device(s));
-    return measure_peaks({device(s), dtype,
-                          resolve_quantization(run.quantization, device(s), dtype,
-                                               resolve_kernel_policy(run.kernels))});
+    return measure_peaks({device(s), dtype, run.quantization});
   }
 
   void profile() {

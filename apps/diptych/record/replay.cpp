@@ -172,7 +172,7 @@ class Replay {
   }
 
   void require_calibration(const RunConfig& run) const {
-    if (run.cache_mode != "teacache" || !run.cache_calibration.empty()) return;
+    if (run.cache_mode != StepCacheMode::teacache || !run.cache_calibration.empty()) return;
     if (run.model.empty() || fs::exists(run.model / kCalibrationName)) return;
     throw InputError(
         "{}: was painted with the {} of its model's folder, which {} lacks; name the folder that "
@@ -200,9 +200,7 @@ class Replay {
         name_, in_quotes(recorded.string()));
   }
 
-  std::string device() const {
-    return settings_.device.empty() ? runs_.front().device : settings_.device;
-  }
+  DeviceChoice device() const { return settings_.device.value_or(runs_.front().device); }
 
   // What was done for want of memory and rounds otherwise is done again; what was asked for is of
   // the machine it ran on, and may not be had here.
@@ -211,8 +209,8 @@ class Replay {
     const bool waits = record_.offload == "all" && resolve_device(device(), quiet).is_cuda();
     for (RunConfig& run : runs_) {
       run.max_vram = 0;
-      run.offload = waits ? "layers" : "auto";
-      if (record_.strips) run.vae_tiling = "on";
+      run.offload = waits ? OffloadWish::layers : OffloadWish::automatic;
+      if (record_.strips) run.vae_tiling = TilingWish::on;
     }
   }
 
@@ -240,7 +238,7 @@ class Replay {
     if (record_.threads > 0) at::set_num_threads(record_.threads);
     const auto session = find_family(model.pipeline).open(model, log_);
     for (const RunConfig& run : runs_) session->check(run);
-    Progress progress(log_, progress_style(settings_.progress));
+    Progress progress(log_, settings_.progress);
     session->load(std::span(&runs_, 1), progress);
     if (const std::string hash = session->weights_hash(); hash != record_.weights_hash) {
       throw InputError("{}: was painted with weights {}, but those of {} are {}; {} --model", name_,

@@ -64,7 +64,8 @@ BagelPrepared prepare_bagel(const RunConfig& config, const BagelCheckpoint& chec
   read_pictures(p, model, reading);
   request.check_positions(checkpoint);  // too long a text is said here
   if (request.writes()) require_text_kernel(checkpoint, runtime, log);
-  if (!request.answers && config.cache_mode == "teacache") check_calibration(config, checkpoint);
+  if (!request.answers && config.cache_mode == StepCacheMode::teacache)
+    check_calibration(config, checkpoint);
   if (request.answers) return p;
   const SamplingConfig& s = config.sampling;
   p.size =

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/choices.h"
 #include "lib/models/bagel/bagel.h"
 #include "lib/models/flux_vae/flux_vae.h"
 
@@ -79,11 +80,6 @@ BagelMemory plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
 // What the process takes of the device beside its tensors: the CUDA context, code of libraries.
 // limit_memory() is to be given what is left of --max-vram.
 inline constexpr std::int64_t kCudaBytes = std::int64_t{3} << 28;  // 0.75 GiB
-
-enum class OffloadWish { none, layers, automatic };
-enum class TilingWish { off, on, automatic };
-OffloadWish parse_offload(std::string_view name);    // none, layers, auto; else InputError
-TilingWish parse_vae_tiling(std::string_view name);  // off, on, auto; else InputError
 
 struct BagelMemoryWishes {
   OffloadWish offload = OffloadWish::automatic;

@@ -171,20 +171,6 @@ void add_advice(SettingText& text, const Fitter& fitter, const Way& way) {
 
 }  // namespace
 
-OffloadWish parse_offload(std::string_view name) {
-  if (name == "none") return OffloadWish::none;
-  if (name == "layers") return OffloadWish::layers;
-  if (name == "auto") return OffloadWish::automatic;
-  throw InputError(Setting::of("offload"), "found '{}', expected none, layers or auto", name);
-}
-
-TilingWish parse_vae_tiling(std::string_view name) {
-  if (name == "off") return TilingWish::off;
-  if (name == "on") return TilingWish::on;
-  if (name == "auto") return TilingWish::automatic;
-  throw InputError(Setting::of("vae_tiling"), "found '{}', expected auto, on or off", name);
-}
-
 void check_offload(OffloadWish wish, const MemoryBudget& budget) {
   if (wish != OffloadWish::layers || budget.device) return;
   throw InputError(Setting::of("offload", "layers"),

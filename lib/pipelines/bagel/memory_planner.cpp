@@ -166,10 +166,10 @@ void BagelMemoryPlanner::add_contexts(BagelWork& work,
 // What a step cache, or the recorder, keeps of each context between steps.
 std::int64_t BagelMemoryPlanner::cache_bytes(const BagelWork& work, const BagelPrepared& p) const {
   constexpr std::int64_t kFactors = 7;  // of TaylorSeer: the value and six differences
-  const std::string& mode = p.config->cache_mode;
-  const std::int64_t kept = mode == "taylorseer"              ? kFactors
-                            : mode == "teacache" || p.records ? 2
-                                                              : 0;
+  const StepCacheMode mode = p.config->cache_mode;
+  const std::int64_t kept = mode == StepCacheMode::taylorseer              ? kFactors
+                            : mode == StepCacheMode::teacache || p.records ? 2
+                                                                           : 0;
   const BagelConfig& model = checkpoint_.model.config;
   const std::int64_t rows =
       work.samples * (work.width / model.pixels_per_row()) * (work.height / model.pixels_per_row());
@@ -189,10 +189,9 @@ BagelSizes BagelMemoryPlanner::sizes(BagelParts parts) const {
 
 BagelMemoryWishes BagelMemoryPlanner::wishes(const RunConfig& config) const {
   BagelMemoryWishes wishes;
-  wishes.offload = parse_offload(config_.offload);
-  wishes.tiling = parse_vae_tiling(config.vae_tiling);
-  if (config.cfg_mode != kAutoCfgMode)
-    wishes.batched = parse_cfg_mode(config.cfg_mode) == CfgMode::batched;
+  wishes.offload = config_.offload;
+  wishes.tiling = config.vae_tiling;
+  if (config.cfg_mode) wishes.batched = config.cfg_mode == CfgMode::batched;
   return wishes;
 }
 

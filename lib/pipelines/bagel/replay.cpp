@@ -44,6 +44,14 @@ T field_or(const RecordedCase& recorded, const std::string& pointer, T otherwise
 
 using Size = std::pair<std::int64_t, std::int64_t>;  // height, width
 
+Renorm renorm(const RecordedCase& recorded) {
+  const auto name = field<std::string>(recorded, "/params/cfg_renorm_type");
+  if (const auto found = parse_choice<Renorm>(name)) return *found;
+  throw InputError("{}: /params/cfg_renorm_type: found '{}', expected {}",
+                   (recorded.folder / "case.json").string(), name,
+                   fmt::join(kChoiceNames<Renorm>, ", "));
+}
+
 PaintRequest paint_request(const RecordedCase& recorded, CfgMode mode) {
   PaintRequest request;
   request.renorm_whole_batch = true;
@@ -51,7 +59,7 @@ PaintRequest paint_request(const RecordedCase& recorded, CfgMode mode) {
   request.guidance.image_scale = field_or(recorded, "/params/cfg_img_scale", 1.0);
   const auto interval = field<std::pair<double, double>>(recorded, "/params/cfg_interval");
   std::tie(request.guidance.interval_low, request.guidance.interval_high) = interval;
-  request.guidance.renorm = parse_renorm(field<std::string>(recorded, "/params/cfg_renorm_type"));
+  request.guidance.renorm = renorm(recorded);
   request.guidance.renorm_min = field<double>(recorded, "/params/cfg_renorm_min");
   request.steps = field<std::int64_t>(recorded, "/params/num_timesteps");
   request.timestep_shift = field<double>(recorded, "/params/timestep_shift");
@@ -287,7 +295,7 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
     runtime->trace = &trace;
     const auto off = std::shared_ptr<void>(nullptr, [&](void*) { runtime->trace = nullptr; });
     if (task == "vae") return replay_vae(recorded, (*checkpoint)->vae, runtime->device, trace);
-    BagelReplay replay(**checkpoint, *runtime, parse_cfg_mode(config.cfg_mode), log);
+    BagelReplay replay(**checkpoint, *runtime, config.cfg_mode.value(), log);
     if (task == "t2i_batch") return replay.run_batch(recorded);
     (*checkpoint)->load_vision();
     (*checkpoint)->load_head();

@@ -52,17 +52,19 @@ class BagelSession : public Session {
     reset_peak_memory(runtime_.device);
     report_.device = device_description(runtime_.device);
     report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
-    report_.quantization = config.quantization;
+    report_.quantization = name_of(config.quantization);
     report_.tuning = runtime_.tuning.name();
     if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
     log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
-              config.kernels, runtime_.read_attention->name(), runtime_.paint_attention->name());
+              name_of(config.kernels), runtime_.read_attention->name(),
+              runtime_.paint_attention->name());
     clock_.start();
-    checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
+    checkpoint_ =
+        BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime_);
     require_attention();
     require_quantizable();
     memory_ = std::make_unique<BagelMemoryPlanner>(config_, checkpoint_, runtime_);
-    check_offload(parse_offload(config.offload), memory_->budget());
+    check_offload(config.offload, memory_->budget());
   }
 
   void check(const RunConfig& config) override { prepare(config); }
@@ -95,7 +97,7 @@ class BagelSession : public Session {
       // TeaCache decides by all rows of a forward: a picture would depend on what it is packed
       // with.
       return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty() ||
-             c.cache_mode == "teacache";
+             c.cache_mode == StepCacheMode::teacache;
     };
     return !alone(a) && !alone(b) && may_share_forwards(a, b);
   }
@@ -139,7 +141,7 @@ class BagelSession : public Session {
     std::vector<RunConfig> uncached(configs.begin(), configs.end());
     std::vector<std::vector<BagelPrepared>> pictures;
     for (RunConfig& config : uncached) {
-      config.cache_mode = "none";
+      config.cache_mode = StepCacheMode::none;
       pictures.push_back(prepare_all(std::span(&config, 1)));
       pictures.back().front().records = true;
     }
@@ -206,7 +208,7 @@ class BagelSession : public Session {
   // Likewise widths that a GPU's products in e4m3 do not take.
   void require_quantizable() const {
     constexpr std::int64_t kStep = 16;
-    if (config_.quantization != "fp8" || !runtime_.device.is_cuda()) return;
+    if (config_.quantization != Quantization::fp8 || !runtime_.device.is_cuda()) return;
     const auto& llm = checkpoint_.model.config.llm;
     for (const auto& [key, width] : {std::pair{"hidden_size", llm.hidden_size},
                                      std::pair{"intermediate_size", llm.intermediate_size}}) {
@@ -239,7 +241,7 @@ class BagelSession : public Session {
     report_.offload = layers.streams({.und = true}) ? "all" : "none";
     if (!memory_->budget().device) return;
     log_.debug("memory planned: {}", plan.summary());
-    if (plan.choice.strips && prepared.front().config->vae_tiling == "auto")
+    if (plan.choice.strips && prepared.front().config->vae_tiling == TilingWish::automatic)
       log_.info(
           "the autoencoder works in strips (--vae-tiling on): the same picture but for rounding");
   }
@@ -272,7 +274,7 @@ class BagelSession : public Session {
     const std::optional<MotOffload>& offload = memory_->plan().choice.offload;
     if (budget.limited)
       limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget.device - kCudaBytes));
-    if (budget.device && offload && config_.offload == "auto")
+    if (budget.device && offload && config_.offload == OffloadWish::automatic)
       log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
     constexpr std::uint64_t kMebi = 1 << 20;
     const std::uint64_t total =
@@ -328,7 +330,7 @@ class BagelSession : public Session {
   // Before anything is read or painted, at the price of the hash: as long as reading all weights.
   void require_calibration(const RunConfig& config) {
     report_.calibration_hash.clear();
-    if (config.cache_mode != "teacache") return;
+    if (config.cache_mode != StepCacheMode::teacache) return;
     report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
     const std::filesystem::path path = calibration_path(config);
@@ -345,7 +347,7 @@ class BagelSession : public Session {
   // Whether a painter has captured the steps of these requests; with --cfg-mode auto in either
   // mode.
   static KeptPainters<BagelPainter>::Matches has_captured(std::span<const BagelPrepared> prepared) {
-    const bool either_mode = prepared.front().config->cfg_mode == kAutoCfgMode;
+    const bool either_mode = !prepared.front().config->cfg_mode;
     return [paint = paint_request_of(prepared), either_mode](const BagelPainter& painter) mutable {
       if (either_mode) paint.cfg_mode = painter.request().cfg_mode;
       return painter.has_captured(paint);
@@ -370,7 +372,7 @@ class BagelSession : public Session {
     const Runtime apart = make_runtime(config_, quiet, nullptr);
     const CfgModeTimes times = time_cfg_modes(checkpoint_, paint, contexts, apart);
     log_.info("--cfg-mode auto: {} for {} (a step: batched {:.1f} ms, sequential {:.1f} ms)",
-              cfg_mode_name(times.faster()), kind, 1e3 * times.batched, 1e3 * times.sequential);
+              name_of(times.faster()), kind, 1e3 * times.batched, 1e3 * times.sequential);
     clock_.lap(report_, "measure", runtime_.device);
     return cfg_modes_[kind] = times.faster();
   }
@@ -400,7 +402,7 @@ class BagelSession : public Session {
   std::unique_ptr<BagelPainter> read(std::vector<BagelPrepared>& prepared, Progress& progress,
                                      const Results& results) {
     PaintRequest paint = paint_request_of(prepared);
-    const bool chooses_mode = prepared.front().config->cfg_mode == kAutoCfgMode;
+    const bool chooses_mode = !prepared.front().config->cfg_mode;
     std::optional<PrefilledContexts> thought;
     std::vector<BagelRequest> requests;
     for (std::size_t i = 0; i < prepared.size(); ++i) {
@@ -473,7 +475,7 @@ class BagelSession : public Session {
                   Progress& progress, const Results& results) {
     const std::vector<Picture> pictures = maker_.paint(painter, prepared, index, progress);
     report_.attention = painter.attention();
-    report_.cfg_mode = cfg_mode_name(painter.request().cfg_mode);
+    report_.cfg_mode = name_of(painter.request().cfg_mode);
     report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
     progress.begin("encode", static_cast<std::int64_t>(pictures.size()));

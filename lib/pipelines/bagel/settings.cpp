@@ -23,7 +23,7 @@ Guidance make_guidance(const SamplingConfig& s) {
   g.image_scale = s.cfg_img_scale;
   g.interval_low = s.cfg_interval_low;
   g.interval_high = s.cfg_interval_high;
-  g.renorm = parse_renorm(s.cfg_renorm_type);
+  g.renorm = s.cfg_renorm_type;
   g.renorm_min = s.cfg_renorm_min;
   return g;
 }
@@ -59,8 +59,8 @@ bool guidance_is_idle(const RunConfig& config) {
 // Whether each of so many updates would be computed, however alike they are.
 bool cache_is_idle(const RunConfig& config, std::int64_t updates) {
   constexpr std::int64_t kFirstAndLast = 2;
-  if (config.cache_mode == "none") return false;
-  if (config.cache_mode == "teacache") return updates <= kFirstAndLast;
+  if (config.cache_mode == StepCacheMode::none) return false;
+  if (config.cache_mode == StepCacheMode::teacache) return updates <= kFirstAndLast;
   TaylorSeer series;
   bool computed = true;
   for (std::int64_t i = 0; i < updates && computed; ++i) computed = series.begin_call();
@@ -106,7 +106,7 @@ std::vector<std::string> idle_settings(const RunConfig& config) {
   }
   if (cache_is_idle(config, updates)) {
     texts.push_back(fmt::format("--cache-mode {}: predicts nothing in {}; it needs more --steps",
-                                config.cache_mode,
+                                name_of(config.cache_mode),
                                 counted(static_cast<std::size_t>(updates), "update")));
   }
   return texts;
@@ -127,11 +127,11 @@ TextRequest make_text_request(const RunConfig& config) {
 PaintRequest make_paint_request(const RunConfig& config) {
   PaintRequest request;
   request.guidance = make_guidance(config.sampling);
-  if (config.cfg_mode != kAutoCfgMode) request.cfg_mode = parse_cfg_mode(config.cfg_mode);
+  request.cfg_mode = config.cfg_mode.value_or(CfgMode::batched);
   request.step_graphs = !config.enforce_eager;
   request.steps = config.sampling.steps;
   request.timestep_shift = config.sampling.timestep_shift;
-  request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
+  request.step_cache.mode = config.cache_mode;
   if (request.step_cache.mode == StepCacheMode::teacache) {
     request.step_cache.threshold = config.cache_threshold;
     request.step_cache.coefficients = read_calibration(config).coefficients;

@@ -33,9 +33,7 @@ std::vector<std::string> idle_settings(const RunConfig& config);
 // Of the answer, or of the plan.
 TextRequest make_text_request(const RunConfig& config);
 
-inline constexpr std::string_view kAutoCfgMode = "auto";
-
-// All but its sizes, and batched for kAutoCfgMode, which the session settles. Reads the calibration
+// All but its sizes, and batched for `auto`, which the session settles. Reads the calibration
 // of TeaCache; throws as StepCalibration::read.
 PaintRequest make_paint_request(const RunConfig& config);
 
