@@ -68,7 +68,7 @@ std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConf
   const auto is_text = [](const InputItem& item) { return !item.is_image(); };
   std::ranges::copy_if(run.inputs, std::back_inserter(prompts), is_text);
   if (!flags.prompts.empty()) {
-    require_extension(flags.prompts, ".txt", "--prompts");
+    require_extension(flags.prompts, ".txt", Setting::of("prompts"));
     for (const BatchItem& item : read_batch_list(flags.prompts).items) {
       if (!item.problem.empty()) throw InputError(item.problem);
       prompts.push_back({item.prompt.value(), {}});
@@ -80,7 +80,7 @@ std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConf
   return prompts;
 }
 
-void say_unused(std::size_t count, std::size_t given, const char* what, Log& log) {
+void warn_of_unused(std::size_t count, std::size_t given, const char* what, Log& log) {
   if (given <= count) return;
   log.warning("--pictures {}: takes the first of {}", count, counted(given, what));
 }
@@ -96,25 +96,27 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   const std::vector<InputItem> prompts = choose_prompts(flags, run);
   std::vector<InputItem> images;
   std::ranges::copy_if(run.inputs, std::back_inserter(images), &InputItem::is_image);
-  const std::size_t count =
-      flags.pictures.empty()
-          ? std::max(prompts.size(), images.size())
-          : static_cast<std::size_t>(whole_number(flags.pictures, "--pictures", 1, kMostPictures));
+  const std::size_t count = flags.pictures.empty()
+                                ? std::max(prompts.size(), images.size())
+                                : static_cast<std::size_t>(whole_number(
+                                      flags.pictures, Setting::of("pictures"), 1, kMostPictures));
   if (count > kMostPictures) {
-    throw InputError("--prompts: {} pictures, expected at most {}; --pictures N takes the first",
-                     count, kMostPictures);
+    throw InputError(Setting::of("prompts"),
+                     "{} pictures, expected at most {}; --pictures N takes the first", count,
+                     kMostPictures);
   }
   if (!flags.prompts.empty() || images.size() < run.inputs.size())
-    say_unused(count, prompts.size(), "prompt", log);
-  say_unused(count, images.size(), "input picture", log);
+    warn_of_unused(count, prompts.size(), "prompt", log);
+  warn_of_unused(count, images.size(), "input picture", log);
   if (run.sampling.seed > std::numeric_limits<std::uint64_t>::max() - count)
-    throw InputError("--seed: {} + {} does not fit in 64 bits", run.sampling.seed, count);
+    throw InputError(Setting::of("seed"), "{} + {} does not fit in 64 bits", run.sampling.seed,
+                     count);
   const Task& task = painting_task(*run.family, !images.empty());
   std::vector<RunConfig> requests(count, run);
   for (std::size_t i = 0; i < count; ++i) {
     requests[i].sampling.seed += i;
     requests[i].sampling.batch_count = 1;
-    requests[i].cache_mode = "none";
+    requests[i].cache_mode = StepCacheMode::none;
     set_task(requests[i], task);
     requests[i].inputs.clear();
     if (!images.empty()) requests[i].inputs.push_back(images[i % images.size()]);
@@ -128,10 +130,10 @@ void require_samples(const StepCalibrator& calibrator, const JobGroup& jobs) {
   std::size_t samples = 0;
   for (const Job* job : jobs) samples += calibrator.most_samples(*job);
   if (samples >= StepCalibration::kLeastSamples) return;
-  throw InputError(
-      "--steps: {} for {} give at most {}, expected at least {}; more steps or prompts",
-      jobs.front()->config().sampling.steps, counted(jobs.size(), "picture"),
-      counted(samples, "sample"), StepCalibration::kLeastSamples);
+  throw InputError(Setting::of("steps"),
+                   "{} for {} give at most {}, expected at least {}; more steps or prompts",
+                   jobs.front()->config().sampling.steps, counted(jobs.size(), "picture"),
+                   counted(samples, "sample"), StepCalibration::kLeastSamples);
 }
 
 fs::path choose_output(const CalibrateFlags& flags, const Resolved& resolved) {
@@ -139,14 +141,15 @@ fs::path choose_output(const CalibrateFlags& flags, const Resolved& resolved) {
   if (output.empty()) {
     const fs::path& model = resolved.options.run.model;
     if (model.empty() || resolved.uses_demo) {
-      throw InputError("--output: not given; expected a file, as {} keeps none",
+      throw InputError(Setting::absent("output"), "not given; expected a file, as {} keeps none",
                        model.empty() ? "--load-format dummy" : "the demo");
     }
     output = model / kCalibrationName;
   }
-  require_extension(output, ".json", "--output");
-  spare_files_read(resolved.options.run, output, "--output");
-  require_writable(output, "--output");
+  const Setting setting = Setting::of("output");
+  require_extension(output, ".json", setting);
+  check_not_an_input(resolved.options.run, output, setting);
+  require_writable(output, setting);
   return output;
 }
 
@@ -193,14 +196,14 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
     fmt::print("configuration: valid\n");
     return 0;
   }
-  Progress progress(log, progress_style(options.progress));
+  Progress progress(log, options.progress);
   const StepRecording recording = calibrator->record_steps(jobs, progress);
   const Report report = session->report();
   const auto calibration = StepCalibration::fit(
-      recording.changes, StepCalibration::as_loaded(report.weights_hash, report.quantization));
+      recording.changes, StepCalibration::as_loaded(report.weights_hash, options.run.quantization));
   calibration.write(output);
   print_result(recording, calibration);
-  say_path(output);
+  print_path(output);
   log.info("{}", stage_times(report));
   return 0;
 }
@@ -213,11 +216,7 @@ int calibrate(const CalibrateFlags& flags, Log& log) {
     fmt::print("{}", config_table(resolved));
     return 0;
   }
-  try {
-    return start(flags, resolved, log);
-  } catch (const InputError& error) {  // a model knows flags, not where a value came from
-    throw InputError(at_value_place(error.what(), resolved));
-  }
+  return with_places(resolved, [&] { return start(flags, resolved, log); });
 }
 
 constexpr const char* kFooter =

@@ -50,14 +50,15 @@ void require_something_to_check(const CheckOptions& options) {
         "check: --min-ssim, --min-psnr, --max-abs and --min-cosine need --against REF.png");
   }
   if (!gates && !options.against.empty()) {
-    throw InputError("check: --against needs --min-ssim, --min-psnr, --max-abs or --min-cosine");
+    throw InputError(Setting::of("against"),
+                     "needs --min-ssim, --min-psnr, --max-abs or --min-cosine");
   }
   // Not CLI11's to check: from 2.4 on it passes over a variable that its checks refuse.
   if (options.tolerance && (*options.tolerance < 0 || *options.tolerance > 255)) {
-    throw InputError("check: --tolerance: found {}, expected 0 to 255", *options.tolerance);
+    throw InputError(Setting::of("tolerance"), "found {}, expected 0 to 255", *options.tolerance);
   }
   if (options.tolerance && !probes) {
-    throw InputError("check: --tolerance is for probes; give --probe or --probes, too");
+    throw InputError(Setting::of("tolerance"), "is for probes; give --probe or --probes, too");
   }
   if (!gates && !probes) {
     throw InputError("check: nothing to check; give --probe, --probes or --against");

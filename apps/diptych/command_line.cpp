@@ -52,6 +52,13 @@ bool on_command_line(const CLI::App& app, const CLI::Option* option) {
   });
 }
 
+// The option's flag, or its variable where that is how it was given.
+std::string given_name(const CLI::App& app, const CLI::Option& option) {
+  const bool by_variable =
+      !option.get_envname().empty() && option.count() > 0 && !on_command_line(app, &option);
+  return by_variable ? option.get_envname() : option.get_name();
+}
+
 // The text behind the last `word`, or nothing.
 std::string behind(const std::string& text, std::string_view word) {
   const std::size_t at = text.rfind(word);
@@ -65,7 +72,7 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
   const std::string value_text = behind(text, "Could not convert: ");
   const CLI::Option* option = option_in_front(app, value_text.empty() ? text : value_text);
   if (option == nullptr) return text;
-  const std::string name = option->get_name(), expected = expected_value(*option);
+  const std::string name = given_name(app, *option), expected = expected_value(*option);
   if (!value_text.empty()) {
     return fmt::format("{}: {} could not be read; expected {}", name,
                        in_quotes(behind(value_text, " = ")), expected);
@@ -77,12 +84,13 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
     return fmt::format("{}: given together with {}; expected one of them", name,
                        behind(text, " excludes "));
   }
-  if (kind != "ArgumentMismatch") return text;
-  if (const std::string times = behind(text, "At Most 1 required but received "); !times.empty())
+  const std::string times = behind(text, "At Most 1 required but received ");
+  if (kind == "ArgumentMismatch" && !times.empty())
     return fmt::format("{}: given {} times; expected once", name, times);
-  return text.ends_with(" missing")
-             ? fmt::format("{}: given without a value; expected {}", name, expected)
-             : text;
+  if (kind == "ArgumentMismatch" && text.ends_with(" missing"))
+    return fmt::format("{}: given without a value; expected {}", name, expected);
+  const std::string& flag = option->get_name();
+  return text.starts_with(flag) ? name + text.substr(flag.size()) : text;
 }
 
 }  // namespace
@@ -90,7 +98,7 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
 LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared) {
   const auto named = std::ranges::find(kLevels, shared.log_level);
   if (named == kLevels.end()) {
-    throw InputError("--log-level: unknown value {}{}", in_quotes(shared.log_level),
+    throw InputError(Setting::of("log_level"), "unknown value {}{}", in_quotes(shared.log_level),
                      suggestion(shared.log_level, kLevels));
   }
   struct Wish {
@@ -109,9 +117,7 @@ LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared) {
       if (wish.given && on_command_line(app, app.get_option(wish.flag)) == by_flag)
         given.push_back(&wish);
     }
-    const auto name = [&](const Wish& wish) {
-      return by_flag ? std::string(wish.flag) : app.get_option(wish.flag)->get_envname();
-    };
+    const auto name = [&](const Wish& wish) { return given_name(app, *app.get_option(wish.flag)); };
     if (given.size() > 1) {
       throw InputError("{}: given together with {}; expected one", name(*given[0]),
                        name(*given[1]));
@@ -205,19 +211,18 @@ std::string describe_unknown_argument(const CLI::App& app) {
                      hint, &verb == &app ? "" : verb.get_name() + " ");
 }
 
-std::string with_variable(const CLI::App& app, const std::string& message) {
-  const std::string command = command_of(app);
-  const std::size_t start = message.starts_with(command) ? command.size() : 0;
-  const std::string_view text = std::string_view(message).substr(start);
-  const CLI::Option* option = text.starts_with("--") ? option_in_front(app, text) : nullptr;
-  if (option == nullptr || option->get_envname().empty() || option->count() == 0) return message;
-  if (on_command_line(app, option)) return message;
-  return message.substr(0, start) + option->get_envname() +
-         std::string(text.substr(option->get_name().size()));
+std::string error_text(const CLI::App& app, const InputError& error) {
+  const SettingProblem* problem = error.problem();
+  if (problem == nullptr) return error.what();
+  const std::string& label = problem->setting.label;
+  const CLI::Option* option =
+      label.starts_with("--") ? chosen(app).get_option_no_throw(label) : nullptr;
+  if (option == nullptr) option = app.get_option_no_throw(label);
+  return problem_text(*problem, {option == nullptr ? label : given_name(app, *option)});
 }
 
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error) {
-  return with_variable(app, command_of(app) + in_our_words(app, error));
+  return command_of(app) + in_our_words(app, error);
 }
 
 }  // namespace diptych

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
 #include "lib/base/log.h"
 
 namespace diptych {
@@ -30,9 +31,10 @@ std::vector<std::string> reversed_arguments(int argc, char** argv);
 
 // The message for an argument that nothing took, with the nearest flag or verb.
 std::string describe_unknown_argument(const CLI::App& app);
-// The message with the variable in the place of the flag that it begins with, where that is how the
-// flag was given. Of flags that the parser reads from variables; the others name theirs themselves.
-std::string with_variable(const CLI::App& app, const std::string& message);
+// The error's message with the variable in the place of its setting's flag, where that is how it
+// was given. Of flags that the parser reads from variables; lib/config knows the places of the
+// others.
+std::string error_text(const CLI::App& app, const InputError& error);
 // "generate: --steps: given without a value; expected N".
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error);
 

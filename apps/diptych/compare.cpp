@@ -112,17 +112,18 @@ double parse_tolerance(std::string_view number, const std::string& whole) {
   const char* end = number.data() + number.size();
   const auto [stop, error] = std::from_chars(number.data(), end, value);
   if (error != std::errc() || stop != end || !std::isfinite(value) || value < 0) {
-    throw InputError("--tolerance '{}': expected a number of at least 0, or GLOB=NUMBER", whole);
+    throw InputError(Setting::of("tolerance", in_quotes(whole)),
+                     "expected a number of at least 0, or GLOB=NUMBER");
   }
   return value;
 }
 
 Tolerances case_tolerances(const fs::path& file, const TraceNames& names) {
-  if (!fs::exists(file)) throw InputError("--case: {}: not found", file.string());
+  if (!fs::exists(file)) throw InputError(Setting::of("case"), "{}: not found", file.string());
   const Json description = read_json_object(file);
   if (!description.contains("task") && !description.contains("tolerance")) {
-    throw InputError("--case: {}: has neither task nor tolerance; expected a case.json",
-                     file.string());
+    throw InputError(Setting::of("case"),
+                     "{}: has neither task nor tolerance; expected a case.json", file.string());
   }
   return Tolerances::from_case(description, names);
 }
@@ -136,7 +137,8 @@ Tolerances make_tolerances(const CompareOptions& options, const TraceNames& name
     const auto equals = text.rfind('=');
     if (equals == std::string::npos) {
       if (!options.case_file.empty()) {
-        throw InputError("--tolerance '{}': with --case only GLOB=NUMBER is possible", text);
+        throw InputError(Setting::of("tolerance", in_quotes(text)),
+                         "with --case only GLOB=NUMBER is possible");
       }
       tolerances = Tolerances::uniform(parse_tolerance(text, text));
     }
@@ -210,7 +212,7 @@ void require_use_of_gates(const CompareOptions& options, const Report& report) {
     const std::string glob = text.substr(0, equals);
     const auto matches = [&](const std::string& name) { return glob_matches(glob, name); };
     if (std::ranges::none_of(report.tensors, matches))
-      throw InputError("--tolerance: {}: {} matches no tensor of {}", in_quotes(text),
+      throw InputError(Setting::of("tolerance"), "{}: {} matches no tensor of {}", in_quotes(text),
                        in_quotes(glob), options.expected.string());
   }
 }
@@ -282,18 +284,19 @@ void require_flags_that_fit(const CompareOptions& options, Kind kind) {
     throw InputError("compare: --tolerance and --case are for traces, not pictures");
   }
   if (!options.difference.empty() && options.difference.extension() != ".png") {
-    throw InputError("--diff: {}: expected a .png file", options.difference.string());
+    throw InputError(Setting::of("diff"), "{}: expected a .png file", options.difference.string());
   }
   for (const fs::path* input : {&options.actual, &options.expected}) {
     std::error_code none;
     if (!options.difference.empty() && fs::equivalent(*input, options.difference, none)) {
-      throw InputError("--diff: {}: is one of the two pictures", options.difference.string());
+      throw InputError(Setting::of("diff"), "{}: is one of the two pictures",
+                       options.difference.string());
     }
   }
   if (kind == Kind::folder && !options.difference.empty()) {
     throw InputError("compare: --diff needs two pictures, not folders");
   }
-  if (!options.difference.empty()) require_writable(options.difference, "--diff");
+  if (!options.difference.empty()) require_writable(options.difference, Setting::of("diff"));
 }
 
 int run_compare(const CompareOptions& options) {

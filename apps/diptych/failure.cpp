@@ -7,8 +7,6 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include "lib/base/error.h"
-
 namespace diptych {
 namespace {
 
@@ -42,7 +40,7 @@ Failure describe_failure(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (const InputError& error) {
-    return {kBadInput, error.what(), true};
+    return {kBadInput, error.what(), true, error};
   } catch (const std::filesystem::filesystem_error& error) {  // a path, not what is done with it
     return {kBadInput, fmt::format("{}: {}", error.path1().string(), error.code().message()), true};
   } catch (const CheckFailed& error) {

@@ -23,14 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_side_output(const char* flag, const fs::path& path, const char* extension,
+void check_side_output(const char* name, const fs::path& path, const char* extension,
                        const std::vector<fs::path>& results) {
   if (path.empty()) return;
-  require_extension(path, extension, flag);
-  require_writable(path, flag);
+  const Setting setting = Setting::of(name);
+  require_extension(path, extension, setting);
+  require_writable(path, setting);
   for (const fs::path& result : results) {
     if (fs::absolute(path) == fs::absolute(result))
-      throw InputError("{}: {}: is the output's place, too", flag, path.string());
+      throw InputError(setting, "{}: is the output's place, too", path.string());
   }
 }
 
@@ -43,21 +44,21 @@ std::vector<fs::path> plan_paths(const Resolved& resolved) {
     paths = plan_outputs(options.output, options.run.sampling.batch_count,
                          extension_of(options.run.makes));
   }
-  check_side_output("--trace", options.run.trace, ".safetensors", paths);
-  check_side_output("--think-output", options.think_output, ".txt", paths);
+  check_side_output("trace", options.run.trace, ".safetensors", paths);
+  check_side_output("think_output", options.think_output, ".txt", paths);
   return paths;
 }
 
 // A request that passed every check.
-struct Ready {
+struct CheckedRequest {
   std::vector<fs::path> paths;  // of its results; none for an answer on stdout
   std::unique_ptr<Session> session;
   std::unique_ptr<Job> job;
 };
 
-int run(const Options& options, const Ready& ready, Log& log) {
-  const std::vector<fs::path>& paths = ready.paths;
-  Progress progress(log, progress_style(options.progress));
+int run(const Options& options, const CheckedRequest& request, Log& log) {
+  const std::vector<fs::path>& paths = request.paths;
+  Progress progress(log, options.progress);
   Results results;
   results.result = [&](const Result& result, const Report& report) {
     check_interrupted();
@@ -65,23 +66,23 @@ int run(const Options& options, const Ready& ready, Log& log) {
     const fs::path& path = paths.at(result.index);
     const Painted painted{&options, &result};
     write_result(path, std::span(&painted, 1), 0, report);
-    say_path(path);
+    print_path(path);
   };
   results.plan = [&](std::size_t, std::string_view plan, const std::string&) {
     show_plan(options, plan, "", log);
   };
-  ready.session->run({ready.job.get()}, progress, results);
-  log.info("{}", summary_line(ready.session->report()));
+  request.session->run({request.job.get()}, progress, results);
+  log.info("{}", summary_line(request.session->report()));
   return 0;
 }
 
-void spare_inputs(const Options& options, const std::vector<fs::path>& paths) {
-  for (const fs::path& path : paths) spare_files_read(options.run, path, "--output");
-  spare_files_read(options.run, options.think_output, "--think-output");
-  spare_files_read(options.run, options.run.trace, "--trace");
+void check_not_inputs(const Options& options, const std::vector<fs::path>& paths) {
+  for (const fs::path& path : paths) check_not_an_input(options.run, path, Setting::of("output"));
+  check_not_an_input(options.run, options.think_output, Setting::of("think_output"));
+  check_not_an_input(options.run, options.run.trace, Setting::of("trace"));
 }
 
-Ready make_ready(Resolved& resolved, Log& log) {
+CheckedRequest check_request(Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
   if (!writes_plan(options.run)) options.think_output.clear();  // a variable's, for other requests
@@ -89,18 +90,19 @@ Ready make_ready(Resolved& resolved, Log& log) {
   require_complete(options);
   require_model(options.run);
   std::vector<fs::path> paths = plan_paths(resolved);
-  spare_inputs(options, paths);
-  Ready ready{std::move(paths), find_family(options.run.pipeline).open(options.run, log), nullptr};
-  ready.job = ready.session->make_job(options.run);
-  ready.job->read_inputs();
-  return ready;
+  check_not_inputs(options, paths);
+  CheckedRequest request{std::move(paths), find_family(options.run.pipeline).open(options.run, log),
+                         nullptr};
+  request.job = request.session->make_job(options.run);
+  request.job->read_inputs();
+  return request;
 }
 
 int start(Resolved& resolved, Log& log) {
-  const Ready ready = make_ready(resolved, log);
+  const CheckedRequest request = check_request(resolved, log);
   const Options& options = resolved.options;
   if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
-  return run(options, ready, log);
+  return run(options, request, log);
 }
 
 // Without inputs the configuration alone, else the request, too; weights are not read.
@@ -108,9 +110,9 @@ int check_config(Resolved& resolved, Log& log) {
   const RunConfig& run = resolved.options.run;
   if (run.inputs.empty()) {
     require_meaning(resolved, "--");
-    if (!run.model.empty()) require_folder(run.model, "--model");
+    if (!run.model.empty()) require_folder(run.model, Setting::of("model"));
   } else {
-    make_ready(resolved, log);
+    check_request(resolved, log);
   }
   const fs::path& config = resolved.options.config;
   fmt::print("{}: valid\n", config.empty() ? "configuration" : config.string());
@@ -125,11 +127,9 @@ int generate(const RequestFlags& flags, Log& log) {
     fmt::print("{}", config_table(resolved));
     return 0;
   }
-  try {
+  return with_places(resolved, [&] {
     return flags.check_config ? check_config(resolved, log) : start(resolved, log);
-  } catch (const InputError& error) {  // a model knows flags, not where a value came from
-    throw InputError(at_value_place(error.what(), resolved));
-  }
+  });
 }
 
 constexpr const char* kFooter =

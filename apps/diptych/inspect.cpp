@@ -34,6 +34,7 @@ struct InspectOptions {
   std::string filter = kAll;
   bool json = false, replay = false;
   ReplaySettings again;  // of --replay
+  std::string device;    // likewise, as it was given
 };
 
 // A text entry may have lines.
@@ -54,8 +55,8 @@ Json parsed_text(const std::string& text) {
 // A file without any entry is shown as it is; a filter that leaves nothing is a slip.
 void require_match(const InspectOptions& options, std::size_t matches, std::string_view things) {
   if (matches > 0 || options.filter == kAll) return;
-  throw InputError("--filter: {} matches none of the {} of {}", in_quotes(options.filter), things,
-                   options.path.string());
+  throw InputError(Setting::of("filter"), "{} matches none of the {} of {}",
+                   in_quotes(options.filter), things, options.path.string());
 }
 
 int inspect_picture(const InspectOptions& options) {
@@ -207,23 +208,31 @@ int inspect_tensors(const InspectOptions& options) {
 
 int replay(const InspectOptions& options, Log& log) {
   if (options.path.extension() != ".png")
-    throw InputError("--replay: {}: expected a .png", options.path.string());
+    throw InputError(Setting::of("replay"), "{}: expected a .png", options.path.string());
   ReplaySettings settings = options.again;
   settings.picture = options.path;
   settings.json = options.json;
   settings.tuned_config_dir = environment(kTunedConfigDir).value_or("");
-  const bool own_model = !settings.model.empty(), own_device = !settings.device.empty();
+  const bool own_model = !settings.model.empty(), own_device = !options.device.empty();
   if (!own_model) settings.model = environment("DIPTYCH_MODEL").value_or("");
-  if (!own_device) settings.device = environment("DIPTYCH_DEVICE").value_or("");
+  const std::string device =
+      own_device ? options.device : environment("DIPTYCH_DEVICE").value_or("");
+  if (!device.empty()) {
+    Options parsed;
+    assign(all_fields()[field_index("device")], parsed, device,
+           own_device ? "--device" : "DIPTYCH_DEVICE");
+    settings.device = parsed.run.device;
+  }
   try {
     return replay_picture(settings, log);
-  } catch (const InputError& error) {  // the session knows flags, not where a value came from
-    const std::string_view text = error.what(), flag = flag_in_front(text);
-    const bool variable = (flag == "--model" && !own_model && !settings.model.empty()) ||
-                          (flag == "--device" && !own_device && !settings.device.empty()) ||
-                          flag == "--tuned-config-dir";
+  } catch (const InputError& error) {  // the session does not know where a value came from
+    const SettingProblem* problem = error.problem();
+    const std::string name = problem == nullptr ? "" : problem->setting.name;
+    const bool variable = (name == "model" && !own_model && !settings.model.empty()) ||
+                          (name == "device" && !own_device && settings.device) ||
+                          name == "tuned_config_dir";
     if (!variable) throw;
-    throw InputError(environment_name(flag.substr(2)) + std::string(text.substr(flag.size())));
+    throw InputError(problem_text(*problem, {environment_name(name)}));
   }
 }
 
@@ -274,7 +283,7 @@ void add_inspect(CLI::App& app, Run& run) {
       ->type_name("FILE")
       ->check(path_problem)
       ->needs(replay);
-  verb->add_option("--device", again.device, "instead of the recorded one (also DIPTYCH_DEVICE)")
+  verb->add_option("--device", options->device, "instead of the recorded one (also DIPTYCH_DEVICE)")
       ->type_name("auto|cpu|cuda|cuda:N")
       ->needs(replay);
   verb->footer(

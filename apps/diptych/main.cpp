@@ -78,8 +78,8 @@ int run_and_report(CLI::App& app, int argc, char** argv) {
     return fail(kBadInput, describe_parse_error(app, error));
   } catch (...) {
     const Failure failure = describe_failure(std::current_exception());
-    return failure.text.empty() ? failure.code
-                                : fail(failure.code, with_variable(app, failure.text));
+    if (failure.text.empty()) return failure.code;
+    return fail(failure.code, failure.input ? error_text(app, *failure.input) : failure.text);
   }
 }
 

@@ -33,14 +33,14 @@ bool is_left_out(std::string_view variable, FieldChoice takes) {
 std::string read_prompt_from_stdin() {
   constexpr std::size_t kMostBytes = std::size_t{1} << 20;
   std::optional<std::string> read = read_text_start(STDIN_FILENO, kMostBytes + 1);
-  if (!read) throw InputError("--prompt: stdin cannot be read: {}", std::strerror(errno));
+  const Setting prompt = Setting::of("prompt");
+  if (!read) throw InputError(prompt, "stdin cannot be read: {}", std::strerror(errno));
   std::string text = *std::move(read);
-  if (text.size() > kMostBytes) throw InputError("--prompt: more than 1 MiB on stdin");
+  if (text.size() > kMostBytes) throw InputError(prompt, "more than 1 MiB on stdin");
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
-  if (text.empty())
-    throw InputError("--prompt: stdin holds no text (an empty one is --prompt \"\")");
-  check_prompt(text, "--prompt: stdin");
+  if (text.empty()) throw InputError(prompt, "stdin holds no text (an empty one is --prompt \"\")");
+  about(prompt, [&] { check_prompt(text, "stdin"); });
   return text;
 }
 
@@ -175,16 +175,12 @@ void read_stdin_prompt(std::vector<InputItem>& inputs) {
   const auto first = std::ranges::find_if(inputs, from_stdin);
   if (first == inputs.end()) return;
   if (std::find_if(first + 1, inputs.end(), from_stdin) != inputs.end())
-    throw InputError("--prompt: - given twice; stdin is read once");
+    throw InputError(Setting::of("prompt"), "- given twice; stdin is read once");
   first->text = read_prompt_from_stdin();
 }
 
 void require_pipeline(const Resolved& resolved) {
-  try {
-    find_family(resolved.options.run.pipeline);
-  } catch (const InputError& error) {
-    throw InputError(at_value_place(error.what(), resolved));
-  }
+  with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
 }
 
 std::vector<std::string> split_sizes(const std::string& sizes) {
@@ -197,16 +193,11 @@ std::vector<std::string> split_sizes(const std::string& sizes) {
   return parts;
 }
 
-ProgressStyle progress_style(const std::string& name) {
-  if (name == "none") return ProgressStyle::none;
-  if (name == "kv") return ProgressStyle::kv;
-  return name == "jsonl" ? ProgressStyle::jsonl : ProgressStyle::automatic;
-}
-
 std::string demo_notice(const RunConfig& run) {
   const FamilyConfig& family = *run.family;
-  return fmt::format("no -c or -m given: {}",
-                     run.load_format == "dummy" ? family.dummy_demo_notice : family.demo_notice);
+  return fmt::format("no -c or -m given: {}", run.load_format == LoadFormat::dummy
+                                                  ? family.dummy_demo_notice
+                                                  : family.demo_notice);
 }
 
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,

@@ -48,6 +48,19 @@ void warn_of_idle_variables(Log& log, FieldChoice takes = takes_every_field);
 // A text "-" becomes what stdin holds. Throws InputError where two are.
 void read_stdin_prompt(std::vector<InputItem>& inputs);
 
+// Runs `work`; an error of it about a field's value names the place where that came from. Errors
+// about flags that are no fields are rendered in main.cpp.
+template <typename Work>
+auto with_places(const Resolved& resolved, const Work& work) {
+  try {
+    return work();
+  } catch (const InputError& error) {
+    const SettingProblem* problem = error.problem();
+    if (problem == nullptr || !field_of_setting(problem->setting.name)) throw;
+    throw InputError(error_text(error, resolved));
+  }
+}
+
 // Throws InputError, with the place of the value, where no such family is known.
 void require_pipeline(const Resolved& resolved);
 
@@ -57,8 +70,6 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
 
 // The parts of a --sizes, "256x256,512x512". None is looked at: "" has one, which is empty.
 std::vector<std::string> split_sizes(const std::string& sizes);
-
-ProgressStyle progress_style(const std::string& name);
 
 // What runs where no stage config and no checkpoint were named (Resolved::uses_demo).
 std::string demo_notice(const RunConfig& run);

@@ -22,7 +22,7 @@ void write_result(const std::filesystem::path& path, std::span<const Painted> to
   write_png(path, result.rgb(), picture_texts(together, place, report));
 }
 
-void say_path(const std::filesystem::path& path) {
+void print_path(const std::filesystem::path& path) {
   fmt::print("{}\n", path.string());
   flush_stdout();
 }

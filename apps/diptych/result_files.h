@@ -19,7 +19,7 @@ void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 // Prints a path that has been written, so that it is there when the next one is begun. Throws as
 // flush_stdout().
-void say_path(const std::filesystem::path& path);
+void print_path(const std::filesystem::path& path);
 
 // Writes what a run made of the request at `place` of those that ran together: a picture with its
 // record, or a text. Throws as AtomicFile.

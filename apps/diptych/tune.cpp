@@ -29,7 +29,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSizes = "--sizes";
 constexpr const char* kUsualSizes = "256x256,512x512,1024x1024";
 
 // The fields of a request that count here, with what their help says on this verb.
@@ -67,11 +66,14 @@ Resolved resolve_model(const TuneFlags& flags) {
   return resolved;
 }
 
-at::Device gpu_of(const std::string& name, Log& log) {
-  const at::Device device = resolve_device(name == "auto" ? "cuda" : name, log);
+at::Device gpu_of(const DeviceChoice& choice, Log& log) {
+  using Kind = DeviceChoice::Kind;
+  const at::Device device =
+      resolve_device(choice.kind == Kind::automatic ? DeviceChoice{Kind::cuda} : choice, log);
   if (device.is_cuda()) return device;
-  throw InputError("--device: {}: there is nothing to tune on the CPU; expected cuda or cuda:N",
-                   name);
+  throw InputError(Setting::of("device"),
+                   "{}: there is nothing to tune on the CPU; expected cuda or cuda:N",
+                   device_name(choice));
 }
 
 // Width and height of each.
@@ -79,14 +81,18 @@ std::vector<std::pair<std::int64_t, std::int64_t>> read_sizes(const std::string&
                                                               const FamilyConfig& family) {
   const auto groups = all_flag_groups();
   const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
+  const Setting given = Setting::of("sizes");
   std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
   for (const std::string& text : split_sizes(texts)) {
     Options options = default_options(family);
-    for (const auto& [name, value] : size.expand(text, kSizes))
-      assign(all_fields()[field_index(name)], options, value, fmt::format("{}: {}", kSizes, name));
+    for (const auto& [name, value] : size.expand(text, given)) {
+      about(given, [&, &name = name, &value = value] {
+        assign(all_fields()[field_index(name)], options, value, name);
+      });
+    }
     const auto [width, height] = std::pair(options.run.sampling.width, options.run.sampling.height);
     if (std::ranges::count(sizes, std::pair(width, height)) > 0)
-      throw InputError("{}: {}x{} given twice", kSizes, width, height);
+      throw InputError(given, "{}x{} given twice", width, height);
     sizes.emplace_back(width, height);
   }
   return sizes;
@@ -97,7 +103,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> read_sizes(const std::string&
 const Family& family_to_tune(const RunConfig& run) {
   const Family* family = &find_family(run.pipeline);  // or it is unknown
   if (!run.model.empty()) {
-    require_folder(run.model, "--model");
+    require_folder(run.model, Setting::of("model"));
     if (const Family* owner = family_of_checkpoint(run.model)) family = owner;
   }
   if (family->tune == nullptr)
@@ -109,9 +115,10 @@ fs::path choose_output(const TuneFlags& flags, const RunConfig& run, const Tuned
                        Log& log) {
   const std::string name = tuning_file_name(device);
   fs::path output = flags.output.empty() ? fs::path(name) : flags.output;
-  require_extension(output, ".json", "--output");
-  spare_files_read(run, output, "--output");
-  require_writable(output, "--output");
+  const Setting setting = Setting::of("output");
+  require_extension(output, ".json", setting);
+  check_not_an_input(run, output, setting);
+  require_writable(output, setting);
   if (output.filename() != name)
     log.warning("--output: {}: runs look for {}", output.string(), name);
   return output;
@@ -151,7 +158,8 @@ void print_table(const TuningTable& table) {
 int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
   constexpr std::int64_t kMostRepeats = 10'000;
   TuneRequest request;
-  request.repeats = static_cast<int>(whole_number(flags.repeats, "--repeats", 1, kMostRepeats));
+  request.repeats =
+      static_cast<int>(whole_number(flags.repeats, Setting::of("repeats"), 1, kMostRepeats));
   const Family& family = family_to_tune(run);
   request.model = run.model;
   request.sizes = read_sizes(flags.sizes, family.config());
@@ -165,7 +173,7 @@ int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
   file.table = measure(device, progress);
   print_table(file.table);
   write_text_file(output, tuning_text(file));
-  say_path(output);
+  print_path(output);
   log.info("runs take it with DIPTYCH_TUNED_CONFIG_DIR={}",
            fs::absolute(output).parent_path().string());
   return 0;
@@ -174,11 +182,7 @@ int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
 int tune(const TuneFlags& flags, Log& log) {
   warn_of_idle_variables(log);
   const Resolved resolved = resolve_model(flags);
-  try {
-    return start(flags, resolved.options.run, log);
-  } catch (const InputError& error) {  // a model knows flags, not where a value came from
-    throw InputError(at_value_place(error.what(), resolved));
-  }
+  return with_places(resolved, [&] { return start(flags, resolved.options.run, log); });
 }
 
 constexpr const char* kFooter =

@@ -27,6 +27,8 @@ struct VerifyOptions {
   std::vector<fs::path> cases;
   fs::path model, trace_dir;
   RunConfig run;
+  // As they were given; read_runtime() reads them.
+  std::string device = "cpu", dtype = "auto", cfg_mode = "batched", kernels = "automatic";
   std::string attention = "auto";
   bool json = false;
 };
@@ -79,7 +81,7 @@ FoundCases find_cases(const std::vector<fs::path>& given) {
 
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
   if (!given.empty()) {
-    require_folder(given, "--model");
+    require_folder(given, Setting::of("model"));
     return given;
   }
   const std::string name = text_field(folder, description, "checkpoint", "checkpoint");
@@ -99,10 +101,9 @@ TraceNames names_of(const Family& family) {
   return family.trace_names == nullptr ? TraceNames{} : family.trace_names();
 }
 
-Tolerances tolerances_for(const RecordedCase& recorded, const Family& family,
-                          const std::string& dtype) {
+Tolerances tolerances_for(const RecordedCase& recorded, const Family& family, DtypeChoice dtype) {
   Tolerances tolerances = Tolerances::from_case(recorded.description, names_of(family));
-  const bool coarser = dtype == "bfloat16" && !is_bf16(recorded);
+  const bool coarser = dtype == DtypeChoice::bfloat16 && !is_bf16(recorded);
   if (coarser && family.bf16_tolerances != nullptr) {
     for (NormTolerance& tolerance : family.bf16_tolerances(recorded))
       tolerances.set_relative_norm(std::move(tolerance));
@@ -165,9 +166,8 @@ class Verifier {
     const RecordedCase recorded{folder, read_json_object(folder / "case.json")};
     // The recording's own precision, unless another is asked for.
     RunConfig config = options_.run;
-    if (config.dtype == "auto") {
-      config.dtype = is_bf16(recorded) ? "bfloat16" : "float32";
-    }
+    if (config.dtype == DtypeChoice::automatic)
+      config.dtype = is_bf16(recorded) ? DtypeChoice::bfloat16 : DtypeChoice::float32;
     const fs::path checkpoint = checkpoint_of(folder, recorded.description, options_.model);
     const NamedTensors expected = read_trace(folder / "expected.safetensors");
     std::vector<std::string> names;
@@ -194,7 +194,7 @@ class Verifier {
   // Cases mostly share a checkpoint and a precision: the last replay is kept.
   const CaseReplay& replay(const Family& family, const fs::path& checkpoint,
                            const RunConfig& config) {
-    const auto key = fmt::format("{} {}", checkpoint.string(), config.dtype);
+    const auto key = fmt::format("{} {}", checkpoint.string(), name_of(config.dtype));
     if (key != key_) {
       replay_ = family.replay(checkpoint, config, log_);
       key_ = key;
@@ -209,25 +209,27 @@ class Verifier {
 };
 
 // What is wrong with a flag is wrong for every case.
-void require_runtime(const VerifyOptions& options) {
-  Options checked;
-  const auto check = [&](std::string_view name, const std::string& text) {
-    const Field& field = all_fields()[field_index(name)];
-    assign(field, checked, text, flag_label(field.flags));
+void read_runtime(VerifyOptions& options) {
+  Options read;
+  read.run = options.run;
+  const auto set = [&](std::string_view name, const std::string& text) {
+    assign(all_fields()[field_index(name)], read, text, Setting::of(name));
   };
-  check("device", options.run.device);
-  check("dtype", options.run.dtype);
-  check("cfg_mode", options.run.cfg_mode);
-  if (options.run.cfg_mode == "auto")
-    throw InputError("--cfg-mode: found auto, expected batched or sequential: a case has one");
-  check("kernels", options.run.kernels);
+  set("device", options.device);
+  set("dtype", options.dtype);
+  set("cfg_mode", options.cfg_mode);
+  if (!read.run.cfg_mode)
+    throw InputError(Setting::of("cfg_mode"),
+                     "found auto, expected batched or sequential: a case has one");
+  set("kernels", options.kernels);
+  options.run = read.run;
   Log quiet(LogLevel::quiet);
   make_runtime(options.run, quiet);  // is it here?
 }
 
-int run_verify(const VerifyOptions& options, Log& log) {
-  require_runtime(options);
-  if (!options.trace_dir.empty()) require_folder(options.trace_dir, "--trace-dir");
+int run_verify(VerifyOptions options, Log& log) {
+  read_runtime(options);
+  if (!options.trace_dir.empty()) require_folder(options.trace_dir, Setting::of("trace_dir"));
   Verifier verifier(options, log);
   const auto [cases, others] = find_cases(options.cases);
   for (const fs::path& folder : others) {
@@ -259,7 +261,6 @@ void add_verify(CLI::App& app, Run& run) {
   CLI::App* verb =
       app.add_subcommand("verify", "Replay recorded cases and compare every tensor they hold");
   auto options = std::make_shared<VerifyOptions>();
-  options->run.device = "cpu";
   verb->add_option("cases", options->cases, "case folders (case.json inside), or folders of them")
       ->required()
       ->check(path_problem);
@@ -269,19 +270,19 @@ void add_verify(CLI::App& app, Run& run) {
   verb->add_option("--trace-dir", options->trace_dir,
                    "Keep our tensors there, one <case>.safetensors each")
       ->check(path_problem);
-  verb->add_option("--device", options->run.device, "auto, cpu, cuda or cuda:N")
+  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")
       ->capture_default_str()
       ->envname("DIPTYCH_DEVICE");
-  verb->add_option("--dtype", options->run.dtype, "auto (the recording's), float32 or bfloat16")
+  verb->add_option("--dtype", options->dtype, "auto (the recording's), float32 or bfloat16")
       ->capture_default_str()
       ->envname("DIPTYCH_DTYPE");
   verb->add_option("--attention", options->attention, "math, sdpa, flash, cudnn or auto")
       ->capture_default_str()
       ->envname("DIPTYCH_ATTENTION");
-  verb->add_option("--cfg-mode", options->run.cfg_mode, "batched or sequential")
+  verb->add_option("--cfg-mode", options->cfg_mode, "batched or sequential")
       ->capture_default_str()
       ->envname("DIPTYCH_CFG_MODE");
-  verb->add_option("--kernels", options->run.kernels, "automatic, strict or reference")
+  verb->add_option("--kernels", options->kernels, "automatic, strict or reference")
       ->capture_default_str()
       ->envname("DIPTYCH_KERNELS");
   verb->add_option("--tuned-config-dir", options->run.tuned_config_dir,
@@ -301,7 +302,8 @@ void add_verify(CLI::App& app, Run& run) {
       "  diptych verify cases/01_t2i_square --trace-dir traces");
   verb->callback([options, &run] {
     run = [options](Log& log) {
-      const std::string attention = attention_name(options->attention, "--attention");
+      const std::string attention =
+          attention_name(options->attention, Setting::of("read_attention").called("--attention"));
       options->run.read_attention.default_backend = attention;
       options->run.paint_attention.default_backend = attention;
       return run_verify(*options, log);

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <filesystem>
-#include <string_view>
+
+#include "lib/base/error.h"
 
 namespace diptych {
 
-// Throws InputError, which names `flag`, where there is nothing at `path` or something else, and
+// Throws InputError, about `subject`, where there is nothing at `path` or something else, and
 // std::filesystem::filesystem_error where that cannot be told.
-void require_folder(const std::filesystem::path& path, std::string_view flag);
+void require_folder(const std::filesystem::path& path, const Subject& subject);
 
 }  // namespace diptych

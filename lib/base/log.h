@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "lib/base/choices.h"
+
 namespace diptych {
 
 enum class LogLevel { quiet, error, warning, info, debug };
@@ -42,9 +44,6 @@ class Log {
   bool active_line_ = false;
   std::set<std::string, std::less<>> said_;
 };
-
-// What `--progress` asked for: a bar where stderr is a terminal, key=value lines, or JSON lines.
-enum class ProgressStyle { automatic, none, kv, jsonl };
 
 // One stage after the other (loading, prefill, denoise, decode, encode): "|=====>   | 12/20 -
 // 3.21it/s, eta 2s". The machine styles write a record to stderr at both ends of a stage and for

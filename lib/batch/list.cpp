@@ -302,12 +302,13 @@ std::vector<InputItem> inputs_over(const std::vector<InputItem>& defaults, const
 
 }  // namespace
 
-std::optional<std::string> item_key(std::string_view flag, std::span<const Field> fields) {
-  if (flag == "--prompt" || flag == "--image" || flag == "--output" || flag == "--size")
-    return std::string(flag.substr(2));
-  const auto field = field_of_flag(flag, fields);
+std::optional<std::string> item_key(const Setting& setting, std::span<const Field> fields) {
+  static constexpr std::array<std::string_view, 4> kNoFields = {"prompt", "image", "output",
+                                                                "size"};
+  if (std::ranges::find(kNoFields, setting.name) != kNoFields.end()) return setting.name;
+  const auto field = field_of_setting(setting.name, fields);
   if (!field || !is_of_request(fields[*field])) return std::nullopt;
-  return with_underscores(flag.substr(2));
+  return with_underscores(std::string_view(setting.label).substr(2));
 }
 
 BatchList read_batch_list(const fs::path& file, std::span<const Field> fields) {
@@ -339,11 +340,7 @@ Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
   }
   RunConfig& run = resolved.options.run;
   run.inputs = inputs_over(run.inputs, item);
-  try {
-    settle_task(resolved);
-  } catch (const InputError& error) {  // it speaks of flags and knows no place
-    throw InputError("{}: {}", item.where, error.what());
-  }
+  settle_task(resolved);
   return resolved;
 }
 

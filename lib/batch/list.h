@@ -45,10 +45,11 @@ BatchList read_batch_list(const std::filesystem::path& file,
                           std::span<const Field> fields = all_fields());
 
 // The item over the defaults (from resolve_sources()), its task settled. Origins of its own values
-// begin with item.where. Throws InputError "<item.where>: ...".
+// begin with item.where. Throws InputError "<item.where>: ..." for a bad value, and one about a
+// setting for inputs that do not fit the task.
 Resolved resolve_item(const Resolved& defaults, const BatchItem& item);
 
-// The key of an item for a flag ("cfg_scale" for "--cfg-scale"); nothing where items have none.
-std::optional<std::string> item_key(std::string_view flag, std::span<const Field> fields);
+// The key of an item for a setting ("cfg_scale" for --cfg-scale); nothing where items have none.
+std::optional<std::string> item_key(const Setting& setting, std::span<const Field> fields);
 
 }  // namespace diptych

@@ -52,40 +52,49 @@ std::map<std::string, std::string, std::less<>> own_places(const BatchItem& item
   std::map<std::string, std::string, std::less<>> own;
   for (const BatchItem::Value& value : item.values) {
     const Field& field = fields[value.field];
-    for (const std::string_view flag : long_names(field.flags))
-      own.emplace(fmt::format("--{}", flag), value_place(field, value.where));
+    own.emplace(field.name, value_place(field, value.where));
   }
-  const auto add = [&](const char* flag, const char* key) {
-    own.emplace(flag, item.has_keys ? fmt::format("{}: {}", item.where, key) : item.where);
+  const auto add = [&](const char* name, const char* key) {
+    own.emplace(name, item.has_keys ? fmt::format("{}: {}", item.where, key) : item.where);
   };
-  if (item.prompt) add("--prompt", "prompt");
-  if (item.images) add("--image", "image");
-  if (item.inputs) add("--prompt", "inputs"), add("--image", "inputs");
+  if (item.prompt) add("prompt", "prompt");
+  if (item.images) add("image", "image");
+  if (item.inputs) add("prompt", "inputs"), add("image", "inputs");
   return own;
 }
 
-// Flags of a request become keys. Not one in front: it is of the whole batch.
-std::string with_keys(std::string_view message, std::span<const Field> fields) {
-  std::string text;
-  for (std::size_t at = 0; at < message.size();) {
-    const bool starts = at > 0 && message.substr(at).starts_with("--") &&
-                        std::string_view(" (/").find(message[at - 1]) != std::string_view::npos;
-    const std::size_t end =
-        starts
-            ? std::min(message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at), message.size())
-            : at + 1;
-    const std::string_view part = message.substr(at, end - at);
-    text += starts ? item_key(part, fields).value_or(std::string(part)) : std::string(part);
-    at = end;
+// The settings that a message mentions, as the reader of a list with keys knows them.
+SettingText in_keys(SettingText text, std::span<const Field> fields) {
+  for (auto& part : text) {
+    auto* setting = std::get_if<Setting>(&part);
+    if (setting == nullptr) continue;
+    if (const auto key = item_key(*setting, fields)) *setting = setting->called(*key);
   }
   return text;
+}
+
+// How an item's reader sees a setting: at the item's own key, at what gave it to all items, or at
+// the key that it could have.
+SettingView item_view(const PlannedItem& item, const Resolved& defaults, const Setting& setting) {
+  if (const auto own = item.own.find(setting.name); own != item.own.end()) return {own->second};
+  const auto fields = fields_of(defaults.options);
+  SettingView view = setting_view(setting, defaults);
+  const bool of_batch = !view.is_default && setting.given;
+  const bool may_have_key = item.has_keys && !of_batch && field_of_setting(setting.name, fields);
+  const auto key = may_have_key ? item_key(setting, fields) : std::nullopt;
+  view.place = fmt::format("{}: {}", item.where, key.value_or(view.place));
+  if (key) view.is_default = false;
+  return view;
+}
+if (item.has_keys) view.name_of = key_or_flag;
+return view;
 }
 
 // The flags of the whole batch that items ignore.
 struct IdleFlags {
   std::size_t items = 0;
   std::map<std::string, std::size_t> counts;  // of items, by origin
-  std::map<std::string, std::string> why;     // of the first
+  std::map<std::string, std::string> errors;  // by origin, with the reason of the first
 
   void see(const Resolved& item) {
     ++items;
@@ -93,14 +102,15 @@ struct IdleFlags {
     for (const IdleValue& value : idle_values(item)) {
       if (!value.origin.starts_with("--") || !seen.insert(value.origin).second) continue;
       ++counts[value.origin];
-      why.emplace(value.origin, value.why);
+      errors.emplace(value.origin,
+                     problem_text({value.setting, {}, value.why},
+                                  {fmt::format("{}: does nothing for any item", value.origin)}));
     }
   }
 
   void refuse() const {
     for (const auto& [origin, count] : counts) {
-      if (count == items)
-        throw InputError("{}: does nothing for any item: {}", origin, why.at(origin));
+      if (count == items) throw InputError(errors.at(origin));
     }
   }
 };
@@ -119,34 +129,72 @@ std::uint64_t seed_of(const BatchItem& item, const Resolved& defaults) {
   return options.run.sampling.seed;
 }
 
-PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder,
-                      IdleFlags& idle, CommonError& common) {
+PlannedItem blank_plan(const BatchItem& item, std::span<const Field> fields) {
   PlannedItem planned;
   planned.number = item.number;
   planned.id = item.id;
   planned.where = item.where;
   planned.has_keys = item.has_keys;
-  planned.own = own_places(item, fields_of(defaults.options));
-  std::optional<Resolved> settled;
+  planned.own = own_places(item, fields);
+  return planned;
+}
+
+// The message about a key of the item that it would ignore; "" where there is none.
+std::string idle_key_error(const Resolved& settled, const PlannedItem& planned) {
+  const auto fields = fields_of(settled.options);
+  for (const IdleValue& value : idle_values(settled)) {
+    if (!value.origin.starts_with(planned.where)) continue;
+    const SettingText why = planned.has_keys ? in_keys(value.why, fields) : value.why;
+    return problem_text({value.setting, {}, why}, {value.origin});
+  }
+  return {};
+}
+
+// Throws InputError about the item, or about a setting.
+void plan_settled(const BatchItem& item, const fs::path& folder, PlannedItem& planned) {
+  if (!planned.options.run.reads_texts()) {
+    throw InputError(Setting::absent("prompt"),
+                     "not given; expected a text (\"\" is one), or inputs");
+  }
+  require_complete(planned.options);
+  plan_files(item, folder, planned);
+}
+
+// An item that cannot run has its seed all the same: the manifest names it.
+void fail(PlannedItem& planned, std::string error, std::uint64_t seed) {
+  planned.error = std::move(error);
+  planned.options.run.sampling.seed = seed;
+  planned.results.clear();
+  planned.files.clear();
+}
+
+PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder,
+                      IdleFlags& idle, CommonError& common) {
+  PlannedItem planned = blank_plan(item, fields_of(defaults.options));
+  Resolved settled;
   try {
     settled = resolve_item(defaults, item);
-    idle.see(*settled);
-    require_meaning(*settled, item.where);
-    planned.options = settled->options;
-    if (!planned.options.run.reads_texts())
-      throw InputError("--prompt: not given; expected a text (\"\" is one), or inputs");
-    require_complete(planned.options);
-    plan_files(item, folder, planned);
-    common.see(std::nullopt);
-  } catch (const InputError& error) {
-    const Resolved& places = settled ? *settled : defaults;
-    common.see(batch_error(planned, places, error.what()));
-    planned.error = item_error(planned, places, error.what());
-    planned.options.run.sampling.seed =
-        settled ? settled->options.run.sampling.seed : seed_of(item, defaults);
-    planned.results.clear();
-    planned.files.clear();
+  } catch (const InputError& error) {  // about a setting, or it names the place of the value
+    common.see(batch_error(planned, defaults, error));
+    fail(planned, error.problem() ? item_error(planned, defaults, error) : error.what(),
+         seed_of(item, defaults));
+    return planned;
   }
+  idle.see(settled);
+  const std::uint64_t seed = settled.options.run.sampling.seed;
+  std::string error = idle_key_error(settled, planned);
+  std::optional<std::string> of_batch;
+  try {
+    if (error.empty()) {
+      planned.options = settled.options;
+      plan_settled(item, folder, planned);
+    }
+  } catch (const InputError& refused) {
+    of_batch = batch_error(planned, settled, refused);
+    error = item_error(planned, settled, refused);
+  }
+  common.see(of_batch);
+  if (!error.empty()) fail(planned, std::move(error), seed);
   return planned;
 }
 
@@ -180,7 +228,7 @@ std::optional<FileNumber> file_number(const fs::path& file) {
 }
 
 // What is read is not replaced: neither --resume nor --replay could find it again.
-void spare_inputs(const std::vector<PlannedItem>& items, const fs::path& folder) {
+void refuse_inputs_as_outputs(const std::vector<PlannedItem>& items, const fs::path& folder) {
   std::map<FileNumber, const PlannedItem*> readers;
   for (const PlannedItem& item : items) {
     for (const FileRead& read : files_read(item.options.run)) {
@@ -228,45 +276,25 @@ std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defau
   idle.refuse();
   common.refuse();
   refuse_collisions(items);
-  spare_inputs(items, folder);
+  refuse_inputs_as_outputs(items, folder);
   return items;
 }
 
-std::string at_item(const PlannedItem& item, std::string_view message) {
-  const std::string_view list = std::string_view(item.where).substr(0, item.where.rfind(':') + 1);
-  return message.starts_with(list) ? std::string(message)
-                                   : fmt::format("{}: {}", item.where, message);
-}
-
-std::string item_error(const PlannedItem& item, const Resolved& defaults,
-                       std::string_view message) {
-  const std::string place = item.where + ": ";
-  if (message.starts_with(place)) message.remove_prefix(place.size());
-  const std::string_view flag = flag_in_front(message);
-  const std::string_view rest = message.substr(flag.size());
-  const auto fields = fields_of(defaults.options);
-  std::string text(message);
-  if (const auto own = item.own.find(flag); own != item.own.end()) {
-    text = own->second + std::string(rest);
-  } else if (const auto field = field_of_flag(flag, fields)) {
-    const bool given = defaults.origins[*field] != "default" && !rest.starts_with(": not given");
-    const auto key = item.has_keys && !given ? item_key(flag, fields) : std::nullopt;
-    text = key ? *key + std::string(rest) : at_value_place(message, defaults);
-  }
-  if (item.has_keys) text = with_keys(text, fields);
-  return at_item(item, text);
+std::string item_error(const PlannedItem& item, const Resolved& defaults, const InputError& error) {
+  if (error.problem() == nullptr) return fmt::format("{}: {}", item.where, error.what());
+  SettingProblem problem = *error.problem();
+  if (item.has_keys) problem.text = in_keys(std::move(problem.text), fields_of(defaults.options));
+  return problem_text(problem, item_view(item, defaults, problem.setting));
 }
 
 std::optional<std::string> batch_error(const PlannedItem& item, const Resolved& defaults,
-                                       std::string_view message) {
-  const std::string place = item.where + ": ";
-  if (message.starts_with(place)) message.remove_prefix(place.size());
-  const std::string_view flag = flag_in_front(message);
-  const auto field = field_of_flag(flag, fields_of(defaults.options));
-  if (!field || item.own.contains(flag) || defaults.origins[*field] == "default" ||
-      message.substr(flag.size()).starts_with(": not given"))
+                                       const InputError& error) {
+  const SettingProblem* problem = error.problem();
+  if (problem == nullptr || !problem->setting.given || item.own.contains(problem->setting.name))
     return std::nullopt;
-  return at_value_place(message, defaults);
+  const auto field = field_of_setting(problem->setting.name, fields_of(defaults.options));
+  if (!field || defaults.origins[*field] == "default") return std::nullopt;
+  return error_text(error, defaults);
 }
 
 bool CommonError::see(const std::optional<std::string>& error) {
@@ -284,7 +312,7 @@ std::string request_hash(const PlannedItem& item) {
   std::error_code ignored;
   Json json = {{"pipeline", run.pipeline},
                {"model", fs::weakly_canonical(run.model, ignored).string()},
-               {"load_format", run.load_format}};
+               {"load_format", name_of(run.load_format)}};
   for (const Field& field : fields_of(item.options)) {
     const bool path = std::holds_alternative<PathSlot>(field.slot);
     if (is_of_request(field) && !path)

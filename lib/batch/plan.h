@@ -20,7 +20,7 @@ struct PlannedItem {
   std::size_t number = 0;
   std::string id, where;  // as BatchItem
   bool has_keys = true;   // as BatchItem
-  // The flags of the values that are the item's own, and the places of these: "--width",
+  // The settings whose values are the item's own, and the places of these: "width",
   // "list.jsonl:3: size: width".
   std::map<std::string, std::string, std::less<>> own;
   std::string error;  // why it cannot run; options and names are void then
@@ -36,16 +36,14 @@ struct PlannedItem {
 std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
                                     const std::filesystem::path& folder);
 
-// The message behind the item's place, where it does not tell one of the list itself.
-std::string at_item(const PlannedItem& item, std::string_view message);
-// What a message that speaks of flags says of this item: it begins with the item's place and, where
-// the list has keys, speaks of these; a value that a flag of the whole batch gave keeps that flag.
-std::string item_error(const PlannedItem& item, const Resolved& defaults, std::string_view message);
+// What an error says of this item: it begins with the item's place and, where the list has keys,
+// speaks of these; a value that a flag of the whole batch gave keeps that flag.
+std::string item_error(const PlannedItem& item, const Resolved& defaults, const InputError& error);
 
-// The message where it speaks of a value that a flag of the whole batch, or one of its weaker
-// sources, gave to this item; nothing where it speaks of the item.
+// The message where the error is about a value that a flag of the whole batch, or one of its weaker
+// sources, gave to this item; nothing where it is about the item.
 std::optional<std::string> batch_error(const PlannedItem& item, const Resolved& defaults,
-                                       std::string_view message);
+                                       const InputError& error);
 
 // What is wrong with the command, and so with every item, is no failure of the items.
 class CommonError {

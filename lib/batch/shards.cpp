@@ -106,16 +106,16 @@ std::string Shard::manifest_name() const {
   return count == 1 ? "manifest.jsonl" : fmt::format("manifest-{}-of-{}.jsonl", index, count);
 }
 
-Shard parse_shard(std::string_view text, std::string_view where) {
+Shard parse_shard(std::string_view text, const Setting& setting) {
   const std::size_t slash = text.find('/');
   const auto index = parse_number(text.substr(0, slash));
   const auto count =
       slash == std::string_view::npos ? std::nullopt : parse_number(text.substr(slash + 1));
   if (!index || !count || *index >= *count) {
-    throw InputError("{}: {} is no shard; expected I/N with I from 0 to N - 1, such as 0/4", where,
+    throw InputError(setting, "{} is no shard; expected I/N with I from 0 to N - 1, such as 0/4",
                      in_quotes(text));
   }
-  return {*index, *count, std::string(where)};
+  return {*index, *count, setting.label};
 }
 
 Shard shard_of_environment(const Environment& environment, std::size_t ranks_per_request) {
@@ -131,13 +131,14 @@ bool is_slurm_job_script(const Environment& environment) {
          !environment("SLURM_STEP_ID");
 }
 
-std::optional<std::string> device_of_rank(std::string_view device, std::size_t gpus,
-                                          const Environment& environment) {
-  if (gpus < 2 || (device != "auto" && device != "cuda")) return std::nullopt;
+std::optional<DeviceChoice> device_of_rank(const DeviceChoice& device, std::size_t gpus,
+                                           const Environment& environment) {
+  using Kind = DeviceChoice::Kind;
+  if (gpus < 2 || device.kind == Kind::cpu || device.kind == Kind::numbered) return std::nullopt;
   for (const char* name :
        {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
     if (const auto rank = read_number(environment, name))
-      return fmt::format("cuda:{}", *rank % gpus);
+      return DeviceChoice{Kind::numbered, static_cast<int>(*rank % gpus)};
   }
   return std::nullopt;
 }

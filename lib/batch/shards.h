@@ -8,6 +8,9 @@
 #include <string>
 #include <string_view>
 
+#include "lib/base/choices.h"
+#include "lib/base/setting.h"
+
 namespace diptych {
 
 struct Shard {
@@ -21,7 +24,7 @@ struct Shard {
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 // "2/8". Throws InputError "<where>: ...".
-Shard parse_shard(std::string_view text, std::string_view where);
+Shard parse_shard(std::string_view text, const Setting& setting);
 
 // The task of a Slurm array (SLURM_ARRAY_TASK_ID, _MIN, _MAX, _STEP, _COUNT), and within it the
 // process: torchrun's RANK and WORLD_SIZE, Open MPI's OMPI_COMM_WORLD_RANK and _SIZE, MPICH's
@@ -40,7 +43,7 @@ bool is_slurm_job_script(const Environment& environment);
 // "cuda:N" for "auto" and "cuda" when there are several GPUs and the environment has the rank
 // within the host (LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID); else
 // nothing.
-std::optional<std::string> device_of_rank(std::string_view device, std::size_t gpus,
-                                          const Environment& environment);
+std::optional<DeviceChoice> device_of_rank(const DeviceChoice& device, std::size_t gpus,
+                                           const Environment& environment);
 
 }  // namespace diptych

@@ -1,5 +1,8 @@
 // The list itself. A new setting of every family is one entry here; run_config.h holds its default.
 #include <array>
+#include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/config/fields.h"
@@ -33,6 +36,31 @@ auto& stage(Options& options) {
 template <auto Member>
 auto& front(Options& options) {
   return options.*Member;
+}
+
+template <typename Enum>
+std::size_t place_of(Enum value) {
+  return static_cast<std::size_t>(value);
+}
+template <typename Enum>
+std::size_t place_of(const std::optional<Enum>& value) {
+  return value ? static_cast<std::size_t>(*value) : kChoiceNames<Enum>.size();
+}
+template <typename Enum>
+void set_place(Enum& value, std::size_t place) {
+  value = static_cast<Enum>(place);
+}
+template <typename Enum>
+void set_place(std::optional<Enum>& value, std::size_t place) {
+  value =
+      place < kChoiceNames<Enum>.size() ? std::optional(static_cast<Enum>(place)) : std::nullopt;
+}
+template <auto Member>  // such as run<&RunConfig::kernels>
+ChoiceSlot choice() {
+  using Choice = std::remove_reference_t<decltype(Member(std::declval<Options&>()))>;
+  return {[](Options& options) { return place_of(Member(options)); },
+          [](Options& options, std::size_t place) { set_place(Member(options), place); },
+          kChoiceNames<Choice>};
 }
 
 using R = RunConfig;
@@ -103,8 +131,7 @@ const auto kFields = std::to_array<Field>({
      IntervalSlot{sampling<&S::cfg_interval_low>, sampling<&S::cfg_interval_high>},
      YamlPlace::painting, "default_sampling_params.extra_args.cfg_interval"},
     {"cfg_renorm_type", painting, "--cfg-renorm-type", "global|channel|text_channel",
-     "norm that guidance keeps",
-     ChoiceSlot{sampling<&S::cfg_renorm_type>, "global|channel|text_channel"}, YamlPlace::painting,
+     "norm that guidance keeps", choice<sampling<&S::cfg_renorm_type>>(), YamlPlace::painting,
      "default_sampling_params.extra_args.cfg_renorm_type"},
     {"cfg_renorm_min", painting, "--cfg-renorm-min", "X",
      "least factor of the renorm; 1 switches it off",
@@ -116,7 +143,7 @@ const auto kFields = std::to_array<Field>({
     {"cfg_mode", painting, "--cfg-mode", "batched|sequential|auto",
      "guidance branches in one forward, or one by one; auto: the faster, which is measured, and "
      "may be the other one on another machine",
-     ChoiceSlot{run<&R::cfg_mode>, "batched|sequential|auto"}, YamlPlace::painting, "cfg_mode"},
+     choice<run<&R::cfg_mode>>(), YamlPlace::painting, "cfg_mode"},
     {"read_attention", session, "", "", "attention of the stage that reads",
      AttentionSlot{stage<&R::read_attention, &A::default_backend>, false}, YamlPlace::reading,
      "diffusion_attention_config.default"},
@@ -131,22 +158,22 @@ const auto kFields = std::to_array<Field>({
      "diffusion_attention_config.per_role.self"},
     {"kernels", session, "--kernels", "automatic|strict|reference",
      "own kernels where they serve; an error where one does not; none of them",
-     ChoiceSlot{run<&R::kernels>, "automatic|strict|reference"}, YamlPlace::top, "kernels"},
+     choice<run<&R::kernels>>(), YamlPlace::top, "kernels"},
     {"device", session, "--device", "auto|cpu|cuda|cuda:N", "where to compute",
      DeviceSlot{run<&R::device>}, YamlPlace::top, "device"},
     {"dtype", session, "--dtype", "auto|float32|bfloat16",
-     "auto: bfloat16 on CUDA, float32 on the CPU",
-     ChoiceSlot{run<&R::dtype>, "auto|float32|bfloat16"}, YamlPlace::top, "dtype"},
+     "auto: bfloat16 on CUDA, float32 on the CPU", choice<run<&R::dtype>>(), YamlPlace::top,
+     "dtype"},
     {"quantization", session, "--quantization", "none|fp8|int8",
      "the decoder layers' projections, quantised as they are loaded: less memory, another picture; "
      "fp8 needs a GPU of compute capability 8.9 or newer, or the CPU",
-     ChoiceSlot{run<&R::quantization>, "none|fp8|int8"}, YamlPlace::top, "quantization"},
+     choice<run<&R::quantization>>(), YamlPlace::top, "quantization"},
     {"tuned_config_dir", session, "--tuned-config-dir", "DIR",
      "folder with what `diptych tune` measured on this GPU; default: what is built in",
      PathSlot{run<&R::tuned_config_dir>}},
     {"load_format", session, "--load-format", "safetensors|dummy",
      "dummy: random weights of the checkpoint's sizes, or without one of the released model's",
-     ChoiceSlot{run<&R::load_format>, "safetensors|dummy"}, YamlPlace::top, "load_format"},
+     choice<run<&R::load_format>>(), YamlPlace::top, "load_format"},
     {"enforce_eager", painting, "--enforce-eager", "",
      "launch every operation of a denoise step instead of one CUDA graph: the same picture, for "
      "comparison",
@@ -155,8 +182,7 @@ const auto kFields = std::to_array<Field>({
      BoolSlot{run<&R::read_enforce_eager>}, YamlPlace::reading, "enforce_eager"},
     {"cache_mode", step_cache, "--cache-mode", "none|taylorseer|teacache",
      "predict some steps instead of computing them; teacache needs `diptych calibrate`",
-     ChoiceSlot{run<&R::cache_mode>, "none|taylorseer|teacache"}, YamlPlace::painting,
-     "cache_mode"},
+     choice<run<&R::cache_mode>>(), YamlPlace::painting, "cache_mode"},
     {"cache_threshold", step_cache, "--cache-threshold", "X",
      "teacache: the change that is let pass before a step is computed; more is faster",
      RealSlot{run<&R::cache_threshold>, 0, false}, YamlPlace::painting, "cache_threshold"},
@@ -170,11 +196,11 @@ const auto kFields = std::to_array<Field>({
     {"offload", session, "--offload", "auto|none|layers",
      "layers: weights wait in host memory and are brought to the GPU layer by layer; auto: where "
      "they do not fit",
-     ChoiceSlot{run<&R::offload>, "auto|none|layers"}, YamlPlace::top, "offload"},
+     choice<run<&R::offload>>(), YamlPlace::top, "offload"},
     {"vae_tiling", painting, "--vae-tiling", "auto|on|off",
      "the autoencoder works in strips of rows: less memory, the same picture but for rounding; "
      "auto: where needed",
-     ChoiceSlot{run<&R::vae_tiling>, "auto|on|off"}, YamlPlace::painting, "vae_tiling"},
+     choice<run<&R::vae_tiling>>(), YamlPlace::painting, "vae_tiling"},
     {"max_vram", command, "--max-vram", "GIB",
      "of GPU memory that the run may take; 0: what is free", RealSlot{run<&R::max_vram>, 0, true},
      YamlPlace::top, "max_vram"},
@@ -185,22 +211,20 @@ const auto kFields = std::to_array<Field>({
     {"trace_filter", output, "--trace-filter", "GLOB",
      "only the tensors of these names; may be repeated", TextListSlot{run<&R::trace_filter>}},
     {"progress", display, "--progress", "auto|none|kv|jsonl",
-     "bar on a terminal, or lines for programs, on stderr",
-     ChoiceSlot{front<&Options::progress>, "auto|none|kv|jsonl"}},
+     "bar on a terminal, or lines for programs, on stderr", choice<front<&Options::progress>>()},
 });
 
 using Texts = std::vector<std::pair<std::string_view, std::string>>;
 
-Texts expand_size(const std::string& text, std::string_view where) {
+Texts expand_size(const std::string& text, const Subject& where) {
   const std::size_t cross = text.find('x');
   if (cross == std::string::npos || cross == 0 || cross + 1 == text.size()) {
-    throw InputError("{}: {} is not a size; expected WIDTHxHEIGHT, such as 1024x768", where,
-                     in_quotes(text));
+    throw where.error("{} is not a size; expected WIDTHxHEIGHT, such as 1024x768", in_quotes(text));
   }
   return {{"width", text.substr(0, cross)}, {"height", text.substr(cross + 1)}};
 }
 
-Texts expand_attention(const std::string& text, std::string_view where) {
+Texts expand_attention(const std::string& text, const Subject& where) {
   const std::string name = attention_name(text, where);
   return {{"read_attention", name},
           {"read_attention_self", ""},

@@ -44,10 +44,10 @@ bool all_digits(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-double parse_real(const std::string& text, std::string_view where) {
+double parse_real(const std::string& text, const Subject& where) {
   const auto value = parse<double>(text);
   if (!value || !std::isfinite(*value)) {
-    throw InputError("{}: {} is not a finite number", where, in_quotes(text));
+    throw where.error("{} is not a finite number", in_quotes(text));
   }
   return *value;
 }
@@ -65,7 +65,7 @@ struct Assign {
   Options& options;
   const Field& field;
   const std::string& text;
-  std::string_view where;
+  const Subject& where;
 
   void operator()(const WholeSlot& slot) const {
     const FamilyConfig* family = options.run.family;
@@ -73,18 +73,18 @@ struct Assign {
     const std::int64_t low = std::max(slot.low, limit.low);
     const auto value = parse<std::int64_t>(text);
     if (!limit.why.empty() && value && *value >= slot.low && *value < low) {
-      throw InputError("{}: {} {}; expected at least {}", where, *value, limit.why, low);
+      throw where.error("{} {}; expected at least {}", *value, limit.why, low);
     }
     const bool positive = value && *value > 0;
     if (positive && *value <= slot.high && *value % limit.multiple != 0) {
-      throw InputError("{}: {} is not a multiple of {}; {}", where, *value, limit.multiple,
-                       nearest_multiples(*value, limit.multiple, slot.high));
+      throw where.error("{} is not a multiple of {}; {}", *value, limit.multiple,
+                        nearest_multiples(*value, limit.multiple, slot.high));
     }
     if (limit.multiple > 1 && all_digits(text) && (!positive || *value > slot.high)) {
-      throw InputError(
-          "{}: {} is out of range; expected a multiple of {}, at least {} (the model sets the "
+      throw where.error(
+          "{} is out of range; expected a multiple of {}, at least {} (the model sets the "
           "most)",
-          where, text, limit.multiple, low);
+          text, limit.multiple, low);
     }
     slot.at(options) = whole_number(text, where, low, slot.high);
   }
@@ -92,8 +92,7 @@ struct Assign {
   void operator()(const SeedSlot& slot) const {
     const auto value = parse<std::uint64_t>(text);
     if (!value) {
-      throw InputError("{}: {} is not a whole number from 0 to 18446744073709551615", where,
-                       in_quotes(text));
+      throw where.error("{} is not a whole number from 0 to 18446744073709551615", in_quotes(text));
     }
     slot.at(options) = *value;
   }
@@ -101,11 +100,11 @@ struct Assign {
   void operator()(const RealSlot& slot) const {
     const double value = parse_real(text, where);
     if (slot.low_included ? value < slot.low : value <= slot.low) {
-      throw InputError("{}: {} is out of range; expected {} {}", where, text,
-                       slot.low_included ? "at least" : "more than", slot.low);
+      throw where.error("{} is out of range; expected {} {}", text,
+                        slot.low_included ? "at least" : "more than", slot.low);
     }
     if (value > slot.high) {
-      throw InputError("{}: {} is out of range; expected at most {}", where, text, slot.high);
+      throw where.error("{} is out of range; expected at most {}", text, slot.high);
     }
     slot.at(options) = value;
   }
@@ -113,24 +112,23 @@ struct Assign {
   void operator()(const IntervalSlot& slot) const {
     const auto parts = split(text, ',');
     if (parts.size() != 2) {
-      throw InputError("{}: {} is not an interval; expected LO,HI, such as 0.4,1", where,
-                       in_quotes(text));
+      throw where.error("{} is not an interval; expected LO,HI, such as 0.4,1", in_quotes(text));
     }
     const double low = parse_real(std::string(parts[0]), where);
     const double high = parse_real(std::string(parts[1]), where);
     if (!(0 <= low && low < high && high <= 1)) {
-      throw InputError("{}: {} is out of range; expected 0 <= LO < HI <= 1", where, text);
+      throw where.error("{} is out of range; expected 0 <= LO < HI <= 1", text);
     }
     slot.low(options) = low;
     slot.high(options) = high;
   }
 
   void operator()(const ChoiceSlot& slot) const {
-    const auto choices = split(slot.choices, '|');
-    if (std::ranges::find(choices, text) == choices.end()) {
-      throw InputError("{}: unknown value {}{}", where, in_quotes(text), suggestion(text, choices));
+    const auto found = std::ranges::find(slot.names, text);
+    if (found == slot.names.end()) {
+      throw where.error("unknown value {}{}", in_quotes(text), suggestion(text, slot.names));
     }
-    slot.at(options) = text;
+    slot.set(options, static_cast<std::size_t>(found - slot.names.begin()));
   }
 
   void operator()(const TaskSlot& slot) const {
@@ -140,7 +138,7 @@ struct Assign {
     if (task == nullptr && text != "auto") {
       std::vector<std::string_view> known = {"auto"};
       for (const Task& each : family->tasks) known.push_back(each.name);
-      throw InputError("{}: unknown value {}{}", where, in_quotes(text), suggestion(text, known));
+      throw where.error("unknown value {}{}", in_quotes(text), suggestion(text, known));
     }
     slot.at(options) = text;
     options.run.makes = task == nullptr ? MediaKind::picture : task->makes;
@@ -151,13 +149,11 @@ struct Assign {
   }
 
   void operator()(const DeviceSlot& slot) const {
-    const bool numbered = text.starts_with("cuda:") && text.size() <= 8 &&
-                          all_digits(text.substr(5)) && text[5] != '-';
-    if (text != "auto" && text != "cpu" && text != "cuda" && !numbered) {
-      throw InputError("{}: unknown value {} (known: auto, cpu, cuda, cuda:N)", where,
-                       in_quotes(text));
+    const auto device = parse_device(text);
+    if (!device) {
+      throw where.error("unknown value {} (known: auto, cpu, cuda, cuda:N)", in_quotes(text));
     }
-    slot.at(options) = text;
+    slot.at(options) = *device;
   }
 
   void operator()(const TextSlot& slot) const {
@@ -166,8 +162,8 @@ struct Assign {
   }
 
   void operator()(const PathSlot& slot) const {
-    if (text.empty()) throw InputError("{}: is empty; expected a path", where);
-    if (text.find('\0') != std::string::npos) throw InputError("{}: a path with a NUL", where);
+    if (text.empty()) throw where.error("is empty; expected a path");
+    if (text.find('\0') != std::string::npos) throw where.error("a path with a NUL");
     slot.at(options) = text;
   }
 
@@ -176,7 +172,7 @@ struct Assign {
     static constexpr std::array<std::string_view, 4> kFalse = {"false", "off", "no", "0"};
     const bool on = std::ranges::find(kTrue, text) != kTrue.end();
     if (!on && std::ranges::find(kFalse, text) == kFalse.end()) {
-      throw InputError("{}: unknown value {}; expected true or false", where, in_quotes(text));
+      throw where.error("unknown value {}; expected true or false", in_quotes(text));
     }
     slot.at(options) = on;
   }
@@ -184,10 +180,10 @@ struct Assign {
   void operator()(const InputsSlot& slot) const {
     const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!json.is_array()) {
-      throw InputError(
-          "{}: {} is no list of inputs; expected such as [{{\"image\": \"a.png\"}}, "
+      throw where.error(
+          "{} is no list of inputs; expected such as [{{\"image\": \"a.png\"}}, "
           "{{\"text\": \"make it red\"}}]",
-          where, in_quotes(text));
+          in_quotes(text));
     }
     slot.at(options).clear();
     for (const nlohmann::json& item : json) slot.at(options).push_back(read_input(item));
@@ -201,18 +197,18 @@ struct Assign {
       return {value, {}};
     }
     if (!one || !item.contains("image")) {
-      throw InputError("{}: {} is no input; expected {{\"text\": ...}} or {{\"image\": ...}}",
-                       where, in_quotes(item.dump()));
+      throw where.error("{} is no input; expected {{\"text\": ...}} or {{\"image\": ...}}",
+                        in_quotes(item.dump()));
     }
     const auto path = item["image"].get<std::string>();
     if (path.empty() || path.find('\0') != std::string::npos) {
-      throw InputError("{}: an image whose path is empty or holds a NUL", where);
+      throw where.error("an image whose path is empty or holds a NUL");
     }
     return {{}, path};
   }
 
   void operator()(const TextListSlot& slot) const {
-    if (split_list(text).empty()) throw InputError("{}: is empty; expected {}", where, field.value);
+    if (split_list(text).empty()) throw where.error("is empty; expected {}", field.value);
     slot.at(options).clear();
     for (const std::string_view part : split_list(text)) slot.at(options).emplace_back(part);
   }
@@ -229,6 +225,8 @@ struct ToJson {
   Json operator()(const IntervalSlot& slot) const {
     return Json::array({slot.low(options), slot.high(options)});
   }
+  Json operator()(const ChoiceSlot& slot) const { return slot.names[slot.get(options)]; }
+  Json operator()(const DeviceSlot& slot) const { return device_name(slot.at(options)); }
   Json operator()(const PathSlot& slot) const { return slot.at(options).string(); }
   Json operator()(const InputsSlot& slot) const {
     Json list = Json::array();
@@ -243,6 +241,9 @@ struct ToJson {
 template <typename AnySlot>
 bool same_value(const AnySlot& slot, Options& a, Options& b) {
   return slot.at(a) == slot.at(b);
+}
+bool same_value(const ChoiceSlot& slot, Options& a, Options& b) {
+  return slot.get(a) == slot.get(b);
 }
 bool same_value(const IntervalSlot& slot, Options& a, Options& b) {
   return slot.low(a) == slot.low(b) && slot.high(a) == slot.high(b);
@@ -309,7 +310,7 @@ std::string environment_name(std::string_view long_name) {
   return name;
 }
 
-void assign(const Field& field, Options& options, const std::string& text, std::string_view where) {
+void assign(const Field& field, Options& options, const std::string& text, const Subject& where) {
   std::visit(Assign{options, field, text, where}, field.slot);
 }
 
@@ -351,19 +352,19 @@ std::string value_text(const Field& field, const Options& options) {
               : fmt::format("{}", fmt::join(value.get<std::vector<double>>(), ","));
 }
 
-std::int64_t whole_number(std::string_view text, std::string_view where, std::int64_t low,
+std::int64_t whole_number(std::string_view text, const Subject& where, std::int64_t low,
                           std::int64_t high) {
   const auto value = parse<std::int64_t>(text);
   if (!value && !all_digits(text)) {
-    throw InputError("{}: {} is not a whole number", where, in_quotes(text));
+    throw where.error("{} is not a whole number", in_quotes(text));
   }
   if (!value || *value < low || *value > high) {
-    throw InputError("{}: {} is out of range; expected {} to {}", where, text, low, high);
+    throw where.error("{} is out of range; expected {} to {}", text, low, high);
   }
   return *value;
 }
 
-std::string attention_name(std::string_view text, std::string_view where) {
+std::string attention_name(std::string_view text, const Subject& where) {
   static constexpr std::array<std::string_view, 5> kNames = {"auto", "math", "sdpa", "flash",
                                                              "cudnn"};
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPythonNames = {
@@ -375,18 +376,18 @@ std::string attention_name(std::string_view text, std::string_view where) {
   for (const auto& [python, name] : kPythonNames) {
     if (lower == python) return std::string(name);
   }
-  throw InputError("{}: unknown attention backend {}{}; also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN",
-                   where, in_quotes(text), suggestion(lower, kNames));
+  throw where.error("unknown attention backend {}{}; also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN",
+                    in_quotes(text), suggestion(lower, kNames));
 }
 
-void check_prompt(std::string_view prompt, std::string_view where) {
+void check_prompt(std::string_view prompt, const Subject& where) {
   for (std::size_t i = 0; i < prompt.size();) {
     const Utf8Character character = utf8_at(prompt, i);
     if (!character.valid) {
-      throw InputError("{}: not valid UTF-8: byte 0x{:02X} at offset {}", where,
-                       static_cast<unsigned char>(prompt[i]), i);
+      throw where.error("not valid UTF-8: byte 0x{:02X} at offset {}",
+                        static_cast<unsigned char>(prompt[i]), i);
     }
-    if (character.code_point == 0) throw InputError("{}: a NUL character at offset {}", where, i);
+    if (character.code_point == 0) throw where.error("a NUL character at offset {}", i);
     i += character.length;
   }
 }

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/base/error.h"
 #include "lib/config/run_config.h"
 
 namespace diptych {
@@ -22,8 +23,8 @@ struct Options {
   RunConfig run;
   std::filesystem::path config;                 // the stage config, "" = none
   std::filesystem::path output = "output.png";  // file, pattern with %03d, or folder
-  std::string progress = "auto";                // auto, none, kv, jsonl
-  std::filesystem::path think_output;           // the plan as a text file, "" = none
+  ProgressStyle progress = ProgressStyle::automatic;
+  std::filesystem::path think_output;  // the plan as a text file, "" = none
 };
 
 // The inputs as the text that the field "inputs" takes.
@@ -46,9 +47,10 @@ struct RealSlot {
 struct IntervalSlot {  // 0 <= low < high <= 1
   double& (*low)(Options&), &(*high)(Options&);
 };
-struct ChoiceSlot {
-  std::string& (*at)(Options&);
-  std::string_view choices;  // "a|b|c"
+struct ChoiceSlot {  // an enum of lib/base/choices.h, by the place of its name
+  std::size_t (*get)(Options&);
+  void (*set)(Options&, std::size_t);
+  std::span<const std::string_view> names;
 };
 struct TaskSlot {  // auto, or a task of the family
   std::string& (*at)(Options&);
@@ -58,7 +60,7 @@ struct AttentionSlot {  // a backend's name, or as the Python servers spell it (
   bool may_be_empty;
 };
 struct DeviceSlot {
-  std::string& (*at)(Options&);
+  DeviceChoice& (*at)(Options&);
 };
 struct TextSlot {
   std::string& (*at)(Options&);
@@ -120,7 +122,7 @@ struct FlagGroup {
   std::string_view flags, value, help;
   // The fields and their texts. Throws InputError "<where>: ...".
   std::vector<std::pair<std::string_view, std::string>> (*expand)(const std::string& text,
-                                                                  std::string_view where);
+                                                                  const Subject& where);
 };
 
 std::span<const Field> all_fields();  // those of every family
@@ -147,22 +149,22 @@ std::string with_underscores(std::string_view long_name);
 std::string environment_name(std::string_view long_name);
 
 // Reads one value from its text and checks it. Throws InputError "<where>: ...".
-void assign(const Field& field, Options& options, const std::string& text, std::string_view where);
+void assign(const Field& field, Options& options, const std::string& text, const Subject& where);
 // The value as text that assign() takes.
 std::string value_text(const Field& field, const Options& options);
 nlohmann::ordered_json value_json(const Field& field, const Options& options);
 
 // The text as a number from `low` to `high`. Throws InputError "<where>: ...".
-std::int64_t whole_number(std::string_view text, std::string_view where, std::int64_t low,
+std::int64_t whole_number(std::string_view text, const Subject& where, std::int64_t low,
                           std::int64_t high);
 
 // As diptych names it: FLASH_ATTN -> flash. Throws InputError that lists the names.
-std::string attention_name(std::string_view text, std::string_view where);
+std::string attention_name(std::string_view text, const Subject& where);
 
 // The parts of "a;b;c" that are not empty: lists in variables and stage configs.
 std::vector<std::string_view> split_list(std::string_view text);
 
 // Throws InputError where the prompt holds a NUL or is not valid UTF-8.
-void check_prompt(std::string_view prompt, std::string_view where);
+void check_prompt(std::string_view prompt, const Subject& where);
 
 }  // namespace diptych

@@ -18,12 +18,6 @@ struct Given {
   std::string text, origin;
 };
 
-// Of inputs each kind has one source: its flag, or the variable that `origin` names.
-std::string input_place(std::string_view flag, std::string_view origin) {
-  std::string variable = environment_name(flag.substr(2));
-  return origin.find(variable) == std::string_view::npos ? std::string(flag) : variable;
-}
-
 class Resolver {
  public:
   explicit Resolver(const Sources& sources) : sources_(sources) {}
@@ -118,8 +112,10 @@ class Resolver {
       return given || !text || text->empty() ? std::nullopt : text;
     };
     std::string origin = inputs.empty() ? "" : "--prompt/--image";
-    const auto note = [&](const char* name) {
-      origin += (origin.empty() ? "" : ", ") + std::string(name);
+    // Each kind has one source.
+    const auto note = [&](const char* variable, std::string& place) {
+      origin += (origin.empty() ? "" : ", ") + std::string(variable);
+      place = variable;
     };
     if (const auto images = from_variable("DIPTYCH_IMAGE", true)) {
       std::size_t at = 0;
@@ -128,19 +124,19 @@ class Resolver {
       for (const std::string_view path : split_list(*images))
         inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(at++),
                       {true, std::string(path)});
-      note("DIPTYCH_IMAGE");
+      note("DIPTYCH_IMAGE", resolved_.image_place);
     }
     if (const auto prompt = from_variable("DIPTYCH_PROMPT", false)) {
       inputs.push_back({false, *prompt});
-      note("DIPTYCH_PROMPT");
+      note("DIPTYCH_PROMPT", resolved_.prompt_place);
     }
     if (inputs.empty()) return;
     std::vector<InputItem>& items = resolved_.options.run.inputs;
     for (const FlagInput& input : inputs) {
-      const std::string flag = input_place(input.is_image ? "--image" : "--prompt", origin);
-      if (input.is_image && input.text.empty())
-        throw InputError("{}: is empty; expected the file of a picture", flag);
-      if (!input.is_image) check_prompt(input.text, flag);
+      if (input.is_image && input.text.empty()) {
+        throw InputError("{}: is empty; expected the file of a picture", resolved_.image_place);
+      }
+      if (!input.is_image) check_prompt(input.text, resolved_.prompt_place);
       items.push_back(input.is_image ? InputItem{{}, input.text} : InputItem{input.text, {}});
     }
     resolved_.note(field_index("inputs"), origin);
@@ -294,63 +290,31 @@ std::string value_place(const Field& field, std::string_view origin) {
   return is_own ? std::string(origin) : fmt::format("{}: {}", origin, field.name);
 }
 
-std::string_view flag_in_front(std::string_view message) {
-  if (!message.starts_with("--")) return {};
-  const std::size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-");
-  const bool whole = end != std::string_view::npos && (message[end] == ':' || message[end] == ' ');
-  return whole ? message.substr(0, end) : std::string_view();
+std::optional<std::size_t> field_of_setting(std::string_view name, std::span<const Field> fields) {
+  if (name == "prompt" || name == "image") return field_index("inputs", fields);
+  const auto found = std::ranges::find(fields, name, &Field::name);
+  if (found == fields.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - fields.begin());
 }
 
-std::optional<std::size_t> field_of_flag(std::string_view flag, std::span<const Field> fields) {
-  if (flag == "--prompt" || flag == "--image") return field_index("inputs");
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    for (const std::string_view name : long_names(fields[i].flags)) {
-      if (flag.size() == name.size() + 2 && flag.ends_with(name)) return i;
-    }
-  }
-  return std::nullopt;
-}
-
-// --attention stands for several values: the one whose backend the message names.
-std::optional<std::size_t> field_of_attention(std::string_view rest, const Resolved& resolved) {
+SettingView setting_view(const Setting& setting, const Resolved& resolved) {
   const auto fields = fields_of(resolved.options);
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (!std::holds_alternative<AttentionSlot>(fields[i].slot)) continue;
-    const auto backend = value_json(fields[i], resolved.options).get<std::string>();
-    if (!backend.empty() && rest.find(fmt::format(" {}:", backend)) != std::string_view::npos)
-      return i;
-  }
-  return std::nullopt;
+  const auto index = field_of_setting(setting.name, fields);
+  if (!index || !setting.given) return {setting.label};
+  const std::string& origin = resolved.origins[*index];
+  if (origin == "default") return {setting.label, true};
+  if (setting.name == "prompt") return {resolved.prompt_place};
+  if (setting.name == "image") return {resolved.image_place};
+  const Field& field = fields[*index];
+  // One flag stands for all of them.
+  if (std::holds_alternative<AttentionSlot>(field.slot)) return {origin};
+  return {origin == flag_label(field.flags) ? setting.label : value_place(field, origin)};
 }
 
-std::string at_value_place(std::string_view message, const Resolved& resolved) {
-  if (constexpr std::string_view kKey = "pipeline"; message.starts_with("pipeline: ")) {
-    const std::size_t field = field_index(kKey);
-    const std::string& origin = resolved.origins[field];
-    return (origin == "default" ? std::string(kKey) : value_place(all_fields()[field], origin)) +
-           std::string(message.substr(kKey.size()));
-  }
-  const std::string_view flag = flag_in_front(message);
-  const std::string_view rest = message.substr(flag.size());
-  const bool attention = flag == "--attention";
-  const auto fields = fields_of(resolved.options);
-  const auto field = attention ? field_of_attention(rest, resolved) : field_of_flag(flag, fields);
-  if (!field || rest.starts_with(": not given")) return std::string(message);
-  const std::string& origin = resolved.origins[*field];
-  if (origin == "default") {  // nobody gave it
-    constexpr std::string_view kNote = " (the default)";
-    const std::size_t comma = rest.find(", expected");
-    const std::string_view found = rest.substr(0, comma);
-    if (!rest.starts_with(": found ") || comma == std::string_view::npos || found.ends_with(kNote))
-      return std::string(message);
-    return fmt::format("{}{}{}{}", flag, found, kNote, rest.substr(comma));
-  }
-  if (attention) return origin + std::string(rest);
-  const std::string_view flags = fields[*field].flags;
-  if (flags.empty()) return input_place(flag, origin) + std::string(rest);
-  const std::string place =
-      origin == flag_label(flags) ? std::string(flag) : value_place(fields[*field], origin);
-  return place + std::string(rest);
+std::string error_text(const InputError& error, const Resolved& resolved) {
+  const SettingProblem* problem = error.problem();
+  return problem == nullptr ? error.what()
+                            : problem_text(*problem, setting_view(problem->setting, resolved));
 }
 
 Resolved resolve_sources(const Sources& sources) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/config/family_config.h"
 #include "lib/config/fields.h"
 
@@ -44,6 +45,7 @@ struct Resolved {
     bool from_stage_config;
   };
   std::vector<TaskValue> task_values;
+  std::string prompt_place = "--prompt", image_place = "--image";  // where the inputs came from
   bool uses_demo = false;
   void note(std::size_t field, std::string origin, bool from_stage_config = false) {
     origins[field] = std::move(origin);
@@ -67,15 +69,14 @@ Resolved resolve_sources(const Sources& sources);
 // where that is not the field's own: "--width", "--size: width", "bagel.yaml:12:5: width".
 std::string value_place(const Field& field, std::string_view origin);
 
-// "--width" of "--width: found 8"; "" for a text that begins with no flag.
-std::string_view flag_in_front(std::string_view message);
-// Index of the field that the flag sets, --prompt and --image among them.
-std::optional<std::size_t> field_of_flag(std::string_view flag,
-                                         std::span<const Field> fields = all_fields());
-// A message that begins with the flag of a field, or with "pipeline", but with the place of the
-// field's value instead; where that is the default, with " (the default)" behind what was found. Of
-// its own result it makes the same.
-std::string at_value_place(std::string_view message, const Resolved& resolved);
+// Index into `fields` of a setting's name; "prompt" and "image" are of the inputs. Nothing for what
+// is no field.
+std::optional<std::size_t> field_of_setting(std::string_view name, std::span<const Field> fields);
+// The setting at the place where its value came from; at its label where it is no field, or nobody
+// gave a value.
+SettingView setting_view(const Setting& setting, const Resolved& resolved);
+// The error's message with the place of its setting's value; what() where it is about no setting.
+std::string error_text(const InputError& error, const Resolved& resolved);
 
 // One "name: value  # origin" line per field.
 std::string config_table(const Resolved& resolved);

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "lib/base/choices.h"
 #include "lib/config/family_settings.h"
 
 namespace diptych {
@@ -29,7 +31,7 @@ struct SamplingConfig {
   std::int64_t steps = 50;                   // timesteps
   double cfg_text_scale = 1.0, cfg_img_scale = 1.0;
   double cfg_interval_low = 0.0, cfg_interval_high = 1.0;  // guidance where low < t <= high
-  std::string cfg_renorm_type = "global";                  // global, channel, text_channel
+  Renorm cfg_renorm_type = Renorm::global;
   double cfg_renorm_min = 0.0;
   double timestep_shift = 1.0;
   std::uint64_t seed = 42;
@@ -63,21 +65,21 @@ struct RunConfig {
   MediaKind makes = MediaKind::picture;  // that task
   FamilySettings own;                    // of the family
   std::filesystem::path model;           // checkpoint folder; may be empty with load_format dummy
-  std::string load_format = "safetensors";  // safetensors, dummy
-  std::string device = "auto";              // auto, cpu, cuda, cuda:N
-  std::string dtype = "auto";         // auto (bfloat16 on CUDA, float32 on CPU), float32, bfloat16
-  std::string quantization = "none";  // none, fp8, int8: the decoder layers' projections
-  std::string kernels = "automatic";  // automatic, strict, reference
-  std::string cfg_mode = "batched";   // batched, sequential, auto (the faster one, measured)
-  std::filesystem::path tuned_config_dir;   // of `diptych tune`'s files, "" = the built-in ones
-  bool enforce_eager = false;               // no CUDA graph of a denoise step
-  bool read_enforce_eager = false;          // nor, where texts are written, of a token's
-  std::string cache_mode = "none";          // none, taylorseer, teacache: steps that are predicted
+  LoadFormat load_format = LoadFormat::safetensors;
+  DeviceChoice device;
+  DtypeChoice dtype = DtypeChoice::automatic;
+  Quantization quantization = Quantization::none;
+  KernelPolicy kernels = KernelPolicy::automatic;
+  std::optional<CfgMode> cfg_mode = CfgMode::batched;  // nullopt: the faster one, measured
+  std::filesystem::path tuned_config_dir;  // of `diptych tune`'s files, "" = the built-in ones
+  bool enforce_eager = false;              // no CUDA graph of a denoise step
+  bool read_enforce_eager = false;         // nor, where texts are written, of a token's
+  StepCacheMode cache_mode = StepCacheMode::none;  // of steps that are predicted
   double cache_threshold = 0.2;             // teacache: the estimated change that is let pass
   std::filesystem::path cache_calibration;  // teacache's, "" = kCalibrationName of the model
   bool cache_report = false;                // paint without the cache, too, and tell the difference
-  std::string offload = "auto";             // auto, none, layers: weights that wait in host memory
-  std::string vae_tiling = "auto";          // auto, on, off: the autoencoder works in strips
+  OffloadWish offload = OffloadWish::automatic;
+  TilingWish vae_tiling = TilingWish::automatic;
   double max_vram = 0;  // GiB of the GPU that the run may take, 0 = what is free
   StageAttention read_attention, paint_attention;
   SamplingConfig sampling;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "lib/base/error.h"
 
@@ -11,14 +12,17 @@ namespace {
 // Nothing is given where a configuration is only printed or checked.
 void check_inputs(const RunConfig& run, const Task& task) {
   if (run.inputs.empty() || run.reads_images() == task.reads_pictures) return;
+  const Setting setting = Setting::of("task", task.name);
   const Task* other = run.family->task_for(!task.reads_pictures, task.makes);
   if (!task.reads_pictures) {
-    throw InputError("--task {}: reads no pictures, found --image; expected {}", task.name,
-                     other == nullptr ? "none" : other->name);
+    throw InputError(setting,
+                     SettingText{"reads no pictures, found ", Setting::of("image"), "; expected ",
+                                 std::string(other == nullptr ? "none" : other->name)});
   }
-  const bool answers = task.makes == MediaKind::text && other != nullptr;
-  throw InputError("--task {}: needs a picture; expected --image FILE{}", task.name,
-                   answers ? fmt::format(", or --task {}", other->name) : "");
+  SettingText text = {"needs a picture; expected ", Setting::of("image", "FILE")};
+  if (task.makes == MediaKind::text && other != nullptr)
+    text.insert(text.end(), {", or ", Setting::of("task", other->name)});
+  throw InputError(setting, std::move(text));
 }
 
 const Task& choose_task(const RunConfig& run) {
@@ -26,8 +30,9 @@ const Task& choose_task(const RunConfig& run) {
                                         : run.family->find_task(run.task);
   if (task != nullptr) return *task;
   if (run.task != "auto") throw std::logic_error("task: was not assigned");
-  throw InputError("{}: no task of {} {}", run.reads_images() ? "--image" : "--prompt",
-                   run.family->name, run.reads_images() ? "reads pictures" : "goes without one");
+  const bool pictures = run.reads_images();
+  throw InputError(Setting::of(pictures ? "image" : "prompt"), "no task of {} {}", run.family->name,
+                   pictures ? "reads pictures" : "goes without one");
 }
 
 // One result, whatever the number of pictures is; a flag keeps its origin, by which it is refused.
@@ -45,8 +50,8 @@ void take_size_of_input(Resolved& resolved) {
   };
   const bool own_width = given("width");
   if (own_width != given("height")) {
-    throw InputError("--{}: not given; expected both, or none for the size of the last picture",
-                     own_width ? "height" : "width");
+    throw InputError(Setting::absent(own_width ? "height" : "width"),
+                     "not given; expected both, or none for the size of the last picture");
   }
   resolved.options.run.sampling.size_of_input = !own_width;
 }

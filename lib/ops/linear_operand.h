@@ -5,13 +5,11 @@
 #include <cstdint>
 #include <span>
 
+#include "lib/base/choices.h"
 #include "lib/ops/launch_label.h"
 #include "lib/ops/ops.h"
 
 namespace diptych {
-
-// none: as the run's dtype. fp8: weights and rows as e4m3. int8: weights as int8, rows as they are.
-enum class Quantization { none, fp8, int8 };
 
 // What values are then; `plain` for none.
 at::ScalarType stored_dtype(Quantization quantization, at::ScalarType plain);

@@ -9,17 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/choices.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
-
-// There is no fallback from one to the other: on a CUDA device every call the product makes has a
-// kernel, and one that has none throws InputError with the reason.
-enum class KernelPolicy {
-  automatic,  // kernels on CUDA, the reference on the CPU (which is the CPU's implementation)
-  strict,     // kernels only: a tensor on the CPU is an InputError
-  reference,  // plain ATen on every device
-};
 
 class TuningTable;  // lib/tuning/table.h
 

@@ -33,7 +33,8 @@ const Family& find_family(std::string_view name) {
     if (own == name) return *family;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", own);
   }
-  throw InputError("pipeline: unknown family '{}' (known: {})", name, known);
+  throw InputError(Setting::of("pipeline").called("pipeline"), "unknown family '{}' (known: {})",
+                   name, known);
 }
 
 const Family* family_of_checkpoint(const std::filesystem::path& folder) {

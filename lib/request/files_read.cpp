@@ -1,7 +1,5 @@
 #include "lib/request/files_read.h"
 
-#include "lib/base/error.h"
-
 namespace diptych {
 namespace {
 
@@ -51,9 +49,9 @@ std::optional<std::string_view> role_of_file(const RunConfig& run, const fs::pat
   return std::nullopt;
 }
 
-void spare_files_read(const RunConfig& run, const fs::path& file, std::string_view flag) {
+void check_not_an_input(const RunConfig& run, const fs::path& file, const Subject& subject) {
   if (const auto role = role_of_file(run, file))
-    throw InputError("{}: {}: is {}; expected another name", flag, file.string(), *role);
+    throw subject.error("{}: is {}; expected another name", file.string(), *role);
 }
 
 }  // namespace diptych

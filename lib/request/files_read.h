@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/config/run_config.h"
 
 namespace diptych {
@@ -23,9 +24,9 @@ std::vector<FileRead> files_read(const RunConfig& run);
 // nothing where it is not there or not read.
 std::optional<std::string_view> role_of_file(const RunConfig& run,
                                              const std::filesystem::path& file);
-// Throws InputError "<flag>: <file>: is an input picture; expected another name"; an empty file is
-// none.
-void spare_files_read(const RunConfig& run, const std::filesystem::path& file,
-                      std::string_view flag);
+// Throws InputError "<subject>: <file>: is an input picture; expected another name"; an empty path
+// is no file. `file` is one that will be written.
+void check_not_an_input(const RunConfig& run, const std::filesystem::path& file,
+                        const Subject& subject);
 
 }  // namespace diptych

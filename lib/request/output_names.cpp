@@ -28,7 +28,7 @@ struct Pattern {
 };
 
 // "a-%03d.png" -> {"a-", ".png", 3}; nothing for a name without %.
-std::optional<Pattern> parse_pattern(const std::string& name, std::string_view where) {
+std::optional<Pattern> parse_pattern(const std::string& name, const Subject& where) {
   const std::size_t percent = name.find('%');
   if (percent == std::string::npos) return std::nullopt;
   const std::size_t end = name.find('d', percent);
@@ -41,12 +41,11 @@ std::optional<Pattern> parse_pattern(const std::string& name, std::string_view w
       return Pattern{name.substr(0, percent), name.substr(end + 1), digits};
     }
   }
-  throw InputError("{}: {} is no pattern; expected one number such as %d or %03d", where,
-                   in_quotes(name));
+  throw where.error("{} is no pattern; expected one number such as %d or %03d", in_quotes(name));
 }
 
 Pattern choose_pattern(const fs::path& output, std::int64_t count, std::string_view extension,
-                       std::string_view where) {
+                       const Subject& where) {
   require_extension(output, extension, where);
   const std::string name = output.filename().string();
   if (auto pattern = parse_pattern(name, where)) return *pattern;
@@ -72,60 +71,55 @@ std::string_view extension_of(MediaKind makes) {
   throw std::logic_error("a kind of result without an extension");
 }
 
-void require_extension(const fs::path& name, std::string_view extension, std::string_view where) {
+void require_extension(const fs::path& name, std::string_view extension, const Subject& where) {
   std::string found = name.extension().string();
   std::ranges::transform(found, found.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (found == extension) return;
-  throw InputError("{}: {}: {}; expected {}", where, name.string(),
-                   found.empty() ? "has no extension" : "unknown extension " + in_quotes(found),
-                   extension);
+  throw where.error("{}: {}; expected {}", name.string(),
+                    found.empty() ? "has no extension" : "unknown extension " + in_quotes(found),
+                    extension);
 }
 
 std::string numbered_name(std::size_t number) {
   return fmt::format("{:04}", number);
 }
 
-void require_writable(const fs::path& path, std::string_view where) {
-  try {
-    AtomicFile{path};
-  } catch (const InputError& error) {  // it names the path
-    throw InputError("{}: {}", where, error.what());
-  }
+void require_writable(const fs::path& path, const Subject& where) {
+  about(where, [&] { AtomicFile{path}; });
 }
 
-void check_relative_name(const fs::path& name, std::string_view where) {
-  if (name.native().find('\0') != std::string::npos)
-    throw InputError("{}: a name with a NUL", where);
+void check_relative_name(const fs::path& name, const Subject& where) {
+  if (name.native().find('\0') != std::string::npos) throw where.error("a name with a NUL");
   const bool climbs = std::ranges::find(name, fs::path("..")) != name.end();
   if (name.is_absolute() || climbs || !name.has_filename() || name.filename() == ".") {
-    throw InputError("{}: {} is no name below the output folder", where, in_quotes(name.string()));
+    throw where.error("{} is no name below the output folder", in_quotes(name.string()));
   }
 }
 
 std::vector<fs::path> output_names(const fs::path& name, std::int64_t count,
-                                   std::string_view extension, std::string_view where) {
+                                   std::string_view extension, const Subject& where) {
   return fill(name.parent_path(), choose_pattern(name, count, extension, where), count);
 }
 
 std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
                                    std::string_view extension) {
-  constexpr std::string_view kFlag = "--output";
+  const Setting setting = Setting::of("output");
   std::error_code ignored;
   // A device or a pipe is one whatever its name ends in; this says so.
-  if (fs::is_other(output, ignored)) require_writable(output, kFlag);
+  if (fs::is_other(output, ignored)) require_writable(output, setting);
   const bool is_folder = fs::is_directory(output, ignored);
   const bool no_name = is_folder || output.filename().empty();
   const Pattern pattern = no_name ? Pattern{"", std::string(extension), 4}
-                                  : choose_pattern(output, count, extension, kFlag);
+                                  : choose_pattern(output, count, extension, setting);
   const fs::path folder = is_folder ? output : output.parent_path();
   if (!folder.empty() && !fs::is_directory(folder, ignored)) {
-    throw InputError("{}: {}: {}: {}", kFlag, output.string(),
+    throw InputError(setting, "{}: {}: {}", output.string(),
                      fs::exists(folder, ignored) ? "not a folder" : "no such folder",
                      folder.string());
   }
   std::vector<fs::path> paths = fill(folder, pattern, count);
-  for (const auto& path : paths) require_writable(path, kFlag);
+  for (const auto& path : paths) require_writable(path, setting);
   return paths;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/config/run_config.h"
 
 namespace diptych {
@@ -20,7 +21,7 @@ std::string_view extension_of(MediaKind makes);
 // and a bad pattern.
 std::vector<std::filesystem::path> output_names(const std::filesystem::path& name,
                                                 std::int64_t count, std::string_view extension,
-                                                std::string_view where);
+                                                const Subject& where);
 
 // The paths of --output: as output_names(), and a folder gets 0000.png, 0001.png, ... Throws
 // InputError, too, for a folder that is missing or not writable.
@@ -31,13 +32,13 @@ std::string numbered_name(std::size_t number);  // "0007"
 
 // Opens and removes a temporary file beside it. Throws InputError "<where>: <path>: ..." where it
 // cannot be written, WriteError as AtomicFile.
-void require_writable(const std::filesystem::path& path, std::string_view where);
+void require_writable(const std::filesystem::path& path, const Subject& where);
 
 // Throws InputError "<where>: ..." unless the name stays below the folder it is relative to.
-void check_relative_name(const std::filesystem::path& name, std::string_view where);
+void check_relative_name(const std::filesystem::path& name, const Subject& where);
 
 // Throws InputError "<where>: ..." unless the name ends in `extension`, in any case.
 void require_extension(const std::filesystem::path& name, std::string_view extension,
-                       std::string_view where);
+                       const Subject& where);
 
 }  // namespace diptych

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/setting.h"
 #include "lib/config/resolve.h"
 
 namespace diptych {
@@ -13,8 +14,9 @@ namespace diptych {
 bool writes_plan(const RunConfig& run);  // a text that --think-output can keep
 
 struct IdleValue {
+  Setting setting;
   std::string origin;  // as Resolved has it
-  std::string why;     // "given without --think"
+  SettingText why;     // "given without --think"
 };
 // The values that the request ignores, those of every source.
 std::vector<IdleValue> idle_values(const Resolved& resolved);

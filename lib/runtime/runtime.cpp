@@ -1,6 +1,5 @@
 #include "lib/runtime/runtime.h"
 
-#include <charconv>
 #include <fstream>
 
 #include "lib/base/error.h"
@@ -8,34 +7,26 @@
 
 namespace diptych {
 
-at::Device resolve_device(std::string_view name, Log& log) {
-  if (name == "cpu") return at::kCPU;
-  const bool automatic = name == "auto";
-  int index = 0;
-  if (!automatic && name != "cuda") {
-    const std::string_view digits = name.starts_with("cuda:") ? name.substr(5) : "";
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() ||
-        index < 0) {
-      throw InputError("--device: found '{}', expected auto, cpu, cuda or cuda:N", name);
-    }
-  }
+at::Device resolve_device(const DeviceChoice& choice, Log& log) {
+  if (choice.kind == DeviceChoice::Kind::cpu) return at::kCPU;
+  const bool automatic = choice.kind == DeviceChoice::Kind::automatic;
+  const Setting setting = Setting::of("device", device_name(choice));
+  const int index = choice.index;
   const std::vector<GpuInfo> gpus = gpu::list();
   if (gpus.empty()) {
     const std::string reason = gpu::why_none().value_or("no GPU found");
-    if (!automatic) throw InputError("--device {}: no usable GPU: {}", name, reason);
+    if (!automatic) throw InputError(setting, "no usable GPU: {}", reason);
     log.info("using the CPU: {}", reason);
     return at::kCPU;
   }
   if (static_cast<std::size_t>(index) >= gpus.size()) {
-    throw InputError("--device {}: found {} GPU(s), expected an index below that", name,
-                     gpus.size());
+    throw InputError(setting, "found {} GPU(s), expected an index below that", gpus.size());
   }
   const GpuInfo& chosen = gpus[static_cast<std::size_t>(index)];
   if (chosen.major < 8) {
     const auto reason = fmt::format("{} has compute capability {}.{}, expected 8.0 or newer",
                                     chosen.name, chosen.major, chosen.minor);
-    if (!automatic) throw InputError("--device {}: {}", name, reason);
+    if (!automatic) throw InputError(setting, "{}", reason);
     log.info("using the CPU: {}", reason);
     return at::kCPU;
   }
@@ -43,18 +34,9 @@ at::Device resolve_device(std::string_view name, Log& log) {
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
 
-at::ScalarType resolve_dtype(std::string_view name, at::Device device) {
-  if (name == "auto") return device.is_cuda() ? at::kBFloat16 : at::kFloat;
-  if (name == "float32") return at::kFloat;
-  if (name == "bfloat16") return at::kBFloat16;
-  throw InputError("--dtype: found '{}', expected auto, float32 or bfloat16", name);
-}
-
-KernelPolicy resolve_kernel_policy(std::string_view name) {
-  if (name == "automatic") return KernelPolicy::automatic;
-  if (name == "strict") return KernelPolicy::strict;
-  if (name == "reference") return KernelPolicy::reference;
-  throw InputError("--kernels: found '{}', expected automatic, strict or reference", name);
+at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device) {
+  if (choice == DtypeChoice::automatic) return device.is_cuda() ? at::kBFloat16 : at::kFloat;
+  return choice == DtypeChoice::float32 ? at::kFloat : at::kBFloat16;
 }
 
 bool multiplies_fp8(at::Device device) {
@@ -62,27 +44,22 @@ bool multiplies_fp8(at::Device device) {
   return gpu.major * 10 + gpu.minor >= 89;
 }
 
-Quantization resolve_quantization(std::string_view name, at::Device device, at::ScalarType dtype,
-                                  KernelPolicy kernels) {
-  if (name == "none") return Quantization::none;
-  if (name == "int8") return Quantization::int8;
-  if (name != "fp8")
-    throw InputError("--quantization: found '{}', expected none, fp8 or int8", name);
-  if (device.is_cuda() && kernels != KernelPolicy::reference) {
-    const GpuInfo gpu = gpu::list().at(static_cast<std::size_t>(device.index()));
-    if (!multiplies_fp8(device)) {
-      throw InputError(
-          "--quantization fp8: {} has compute capability {}.{}, expected 8.9 or newer (int8 runs "
-          "there)",
-          gpu.name, gpu.major, gpu.minor);
-    }
-    if (dtype == at::kFloat) {
-      throw InputError(
-          "--quantization fp8: its products on a GPU are bfloat16, found --dtype float32; expected "
-          "bfloat16 (int8 runs in float32, too)");
-    }
+void require_quantizable(Quantization quantization, at::Device device, at::ScalarType dtype,
+                         KernelPolicy kernels) {
+  const bool by_kernels = device.is_cuda() && kernels != KernelPolicy::reference;
+  if (quantization != Quantization::fp8 || !by_kernels) return;
+  const Setting setting = Setting::of("quantization", "fp8");
+  const GpuInfo gpu = gpu::list().at(static_cast<std::size_t>(device.index()));
+  if (!multiplies_fp8(device)) {
+    throw InputError(setting,
+                     "{} has compute capability {}.{}, expected 8.9 or newer (int8 runs there)",
+                     gpu.name, gpu.major, gpu.minor);
   }
-  return Quantization::fp8;
+  if (dtype == at::kFloat) {
+    throw InputError(setting,
+                     "its products on a GPU are bfloat16, found --dtype float32; expected "
+                     "bfloat16 (int8 runs in float32, too)");
+  }
 }
 
 std::vector<GpuInfo> list_gpus() {

@@ -11,6 +11,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include "lib/base/choices.h"
 #include "lib/base/log.h"
 #include "lib/ops/linear_operand.h"
 #include "lib/runtime/comm.h"
@@ -30,17 +31,15 @@ struct Runtime {
   std::optional<Comm> comm;       // nothing on one GPU
 };
 
-// "auto", "cpu", "cuda", "cuda:N" -> a device that is there. "auto" takes CUDA when a GPU and a
-// CUDA build are there, else the CPU, and logs why once. Throws InputError with the reason when a
-// GPU was asked for and none is usable.
-at::Device resolve_device(std::string_view name, Log& log);
-// "auto", "float32", "bfloat16". Throws InputError for others.
-at::ScalarType resolve_dtype(std::string_view name, at::Device device);
-KernelPolicy resolve_kernel_policy(std::string_view name);
-// "none", "fp8", "int8". Throws InputError for others, and for what the kernels cannot multiply on
-// the device: fp8 on a GPU below compute capability 8.9, and fp8 in float32.
-Quantization resolve_quantization(std::string_view name, at::Device device, at::ScalarType dtype,
-                                  KernelPolicy kernels);
+// A device that is there. `automatic` takes CUDA when a GPU and a CUDA build are there, else the
+// CPU, and logs why once. Throws InputError with the reason when a GPU was asked for and none is
+// usable.
+at::Device resolve_device(const DeviceChoice& choice, Log& log);
+at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device);
+// Throws InputError for what the kernels cannot multiply on the device: fp8 on a GPU below compute
+// capability 8.9, and fp8 in float32.
+void require_quantizable(Quantization quantization, at::Device device, at::ScalarType dtype,
+                         KernelPolicy kernels);
 
 struct GpuInfo {
   std::string name;

@@ -22,13 +22,6 @@ Tensor renormed(const Tensor& v, const Tensor& cond, bool per_row, double least)
 
 }  // namespace
 
-Renorm parse_renorm(std::string_view name) {
-  if (name == "global") return Renorm::global;
-  if (name == "channel") return Renorm::channel;
-  if (name == "text_channel") return Renorm::text_channel;
-  throw InputError("cfg_renorm_type: found '{}', expected global, channel or text_channel", name);
-}
-
 bool Guidance::active(float t) const {
   return t > static_cast<float>(interval_low) && t <= static_cast<float>(interval_high);
 }

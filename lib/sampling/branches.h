@@ -8,17 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/choices.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
-
-enum class Renorm {
-  global,        // one factor from the norms over all rows and columns
-  channel,       // one factor a row
-  text_channel,  // one factor a row, behind the first term
-};
-// "global", "channel" or "text_channel"; throws InputError for others.
-Renorm parse_renorm(std::string_view name);
 
 // v <- v_branch + scale * (v - v_branch), which leads away from what the branch has read.
 struct GuidanceTerm {

@@ -15,8 +15,8 @@ FlowSchedule FlowSchedule::shifted(std::int64_t steps, double shift) {
   const at::Tensor t = shift * s / (1 + (shift - 1) * s);
   const float* data = t.const_data_ptr<float>();
   if (const float first = data[0]; !(std::abs(first - 1) <= 1e-3F)) {
-    throw InputError("--timestep-shift: {} is too extreme for float32: t begins at {}, expected 1",
-                     shift, first);
+    throw InputError(Setting::of("timestep_shift"),
+                     "{} is too extreme for float32: t begins at {}, expected 1", shift, first);
   }
   return {std::vector<float>(data, data + steps)};
 }

@@ -39,12 +39,13 @@ Tensor race_winner(const Tensor& p, const Tensor& race, const TokenSampling& sam
 
 void TokenSampling::check() const {
   if (temperature != 0 && !(temperature >= kLeastTemperature && std::isfinite(temperature))) {
-    throw InputError("temperature: found {}, expected 0 (greedy) or at least {}", temperature,
-                     kLeastTemperature);
+    throw InputError(Setting::of("temperature"), "found {}, expected 0 (greedy) or at least {}",
+                     temperature, kLeastTemperature);
   }
-  if (top_k < 0) throw InputError("top_k: found {}, expected 0 (all) or more", top_k);
+  if (top_k < 0)
+    throw InputError(Setting::of("top_k"), "found {}, expected 0 (all) or more", top_k);
   if (!(top_p > 0 && top_p <= 1)) {
-    throw InputError("top_p: found {}, expected more than 0 and at most 1", top_p);
+    throw InputError(Setting::of("top_p"), "found {}, expected more than 0 and at most 1", top_p);
   }
 }
 

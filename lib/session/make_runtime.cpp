@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 
+#include <fmt/format.h>
 #include <torch/version.h>
 
 #include "lib/base/error.h"
@@ -11,17 +12,16 @@
 namespace diptych {
 namespace {
 
-constexpr const char* kTunedConfigDir = "--tuned-config-dir";
-
 // The backend that the stage configuration names for a role.
 const std::string& backend_name(const StageAttention& stage, AttentionRole role) {
   const bool set_apart = role == AttentionRole::self && !stage.self.empty();
   return set_apart ? stage.self : stage.default_backend;
 }
 
-// Roles of the same name share a backend.
-StageBackends stage_backends(const StageAttention& stage, std::span<const AttentionRole> roles,
-                             const Runtime& runtime, Quantization quantization, Log& log) {
+// Roles of the same name share a backend. `field`: of the stage's attention.
+StageBackends stage_backends(std::string_view field, const StageAttention& stage,
+                             std::span<const AttentionRole> roles, const Runtime& runtime,
+                             Quantization quantization, Log& log) {
   const auto say = [](void* context, const std::string& text) {
     static_cast<Log*>(context)->warning_once(text);
   };
@@ -30,15 +30,13 @@ StageBackends stage_backends(const StageAttention& stage, std::span<const Attent
   for (const AttentionRole role : roles) {
     const std::string& name = backend_name(stage, role);
     std::shared_ptr<AttentionBackend>& backend = made[name];
-    try {
+    about(attention_setting(field, stage), [&] {
       if (backend == nullptr) {
         backend = make_attention(
             name, runtime.device,
             {say, &log, runtime.tuning.shared_table(), runtime.kernels, quantization});
       }
-    } catch (const InputError& error) {  // it names the backend
-      throw InputError("--attention: {}", error.what());
-    }
+    });
     backends.set(role, backend);
   }
   return backends;
@@ -52,19 +50,15 @@ const char* why_untuned(const Runtime& runtime) {
 
 Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) {
   const std::filesystem::path& folder = config.tuned_config_dir;
-  if (!folder.empty()) require_folder(folder, kTunedConfigDir);
+  const Setting setting = Setting::of("tuned_config_dir");
+  if (!folder.empty()) require_folder(folder, setting);
   if (const char* why = why_untuned(runtime)) {
     if (!folder.empty())
-      log.warning_once(fmt::format("{}: changes nothing {}", kTunedConfigDir, why));
+      log.warning_once(fmt::format("{}: changes nothing {}", setting.label, why));
     return {};
   }
   const TunedDevice own = tuned_device(runtime.device);
-  Tuning tuning;
-  try {
-    tuning = find_tuning(folder, own);
-  } catch (const InputError& error) {  // it names the file
-    throw InputError("{}: {}", kTunedConfigDir, error.what());
-  }
+  Tuning tuning = about(setting, [&] { return find_tuning(folder, own); });
   for (const std::string& note : tuning_notes(tuning, folder, own, TORCH_VERSION))
     log.info_once(note);
   if (tuning.file != nullptr) log.debug("tuning {}, {}", tuning.name(), tuning.origin);
@@ -73,22 +67,28 @@ Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) 
 
 }  // namespace
 
+Setting attention_setting(std::string_view field, const StageAttention& stage) {
+  const std::string name = fmt::format("{}{}", field, stage.self.empty() ? "" : "_self");
+  return Setting::of(name).called("--attention");
+}
+
 Runtime make_runtime(const RunConfig& config, Log& log, std::span<const AttentionRole> roles) {
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device);
   runtime.tuning = device_tuning(config, runtime, log);
-  runtime.kernels = {resolve_kernel_policy(config.kernels), runtime.tuning.table()};
+  runtime.kernels = {config.kernels, runtime.tuning.table()};
   if (runtime.kernels == KernelPolicy::strict && runtime.device.is_cpu()) {
-    throw InputError("--kernels strict: needs a CUDA device, the run is on the CPU");
+    throw InputError(Setting::of("kernels", "strict"),
+                     "needs a CUDA device, the run is on the CPU");
   }
-  runtime.quantization =
-      resolve_quantization(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
+  require_quantizable(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
+  runtime.quantization = config.quantization;
   // Not fp8 for what is read: that happens once, and every denoise step attends to it.
-  runtime.read_attention =
-      stage_backends(config.read_attention, roles, runtime, Quantization::none, log);
-  runtime.paint_attention =
-      stage_backends(config.paint_attention, roles, runtime, runtime.quantization, log);
+  runtime.read_attention = stage_backends("read_attention", config.read_attention, roles, runtime,
+                                          Quantization::none, log);
+  runtime.paint_attention = stage_backends("paint_attention", config.paint_attention, roles,
+                                           runtime, runtime.quantization, log);
   return runtime;
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
+#include "lib/base/setting.h"
 #include "lib/config/run_config.h"
 #include "lib/runtime/runtime.h"
 
@@ -12,5 +14,9 @@ namespace diptych {
 // for a device, dtype or attention backend that cannot be had, with the reason.
 Runtime make_runtime(const RunConfig& config, Log& log,
                      std::span<const AttentionRole> roles = kSelfAttention);
+
+// Of a stage's attention, the field whose backend it takes: "read_attention", or
+// "read_attention_self" where that is set apart.
+Setting attention_setting(std::string_view field, const StageAttention& stage);
 
 }  // namespace diptych

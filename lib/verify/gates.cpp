@@ -8,20 +8,20 @@
 namespace diptych {
 namespace {
 
-void require_between(std::string_view flag, std::optional<double> limit, double low, double high) {
+void require_between(std::string_view name, std::optional<double> limit, double low, double high) {
   if (!limit || (*limit >= low && *limit <= high)) return;  // false for NaN
   const std::string range =
       std::isinf(high) ? fmt::format("at least {:g}", low) : fmt::format("{:g} to {:g}", low, high);
-  throw InputError("{}: {:g} is out of range; expected {}", flag, *limit, range);
+  throw InputError(Setting::of(name), "{:g} is out of range; expected {}", *limit, range);
 }
 
 }  // namespace
 
 void require_possible(const ImageGates& gates) {
-  require_between("--min-ssim", gates.min_ssim, -1, 1);
-  require_between("--min-psnr", gates.min_psnr, 0, std::numeric_limits<double>::infinity());
-  require_between("--max-abs", gates.max_abs, 0, 255);
-  require_between("--min-cosine", gates.min_cosine, -1, 1);
+  require_between("min_ssim", gates.min_ssim, -1, 1);
+  require_between("min_psnr", gates.min_psnr, 0, std::numeric_limits<double>::infinity());
+  require_between("max_abs", gates.max_abs, 0, 255);
+  require_between("min_cosine", gates.min_cosine, -1, 1);
 }
 
 std::vector<GateResult> apply_gates(const ImageGates& gates, const ImageMetrics& metrics) {

@@ -188,8 +188,9 @@ TEST_CASE("a bad value is the item's own problem") {
         "l.jsonl:1: inputs: expected one of text and image in each");
   CHECK(problem("{\"prompt\": \"a\", \"inputs\": []}") ==
         "l.jsonl:1: inputs: given together with prompt; expected one of them");
-  CHECK(problem("{\"task\": \"edit\", \"prompt\": \"a\"}") ==
-        "l.jsonl:1: --task edit: needs a picture; expected --image FILE");
+  const BatchList edit = read_list(folder, "l.jsonl", "{\"task\": \"edit\", \"prompt\": \"a\"}");
+  CHECK(message_of([&] { resolve_item(test::plain_defaults(), edit.items[0]); }) ==
+        "--task edit: needs a picture; expected --image FILE");
 }
 
 TEST_CASE("a plain prompt of a .yaml is a text unless it is a number") {

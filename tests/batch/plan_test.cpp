@@ -170,29 +170,37 @@ TEST_CASE("an item's errors speak of its keys, and of the flags that gave the re
   defaults.origins[field_index("seed")] = "--seed";
   defaults.origins[field_index("steps")] = "DIPTYCH_STEPS";
   const auto error = [&](const std::string& name, const std::string& text,
-                         std::string_view message) {
+                         const InputError& refused) {
     const auto items = plan_batch(read_list(folder, name, text), defaults, "out");
-    const std::string said = item_error(items[0], defaults, message);
+    const std::string said = item_error(items[0], defaults, refused);
     CHECK(said.starts_with(items[0].where + ": "));
     return said.substr(std::min(said.size(), items[0].where.size() + 2));
   };
-  const auto keyed = [&](std::string_view message) {
+  const auto keyed = [&](const InputError& refused) {
     return error("l.jsonl", R"({"size": "64x32", "cfg_text_scale": 2, "inputs": [{"text": "a"}]})",
-                 message);
+                 refused);
   };
-  CHECK(keyed("--width: found 8") == "size: width: found 8");
-  CHECK(keyed("--cfg-scale: found 8") == "cfg_text_scale: found 8");
-  CHECK(keyed("--prompt: 9 tokens") == "inputs: 9 tokens");
-  CHECK(keyed("--seed: found 8") == "--seed: found 8");  // the whole batch's flag
-  CHECK(keyed("--max-tokens: found 8") == "max_tokens: found 8");
-  CHECK(keyed("--steps: found 8") == "DIPTYCH_STEPS: found 8");
-  CHECK(keyed("--max-vram: found 8; --vae-tiling on (or --offload layers) would do") ==
-        "--max-vram: found 8; vae_tiling on (or --offload layers) would do");
-  CHECK(keyed("the latent is not finite") == "the latent is not finite");
-  const auto line = [&](std::string_view message) { return error("l.txt", "a\n", message); };
-  CHECK(line("--prompt: 9 tokens") == "9 tokens");
-  CHECK(line("--width: found 8; see --size") == "--width: found 8; see --size");
-  CHECK(line("--steps: found 8") == "DIPTYCH_STEPS: found 8");
+  const auto found = [](std::string_view name) { return InputError(Setting::of(name), "is 8"); };
+  CHECK(keyed(found("width")) == "size: width: is 8");
+  CHECK(keyed(InputError(Setting::of("cfg_text_scale").called("--cfg-scale"), "is 8")) ==
+        "cfg_text_scale: is 8");
+  CHECK(keyed(found("prompt")) == "inputs: is 8");
+  CHECK(keyed(found("seed")) == "--seed: is 8");  // the whole batch's flag
+  CHECK(keyed(found("max_tokens")) == "max_tokens: is 8");
+  CHECK(keyed(found("steps")) == "DIPTYCH_STEPS: is 8");
+  const SettingText advice = {"is 8; ", Setting::of("vae_tiling", "on"), " (or ",
+                              Setting::of("offload", "layers"), ") would do"};
+  CHECK(keyed(InputError(Setting::of("max_vram"), advice)) ==
+        "--max-vram: is 8; vae_tiling on (or --offload layers) would do");
+  CHECK(keyed(InputError("the latent is not finite")) == "the latent is not finite");
+  const InputError task(Setting::of("task", "edit"),
+                        SettingText{"needs a picture; expected ", Setting::of("image", "FILE")});
+  CHECK(keyed(task) == "task edit: needs a picture; expected image FILE");
+  const auto line = [&](const InputError& refused) { return error("l.txt", "a\n", refused); };
+  CHECK(line(found("prompt")) == "is 8");
+  CHECK(line(InputError(Setting::of("width"), SettingText{"is 8; see ", Setting::of("size")})) ==
+        "--width: is 8; see --size");
+  CHECK(line(found("steps")) == "DIPTYCH_STEPS: is 8");
 }
 
 TEST_CASE("a seed beside start noise needs something else to draw") {

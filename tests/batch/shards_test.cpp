@@ -26,18 +26,18 @@ std::string error(const Variables& variables, std::size_t ranks_per_request = 1)
 }
 
 TEST_CASE("--shard I/N") {
-  const Shard second = parse_shard("1/3", "--shard");
+  const Shard second = parse_shard("1/3", Setting::of("shard"));
   CHECK(second.text() == "1/3");
   CHECK(second.manifest_name() == "manifest-1-of-3.jsonl");
-  CHECK(parse_shard("0/1", "--shard").manifest_name() == "manifest.jsonl");
+  CHECK(parse_shard("0/1", Setting::of("shard")).manifest_name() == "manifest.jsonl");
   for (const std::size_t item : {1, 4, 7}) CHECK(second.contains(item));
   for (const std::size_t item : {0, 2, 3}) CHECK_FALSE(second.contains(item));
   for (const char* bad :
        {"", "1", "3/3", "/3", "1/", "-1/3", "1/3/4", " 1/3", "0/0", "1/9999999999"}) {
     CAPTURE(bad);
-    CHECK_THROWS_AS(parse_shard(bad, "--shard"), InputError);
+    CHECK_THROWS_AS(parse_shard(bad, Setting::of("shard")), InputError);
   }
-  CHECK(message_of([] { parse_shard("3/3", "--shard"); }) ==
+  CHECK(message_of([] { parse_shard("3/3", Setting::of("shard")); }) ==
         "--shard: '3/3' is no shard; expected I/N with I from 0 to N - 1, such as 0/4");
 }
 
@@ -140,15 +140,18 @@ TEST_CASE("values that are no ranks are refused") {
 
 TEST_CASE("the rank within the host picks a GPU where there is a choice") {
   const Environment local = environment_of({{"LOCAL_RANK", "3"}, {"SLURM_LOCALID", "1"}});
-  CHECK(device_of_rank("auto", 8, local).value_or("none") == "cuda:3");
-  CHECK(device_of_rank("cuda", 2, local).value_or("none") == "cuda:1");  // more processes than GPUs
-  CHECK_FALSE(device_of_rank("auto", 1, local));
-  CHECK_FALSE(device_of_rank("auto", 0, local));
-  CHECK_FALSE(device_of_rank("cuda:0", 8, local));
-  CHECK_FALSE(device_of_rank("cpu", 8, local));
-  CHECK_FALSE(device_of_rank("auto", 8, environment_of({})));
-  CHECK(device_of_rank("auto", 8, environment_of({{"SLURM_LOCALID", "5"}})).value_or("none") ==
-        "cuda:5");
+  const auto picked = [](const char* device, std::size_t gpus, const Environment& environment) {
+    const auto found = device_of_rank(parse_device(device).value(), gpus, environment);
+    return found ? device_name(*found) : "none";
+  };
+  CHECK(picked("auto", 8, local) == "cuda:3");
+  CHECK(picked("cuda", 2, local) == "cuda:1");  // more processes than GPUs
+  CHECK(picked("auto", 1, local) == "none");
+  CHECK(picked("auto", 0, local) == "none");
+  CHECK(picked("cuda:0", 8, local) == "none");
+  CHECK(picked("cpu", 8, local) == "none");
+  CHECK(picked("auto", 8, environment_of({})) == "none");
+  CHECK(picked("auto", 8, environment_of({{"SLURM_LOCALID", "5"}})) == "cuda:5");
 }
 
 }  // namespace

@@ -418,7 +418,7 @@ TEST_CASE("a bad variable is named") {
         "DIPTYCH_DTYPE: unknown value 'zz' (known: auto, float32, bfloat16)");
   CHECK(said({"verify", "x", "--dtype", "zy"}, "DIPTYCH_DTYPE", "zz").starts_with("--dtype: "));
   CHECK(said({"check", "a.png"}, "DIPTYCH_TOLERANCE", "999") ==
-        "check: DIPTYCH_TOLERANCE: found 999, expected 0 to 255");
+        "DIPTYCH_TOLERANCE: found 999, expected 0 to 255");
   CHECK(said({"check", "a.png"}, "DIPTYCH_MAX_ABS", "a") ==
         "check: DIPTYCH_MAX_ABS: 'a' could not be read; expected a number");
   CHECK(said({"version"}, "DIPTYCH_LOG_LEVEL", "loud").starts_with("DIPTYCH_LOG_LEVEL: unknown"));

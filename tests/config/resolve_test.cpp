@@ -179,14 +179,33 @@ TEST_CASE("a message about a value names the place that the value came from") {
   run.flags["--size"] = {"96x64"};
   run.variables = {{"DIPTYCH_SEED", "7"}};
   const Resolved resolved = run.resolve();
-  const auto message = [&](const char* text) { return at_value_place(text, resolved); };
-  CHECK(message("--width: found 8") == "--size: width: found 8");
-  CHECK(message("--seed: found 8") == "DIPTYCH_SEED: found 8");
-  CHECK(message("--steps 10: too many") == origin(resolved, "steps") + ": steps 10: too many");
+  const auto message = [&](const Setting& setting) {
+    return error_text(InputError(setting, "too many"), resolved);
+  };
+  CHECK(message(Setting::of("width")) == "--size: width: too many");
+  CHECK(message(Setting::of("seed")) == "DIPTYCH_SEED: too many");
+  CHECK(message(Setting::of("steps", "10")) == origin(resolved, "steps") + ": steps 10: too many");
   CHECK(origin(resolved, "steps").find("f.yaml:3:") != std::string::npos);
-  for (const char* same : {"--width: not given", "--batch-count: found 8", "--size: found 8",
-                           "--prompt: found 8", "steps: found 8", "--", "", "--steps"})
-    CHECK(message(same) == same);
+  CHECK(message(Setting::absent("width")) == "--width: too many");
+  CHECK(message(Setting::of("batch_count")) == "--batch-count: too many");
+  CHECK(message(Setting::of("size")) == "--size: too many");  // no field
+  CHECK(message(Setting::of("prompt")) == "--prompt: too many");
+  CHECK(error_text(InputError("steps: too many"), resolved) == "steps: too many");
+}
+
+TEST_CASE("one error is rendered at a flag, a variable, a YAML key and --set") {
+  const InputError error(Setting::of("steps"), SettingText{"needs ", Setting::of("seed", "1")});
+  CHECK(std::string_view(error.what()) == "--steps: needs --seed 1");
+  Run run;
+  CHECK(error_text(error, run.resolve()) ==
+        (run.folder.path() / "f.yaml:3:61").string() + ": steps: needs --seed 1");
+  run.variables["DIPTYCH_STEPS"] = "9";
+  CHECK(error_text(error, run.resolve()) == "DIPTYCH_STEPS: needs --seed 1");
+  run.overrides = {"stages.0.default_sampling_params.num_inference_steps=8"};
+  CHECK(error_text(error, run.resolve()) ==
+        "--set stages.0.default_sampling_params.num_inference_steps: needs --seed 1");
+  run.flags["--steps"] = {"7"};
+  CHECK(error_text(error, run.resolve()) == "--steps: needs --seed 1");
 }
 
 TEST_CASE("attention comes from a flag, our variable, the Python servers' variable, the file") {
@@ -196,17 +215,16 @@ TEST_CASE("attention comes from a flag, our variable, the Python servers' variab
       "{self: sdpa}}\n";
   CHECK(run.resolve().options.run.read_attention.default_backend == "math");
   CHECK(run.resolve().options.run.paint_attention.self == "sdpa");
-  const auto place = [&](const std::string& backend) {
-    const std::string message = "--attention: attention backend " + backend + ": no";
-    const std::string placed = at_value_place(message, run.resolve());
-    return placed.substr(0, placed.find(": attention backend"));
+  const auto place = [&](std::string_view field) {
+    const Setting setting = Setting::of(field).called("--attention");
+    return setting_view(setting, run.resolve()).place;
   };
-  CHECK(place("sdpa").find("f.yaml:3:") != std::string::npos);
-  CHECK(place("cudnn") == "--attention");  // of no value that is set
+  CHECK(place("read_attention") == (run.folder.path() / "f.yaml:3:43").string());
+  CHECK(place("paint_attention_self") == (run.folder.path() / "f.yaml:3:66").string());
   run.variables["DIPTYCH_ATTENTION"] = "cudnn";
-  CHECK(place("cudnn") == "DIPTYCH_ATTENTION");
+  CHECK(place("read_attention") == "DIPTYCH_ATTENTION");
   run.flags["--attention"] = {"cudnn"};
-  CHECK(place("cudnn") == "--attention");
+  CHECK(place("paint_attention") == "--attention");
   run.flags.clear();
   run.variables.clear();
   const auto paint = [&] { return run.resolve().options.run.paint_attention; };
@@ -294,12 +312,14 @@ TEST_CASE("how many pictures a file or a variable asks for is not said of answer
 TEST_CASE("a value that nobody gave is called the default") {
   Run run;
   run.inputs = {text("a fox")};
-  const char* message = "--width: found 1024, expected a multiple of 16 up to 256";
-  const std::string placed = at_value_place(message, run.resolve());
-  CHECK(placed == "--width: found 1024 (the default), expected a multiple of 16 up to 256");
-  CHECK(at_value_place(placed, run.resolve()) == placed);
+  const InputError error(
+      SettingProblem{Setting::of("width"), "1024", {", expected a multiple of 16 up to 256"}});
+  CHECK(std::string_view(error.what()) ==
+        "--width: found 1024, expected a multiple of 16 up to 256");
+  CHECK(error_text(error, run.resolve()) ==
+        "--width: found 1024 (the default), expected a multiple of 16 up to 256");
   run.flags["-W,--width"] = {"1024"};
-  CHECK(at_value_place(message, run.resolve()) == message);
+  CHECK(error_text(error, run.resolve()) == error.what());
 }
 
 TEST_CASE("inputs keep the order of their flags, and pictures of a variable come first") {
@@ -317,9 +337,9 @@ TEST_CASE("inputs keep the order of their flags, and pictures of a variable come
   CHECK((both.options.run.inputs == expected));
   CHECK(origin(both, "inputs") == "--prompt/--image, DIPTYCH_IMAGE");
 
-  CHECK(at_value_place("--image: a.png: no such file", both) ==
+  CHECK(error_text(InputError(Setting::of("image"), "a.png: no such file"), both) ==
         "DIPTYCH_IMAGE: a.png: no such file");
-  CHECK(at_value_place("--prompt: 9 tokens", both) == "--prompt: 9 tokens");
+  CHECK(error_text(InputError(Setting::of("prompt"), "9 tokens"), both) == "--prompt: 9 tokens");
   run.variables["DIPTYCH_IMAGE"] = ";";
   CHECK(run.error() == "DIPTYCH_IMAGE: found ';', expected files of pictures");
   run.variables.erase("DIPTYCH_IMAGE");
@@ -340,7 +360,7 @@ TEST_CASE("the task follows the inputs, and editing has defaults of its own") {
   CHECK(edit.options.run.task == "edit");
   CHECK(edit.options.run.sampling.cfg_img_scale == 2.0);
   CHECK(edit.options.run.sampling.cfg_interval_low == 0.0);
-  CHECK(edit.options.run.sampling.cfg_renorm_type == "text_channel");
+  CHECK(edit.options.run.sampling.cfg_renorm_type == Renorm::text_channel);
   CHECK(edit.options.run.sampling.size_of_input);
   run.flags["--cfg-img-scale"] = {"1.25"};
   CHECK(run.resolve().options.run.sampling.cfg_img_scale == 1.25);

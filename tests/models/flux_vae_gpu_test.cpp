@@ -12,7 +12,7 @@ namespace {
 // As a run resolves it: exact float32, no TF32.
 at::Device gpu() {
   Log log(LogLevel::quiet);
-  return resolve_device("cuda:0", log);
+  return resolve_device({DeviceChoice::Kind::numbered, 0}, log);
 }
 
 double difference(const Tensor& a, const Tensor& b) {

@@ -39,8 +39,8 @@ class Scene {
  public:
   explicit Scene(const char* dtype = "float32") {
     RunConfig config;
-    config.device = "cpu";
-    config.dtype = dtype;
+    config.device = {DeviceChoice::Kind::cpu};
+    config.dtype = parse_choice<DtypeChoice>(dtype).value();
     runtime = make_runtime(config, log_);
     checkpoint = BagelCheckpoint::open(kCheckpoint, false, runtime);
     checkpoint.load();

@@ -326,14 +326,4 @@ TEST_CASE("on the CPU there is nothing to offload") {
   check_contains(refusal(painting(256), wishes, {}), "--offload layers: the run is on the CPU");
 }
 
-TEST_CASE("words of the flags") {
-  CHECK(parse_offload("auto") == OffloadWish::automatic);
-  CHECK(parse_offload("layers") == OffloadWish::layers);
-  CHECK(parse_vae_tiling("on") == TilingWish::on);
-  CHECK_THROWS_WITH_AS(parse_offload("all"),
-                       "--offload: found 'all', expected none, layers or auto", InputError);
-  CHECK_THROWS_WITH_AS(parse_vae_tiling("yes"),
-                       "--vae-tiling: found 'yes', expected auto, on or off", InputError);
-}
-
 }  // namespace diptych

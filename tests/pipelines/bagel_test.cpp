@@ -35,8 +35,8 @@ struct Fixture {
 
   explicit Fixture(const char* attention = "auto", const char* dtype = "float32") {
     RunConfig config;
-    config.device = "cpu";
-    config.dtype = dtype;
+    config.device = {DeviceChoice::Kind::cpu};
+    config.dtype = parse_choice<DtypeChoice>(dtype).value();
     config.read_attention.default_backend = config.paint_attention.default_backend = attention;
     runtime = make_runtime(config, log);
     checkpoint = BagelCheckpoint::open(kCheckpoint, false, runtime);

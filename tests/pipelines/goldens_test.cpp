@@ -37,10 +37,10 @@ std::size_t replay_folder(const fs::path& folder, const std::string& cfg_mode) {
     if (!replayable(description)) continue;
     INFO("case: ", entry.path().string(), ", ", cfg_mode);
     RunConfig config;
-    config.device = "cpu";
+    config.device = {DeviceChoice::Kind::cpu};
     const bool bf16 = description.value("compute_dtype", "").starts_with("bfloat16");
-    config.dtype = bf16 ? "bfloat16" : "float32";
-    config.cfg_mode = cfg_mode;
+    config.dtype = bf16 ? DtypeChoice::bfloat16 : DtypeChoice::float32;
+    config.cfg_mode = parse_choice<CfgMode>(cfg_mode).value();
     TraceSink trace;
     const Family& family = find_family("bagel");
     const TraceNames& names = family.trace_names();

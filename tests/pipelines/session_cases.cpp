@@ -64,9 +64,9 @@ RunConfig answer_request() {
 
 SessionFixture::SessionFixture(SessionPlace place) {
   RunConfig config = paint_request("", 0, 16, 16);
-  config.device = place.device;
-  config.dtype = place.dtype;
-  config.quantization = place.quantization;
+  config.device = parse_device(place.device).value();
+  config.dtype = parse_choice<DtypeChoice>(place.dtype).value();
+  config.quantization = parse_choice<Quantization>(place.quantization).value();
   config.read_attention.default_backend = config.paint_attention.default_backend = place.attention;
   session = find_family("bagel").open(config, log);
 }
@@ -158,9 +158,9 @@ void check_repeats(SessionPlace place) {
 void check_step_graphs(SessionPlace place) {
   const auto trace = std::filesystem::temp_directory_path() /
                      fmt::format("diptych-steps-{}-{}.safetensors", place.device, getpid());
-  for (const char* mode : {"batched", "sequential"}) {
+  for (const CfgMode mode : {CfgMode::batched, CfgMode::sequential}) {
     for (RunConfig request : {paint_request("a red fox", 5, 64, 48), edit_request("bluer", 6)}) {
-      CAPTURE(mode);
+      CAPTURE(name_of(mode));
       CAPTURE(request.task);
       request.cfg_mode = mode;
       request.sampling.steps = 12;  // guided ones and others, each beyond the second
@@ -225,14 +225,14 @@ std::vector<KeptRun> runs_that_keep(const std::filesystem::path& trace) {
             traced = paint("a fox"), cached = paint("a fox"), planned = paint("a fox"),
             chosen = paint("a fox"), twice = edit_request("bluer", 6);
   other_scale.sampling.cfg_text_scale = 3;
-  sequential.cfg_mode = "sequential";
+  sequential.cfg_mode = CfgMode::sequential;
   eager.enforce_eager = true;
   traced.trace = trace;
   traced.trace_filter = {"step*.latent"};
-  cached.cache_mode = "taylorseer";
+  cached.cache_mode = StepCacheMode::taylorseer;
   planned.think = true;
   planned.text.max_think_tokens = 4;
-  chosen.cfg_mode = "auto";
+  chosen.cfg_mode = std::nullopt;
   twice.sampling.batch_count = 2;  // each reads anew
   const RunConfig red = paint("a red fox"), birds = paint("two birds above the mountain, at dusk"),
                   small = paint_request("a red fox", 5, 48, 32);
@@ -290,7 +290,7 @@ void check_kept_steps(SessionPlace place) {
     CHECK(one.answer == other.answer);
     if (requests.front().answers()) continue;
     CHECK_FALSE(fresh.session->report().kept_step_graphs);
-    const bool measured = requests.front().cfg_mode == "auto";  // either mode may be faster
+    const bool measured = !requests.front().cfg_mode;  // either mode may be faster
     if (measured && used.session->report().cfg_mode != fresh.session->report().cfg_mode) continue;
     for (std::size_t r = 0; r < requests.size(); ++r) {
       CHECK(one.pictures[r].latent_hash == other.pictures[r].latent_hash);
@@ -400,7 +400,7 @@ void check_cfg_mode_auto(SessionPlace place) {
     return sum;
   };
   RunConfig request = paint_request("a red fox", 5, 64, 48);
-  request.cfg_mode = "auto";
+  request.cfg_mode = std::nullopt;
   const Result first = f.run({request}).pictures.front();
   const std::string mode = f.session->report().cfg_mode;
   CHECK((mode == "batched" || mode == "sequential"));
@@ -447,8 +447,8 @@ void check_measured_steps(SessionPlace place) {
   const Result before = f.run({request}).pictures.front();
   std::vector<StepKindWork> kinds[2];
   for (const bool batched : {true, false}) {
-    request.cfg_mode = batched ? "batched" : "sequential";
-    CAPTURE(request.cfg_mode);
+    request.cfg_mode = batched ? CfgMode::batched : CfgMode::sequential;
+    CAPTURE(batched);
     auto& found = kinds[batched ? 0 : 1];
     found = f.measure_steps(request, true);
     REQUIRE(found.size() == 2);
@@ -467,7 +467,7 @@ void check_measured_steps(SessionPlace place) {
   CHECK(sequential.flops == batched.flops);
   CHECK(sequential.bytes > batched.bytes);  // each branch reads the weights
   CHECK(f.measure_steps(request, false)[0].floor_seconds == 0);
-  request.cfg_mode = "batched";
+  request.cfg_mode = CfgMode::batched;
   CHECK(f.run({request}).pictures.front().rgb().equal(before.rgb()));
 }
 

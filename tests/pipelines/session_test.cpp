@@ -68,7 +68,7 @@ TEST_CASE("only equals share") {
   CHECK_FALSE(shares([](RunConfig& c) { c.sampling.cfg_text_scale = 7; }));
   CHECK_FALSE(shares([](RunConfig& c) { c.sampling.cfg_interval_low = 0; }));
   CHECK_FALSE(shares([](RunConfig& c) { c.sampling.batch_count = 2; }));
-  CHECK_FALSE(shares([](RunConfig& c) { c.cache_mode = "taylorseer"; }));
+  CHECK_FALSE(shares([](RunConfig& c) { c.cache_mode = StepCacheMode::taylorseer; }));
   CHECK_FALSE(shares([](RunConfig& c) { c.trace = "t.safetensors"; }));
   CHECK_FALSE(shares([](RunConfig& c) { c.makes = MediaKind::text; }));
 }

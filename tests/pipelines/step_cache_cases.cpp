@@ -19,7 +19,7 @@ RunConfig cached_request(const std::string& prompt) {
 }
 
 RunConfig taylorseer(RunConfig config) {
-  config.cache_mode = "taylorseer";
+  config.cache_mode = StepCacheMode::taylorseer;
   return config;
 }
 
@@ -45,7 +45,7 @@ CalibrationFile::~CalibrationFile() {
 }
 
 RunConfig CalibrationFile::teacache(RunConfig config, double threshold) const {
-  config.cache_mode = "teacache";
+  config.cache_mode = StepCacheMode::teacache;
   config.cache_calibration = path_;
   config.cache_threshold = threshold;
   return config;

@@ -96,7 +96,7 @@ TEST_CASE("a picture after another equals one painted alone") {
   const CalibrationFile file(f);
   for (RunConfig config :
        {file.teacache(cached_request("a red fox"), 0.1), taylorseer(cached_request("a red fox"))}) {
-    CAPTURE(config.cache_mode);
+    CAPTURE(name_of(config.cache_mode));
     for (const bool reports : {false, true}) {
       config.cache_report = reports;
       config.sampling.batch_count = 2;
@@ -126,11 +126,11 @@ TEST_CASE("both CFG modes give the same cached picture, with any guidance") {
     plain.sampling.cfg_img_scale = image;
     const Result exact = paint(f, plain).front();
     for (RunConfig config : {file.teacache(plain, 0.1), taylorseer(plain)}) {
-      CAPTURE(config.cache_mode);
+      CAPTURE(name_of(config.cache_mode));
       CAPTURE(low);
       config.cache_report = true;
       const Result batched = paint(f, config).front();
-      config.cfg_mode = "sequential";
+      config.cfg_mode = CfgMode::sequential;
       const Result sequential = paint(f, config).front();
       CHECK(batched.forwards == sequential.forwards);
       CHECK(batched.forwards < exact.forwards);
@@ -163,14 +163,14 @@ TEST_CASE("a branch that sets in later has TaylorSeer calls of its own") {
     });
     REQUIRE(guided > 5);
     const std::int64_t branches = high == 1 ? 1 : 2;  // beside cond
-    for (const char* mode : {"batched", "sequential"}) {
+    for (const CfgMode mode : {CfgMode::batched, CfgMode::sequential}) {
       config.cfg_mode = mode;
       CHECK(paint(f, config).front().forwards ==
             computed(static_cast<std::int64_t>(updates)) + branches * computed(guided));
     }
     // Without the cache there is nothing to count.
     RunConfig plain = config;
-    plain.cache_mode = "none";
+    plain.cache_mode = StepCacheMode::none;
     CHECK(paint(f, plain).front().forwards == static_cast<std::int64_t>(updates) + guided);
   }
 }
@@ -194,7 +194,8 @@ TEST_CASE("requests painted together have a report each") {
   requests[1].cache_report = false;
   CHECK_FALSE(f.session->may_share(requests[0], requests[1]));
   // TeaCache would decide by both of them.
-  for (RunConfig& config : requests) config = cached_request("tea"), config.cache_mode = "teacache";
+  for (RunConfig& config : requests)
+    config = cached_request("tea"), config.cache_mode = StepCacheMode::teacache;
   CHECK_FALSE(f.session->may_share(requests[0], requests[1]));
 }
 

@@ -41,8 +41,8 @@ struct DecoderFixture {
   DecoderFixture(const std::string& device, const std::string& dtype,
                  const std::string& attention) {
     RunConfig config = paint_request("", 0, 16, 16);
-    config.device = device;
-    config.dtype = dtype;
+    config.device = parse_device(device).value();
+    config.dtype = parse_choice<DtypeChoice>(dtype).value();
     config.read_attention.default_backend = attention;
     runtime = make_runtime(config, log);
     checkpoint = BagelCheckpoint::open(config.model, false, runtime);

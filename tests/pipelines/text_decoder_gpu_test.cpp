@@ -15,10 +15,10 @@ bool takes_graph(const std::string& dtype, const std::string& attention,
                  const std::string& kernels) {
   Log log{LogLevel::quiet};
   RunConfig config = test::paint_request("", 0, 16, 16);
-  config.device = "cuda";
-  config.dtype = dtype;
+  config.device = {DeviceChoice::Kind::cuda};
+  config.dtype = parse_choice<DtypeChoice>(dtype).value();
   config.read_attention.default_backend = attention;
-  config.kernels = kernels;
+  config.kernels = parse_choice<KernelPolicy>(kernels).value();
   const Runtime runtime = make_runtime(config, log);
   BagelCheckpoint checkpoint = BagelCheckpoint::open(config.model, false, runtime);
   checkpoint.load();

@@ -80,7 +80,7 @@ TEST_CASE("a run takes the tuning of its folder, and refuses that of another GPU
   std::ofstream(path) << tuning_text(file);
   Log quiet(LogLevel::quiet);
   RunConfig config;
-  config.device = "cuda";
+  config.device = {DeviceChoice::Kind::cuda};
   config.tuned_config_dir = folder;
   Runtime made = make_runtime(config, quiet);
   const Runtime runtime = std::move(made);
@@ -88,9 +88,9 @@ TEST_CASE("a run takes the tuning of its folder, and refuses that of another GPU
   REQUIRE(runtime.kernels.tuning != nullptr);
   CHECK(runtime.kernels.tuning == runtime.tuning.table());
   CHECK(runtime.kernels.tuning->find(TunedKernel::add_rms_norm, {3584, 0, 0}, 50) == 2);
-  config.dtype = "float32";  // nothing was measured in it
+  config.dtype = DtypeChoice::float32;  // nothing was measured in it
   CHECK(make_runtime(config, quiet).kernels.tuning == nullptr);
-  config.dtype = "auto";
+  config.dtype = DtypeChoice::automatic;
   file.device.minor += 1;
   std::ofstream(path) << tuning_text(file);
   CHECK_THROWS_WITH_AS(make_runtime(config, quiet),

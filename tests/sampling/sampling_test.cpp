@@ -148,11 +148,4 @@ TEST_CASE("the product of an Euler step is rounded to the velocity's dtype") {
   CHECK(product != (v * size.to(at::kBFloat16)).to(at::kFloat).item<float>());
 }
 
-TEST_CASE("unknown names are refused") {
-  CHECK(parse_renorm("text_channel") == Renorm::text_channel);
-  CHECK_THROWS_WITH_AS(parse_renorm("local"),
-                       "cfg_renorm_type: found 'local', expected global, channel or text_channel",
-                       InputError);
-}
-
 }  // namespace diptych

@@ -240,13 +240,7 @@ TEST_CASE("StepCache: a picture begins anew") {
   }
 }
 
-TEST_CASE("modes and values out of range are refused by name") {
-  CHECK((parse_step_cache_mode("none") == StepCacheMode::none));
-  CHECK((parse_step_cache_mode("taylorseer") == StepCacheMode::taylorseer));
-  CHECK((parse_step_cache_mode("teacache") == StepCacheMode::teacache));
-  CHECK_THROWS_WITH_AS(parse_step_cache_mode("fora"),
-                       "cache_mode: found 'fora', expected none, taylorseer or teacache",
-                       InputError);
+TEST_CASE("values out of range are refused by name") {
   CHECK(refusal(taylorseer()) == "nothing was thrown");
   CHECK(refusal(teacache(0.1)) == "nothing was thrown");
   CHECK(refusal(teacache(0)) == "teacache: threshold: found 0, expected a positive number");

@@ -12,7 +12,7 @@ constexpr std::array kBoth = {AttentionRole::self, AttentionRole::cross};
 
 RunConfig on_cpu() {
   RunConfig config;
-  config.device = "cpu";
+  config.device = {DeviceChoice::Kind::cpu};
   return config;
 }
 

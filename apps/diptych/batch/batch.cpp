@@ -44,7 +44,7 @@ struct BatchFlags : RequestFlags {
   bool resume = false;
 };
 
-void say_list(const BatchList& list, const fs::path& file, Log& log) {
+void log_list(const BatchList& list, const fs::path& file, Log& log) {
   const std::string skipped = list.skipped_lines == 0
                                   ? ""
                                   : fmt::format("; {} that {} empty or a comment skipped",
@@ -60,7 +60,7 @@ std::string problem_of(const PlannedItem& item, const Resolved& defaults, Sessio
     session.make_job(item.options.run)->read_inputs();
     return {};
   } catch (const InputError& error) {
-    return item_error(item, defaults, error.what());
+    return item_error(item, defaults, error);
   }
 }
 
@@ -85,12 +85,12 @@ int check_items(const std::vector<PlannedItem>& items, const Resolved& defaults,
 }
 
 Shard choose_shard(const BatchFlags& flags) {
-  if (flags.shard) return parse_shard(*flags.shard, kShardFlag);
+  if (flags.shard) return parse_shard(*flags.shard, Setting::of("shard"));
   const ParallelDegrees degrees;  // every request is the work of one process
   return shard_of_environment(environment, degrees.ranks_per_request());
 }
 
-void say_shard(const Shard& shard, std::size_t items, Log& log) {
+void log_shard(const Shard& shard, std::size_t items, Log& log) {
   const bool launched = shard.origin.ends_with("SIZE");  // by torchrun or MPI
   if (shard.origin != kShardFlag && !launched && is_slurm_job_script(environment) &&
       environment("SLURM_NTASKS") != "1") {
@@ -108,12 +108,13 @@ void choose_device(RunConfig& model, Log& log) {
   const std::size_t gpus = list_gpus().size();
   const auto device = device_of_rank(model.device, gpus, environment);
   if (!device) return;
-  log.info("{}: the one of {} GPUs that this process's rank on the host picks", *device, gpus);
+  log.info("{}: the one of {} GPUs that this process's rank on the host picks",
+           device_name(*device), gpus);
   model.device = *device;
 }
 
-void spare_list(const BatchFlags& flags, const Shard& shard,
-                const std::vector<PlannedItem>& items) {
+void check_list_is_kept(const BatchFlags& flags, const Shard& shard,
+                        const std::vector<PlannedItem>& items) {
   std::error_code ignored;
   const auto is_list = [&](const fs::path& file) {
     return fs::equivalent(flags.output_dir / file, flags.list, ignored);
@@ -132,9 +133,9 @@ BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
   BatchSettings settings;
   settings.shard = choose_shard(flags);
   settings.resume = flags.resume;
-  settings.batch_size =
-      static_cast<std::size_t>(whole_number(flags.batch_size, "--batch-size", 1, kMostTogether));
-  settings.progress = progress_style(defaults.options.progress);
+  settings.batch_size = static_cast<std::size_t>(
+      whole_number(flags.batch_size, Setting::of("batch_size"), 1, kMostTogether));
+  settings.progress = defaults.options.progress;
   settings.defaults = defaults;
   return settings;
 }
@@ -153,22 +154,22 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   require_model(defaults.options.run);
   BatchSettings settings = read_settings(flags, defaults);
   if (flags.check_config) {
-    spare_list(flags, settings.shard, items);
+    check_list_is_kept(flags, settings.shard, items);
     const BatchFolder folder(flags.output_dir, settings.shard, settings.resume);  // can it be had?
-    say_list(list, flags.list, log);
+    log_list(list, flags.list, log);
     choose_device(settings.defaults.options.run, log);
     return check_items(items, settings.defaults, flags.list, log);
   }
   const std::size_t all = items.size();
   std::erase_if(items,
                 [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
-  spare_list(flags, settings.shard, items);
+  check_list_is_kept(flags, settings.shard, items);
   // What is wrong with the command is said before how the run goes.
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
-  say_list(list, flags.list, log);
+  log_list(list, flags.list, log);
   if (defaults.uses_demo) log.info("{}", demo_notice(defaults.options.run));
-  say_shard(settings.shard, all, log);
+  log_shard(settings.shard, all, log);
   if (!folder) {
     log.info("the list has no item for shard {}", settings.shard.text());
     return kDone;
@@ -185,11 +186,7 @@ int batch(const BatchFlags& flags, Log& log) {
     fmt::print("{}", config_table(defaults));
     return kDone;
   }
-  try {
-    return start(flags, defaults, log);
-  } catch (const InputError& error) {  // a model knows flags, not where a value came from
-    throw InputError(at_value_place(error.what(), defaults));
-  }
+  return with_places(defaults, [&] { return start(flags, defaults, log); });
 }
 
 constexpr const char* kFooter =

@@ -26,11 +26,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kOutputDir = "output_dir";
+
 // Whether it had to be made.
-bool make_folder(const fs::path& folder, std::string_view what) {
+bool make_folder(const fs::path& folder) {
   std::error_code error;
   const bool made = fs::create_directories(folder, error);
-  if (error) throw InputError("{}: {}: cannot be made: {}", what, folder.string(), error.message());
+  if (error) throw InputError("{}: cannot be made: {}", folder.string(), error.message());
   return made;
 }
 
@@ -68,7 +70,7 @@ class BatchRun {
     std::vector<std::string> ids;
     for (const PlannedItem& item : items_) ids.push_back(item.id);
     manifest_.finish(ids);
-    say_summary();
+    log_summary();
     return count(State::failed) > 0 ? kSomeFailed : kDone;
   }
 
@@ -179,7 +181,7 @@ class BatchRun {
     try {
       job(i).read_inputs();
     } catch (const InputError& error) {
-      return batch_error(items_[i], settings_.defaults, error.what());
+      return batch_error(items_[i], settings_.defaults, error);
     } catch (...) {  // the run of the item says so
       const Failure failure = describe_failure(std::current_exception());
       if (!failure.of_item) throw;
@@ -206,8 +208,8 @@ class BatchRun {
         run.answers() ? run.read_attention.default_backend : run.paint_attention.default_backend;
     return {{"device", report.device},
             {"dtype", report.dtype},
-            {"quantization", run.quantization},
-            {"kernels", run.kernels},
+            {"quantization", std::string(name_of(run.quantization))},
+            {"kernels", std::string(name_of(run.kernels))},
             {"attention", attention}};
   }
 
@@ -318,8 +320,8 @@ class BatchRun {
   }
 
   std::string text_of(const Failure& failure, const PlannedItem& item) const {
-    return failure.code == kBadInput ? item_error(item, settings_.defaults, failure.text)
-                                     : failure.text;
+    return failure.input ? item_error(item, settings_.defaults, *failure.input)
+                         : fmt::format("{}: {}", item.where, failure.text);
   }
 
   // Runs the members and records them. Returns the error where several failed together; that of a
@@ -350,8 +352,7 @@ class BatchRun {
     for (const std::size_t i : members) {
       jobs.push_back(&job(i));
       if (!is_pending(i)) continue;
-      for (const fs::path& file : items_[i].files)
-        make_folder(path(file).parent_path(), items_[i].where);
+      for (const fs::path& file : items_[i].files) make_folder(path(file).parent_path());
     }
     const auto item = [&](std::size_t request) -> const PlannedItem& {
       return items_[members[request]];
@@ -448,7 +449,7 @@ class BatchRun {
     for (const std::size_t i : members) {
       if (!is_pending(i)) continue;
       states_[i] = State::done;
-      say_done(items_[i], seconds / static_cast<double>(members.size()), left);
+      log_done(items_[i], seconds / static_cast<double>(members.size()), left);
     }
   }
 
@@ -457,7 +458,7 @@ class BatchRun {
     const PlannedItem& item = items_[index];
     ManifestRecord record = blank_record(item);
     for (const ManifestRecord::File& file : files) record.files.push_back(hashed(file.name));
-    record.error = at_item(item, error);
+    record.error = error;
     if (item.error.empty()) record.request = request_hash(item);
     manifest_.append(std::span(&record, 1));
     states_[index] = State::failed;
@@ -471,15 +472,15 @@ class BatchRun {
   }
 
   // left: items that are still to be run; others of this one's group are not.
-  void say_done(const PlannedItem& item, double seconds, std::size_t left) {
+  void log_done(const PlannedItem& item, double seconds, std::size_t left) {
     const double each = (steady_seconds() - loaded_) / static_cast<double>(run_count_);
     progress_.set_items(through(), total());
     log_.info("{}/{} {}: {:.2f}s{}", through(), total(), item.id, seconds,
               left > 0 ? fmt::format(", {:.0f}s to go", each * static_cast<double>(left)) : "");
-    for (const fs::path& file : item.files) say_path(path(file));
+    for (const fs::path& file : item.files) print_path(path(file));
   }
 
-  void say_summary() const {
+  void log_summary() const {
     const double seconds = steady_seconds() - started_;
     const std::size_t done = count(State::done);
     std::string line =
@@ -510,7 +511,8 @@ class BatchRun {
 }  // namespace
 
 BatchFolder::BatchFolder(fs::path path)
-    : path_(std::move(path)), made_(make_folder(path_, "--output-dir")) {}
+    : path_(std::move(path)),
+      made_(about(Setting::of(kOutputDir), [&] { return make_folder(path_); })) {}
 
 // The folder is there, and goes again where the rest fails.
 BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
@@ -518,8 +520,8 @@ BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
   const auto others = manifests_of_other_shards(path_, shard.count);
   if (!others.empty()) {
     throw InputError(
-        "--output-dir: {}: holds {}, of a run with other shards; give the same --shard I/N, or "
-        "another folder",
+        Setting::of(kOutputDir),
+        "{}: holds {}, of a run with other shards; give the same --shard I/N, or another folder",
         path_.string(), others.front());
   }
   manifest_.emplace(path_ / shard.manifest_name(), resume);

@@ -60,31 +60,35 @@ Sources sources_of(const BenchFlags& flags) {
 
 // Whether what looks into denoise steps has such to look into.
 void check_probe(std::string_view flag, const RunConfig& run) {
-  const auto refuse = [&](std::string_view why) { throw InputError("{}: {}", flag, why); };
+  const auto refuse = [&](std::string_view why) {
+    throw InputError(Setting::of(with_underscores(flag.substr(2))), "{}", why);
+  };
   if (run.answers()) refuse("of a denoise step, and nothing is painted");
   Log quiet(LogLevel::quiet);
   if (!resolve_device(run.device, quiet).is_cuda())
     refuse("needs a CUDA device, the run is on the CPU");
   if (flag == kLaunches) return;
-  if (run.cache_mode != "none")
-    refuse("of steps that are all computed, found cache_mode " + run.cache_mode);
-  if (run.kernels == "reference") refuse("of the kernels, found kernels reference");
+  if (run.cache_mode != StepCacheMode::none)
+    refuse(fmt::format("of steps that are all computed, found cache_mode {}",
+                       name_of(run.cache_mode)));
+  if (run.kernels == KernelPolicy::reference) refuse("of the kernels, found kernels reference");
   if (flag == kKernelTimes) return;
-  if (run.quantization == "int8")
+  if (run.quantization == Quantization::int8)
     refuse("of products that never need a copy of their weights, found quantization int8");
-  if (run.offload == "layers") refuse("of weights on the device, found offload layers");
+  if (run.offload == OffloadWish::layers) refuse("of weights on the device, found offload layers");
 }
 
 BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   BenchPlan plan;
-  plan.repeats = whole_number(flags.repeats, "--repeats", 1, kMostRuns);
-  plan.warmup = whole_number(flags.warmup, "--warmup", 0, kMostRuns);
+  plan.repeats = whole_number(flags.repeats, Setting::of("repeats"), 1, kMostRuns);
+  plan.warmup = whole_number(flags.warmup, Setting::of("warmup"), 0, kMostRuns);
   const bool paints = !request.options.run.answers();
   if (!flags.warmup_steps.empty()) {
-    if (plan.warmup == 0) throw InputError("--warmup-steps: given together with --warmup 0");
-    if (!paints) throw InputError("--warmup-steps: has no meaning where nothing is painted");
+    const Setting steps = Setting::of("warmup_steps");
+    if (plan.warmup == 0) throw InputError(steps, "given together with --warmup 0");
+    if (!paints) throw InputError(steps, "has no meaning where nothing is painted");
     const std::int64_t least = request.options.run.family->limit_of("steps").low;
-    plan.warmup_steps = whole_number(flags.warmup_steps, "--warmup-steps", least, kMostRuns);
+    plan.warmup_steps = whole_number(flags.warmup_steps, steps, least, kMostRuns);
   }
   plan.save_dir = flags.save_dir;
   plan.launches = flags.launches;
@@ -103,10 +107,11 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
 
 void check_json_place(const fs::path& json, const BenchPlan& plan) {
   if (json.empty() || json == kStdout) return;
-  require_extension(json, ".json", "--json");
-  for (const BenchSetting& setting : plan.cases.front().settings)  // of any size the same files
-    spare_files_read(setting.options().run, json, "--json");
-  require_writable(json, "--json");
+  const Setting setting = Setting::of("json");
+  require_extension(json, ".json", setting);
+  for (const BenchSetting& each : plan.cases.front().settings)  // of any size the same files
+    check_not_an_input(each.options().run, json, setting);
+  require_writable(json, setting);
 }
 
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
@@ -129,7 +134,7 @@ int start(const BenchFlags& flags, Resolved& request, Log& log) {
   fmt::print("{}", bench_table(plan, result));
   if (flags.json.empty()) return 0;
   write_text_file(flags.json, json);
-  say_path(flags.json);
+  print_path(flags.json);
   return 0;
 }
 
@@ -144,11 +149,7 @@ int bench(const BenchFlags& flags, Log& log) {
     fmt::print("{}", config_table(request));
     return 0;
   }
-  try {
-    return start(flags, request, log);
-  } catch (const InputError& error) {  // a model knows flags, not where a value came from
-    throw InputError(at_value_place(error.what(), request));
-  }
+  return with_places(request, [&] { return start(flags, request, log); });
 }
 
 constexpr const char* kFooter =

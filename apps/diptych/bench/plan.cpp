@@ -16,7 +16,6 @@
 namespace diptych {
 namespace {
 
-constexpr const char* kSizes = "--sizes";
 constexpr const char* kAgainst = "--against";
 
 // Whether --against may change it: what is compared stays the same request to the same command.
@@ -62,6 +61,21 @@ void set(Resolved& resolved, const FlagGroup& group, const std::string& text,
     set(resolved, all_fields()[field_index(name)], value, origin);
 }
 
+// One of --sizes.
+void set_size(Resolved& resolved, const std::string& text) {
+  const Setting sizes = Setting::of("sizes");
+  const auto groups = all_flag_groups();
+  const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
+  for (const auto& [name, value] : size.expand(text, sizes)) {
+    const std::size_t field = field_index(name);
+    about(sizes, [&, &name = name, &value = value] {
+      assign(all_fields()[field], resolved.options, value, name);
+    });
+    resolved.note(field, sizes.label);
+  }
+  resolved.options.run.sampling.size_of_input = false;
+}
+
 void set_against(Resolved& resolved, const std::string& text) {
   const auto keys = keys_that_differ(fields_of(resolved.options));
   const std::size_t equals = text.find('=');
@@ -96,13 +110,11 @@ std::string case_name(const RunConfig& run) {
 }
 
 void check(const Resolved& resolved, std::string_view given) {
-  try {
+  with_places(resolved, [&] {
     require_meaning(resolved, given);
     require_complete(resolved.options);
     require_model(resolved.options.run);
-  } catch (const InputError& error) {
-    throw InputError(at_value_place(error.what(), resolved));
-  }
+  });
 }
 
 BenchCase plan_case(const Resolved& base, const std::vector<std::string>& against) {
@@ -120,8 +132,8 @@ BenchCase plan_case(const Resolved& base, const std::vector<std::string>& agains
   // What the base was given may have no meaning with the other value.
   check(other, kAgainst);
   if (!same_model(base.options, other.options) && base.options.run.max_vram > 0) {
-    throw InputError("--max-vram: is of the whole process, where {} {} needs a second model",
-                     kAgainst, label);
+    throw InputError(Setting::of("max_vram"),
+                     "is of the whole process, where {} {} needs a second model", kAgainst, label);
   }
   planned.settings.push_back({label, std::move(other)});
   return planned;
@@ -132,26 +144,26 @@ BenchCase plan_case(const Resolved& base, const std::vector<std::string>& agains
 std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<std::string>& sizes,
                                   const std::vector<std::string>& against) {
   if (!sizes) return {plan_case(request, against)};
-  const auto groups = all_flag_groups();
-  const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
+  const Setting sizes_flag = Setting::of("sizes");
   for (const char* name : {"width", "height"}) {
     const std::string& origin = request.origins[field_index(name)];
     if (origin.starts_with("--"))
-      throw InputError("{}: given together with {}; expected one of them", origin, kSizes);
+      throw InputError("{}: given together with {}; expected one of them", origin,
+                       sizes_flag.label);
   }
   const auto is_size = [](const std::string& text) {
     return text.starts_with("size=") || text.starts_with("width=") || text.starts_with("height=");
   };
   if (std::ranges::any_of(against, is_size))
-    throw InputError("{}: a size cannot differ together with {}", kAgainst, kSizes);
+    throw InputError("{}: a size cannot differ together with {}", kAgainst, sizes_flag.label);
   std::vector<BenchCase> cases;
   for (const std::string& each : split_sizes(*sizes)) {
     Resolved resolved = request;
-    set(resolved, size, each, kSizes);
+    set_size(resolved, each);
     cases.push_back(plan_case(resolved, against));
     const auto same = [&](const BenchCase& other) { return other.name == cases.back().name; };
     if (std::ranges::count_if(cases, same) > 1)
-      throw InputError("{}: {} given twice", kSizes, cases.back().name);
+      throw InputError(sizes_flag, "{} given twice", cases.back().name);
   }
   return cases;
 }

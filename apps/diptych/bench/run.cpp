@@ -25,6 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kSaveDir = "save_dir";
+
 // Of the stages, which a session only adds to.
 std::vector<std::pair<std::string, double>> stages_between(const Report& before,
                                                            const Report& after) {
@@ -61,12 +63,12 @@ std::uint64_t peak_host_bytes() {
 class Bench {
  public:
   Bench(const BenchPlan& plan, Log& log)
-      : plan_(plan), log_(log), progress_(log, progress_style(base().options().progress)) {}
+      : plan_(plan), log_(log), progress_(log, base().options().progress) {}
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
   void check() const {
-    spare_files();
+    check_files();
     for (std::size_t s = 0; s < settings(); ++s) {
       const RunConfig& config = setting(0, s).options().run;
       std::unique_ptr<Session> session;
@@ -102,17 +104,17 @@ class Bench {
     const std::string_view extension = extension_of(run.makes);
     const char* place = settings() == 1 ? "" : s == 0 ? "-a" : "-b";
     return output_names(plan_.cases[c].name + place + std::string(extension),
-                        run.sampling.batch_count, extension, "--save-dir");
+                        run.sampling.batch_count, extension, Setting::of(kSaveDir));
   }
 
   // What any of the settings reads.
-  void spare_files() const {
+  void check_files() const {
     if (plan_.save_dir.empty()) return;
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       for (std::size_t s = 0; s < settings(); ++s) {
         for (const fs::path& name : names_of(c, s)) {
           for (const BenchSetting& reader : plan_.cases[c].settings)
-            spare_files_read(reader.options().run, plan_.save_dir / name, "--save-dir");
+            check_not_an_input(reader.options().run, plan_.save_dir / name, Setting::of(kSaveDir));
         }
       }
     }
@@ -120,11 +122,11 @@ class Bench {
 
   void prepare_files() const {
     if (plan_.save_dir.empty()) return;
-    spare_files();
+    check_files();
     std::error_code error;
     fs::create_directories(plan_.save_dir, error);
     if (error) {
-      throw InputError("--save-dir: {}: cannot be made: {}", plan_.save_dir.string(),
+      throw InputError(Setting::of(kSaveDir), "{}: cannot be made: {}", plan_.save_dir.string(),
                        error.message());
     }
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
@@ -181,14 +183,10 @@ class Bench {
     model.hash_seconds = steady_seconds() - loaded;
   }
 
-  // A model knows flags, not where a setting has its value from.
+  // A model does not know where a setting has its value from.
   template <typename Work>
   void at_place(std::size_t c, std::size_t s, const Work& work) const {
-    try {
-      work();
-    } catch (const InputError& error) {
-      throw InputError(at_value_place(error.what(), setting(c, s).request));
-    }
+    with_places(setting(c, s).request, work);
   }
 
   at::Device device(std::size_t s) const {
@@ -289,7 +287,7 @@ class Bench {
         file.write(bytes.data(), bytes.size());
         file.commit();
       } catch (const InputError& error) {  // it could be written when the run began
-        throw WriteError("--save-dir: {}", error.what());
+        throw WriteError("{}: {}", Setting::of(kSaveDir).label, error.what());
       }
       files.push_back({names[i].string(), sha256_hex(bytes)});
     }
@@ -325,9 +323,7 @@ class Bench {
   DevicePeaks peaks_of(std::size_t s) {
     const RunConfig& run = setting(0, s).options().run;
     const at::ScalarType dtype = resolve_dtype(run.dtype, device(s));
-    return measure_peaks({device(s), dtype,
-                          resolve_quantization(run.quantization, device(s), dtype,
-                                               resolve_kernel_policy(run.kernels))});
+    return measure_peaks({device(s), dtype, run.quantization});
   }
 
   void profile() {

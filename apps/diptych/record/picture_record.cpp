@@ -224,12 +224,11 @@ class RecordReader {
     return found;
   }
 
-  std::string cfg_mode() const {  // that ran, where `auto` chooses
-    std::string found = text("cfg_mode");
-    if (found != "batched" && found != "sequential")
-      throw InputError("{}: its record: cfg_mode: found '{}', expected batched or sequential",
-                       name_, shortened(found));
-    return found;
+  CfgMode cfg_mode() const {  // that ran, where `auto` chooses
+    const std::string found = text("cfg_mode");
+    if (const auto mode = parse_choice<CfgMode>(found)) return *mode;
+    throw InputError("{}: its record: cfg_mode: found '{}', expected batched or sequential", name_,
+                     shortened(found));
   }
 
   std::string attention() const {

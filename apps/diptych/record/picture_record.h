@@ -44,9 +44,9 @@ struct PictureRecord {
   std::size_t place = 0;
   std::uint64_t index = 0, seed = 0;  // of the picture
   std::string version, weights_hash, device, dtype, attention, noise_hash, calibration_hash;
-  std::string cfg_mode;  // that ran
-  std::string offload;   // as Report
-  std::string tuning;    // as Report
+  CfgMode cfg_mode = CfgMode::batched;  // that ran
+  std::string offload;                  // as Report
+  std::string tuning;                   // as Report
   bool strips = false;
   int threads = 0;
 };

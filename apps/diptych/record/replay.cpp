@@ -80,7 +80,7 @@ class Replay {
       require_calibration(run);
       run.tuned_config_dir = settings_.tuned_config_dir;
       run.cfg_mode = record_.cfg_mode;  // `auto` may choose otherwise this time
-      spare_files_read(run, settings_.output, "--output");
+      check_not_an_input(run, settings_.output, Setting::of("output"));
     }
     settle_memory();
     settle_attention();
@@ -102,11 +102,12 @@ class Replay {
   void check_output() const {
     const fs::path& output = settings_.output;
     if (output.empty()) return;
-    require_extension(output, ".png", "--output");
+    const Setting setting = Setting::of("output");
+    require_extension(output, ".png", setting);
     std::error_code ignored;
     if (fs::equivalent(output, settings_.picture, ignored))
-      throw InputError("--output: {}: is the picture itself", output.string());
-    require_writable(output, "--output");
+      throw InputError(setting, "{}: is the picture itself", output.string());
+    require_writable(output, setting);
   }
 
   // A file of a recorded name: beside the picture, or here.
@@ -129,7 +130,8 @@ class Replay {
     for (const fs::path& file : settings_.images) {
       const std::string hash = pixels_hash(file);
       if (!recorded.contains(hash)) {
-        throw InputError("--image: {}: has the pixels of none of the {} that {} was made from",
+        throw InputError(Setting::of("image"),
+                         "{}: has the pixels of none of the {} that {} was made from",
                          file.string(), counted(recorded.size(), "picture"), name_);
       }
       given[hash] = file;
@@ -170,7 +172,7 @@ class Replay {
   }
 
   void require_calibration(const RunConfig& run) const {
-    if (run.cache_mode != "teacache" || !run.cache_calibration.empty()) return;
+    if (run.cache_mode != StepCacheMode::teacache || !run.cache_calibration.empty()) return;
     if (run.model.empty() || fs::exists(run.model / kCalibrationName)) return;
     throw InputError(
         "{}: was painted with the {} of its model's folder, which {} lacks; name the folder that "
@@ -200,9 +202,7 @@ class Replay {
         name_, in_quotes(recorded.string()));
   }
 
-  std::string device() const {
-    return settings_.device.empty() ? runs_.front().device : settings_.device;
-  }
+  DeviceChoice device() const { return settings_.device.value_or(runs_.front().device); }
 
   // What was done for want of memory and rounds otherwise is done again; what was asked for is of
   // the machine it ran on, and may not be had here.
@@ -211,8 +211,8 @@ class Replay {
     const bool waits = record_.offload == "all" && resolve_device(device(), quiet).is_cuda();
     for (RunConfig& run : runs_) {
       run.max_vram = 0;
-      run.offload = waits ? "layers" : "auto";
-      if (record_.strips) run.vae_tiling = "on";
+      run.offload = waits ? OffloadWish::layers : OffloadWish::automatic;
+      if (record_.strips) run.vae_tiling = TilingWish::on;
     }
   }
 
@@ -246,7 +246,7 @@ class Replay {
       jobs.back()->read_inputs();
       group.push_back(jobs.back().get());
     }
-    Progress progress(log_, progress_style(settings_.progress));
+    Progress progress(log_, settings_.progress);
     session->load(std::span(&group, 1), progress);
     if (const std::string hash = session->weights_hash(); hash != record_.weights_hash) {
       throw InputError("{}: was painted with weights {}, but those of {} are {}; {} --model", name_,

@@ -14,9 +14,9 @@ struct ReplaySettings {
   std::filesystem::path model;                // "" = the folder of the recorded name, or the demo's
   std::filesystem::path output;               // of the picture painted anew, "" = it is not kept
   std::vector<std::filesystem::path> images;  // that the picture was made from, or some of them
-  std::string device;                         // "" = as recorded
+  std::optional<DeviceChoice> device;         // nullopt: as recorded
   std::filesystem::path tuned_config_dir;     // "" = the built-in tuning
-  std::string progress = "auto";
+  ProgressStyle progress = ProgressStyle::automatic;
   bool json = false;
 };
 

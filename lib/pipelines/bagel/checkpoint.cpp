@@ -63,10 +63,10 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
   BagelCheckpoint c;
   c.quantization = {runtime.quantization, runtime.kernels};
   if (folder.empty() && !dummy) {
-    throw InputError(
-        "--model: missing; expected a BAGEL checkpoint folder (or --load-format dummy)");
+    throw InputError(Setting::absent("model"),
+                     "missing; expected a BAGEL checkpoint folder (or --load-format dummy)");
   }
-  if (!folder.empty()) require_folder(folder, "--model");
+  if (!folder.empty()) require_folder(folder, Setting::of("model"));
   const BagelConfig config = folder.empty() ? BagelConfig{} : BagelConfig::load(folder);
   read_tokens(c, folder, config.llm.vocab_size);
   if (dummy) {
@@ -123,16 +123,18 @@ std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {
 LatentSize BagelCheckpoint::latent_size(std::int64_t width, std::int64_t height) const {
   const std::int64_t step = model.config.pixels_per_row();
   const std::int64_t most = model.config.latent_side * step;
-  const auto check = [&](const char* flag, std::int64_t value) {
+  const auto check = [&](const char* name, std::int64_t value) {
     if (value >= step && value <= most && value % step == 0) return;
     const std::int64_t low = std::clamp(value / step * step, step, most);
     const std::int64_t high = std::clamp(low + step, step, most);
-    throw InputError("{}: found {}, expected a multiple of {} up to {} (nearest: {}{})", flag,
-                     value, step, most, low,
-                     low == high ? std::string() : fmt::format(" or {}", high));
+    throw InputError(SettingProblem{
+        Setting::of(name),
+        fmt::format("{}", value),
+        {fmt::format(", expected a multiple of {} up to {} (nearest: {}{})", step, most, low,
+                     low == high ? std::string() : fmt::format(" or {}", high))}});
   };
-  check("--width", width);
-  check("--height", height);
+  check("width", width);
+  check("height", height);
   return {height / step, width / step};
 }
 

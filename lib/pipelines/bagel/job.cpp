@@ -15,15 +15,15 @@ void require_text_kernel(const BagelCheckpoint& checkpoint, const Runtime& runti
   const auto reason = missing_text_kernel(checkpoint.model.config.llm, runtime);
   if (!reason) return;
   if (runtime.kernels == KernelPolicy::strict)
-    throw InputError("--kernels strict: there is no kernel to write this model's texts: {}",
-                     *reason);
+    throw InputError(Setting::of("kernels", "strict"),
+                     "there is no kernel to write this model's texts: {}", *reason);
   log.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
 }
 
 // Where no weights are read to name them, also that it was measured on these.
 std::optional<StepCalibration> find_calibration(const RunConfig& config,
                                                 const BagelCheckpoint& checkpoint) {
-  if (config.cache_mode != "teacache") return std::nullopt;
+  if (config.cache_mode != StepCacheMode::teacache) return std::nullopt;
   StepCalibration calibration = read_calibration(config);
   if (checkpoint.model_weights.is_dummy()) {
     calibration.require_weights(
@@ -98,8 +98,8 @@ void check_positions(const BagelJob& job, const BagelReading& reading, bool plan
   for (const BranchContexts& branch : BagelReading::branches(std::span(&reading, 1))) {
     const std::int64_t position = branch.samples[0].position();  // of the picture
     if (position < most) continue;
-    throw InputError("{}: {} positions are read in all, expected at most {}",
-                     planned ? "--max-think-tokens" : "--prompt", position, most - 1);
+    throw InputError(Setting::of(planned ? "max_think_tokens" : "prompt"),
+                     "{} positions are read in all, expected at most {}", position, most - 1);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "lib/base/choices.h"
 #include "lib/models/bagel/bagel.h"
 #include "lib/models/flux_vae/flux_vae.h"
 #include "lib/session/memory/fit.h"

@@ -157,10 +157,9 @@ BagelSizes BagelMemoryPlanner::sizes(BagelParts parts) const {
 
 MemoryWishes BagelMemoryPlanner::wishes(const RunConfig& config) const {
   MemoryWishes wishes;
-  wishes.offload = parse_offload(config_.offload);
-  wishes.tiling = parse_vae_tiling(config.vae_tiling);
-  if (config.cfg_mode != kAutoCfgMode)
-    wishes.batched = parse_cfg_mode(config.cfg_mode) == CfgMode::batched;
+  wishes.offload = config_.offload;
+  wishes.tiling = config.vae_tiling;
+  if (config.cfg_mode) wishes.batched = config.cfg_mode == CfgMode::batched;
   return wishes;
 }
 

@@ -43,6 +43,14 @@ T field_or(const RecordedCase& recorded, const std::string& pointer, T otherwise
 
 using Size = std::pair<std::int64_t, std::int64_t>;  // height, width
 
+Renorm renorm_of(const RecordedCase& recorded) {
+  const auto name = field<std::string>(recorded, "/params/cfg_renorm_type");
+  if (const auto found = parse_choice<Renorm>(name)) return *found;
+  throw InputError("{}: /params/cfg_renorm_type: found '{}', expected {}",
+                   (recorded.folder / "case.json").string(), name,
+                   fmt::join(kChoiceNames<Renorm>, ", "));
+}
+
 // What of the case the request takes, as a user would set it.
 SamplingConfig sampling_of(const RecordedCase& recorded) {
   SamplingConfig s;
@@ -50,7 +58,7 @@ SamplingConfig sampling_of(const RecordedCase& recorded) {
   s.cfg_img_scale = field_or(recorded, "/params/cfg_img_scale", 1.0);
   std::tie(s.cfg_interval_low, s.cfg_interval_high) =
       field<std::pair<double, double>>(recorded, "/params/cfg_interval");
-  s.cfg_renorm_type = field<std::string>(recorded, "/params/cfg_renorm_type");
+  s.cfg_renorm_type = renorm_of(recorded);
   s.cfg_renorm_min = field<double>(recorded, "/params/cfg_renorm_min");
   s.steps = field<std::int64_t>(recorded, "/params/num_timesteps");
   s.timestep_shift = field<double>(recorded, "/params/timestep_shift");
@@ -155,8 +163,9 @@ class BagelReplay {
   void set_sampling(RunConfig& request, const RecordedCase& recorded) const {
     request.sampling = sampling_of(recorded);
     request.sampling.seed = field<std::uint64_t>(recorded, "/seed");
-    request.cache_mode =
-        field_or(recorded, "/params/enable_taylorseer", false) ? "taylorseer" : "none";
+    request.cache_mode = field_or(recorded, "/params/enable_taylorseer", false)
+                             ? StepCacheMode::taylorseer
+                             : StepCacheMode::none;
   }
 
   RunConfig request_of(const RecordedCase& recorded) const {
@@ -187,7 +196,8 @@ class BagelReplay {
   // Less than the rounding decides a token, and TaylorSeer's differences of the sixth order are
   // mostly rounding then.
   void require_measure(const RecordedCase& recorded, const RunConfig& request) const {
-    const bool decides = request.answers() || request.think || request.cache_mode == "taylorseer";
+    const bool decides =
+        request.answers() || request.think || request.cache_mode == StepCacheMode::taylorseer;
     const at::ScalarType dtype = session_.runtime().dtype;
     if (dtype == at::kFloat || !recorded_in_float32(recorded) || !decides) return;
     throw Unsupported("{}: a text or a TaylorSeer run recorded in float32 is no measure for {}",

@@ -48,41 +48,46 @@ BagelSession::BagelSession(const RunConfig& config, Log& log)
   reset_peak_memory(runtime_.device);
   report_.device = device_description(runtime_.device);
   report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
-  report_.quantization = config.quantization;
+  report_.quantization = name_of(config.quantization);
   report_.tuning = runtime_.tuning.name();
   if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
   log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
-            config.kernels, runtime_.read_attention.of(AttentionRole::self).name(),
+            name_of(config.kernels), runtime_.read_attention.of(AttentionRole::self).name(),
             runtime_.paint_attention.of(AttentionRole::self).name());
   clock_.start();
-  checkpoint_ = BagelCheckpoint::open(config.model, config.load_format == "dummy", runtime_);
+  checkpoint_ =
+      BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime_);
   require_attention();
   require_quantizable();
   memory_ = std::make_unique<BagelMemoryPlanner>(config_, checkpoint_, runtime_);
-  check_offload(parse_offload(config.offload), memory_->budget());
+  check_offload(config.offload, memory_->budget());
 }
 
 // A backend asked for by name that cannot serve these heads is refused before anything is loaded.
 void BagelSession::require_attention() const {
   const AttentionKind kind{runtime_.device, runtime_.dtype, checkpoint_.model.config.llm.head_dim};
-  for (const AttentionBackend* backend : {&runtime_.read_attention.of(AttentionRole::self),
-                                          &runtime_.paint_attention.of(AttentionRole::self)}) {
-    if (const auto reason = backend->kind_unsupported(kind))
-      throw InputError("--attention: attention backend {}: {}", backend->name(), *reason);
-  }
+  const auto require = [&](const StageBackends& backends, std::string_view field,
+                           const StageAttention& stage) {
+    const AttentionBackend& backend = backends.of(AttentionRole::self);
+    if (const auto reason = backend.kind_unsupported(kind))
+      throw InputError(attention_setting(field, stage), "attention backend {}: {}", backend.name(),
+                       *reason);
+  };
+  require(runtime_.read_attention, "read_attention", config_.read_attention);
+  require(runtime_.paint_attention, "paint_attention", config_.paint_attention);
 }
 
 // Likewise widths that a GPU's products in e4m3 do not take.
 void BagelSession::require_quantizable() const {
   constexpr std::int64_t kStep = 16;
-  if (config_.quantization != "fp8" || !runtime_.device.is_cuda()) return;
+  if (config_.quantization != Quantization::fp8 || !runtime_.device.is_cuda()) return;
   const auto& llm = checkpoint_.model.config.llm;
   for (const auto& [key, width] : {std::pair{"hidden_size", llm.hidden_size},
                                    std::pair{"intermediate_size", llm.intermediate_size}}) {
     if (width % kStep != 0)
-      throw InputError(
-          "--quantization fp8: llm_config.json: {}: found {}, expected a multiple of {}", key,
-          width, kStep);
+      throw InputError(Setting::of("quantization", "fp8"),
+                       "llm_config.json: {}: found {}, expected a multiple of {}", key, width,
+                       kStep);
   }
 }
 
@@ -104,7 +109,7 @@ bool BagelSession::may_share(const RunConfig& a, const RunConfig& b) const {
     // TeaCache decides by all rows of a forward: a picture would depend on what it is packed
     // with.
     return c.answers() || c.sampling.batch_count != 1 || !c.trace.empty() ||
-           c.cache_mode == "teacache";
+           c.cache_mode == StepCacheMode::teacache;
   };
   return !alone(a) && !alone(b) && may_share_forwards(a, b);
 }
@@ -146,7 +151,7 @@ void BagelSession::plan_run(BagelJobs jobs) {
   report_.offload = layers.streams({.und = true}) ? "all" : "none";
   if (!memory_->budget().device) return;
   log_.debug("memory planned: {}", plan.summary());
-  if (plan.choice.strips && jobs.front()->config().vae_tiling == "auto")
+  if (plan.choice.strips && jobs.front()->config().vae_tiling == TilingWish::automatic)
     log_.info(
         "the autoencoder works in strips (--vae-tiling on): the same picture but for rounding");
 }
@@ -182,7 +187,7 @@ void BagelSession::read_weights(Progress& progress) {
       mot_offload(memory_->plan().choice.offload, checkpoint_.model.config.llm.num_hidden_layers);
   if (budget.limited)
     limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget.device - kCudaBytes));
-  if (budget.device && offload && config_.offload == "auto")
+  if (budget.device && offload && config_.offload == OffloadWish::automatic)
     log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
   constexpr std::uint64_t kMebi = 1 << 20;
   const std::uint64_t total =

@@ -133,7 +133,7 @@ void BagelSession::answer(BagelJob& job, TraceSink* trace, Progress& progress,
 
 // Whether a painter has captured the steps of these jobs; with --cfg-mode auto in either mode.
 KeptSteps<MotPainter>::Matches BagelSession::has_captured(BagelJobs jobs) const {
-  const bool either_mode = jobs.front()->config().cfg_mode == kAutoCfgMode;
+  const bool either_mode = !jobs.front()->config().cfg_mode;
   return [paint = packed_request(jobs), either_mode](const MotPainter& painter) mutable {
     if (either_mode) paint.cfg_mode = painter.request().cfg_mode;
     return painter.has_captured(paint);
@@ -187,7 +187,7 @@ CfgMode BagelSession::choose_cfg_mode(const PaintRequest& paint, const Prefilled
   const CfgModeTimes times = time_widest_step(checkpoint_.mot(), measured, contexts, apart);
   const CfgMode faster = times.sequential < times.batched ? CfgMode::sequential : CfgMode::batched;
   log_.info("--cfg-mode auto: {} for {} (a step: batched {:.1f} ms, sequential {:.1f} ms)",
-            cfg_mode_name(faster), kind, 1e3 * times.batched, 1e3 * times.sequential);
+            name_of(faster), kind, 1e3 * times.batched, 1e3 * times.sequential);
   clock_.lap(report_, "measure", runtime_.device);
   return cfg_modes_[kind] = faster;
 }
@@ -231,7 +231,7 @@ std::unique_ptr<MotPainter> BagelSession::read(std::span<BagelTurn> turns,
                     paint.block_rows(), one ? &*thought : nullptr, trace);
   if (trace != nullptr) trace_contexts(contexts, *trace);
   say_uncaptured(paint);
-  if (first.config().cfg_mode == kAutoCfgMode)
+  if (!first.config().cfg_mode)
     paint.cfg_mode = choose_cfg_mode(paint, contexts, trace != nullptr || first.records_steps);
   log_.debug("{} distinct contexts", contexts.distinct());
   std::unique_ptr<MotPainter> painter = painter_of(paint, std::move(contexts), trace);
@@ -279,7 +279,7 @@ void BagelSession::paint_once(MotPainter& painter, std::span<BagelTurn> turns, s
                               TraceSink* trace, Progress& progress, const Results& results) {
   const std::vector<Result> painted = maker_.paint(painter, turns, index, trace, progress);
   report_.attention = painter.attention();
-  report_.cfg_mode = cfg_mode_name(painter.request().cfg_mode);
+  report_.cfg_mode = name_of(painter.request().cfg_mode);
   report_.weights_hash = weights_hash();
   clock_.lap(report_, "hash", runtime_.device);
   progress.begin("encode", std::ssize(painted));

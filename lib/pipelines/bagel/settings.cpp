@@ -22,7 +22,7 @@ Guidance make_guidance(const SamplingConfig& s) {
   g.terms = {{kTextUncond, s.cfg_text_scale}, {kImgUncond, s.cfg_img_scale}};
   g.interval_low = s.cfg_interval_low;
   g.interval_high = s.cfg_interval_high;
-  g.renorm = parse_renorm(s.cfg_renorm_type);
+  g.renorm = s.cfg_renorm_type;
   g.renorm_min = s.cfg_renorm_min;
   return g;
 }
@@ -57,8 +57,8 @@ bool guidance_is_idle(const PaintRequest& paint) {
 // Whether each of so many updates would be computed, however alike they are.
 bool cache_is_idle(const RunConfig& config, std::int64_t updates) {
   constexpr std::int64_t kFirstAndLast = 2;
-  if (config.cache_mode == "none") return false;
-  if (config.cache_mode == "teacache") return updates <= kFirstAndLast;
+  if (config.cache_mode == StepCacheMode::none) return false;
+  if (config.cache_mode == StepCacheMode::teacache) return updates <= kFirstAndLast;
   TaylorSeer series;
   bool computed = true;
   for (std::int64_t i = 0; i < updates && computed; ++i) computed = series.begin_call();
@@ -71,41 +71,29 @@ void check_counts(const RunConfig& config) {
   const std::int64_t count = config.sampling.batch_count;
   if (count == 1) return;
   if (config.answers())
-    throw InputError("--batch-count: pictures only, found --task {}", config.task);
+    throw InputError(Setting::of("batch_count"),
+                     SettingText{"pictures only, found ", Setting::of("task", config.task)});
   const auto last = static_cast<std::uint64_t>(count - 1);
   if (config.sampling.seed > std::numeric_limits<std::uint64_t>::max() - last) {
-    throw InputError("--seed: {} + {} does not fit in 64 bits", config.sampling.seed, last);
+    throw InputError(Setting::of("seed"), "{} + {} does not fit in 64 bits", config.sampling.seed,
+                     last);
   }
-  if (!config.trace.empty()) {
-    throw InputError("--trace: one picture at a time, found --batch-count {}", count);
-  }
-  if (!config.noise.empty()) {
-    throw InputError("--noise: one picture at a time, found --batch-count {}", count);
-  }
+  const SettingText one = {"one picture at a time, found ",
+                           Setting::of("batch_count", fmt::format("{}", count))};
+  if (!config.trace.empty()) throw InputError(Setting::of("trace"), one);
+  if (!config.noise.empty()) throw InputError(Setting::of("noise"), one);
 }
 
 Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
-  try {
-    return noise_in(path, rows, width);
-  } catch (const InputError& error) {  // it names the file
-    throw InputError("--noise: {}", error.what());
-  }
+  return about(Setting::of("noise"), [&] { return noise_in(path, rows, width); });
 }
 
 Tensor read_input(const std::filesystem::path& path) {
-  try {
-    return read_image(path);
-  } catch (const InputError& error) {  // it names the file
-    throw InputError("--image: {}", error.what());
-  }
+  return about(Setting::of("image"), [&] { return read_image(path); });
 }
 
 ImageSize read_input_size(const std::filesystem::path& path) {
-  try {
-    return read_image_size(path);
-  } catch (const InputError& error) {  // it names the file
-    throw InputError("--image: {}", error.what());
-  }
+  return about(Setting::of("image"), [&] { return read_image_size(path); });
 }
 
 std::vector<std::string> idle_settings(const RunConfig& config, const PaintRequest& paint) {
@@ -120,7 +108,7 @@ std::vector<std::string> idle_settings(const RunConfig& config, const PaintReque
   }
   if (cache_is_idle(config, updates)) {
     texts.push_back(fmt::format("--cache-mode {}: predicts nothing in {}; it needs more --steps",
-                                config.cache_mode,
+                                name_of(config.cache_mode),
                                 counted(static_cast<std::size_t>(updates), "update")));
   }
   return texts;
@@ -134,21 +122,17 @@ TextRequest make_text_request(const RunConfig& config) {
   request.sampling.top_p = config.text.top_p;
   request.graph = !config.read_enforce_eager;
   if (!config.answers() && !config.think) return request;  // nothing is written
-  try {
-    request.sampling.check();
-  } catch (const InputError& error) {  // it names the value
-    throw InputError("--{}", error.what());
-  }
+  request.sampling.check();
   return request;
 }
 
 PaintRequest make_paint_request(const RunConfig& config, const StepCalibration* calibration) {
   PaintRequest request;
   request.guidance = make_guidance(config.sampling);
-  if (config.cfg_mode != kAutoCfgMode) request.cfg_mode = parse_cfg_mode(config.cfg_mode);
+  request.cfg_mode = config.cfg_mode.value_or(CfgMode::batched);
   request.step_graphs = !config.enforce_eager;
   request.schedule = FlowSchedule::shifted(config.sampling.steps, config.sampling.timestep_shift);
-  request.step_cache.mode = parse_step_cache_mode(config.cache_mode);
+  request.step_cache.mode = config.cache_mode;
   if (calibration != nullptr) {
     request.step_cache.threshold = config.cache_threshold;
     request.step_cache.coefficients = calibration->coefficients;
@@ -160,10 +144,9 @@ StepCalibration read_calibration(const RunConfig& config) {
   const std::filesystem::path path = calibration_path(config);
   if (!std::filesystem::exists(path)) {
     throw InputError(
-        "--cache-mode teacache: {} is not there; `diptych calibrate` writes it, "
-        "--cache-calibration "
-        "names another",
-        path.string());
+        Setting::of("cache_mode", "teacache"),
+        SettingText{fmt::format("{} is not there; `diptych calibrate` writes it, ", path.string()),
+                    Setting::of("cache_calibration"), " names another"});
   }
   return StepCalibration::read(path);
 }

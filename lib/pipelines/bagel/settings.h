@@ -35,10 +35,8 @@ std::vector<std::string> idle_settings(const RunConfig& config, const PaintReque
 // Of the answer, or of the plan.
 TextRequest make_text_request(const RunConfig& config);
 
-inline constexpr std::string_view kAutoCfgMode = "auto";
-
-// All but its sizes, and batched for kAutoCfgMode, which the session settles. `calibration`: of
-// TeaCache, null without it. Throws as FlowSchedule::shifted.
+// All but its sizes, and batched for `auto`, which the session settles. `calibration`: of TeaCache,
+// null without it. Throws as FlowSchedule::shifted.
 PaintRequest make_paint_request(const RunConfig& config, const StepCalibration* calibration);
 
 // Of TeaCache: as given, or the one beside the checkpoint.

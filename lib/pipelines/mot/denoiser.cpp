@@ -8,16 +8,6 @@
 
 namespace diptych {
 
-CfgMode parse_cfg_mode(std::string_view name) {
-  if (name == "batched") return CfgMode::batched;
-  if (name == "sequential") return CfgMode::sequential;
-  throw InputError("cfg_mode: found '{}', expected batched or sequential", name);
-}
-
-std::string_view cfg_mode_name(CfgMode mode) {
-  return mode == CfgMode::batched ? "batched" : "sequential";
-}
-
 MotDenoiser::MotDenoiser(const MotModel& model, const PrefilledContexts& contexts,
                          std::span<const LatentSize> sizes, const FlowSchedule& schedule,
                          CfgMode mode, const Runtime& runtime, const StepCacheConfig& cache)

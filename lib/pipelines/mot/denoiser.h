@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/choices.h"
 #include "lib/pipelines/mot/contexts.h"
 #include "lib/runtime/kernel_work.h"
 #include "lib/runtime/runtime.h"
@@ -18,10 +19,6 @@
 #include "lib/sampling/step_cache/step_cache.h"
 
 namespace diptych {
-
-enum class CfgMode { batched, sequential };
-CfgMode parse_cfg_mode(std::string_view name);  // throws InputError for others
-std::string_view cfg_mode_name(CfgMode mode);
 
 // Whether the step cache that was asked for is used.
 enum class StepCaching { on, off };

@@ -12,11 +12,12 @@ std::vector<std::int64_t> MotModel::text_segment(std::string_view text) const {
   // The image block that follows takes one more position.
   const std::int64_t most = backbone.config.max_position_embeddings - 1;
   const auto found = static_cast<std::int64_t>(segment.size());
-  if (found > most) throw InputError("--prompt: {} tokens, expected at most {}", found, most);
+  if (found > most)
+    throw InputError(Setting::of("prompt"), "{} tokens, expected at most {}", found, most);
   for (const std::int64_t token : segment) {
     if (token >= backbone.config.vocab_size) {
-      throw InputError("--prompt: token id {} is beyond the model's vocabulary of {}", token,
-                       backbone.config.vocab_size);
+      throw InputError(Setting::of("prompt"), "token id {} is beyond the model's vocabulary of {}",
+                       token, backbone.config.vocab_size);
     }
   }
   return segment;

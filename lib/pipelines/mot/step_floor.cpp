@@ -54,7 +54,8 @@ std::vector<StepKindWork> measure_step_kinds(const MotModel& model, const PaintR
                                              const Runtime& runtime, bool measures) {
   if (measures && model.backbone.layers.streams({.und = true, .gen = true})) {
     throw InputError(
-        "--floor: some experts wait in host memory (--offload, --max-vram); expected all of them "
+        Setting::of("floor"),
+        "some experts wait in host memory (--offload, --max-vram); expected all of them "
         "on the device");
   }
   const MotDenoiser denoiser(model, contexts, request.sizes, request.schedule, request.cfg_mode,

@@ -64,9 +64,9 @@ void check_text_positions(const MotContext& context, const TextRequest& request,
                           std::string_view stage, const MotModel& model) {
   const std::int64_t most = model.backbone.config.max_position_embeddings;
   if (context.position() + request.max_tokens <= most) return;
-  throw InputError("{}: {} positions are read and {} tokens may follow, expected at most {}",
-                   stage == "think" ? "--max-think-tokens" : "--max-tokens", context.position(),
-                   request.max_tokens, most);
+  throw InputError(Setting::of(stage == "think" ? "max_think_tokens" : "max_tokens"),
+                   "{} positions are read and {} tokens may follow, expected at most {}",
+                   context.position(), request.max_tokens, most);
 }
 
 TextWriter::TextWriter(const MotModel& model, const Runtime& runtime)

@@ -10,13 +10,6 @@
 
 namespace diptych {
 
-StepCacheMode parse_step_cache_mode(std::string_view name) {
-  if (name == "none") return StepCacheMode::none;
-  if (name == "taylorseer") return StepCacheMode::taylorseer;
-  if (name == "teacache") return StepCacheMode::teacache;
-  throw InputError("cache_mode: found '{}', expected none, taylorseer or teacache", name);
-}
-
 double evaluate(const StepCacheCoefficients& coefficients, double x) {
   double value = 0;
   for (const double coefficient : coefficients) value = value * x + coefficient;

@@ -14,19 +14,10 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/choices.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
-
-enum class StepCacheMode {
-  none,
-  taylorseer,  // extrapolates each branch's output from its differences (Liu et al. 2025,
-               // arXiv:2503.06923), as the official BAGEL code does
-  teacache,  // reuses the last output - input while the input has changed little (Liu et al. 2024,
-             // arXiv:2411.19108); needs a calibration for the checkpoint
-};
-// "none", "taylorseer" or "teacache"; throws InputError for others.
-StepCacheMode parse_step_cache_mode(std::string_view name);
 
 using StepCacheCoefficients = std::array<double, 5>;  // of a polynomial, degree 4 first
 double evaluate(const StepCacheCoefficients& coefficients, double x);

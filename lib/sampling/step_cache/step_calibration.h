@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/choices.h"
 #include "lib/sampling/step_cache/step_cache.h"
 
 namespace diptych {
@@ -56,8 +57,9 @@ class StepChangeRecorder {
 struct StepCalibration {
   // The hash of a checkpoint's files and how they were quantised, "0123abc-4567def, fp8": quantised
   // weights change otherwise from step to step.
-  static std::string as_loaded(const std::string& hash, const std::string& quantization) {
-    return quantization == "none" ? hash : hash + ", " + quantization;
+  static std::string as_loaded(const std::string& hash, Quantization quantization) {
+    return quantization == Quantization::none ? hash
+                                              : hash + ", " + std::string(name_of(quantization));
   }
   static constexpr std::size_t kLeastSamples = 20;
   StepCacheCoefficients coefficients{};

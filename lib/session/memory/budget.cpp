@@ -10,7 +10,8 @@ MemoryBudget MemoryBudget::now(double max_vram, c10::Device device) {
   MemoryBudget budget;
   budget.host = available_host_memory();
   if (!device.is_cuda()) {
-    if (max_vram > 0) throw InputError("--max-vram: is of a GPU, the run is on the CPU");
+    if (max_vram > 0)
+      throw InputError(Setting::of("max_vram"), "is of a GPU, the run is on the CPU");
     return budget;
   }
   budget.limited = max_vram > 0;
@@ -20,7 +21,7 @@ MemoryBudget MemoryBudget::now(double max_vram, c10::Device device) {
   if (budget.limited) {
     const auto allowed = static_cast<std::int64_t>(max_vram * kGib);
     if (budget.device && *budget.device < allowed) {
-      throw InputError("--max-vram: found {} GiB, but {:.1f} GiB are free", max_vram,
+      throw InputError(Setting::of("max_vram"), "found {} GiB, but {:.1f} GiB are free", max_vram,
                        static_cast<double>(*budget.device) / kGib);
     }
     budget.device = allowed;

@@ -74,50 +74,61 @@ std::vector<Way> ways_to_try(const MemoryWishes& wishes, std::int64_t branches, 
 
 void check_host(const MemoryPlan& memory, const MemoryBudget& budget) {
   if (!budget.host || memory.host <= *budget.host) return;
-  throw InputError(
-      "--offload layers: needs {:.1f} GiB of host memory for the layers that are not on the GPU, "
-      "{:.1f} GiB are available; a larger --max-vram keeps more of them there",
-      to_gib(memory.host), to_gib(*budget.host));
+  throw InputError(Setting::of("offload", "layers"),
+                   "needs {:.1f} GiB of host memory for the layers that are not on the GPU, "
+                   "{:.1f} GiB are available; a larger --max-vram keeps more of them there",
+                   to_gib(memory.host), to_gib(*budget.host));
 }
 
 // A flag that saves memory, and what it changes.
 struct Saving {
-  std::string_view flag;
+  Setting flag;
   void (*apply)(Way& way);
 };
+using Savings = std::vector<Saving>;
 
-std::vector<Saving> savings_left(const Way& way, const MemoryCosts& costs) {
-  std::vector<Saving> savings;
+// "--vae-tiling on --offload layers", behind `text`.
+void add_flags(SettingText& text, const Savings& savings) {
+  for (const Saving& saving : savings) {
+    if (&saving != &savings.front()) text.emplace_back(" ");
+    text.emplace_back(saving.flag);
+  }
+}
+
+Savings savings_left(const Way& way, const MemoryCosts& costs) {
+  Savings savings;
   if (!way.choice.strips && costs.uses_autoencoder) {
-    savings.push_back({"--vae-tiling on", [](Way& w) { w.choice.strips = true; }});
+    savings.push_back({Setting::of("vae_tiling", "on"), [](Way& w) { w.choice.strips = true; }});
   }
   if (way.choice.batched && costs.branches > 1) {
-    savings.push_back({"--cfg-mode sequential", [](Way& w) { w.choice.batched = false; }});
+    savings.push_back(
+        {Setting::of("cfg_mode", "sequential"), [](Way& w) { w.choice.batched = false; }});
   }
   if (way.keep == Keep::everything) {
-    savings.push_back({"--offload layers", [](Way& w) { w.keep = Keep::nothing; }});
+    savings.push_back({Setting::of("offload", "layers"), [](Way& w) { w.keep = Keep::nothing; }});
   }
   return savings;
 }
 
 // Every smallest set of savings that is enough: "--vae-tiling on, or with --offload layers".
-std::string enough_flags(const Fitter& fitter, const Way& way) {
-  const std::vector<Saving> savings = savings_left(way, fitter.costs);
+SettingText enough_flags(const Fitter& fitter, const Way& way) {
+  const Savings savings = savings_left(way, fitter.costs);
   for (std::size_t size = 1; size <= savings.size(); ++size) {
-    std::vector<std::string> found;
+    SettingText found;
     for (std::size_t set = 1; set < std::size_t{1} << savings.size(); ++set) {
       Way tried = way;
-      std::vector<std::string_view> flags;
+      Savings flags;
       for (std::size_t i = 0; i < savings.size(); ++i) {
         if ((set >> i & 1) == 0) continue;
         savings[i].apply(tried);
-        flags.push_back(savings[i].flag);
+        flags.push_back(savings[i]);
       }
       if (flags.size() == size && fitter.fits(fitter.plan(tried))) {
-        found.push_back(fmt::format("{}", fmt::join(flags, " ")));
+        if (!found.empty()) found.emplace_back(", or with ");
+        add_flags(found, flags);
       }
     }
-    if (!found.empty()) return fmt::format("{}", fmt::join(found, ", or with "));
+    if (!found.empty()) return found;
   }
   return {};
 }
@@ -135,41 +146,30 @@ std::string smaller_size(const Fitter& fitter, const Way& way) {
   return {};
 }
 
-std::string advice(const Fitter& fitter, const Way& way) {
-  const std::string flags = enough_flags(fitter, way);
-  if (!flags.empty()) return fmt::format("it fits with {}", flags);
+void add_advice(SettingText& text, const Fitter& fitter, const Way& way) {
+  if (const SettingText flags = enough_flags(fitter, way); !flags.empty()) {
+    text.emplace_back("it fits with ");
+    text.insert(text.end(), flags.begin(), flags.end());
+    return;
+  }
   const Way least{{false, true, {}}, Keep::nothing};
-  std::vector<std::string_view> saving;  // all that this work can do with
-  for (const Saving& s : savings_left({{true, false, {}}, Keep::everything}, fitter.costs))
-    saving.push_back(s.flag);
-  const std::string all = fmt::format("{}", fmt::join(saving, " "));
-  const std::string size = smaller_size(fitter, least);
-  if (!size.empty()) return fmt::format("it fits with --size {} {}", size, all);
-  return fmt::format("it needs {:.1f} GiB even with {}",
-                     to_gib(fitter.plan(least).peak() + kCudaBytes), all);
+  if (const std::string size = smaller_size(fitter, least); !size.empty()) {
+    text.insert(text.end(), {"it fits with ", Setting::of("size", size), " "});
+  } else {
+    text.emplace_back(fmt::format("it needs {:.1f} GiB even with ",
+                                  to_gib(fitter.plan(least).peak() + kCudaBytes)));
+  }
+  // All that this work can do with.
+  add_flags(text, savings_left({{true, false, {}}, Keep::everything}, fitter.costs));
 }
 
 }  // namespace
 
-OffloadWish parse_offload(std::string_view name) {
-  if (name == "none") return OffloadWish::none;
-  if (name == "layers") return OffloadWish::layers;
-  if (name == "auto") return OffloadWish::automatic;
-  throw InputError("--offload: found '{}', expected none, layers or auto", name);
-}
-
-TilingWish parse_vae_tiling(std::string_view name) {
-  if (name == "off") return TilingWish::off;
-  if (name == "on") return TilingWish::on;
-  if (name == "auto") return TilingWish::automatic;
-  throw InputError("--vae-tiling: found '{}', expected auto, on or off", name);
-}
-
 void check_offload(OffloadWish wish, const MemoryBudget& budget) {
   if (wish != OffloadWish::layers || budget.device) return;
-  throw InputError(
-      "--offload layers: the run is on the CPU, where the weights are in host memory anyway; "
-      "expected none or auto");
+  throw InputError(Setting::of("offload", "layers"),
+                   "the run is on the CPU, where the weights are in host memory anyway; expected "
+                   "none or auto");
 }
 
 MemoryPlan fit_memory(const MemoryCosts& costs, const MemoryWishes& wishes,
@@ -184,10 +184,12 @@ MemoryPlan fit_memory(const MemoryCosts& costs, const MemoryWishes& wishes,
     if (fitter.fits(plan)) break;
   }
   if (!fitter.fits(plan)) {
-    throw InputError("{}: this run needs {:.1f} GiB of GPU memory, {:.1f} GiB are {}; {}",
-                     budget.limited ? "--max-vram" : "--device cuda",
-                     to_gib(plan.peak() + kCudaBytes), to_gib(*budget.device),
-                     budget.limited ? "allowed" : "free", advice(fitter, ways.back()));
+    SettingText text = {fmt::format("this run needs {:.1f} GiB of GPU memory, {:.1f} GiB are {}; ",
+                                    to_gib(plan.peak() + kCudaBytes), to_gib(*budget.device),
+                                    budget.limited ? "allowed" : "free")};
+    add_advice(text, fitter, ways.back());
+    throw InputError(budget.limited ? Setting::of("max_vram") : Setting::of("device", "cuda"),
+                     std::move(text));
   }
   check_host(plan, budget);
   return plan;

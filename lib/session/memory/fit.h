@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string_view>
 
+#include "lib/base/choices.h"
 #include "lib/session/memory/budget.h"
 #include "lib/session/memory/plan.h"
 
@@ -33,11 +33,6 @@ struct MemoryCosts {
   bool uses_autoencoder = false;
   OffloadUnits offload;
 };
-
-enum class OffloadWish { none, layers, automatic };
-enum class TilingWish { off, on, automatic };
-OffloadWish parse_offload(std::string_view name);    // none, layers, auto; else InputError
-TilingWish parse_vae_tiling(std::string_view name);  // off, on, auto; else InputError
 
 struct MemoryWishes {
   OffloadWish offload = OffloadWish::automatic;

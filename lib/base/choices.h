@@ -1,0 +1,114 @@
+// The closed choices of a run, with the names that users write and that records hold. They stand
+// here because the settings, which know no torch, and the code that follows them share them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace diptych {
+
+enum class LoadFormat { safetensors, dummy };
+// automatic: bfloat16 on CUDA, float32 on the CPU.
+enum class DtypeChoice { automatic, float32, bfloat16 };
+
+// Of the decoder layers' projections. none: as the run's dtype. fp8: weights and rows as e4m3.
+// int8: weights as int8, rows as they are.
+enum class Quantization { none, fp8, int8 };
+
+// There is no fallback from one to the other: on a CUDA device every call the product makes has a
+// kernel, and one that has none throws InputError with the reason.
+enum class KernelPolicy {
+  automatic,  // kernels on CUDA, the reference on the CPU (which is the CPU's implementation)
+  strict,     // kernels only: a tensor on the CPU is an InputError
+  reference,  // plain ATen on every device
+};
+
+// Guidance branches in one forward, or one by one.
+enum class CfgMode { batched, sequential };
+
+enum class Renorm {
+  global,        // one factor from the norms over all rows and columns
+  channel,       // one factor a row
+  text_channel,  // one factor a row, before the image scale is applied
+};
+
+enum class StepCacheMode {
+  none,
+  taylorseer,  // extrapolates each branch's output from its differences (Liu et al. 2025,
+               // arXiv:2503.06923), as the official BAGEL code does
+  teacache,  // reuses the last output - input while the input has changed little (Liu et al. 2024,
+             // arXiv:2411.19108); needs a calibration for the checkpoint
+};
+
+enum class OffloadWish { automatic, none, layers };  // layers: weights wait in host memory
+enum class TilingWish { automatic, on, off };        // on: the autoencoder works in strips
+
+// A bar where stderr is a terminal, key=value lines, or JSON lines.
+enum class ProgressStyle { automatic, none, kv, jsonl };
+
+// The names of a choice, in the order of its values. An optional choice has one more name, for
+// nothing.
+template <typename Choice>
+inline constexpr std::array<std::string_view, 0> kChoiceNames;
+template <>
+inline constexpr std::array<std::string_view, 2> kChoiceNames<LoadFormat> = {"safetensors",
+                                                                             "dummy"};
+template <>
+inline constexpr std::array<std::string_view, 3> kChoiceNames<DtypeChoice> = {"auto", "float32",
+                                                                              "bfloat16"};
+template <>
+inline constexpr std::array<std::string_view, 3> kChoiceNames<Quantization> = {"none", "fp8",
+                                                                               "int8"};
+template <>
+inline constexpr std::array<std::string_view, 3> kChoiceNames<KernelPolicy> = {
+    "automatic", "strict", "reference"};
+template <>
+inline constexpr std::array<std::string_view, 2> kChoiceNames<CfgMode> = {"batched", "sequential"};
+template <>
+inline constexpr std::array<std::string_view, 3> kChoiceNames<std::optional<CfgMode>> = {
+    "batched", "sequential", "auto"};
+template <>
+inline constexpr std::array<std::string_view, 3> kChoiceNames<Renorm> = {"global", "channel",
+                                                                         "text_channel"};
+template <>
+inline constexpr std::array<std::string_view, 3> kChoiceNames<StepCacheMode> = {
+    "none", "taylorseer", "teacache"};
+template <>
+inline constexpr std::array<std::string_view, 3> kChoiceNames<OffloadWish> = {"auto", "none",
+                                                                              "layers"};
+template <>
+inline constexpr std::array<std::string_view, 3> kChoiceNames<TilingWish> = {"auto", "on", "off"};
+template <>
+inline constexpr std::array<std::string_view, 4> kChoiceNames<ProgressStyle> = {"auto", "none",
+                                                                                "kv", "jsonl"};
+
+template <typename Choice>
+constexpr std::string_view name_of(Choice choice) {
+  return kChoiceNames<Choice>.at(static_cast<std::size_t>(choice));
+}
+
+// Nothing for another name.
+template <typename Choice>
+constexpr std::optional<Choice> parse_choice(std::string_view name) {
+  const auto& names = kChoiceNames<Choice>;
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Choice>(found - names.begin());
+}
+
+// Where to compute. automatic: CUDA where a GPU is usable, else the CPU.
+struct DeviceChoice {
+  enum class Kind { automatic, cpu, cuda, numbered };
+  Kind kind = Kind::automatic;
+  int index = 0;  // of a numbered GPU
+  bool operator==(const DeviceChoice&) const = default;
+};
+// "auto", "cpu", "cuda" or "cuda:N"; nothing for another name.
+std::optional<DeviceChoice> parse_device(std::string_view name);
+std::string device_name(const DeviceChoice& device);
+
+}  // namespace diptych
