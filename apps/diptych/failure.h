@@ -20,9 +20,9 @@ enum ExitCode {
 
 struct Failure {
   int code = kRunFailed;
-  std::string text;                 // one line; "" = nothing is to be said
-  bool of_item = false;             // of a batch: the next item may well succeed
-  std::optional<InputError> input;  // where it is one: it may be about a setting
+  std::string text;                      // one line; "" = nothing is to be said
+  bool of_item = false;                  // of a batch: the next item may well succeed
+  std::optional<InputError> input = {};  // where it is one: it may be about a setting
 };
 
 Failure describe_failure(const std::exception_ptr& thrown);

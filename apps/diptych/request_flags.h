@@ -56,7 +56,8 @@ auto with_places(const Resolved& resolved, const Work& work) {
     return work();
   } catch (const InputError& error) {
     const SettingProblem* problem = error.problem();
-    if (problem == nullptr || !field_of_setting(problem->setting.name)) throw;
+    if (problem == nullptr || !field_of_setting(problem->setting.name, fields_of(resolved.options)))
+      throw;
     throw InputError(error_text(error, resolved));
   }
 }

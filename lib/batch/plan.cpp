@@ -86,9 +86,6 @@ SettingView item_view(const PlannedItem& item, const Resolved& defaults, const S
   if (key) view.is_default = false;
   return view;
 }
-if (item.has_keys) view.name_of = key_or_flag;
-return view;
-}
 
 // The flags of the whole batch that items ignore.
 struct IdleFlags {

@@ -407,7 +407,7 @@ void check_cfg_mode_auto(SessionPlace place) {
   const double once = measured();
   CHECK(once > 0);
   RunConfig named = request;
-  named.cfg_mode = mode;
+  named.cfg_mode = parse_choice<CfgMode>(mode).value();
   SessionFixture other(place);
   const Result expected = other.run({named}).pictures.front();
   CHECK(first.rgb().equal(expected.rgb()));

@@ -84,9 +84,9 @@ double gib(std::uint64_t bytes) {
 }
 
 std::string what_ran(const BenchSetting& setting, const BenchMeasured& m) {
-  std::vector<std::string> parts = {m.ran.dtype,
-                                    fmt::format("kernels {}", setting.options().run.kernels),
-                                    fmt::format("attention {}", m.ran.attention)};
+  std::vector<std::string> parts = {
+      m.ran.dtype, fmt::format("kernels {}", name_of(setting.options().run.kernels)),
+      fmt::format("attention {}", m.ran.attention)};
   if (m.ran.quantization != "none") parts.push_back("quantization " + m.ran.quantization);
   if (!m.pictures.empty()) {
     const auto pictures = m.pictures.size();

@@ -137,7 +137,8 @@ std::string parameters_text(const Options& options, const Result& picture, const
       sampling.cfg_img_scale, picture.seed, picture.rgb().size(1), picture.rgb().size(0));
   text += fmt::format(", CFG interval: {}-{}, CFG renorm: {} min {}, Shift: {}",
                       sampling.cfg_interval_low, sampling.cfg_interval_high,
-                      sampling.cfg_renorm_type, sampling.cfg_renorm_min, sampling.timestep_shift);
+                      name_of(sampling.cfg_renorm_type), sampling.cfg_renorm_min,
+                      sampling.timestep_shift);
   if (!options.run.model.empty())
     text += fmt::format(", Model: {}", replace_invalid_utf8(last_name(options.run.model)));
   if (!report.weights_hash.empty()) {
