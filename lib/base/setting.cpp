@@ -41,7 +41,7 @@ std::string problem_text(const SettingProblem& problem, const SettingView& view)
       continue;
     }
     const Setting& other = std::get<Setting>(part);
-    text += with_value(view.name_of == nullptr ? other.label : view.name_of(other), other);
+    text += with_value(other.label, other);
   }
   return text;
 }

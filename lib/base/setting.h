@@ -34,7 +34,6 @@ struct SettingProblem {
 struct SettingView {
   std::string place;        // of the value that is wrong: "DIPTYCH_WIDTH", "f.yaml:3:5: width"
   bool is_default = false;  // nobody gave it
-  std::string (*name_of)(const Setting&) = nullptr;  // of those mentioned; null: their labels
 };
 
 // "<place>: found 8, expected a multiple of 16". The only function that makes such a message.

@@ -48,8 +48,8 @@ std::vector<IdleValue> idle_values(const Resolved& resolved) {
   if (run.answers()) {
     const SettingText why = {"has no meaning for ", Setting::of("task", run.task),
                              ", which paints nothing"};
-    forbid_all(is_of_painting, why);
     forbid({"batch_count"}, why);  // a request has one answer
+    forbid_all(is_of_painting, why);
   } else {
     forbid_all([](const Field& field) { return field.scope == Scope::answer; },
                {"is of answers; a plan has ", plan_length});
