@@ -118,15 +118,15 @@ TEST_CASE("values out of range are refused by name") {
     }
     return std::string("nothing was thrown");
   };
-  CHECK(refusal({-1, 0, 1}) == "temperature: found -1, expected 0 (greedy) or at least 0.0001");
+  CHECK(refusal({-1, 0, 1}) == "--temperature: found -1, expected 0 (greedy) or at least 0.0001");
   CHECK(refusal({1e-5, 0, 1}) ==
-        "temperature: found 1e-05, expected 0 (greedy) or at least 0.0001");
-  CHECK(refusal({std::nan(""), 0, 1}).starts_with("temperature: found nan"));
-  CHECK(refusal({HUGE_VAL, 0, 1}).starts_with("temperature: found inf"));
-  CHECK(refusal({1, -3, 1}) == "top_k: found -3, expected 0 (all) or more");
-  CHECK(refusal({1, 0, 0}) == "top_p: found 0, expected more than 0 and at most 1");
-  CHECK(refusal({1, 0, 1.5}) == "top_p: found 1.5, expected more than 0 and at most 1");
-  CHECK(refusal({1, 0, std::nan("")}).starts_with("top_p: found nan"));
+        "--temperature: found 1e-05, expected 0 (greedy) or at least 0.0001");
+  CHECK(refusal({std::nan(""), 0, 1}).starts_with("--temperature: found nan"));
+  CHECK(refusal({HUGE_VAL, 0, 1}).starts_with("--temperature: found inf"));
+  CHECK(refusal({1, -3, 1}) == "--top-k: found -3, expected 0 (all) or more");
+  CHECK(refusal({1, 0, 0}) == "--top-p: found 0, expected more than 0 and at most 1");
+  CHECK(refusal({1, 0, 1.5}) == "--top-p: found 1.5, expected more than 0 and at most 1");
+  CHECK(refusal({1, 0, std::nan("")}).starts_with("--top-p: found nan"));
   CHECK(refusal({1e-4, 5, 0.1}) == "nothing was thrown");
   CHECK_THROWS_AS(next_token(at::zeros({4}), {-1}, {}, 4), InputError);
   CHECK_THROWS_AS(next_token(at::zeros({4}), {1}, {}, 4), c10::Error);  // no race
