@@ -87,7 +87,7 @@ void warn_of_unused(std::size_t count, std::size_t given, const char* what, Log&
 
 const Task& painting_task(const FamilyConfig& family, bool reads_pictures) {
   if (const Task* task = family.task_for(reads_pictures, MediaKind::picture)) return *task;
-  throw InputError("{}: {} paints nothing from {}", reads_pictures ? "--image" : "--prompt",
+  throw InputError(Setting::of(reads_pictures ? "image" : "prompt"), "{} paints nothing from {}",
                    family.name, reads_pictures ? "pictures" : "texts alone");
 }
 
@@ -232,10 +232,10 @@ constexpr const char* kFooter =
     "those\n"
     "that were recorded; `generate --cache-report` measures a picture of yours.\n"
     "Examples:\n"
-    "  diptych calibrate -m BAGEL-7B-MoT\n"
-    "  diptych calibrate -m BAGEL-7B-MoT --size 512x512 --steps 30 --prompts prompts.txt\n"
-    "  diptych calibrate -m BAGEL-7B-MoT -i room.jpg -i street.jpg -p \"make it night\" -o e.json\n"
-    "  diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\" --cache-mode teacache --cache-report";
+    "  diptych calibrate -m {model}\n"
+    "  diptych calibrate -m {model} --size 512x512 --steps 30 --prompts prompts.txt\n"
+    "  diptych calibrate -m {model} -i room.jpg -i street.jpg -p \"make it night\" -o e.json\n"
+    "  diptych generate -m {model} -p \"a cup of tea\" --cache-mode teacache --cache-report";
 
 }  // namespace
 

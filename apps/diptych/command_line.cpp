@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/config/words.h"
+#include "lib/pipelines/registry.h"
 
 namespace diptych {
 namespace {
@@ -93,6 +94,18 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
   return text.starts_with(flag) ? name + text.substr(flag.size()) : text;
 }
 
+// Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family.
+std::string fill_in_examples(std::string footer) {
+  const FamilyConfig& family = all_families().front()->config();
+  const std::array<std::pair<std::string_view, std::string_view>, 2> names = {
+      {{"{model}", family.released_model}, {"{family}", family.name}}};
+  for (const auto& [mark, name] : names) {
+    for (std::size_t at = footer.find(mark); at != std::string::npos; at = footer.find(mark, at))
+      footer.replace(at, mark.size(), name);
+  }
+  return footer;
+}
+
 }  // namespace
 
 LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared) {
@@ -152,8 +165,11 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   add_devices(app, run);
   add_version(app, run);
   add_completion(app, run);
-  // Else CLI11 reads the variables of every verb, and refuses some, whichever verb was chosen.
-  for (CLI::App* verb : app.get_subcommands({})) verb->immediate_callback();
+  for (CLI::App* verb : app.get_subcommands({})) {
+    // Else CLI11 reads the variables of every verb, and refuses some, whichever verb was chosen.
+    verb->immediate_callback();
+    verb->footer(fill_in_examples(verb->get_footer()));
+  }
   app.footer(
       "Each verb has its own help with examples: diptych generate --help\n"
       "Flags of requests are variables, too (--cfg-mode: DIPTYCH_CFG_MODE), others where they\n"

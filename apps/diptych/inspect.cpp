@@ -298,9 +298,9 @@ void add_inspect(CLI::App& app, Run& run) {
       "Examples:\n"
       "  diptych inspect out.png\n"
       "  diptych inspect out.png --json | jq .text.diptych.seed\n"
-      "  diptych inspect out.png --replay -m BAGEL-7B-MoT\n"
-      "  diptych inspect edited.png --replay -m BAGEL-7B-MoT -i room.jpg -o again.png\n"
-      "  diptych inspect BAGEL-7B-MoT --filter '*.layers.0.*'");
+      "  diptych inspect out.png --replay -m {model}\n"
+      "  diptych inspect edited.png --replay -m {model} -i room.jpg -o again.png\n"
+      "  diptych inspect {model} --filter '*.layers.0.*'");
   verb->callback(
       [options, &run] { run = [options](Log& log) { return run_inspect(*options, log); }; });
 }

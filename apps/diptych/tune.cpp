@@ -198,8 +198,8 @@ constexpr const char* kFooter =
     "record has the hash of those it was painted with.\n"
     "Examples:\n"
     "  diptych tune\n"
-    "  diptych tune -m BAGEL-7B-MoT --sizes 768x1024 --repeats 30 -o tuned/NVIDIA_H200.json\n"
-    "  DIPTYCH_TUNED_CONFIG_DIR=tuned diptych generate -m BAGEL-7B-MoT -p \"a cup of tea\"";
+    "  diptych tune -m {model} --sizes 768x1024 --repeats 30 -o tuned/NVIDIA_H200.json\n"
+    "  DIPTYCH_TUNED_CONFIG_DIR=tuned diptych generate -m {model} -p \"a cup of tea\"";
 
 }  // namespace
 

@@ -297,7 +297,7 @@ void add_verify(CLI::App& app, Run& run) {
       "none\n"
       "is left: 2.\n"
       "Examples:\n"
-      "  diptych verify tests/goldens/bagel/cases\n"
+      "  diptych verify tests/goldens/{family}/cases\n"
       "  diptych verify cases/01_t2i_square --device cuda --dtype bfloat16 --attention cudnn\n"
       "  diptych verify cases/01_t2i_square --trace-dir traces");
   verb->callback([options, &run] {

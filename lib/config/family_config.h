@@ -48,9 +48,11 @@ struct StageKind {
 };
 
 struct FamilyConfig {
-  std::string_view name;  // the key `pipeline` of a stage config
-  // Whether the folder holds a checkpoint of this family, judged by its config files.
-  bool (*owns)(const std::filesystem::path& folder) = nullptr;
+  std::string_view name;            // the key `pipeline` of a stage config
+  std::string_view released_model;  // the folder's name of a released checkpoint, for examples
+  // Whether the folder holds a checkpoint of this family, judged by its config files. Throws
+  // InputError for one that cannot be read.
+  bool (*owns)(const std::filesystem::path& folder);
   std::vector<Task> tasks;  // `auto` is the first that fits the inputs
   std::vector<FieldDefault> defaults;
   std::vector<FieldLimit> limits;

@@ -39,8 +39,9 @@ class StageConfigReader {
     YamlReader file(tree, "");
     if (const YamlEntry* old = tree.find("stage_args")) {
       yaml_error(old->where, "stage_args",
-                 "the old layout, replaced by `stages`: a list of maps with stage_id and the keys "
-                 "themselves (see stage_configs/bagel.yaml)");
+                 fmt::format("the old layout, replaced by `stages`: a list of maps with stage_id "
+                             "and the keys themselves (see stage_configs/{}.yaml)",
+                             family_.name));
     }
     if (const YamlNode* base = file.optional("base_config")) {
       yaml_error(base->where, "base_config", "cannot be set here; write a file that inherits");

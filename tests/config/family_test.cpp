@@ -35,6 +35,7 @@ constexpr FieldDefault kCaptionDefaults[] = {{"blur", "0.25"}};
 const FamilyConfig& reel_config() {
   static const FamilyConfig config = {
       .name = "reel",
+      .released_model = "Reel-2B",
       .owns = [](const std::filesystem::path& folder) { return folder.filename() == "reel-1b"; },
       .tasks = {{.name = "film", .help = "film a text"},
                 {.name = "caption",

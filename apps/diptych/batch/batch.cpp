@@ -146,9 +146,8 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;
   if (flags.list.extension() == ".txt" &&
       std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image))) {
-    const bool by_flag = std::ranges::any_of(flags.inputs, std::not_fn(&FlagInput::is_image));
-    throw InputError("{}: every line of {} is one; expected none",
-                     by_flag ? "--prompt" : "DIPTYCH_PROMPT", flags.list.string());
+    throw InputError(Setting::of("prompt"), "every line of {} is one; expected none",
+                     flags.list.string());
   }
   std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
   require_model(defaults.options.run);
@@ -211,12 +210,12 @@ constexpr const char* kFooter =
     "without it Slurm's SLURM_ARRAY_TASK_ID and SLURM_PROCID, torchrun's RANK and the ranks of\n"
     "MPI are followed; LOCAL_RANK or its like picks the GPU. Ctrl-C drops the running item.\n"
     "Examples:\n"
-    "  diptych batch prompts.txt -o out -m BAGEL-7B-MoT --size 512x512 --batch-size 4\n"
-    "  diptych batch prompts.txt -o out -m BAGEL-7B-MoT --size 512x512 --batch-size 4 --resume\n"
-    "  diptych batch edits.jsonl -o out -m BAGEL-7B-MoT --think\n"
+    "  diptych batch prompts.txt -o out -m {model} --size 512x512 --batch-size 4\n"
+    "  diptych batch prompts.txt -o out -m {model} --size 512x512 --batch-size 4 --resume\n"
+    "  diptych batch edits.jsonl -o out -m {model} --think\n"
     "    {\"image\": \"room.jpg\", \"prompt\": \"remove the chair\", \"output\": \"room.png\"}\n"
     "    {\"task\": \"understand\", \"image\": \"street.jpg\", \"prompt\": \"how many cars?\"}\n"
-    "  srun -n 8 --gpus-per-task 1 diptych batch prompts.txt -o out -m BAGEL-7B-MoT";
+    "  srun -n 8 --gpus-per-task 1 diptych batch prompts.txt -o out -m {model}";
 
 }  // namespace
 

@@ -87,7 +87,8 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
     const Setting steps = Setting::of("warmup_steps");
     if (plan.warmup == 0) throw InputError(steps, "given together with --warmup 0");
     if (!paints) throw InputError(steps, "has no meaning where nothing is painted");
-    const std::int64_t least = request.options.run.family->limit_of("steps").low;
+    const std::int64_t least =
+        std::max<std::int64_t>(1, request.options.run.family->limit_of("steps").low);
     plan.warmup_steps = whole_number(flags.warmup_steps, steps, least, kMostRuns);
   }
   plan.save_dir = flags.save_dir;
@@ -165,13 +166,13 @@ constexpr const char* kFooter =
     "Any flag of a request is a key, with _ for -; several --against change several. Where it is\n"
     "of the model (dtype, attention, kernels, model, ...) both are loaded at once.\n"
     "Examples:\n"
-    "  diptych bench -c stage_configs/bagel.yaml --load-format dummy --sizes 256x256,512x512\n"
-    "  diptych bench -m BAGEL-7B-MoT --size 1024x1024 --repeats 7 --json bench.json --save-dir "
+    "  diptych bench -c stage_configs/{family}.yaml --load-format dummy --sizes 256x256,512x512\n"
+    "  diptych bench -m {model} --size 1024x1024 --repeats 7 --json bench.json --save-dir "
     "out\n"
-    "  diptych bench -m BAGEL-7B-MoT --sizes 256x256,1024x1024 --against cfg_mode=sequential\n"
-    "  diptych bench -m BAGEL-7B-MoT --size 512x512 --against attention=flash --launches\n"
-    "  diptych bench -m BAGEL-7B-MoT --sizes 256x256,1024x1024 --floor --kernel-times\n"
-    "  diptych bench -m BAGEL-7B-MoT --task chat -p \"what is a diptych?\" --max-tokens 512";
+    "  diptych bench -m {model} --sizes 256x256,1024x1024 --against cfg_mode=sequential\n"
+    "  diptych bench -m {model} --size 512x512 --against attention=flash --launches\n"
+    "  diptych bench -m {model} --sizes 256x256,1024x1024 --floor --kernel-times\n"
+    "  diptych bench -m {model} --task chat -p \"what is a diptych?\" --max-tokens 512";
 
 void add_probe_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_flag(
@@ -207,7 +208,7 @@ void add_bench(CLI::App& app, Run& run) {
       ->type_name("N")
       ->envname("DIPTYCH_WARMUP");
   verb->add_option("--warmup-steps", flags->warmup_steps,
-                   "timesteps of a warm-up, 2 or more [those of the request]")
+                   "timesteps of a warm-up [those of the request]")
       ->type_name("N")
       ->envname("DIPTYCH_WARMUP_STEPS");
   add_probe_flags(*verb, *flags);

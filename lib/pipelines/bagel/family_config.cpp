@@ -62,6 +62,7 @@ std::vector<FieldLimit> limits() {
 const FamilyConfig& bagel_config() {
   static const FamilyConfig config = {
       .name = "bagel",
+      .released_model = "BAGEL-7B-MoT",
       .owns = owns,
       .tasks = tasks(),
       .defaults = defaults(),
