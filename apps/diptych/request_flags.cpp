@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 // Whether the variable is of a field that the verb does not take.
 bool is_left_out(std::string_view variable, FieldChoice takes) {
   return std::ranges::any_of(flag_fields(all_family_configs()), [&](const Field& field) {
-    if (takes(field) || field.flags.empty()) return false;
+    if (takes(field)) return false;
     return std::ranges::any_of(long_names(field.flags), [&](std::string_view flag) {
       return environment_name(flag) == variable;
     });

@@ -33,7 +33,7 @@ enum class CfgMode { batched, sequential };
 enum class Renorm {
   global,        // one factor from the norms over all rows and columns
   channel,       // one factor a row
-  text_channel,  // one factor a row, before the image scale is applied
+  text_channel,  // one factor a row, behind the first term of guidance (the text's)
 };
 
 enum class StepCacheMode {
@@ -70,7 +70,7 @@ template <>
 inline constexpr std::array<std::string_view, 2> kChoiceNames<CfgMode> = {"batched", "sequential"};
 template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<std::optional<CfgMode>> = {
-    "batched", "sequential", "auto"};
+    kChoiceNames<CfgMode>[0], kChoiceNames<CfgMode>[1], "auto"};
 template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<Renorm> = {"global", "channel",
                                                                          "text_channel"};

@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/config/family_config.h"
+#include "lib/config/task.h"
 #include "lib/config/words.h"
 
 namespace diptych {
@@ -140,8 +141,9 @@ struct Assign {
       for (const Task& each : family->tasks) known.push_back(each.name);
       throw where.error("unknown value {}{}", in_quotes(text), suggestion(text, known));
     }
+    if (task != nullptr) return set_task(options.run, *task);
     slot.at(options) = text;
-    options.run.makes = task == nullptr ? MediaKind::picture : task->makes;
+    options.run.makes = MediaKind::picture;
   }
 
   void operator()(const AttentionSlot& slot) const {

@@ -75,11 +75,12 @@ class Resolver {
 
   // Config files that cannot be read are told of where the model is opened.
   const FamilyConfig* owner_of(const std::filesystem::path& folder) const {
-    if (sources_.families.size() == 1) return nullptr;
     const auto owns = [&](const FamilyConfig* family) {
       try {
-        return family->owns != nullptr && family->owns(folder);
+        return family->owns(folder);
       } catch (const InputError&) {
+        return false;
+      } catch (const std::filesystem::filesystem_error&) {
         return false;
       }
     };

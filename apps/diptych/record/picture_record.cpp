@@ -273,7 +273,8 @@ class RecordReader {
     PictureRecord::Request request;
     if (!requested.is_object()) throw InputError("{}: its record is broken", name_);
     const auto pipeline = requested.at("pipeline").get<std::string>();
-    request.options = default_options(find_family(pipeline).config());
+    const Family* family = about(name_ + ": its record", [&] { return &find_family(pipeline); });
+    request.options = default_options(family->config());
     for (const auto& [key, value] : requested.items()) assign_field(key, text_of(value), request);
     RunConfig& run = request.options.run;
     const Task* task = run.family->find_task(run.task);
