@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lib/base/error.h"
+#include <c10/util/Exception.h>
 
 namespace diptych {
 namespace {
@@ -35,6 +35,8 @@ std::size_t Guidance::terms_at(float t) const {
 
 Tensor Guidance::combine(const Tensor& cond, std::span<const Tensor> branches) const {
   if (branches.empty()) return cond;
+  TORCH_CHECK(branches.size() <= terms.size(), "[guidance] ", branches.size(), " branches of ",
+              terms.size(), " terms");
   Tensor v = cond;
   for (std::size_t i = 0; i < branches.size(); ++i) {
     v = branches[i] + terms[i].scale * (v - branches[i]);

@@ -9,14 +9,14 @@
 namespace diptych {
 
 struct FlowSchedule {
-  std::vector<float> times;  // [steps], from 1 to 0, in float32 as the official code computes them
+  std::vector<float> times;  // [points], from 1 to 0, in float32 as the official code computes them
 
-  // s = linspace(1, 0, steps); t = shift * s / (1 + (shift - 1) * s). `steps` points make
-  // steps - 1 updates: the last t = 0 is not evaluated (ByteDance-Seed/Bagel, bagel.py,
+  // s = linspace(1, 0, points); t = shift * s / (1 + (shift - 1) * s). They make points - 1
+  // updates: the velocity at the last, t = 0, is not needed (ByteDance-Seed/Bagel, bagel.py,
   // generate_image). In float32 some shifts below 1 begin a little above 1, where an interval that
-  // ends at 1 has no guidance, there as here. Throws InputError for steps of no use, and for a
-  // shift whose float32 begins further than 0.001 from 1.
-  static FlowSchedule shifted(std::int64_t steps, double shift);
+  // ends at 1 has no guidance, there as here. Throws InputError for fewer than 2 points or more
+  // than 10,000, and for a shift whose float32 begins further than 0.001 from 1.
+  static FlowSchedule shifted(std::int64_t points, double shift);
   std::int64_t updates() const { return static_cast<std::int64_t>(times.size()) - 1; }
   float step_size(std::int64_t i) const {  // t_i - t_(i+1), positive
     return times[static_cast<std::size_t>(i)] - times[static_cast<std::size_t>(i) + 1];

@@ -20,9 +20,9 @@ class StepCalibrator {
   // How many samples the steps of a job give at most: a change for every guidance branch that two
   // of them in a row need.
   virtual std::size_t most_samples(const Job& job) const = 0;
-  // Paints the jobs, a picture each, one after another and without a step cache, and records how
-  // their steps change: what StepCalibration is fitted to. Session::report().weights_hash is known
-  // afterwards. Throws as Session::run().
+  // Paints the jobs, a picture each, one after another, and records how their steps change: what
+  // StepCalibration is fitted to. The jobs have no step cache, and serve nothing else afterwards.
+  // Session::report().weights_hash is known then. Throws as Session::run().
   virtual StepRecording record_steps(const JobGroup& jobs, Progress& progress) = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "lib/base/log.h"
@@ -34,14 +35,14 @@ class DenoiseLoop {
   DenoiseLoop(FlowSchedule schedule, c10::Device device)
       : schedule_(std::move(schedule)), device_(device) {}
 
-  // Every step through model.velocity(), each waited for by nothing but the device. `trace` gets
+  // Every step through model.velocity(), without waiting for the device in between. `trace` gets
   // "stepNNN.latent"; null: off. Throws Interrupted between steps.
   Tensor run_by_step(const DenoiseModel& model, const Tensor& noise, TraceSink* trace,
                      Progress& progress);
 
   struct OnDevice {
     bool graphs = true;  // a CUDA graph for each kind of step, where the device has such
-    bool keep = false;   // them, with their memory, for the next run()
+    bool keep = false;   // the graphs and their memory, for the next run
   };
   // The same updates, bit for bit, through model.launch_velocity(), with all that changes from one
   // step to the next on the device. `model` must stay as it is while graphs are kept. Throws
@@ -49,7 +50,6 @@ class DenoiseLoop {
   Tensor run_on_device(const DenoiseModel& model, const Tensor& noise, OnDevice how,
                        Progress& progress);
 
-  const FlowSchedule& schedule() const { return schedule_; }
   bool has_kept() const { return state_.has_value(); }
   bool used_graphs() const { return used_graphs_; }  // by the last run, for a step or more
 

@@ -31,9 +31,10 @@ class Session {
   // failures are of the session, not of a request.
   virtual void load(std::span<const JobGroup> expected, Progress& progress) = 0;
   // A name for the content of the loaded weights; after load(). It may take long to read them all.
+  // Throws as run() would where load() found room for none of the expected runs.
   virtual std::string weights_hash() = 0;
-  // Whether both can share forwards, as far as this family has its own say; may_pack()
-  // (lib/request/packing.h) compares their settings.
+  // Whether both can share forwards: their settings agree (may_share_forwards, lib/config/fields.h)
+  // and neither has to run alone.
   virtual bool may_share(const RunConfig& a, const RunConfig& b) const = 0;
   // Runs the jobs together; several must share pairwise and paint one picture each. Throws
   // Interrupted between steps.

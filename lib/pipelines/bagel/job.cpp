@@ -1,5 +1,7 @@
 #include "lib/pipelines/bagel/job.h"
 
+#include <utility>
+
 #include "lib/base/error.h"
 #include "lib/media/image_read.h"
 #include "lib/pipelines/bagel/settings.h"
@@ -73,13 +75,21 @@ void BagelJob::read_inputs() {
   if (!config().noise.empty() && !answers())
     noise = read_noise(config().noise, size().rows(), model_->row_width());
   std::vector<BagelImage> read;
+  std::vector<InputRecord> records;
   for (const InputItem& item : config().inputs) {
     if (!item.is_image()) continue;
     const Tensor pixels = read_input(item.image);
-    inputs.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
-    read.push_back(BagelImage::prepare(pixels, transforms_, *model_));
+    BagelImage image = BagelImage::prepare(pixels, transforms_, *model_);
+    const BagelImage& planned = images[read.size()];
+    if (image.latent != planned.latent || image.patches != planned.patches) {
+      throw InputError("{}: has another size than when the request was checked",
+                       item.image.string());
+    }
+    records.push_back({tensor_hash(pixels), pixels.size(1), pixels.size(0)});
+    read.push_back(std::move(image));
   }
   images = std::move(read);
+  inputs = std::move(records);
   inputs_read_ = true;
 }
 

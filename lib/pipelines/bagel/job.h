@@ -25,7 +25,8 @@ struct BagelRecording {
   // As the official code's batches: one generator draws for all pictures, in their order, and the
   // `global` renorm takes its norms over all of them.
   bool official_batch = false;
-  Tensor noise;  // the recorded start noise, float32 [rows, row width]
+  bool is_traced = false;  // by run_traced(), whatever the request says
+  Tensor noise;            // the recorded start noise, float32 [rows, row width]
 };
 
 struct BagelJob final : Job {
@@ -38,6 +39,7 @@ struct BagelJob final : Job {
   void read_inputs() override;
 
   bool answers() const { return config().answers(); }
+  bool is_traced() const { return !config().trace.empty() || recording.is_traced; }
   bool writes() const { return answers() || config().think; }
   // Whether what is read depends on the seed, so that each picture of the request reads anew.
   bool reading_draws() const;

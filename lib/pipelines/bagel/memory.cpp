@@ -74,13 +74,14 @@ struct Planner {
            planned * work.samples * rows() * (llm.head_dim * kFloat + 8);
   }
 
-  // Where the backbone is widest, in the second half of a layer: the residual stream, its normed
-  // copy, gate and up, and their product (where one kernel makes that of x, less). Attention asks
-  // for less, unless it writes logits.
+  // What the wider half of a layer holds. The second: the residual stream, its normed copy, gate
+  // and up, and their product (where one kernel makes that of x, less). The first has in their
+  // place q, k and v, q rotated, and what was attended; and logits, where attention writes them.
   std::int64_t backbone(std::int64_t rows) const {
     const std::int64_t logits = work.writes_logits ? 3 * 256 * kMebi : 0;
-    return rows * (3 * llm.hidden_size + 3 * llm.intermediate_size) * element + logits +
-           dequantised(rows);
+    const std::int64_t first = 2 * llm.hidden_size + llm.qkv_width() + 2 * llm.q_width();
+    const std::int64_t second = 3 * llm.hidden_size + 3 * llm.intermediate_size;
+    return rows * std::max(first, second) * element + logits + dequantised(rows);
   }
   // What stands for quantised weights while they are multiplied; gate and up are the largest. Of
   // int8 at most a copy in the run's dtype. Without own kernels one in float32 first, or of fp8 one

@@ -90,7 +90,7 @@ std::int64_t BagelMemoryPlanner::text_rows(const BagelJob& job, std::int64_t kep
 
 // Whether guidance begins or ends on the way, in steps that are captured. Nobody looks into those.
 bool BagelMemoryPlanner::captures_two_kinds(const BagelJob& job) const {
-  if (job.answers() || !job.config().trace.empty() || job.records_steps) return false;
+  if (job.answers() || job.is_traced() || job.records_steps) return false;
   const PaintRequest& paint = job.paint;
   if (paint.caches() || !runtime_.device.is_cuda() ||
       !captures_steps(paint, checkpoint_.mot(), runtime_))
@@ -114,7 +114,7 @@ void BagelMemoryPlanner::add_contexts(BagelWork& work, BagelJobs jobs) const {
   if (first.answers()) {
     branches.resize(1);
   } else {
-    branches = first.paint.needed(std::move(branches), !first.config().trace.empty());
+    branches = first.paint.needed(std::move(branches), first.is_traced());
   }
   std::vector<const BranchContexts*> distinct;
   for (const BranchContexts& branch : branches) {

@@ -126,7 +126,7 @@ class BagelReplay {
     require_measure(recorded, request);
     BagelRecording recording;
     recording.transforms = transforms_of(recorded, session_.checkpoint().model.config);
-    recording.official_batch = true;
+    recording.is_traced = true;
     std::string text;
     Results results;
     results.plan = [&](std::size_t, std::string_view plan, const std::string&) { text = plan; };
@@ -153,7 +153,7 @@ class BagelReplay {
       std::tie(requests[i].sampling.height, requests[i].sampling.width) = sizes[i];
     }
     BagelRecording recording;
-    recording.official_batch = true;
+    recording.official_batch = recording.is_traced = true;
     Results results;
     results.result = [](const Result&, const Report&) {};
     run_jobs(recorded, requests, recording, trace, results);
@@ -217,14 +217,15 @@ class BagelReplay {
   }
 
   // To each picture its rows of the recorded noise.
-  static void give_noise(const RecordedCase& recorded, BagelJobs jobs) {
+  void give_noise(const RecordedCase& recorded, BagelJobs jobs) const {
     const Tensor noise = recorded_noise(recorded);
+    const std::int64_t width = session_.checkpoint().model.config.row_width();
     std::int64_t rows = 0;
     for (const BagelJob* job : jobs) rows += job->size().rows();
-    if (noise.dim() != 2 || noise.size(0) != rows) {
-      throw InputError("{}: init_noise: found [{}], expected {} rows",
+    if (noise.sizes() != at::IntArrayRef({rows, width})) {
+      throw InputError("{}: init_noise: found [{}], expected [{}, {}]",
                        (recorded.folder / "inputs.safetensors").string(),
-                       fmt::join(noise.sizes().vec(), ", "), rows);
+                       fmt::join(noise.sizes().vec(), ", "), rows, width);
     }
     std::int64_t row = 0;
     for (BagelJob* job : jobs) {
@@ -315,7 +316,7 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
     BagelSession& loaded = **session;
     if (task == "vae") {
       Progress quiet(log, ProgressStyle::none);
-      loaded.load_anyhow(quiet);
+      loaded.load_unplanned(quiet);
       return replay_vae(recorded, loaded.checkpoint().vae, loaded.runtime().device, trace);
     }
     BagelReplay replay(loaded, own, log);

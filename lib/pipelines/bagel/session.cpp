@@ -131,13 +131,20 @@ void BagelSession::load(std::span<const JobGroup> expected, Progress& progress) 
     } catch (const Interrupted&) {
       throw;
     } catch (const std::exception&) {  // run() will say so, of these requests alone
+      why_not_loaded_ = std::current_exception();
     }
   }
   if (planned) read_weights(progress);
 }
 
-void BagelSession::load_anyhow(Progress& progress) {
+void BagelSession::load_unplanned(Progress& progress) {
   if (writer_ == nullptr) read_weights(progress);
+}
+
+std::string BagelSession::weights_hash() {
+  if (weights_hash_ == nullptr && why_not_loaded_) std::rethrow_exception(why_not_loaded_);
+  TORCH_CHECK(weights_hash_ != nullptr, "[session] the hash of weights that were not loaded");
+  return weights_hash_->get();
 }
 
 // What was loaded stays where it is.
@@ -241,6 +248,7 @@ StepRecording BagelSession::record_steps(const JobGroup& jobs, Progress& progres
   std::vector<BagelJob*> own = own_jobs(jobs);
   std::vector<BagelJobs> runs;
   for (BagelJob*& job : own) {
+    TORCH_CHECK(!job->paint.caches(), "[calibrate] steps are recorded without a step cache");
     job->records_steps = true;
     job->read_inputs();
     runs.emplace_back(&job, 1);

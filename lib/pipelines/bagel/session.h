@@ -1,6 +1,7 @@
 // BAGEL: a loaded checkpoint and what it does with requests.
 #pragma once
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,7 +26,7 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
 
   std::unique_ptr<Job> make_job(const RunConfig& request) override;
   void load(std::span<const JobGroup> expected, Progress& progress) override;
-  std::string weights_hash() override { return weights_hash_->get(); }
+  std::string weights_hash() override;
   bool may_share(const RunConfig& a, const RunConfig& b) const override;
   void run(const JobGroup& jobs, Progress& progress, const Results& results) override;
   Capabilities capabilities() override { return {this, this, this}; }
@@ -38,8 +39,8 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   void run_traced(BagelJobs jobs, TraceSink* trace, Progress& progress, const Results& results);
   const BagelCheckpoint& checkpoint() const { return checkpoint_; }
   const Runtime& runtime() const { return runtime_; }
-  // Reads the weights, unless they are there, for whatever fits.
-  void load_anyhow(Progress& progress);
+  // Reads the weights, unless they are there, without a plan of what fits beside them.
+  void load_unplanned(Progress& progress);
 
  private:
   std::size_t most_samples(const Job& job) const override;
@@ -73,7 +74,7 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
                        const ImageTrace& trace);
   CfgMode choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts,
                           bool looked_into);
-  void say_uncaptured(const PaintRequest& paint);
+  void log_why_uncaptured(const PaintRequest& paint);
 
   // Captured steps that are kept.
   KeptSteps<MotPainter>::Matches has_captured(BagelJobs jobs) const;
@@ -92,6 +93,7 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   std::unique_ptr<BagelMemoryPlanner> memory_;
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
+  std::exception_ptr why_not_loaded_;         // where load() found room for none of the runs
   bool expects_more_ = false;                 // of run()
   KeptSteps<MotPainter> kept_;                // of earlier runs, where they may serve the next
   std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/base/sha256.h"
 #include "lib/pipelines/bagel/session.h"
 #include "lib/pipelines/bagel/settings.h"
 #include "lib/pipelines/mot/cfg_mode.h"
@@ -42,7 +41,7 @@ void BagelSession::require_calibration(const BagelJob& job) {
   const std::filesystem::path path = calibration_path(job.config());
   job.calibration->require_weights(
       path, StepCalibration::as_loaded(report_.weights_hash, config_.quantization));
-  report_.calibration_hash = file_sha256(path).value_or("").substr(0, 16);
+  report_.calibration_hash = job.calibration->file_hash;
 }
 
 ImageRows BagelSession::read_image(BagelTurn& turn, const ImageSegment& segment,
@@ -193,7 +192,7 @@ CfgMode BagelSession::choose_cfg_mode(const PaintRequest& paint, const Prefilled
 }
 
 // Why steps that could be CUDA graphs are launched one by one.
-void BagelSession::say_uncaptured(const PaintRequest& paint) {
+void BagelSession::log_why_uncaptured(const PaintRequest& paint) {
   const bool cuda = runtime_.device.is_cuda();
   if (!cuda && !paint.step_graphs)
     log_.warning_once("enforce_eager: changes nothing on the CPU, which has no graphs");
@@ -230,7 +229,7 @@ std::unique_ptr<MotPainter> BagelSession::read(std::span<BagelTurn> turns,
       read_contexts(turns, paint.needed(BagelReading::branches(readings), trace != nullptr),
                     paint.block_rows(), one ? &*thought : nullptr, trace);
   if (trace != nullptr) trace_contexts(contexts, *trace);
-  say_uncaptured(paint);
+  log_why_uncaptured(paint);
   if (!first.config().cfg_mode)
     paint.cfg_mode = choose_cfg_mode(paint, contexts, trace != nullptr || first.records_steps);
   log_.debug("{} distinct contexts", contexts.distinct());

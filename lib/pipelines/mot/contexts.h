@@ -1,5 +1,5 @@
-// What each guidance branch of BAGEL has read before it paints or answers, and the caches that hold
-// it. specs: bagel.md sections 4.3 and 5.
+// What each guidance branch on a MoT backbone has read before it paints or answers, and the caches
+// that hold it. specs: bagel.md sections 4.3 and 5.
 #pragma once
 
 #include <array>

@@ -131,12 +131,10 @@ void MotPainter::trace_velocities(const std::vector<Tensor>& v, const Tensor& gu
   };
   record("t", at::full({1}, t, at::kFloat));
   record("v_cond", v.front());
-  for (std::size_t i = 0; i < guidance.terms.size(); ++i) {
-    const GuidanceTerm& term = guidance.terms[i];
-    // The official code runs the branches behind the first one whenever their scale is above 1,
-    // used or not. Where such a context is among those that were computed, its velocity is known.
-    const bool shown = i == 0 ? guidance.terms_at(t) > 0 : guidance.active(t) && term.scale > 1;
-    if (!shown) continue;
+  for (const GuidanceTerm& term : guidance.terms) {
+    // The official code runs a branch whenever its scale is above 1, used or not. Where such a
+    // context is among those that were computed, its velocity is known.
+    if (!guidance.active(t) || term.scale <= 1) continue;
     const auto context = static_cast<std::size_t>(*contexts_.context_of(term.branch));
     if (context < v.size()) record(fmt::format("v_{}", term.branch), v[context]);
   }

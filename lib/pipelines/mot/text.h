@@ -1,4 +1,4 @@
-// Text from BAGEL: answers, and the plan of think mode. specs: bagel.md section 6;
+// Text from a MoT backbone: answers, and the plan of think mode. specs: bagel.md section 6;
 // ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py (generate_text) and inferencer.py
 // (gen_text).
 #pragma once

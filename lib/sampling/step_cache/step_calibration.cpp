@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
+#include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
+#include "lib/base/sha256.h"
 #include "lib/base/text_file.h"
 
 namespace diptych {
@@ -168,16 +170,16 @@ void StepCalibration::write(const std::filesystem::path& path) const {
 
 namespace {
 
-Json read_object(const std::filesystem::path& path) {
-  Json json = parse_strict_json(read_text_file(path), path.string());
+Json read_object(const std::string& text, const std::filesystem::path& path) {
+  Json json = parse_strict_json(text, path.string());
   if (!json.is_object()) throw InputError("{}: is not a JSON object", path.string());
   return json;
 }
 
 class CalibrationReader {
  public:
-  explicit CalibrationReader(const std::filesystem::path& path)
-      : path_(path.string()), json_(read_object(path)) {}
+  CalibrationReader(const std::string& text, const std::filesystem::path& path)
+      : path_(path.string()), json_(read_object(text, path)) {}
 
   StepCalibration read() const {
     constexpr std::array kKeys = {"schema", "version", "weights_hash", "coefficients", "samples"};
@@ -243,7 +245,10 @@ class CalibrationReader {
 }  // namespace
 
 StepCalibration StepCalibration::read(const std::filesystem::path& path) {
-  return CalibrationReader(path).read();
+  const std::string text = read_text_file(path);
+  StepCalibration calibration = CalibrationReader(text, path).read();
+  calibration.file_hash = sha256_hex(std::as_bytes(std::span(text))).substr(0, 16);
+  return calibration;
 }
 
 }  // namespace diptych

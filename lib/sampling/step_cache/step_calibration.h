@@ -65,6 +65,7 @@ struct StepCalibration {
   StepCacheCoefficients coefficients{};
   std::string weights_hash;         // as_loaded() of what it was measured on
   std::vector<StepChange> samples;  // what the coefficients were fitted to
+  std::string file_hash;            // first 16 hex digits of its sha-256, where it was read
 
   // The polynomial of degree 4 with the least squared error. Throws InputError where it would be of
   // no use: fewer than kLeastSamples, any that is negative or not finite, inputs that hardly

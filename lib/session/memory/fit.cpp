@@ -49,7 +49,7 @@ struct Fitter {
 
 // In the order of what they cost. Where weights are brought to the device guidance stays batched,
 // if it can: one branch after the other would bring them once for each.
-std::vector<Way> ways_to_try(const MemoryWishes& wishes, std::int64_t branches, bool limited) {
+std::vector<Way> ways_to_try(const MemoryWishes& wishes, const MemoryCosts& costs, bool limited) {
   std::vector<MemoryChoice> choices = {
       {wishes.batched.value_or(true), wishes.tiling == TilingWish::on, {}}};
   if (wishes.tiling == TilingWish::automatic) {
@@ -57,7 +57,7 @@ std::vector<Way> ways_to_try(const MemoryWishes& wishes, std::int64_t branches, 
     choices.back().strips = true;
   }
   const MemoryChoice batched = choices.back();
-  if (!wishes.batched && branches > 1) {
+  if (!wishes.batched && costs.branches > 1) {
     choices.push_back(batched);
     choices.back().batched = false;
   }
@@ -65,7 +65,7 @@ std::vector<Way> ways_to_try(const MemoryWishes& wishes, std::int64_t branches, 
   const Keep asked = limited ? Keep::what_fits : Keep::nothing;
   const Keep first = wishes.offload == OffloadWish::layers ? asked : Keep::everything;
   for (const MemoryChoice& choice : choices) ways.push_back({choice, first});
-  if (wishes.offload == OffloadWish::automatic) {
+  if (wishes.offload == OffloadWish::automatic && costs.offload.count > 0) {
     ways.push_back({batched, Keep::what_fits});
     ways.push_back({choices.back(), Keep::what_fits});
   }
@@ -104,7 +104,7 @@ Savings savings_left(const Way& way, const MemoryCosts& costs) {
     savings.push_back(
         {Setting::of("cfg_mode", "sequential"), [](Way& w) { w.choice.batched = false; }});
   }
-  if (way.keep == Keep::everything) {
+  if (way.keep == Keep::everything && costs.offload.count > 0) {
     savings.push_back({Setting::of("offload", "layers"), [](Way& w) { w.keep = Keep::nothing; }});
   }
   return savings;
@@ -152,7 +152,8 @@ void add_advice(SettingText& text, const Fitter& fitter, const Way& way) {
     text.insert(text.end(), flags.begin(), flags.end());
     return;
   }
-  const Way least{{false, true, {}}, Keep::nothing};
+  const bool offloads = fitter.costs.offload.count > 0;
+  const Way least{{false, true, {}}, offloads ? Keep::nothing : Keep::everything};
   if (const std::string size = smaller_size(fitter, least); !size.empty()) {
     text.insert(text.end(), {"it fits with ", Setting::of("size", size), " "});
   } else {
@@ -175,7 +176,9 @@ void check_offload(OffloadWish wish, const MemoryBudget& budget) {
 MemoryPlan fit_memory(const MemoryCosts& costs, const MemoryWishes& wishes,
                       const MemoryBudget& budget) {
   check_offload(wishes.offload, budget);
-  const std::vector<Way> ways = ways_to_try(wishes, costs.branches, budget.limited);
+  if (wishes.offload == OffloadWish::layers && costs.offload.count == 0)
+    throw InputError(Setting::of("offload", "layers"), "this model has no layers to offload");
+  const std::vector<Way> ways = ways_to_try(wishes, costs, budget.limited);
   if (!budget.device) return costs.plan(ways.front().choice, costs.size);
   const Fitter fitter{costs, costs.size, *budget.device - kCudaBytes};
   MemoryPlan plan;
@@ -200,7 +203,7 @@ MemoryPlan refit_memory(const MemoryCosts& costs, const MemoryWishes& wishes,
   MemoryWishes rest = wishes;
   rest.offload = OffloadWish::none;
   MemoryPlan plan;
-  for (const Way& way : ways_to_try(rest, costs.branches, budget.limited)) {
+  for (const Way& way : ways_to_try(rest, costs, budget.limited)) {
     MemoryChoice choice = way.choice;
     choice.offload = offload;
     plan = costs.plan(choice, costs.size);
