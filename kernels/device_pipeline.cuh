@@ -9,8 +9,8 @@
 
 #include "kernels/device_hopper.cuh"
 
-// Blocks of a cluster, on a kernel's declaration. Code for older architectures has no clusters, and
-// no body (see has_hopper_code in host_hopper.h).
+// Blocks of a cluster, on a kernel's declaration. Code for older architectures has no clusters
+// (nvcc 13 refuses the attribute for 8.0) and no body (see has_hopper_code in host_hopper.h).
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define DIPTYCH_CLUSTER_OF(blocks) __cluster_dims__(blocks)
 #else

@@ -140,9 +140,9 @@ struct ResultRows {
   std::int64_t own;  // -1: there is none
   float scales[2];   // of the rows lane / 4 and 8 further, whose sums this thread has
 };
-template <typename T>
-__device__ __forceinline__ ResultRows result_rows(const RoutedLinearArgs& args, const Place& place,
-                                                  const Worker& worker) {
+[[maybe_unused]] __device__ __forceinline__ ResultRows result_rows(const RoutedLinearArgs& args,
+                                                                   const Place& place,
+                                                                   const Worker& worker) {
   const int warp = worker.thread / kWarp, lane = worker.thread % kWarp;
   ResultRows rows;
   rows.own =
@@ -155,14 +155,14 @@ __device__ __forceinline__ ResultRows result_rows(const RoutedLinearArgs& args, 
 }
 
 // Scales, offsets and rounds 64 columns of a warp's sums, 16 at a time, to rows in shared memory.
-template <typename T, int kColumns>
+template <typename T>
 __device__ __forceinline__ void put_results(const RoutedLinearArgs& args,
                                             const RoutedLinearArgs::Set& set, const float* sums,
                                             const ResultRows& rows, std::int64_t first_output,
                                             const char* results, int lane) {
   const T* const bias = static_cast<const T*>(set.bias);
 #pragma unroll
-  for (int i = 0; i < kColumns / 16; ++i) {
+  for (int i = 0; i < kResultColumns / 16; ++i) {
     float values[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) {  // 8 columns, then the next 8; in each row q, then q + 8
@@ -213,13 +213,12 @@ __device__ __forceinline__ void multiply_tiles(RoutedPipeline& pipeline,
       multiply_stage<X>(sums, at + group * kGroupRows * kSwizzledBytes, at + kXBytes, first);
     });
     const Place place = place_of(tiles, tile, worker.block);
-    const ResultRows rows = result_rows<T>(args, place, worker);
+    const ResultRows rows = result_rows(args, place, worker);
 #pragma unroll
     for (int c = 0; c < kTileOutputs / kResultColumns; ++c) {
       const std::int64_t first_output = place.first_output + c * kResultColumns;
       __syncwarp();
-      put_results<T, kResultColumns>(args, args.sets[place.set], sums + 32 * c, rows, first_output,
-                                     results, lane);
+      put_results<T>(args, args.sets[place.set], sums + 32 * c, rows, first_output, results, lane);
       __syncwarp();
       write_results<T>(args, rows, first_output, results, lane);
     }

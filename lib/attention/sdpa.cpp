@@ -99,7 +99,7 @@ class SdpaAttention final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
-    if (!call.q.is_cpu()) return extras_unsupported(call);
+    if (call.bias.defined() && !call.q.is_cpu()) return "takes no bias on a GPU";
     return log_sum_exp_unsupported(call);
   }
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <ATen/record_function.h>
@@ -46,11 +45,13 @@ bool only_activities(CapturedNodes captured) {
   });
 }
 
-// Listens to the labels of this thread while it lives. Callbacks of RecordFunction are plain
-// functions, so they find the listener through the thread.
+// Listens to the labels of this thread while it lives; one at a time. Callbacks of RecordFunction
+// are plain functions, so they find the listener through the thread.
 class LabelListener {
  public:
-  LabelListener() : before_(std::exchange(current(), this)) {
+  LabelListener() {
+    TORCH_CHECK(current() == nullptr, "[graph_labels] a capture within a capture");
+    current() = this;
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::USER_SCOPE}));
   }
@@ -58,7 +59,7 @@ class LabelListener {
   LabelListener& operator=(const LabelListener&) = delete;
   ~LabelListener() {
     at::removeCallback(handle_);
-    current() = before_;
+    current() = nullptr;
   }
 
   GraphLabels finish() {
@@ -88,7 +89,6 @@ class LabelListener {
     return counted_;
   }
 
-  LabelListener* before_;
   at::CallbackHandle handle_ = 0;
   GraphLabelRecorder recorder_;
   std::size_t counted_ = 0;

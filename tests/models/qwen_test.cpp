@@ -158,6 +158,12 @@ TEST_CASE("Qwen config: what does not fit is refused by key") {
   CHECK(error_of(R"({"rope_scaling": {"mrope_section": [2, 4]}})", kMrope) ==
         "rope_scaling.mrope_section: found [2,4], expected three numbers with the sum 6, half of "
         "head_dim");
+  CHECK(error_of(R"({"rope_scaling": {"type": "yarn", "mrope_section": [2, 2, 2]}})", kMrope) ==
+        "rope_scaling.type: found \"yarn\", expected an mrope_section alone");
+  const char* interleaved =
+      R"({"rope_scaling": {"mrope_section": [2, 2, 2], "mrope_interleaved": true}})";
+  CHECK(error_of(interleaved, kMrope) ==
+        "rope_scaling.mrope_interleaved: found true, expected an mrope_section alone");
 }
 
 TEST_CASE("a layer of Qwen2, of Qwen3 and with a suffix: shapes, values, nothing left unread") {

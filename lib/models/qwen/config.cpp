@@ -41,6 +41,20 @@ void read_head_dim(const Json& json, QwenConfig& c, const std::filesystem::path&
   }
 }
 
+// The section cuts a head into runs of angles; nothing else is scaled.
+void check_only_mrope(const Json& json, const std::filesystem::path& path) {
+  const auto scaling = json.find("rope_scaling");
+  if (scaling == json.end() || !scaling->is_object()) return;
+  for (const auto& [key, value] : scaling->items()) {
+    const bool names_kind = key == "type" || key == "rope_type";
+    if (key == "mrope_section" || (names_kind && (value == "mrope" || value == "default")) ||
+        (key == "mrope_interleaved" && value == false))
+      continue;
+    throw InputError("{}: rope_scaling.{}: found {}, expected an mrope_section alone",
+                     path.string(), key, value.dump());
+  }
+}
+
 std::vector<std::int64_t> read_mrope_section(const Json& json, std::int64_t head_dim,
                                              const std::filesystem::path& path) {
   const auto scaling = json.find("rope_scaling");
@@ -97,7 +111,10 @@ QwenConfig QwenConfig::load(const std::filesystem::path& path, const QwenParts& 
                      path.string(), c.num_attention_heads, c.num_key_value_heads);
   }
   check_parts(json, parts, path);
-  if (parts.mrope) c.mrope_section = read_mrope_section(json, c.head_dim, path);
+  if (parts.mrope) {
+    check_only_mrope(json, path);
+    c.mrope_section = read_mrope_section(json, c.head_dim, path);
+  }
   c.attention_bias = parts.attention_bias;
   c.qk_norm = parts.qk_norm;
   return c;

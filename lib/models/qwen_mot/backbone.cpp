@@ -205,7 +205,7 @@ std::array<NormRoute, 2> norms(const MotPlan& plan, const MotLayer& layer, Vecto
 MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache,
                              const AttentionBackend& attention, const Kernels& kernels,
                              const MotObserver& observer) const {
-  TORCH_CHECK(x.size(0) > 0 && x.size(0) == plan.rows(), "[qwen2_mot] x is ", x.sizes(),
+  TORCH_CHECK(x.size(0) > 0 && x.size(0) == plan.rows(), "[mot] x is ", x.sizes(),
               ", the plan is of ", plan.gen_rows, " + ", plan.und_rows, " rows");
   const double eps = config.rms_norm_eps;
   const MotParts needed{plan.und_rows > 0, plan.gen_rows > 0};
