@@ -1,6 +1,6 @@
-// Every recorded case this version can replay, in its own precision, under both CFG modes: the
-// choice in tests/goldens always, the full set where $DIPTYCH_GOLDENS or ../shared/goldens is.
-#include <cstdlib>
+// Every recorded case this version can replay, in its own precision, under both CFG modes.
+#include "tests/verify/goldens.h"
+
 #include <fstream>
 
 #include <doctest/doctest.h>
@@ -12,17 +12,6 @@ namespace diptych {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<fs::path> golden_folders() {
-  const fs::path root = DIPTYCH_SOURCE_DIR;
-  std::vector<fs::path> folders = {root / "tests/goldens/bagel"};
-  const char* named = std::getenv("DIPTYCH_GOLDENS");
-  const fs::path full = named != nullptr ? fs::path(named) : root.parent_path() / "shared/goldens";
-  // A named folder must be there; the one beside the checkout may be.
-  if (named != nullptr) REQUIRE(fs::is_directory(full / "bagel/cases"));
-  if (fs::is_directory(full / "bagel/cases")) folders.push_back(full / "bagel");
-  return folders;
-}
 
 bool replayable(const nlohmann::json& description) {
   return description.at("task") != "preprocess";  // no model: tests/media
@@ -62,7 +51,7 @@ std::size_t replay_folder(const fs::path& folder, const std::string& cfg_mode) {
 }  // namespace
 
 TEST_CASE("recorded cases of the official code") {
-  for (const fs::path& folder : golden_folders()) {
+  for (const fs::path& folder : test::bagel_goldens()) {
     for (const char* cfg_mode : {"batched", "sequential"}) {
       CHECK(replay_folder(folder, cfg_mode) >= 12);
     }

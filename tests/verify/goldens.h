@@ -1,23 +1,37 @@
-// Where the recorded cases are: the small ones in the repository, and all of them where present.
+// Where the recorded cases are: a choice in the repository always, and the full set where
+// $DIPTYCH_GOLDENS or ../shared/goldens is.
 #pragma once
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 namespace diptych::test {
 
-inline std::vector<std::filesystem::path> bagel_cases() {
-  const char* set = std::getenv("DIPTYCH_GOLDENS");
+// Folders with the checkpoint and the cases of BAGEL. A folder that is named must be there; the one
+// beside the checkout may be.
+inline std::vector<std::filesystem::path> bagel_goldens() {
+  const char* named = std::getenv("DIPTYCH_GOLDENS");
   const std::filesystem::path source = DIPTYCH_SOURCE_DIR;
-  const auto full = set != nullptr ? std::filesystem::path(set) : source / "../shared/goldens";
+  const auto full =
+      named != nullptr ? std::filesystem::path(named) : source.parent_path() / "shared/goldens";
+  std::vector<std::filesystem::path> folders = {source / "tests/goldens/bagel"};
+  if (std::filesystem::is_directory(full / "bagel/cases")) {
+    folders.push_back(full / "bagel");
+  } else if (named != nullptr) {
+    throw std::runtime_error("DIPTYCH_GOLDENS: has no bagel/cases: " + full.string());
+  }
+  return folders;
+}
+
+inline std::vector<std::filesystem::path> bagel_cases() {
   std::vector<std::filesystem::path> folders;
-  for (const auto& cases : {source / "tests/goldens/bagel/cases", full / "bagel/cases"}) {
-    if (!std::filesystem::exists(cases)) continue;
-    for (const auto& entry : std::filesystem::directory_iterator(cases)) {
+  for (const auto& goldens : bagel_goldens()) {
+    for (const auto& entry : std::filesystem::directory_iterator(goldens / "cases")) {
       if (std::filesystem::exists(entry.path() / "case.json")) folders.push_back(entry.path());
     }
   }
