@@ -15,6 +15,11 @@ enum class LoadFormat { safetensors, dummy };
 // automatic: bfloat16 on CUDA, float32 on the CPU.
 enum class DtypeChoice { automatic, float32, bfloat16 };
 
+// Of the autoencoder, whose weights and maps are float32 in any case. tf32: its products round
+// their operands to 10 bits of fraction, as tensor cores do. automatic: tf32 on CUDA, float32 on
+// the CPU and in runs that are float32.
+enum class VaeDtype { automatic, float32, tf32 };
+
 // Of the decoder layers' projections. none: as the run's dtype. fp8: weights and rows as e4m3.
 // int8: weights as int8, rows as they are.
 enum class Quantization { none, fp8, int8 };
@@ -60,6 +65,9 @@ inline constexpr std::array<std::string_view, 2> kChoiceNames<LoadFormat> = {"sa
 template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<DtypeChoice> = {"auto", "float32",
                                                                               "bfloat16"};
+template <>
+inline constexpr std::array<std::string_view, 3> kChoiceNames<VaeDtype> = {"auto", "float32",
+                                                                           "tf32"};
 template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<Quantization> = {"none", "fp8",
                                                                                "int8"};

@@ -197,6 +197,10 @@ const auto kFields = std::to_array<Field>({
      "layers: weights wait in host memory and are brought to the GPU layer by layer; auto: where "
      "they do not fit",
      choice<run<&R::offload>>(), YamlPlace::top, "offload"},
+    {"vae_dtype", session, "--vae-dtype", "auto|float32|tf32",
+     "the autoencoder's products; tf32 needs a GPU: faster, and no pixel more than one level off; "
+     "auto: tf32 on CUDA unless --dtype is float32",
+     choice<run<&R::vae_dtype>>(), YamlPlace::painting, "vae_dtype"},
     {"vae_tiling", painting, "--vae-tiling", "auto|on|off",
      "the autoencoder works in strips of rows: less memory, the same picture but for rounding; "
      "auto: where needed",

@@ -79,6 +79,7 @@ struct RunConfig {
   std::filesystem::path cache_calibration;  // teacache's, "" = kCalibrationName of the model
   bool cache_report = false;                // paint without the cache, too, and tell the difference
   OffloadWish offload = OffloadWish::automatic;
+  VaeDtype vae_dtype = VaeDtype::automatic;
   TilingWish vae_tiling = TilingWish::automatic;
   double max_vram = 0;  // GiB of the GPU that the run may take, 0 = what is free
   StageAttention read_attention, paint_attention;

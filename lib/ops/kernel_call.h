@@ -6,6 +6,7 @@
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/dequantize_rows/dequantize_rows.h"
 #include "kernels/gated_linear/gated_linear.h"
+#include "kernels/group_norm_silu/group_norm_silu.h"
 #include "kernels/int8_linear/int8_linear.h"
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
@@ -33,6 +34,8 @@ void launch(const kernels::RmsNormArgs& args, at::Device device);
 void launch(const kernels::SiluMulArgs& args, at::Device device);
 void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
+void launch(const kernels::GroupNormTableArgs& args, at::Device device);
+void launch(const kernels::GroupNormSiluArgs& args, at::Device device);
 void launch(const kernels::LinearRowArgs& args, at::Device device);
 void launch(const kernels::GatedLinearArgs& args, at::Device device);
 void launch(const kernels::RoutedLinearArgs& args, at::Device device);

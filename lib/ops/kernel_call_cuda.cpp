@@ -64,6 +64,16 @@ void launch(const kernels::DecodeAttentionArgs& args, at::Device device) {
                  kernels::decode_attention);
 }
 
+void launch(const kernels::GroupNormTableArgs& args, at::Device device) {
+  launch_checked("group_norm_table", args, device, kernels::group_norm_table_unsupported,
+                 kernels::group_norm_table);
+}
+
+void launch(const kernels::GroupNormSiluArgs& args, at::Device device) {
+  launch_checked("group_norm_silu", args, device, kernels::group_norm_silu_unsupported,
+                 kernels::group_norm_silu);
+}
+
 void launch(const kernels::LinearRowArgs& args, at::Device device) {
   launch_checked("linear_row", args, device, kernels::linear_row_unsupported, kernels::linear_row);
 }

@@ -41,6 +41,12 @@ void launch(const kernels::QkNormRopeArgs&, at::Device device) {
 void launch(const kernels::DecodeAttentionArgs&, at::Device device) {
   refuse("decode_attention", device);
 }
+void launch(const kernels::GroupNormTableArgs&, at::Device device) {
+  refuse("group_norm_table", device);
+}
+void launch(const kernels::GroupNormSiluArgs&, at::Device device) {
+  refuse("group_norm_silu", device);
+}
 void launch(const kernels::LinearRowArgs&, at::Device device) {
   refuse("linear_row", device);
 }

@@ -76,6 +76,7 @@ Runtime make_runtime(const RunConfig& config, Log& log, std::span<const Attentio
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device);
+  runtime.vae_tf32 = resolve_vae_tf32(config.vae_dtype, runtime.device, runtime.dtype);
   runtime.tuning = device_tuning(config, runtime, log);
   runtime.kernels = {config.kernels, runtime.tuning.table()};
   if (runtime.kernels == KernelPolicy::strict && runtime.device.is_cpu()) {

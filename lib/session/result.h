@@ -75,6 +75,7 @@ struct Report {
   std::uint64_t peak_bytes = 0;                         // most memory taken from the device
   std::string device, dtype, attention, weights_hash;   // what really ran
   std::string quantization = "none";                    // likewise
+  std::string vae_dtype = "float32";                    // likewise, of the autoencoder
   std::string tuning = "default";  // likewise, Tuning::name(): the hash of the choices of kernels
   std::string cfg_mode;            // likewise, "" = nothing was painted
   std::string

@@ -208,6 +208,16 @@ TEST_CASE("a record of what `auto` took on a GPU can be run") {
   CHECK(has(report["changes"][0].get<std::string>(), ", recorded flash, cudnn, splitkv"));
 }
 
+TEST_CASE("an autoencoder in TF32 is not had on the CPU, which is said") {
+  const Folder folder;
+  generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
+  CHECK_FALSE(test::record_of(folder.path() / "a.png").contains("vae_dtype"));
+  rewrite(folder, "a.png", "b.png", 0, [](json& r) { r["vae_dtype"] = "tf32"; });
+  const auto report = json::parse(replay(folder, "b.png", {"--json"}).out);
+  CHECK(report["pixels_differ"] == 0);
+  CHECK(report["changes"] == json::array({"VAE dtype float32, recorded tf32"}));
+}
+
 TEST_CASE("a backend that is not here is replaced, which is said") {
   const Folder folder;
   generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
@@ -247,6 +257,8 @@ TEST_CASE("a record that cannot be run is refused") {
             "b.png: steps: 1 makes 0 updates"));
   CHECK(has(refused([](json& r) { r["dtype"] = "float16"; }),
             "b.png: its record: dtype: unknown value 'float16'"));
+  CHECK(has(refused([](json& r) { r["vae_dtype"] = "auto"; }),
+            "its record: vae_dtype: found 'auto', expected float32 or tf32"));
   CHECK(has(refused([](json& r) { r["attention"] = "math, zz"; }),
             "b.png: its record: attention: unknown attention backend 'zz'"));
   for (const char* mode : {"", "auto", "zz"})

@@ -48,7 +48,7 @@ TEST_CASE("fields of a request, of the whole batch") {
                         "config", "pipeline", "model", "inputs", "read_attention",
                         "read_attention_self", "paint_attention", "paint_attention_self", "kernels",
                         "device", "dtype", "quantization", "tuned_config_dir", "load_format",
-                        "read_enforce_eager", "offload", "max_vram", "progress"});
+                        "read_enforce_eager", "offload", "vae_dtype", "max_vram", "progress"});
 }
 
 TEST_CASE("fields of painting, of them those that a shared forward has once") {

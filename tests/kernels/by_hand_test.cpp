@@ -1,9 +1,11 @@
 // References against values worked out by hand.
+#include <cmath>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "kernels/dequantize_rows/dequantize_rows.h"
+#include "kernels/group_norm_silu/group_norm_silu.h"
 #include "kernels/host_float.h"
 #include "kernels/linear_row/linear_row.h"
 
@@ -102,4 +104,49 @@ TEST_CASE("linear_row by hand: plain rows by int8, and one by e4m3") {
   args.rows = 1;
   linear_row_ref(args);
   CHECK(y == std::vector<float>{(896 - 0.5F) * 0.5F, (2 + 2) * 2, -285.75F, -24});
+}
+
+TEST_CASE("group_norm_table by hand: two groups of two channels, two pixels") {
+  // The first group: mean 4, variance 5. The second: 7 alone, so the offset is the bias.
+  const std::vector<float> x = {1, 3, 7, 7, 5, 7, 7, 7}, weight = {1, 2, 1, 1}, bias = {0, 1, 3, 0};
+  GroupNormTableArgs args;
+  args.x = x.data();
+  args.weight = weight.data();
+  args.bias = bias.data();
+  args.samples = 1;
+  args.pixels = 2;
+  args.channels = 4;
+  args.groups = 2;
+  args.eps = 0.25F;
+  std::vector<float> table(8);
+  args.table = table.data();
+  group_norm_table_ref(args);
+  const auto factor = static_cast<float>(1 / std::sqrt(5.25));
+  CHECK(table[0] == factor);
+  CHECK(table[1] == 2 * factor);
+  CHECK(table[2] == 2.0F);  // 1 / sqrt(0.25)
+  CHECK(table[4] == -4 * factor);
+  CHECK(table[5] == doctest::Approx(1 - 8 / std::sqrt(5.25)));
+  CHECK(table[6] == 3 - 14.0F);
+}
+
+TEST_CASE("group_norm_silu by hand: rounded to TF32, ties away from zero") {
+  // Factor 1 and no offset: the values themselves. 1 + 2^-11 is halfway to 1 + 2^-10.
+  const std::vector<float> table = {1, 0}, x = {1, 1.00048828125F, -1.00048828125F, 1.0004F, 0};
+  GroupNormSiluArgs args;
+  args.x = x.data();
+  args.table = table.data();
+  args.samples = args.channels = 1;
+  args.pixels = 5;
+  args.silu = false;
+  args.round_to_tf32 = true;
+  std::vector<float> y(5);
+  args.y = y.data();
+  group_norm_silu_ref(args);
+  CHECK(y == std::vector<float>{1, 1.0009765625F, -1.0009765625F, 1, 0});
+  args.silu = true;
+  args.round_to_tf32 = false;
+  group_norm_silu_ref(args);
+  CHECK(y[0] == doctest::Approx(0.7310585786));
+  CHECK(y[4] == 0);
 }

@@ -9,6 +9,7 @@
 
 #include "lib/models/flux_vae/memory.h"
 #include "lib/tensor/noise.h"
+#include "lib/tensor/tf32.h"
 #include "tests/support/peak_bytes.h"
 
 namespace diptych {
@@ -17,10 +18,13 @@ namespace {
 const std::filesystem::path kCheckpoint =
     std::filesystem::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel/checkpoint";
 
-FluxVae tiny_vae() {
+FluxVae tiny_vae(const VaeCompute& compute = {}) {
   const Weights weights = Weights::open(kCheckpoint / "ae.safetensors", at::kCPU, at::kFloat);
-  return FluxVae::load(weights, FluxVaeConfig::infer(weights));
+  return FluxVae::load(weights, FluxVaeConfig::infer(weights), compute);
 }
+
+// What tensor cores are given is rounded, what they compute is not: the CPU's products do the rest.
+constexpr VaeCompute kTf32 = {.tf32 = true, .kernels = KernelPolicy::reference};
 
 Tensor draw(at::IntArrayRef shape, std::uint64_t seed) {
   at::Generator generator = cpu_generator(seed);
@@ -50,6 +54,55 @@ TEST_CASE("strips give the picture of whole maps") {
       CHECK(difference(vae.encode_moments(image, {}, strips), vae.encode_moments(image)) < 2e-6);
     }
   }
+}
+
+TEST_CASE("TF32 gives the picture of float32 but for a level, whole and in strips") {
+  const FluxVae exact = tiny_vae(), vae = tiny_vae(kTf32);
+  for (const auto& [n, h, w] : {std::array<std::int64_t, 3>{1, 7, 9}, {1, 1, 1}, {1, 16, 12}}) {
+    CAPTURE(h);
+    const Tensor latent = draw({n, 16, h, w}, 11);
+    const Tensor expected = exact.decode(latent);
+    const Tensor image = expected.clamp(-1, 1);
+    const Tensor moments = exact.encode_moments(image);
+    for (const auto& strips : {std::optional<VaeStrips>(), {VaeStrips{1}}, {VaeStrips{30000}}}) {
+      const Tensor decoded = vae.decode(latent, {}, strips);
+      CHECK(decoded.is_contiguous());
+      CHECK(difference(decoded, expected) < 3e-3);
+      CHECK(difference(decoded, expected) > 1e-6);  // another computation
+      const Tensor apart = (to_uint8(decoded).to(at::kInt) - to_uint8(expected).to(at::kInt)).abs();
+      CHECK(apart.max().item<int>() <= 1);
+      // One pixel is all that the middle's statistics are of, so they magnify any rounding.
+      if (h * w > 1) CHECK(difference(vae.encode_moments(image, {}, strips), moments) < 3e-3);
+    }
+  }
+}
+
+TEST_CASE("TF32 is on while a pass runs, and as it was behind it") {
+  const auto allowed = [] {
+    return at::globalContext().allowTF32CuDNN(at::Float32Op::CONV) &&
+           at::globalContext().allowTF32CuBLAS();
+  };
+  at::globalContext().setAllowTF32CuDNN(false);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  bool during = false, in_float32 = true;
+  const Tensor latent = draw({1, 16, 2, 2}, 12);
+  tiny_vae(kTf32).decode(latent, [&](std::string_view, const Tensor&) { during = allowed(); });
+  CHECK(during);
+  CHECK_FALSE(allowed());
+  tiny_vae().decode(latent, [&](std::string_view, const Tensor&) { in_float32 = allowed(); });
+  CHECK_FALSE(in_float32);
+  const auto stop = [](std::string_view, const Tensor&) { throw std::runtime_error("stop"); };
+  CHECK_THROWS_AS(tiny_vae(kTf32).decode(latent, stop), std::runtime_error);
+  CHECK_FALSE(allowed());
+}
+
+TEST_CASE("values rounded to TF32") {
+  const Tensor x = at::tensor({1.0F, 1.0003F, 1.0006F, -1.0006F, 3e-20F, 0.0F, 65519.0F});
+  const Tensor rounded = round_to_tf32(x);
+  CHECK(rounded.view(at::kInt).bitwise_and(0x1fff).eq(0).all().item<bool>());
+  CHECK(((rounded - x).abs() <= x.abs() * 0x1p-11).all().item<bool>());
+  CHECK(rounded[1].item<float>() == 1.0F);
+  CHECK(rounded[2].item<float>() == 1.0009765625F);
 }
 
 TEST_CASE("strips report every step that whole maps report") {

@@ -2,6 +2,7 @@
 
 #include "lib/base/error.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/group_norm_cases.h"
 #include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
 #include "tests/ops/tuned_cases.h"
@@ -22,6 +23,10 @@ TEST_CASE("rms_norm on the GPU agrees with the kernel's reference") {
 TEST_CASE("add_rms_norm_ on the GPU agrees with the kernel's reference") {
   check_add_rms_norm(kGpu, KernelPolicy::strict);
   check_add_rms_norm(kGpu, KernelPolicy::reference);
+}
+TEST_CASE("group_norm_silu on the GPU agrees with the kernel's reference") {
+  check_group_norm(kGpu, KernelPolicy::strict);
+  check_group_norm(kGpu, KernelPolicy::reference);
 }
 TEST_CASE("silu_mul on the GPU agrees with the kernel's reference") {
   check_silu_mul(kGpu, KernelPolicy::strict);

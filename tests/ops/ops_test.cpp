@@ -5,6 +5,7 @@
 #include "lib/tuning/table.h"
 #include "tests/kernels/closeness.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/group_norm_cases.h"
 #include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
 
@@ -47,6 +48,10 @@ TEST_CASE("rms_norm in ATen agrees with the kernel's reference") {
 }
 TEST_CASE("add_rms_norm_ in ATen agrees with the kernel's reference") {
   check_add_rms_norm(kCpu, KernelPolicy::automatic);
+}
+TEST_CASE("group_norm_silu in ATen agrees with the kernel's reference") {
+  check_group_norm(kCpu, KernelPolicy::automatic);
+  check_group_norm_arguments();
 }
 TEST_CASE("silu_mul in ATen agrees with the kernel's reference") {
   check_silu_mul(kCpu, KernelPolicy::automatic);

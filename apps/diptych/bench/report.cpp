@@ -247,6 +247,7 @@ Json ran_json(const BenchMeasured& m) {
     json["forwards"] = picture.forwards;
     json["width"] = picture.rgb().size(1);
     json["height"] = picture.rgb().size(0);
+    json["vae_dtype"] = m.ran.vae_dtype;
     json["vae_strips"] = m.ran.strips;
   }
   json["offload"] = m.ran.offload;

@@ -24,6 +24,7 @@ constexpr const char* kTiled = "on";
 constexpr const char* kNotOffloaded = "none";
 constexpr const char* kPlain = "none";
 constexpr const char* kUntuned = "default";
+constexpr std::string_view kExact = name_of(VaeDtype::float32);  // of the autoencoder
 
 std::string last_name(const std::filesystem::path& path) {
   const auto name = path.filename();
@@ -110,6 +111,7 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"height", picture.rgb().size(0)},
                {"inputs", inputs_json(options, picture)}};
   if (report.quantization != kPlain) json["quantization"] = report.quantization;
+  if (report.vae_dtype != kExact) json["vae_dtype"] = report.vae_dtype;
   if (report.tuning != kUntuned) json["tuning"] = report.tuning;
   if (report.threads > 0) json["threads"] = report.threads;
   if (report.strips) json["vae_tiling"] = kTiled;
@@ -184,6 +186,7 @@ class RecordReader {
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
     record.tuning = json_.value("tuning", kUntuned);
     record.threads = threads();
+    record.vae_dtype = vae_dtype();
     record.strips = json_.value("vae_tiling", "") == kTiled;
     record.offload = json_.value("offload", kNotOffloaded);
     record.calibration_hash = json_.value("calibration_hash", "");
@@ -223,6 +226,14 @@ class RecordReader {
     Options checked;
     assign(all_fields()[field_index("dtype")], checked, found, name_ + ": its record: dtype");
     return found;
+  }
+
+  std::string vae_dtype() const {  // that ran, where `auto` chooses
+    std::string found = json_.value("vae_dtype", std::string(kExact));
+    const auto known = parse_choice<VaeDtype>(found);
+    if (known && *known != VaeDtype::automatic) return found;
+    throw InputError("{}: its record: vae_dtype: found '{}', expected float32 or tf32", name_,
+                     shortened(found));
   }
 
   CfgMode cfg_mode() const {  // that ran, where `auto` chooses

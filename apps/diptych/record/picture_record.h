@@ -45,6 +45,7 @@ struct PictureRecord {
   std::uint64_t index = 0, seed = 0;  // of the picture
   std::string version, weights_hash, device, dtype, attention, noise_hash, calibration_hash;
   CfgMode cfg_mode = CfgMode::batched;  // that ran
+  std::string vae_dtype;                // as Report
   std::string offload;                  // as Report
   std::string tuning;                   // as Report
   bool strips = false;

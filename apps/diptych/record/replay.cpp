@@ -208,11 +208,15 @@ class Replay {
   // the machine it ran on, and may not be had here.
   void settle_memory() {
     Log quiet(LogLevel::quiet);
-    const bool waits = record_.offload == "all" && resolve_device(device(), quiet).is_cuda();
+    const bool on_gpu = resolve_device(device(), quiet).is_cuda();
+    const bool waits = record_.offload == "all" && on_gpu;
+    // A record without it was painted before there was TF32. The CPU has none.
+    const bool tf32 = on_gpu && record_.vae_dtype == name_of(VaeDtype::tf32);
     for (RunConfig& run : runs_) {
       run.max_vram = 0;
       run.offload = waits ? OffloadWish::layers : OffloadWish::automatic;
       if (record_.strips) run.vae_tiling = TilingWish::on;
+      run.vae_dtype = tf32 ? VaeDtype::tf32 : VaeDtype::float32;
     }
   }
 
@@ -305,6 +309,7 @@ class Replay {
     add("dtype", record_.dtype, report_.dtype);
     add("attention", record_.attention, report_.attention);
     add("tuning", record_.tuning, report_.tuning);
+    add("VAE dtype", record_.vae_dtype, report_.vae_dtype);
     add("VAE tiling", record_.strips ? "on" : "off", report_.strips ? "on" : "off");
     add("offload", record_.offload, report_.offload);
     return lines;

@@ -6,6 +6,8 @@
 
 #include "lib/base/error.h"
 #include "lib/models/flux_vae/strips.h"
+#include "lib/ops/group_norm.h"
+#include "lib/tensor/tf32.h"
 
 namespace diptych {
 namespace {
@@ -56,35 +58,55 @@ FluxVaeConfig FluxVaeConfig::infer(const Weights& weights) {
 }
 
 VaeConv VaeConv::load(const Weights& weights, std::int64_t out, std::int64_t in,
-                      std::int64_t kernel) {
-  return {weights.get("weight", {out, in, kernel, kernel}), weights.get("bias", {out})};
+                      std::int64_t kernel, const VaeCompute& compute) {
+  VaeConv conv{weights.get("weight", {out, in, kernel, kernel}), weights.get("bias", {out}),
+               compute};
+  if (compute.tf32) conv.weight = round_to_tf32(conv.weight).contiguous(compute.layout());
+  return conv;
 }
 
 Tensor VaeConv::forward(const Tensor& x, std::int64_t stride) const {
   const std::int64_t padding = stride == 1 ? weight.size(2) / 2 : 0;
-  return at::conv2d(x, weight, bias, stride, padding);
+  const Tensor y = at::conv2d(x, weight, bias, stride, padding);
+  return compute.tf32 ? y.contiguous(compute.layout()) : y;
 }
 
-VaeNorm VaeNorm::load(const Weights& weights, std::int64_t channels) {
-  return {weights.get("weight", {channels}), weights.get("bias", {channels})};
+VaeNorm VaeNorm::load(const Weights& weights, std::int64_t channels, const VaeCompute& compute) {
+  return {weights.get("weight", {channels}), weights.get("bias", {channels}), compute};
 }
+
+namespace {
+
+Tensor normed_for_tf32(const VaeNorm& norm, const Tensor& x, bool silu) {
+  const KernelPolicy kernels = norm.compute.kernels;
+  const Tensor y = at::empty(x.sizes(), x.options(), norm.compute.layout());
+  const Tensor table =
+      group_norm_table(x, {norm.weight, norm.bias, kGroups, VaeNorm::kEps}, kernels);
+  group_norm_silu_out(y, x, table, {.silu = silu, .round_to_tf32 = true}, kernels);
+  return y;
+}
+
+}  // namespace
 
 Tensor VaeNorm::forward(const Tensor& x) const {
+  if (compute.tf32) return normed_for_tf32(*this, x, /*silu=*/false);
   return at::group_norm(x, kGroups, weight, bias, kEps);
 }
 
 Tensor VaeNorm::activated(const Tensor& x) const {
+  if (compute.tf32) return normed_for_tf32(*this, x, /*silu=*/true);
   Tensor h = forward(x);
   return at::silu_(h);
 }
 
-VaeResBlock VaeResBlock::load(const Weights& w, std::int64_t in, std::int64_t out) {
+VaeResBlock VaeResBlock::load(const Weights& w, std::int64_t in, std::int64_t out,
+                              const VaeCompute& compute) {
   VaeResBlock b;
-  b.norm1 = VaeNorm::load(w.scope("norm1"), in);
-  b.conv1 = VaeConv::load(w.scope("conv1"), out, in, 3);
-  b.norm2 = VaeNorm::load(w.scope("norm2"), out);
-  b.conv2 = VaeConv::load(w.scope("conv2"), out, out, 3);
-  if (in != out) b.nin_shortcut = VaeConv::load(w.scope("nin_shortcut"), out, in, 1);
+  b.norm1 = VaeNorm::load(w.scope("norm1"), in, compute);
+  b.conv1 = VaeConv::load(w.scope("conv1"), out, in, 3, compute);
+  b.norm2 = VaeNorm::load(w.scope("norm2"), out, compute);
+  b.conv2 = VaeConv::load(w.scope("conv2"), out, out, 3, compute);
+  if (in != out) b.nin_shortcut = VaeConv::load(w.scope("nin_shortcut"), out, in, 1, compute);
   return b;
 }
 
@@ -98,52 +120,86 @@ Tensor VaeResBlock::forward(const Tensor& x) const {
   return h.add_(nin_shortcut ? nin_shortcut->forward(x) : x);
 }
 
-VaeAttention VaeAttention::load(const Weights& w, std::int64_t channels) {
+VaeAttention VaeAttention::load(const Weights& w, std::int64_t channels,
+                                const VaeCompute& compute) {
   const auto conv = [&](std::string_view name) {
-    return VaeConv::load(w.scope(name), channels, channels, 1);
+    return VaeConv::load(w.scope(name), channels, channels, 1, compute);
   };
-  return {VaeNorm::load(w.scope("norm"), channels), conv("q"), conv("k"), conv("v"),
+  return {VaeNorm::load(w.scope("norm"), channels, compute), conv("q"), conv("k"), conv("v"),
           conv("proj_out")};
-}
-
-Tensor VaeAttention::forward(const Tensor& x, std::optional<std::int64_t> most_queries) const {
-  const Tensor h = norm.forward(x);
-  const auto rows = [](const Tensor& t) {  // [n, c, H, W] -> [n, 1, H * W, c]
-    return t.flatten(2).transpose(1, 2).unsqueeze(1).contiguous();
-  };
-  const Tensor queries = rows(q.forward(h)), keys = rows(k.forward(h)), values = rows(v.forward(h));
-  std::vector<Tensor> attended;
-  for (const Tensor& asked : queries.split(most_queries.value_or(queries.size(2)), 2)) {
-    attended.push_back(at::scaled_dot_product_attention(asked, keys, values));
-  }
-  const Tensor all = attended.size() == 1 ? attended.front() : at::cat(attended, 2);
-  return x + proj_out.forward(all.squeeze(1).transpose(1, 2).reshape(x.sizes()));
-}
-
-VaeMid VaeMid::load(const Weights& w, std::int64_t channels) {
-  return {VaeResBlock::load(w.scope("block_1"), channels, channels),
-          VaeResBlock::load(w.scope("block_2"), channels, channels),
-          VaeAttention::load(w.scope("attn_1"), channels)};
 }
 
 namespace {
 
-VaeLevel load_level(const Weights& w, std::int64_t in, std::int64_t out, std::int64_t blocks,
-                    std::string_view resample) {
-  VaeLevel level;
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    level.block.push_back(
-        VaeResBlock::load(w.scope(fmt::format("block.{}", i)), i == 0 ? in : out, out));
+// [n, rows, c] of the pixels that ask. There is no fused attention for heads this wide but in
+// float32 without tensor cores, so the logits are written out.
+Tensor attend_tf32(const Tensor& queries, const Tensor& keys, const Tensor& values) {
+  const double scale = 1 / std::sqrt(static_cast<double>(keys.size(2)));
+  const std::int64_t n = queries.size(0), rows = queries.size(1), pixels = keys.size(1);
+  Tensor logits = at::empty({n, rows, pixels}, queries.options());
+  at::baddbmm_out(logits, logits, queries, keys.transpose(1, 2), /*beta=*/0, scale);
+  logits = at::softmax(logits, -1);
+  return at::bmm(logits, values);
+}
+
+// Rows that ask at a time where nothing else is said.
+std::int64_t usual_queries(const Tensor& keys) {  // [n, pixels, c]
+  const std::int64_t row = keys.size(0) * keys.size(1) * keys.element_size();
+  return std::max<std::int64_t>(VaeAttention::kLogitBytes / row, 1);
+}
+
+}  // namespace
+
+Tensor VaeAttention::forward(const Tensor& x, std::optional<std::int64_t> most_queries) const {
+  const Tensor h = norm.forward(x);
+  const bool tf32 = norm.compute.tf32;
+  const auto rows = [&](const Tensor& t) {  // [n, c, H, W] -> [n, H * W, c]
+    const Tensor packed = t.flatten(2).transpose(1, 2).contiguous();
+    return tf32 ? round_to_tf32(packed) : packed.unsqueeze(1);
+  };
+  const Tensor queries = rows(q.forward(h)), keys = rows(k.forward(h)), values = rows(v.forward(h));
+  const std::int64_t pixels = queries.size(-2);
+  const std::int64_t usual = tf32 ? usual_queries(keys) : pixels;
+  std::vector<Tensor> attended;
+  for (const Tensor& asked : queries.split(most_queries.value_or(usual), -2)) {
+    attended.push_back(tf32 ? attend_tf32(asked, keys, values)
+                            : at::scaled_dot_product_attention(asked, keys, values));
   }
-  if (!resample.empty()) level.resample = VaeConv::load(w.scope(resample), out, out, 3);
+  Tensor all = attended.size() == 1 ? attended.front() : at::cat(attended, -2);
+  all = all.view({x.size(0), pixels, x.size(1)}).transpose(1, 2).reshape(x.sizes());
+  return x + proj_out.forward(tf32 ? all.contiguous(norm.compute.layout()) : all);
+}
+
+VaeMid VaeMid::load(const Weights& w, std::int64_t channels, const VaeCompute& compute) {
+  return {VaeResBlock::load(w.scope("block_1"), channels, channels, compute),
+          VaeResBlock::load(w.scope("block_2"), channels, channels, compute),
+          VaeAttention::load(w.scope("attn_1"), channels, compute)};
+}
+
+namespace {
+
+struct LevelSizes {
+  std::int64_t in = 0, out = 0, blocks = 0;
+  std::string_view resample = {};  // the name of its convolution, "" = none
+};
+
+VaeLevel load_level(const Weights& w, const LevelSizes& sizes, const VaeCompute& compute) {
+  VaeLevel level;
+  for (std::int64_t i = 0; i < sizes.blocks; ++i) {
+    level.block.push_back(VaeResBlock::load(w.scope(fmt::format("block.{}", i)),
+                                            i == 0 ? sizes.in : sizes.out, sizes.out, compute));
+  }
+  if (!sizes.resample.empty())
+    level.resample = VaeConv::load(w.scope(sizes.resample), sizes.out, sizes.out, 3, compute);
   return level;
 }
 
 }  // namespace
 
-FluxVae FluxVae::load(const Weights& weights, const FluxVaeConfig& c) {
+FluxVae FluxVae::load(const Weights& weights, const FluxVaeConfig& c, const VaeCompute& compute) {
   FluxVae vae;
   vae.config = c;
+  vae.compute = compute;
   const auto levels = static_cast<std::int64_t>(c.ch_mult.size());
   const auto width = [&](std::int64_t level) {
     return c.ch * c.ch_mult[static_cast<std::size_t>(level)];
@@ -151,26 +207,28 @@ FluxVae FluxVae::load(const Weights& weights, const FluxVaeConfig& c) {
   const std::int64_t widest = width(levels - 1);
 
   const Weights e = weights.scope("encoder");
-  vae.encoder.conv_in = VaeConv::load(e.scope("conv_in"), c.ch, 3, 3);
+  vae.encoder.conv_in = VaeConv::load(e.scope("conv_in"), c.ch, 3, 3, compute);
   for (std::int64_t i = 0; i < levels; ++i) {
     vae.encoder.down.push_back(load_level(e.scope(fmt::format("down.{}", i)),
-                                          i == 0 ? c.ch : width(i - 1), width(i), c.num_res_blocks,
-                                          i + 1 < levels ? "downsample.conv" : ""));
+                                          {i == 0 ? c.ch : width(i - 1), width(i), c.num_res_blocks,
+                                           i + 1 < levels ? "downsample.conv" : ""},
+                                          compute));
   }
-  vae.encoder.mid = VaeMid::load(e.scope("mid"), widest);
-  vae.encoder.norm_out = VaeNorm::load(e.scope("norm_out"), widest);
-  vae.encoder.conv_out = VaeConv::load(e.scope("conv_out"), 2 * c.z_channels, widest, 3);
+  vae.encoder.mid = VaeMid::load(e.scope("mid"), widest, compute);
+  vae.encoder.norm_out = VaeNorm::load(e.scope("norm_out"), widest, compute);
+  vae.encoder.conv_out = VaeConv::load(e.scope("conv_out"), 2 * c.z_channels, widest, 3, compute);
 
   const Weights d = weights.scope("decoder");
-  vae.decoder.conv_in = VaeConv::load(d.scope("conv_in"), widest, c.z_channels, 3);
-  vae.decoder.mid = VaeMid::load(d.scope("mid"), widest);
+  vae.decoder.conv_in = VaeConv::load(d.scope("conv_in"), widest, c.z_channels, 3, compute);
+  vae.decoder.mid = VaeMid::load(d.scope("mid"), widest, compute);
   for (std::int64_t i = 0; i < levels; ++i) {
     vae.decoder.up.push_back(load_level(d.scope(fmt::format("up.{}", i)),
-                                        i + 1 < levels ? width(i + 1) : widest, width(i),
-                                        c.num_res_blocks + 1, i > 0 ? "upsample.conv" : ""));
+                                        {i + 1 < levels ? width(i + 1) : widest, width(i),
+                                         c.num_res_blocks + 1, i > 0 ? "upsample.conv" : ""},
+                                        compute));
   }
-  vae.decoder.norm_out = VaeNorm::load(d.scope("norm_out"), width(0));
-  vae.decoder.conv_out = VaeConv::load(d.scope("conv_out"), 3, width(0), 3);
+  vae.decoder.norm_out = VaeNorm::load(d.scope("norm_out"), width(0), compute);
+  vae.decoder.conv_out = VaeConv::load(d.scope("conv_out"), 3, width(0), 3, compute);
   if (!weights.is_dummy()) weights.require_all_read();
   return vae;
 }
@@ -224,7 +282,8 @@ Tensor run_mid(const VaeMid& mid, Tensor h, const Steps& steps, const VaeObserve
 Tensor FluxVae::encode_moments(const Tensor& image, const VaeObserver& observer,
                                const std::optional<VaeStrips>& strips) const {
   const Steps steps{strips};
-  Tensor h = encoder.conv_in.forward(image);
+  const Tf32Scope precision(compute.tf32);
+  Tensor h = encoder.conv_in.forward(image.contiguous(compute.layout()));
   for (std::size_t i = 0; i < encoder.down.size(); ++i) {
     const VaeLevel& level = encoder.down[i];
     for (std::size_t b = 0; b < level.block.size(); ++b) {
@@ -236,7 +295,7 @@ Tensor FluxVae::encode_moments(const Tensor& image, const VaeObserver& observer,
              steps.downsample(*level.resample, std::move(h)));
   }
   h = run_mid(encoder.mid, std::move(h), steps, observer, "encoder");
-  return steps.out(encoder.norm_out, encoder.conv_out, std::move(h));
+  return steps.out(encoder.norm_out, encoder.conv_out, std::move(h)).contiguous();
 }
 
 Tensor FluxVae::latent_from_moments(const Tensor& moments, const Tensor& noise) const {
@@ -249,7 +308,9 @@ Tensor FluxVae::latent_from_moments(const Tensor& moments, const Tensor& noise) 
 Tensor FluxVae::decode(const Tensor& latent, const VaeObserver& observer,
                        const std::optional<VaeStrips>& strips) const {
   const Steps steps{strips};
-  Tensor h = decoder.conv_in.forward(latent / config.scale_factor + config.shift_factor);
+  const Tf32Scope precision(compute.tf32);
+  Tensor h = latent / config.scale_factor + config.shift_factor;
+  h = decoder.conv_in.forward(h.contiguous(compute.layout()));
   h = seen(observer, "decoder.conv_in", std::move(h));
   h = run_mid(decoder.mid, std::move(h), steps, observer, "decoder");
   for (std::size_t i = decoder.up.size(); i-- > 0;) {
@@ -258,7 +319,7 @@ Tensor FluxVae::decode(const Tensor& latent, const VaeObserver& observer,
     h = seen(observer, fmt::format("decoder.up.{}.upsample", i),
              steps.upsample(*decoder.up[i].resample, std::move(h)));
   }
-  return steps.out(decoder.norm_out, decoder.conv_out, std::move(h));
+  return steps.out(decoder.norm_out, decoder.conv_out, std::move(h)).contiguous();
 }
 
 Tensor to_uint8(const Tensor& image) {

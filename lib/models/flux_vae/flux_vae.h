@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/choices.h"
 #include "lib/tensor/weights.h"
 
 namespace diptych {
@@ -23,10 +24,22 @@ struct FluxVaeConfig {  // sizes are read off the tensors; no config file carrie
   std::int64_t downsample() const { return std::int64_t{1} << (ch_mult.size() - 1); }
 };
 
+// How the passes compute. tf32: operands of convolutions and products are rounded to TF32, maps
+// and weights are in channels_last, which tensor cores read as it is; sums, statistics and what
+// runs past the residual blocks stay float32.
+struct VaeCompute {
+  bool tf32 = false;
+  KernelPolicy kernels = KernelPolicy::automatic;  // of tf32: libtorch has no norm in channels_last
+  at::MemoryFormat layout() const {
+    return tf32 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  }
+};
+
 struct VaeConv {
   Tensor weight, bias;  // [out, in, k, k], [out]
+  VaeCompute compute;
   static VaeConv load(const Weights& weights, std::int64_t out, std::int64_t in,
-                      std::int64_t kernel);
+                      std::int64_t kernel, const VaeCompute& compute);
   Tensor forward(const Tensor& x, std::int64_t stride = 1) const;  // padding k / 2 at stride 1
 };
 
@@ -34,7 +47,8 @@ struct VaeNorm {  // GroupNorm
   static constexpr std::int64_t kGroups = 32;
   static constexpr double kEps = 1e-6;
   Tensor weight, bias;  // [channels]
-  static VaeNorm load(const Weights& weights, std::int64_t channels);
+  VaeCompute compute;
+  static VaeNorm load(const Weights& weights, std::int64_t channels, const VaeCompute& compute);
   Tensor forward(const Tensor& x) const;
   Tensor activated(const Tensor& x) const;  // silu of it
 };
@@ -43,14 +57,18 @@ struct VaeResBlock {
   VaeNorm norm1, norm2;
   VaeConv conv1, conv2;
   std::optional<VaeConv> nin_shortcut;  // where the channel count changes
-  static VaeResBlock load(const Weights& weights, std::int64_t in, std::int64_t out);
+  static VaeResBlock load(const Weights& weights, std::int64_t in, std::int64_t out,
+                          const VaeCompute& compute);
   Tensor forward(const Tensor& x) const;
 };
 
 struct VaeAttention {  // one head over all pixels
+  // Of logits at a time in TF32, where nothing else is said.
+  static constexpr std::int64_t kLogitBytes = std::int64_t{256} << 20;
   VaeNorm norm;
   VaeConv q, k, v, proj_out;
-  static VaeAttention load(const Weights& weights, std::int64_t channels);
+  static VaeAttention load(const Weights& weights, std::int64_t channels,
+                           const VaeCompute& compute);
   // `most_queries`: pixels that ask at a time; the result is the same but for rounding.
   Tensor forward(const Tensor& x, std::optional<std::int64_t> most_queries = {}) const;
 };
@@ -58,7 +76,7 @@ struct VaeAttention {  // one head over all pixels
 struct VaeMid {
   VaeResBlock block_1, block_2;
   VaeAttention attn_1;
-  static VaeMid load(const Weights& weights, std::int64_t channels);
+  static VaeMid load(const Weights& weights, std::int64_t channels, const VaeCompute& compute);
 };
 
 struct VaeLevel {
@@ -78,6 +96,7 @@ struct VaeStrips {
 
 struct FluxVae {
   FluxVaeConfig config;
+  VaeCompute compute;
   struct {
     VaeConv conv_in, conv_out;
     std::vector<VaeLevel> down;
@@ -91,8 +110,9 @@ struct FluxVae {
     VaeNorm norm_out;
   } decoder;
 
-  // `weights`: the root of ae.safetensors.
-  static FluxVae load(const Weights& weights, const FluxVaeConfig& config);
+  // `weights`: the root of ae.safetensors, float32.
+  static FluxVae load(const Weights& weights, const FluxVaeConfig& config,
+                      const VaeCompute& compute = {});
 
   // image [n, 3, H, W] in -1..1, H and W multiples of downsample() -> [n, 2 * z, H / 8, W / 8]:
   // mean, then log variance.

@@ -27,9 +27,10 @@ struct Steps {
   }
   std::int64_t attention(std::int64_t channels) const {
     // Input, norm, q, k, v, attended (as parts and whole), its copy, projection and sum.
+    // Logits and probabilities, where they are written out.
     const std::int64_t pixels = width * height;
-    const std::int64_t logits =
-        strips ? 2 * std::min(4 * strips->max_bytes, pixels * pixels * kFloat) : 0;
+    const std::int64_t most = strips ? 4 * strips->max_bytes : VaeAttention::kLogitBytes;
+    const std::int64_t logits = 2 * std::min(most, pixels * pixels * kFloat);
     return (strips ? 10 : 9) * map(channels) + logits;
   }
   std::int64_t mid(std::int64_t channels) const {

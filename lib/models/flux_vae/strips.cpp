@@ -2,6 +2,8 @@
 
 #include <functional>
 
+#include "lib/ops/group_norm.h"
+
 namespace diptych::vae_strips {
 namespace {
 
@@ -19,20 +21,42 @@ Tensor rows_of(const Tensor& x, std::int64_t first, std::int64_t count) {
   return x.narrow(2, first, count);
 }
 
-// GroupNorm with the statistics of the whole map, as one factor and one offset a channel.
-struct WholeMapNorm {
-  Tensor scale, shift;  // [n, channels, 1, 1]
+// An unset map beside x, laid out as its pass wants it.
+Tensor map_beside(const Tensor& x, std::int64_t channels, std::int64_t rows, std::int64_t columns,
+                  const VaeCompute& compute) {
+  return at::empty({x.size(0), channels, rows, columns}, x.options(), compute.layout());
+}
 
-  WholeMapNorm(const VaeNorm& norm, const Tensor& x) {
+// GroupNorm with the statistics of the whole map, as one factor and one offset a channel; in TF32
+// with silu in one pass.
+class WholeMapNorm {
+ public:
+  WholeMapNorm(const VaeNorm& norm, const Tensor& x) : compute_(norm.compute) {
+    if (compute_.tf32) {
+      table_ = group_norm_table(x, {norm.weight, norm.bias, VaeNorm::kGroups, VaeNorm::kEps},
+                                compute_.kernels);
+      return;
+    }
     const std::int64_t n = x.size(0), channels = x.size(1);
     const auto [variance, mean] = at::var_mean(x.reshape({n, VaeNorm::kGroups, -1}), {2},
                                                /*correction=*/0, /*keepdim=*/true);
     const Tensor inverse = (variance + VaeNorm::kEps).rsqrt();  // [n, groups, 1]
     const Tensor factor = inverse * norm.weight.view({1, VaeNorm::kGroups, -1});
-    shift = (norm.bias.view({1, VaeNorm::kGroups, -1}) - mean * factor).view({n, channels, 1, 1});
-    scale = factor.view({n, channels, 1, 1});
+    shift_ = (norm.bias.view({1, VaeNorm::kGroups, -1}) - mean * factor).view({n, channels, 1, 1});
+    scale_ = factor.view({n, channels, 1, 1});
   }
-  void apply(const Tensor& rows, Tensor out) const { at::addcmul_out(out, shift, rows, scale); }
+  void apply(const Tensor& rows, Tensor out) const {
+    if (compute_.tf32) {
+      group_norm_silu_out(out, rows, table_, {.round_to_tf32 = true}, compute_.kernels);
+      return;
+    }
+    at::addcmul_out(out, shift_, rows, scale_);
+  }
+
+ private:
+  VaeCompute compute_;
+  Tensor table_;          // of tf32
+  Tensor scale_, shift_;  // else, [n, channels, 1, 1]
 };
 
 using PutRows = std::function<void(std::int64_t first, const Tensor& rows)>;
@@ -42,18 +66,18 @@ using PutRows = std::function<void(std::int64_t first, const Tensor& rows)>;
 void for_each_strip(const VaeNorm& norm, const VaeConv& conv, const Tensor& x,
                     const VaeStrips& strips, const PutRows& put) {
   const WholeMapNorm normalise(norm, x);
-  const std::int64_t n = x.size(0), channels = x.size(1), height = x.size(2), width = x.size(3);
+  const std::int64_t channels = x.size(1), height = x.size(2), width = x.size(3);
   const std::int64_t step = strip_rows(row_bytes(x, channels + conv.weight.size(0), width), strips);
   Tensor above;  // the row above the strip, as it was
   for (std::int64_t first = 0; first < height; first += step) {
     const std::int64_t count = std::min(step, height - first);
     const std::int64_t below = first + count < height ? 1 : 0;
     // Beyond the map's border stay zeros; silu keeps them.
-    Tensor slab = at::zeros({n, channels, count + 2, width}, x.options());
+    Tensor slab = map_beside(x, channels, count + 2, width, norm.compute).zero_();
     if (above.defined()) normalise.apply(above, rows_of(slab, 0, 1));
     normalise.apply(rows_of(x, first, count + below), rows_of(slab, 1, count + below));
     above = rows_of(x, first + count - 1, 1).clone();
-    at::silu_(slab);
+    if (!norm.compute.tf32) at::silu_(slab);
     put(first, at::conv2d(slab, conv.weight, conv.bias, 1, at::IntArrayRef({0, 1})));
   }
 }
@@ -79,7 +103,7 @@ Tensor res_block(const VaeResBlock& block, Tensor x, const VaeStrips& strips) {
 
 Tensor normed_conv(const VaeNorm& norm, const VaeConv& conv, const Tensor& x,
                    const VaeStrips& strips) {
-  const Tensor out = at::empty({x.size(0), conv.weight.size(0), x.size(2), x.size(3)}, x.options());
+  const Tensor out = map_beside(x, conv.weight.size(0), x.size(2), x.size(3), conv.compute);
   for_each_strip(norm, conv, x, strips, [&](std::int64_t first, const Tensor& rows) {
     rows_of(out, first, rows.size(2)).copy_(rows);
   });
@@ -88,7 +112,7 @@ Tensor normed_conv(const VaeNorm& norm, const VaeConv& conv, const Tensor& x,
 
 Tensor upsample(const VaeConv& conv, const Tensor& x, const VaeStrips& strips) {
   const std::int64_t height = x.size(2), width = x.size(3), out_channels = conv.weight.size(0);
-  const Tensor out = at::empty({x.size(0), out_channels, 2 * height, 2 * width}, x.options());
+  const Tensor out = map_beside(x, out_channels, 2 * height, 2 * width, conv.compute);
   const std::int64_t step =
       strip_rows(2 * row_bytes(x, x.size(1) + out_channels, 2 * width), strips);
   for (std::int64_t first = 0; first < height; first += step) {
@@ -107,7 +131,7 @@ Tensor upsample(const VaeConv& conv, const Tensor& x, const VaeStrips& strips) {
 
 Tensor downsample(const VaeConv& conv, const Tensor& x, const VaeStrips& strips) {
   const std::int64_t height = x.size(2) / 2, width = x.size(3), out_channels = conv.weight.size(0);
-  const Tensor out = at::empty({x.size(0), out_channels, height, width / 2}, x.options());
+  const Tensor out = map_beside(x, out_channels, height, width / 2, conv.compute);
   const std::int64_t step = strip_rows(row_bytes(x, 2 * x.size(1) + out_channels, width), strips);
   for (std::int64_t first = 0; first < height; first += step) {
     const std::int64_t count = std::min(step, height - first);

@@ -85,6 +85,7 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
   c.model.latents.side = c.model.config.latent_side;
   c.model.latents.width = config.row_width();
   c.vae.config = read_vae_config(c.vae_weights, folder);
+  c.vae.compute = {runtime.vae_tf32, runtime.kernels};
   const FluxVaeConfig& vae = c.vae.config;
   if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
     throw InputError("{}: the autoencoder has {} channels at 1/{}, config.json says {} at 1/{}",
@@ -103,7 +104,7 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
 }
 
 void BagelCheckpoint::load(const std::optional<MotOffload>& offload) {
-  vae = FluxVae::load(vae_weights, vae.config);
+  vae = FluxVae::load(vae_weights, vae.config, vae.compute);
   model = Bagel::load(model_weights, model.config, offload, quantization);
 }
 

@@ -18,7 +18,7 @@ namespace diptych {
 
 struct BagelCheckpoint {
   Bagel model;
-  FluxVae vae;  // always float32, as the official applications run it
+  FluxVae vae;  // float32, its products rounded to TF32 where the run says so
   std::unique_ptr<Tokenizer> tokenizer;
   std::int64_t bos = 0, eos = 0;    // <|im_start|>, <|im_end|>: around every text segment
   ImageMarkers markers;             // <|vision_start|>, <|vision_end|>

@@ -301,7 +301,11 @@ void replay_vae(const RecordedCase& recorded, const FluxVae& vae, at::Device dev
 CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& config, Log& log) {
   RunConfig own = config;
   own.model = folder;
-  const auto session = std::make_shared<std::unique_ptr<BagelSession>>();
+  struct Loaded {
+    std::unique_ptr<BagelSession> session;
+    VaeDtype vae_dtype = VaeDtype::automatic;
+  };
+  const auto last = std::make_shared<Loaded>();
   return [=, &log](const RecordedCase& recorded, TraceSink& trace) {
     const std::string task = recorded.task();
     if (task == "tokenizer") return replay_tokenizer(recorded, folder, trace);
@@ -312,8 +316,15 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
       throw Unsupported("{}: task '{}' is not in this version (known: tokenizer, {})",
                         (recorded.folder / "case.json").string(), task, fmt::join(kTasks, ", "));
     }
-    if (*session == nullptr) *session = std::make_unique<BagelSession>(own, log);
-    BagelSession& loaded = **session;
+    RunConfig needed = own;
+    // The tolerances of these cases are those of float32, whatever the model's dtype.
+    if (task == "vae" && needed.vae_dtype == VaeDtype::automatic)
+      needed.vae_dtype = VaeDtype::float32;
+    if (last->session == nullptr || needed.vae_dtype != last->vae_dtype) {
+      last->session.reset();  // its weights go before others come
+      *last = {std::make_unique<BagelSession>(needed, log), needed.vae_dtype};
+    }
+    BagelSession& loaded = *last->session;
     if (task == "vae") {
       Progress quiet(log, ProgressStyle::none);
       loaded.load_unplanned(quiet);

@@ -49,6 +49,7 @@ BagelSession::BagelSession(const RunConfig& config, Log& log)
   report_.device = device_description(runtime_.device);
   report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
   report_.quantization = name_of(config.quantization);
+  report_.vae_dtype = name_of(runtime_.vae_tf32 ? VaeDtype::tf32 : VaeDtype::float32);
   report_.tuning = runtime_.tuning.name();
   if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
   log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
