@@ -6,11 +6,12 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/media/png.h"
+#include "lib/media/png_deflate.h"
 
 namespace diptych {
 namespace {
 
-constexpr int kCompressionLevel = 6;
+constexpr std::size_t kChunk = std::size_t{1} << 20;  // of compressed data
 
 // As in png_read.cpp: what owns memory lives here, because libpng leaves errors by longjmp.
 struct Writer {
@@ -21,7 +22,7 @@ struct Writer {
   std::uint32_t width = 0, height = 0;
   std::vector<std::pair<std::string, std::string>> owned_text;  // as stored in the file
   std::vector<png_text> text;
-  std::vector<png_const_bytep> rows;
+  std::vector<std::uint8_t> data;  // of the IDAT chunks
 
   ~Writer() { png_destroy_write_struct(&png, &info); }
 };
@@ -51,16 +52,16 @@ bool write_all(Writer& w) {
   if (setjmp(png_jmpbuf(w.png))) return false;
   png_set_write_fn(w.png, &w, on_write, on_flush);
   png_set_user_limits(w.png, kMaxImageSide, kMaxImageSide);
-  png_set_compression_level(w.png, kCompressionLevel);
-  png_set_filter(w.png, PNG_FILTER_TYPE_BASE, PNG_ALL_FILTERS);
   png_set_IHDR(w.png, w.info, w.width, w.height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
                PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
   if (!w.text.empty()) {
     png_set_text(w.png, w.info, w.text.data(), static_cast<int>(w.text.size()));
   }
   png_write_info(w.png, w.info);
-  for (const png_const_bytep row : w.rows) png_write_row(w.png, row);
-  png_write_end(w.png, nullptr);
+  constexpr png_byte kData[] = {'I', 'D', 'A', 'T'}, kEnd[] = {'I', 'E', 'N', 'D'};
+  for (std::size_t at = 0; at < w.data.size(); at += kChunk)
+    png_write_chunk(w.png, kData, w.data.data() + at, std::min(kChunk, w.data.size() - at));
+  png_write_chunk(w.png, kEnd, nullptr, 0);
   return true;
 }
 
@@ -127,9 +128,7 @@ std::vector<std::uint8_t> encode_png(const Tensor& rgb,
   set_text(w, text);
   w.height = static_cast<std::uint32_t>(pixels.size(0));
   w.width = static_cast<std::uint32_t>(pixels.size(1));
-  for (std::size_t y = 0; y < w.height; ++y) {
-    w.rows.push_back(pixels.const_data_ptr<std::uint8_t>() + y * w.width * 3);
-  }
+  w.data = deflate_pixels(pixels.const_data_ptr<std::uint8_t>(), w.width, w.height);
   w.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &w, on_error, on_warning);
   if (w.png != nullptr) w.info = png_create_info_struct(w.png);
   if (w.info == nullptr || !write_all(w)) throw RunError("PNG encoder: {}", w.reason);

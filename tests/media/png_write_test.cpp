@@ -52,6 +52,32 @@ TEST_CASE("equal arguments give equal bytes, without a time") {
   CHECK_FALSE(holds(first, "tIME"));
 }
 
+// What a row's filter is for, and pictures whose data take several chunks.
+TEST_CASE("slopes, flat colours, noise and repeats come back as written") {
+  const Tensor row = at::arange(200, at::kInt).view({1, 200, 1});
+  const Tensor column = at::arange(300, at::kInt).view({300, 1, 1});
+  at::Generator generator = at::detail::createCPUGenerator(5);
+  const Tensor noise = at::randint(256, {900, 800, 3}, generator, at::kInt);
+  const Tensor channels = at::tensor({1, 3, 7}, at::kInt);
+  for (const Tensor& values : {(row + column) * channels, row * channels + column.mul(0),
+                               column * column + row.mul(0), at::full({300, 200, 3}, 255, at::kInt),
+                               noise, noise.narrow(0, 0, 1), noise.narrow(1, 0, 1)}) {
+    const Tensor rgb = values.expand({values.size(0), values.size(1), 3})
+                           .bitwise_and(255)
+                           .to(at::kByte)
+                           .contiguous();
+    CHECK(at::equal(decode_png(encode_png(rgb), "memory").rgb, rgb));
+  }
+  // Noise takes no less than its bytes, and hardly more; a slope takes next to nothing.
+  const auto bytes_of = [](const Tensor& values) {
+    return encode_png(values.bitwise_and(255).to(at::kByte)).size();
+  };
+  CHECK(bytes_of(noise) > 900 * 800 * 3);
+  CHECK(bytes_of(noise) < 900 * 800 * 3 + 10000);
+  CHECK(bytes_of((row + column).expand({300, 200, 3})) < 2000);
+  CHECK(bytes_of(at::full({300, 200, 3}, 255, at::kInt)) < 2000);
+}
+
 TEST_CASE("strided pictures are written as they look") {
   const Tensor flipped = picture(9, 5).transpose(0, 1);  // [5, 9, 3]
   CHECK(at::equal(decode_png(encode_png(flipped), "memory").rgb, flipped));
