@@ -1,14 +1,14 @@
 // The autoencoder of the released size with random weights: seconds of a decode and of an encode in
 // float32 and in TF32, how many levels their pixels are apart, memory against the plan, and where
 // the time goes: by step, by part of a residual block at full resolution, and of the attention.
-//   build/release/tests/models/vae_bench [SIDE ...]     1024, 512 and 256 where none is given
+//   build/gpu/tests/models/vae_bench 1024 512
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
@@ -169,15 +169,9 @@ void measure(std::int64_t side, const std::vector<Model>& models, at::Device dev
   print_operations(models.back(), side, device);
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
-  const c10::InferenceMode inference;
+void run(const std::vector<std::int64_t>& sides) {
   Log log(LogLevel::quiet);
   const at::Device device = resolve_device({DeviceChoice::Kind::numbered, 0}, log);
-  std::vector<std::int64_t> sides;
-  for (int i = 1; i < count; ++i) sides.push_back(std::atoll(arguments[i]));
-  if (sides.empty()) sides = {1024, 512, 256};
   const Weights weights = Weights::dummy(device, at::kFloat);
   const FluxVaeConfig config;
   const std::vector<Model> models = {
@@ -186,5 +180,26 @@ int main(int count, char** arguments) {
   fmt::print("{}\n{:<14} {:<8} {:>5}  {:>9} {:>9}   {:>9} {:>9}\n", device_description(device),
              "pass", "", "side", "ms", "first ms", "peak MiB", "planned");
   for (const std::int64_t side : sides) measure(side, models, device);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  constexpr int kNoGpu = 77, kFailed = 3;
+  CLI::App app("Times the autoencoder at its released size in float32 and in TF32");
+  std::vector<std::int64_t> sides{1024, 512, 256};
+  app.add_option("sides", sides, "pixels, multiples of 16")->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  if (!at::hasCUDA()) {
+    fmt::print(stderr, "skipped: torch sees no CUDA device\n");
+    return kNoGpu;
+  }
+  try {
+    const c10::InferenceMode inference;
+    run(sides);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "vae_bench: {}\n", error.what());
+    return kFailed;
+  }
   return 0;
 }
