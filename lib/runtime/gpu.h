@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lib/runtime/runtime.h"
@@ -21,6 +22,9 @@ void limit_memory(at::Device device, std::uint64_t bytes);
 // Page-locked host memory, uint8 [bytes]: the device reads it without a detour, while it computes.
 // Throws RunError where the system does not give it.
 Tensor pinned_bytes(std::int64_t bytes);
+// Makes the device's context on a thread of its own; whatever needs it
+// meanwhile waits for it.
+std::jthread open_context(c10::DeviceIndex device);
 // Before the first use of a GPU. Exact float32 and repeatable kernels: no TF32, deterministic
 // cuDNN.
 void initialise();

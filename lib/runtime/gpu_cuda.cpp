@@ -86,6 +86,14 @@ Tensor pinned_bytes(std::int64_t bytes) {
       memory, {bytes}, [](void* pointer) { cudaFreeHost(pointer); }, at::kByte);
 }
 
+std::jthread open_context(c10::DeviceIndex device) {
+  return std::jthread([device] {
+    // What fails here fails again, and is told, where the device is used.
+    if (cudaSetDevice(device) == cudaSuccess) cudaFree(nullptr);
+    cudaGetLastError();
+  });
+}
+
 void initialise() {
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   at::globalContext().setAllowTF32CuDNN(false);

@@ -24,6 +24,9 @@ void limit_memory(at::Device, std::uint64_t) {}
 Tensor pinned_bytes(std::int64_t /*bytes*/) {
   throw RunError("page-locked host memory: {}", *why_none());
 }
+std::jthread open_context(c10::DeviceIndex) {
+  return {};
+}
 void initialise() {}
 
 }  // namespace diptych::gpu

@@ -78,6 +78,11 @@ std::optional<std::uint64_t> free_gpu_memory(std::size_t index) {
   return gpu::free_bytes(static_cast<c10::DeviceIndex>(index));
 }
 
+std::shared_ptr<const std::jthread> open_device(at::Device device) {
+  if (!device.is_cuda()) return nullptr;
+  return std::make_shared<const std::jthread>(gpu::open_context(device.index()));
+}
+
 std::optional<std::string> why_no_gpu() {
   return gpu::why_none();
 }

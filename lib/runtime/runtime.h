@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -26,10 +28,11 @@ struct Runtime {
   Tuning tuning;  // of the device; kernels and attention point into it
   Kernels kernels;
   Quantization quantization = Quantization::none;
-  bool vae_tf32 = false;          // the autoencoder computes in TF32
-  StageBackends read_attention;   // prefill and text
-  StageBackends paint_attention;  // denoising
-  std::optional<Comm> comm;       // nothing on one GPU
+  bool vae_tf32 = false;                        // the autoencoder computes in TF32
+  StageBackends read_attention;                 // prefill and text
+  StageBackends paint_attention;                // denoising
+  std::optional<Comm> comm;                     // nothing on one GPU
+  std::shared_ptr<const std::jthread> opening;  // a GPU's context, while other things are read
 };
 
 // A device that is there. `automatic` takes CUDA when a GPU and a CUDA build are there, else the
@@ -57,6 +60,8 @@ std::optional<std::uint64_t> free_gpu_memory(std::size_t index);
 TunedDevice tuned_device(at::Device device);
 // Whether the compute capability of a CUDA device is 8.9 or newer.
 bool multiplies_fp8(at::Device device);
+// Begins to make a CUDA device's context beside what the caller does next. Null on the CPU.
+std::shared_ptr<const std::jthread> open_device(at::Device device);
 std::optional<std::string> why_no_gpu();  // the reason where list_gpus() is empty
 void synchronize(at::Device device);      // waits for the device; nothing on the CPU
 std::uint64_t peak_memory_bytes(

@@ -3,30 +3,59 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <exception>
+#include <mutex>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "lib/base/sha256.h"
 #include "lib/tensor/dtype.h"
+#include "lib/tensor/kept_hash.h"
 #include "lib/tensor/tensor_names.h"
 
 namespace diptych {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
+constexpr std::uint64_t kPieceBytes = std::uint64_t{64} << 20;
 
 using Digest = std::array<std::byte, Sha256::kDigestBytes>;
 
-std::vector<Digest> hash_pieces(const std::vector<std::span<const std::byte>>& pieces,
-                                const std::stop_token& stop) {
+// A part of a tensor's bytes.
+struct Piece {
+  const SafetensorsFile* file = nullptr;
+  const TensorEntry* entry = nullptr;
+  std::uint64_t begin = 0, bytes = 0;
+};
+
+// `buffer`: what is read at once; it stays in the core's cache.
+Digest hash_piece(const Piece& piece, std::span<std::byte> buffer) {
+  Sha256 hash;
+  for (std::uint64_t done = 0; done < piece.bytes;) {
+    const auto part = buffer.first(std::min<std::uint64_t>(buffer.size(), piece.bytes - done));
+    piece.file->read(*piece.entry, piece.begin + done, part);
+    hash.update(part);
+    done += part.size();
+  }
+  return hash.finish();
+}
+
+std::vector<Digest> hash_pieces(const std::vector<Piece>& pieces, const std::stop_token& stop) {
+  constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
   std::vector<Digest> digests(pieces.size());
   std::atomic<std::size_t> next = 0;
+  std::mutex failing;
+  std::exception_ptr failure;
   const auto work = [&] {
-    for (std::size_t i = next++; i < pieces.size() && !stop.stop_requested(); i = next++) {
-      Sha256 hash;
-      hash.update(pieces[i]);
-      digests[i] = hash.finish();
+    try {
+      std::vector<std::byte> buffer(kBufferBytes);
+      for (std::size_t i = next++; i < pieces.size() && !stop.stop_requested(); i = next++) {
+        digests[i] = hash_piece(pieces[i], buffer);
+      }
+    } catch (...) {
+      const std::lock_guard lock(failing);
+      failure = std::current_exception();
+      next = pieces.size();
     }
   };
   // Two cores are left to whatever the run does meanwhile.
@@ -37,28 +66,25 @@ std::vector<Digest> hash_pieces(const std::vector<std::span<const std::byte>>& p
   for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(work);
   work();
   threads.clear();  // joins
+  if (failure) std::rethrow_exception(failure);
   return digests;
 }
 
-}  // namespace
-
-std::string checkpoint_hash(const CheckpointFiles& checkpoint, const std::stop_token& stop) {
-  std::vector<std::span<const std::byte>> pieces;
+std::string hash_files(const CheckpointFiles& checkpoint, const std::stop_token& stop) {
+  std::vector<Piece> pieces;
   std::vector<std::pair<std::string, std::size_t>> parts;  // description, number of pieces
   for (const auto& [name, place] : checkpoint.owner) {
     const SafetensorsFile& file = checkpoint.files[place];
     const TensorEntry& entry = file.entries().find(name)->second;
-    auto bytes = file.bytes(name);
-    const std::size_t count = (bytes.size() + kPieceBytes - 1) / kPieceBytes;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t taken = std::min(bytes.size(), kPieceBytes);
-      pieces.push_back(bytes.first(taken));
-      bytes = bytes.subspan(taken);
+    const std::uint64_t bytes = entry.end - entry.begin;
+    const std::size_t before = pieces.size();
+    for (std::uint64_t begin = 0; begin < bytes; begin += kPieceBytes) {
+      pieces.push_back({&file, &entry, begin, std::min(bytes - begin, kPieceBytes)});
     }
     // The length in front of the name keeps two different lists from reading the same.
     parts.emplace_back(fmt::format("{}:{}{}{}", name.size(), name, dtype_name(entry.dtype),
                                    shown_shape(entry.shape)),
-                       count);
+                       pieces.size() - before);
   }
   const auto digests = hash_pieces(pieces, stop);
   if (stop.stop_requested()) return "";
@@ -69,6 +95,17 @@ std::string checkpoint_hash(const CheckpointFiles& checkpoint, const std::stop_t
     for (std::size_t i = 0; i < count; ++i) hash.update(*digest++);
   }
   return hash.finish_hex();
+}
+
+}  // namespace
+
+std::string checkpoint_hash(const CheckpointFiles& checkpoint, const std::stop_token& stop,
+                            const std::optional<std::filesystem::path>& cache) {
+  const KeptHash kept(checkpoint, cache);
+  if (auto hash = kept.find()) return *std::move(hash);
+  std::string hash = hash_files(checkpoint, stop);
+  if (!hash.empty()) kept.keep(hash);
+  return hash;
 }
 
 }  // namespace diptych

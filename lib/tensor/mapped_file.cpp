@@ -6,15 +6,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "lib/base/descriptor.h"
 #include "lib/base/error.h"
 
 namespace diptych {
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file(path);
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path), file_(path) {
   struct stat status {};
-  if (file.number < 0 || fstat(file.number, &status) != 0) {
+  if (file_.number < 0 || fstat(file_.number, &status) != 0) {
     throw InputError("{}: cannot be read: {}", path.string(), std::strerror(errno));
   }
   if (!S_ISREG(status.st_mode)) {
@@ -23,7 +21,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   }
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) return;  // mmap refuses an empty range
-  void* const map = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number, 0);
+  void* const map = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file_.number, 0);
   if (map == MAP_FAILED) {
     if (errno == ENOMEM) throw RunError("{}: cannot be mapped: out of memory", path.string());
     throw InputError("{}: cannot be mapped: {}", path.string(), std::strerror(errno));
@@ -33,6 +31,20 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+void MappedFile::read(std::uint64_t offset, std::span<std::byte> into) const {
+  while (!into.empty()) {
+    const ssize_t done = pread(file_.number, into.data(), into.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) throw RunError("{}: cannot be read: {}", path_.string(), std::strerror(errno));
+    if (done == 0) {
+      throw RunError("{}: has become shorter while it was read: it ends at byte {} now, was {}",
+                     path_.string(), offset, bytes_.size());
+    }
+    offset += static_cast<std::uint64_t>(done);
+    into = into.subspan(static_cast<std::size_t>(done));
+  }
 }
 
 void MappedFile::expect_sequential_reads(bool sequential) const {

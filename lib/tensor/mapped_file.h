@@ -1,9 +1,12 @@
-// A whole file as read-only bytes, mapped and never copied.
+// A whole file as read-only bytes, mapped and never copied; or read piece by piece.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
+
+#include "lib/base/descriptor.h"
 
 namespace diptych {
 
@@ -16,10 +19,17 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Copies the bytes from `offset` on. Several threads may read at once: faster than the map, whose
+  // pages are made present one by one. Throws RunError where the file has become shorter or cannot
+  // be read.
+  void read(std::uint64_t offset, std::span<std::byte> into) const;
+  int descriptor() const { return file_.number; }
   // Read far ahead and let go of what was read (true), or as the system does by itself (false).
   void expect_sequential_reads(bool sequential) const;
 
  private:
+  std::filesystem::path path_;
+  Descriptor file_;
   std::span<const std::byte> bytes_;
 };
 

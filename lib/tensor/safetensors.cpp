@@ -93,6 +93,16 @@ Tensor SafetensorsFile::view(std::string_view name) const {
       const_cast<std::byte*>(data.data()), found.shape, [keep = state_](void*) {}, options);
 }
 
+void SafetensorsFile::read(const TensorEntry& entry, std::uint64_t offset,
+                           std::span<std::byte> into) const {
+  const auto data = static_cast<std::uint64_t>(state_->data.data() - state_->map.bytes().data());
+  state_->map.read(data + entry.begin + offset, into);
+}
+
+int SafetensorsFile::descriptor() const {
+  return state_->map.descriptor();
+}
+
 void SafetensorsFile::expect_sequential_reads(bool sequential) const {
   state_->map.expect_sequential_reads(sequential);
 }

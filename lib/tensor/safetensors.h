@@ -40,7 +40,11 @@ class SafetensorsFile {
   // InputError for an unknown name, and for BOOL bytes other than 0 and 1.
   Tensor view(std::string_view name) const;
   std::span<const std::byte> bytes(std::string_view name) const;  // as stored; valid while open
-  void expect_sequential_reads(bool sequential) const;            // advice to the system
+  // Copies bytes of a tensor from `offset` within it on; from any thread. Throws RunError where the
+  // file has become shorter or cannot be read.
+  void read(const TensorEntry& entry, std::uint64_t offset, std::span<std::byte> into) const;
+  int descriptor() const;                               // the open file's
+  void expect_sequential_reads(bool sequential) const;  // advice to the system
 
  private:
   struct State;

@@ -9,8 +9,10 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
+#include "lib/base/user_cache.h"
 #include "lib/tensor/checkpoint_files.h"
 #include "lib/tensor/checkpoint_hash.h"
+#include "lib/tensor/device_reader.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/tensor_names.h"
 
@@ -22,6 +24,7 @@ struct Weights::Store {
   std::uint64_t seed = 0;
   std::set<std::string, std::less<>> read{};  // full names
   std::function<void(std::uint64_t bytes)> on_read{};
+  std::unique_ptr<DeviceReader> reader{};  // within the life of a ReadAhead
 };
 
 namespace {
@@ -144,14 +147,69 @@ Tensor Weights::source(std::string_view name, at::IntArrayRef shape) const {
 }
 
 Tensor Weights::get(std::string_view name, at::IntArrayRef shape) const {
-  return source(name, shape).to(store_->device, dtype_);
+  if (!reads_ahead()) return source(name, shape).to(store_->device, dtype_);
+  Tensor wanted = at::empty(shape, options());
+  read(name, shape, wanted);
+  return wanted;
 }
 
 void Weights::read(std::string_view name, at::IntArrayRef shape, const Tensor& into) const {
   TORCH_CHECK(into.sizes() == shape && into.scalar_type() == dtype_, "[weights] ", name,
               " of shape ", shape, " and dtype ", dtype_, " into ", into.sizes(), " of ",
               into.scalar_type());
-  into.copy_(source(name, shape));
+  if (!reads_ahead()) {
+    into.copy_(source(name, shape));
+    return;
+  }
+  check(name, shape);
+  const std::string full = fmt::format("{}{}", prefix_, name);
+  const TensorEntry& entry = find(*store_->checkpoint, full).second;
+  if (entry.dtype == dtype_ && into.is_contiguous()) return begin_read(full, into, {});
+  begin_read(full, {}, [into](const Tensor& stored) { into.copy_(stored); });
+}
+
+void Weights::get_then(std::string_view name, at::IntArrayRef shape,
+                       std::function<void(const Tensor&)> use) const {
+  if (!reads_ahead()) return use(get(name, shape));
+  check(name, shape);
+  begin_read(
+      fmt::format("{}{}", prefix_, name), {},
+      [dtype = dtype_, use = std::move(use)](const Tensor& stored) { use(stored.to(dtype)); });
+}
+
+bool Weights::reads_ahead() const {
+  return store_->reader != nullptr;
+}
+
+void Weights::begin_read(const std::string& full, Tensor into,
+                         std::function<void(const Tensor&)> then) const {
+  check_interrupted();
+  const auto [file, entry] = find(*store_->checkpoint, full);
+  const bool temporary = !into.defined();
+  if (temporary)
+    into = at::empty(entry.shape, at::TensorOptions().device(store_->device).dtype(entry.dtype));
+  const std::uint64_t bytes = entry.end - entry.begin;
+  // The store outlives its reader, which calls this.
+  const auto arrived = [store = store_.get(), bytes, into, then = std::move(then)] {
+    if (then) then(into);
+    if (store->on_read) store->on_read(bytes);
+  };
+  store_->reader->read(file, entry, into, temporary, arrived);
+}
+
+Weights::ReadAhead::ReadAhead(const Weights& weights) : weights_(weights) {
+  Store& store = *weights.store_;
+  TORCH_CHECK(store.reader == nullptr, "[weights] read ahead twice");
+  if (!weights.is_dummy() && !store.device.is_cpu())
+    store.reader = std::make_unique<DeviceReader>(store.device);
+}
+
+Weights::ReadAhead::~ReadAhead() {
+  weights_.store_->reader.reset();
+}
+
+void Weights::ReadAhead::finish() {
+  if (weights_.store_->reader != nullptr) weights_.store_->reader->finish();
 }
 
 void Weights::check(std::string_view name, at::IntArrayRef shape) const {
@@ -216,7 +274,7 @@ std::uint64_t Weights::total_bytes() const {
 
 std::string Weights::hash(const std::stop_token& stop) const {
   if (is_dummy()) return fmt::format("dummy-{}", store_->seed);
-  return checkpoint_hash(*store_->checkpoint, stop);
+  return checkpoint_hash(*store_->checkpoint, stop, user_cache_folder());
 }
 
 }  // namespace diptych

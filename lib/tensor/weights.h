@@ -18,6 +18,21 @@ namespace diptych {
 
 class Weights {
  public:
+  // While it lives, get() and read() of these weights (in any scope) for a GPU return at once, and
+  // several threads bring the bytes: only what get_then() hands out may be looked at or computed
+  // with. finish() waits until all is there. On the CPU, and without files, it changes nothing.
+  class ReadAhead {
+   public:
+    explicit ReadAhead(const Weights& weights);
+    ~ReadAhead();  // without finish() what was asked for is not there
+    ReadAhead(const ReadAhead&) = delete;
+    ReadAhead& operator=(const ReadAhead&) = delete;
+    void finish();  // throws as get(), and RunError where a file cannot be read
+
+   private:
+    const Weights& weights_;
+  };
+
   // `path`: a .safetensors file, an index (*.safetensors.index.json), or a folder with one of
   // these (which counts: lib/tensor/checkpoint_files.h). Opens the maps; reads no tensor. Throws
   // InputError naming the file.
@@ -41,6 +56,10 @@ class Weights {
   // device, contiguous or rows of a larger tensor. No copy of it is made on the way. Throws as
   // get().
   void read(std::string_view name, at::IntArrayRef shape, const Tensor& into) const;
+  // Gives what get() returns to `use`: at once, or, within the life of a ReadAhead, as soon as it
+  // is there. The tensor may be let go of behind that.
+  void get_then(std::string_view name, at::IntArrayRef shape,
+                std::function<void(const Tensor&)> use) const;
   at::TensorOptions options() const;  // device and dtype of what get() returns
   // The checks of get() without the tensor: marks it as read, loads nothing. Dummy: does nothing.
   void check(std::string_view name, at::IntArrayRef shape) const;
@@ -63,6 +82,11 @@ class Weights {
   struct Store;
   // As stored, or drawn where there is no file; counts as read.
   Tensor source(std::string_view name, at::IntArrayRef shape) const;
+  // Ahead of the bytes: begins to read a tensor as it is stored, into `into` or, where that is
+  // undefined, into memory on the device that `then` gets.
+  void begin_read(const std::string& full, Tensor into,
+                  std::function<void(const Tensor&)> then) const;
+  bool reads_ahead() const;
   std::shared_ptr<Store> store_;
   std::string prefix_;
   at::ScalarType dtype_ = at::kFloat;

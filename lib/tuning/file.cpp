@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdio>
 #include <vector>
 
 #include <fmt/format.h>
@@ -159,6 +160,15 @@ void require_device(const Value& root, const TunedDevice& device) {
   }
 }
 
+TunedDevice read_device(const Value& root) {
+  TunedDevice device{root["device"].text()};
+  const std::string capability = root["compute_capability"].text();
+  char rest = 0;
+  if (std::sscanf(capability.c_str(), "%2d.%2d%c", &device.major, &device.minor, &rest) != 2)
+    root["compute_capability"].refuse("MAJOR.MINOR, such as \"9.0\"");
+  return device;
+}
+
 Json class_json(const TunedClass& tuned) {
   const TunedKernelInfo& info = info_of(tuned.kernel);
   Json shape;
@@ -190,7 +200,8 @@ std::string tuning_file_name(const TunedDevice& device) {
   return name + ".json";
 }
 
-TuningFile parse_tuning(std::string_view text, std::string_view name, const TunedDevice& device) {
+TuningFile parse_tuning(std::string_view text, std::string_view name,
+                        const std::optional<TunedDevice>& device) {
   static constexpr std::string_view kKeys[] = {
       "schema", "schema_version", "device", "compute_capability", "dtype", "versions", "choices"};
   const Parsed json = parse_strict_json(text, name);
@@ -205,10 +216,10 @@ TuningFile parse_tuning(std::string_view text, std::string_view name, const Tune
         shown_json(version), kVersion);
   }
   root.require_keys(kKeys);
-  require_device(root, device);
+  if (device) require_device(root, *device);
   if (root["dtype"].text() != kDtype) root["dtype"].refuse(fmt::format("\"{}\"", kDtype));
   TuningFile file;
-  file.device = device;
+  file.device = read_device(root);
   for (const std::string& key : root["versions"].keys())
     file.versions[key] = root["versions"][key].text();
   for (const Value& value : root["choices"].list()) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,8 +28,9 @@ std::string tuning_file_name(const TunedDevice& device);
 
 // `name`: the file, for messages. Throws InputError "NAME: KEY: found ..., expected ..." for a text
 // that is no such file, has another schema version, an unknown key, kernel or choice, a value that
-// is impossible, or is of another device.
-TuningFile parse_tuning(std::string_view text, std::string_view name, const TunedDevice& device);
+// is impossible, or is of another device than `device` (nullopt: any will do).
+TuningFile parse_tuning(std::string_view text, std::string_view name,
+                        const std::optional<TunedDevice>& device);
 
 std::string tuning_text(const TuningFile& file);  // as parse_tuning() reads it; no last newline
 

@@ -30,9 +30,21 @@ std::optional<std::string> read_if_there(const fs::path& path) {
   return read_text_file(path);
 }
 
-Tuning tuning_of(std::string_view text, std::string origin, const TunedDevice& device) {
+Tuning tuning_of(std::string_view text, std::string origin,
+                 const std::optional<TunedDevice>& device) {
   auto file = std::make_shared<const TuningFile>(parse_tuning(text, origin, device));
   return {std::move(file), std::move(origin)};
+}
+
+// A table of another GPU with the same compute capability: what is fastest depends on the chip
+// first.
+Tuning find_relative(const TunedDevice& device) {
+  for (const BuiltInTuning& table : built_in_tunings()) {
+    Tuning tuning = tuning_of(table.text, fmt::format("built in {}", table.name), std::nullopt);
+    const TunedDevice& other = tuning.file->device;
+    if (other.major == device.major && other.minor == device.minor) return tuning;
+  }
+  return {};
 }
 
 }  // namespace
@@ -45,7 +57,7 @@ Tuning find_tuning(const fs::path& folder, const TunedDevice& device) {
   }
   const auto tables = built_in_tunings();
   const auto table = std::ranges::find(tables, name, &BuiltInTuning::name);
-  if (table == tables.end()) return {};
+  if (table == tables.end()) return find_relative(device);
   return tuning_of(table->text, "built in " + name, device);
 }
 
@@ -57,6 +69,12 @@ std::vector<std::string> tuning_notes(const Tuning& tuning, const fs::path& fold
   if (tuning.file == nullptr) {
     return {fmt::format("{}: the usual kernels are taken; diptych tune measures which are fastest",
                         missing)};
+  }
+  if (tuning.file->device != device) {
+    return {
+        fmt::format("{}: that of {} is taken, which has the same compute capability; diptych tune "
+                    "measures this GPU",
+                    missing, tuning.file->device.name)};
   }
   std::vector<std::string> notes;
   if (!folder.empty() && tuning.origin != named.string())

@@ -5,6 +5,7 @@ find_package(Threads REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(PNG REQUIRED)
 find_package(ZLIB REQUIRED)   # libpng has it
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)   # SHA-256
 # Header-only; not every package of them brings its CMake files.
 function(diptych_find_headers package target header debian)
   find_package(${package} QUIET)

@@ -78,7 +78,7 @@ function(diptych_test name)
   set_tests_properties(${entries} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${ARG_LABELS}" TIMEOUT 600
     FAIL_REGULAR_EXPRESSION "test cases: +0 "   # a run of no case shows nothing
     # Tests run side by side; each with all cores would only wait for the others.
-    ENVIRONMENT OMP_NUM_THREADS=2 PROCESSORS 2)
+    ENVIRONMENT "OMP_NUM_THREADS=2;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache" PROCESSORS 2)
   if("gpu" IN_LIST ARG_LABELS)
     set_tests_properties(${entries} PROPERTIES RESOURCE_LOCK gpu)   # its memory is for one test at a time
   endif()

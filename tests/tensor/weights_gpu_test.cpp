@@ -28,6 +28,42 @@ TEST_CASE("Weights on CUDA: the bits of the file, converted as on the CPU") {
   }
 }
 
+TEST_CASE("Weights::ReadAhead on CUDA: the same bits, wherever they are wanted") {
+  const test::Folder folder;
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (int i = 0; i < 24; ++i) {  // more than one piece each, more than all buffers together
+    const Tensor wide = at::randn({1021, 2053 + i}, generator);
+    tensors.emplace_back(fmt::format("{}", i), i % 3 == 0 ? wide : wide.to(at::kBFloat16));
+  }
+  write_safetensors(folder / "m.safetensors", tensors);
+  const Weights weights = Weights::open(folder / "m.safetensors", at::kCUDA, at::kBFloat16);
+  std::uint64_t seen = 0;
+  Weights(weights).on_read([&](std::uint64_t bytes) { seen += bytes; });
+  std::vector<Tensor> got, used(tensors.size());
+  const auto pinned = at::TensorOptions(at::kBFloat16).pinned_memory(true);
+  const Tensor host = at::zeros({1021, 2060}, pinned);
+  {
+    Weights::ReadAhead reading(weights);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto name = fmt::format("{}", i);
+      const auto shape = tensors[i].second.sizes();
+      got.push_back(weights.get(name, shape));
+      weights.get_then(name, shape, [&, i](const Tensor& plain) { used[i] = plain * 2; });
+    }
+    weights.read("7", {1021, 2060}, host);
+    reading.finish();
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    CAPTURE(i);
+    const Tensor expected = tensors[i].second.to(at::kBFloat16);
+    CHECK(equal_bits(got[i].cpu(), expected));
+    CHECK(equal_bits(used[i].cpu(), expected * 2));
+  }
+  CHECK(equal_bits(host, tensors[7].second));
+  CHECK(seen == 2 * weights.total_bytes() + host.nbytes());
+}
+
 TEST_CASE("Weights::dummy on CUDA: reproducible, in any order, of the right size") {
   const Weights first = Weights::dummy(at::kCUDA, at::kBFloat16);
   const Tensor a = first.get("a.weight", {1024, 512}), b = first.get("b.weight", {1024, 512});

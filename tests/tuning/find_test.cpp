@@ -92,6 +92,20 @@ TEST_CASE("what a run says of the tuning that it found") {
   CHECK(notes(folder.path(), kDevice, measured).empty());
 }
 
+TEST_CASE("a GPU without a table takes that of another one with the same compute capability") {
+  const TunedDevice h100 = {"NVIDIA H100 80GB HBM3", 9, 0};
+  const Tuning tuning = find_tuning({}, h100), own = find_tuning({}, kDevice);
+  REQUIRE(tuning.file != nullptr);
+  CHECK(tuning.file->device == kDevice);
+  CHECK(tuning.name() == own.name());
+  CHECK(
+      tuning_notes(tuning, {}, h100, "2") ==
+      std::vector<std::string>{"no tuning of NVIDIA H100 80GB HBM3: that of NVIDIA H200 is taken, "
+                               "which has the same compute capability; diptych tune measures this "
+                               "GPU"});
+  CHECK(find_tuning({}, {"NVIDIA Ada", 8, 9}).file == nullptr);
+}
+
 TEST_CASE("a file of another device is refused") {
   const Folder folder;
   folder.write("NVIDIA_Test.json", text_for(kDevice));

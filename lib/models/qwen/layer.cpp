@@ -26,23 +26,34 @@ std::int64_t scale_bytes(const std::array<std::int64_t, 2>& shape, const MatrixF
   return format.quantization == Quantization::none ? 0 : shape[0] * kFloat;
 }
 
+Tensor rows_of(const Tensor& matrix, std::int64_t row, std::int64_t count) {
+  return matrix.narrow(0, row, count);
+}
+
+// Quantises where the weights were brought to: on the GPU, if there is one. The matrix may be
+// elsewhere.
+void quantize_into(const Tensor& plain, const LinearOperand& matrix, std::int64_t row,
+                   const QwenQuantization& quantization) {
+  const LinearOperand into{rows_of(matrix.values, row, plain.size(0)),
+                           rows_of(matrix.scales, row, plain.size(0))};
+  if (plain.device() == into.values.device())
+    return quantize_rows(plain, into, quantization.kernels);
+  const auto here = LinearOperand::empty(plain.sizes(), plain.options(), quantization.kind);
+  quantize_rows(plain, here, quantization.kernels);
+  into.values.copy_(here.values);
+  into.scales.copy_(here.scales);
+}
+
 // Reads a tensor into the rows of a matrix from `row` on. The matrix may be quantised and on
-// another device. Quantising happens where the weights are brought to: on the GPU, if there is one.
+// another device.
 void read_rows(const Weights& weights, const std::string& name, at::IntArrayRef shape,
                const LinearOperand& into, std::int64_t row, const QwenQuantization& quantization) {
-  const auto part = [&](const Tensor& t) { return t.narrow(0, row, shape.front()); };
   if (quantization.kind == Quantization::none) {
-    return weights.read(name, shape, part(into.values));
+    return weights.read(name, shape, rows_of(into.values, row, shape.front()));
   }
-  const Tensor plain = weights.get(name, shape);
-  LinearOperand rows{part(into.values), part(into.scales)};
-  if (plain.device() != into.values.device())
-    rows = LinearOperand::empty(shape, plain.options(), quantization.kind);
-  quantize_rows(plain, rows, quantization.kernels);
-  if (rows.values.device() != into.values.device()) {
-    part(into.values).copy_(rows.values);
-    part(into.scales).copy_(rows.scales);
-  }
+  weights.get_then(name, shape, [into, row, quantization](const Tensor& plain) {
+    quantize_into(plain, into, row, quantization);
+  });
 }
 
 // Where a layer's tensors are, and how they are called there.

@@ -9,8 +9,12 @@
 namespace diptych {
 
 SiglipNorm SiglipNorm::load(const Weights& weights, std::int64_t hidden) {
-  return {weights.get("weight", {hidden}).to(at::kFloat),
-          weights.get("bias", {hidden}).to(at::kFloat)};
+  const auto widened = [&](std::string_view leaf) {
+    const Tensor wide = at::empty({hidden}, weights.options().dtype(at::kFloat));
+    weights.get_then(leaf, {hidden}, [wide](const Tensor& plain) { wide.copy_(plain); });
+    return wide;
+  };
+  return {widened("weight"), widened("bias")};
 }
 
 Tensor SiglipNorm::forward(const Tensor& x, double eps) const {
@@ -20,12 +24,17 @@ Tensor SiglipNorm::forward(const Tensor& x, double eps) const {
 SiglipLayer SiglipLayer::load(const Weights& weights, const SiglipConfig& c) {
   const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
   const Weights attn = weights.scope("self_attn"), mlp = weights.scope("mlp");
-  const auto packed = [&](std::string_view leaf, at::IntArrayRef shape) {
-    std::vector<Tensor> parts;
+  const auto packed = [&](std::string_view leaf, std::vector<std::int64_t> shape) {
+    const std::int64_t rows = shape.front();
+    shape.front() *= 3;
+    const Tensor all = at::empty(shape, attn.options());
+    shape.front() = rows;
+    std::int64_t row = 0;
     for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
-      parts.push_back(attn.scope(name).get(leaf, shape));
+      attn.scope(name).read(leaf, shape, all.narrow(0, row, rows));
+      row += rows;
     }
-    return at::cat(parts);
+    return all;
   };
   SiglipLayer layer;
   layer.layer_norm1 = SiglipNorm::load(weights.scope("layer_norm1"), hidden);

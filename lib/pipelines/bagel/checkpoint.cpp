@@ -104,17 +104,25 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
 }
 
 void BagelCheckpoint::load(const std::optional<MotOffload>& offload) {
-  vae = FluxVae::load(vae_weights, vae.config, vae.compute);
+  Weights::ReadAhead reading(model_weights);
   model = Bagel::load(model_weights, model.config, offload, quantization);
+  vae = FluxVae::load(vae_weights, vae.config, vae.compute);  // while the larger file is read
+  reading.finish();
 }
 
 void BagelCheckpoint::load_vision() {
-  if (!model.vision) model.vision = BagelVision::load(model_weights, model.config);
+  if (model.vision) return;
+  Weights::ReadAhead reading(model_weights);
+  model.vision = BagelVision::load(model_weights, model.config);
+  reading.finish();
 }
 
 void BagelCheckpoint::load_head() {
   MotBackbone& backbone = model.language_model;
-  if (!backbone.lm_head.defined()) backbone.load_head(model_weights.scope("language_model"));
+  if (backbone.lm_head.defined()) return;
+  Weights::ReadAhead reading(model_weights);
+  backbone.load_head(model_weights.scope("language_model"));
+  reading.finish();
 }
 
 std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {

@@ -1,0 +1,198 @@
+#include "lib/tensor/device_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "lib/base/interrupt.h"
+
+namespace diptych {
+namespace {
+
+using DeviceFunctions = c10::impl::VirtualGuardImpl;
+
+constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kMostTemporaryBytes = std::uint64_t{256} << 20;
+
+// More do not read faster from the page cache, which memory bandwidth ends.
+std::size_t thread_count() {
+  constexpr unsigned kMost = 12;
+  return std::clamp(std::thread::hardware_concurrency(), 2U, kMost);
+}
+
+}  // namespace
+
+// A thread's two page-locked buffers: it fills one while the device copies the other.
+class DeviceReader::Staging {
+ public:
+  explicit Staging(const c10::Stream& stream) : stream_(stream), guard_(stream) {
+    const auto pinned = at::TensorOptions(at::kByte).pinned_memory(true);
+    for (Buffer& buffer : buffers_) {
+      buffer.memory = at::empty({static_cast<std::int64_t>(kPieceBytes)}, pinned);
+      buffer.copied.emplace(stream.device_type());
+    }
+  }
+
+  void copy(const Piece& piece) {
+    Buffer& buffer = buffers_[turn_++ % buffers_.size()];
+    if (buffer.used) buffer.copied->synchronize();
+    const auto size = static_cast<std::int64_t>(piece.bytes);
+    const Tensor from = buffer.memory.narrow(0, 0, size);
+    piece.job->file.read(piece.job->entry, piece.begin,
+                         {static_cast<std::byte*>(from.mutable_data_ptr()), piece.bytes});
+    if (piece.job->free) piece.job->free->block(stream_);
+    piece.job->bytes.narrow(0, static_cast<std::int64_t>(piece.begin), size)
+        .copy_(from, /*non_blocking=*/true);
+    buffer.copied->record(stream_);
+    buffer.used = true;
+  }
+
+ private:
+  struct Buffer {
+    Tensor memory;
+    std::optional<c10::Event> copied;
+    bool used = false;
+  };
+  c10::Stream stream_;
+  c10::StreamGuard guard_;
+  std::array<Buffer, 2> buffers_;
+  std::size_t turn_ = 0;
+};
+
+DeviceReader::DeviceReader(at::Device device) : device_(device) {
+  if (!device.is_cpu())
+    stream_ =
+        DeviceFunctions(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+  for (std::size_t i = 0; i < thread_count(); ++i) threads_.emplace_back([this] { work(); });
+}
+
+DeviceReader::~DeviceReader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  has_work_.notify_all();
+  threads_.clear();  // joins
+  if (!stream_) return;
+  try {
+    DeviceFunctions(device_.type()).synchronizeStream(*stream_);
+  } catch (const c10::Error&) {  // a lost device copies nothing any more
+  }
+}
+
+DeviceReader::Piece DeviceReader::next_piece() {
+  for (Job& job : jobs_) {
+    if (job.begun == job.size()) continue;
+    const Piece piece{&job, job.begun, std::min(kPieceBytes, job.size() - job.begun)};
+    job.begun += piece.bytes;
+    return piece;
+  }
+  return {};
+}
+
+void DeviceReader::work() {
+  const c10::InferenceMode inference;
+  std::optional<Staging> staging;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    Piece piece;
+    has_work_.wait(lock, [&] { return stopping_ || (piece = next_piece()).job != nullptr; });
+    if (stopping_) return;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      if (piece.job->bytes.is_cpu()) {
+        auto* const memory = static_cast<std::byte*>(piece.job->bytes.mutable_data_ptr());
+        piece.job->file.read(piece.job->entry, piece.begin, {memory + piece.begin, piece.bytes});
+      } else {
+        if (!staging) staging.emplace(*stream_);
+        staging->copy(piece);
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    if (failure && !failure_) failure_ = failure;
+    piece.job->done += piece.bytes;
+    if (failure_ || piece.job->done == piece.job->size()) has_finished_.notify_one();
+    if (failure_) return;
+  }
+}
+
+// Of the jobs in front that are done, what comes then.
+void DeviceReader::take_finished() {
+  while (true) {
+    std::function<void()> then;
+    Tensor keep;  // until `then` has run
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_) std::rethrow_exception(failure_);
+      if (jobs_.empty() || jobs_.front().done < jobs_.front().size()) return;
+      Job& job = jobs_.front();
+      if (job.temporary) temporary_bytes_ -= job.size();
+      then = std::move(job.then);
+      keep = std::move(job.bytes);
+      jobs_.pop_front();
+    }
+    if (!keep.is_cpu()) {
+      const DeviceFunctions device(device_.type());
+      c10::Event copied(device_.type());
+      copied.record(*stream_);
+      copied.block(device.getStream(device_));
+    }
+    if (then) then();
+  }
+}
+
+void DeviceReader::wait_for_front() {
+  std::unique_lock lock(mutex_);
+  const auto is_done = [&] {
+    return failure_ || jobs_.empty() || jobs_.front().done == jobs_.front().size();
+  };
+  while (!has_finished_.wait_for(lock, std::chrono::milliseconds(100), is_done))
+    check_interrupted();
+}
+
+void DeviceReader::read(const SafetensorsFile& file, const TensorEntry& entry, const Tensor& into,
+                        bool temporary, std::function<void()> then) {
+  TORCH_CHECK(into.is_contiguous() && into.scalar_type() == entry.dtype &&
+                  into.nbytes() == entry.end - entry.begin,
+              "[device_reader] ", entry.end - entry.begin, " bytes of ", entry.dtype, " into ",
+              into.sizes(), " of ", into.scalar_type());
+  take_finished();
+  while (temporary && temporary_bytes_ > 0 &&
+         temporary_bytes_ + into.nbytes() > kMostTemporaryBytes) {
+    wait_for_front();
+    take_finished();
+  }
+  Job job{file, entry,
+          into.numel() == 0 ? at::empty({0}, into.options().dtype(at::kByte))
+                            : into.view({-1}).view(at::kByte),
+          temporary, std::move(then)};
+  if (!into.is_cpu()) {
+    job.free.emplace(device_.type());
+    job.free->record(DeviceFunctions(device_.type()).getStream(device_));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (temporary) temporary_bytes_ += into.nbytes();
+    jobs_.push_back(std::move(job));
+  }
+  has_work_.notify_all();
+}
+
+void DeviceReader::finish() {
+  take_finished();
+  while (!jobs_.empty()) {
+    wait_for_front();
+    take_finished();
+  }
+}
+
+}  // namespace diptych

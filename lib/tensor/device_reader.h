@@ -1,0 +1,72 @@
+// Brings tensors of files to a device as fast as both go: threads read pieces into page-locked
+// memory while the device copies earlier ones. On the CPU the threads read to where it is wanted.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include "lib/tensor/safetensors.h"
+
+namespace diptych {
+
+// All calls come from one thread, whose current stream is the one that uses the tensors.
+class DeviceReader {
+ public:
+  explicit DeviceReader(at::Device device);
+  ~DeviceReader();  // ends what is under way without finishing it
+  DeviceReader(const DeviceReader&) = delete;
+  DeviceReader& operator=(const DeviceReader&) = delete;
+
+  // Begins to read a tensor of the file into `into`: contiguous, of the stored dtype, on the device
+  // or the host. What is there until `then` runs is undefined; what the current stream is given in
+  // `then` and later sees the bytes. `then` runs within a later call, in the order of read().
+  // With `temporary` the tensor is let go of in `then`: few of those are under way at a time.
+  // Throws RunError where a file is cut short or cannot be read, also one of an earlier call;
+  // Interrupted.
+  void read(const SafetensorsFile& file, const TensorEntry& entry, const Tensor& into,
+            bool temporary, std::function<void()> then);
+  void finish();  // waits for all of it; throws as read()
+
+ private:
+  struct Job {
+    SafetensorsFile file;
+    TensorEntry entry;
+    Tensor bytes;  // uint8 [n], of `into`
+    bool temporary = false;
+    std::function<void()> then;
+    std::uint64_t begun = 0, done = 0;  // bytes given to a thread, bytes on their way or there
+    std::optional<c10::Event> free{};   // what the memory was used for before has ended
+    std::uint64_t size() const { return static_cast<std::uint64_t>(bytes.numel()); }
+  };
+  struct Piece {
+    Job* job = nullptr;
+    std::uint64_t begin = 0, bytes = 0;
+  };
+  class Staging;
+  void work();
+  Piece next_piece();  // the lock is held; null job: none
+  void take_finished();
+  void wait_for_front();
+
+  at::Device device_;
+  std::optional<c10::Stream> stream_;  // of the copies; nullopt on the CPU
+  std::deque<Job> jobs_;               // in order; references stay valid
+  std::uint64_t temporary_bytes_ = 0;
+  std::mutex mutex_;
+  std::condition_variable has_work_, has_finished_;
+  std::exception_ptr failure_;
+  bool stopping_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace diptych
