@@ -50,7 +50,8 @@ c10::cuda::CUDAStream capture_stream(c10::DeviceIndex device) {
 std::unique_ptr<at::cuda::CUDAGraph> capture_graph(at::cuda::MempoolId_t pool,
                                                    const std::function<void()>& work) {
   auto graph = std::make_unique<at::cuda::CUDAGraph>();
-  graph->capture_begin(pool);
+  // Other threads go on meanwhile: some read weights to the device (lib/tensor/device_reader.h).
+  graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
   try {
     work();
     graph->capture_end();  // this, too, fails where the work made the capture invalid

@@ -30,6 +30,8 @@ class LaunchGraphs {
   // shared by all: what must outlast the next work is made before run(). Returns whether anything
   // was replayed.
   virtual bool run(std::span<const RepeatedWork> works, const std::function<void()>& after) = 0;
+  // Calls each work once and captures it, so that run() only replays. What it computes is not used.
+  virtual void prepare(std::span<const RepeatedWork> works) = 0;
 };
 
 // What is run is ordered behind what was launched before this, but not behind what is launched on

@@ -90,6 +90,17 @@ class CudaLaunchGraphs final : public LaunchGraphs {
     return replayed;
   }
 
+  void prepare(std::span<const RepeatedWork> works) override {
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    for (const RepeatedWork& work : works) {
+      Entry& entry = entries_[work.key];
+      if (!entry.called) call(work);
+      entry.called = true;
+      if (!entry.graph) capture(work, entry);
+    }
+    stream_.synchronize();
+  }
+
  private:
   struct Entry {
     bool called = false;

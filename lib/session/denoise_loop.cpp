@@ -22,10 +22,10 @@ Tensor DenoiseLoop::run_by_step(const DenoiseModel& model, const Tensor& noise, 
   return x;
 }
 
-DenoiseLoop::State DenoiseLoop::make_state(const Tensor& noise, bool graphs) const {
+DenoiseLoop::State DenoiseLoop::make_state(at::IntArrayRef shape, bool graphs) const {
   const auto options = at::TensorOptions(at::kFloat).device(device_);
   State state;
-  state.x = at::empty(noise.sizes(), options);
+  state.x = at::empty(shape, options);
   state.step = at::empty({1}, options.dtype(at::kLong));
   state.sizes = schedule_.step_sizes().to(device_);
   if (graphs) state.graphs = make_launch_graphs(device_);
@@ -49,10 +49,20 @@ std::vector<RepeatedWork> DenoiseLoop::plan_steps(const DenoiseModel& model) con
   return works;
 }
 
+void DenoiseLoop::prepare(const DenoiseModel& model, at::IntArrayRef shape) {
+  state_ = make_state(shape, true);
+  TORCH_CHECK(state_->graphs != nullptr, "[denoise_loop] nothing to prepare without graphs");
+  state_->x.zero_();
+  state_->step.zero_();
+  synchronize(device_);  // graphs have a stream of their own
+  state_->graphs->prepare(plan_steps(model));
+  used_graphs_ = true;
+}
+
 Tensor DenoiseLoop::run_on_device(const DenoiseModel& model, const Tensor& noise, OnDevice how,
                                   Progress& progress) {
   used_graphs_ = false;
-  if (!state_) state_ = make_state(noise, how.graphs);
+  if (!state_) state_ = make_state(noise.sizes(), how.graphs);
   State& state = *state_;
   state.x.copy_(noise);
   state.step.zero_();

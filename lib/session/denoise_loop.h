@@ -50,8 +50,13 @@ class DenoiseLoop {
   Tensor run_on_device(const DenoiseModel& model, const Tensor& noise, OnDevice how,
                        Progress& progress);
 
+  // Makes and keeps the graphs of every kind of step ahead of a run, for latents of this shape.
+  // What the steps compute is not used. Only where the device has graphs.
+  void prepare(const DenoiseModel& model, at::IntArrayRef shape);
+
   bool has_kept() const { return state_.has_value(); }
-  bool used_graphs() const { return used_graphs_; }  // by the last run, for a step or more
+  // By the last run, for a step or more; or prepared for the next.
+  bool used_graphs() const { return used_graphs_; }
 
  private:
   // All that changes from one step to the next, and the graphs that read it where it is.
@@ -61,7 +66,7 @@ class DenoiseLoop {
     Tensor sizes;                          // float32 [updates]
     std::unique_ptr<LaunchGraphs> graphs;  // null where steps are launched one by one
   };
-  State make_state(const Tensor& noise, bool graphs) const;
+  State make_state(at::IntArrayRef shape, bool graphs) const;
   std::vector<RepeatedWork> plan_steps(const DenoiseModel& model) const;
 
   FlowSchedule schedule_;

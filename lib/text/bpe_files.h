@@ -17,12 +17,14 @@ struct BpeTables {
   };
   struct Merge {
     std::string left, right;  // in the byte alphabet
-    std::string place;        // "merges.txt:3", for errors
+    std::size_t number;       // the line in merges.txt, or the place in tokenizer.json's list
   };
+  std::string place_of(const Merge& merge) const;  // "merges.txt:3", for errors
   std::vector<Token> pieces;
   std::vector<Merge> merges;  // lowest rank first
   std::vector<Token> added;
-  std::string pieces_place, added_place;  // the files they came from, for errors
+  std::string pieces_place, added_place;    // the files they came from, for errors
+  std::string merges_before, merges_after;  // around a merge's number in its place
 };
 
 // The largest id: pairs of ids are 64-bit keys.

@@ -44,7 +44,8 @@ class ByteLevelBpe final : public Tokenizer {
   void add_bytes(const BpeTables& tables);
   void add_merges(const BpeTables& tables);
   void encode_words(std::string_view text, std::vector<std::int64_t>& ids) const;
-  std::int64_t piece_id(const std::string& piece, const BpeTables::Merge& merge) const;
+  std::int64_t piece_id(const std::string& piece, const BpeTables& tables,
+                        const BpeTables::Merge& merge) const;
 
   std::string place_;
   std::unordered_map<std::string, std::int64_t> ids_;  // as the files spell the tokens
@@ -60,6 +61,8 @@ void ByteLevelBpe::add_pieces(const BpeTables& tables) {
   std::unordered_map<std::string_view, std::int64_t> added;
   for (const BpeTables::Token& token : tables.added) added.emplace(token.text, token.id);
 
+  ids_.reserve(tables.pieces.size() + tables.added.size());
+  texts_.reserve(tables.pieces.size() + tables.added.size());
   for (const BpeTables::Token& piece : tables.pieces) {
     std::optional<std::string> bytes = alphabet_bytes(piece.text);
     const auto as_added = added.find(piece.text);
@@ -112,23 +115,27 @@ void ByteLevelBpe::add_bytes(const BpeTables& tables) {
   }
 }
 
-std::int64_t ByteLevelBpe::piece_id(const std::string& piece, const BpeTables::Merge& merge) const {
+std::int64_t ByteLevelBpe::piece_id(const std::string& piece, const BpeTables& tables,
+                                    const BpeTables::Merge& merge) const {
   const auto found = ids_.find(piece);
   if (found == ids_.end()) {
-    throw InputError("{}: merge of {:?} and {:?}: {:?} is not in {}", merge.place, merge.left,
-                     merge.right, piece, place_);
+    throw InputError("{}: merge of {:?} and {:?}: {:?} is not in {}", tables.place_of(merge),
+                     merge.left, merge.right, piece, place_);
   }
   return found->second;
 }
 
 void ByteLevelBpe::add_merges(const BpeTables& tables) {
+  merges_.reserve(tables.merges.size());
+  std::string merged;
   for (const BpeTables::Merge& merge : tables.merges) {
     if (merge.left.empty() || merge.right.empty()) {
-      throw InputError("{}: a piece of the merge is empty", merge.place);
+      throw InputError("{}: a piece of the merge is empty", tables.place_of(merge));
     }
-    const std::int64_t left = piece_id(merge.left, merge);
-    const std::int64_t right = piece_id(merge.right, merge);
-    merges_.add(left, right, piece_id(merge.left + merge.right, merge));
+    const std::int64_t left = piece_id(merge.left, tables, merge);
+    const std::int64_t right = piece_id(merge.right, tables, merge);
+    merged.assign(merge.left).append(merge.right);
+    merges_.add(left, right, piece_id(merged, tables, merge));
   }
 }
 

@@ -11,6 +11,7 @@ namespace diptych {
 
 class MergeTable {
  public:
+  void reserve(std::size_t merges) { merges_.reserve(merges); }
   // Left and right become `merged`. Later calls have a higher rank; a pair given twice keeps the
   // later one. Ids fit 32 bits.
   void add(std::int64_t left, std::int64_t right, std::int64_t merged);

@@ -61,12 +61,12 @@ TEST_CASE("vocab.json, merges.txt and tokenizer_config.json are read") {
   const BpeTables tables =
       parse_slow_files({"v", R"({"b": 0, "a": 1, "ab": 2})"}, merges, {"c", kConfig});
   REQUIRE(tables.pieces.size() == 3);
-  CHECK(tables.pieces[0].text == "a");
-  CHECK(tables.pieces[0].id == 1);
+  CHECK(tables.pieces[1].text == "a");
+  CHECK(tables.pieces[1].id == 1);
   REQUIRE(tables.merges.size() == 3);
   CHECK(tables.merges[1].left == "ab");
   CHECK(tables.merges[1].right == "a");
-  CHECK(tables.merges[1].place == "m:4");
+  CHECK(tables.place_of(tables.merges[1]) == "m:4");
   CHECK(tables.merges[2].right == "a");
   REQUIRE(tables.added.size() == 1);
   CHECK(tables.added[0].text == "<s>");

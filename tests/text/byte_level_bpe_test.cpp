@@ -29,9 +29,10 @@ BpeTables small_tables() {
   tables.pieces.push_back({"ab", 256});
   tables.pieces.push_back({"aba", 257});
   tables.pieces.push_back({"\u0120ab", 258});
-  tables.merges.push_back({"a", "b", "merges.txt:2"});
-  tables.merges.push_back({"ab", "a", "merges.txt:3"});
-  tables.merges.push_back({"\u0120", "ab", "merges.txt:4"});
+  tables.merges_before = "merges.txt:";
+  tables.merges.push_back({"a", "b", 2});
+  tables.merges.push_back({"ab", "a", 3});
+  tables.merges.push_back({"\u0120", "ab", 4});
   tables.added = {{"<s>", 300}, {"<s>>", 301}, {"<<s", 302}, {"a b", 303}, {"\u4E2D", 304}};
   return tables;
 }
@@ -133,11 +134,11 @@ TEST_CASE("tables that do not fit together are refused") {
   CHECK(error_of(small_tables()) == "accepted");
   BpeTables tables = small_tables();
 
-  tables.merges.push_back({"a", "c", "merges.txt:5"});
+  tables.merges.push_back({"a", "c", 5});
   CHECK(error_of(tables) == R"(merges.txt:5: merge of "a" and "c": "ac" is not in vocab.json)");
-  tables.merges.back() = {"aa", "b", "merges.txt:5"};
+  tables.merges.back() = {"aa", "b", 5};
   CHECK(error_of(tables) == R"(merges.txt:5: merge of "aa" and "b": "aa" is not in vocab.json)");
-  tables.merges.back() = {"", "b", "merges.txt:5"};
+  tables.merges.back() = {"", "b", 5};
   CHECK(error_of(tables) == "merges.txt:5: a piece of the merge is empty");
 
   tables = small_tables();

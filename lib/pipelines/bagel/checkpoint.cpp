@@ -1,5 +1,7 @@
 #include "lib/pipelines/bagel/checkpoint.h"
 
+#include <thread>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -103,10 +105,13 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
   return c;
 }
 
-void BagelCheckpoint::load(const std::optional<MotOffload>& offload) {
+void BagelCheckpoint::load(const std::optional<MotOffload>& offload,
+                           const std::function<void()>& beside) {
   Weights::ReadAhead reading(model_weights);
   model = Bagel::load(model_weights, model.config, offload, quantization);
   vae = FluxVae::load(vae_weights, vae.config, vae.compute);  // while the larger file is read
+  // Not on this thread, which quantises what arrives.
+  const std::jthread other = beside ? std::jthread(beside) : std::jthread();
   reading.finish();
 }
 

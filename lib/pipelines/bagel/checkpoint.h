@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -33,8 +34,10 @@ struct BagelCheckpoint {
   // InputError naming file and tensor.
   static BagelCheckpoint open(const std::filesystem::path& folder, bool dummy,
                               const Runtime& runtime);
-  // `offload`: of the decoder layers' weights.
-  void load(const std::optional<MotOffload>& offload = {});
+  // `offload`: of the decoder layers' weights. `beside`, if not empty, runs on a thread of its own
+  // while weights for a GPU are read: all tensors have their places then, and undefined values.
+  void load(const std::optional<MotOffload>& offload = {},
+            const std::function<void()>& beside = {});
   // Parts that not every request needs; nothing where they are there already.
   void load_vision();  // looks at pictures
   void load_head();    // writes text

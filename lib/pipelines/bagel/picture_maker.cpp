@@ -48,6 +48,12 @@ Tensor BagelPictureMaker::decode_one(const Tensor& rows, const LatentSize& size,
   return image;
 }
 
+void BagelPictureMaker::rehearse(const LatentSize& size) const {
+  const auto options = at::TensorOptions(at::kFloat).device(runtime_.device);
+  const Tensor rows = at::zeros({size.rows(), checkpoint_.model.config.row_width()}, options);
+  decode_one(rows, size, "", nullptr);
+}
+
 // [r]: of request r, its latent's rows and its picture.
 std::vector<PaintedPicture> BagelPictureMaker::decode(const MotPainter& painter,
                                                       const Tensor& latent, TraceSink* trace,

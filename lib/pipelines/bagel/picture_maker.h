@@ -30,6 +30,8 @@ class BagelPictureMaker {
   // paint_latent.
   std::vector<Result> paint(MotPainter& painter, std::span<BagelTurn> turns, std::uint64_t index,
                             TraceSink* trace, Progress& progress);
+  // Decodes a latent of that size of zeros, for what a first time takes longer.
+  void rehearse(const LatentSize& size) const;
   double steps_per_second() const;  // of all that was painted so far, 0 = nothing
 
  private:

@@ -135,11 +135,11 @@ void BagelSession::load(std::span<const JobGroup> expected, Progress& progress) 
       why_not_loaded_ = std::current_exception();
     }
   }
-  if (planned) read_weights(progress);
+  if (planned) read_weights(own_jobs(expected.front()), progress);
 }
 
 void BagelSession::load_unplanned(Progress& progress) {
-  if (writer_ == nullptr) read_weights(progress);
+  if (writer_ == nullptr) read_weights({}, progress);
 }
 
 std::string BagelSession::weights_hash() {
@@ -172,7 +172,7 @@ void BagelSession::load_for(std::span<const BagelJobs> runs, Progress& progress)
     for (const BagelJob* job : run) parts.add(*job);
   }
   for (const BagelJobs& run : runs) memory_->plan_loading(run, parts, &run != &runs.front());
-  read_weights(progress);
+  read_weights(runs.front(), progress);
 }
 
 // What is left before these jobs can run, once the weights are there.
@@ -188,7 +188,7 @@ void BagelSession::make_ready(BagelJobs jobs) {
   clock_.lap(report_, "load", runtime_.device);
 }
 
-void BagelSession::read_weights(Progress& progress) {
+void BagelSession::read_weights(BagelJobs first, Progress& progress) {
   clock_.start();
   const MemoryBudget& budget = memory_->budget();
   const auto offload =
@@ -207,7 +207,9 @@ void BagelSession::read_weights(Progress& progress) {
   };
   checkpoint_.model_weights.on_read(count);
   checkpoint_.vae_weights.on_read(count);
-  checkpoint_.load(offload);
+  std::function<void()> beside;
+  if (may_rehearse(first)) beside = [&] { rehearse(first); };
+  checkpoint_.load(offload, beside);
   log_quantization(log_, checkpoint_, runtime_.dtype);
   checkpoint_.model_weights.on_read({});
   checkpoint_.vae_weights.on_read({});

@@ -55,7 +55,11 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   void plan_run(BagelJobs jobs);
   void load_for(std::span<const BagelJobs> runs, Progress& progress);
   void make_ready(BagelJobs jobs);
-  void read_weights(Progress& progress);
+  // `first`: what will be run first, if it is known.
+  void read_weights(BagelJobs first, Progress& progress);
+  bool may_rehearse(BagelJobs jobs) const;
+  void rehearse(BagelJobs jobs);
+  bool keeps_graphs(const BagelJob& job) const;
 
   // One run.
   void require_calibration(const BagelJob& job);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
@@ -204,6 +205,50 @@ void BagelSession::log_why_uncaptured(const PaintRequest& paint) {
   }
 }
 
+bool BagelSession::keeps_graphs(const BagelJob& job) const {
+  return (expects_more_ || job.config().sampling.batch_count > 1) &&
+         memory_->room_beside_kept_step() >= 0;
+}
+
+// Whether a rehearsal would do what the first picture of these jobs does.
+bool BagelSession::may_rehearse(BagelJobs jobs) const {
+  if (jobs.empty() || !runtime_.device.is_cuda() || memory_->budget().limited ||
+      checkpoint_.model_weights.is_dummy())
+    return false;
+  const BagelJob& first = *jobs.front();
+  const auto reads_more = [](const BagelJob* job) {
+    return job->writes() || !job->images.empty() || job->is_traced() || job->records_steps;
+  };
+  return std::ranges::none_of(jobs, reads_more) && first.config().cfg_mode.has_value() &&
+         !first.paint.caches() && memory_->room_beside_kept_step() >= 0 &&
+         captures_steps(first.paint, checkpoint_.mot(), runtime_);
+}
+
+// What the first picture of a process does only once, done while the weights are on their way, on
+// whatever the memory holds until then: kernels and libraries are loaded, attention is planned, the
+// steps are captured. Nothing of what is computed is used. A rehearsal that fails is left out: the
+// picture then says why.
+void BagelSession::rehearse(BagelJobs jobs) {
+  const c10::InferenceMode inference;
+  try {
+    std::vector<BagelTurn> turns;
+    std::vector<BagelReading> readings;
+    for (const BagelJob* job : jobs) readings.push_back(turns.emplace_back(*job).reading);
+    PaintRequest paint = packed_request(jobs);
+    paint.keep_graphs = keeps_graphs(*jobs.front());
+    for (const LatentSize& size : paint.sizes) maker_.rehearse(size);
+    PrefilledContexts contexts =
+        read_contexts(turns, paint.needed(BagelReading::branches(readings), false),
+                      paint.block_rows(), nullptr, nullptr);
+    auto painter = std::make_unique<MotPainter>(checkpoint_.mot(), std::move(paint),
+                                                std::move(contexts), runtime_);
+    painter->prepare();
+    keep(std::move(painter));
+  } catch (const std::exception&) {
+    drop_kept_steps();
+  }
+}
+
 // Plans and contexts of all turns.
 std::unique_ptr<MotPainter> BagelSession::read(std::span<BagelTurn> turns,
                                                const PaintRequest& packed, TraceSink* trace,
@@ -216,8 +261,7 @@ std::unique_ptr<MotPainter> BagelSession::read(std::span<BagelTurn> turns,
     write(turns[i], trace, progress, thought);
     if (results.plan) results.plan(i, *turns[i].plan, turns[i].plan_finish_reason);
   }
-  paint.keep_graphs = (expects_more_ || first.config().sampling.batch_count > 1) &&
-                      memory_->room_beside_kept_step() >= 0;
+  paint.keep_graphs = keeps_graphs(first);
   progress.begin("prefill", 1);
   std::vector<BagelReading> readings;
   for (const BagelTurn& turn : turns) {
@@ -263,7 +307,7 @@ void BagelSession::paint(BagelJobs jobs, TraceSink* trace, Progress& progress,
     if (reads) {
       keep(std::move(painter));
       painter = read(turns, packed, trace, progress, results);
-      if (i == 0) report_.kept_step_graphs = !painter->attention().empty();  // it has painted
+      if (i == 0) report_.kept_step_graphs = painter->forwards() > 0;  // it has painted
     }
     paint_once(*painter, turns, static_cast<std::uint64_t>(i), trace, progress, results);
   }

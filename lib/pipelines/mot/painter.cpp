@@ -160,6 +160,19 @@ void MotPainter::take(const PrefilledContexts& contexts) {
   denoiser_.follow_contexts();
 }
 
+void MotPainter::note_attention() {
+  const AttentionBackend& backend = runtime_.paint_attention.of(AttentionRole::self);
+  attention_ = backend.served_by();
+  lengths_on_device_ = backend.reads_lengths_on_device();
+}
+
+void MotPainter::prepare() {
+  runtime_.paint_attention.of(AttentionRole::self).forget_served();
+  denoiser_.begin_picture();
+  loop_.prepare(denoise_model_, {request_.rows(), row_width()});
+  note_attention();
+}
+
 Tensor MotPainter::paint(const Tensor& noise, TraceSink* trace, Progress& progress,
                          StepCaching caching) {
   trace_ = trace;
@@ -174,10 +187,7 @@ Tensor MotPainter::paint(const Tensor& noise, TraceSink* trace, Progress& progre
                                        : loop_.run_by_step(denoise_model_, noise, trace, progress);
   synchronize(runtime_.device);
   progress.end();
-  if (attention_.empty()) {
-    attention_ = runtime_.paint_attention.of(AttentionRole::self).served_by();
-    lengths_on_device_ = runtime_.paint_attention.of(AttentionRole::self).reads_lengths_on_device();
-  }
+  if (attention_.empty()) note_attention();
   return latent;
 }
 

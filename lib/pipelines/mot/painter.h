@@ -56,6 +56,8 @@ class MotPainter {
   // MotDenoiser::begin_picture.
   Tensor paint(const Tensor& noise, TraceSink* trace, Progress& progress,
                StepCaching caching = StepCaching::on);
+  // Captures the steps ahead of the first picture, where captures_steps(), and keeps them for it.
+  void prepare();
   // Whether the steps that this one has captured are those of `request`, but for its contexts.
   bool has_captured(const PaintRequest& request) const;
   // Whether what is captured serves, after take(contexts).
@@ -68,12 +70,13 @@ class MotPainter {
   std::int64_t row_width() const { return model_.latents.width; }
   std::int64_t forwards() const { return denoiser_.forwards(); }
   bool used_graphs() const { return loop_.used_graphs(); }  // by the last paint()
-  // The attention backends that served the first paint(), "" before it: a replay calls none.
+  // The attention backends that served the first steps, "" before them: a replay calls none.
   const std::string& attention() const { return attention_; }
   std::int64_t updates() const { return request_.schedule.updates(); }
 
  private:
   DenoiseModel make_denoise_model();
+  void note_attention();
   Tensor guided_velocity(const Tensor& x, std::int64_t step) const;
   Tensor guide(const std::vector<Tensor>& v, std::size_t terms) const;
   Tensor combine(const Tensor& cond, std::span<const Tensor> branches) const;
