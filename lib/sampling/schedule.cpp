@@ -2,14 +2,14 @@
 
 #include <cmath>
 
+#include <c10/util/Exception.h>
+
 #include "lib/base/error.h"
 
 namespace diptych {
 
 FlowSchedule FlowSchedule::shifted(std::int64_t points, double shift) {
-  constexpr std::int64_t kMost = 10'000;  // a table row each; far beyond any use
-  if (points < 2 || points > kMost)
-    throw InputError("schedule: found {} points, expected 2 to {}", points, kMost);
+  TORCH_CHECK(points >= 1, "[schedule] ", points, " points");
   // ATen's own float32 linspace and arithmetic, so that every t has the official code's bits.
   const at::Tensor s = at::linspace(1, 0, points, at::kFloat);
   const at::Tensor t = shift * s / (1 + (shift - 1) * s);

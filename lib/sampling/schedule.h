@@ -14,8 +14,9 @@ struct FlowSchedule {
   // s = linspace(1, 0, points); t = shift * s / (1 + (shift - 1) * s). They make points - 1
   // updates: the velocity at the last, t = 0, is not needed (ByteDance-Seed/Bagel, bagel.py,
   // generate_image). In float32 some shifts below 1 begin a little above 1, where an interval that
-  // ends at 1 has no guidance, there as here. Throws InputError for fewer than 2 points or more
-  // than 10,000, and for a shift whose float32 begins further than 0.001 from 1.
+  // ends at 1 has no guidance, there as here. One point makes no update: whether that is a request
+  // is the family's to say. Throws InputError for a shift whose float32 begins further than 0.001
+  // from 1.
   static FlowSchedule shifted(std::int64_t points, double shift);
   std::int64_t updates() const { return static_cast<std::int64_t>(times.size()) - 1; }
   float step_size(std::int64_t i) const {  // t_i - t_(i+1), positive

@@ -181,6 +181,15 @@ TEST_CASE("what cannot be replayed is said") {
     CHECK(outcome.code == 2);
     CHECK(outcome.err.find("/seed: found \"forty-two\"") != std::string::npos);
   }
+  SUBCASE("a number of steps that makes no update") {
+    description["params"]["num_timesteps"] = 1;
+    std::ofstream(copy / "case.json") << description;
+    const Outcome outcome = verify(copy);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.err == "diptych: " + copy.string() +
+                             "/case.json: /params/num_timesteps: 1 makes 0 updates; expected at "
+                             "least 2\n");
+  }
   SUBCASE("no checkpoint") {
     const Outcome outcome = run(Words{"verify", copy, "--model", folder.file("nowhere")});
     CHECK(outcome.code == 2);

@@ -31,7 +31,11 @@ TEST_CASE("the shifted schedule has the official code's bits") {
   CHECK(schedule.updates() == 7);
   CHECK(schedule.step_size(6) == 0.333333373F);
   CHECK(FlowSchedule::shifted(2, 1.0).times == std::vector<float>{1, 0});
-  CHECK_THROWS_AS(FlowSchedule::shifted(1, 3.0), InputError);
+  const FlowSchedule none = FlowSchedule::shifted(1, 3.0);
+  CHECK(none.times == std::vector<float>{1});
+  CHECK(none.updates() == 0);
+  CHECK(none.step_sizes().sizes() == at::IntArrayRef{0});
+  CHECK_THROWS_AS(FlowSchedule::shifted(0, 3.0), c10::Error);
   CHECK(FlowSchedule::shifted(3, 0.001).times.front() == doctest::Approx(1).epsilon(2e-5));
   CHECK_THROWS_WITH_AS(
       FlowSchedule::shifted(3, 1e-12),

@@ -51,6 +51,16 @@ Renorm renorm_of(const RecordedCase& recorded) {
                    fmt::join(kChoiceNames<Renorm>, ", "));
 }
 
+// Within the limits of --steps: a schedule would take any number.
+std::int64_t steps_of(const RecordedCase& recorded) {
+  const std::string key = "/params/num_timesteps";
+  Options checked = default_options(bagel_config());
+  assign(all_fields()[field_index("steps")], checked,
+         fmt::format("{}", field<std::int64_t>(recorded, key)),
+         fmt::format("{}: {}", (recorded.folder / "case.json").string(), key));
+  return checked.run.sampling.steps;
+}
+
 // What of the case the request takes, as a user would set it.
 SamplingConfig sampling_of(const RecordedCase& recorded) {
   SamplingConfig s;
@@ -60,7 +70,7 @@ SamplingConfig sampling_of(const RecordedCase& recorded) {
       field<std::pair<double, double>>(recorded, "/params/cfg_interval");
   s.cfg_renorm_type = renorm_of(recorded);
   s.cfg_renorm_min = field<double>(recorded, "/params/cfg_renorm_min");
-  s.steps = field<std::int64_t>(recorded, "/params/num_timesteps");
+  s.steps = steps_of(recorded);
   s.timestep_shift = field<double>(recorded, "/params/timestep_shift");
   return s;
 }
