@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
+#include <span>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -29,75 +31,123 @@ bool writes_plan(const RunConfig& run) {
   return run.think && !run.answers();
 }
 
-std::vector<IdleValue> idle_values(const Resolved& resolved) {
-  const RunConfig& run = resolved.options.run;
-  std::vector<IdleValue> idle;
-  const auto forbid = [&](std::initializer_list<std::string_view> names, const SettingText& why) {
-    for (const std::string_view name : names)
-      idle.push_back({Setting::of(name), resolved.origins[field_index(name)], why});
-  };
-  const auto fields = fields_of(resolved.options);
-  const auto forbid_all = [&](bool (*is_idle)(const Field&), const SettingText& why) {
-    for (std::size_t i = 0; i < fields.size(); ++i) {
-      if (is_idle(fields[i]))
-        idle.push_back({Setting::of(fields[i].name), resolved.origins[i], why});
+namespace {
+
+// Looks for values that have no meaning beside the others, kind by kind.
+class IdleFinder {
+ public:
+  explicit IdleFinder(const Resolved& resolved)
+      : resolved_(resolved), run_(resolved.options.run), fields_(fields_of(resolved.options)) {}
+
+  std::vector<IdleValue> find() {
+    if (run_.answers()) {
+      of_answers();
+    } else {
+      of_pictures();
     }
-  };
-  const Setting think_flag = Setting::of("think"), temperature_flag = Setting::of("temperature"),
-                plan_length = Setting::of("max_think_tokens");
-  if (run.answers()) {
-    const SettingText why = {"has no meaning for ", Setting::of("task", run.task),
+    of_other_tasks();
+    of_texts();
+    of_draws();
+    return std::move(idle_);
+  }
+
+ private:
+  void forbid(std::initializer_list<std::string_view> names, const SettingText& why) {
+    for (const std::string_view name : names)
+      idle_.push_back({Setting::of(name), resolved_.origins[field_index(name)], why});
+  }
+  void forbid_all(bool (*is_idle)(const Field&), const SettingText& why) {
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      if (is_idle(fields_[i]))
+        idle_.push_back({Setting::of(fields_[i].name), resolved_.origins[i], why});
+    }
+  }
+
+  void of_answers() {
+    const SettingText why = {"has no meaning for ", Setting::of("task", run_.task),
                              ", which paints nothing"};
     forbid({"batch_count"}, why);  // a request has one answer
     forbid_all(is_of_painting, why);
-  } else {
+  }
+
+  void of_pictures() {
     forbid_all([](const Field& field) { return field.scope == Scope::answer; },
-               {"is of answers; a plan has ", plan_length});
-    if (run.cache_mode != StepCacheMode::teacache)
+               {"is of answers; a plan has ", plan_length_});
+    of_step_caches();
+    of_guidance();
+    if (!run_.think) forbid({"temperature", "top_k", "top_p"}, {"given without ", think_});
+  }
+
+  void of_step_caches() {
+    if (run_.cache_mode != StepCacheMode::teacache)
       forbid({"cache_threshold", "cache_calibration"},
              {"given without ", Setting::of("cache_mode", "teacache")});
-    if (run.cache_mode == StepCacheMode::none)
+    if (run_.cache_mode == StepCacheMode::none)
       forbid({"cache_report"},
              {"given without ", Setting::of("cache_mode", "taylorseer"), " or teacache"});
-    if (run.sampling.cfg_text_scale <= 1) {
+  }
+
+  void of_guidance() {
+    if (run_.sampling.cfg_text_scale <= 1) {
       const SettingText why = {"has no effect without text guidance (",
                                Setting::of("cfg_text_scale").called("--cfg-scale"), " above 1)"};
       forbid({"negative_prompt", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min", "cfg_mode"},
              why);
       // The image branch leads away from a velocity that text guidance has made.
-      if (run.sampling.cfg_img_scale > 1) forbid({"cfg_img_scale"}, why);
+      if (run_.sampling.cfg_img_scale > 1) forbid({"cfg_img_scale"}, why);
     }
-    if (run.sampling.cfg_renorm_min == 1)
+    if (run_.sampling.cfg_renorm_min == 1)
       forbid({"cfg_renorm_type"}, {"has no effect with ", Setting::of("cfg_renorm_min", "1"),
                                    ", which switches the renorm off"});
-    if (!run.think) forbid({"temperature", "top_k", "top_p"}, {"given without ", think_flag});
   }
-  const bool settled = run.task != "auto";  // nothing runs where it is not
-  for (const Resolved::TaskValue& value : resolved.task_values) {
-    if (settled && run.task != value.task)
-      idle.push_back({Setting::of(fields[value.field].name),
-                      value.origin,
-                      {"has an effect on ", Setting::of("task", value.task), " alone"}});
+
+  void of_other_tasks() {
+    for (const Resolved::TaskValue& value : resolved_.task_values) {
+      if (settled_ && run_.task != value.task)
+        idle_.push_back({Setting::of(fields_[value.field].name),
+                         value.origin,
+                         {"has an effect on ", Setting::of("task", value.task), " alone"}});
+    }
   }
-  const std::size_t think = field_index("think");
-  const bool plans_a_task = std::ranges::any_of(
-      resolved.task_values, [&](const auto& value) { return value.field == think; });
-  if (!run.think && (settled || !plans_a_task))
-    forbid({"max_think_tokens"}, {"given without ", think_flag});
-  if (!writes_plan(run))
-    forbid({"think_output"},
-           {"given without a plan to paint by; expected ", think_flag, " and a task that paints"});
-  if (run.trace.empty()) forbid({"trace_filter"}, {"given without ", Setting::of("trace", "FILE")});
-  if (run.text.temperature == 0) forbid({"top_k", "top_p"}, {"given without ", temperature_flag});
-  if (run.answers() && run.think)
-    forbid({"max_tokens"}, {"with ", think_flag, " it is ", plan_length});
-  // The seed also draws the posterior noise of pictures that are edited, and sampled plans.
-  const bool draws = run.reads_images() || (run.think && run.text.temperature > 0);
-  if (!run.noise.empty() && !draws)
-    forbid({"seed"}, {"given together with ", Setting::of("noise"), "; expected one of them"});
-  if (run.answers() && run.text.temperature == 0)
-    forbid({"seed"}, {"given without ", temperature_flag, ", and so nothing is drawn"});
-  return idle;
+
+  void of_texts() {
+    const std::size_t think = field_index("think");
+    const bool plans_a_task = std::ranges::any_of(
+        resolved_.task_values, [&](const auto& value) { return value.field == think; });
+    if (!run_.think && (settled_ || !plans_a_task))
+      forbid({"max_think_tokens"}, {"given without ", think_});
+    if (!writes_plan(run_))
+      forbid({"think_output"},
+             {"given without a plan to paint by; expected ", think_, " and a task that paints"});
+    if (run_.trace.empty())
+      forbid({"trace_filter"}, {"given without ", Setting::of("trace", "FILE")});
+    if (run_.text.temperature == 0) forbid({"top_k", "top_p"}, {"given without ", temperature_});
+    if (run_.answers() && run_.think)
+      forbid({"max_tokens"}, {"with ", think_, " it is ", plan_length_});
+  }
+
+  void of_draws() {
+    // The seed also draws the posterior noise of pictures that are edited, and sampled plans.
+    const bool draws = run_.reads_images() || (run_.think && run_.text.temperature > 0);
+    if (!run_.noise.empty() && !draws)
+      forbid({"seed"}, {"given together with ", Setting::of("noise"), "; expected one of them"});
+    if (run_.answers() && run_.text.temperature == 0)
+      forbid({"seed"}, {"given without ", temperature_, ", and so nothing is drawn"});
+  }
+
+  const Resolved& resolved_;
+  const RunConfig& run_;
+  std::span<const Field> fields_;
+  const bool settled_ = run_.task != "auto";  // nothing runs where it is not
+  const Setting think_ = Setting::of("think"), temperature_ = Setting::of("temperature"),
+                plan_length_ = Setting::of("max_think_tokens");
+  std::vector<IdleValue> idle_;
+};
+
+}  // namespace
+
+std::vector<IdleValue> idle_values(const Resolved& resolved) {
+  return IdleFinder(resolved).find();
 }
 
 void require_meaning(const Resolved& resolved, std::string_view given) {
