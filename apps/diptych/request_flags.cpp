@@ -100,12 +100,13 @@ std::string task_help(Families families) {
   return help;
 }
 
-// With what the first family that has the field adds, and its defaults.
+// With what the first family that uses the field adds, and its defaults.
 std::string help_of(const Field& field, Families families) {
-  const auto has = [&](const FamilyConfig* family) {
-    return std::ranges::find(family->fields, field.name, &Field::name) != family->fields.end();
+  const auto uses = [&](const FamilyConfig* family) {
+    return family->uses(field.name) &&
+           std::ranges::find(family->fields, field.name, &Field::name) != family->fields.end();
   };
-  const FamilyConfig& family = **std::ranges::find_if(families, has);
+  const FamilyConfig& family = **std::ranges::find_if(families, uses);
   const bool is_task = std::holds_alternative<TaskSlot>(field.slot);
   std::string help = is_task ? task_help(families) : std::string(field.help);
   help += family.limit_of(field.name).help;

@@ -26,6 +26,10 @@ FieldLimit FamilyConfig::limit_of(std::string_view field) const {
   return found == limits.end() ? FieldLimit{field} : *found;
 }
 
+bool FamilyConfig::uses(std::string_view field) const {
+  return std::ranges::find(unused, field) == unused.end();
+}
+
 std::vector<Field> with_common_fields(std::span<const Field> own) {
   std::vector<Field> fields(all_fields().begin(), all_fields().end());
   fields.insert(fields.end(), own.begin(), own.end());
@@ -41,7 +45,9 @@ std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families) {
   const auto add = [&](std::span<const Field> fields) {
     for (const Field& field : fields) {
       const bool is_new = std::ranges::find(flags, field.flags, &Field::flags) == flags.end();
-      if (!field.flags.empty() && is_new) flags.push_back(field);
+      const auto uses = [&](const FamilyConfig* family) { return family->uses(field.name); };
+      if (!field.flags.empty() && is_new && std::ranges::any_of(families, uses))
+        flags.push_back(field);
     }
   };
   add(all_fields());

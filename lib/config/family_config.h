@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/config/fields.h"
+#include "lib/config/stage_config_known.h"
 
 namespace diptych {
 
@@ -58,6 +59,11 @@ struct FamilyConfig {
   std::vector<FieldLimit> limits;
   std::vector<StageKind> stages;  // in the order of a request; the last makes the result
   std::vector<Field> fields;      // of with_common_fields()
+  // Common fields that its models have no use for. Their flags and keys are refused, their
+  // variables ignored.
+  std::vector<std::string_view> unused = {};
+  // Keys of stage configs, with this family's reasons; they come before refused_keys().
+  std::vector<RefusedKey> refused = {};
   // What the demo can do, and what its sizes are good for with random weights.
   std::string_view demo_notice = {}, dummy_demo_notice = {};
 
@@ -66,6 +72,7 @@ struct FamilyConfig {
   const Task* task_for(bool reads_pictures) const;
   const Task* task_for(bool reads_pictures, MediaKind makes) const;
   FieldLimit limit_of(std::string_view field) const;
+  bool uses(std::string_view field) const;
 };
 
 // The common fields, which keep their places in the list, and then a family's own.

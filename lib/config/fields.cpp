@@ -313,6 +313,9 @@ std::string environment_name(std::string_view long_name) {
 }
 
 void assign(const Field& field, Options& options, const std::string& text, const Subject& where) {
+  const FamilyConfig* family = options.run.family;
+  if (family != nullptr && !family->uses(field.name))
+    throw where.error("the family {} has no use for it", family->name);
   std::visit(Assign{options, field, text, where}, field.slot);
 }
 

@@ -148,7 +148,8 @@ std::string with_underscores(std::string_view long_name);
 // "DIPTYCH_CFG_SCALE" of "cfg-scale".
 std::string environment_name(std::string_view long_name);
 
-// Reads one value from its text and checks it. Throws InputError "<where>: ...".
+// Reads one value from its text and checks it. Throws InputError "<where>: ...", also where the
+// options' family has no use for the field.
 void assign(const Field& field, Options& options, const std::string& text, const Subject& where);
 // The value as text that assign() takes.
 std::string value_text(const Field& field, const Options& options);

@@ -26,14 +26,17 @@ class Resolver {
     const std::vector<Assignment> stage_values = read_file();
     refuse_flags_of_other_families();
     apply_file(stage_values, false);
-    apply([this](std::string_view flags) { return from_environment(flags); });
+    // Variables may serve requests to other families.
+    apply([this](std::string_view flags) { return from_environment(flags); }, Unused::ignored);
     apply_file(stage_values, true);
-    apply([this](std::string_view flags) { return from_flags(flags); });
+    apply([this](std::string_view flags) { return from_flags(flags); }, Unused::refused);
     apply_inputs();
     return std::move(resolved_);
   }
 
  private:
+  enum class Unused { ignored, refused };  // values that the family has no use for
+
   void set(std::size_t index, const std::string& text, const std::string& where,
            const std::string& origin, bool from_stage_config = false) {
     assign(fields()[index], resolved_.options, text, where);
@@ -197,14 +200,21 @@ class Resolver {
     }
   }
 
-  // One strength of source: groups first, then their fields, which must not repeat them.
+  bool uses(std::string_view field) const { return resolved_.options.run.family->uses(field); }
+
+  // One strength of source: groups first, then their fields, which must not repeat them. A group
+  // sets those of its fields that are of use.
   template <typename Lookup>
-  void apply(Lookup lookup) {
+  void apply(Lookup lookup, Unused unused) {
     std::map<std::string_view, std::string> by_group;  // field -> origin
     for (const FlagGroup& group : all_flag_groups()) {
       const std::optional<Given> given = lookup(group.flags);
       if (!given) continue;
-      for (const auto& [name, text] : group.expand(given->text, given->origin)) {
+      const auto expanded = group.expand(given->text, given->origin);
+      const bool of_use =
+          std::ranges::any_of(expanded, [&](const auto& part) { return uses(part.first); });
+      for (const auto& [name, text] : expanded) {
+        if (!uses(name) && (of_use || unused == Unused::ignored)) continue;
         const std::size_t field = field_index(name);
         set(field, text, value_place(all_fields()[field], given->origin), given->origin);
         by_group[name] = given->origin;
@@ -212,7 +222,7 @@ class Resolver {
     }
     for (std::size_t i = 0; i < fields().size(); ++i) {
       const Field& field = fields()[i];
-      if (field.flags.empty()) continue;
+      if (field.flags.empty() || (!uses(field.name) && unused == Unused::ignored)) continue;
       const std::optional<Given> given = lookup(field.flags);
       if (!given) continue;
       if (const auto group = by_group.find(field.name); group != by_group.end()) {
@@ -334,6 +344,7 @@ std::string config_table(const Resolved& resolved) {
   const auto fields = fields_of(resolved.options);
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const Field& field = fields[i];
+    if (!resolved.options.run.family->uses(field.name)) continue;
     const bool of_input = resolved.options.run.sampling.size_of_input &&
                           (field.name == "width" || field.name == "height");
     const std::string line = fmt::format(

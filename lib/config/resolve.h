@@ -78,7 +78,7 @@ SettingView setting_view(const Setting& setting, const Resolved& resolved);
 // The error's message with the place of its setting's value; what() where it is about no setting.
 std::string error_text(const InputError& error, const Resolved& resolved);
 
-// One "name: value  # origin" line per field.
+// One "name: value  # origin" line per field that the family uses.
 std::string config_table(const Resolved& resolved);
 
 }  // namespace diptych

@@ -81,11 +81,16 @@ class StageConfigReader {
         refuse_of_other_stage(reader, key, field.place, role);
       }
     }
-    for (const RefusedKey& refused : refused_keys()) {
+    refuse_keys(family_.refused, reader, map);
+    refuse_keys(refused_keys(), reader, map);
+    reader.finish();
+  }
+
+  static void refuse_keys(std::span<const RefusedKey> keys, YamlReader& reader, YamlMap map) {
+    for (const RefusedKey& refused : keys) {
       if (refused.map == map && !reader.asked_for(refused.key))
         reader.refuse(refused.key, refused.off, refused.why);
     }
-    reader.finish();
   }
 
   void refuse_of_other_stage(YamlReader& reader, std::string_view key, std::string_view place,

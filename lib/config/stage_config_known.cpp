@@ -7,9 +7,7 @@ namespace {
 
 constexpr std::string_view kOneGpu = "a run uses one device";
 constexpr std::string_view kOneProcess = "the stages run one after the other in one process";
-constexpr std::string_view kSampled = "temperature of the reading stage says it; 0 is greedy";
 constexpr std::string_view kNoPython = "there is no Python here";
-constexpr std::string_view kStill = "it paints still pictures";
 constexpr std::string_view kOffload = "offload stands at the top of the file";
 constexpr std::string_view kMemory = "memory is taken as the request needs it, up to max_vram";
 constexpr std::string_view kNoLora = "there is no LoRA";
@@ -18,9 +16,8 @@ constexpr std::string_view kNoCompile = "nothing is compiled at run time";
 constexpr std::string_view kQuantization = "quantization stands at the top of the file";
 constexpr std::string_view kPlainCaches = "keys and values are not quantised";
 constexpr std::string_view kTopLevel = "it holds for all stages and stands at the top of the file";
-constexpr std::string_view kWholeVae = "the VAE decodes whole pictures";
-constexpr std::string_view kScales = "guidance is extra_args.cfg_text_scale and cfg_img_scale";
 constexpr std::string_view kOther = "no pipeline of this version has it";
+constexpr std::string_view kNotHere = "this pipeline does not have it";  // another may
 
 using enum YamlMap;
 
@@ -124,12 +121,12 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "enable_cache_dit_summary", "false", kNoCache},
     {stage, "step_execution", "false", kNoCache},
     // A stage: VAE, offloading, profiling.
-    {stage, "vae_use_slicing", "false", kWholeVae},
+    {stage, "vae_use_slicing", "false", kNotHere},
     {stage, "vae_use_tiling", "", "vae_tiling says it"},
-    {stage, "vae_fast_path", "off", kWholeVae},
+    {stage, "vae_fast_path", "off", kNotHere},
     {stage, "boundary_ratio", "", kOther},
     {stage, "flow_shift", "", "the shift is extra_args.timestep_shift"},
-    {stage, "video_output_transport", "", kStill},
+    {stage, "video_output_transport", "", kNotHere},
     {stage, "max_generated_image_size", "", "the checkpoint's own limit holds"},
     {stage, "diffusion_offload_config", "", kOffload},
     {stage, "enable_cpu_offload", "false", kOffload},
@@ -137,24 +134,24 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "enable_distributed_layerwise_offload", "false", kOffload},
     {stage, "enable_diffusion_pipeline_profiler", "false", "there is no profiler"},
     // default_sampling_params.
-    {sampling, "num_frames", "1", kStill},
-    {sampling, "fps", "", kStill},
-    {sampling, "guidance_scale", "", kScales},
-    {sampling, "guidance_scale_2", "", kScales},
-    {sampling, "guidance_rescale", "0|0.0", kScales},
-    {sampling, "true_cfg_scale", "", kScales},
-    {sampling, "generator_device", "cpu", "noise is drawn on the CPU, as the official code does"},
+    {sampling, "num_frames", "1", kNotHere},
+    {sampling, "fps", "", kNotHere},
+    {sampling, "guidance_scale", "", kNotHere},
+    {sampling, "guidance_scale_2", "", kNotHere},
+    {sampling, "guidance_rescale", "0|0.0", kNotHere},
+    {sampling, "true_cfg_scale", "", kNotHere},
+    {sampling, "generator_device", "cpu", "noise is drawn on the CPU"},
     {sampling, "sigmas", "", "the schedule is num_inference_steps and timestep_shift"},
     {sampling, "boundary_ratio", "", kOther},
-    {sampling, "strength", "", "edits have no start picture; the model reads the input instead"},
-    {sampling, "repetition_penalty", "1|1.0", "the official code has none"},
+    {sampling, "strength", "", kNotHere},
+    {sampling, "repetition_penalty", "1|1.0", kNotHere},
     {sampling, "detokenize", "true", "answers are text"},
-    {extra_args, "cfg_scale", "", kScales},
-    {extra_args, "do_sample", "", kSampled},
-    {extra_args, "text_temperature", "", kSampled},
+    {extra_args, "cfg_scale", "", kNotHere},
+    {extra_args, "do_sample", "", kNotHere},
+    {extra_args, "text_temperature", "", kNotHere},
     // diffusion_attention_config.per_role.
-    {attention_roles, "cross", "", "the layers have self-attention only"},
-    {attention_roles, "joint", "", "the layers have self-attention only"},
+    {attention_roles, "cross", "", kNotHere},
+    {attention_roles, "joint", "", kNotHere},
 });
 
 }  // namespace

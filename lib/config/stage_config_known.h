@@ -1,4 +1,6 @@
-// The keys of the field's stage files that this version knows and cannot serve.
+// The keys of the field's stage files that this version knows and cannot serve. A family that takes
+// one has a field for it; one that can say better why it does not has a reason of its own
+// (FamilyConfig::refused).
 #pragma once
 
 #include <span>

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include <fmt/format.h>
+
 #include "lib/config/family_config.h"
 #include "lib/config/resolve.h"
 #include "lib/pipelines/bagel/family_config.h"
@@ -49,6 +51,8 @@ const FamilyConfig& reel_config() {
                  {.field = "frames", .low = 5, .multiple = 1, .why = "makes no reel"}},
       .stages = {{"encoding", "encodes"}, {YamlPlace::painting, "paints"}},
       .fields = with_common_fields(kReelFields),
+      .unused = {"cfg_img_scale", "read_attention", "read_attention_self"},
+      .refused = {{YamlMap::sampling, "strength", "", "a reel starts from noise"}},
   };
   return config;
 }
@@ -184,6 +188,68 @@ TEST_CASE("a flag of another family is refused, its variable is not") {
   CHECK(run.error() == "no error");
   run.flags["--frames"] = {"13"};
   CHECK(run.error() == "--frames: is of the family reel, found the family bagel");
+}
+
+TEST_CASE("a common field that a family has no use for is refused, its variable is not") {
+  Run run;
+  run.file = kFile;
+  run.variables["DIPTYCH_CFG_IMG_SCALE"] = "2";
+  const Resolved resolved = run.resolve();
+  CHECK(value(resolved, "cfg_img_scale") == "1");
+  CHECK(config_table(resolved).find("\ncfg_img_scale: ") == std::string::npos);
+  CHECK(config_table(resolved).find("\ncfg_text_scale: ") != std::string::npos);
+  run.flags["--cfg-img-scale"] = {"1"};
+  CHECK(run.error() == "--cfg-img-scale: the family reel has no use for it");
+  run.flags.erase("--cfg-img-scale");
+  run.file =
+      "pipeline: reel\n"
+      "stages:\n"
+      "  - stage_id: 0\n"
+      "    default_sampling_params: {extra_args: {cfg_img_scale: 2}}\n";
+  CHECK(run.error() ==
+        "f.yaml:4:59: stages.0.default_sampling_params.extra_args.cfg_img_scale: the family reel "
+        "has no use for it");
+  Run of_bagel;
+  of_bagel.flags["-m,--model"] = {"m"};
+  of_bagel.flags["--cfg-img-scale"] = {"2"};
+  CHECK(value(of_bagel.resolve(), "cfg_img_scale") == "2");
+}
+
+TEST_CASE("a flag of several fields sets those that a family uses") {
+  Run run;
+  run.file = kFile;
+  run.flags["--attention"] = {"math"};
+  const Resolved resolved = run.resolve();
+  CHECK(value(resolved, "paint_attention") == "math");
+  CHECK(value(resolved, "read_attention") == "auto");
+}
+
+TEST_CASE("a flag that no family uses is none") {
+  const auto has = [](std::span<const FamilyConfig* const> families, std::string_view flags) {
+    return std::ranges::count(flag_fields(families), flags, &Field::flags) == 1;
+  };
+  const FamilyConfig* reel[] = {&reel_config()};
+  const FamilyConfig* both[] = {&reel_config(), &bagel_config()};
+  CHECK_FALSE(has(reel, "--cfg-img-scale"));
+  CHECK(has(both, "--cfg-img-scale"));
+  CHECK(has(reel, "--steps"));
+}
+
+TEST_CASE("a family has reasons of its own for keys that it does not take") {
+  const auto error = [](const char* pipeline, const char* key) {
+    Run run;
+    run.file =
+        fmt::format("pipeline: {}\nstages: [{{stage_id: 0, default_sampling_params: {{{}: 2}}}}]\n",
+                    pipeline, key);
+    const std::string message = run.error();
+    return message.substr(message.find("this version: "));
+  };
+  CHECK(error("reel", "strength") == "this version: a reel starts from noise; remove the key");
+  CHECK(error("bagel", "strength").starts_with("this version: edits have no start picture"));
+  CHECK(error("reel", "guidance_scale") ==
+        "this version: this pipeline does not have it; remove the key");
+  CHECK(error("bagel", "guidance_scale") ==
+        "this version: guidance is extra_args.cfg_text_scale and cfg_img_scale; remove the key");
 }
 
 TEST_CASE("fields of a family count as the common ones do") {

@@ -324,8 +324,9 @@ class RecordReader {
 
 Json requested_json(const Options& options) {
   Json json;
+  const FamilyConfig* family = options.run.family;
   for (const Field& field : fields_of(options)) {
-    if (!is_recorded(field)) continue;
+    if (!is_recorded(field) || (family != nullptr && !family->uses(field.name))) continue;
     const bool size = field.name == "width" || field.name == "height";
     if (size && options.run.sampling.size_of_input) continue;
     const auto* path = std::get_if<PathSlot>(&field.slot);

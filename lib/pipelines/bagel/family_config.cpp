@@ -57,6 +57,36 @@ std::vector<FieldLimit> limits() {
            .help = "; N of them make N - 1 updates"}};
 }
 
+// Keys of stage files that other models of the field have. What holds for every family stands in
+// lib/config/stage_config_known.cpp.
+std::vector<RefusedKey> refused_keys_of_bagel() {
+  using enum YamlMap;
+  constexpr std::string_view kStill = "it paints still pictures";
+  constexpr std::string_view kWholeVae = "the VAE decodes whole pictures";
+  constexpr std::string_view kScales = "guidance is extra_args.cfg_text_scale and cfg_img_scale";
+  constexpr std::string_view kSampled = "temperature of the reading stage says it; 0 is greedy";
+  constexpr std::string_view kSelf = "the layers have self-attention only";
+  return {
+      {stage, "vae_use_slicing", "false", kWholeVae},
+      {stage, "vae_fast_path", "off", kWholeVae},
+      {stage, "video_output_transport", "", kStill},
+      {sampling, "num_frames", "1", kStill},
+      {sampling, "fps", "", kStill},
+      {sampling, "guidance_scale", "", kScales},
+      {sampling, "guidance_scale_2", "", kScales},
+      {sampling, "guidance_rescale", "0|0.0", kScales},
+      {sampling, "true_cfg_scale", "", kScales},
+      {sampling, "generator_device", "cpu", "noise is drawn on the CPU, as the official code does"},
+      {sampling, "strength", "", "edits have no start picture; the model reads the input instead"},
+      {sampling, "repetition_penalty", "1|1.0", "the official code has none"},
+      {extra_args, "cfg_scale", "", kScales},
+      {extra_args, "do_sample", "", kSampled},
+      {extra_args, "text_temperature", "", kSampled},
+      {attention_roles, "cross", "", kSelf},
+      {attention_roles, "joint", "", kSelf},
+  };
+}
+
 }  // namespace
 
 const FamilyConfig& bagel_config() {
@@ -69,6 +99,7 @@ const FamilyConfig& bagel_config() {
       .limits = limits(),
       .stages = {{YamlPlace::reading, "reads"}, {YamlPlace::painting, "paints"}},
       .fields = with_common_fields(),
+      .refused = refused_keys_of_bagel(),
       .demo_notice =
           "the demo of stage_configs knows pictures of one to three coloured shapes, at "
           "192x192, 256x192 and 192x256; -m takes a BAGEL checkpoint for anything else",
