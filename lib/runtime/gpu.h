@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -22,9 +23,9 @@ void limit_memory(at::Device device, std::uint64_t bytes);
 // Page-locked host memory, uint8 [bytes]: the device reads it without a detour, while it computes.
 // Throws RunError where the system does not give it.
 Tensor pinned_bytes(std::int64_t bytes);
-// Makes the device's context on a thread of its own; whatever needs it
-// meanwhile waits for it.
-std::jthread open_context(c10::DeviceIndex device);
+// Makes the device's context on a thread of its own, then loads the libraries of products and
+// convolutions by a small one of each. `free`: gets the free bytes between the two.
+std::jthread open_device(at::Device device, std::promise<std::optional<std::uint64_t>> free);
 // Before the first use of a GPU. Exact float32 and repeatable kernels: no TF32, deterministic
 // cuDNN.
 void initialise();

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -86,11 +87,20 @@ Tensor pinned_bytes(std::int64_t bytes) {
       memory, {bytes}, [](void* pointer) { cudaFreeHost(pointer); }, at::kByte);
 }
 
-std::jthread open_context(c10::DeviceIndex device) {
-  return std::jthread([device] {
+std::jthread open_device(at::Device device, std::promise<std::optional<std::uint64_t>> free) {
+  return std::jthread([device, free = std::move(free)]() mutable {
     // What fails here fails again, and is told, where the device is used.
-    if (cudaSetDevice(device) == cudaSuccess) cudaFree(nullptr);
-    cudaGetLastError();
+    free.set_value(free_bytes(device.index()));
+    try {
+      const c10::InferenceMode inference;
+      const c10::cuda::CUDAGuard guard(device.index());
+      const auto options = at::TensorOptions(device).dtype(at::kBFloat16);
+      const Tensor square = at::ones({64, 64}, options);
+      at::mm(square, square);
+      const Tensor image = at::ones({1, 32, 32, 32}, options.dtype(at::kFloat));
+      at::conv2d(image, at::ones({32, 32, 3, 3}, image.options()));
+    } catch (const std::exception&) {
+    }
   });
 }
 

@@ -78,9 +78,10 @@ std::optional<std::uint64_t> free_gpu_memory(std::size_t index) {
   return gpu::free_bytes(static_cast<c10::DeviceIndex>(index));
 }
 
-std::shared_ptr<const std::jthread> open_device(at::Device device) {
-  if (!device.is_cuda()) return nullptr;
-  return std::make_shared<const std::jthread>(gpu::open_context(device.index()));
+DeviceOpening::DeviceOpening(at::Device device) {
+  std::promise<std::optional<std::uint64_t>> free;
+  free_ = free.get_future().share();
+  thread_ = gpu::open_device(device, std::move(free));
 }
 
 std::optional<std::string> why_no_gpu() {

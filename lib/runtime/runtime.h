@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,17 +23,30 @@
 
 namespace diptych {
 
+// A CUDA device that gets ready on a thread of its own, while files are read. Joins when it goes.
+class DeviceOpening {
+ public:
+  explicit DeviceOpening(at::Device device);
+  // Bytes of the device before libraries were loaded to it; waits for the context. Nothing where
+  // CUDA cannot tell.
+  std::optional<std::uint64_t> free_bytes() const { return free_.get(); }
+
+ private:
+  std::shared_future<std::optional<std::uint64_t>> free_;
+  std::jthread thread_;
+};
+
 struct Runtime {
   at::Device device{at::kCPU};
   at::ScalarType dtype = at::kFloat;
   Tuning tuning;  // of the device; kernels and attention point into it
   Kernels kernels;
   Quantization quantization = Quantization::none;
-  bool vae_tf32 = false;                        // the autoencoder computes in TF32
-  StageBackends read_attention;                 // prefill and text
-  StageBackends paint_attention;                // denoising
-  std::optional<Comm> comm;                     // nothing on one GPU
-  std::shared_ptr<const std::jthread> opening;  // a GPU's context, while other things are read
+  bool vae_tf32 = false;                         // the autoencoder computes in TF32
+  StageBackends read_attention;                  // prefill and text
+  StageBackends paint_attention;                 // denoising
+  std::optional<Comm> comm;                      // nothing on one GPU
+  std::shared_ptr<const DeviceOpening> opening;  // null on the CPU
 };
 
 // A device that is there. `automatic` takes CUDA when a GPU and a CUDA build are there, else the
@@ -60,8 +74,6 @@ std::optional<std::uint64_t> free_gpu_memory(std::size_t index);
 TunedDevice tuned_device(at::Device device);
 // Whether the compute capability of a CUDA device is 8.9 or newer.
 bool multiplies_fp8(at::Device device);
-// Begins to make a CUDA device's context beside what the caller does next. Null on the CPU.
-std::shared_ptr<const std::jthread> open_device(at::Device device);
 std::optional<std::string> why_no_gpu();  // the reason where list_gpus() is empty
 void synchronize(at::Device device);      // waits for the device; nothing on the CPU
 std::uint64_t peak_memory_bytes(

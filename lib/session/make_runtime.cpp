@@ -75,7 +75,8 @@ Setting attention_setting(std::string_view field, const StageAttention& stage) {
 Runtime make_runtime(const RunConfig& config, Log& log, std::span<const AttentionRole> roles) {
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
-  runtime.opening = open_device(runtime.device);
+  if (runtime.device.is_cuda())
+    runtime.opening = std::make_shared<const DeviceOpening>(runtime.device);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device);
   runtime.vae_tf32 = resolve_vae_tf32(config.vae_dtype, runtime.device, runtime.dtype);
   runtime.tuning = device_tuning(config, runtime, log);

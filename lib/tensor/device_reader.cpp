@@ -17,13 +17,20 @@ namespace {
 
 using DeviceFunctions = c10::impl::VirtualGuardImpl;
 
-constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMostTemporaryBytes = std::uint64_t{256} << 20;
 
-// More do not read faster from the page cache, which memory bandwidth ends.
-std::size_t thread_count() {
-  constexpr unsigned kMost = 12;
-  return std::clamp(std::thread::hardware_concurrency(), 2U, kMost);
+struct Readers {
+  unsigned threads = 0;
+  std::uint64_t piece_bytes = 0;
+};
+
+// From the page cache more threads do not read faster: memory's bandwidth ends it. A disk is read
+// best in few long pieces: a virtual one gave 12 threads with 4 MiB each 1.28 GB/s, 4 threads with
+// 16 MiB 1.54, and 1.52 to one that read all of it in order.
+Readers readers_of(const SafetensorsFile& file) {
+  constexpr Readers kCached{12, std::uint64_t{4} << 20}, kOnDisk{4, std::uint64_t{16} << 20};
+  const Readers best = file.cached_share() < 0.5 ? kOnDisk : kCached;
+  return {std::clamp(std::thread::hardware_concurrency(), 2U, best.threads), best.piece_bytes};
 }
 
 }  // namespace
@@ -31,10 +38,10 @@ std::size_t thread_count() {
 // A thread's two page-locked buffers: it fills one while the device copies the other.
 class DeviceReader::Staging {
  public:
-  explicit Staging(const c10::Stream& stream) : stream_(stream), guard_(stream) {
+  Staging(const c10::Stream& stream, std::uint64_t bytes) : stream_(stream), guard_(stream) {
     const auto pinned = at::TensorOptions(at::kByte).pinned_memory(true);
     for (Buffer& buffer : buffers_) {
-      buffer.memory = at::empty({static_cast<std::int64_t>(kPieceBytes)}, pinned);
+      buffer.memory = at::empty({static_cast<std::int64_t>(bytes)}, pinned);
       buffer.copied.emplace(stream.device_type());
     }
   }
@@ -69,7 +76,12 @@ DeviceReader::DeviceReader(at::Device device) : device_(device) {
   if (!device.is_cpu())
     stream_ =
         DeviceFunctions(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
-  for (std::size_t i = 0; i < thread_count(); ++i) threads_.emplace_back([this] { work(); });
+}
+
+void DeviceReader::start(const SafetensorsFile& first) {
+  const Readers readers = readers_of(first);
+  piece_bytes_ = readers.piece_bytes;
+  for (unsigned i = 0; i < readers.threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
 DeviceReader::~DeviceReader() {
@@ -89,7 +101,7 @@ DeviceReader::~DeviceReader() {
 DeviceReader::Piece DeviceReader::next_piece() {
   for (Job& job : jobs_) {
     if (job.begun == job.size()) continue;
-    const Piece piece{&job, job.begun, std::min(kPieceBytes, job.size() - job.begun)};
+    const Piece piece{&job, job.begun, std::min(piece_bytes_, job.size() - job.begun)};
     job.begun += piece.bytes;
     return piece;
   }
@@ -111,7 +123,7 @@ void DeviceReader::work() {
         auto* const memory = static_cast<std::byte*>(piece.job->bytes.mutable_data_ptr());
         piece.job->file.read(piece.job->entry, piece.begin, {memory + piece.begin, piece.bytes});
       } else {
-        if (!staging) staging.emplace(*stream_);
+        if (!staging) staging.emplace(*stream_, piece_bytes_);
         staging->copy(piece);
       }
     } catch (...) {
@@ -165,6 +177,7 @@ void DeviceReader::read(const SafetensorsFile& file, const TensorEntry& entry, c
                   into.nbytes() == entry.end - entry.begin,
               "[device_reader] ", entry.end - entry.begin, " bytes of ", entry.dtype, " into ",
               into.sizes(), " of ", into.scalar_type());
+  if (threads_.empty()) start(file);
   take_finished();
   while (temporary && temporary_bytes_ > 0 &&
          temporary_bytes_ + into.nbytes() > kMostTemporaryBytes) {

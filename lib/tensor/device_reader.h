@@ -53,6 +53,7 @@ class DeviceReader {
     std::uint64_t begin = 0, bytes = 0;
   };
   class Staging;
+  void start(const SafetensorsFile& first);
   void work();
   Piece next_piece();  // the lock is held; null job: none
   void take_finished();
@@ -66,7 +67,8 @@ class DeviceReader {
   std::condition_variable has_work_, has_finished_;
   std::exception_ptr failure_;
   bool stopping_ = false;
-  std::vector<std::jthread> threads_;
+  std::uint64_t piece_bytes_ = 0;
+  std::vector<std::jthread> threads_;  // from the first read() on
 };
 
 }  // namespace diptych

@@ -1,5 +1,6 @@
 #include "lib/tensor/mapped_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -45,6 +46,20 @@ void MappedFile::read(std::uint64_t offset, std::span<std::byte> into) const {
     offset += static_cast<std::uint64_t>(done);
     into = into.subspan(static_cast<std::size_t>(done));
   }
+}
+
+double MappedFile::cached_share() const {
+  constexpr std::size_t kSamples = 64;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t pages = (bytes_.size() + page - 1) / page;
+  const std::size_t samples = std::min(pages, kSamples);
+  std::size_t cached = 0;
+  for (std::size_t i = 0; i < samples; ++i) {
+    const std::byte* const at = bytes_.data() + i * pages / samples * page;
+    unsigned char state = 0;
+    if (mincore(const_cast<std::byte*>(at), 1, &state) == 0) cached += state & 1U;
+  }
+  return samples == 0 ? 1 : static_cast<double>(cached) / static_cast<double>(samples);
 }
 
 void MappedFile::expect_sequential_reads(bool sequential) const {

@@ -24,6 +24,8 @@ class MappedFile {
   // be read.
   void read(std::uint64_t offset, std::span<std::byte> into) const;
   int descriptor() const { return file_.number; }
+  // Which part of it the system holds in memory, 0 to 1, by a sample of its pages.
+  double cached_share() const;
   // Read far ahead and let go of what was read (true), or as the system does by itself (false).
   void expect_sequential_reads(bool sequential) const;
 

@@ -99,6 +99,10 @@ void SafetensorsFile::read(const TensorEntry& entry, std::uint64_t offset,
   state_->map.read(data + entry.begin + offset, into);
 }
 
+double SafetensorsFile::cached_share() const {
+  return state_->map.cached_share();
+}
+
 int SafetensorsFile::descriptor() const {
   return state_->map.descriptor();
 }

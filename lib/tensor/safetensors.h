@@ -43,7 +43,8 @@ class SafetensorsFile {
   // Copies bytes of a tensor from `offset` within it on; from any thread. Throws RunError where the
   // file has become shorter or cannot be read.
   void read(const TensorEntry& entry, std::uint64_t offset, std::span<std::byte> into) const;
-  int descriptor() const;                               // the open file's
+  double cached_share() const;  // which part of the file the system holds in memory, 0 to 1
+  int descriptor() const;       // the open file's
   void expect_sequential_reads(bool sequential) const;  // advice to the system
 
  private:

@@ -30,7 +30,7 @@ BagelMemoryPlanner::BagelMemoryPlanner(const RunConfig& config, const BagelCheck
     : config_(config),
       checkpoint_(checkpoint),
       runtime_(runtime),
-      budget_(MemoryBudget::now(config.max_vram, runtime.device)) {}
+      budget_(MemoryBudget::of(config.max_vram, runtime)) {}
 
 void BagelMemoryPlanner::plan_loading(BagelJobs jobs, BagelParts parts, bool others) {
   const auto kept = [](const MemoryPlan& plan) {

@@ -210,6 +210,7 @@ void BagelSession::read_weights(BagelJobs first, Progress& progress) {
   std::function<void()> beside;
   if (may_rehearse(first)) beside = [&] { rehearse(first); };
   checkpoint_.load(offload, beside);
+  if (!rehearsed_.empty()) log_.debug("rehearsed beside the load: {}", rehearsed_);
   log_quantization(log_, checkpoint_, runtime_.dtype);
   checkpoint_.model_weights.on_read({});
   checkpoint_.vae_weights.on_read({});

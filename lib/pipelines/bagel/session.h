@@ -98,6 +98,7 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   std::exception_ptr why_not_loaded_;         // where load() found room for none of the runs
+  std::string rehearsed_;                     // how long the parts of a rehearsal took
   bool expects_more_ = false;                 // of run()
   KeptSteps<MotPainter> kept_;                // of earlier runs, where they may serve the next
   std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()

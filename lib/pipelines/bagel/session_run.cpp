@@ -236,14 +236,19 @@ void BagelSession::rehearse(BagelJobs jobs) {
     for (const BagelJob* job : jobs) readings.push_back(turns.emplace_back(*job).reading);
     PaintRequest paint = packed_request(jobs);
     paint.keep_graphs = keeps_graphs(*jobs.front());
+    const double start = steady_seconds();
     for (const LatentSize& size : paint.sizes) maker_.rehearse(size);
+    const double decoded = steady_seconds();
     PrefilledContexts contexts =
         read_contexts(turns, paint.needed(BagelReading::branches(readings), false),
                       paint.block_rows(), nullptr, nullptr);
+    const double read = steady_seconds();
     auto painter = std::make_unique<MotPainter>(checkpoint_.mot(), std::move(paint),
                                                 std::move(contexts), runtime_);
     painter->prepare();
     keep(std::move(painter));
+    rehearsed_ = fmt::format("decode {:.2f}s, prefill {:.2f}s, steps {:.2f}s", decoded - start,
+                             read - decoded, steady_seconds() - read);
   } catch (const std::exception&) {
     drop_kept_steps();
   }

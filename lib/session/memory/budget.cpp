@@ -2,21 +2,22 @@
 
 #include "lib/base/error.h"
 #include "lib/runtime/host_memory.h"
-#include "lib/runtime/runtime.h"
 
 namespace diptych {
 
-MemoryBudget MemoryBudget::now(double max_vram, c10::Device device) {
+MemoryBudget MemoryBudget::of(double max_vram, const Runtime& runtime) {
   MemoryBudget budget;
   budget.host = available_host_memory();
-  if (!device.is_cuda()) {
+  if (!runtime.device.is_cuda()) {
     if (max_vram > 0)
       throw InputError(Setting::of("max_vram"), "is of a GPU, the run is on the CPU");
     return budget;
   }
   budget.limited = max_vram > 0;
   constexpr double kGib = 1 << 30;
-  const auto free = free_gpu_memory(static_cast<std::size_t>(device.index()));
+  const auto free = runtime.opening == nullptr
+                        ? free_gpu_memory(static_cast<std::size_t>(runtime.device.index()))
+                        : runtime.opening->free_bytes();
   if (free) budget.device = static_cast<std::int64_t>(*free) + kCudaBytes;  // it has its context
   if (budget.limited) {
     const auto allowed = static_cast<std::int64_t>(max_vram * kGib);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include <c10/core/Device.h>
+#include "lib/runtime/runtime.h"
 
 namespace diptych {
 
@@ -17,9 +17,9 @@ struct MemoryBudget {
   bool limited = false;                // `device` is --max-vram
   std::optional<std::int64_t> host;    // available bytes, where the system tells
 
-  // What is free now, or max_vram (GiB, 0 = no limit). Throws InputError for a limit that there is
-  // not.
-  static MemoryBudget now(double max_vram, c10::Device device);
+  // What was free when the runtime's device was opened, or max_vram (GiB, 0 = no limit). Throws
+  // InputError for a limit that there is not.
+  static MemoryBudget of(double max_vram, const Runtime& runtime);
 };
 
 }  // namespace diptych
