@@ -171,7 +171,7 @@ void print_result(const StepRecording& recording, const StepCalibration& calibra
 int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
-  read_stdin_prompt(options.run.inputs);
+  read_prompts(options.run.inputs);
   require_model(options.run);
   const std::vector<RunConfig> requests = make_requests(flags, options.run, log);
   for (const RunConfig& request : requests) {

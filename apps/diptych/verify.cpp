@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
@@ -12,6 +13,7 @@
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
 #include "lib/config/fields.h"
+#include "lib/config/hub_cache.h"
 #include "lib/pipelines/registry.h"
 #include "lib/session/make_runtime.h"
 #include "lib/verify/json.h"
@@ -81,8 +83,9 @@ FoundCases find_cases(const std::vector<fs::path>& given) {
 
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
   if (!given.empty()) {
-    require_folder(given, Setting::of("model"));
-    return given;
+    const fs::path model = model_folder(given, environment, Setting::of("model"));
+    require_folder(model, Setting::of("model"));
+    return model;
   }
   const std::string name = text_field(folder, description, "checkpoint", "checkpoint");
   const fs::path path = fs::absolute(folder).lexically_normal().parent_path().parent_path() / name;

@@ -339,6 +339,10 @@ Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
     resolved.note(value.field, value.where);
   }
   RunConfig& run = resolved.options.run;
+  const bool own_seed = std::ranges::any_of(item.values, [&](const BatchItem::Value& value) {
+    return std::holds_alternative<SeedSlot>(fields[value.field].slot);
+  });
+  if (run.sampling.seed_drawn && !own_seed) run.sampling.seed = draw_seed();  // each its own
   run.inputs = inputs_over(run.inputs, item);
   settle_task(resolved);
   return resolved;

@@ -1,6 +1,7 @@
 #include "lib/config/family_config.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace diptych {
 
@@ -24,6 +25,16 @@ const Task* FamilyConfig::task_for(bool reads_pictures, MediaKind makes) const {
 FieldLimit FamilyConfig::limit_of(std::string_view field) const {
   const auto found = std::ranges::find(limits, field, &FieldLimit::field);
   return found == limits.end() ? FieldLimit{field} : *found;
+}
+
+std::string_view kind_name(MediaKind kind) {
+  switch (kind) {
+    case MediaKind::picture:
+      return "pictures";
+    case MediaKind::text:
+      return "texts";
+  }
+  throw std::logic_error("a kind of result without a name");
 }
 
 std::vector<Field> with_common_fields(std::span<const Field> own) {

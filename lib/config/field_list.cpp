@@ -56,12 +56,19 @@ void set_place(std::optional<Enum>& value, std::size_t place) {
       place < kChoiceNames<Enum>.size() ? std::optional(static_cast<Enum>(place)) : std::nullopt;
 }
 template <auto Member>  // such as run<&RunConfig::kernels>
-ChoiceSlot choice() {
+ChoiceSlot choice(std::span<const OtherName> other_names = {}) {
   using Choice = std::remove_reference_t<decltype(Member(std::declval<Options&>()))>;
   return {[](Options& options) { return place_of(Member(options)); },
           [](Options& options, std::size_t place) { set_place(Member(options), place); },
-          kChoiceNames<Choice>};
+          kChoiceNames<Choice>, other_names};
 }
+
+constexpr std::string_view kNoFloat16 =
+    "is not supported: the released weights are bfloat16, whose range float16 does not have; "
+    "expected bfloat16, which takes as much memory";
+constexpr OtherName kOtherDtypes[] = {{"bf16", "bfloat16"},        {"fp32", "float32"},
+                                      {"f32", "float32"},          {"fp16", {}, kNoFloat16},
+                                      {"float16", {}, kNoFloat16}, {"half", {}, kNoFloat16}};
 
 using R = RunConfig;
 using S = SamplingConfig;
@@ -77,16 +84,22 @@ const auto kFields = std::to_array<Field>({
     // The tasks are the families' (task_help()).
     {"task", request, "--task", "TASK", "what is asked for", TaskSlot{run<&R::task>}},
     {"model", session, "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>},
-     YamlPlace::top, "model"},
+     YamlPlace::top, "model", "--checkpoint,--ckpt,--ckpt-dir,--model-path"},
     // Set by --prompt and --image, whose order is kept.
     {"inputs", request, "", "", "texts and pictures in their order", InputsSlot{run<&R::inputs>}},
     {"negative_prompt", picture, "-n,--negative-prompt", "TEXT",
      "what text guidance leads away from", TextSlot{run<&R::negative_prompt>}, YamlPlace::painting,
-     "default_sampling_params.extra_args.negative_prompt"},
-    {"output", output, "-o,--output", "FILE",
+     "default_sampling_params.extra_args.negative_prompt", "--negative,--neg-prompt"},
+    {"output",
+     output,
+     "-o,--output",
+     "FILE",
      "a .png (replaced if there), a pattern such as pic-%03d.png, or a folder for 0000.png, ...; "
      "of an answer: a .txt, instead of stdout",
-     PathSlot{front<&Options::output>}},
+     PathSlot{front<&Options::output>},
+     YamlPlace::none,
+     {},
+     "--outfile,--save-file"},
     {"think", generation, "--think", "", "write a plan first: for a picture, or before an answer",
      BoolSlot{run<&R::think>}, YamlPlace::painting, "default_sampling_params.extra_args.think"},
     {"think_output", output, "--think-output", "FILE",
@@ -97,11 +110,11 @@ const auto kFields = std::to_array<Field>({
      "default_sampling_params.extra_args.max_think_tokens"},
     {"max_tokens", answer, "--max-tokens", "N", "of an answer, with the token that begins it",
      WholeSlot{text<&T::max_tokens>, 1, kMostTokens}, YamlPlace::reading,
-     "default_sampling_params.max_tokens"},
+     "default_sampling_params.max_tokens", "--max-new-tokens,--n-predict"},
     {"temperature", generation, "--temperature", "X",
      "of written text; 0: the likeliest token, always",
      RealSlot{text<&T::temperature>, 0, true, 100}, YamlPlace::reading,
-     "default_sampling_params.temperature"},
+     "default_sampling_params.temperature", "--temp"},
     {"top_k", generation, "--top-k", "N", "written text keeps to the N likeliest tokens; 0: all",
      WholeSlot{text<&T::top_k>, 0, kMostTokens}, YamlPlace::reading,
      "default_sampling_params.top_k"},
@@ -113,19 +126,24 @@ const auto kFields = std::to_array<Field>({
     {"height", picture, "-H,--height", "N", "pixels",
      WholeSlot{sampling<&S::height>, 1, kMostPixels}, YamlPlace::painting,
      "default_sampling_params.height"},
-    {"seed", generation, "-s,--seed", "N", "of the first picture; the next ones count up",
-     SeedSlot{sampling<&S::seed>}, YamlPlace::painting, "default_sampling_params.seed"},
+    {"seed", generation, "-s,--seed", "N",
+     "of the first picture; the next ones count up; random or -1 draws one, which the record keeps",
+     SeedSlot{sampling<&S::seed>, sampling<&S::seed_drawn>}, YamlPlace::painting,
+     "default_sampling_params.seed"},
     {"batch_count", request, "-b,--batch-count", "N", "pictures",
      WholeSlot{sampling<&S::batch_count>, 1, kMostPictures}, YamlPlace::painting,
-     "default_sampling_params.num_outputs_per_prompt"},
+     "default_sampling_params.num_outputs_per_prompt",
+     "--n-images,--num-images,--num-images-per-prompt,--num-outputs"},
     {"steps", painting, "--steps", "N", "timesteps", WholeSlot{sampling<&S::steps>, 1, kMostSteps},
-     YamlPlace::painting, "default_sampling_params.num_inference_steps"},
+     YamlPlace::painting, "default_sampling_params.num_inference_steps",
+     "--num-inference-steps,--num-steps,--num-timesteps,--sample-steps,--sampling-steps"},
     {"cfg_text_scale", painting, "--cfg-scale,--cfg-text-scale", "X",
      "text guidance; 1 or less is off", RealSlot{sampling<&S::cfg_text_scale>, 0, true},
-     YamlPlace::painting, "default_sampling_params.extra_args.cfg_text_scale"},
+     YamlPlace::painting, "default_sampling_params.extra_args.cfg_text_scale",
+     "--cfg,--guidance-scale"},
     {"cfg_img_scale", painting, "--cfg-img-scale", "X", "image guidance; 1 or less is off",
      RealSlot{sampling<&S::cfg_img_scale>, 0, true}, YamlPlace::painting,
-     "default_sampling_params.extra_args.cfg_img_scale"},
+     "default_sampling_params.extra_args.cfg_img_scale", "--img-cfg-scale,--image-guidance-scale"},
     {"cfg_interval", painting, "--cfg-interval", "LO,HI",
      "guidance where LO < t <= HI; t runs from 1 to 0",
      IntervalSlot{sampling<&S::cfg_interval_low>, sampling<&S::cfg_interval_high>},
@@ -139,7 +157,8 @@ const auto kFields = std::to_array<Field>({
      "default_sampling_params.extra_args.cfg_renorm_min"},
     {"timestep_shift", painting, "--timestep-shift,--flow-shift", "X",
      "more of the steps near noise where over 1", RealSlot{sampling<&S::timestep_shift>, 0, false},
-     YamlPlace::painting, "default_sampling_params.extra_args.timestep_shift"},
+     YamlPlace::painting, "default_sampling_params.extra_args.timestep_shift",
+     "--shift,--sample-shift"},
     {"cfg_mode", painting, "--cfg-mode", "batched|sequential|auto",
      "guidance branches in one forward, or one by one; auto: the faster, which is measured, and "
      "may be the other one on another machine",
@@ -159,11 +178,11 @@ const auto kFields = std::to_array<Field>({
     {"kernels", session, "--kernels", "automatic|strict|reference",
      "own kernels where they serve; an error where one does not; none of them",
      choice<run<&R::kernels>>(), YamlPlace::top, "kernels"},
-    {"device", session, "--device", "auto|cpu|cuda|cuda:N", "where to compute",
+    {"device", session, "--device", "auto|cpu|cuda|cuda:N", "where to compute; gpu is cuda",
      DeviceSlot{run<&R::device>}, YamlPlace::top, "device"},
     {"dtype", session, "--dtype", "auto|float32|bfloat16",
-     "auto: bfloat16 on CUDA, float32 on the CPU", choice<run<&R::dtype>>(), YamlPlace::top,
-     "dtype"},
+     "auto: bfloat16 on CUDA, float32 on the CPU; also bf16, fp32",
+     choice<run<&R::dtype>>(kOtherDtypes), YamlPlace::top, "dtype"},
     {"quantization", session, "--quantization", "none|fp8|int8",
      "the decoder layers' projections, quantised as they are loaded: less memory, another picture; "
      "fp8 needs a GPU of compute capability 8.9 or newer, or the CPU",
@@ -221,6 +240,8 @@ const auto kFields = std::to_array<Field>({
 using Texts = std::vector<std::pair<std::string_view, std::string>>;
 
 Texts expand_size(const std::string& text, const Subject& where) {
+  const bool is_side = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (is_side) return {{"width", text}, {"height", text}};
   const std::size_t cross = text.find('x');
   if (cross == std::string::npos || cross == 0 || cross + 1 == text.size()) {
     throw where.error("{} is not a size; expected WIDTHxHEIGHT, such as 1024x768", in_quotes(text));
@@ -237,9 +258,11 @@ Texts expand_attention(const std::string& text, const Subject& where) {
 }
 
 const auto kGroups = std::to_array<FlagGroup>({
-    {"--size", "WxH", "width and height in one", expand_size},
+    {"--size", "WxH", "width and height in one; 512 is 512x512", expand_size,
+     "--resolution,--image-size"},
     {"--attention", "auto|math|sdpa|flash|cudnn",
-     "attention backend of both stages; also from DIFFUSION_ATTENTION_BACKEND", expand_attention},
+     "attention backend of both stages; also from DIFFUSION_ATTENTION_BACKEND", expand_attention,
+     "--attention-backend"},
 });
 
 }  // namespace

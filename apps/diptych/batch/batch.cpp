@@ -141,7 +141,7 @@ BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
 }
 
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
-  read_stdin_prompt(defaults.options.run.inputs);
+  read_prompts(defaults.options.run.inputs);
   const BatchList list = read_batch_list(flags.list, fields_of(defaults.options));
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;
   if (flags.list.extension() == ".txt" &&
@@ -167,7 +167,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
   log_list(list, flags.list, log);
-  if (defaults.uses_demo) log.info("{}", demo_notice(defaults.options.run));
+  if (defaults.uses_demo) note_demo(defaults.options.run, log);
   log_shard(settings.shard, all, log);
   if (!folder) {
     log.info("the list has no item for shard {}", settings.shard.text());

@@ -475,8 +475,11 @@ class BatchRun {
   void log_done(const PlannedItem& item, double seconds, std::size_t left) {
     const double each = (steady_seconds() - loaded_) / static_cast<double>(run_count_);
     progress_.set_items(through(), total());
-    log_.info("{}/{} {}: {:.2f}s{}", through(), total(), item.id, seconds,
+    const SamplingConfig& sampling = item.options.run.sampling;
+    log_.info("{}/{} {}: {}{:.2f}s{}", through(), total(), item.id,
+              sampling.seed_drawn ? fmt::format("seed {}, ", sampling.seed) : "", seconds,
               left > 0 ? fmt::format(", {:.0f}s to go", each * static_cast<double>(left)) : "");
+    progress_.clear();
     for (const fs::path& file : item.files) print_path(path(file));
   }
 

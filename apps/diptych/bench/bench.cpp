@@ -116,7 +116,7 @@ void check_json_place(const fs::path& json, const BenchPlan& plan) {
 }
 
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
-  read_stdin_prompt(request.options.run.inputs);
+  read_prompts(request.options.run.inputs);
   const BenchPlan plan = make_plan(flags, request);
   check_json_place(flags.json, plan);
   if (request.uses_demo) log.info("{}", demo_notice(request.options.run));
