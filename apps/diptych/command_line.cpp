@@ -104,29 +104,26 @@ std::string truth_problem(const std::string& text) {
              : in_quotes(text) + " could not be read; expected true or false";
 }
 
+// Switches of requests are texts (TakeAll), which lib/config reads.
 void check_truths(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
-    if (option->get_items_expected_max() == 0 && option != app.get_help_ptr())
+    const bool is_flag = option->get_items_expected_max() == 0 && option != app.get_help_ptr();
+    if (is_flag && option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll)
       option->check(truth_problem, "");
   }
 }
 
-// Whether the option has this name, "-s" or "--seed".
-bool has_name(const CLI::App& app, const std::string& name) {
-  return app.get_option_no_throw(name) != nullptr;
-}
-
-// What to do about a flag that nobody took, in front of the pointer to the help; "" = nothing is
-// known of it.
+// What to do about a flag that nobody took; "" where nothing is known of it.
 std::string known_hint(const CLI::App& app, const std::string& flag) {
-  if (const std::string hint = flag_hint(flag, all_family_configs()); !hint.empty()) return hint;
-  if (!flag.starts_with("--") && flag.size() > 2)  // "-t8"
-    if (const std::string hint = flag_hint(flag.substr(0, 2), all_family_configs()); !hint.empty())
-      return hint;
-  if (&chosen(app) != &app) return {};
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    if (has_name(*verb, flag))
-      return fmt::format("it follows a verb: diptych {} {}", verb->get_name(), flag);
+  const auto families = all_family_configs();
+  std::string hint = flag_hint(flag, families);
+  const bool is_short = !flag.starts_with("--");
+  if (hint.empty() && is_short) hint = flag_hint(flag.substr(0, 2), families);  // "-t8"
+  if (!hint.empty()) return hint;
+  const bool any_verb = &chosen(app) == &app;
+  for (const CLI::App* verb : any_verb ? app.get_subcommands({}) : app.get_subcommands()) {
+    if (verb->get_option_no_throw(flag) != nullptr)
+      return fmt::format("it stands behind the verb: diptych {} {}", verb->get_name(), flag);
   }
   return {};
 }

@@ -167,6 +167,17 @@ std::string help_of(const Field& field, Families families) {
   return fmt::format("{} [{}]", help, text);
 }
 
+// Of "DIPTYCH_NUM_STEPS", the variable that counts: "DIPTYCH_STEPS"; "" where it is of no alias.
+std::string variable_of_alias(std::string_view variable) {
+  for (const Field& field : flag_fields(all_family_configs())) {
+    for (const std::string_view alias : long_names(field.aliases)) {
+      if (environment_name(alias) == variable)
+        return environment_name(long_names(field.flags).front());
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::optional<fs::path> find_demo() {
@@ -212,7 +223,8 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
     if (!name.starts_with("DIPTYCH_")) continue;
     if (is_left_out(name, takes)) log.warning("{} has no effect on this verb", name);
     if (std::ranges::find(known, name) != known.end()) continue;
-    const std::string_view near = nearest_word(name, known);
+    const std::string of_alias = variable_of_alias(name);
+    const std::string_view near = of_alias.empty() ? nearest_word(name, known) : of_alias;
     if (!near.empty()) log.warning("{} has no effect; did you mean {}?", name, near);
   }
 }

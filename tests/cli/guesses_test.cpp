@@ -91,7 +91,10 @@ TEST_CASE("flags of other programs that are not there say what to do") {
       {{"generate", "-p", "x", "--frames=81"}, "generate: unknown flag '--frames': " + videos},
       {{"generate", "-p", "x", "--task", "t2v"}, "--task: 't2v': " + videos},
       {{"generate", "-p", "x", "-o", "a.mp4"}, "--output: a.mp4: " + videos},
-      {{"-m", "model", "-p", "x"}, "unknown flag '-m': it follows a verb: diptych generate -m"},
+      {{"-m", "model", "-p", "x"},
+       "unknown flag '-m': it stands behind the verb: diptych generate -m"},
+      {{"--steps", "4", "generate", "-p", "x"},
+       "generate: unknown flag '--steps': it stands behind the verb: diptych generate --steps"},
       {{"generate", "-n", "2", "-p", "x"},
        "--negative-prompt: found 2, expected what to lead away from; -b 2 makes 2 pictures, and "
        "DIPTYCH_NEGATIVE_PROMPT=2 is the negative prompt \"2\""},
@@ -107,6 +110,11 @@ TEST_CASE("flags of other programs that are not there say what to do") {
     CHECK(line.find(std::string("unknown flag '") + flag + "': ") != std::string::npos);
     CHECK(line.find("--help") == std::string::npos);
   }
+  test::Command alias;
+  alias.arguments = {"generate", "--print-config"};
+  alias.environment["DIPTYCH_NUM_INFERENCE_STEPS"] = "9";
+  CHECK(run(alias).err ==
+        "[WARN ] DIPTYCH_NUM_INFERENCE_STEPS has no effect; did you mean DIPTYCH_STEPS?\n");
   test::Command really;
   really.arguments = {"generate", "-p", "x", "--print-config"};
   really.environment["DIPTYCH_NEGATIVE_PROMPT"] = "2";
