@@ -209,10 +209,10 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   }
   app.footer(
       "Each verb has its own help with examples: diptych help generate, or generate --help\n"
-      "Flags of requests are variables, too (--cfg-mode: DIPTYCH_CFG_MODE), others where they\n"
-      "show (Env:NAME); a flag wins. Several values of a flag that may be repeated, given either\n"
-      "way, are separated by ; in one text; but a prompt, a file behind -i, --set and --against\n"
-      "are taken whole.\n"
+      "Every flag of a request can also be set by an environment variable: DIPTYCH_CFG_MODE is\n"
+      "--cfg-mode. Other flags show theirs as (Env:NAME). A flag wins over its variable.\n"
+      "; separates several values of a repeatable flag, in a flag or a variable. A prompt, a file\n"
+      "of -i, --set and --against are taken as they are.\n"
       "Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 a check failed;\n"
       "2 wrong flag, config or input file; 3 failure of the machine; 4 some items of a batch "
       "failed;\n"

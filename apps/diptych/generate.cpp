@@ -32,7 +32,7 @@ void check_side_output(const char* name, const fs::path& path, const char* exten
   require_writable(path, setting);
   for (const fs::path& result : results) {
     if (fs::absolute(path) == fs::absolute(result))
-      throw InputError(setting, "{}: is the output's place, too", path.string());
+      throw InputError(setting, "{}: is also the place of the output", path.string());
   }
 }
 
@@ -146,14 +146,12 @@ int generate(const RequestFlags& flags, Log& log) {
 }
 
 constexpr const char* kFooter =
-    "Every flag but --set is an environment variable, too (--cfg-mode: DIPTYCH_CFG_MODE; an empty\n"
-    "one counts as none; several pictures or filters: ; between). A flag wins over a variable, "
-    "that\n"
-    "over the stage config, that over the default in [ ]; without -c and -m the demo's config "
-    "says\n"
-    "192x192 and 25 steps, and an edit is planned first (--think=false: not). --print-config "
-    "shows\n"
-    "what came from where. Existing output files are replaced, and only by a complete picture.\n"
+    "Every flag except --set can also be set by an environment variable: DIPTYCH_CFG_MODE is\n"
+    "--cfg-mode. An empty variable counts as unset; ; separates several pictures or filters.\n"
+    "A flag wins over a variable, a variable over the stage config, the stage config over the\n"
+    "default in [ ]. Without -c and -m the demo runs: 192x192, 25 steps, and edits are planned\n"
+    "first (--think=false: no plan). --print-config shows where each value comes from.\n"
+    "An existing output file is replaced, and only by a complete picture.\n"
     "Examples:\n"
     "  diptych generate -p \"a red circle left of a blue square\" -o shapes.png\n"
     "  diptych generate -m {model} -p \"a cup of tea\" --size 1024x768 --seed 7 -b 4 -o "

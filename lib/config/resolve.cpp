@@ -103,7 +103,7 @@ class Resolver {
       for (const Field& field : family->fields) {
         if (field.flags.empty() || is_flag_of_family(field.flags)) continue;
         if (const auto given = from_flags(field.flags)) {
-          throw InputError("{}: is of the family {}, found the family {}", given->origin,
+          throw InputError("{}: belongs to the family {}, found the family {}", given->origin,
                            family->name, resolved_.options.run.family->name);
         }
       }
@@ -162,7 +162,7 @@ class Resolver {
     if (!file && !own_model) {
       if (!sources_.demo) {
         throw InputError(
-            "-c/--config: not given, and stage_configs/demo is not there; give a stage config");
+            "-c/--config: not given, and stage_configs/demo was not found; give a stage config");
       }
       resolved_.uses_demo = true;
       const YamlNode tree = load_stage_config(*sources_.demo, sources_.overrides);

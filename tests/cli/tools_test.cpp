@@ -138,7 +138,7 @@ TEST_CASE("check and compare refuse gates that nothing could meet, with the rang
     CHECK(ran.out.empty());
   }
   CHECK(bench.run("check a/one.png --against a/one.png --max-abs 1 --tolerance 3").err ==
-        "diptych: --tolerance: is for probes; give --probe or --probes, too\n");
+        "diptych: --tolerance: needs --probe or --probes\n");
 }
 
 TEST_CASE("several values in one text are separated by ; in flags and variables") {

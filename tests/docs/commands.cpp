@@ -65,7 +65,8 @@ void check_command(const std::vector<Word>& words, std::size_t program, const st
   const CLI::App* verb = nullptr;
   for (std::size_t i = program + 1; i < words.size() && !ends_command(words[i]); ++i) {
     const std::string name = words[i].text.substr(0, words[i].text.find('='));
-    const bool is_flag = !words[i].is_quoted && name.starts_with('-') && name != "-" && name != "--";
+    const bool is_flag =
+        !words[i].is_quoted && name.starts_with('-') && name != "-" && name != "--";
     if (is_flag) {
       const bool known = (verb != nullptr && knows(*verb, name)) || knows(app, name);
       if (!known) problems.push_back(fmt::format("{}: unknown flag '{}'", place, name));

@@ -41,9 +41,10 @@ int check(const std::filesystem::path& root, bool write) {
     if (write) {
       std::ofstream(page.file, std::ios::binary) << text;
     } else {
-      problems.push_back(fmt::format("{}: a generated part is out of date; `cmake --build BUILD "
-                                     "--target docs` writes it anew",
-                                     page.name));
+      problems.push_back(
+          fmt::format("{}: a generated part is out of date; `cmake --build BUILD "
+                      "--target docs` writes it anew",
+                      page.name));
     }
   }
   for (const std::string& name : unused)

@@ -16,7 +16,7 @@ namespace diptych::docs {
 namespace {
 
 struct Flag {
-  std::string names, value, help, preset, variable;
+  std::string names, aliases, value, help, preset, variable;
   bool operator==(const Flag&) const = default;
 };
 
@@ -32,6 +32,15 @@ std::string variable_of_field(const std::string& name) {
     is_known |= has_long_name(field.flags, name);
   for (const FlagGroup& group : all_flag_groups()) is_known |= has_long_name(group.flags, name);
   return is_known ? environment_name(name) : "";
+}
+
+// Names that other programs have for a flag of ours.
+bool is_alias(const std::string& name) {
+  for (const Field& field : flag_fields(all_family_configs()))
+    if (has_long_name(field.aliases, name)) return true;
+  return std::ranges::any_of(all_flag_groups(), [&](const FlagGroup& group) {
+    return has_long_name(group.aliases, name);
+  });
 }
 
 std::string value_name(const CLI::Option& option) {
@@ -50,10 +59,15 @@ void split_default(Flag& flag) {
 
 Flag describe(const CLI::Option& option, bool of_request) {
   Flag flag;
-  std::vector<std::string> names;
+  std::vector<std::string> names, aliases;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
-  flag.names = option.get_positional() ? option.get_name() : fmt::format("{}", fmt::join(names, ", "));
+  for (const std::string& name : option.get_lnames()) {
+    std::vector<std::string>& kind = is_alias(name) ? aliases : names;
+    kind.push_back("--" + name);
+  }
+  flag.aliases = fmt::format("{}", fmt::join(aliases, ", "));
+  flag.names =
+      option.get_positional() ? option.get_name() : fmt::format("{}", fmt::join(names, ", "));
   flag.value = option.get_positional() ? "" : value_name(option);
   flag.help = option.get_description();
   flag.preset = option.get_default_str();
@@ -66,7 +80,8 @@ Flag describe(const CLI::Option& option, bool of_request) {
 
 std::string row_of(const Flag& flag) {
   const std::string name = flag.value.empty() ? flag.names : flag.names + " " + flag.value;
-  return table_row({code(name), code(flag.preset), code(flag.variable), flag.help});
+  return table_row(
+      {code(name), code(flag.preset), code(flag.variable), flag.help, code(flag.aliases)});
 }
 
 std::vector<Flag> flags_of(const CLI::App& app, bool of_requests) {
@@ -81,7 +96,7 @@ std::vector<Flag> flags_of(const CLI::App& app, bool of_requests) {
 
 std::string table_of(const std::vector<Flag>& flags) {
   if (flags.empty()) return "It has no flags of its own.\n";
-  std::string text = table_head({"flag", "default", "variable", "meaning"});
+  std::string text = table_head({"flag", "default", "variable", "meaning", "also called"});
   for (const Flag& flag : flags) text += row_of(flag);
   return text;
 }

@@ -34,7 +34,8 @@ std::string plan_text(double gib, Quantization quantization, std::int64_t side) 
   budget.device = static_cast<std::int64_t>(gib * (1 << 30));
   budget.limited = true;
   try {
-    const MemoryPlan plan = fit_memory(bagel_costs(sizes, painting(side)), {.batched = true}, budget);
+    const MemoryPlan plan =
+        fit_memory(bagel_costs(sizes, painting(side)), {.batched = true}, budget);
     std::string text = fmt::format("{:.1f}", to_gib(plan.peak()));
     if (plan.choice.strips) text += ", strips";
     if (plan.choice.offload) text += fmt::format(", {:.1f} on the host", to_gib(plan.host));

@@ -24,7 +24,8 @@ Page read_page(const fs::path& file, const fs::path& root) {
 }
 
 std::size_t line_of(const std::string& text, std::size_t at) {
-  return 1 + static_cast<std::size_t>(std::count(text.begin(), text.begin() + std::ptrdiff_t(at), '\n'));
+  return 1 + static_cast<std::size_t>(
+                 std::count(text.begin(), text.begin() + std::ptrdiff_t(at), '\n'));
 }
 
 }  // namespace
@@ -32,7 +33,8 @@ std::size_t line_of(const std::string& text, std::size_t at) {
 std::vector<Page> read_pages(const fs::path& root) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(root)) files.push_back(entry.path());
-  for (const auto& entry : fs::recursive_directory_iterator(root / "docs")) files.push_back(entry.path());
+  for (const auto& entry : fs::recursive_directory_iterator(root / "docs"))
+    files.push_back(entry.path());
   std::erase_if(files, [](const fs::path& file) { return file.extension() != ".md"; });
   std::ranges::sort(files);
   std::vector<Page> pages;
@@ -73,7 +75,8 @@ std::string table_row(const std::vector<std::string>& cells) {
   std::string row = "|";
   for (const std::string& cell : cells) {
     row += ' ';
-    for (const char letter : cell) row += letter == '|' ? std::string("\\|") : std::string(1, letter);
+    for (const char letter : cell)
+      row += letter == '|' ? std::string("\\|") : std::string(1, letter);
     row += cell.empty() ? "|" : " |";
   }
   return row + "\n";

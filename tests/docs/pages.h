@@ -28,8 +28,8 @@ std::vector<Page> read_pages(const std::filesystem::path& root);
 // The name of a generated part, as its comment has it, and what makes its text.
 using Parts = std::map<std::string, std::function<std::string()>, std::less<>>;
 
-// The page with its parts made anew. Parts that a page asks for and nobody makes are problems; those
-// that were made are taken out of `unused`.
+// The page with its parts made anew. Parts that a page asks for and nobody makes are problems;
+// those that were made are taken out of `unused`.
 std::string with_new_parts(const Page& page, const Parts& parts, std::vector<std::string>& unused,
                            Problems& problems);
 

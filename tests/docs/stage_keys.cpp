@@ -1,5 +1,5 @@
-// Tables of the keys of stage configs, made from the fields of the families. Each key has an example,
-// which a stage config must take.
+// Tables of the keys of stage configs, made from the fields of the families. Each key has an
+// example, which a stage config must take.
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -69,8 +69,8 @@ constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string
 });
 
 std::string_view example_of(const Field& field) {
-  const auto found =
-      std::ranges::find(kExamples, field.name, &std::pair<std::string_view, std::string_view>::first);
+  const auto found = std::ranges::find(kExamples, field.name,
+                                       &std::pair<std::string_view, std::string_view>::first);
   return found == kExamples.end() ? std::string_view() : found->second;
 }
 
@@ -96,9 +96,7 @@ struct Type {
     return fmt::format("number, {} {}, at most {}", slot.low_included ? "at least" : "more than",
                        slot.low, slot.high);
   }
-  std::string operator()(const IntervalSlot&) const {
-    return "two numbers, 0 <= LO < HI <= 1";
-  }
+  std::string operator()(const IntervalSlot&) const { return "two numbers, 0 <= LO < HI <= 1"; }
   std::string operator()(const ChoiceSlot& slot) const {
     return fmt::format("`{}`", fmt::join(slot.names, "`, `"));
   }
@@ -107,9 +105,7 @@ struct Type {
     return slot.may_be_empty ? "as `default`, or empty"
                              : "`auto`, `math`, `sdpa`, `flash`, `cudnn`";
   }
-  std::string operator()(const DeviceSlot&) const {
-    return "`auto`, `cpu`, `cuda`, `cuda:N`";
-  }
+  std::string operator()(const DeviceSlot&) const { return "`auto`, `cpu`, `cuda`, `cuda:N`"; }
   std::string operator()(const TextSlot&) const { return "text"; }
   std::string operator()(const PathSlot&) const { return "path, relative to the file"; }
   std::string operator()(const TextListSlot&) const { return "texts"; }
@@ -152,12 +148,18 @@ std::string keys_table(std::string_view place) {
 std::string_view map_name(YamlMap map) {
   using enum YamlMap;
   switch (map) {
-    case file: return "the file";
-    case stage: return "a stage";
-    case sampling: return "`default_sampling_params`";
-    case extra_args: return "`extra_args`";
-    case attention: return "`diffusion_attention_config`";
-    case attention_roles: return "`per_role`";
+    case file:
+      return "the file";
+    case stage:
+      return "a stage";
+    case sampling:
+      return "`default_sampling_params`";
+    case extra_args:
+      return "`extra_args`";
+    case attention:
+      return "`diffusion_attention_config`";
+    case attention_roles:
+      return "`per_role`";
   }
   return "";
 }
@@ -228,9 +230,14 @@ void add_stage_key_parts(Parts& parts) {
 
 void check_stage_keys(const std::vector<Page>& pages, Problems& problems) {
   const fs::path file = fs::temp_directory_path() / fmt::format("docs_pages_{}.yaml", ::getpid());
-  std::vector<std::string_view> structure = {
-      "base_config", "stages", "stage_id", "devices", "input_connectors", "connectors",
-      "default_sampling_params", "diffusion_attention_config"};
+  std::vector<std::string_view> structure = {"base_config",
+                                             "stages",
+                                             "stage_id",
+                                             "devices",
+                                             "input_connectors",
+                                             "connectors",
+                                             "default_sampling_params",
+                                             "diffusion_attention_config"};
   for (const FamilyConfig* family : all_family_configs()) {
     for (const Task& task : family->tasks) {
       if (!task.sampling_key.empty()) structure.push_back(task.sampling_key);
