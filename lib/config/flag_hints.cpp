@@ -12,10 +12,6 @@
 namespace diptych {
 namespace {
 
-struct FlagHint {
-  std::string_view flags, text;
-};
-
 // Of sd.cpp, llama.cpp, diffusers, ffmpeg and the models' own scripts.
 constexpr FlagHint kHints[] = {
     {"--list-devices", "`diptych devices` lists them"},
@@ -84,6 +80,10 @@ std::vector<std::string_view> kinds_of(const FamilyConfig& family) {
 }
 
 }  // namespace
+
+std::span<const FlagHint> flag_hints() {
+  return kHints;
+}
 
 std::string flag_hint(std::string_view flag, std::span<const FamilyConfig* const> families) {
   if (is_among(flag, kVideoFlags)) return who_makes(kVideos, families);

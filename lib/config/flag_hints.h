@@ -10,6 +10,11 @@
 
 namespace diptych {
 
+struct FlagHint {
+  std::string_view flags, text;  // "-y,--overwrite", "not needed: ..."
+};
+std::span<const FlagHint> flag_hints();
+
 // What to say of "--lora" or "-y"; "" where nothing is known of the flag.
 std::string flag_hint(std::string_view flag, std::span<const FamilyConfig* const> families);
 

@@ -9,6 +9,7 @@
 
 #include "lib/config/family_config.h"
 #include "lib/config/fields.h"
+#include "lib/config/flag_hints.h"
 #include "lib/pipelines/registry.h"
 #include "tests/docs/pages.h"
 
@@ -105,7 +106,18 @@ bool takes_requests(const CLI::App& verb) {
   return verb.get_option_no_throw("--print-config") != nullptr;
 }
 
-// The flags that are generate's, too, stand there.
+std::string hints_table() {
+  std::string text = table_head({"flag of another program", "here"});
+  for (const FlagHint& hint : flag_hints()) {
+    std::string names(hint.flags);
+    for (std::size_t at = names.find(','); at != std::string::npos; at = names.find(',', at + 2))
+      names.replace(at, 1, ", ");
+    text += table_row({code(names), std::string(hint.text)});
+  }
+  return text;
+}
+
+// The flags that `generate` has as well are not repeated.
 std::string own_table(const CLI::App& verb, const std::vector<Flag>& of_generate) {
   std::vector<Flag> own;
   std::vector<std::string> missing;
@@ -133,6 +145,7 @@ void add_flag_parts(const CLI::App& app, Parts& parts) {
                      : table_of(flags_of(*verb, takes_requests(*verb)));
     };
   }
+  parts["flags of other programs"] = hints_table;
   parts["flags of all verbs"] = [&app] { return table_of(flags_of(app, false)); };
   parts["verbs"] = [&app] {
     std::string text = table_head({"verb", "what it does"});

@@ -38,7 +38,7 @@ std::string table_row(const std::vector<std::string>& cells);
 std::string table_head(const std::vector<std::string>& titles);
 std::string code(std::string_view text);  // `text`; nothing of nothing
 
-// One part "flags VERB" for each verb, and "flags of all verbs".
+// "flags VERB" for each verb, "flags of all verbs", "flags of other programs" and "verbs".
 void add_flag_parts(const CLI::App& app, Parts& parts);
 // "keys PLACE", "refused keys" and "numeric ranges".
 void add_stage_key_parts(Parts& parts);
