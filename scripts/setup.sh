@@ -55,7 +55,7 @@ find_variant() {
 install_packages() {
   local missing=() name installed as_root=()
   if ! command -v dpkg-query apt-get >/dev/null; then
-    say "no apt-get here; the libraries in README.md must be installed already"
+    say "no apt-get here; the packages that kPackages in scripts/setup.sh names must be installed already"
     return
   fi
   # shellcheck disable=SC2016  # dpkg's own placeholders

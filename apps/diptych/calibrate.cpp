@@ -59,7 +59,7 @@ constexpr std::array<double, 5> kThresholds = {0.05, 0.1, 0.2, 0.3, 0.5};
 
 struct CalibrateFlags : RequestFlags {
   fs::path prompts, output;
-  std::string pictures;  // "": one for each prompt or input picture
+  std::string pictures;  // "": one per prompt or input picture
 };
 
 // The texts of -p and --prompts; the built-in ones where there are none.
@@ -82,7 +82,7 @@ std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConf
 
 void warn_of_unused(std::size_t count, std::size_t given, const char* what, Log& log) {
   if (given <= count) return;
-  log.warning("--pictures {}: takes the first of {}", count, counted(given, what));
+  log.warning("--pictures {}: only the first of {} is used", count, counted(given, what));
 }
 
 const Task& painting_task(const FamilyConfig& family, bool reads_pictures) {
@@ -171,7 +171,7 @@ void print_result(const StepRecording& recording, const StepCalibration& calibra
 int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
-  read_stdin_prompt(options.run.inputs);
+  read_prompts(options.run.inputs);
   require_model(options.run);
   const std::vector<RunConfig> requests = make_requests(flags, options.run, log);
   for (const RunConfig& request : requests) {
@@ -220,17 +220,14 @@ int calibrate(const CalibrateFlags& flags, Log& log) {
 }
 
 constexpr const char* kFooter =
-    "Paints without a cache and measures how much the transformer's output changes from step to "
-    "step\n"
-    "where its input changes by so much; the polynomial that says so goes into FILE, where\n"
-    "`generate --cache-mode teacache` looks for it. The weights' hash goes with it: a file "
-    "measured on\n"
-    "another checkpoint is refused. Use the size, steps and guidance that you paint with.\n"
-    "Each -p, each line of --prompts and each -i is used in turn, with seeds counting up; without "
-    "any\n"
-    "prompt, five built-in ones are. The table says how many steps TeaCache would compute of "
-    "those\n"
-    "that were recorded; `generate --cache-report` measures a picture of yours.\n"
+    "Paints without a cache and measures how much the output of the transformer changes from\n"
+    "step to step for a given change of its input. The polynomial of this goes into FILE,\n"
+    "where `generate --cache-mode teacache` looks for it, together with the hash of the\n"
+    "weights: a file measured on other weights is refused. Use the size, steps and guidance\n"
+    "that you paint with.\n"
+    "Each -p, each line of --prompts and each -i is used in turn, with seeds counting up;\n"
+    "without any prompt, five built-in ones are used. The table says how many of the measured\n"
+    "steps TeaCache would compute; `generate --cache-report` measures a picture of yours.\n"
     "Examples:\n"
     "  diptych calibrate -m {model}\n"
     "  diptych calibrate -m {model} --size 512x512 --steps 30 --prompts prompts.txt\n"
@@ -250,12 +247,12 @@ void add_calibrate(CLI::App& app, Run& run) {
       ->check(path_problem)
       ->envname("DIPTYCH_PROMPTS");
   verb->add_option("--pictures", flags->pictures,
-                   "pictures to paint [one for each prompt or input picture]")
+                   "pictures to paint [one per prompt or input picture]")
       ->type_name("N")
       ->envname("DIPTYCH_PICTURES");
   verb->add_option(
           "-o,--output", flags->output,
-          fmt::format("a .json (replaced if there) [{} of the checkpoint]", kCalibrationName))
+          fmt::format("a .json (replaced if it exists) [{} of the checkpoint]", kCalibrationName))
       ->type_name("FILE")
       ->check(path_problem);
   add_request_flags(*verb, *flags, takes_field);

@@ -58,7 +58,7 @@ void require_something_to_check(const CheckOptions& options) {
     throw InputError(Setting::of("tolerance"), "found {}, expected 0 to 255", *options.tolerance);
   }
   if (options.tolerance && !probes) {
-    throw InputError(Setting::of("tolerance"), "is for probes; give --probe or --probes, too");
+    throw InputError(Setting::of("tolerance"), "needs --probe or --probes");
   }
   if (!gates && !probes) {
     throw InputError("check: nothing to check; give --probe, --probes or --against");
@@ -159,7 +159,7 @@ void add_check(CLI::App& app, Run& run) {
   verb->add_flag("--json", options->json, "every check with found and expected, as JSON on stdout")
       ->envname("DIPTYCH_JSON");
   verb->footer(
-      "Exit code 0: all passed, one line; 1: each check that failed, with found and expected.\n"
+      "Exit code 0: all checks passed, in one line; 1: each failed check with found and expected.\n"
       "The YAML file:\n"
       "  tolerance: 5\n"
       "  probes:\n"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/config/flag_hints.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
 
@@ -94,6 +95,39 @@ std::string in_our_words(const CLI::App& app, const CLI::ParseError& error) {
   return text.starts_with(flag) ? name + text.substr(flag.size()) : text;
 }
 
+// CLI11 counts with the value of a flag: --quiet=5 would be as good as --quiet.
+std::string truth_problem(const std::string& text) {
+  static constexpr std::array<std::string_view, 8> kWords = {"true",  "on",  "yes", "1",
+                                                             "false", "off", "no",  "0"};
+  return std::ranges::find(kWords, text) != kWords.end()
+             ? ""
+             : in_quotes(text) + " could not be read; expected true or false";
+}
+
+// Switches of requests are texts (TakeAll), which lib/config reads.
+void check_truths(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const bool is_flag = option->get_items_expected_max() == 0 && option != app.get_help_ptr();
+    if (is_flag && option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll)
+      option->check(truth_problem, "");
+  }
+}
+
+// What to do about a flag that nobody took; "" where nothing is known of it.
+std::string known_hint(const CLI::App& app, const std::string& flag) {
+  const auto families = all_family_configs();
+  std::string hint = flag_hint(flag, families);
+  const bool is_short = !flag.starts_with("--");
+  if (hint.empty() && is_short) hint = flag_hint(flag.substr(0, 2), families);  // "-t8"
+  if (!hint.empty()) return hint;
+  const bool any_verb = &chosen(app) == &app;
+  for (const CLI::App* verb : any_verb ? app.get_subcommands({}) : app.get_subcommands()) {
+    if (verb->get_option_no_throw(flag) != nullptr)
+      return fmt::format("it stands behind the verb: diptych {} {}", verb->get_name(), flag);
+  }
+  return {};
+}
+
 // Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family.
 std::string fill_in_examples(std::string footer) {
   const FamilyConfig& family = all_families().front()->config();
@@ -145,7 +179,7 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   app.description("Pictures from text with unified models, from one binary.");
   app.fallthrough();             // the shared flags may follow the verb
   app.require_subcommand(0, 1);  // another verb's name is an argument like others
-  app.set_version_flag("--version", "diptych " DIPTYCH_VERSION);
+  app.set_version_flag("-V,--version", "diptych " DIPTYCH_VERSION);
   app.add_option("--log-level", shared.log_level, "what to say on stderr")
       ->type_name("quiet|error|warning|info|debug")
       ->envname("DIPTYCH_LOG_LEVEL");
@@ -165,17 +199,20 @@ void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   add_devices(app, run);
   add_version(app, run);
   add_completion(app, run);
+  add_help(app, run);
+  check_truths(app);
   for (CLI::App* verb : app.get_subcommands({})) {
     // Else CLI11 reads the variables of every verb, and refuses some, whichever verb was chosen.
     verb->immediate_callback();
+    check_truths(*verb);
     verb->footer(fill_in_examples(verb->get_footer()));
   }
   app.footer(
-      "Each verb has its own help with examples: diptych generate --help\n"
-      "Flags of requests are variables, too (--cfg-mode: DIPTYCH_CFG_MODE), others where they\n"
-      "show (Env:NAME); a flag wins. Several values of a flag that may be repeated, given either\n"
-      "way, are separated by ; in one text; but a prompt, a file behind -i, --set and --against\n"
-      "are taken whole.\n"
+      "Each verb has its own help with examples: diptych help generate, or generate --help\n"
+      "Every flag of a request can also be set by an environment variable: DIPTYCH_CFG_MODE is\n"
+      "--cfg-mode. Other flags show theirs as (Env:NAME). A flag wins over its variable.\n"
+      "; separates several values of a repeatable flag, in a flag or a variable. A prompt, a file\n"
+      "of -i, --set and --against are taken as they are.\n"
       "Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 a check failed;\n"
       "2 wrong flag, config or input file; 3 failure of the machine; 4 some items of a batch "
       "failed;\n"
@@ -218,6 +255,8 @@ std::string describe_unknown_argument(const CLI::App& app) {
     return fmt::format("unknown verb {}{}; see diptych --help", in_quotes(argument),
                        suggestion(argument, known));
   }
+  if (const std::string known_of = is_flag ? known_hint(app, argument) : ""; !known_of.empty())
+    return fmt::format("{}unknown flag {}: {}", command_of(app), in_quotes(argument), known_of);
   const std::string_view near = nearest_word(argument, known);
   const std::string hint = whole.empty()  ? "an empty text, or --NAME= of a flag without a value; "
                            : near.empty() ? ""
@@ -238,6 +277,8 @@ std::string error_text(const CLI::App& app, const InputError& error) {
 }
 
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error) {
+  // A misspelt flag is why another one is missing.
+  if (app.remaining_size(true) > 0) return describe_unknown_argument(app);
   return command_of(app) + in_our_words(app, error);
 }
 

@@ -323,10 +323,11 @@ int run_compare(const CompareOptions& options) {
 }
 
 void add_flags(CLI::App& verb, CompareOptions& options) {
-  verb.add_option("actual", options.actual, "what is looked at: .png, .safetensors or a folder")
+  verb.add_option("actual", options.actual,
+                  "the file or folder to judge: .png, .safetensors or a folder")
       ->required()
       ->check(path_problem);
-  verb.add_option("expected", options.expected, "what it is held against: the same kind")
+  verb.add_option("expected", options.expected, "what to compare it with: the same kind")
       ->required()
       ->check(path_problem);
   verb.add_option("--min-ssim", options.gates.min_ssim, "gate: smallest SSIM (1: equal)")
@@ -364,13 +365,12 @@ void add_compare(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("compare", "two pictures, traces or folders side by side");
   add_flags(*verb, *options);
   verb->footer(
-      "Pictures: SSIM, PSNR, largest and mean difference of the levels. Traces: how many tensors\n"
-      "differ, the first of them in order of computation, and the worst. Folders: every .png and\n"
-      ".safetensors of the same name.\n"
-      "Exit code 0; 1 where a gate is given and not met (a missing file or tensor and NaN meet\n"
-      "none) or pictures differ in size; 2 where a file of a folder cannot be read, after the "
-      "others\n"
-      "were compared. Whole numbers in traces must always agree exactly.\n"
+      "Pictures: SSIM, PSNR, largest and mean difference of the levels. Traces: how many\n"
+      "tensors differ, the first of them in order of computation, and the worst. Folders: every\n"
+      ".png and .safetensors of the same name.\n"
+      "Exit code 0: no gate failed; 1: a gate failed or pictures differ in size; 2: a file\n"
+      "cannot be read, after all others were compared. A missing file or tensor and NaN fail\n"
+      "every gate. Whole numbers in traces must always be equal.\n"
       "Examples:\n"
       "  diptych compare a.png b.png --diff difference.png\n"
       "  diptych compare out/ reference/ --min-ssim 0.98 --max-abs 12\n"

@@ -1,7 +1,11 @@
 // `diptych devices`: where this machine can compute, and with which attention.
-#include <string_view>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "apps/diptych/verbs.h"
 #include "lib/attention/attention.h"
@@ -9,6 +13,8 @@
 
 namespace diptych {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 double gib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / static_cast<double>(std::uint64_t{1} << 30);
@@ -40,15 +46,60 @@ int print_devices() {
   return 0;
 }
 
+Json attention_json(at::Device device) {
+  Json list = Json::array();
+  for (const AttentionInfo& backend : list_attention(device)) {
+    list.push_back({{"name", backend.name},
+                    {"usable", !backend.unavailable},
+                    {"reason", backend.unavailable ? Json(*backend.unavailable) : Json()}});
+  }
+  return list;
+}
+
+Json gpu_json(const GpuInfo& gpu, std::size_t index) {
+  const auto free_bytes = free_gpu_memory(index);
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(index));
+  return {{"device", fmt::format("cuda:{}", index)},
+          {"name", gpu.name},
+          {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+          {"multiprocessors", gpu.multiprocessors},
+          {"total_bytes", gpu.total_bytes},
+          {"free_bytes", free_bytes ? Json(*free_bytes) : Json()},
+          {"attention", attention_json(device)}};
+}
+
+int print_json() {
+  const auto gpus = list_gpus();
+  Json devices = Json::array();
+  devices.push_back({{"device", "cpu"},
+                     {"name", device_description(at::kCPU)},
+                     {"attention", attention_json(at::kCPU)}});
+  for (std::size_t i = 0; i < gpus.size(); ++i) devices.push_back(gpu_json(gpus[i], i));
+  Json no_cuda;
+  if (gpus.empty()) no_cuda = why_no_gpu().value_or("no reason is known");
+  const Json report = {{"devices", std::move(devices)}, {"no_cuda", std::move(no_cuda)}};
+  fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
+  return 0;
+}
+
 }  // namespace
 
 void add_devices(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("devices", "where this machine can compute");
+  const auto json = std::make_shared<bool>(false);
+  verb->add_flag("--json", *json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
   verb->footer(
       "Lists the CPU and every GPU with the attention backends it can use, and why not the "
       "others.\n"
+      "Keys of --json: devices, a list; in each device (as --device takes it), name, and "
+      "attention\n"
+      "(a list of name, usable, reason: null where usable); of a GPU also compute_capability,\n"
+      "multiprocessors, total_bytes, free_bytes (null where unknown). no_cuda says why there is "
+      "no\n"
+      "GPU, null where there is one.\n"
       "Example:\n  diptych devices");
-  verb->callback([&run] { run = [](Log&) { return print_devices(); }; });
+  verb->callback(
+      [json, &run] { run = [json](Log&) { return *json ? print_json() : print_devices(); }; });
 }
 
 }  // namespace diptych

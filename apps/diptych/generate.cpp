@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
+#include "lib/config/flag_hints.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
@@ -31,7 +32,7 @@ void check_side_output(const char* name, const fs::path& path, const char* exten
   require_writable(path, setting);
   for (const fs::path& result : results) {
     if (fs::absolute(path) == fs::absolute(result))
-      throw InputError(setting, "{}: is the output's place, too", path.string());
+      throw InputError(setting, "{}: is also the place of the output", path.string());
   }
 }
 
@@ -39,6 +40,10 @@ void check_side_output(const char* name, const fs::path& path, const char* exten
 std::vector<fs::path> plan_paths(const Resolved& resolved) {
   const Options& options = resolved.options;
   std::vector<fs::path> paths;
+  if (is_video_extension(options.output.extension().string()) &&
+      kind_name(options.run.makes) != kVideos)
+    throw InputError(Setting::of("output"), "{}: {}", options.output.string(),
+                     who_makes(kVideos, all_family_configs()));
   const bool to_stdout = options.run.answers() && resolved.is_default("output");
   if (!to_stdout) {
     paths = plan_outputs(options.output, options.run.sampling.batch_count,
@@ -62,17 +67,23 @@ int run(const Options& options, const CheckedRequest& request, Log& log) {
   Results results;
   results.result = [&](const Result& result, const Report& report) {
     check_interrupted();
-    if (paths.empty()) return fmt::print("{}\n", result.text().text);
+    if (paths.empty()) {
+      progress.clear();
+      return fmt::print("{}\n", result.text().text);
+    }
     const fs::path& path = paths.at(result.index);
     const Painted painted{&options, &result};
     write_result(path, std::span(&painted, 1), 0, report);
+    progress.clear();
     print_path(path);
   };
   results.plan = [&](std::size_t, std::string_view plan, const std::string&) {
     show_plan(options, plan, "", log);
   };
   request.session->run({request.job.get()}, progress, results);
-  log.info("{}", summary_line(request.session->report()));
+  const Report report = request.session->report();
+  log.info("{}", summary_line(report));
+  for (const std::string& hash : report.latent_hashes) log.debug("latent {}", hash);
   return 0;
 }
 
@@ -86,7 +97,7 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
   if (!writes_plan(options.run)) options.think_output.clear();  // a variable's, for other requests
-  read_stdin_prompt(options.run.inputs);
+  read_prompts(options.run.inputs);
   require_complete(options);
   require_model(options.run);
   std::vector<fs::path> paths = plan_paths(resolved);
@@ -101,7 +112,9 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
 int start(Resolved& resolved, Log& log) {
   const CheckedRequest request = check_request(resolved, log);
   const Options& options = resolved.options;
-  if (resolved.uses_demo) log.info("{}", demo_notice(options.run));
+  if (resolved.uses_demo) note_demo(options.run, log);
+  if (options.run.sampling.seed_drawn) log.info("seed {}", options.run.sampling.seed);
+  make_output_folder(request.paths);
   return run(options, request, log);
 }
 
@@ -133,14 +146,12 @@ int generate(const RequestFlags& flags, Log& log) {
 }
 
 constexpr const char* kFooter =
-    "Every flag but --set is an environment variable, too (--cfg-mode: DIPTYCH_CFG_MODE; an empty\n"
-    "one counts as none; several pictures or filters: ; between). A flag wins over a variable, "
-    "that\n"
-    "over the stage config, that over the default in [ ]; without -c and -m the demo's config "
-    "says\n"
-    "192x192 and 25 steps, and an edit is planned first (--think=false: not). --print-config "
-    "shows\n"
-    "what came from where. Existing output files are replaced, and only by a complete picture.\n"
+    "Every flag except --set can also be set by an environment variable: DIPTYCH_CFG_MODE is\n"
+    "--cfg-mode. An empty variable counts as unset; ; separates several pictures or filters.\n"
+    "A flag wins over a variable, a variable over the stage config, the stage config over the\n"
+    "default in [ ]. Without -c and -m the demo runs: 192x192, 25 steps, and edits are planned\n"
+    "first (--think=false: no plan). --print-config shows where each value comes from.\n"
+    "An existing output file is replaced, and only by a complete picture.\n"
     "Examples:\n"
     "  diptych generate -p \"a red circle left of a blue square\" -o shapes.png\n"
     "  diptych generate -m {model} -p \"a cup of tea\" --size 1024x768 --seed 7 -b 4 -o "

@@ -1,5 +1,6 @@
 // `diptych inspect`: what is inside a picture or a checkpoint.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <set>
 
@@ -12,6 +13,7 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/config/hub_cache.h"
 #include "lib/config/resolve.h"
 #include "lib/config/words.h"
 #include "lib/media/png.h"
@@ -32,7 +34,7 @@ constexpr const char* kTunedConfigDir = "DIPTYCH_TUNED_CONFIG_DIR";
 struct InspectOptions {
   fs::path path;
   std::string filter = kAll;
-  bool json = false, replay = false;
+  bool json = false, replay = false, tensors = false;
   ReplaySettings again;  // of --replay
   std::string device;    // likewise, as it was given
 };
@@ -135,11 +137,13 @@ void print_tensors(const Json& list) {
   }
 }
 
-void print_files(const Json& files) {
+// `listed`: with the metadata and every tensor.
+void print_files(const Json& files, bool listed) {
   for (const Json& file : files) {
     fmt::print("{}: {}, {}\n", printable(file["file"].get<std::string>()),
                counted(file["tensors"].size(), "tensor"),
                size_text(file["bytes"].get<std::uint64_t>()));
+    if (!listed) continue;
     for (const auto& [key, value] : file["metadata"].items()) {
       fmt::print("  # {}: {}\n", printable(key), printable_lines(value.get<std::string>()));
     }
@@ -190,20 +194,24 @@ int inspect_tensors(const InspectOptions& options) {
                      {"tensors", std::move(tensors)}});
   }
   require_match(options, all.tensors, "tensors");
-  if (!options.json) print_files(files);
+  const int code = layout.is_null() || layout["problems"].empty() ? 0 : 1;
   if (options.json) {
     const Json report = {{"path", options.path.string()},
+                         {"layout", layout},
                          {"tensors", all.tensors},
                          {"bytes", all.bytes},
-                         {"files", std::move(files)},
-                         {"layout", layout}};
+                         {"files", std::move(files)}};
     fmt::print("{}\n", dump(report));
-  } else if (files.size() > 1) {
+    return code;
+  }
+  print_layout(layout);
+  const bool one_file = !fs::is_directory(options.path);
+  print_files(files, one_file || options.tensors || options.filter != kAll);
+  if (files.size() > 1) {
     fmt::print("total: {} files, {}, {}\n", files.size(), counted(all.tensors, "tensor"),
                size_text(all.bytes));
   }
-  if (!options.json) print_layout(layout);
-  return layout.is_null() || layout["problems"].empty() ? 0 : 1;
+  return code;
 }
 
 int replay(const InspectOptions& options, Log& log) {
@@ -236,7 +244,17 @@ int replay(const InspectOptions& options, Log& log) {
   }
 }
 
-int run_inspect(const InspectOptions& options, Log& log) {
+// A checkpoint may be named as on the hub.
+fs::path find_path(const fs::path& path) {
+  static constexpr std::array<std::string_view, 5> kFiles = {".png", ".jpg", ".jpeg", ".webp",
+                                                             ".safetensors"};
+  const std::string extension = path.extension().string();
+  if (std::ranges::find(kFiles, extension) != kFiles.end()) return path;
+  return model_folder(path, environment, "inspect");
+}
+
+int run_inspect(InspectOptions options, Log& log) {
+  options.path = find_path(options.path);
   if (!fs::exists(options.path)) throw InputError("{}: not found", options.path.string());
   if (options.replay) return replay(options, log);
   if (fs::is_directory(options.path) || options.path.extension() == ".safetensors") {
@@ -261,6 +279,9 @@ void add_inspect(CLI::App& app, Run& run) {
               "--filter", options->filter,
               "only tensors, or text entries of a picture, whose name matches this glob (* and ?)")
           ->envname("DIPTYCH_FILTER");
+  verb->add_flag("--tensors", options->tensors,
+                 "of a folder, list its tensors, too; so does --filter")
+      ->envname("DIPTYCH_TENSORS");
   verb->add_flag("--json", options->json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
   CLI::Option* replay =
       verb->add_flag("--replay", options->replay, "paint the picture again from its own record")
@@ -287,14 +308,14 @@ void add_inspect(CLI::App& app, Run& run) {
       ->type_name("auto|cpu|cuda|cuda:N")
       ->needs(replay);
   verb->footer(
-      "Pictures: size and text entries, JSON indented. Tensors: name, dtype, shape and size, per "
-      "file;\n"
-      "for a checkpoint folder also what is missing or unexpected for its configs (exit code 1).\n"
-      "--replay compares the file byte by byte with what its record gives here: exit code 0 where\n"
-      "they are the same, as they are on the same device; 1 where not, with the pixels that "
-      "differ;\n"
-      "2 where weights, input pictures or start noise are not the recorded ones.\n"
-      "Tuned kernels come from DIPTYCH_TUNED_CONFIG_DIR, where it is set, as for generate.\n"
+      "A picture: size and text entries, with JSON indented. A checkpoint folder: whether it is\n"
+      "complete for its configs, what is missing or unexpected (exit code 1), and its files.\n"
+      "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
+      "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
+      "--replay paints the picture again from its record and compares the files. Exit code 0:\n"
+      "the same bytes, as on the same device; 1: not the same, with the number of pixels that\n"
+      "differ; 2: weights, input pictures or start noise are not the recorded ones. Tuned\n"
+      "kernels come from DIPTYCH_TUNED_CONFIG_DIR if it is set, as for generate.\n"
       "Examples:\n"
       "  diptych inspect out.png\n"
       "  diptych inspect out.png --json | jq .text.diptych.seed\n"

@@ -30,18 +30,45 @@ bool is_left_out(std::string_view variable, FieldChoice takes) {
   });
 }
 
-std::string read_prompt_from_stdin() {
-  constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-  std::optional<std::string> read = read_text_start(STDIN_FILENO, kMostBytes + 1);
+constexpr std::size_t kMostPromptBytes = std::size_t{1} << 20;
+constexpr char kFileMark = '@';  // in front of the name of a prompt's file
+
+// The text of stdin or of a file (`source`: which), without its last line end.
+std::string checked_prompt(std::string text, const std::string& source) {
   const Setting prompt = Setting::of("prompt");
-  if (!read) throw InputError(prompt, "stdin cannot be read: {}", std::strerror(errno));
-  std::string text = *std::move(read);
-  if (text.size() > kMostBytes) throw InputError(prompt, "more than 1 MiB on stdin");
+  if (text.size() > kMostPromptBytes) throw InputError(prompt, "more than 1 MiB in {}", source);
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
-  if (text.empty()) throw InputError(prompt, "stdin holds no text (an empty one is --prompt \"\")");
-  about(prompt, [&] { check_prompt(text, "stdin"); });
+  if (text.empty())
+    throw InputError(prompt, "{} holds no text (an empty one is --prompt \"\")", source);
+  about(prompt, [&] { check_prompt(text, source); });
   return text;
+}
+
+std::string read_prompt_from_stdin() {
+  std::optional<std::string> read = read_text_start(STDIN_FILENO, kMostPromptBytes + 1);
+  if (!read)
+    throw InputError(Setting::of("prompt"), "stdin cannot be read: {}", std::strerror(errno));
+  return checked_prompt(*std::move(read), "stdin");
+}
+
+// The prompt that stands for what a file of this name holds.
+std::string file_text(const std::string& name) {
+  return fmt::format("{}{}{}", kFileMark, name.starts_with(kFileMark) ? "./" : "", name);
+}
+
+// `text` is @NAME, or a prompt that begins with @ behind another one.
+std::string read_prompt_from_file(const std::string& text) {
+  const std::string name = text.substr(1);
+  if (name.starts_with(kFileMark)) return name;
+  const Setting prompt = Setting::of("prompt");
+  std::error_code ignored;
+  if (!fs::exists(name, ignored)) {
+    throw InputError(prompt, "{}: no such file; @@ begins a prompt that begins with @",
+                     in_quotes(name));
+  }
+  return checked_prompt(
+      about(prompt, [&] { return read_text_start(fs::path(name), kMostPromptBytes + 1); }), name);
 }
 
 // "--think", or "--think=false" against a variable or a stage config.
@@ -59,12 +86,34 @@ void add_inputs(CLI::App& verb) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
   add("-p,--prompt", "TEXT",
-      "what to paint, change or answer; may be empty; - reads it from stdin; may be repeated: its "
-      "order with -i counts");
-  add("-i,--image", "FILE", "a picture to read (PNG, JPEG, BMP); may be repeated");
+      "what to paint, change or answer; may be empty; - reads it from stdin, @FILE from a file (@@ "
+      "begins a prompt that begins with @); may be repeated: its order with -i counts");
+  add("-f,--prompt-file,--file", "FILE", "the same as -p @FILE");
+  add("-i,--image,-r,--ref-image,--input-image", "FILE",
+      "a picture to read (PNG, JPEG, BMP); may be repeated");
+}
+
+// "-n 2" asks other programs for two pictures or two tokens.
+void refuse_count_as_negative(const RequestFlags& flags) {
+  const Field& field = all_fields()[field_index("negative_prompt")];
+  const auto given = flags.values.find(std::string(field.flags));
+  if (given == flags.values.end()) return;
+  constexpr std::size_t kMostDigits = 4;
+  for (const std::string& text : given->second) {
+    const bool digits = text.find_first_not_of("0123456789") == std::string::npos;
+    if (text.empty() || text.size() > kMostDigits || !digits) continue;
+    throw InputError(Setting::of("negative_prompt"),
+                     "found {0}, expected what to lead away from; -b {0} makes {0} pictures, and "
+                     "{1}={0} is the negative prompt \"{0}\"",
+                     text, environment_name(long_names(field.flags).front()));
+  }
 }
 
 using Families = std::span<const FamilyConfig* const>;
+
+std::string with_aliases(std::string_view flags, std::string_view aliases) {
+  return aliases.empty() ? std::string(flags) : fmt::format("{},{}", flags, aliases);
+}
 
 // "auto|t2i|edit": every task that a family has.
 std::vector<std::string_view> task_names(Families families) {
@@ -119,6 +168,17 @@ std::string help_of(const Field& field, Families families) {
   return fmt::format("{} [{}]", help, text);
 }
 
+// Of "DIPTYCH_NUM_STEPS", the variable that counts: "DIPTYCH_STEPS"; "" where it is of no alias.
+std::string variable_of_alias(std::string_view variable) {
+  for (const Field& field : flag_fields(all_family_configs())) {
+    for (const std::string_view alias : long_names(field.aliases)) {
+      if (environment_name(alias) == variable)
+        return environment_name(long_names(field.flags).front());
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::optional<fs::path> find_demo() {
@@ -146,12 +206,12 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
       "DIPTYCH_QUIET", "DIPTYCH_PROMPT", "DIPTYCH_IMAGE",
       // other verbs', the set-up's and the tests'
       "DIPTYCH_PROBE", "DIPTYCH_PROBES", "DIPTYCH_CASE", "DIPTYCH_DIFF", "DIPTYCH_JSON",
-      "DIPTYCH_BENCH_JSON", "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE", "DIPTYCH_AGAINST",
-      "DIPTYCH_OUTPUT_DIR", "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME", "DIPTYCH_SHARD",
-      "DIPTYCH_REPLAY", "DIPTYCH_PROMPTS", "DIPTYCH_PICTURES", "DIPTYCH_SIZES", "DIPTYCH_REPEATS",
-      "DIPTYCH_WARMUP", "DIPTYCH_WARMUP_STEPS", "DIPTYCH_LAUNCHES", "DIPTYCH_KERNEL_TIMES",
-      "DIPTYCH_FLOOR", "DIPTYCH_SAVE_DIR", "DIPTYCH_CUDA", "DIPTYCH_GOLDENS",
-      "DIPTYCH_FUZZ_ITERATIONS"};
+      "DIPTYCH_TENSORS", "DIPTYCH_BENCH_JSON", "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE",
+      "DIPTYCH_AGAINST", "DIPTYCH_OUTPUT_DIR", "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME",
+      "DIPTYCH_SHARD", "DIPTYCH_REPLAY", "DIPTYCH_PROMPTS", "DIPTYCH_PICTURES", "DIPTYCH_SIZES",
+      "DIPTYCH_REPEATS", "DIPTYCH_WARMUP", "DIPTYCH_WARMUP_STEPS", "DIPTYCH_LAUNCHES",
+      "DIPTYCH_KERNEL_TIMES", "DIPTYCH_FLOOR", "DIPTYCH_SAVE_DIR", "DIPTYCH_CUDA",
+      "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };
@@ -164,20 +224,24 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
     if (!name.starts_with("DIPTYCH_")) continue;
     if (is_left_out(name, takes)) log.warning("{} has no effect on this verb", name);
     if (std::ranges::find(known, name) != known.end()) continue;
-    const std::string_view near = nearest_word(name, known);
+    const std::string of_alias = variable_of_alias(name);
+    const std::string_view near = of_alias.empty() ? nearest_word(name, known) : of_alias;
     if (!near.empty()) log.warning("{} has no effect; did you mean {}?", name, near);
   }
 }
 
-void read_stdin_prompt(std::vector<InputItem>& inputs) {
-  const auto from_stdin = [](const InputItem& item) {
-    return !item.is_image() && item.text == "-";
-  };
-  const auto first = std::ranges::find_if(inputs, from_stdin);
-  if (first == inputs.end()) return;
-  if (std::find_if(first + 1, inputs.end(), from_stdin) != inputs.end())
-    throw InputError(Setting::of("prompt"), "- given twice; stdin is read once");
-  first->text = read_prompt_from_stdin();
+void read_prompts(std::vector<InputItem>& inputs) {
+  bool used_stdin = false;
+  for (InputItem& item : inputs) {
+    if (item.is_image()) continue;
+    if (item.text.starts_with(kFileMark)) {
+      item.text = read_prompt_from_file(item.text);
+    } else if (item.text == "-") {
+      if (std::exchange(used_stdin, true))
+        throw InputError(Setting::of("prompt"), "- given twice; stdin is read once");
+      item.text = read_prompt_from_stdin();
+    }
+  }
 }
 
 void require_pipeline(const Resolved& resolved) {
@@ -199,6 +263,11 @@ std::string demo_notice(const RunConfig& run) {
   return fmt::format("no -c or -m given: {}", run.load_format == LoadFormat::dummy
                                                   ? family.dummy_demo_notice
                                                   : family.demo_notice);
+}
+
+void note_demo(const RunConfig& run, Log& log) {
+  const bool random = run.load_format == LoadFormat::dummy;
+  log.write(random ? LogLevel::info : LogLevel::debug, demo_notice(run));
 }
 
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,
@@ -225,7 +294,8 @@ Sources RequestFlags::sources(FieldChoice takes) const {
 void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {
   for (const FlagGroup& group : all_flag_groups()) {
     const std::string name(group.flags);
-    add_text_option(verb, group.flags, group.value, std::string(group.help), flags.values[name]);
+    add_text_option(verb, with_aliases(group.flags, group.aliases), group.value,
+                    std::string(group.help), flags.values[name]);
   }
   add_inputs(verb);
   const auto families = all_family_configs();
@@ -233,10 +303,10 @@ void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {
     if (!takes(field)) continue;
     std::vector<std::string>& texts = flags.values[std::string(field.flags)];
     if (std::holds_alternative<BoolSlot>(field.slot)) {
-      add_switch(verb, field.flags, std::string(field.help), texts);
+      add_switch(verb, with_aliases(field.flags, field.aliases), std::string(field.help), texts);
     } else {
-      add_text_option(verb, field.flags, value_of(field, families), help_of(field, families),
-                      texts);
+      add_text_option(verb, with_aliases(field.flags, field.aliases), value_of(field, families),
+                      help_of(field, families), texts);
     }
   }
   add_text_option(verb, "--set", "KEY=VALUE",
@@ -249,10 +319,10 @@ void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {
 
 // CLI11 notes each option it meets, and keeps the values of each in order.
 void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
-  const CLI::Option* prompt = verb.get_option("--prompt");
   const CLI::Option* image = verb.get_option("--image");
+  const CLI::Option* prompt_file = verb.get_option("--prompt-file");
   std::map<const CLI::Option*, CLI::results_t> values;
-  for (const CLI::Option* option : {prompt, image}) {
+  for (const CLI::Option* option : {verb.get_option("--prompt"), prompt_file, image}) {
     for (const std::string& value : option->results()) {
       const bool closes = value == "%%" && !values[option].empty() && values[option].back() == "{}";
       if (!closes) values[option].push_back(value);  // from 2.2 on CLI11 puts it behind "{}"
@@ -261,8 +331,10 @@ void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
   std::map<const CLI::Option*, std::size_t> next;
   for (const CLI::Option* option : verb.parse_order()) {
     if (!values.contains(option)) continue;
-    flags.inputs.push_back({option == image, values[option].at(next[option]++)});
+    const std::string& value = values[option].at(next[option]++);
+    flags.inputs.push_back({option == image, option == prompt_file ? file_text(value) : value});
   }
+  refuse_count_as_negative(flags);
 }
 
 }  // namespace diptych

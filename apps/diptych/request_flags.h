@@ -45,8 +45,9 @@ std::optional<std::string> environment(const std::string& name);
 // take.
 void warn_of_idle_variables(Log& log, FieldChoice takes = takes_every_field);
 
-// A text "-" becomes what stdin holds. Throws InputError where two are.
-void read_stdin_prompt(std::vector<InputItem>& inputs);
+// A text "-" becomes what stdin holds, @FILE what the file holds, and @@ a plain @ in front of a
+// prompt. Throws InputError for a second "-", and for what cannot be read.
+void read_prompts(std::vector<InputItem>& inputs);
 
 // Runs `work`; an error of it about a field's value names the place where that came from. Errors
 // about flags that are no fields are rendered in main.cpp.
@@ -74,5 +75,7 @@ std::vector<std::string> split_sizes(const std::string& sizes);
 
 // What runs where no stage config and no checkpoint were named (Resolved::uses_demo).
 std::string demo_notice(const RunConfig& run);
+// For whoever asks (-v); of random weights, for all.
+void note_demo(const RunConfig& run, Log& log);
 
 }  // namespace diptych

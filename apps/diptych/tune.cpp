@@ -120,7 +120,7 @@ fs::path choose_output(const TuneFlags& flags, const RunConfig& run, const Tuned
   check_not_an_input(run, output, setting);
   require_writable(output, setting);
   if (output.filename() != name)
-    log.warning("--output: {}: runs look for {}", output.string(), name);
+    log.warning("--output: {}: runs will look for {}", output.string(), name);
   return output;
 }
 
@@ -174,7 +174,7 @@ int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
   print_table(file.table);
   write_text_file(output, tuning_text(file));
   print_path(output);
-  log.info("runs take it with DIPTYCH_TUNED_CONFIG_DIR={}",
+  log.info("to use it, set DIPTYCH_TUNED_CONFIG_DIR={}",
            fs::absolute(output).parent_path().string());
   return 0;
 }
@@ -186,16 +186,16 @@ int tune(const TuneFlags& flags, Log& log) {
 }
 
 constexpr const char* kFooter =
-    "Times each choice that the code leaves open, in bfloat16, on random values of the model's\n"
+    "Times each choice that depends on the GPU, in bfloat16, on random values of the model's\n"
     "widths and the rows of texts and of one to three guidance branches of each size: fp8\n"
     "products by kernels of few rows, cuBLASLt or CUTLASS; int8 products by such a kernel, by one\n"
     "of many rows or with a copy of the weights; gate, up and their activation by one kernel or\n"
     "two; how norms, quantised activations and quantised rows are cut; which attention `auto`\n"
-    "asks first. The fastest of each range of rows goes into FILE with the times of all. Runs\n"
-    "look for a file of the GPU's name in the folder of --tuned-config-dir or\n"
-    "DIPTYCH_TUNED_CONFIG_DIR, then among those built in; else the usual choices hold, which the\n"
-    "log says. A file of another GPU is refused. Most choices round differently: a picture's\n"
-    "record has the hash of those it was painted with.\n"
+    "asks first. FILE gets the fastest choice for each range of rows, and all times.\n"
+    "A run looks for a file of its GPU's name in the folder of --tuned-config-dir or\n"
+    "DIPTYCH_TUNED_CONFIG_DIR, then among the built-in tables. Without one it uses the usual\n"
+    "choices and logs so. A file of another GPU is refused. Most choices round differently, so\n"
+    "the record of a picture keeps the hash of those it was painted with.\n"
     "Examples:\n"
     "  diptych tune\n"
     "  diptych tune -m {model} --sizes 768x1024 --repeats 30 -o tuned/NVIDIA_H200.json\n"
@@ -217,7 +217,7 @@ void add_tune(CLI::App& app, Run& run) {
       ->type_name("N")
       ->envname("DIPTYCH_REPEATS");
   verb->add_option("-o,--output", flags->output,
-                   "a .json (replaced if there) [the GPU's name, such as NVIDIA_H200.json]")
+                   "a .json (replaced if it exists) [the GPU's name, such as NVIDIA_H200.json]")
       ->type_name("FILE")
       ->check(path_problem);
   verb->footer(kFooter);

@@ -35,5 +35,6 @@ void add_inspect(CLI::App& app, Run& run);
 void add_devices(CLI::App& app, Run& run);
 void add_version(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);
+void add_help(CLI::App& app, Run& run);
 
 }  // namespace diptych

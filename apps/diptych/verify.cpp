@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
@@ -12,6 +13,7 @@
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
 #include "lib/config/fields.h"
+#include "lib/config/hub_cache.h"
 #include "lib/pipelines/registry.h"
 #include "lib/session/make_runtime.h"
 #include "lib/verify/json.h"
@@ -81,8 +83,9 @@ FoundCases find_cases(const std::vector<fs::path>& given) {
 
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
   if (!given.empty()) {
-    require_folder(given, Setting::of("model"));
-    return given;
+    const fs::path model = model_folder(given, environment, Setting::of("model"));
+    require_folder(model, Setting::of("model"));
+    return model;
   }
   const std::string name = text_field(folder, description, "checkpoint", "checkpoint");
   const fs::path path = fs::absolute(folder).lexically_normal().parent_path().parent_path() / name;
@@ -259,16 +262,15 @@ int run_verify(VerifyOptions options, Log& log) {
 
 void add_verify(CLI::App& app, Run& run) {
   CLI::App* verb =
-      app.add_subcommand("verify", "Replay recorded cases and compare every tensor they hold");
+      app.add_subcommand("verify", "replay recorded cases and compare every tensor they hold");
   auto options = std::make_shared<VerifyOptions>();
   verb->add_option("cases", options->cases, "case folders (case.json inside), or folders of them")
       ->required()
       ->check(path_problem);
-  verb->add_option("-m,--model", options->model,
-                   "Checkpoint folder (default: the one the case names)")
+  verb->add_option("-m,--model", options->model, "checkpoint folder [the one the case names]")
       ->check(path_problem);
   verb->add_option("--trace-dir", options->trace_dir,
-                   "Keep our tensors there, one <case>.safetensors each")
+                   "folder for our tensors, one <case>.safetensors each")
       ->check(path_problem);
   verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")
       ->capture_default_str()
@@ -285,17 +287,17 @@ void add_verify(CLI::App& app, Run& run) {
   verb->add_option("--kernels", options->kernels, "automatic, strict or reference")
       ->capture_default_str()
       ->envname("DIPTYCH_KERNELS");
-  verb->add_option("--tuned-config-dir", options->run.tuned_config_dir,
-                   "Folder with what `diptych tune` measured on this GPU (default: built in)")
+  verb->add_option(
+          "--tuned-config-dir", options->run.tuned_config_dir,
+          "folder with the table that `diptych tune` measured on this GPU [the built-in tables]")
       ->check(path_problem)
       ->envname("DIPTYCH_TUNED_CONFIG_DIR");
-  verb->add_flag("--json", options->json, "One JSON object a case on stdout")
+  verb->add_flag("--json", options->json, "one JSON object per case on stdout")
       ->envname("DIPTYCH_JSON");
   verb->footer(
-      "Exit code 0: every tensor within the tolerance of its case; 1: not. Of several cases those\n"
-      "this version cannot replay are skipped, each with a line on stderr, and counted; where "
-      "none\n"
-      "is left: 2.\n"
+      "Exit code 0: every tensor is within the tolerance of its case; 1: one is not; 2: no\n"
+      "given case can be replayed. If some of several cases cannot be replayed by this version,\n"
+      "they are skipped, each with a line on stderr, and counted.\n"
       "Examples:\n"
       "  diptych verify tests/goldens/{family}/cases\n"
       "  diptych verify cases/01_t2i_square --device cuda --dtype bfloat16 --attention cudnn\n"

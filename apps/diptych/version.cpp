@@ -1,5 +1,8 @@
 // `diptych version`: what this binary is and was built with.
+#include <memory>
+
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <torch/version.h>
 
 #include "apps/diptych/verbs.h"
@@ -7,6 +10,8 @@
 
 namespace diptych {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr const char* yes_or_no(bool value) {
   return value ? "yes" : "no";
@@ -26,12 +31,31 @@ int print_version() {
   return 0;
 }
 
+int print_json() {
+  const bool cuda = DIPTYCH_HAVE_CUDA != 0;
+  const Json report = {{"diptych", DIPTYCH_VERSION},
+                       {"libtorch", TORCH_VERSION},
+                       {"cuda", cuda},
+                       {"cuda_architectures", cuda ? DIPTYCH_CUDA_ARCHITECTURES : ""},
+                       {"cudnn_attention", DIPTYCH_HAVE_CUDNN != 0},
+                       {"libjpeg", jpeg_supported()},
+                       {"utf8proc", DIPTYCH_HAVE_UTF8PROC != 0}};
+  fmt::print("{}\n", report.dump(2));
+  return 0;
+}
+
 }  // namespace
 
 void add_version(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("version", "what this binary is and was built with");
-  verb->footer("Example:\n  diptych version");
-  verb->callback([&run] { run = [](Log&) { return print_version(); }; });
+  const auto json = std::make_shared<bool>(false);
+  verb->add_flag("--json", *json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
+  verb->footer(
+      "Keys of --json: diptych and libtorch (versions), cuda_architectures (a text, empty without\n"
+      "CUDA), and true or false for cuda, cudnn_attention, libjpeg, utf8proc.\n"
+      "Example:\n  diptych version");
+  verb->callback(
+      [json, &run] { run = [json](Log&) { return *json ? print_json() : print_version(); }; });
 }
 
 }  // namespace diptych

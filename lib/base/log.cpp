@@ -1,6 +1,5 @@
 #include "lib/base/log.h"
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -8,9 +7,12 @@
 #include <unistd.h>
 
 #include "lib/base/messages.h"
+#include "lib/base/progress_line.h"
 
 namespace diptych {
 namespace {
+
+constexpr const char kClearLine[] = "\r\x1b[2K";
 
 // A closed or full stderr must not end a run: what cannot be said is not said.
 template <typename... Args>
@@ -29,7 +31,7 @@ double steady_seconds() {
 void Log::write(LogLevel level, std::string_view text) {
   if (level > level_) return;
   static constexpr std::array<std::string_view, 5> kTags = {"", "ERROR", "WARN ", "INFO ", "DEBUG"};
-  if (active_line_) emit("\r\x1b[2K");
+  if (active_line_) emit(kClearLine);
   emit("[{}] {}\n", kTags[static_cast<std::size_t>(level)], printable(text));
   std::fflush(stderr);
 }
@@ -47,11 +49,6 @@ ProgressStyle resolve(ProgressStyle style, LogLevel level) {
   return terminal && level >= LogLevel::info ? ProgressStyle::automatic : ProgressStyle::none;
 }
 
-std::string rate_text(double per_second) {
-  return per_second >= 1 ? fmt::format("{:.2f}it/s", per_second)
-                         : fmt::format("{:.2f}s/it", 1 / per_second);
-}
-
 }  // namespace
 
 Progress::Progress(Log& log, ProgressStyle style)
@@ -67,7 +64,6 @@ void Progress::begin(std::string_view stage, std::int64_t total) {
   total_ = total;
   done_ = 0;
   started_ = drawn_ = steady_seconds();
-  if (style_ == ProgressStyle::automatic) log_.set_active_line(true);
   draw(false);
 }
 
@@ -84,12 +80,16 @@ void Progress::update(std::int64_t done) {
 void Progress::end() {
   if (stage_.empty()) return;
   draw(true);
-  if (style_ == ProgressStyle::automatic) {
-    emit("\r\x1b[2K");
-    std::fflush(stderr);
-    log_.set_active_line(false);
-  }
+  clear();
   stage_.clear();
+}
+
+void Progress::clear() {
+  if (!shown_) return;
+  emit(kClearLine);
+  std::fflush(stderr);
+  shown_ = false;
+  log_.set_active_line(false);
 }
 
 void Progress::set_items(std::int64_t done, std::int64_t total) {
@@ -115,21 +115,12 @@ void Progress::emit_record(std::string_view stage, std::int64_t done, std::int64
 
 void Progress::draw(bool last) {
   const double seconds = steady_seconds() - started_;
-  const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0;
   emit_record(stage_, done_, total_, seconds, last);
   if (style_ == ProgressStyle::automatic && !last) {
-    constexpr std::int64_t kCells = 50;
-    const std::int64_t filled = total_ > 0 ? std::min(kCells, done_ * kCells / total_) : 0;
-    std::string bar(static_cast<std::size_t>(filled), '=');
-    if (filled > 0 && filled < kCells) bar.back() = '>';
-    bar.resize(static_cast<std::size_t>(kCells), ' ');
-    const std::string pace =  // of nothing yet, there is none
-        rate > 0 ? fmt::format(" - {}, eta {:.0f}s", rate_text(rate),
-                               static_cast<double>(total_ - done_) / rate)
-                 : "";
-    const std::string items =
-        items_total_ > 0 ? fmt::format("{}/{} ", items_done_, items_total_) : "";
-    emit("\r\x1b[2K{}{:>8} |{}| {}/{}{}", items, stage_, bar, done_, total_, pace);
+    shown_ = true;
+    log_.set_active_line(true);
+    const ProgressState state{stage_, done_, total_, seconds, items_done_, items_total_};
+    emit("{}{}", kClearLine, progress_line(state, terminal_columns(STDERR_FILENO)));
   }
   std::fflush(stderr);
 }

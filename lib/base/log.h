@@ -45,9 +45,9 @@ class Log {
   std::set<std::string, std::less<>> said_;
 };
 
-// One stage after the other (loading, prefill, denoise, decode, encode): "|=====>   | 12/20 -
-// 3.21it/s, eta 2s". The machine styles write a record to stderr at both ends of a stage and for
-// each update that changes something.
+// One stage after the other (loading, prefill, denoise, decode, encode): a bar that fits the
+// terminal (progress_line.h). The machine styles write a record to stderr at both ends of a stage
+// and for each update that changes something.
 class Progress {
  public:
   Progress(Log& log, ProgressStyle style);
@@ -57,6 +57,8 @@ class Progress {
   void begin(std::string_view stage, std::int64_t total);
   void update(std::int64_t done);
   void end();  // ends the stage; the bar is removed
+  // Takes the bar off the terminal, for what goes to stdout meanwhile; the next update draws it.
+  void clear();
   // Beside the stages: how many of the items of a batch are through. The bar shows it in front, the
   // machine styles write a record of the stage "items".
   void set_items(std::int64_t done, std::int64_t total);
@@ -70,6 +72,7 @@ class Progress {
   std::string stage_;
   std::int64_t total_ = 0, done_ = 0;
   double started_ = 0, drawn_ = 0;  // seconds
+  bool shown_ = false;              // the bar is on the terminal
   std::int64_t items_total_ = 0, items_done_ = 0;
   double items_started_ = 0;
 };

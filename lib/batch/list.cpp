@@ -98,7 +98,7 @@ class ItemReader {
       const std::string_view flags =
           key->second.group ? key->second.group->flags : fields_[key->second.field].flags;
       throw InputError(
-          "{}: {}: is of the whole batch, whose model is loaded once{}", where, entry.key,
+          "{}: {}: holds for the whole batch, which loads one model{}", where, entry.key,
           flags.empty() ? "" : fmt::format("; expected the flag {}", flag_label(flags)));
     }
   }
@@ -277,7 +277,7 @@ void check_ids(const BatchList& list, const fs::path& file) {
   for (const BatchItem& item : list.items) {
     const auto [first, is_new] = ids.emplace(item.id, &item);
     if (is_new) continue;
-    throw InputError("{}: id: {} is the id of {}, too", item.where, in_quotes(item.id),
+    throw InputError("{}: id: {} is also the id of {}", item.where, in_quotes(item.id),
                      first->second->where);
   }
 }
@@ -339,6 +339,10 @@ Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
     resolved.note(value.field, value.where);
   }
   RunConfig& run = resolved.options.run;
+  const bool own_seed = std::ranges::any_of(item.values, [&](const BatchItem::Value& value) {
+    return std::holds_alternative<SeedSlot>(fields[value.field].slot);
+  });
+  if (run.sampling.seed_drawn && !own_seed) run.sampling.seed = draw_seed();  // each its own
   run.inputs = inputs_over(run.inputs, item);
   settle_task(resolved);
   return resolved;

@@ -315,6 +315,7 @@ std::string request_hash(const PlannedItem& item) {
     if (is_of_request(field) && !path)
       json[std::string(field.name)] = value_json(field, item.options);
   }
+  if (run.sampling.seed_drawn) json["seed"] = "random";  // any that was drawn will do
   json["size_of_input"] = run.sampling.size_of_input;
   json["noise"] = run.noise.empty() ? "" : content_hash(run.noise);
   json["cache_calibration"] =

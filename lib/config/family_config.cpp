@@ -1,6 +1,7 @@
 #include "lib/config/family_config.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace diptych {
 
@@ -28,6 +29,16 @@ FieldLimit FamilyConfig::limit_of(std::string_view field) const {
 
 bool FamilyConfig::uses(std::string_view field) const {
   return std::ranges::find(unused, field) == unused.end();
+}
+
+std::string_view kind_name(MediaKind kind) {
+  switch (kind) {
+    case MediaKind::picture:
+      return "pictures";
+    case MediaKind::text:
+      return "texts";
+  }
+  throw std::logic_error("a kind of result without a name");
 }
 
 std::vector<Field> with_common_fields(std::span<const Field> own) {

@@ -56,12 +56,19 @@ void set_place(std::optional<Enum>& value, std::size_t place) {
       place < kChoiceNames<Enum>.size() ? std::optional(static_cast<Enum>(place)) : std::nullopt;
 }
 template <auto Member>  // such as run<&RunConfig::kernels>
-ChoiceSlot choice() {
+ChoiceSlot choice(std::span<const OtherName> other_names = {}) {
   using Choice = std::remove_reference_t<decltype(Member(std::declval<Options&>()))>;
   return {[](Options& options) { return place_of(Member(options)); },
           [](Options& options, std::size_t place) { set_place(Member(options), place); },
-          kChoiceNames<Choice>};
+          kChoiceNames<Choice>, other_names};
 }
+
+constexpr std::string_view kNoFloat16 =
+    "is not supported: the released weights are bfloat16, whose range float16 does not have; "
+    "expected bfloat16, which takes as much memory";
+constexpr OtherName kOtherDtypes[] = {{"bf16", "bfloat16"},        {"fp32", "float32"},
+                                      {"f32", "float32"},          {"fp16", {}, kNoFloat16},
+                                      {"float16", {}, kNoFloat16}, {"half", {}, kNoFloat16}};
 
 using R = RunConfig;
 using S = SamplingConfig;
@@ -70,62 +77,77 @@ using A = StageAttention;
 using enum Scope;
 
 const auto kFields = std::to_array<Field>({
-    {"config", command, "-c,--config", "FILE", "stage config; without it and without -m, the demo",
+    {"config", command, "-c,--config", "FILE", "stage config; without -c and -m the demo runs",
      PathSlot{front<&Options::config>}},
     {"pipeline", command, "", "", "model family", TextSlot{run<&R::pipeline>}, YamlPlace::top,
      "pipeline"},
     // The tasks are the families' (task_help()).
     {"task", request, "--task", "TASK", "what is asked for", TaskSlot{run<&R::task>}},
     {"model", session, "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>},
-     YamlPlace::top, "model"},
+     YamlPlace::top, "model", "--checkpoint,--ckpt,--ckpt-dir,--model-path"},
     // Set by --prompt and --image, whose order is kept.
     {"inputs", request, "", "", "texts and pictures in their order", InputsSlot{run<&R::inputs>}},
     {"negative_prompt", picture, "-n,--negative-prompt", "TEXT",
-     "what text guidance leads away from", TextSlot{run<&R::negative_prompt>}, YamlPlace::painting,
-     "default_sampling_params.extra_args.negative_prompt"},
-    {"output", output, "-o,--output", "FILE",
-     "a .png (replaced if there), a pattern such as pic-%03d.png, or a folder for 0000.png, ...; "
-     "of an answer: a .txt, instead of stdout",
-     PathSlot{front<&Options::output>}},
-    {"think", generation, "--think", "", "write a plan first: for a picture, or before an answer",
+     "text that guidance leads away from", TextSlot{run<&R::negative_prompt>}, YamlPlace::painting,
+     "default_sampling_params.extra_args.negative_prompt", "--negative,--neg-prompt"},
+    {"output",
+     output,
+     "-o,--output",
+     "FILE",
+     "a .png (replaced if it exists), a pattern such as pic-%03d.png, or a folder for 0000.png, "
+     "...; for an answer a .txt instead of stdout",
+     PathSlot{front<&Options::output>},
+     YamlPlace::none,
+     {},
+     "--outfile,--save-file"},
+    {"think", generation, "--think", "", "write a plan first, for a picture or before an answer",
      BoolSlot{run<&R::think>}, YamlPlace::painting, "default_sampling_params.extra_args.think"},
     {"think_output", output, "--think-output", "FILE",
-     "keep the plan of a picture in this .txt, too", PathSlot{front<&Options::think_output>}},
+     "also write the plan of a picture to this .txt", PathSlot{front<&Options::think_output>}},
     {"max_think_tokens", generation, "--max-think-tokens", "N",
-     "of a plan, or of an answer with its thoughts",
+     "most tokens of a plan, or of an answer with its thoughts",
      WholeSlot{text<&T::max_think_tokens>, 1, kMostTokens}, YamlPlace::painting,
      "default_sampling_params.extra_args.max_think_tokens"},
-    {"max_tokens", answer, "--max-tokens", "N", "of an answer, with the token that begins it",
+    {"max_tokens", answer, "--max-tokens", "N",
+     "most tokens of an answer, counting the one that begins it",
      WholeSlot{text<&T::max_tokens>, 1, kMostTokens}, YamlPlace::reading,
-     "default_sampling_params.max_tokens"},
+     "default_sampling_params.max_tokens", "--max-new-tokens,--n-predict"},
     {"temperature", generation, "--temperature", "X",
-     "of written text; 0: the likeliest token, always",
+     "randomness of written text; 0: always the likeliest token",
      RealSlot{text<&T::temperature>, 0, true, 100}, YamlPlace::reading,
-     "default_sampling_params.temperature"},
-    {"top_k", generation, "--top-k", "N", "written text keeps to the N likeliest tokens; 0: all",
+     "default_sampling_params.temperature", "--temp"},
+    {"top_k", generation, "--top-k", "N",
+     "choose written text from the N likeliest tokens; 0: from all",
      WholeSlot{text<&T::top_k>, 0, kMostTokens}, YamlPlace::reading,
      "default_sampling_params.top_k"},
     {"top_p", generation, "--top-p", "X",
-     "written text keeps to the likeliest tokens of this probability",
+     "choose written text from the likeliest tokens that together have this probability",
      RealSlot{text<&T::top_p>, 0, false, 1}, YamlPlace::reading, "default_sampling_params.top_p"},
-    {"width", picture, "-W,--width", "N", "pixels", WholeSlot{sampling<&S::width>, 1, kMostPixels},
-     YamlPlace::painting, "default_sampling_params.width"},
-    {"height", picture, "-H,--height", "N", "pixels",
+    {"width", picture, "-W,--width", "N", "width in pixels",
+     WholeSlot{sampling<&S::width>, 1, kMostPixels}, YamlPlace::painting,
+     "default_sampling_params.width"},
+    {"height", picture, "-H,--height", "N", "height in pixels",
      WholeSlot{sampling<&S::height>, 1, kMostPixels}, YamlPlace::painting,
      "default_sampling_params.height"},
-    {"seed", generation, "-s,--seed", "N", "of the first picture; the next ones count up",
-     SeedSlot{sampling<&S::seed>}, YamlPlace::painting, "default_sampling_params.seed"},
-    {"batch_count", request, "-b,--batch-count", "N", "pictures",
+    {"seed", generation, "-s,--seed", "N",
+     "seed of the first picture; the next ones count up; random or -1 draws one, which the record "
+     "keeps",
+     SeedSlot{sampling<&S::seed>, sampling<&S::seed_drawn>}, YamlPlace::painting,
+     "default_sampling_params.seed"},
+    {"batch_count", request, "-b,--batch-count", "N", "number of pictures",
      WholeSlot{sampling<&S::batch_count>, 1, kMostPictures}, YamlPlace::painting,
-     "default_sampling_params.num_outputs_per_prompt"},
+     "default_sampling_params.num_outputs_per_prompt",
+     "--n-images,--num-images,--num-images-per-prompt,--num-outputs"},
     {"steps", painting, "--steps", "N", "timesteps", WholeSlot{sampling<&S::steps>, 1, kMostSteps},
-     YamlPlace::painting, "default_sampling_params.num_inference_steps"},
+     YamlPlace::painting, "default_sampling_params.num_inference_steps",
+     "--num-inference-steps,--num-steps,--num-timesteps,--sample-steps,--sampling-steps"},
     {"cfg_text_scale", painting, "--cfg-scale,--cfg-text-scale", "X",
      "text guidance; 1 or less is off", RealSlot{sampling<&S::cfg_text_scale>, 0, true},
-     YamlPlace::painting, "default_sampling_params.extra_args.cfg_text_scale"},
+     YamlPlace::painting, "default_sampling_params.extra_args.cfg_text_scale",
+     "--cfg,--guidance-scale"},
     {"cfg_img_scale", painting, "--cfg-img-scale", "X", "image guidance; 1 or less is off",
      RealSlot{sampling<&S::cfg_img_scale>, 0, true}, YamlPlace::painting,
-     "default_sampling_params.extra_args.cfg_img_scale"},
+     "default_sampling_params.extra_args.cfg_img_scale", "--img-cfg-scale,--image-guidance-scale"},
     {"cfg_interval", painting, "--cfg-interval", "LO,HI",
      "guidance where LO < t <= HI; t runs from 1 to 0",
      IntervalSlot{sampling<&S::cfg_interval_low>, sampling<&S::cfg_interval_high>},
@@ -134,93 +156,101 @@ const auto kFields = std::to_array<Field>({
      "norm that guidance keeps", choice<sampling<&S::cfg_renorm_type>>(), YamlPlace::painting,
      "default_sampling_params.extra_args.cfg_renorm_type"},
     {"cfg_renorm_min", painting, "--cfg-renorm-min", "X",
-     "least factor of the renorm; 1 switches it off",
+     "smallest factor of the renorm; 1 switches it off",
      RealSlot{sampling<&S::cfg_renorm_min>, 0, true, 1}, YamlPlace::painting,
      "default_sampling_params.extra_args.cfg_renorm_min"},
     {"timestep_shift", painting, "--timestep-shift,--flow-shift", "X",
-     "more of the steps near noise where over 1", RealSlot{sampling<&S::timestep_shift>, 0, false},
-     YamlPlace::painting, "default_sampling_params.extra_args.timestep_shift"},
+     "above 1: more of the steps near noise", RealSlot{sampling<&S::timestep_shift>, 0, false},
+     YamlPlace::painting, "default_sampling_params.extra_args.timestep_shift",
+     "--shift,--sample-shift"},
     {"cfg_mode", painting, "--cfg-mode", "batched|sequential|auto",
-     "guidance branches in one forward, or one by one; auto: the faster, which is measured, and "
-     "may be the other one on another machine",
+     "run the guidance branches in one forward (batched) or one by one; auto measures which is "
+     "faster, and may choose differently on another machine",
      choice<run<&R::cfg_mode>>(), YamlPlace::painting, "cfg_mode"},
     {"read_attention", session, "", "", "attention of the stage that reads",
      AttentionSlot{stage<&R::read_attention, &A::default_backend>, false}, YamlPlace::reading,
      "diffusion_attention_config.default"},
-    {"read_attention_self", session, "", "", "its self-attention, where set apart",
+    {"read_attention_self", session, "", "", "self-attention of that stage, if different",
      AttentionSlot{stage<&R::read_attention, &A::self>, true}, YamlPlace::reading,
      "diffusion_attention_config.per_role.self"},
     {"paint_attention", session, "", "", "attention of the stage that paints",
      AttentionSlot{stage<&R::paint_attention, &A::default_backend>, false}, YamlPlace::painting,
      "diffusion_attention_config.default"},
-    {"paint_attention_self", session, "", "", "its self-attention, where set apart",
+    {"paint_attention_self", session, "", "", "self-attention of that stage, if different",
      AttentionSlot{stage<&R::paint_attention, &A::self>, true}, YamlPlace::painting,
      "diffusion_attention_config.per_role.self"},
     {"kernels", session, "--kernels", "automatic|strict|reference",
-     "own kernels where they serve; an error where one does not; none of them",
+     "automatic: own kernels where they serve; strict: an error where one does not; reference: "
+     "none of them",
      choice<run<&R::kernels>>(), YamlPlace::top, "kernels"},
-    {"device", session, "--device", "auto|cpu|cuda|cuda:N", "where to compute",
+    {"device", session, "--device", "auto|cpu|cuda|cuda:N", "where to compute; gpu is cuda",
      DeviceSlot{run<&R::device>}, YamlPlace::top, "device"},
     {"dtype", session, "--dtype", "auto|float32|bfloat16",
-     "auto: bfloat16 on CUDA, float32 on the CPU", choice<run<&R::dtype>>(), YamlPlace::top,
-     "dtype"},
+     "auto: bfloat16 on CUDA, float32 on the CPU; also bf16, fp32",
+     choice<run<&R::dtype>>(kOtherDtypes), YamlPlace::top, "dtype"},
     {"quantization", session, "--quantization", "none|fp8|int8",
-     "the decoder layers' projections, quantised as they are loaded: less memory, another picture; "
-     "fp8 needs a GPU of compute capability 8.9 or newer, or the CPU",
+     "quantise the projections of the decoder layers while loading: less memory, a different "
+     "picture; fp8 needs a GPU of compute capability 8.9 or newer, or the CPU",
      choice<run<&R::quantization>>(), YamlPlace::top, "quantization"},
     {"tuned_config_dir", session, "--tuned-config-dir", "DIR",
-     "folder with what `diptych tune` measured on this GPU; default: what is built in",
+     "folder with the table that `diptych tune` measured on this GPU; default: the built-in tables",
      PathSlot{run<&R::tuned_config_dir>}},
     {"load_format", session, "--load-format", "safetensors|dummy",
-     "dummy: random weights of the checkpoint's sizes, or without one of the released model's",
+     "dummy: random weights in the sizes of the checkpoint or, without one, of the released model",
      choice<run<&R::load_format>>(), YamlPlace::top, "load_format"},
     {"enforce_eager", painting, "--enforce-eager", "",
-     "launch every operation of a denoise step instead of one CUDA graph: the same picture, for "
+     "launch every operation of a denoise step instead of one CUDA graph; the same picture, for "
      "comparison",
      BoolSlot{run<&R::enforce_eager>}, YamlPlace::painting, "enforce_eager"},
-    {"read_enforce_eager", generation, "", "", "the same of each token of written text",
+    {"read_enforce_eager", generation, "", "",
+     "launch every operation of a token of written text instead of one CUDA graph",
      BoolSlot{run<&R::read_enforce_eager>}, YamlPlace::reading, "enforce_eager"},
     {"cache_mode", step_cache, "--cache-mode", "none|taylorseer|teacache",
      "predict some steps instead of computing them; teacache needs `diptych calibrate`",
      choice<run<&R::cache_mode>>(), YamlPlace::painting, "cache_mode"},
     {"cache_threshold", step_cache, "--cache-threshold", "X",
-     "teacache: the change that is let pass before a step is computed; more is faster",
+     "teacache: the estimated change at which a step is computed; larger is faster",
      RealSlot{run<&R::cache_threshold>, 0, false}, YamlPlace::painting, "cache_threshold"},
     {"cache_calibration", step_cache, "--cache-calibration", "FILE",
-     "teacache: what `diptych calibrate` wrote; default: what it wrote into the checkpoint",
+     "teacache: the file that `diptych calibrate` wrote; default: the one in the checkpoint folder",
      PathSlot{run<&R::cache_calibration>}, YamlPlace::painting, "cache_calibration"},
     {"cache_report", report, "--cache-report", "",
-     "with --cache-mode: paint without the cache, too, and say how far apart and how much slower "
-     "that is",
+     "with --cache-mode: also paint without the cache, and log how far apart the pictures are and "
+     "how much slower that is",
      BoolSlot{run<&R::cache_report>}, YamlPlace::painting, "cache_report"},
     {"offload", session, "--offload", "auto|none|layers",
-     "layers: weights wait in host memory and are brought to the GPU layer by layer; auto: where "
+     "layers: keep weights in host memory and copy them to the GPU layer by layer; auto: only if "
      "they do not fit",
      choice<run<&R::offload>>(), YamlPlace::top, "offload"},
     {"vae_dtype", session, "--vae-dtype", "auto|float32|tf32",
-     "the autoencoder's products; tf32 needs a GPU: faster, and no pixel more than one level off; "
-     "auto: tf32 on CUDA unless --dtype is float32",
+     "products of the autoencoder; tf32 needs a GPU, is faster and changes no pixel by more than "
+     "one level; auto: tf32 on CUDA unless --dtype is float32",
      choice<run<&R::vae_dtype>>(), YamlPlace::painting, "vae_dtype"},
     {"vae_tiling", painting, "--vae-tiling", "auto|on|off",
-     "the autoencoder works in strips of rows: less memory, the same picture but for rounding; "
-     "auto: where needed",
+     "run the autoencoder in strips of rows: less memory, the same picture except for rounding; "
+     "auto: only if needed",
      choice<run<&R::vae_tiling>>(), YamlPlace::painting, "vae_tiling"},
     {"max_vram", command, "--max-vram", "GIB",
-     "of GPU memory that the run may take; 0: what is free", RealSlot{run<&R::max_vram>, 0, true},
+     "most GPU memory that the run may take; 0: what is free", RealSlot{run<&R::max_vram>, 0, true},
      YamlPlace::top, "max_vram"},
     {"noise", picture, "--noise", "FILE",
-     "safetensors with the initial noise, instead of the seed's", PathSlot{run<&R::noise>}},
+     "safetensors file with the start noise, instead of the noise of the seed",
+     PathSlot{run<&R::noise>}},
     {"trace", output, "--trace", "FILE", "write the tensors of the run to this safetensors file",
      PathSlot{run<&R::trace>}},
     {"trace_filter", output, "--trace-filter", "GLOB",
-     "only the tensors of these names; may be repeated", TextListSlot{run<&R::trace_filter>}},
+     "write only the tensors whose names match; may be repeated",
+     TextListSlot{run<&R::trace_filter>}},
     {"progress", display, "--progress", "auto|none|kv|jsonl",
-     "bar on a terminal, or lines for programs, on stderr", choice<front<&Options::progress>>()},
+     "auto: a bar on a terminal; kv and jsonl: lines for programs; all on stderr",
+     choice<front<&Options::progress>>()},
 });
 
 using Texts = std::vector<std::pair<std::string_view, std::string>>;
 
 Texts expand_size(const std::string& text, const Subject& where) {
+  const bool is_side = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (is_side) return {{"width", text}, {"height", text}};
   const std::size_t cross = text.find('x');
   if (cross == std::string::npos || cross == 0 || cross + 1 == text.size()) {
     throw where.error("{} is not a size; expected WIDTHxHEIGHT, such as 1024x768", in_quotes(text));
@@ -237,9 +267,11 @@ Texts expand_attention(const std::string& text, const Subject& where) {
 }
 
 const auto kGroups = std::to_array<FlagGroup>({
-    {"--size", "WxH", "width and height in one", expand_size},
+    {"--size", "WxH", "width and height in one; 512 is 512x512", expand_size,
+     "--resolution,--image-size"},
     {"--attention", "auto|math|sdpa|flash|cudnn",
-     "attention backend of both stages; also from DIFFUSION_ATTENTION_BACKEND", expand_attention},
+     "attention backend of both stages; also from DIFFUSION_ATTENTION_BACKEND", expand_attention,
+     "--attention-backend"},
 });
 
 }  // namespace

@@ -26,6 +26,11 @@ bool is_number(std::string_view text) {
          std::ranges::any_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// A seed that is to be drawn.
+bool is_random(const YamlNode& node) {
+  return node.kind == YamlNode::Kind::scalar && node.text == kRandomSeed;
+}
+
 // [LO, HI], or the flag's text "LO,HI".
 std::string interval_text(const YamlNode& node, std::string_view path) {
   if (node.kind == YamlNode::Kind::scalar && !node.plain) return node.text;
@@ -78,7 +83,7 @@ std::string field_text(const Field& field, const YamlNode& node, std::string_vie
   if (std::holds_alternative<IntervalSlot>(field.slot)) return interval_text(node, path);
   if (std::holds_alternative<BoolSlot>(field.slot)) return truth_text(node, path);
   const bool number = std::holds_alternative<WholeSlot>(field.slot) ||
-                      std::holds_alternative<SeedSlot>(field.slot) ||
+                      (std::holds_alternative<SeedSlot>(field.slot) && !is_random(node)) ||
                       std::holds_alternative<RealSlot>(field.slot);
   if (number) return number_text(node, path);
   return std::holds_alternative<PathSlot>(field.slot) ? path_text(node, path)

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <random>
 #include <ranges>
 
 #include <fmt/ranges.h>
@@ -91,11 +92,14 @@ struct Assign {
   }
 
   void operator()(const SeedSlot& slot) const {
-    const auto value = parse<std::uint64_t>(text);
+    const bool draws = text == kRandomSeed || text == "-1";
+    const auto value = draws ? draw_seed() : parse<std::uint64_t>(text);
     if (!value) {
-      throw where.error("{} is not a whole number from 0 to 18446744073709551615", in_quotes(text));
+      throw where.error("{} is not a whole number from 0 to 18446744073709551615, nor {}",
+                        in_quotes(text), kRandomSeed);
     }
     slot.at(options) = *value;
+    slot.drawn(options) = draws;
   }
 
   void operator()(const RealSlot& slot) const {
@@ -125,7 +129,13 @@ struct Assign {
   }
 
   void operator()(const ChoiceSlot& slot) const {
-    const auto found = std::ranges::find(slot.names, text);
+    std::string_view name = text;
+    const auto other = std::ranges::find(slot.other_names, text, &OtherName::text);
+    if (other != slot.other_names.end()) {
+      if (other->name.empty()) throw where.error("{} {}", in_quotes(text), other->why);
+      name = other->name;
+    }
+    const auto found = std::ranges::find(slot.names, name);
     if (found == slot.names.end()) {
       throw where.error("unknown value {}{}", in_quotes(text), suggestion(text, slot.names));
     }
@@ -151,7 +161,9 @@ struct Assign {
   }
 
   void operator()(const DeviceSlot& slot) const {
-    const auto device = parse_device(text);
+    constexpr std::string_view kGpu = "gpu";  // gpu, gpu:1
+    const bool is_gpu = text == kGpu || text.starts_with("gpu:");
+    const auto device = parse_device(is_gpu ? "cuda" + text.substr(kGpu.size()) : text);
     if (!device) {
       throw where.error("unknown value {} (known: auto, cpu, cuda, cuda:N)", in_quotes(text));
     }
@@ -355,6 +367,10 @@ std::string value_text(const Field& field, const Options& options) {
   const bool list = std::holds_alternative<TextListSlot>(field.slot);
   return list ? fmt::format("{}", fmt::join(value.get<std::vector<std::string>>(), ";"))
               : fmt::format("{}", fmt::join(value.get<std::vector<double>>(), ","));
+}
+
+std::uint64_t draw_seed() {
+  return std::random_device{}();
 }
 
 std::int64_t whole_number(std::string_view text, const Subject& where, std::int64_t low,

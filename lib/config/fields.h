@@ -35,8 +35,9 @@ struct WholeSlot {
   std::int64_t& (*at)(Options&);
   std::int64_t low, high;  // a family may take fewer (FieldLimit)
 };
-struct SeedSlot {
+struct SeedSlot {  // a number, or random (-1), which draws one
   std::uint64_t& (*at)(Options&);
+  bool& (*drawn)(Options&);
 };
 struct RealSlot {
   double& (*at)(Options&);
@@ -47,10 +48,15 @@ struct RealSlot {
 struct IntervalSlot {  // 0 <= low < high <= 1
   double& (*low)(Options&), &(*high)(Options&);
 };
+// What other programs call a choice. `name` is ours; "" where there is none: "fp16" + `why`.
+struct OtherName {
+  std::string_view text, name, why = {};
+};
 struct ChoiceSlot {  // an enum of lib/base/choices.h, by the place of its name
   std::size_t (*get)(Options&);
   void (*set)(Options&, std::size_t);
   std::span<const std::string_view> names;
+  std::span<const OtherName> other_names = {};
 };
 struct TaskSlot {  // auto, or a task of the family
   std::string& (*at)(Options&);
@@ -115,6 +121,9 @@ struct Field {
   Slot slot;
   std::string_view place = YamlPlace::none;
   std::string_view yaml = {};  // "default_sampling_params.seed"
+  // The same flag as other programs call it, "--num-inference-steps,--num-steps". Flags alone:
+  // variables, keys and messages have the first name.
+  std::string_view aliases = {};
 };
 
 // A flag that stands for several fields, such as --size for width and height.
@@ -123,6 +132,7 @@ struct FlagGroup {
   // The fields and their texts. Throws InputError "<where>: ...".
   std::vector<std::pair<std::string_view, std::string>> (*expand)(const std::string& text,
                                                                   const Subject& where);
+  std::string_view aliases = {};  // as a field's
 };
 
 std::span<const Field> all_fields();  // those of every family
@@ -154,6 +164,10 @@ void assign(const Field& field, Options& options, const std::string& text, const
 // The value as text that assign() takes.
 std::string value_text(const Field& field, const Options& options);
 nlohmann::ordered_json value_json(const Field& field, const Options& options);
+
+inline constexpr std::string_view kRandomSeed = "random";  // as a value of the field; so is -1
+// A seed for `--seed random`: 32 bits, which any program can read back from a record.
+std::uint64_t draw_seed();
 
 // The text as a number from `low` to `high`. Throws InputError "<where>: ...".
 std::int64_t whole_number(std::string_view text, const Subject& where, std::int64_t low,

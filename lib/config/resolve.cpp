@@ -7,6 +7,8 @@
 
 #include "lib/base/error.h"
 #include "lib/config/field_text.h"
+#include "lib/config/flag_hints.h"
+#include "lib/config/hub_cache.h"
 #include "lib/config/stage_config.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"
@@ -39,8 +41,15 @@ class Resolver {
 
   void set(std::size_t index, const std::string& text, const std::string& where,
            const std::string& origin, bool from_stage_config = false) {
+    if (std::holds_alternative<TaskSlot>(fields()[index].slot)) refuse_unknown_video(text, where);
     assign(fields()[index], resolved_.options, text, where);
     resolved_.note(index, origin, from_stage_config);
+  }
+
+  // The nearest known task would be no help.
+  void refuse_unknown_video(const std::string& task, const std::string& where) const {
+    if (!is_video_task(task) || resolved_.options.run.family->find_task(task) != nullptr) return;
+    throw InputError("{}: {}: {}", where, in_quotes(task), who_makes(kVideos, sources_.families));
   }
 
   std::span<const Field> fields() const { return fields_of(resolved_.options); }
@@ -97,7 +106,7 @@ class Resolver {
       for (const Field& field : family->fields) {
         if (field.flags.empty() || is_flag_of_family(field.flags)) continue;
         if (const auto given = from_flags(field.flags)) {
-          throw InputError("{}: is of the family {}, found the family {}", given->origin,
+          throw InputError("{}: belongs to the family {}, found the family {}", given->origin,
                            family->name, resolved_.options.run.family->name);
         }
       }
@@ -156,7 +165,7 @@ class Resolver {
     if (!file && !own_model) {
       if (!sources_.demo) {
         throw InputError(
-            "-c/--config: not given, and stage_configs/demo is not there; give a stage config");
+            "-c/--config: not given, and stage_configs/demo was not found; give a stage config");
       }
       resolved_.uses_demo = true;
       const YamlNode tree = load_stage_config(*sources_.demo, sources_.overrides);
@@ -247,7 +256,14 @@ class Resolver {
       throw InputError("{}: given {} times ({} and {}); expected once", label, texts.size(),
                        in_quotes(texts[0]), in_quotes(texts[1]));
     }
-    return Given{texts[0], label};
+    return located({texts[0], label}, flags);
+  }
+
+  // A model may be named as on the hub.
+  Given located(Given given, std::string_view flags) const {
+    if (given.text.empty() || flags != all_fields()[field_index("model")].flags) return given;
+    given.text = model_folder(given.text, sources_.environment, given.origin).string();
+    return given;
   }
 
   // An empty variable counts as none.
@@ -263,7 +279,8 @@ class Resolver {
       }
       given = Given{*text, variable};
     }
-    if (given || flags != "--attention") return given;
+    if (given) return located(*given, flags);
+    if (flags != "--attention") return given;
     static const std::string kPythonServers = "DIFFUSION_ATTENTION_BACKEND";
     const std::optional<std::string> text = sources_.environment(kPythonServers);
     if (text && !text->empty()) given = Given{*text, kPythonServers};
@@ -347,8 +364,12 @@ std::string config_table(const Resolved& resolved) {
     if (!resolved.options.run.family->uses(field.name)) continue;
     const bool of_input = resolved.options.run.sampling.size_of_input &&
                           (field.name == "width" || field.name == "height");
-    const std::string line = fmt::format(
-        "{}: {}", field.name, of_input ? "auto" : yaml_value(value_json(field, resolved.options)));
+    const bool drawn =
+        std::holds_alternative<SeedSlot>(field.slot) && resolved.options.run.sampling.seed_drawn;
+    const std::string value = of_input ? "auto"
+                              : drawn  ? std::string(kRandomSeed)
+                                       : yaml_value(value_json(field, resolved.options));
+    const std::string line = fmt::format("{}: {}", field.name, value);
     table += fmt::format("{:<{}}  # {}\n", line, kColumn,
                          of_input ? "the last picture's" : resolved.origins[i]);
   }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/base/choices.h"
@@ -18,6 +19,8 @@ struct FamilyConfig;
 
 // What a task makes.
 enum class MediaKind { picture, text };
+// "pictures", as messages have it.
+std::string_view kind_name(MediaKind kind);
 
 // How a stage of a stage config attends.
 struct StageAttention {
@@ -35,6 +38,7 @@ struct SamplingConfig {
   double cfg_renorm_min = 0.0;
   double timestep_shift = 1.0;
   std::uint64_t seed = 42;
+  bool seed_drawn = false;       // `random` was asked for, and gave `seed`
   std::int64_t batch_count = 1;  // pictures, with seeds seed, seed + 1, ...
 };
 

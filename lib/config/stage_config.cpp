@@ -100,7 +100,7 @@ class StageConfigReader {
     reader.refuse(
         key, "",
         task_ != nullptr
-            ? fmt::format("it stands in default_sampling_params of the stage that {}", owner->does)
+            ? fmt::format("it belongs to default_sampling_params of the stage that {}", owner->does)
             : of_other_stage(role, owner->does));
   }
   static std::string of_other_stage(Role role, std::string_view owner_does) {
@@ -220,7 +220,7 @@ class StageConfigReader {
     if (const YamlEntry* device = tree.find("device")) {
       yaml_error(
           devices.where, devices.path,
-          fmt::format("the file has device, too ({}); expected one of them", device->where.text()));
+          fmt::format("the file also has device ({}); expected one of them", device->where.text()));
     }
     add(field_index("device"), devices.text == "cpu" ? "cpu" : "cuda:" + devices.text,
         devices.where, devices.path);

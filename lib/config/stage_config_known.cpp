@@ -7,15 +7,15 @@ namespace {
 
 constexpr std::string_view kOneGpu = "a run uses one device";
 constexpr std::string_view kOneProcess = "the stages run one after the other in one process";
-constexpr std::string_view kNoPython = "there is no Python here";
-constexpr std::string_view kOffload = "offload stands at the top of the file";
-constexpr std::string_view kMemory = "memory is taken as the request needs it, up to max_vram";
-constexpr std::string_view kNoLora = "there is no LoRA";
-constexpr std::string_view kNoCache = "step caches are cache_mode, cache_threshold";
+constexpr std::string_view kNoPython = "this program runs no Python";
+constexpr std::string_view kOffload = "set offload at the top of the file";
+constexpr std::string_view kMemory = "a request takes the memory it needs, up to max_vram";
+constexpr std::string_view kNoLora = "LoRA is not supported";
+constexpr std::string_view kNoCache = "set cache_mode and cache_threshold";
 constexpr std::string_view kNoCompile = "nothing is compiled at run time";
-constexpr std::string_view kQuantization = "quantization stands at the top of the file";
+constexpr std::string_view kQuantization = "set quantization at the top of the file";
 constexpr std::string_view kPlainCaches = "keys and values are not quantised";
-constexpr std::string_view kTopLevel = "it holds for all stages and stands at the top of the file";
+constexpr std::string_view kTopLevel = "it holds for all stages; set it at the top of the file";
 constexpr std::string_view kOther = "no pipeline of this version has it";
 constexpr std::string_view kNotHere = "this pipeline does not have it";  // another may
 
@@ -42,13 +42,13 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     // A stage: identity, wiring.
     {stage, "num_replicas", "1", kOneProcess},
     {stage, "env", "", "set the variables of the command itself"},
-    {stage, "runtime", "", "devices stands in the stage itself"},
-    {stage, "engine_args", "", "the keys stand in the stage itself"},
-    {stage, "engine_extras", "", "the keys stand in the stage itself"},
+    {stage, "runtime", "", "set devices in the stage itself"},
+    {stage, "engine_args", "", "set the keys in the stage itself"},
+    {stage, "engine_extras", "", "set the keys in the stage itself"},
     {stage, "model_config", "", "the checkpoint's own config.json is read"},
-    {stage, "model_class_name", "", "the family is the file's `pipeline`"},
+    {stage, "model_class_name", "", "set pipeline at the top of the file"},
     {stage, "async_chunk", "false", kOneProcess},
-    {stage, "output_connectors", "", "the next stage's input_connectors says it"},
+    {stage, "output_connectors", "", "set input_connectors in the next stage"},
     {stage, "default_pooling_params", "", kOther},
     {stage, "subtalker_sampling_params", "", kOther},
     {stage, "silence_ban_frames", "0", kOther},
@@ -96,7 +96,7 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "hsdp_shard_size", "-1|1", kOneGpu},
     {stage, "hsdp_replicate_size", "1", kOneGpu},
     // A stage: the model.
-    {stage, "diffusion_load_format", "default", "load_format stands at the top of the file"},
+    {stage, "diffusion_load_format", "default", "set load_format at the top of the file"},
     {stage, "lora_path", "", kNoLora},
     {stage, "lora_backend", "", kNoLora},
     {stage, "lora_scale", "", kNoLora},
@@ -109,7 +109,7 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "enable_broadcast_weight_load", "false", kOneGpu},
     // A stage: attention, compilation, step caches.
     {stage, "diffusion_attention_backend", "", "diffusion_attention_config.default replaced it"},
-    {stage, "fa_deterministic", "false", "no backend is switched"},
+    {stage, "fa_deterministic", "false", "there is no such switch"},
     {stage, "fastvideo_vsa_topk", "", kOther},
     {stage, "diffusion_kv_cache_dtype", "auto", kPlainCaches},
     {stage, "diffusion_kv_cache_skip_steps", "", kPlainCaches},
@@ -122,10 +122,10 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "step_execution", "false", kNoCache},
     // A stage: VAE, offloading, profiling.
     {stage, "vae_use_slicing", "false", kNotHere},
-    {stage, "vae_use_tiling", "", "vae_tiling says it"},
+    {stage, "vae_use_tiling", "", "set vae_tiling"},
     {stage, "vae_fast_path", "off", kNotHere},
     {stage, "boundary_ratio", "", kOther},
-    {stage, "flow_shift", "", "the shift is extra_args.timestep_shift"},
+    {stage, "flow_shift", "", "set extra_args.timestep_shift"},
     {stage, "video_output_transport", "", kNotHere},
     {stage, "max_generated_image_size", "", "the checkpoint's own limit holds"},
     {stage, "diffusion_offload_config", "", kOffload},

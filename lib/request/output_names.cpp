@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
@@ -57,6 +58,15 @@ std::vector<fs::path> fill(const fs::path& folder, const Pattern& pattern, std::
   std::vector<fs::path> paths;
   for (std::int64_t i = 0; i < count; ++i) paths.push_back(folder / pattern.fill(i));
   return paths;
+}
+
+// A folder that is not there yet.
+void require_makable(const fs::path& folder, const Setting& setting) {
+  std::error_code ignored;
+  fs::path place = fs::absolute(folder);
+  while (!fs::exists(place, ignored) && place.has_relative_path()) place = place.parent_path();
+  if (fs::is_directory(place, ignored) && access(place.c_str(), W_OK | X_OK) == 0) return;
+  throw InputError(setting, "{}: cannot be made in {}", folder.string(), place.string());
 }
 
 }  // namespace
@@ -113,6 +123,10 @@ std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
   const Pattern pattern = no_name ? Pattern{"", std::string(extension), 4}
                                   : choose_pattern(output, count, extension, setting);
   const fs::path folder = is_folder ? output : output.parent_path();
+  if (output.filename().empty() && !fs::exists(folder, ignored)) {
+    require_makable(folder, setting);
+    return fill(folder, pattern, count);
+  }
   if (!folder.empty() && !fs::is_directory(folder, ignored)) {
     throw InputError(setting, "{}: {}: {}", output.string(),
                      fs::exists(folder, ignored) ? "not a folder" : "no such folder",
@@ -121,6 +135,16 @@ std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
   std::vector<fs::path> paths = fill(folder, pattern, count);
   for (const auto& path : paths) require_writable(path, setting);
   return paths;
+}
+
+void make_output_folder(const std::vector<fs::path>& paths) {
+  if (paths.empty() || paths.front().parent_path().empty()) return;
+  const fs::path folder = paths.front().parent_path();
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw InputError(Setting::of("output"), "{}: cannot be made: {}", folder.string(),
+                     error.message());
 }
 
 }  // namespace diptych

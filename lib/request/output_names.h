@@ -40,5 +40,8 @@ void check_relative_name(const std::filesystem::path& name, const Subject& where
 // Throws InputError "<where>: ..." unless the name ends in `extension`, in any case.
 void require_extension(const std::filesystem::path& name, std::string_view extension,
                        const Subject& where);
+// Makes the folder of planned outputs where it is not there yet: that of "newdir/". Throws
+// InputError.
+void make_output_folder(const std::vector<std::filesystem::path>& paths);
 
 }  // namespace diptych

@@ -16,7 +16,7 @@ at::Device resolve_device(const DeviceChoice& choice, Log& log) {
   if (gpus.empty()) {
     const std::string reason = gpu::why_none().value_or("no GPU found");
     if (!automatic) throw InputError(setting, "no usable GPU: {}", reason);
-    log.info("using the CPU: {}", reason);
+    log.debug("using the CPU: {}", reason);
     return at::kCPU;
   }
   if (static_cast<std::size_t>(index) >= gpus.size()) {

@@ -53,8 +53,7 @@ Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) 
   const Setting setting = Setting::of("tuned_config_dir");
   if (!folder.empty()) require_folder(folder, setting);
   if (const char* why = why_untuned(runtime)) {
-    if (!folder.empty())
-      log.warning_once(fmt::format("{}: changes nothing {}", setting.label, why));
+    if (!folder.empty()) log.warning_once(fmt::format("{}: has no effect {}", setting.label, why));
     return {};
   }
   const TunedDevice own = tuned_device(runtime.device);

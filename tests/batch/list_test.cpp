@@ -140,12 +140,12 @@ TEST_CASE("a broken list is refused whole, with its place") {
   CHECK(list_error("l.jsonl", "{\"prmpt\": \"a\"}")
             .starts_with("l.jsonl:1: unknown key 'prmpt' (did you mean 'prompt'? known: id, "));
   CHECK(list_error("l.jsonl", "{\"device\": \"cpu\"}") ==
-        "l.jsonl:1: device: is of the whole batch, whose model is loaded once; expected the flag "
+        "l.jsonl:1: device: holds for the whole batch, which loads one model; expected the flag "
         "--device");
   CHECK(list_error("l.jsonl", "{\"attention\": \"math\"}")
-            .starts_with("l.jsonl:1: attention: is of the whole batch"));
+            .starts_with("l.jsonl:1: attention: holds for the whole batch"));
   CHECK(list_error("l.jsonl", "{\"id\": 5}\n{\"id\": \"5\"}") ==
-        "l.jsonl:2: id: '5' is the id of l.jsonl:1, too");
+        "l.jsonl:2: id: '5' is also the id of l.jsonl:1");
   for (const char* name : {"../a.png", "/a.png", "a/../../b.png", ".", "a/"}) {
     CAPTURE(name);
     CHECK(list_error("l.jsonl", fmt::format("{{\"output\": \"{}\"}}", name)) ==

@@ -373,7 +373,8 @@ TEST_CASE("a resumed run says what was computed otherwise, and keeps it") {
   folder.write("l.jsonl", "{\"prompt\": \"one\"}\n{\"prompt\": \"two\"}\n");
   const Outcome resumed = run(batch(folder, "l.jsonl", {"--dtype", "bfloat16", "--resume"}));
   CHECK(resumed.code == 0);
-  CHECK(has(resumed.err, "made otherwise stay as they are (1): 0000: dtype float32, now bfloat16"));
+  CHECK(
+      has(resumed.err, "made with other settings are kept (1): 0000: dtype float32, now bfloat16"));
   const auto lines = manifest(folder.path() / "out/manifest.jsonl");
   CHECK(lines[0] == first);
   CHECK(lines[1]["dtype"] == "bfloat16");
@@ -525,7 +526,7 @@ TEST_CASE("an item's - is a text, and a batch size that nothing shares is pointe
   command.input = "not this";
   const Outcome outcome = run(command);
   CHECK(outcome.code == 0);
-  CHECK(has(outcome.err, "[WARN ] --batch-size 4: no neighbours of the list may share a forward"));
+  CHECK(has(outcome.err, "[WARN ] --batch-size 4: no two consecutive items can share a forward"));
   CHECK(test::record_of(folder.path() / "out/0000.png")["inputs"][0]["text"] == "-");
 }
 
@@ -583,9 +584,7 @@ TEST_CASE("Ctrl-C drops the running item and keeps those before") {
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
   CHECK(outcome.code == 128 + SIGINT);
-  CHECK(has(outcome.err,
-            "stopped with 3 of 6 items through; the same command with --resume goes "
-            "on"));
+  CHECK(has(outcome.err, "stopped after 3 of 6 items; the same command with --resume continues"));
   CHECK(outcome.err.ends_with("diptych: interrupted\n"));
   const auto files = contents(folder.path() / "out");
   CHECK(std::ranges::none_of(names(files), [](const std::string& name) {
@@ -609,7 +608,7 @@ TEST_CASE("a full disk ends the run with 3, what was done stays") {
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
   CHECK(outcome.code == 3);
-  CHECK(has(outcome.err, "stopped with 1 of 3 items through; the same command with --resume"));
+  CHECK(has(outcome.err, "stopped after 1 of 3 items; the same command with --resume"));
   CHECK(has(outcome.err, "diptych: " + folder.file("out/0001.png") + ": write failed"));
   CHECK(names(contents(folder.path() / "out")) == Words{"0000.txt", "manifest.jsonl"});
   const Outcome resumed = run(batch(folder, "l.jsonl", {"--resume"}));

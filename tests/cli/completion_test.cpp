@@ -51,5 +51,23 @@ TEST_CASE("bash completes verbs, flags and values") {
   CHECK(offered(folder, "diptych completion --log-level w", 3) == "warning\n");
 }
 
+TEST_CASE("bash completes behind shared flags, after = and where a verb wants a word") {
+  const test::Folder folder;
+  CHECK(offered(folder, "diptych -v gen", 2) == "generate\n");
+  CHECK(offered(folder, "diptych --log-level d", 2) == "debug\n");
+  CHECK(offered(folder, "diptych --log-level debug gen", 3) == "generate\n");
+  CHECK(offered(folder, "diptych --log-level = debug gen", 4) == "generate\n");
+  CHECK(offered(folder, "diptych --log-level=debug gen", 2) == "generate\n");
+  CHECK(offered(folder, "diptych --verb", 1) == "--verbose\n");
+  CHECK(offered(folder, "diptych -q generate --cfg-i", 3) == "--cfg-img-scale\n--cfg-interval\n");
+  // The = is a word of its own where COMP_WORDBREAKS has it, as it has in bash by default.
+  CHECK(offered(folder, "diptych generate --cfg-mode = s", 4) == "sequential\n");
+  CHECK(offered(folder, "diptych generate --cfg-mode = ", 3) == "batched\nsequential\nauto\n");
+  CHECK(offered(folder, "diptych generate --cfg-mode=s", 2) == "--cfg-mode=sequential\n");
+  CHECK(offered(folder, "diptych completion ''", 2) == "bash\nzsh\nfish\n");
+  CHECK(offered(folder, "diptych completion f", 2) == "fish\n");
+  CHECK(offered(folder, "diptych help insp", 2) == "inspect\n");
+}
+
 }  // namespace
 }  // namespace diptych

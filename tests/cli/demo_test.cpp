@@ -19,11 +19,11 @@ using Words = std::vector<std::string>;
 constexpr int kSide = 192;  // pixels, without --size
 constexpr const char* kNotice = "no -c or -m given: the demo of stage_configs ";
 
-TEST_CASE("without -c and -m the demo paints, says so, and is found again by --replay") {
+TEST_CASE("without -c and -m the demo paints, says so with -v, and is found again by --replay") {
   const test::Folder folder;
   const std::string file = folder.file("a.png"), again = folder.file("again.png");
   const Outcome outcome = run(Words{"generate", "-p", "a red circle on a gray background", "-o",
-                                    file, "--steps", "3", "--device", "cpu"});
+                                    file, "--steps", "3", "--device", "cpu", "-v"});
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(outcome.err.find(kNotice) != std::string::npos);
@@ -55,7 +55,7 @@ TEST_CASE("batch says that it is the demo which runs") {
   const test::Folder folder;
   folder.write("p.txt", "a blue star\n");
   const Outcome outcome = run(Words{"batch", folder.file("p.txt"), "-o", folder.file("out"),
-                                    "--size", "32x32", "--steps", "2", "--device", "cpu"});
+                                    "--size", "32x32", "--steps", "2", "--device", "cpu", "-v"});
   CHECK(outcome.code == 0);
   CHECK(outcome.err.find(kNotice) != std::string::npos);
 }

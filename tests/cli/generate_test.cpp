@@ -31,7 +31,7 @@ TEST_CASE("a prompt becomes a picture that says how it was made") {
   const std::string file = folder.file("fox.png");
   const Outcome outcome =
       run(Words{"generate", "-c", kTinyConfig, "-p", "a red fox", "-o", file, "--steps", "4",
-                "--device", "cpu", "--seed", "7", "--cfg-scale", "3.5"});
+                "--device", "cpu", "--seed", "7", "--cfg-scale", "3.5", "-v"});
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == file + "\n");

@@ -256,7 +256,7 @@ TEST_CASE("a record that cannot be run is refused") {
   CHECK(has(refused([](json& r) { r["requested"]["steps"] = 1; }),
             "b.png: steps: 1 makes 0 updates"));
   CHECK(has(refused([](json& r) { r["dtype"] = "float16"; }),
-            "b.png: its record: dtype: unknown value 'float16'"));
+            "b.png: its record: dtype: 'float16' is not supported"));
   CHECK(has(refused([](json& r) { r["vae_dtype"] = "auto"; }),
             "its record: vae_dtype: found 'auto', expected float32 or tf32"));
   CHECK(has(refused([](json& r) { r["attention"] = "math, zz"; }),

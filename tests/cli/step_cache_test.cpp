@@ -105,7 +105,7 @@ TEST_CASE("calibrate --check-config paints nothing") {
   const Outcome fewer = calibrate(
       {"--check-config", "-o", folder.file("c.json"), "-p", "a", "-p", "b", "--pictures", "1"});
   CHECK(fewer.code == 0);
-  CHECK(fewer.err == "[WARN ] --pictures 1: takes the first of 2 prompts\n");
+  CHECK(fewer.err == "[WARN ] --pictures 1: only the first of 2 prompts is used\n");
   const Outcome wrong =
       calibrate({"--check-config", "--size", "4096x32", "-o", folder.file("c.json")});
   CHECK(wrong.code == 2);

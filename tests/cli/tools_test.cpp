@@ -138,7 +138,7 @@ TEST_CASE("check and compare refuse gates that nothing could meet, with the rang
     CHECK(ran.out.empty());
   }
   CHECK(bench.run("check a/one.png --against a/one.png --max-abs 1 --tolerance 3").err ==
-        "diptych: --tolerance: is for probes; give --probe or --probes, too\n");
+        "diptych: --tolerance: needs --probe or --probes\n");
 }
 
 TEST_CASE("several values in one text are separated by ; in flags and variables") {
@@ -356,15 +356,23 @@ TEST_CASE("inspect shows metadata and tensors") {
 TEST_CASE("a checkpoint without a tokenizer is not complete") {
   const Bench bench;
   fs::copy(test::kTinyCheckpoint, bench.path("model"));
-  CHECK(bench.run("inspect model").out.find("bagel layout: complete\n") != std::string::npos);
+  const Outcome whole = bench.run("inspect model");
+  CHECK(whole.out.starts_with("bagel layout: complete\nmodel/ae.safetensors: "));
+  CHECK(whole.out.find("lm_head") == std::string::npos);
+  CHECK(whole.out.find("\ntotal: 2 files, ") != std::string::npos);
+  for (const char* listed : {"inspect model --tensors", "inspect model --filter *lm_head*"}) {
+    const std::string text = bench.run(listed).out;
+    CHECK(text.starts_with("bagel layout: complete\n"));
+    CHECK(text.find("\n  language_model.lm_head.weight  ") != std::string::npos);
+  }
   fs::remove(bench.path("model/merges.txt"));  // tokenizer.json does
   CHECK(bench.run("inspect model").code == 0);
   fs::remove(bench.path("model/tokenizer.json"));
   const Outcome outcome = bench.run("inspect model");
   CHECK(outcome.code == 1);
   CHECK(
-      outcome.out.ends_with("bagel layout: 1 problem\n  model: merges.txt not found, nor "
-                            "tokenizer.json; expected a tokenizer\n"));
+      outcome.out.starts_with("bagel layout: 1 problem\n  model: merges.txt not found, nor "
+                              "tokenizer.json; expected a tokenizer\n"));
 }
 
 TEST_CASE("a picture's text cannot drive the terminal") {

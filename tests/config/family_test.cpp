@@ -187,7 +187,7 @@ TEST_CASE("a flag of another family is refused, its variable is not") {
   run.variables["DIPTYCH_FRAMES"] = "21";
   CHECK(run.error() == "no error");
   run.flags["--frames"] = {"13"};
-  CHECK(run.error() == "--frames: is of the family reel, found the family bagel");
+  CHECK(run.error() == "--frames: belongs to the family reel, found the family bagel");
 }
 
 TEST_CASE("a common field that a family has no use for is refused, its variable is not") {

@@ -102,6 +102,10 @@ TEST_CASE("good values arrive") {
   CHECK(after("cfg_interval", "0.25,0.75") == "0.25,0.75");
   CHECK(after("cfg_renorm_type", "text_channel") == "text_channel");
   CHECK(after("device", "cuda:3") == "cuda:3");
+  CHECK(after("device", "gpu") == "cuda");
+  CHECK(after("device", "gpu:1") == "cuda:1");
+  CHECK(after("dtype", "bf16") == "bfloat16");
+  CHECK(after("dtype", "fp32") == "float32");
   CHECK(after("paint_attention", "FLASH_ATTN") == "flash");
   CHECK(after("read_attention_self", "") == "");
   CHECK(after("trace_filter", "kv.*;step000.*") == "kv.*;step000.*");
@@ -131,7 +135,11 @@ TEST_CASE("bad values say what was found and what is expected") {
         "--x: 65552 is out of range; expected a multiple of 16, at least 16 (the model sets the "
         "most)");
   CHECK(error_of("batch_count", "0") == "--x: 0 is out of range; expected 1 to 100000");
-  CHECK(error_of("seed", "-1") == "--x: '-1' is not a whole number from 0 to 18446744073709551615");
+  CHECK(error_of("seed", "-2") ==
+        "--x: '-2' is not a whole number from 0 to 18446744073709551615, nor random");
+  CHECK(error_of("dtype", "fp16") ==
+        "--x: 'fp16' is not supported: the released weights are bfloat16, whose range float16 does "
+        "not have; expected bfloat16, which takes as much memory");
   CHECK(error_of("seed", "18446744073709551616").find("is not a whole number") !=
         std::string::npos);
   CHECK(error_of("cfg_text_scale", "-1") == "--x: -1 is out of range; expected at least 0");
@@ -158,7 +166,7 @@ TEST_CASE("bad values say what was found and what is expected") {
       error_of("inputs", "a.png").starts_with("--x: 'a.png' is no list of inputs; expected such"));
   CHECK(error_of("inputs", R"([{"video":"a.mp4"}])") ==
         R"(--x: '{"video":"a.mp4"}' is no input; expected {"text": ...} or {"image": ...})");
-  for (const char* text : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1234", ""}) {
+  for (const char* text : {"gpux", "gpu:", "cuda:", "cuda:x", "cuda:-1", "cuda:1234", ""}) {
     CHECK(error_of("device", text) ==
           fmt::format("--x: unknown value '{}' (known: auto, cpu, cuda, cuda:N)", text));
   }
@@ -168,6 +176,35 @@ TEST_CASE("bad values say what was found and what is expected") {
   CHECK(error_of("negative_prompt", "ok\xC3") == "--x: not valid UTF-8: byte 0xC3 at offset 2");
   CHECK(error_of("negative_prompt", std::string("a\0b", 3)) == "--x: a NUL character at offset 1");
   CHECK(error_of("model", "") == "--x: is empty; expected a path");
+}
+
+TEST_CASE("a random seed is drawn, once for each time it is asked for") {
+  const Field& field = all_fields()[field_index("seed")];
+  std::set<std::string> drawn;
+  for (const char* text : {"random", "-1", "random", "-1"}) {
+    Options options;
+    assign(field, options, text, "--x");
+    CHECK(options.run.sampling.seed_drawn);
+    CHECK(options.run.sampling.seed <= 0xFFFFFFFFu);
+    drawn.insert(value_text(field, options));
+    assign(field, options, "7", "--x");
+    CHECK_FALSE(options.run.sampling.seed_drawn);
+    CHECK(value_text(field, options) == "7");
+  }
+  CHECK(drawn.size() > 1);
+}
+
+TEST_CASE("an alias is of one flag alone") {
+  std::set<std::string_view> names;
+  const auto add = [&](std::string_view flags) {
+    for (const std::string_view name : long_names(flags)) {
+      CAPTURE(name);
+      CHECK(names.insert(name).second);
+    }
+  };
+  for (const Field& field : all_fields()) add(field.flags), add(field.aliases);
+  for (const FlagGroup& group : all_flag_groups()) add(group.flags), add(group.aliases);
+  CHECK(names.contains("num-inference-steps"));
 }
 
 TEST_CASE("names of flags and variables") {

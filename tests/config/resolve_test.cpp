@@ -116,7 +116,7 @@ TEST_CASE("an overruled value is checked all the same") {
   run.file = "stages:\n  - stage_id: 0\n    default_sampling_params: {seed: -1}\n";
   CHECK(run.error() == run.folder.path().string() +
                            "/f.yaml:3:37: stages.0.default_sampling_params.seed: '-1' is not a "
-                           "whole number from 0 to 18446744073709551615");
+                           "whole number from 0 to 18446744073709551615, nor random");
   run.file = "stages:\n  - stage_id: 0\n    edit_sampling_params: {num_inference_steps: 1}\n";
   CHECK(run.error() == run.folder.path().string() +
                            "/f.yaml:3:49: stages.0.edit_sampling_params.num_inference_steps: 1 "
@@ -156,7 +156,10 @@ TEST_CASE("a size is a width and a height") {
   CHECK(run.resolve().options.run.sampling.height == 64);
   CHECK(origin(run.resolve(), "height") == "--size");
   run.flags["--size"] = {"96"};
-  CHECK(run.error() == "--size: '96' is not a size; expected WIDTHxHEIGHT, such as 1024x768");
+  CHECK(run.resolve().options.run.sampling.width == 96);
+  CHECK(run.resolve().options.run.sampling.height == 96);
+  run.flags["--size"] = {"96x"};
+  CHECK(run.error() == "--size: '96x' is not a size; expected WIDTHxHEIGHT, such as 1024x768");
   for (const char* side : {"x", "96x", "x96"}) {
     run.flags["--size"] = {side};
     CHECK(run.error().find("is not a size") != std::string::npos);

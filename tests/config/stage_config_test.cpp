@@ -222,10 +222,10 @@ TEST_CASE("quantization is of the model, which the stages share") {
   const File file;
   CHECK(file.value("quantization: int8\nstages: [{stage_id: 0}]\n", "quantization") == "int8");
   CHECK(file.error("stages: [{stage_id: 0, quantization: int8}]")
-            .find("quantization: 'int8' is not supported by this version: it holds for all stages "
-                  "and stands at the top of the file") != std::string::npos);
+            .find("quantization: 'int8' is not supported by this version: it holds for all "
+                  "stages; set it at the top of the file") != std::string::npos);
   CHECK(file.error("stages: [{stage_id: 0, diffusion_quantization_config: fp8}]")
-            .find("quantization stands at the top of the file") != std::string::npos);
+            .find("set quantization at the top of the file") != std::string::npos);
 }
 
 TEST_CASE("enforce_eager is of its own stage: texts in the one that reads, steps in the other") {
@@ -278,7 +278,7 @@ TEST_CASE("stages share one device") {
   CHECK(file.error("stages: [{stage_id: 0, devices: '0,1'}]").find("a run uses one device") !=
         std::string::npos);
   CHECK(file.error("device: cpu\nstages: [{stage_id: 0, devices: '0'}]")
-            .find("the file has device, too") != std::string::npos);
+            .find("the file also has device") != std::string::npos);
 }
 
 TEST_CASE("connectors stay in the process") {

@@ -108,8 +108,8 @@ void choose_device(RunConfig& model, Log& log) {
   const std::size_t gpus = list_gpus().size();
   const auto device = device_of_rank(model.device, gpus, environment);
   if (!device) return;
-  log.info("{}: the one of {} GPUs that this process's rank on the host picks",
-           device_name(*device), gpus);
+  log.info("{}: chosen from {} GPUs by this process's rank on the host", device_name(*device),
+           gpus);
   model.device = *device;
 }
 
@@ -141,7 +141,7 @@ BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
 }
 
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
-  read_stdin_prompt(defaults.options.run.inputs);
+  read_prompts(defaults.options.run.inputs);
   const BatchList list = read_batch_list(flags.list, fields_of(defaults.options));
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;
   if (flags.list.extension() == ".txt" &&
@@ -167,7 +167,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
   log_list(list, flags.list, log);
-  if (defaults.uses_demo) log.info("{}", demo_notice(defaults.options.run));
+  if (defaults.uses_demo) note_demo(defaults.options.run, log);
   log_shard(settings.shard, all, log);
   if (!folder) {
     log.info("the list has no item for shard {}", settings.shard.text());
@@ -189,26 +189,28 @@ int batch(const BatchFlags& flags, Log& log) {
 }
 
 constexpr const char* kFooter =
-    "LIST is a .txt (a prompt a line; empty lines and lines that begin with # are skipped),\n"
-    "a .jsonl (an object a line) or a .yaml (a list of maps, or a map with `items`). Keys of an\n"
-    "item: prompt, image (a path or several), inputs ([{image: a.png}, {text: ...}], any order),\n"
-    "id, output (a name below DIR), think_output, trace, trace_filter, and the flags above that\n"
-    "are of a request, with _ for -: seed, size, steps, cfg_scale, task, think, ... The flags set\n"
-    "what an item leaves open. Its pictures and noise are looked for beside LIST; its prompt "
-    "\"-\"\n"
-    "is that text, only the flag's - is stdin.\n"
-    "Without output, item k writes 000k.png (k from 0; 000k-000.png, ... with batch_count), an\n"
-    "answer 000k.txt. DIR/manifest.jsonl gets a line an item: id, status, seconds, seed, what\n"
-    "made it (device, dtype, quantization; kernels and attention as asked for), files with\n"
-    "sha256, error, an answer's text, why that or a plan ends (finish_reason: stop, length). A\n"
-    "list with an unknown key, or two items of one file, is refused whole (exit code 2); an item\n"
-    "that fails is counted, the others go on (4).\n"
-    "--batch-size N paints up to N neighbours of equal steps and guidance in one forward: the\n"
-    "pictures of one by one, but for the last bits in bfloat16, where products of other sizes\n"
-    "round otherwise. --resume keeps what DIR has whole and runs the rest: new, changed and\n"
-    "failed items. --shard I/N takes items I, I+N, I+2N, ... and writes manifest-I-of-N.jsonl;\n"
-    "without it Slurm's SLURM_ARRAY_TASK_ID and SLURM_PROCID, torchrun's RANK and the ranks of\n"
-    "MPI are followed; LOCAL_RANK or its like picks the GPU. Ctrl-C drops the running item.\n"
+    "LIST is a .txt (one prompt per line; empty lines and lines that begin with # are\n"
+    "skipped), a .jsonl (one object per line) or a .yaml (a list of maps, or a map with\n"
+    "`items`). Keys of an item: prompt, image (a path or several), inputs ([{image: a.png},\n"
+    "{text: ...}], any order), id, output (a name below DIR), think_output, trace,\n"
+    "trace_filter, and every flag of a request with _ for -: seed, size, steps, cfg_scale,\n"
+    "task, think, ... The flags above set what an item leaves open. Pictures and noise are\n"
+    "looked for next to LIST. A prompt \"-\" in the list is that text; only --prompt - reads\n"
+    "stdin.\n"
+    "Without output, item k writes 000k.png (k from 0; 000k-000.png, ... with batch_count),\n"
+    "or 000k.txt for an answer. DIR/manifest.jsonl gets one line per item: id, status,\n"
+    "seconds, seed, device, dtype, quantization, kernels and attention as requested, files\n"
+    "with sha256, error, the text of an answer or plan and why it ends (finish_reason: stop,\n"
+    "length).\n"
+    "A list with an unknown key, or with two items for one file, is refused (exit code 2). An\n"
+    "item that fails is counted and the others go on (exit code 4).\n"
+    "--batch-size N paints up to N consecutive items with equal steps and guidance in one\n"
+    "forward. The pictures are those of one by one, except for the last bits in bfloat16,\n"
+    "where products of other sizes round differently.\n"
+    "--resume keeps complete results in DIR and runs new, changed and failed items.\n"
+    "--shard I/N takes items I, I+N, I+2N, ... and writes manifest-I-of-N.jsonl. Without it,\n"
+    "SLURM_ARRAY_TASK_ID and SLURM_PROCID, torchrun's RANK and the ranks of MPI are used, and\n"
+    "LOCAL_RANK or its like picks the GPU. Ctrl-C drops the running item.\n"
     "Examples:\n"
     "  diptych batch prompts.txt -o out -m {model} --size 512x512 --batch-size 4\n"
     "  diptych batch prompts.txt -o out -m {model} --size 512x512 --batch-size 4 --resume\n"
@@ -226,12 +228,12 @@ void add_batch(CLI::App& app, Run& run) {
       ->required()
       ->check(path_problem);
   verb->add_option("-o,--output-dir", flags->output_dir,
-                   "folder for the files and the manifest; made where it is missing")
+                   "folder for the files and the manifest; created if missing")
       ->type_name("DIR")
       ->required()
       ->check(path_problem)
       ->envname("DIPTYCH_OUTPUT_DIR");
-  verb->add_flag("--resume", flags->resume, "go on with the run that DIR holds")
+  verb->add_flag("--resume", flags->resume, "continue the run that DIR holds")
       ->envname("DIPTYCH_RESUME");
   verb->add_option("--batch-size", flags->batch_size, "most items painted in one forward [1]")
       ->type_name("N")

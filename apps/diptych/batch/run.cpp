@@ -62,8 +62,8 @@ class BatchRun {
       if (count(State::pending) > 0) run_pending();
     } catch (...) {
       if (through() > 0) {
-        log_.info("stopped with {} of {} through; the same command with --resume goes on",
-                  through(), counted(items_.size(), "item"));
+        log_.info("stopped after {} of {}; the same command with --resume continues", through(),
+                  counted(items_.size(), "item"));
       }
       throw;
     }
@@ -121,7 +121,7 @@ class BatchRun {
       if (states_[i] == State::pending) forget(items_[i], *record);
     }
     if (known < manifest_.records().size()) {
-      log_.warning("{} of the manifest {} not among the items to run any more; their files stay",
+      log_.warning("{} of the manifest {} no longer among the items to run; their files are kept",
                    counted(manifest_.records().size() - known, "item"),
                    manifest_.records().size() - known == 1 ? "is" : "are");
     }
@@ -132,7 +132,7 @@ class BatchRun {
     for (const PlannedItem& item : items_)
       names.insert(names.end(), item.files.begin(), item.files.end());
     const std::size_t removed = remove_partial_files(folder_, names);
-    if (removed > 0) log_.info("{} of a killed run removed", counted(removed, "unfinished file"));
+    if (removed > 0) log_.info("removed {} of a killed run", counted(removed, "unfinished file"));
   }
 
   // Says why a recorded item runs again, and removes the files it had.
@@ -231,7 +231,7 @@ class BatchRun {
       if (others++ == 0) first = fmt::format("{}: {}", items_[i].id, fmt::join(differences, "; "));
     }
     if (others == 0) return;
-    log_.warning("finished items that were made otherwise stay as they are ({}): {}", others,
+    log_.warning("finished items that were made with other settings are kept ({}): {}", others,
                  first);
   }
 
@@ -254,7 +254,7 @@ class BatchRun {
     const auto is_shared = [](const auto& group) { return group.size() > 1; };
     if (settings_.batch_size > 1 && std::ranges::none_of(groups, is_shared)) {
       log_.warning(
-          "--batch-size {}: no neighbours of the list may share a forward; each item is "
+          "--batch-size {}: no two consecutive items can share a forward; each item is "
           "run alone",
           settings_.batch_size);
     }
@@ -475,8 +475,11 @@ class BatchRun {
   void log_done(const PlannedItem& item, double seconds, std::size_t left) {
     const double each = (steady_seconds() - loaded_) / static_cast<double>(run_count_);
     progress_.set_items(through(), total());
-    log_.info("{}/{} {}: {:.2f}s{}", through(), total(), item.id, seconds,
+    const SamplingConfig& sampling = item.options.run.sampling;
+    log_.info("{}/{} {}: {}{:.2f}s{}", through(), total(), item.id,
+              sampling.seed_drawn ? fmt::format("seed {}, ", sampling.seed) : "", seconds,
               left > 0 ? fmt::format(", {:.0f}s to go", each * static_cast<double>(left)) : "");
+    progress_.clear();
     for (const fs::path& file : item.files) print_path(path(file));
   }
 

@@ -116,7 +116,7 @@ void check_json_place(const fs::path& json, const BenchPlan& plan) {
 }
 
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
-  read_stdin_prompt(request.options.run.inputs);
+  read_prompts(request.options.run.inputs);
   const BenchPlan plan = make_plan(flags, request);
   check_json_place(flags.json, plan);
   if (request.uses_demo) log.info("{}", demo_notice(request.options.run));
@@ -154,17 +154,17 @@ int bench(const BenchFlags& flags, Log& log) {
 }
 
 constexpr const char* kFooter =
-    "The model is loaded once; each size is warmed up, then run --repeats times. Printed are\n"
-    "minimum, median, 90th percentile and interquartile range (percentiles interpolated) of the\n"
-    "seconds of an image (from its prompt to the encoded PNG), of a denoise step and of each\n"
-    "stage (of all pictures of a run), the tokens of written text a second, and what ran. --json\n"
-    "keeps every run, all values of the request, hashes of weights, noise and latents, and the\n"
-    "machine. A file that cannot be kept in --save-dir ends the command with exit code 3.\n"
-    "--against runs the request and the same with another value in turn, A B A B, and prints the\n"
-    "ratio of their times pair by pair, median and quartiles, and how far their pictures are "
-    "apart.\n"
-    "Any flag of a request is a key, with _ for -; several --against change several. Where it is\n"
-    "of the model (dtype, attention, kernels, model, ...) both are loaded at once.\n"
+    "Loads the model once and runs each size --repeats times after a warm-up. Prints minimum,\n"
+    "median, 90th percentile and interquartile range (interpolated) of the seconds of an image\n"
+    "(from its prompt to the encoded PNG), of a denoise step and of each stage (of all pictures\n"
+    "of a run), the tokens per second of written text, and what ran. --json keeps every run, all\n"
+    "values of the request, hashes of weights, noise and latents, and the machine. If a file of\n"
+    "--save-dir cannot be written, the exit code is 3.\n"
+    "--against runs the request and the same request with another value in turn, A B A B. It\n"
+    "prints the ratio of their times pair by pair, median and quartiles, and how far their\n"
+    "pictures are apart. The key is any flag of a request with _ for -; several --against change\n"
+    "several values. If one belongs to the model (dtype, attention, kernels, model, ...), both\n"
+    "models are loaded at once.\n"
     "Examples:\n"
     "  diptych bench -c stage_configs/{family}.yaml --load-format dummy --sizes 256x256,512x512\n"
     "  diptych bench -m {model} --size 1024x1024 --repeats 7 --json bench.json --save-dir "
@@ -200,7 +200,7 @@ void add_bench(CLI::App& app, Run& run) {
       ->type_name("WxH,...")
       ->envname("DIPTYCH_SIZES");
   add_text_option(*verb, "--against", "KEY=VALUE",
-                  "the same with another value, in turn; may be repeated", flags->against);
+                  "also run with this value, in turn; may be repeated", flags->against);
   verb->add_option("--repeats", flags->repeats, "measured runs of each size and setting [5]")
       ->type_name("N")
       ->envname("DIPTYCH_REPEATS");
@@ -213,12 +213,12 @@ void add_bench(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_WARMUP_STEPS");
   add_probe_flags(*verb, *flags);
   verb->add_option("--json", flags->json,
-                   "a .json (replaced if there); -: on stdout, instead of the table")
+                   "a .json (replaced if it exists); -: on stdout, instead of the table")
       ->type_name("FILE")
       ->check(path_problem)
       ->envname("DIPTYCH_BENCH_JSON");
   verb->add_option("--save-dir", flags->save_dir,
-                   "keep the pictures (of answers, the text) here; made where it is missing")
+                   "folder for the pictures, or the text of answers; created if missing")
       ->type_name("DIR")
       ->check(path_problem)
       ->envname("DIPTYCH_SAVE_DIR");

@@ -133,7 +133,8 @@ BenchCase plan_case(const Resolved& base, const std::vector<std::string>& agains
   check(other, kAgainst);
   if (!same_model(base.options, other.options) && base.options.run.max_vram > 0) {
     throw InputError(Setting::of("max_vram"),
-                     "is of the whole process, where {} {} needs a second model", kAgainst, label);
+                     "holds for the whole process, but {} {} needs a second model", kAgainst,
+                     label);
   }
   planned.settings.push_back({label, std::move(other)});
   return planned;

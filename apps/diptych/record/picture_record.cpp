@@ -9,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/base/utf8.h"
+#include "lib/config/hub_cache.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
 
@@ -142,7 +143,7 @@ std::string parameters_text(const Options& options, const Result& picture, const
                       name_of(sampling.cfg_renorm_type), sampling.cfg_renorm_min,
                       sampling.timestep_shift);
   if (!options.run.model.empty())
-    text += fmt::format(", Model: {}", replace_invalid_utf8(last_name(options.run.model)));
+    text += fmt::format(", Model: {}", replace_invalid_utf8(model_name(options.run.model)));
   if (!report.weights_hash.empty()) {
     text += fmt::format(", Model hash: {}", report.weights_hash.substr(0, 10));
   }
@@ -331,8 +332,9 @@ Json requested_json(const Options& options) {
     if (size && options.run.sampling.size_of_input) continue;
     const auto* path = std::get_if<PathSlot>(&field.slot);
     Options copy = options;
-    json[std::string(field.name)] =
-        path == nullptr ? value_json(field, options) : Json(last_name(path->at(copy)));
+    json[std::string(field.name)] = path == nullptr         ? value_json(field, options)
+                                    : field.name == "model" ? Json(model_name(path->at(copy)))
+                                                            : Json(last_name(path->at(copy)));
   }
   return json;
 }
@@ -360,8 +362,10 @@ std::string stage_times(const Report& report) {
   constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
   std::string line;
   const auto add = [&](const std::string& part) { line += (line.empty() ? "" : ", ") + part; };
-  for (const auto& [stage, seconds] : report.seconds)
-    add(fmt::format("{} {:.2f}s", stage, seconds));
+  constexpr double kShown = 0.005;  // less would be 0.00
+  for (const auto& [stage, seconds] : report.seconds) {
+    if (seconds >= kShown) add(fmt::format("{} {:.2f}s", stage, seconds));
+  }
   if (report.steps_per_second > 0) add(fmt::format("{:.2f} it/s", report.steps_per_second));
   if (report.tokens_per_second > 0) add(fmt::format("{:.1f} tok/s", report.tokens_per_second));
   if (report.peak_bytes > 0)
@@ -371,10 +375,8 @@ std::string stage_times(const Report& report) {
 
 std::string summary_line(const Report& report) {
   const std::size_t count = report.latent_hashes.size();
-  std::string line = stage_times(report);
-  if (count > 0) line = fmt::format("{}: {}", counted(count, "picture"), line);
-  for (const std::string& hash : report.latent_hashes) line += fmt::format(", latent {}", hash);
-  return line;
+  const std::string line = stage_times(report);
+  return count > 0 ? fmt::format("{}: {}", counted(count, "picture"), line) : line;
 }
 
 }  // namespace diptych

@@ -58,7 +58,7 @@ PictureRecord read_picture_record(const std::string& text, const std::string& na
 
 // "loading 0.31s, denoise 1.20s, 12.10 it/s, peak 0.00 GiB"; "" where nothing ran.
 std::string stage_times(const Report& report);
-// "2 pictures: loading 0.31s, denoise 1.20s; 12.10 it/s, peak 0.00 GiB, latent 3f..."
+// "2 pictures: loading 0.31s, denoise 1.20s; 12.10 it/s, peak 0.00 GiB"
 std::string summary_line(const Report& report);
 
 }  // namespace diptych

@@ -21,6 +21,7 @@
 #include "lib/base/messages.h"
 #include "lib/base/sha256.h"
 #include "lib/base/text_file.h"
+#include "lib/config/hub_cache.h"
 #include "lib/config/words.h"
 #include "lib/media/image_read.h"
 #include "lib/media/png.h"
@@ -181,7 +182,8 @@ class Replay {
   }
 
   fs::path find_model() const {
-    if (!settings_.model.empty()) return settings_.model;
+    if (!settings_.model.empty())
+      return model_folder(settings_.model, environment, Setting::of("model"));
     const fs::path& recorded = runs_.front().model;
     if (recorded.empty()) return {};  // dummy weights of the released sizes
     const Family& family = find_family(runs_.front().pipeline);
@@ -196,6 +198,9 @@ class Replay {
       const fs::path model = resolve_sources(sources).options.run.model;
       if (model.filename() == recorded) return model;
     }
+    const std::string place = fmt::format("{}: was painted by the model", name_);
+    const fs::path cached = model_folder(recorded, environment, place);
+    if (cached != recorded) return cached;
     throw InputError(
         "{}: was painted by the model {}, which is neither beside it nor here; give "
         "it with --model",

@@ -48,7 +48,8 @@ std::vector<FieldDefault> defaults() {
 
 std::vector<FieldLimit> limits() {
   constexpr std::int64_t kPatch = 16;  // pixels: 8 per VAE cell, 2 cells per latent patch
-  constexpr std::string_view kSide = ", a multiple of 16; of an edit the last picture's";
+  constexpr std::string_view kSide =
+      ", a multiple of 16; an edit has the size of its last input picture";
   return {{.field = "width", .low = kPatch, .multiple = kPatch, .help = kSide},
           {.field = "height", .low = kPatch, .multiple = kPatch, .help = kSide},
           {.field = "steps",
@@ -61,10 +62,10 @@ std::vector<FieldLimit> limits() {
 // lib/config/stage_config_known.cpp.
 std::vector<RefusedKey> refused_keys_of_bagel() {
   using enum YamlMap;
-  constexpr std::string_view kStill = "it paints still pictures";
-  constexpr std::string_view kWholeVae = "the VAE decodes whole pictures";
-  constexpr std::string_view kScales = "guidance is extra_args.cfg_text_scale and cfg_img_scale";
-  constexpr std::string_view kSampled = "temperature of the reading stage says it; 0 is greedy";
+  constexpr std::string_view kStill = "only still pictures are painted";
+  constexpr std::string_view kWholeVae = "there is one way to decode; vae_tiling saves memory";
+  constexpr std::string_view kScales = "set extra_args.cfg_text_scale and cfg_img_scale";
+  constexpr std::string_view kSampled = "set temperature in the stage that reads; 0 is greedy";
   constexpr std::string_view kSelf = "the layers have self-attention only";
   return {
       {stage, "vae_use_slicing", "false", kWholeVae},

@@ -19,7 +19,7 @@ void require_text_kernel(const BagelCheckpoint& checkpoint, const Runtime& runti
   if (runtime.kernels == KernelPolicy::strict)
     throw InputError(Setting::of("kernels", "strict"),
                      "there is no kernel to write this model's texts: {}", *reason);
-  log.warning_once("texts are written without a CUDA graph, slowly: " + *reason);
+  log.warning_once("text is written without a CUDA graph, which is slow: " + *reason);
 }
 
 // Where no weights are read to name them, also that it was measured on these.

@@ -161,7 +161,7 @@ void BagelSession::plan_run(BagelJobs jobs) {
   log_.debug("memory planned: {}", plan.summary());
   if (plan.choice.strips && jobs.front()->config().vae_tiling == TilingWish::automatic)
     log_.info(
-        "the autoencoder works in strips (--vae-tiling on): the same picture but for rounding");
+        "the autoencoder works in strips (--vae-tiling on): the same picture except for rounding");
 }
 
 // Unless they are there: chooses where the weights lie, so that each of the runs fits.

@@ -196,7 +196,7 @@ CfgMode BagelSession::choose_cfg_mode(const PaintRequest& paint, const Prefilled
 void BagelSession::log_why_uncaptured(const PaintRequest& paint) {
   const bool cuda = runtime_.device.is_cuda();
   if (!cuda && !paint.step_graphs)
-    log_.warning_once("enforce_eager: changes nothing on the CPU, which has no graphs");
+    log_.warning_once("enforce_eager: has no effect on the CPU, which has no graphs");
   if (cuda && paint.step_graphs && !paint.caches() &&
       !captures_steps(paint, checkpoint_.mot(), runtime_)) {
     log_.warning_once(runtime_.kernels == KernelPolicy::reference

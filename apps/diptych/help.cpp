@@ -1,0 +1,53 @@
+// `diptych help [VERB]`: what --help prints.
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/diptych/verbs.h"
+#include "lib/base/error.h"
+#include "lib/config/words.h"
+
+namespace diptych {
+namespace {
+
+// `app` itself would print the help of the chosen verb, which is this one.
+std::string help_of_all(const CLI::App& app) {
+  return app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal);
+}
+
+int print_help(const CLI::App& app, const std::string& name) {
+  if (name.empty()) {
+    fmt::print("{}", help_of_all(app));
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (verb->get_name() == name) {
+      fmt::print("{}", verb->help(app.get_name()));
+      return 0;
+    }
+    names.push_back(verb->get_name());
+  }
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  throw InputError("help: unknown verb {}{}", in_quotes(name), suggestion(name, known));
+}
+
+}  // namespace
+
+void add_help(CLI::App& app, Run& run) {
+  std::string verbs;
+  for (const CLI::App* each : app.get_subcommands({}))
+    verbs += (verbs.empty() ? "" : "|") + each->get_name();
+  CLI::App* verb = app.add_subcommand("help", "the help of a verb, or of all");
+  const auto name = std::make_shared<std::string>();
+  verb->add_option("verb", *name, "such as generate; without it, the list of verbs")
+      ->type_name(verbs);
+  verb->footer("Example:\n  diptych help generate");
+  verb->callback(
+      [name, &app, &run] { run = [name, &app](Log&) { return print_help(app, *name); }; });
+}
+
+}  // namespace diptych

@@ -1,0 +1,263 @@
+// Tables of the keys of stage configs, made from the fields of the families. Each key has an
+// example, which a stage config must take.
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "lib/base/error.h"
+#include "lib/config/family_config.h"
+#include "lib/config/stage_config.h"
+#include "lib/config/stage_config_known.h"
+#include "lib/pipelines/registry.h"
+#include "tests/docs/pages.h"
+
+namespace diptych::docs {
+namespace {
+
+namespace fs = std::filesystem;
+
+// By the field's name, as YAML.
+constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"pipeline", "bagel"},
+    {"model", "BAGEL-7B-MoT"},
+    {"negative_prompt", "blurry, low contrast"},
+    {"think", "true"},
+    {"max_think_tokens", "200"},
+    {"max_tokens", "256"},
+    {"temperature", "0.7"},
+    {"top_k", "50"},
+    {"top_p", "0.9"},
+    {"width", "768"},
+    {"height", "512"},
+    {"seed", "7"},
+    {"batch_count", "4"},
+    {"steps", "30"},
+    {"cfg_text_scale", "5.5"},
+    {"cfg_img_scale", "1.5"},
+    {"cfg_interval", "[0.2, 0.9]"},
+    {"cfg_renorm_type", "channel"},
+    {"cfg_renorm_min", "0.2"},
+    {"timestep_shift", "2.5"},
+    {"cfg_mode", "auto"},
+    {"read_attention", "flash"},
+    {"read_attention_self", "sdpa"},
+    {"paint_attention", "cudnn"},
+    {"paint_attention_self", "flash"},
+    {"kernels", "strict"},
+    {"device", "cuda:1"},
+    {"dtype", "float32"},
+    {"quantization", "fp8"},
+    {"load_format", "dummy"},
+    {"enforce_eager", "true"},
+    {"read_enforce_eager", "true"},
+    {"cache_mode", "taylorseer"},
+    {"cache_threshold", "0.3"},
+    {"cache_calibration", "calibration.json"},
+    {"cache_report", "true"},
+    {"offload", "layers"},
+    {"vae_tiling", "on"},
+    {"vae_dtype", "float32"},
+    {"max_vram", "24"},
+});
+
+std::string_view example_of(const Field& field) {
+  const auto found = std::ranges::find(kExamples, field.name,
+                                       &std::pair<std::string_view, std::string_view>::first);
+  return found == kExamples.end() ? std::string_view() : found->second;
+}
+
+std::string range_text(std::int64_t low, std::int64_t high) {
+  return fmt::format("{} to {}", low, high);
+}
+
+// What a value may be, in words.
+struct Type {
+  const FieldLimit limit;
+
+  std::string operator()(const WholeSlot& slot) const {
+    const std::int64_t low = std::max(slot.low, limit.low);
+    const std::string range = range_text(low, slot.high);
+    return limit.multiple > 1
+               ? fmt::format("whole number, a multiple of {}, {}", limit.multiple, range)
+               : "whole number, " + range;
+  }
+  std::string operator()(const SeedSlot&) const {
+    return "whole number, 0 to 18446744073709551615";
+  }
+  std::string operator()(const RealSlot& slot) const {
+    return fmt::format("number, {} {}, at most {}", slot.low_included ? "at least" : "more than",
+                       slot.low, slot.high);
+  }
+  std::string operator()(const IntervalSlot&) const { return "two numbers, 0 <= LO < HI <= 1"; }
+  std::string operator()(const ChoiceSlot& slot) const {
+    return fmt::format("`{}`", fmt::join(slot.names, "`, `"));
+  }
+  std::string operator()(const TaskSlot&) const { return "a task of the family"; }
+  std::string operator()(const AttentionSlot& slot) const {
+    return slot.may_be_empty ? "as `default`, or empty"
+                             : "`auto`, `math`, `sdpa`, `flash`, `cudnn`";
+  }
+  std::string operator()(const DeviceSlot&) const { return "`auto`, `cpu`, `cuda`, `cuda:N`"; }
+  std::string operator()(const TextSlot&) const { return "text"; }
+  std::string operator()(const PathSlot&) const { return "path, relative to the file"; }
+  std::string operator()(const TextListSlot&) const { return "texts"; }
+  std::string operator()(const BoolSlot&) const { return "`true`, `false`"; }
+  std::string operator()(const InputsSlot&) const { return "texts and pictures"; }
+};
+
+std::string default_text(const Field& field, const FamilyConfig& family) {
+  const std::string text = value_text(field, default_options(family));
+  std::string cell = text.empty() ? "not set" : code(text);
+  for (const Task& task : family.tasks) {
+    if (const std::string_view own = task_default(task, field.name); !own.empty())
+      cell += fmt::format("; of {} {}", task.results, code(own));
+  }
+  return cell;
+}
+
+std::string key_row(const Field& field, const FamilyConfig& family) {
+  const std::string key(field.yaml.substr(field.yaml.rfind('.') + 1));
+  const std::string help = std::string(field.help) + std::string(family.limit_of(field.name).help);
+  return table_row({code(field.yaml), std::visit(Type{family.limit_of(field.name)}, field.slot),
+                    default_text(field, family),
+                    code(fmt::format("{}: {}", key, example_of(field))), help});
+}
+
+std::string keys_table(std::string_view place) {
+  std::string text = table_head({"key", "value", "default", "example", "meaning"});
+  std::vector<std::string_view> done;
+  for (const FamilyConfig* family : all_family_configs()) {
+    for (const Field& field : family->fields) {
+      const bool is_new = std::ranges::find(done, field.yaml) == done.end();
+      if (field.place != place || !is_new) continue;
+      done.push_back(field.yaml);
+      text += key_row(field, *family);
+    }
+  }
+  return text;
+}
+
+std::string_view map_name(YamlMap map) {
+  using enum YamlMap;
+  switch (map) {
+    case file:
+      return "the file";
+    case stage:
+      return "a stage";
+    case sampling:
+      return "`default_sampling_params`";
+    case extra_args:
+      return "`extra_args`";
+    case attention:
+      return "`diffusion_attention_config`";
+    case attention_roles:
+      return "`per_role`";
+  }
+  return "";
+}
+
+std::string refused_table() {
+  std::string text = table_head({"key", "in", "allowed all the same", "why it is refused"});
+  for (const RefusedKey& key : refused_keys()) {
+    std::string off = code(key.off);
+    for (std::size_t at = off.find('|'); at != std::string::npos; at = off.find('|'))
+      off.replace(at, 1, "`, `");
+    text += table_row({code(key.key), std::string(map_name(key.map)), off, std::string(key.why)});
+  }
+  return text;
+}
+
+std::string ranges_table() {
+  std::string text = table_head({"setting", "values", "default"});
+  const FamilyConfig& family = *all_family_configs().front();
+  for (const Field& field : family.fields) {
+    const bool is_number = std::holds_alternative<WholeSlot>(field.slot) ||
+                           std::holds_alternative<RealSlot>(field.slot) ||
+                           std::holds_alternative<SeedSlot>(field.slot) ||
+                           std::holds_alternative<IntervalSlot>(field.slot);
+    if (!is_number || field.flags.empty()) continue;
+    text += table_row({code(flag_label(field.flags)),
+                       std::visit(Type{family.limit_of(field.name)}, field.slot),
+                       default_text(field, family)});
+  }
+  return text;
+}
+
+// Every place that a family's stage config has.
+std::vector<std::string_view> places() {
+  std::vector<std::string_view> places = {YamlPlace::top};
+  for (const FamilyConfig* family : all_family_configs()) {
+    for (const StageKind& kind : family->stages) {
+      if (std::ranges::find(places, kind.place) == places.end()) places.push_back(kind.place);
+    }
+  }
+  return places;
+}
+
+// Sets the example in a file of all the family's stages and reads it.
+void take_example(const Field& field, const FamilyConfig& family, const fs::path& file) {
+  std::string path(field.yaml), yaml = fmt::format("pipeline: {}\nstages:\n", family.name);
+  for (std::size_t id = 0; id < family.stages.size(); ++id) {
+    yaml += fmt::format("  - stage_id: {}\n", id);
+    if (family.stages[id].place == field.place) path = fmt::format("stages.{}.{}", id, field.yaml);
+  }
+  std::ofstream(file) << yaml;
+  const std::array<std::string, 1> set = {fmt::format("{}={}", path, example_of(field))};
+  Options options = default_options(family);
+  const std::string before = value_text(field, options);
+  for (const Assignment& value : read_stage_tree(load_stage_config(file, set), family))
+    assign(family.fields[value.field], options, value.text, value.where);
+  if (value_text(field, options) == before && field.name != "pipeline")
+    throw InputError("{}: the example is the default", field.yaml);
+}
+
+}  // namespace
+
+void add_stage_key_parts(Parts& parts) {
+  for (const std::string_view place : places())
+    parts[fmt::format("keys {}", place)] = [place] { return keys_table(place); };
+  parts["refused keys"] = refused_table;
+  parts["numeric ranges"] = ranges_table;
+}
+
+void check_stage_keys(const std::vector<Page>& pages, Problems& problems) {
+  const fs::path file = fs::temp_directory_path() / fmt::format("docs_pages_{}.yaml", ::getpid());
+  std::vector<std::string_view> structure = {"base_config",
+                                             "stages",
+                                             "stage_id",
+                                             "devices",
+                                             "input_connectors",
+                                             "connectors",
+                                             "default_sampling_params",
+                                             "diffusion_attention_config"};
+  for (const FamilyConfig* family : all_family_configs()) {
+    for (const Task& task : family->tasks) {
+      if (!task.sampling_key.empty()) structure.push_back(task.sampling_key);
+    }
+    for (const Field& field : family->fields) {
+      if (field.place.empty()) continue;
+      try {
+        take_example(field, *family, file);
+      } catch (const InputError& error) {
+        problems.push_back(fmt::format("the example of '{}' (tests/docs/stage_keys.cpp): {}",
+                                       field.yaml, error.what()));
+      }
+    }
+  }
+  fs::remove(file);
+  const auto page = std::ranges::find(pages, "docs/stage-config.md", &Page::name);
+  for (const std::string_view key : structure) {
+    if (page == pages.end() || page->text.find(code(key)) == std::string::npos)
+      problems.push_back(fmt::format("docs/stage-config.md: the key '{}' is missing", key));
+  }
+}
+
+}  // namespace diptych::docs
