@@ -338,6 +338,7 @@ class BatchRun {
         discard(members, outcome);
         throw;
       }
+      manifest_.require_in_place();  // a folder that is gone is no failure of the items
       if (members.size() > 1) return failure.text;
       record_failure(members.front(), std::move(outcome.records.front().files),
                      text_of(failure, items_[members.front()]));
@@ -347,12 +348,20 @@ class BatchRun {
     return std::nullopt;
   }
 
+  // Before anything is painted.
+  void require_places(const PlannedItem& item) const {
+    manifest_.require_in_place();
+    for (const fs::path& file : item.files) {
+      make_folder(path(file).parent_path());
+      require_writable(path(file), file.string());
+    }
+  }
+
   void run_together(Members members, Outcome& outcome) {
     JobGroup jobs;
     for (const std::size_t i : members) {
       jobs.push_back(&job(i));
-      if (!is_pending(i)) continue;
-      for (const fs::path& file : items_[i].files) make_folder(path(file).parent_path());
+      if (is_pending(i)) require_places(items_[i]);
     }
     const auto item = [&](std::size_t request) -> const PlannedItem& {
       return items_[members[request]];
