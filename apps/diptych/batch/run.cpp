@@ -13,6 +13,7 @@
 #include "apps/diptych/failure.h"
 #include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/result_files.h"
+#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/messages.h"
@@ -306,10 +307,11 @@ class BatchRun {
     }
   }
 
-  // Refused by the model: the others of its group run without it.
+  // Refused by the model, or without a place for its files: the others of its group run without it.
   bool is_refused(std::size_t i) {
     try {
       job(i).read_inputs();
+      if (is_pending(i)) require_places(items_[i]);
       return false;
     } catch (...) {
       const Failure failure = describe_failure(std::current_exception());
@@ -353,7 +355,7 @@ class BatchRun {
     manifest_.require_in_place();
     for (const fs::path& file : item.files) {
       make_folder(path(file).parent_path());
-      require_writable(path(file), file.string());
+      const AtomicFile probe(path(file));  // goes again
     }
   }
 
