@@ -17,6 +17,7 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/base/map_guard.h"
 #include "lib/base/messages.h"
 #include "lib/base/stdout.h"
 
@@ -89,6 +90,7 @@ int run_and_report(CLI::App& app, int argc, char** argv) {
 int main(int argc, char** argv) {
   diptych::keep_standard_streams();
   diptych::install_interrupt_handlers();
+  diptych::install_map_guard();
   int code = 0;
   {
     CLI::App app;

@@ -1,6 +1,7 @@
 #include "lib/base/atomic_file.h"
 
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/file_kind.h"
+#include "lib/base/sha256.h"
 
 namespace diptych {
 namespace {
@@ -31,6 +33,14 @@ fs::path follow_links(const fs::path& path) {
   throw InputError("{}: too many symbolic links, one to the next", path.string());
 }
 
+// A file that its owner protected. root could write to any: of those without a single w it is asked,
+// too.
+bool is_protected(const fs::path& path, const struct stat& found) {
+  if (found.st_uid == geteuid()) return false;
+  constexpr unsigned kWriteBits = 0222;
+  return (found.st_mode & kWriteBits) == 0 || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0;
+}
+
 // The permission bits of the file that stands there, if one does. stat() also knows what is behind
 // /dev/stdout, whose link ends in no path.
 std::optional<unsigned> permissions_at(const fs::path& path) {
@@ -39,15 +49,37 @@ std::optional<unsigned> permissions_at(const fs::path& path) {
   if (!S_ISREG(found.st_mode)) {
     throw InputError("{}: is a {}, expected a file name", path.string(), file_kind(found.st_mode));
   }
+  if (is_protected(path, found)) {
+    throw InputError("{}: is another user's file and may not be written; expected another name",
+                     path.string());
+  }
   return found.st_mode & kPermissionBits;
+}
+
+// Behind a stem: the infix and the number of the process.
+std::string partial_end(std::string_view process) {
+  return fmt::format("{}{}", kPartialInfix, process);
 }
 
 }  // namespace
 
+std::string partial_stem(const std::string& name) {
+  static constexpr std::string_view kLongestProcess = "4194304";  // as Linux numbers them
+  constexpr std::size_t kDigits = 16;
+  const std::size_t room = NAME_MAX - partial_end(kLongestProcess).size();
+  if (name.size() <= room) return name;
+  Sha256 hash;
+  hash.update(name);
+  std::size_t kept = room - kDigits - 1;
+  const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80; };
+  while (kept > 0 && continues(name[kept])) --kept;  // no half character of UTF-8
+  return fmt::format("{}~{}", name.substr(0, kept), hash.finish_hex().substr(0, kDigits));
+}
+
 AtomicFile::AtomicFile(std::filesystem::path path)
     : path_(std::move(path)), permissions_(permissions_at(path_)), target_(follow_links(path_)) {
-  temporary_ = target_;
-  temporary_ += fmt::format("{}{}", kPartialInfix, getpid());
+  temporary_ = target_.parent_path() /
+               (partial_stem(target_.filename().string()) + partial_end(std::to_string(getpid())));
   // Never open to more readers than the file it replaces.
   const int descriptor = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
                               permissions_.value_or(0666));

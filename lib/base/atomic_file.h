@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace diptych {
@@ -12,11 +13,16 @@ namespace diptych {
 // Between a file's name and the number of the process that writes it: "a.png.partial-123".
 inline constexpr std::string_view kPartialInfix = ".partial-";
 
+// What stands in front of the infix: the file's name, or its beginning and a hash where the whole
+// name would be too long with what follows.
+std::string partial_stem(const std::string& name);
+
 // Opens "<path>.partial-<pid>" for writing. commit() flushes, syncs and renames it to `path`; a
 // destructor without commit() removes it. A file that is replaced leaves its permission bits to the
 // new one. Where `path` is a symbolic link, all this happens to what it points to, whether that is
-// there or not, and the link stays. Throws InputError where the folder is missing or not writable
-// and where `path` is no regular file, WriteError where a write fails (disk full), naming `path`.
+// there or not, and the link stays. Throws InputError where the folder is missing or not writable,
+// where `path` is no regular file, and where it is another user's that may not be written, although
+// the folder would let it be replaced; WriteError where a write fails (disk full), naming `path`.
 //
 // Pipes, devices and sockets are refused, not written directly: nothing could be taken back that a
 // failing run had written there, and finding out ahead of a run whether one can be opened

@@ -152,6 +152,7 @@ class ItemReader {
   }
 
   static fs::path image_path(const YamlNode& node, const std::string& where) {
+    written_text(node, "image");  // a number is more likely a slip than a name
     std::string path = path_text(node, "image");
     if (path.empty() || path.find('\0') != std::string::npos)
       throw InputError("{}: image: is empty or holds a NUL; expected a path", where);

@@ -19,7 +19,7 @@ struct BatchItem {
   };
   std::size_t number = 0;  // place in the list, from 0
   std::string where;       // "list.jsonl:3"
-  std::string id;          // as given, else the number: "0003"
+  std::string id;          // as given (7 is "7"), else the number: "0003"
   std::string output;      // as given, a path below the output folder; "" = numbered
   std::vector<Value> values;
   std::optional<std::string> prompt;  // these replace the defaults' ones

@@ -107,7 +107,8 @@ void Manifest::open_locked() {
       close(descriptor_);
       throw InputError("{}: another process is writing it", file_.string());
     }
-    if (is_at(descriptor_, file_) || tries == kMostTries) return;
+    numbered_steadily_ = is_at(descriptor_, file_);
+    if (numbered_steadily_ || tries == kMostTries) return;
     close(descriptor_);
   }
 }
@@ -135,12 +136,6 @@ void Manifest::close_it() {
 void Manifest::read(bool resume) {
   const std::string text = read_text_file(file_);
   if (text.empty()) return;
-  if (!resume) {
-    throw InputError(
-        "{}: the folder holds a run already; --resume goes on with it, another --output-dir begins "
-        "a new one",
-        file_.string());
-  }
   std::size_t begin = 0;
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     auto record = ManifestRecord::parse(text.substr(begin, end - begin));
@@ -152,6 +147,31 @@ void Manifest::read(bool resume) {
     records_[record->id] = std::move(*record);
   }
   if (begin < text.size()) torn_at_ = begin;
+  if (resume) return;
+  if (has_results()) {
+    throw InputError(
+        "{}: the folder holds a run already; --resume goes on with it, another --output-dir begins "
+        "a new one",
+        file_.string());
+  }
+  torn_at_ = 0;
+  records_.clear();
+  order_.clear();
+}
+
+bool Manifest::has_results() const {
+  if (unreadable_ > 0 || torn_at_) return true;  // who knows
+  return std::ranges::any_of(records_, [](const auto& entry) {
+    return entry.second.ok || !entry.second.files.empty();
+  });
+}
+
+void Manifest::require_in_place() const {
+  if (numbered_steadily_ ? is_at(descriptor_, file_) : fs::exists(file_)) return;
+  const fs::path folder = file_.parent_path();
+  const bool has_folder = folder.empty() || fs::is_directory(folder);
+  throw WriteError("{}: was moved or removed while the batch was running; stopped",
+                   (has_folder ? file_ : folder).string());
 }
 
 void Manifest::cut_torn_line() {
@@ -166,6 +186,7 @@ const ManifestRecord* Manifest::find(const std::string& id) const {
 }
 
 void Manifest::append(std::span<const ManifestRecord> records) {
+  require_in_place();
   cut_torn_line();
   std::string text;
   for (const ManifestRecord& record : records) text += record.line() + "\n";
@@ -184,6 +205,7 @@ void Manifest::append(std::span<const ManifestRecord> records) {
 }
 
 void Manifest::finish(const std::vector<std::string>& ids) {
+  require_in_place();
   if (order_ == ids && unreadable_ == 0 && !torn_at_) return;
   AtomicFile whole(file_);
   for (const std::string& id : ids) whole.write(records_.at(id).line() + "\n");

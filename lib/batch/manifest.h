@@ -41,9 +41,10 @@ struct ManifestRecord {
 // one id the last counts.
 class Manifest {
  public:
-  // Creates the file where it is missing. Throws InputError where another process has it; where it
-  // has content and `resume` is false. A last line without its end, which a killed process left,
-  // counts as none, and is cut off by the first write.
+  // Creates the file where it is missing. Throws InputError where another process has it, and where
+  // it has content and `resume` is false, unless every item failed and left no file: such a run
+  // begins anew, and the first write replaces its lines. A last line without its end, which a killed
+  // process left, counts as none, and is cut off by the first write.
   Manifest(std::filesystem::path file, bool resume);
   ~Manifest();  // a manifest without a record is removed
   Manifest(const Manifest&) = delete;
@@ -52,22 +53,27 @@ class Manifest {
   const ManifestRecord* find(const std::string& id) const;  // null where there is none
   const std::map<std::string, ManifestRecord>& records() const { return records_; }
   std::size_t unreadable_lines() const { return unreadable_; }
-  // All in one write, on disk when it returns. Throws WriteError.
+  // Throws WriteError where the file, or its folder, was moved or removed since it was opened: what
+  // is written now would be lost, or be in another place than the rest.
+  void require_in_place() const;
+  // All in one write, on disk when it returns. Throws WriteError, as require_in_place(), too.
   void append(std::span<const ManifestRecord> records);
-  // The end of a complete run: one record for each of these ids, in their order. Throws WriteError.
+  // The end of a complete run: one record for each of these ids, in their order. Throws as append().
   void finish(const std::vector<std::string>& ids);
 
  private:
   void open_locked();
   void close_it();  // an empty one goes away
   void read(bool resume);
+  bool has_results() const;
   void cut_torn_line();
   std::filesystem::path file_;
   int descriptor_ = -1;
+  bool numbered_steadily_ = true;  // by its file system
   std::map<std::string, ManifestRecord> records_;
   std::vector<std::string> order_;  // of the ids in the file
   std::size_t unreadable_ = 0;
-  std::optional<std::size_t> torn_at_;  // where a last line without its end begins
+  std::optional<std::size_t> torn_at_;  // where lines that count as none begin
 };
 
 // Files of another division of the same list in this folder, such as manifest-0-of-4.jsonl beside

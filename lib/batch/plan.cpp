@@ -246,12 +246,45 @@ void refuse_inputs_as_outputs(const std::vector<PlannedItem>& items, const fs::p
   }
 }
 
+bool lies_below(const fs::path& folder, const fs::path& path) {
+  return std::ranges::mismatch(folder, path).in1 == folder.end();
+}
+
+// Whether a symbolic link on the way leads out of the folder, which is canonical.
+bool leads_out(const fs::path& folder, const fs::path& name) {
+  constexpr int kMostLinks = 40;  // as Linux itself follows
+  fs::path path = folder;
+  for (const fs::path& part : name) {
+    path /= part;
+    std::error_code none;
+    for (int links = 0; links < kMostLinks; ++links) {
+      const fs::path target = fs::read_symlink(path, none);
+      if (none) break;  // no link, or nothing there
+      path = fs::weakly_canonical(path.parent_path() / target);
+    }
+    if (!lies_below(folder, path)) return true;
+  }
+  return false;
+}
+
+void refuse_links_out(const std::vector<PlannedItem>& items, const fs::path& folder) {
+  const fs::path root = fs::weakly_canonical(folder);
+  for (const PlannedItem& item : items) {
+    for (const fs::path& file : item.files) {
+      if (leads_out(root, file))
+        throw InputError("{}: {} is behind a link that leads out of the output folder; give it "
+                         "another output",
+                         item.where, file.string());
+    }
+  }
+}
+
 std::string content_hash(const fs::path& file) {
   return file_sha256(file).value_or("missing");
 }
 
-// The file that AtomicFile was writing under this name, "" = none.
-std::string file_of_partial(const std::string& name) {
+// The partial_stem() of the file that AtomicFile was writing under this name, "" = none.
+std::string stem_of_partial(const std::string& name) {
   const std::size_t infix = name.rfind(kPartialInfix);
   if (infix == std::string::npos) return {};
   const std::string_view process = std::string_view(name).substr(infix + kPartialInfix.size());
@@ -274,6 +307,7 @@ std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defau
   common.refuse();
   refuse_collisions(items);
   refuse_inputs_as_outputs(items, folder);
+  refuse_links_out(items, folder);
   return items;
 }
 
@@ -354,13 +388,13 @@ std::vector<std::vector<std::size_t>> share_groups(std::size_t count, std::size_
 std::size_t remove_partial_files(const fs::path& folder, const std::vector<fs::path>& names) {
   std::map<fs::path, std::set<std::string>> by_folder;
   for (const fs::path& name : names)
-    by_folder[folder / name.parent_path()].insert(name.filename().string());
+    by_folder[folder / name.parent_path()].insert(partial_stem(name.filename().string()));
   std::size_t removed = 0;
-  for (const auto& [place, files] : by_folder) {
+  for (const auto& [place, stems] : by_folder) {
     std::error_code ignored;
     std::vector<fs::path> partial;
     for (const auto& entry : fs::directory_iterator(place, ignored)) {
-      if (files.contains(file_of_partial(entry.path().filename().string())))
+      if (stems.contains(stem_of_partial(entry.path().filename().string())))
         partial.push_back(entry.path());
     }
     for (const fs::path& path : partial) removed += fs::remove(path, ignored) ? 1 : 0;

@@ -28,9 +28,11 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path), file_(p
     throw InputError("{}: cannot be mapped: {}", path.string(), std::strerror(errno));
   }
   bytes_ = {static_cast<const std::byte*>(map), size};
+  guard_.emplace(path, bytes_);
 }
 
 MappedFile::~MappedFile() {
+  guard_.reset();
   if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 

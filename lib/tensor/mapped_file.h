@@ -4,16 +4,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 
 #include "lib/base/descriptor.h"
+#include "lib/base/map_guard.h"
 
 namespace diptych {
 
 class MappedFile {
  public:
   // Throws InputError naming the file where it is missing, unreadable or not a regular file. The
-  // size is taken at opening: a file cut short by another process later ends this one with SIGBUS.
+  // size is taken at opening: a read of what another process cuts off later ends as map_guard.h
+  // says.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -33,6 +36,7 @@ class MappedFile {
   std::filesystem::path path_;
   Descriptor file_;
   std::span<const std::byte> bytes_;
+  std::optional<MapGuard> guard_;
 };
 
 }  // namespace diptych

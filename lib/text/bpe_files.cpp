@@ -219,8 +219,9 @@ NamedText read_text(const std::filesystem::path& path) {
 }
 
 // A vocabulary without merges cuts every text into its bytes, silently.
-void require_merges(const BpeTables& tables, std::string_view place) {
-  if (tables.merges.empty()) throw InputError("{}: holds no merges: truncated?", place);
+void require_merges(const BpeTables& tables) {
+  if (tables.merges.empty())
+    throw InputError("{}: holds no merges: truncated?", tables.merges_place);
 }
 
 // The parts of tokenizer.json that say how text is cut up before the merges.
@@ -265,6 +266,7 @@ BpeTables parse_slow_files(const NamedText& vocab, const NamedText& merges,
   tables.pieces = read_vocabulary(vocab);
   tables.pieces_place = vocab.name;
   tables.merges = reading.get();
+  tables.merges_place = merges.name;
   tables.merges_before = merges.name + ":";
 
   const Json config_json = parse_json(config.text, config.name);
@@ -292,6 +294,7 @@ BpeTables parse_fast_file(const NamedText& tokenizer) {
   tables.pieces = read_pieces(vocab);
   tables.pieces_place = vocab.place;
   const Node merges = array_of(member(model, "merges"));
+  tables.merges_place = merges.place;
   tables.merges_before = merges.place + "[";
   tables.merges_after = "]";
   for (std::size_t i = 0; i < merges.value->size(); ++i) {
@@ -319,13 +322,13 @@ BpeTables read_bpe_files(const std::filesystem::path& folder) {
     const NamedText vocab = read_text(folder / "vocab.json");
     const NamedText merges = read_text(folder / "merges.txt");
     BpeTables tables = parse_slow_files(vocab, merges, read_text(folder / "tokenizer_config.json"));
-    require_merges(tables, merges.name);
+    require_merges(tables);
     return tables;
   }
   if (has("tokenizer.json")) {
     const NamedText tokenizer = read_text(folder / "tokenizer.json");
     BpeTables tables = parse_fast_file(tokenizer);
-    require_merges(tables, tokenizer.name + ": model.merges");
+    require_merges(tables);
     return tables;
   }
   std::string missing;

@@ -23,7 +23,7 @@ struct BpeTables {
   std::vector<Token> pieces;
   std::vector<Merge> merges;  // lowest rank first
   std::vector<Token> added;
-  std::string pieces_place, added_place;    // the files they came from, for errors
+  std::string pieces_place, merges_place, added_place;  // where they came from, for errors
   std::string merges_before, merges_after;  // around a merge's number in its place
 };
 

@@ -33,10 +33,13 @@ class ByteLevelBpe final : public Tokenizer {
   std::optional<std::int64_t> token_id(std::string_view token) const override;
   std::int64_t size() const override { return size_; }
 
+  void require_made_pieces(const BpeTables& tables) const;
+
  private:
   struct Text {
     std::string bytes;
     bool added;
+    bool made = false;  // by a merge
   };
 
   void add_pieces(const BpeTables& tables);
@@ -135,8 +138,30 @@ void ByteLevelBpe::add_merges(const BpeTables& tables) {
     const std::int64_t left = piece_id(merge.left, tables, merge);
     const std::int64_t right = piece_id(merge.right, tables, merge);
     merged.assign(merge.left).append(merge.right);
-    merges_.add(left, right, piece_id(merged, tables, merge));
+    const std::int64_t id = piece_id(merged, tables, merge);
+    texts_.find(id)->second.made = true;
+    merges_.add(left, right, id);
   }
+}
+
+// Where merges were cut off, texts would become smaller pieces than the model was trained on. Each
+// piece of several bytes is in a vocabulary because a merge makes it; a released Qwen2 vocabulary
+// has 151643 pieces, 256 bytes and 151387 merges.
+void ByteLevelBpe::require_made_pieces(const BpeTables& tables) const {
+  std::int64_t first = size_;
+  std::size_t lost = 0;
+  for (const auto& [id, text] : texts_) {
+    if (text.added || text.made || text.bytes.size() <= 1) continue;
+    first = std::min(first, id);
+    ++lost;
+  }
+  if (lost == 0) return;
+  std::string piece;
+  for (const char byte : texts_.at(first).bytes)
+    piece += alphabet_text(static_cast<std::uint8_t>(byte));
+  throw InputError("{}: no merge makes {:?} with id {}{} in {}: truncated?", tables.merges_place,
+                   piece, first, lost > 1 ? fmt::format(" nor {} more pieces", lost - 1) : "",
+                   place_);
 }
 
 void ByteLevelBpe::encode_words(std::string_view text, std::vector<std::int64_t>& ids) const {
@@ -207,7 +232,10 @@ constexpr std::string_view kQwenAdded[] = {
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_byte_level_bpe(const std::filesystem::path& folder) {
-  return make_byte_level_bpe(read_bpe_files(folder));
+  const BpeTables tables = read_bpe_files(folder);
+  auto tokenizer = std::make_unique<ByteLevelBpe>(tables);
+  tokenizer->require_made_pieces(tables);
+  return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> make_byte_level_bpe(const BpeTables& tables) {

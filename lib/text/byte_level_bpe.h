@@ -14,7 +14,8 @@
 namespace diptych {
 
 // From vocab.json, merges.txt and tokenizer_config.json in `folder`, or from tokenizer.json if
-// vocab.json is not there. Throws InputError for files that are missing, broken or at odds.
+// vocab.json is not there. Throws InputError for files that are missing, broken or at odds,
+// and for merges that were cut off.
 std::unique_ptr<Tokenizer> load_byte_level_bpe(const std::filesystem::path& folder);
 
 // The same from tables already read.

@@ -89,6 +89,42 @@ TEST_CASE("atomic file: a private file is private while it is written, too") {
   for (const auto& entry : fs::directory_iterator(folder.path())) CHECK(mode_of(entry) == 0600);
 }
 
+TEST_CASE("atomic file: a name as long as the system takes is written") {
+  const Folder folder;
+  for (const std::string& name : {std::string(255, 'n'), std::string(253, 'n') + "\u00e9"}) {
+    write_whole(folder.path() / name, "whole");
+    CHECK(text_of(folder.path() / name) == "whole");
+    fs::remove(folder.path() / name);
+    CHECK(count_in(folder.path()) == 0);
+  }
+  CHECK(partial_stem("a.png") == "a.png");
+  const std::string one = partial_stem(std::string(255, 'n')),
+                    other = partial_stem(std::string(254, 'n') + "m");
+  CHECK(one != other);
+  CHECK(one.size() == 255 - std::string(".partial-4194304").size());
+  // Of two bytes of a letter none is left alone.
+  CHECK(partial_stem(std::string(221, 'n') + std::string(17, '\xC3') + "\xA9").size() <= one.size());
+  CHECK(partial_stem(std::string(221, 'n') + "\u00e9" + std::string(32, 'n')).substr(221, 1) == "~");
+}
+
+TEST_CASE("atomic file: what another user protected is not replaced") {
+  const Folder folder;
+  const fs::path file = folder.path() / "a";
+  write_whole(file, "theirs");
+  REQUIRE(chmod(file.c_str(), 0444) == 0);
+  write_whole(file, "mine, whatever its bits");
+  if (chown(file.c_str(), 65534, 65534) != 0) return;  // only root can give it away
+  CHECK(refusal(file) ==
+        file.string() + ": is another user's file and may not be written; expected another name");
+  fs::create_symlink("a", folder.path() / "link");
+  CHECK(refusal(folder.path() / "link").find("another user's file") != std::string::npos);
+  CHECK(text_of(file) == "mine, whatever its bits");
+  CHECK(count_in(folder.path()) == 2);
+  REQUIRE(chmod(file.c_str(), 0644) == 0);
+  write_whole(file, "root may");
+  CHECK(text_of(file) == "root may");
+}
+
 TEST_CASE("atomic file: links are followed and stay") {
   const Folder folder;
   fs::create_directories(folder.path() / "there" / "deep");

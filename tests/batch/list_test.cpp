@@ -193,6 +193,28 @@ TEST_CASE("a bad value is the item's own problem") {
         "--task edit: needs a picture; expected --image FILE");
 }
 
+TEST_CASE("a number is an id, but no picture") {
+  const test::Folder folder;
+  const BatchList list = read_list(folder, "l.jsonl",
+                                   "{\"prompt\": \"a\", \"id\": 7}\n"
+                                   "{\"prompt\": \"a\", \"id\": 7.50}\n"
+                                   "{\"prompt\": \"a\", \"image\": 7}\n"
+                                   "{\"prompt\": \"a\", \"image\": [\"7\", 7]}\n"
+                                   "{\"prompt\": \"a\", \"image\": \"7\"}\n");
+  CHECK(list.items[0].id == "7");
+  CHECK(list.items[1].id == "7.50");
+  for (const std::size_t i : {2U, 3U})
+    CHECK(list.items[i].problem.ends_with("image: expected a text, found the number 7"));
+  CHECK(list.items[4].problem.empty());
+  const BatchList plain =
+      read_list(folder, "l.yaml", "- {prompt: a, image: 7, id: 7}\n- {prompt: a, image: 7.png}\n");
+  CHECK(plain.items[0].id == "7");
+  CHECK(plain.items[0].problem.ends_with("image: expected a text, found the number 7"));
+  CHECK(plain.items[1].problem.empty());
+  CHECK(list_error("l.jsonl", "{\"prompt\": \"a\", \"id\": 7}\n{\"prompt\": \"a\", \"id\": \"7\"}")
+            .starts_with("l.jsonl:2: id: '7' is the id of l.jsonl:1, too"));
+}
+
 TEST_CASE("a plain prompt of a .yaml is a text unless it is a number") {
   const test::Folder folder;
   const BatchList list = read_list(

@@ -71,6 +71,63 @@ TEST_CASE("a manifest is taken up again, and refused without --resume") {
   CHECK(manifest.find("c") == nullptr);
 }
 
+TEST_CASE("a run in which every item failed is begun anew without --resume") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  const std::string failed = record("a", 0, false).line() + "\n";
+  folder.write("manifest.jsonl", failed);
+  {
+    Manifest manifest(file, false);
+    CHECK(manifest.records().empty());
+  }
+  CHECK(read_text_file(file) == failed);  // reading changes nothing
+  {
+    Manifest manifest(file, false);
+    manifest.append(std::vector{record("b", 0)});
+    manifest.finish({"b"});
+  }
+  CHECK(read_text_file(file) == record("b", 0).line() + "\n");
+  // With a file, or what may stand for one, it is a run.
+  ManifestRecord half = record("a", 0, false);
+  half.files = {{"a-000.png", "00ff"}};
+  for (const std::string& more : {half.line() + "\n", std::string("torn"), std::string("odd\n")}) {
+    folder.write("manifest.jsonl", failed + more);
+    CHECK(message_of([&] { Manifest(file, false); }).find("holds a run already") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("a manifest that was moved or removed takes no more lines") {
+  const test::Folder folder;
+  std::filesystem::create_directories(folder / "out");
+  const auto file = folder / "out" / "manifest.jsonl";
+  const auto error = [&](const auto& disturb) -> std::string {
+    Manifest manifest(file, true);
+    manifest.append(std::vector{record("a", 0)});
+    disturb();
+    try {
+      manifest.require_in_place();
+    } catch (const WriteError& first) {
+      CHECK_THROWS_AS(manifest.append(std::vector{record("b", 1)}), WriteError);
+      CHECK_THROWS_AS(manifest.finish({"a"}), WriteError);
+      return first.what();
+    }
+    return "in place";
+  };
+  const std::string end = ": was moved or removed while the batch was running; stopped";
+  CHECK(error([] {}) == "in place");
+  CHECK(error([&] { std::filesystem::rename(file, folder / "m"); }) == file.string() + end);
+  CHECK(error([&] { folder.write("out/other", ""), std::filesystem::remove(file); }) ==
+        file.string() + end);
+  CHECK(error([&] {
+          std::filesystem::remove(file);
+          folder.write("out/manifest.jsonl", "");
+        }) == file.string() + end);
+  CHECK(error([&] { std::filesystem::rename(folder / "out", folder / "moved"); }) ==
+        (folder / "out").string() + end);
+  CHECK_FALSE(std::filesystem::exists(folder / "out"));
+}
+
 TEST_CASE("a pipe or a device is no manifest, and stays") {
   const test::Folder folder;
   const auto file = folder.path() / "manifest.jsonl";

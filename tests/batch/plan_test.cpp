@@ -1,6 +1,7 @@
 // Items to files: names, collisions, what counts as finished, who shares a forward.
 #include "lib/batch/plan.h"
 
+#include "lib/base/atomic_file.h"
 #include "lib/base/sha256.h"
 #include "tests/batch/support.h"
 
@@ -108,6 +109,34 @@ TEST_CASE("an item that would replace what the list reads is refused") {
               "{\"prompt\": \"a\", \"noise\": \"out/n.safetensors\"}\n") ==
         where + ":1: writes n.safetensors, which " + where + ":2 reads; give it another output");
   CHECK(error(reads + "}\n") == "no error");
+}
+
+TEST_CASE("an output behind a link that leads out of the folder is refused") {
+  const test::Folder folder;
+  namespace fs = std::filesystem;
+  fs::create_directories(folder / "out/real");
+  fs::create_directories(folder / "elsewhere");
+  fs::create_directory_symlink("../elsewhere", folder / "out/away");
+  fs::create_directory_symlink("real", folder / "out/within");
+  fs::create_directory_symlink("away", folder / "out/chain");
+  fs::create_symlink("../elsewhere/new.png", folder / "out/dangling.png");
+  fs::create_directory_symlink("out", folder / "same");
+  const std::string where = (folder / "l.jsonl").string();
+  const auto error = [&](const std::string& output, const char* into) {
+    const BatchList list = read_list(
+        folder, "l.jsonl", "{\"prompt\": \"a\", \"output\": \"" + output + "\"}\n");
+    return message_of([&] { plan_batch(list, test::plain_defaults(), folder / into); });
+  };
+  for (const char* name : {"away/x.png", "away/new/x.png", "chain/x.png", "dangling.png"}) {
+    CHECK(error(name, "out") == where + ":1: " + name +
+                                    " is behind a link that leads out of the output folder; give "
+                                    "it another output");
+  }
+  for (const char* name : {"within/x.png", "real/x.png", "x.png", "new/x.png"})
+    CHECK(error(name, "out") == "no error");
+  CHECK(error("real/x.png", "same") == "no error");  // the folder itself may be a link
+  CHECK(error("away/x.png", "same") != "no error");
+  CHECK(error("x.png", "none") == "no error");
 }
 
 TEST_CASE("keys without a meaning are the item's error, flags without one are not") {
@@ -349,6 +378,9 @@ TEST_CASE("only what a killed run left of these files is removed") {
     folder.write(name, "x");
   CHECK(remove_partial_files(folder.path(), {"a.png", "b/c.png", "manifest.jsonl", "none/d.png"}) ==
         3);
+  const std::string long_name(255, 'n');
+  folder.write(partial_stem(long_name) + ".partial-5", "x");
+  CHECK(remove_partial_files(folder.path(), {long_name}) == 1);
   for (const char* left : {"a.png.partial-", "x.png.partial-1", "a.png.partial-1x", "a.png"})
     CHECK(std::filesystem::exists(folder.path() / left));
 }

@@ -448,6 +448,48 @@ TEST_CASE("a folder that holds a run is not mixed with another") {
   CHECK(has(nothing_left.err, "2 items: 0 done, 0 failed, 2 skipped in "));
 }
 
+TEST_CASE("a folder or manifest that is moved or removed meanwhile ends the run with 3") {
+  const auto disturbed = [](const auto& disturb) {
+    const Folder folder;
+    folder.write("p.txt", "a\nb\nc\n");
+    Command command = batch(folder, "p.txt", {"--progress", "kv"});
+    *std::ranges::find(command.arguments, "3") = "400";  // steps
+    command.interrupt_after = "done=1\ntotal=3";
+    const fs::path out = folder.path() / "out";
+    command.at_cue = [&] { disturb(out); };
+    const Outcome outcome = run(command);
+    CHECK(outcome.code == 3);
+    CHECK(has(outcome.err, "stopped with 1 of 3 items through; the same command with --resume"));
+    CHECK_FALSE(has(outcome.err, "[ERROR]"));  // no item failed
+    std::string line = outcome.err.substr(outcome.err.rfind("diptych: "));
+    line.erase(line.find(folder.path().string()), folder.path().string().size() + 1);
+    return std::pair(line, names(contents(folder.path())));
+  };
+  const std::string end = ": was moved or removed while the batch was running; stopped\n";
+  const auto moved = disturbed([](const fs::path& out) { fs::rename(out, out.string() + "2"); });
+  CHECK(moved.first == "diptych: out" + end);
+  CHECK(moved.second == Words{"out2/0000.png", "out2/manifest.jsonl", "p.txt"});
+  const auto removed = disturbed([](const fs::path& out) { fs::remove_all(out); });
+  CHECK(removed.first == "diptych: out" + end);
+  CHECK(removed.second == Words{"p.txt"});
+  const auto headless = disturbed([](const fs::path& out) { fs::remove(out / "manifest.jsonl"); });
+  CHECK(headless.first == "diptych: out/manifest.jsonl" + end);
+  CHECK(headless.second == Words{"out/0000.png", "p.txt"});
+}
+
+TEST_CASE("where every item failed, the corrected list runs in the same folder") {
+  const Folder folder;
+  folder.write("l.jsonl", "{\"prompt\": \"a\", \"image\": \"none.png\"}\n{\"prompt\": \"b\", \"seed\": -1}\n");
+  REQUIRE(run(batch(folder, "l.jsonl")).code == 4);
+  CHECK(manifest(folder.path() / "out/manifest.jsonl").size() == 2);
+  folder.write("l.jsonl", "{\"prompt\": \"a\"}\n");
+  const Outcome again = run(batch(folder, "l.jsonl"));
+  CHECK(again.code == 0);
+  const auto lines = manifest(folder.path() / "out/manifest.jsonl");
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0]["status"] == "ok");
+}
+
 TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is written") {
   const Folder folder;
   folder.write("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"sede\": 1}\n");

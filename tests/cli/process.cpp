@@ -63,7 +63,7 @@ struct Pipe {
   _exit(127);
 }
 
-// Reads both streams to their ends; sends the signal when its cue comes.
+// Reads both streams to their ends; sends the signal, or acts, when the cue comes.
 void collect(const Command& command, pid_t child, int out, int err, Outcome& outcome) {
   std::array<pollfd, 2> streams = {pollfd{out, POLLIN, 0}, pollfd{err, POLLIN, 0}};
   bool cue_pending = !command.interrupt_after.empty();
@@ -82,8 +82,12 @@ void collect(const Command& command, pid_t child, int out, int err, Outcome& out
           .append(buffer.data(), static_cast<std::size_t>(bytes));
     }
     if (cue_pending && outcome.err.find(command.interrupt_after) != std::string::npos) {
-      kill(child, command.signal);
       cue_pending = false;
+      if (command.at_cue) {
+        command.at_cue();
+      } else {
+        kill(child, command.signal);
+      }
     }
   }
 }

@@ -19,6 +19,7 @@ struct Command {
   std::function<void()> before_exec;  // in the child: limits, closed streams
   std::string interrupt_after;        // send `signal` once this stands on stderr
   int signal = SIGINT;
+  std::function<void()> at_cue;  // done then, instead of the signal
 };
 
 struct Outcome {

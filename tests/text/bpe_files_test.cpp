@@ -207,11 +207,39 @@ TEST_CASE("missing files") {
     CHECK(load_error(folder.path()) == path + "/merges.txt: holds no merges: truncated?");
   }
   folder.write("merges.txt", "t h\n");
-  CHECK(load_error(folder.path()) == "accepted");
+  CHECK(load_error(folder.path()) ==
+        path + "/merges.txt: no merge makes \"in\" with id 257 nor 342 more pieces in " + path +
+            "/vocab.json: truncated?");
   folder.write("vocab.json", "{\"th\": 0}");
   CHECK(load_error(folder.path()) == path +
                                          "/vocab.json: no piece \"!\", which stands for byte 0x21; "
                                          "expected all 256");
+}
+
+TEST_CASE("merges that were cut off at a line are noticed") {
+  const fs::path source(DIPTYCH_SOURCE_DIR);
+  for (const fs::path& whole : {source / "stage_configs/demo/checkpoint", kBagelGoldens / "checkpoint"}) {
+    const test::Folder folder;
+    for (const char* name : {"vocab.json", "tokenizer_config.json"})
+      folder.write(name, read_file(whole / name));
+    const std::string merges = read_file(whole / "merges.txt");
+    std::size_t cuts = 0;
+    for (std::size_t end = merges.size(); (end = merges.rfind('\n', end - 1)) != std::string::npos &&
+                                          end > std::string_view("#version: 0.2\n").size();) {
+      if (++cuts % 40 != 1) continue;
+      folder.write("merges.txt", merges.substr(0, end));
+      const bool last = merges.size() - 1 == end;  // only its line's end is gone
+      CHECK(load_error(folder.path()).find(last ? "accepted" : "merges.txt: no merge makes ") !=
+            std::string::npos);
+    }
+    CHECK(cuts > 300);
+    Json fast = Json::parse(read_file(whole / "tokenizer.json"));
+    fast["model"]["merges"].erase(fast["model"]["merges"].size() - 1);
+    const test::Folder other;
+    other.write("tokenizer.json", fast.dump());
+    CHECK(load_error(other.path()).find("/tokenizer.json: model.merges: no merge makes ") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("a link that leads nowhere is a file that is missing") {

@@ -13,6 +13,7 @@
 #include "apps/diptych/failure.h"
 #include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/result_files.h"
+#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/messages.h"
@@ -306,10 +307,11 @@ class BatchRun {
     }
   }
 
-  // Refused by the model: the others of its group run without it.
+  // Refused by the model, or without a place for its files: the others of its group run without it.
   bool is_refused(std::size_t i) {
     try {
       job(i).read_inputs();
+      if (is_pending(i)) require_places(items_[i]);
       return false;
     } catch (...) {
       const Failure failure = describe_failure(std::current_exception());
@@ -338,6 +340,7 @@ class BatchRun {
         discard(members, outcome);
         throw;
       }
+      manifest_.require_in_place();  // a folder that is gone is no failure of the items
       if (members.size() > 1) return failure.text;
       record_failure(members.front(), std::move(outcome.records.front().files),
                      text_of(failure, items_[members.front()]));
@@ -347,12 +350,20 @@ class BatchRun {
     return std::nullopt;
   }
 
+  // Before anything is painted.
+  void require_places(const PlannedItem& item) const {
+    manifest_.require_in_place();
+    for (const fs::path& file : item.files) {
+      make_folder(path(file).parent_path());
+      const AtomicFile probe(path(file));  // goes again
+    }
+  }
+
   void run_together(Members members, Outcome& outcome) {
     JobGroup jobs;
     for (const std::size_t i : members) {
       jobs.push_back(&job(i));
-      if (!is_pending(i)) continue;
-      for (const fs::path& file : items_[i].files) make_folder(path(file).parent_path());
+      if (is_pending(i)) require_places(items_[i]);
     }
     const auto item = [&](std::size_t request) -> const PlannedItem& {
       return items_[members[request]];

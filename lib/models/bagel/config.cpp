@@ -17,6 +17,18 @@ constexpr const char* kTanhGelu = "gelu_pytorch_tanh";
 // The official loader has both, whatever the file says.
 constexpr QwenParts kQwenParts = {.attention_bias = true, .qk_norm = true};
 
+// It also overrules these without a word. A file that says otherwise is of another model.
+void require_official(const std::filesystem::path& path) {
+  const Json json = read_json_object(path);
+  for (const auto& [key, expected] :
+       {std::pair{"qk_norm", true}, std::pair{"tie_word_embeddings", false}}) {
+    const auto found = json.find(key);
+    if (found == json.end() || found->is_null() || *found == expected) continue;
+    throw InputError("{}: {}: found {}, expected {}, which is all this model has", path.string(),
+                     key, found->dump(), expected);
+  }
+}
+
 SiglipConfig load_siglip(const std::filesystem::path& path) {
   const Json json = read_json_object(path);
   // The sizes of the released model are no default for another one's.
@@ -50,6 +62,7 @@ SiglipConfig load_siglip(const std::filesystem::path& path) {
 BagelConfig BagelConfig::load(const std::filesystem::path& folder) {
   BagelConfig c;
   c.llm = QwenConfig::load(folder / "llm_config.json", kQwenParts);
+  require_official(folder / "llm_config.json");
   c.vit = load_siglip(folder / "vit_config.json");
   const std::filesystem::path top = folder / "config.json";
   if (!std::filesystem::exists(top)) return c;  // the official code never reads it
