@@ -164,8 +164,7 @@ const auto kFields = std::to_array<Field>({
     {"dtype", session, "--dtype", "auto|float32|bfloat16",
      "auto: bfloat16 on CUDA; on the CPU float32, but bfloat16 where 1 GiB or more of weights are "
      "stored so and the CPU has AVX512-BF16 or AMX-BF16",
-     choice<run<&R::dtype>>(), YamlPlace::top,
-     "dtype"},
+     choice<run<&R::dtype>>(), YamlPlace::top, "dtype"},
     {"quantization", session, "--quantization", "none|fp8|int8",
      "the decoder layers' projections, quantised as they are loaded: less memory, another picture; "
      "fp8 needs a GPU of compute capability 8.9 or newer, or the CPU",

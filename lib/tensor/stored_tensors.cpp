@@ -33,8 +33,7 @@ bool is_view(const CheckpointFiles& checkpoint, const std::string& name, at::Sca
   if (owner == checkpoint.owner.end()) return false;
   const SafetensorsFile& file = checkpoint.files[owner->second];
   const auto address = reinterpret_cast<std::uintptr_t>(file.bytes(name).data());
-  return file.entries().find(name)->second.dtype == dtype &&
-         address % c10::elementSize(dtype) == 0;
+  return file.entries().find(name)->second.dtype == dtype && address % c10::elementSize(dtype) == 0;
 }
 
 std::uint64_t view_bytes(const CheckpointFiles& checkpoint, at::ScalarType dtype) {

@@ -295,8 +295,9 @@ TEST_CASE("weights beyond the host's memory are refused before any is read") {
   const test::Folder folder, model;
   test::Command command = small_picture(folder);
   // 3 * 2 * 64 * 4 * 16 million bytes of float32: 12 TiB of gate_proj and its like in each layer.
-  resize_model(model, "\"vocab_size\": 640, \"hidden_size\": 1048576, \"intermediate_size\": 1048576, "
-                      "\"num_attention_heads\": 1024, \"num_key_value_heads\": 1024");
+  resize_model(model,
+               "\"vocab_size\": 640, \"hidden_size\": 1048576, \"intermediate_size\": 1048576, "
+               "\"num_attention_heads\": 1024, \"num_key_value_heads\": 1024");
   command.arguments.insert(command.arguments.end(),
                            {"-m", model.path().string(), "--load-format", "dummy"});
   const Outcome outcome = run(command);

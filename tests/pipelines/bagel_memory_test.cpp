@@ -357,7 +357,8 @@ TEST_CASE("on the CPU, weights that are used where they are mapped take no memor
         QwenLayer::matrix_bytes(sizes.model.llm, {at::kBFloat16, Quantization::int8}) * 56 / 2);
 }
 
-TEST_CASE("float32 weights of the 7B model are refused on a host of 23 GiB, and what fits is said") {
+TEST_CASE(
+    "float32 weights of the 7B model are refused on a host of 23 GiB, and what fits is said") {
   BagelSizes sizes;
   sizes.dtype = at::kFloat;
   sizes.mapped = stored_in(at::kBFloat16);
@@ -372,9 +373,10 @@ TEST_CASE("float32 weights of the 7B model are refused on a host of 23 GiB, and 
     return "it fits";
   };
   check_contains(refused(512), "--device cpu: this run needs 53.");
-  check_contains(refused(512), " GiB of memory, 23.0 GiB are available; it fits with --dtype "
-                               "bfloat16, or with --quantization int8, or with --dtype bfloat16 "
-                               "--quantization int8");
+  check_contains(refused(512),
+                 " GiB of memory, 23.0 GiB are available; it fits with --dtype "
+                 "bfloat16, or with --quantization int8, or with --dtype bfloat16 "
+                 "--quantization int8");
   sizes.dtype = at::kBFloat16;
   CHECK(refused(512) == "it fits");
 }
@@ -406,8 +408,9 @@ TEST_CASE("what the plan of the CPU counts is what loading takes") {
         });
         // Quantising takes one matrix at a time besides.
         const std::int64_t beside =
-            quantization == Quantization::none ? 0 : 8 * sizes.model.llm.intermediate_size *
-                                                         sizes.model.llm.hidden_size * 4;
+            quantization == Quantization::none
+                ? 0
+                : 8 * sizes.model.llm.intermediate_size * sizes.model.llm.hidden_size * 4;
         CHECK(taken >= planned);
         CHECK(taken <= planned + planned / 100 + beside);
       }

@@ -162,12 +162,12 @@ MappedWeights BagelCheckpoint::mapped() const {
   MappedWeights mapped;
   mapped.is_view = [](const std::string&, at::ScalarType) { return false; };
   if (model_weights.is_dummy()) return mapped;
-  mapped.is_view = [files = open_checkpoint(model_file(folder))](
-                       const std::string& name, at::ScalarType dtype) {
+  mapped.is_view = [files = open_checkpoint(model_file(folder))](const std::string& name,
+                                                                 at::ScalarType dtype) {
     return is_view(files, name, dtype);
   };
-  mapped.autoencoder = static_cast<std::int64_t>(
-      view_bytes(open_checkpoint(vae_file(folder)), at::kFloat));
+  mapped.autoencoder =
+      static_cast<std::int64_t>(view_bytes(open_checkpoint(vae_file(folder)), at::kFloat));
   return mapped;
 }
 

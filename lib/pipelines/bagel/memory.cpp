@@ -18,8 +18,8 @@ constexpr std::int64_t kMebi = std::int64_t{1} << 20;
 
 // Several of these become one matrix: a copy.
 bool is_joined(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kParts = {".q_proj", ".k_proj", ".v_proj",
-                                                      ".gate_proj", ".up_proj"};
+  constexpr std::array<std::string_view, 5> kParts = {".q_proj", ".k_proj", ".v_proj", ".gate_proj",
+                                                      ".up_proj"};
   return std::ranges::any_of(
       kParts, [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
 }

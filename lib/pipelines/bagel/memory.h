@@ -20,7 +20,7 @@ struct BagelSizes {  // of the checkpoint
   bool vision = false;                   // the image understanding part is loaded
   bool head = false;                     // so is lm_head, which writes text
   Quantization quantization = Quantization::none;
-  bool reference_kernels = false;  // quantised weights are multiplied as a float32 copy
+  bool reference_kernels = false;            // quantised weights are multiplied as a float32 copy
   std::optional<MappedWeights> mapped = {};  // on the CPU
 
   std::int64_t expert_matrix_bytes() const {

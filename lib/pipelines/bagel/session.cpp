@@ -44,13 +44,10 @@ std::vector<BagelJob*> own_jobs(const JobGroup& jobs) {
 }  // namespace
 
 BagelSession::BagelSession(const RunConfig& config, Log& log)
-    : config_(config),
-      log_(log),
-      runtime_(make_runtime(config, log, kSelfAttention, [&config] {
+    : config_(config), log_(log), runtime_(make_runtime(config, log, kSelfAttention, [&config] {
         return BagelCheckpoint::stored(config.model, config.load_format == LoadFormat::dummy);
       })) {
-  config_.dtype =
-      runtime_.dtype == at::kBFloat16 ? DtypeChoice::bfloat16 : DtypeChoice::float32;
+  config_.dtype = runtime_.dtype == at::kBFloat16 ? DtypeChoice::bfloat16 : DtypeChoice::float32;
   reset_peak_memory(runtime_.device);
   report_.device = device_description(runtime_.device);
   report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";

@@ -25,7 +25,7 @@ struct Way {
 struct Fitter {
   const MemoryCosts& costs;
   PixelSize size;
-  std::int64_t available;             // bytes for tensors
+  std::int64_t available;            // bytes for tensors
   std::int64_t beside = kCudaBytes;  // what the process takes more
 
   bool fits(const MemoryPlan& plan) const { return plan.peak() <= available; }
