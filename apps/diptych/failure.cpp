@@ -7,6 +7,8 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include "lib/tensor/finite.h"
+
 namespace diptych {
 namespace {
 
@@ -39,6 +41,8 @@ bool speaks_of_memory(const std::string& text) {
 Failure describe_failure(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
+  } catch (const BadWeights& error) {  // no request can succeed with them
+    return {kBadInput, error.what()};
   } catch (const InputError& error) {
     return {kBadInput, error.what(), true, error};
   } catch (const std::filesystem::filesystem_error& error) {  // a path, not what is done with it

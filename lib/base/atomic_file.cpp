@@ -33,12 +33,13 @@ fs::path follow_links(const fs::path& path) {
   throw InputError("{}: too many symbolic links, one to the next", path.string());
 }
 
-// A file that its owner protected. root could write to any: of those without a single w it is asked,
-// too.
+// A file that its owner protected. root could write to any: of those without a single w it is
+// asked, too.
 bool is_protected(const fs::path& path, const struct stat& found) {
   if (found.st_uid == geteuid()) return false;
   constexpr unsigned kWriteBits = 0222;
-  return (found.st_mode & kWriteBits) == 0 || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0;
+  return (found.st_mode & kWriteBits) == 0 ||
+         faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0;
 }
 
 // The permission bits of the file that stands there, if one does. stat() also knows what is behind

@@ -43,8 +43,8 @@ const Range* range_of(std::uintptr_t address) {
 // Calls what POSIX allows in a signal handler, and nothing else.
 void say_and_exit(const Range& range) {
   struct stat now {};
-  const bool shorter = stat(range.path.c_str(), &now) == 0 &&
-                       static_cast<std::uint64_t>(now.st_size) < range.size;
+  const bool shorter =
+      stat(range.path.c_str(), &now) == 0 && static_cast<std::uint64_t>(now.st_size) < range.size;
   const std::string& line = shorter ? range.shorter : range.unreadable;
   [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, line.data(), line.size());
   _exit(kRunFailed);

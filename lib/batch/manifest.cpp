@@ -161,9 +161,8 @@ void Manifest::read(bool resume) {
 
 bool Manifest::has_results() const {
   if (unreadable_ > 0 || torn_at_) return true;  // who knows
-  return std::ranges::any_of(records_, [](const auto& entry) {
-    return entry.second.ok || !entry.second.files.empty();
-  });
+  return std::ranges::any_of(
+      records_, [](const auto& entry) { return entry.second.ok || !entry.second.files.empty(); });
 }
 
 void Manifest::require_in_place() const {

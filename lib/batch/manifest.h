@@ -43,8 +43,8 @@ class Manifest {
  public:
   // Creates the file where it is missing. Throws InputError where another process has it, and where
   // it has content and `resume` is false, unless every item failed and left no file: such a run
-  // begins anew, and the first write replaces its lines. A last line without its end, which a killed
-  // process left, counts as none, and is cut off by the first write.
+  // begins anew, and the first write replaces its lines. A last line without its end, which a
+  // killed process left, counts as none, and is cut off by the first write.
   Manifest(std::filesystem::path file, bool resume);
   ~Manifest();  // a manifest without a record is removed
   Manifest(const Manifest&) = delete;
@@ -58,7 +58,8 @@ class Manifest {
   void require_in_place() const;
   // All in one write, on disk when it returns. Throws WriteError, as require_in_place(), too.
   void append(std::span<const ManifestRecord> records);
-  // The end of a complete run: one record for each of these ids, in their order. Throws as append().
+  // The end of a complete run: one record for each of these ids, in their order. Throws as
+  // append().
   void finish(const std::vector<std::string>& ids);
 
  private:

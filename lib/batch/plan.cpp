@@ -272,9 +272,10 @@ void refuse_links_out(const std::vector<PlannedItem>& items, const fs::path& fol
   for (const PlannedItem& item : items) {
     for (const fs::path& file : item.files) {
       if (leads_out(root, file))
-        throw InputError("{}: {} is behind a link that leads out of the output folder; give it "
-                         "another output",
-                         item.where, file.string());
+        throw InputError(
+            "{}: {} is behind a link that leads out of the output folder; give it "
+            "another output",
+            item.where, file.string());
     }
   }
 }

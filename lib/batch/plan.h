@@ -32,8 +32,8 @@ struct PlannedItem {
 
 // Every item of the list with its defaults and names; bad values become the item's error. Throws
 // InputError where a flag of the whole batch does nothing for any of them, or lets none of them
-// run, where two items would write one file, one would write what another reads, or a link leads out
-// of the folder.
+// run, where two items would write one file, one would write what another reads, or a link leads
+// out of the folder.
 std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
                                     const std::filesystem::path& folder);
 

@@ -186,7 +186,8 @@ const auto kFields = std::to_array<Field>({
     {"device", session, "--device", "auto|cpu|cuda|cuda:N", "where to compute; gpu is cuda",
      DeviceSlot{run<&R::device>}, YamlPlace::top, "device"},
     {"dtype", session, "--dtype", "auto|float32|bfloat16",
-     "auto: bfloat16 on CUDA, float32 on the CPU; also bf16, fp32",
+     "auto: bfloat16 on CUDA; on the CPU float32, but bfloat16 where 1 GiB or more of weights are "
+     "stored so and the CPU has AVX512-BF16 or AMX-BF16; also bf16, fp32",
      choice<run<&R::dtype>>(kOtherDtypes), YamlPlace::top, "dtype"},
     {"quantization", session, "--quantization", "none|fp8|int8",
      "quantise the projections of the decoder layers while loading: less memory, a different "

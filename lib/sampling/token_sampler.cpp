@@ -7,6 +7,7 @@
 #include <ATen/core/TransformationHelper.h>
 
 #include "lib/base/error.h"
+#include "lib/tensor/finite.h"
 
 namespace diptych {
 namespace {
@@ -74,7 +75,7 @@ Tensor next_token(const Tensor& logits, const TokenSampling& sampling, const Ten
 std::int64_t read_token(const Tensor& id) {
   const auto value = id.item<std::int64_t>();
   if (value == kNoToken) {
-    throw RunError("no next token can be chosen: the logits are not finite (NaN or infinity)");
+    throw NotFinite("no next token can be chosen: the logits are not finite (NaN or infinity)");
   }
   return value;
 }

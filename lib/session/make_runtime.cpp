@@ -71,12 +71,13 @@ Setting attention_setting(std::string_view field, const StageAttention& stage) {
   return Setting::of(name).called("--attention");
 }
 
-Runtime make_runtime(const RunConfig& config, Log& log, std::span<const AttentionRole> roles) {
+Runtime make_runtime(const RunConfig& config, Log& log, std::span<const AttentionRole> roles,
+                     const std::function<StoredWeights()>& stored) {
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
   if (runtime.device.is_cuda())
     runtime.opening = std::make_shared<const DeviceOpening>(runtime.device);
-  runtime.dtype = resolve_dtype(config.dtype, runtime.device);
+  runtime.dtype = resolve_dtype(config.dtype, runtime.device, stored);
   runtime.vae_tf32 = resolve_vae_tf32(config.vae_dtype, runtime.device, runtime.dtype);
   runtime.tuning = device_tuning(config, runtime, log);
   runtime.kernels = {config.kernels, runtime.tuning.table()};

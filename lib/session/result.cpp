@@ -1,13 +1,13 @@
 #include "lib/session/result.h"
 
-#include "lib/base/error.h"
+#include "lib/tensor/finite.h"
 
 namespace diptych {
 
 void require_finite(const Tensor& values, std::string_view what) {
   if (values.isfinite().all().item<bool>()) return;
-  throw RunError("{} is not finite (NaN or infinity): weights, start noise or scales out of range",
-                 what);
+  throw NotFinite("{} is not finite (NaN or infinity): weights, start noise or scales out of range",
+                  what);
 }
 
 }  // namespace diptych

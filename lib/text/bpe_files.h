@@ -24,7 +24,7 @@ struct BpeTables {
   std::vector<Merge> merges;  // lowest rank first
   std::vector<Token> added;
   std::string pieces_place, merges_place, added_place;  // where they came from, for errors
-  std::string merges_before, merges_after;  // around a merge's number in its place
+  std::string merges_before, merges_after;              // around a merge's number in its place
 };
 
 // The largest id: pairs of ids are 64-bit keys.

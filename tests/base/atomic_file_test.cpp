@@ -103,8 +103,10 @@ TEST_CASE("atomic file: a name as long as the system takes is written") {
   CHECK(one != other);
   CHECK(one.size() == 255 - std::string(".partial-4194304").size());
   // Of two bytes of a letter none is left alone.
-  CHECK(partial_stem(std::string(221, 'n') + std::string(17, '\xC3') + "\xA9").size() <= one.size());
-  CHECK(partial_stem(std::string(221, 'n') + "\u00e9" + std::string(32, 'n')).substr(221, 1) == "~");
+  CHECK(partial_stem(std::string(221, 'n') + std::string(17, '\xC3') + "\xA9").size() <=
+        one.size());
+  CHECK(partial_stem(std::string(221, 'n') + "\u00e9" + std::string(32, 'n')).substr(221, 1) ==
+        "~");
 }
 
 TEST_CASE("atomic file: what another user protected is not replaced") {

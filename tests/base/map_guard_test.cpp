@@ -92,8 +92,9 @@ TEST_CASE("a file that is whole and still cannot be read is said to be so") {
     read_behind_the_end(file, bytes);
   });
   CHECK(ended.code == 3);
-  CHECK(ended.err.find("named.bin: a part of it could not be read: its disk or file server failed") !=
-        std::string::npos);
+  CHECK(
+      ended.err.find("named.bin: a part of it could not be read: its disk or file server failed") !=
+      std::string::npos);
 }
 
 TEST_CASE("any other SIGBUS ends the process as ever") {

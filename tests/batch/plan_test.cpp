@@ -123,8 +123,8 @@ TEST_CASE("an output behind a link that leads out of the folder is refused") {
   fs::create_directory_symlink("out", folder / "same");
   const std::string where = (folder / "l.jsonl").string();
   const auto error = [&](const std::string& output, const char* into) {
-    const BatchList list = read_list(
-        folder, "l.jsonl", "{\"prompt\": \"a\", \"output\": \"" + output + "\"}\n");
+    const BatchList list =
+        read_list(folder, "l.jsonl", "{\"prompt\": \"a\", \"output\": \"" + output + "\"}\n");
     return message_of([&] { plan_batch(list, test::plain_defaults(), folder / into); });
   };
   for (const char* name : {"away/x.png", "away/new/x.png", "chain/x.png", "dangling.png"}) {

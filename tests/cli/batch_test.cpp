@@ -479,7 +479,8 @@ TEST_CASE("a folder or manifest that is moved or removed meanwhile ends the run 
 
 TEST_CASE("where every item failed, the corrected list runs in the same folder") {
   const Folder folder;
-  folder.write("l.jsonl", "{\"prompt\": \"a\", \"image\": \"none.png\"}\n{\"prompt\": \"b\", \"seed\": -1}\n");
+  folder.write("l.jsonl",
+               "{\"prompt\": \"a\", \"image\": \"none.png\"}\n{\"prompt\": \"b\", \"seed\": -1}\n");
   REQUIRE(run(batch(folder, "l.jsonl")).code == 4);
   CHECK(manifest(folder.path() / "out/manifest.jsonl").size() == 2);
   folder.write("l.jsonl", "{\"prompt\": \"a\"}\n");

@@ -3,23 +3,28 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/text_file.h"
 #include "lib/media/png.h"
+#include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
 
+namespace fs = std::filesystem;
 using test::Outcome;
 using test::run;
 
@@ -29,6 +34,32 @@ test::Command small_picture(const test::Folder& folder) {
       "generate", "-c", test::kTinyConfig, "-p",    "x",        "-o", folder.file("a.png"),
       "--steps",  "2",  "--size",          "64x64", "--device", "cpu"};
   return command;
+}
+
+// The tiny checkpoint's files in a folder; returns the model's weights.
+std::string copy_model(const test::Folder& folder) {
+  for (const auto& entry : fs::directory_iterator(test::kTinyCheckpoint)) {
+    const fs::path copy = folder.path() / entry.path().filename();
+    fs::copy_file(entry.path(), copy);
+    fs::permissions(copy, fs::perms::owner_write, fs::perm_options::add);
+  }
+  return folder.file("ema.safetensors");
+}
+
+// The tiny checkpoint without weights, with these keys in its llm_config.json.
+void resize_model(const test::Folder& folder, const std::string& keys) {
+  fs::remove(copy_model(folder));
+  const std::string file = folder.file("llm_config.json");
+  nlohmann::json json = nlohmann::json::parse(read_text_file(file));
+  json.merge_patch(nlohmann::json::parse("{" + keys + "}"));
+  folder.write("llm_config.json", json.dump());
+}
+
+// Of all tensors of a file.
+std::uint64_t data_bytes(const SafetensorsFile& file) {
+  std::uint64_t end = 0;
+  for (const auto& [name, entry] : file.entries()) end = std::max(end, entry.end);
+  return end;
 }
 
 bool one_error_line(const Outcome& outcome) {
@@ -240,16 +271,16 @@ TEST_CASE("a pipe is no place for a picture") {
 
 #ifndef __SANITIZE_ADDRESS__  // which maps terabytes for itself
 TEST_CASE("too little memory ends with 3 and a hint") {
-  const test::Folder folder;
+  const test::Folder folder, model;
   test::Command command = small_picture(folder);
-  *std::ranges::find(command.arguments, test::kTinyConfig) =
-      DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml";
-  command.arguments.insert(command.arguments.end(), {"--load-format", "dummy"});
+  resize_model(model, "\"vocab_size\": 4800000");  // 1.2 GB of embeddings
+  command.arguments.insert(command.arguments.end(),
+                           {"-m", model.path().string(), "--load-format", "dummy"});
   command.before_exec = [] {
-    // Less than the libraries and the first weights take together.
-    const rlim_t bytes = rlim_t{DIPTYCH_HAVE_CUDA != 0 ? 6 : 2} << 30;
+    // More than the libraries take, less than the embeddings.
+    const rlim_t bytes = rlim_t{DIPTYCH_HAVE_CUDA != 0 ? 900 : 600} << 20;
     const rlimit limit{bytes, bytes};
-    setrlimit(RLIMIT_AS, &limit);
+    setrlimit(RLIMIT_DATA, &limit);
   };
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
@@ -259,6 +290,98 @@ TEST_CASE("too little memory ends with 3 and a hint") {
   CHECK(folder.names().empty());
 }
 #endif
+
+TEST_CASE("weights beyond the host's memory are refused before any is read") {
+  const test::Folder folder, model;
+  test::Command command = small_picture(folder);
+  // 3 * 2 * 64 * 4 * 16 million bytes of float32: 12 TiB of gate_proj and its like in each layer.
+  resize_model(model,
+               "\"vocab_size\": 640, \"hidden_size\": 1048576, \"intermediate_size\": 1048576, "
+               "\"num_attention_heads\": 1024, \"num_key_value_heads\": 1024");
+  command.arguments.insert(command.arguments.end(),
+                           {"-m", model.path().string(), "--load-format", "dummy"});
+  const Outcome outcome = run(command);
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err.find("diptych: --device cpu: this run needs ") != std::string::npos);
+  CHECK(outcome.err.find(" GiB are available; it needs ") != std::string::npos);
+  CHECK(outcome.err.ends_with("--dtype bfloat16 --quantization int8\n"));
+  CHECK(one_error_line(outcome));
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("weights that become shorter while they are used end the run with 3 and one line") {
+  const test::Folder folder, model;
+  const std::string weights = copy_model(model);
+  test::Command command = small_picture(folder);
+  command.arguments.insert(command.arguments.end(),
+                           {"-m", model.path().string(), "--progress", "kv"});
+  *std::find(command.arguments.begin(), command.arguments.end(), "2") = "10000";  // steps
+  command.interrupt_after = "stage=denoise";
+  command.at_cue = [&] { fs::resize_file(weights, 4096); };
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 3);
+  CHECK(outcome.err.ends_with("diptych: " + weights +
+                              ": became shorter while it was read; is it being downloaded or "
+                              "copied over?\n"));
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("weights with NaN are a bad file") {
+  const test::Folder folder, model;
+  const std::string weights = copy_model(model);
+  // The first number of a tensor that pictures and answers need.
+  const std::string name = "language_model.model.layers.1.mlp.down_proj.weight";
+  const std::string gen = "language_model.model.layers.1.mlp_moe_gen.down_proj.weight";
+  for (const std::string& tensor : {name, gen}) {
+    const SafetensorsFile file = SafetensorsFile::open(weights);
+    const auto place = static_cast<std::streamoff>(fs::file_size(weights) - data_bytes(file) +
+                                                   file.entries().at(tensor).begin);
+    std::fstream stream(weights, std::ios::binary | std::ios::in | std::ios::out);
+    stream.seekp(place);
+    stream.write("\x00\x00\xC0\x7F", 4);
+  }
+  const std::string line = "diptych: " + weights + ": tensor " + name + " holds NaN or infinity\n";
+  test::Command picture = small_picture(folder);
+  picture.arguments.insert(picture.arguments.end(), {"-m", model.path().string()});
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, {"--dtype", "bfloat16"}, {"--quantization", "int8"}}) {
+    test::Command command = picture;
+    command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(command);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.err.ends_with(line));
+    CHECK(one_error_line(outcome));
+  }
+  const Outcome answer = run({"generate", "-c", test::kTinyConfig, "-m", model.path().string(),
+                              "--task", "chat", "-p", "x", "--device", "cpu"});
+  CHECK(answer.code == 2);
+  CHECK(answer.err.ends_with(line));
+  folder.write("p.txt", "a\nb\n");
+  const Outcome batch = run({"batch", folder.file("p.txt"), "-c", test::kTinyConfig, "-m",
+                             model.path().string(), "-o", folder.file("out"), "--device", "cpu"});
+  CHECK(batch.code == 2);  // of no item, but of all
+  CHECK(batch.err.ends_with(line));
+  CHECK(folder.names() == std::vector<std::string>{"p.txt"});
+}
+
+TEST_CASE("Ctrl-C stops between two texts, or two pictures, that are read") {
+  const test::Folder folder;
+  const auto check = [&](const std::vector<std::string>& inputs, int times) {
+    test::Command command = small_picture(folder);
+    for (int i = 0; i < times; ++i)
+      command.arguments.insert(command.arguments.end(), inputs.begin(), inputs.end());
+    command.arguments.insert(command.arguments.end(), {"--progress", "kv"});
+    command.interrupt_after = "stage=prefill";
+    const Outcome outcome = run(command);
+    CHECK(outcome.code == 128 + SIGINT);
+    CHECK(outcome.err.ends_with("diptych: interrupted\n"));
+    CHECK(outcome.err.find("stage=denoise") == std::string::npos);
+    CHECK(folder.names().empty());
+  };
+  check({"-p", "one more text to be read"}, 300);
+  check({"-i", test::kPicture}, 30);
+}
 
 }  // namespace
 }  // namespace diptych

@@ -111,15 +111,15 @@ TEST_CASE("broken config files are refused by file and key") {
       BagelConfig::load(folder_changed("vit_config.json", R"({"hidden_act": "gelu"})")),
       doctest::Contains("hidden_act: found \"gelu\""), InputError);
   // The released loader has these whatever the file says.
-  CHECK_THROWS_WITH_AS(BagelConfig::load(folder_changed("llm_config.json", R"({"qk_norm": false})")),
-                       doctest::Contains("llm_config.json: qk_norm: found false, expected true"),
-                       InputError);
+  CHECK_THROWS_WITH_AS(
+      BagelConfig::load(folder_changed("llm_config.json", R"({"qk_norm": false})")),
+      doctest::Contains("llm_config.json: qk_norm: found false, expected true"), InputError);
   CHECK_THROWS_WITH_AS(
       BagelConfig::load(folder_changed("llm_config.json", R"({"tie_word_embeddings": true})")),
       doctest::Contains("llm_config.json: tie_word_embeddings: found true, expected false"),
       InputError);
-  CHECK(BagelConfig::load(folder_changed("llm_config.json",
-                                         R"({"qk_norm": true, "tie_word_embeddings": null})"))
+  CHECK(BagelConfig::load(
+            folder_changed("llm_config.json", R"({"qk_norm": true, "tie_word_embeddings": null})"))
             .llm.qk_norm);
   // A size that is missing would be the released model's, whose weights these need not be.
   CHECK_THROWS_WITH_AS(

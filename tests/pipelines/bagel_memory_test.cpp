@@ -1,9 +1,13 @@
 // The plan of the 7B model's memory against numbers worked out by hand, and what is chosen from it.
+#include <filesystem>
+
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/models/flux_vae/memory.h"
 #include "lib/pipelines/bagel/memory.h"
 #include "lib/tensor/noise.h"
+#include "lib/tensor/stored_tensors.h"
 #include "tests/support/peak_bytes.h"
 
 namespace diptych {
@@ -324,6 +328,94 @@ TEST_CASE("on the CPU there is nothing to offload") {
   CHECK_FALSE(plain.choice.strips);
   wishes.offload = OffloadWish::layers;
   check_contains(refusal(painting(256), wishes, {}), "--offload layers: the run is on the CPU");
+}
+
+// All of it stored in `stored`.
+MappedWeights stored_in(at::ScalarType stored) {
+  return {[stored](const std::string&, at::ScalarType dtype) { return dtype == stored; }, 0};
+}
+
+TEST_CASE("on the CPU, weights that are used where they are mapped take no memory") {
+  BagelSizes sizes = with_head();
+  const MemoryPlan on_gpu = plan_bagel_memory(sizes, painting(512), {});
+  sizes.mapped.emplace();
+  sizes.mapped->is_view = [](const std::string&, at::ScalarType) { return false; };
+  const MemoryPlan converted = plan_bagel_memory(sizes, painting(512), {});
+  CHECK(converted.held_bytes() == on_gpu.held_bytes());
+  CHECK(converted.mapped == 0);
+  CHECK(converted.slack == 0);
+  sizes.mapped = stored_in(at::kBFloat16);
+  const MemoryPlan mapped = plan_bagel_memory(sizes, painting(512), {});
+  CHECK(mapped.held_bytes() + mapped.mapped == on_gpu.held_bytes());
+  // q, k and v with their biases, gate and up of 28 layers and two experts are joined.
+  CHECK(part(mapped.held, "experts") ==
+        std::int64_t{2} * 28 * 2 * (4608 * 3584 + 4608 + 2 * 18944 * 3584));
+  CHECK(part(mapped.held, "output head") == 0);
+  CHECK(part(mapped.held, "projections") == 0);
+  sizes.quantization = Quantization::int8;
+  CHECK(part(plan_bagel_memory(sizes, painting(512), {}).held, "experts") >
+        QwenLayer::matrix_bytes(sizes.model.llm, {at::kBFloat16, Quantization::int8}) * 56 / 2);
+}
+
+TEST_CASE(
+    "float32 weights of the 7B model are refused on a host of 23 GiB, and what fits is said") {
+  BagelSizes sizes;
+  sizes.dtype = at::kFloat;
+  sizes.mapped = stored_in(at::kBFloat16);
+  MemoryBudget host;
+  host.host = 23 * kGibi;
+  const auto refused = [&](std::int64_t side) -> std::string {
+    try {
+      fit_memory(bagel_costs(sizes, painting(side)), {}, host);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "it fits";
+  };
+  check_contains(refused(512), "--device cpu: this run needs 53.");
+  check_contains(refused(512),
+                 " GiB of memory, 23.0 GiB are available; it fits with --dtype "
+                 "bfloat16, or with --quantization int8, or with --dtype bfloat16 "
+                 "--quantization int8");
+  sizes.dtype = at::kBFloat16;
+  CHECK(refused(512) == "it fits");
+}
+
+TEST_CASE("what the plan of the CPU counts is what loading takes") {
+  const std::filesystem::path source(DIPTYCH_SOURCE_DIR);
+  for (const auto& folder :
+       {source / "tests/goldens/bagel/checkpoint", source / "stage_configs/demo/checkpoint"}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      for (const Quantization quantization : {Quantization::none, Quantization::int8}) {
+        CAPTURE(folder.string());
+        CAPTURE(c10::toString(dtype));
+        CAPTURE(name_of(quantization));
+        const Weights weights = Weights::open(folder / "ema.safetensors", at::kCPU, dtype);
+        const CheckpointFiles files = open_checkpoint(folder / "ema.safetensors");
+        BagelSizes sizes;
+        sizes.model = BagelConfig::load(folder);
+        sizes.model.latent_side = Bagel::read_latent_side(weights, 0);
+        sizes.dtype = dtype;
+        sizes.quantization = quantization;
+        sizes.mapped.emplace();
+        sizes.mapped->is_view = [&](const std::string& name, at::ScalarType as) {
+          return is_view(files, name, as);
+        };
+        sizes.mapped->autoencoder = vae_weight_bytes(sizes.vae);  // not loaded here
+        const std::int64_t planned = plan_bagel_memory(sizes, {}, {}).held_bytes();
+        const std::int64_t taken = peak_bytes([&] {
+          Bagel::load(weights, sizes.model, {}, {quantization, KernelPolicy::automatic});
+        });
+        // Quantising takes one matrix at a time besides.
+        const std::int64_t beside =
+            quantization == Quantization::none
+                ? 0
+                : 8 * sizes.model.llm.intermediate_size * sizes.model.llm.hidden_size * 4;
+        CHECK(taken >= planned);
+        CHECK(taken <= planned + planned / 100 + beside);
+      }
+    }
+  }
 }
 
 }  // namespace diptych

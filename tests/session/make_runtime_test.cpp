@@ -46,6 +46,24 @@ TEST_CASE("cross-attention is the stage's default, for a model that asks for it"
         &runtime.read_attention.of(AttentionRole::cross));
 }
 
+TEST_CASE("auto is bfloat16 on a CPU that multiplies it, for large weights that are stored so") {
+  constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
+  Log quiet(LogLevel::quiet);
+  RunConfig config = on_cpu();
+  const auto is_bfloat16 = [&](StoredWeights stored) {
+    return make_runtime(config, quiet, kSelfAttention, [&] { return stored; }).dtype ==
+           at::kBFloat16;
+  };
+  CHECK(is_bfloat16({kGib, true}) == cpu_multiplies_bfloat16());
+  CHECK_FALSE(is_bfloat16({kGib - 1, true}));
+  CHECK_FALSE(is_bfloat16({29 * kGib, false}));
+  CHECK((make_runtime(config, quiet).dtype == at::kFloat));  // nothing is stored
+  config.dtype = DtypeChoice::float32;
+  CHECK_FALSE(is_bfloat16({29 * kGib, true}));
+  config.dtype = DtypeChoice::bfloat16;
+  CHECK(is_bfloat16({1, false}));
+}
+
 TEST_CASE("a default that no role takes need not be there") {
   Log quiet(LogLevel::quiet);
   RunConfig config = on_cpu();

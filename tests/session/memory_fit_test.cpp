@@ -84,6 +84,45 @@ TEST_CASE("a model without parts that can wait in the host is never told to offl
         "--offload layers: this model has no layers to offload");
 }
 
+TEST_CASE("on the CPU the host's memory is the limit, and other forms of the weights are advised") {
+  MemoryCosts costs = toy_costs(0);
+  const PlanFn plan = costs.plan;
+  const auto form = [&](std::vector<Setting> flags, std::int64_t less) {
+    costs.forms.push_back(
+        {std::move(flags), [plan, less](const MemoryChoice& choice, PixelSize size) {
+           MemoryPlan smaller = plan(choice, size);
+           smaller.held.front().second -= less * kGib;
+           return smaller;
+         }});
+  };
+  form({Setting::of("dtype", "bfloat16")}, 4);
+  form({Setting::of("quantization", "int8")}, 5);
+  form({Setting::of("dtype", "bfloat16"), Setting::of("quantization", "int8")}, 6);
+  const auto host = [](std::int64_t gib) { return MemoryBudget{std::nullopt, false, gib * kGib}; };
+  CHECK(refusal(costs, {}, host(12)) == "fits");
+  CHECK(fit_memory(costs, {}, host(12)).choice.batched);  // nothing is chosen
+  CHECK(refusal(costs, {}, {}) == "fits");                // nobody knows
+  const std::string begin = "--device cpu: this run needs 12.0 GiB of memory, ";
+  CHECK(refusal(costs, {}, host(11)) ==
+        begin +
+            "11.0 GiB are available; it fits with --dtype bfloat16, or with --quantization "
+            "int8, or with --dtype bfloat16 --quantization int8");
+  CHECK(refusal(costs, {}, host(7)) ==
+        begin +
+            "7.0 GiB are available; it fits with --quantization int8, or with --dtype bfloat16 "
+            "--quantization int8");
+  CHECK(refusal(costs, {}, host(4)) ==
+        begin +
+            "4.0 GiB are available; it fits with --vae-tiling on --cfg-mode sequential --dtype "
+            "bfloat16 --quantization int8");
+  CHECK(refusal(costs, {}, host(3)) ==
+        begin +
+            "3.0 GiB are available; it needs 4.0 GiB even with --vae-tiling on --cfg-mode "
+            "sequential --dtype bfloat16 --quantization int8");
+  CHECK(refit_memory(costs, {}, host(12), {}).peak() == 12 * kGib);
+  CHECK_THROWS_AS(refit_memory(costs, {}, host(11), {}), InputError);
+}
+
 TEST_CASE("once the weights are loaded, they stay where they are") {
   const MemoryCosts costs = toy_costs(6);
   const OffloadChoice offload{.resident = 2, .slots = 2};

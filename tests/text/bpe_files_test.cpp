@@ -218,14 +218,16 @@ TEST_CASE("missing files") {
 
 TEST_CASE("merges that were cut off at a line are noticed") {
   const fs::path source(DIPTYCH_SOURCE_DIR);
-  for (const fs::path& whole : {source / "stage_configs/demo/checkpoint", kBagelGoldens / "checkpoint"}) {
+  for (const fs::path& whole :
+       {source / "stage_configs/demo/checkpoint", kBagelGoldens / "checkpoint"}) {
     const test::Folder folder;
     for (const char* name : {"vocab.json", "tokenizer_config.json"})
       folder.write(name, read_file(whole / name));
     const std::string merges = read_file(whole / "merges.txt");
     std::size_t cuts = 0;
-    for (std::size_t end = merges.size(); (end = merges.rfind('\n', end - 1)) != std::string::npos &&
-                                          end > std::string_view("#version: 0.2\n").size();) {
+    for (std::size_t end = merges.size();
+         (end = merges.rfind('\n', end - 1)) != std::string::npos &&
+         end > std::string_view("#version: 0.2\n").size();) {
       if (++cuts % 40 != 1) continue;
       folder.write("merges.txt", merges.substr(0, end));
       const bool last = merges.size() - 1 == end;  // only its line's end is gone

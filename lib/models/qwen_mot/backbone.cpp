@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "lib/base/interrupt.h"
 #include "lib/models/qwen/rope.h"
 #include "lib/models/qwen_mot/families.h"
 #include "lib/ops/launch_label.h"
@@ -213,7 +214,9 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
   const Quantization format = plan.row_format(quantization);
   LinearOperand h =
       rms_norm(x, norms(plan, layers[0], &QwenLayer::input_layernorm), eps, format, kernels);
+  const bool may_stop = x.device().is_cpu();  // on a GPU the layers are only launched here
   for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (may_stop) check_interrupted();
     const auto [keys, values] = cached(plan, cache, i);
     const MotLayer& layer = layers.acquire(i, needed);
     // Keys and values of both kinds of rows are in place before either attends.

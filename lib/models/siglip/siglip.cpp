@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/base/interrupt.h"
 
 namespace diptych {
 
@@ -94,6 +95,7 @@ Tensor Siglip::forward(const Tensor& patches, const Tensor& position_ids,
   Tensor x = at::linear(patches, patch_embedding, patch_bias) + positions;  // [rows, hidden]
   see("embed", x);
   for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (x.device().is_cpu()) check_interrupted();  // on a GPU the layers are only launched here
     const SiglipLayer& layer = layers[i];
     const double eps = config.layer_norm_eps;
     const Tensor attended =

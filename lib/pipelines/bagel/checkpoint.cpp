@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
 
 namespace diptych {
@@ -20,6 +21,14 @@ fs::path require_file(const fs::path& folder, std::initializer_list<const char*>
   }
   throw InputError("{}: {} not found; expected a BAGEL checkpoint folder as it is downloaded",
                    folder.string(), *names.begin());
+}
+
+fs::path vae_file(const fs::path& folder) {
+  return require_file(folder, {"ae.safetensors"});
+}
+
+fs::path model_file(const fs::path& folder) {
+  return require_file(folder, {"ema.safetensors", "ema.safetensors.index.json"});
 }
 
 std::int64_t special_token(const Tokenizer& tokenizer, const fs::path& folder,
@@ -63,6 +72,7 @@ FluxVaeConfig read_vae_config(const Weights& weights, const fs::path& folder) {
 
 BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const Runtime& runtime) {
   BagelCheckpoint c;
+  c.folder = folder;
   c.quantization = {runtime.quantization, runtime.kernels};
   if (folder.empty() && !dummy) {
     throw InputError(Setting::absent("model"),
@@ -75,8 +85,8 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
     c.model_weights = Weights::dummy(runtime.device, runtime.dtype);
     c.vae_weights = Weights::dummy(runtime.device, at::kFloat);
   } else {
-    const fs::path model = require_file(folder, {"ema.safetensors", "ema.safetensors.index.json"});
-    const fs::path vae = require_file(folder, {"ae.safetensors"});
+    const fs::path model = model_file(folder);
+    const fs::path vae = vae_file(folder);
     c.model_weights = Weights::open(model, runtime.device, runtime.dtype);
     c.vae_weights = Weights::open(vae, runtime.device, at::kFloat);
   }
@@ -103,6 +113,14 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
   }
   if (!dummy) check_vae_layout(folder / "ae.safetensors");
   return c;
+}
+
+StoredWeights BagelCheckpoint::stored(const fs::path& folder, bool dummy) {
+  if (dummy || folder.empty()) return {};
+  require_folder(folder, Setting::of("model"));
+  const CheckpointFiles files = open_checkpoint(model_file(folder));
+  const std::uint64_t bytes = stored_bytes(files);
+  return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
 }
 
 void BagelCheckpoint::load(const std::optional<MotOffload>& offload,
@@ -134,6 +152,25 @@ std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {
   return fmt::format("{:.16}-{:.16}", model_weights.hash(stop), vae_weights.hash(stop));
 }
 
+void BagelCheckpoint::require_finite_weights() const {
+  if (model_weights.is_dummy()) return;
+  require_finite(open_checkpoint(model_file(folder)));
+  require_finite(open_checkpoint(vae_file(folder)));
+}
+
+MappedWeights BagelCheckpoint::mapped() const {
+  MappedWeights mapped;
+  mapped.is_view = [](const std::string&, at::ScalarType) { return false; };
+  if (model_weights.is_dummy()) return mapped;
+  mapped.is_view = [files = open_checkpoint(model_file(folder))](const std::string& name,
+                                                                 at::ScalarType dtype) {
+    return is_view(files, name, dtype);
+  };
+  mapped.autoencoder =
+      static_cast<std::int64_t>(view_bytes(open_checkpoint(vae_file(folder)), at::kFloat));
+  return mapped;
+}
+
 LatentSize BagelCheckpoint::latent_size(std::int64_t width, std::int64_t height) const {
   const std::int64_t step = model.config.pixels_per_row();
   const std::int64_t most = model.config.latent_side * step;
@@ -154,8 +191,7 @@ LatentSize BagelCheckpoint::latent_size(std::int64_t width, std::int64_t height)
 
 std::vector<std::string> check_bagel_layout(const fs::path& folder) {
   BagelConfig config = BagelConfig::load(folder);
-  const fs::path file = require_file(folder, {"ema.safetensors", "ema.safetensors.index.json"});
-  const Weights weights = Weights::open(file, at::kCPU, at::kFloat);
+  const Weights weights = Weights::open(model_file(folder), at::kCPU, at::kFloat);
   if (weights.contains("latent_pos_embed.pos_embed")) {
     config.latent_side = Bagel::read_latent_side(weights, config.latent_side);
   }

@@ -13,11 +13,20 @@
 #include "lib/models/flux_vae/flux_vae.h"
 #include "lib/pipelines/mot/model.h"
 #include "lib/runtime/runtime.h"
+#include "lib/runtime/stored_dtype.h"
 #include "lib/text/tokenizer.h"
 
 namespace diptych {
 
+// On the CPU: what of the checkpoint is used where its file is mapped, and so takes no memory.
+struct MappedWeights {
+  // Of a tensor of the model, where the run computes in that dtype.
+  std::function<bool(const std::string& name, at::ScalarType dtype)> is_view;
+  std::int64_t autoencoder = 0;  // bytes
+};
+
 struct BagelCheckpoint {
+  std::filesystem::path folder;  // empty: none was given
   Bagel model;
   FluxVae vae;  // float32, its products rounded to TF32 where the run says so
   std::unique_ptr<Tokenizer> tokenizer;
@@ -34,6 +43,8 @@ struct BagelCheckpoint {
   // InputError naming file and tensor.
   static BagelCheckpoint open(const std::filesystem::path& folder, bool dummy,
                               const Runtime& runtime);
+  // What the model's file of such a folder stores; nothing of dummy weights.
+  static StoredWeights stored(const std::filesystem::path& folder, bool dummy);
   // `offload`: of the decoder layers' weights. `beside`, if not empty, runs on a thread of its own
   // while weights for a GPU are read: all tensors have their places then, and undefined values.
   void load(const std::optional<MotOffload>& offload = {},
@@ -44,6 +55,10 @@ struct BagelCheckpoint {
   // A name for the loaded files' content, "<model>-<autoencoder>"; reads them all, slow.
   // A stop requested meanwhile ends it early.
   std::string weights_hash(const std::stop_token& stop) const;
+  // What a run on the CPU uses where the files are mapped.
+  MappedWeights mapped() const;
+  // Throws BadWeights naming the first tensor that holds NaN or infinity; reads them all, slow.
+  void require_finite_weights() const;
   // What the parts shared with other families need. This must stay where it is meanwhile.
   MotModel mot() const {
     return {model.language_model, model.latents, *tokenizer, bos, eos, markers};

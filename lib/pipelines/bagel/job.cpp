@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/base/interrupt.h"
 #include "lib/media/image_read.h"
 #include "lib/pipelines/bagel/settings.h"
 #include "lib/pipelines/mot/text_decoder.h"
@@ -55,6 +56,7 @@ std::unique_ptr<BagelJob> BagelJob::make(const RunConfig& request,
   job->transforms_ = recording.transforms.value_or(ImageTransforms::of(model));
   job->text = make_text_request(config);
   for (const InputItem& item : config.inputs) {
+    check_interrupted();
     if (item.is_image())
       job->images.push_back(
           BagelImage::sized(read_input_size(item.image), job->transforms_, model));
@@ -78,6 +80,7 @@ void BagelJob::read_inputs() {
   std::vector<InputRecord> records;
   for (const InputItem& item : config().inputs) {
     if (!item.is_image()) continue;
+    check_interrupted();
     const Tensor pixels = read_input(item.image);
     BagelImage image = BagelImage::prepare(pixels, transforms_, *model_);
     const BagelImage& planned = images[read.size()];

@@ -1,6 +1,9 @@
 #include "lib/pipelines/bagel/memory.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -12,6 +15,14 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 constexpr std::int64_t kMebi = std::int64_t{1} << 20;
+
+// Several of these become one matrix: a copy.
+bool is_joined(std::string_view name) {
+  constexpr std::array<std::string_view, 5> kParts = {".q_proj", ".k_proj", ".v_proj", ".gate_proj",
+                                                      ".up_proj"};
+  return std::ranges::any_of(
+      kParts, [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+}
 
 // Both sides of one call's formulas.
 struct Planner {
@@ -32,25 +43,36 @@ struct Planner {
   // Parts of the layout by where their bytes go.
   struct WeightBytes {
     std::int64_t layers = 0, embeddings = 0, head = 0, vision = 0, other = 0;
+    std::int64_t mapped = 0;  // beside the others
   };
   WeightBytes weights() const {
     WeightBytes bytes;
     for (const auto& [name, shape] : bagel_layout(sizes.model)) {
       const std::int64_t part = c10::multiply_integers(shape) * element;
-      if (name.starts_with("language_model.model.layers.")) {
-        const bool quantised = shape.size() == 2 && sizes.quantization != Quantization::none;
+      const bool of_layer = name.starts_with("language_model.model.layers.");
+      const bool of_head = name == "language_model.lm_head.weight";
+      const bool of_vision = name.starts_with("vit_") || name.starts_with("connector.");
+      if ((of_head && !sizes.head) || (of_vision && !sizes.vision)) continue;
+      const bool quantised =
+          of_layer && shape.size() == 2 && sizes.quantization != Quantization::none;
+      if (!quantised && stays_mapped(name)) {
+        bytes.mapped += part;
+      } else if (of_layer) {
         bytes.layers += quantised ? part / element + shape[0] * kFloat : part;
-      } else if (name == "language_model.lm_head.weight") {
+      } else if (of_head) {
         bytes.head += part;
+      } else if (of_vision) {
+        bytes.vision += part;
       } else if (name.starts_with("language_model.")) {
         bytes.embeddings += part;
-      } else if (name.starts_with("vit_") || name.starts_with("connector.")) {
-        bytes.vision += part;
       } else {
         bytes.other += part;
       }
     }
     return bytes;
+  }
+  bool stays_mapped(const std::string& name) const {
+    return sizes.mapped && !is_joined(name) && sizes.mapped->is_view(name, sizes.dtype);
   }
   std::int64_t expert() const { return sizes.expert_matrix_bytes(); }
   std::int64_t streamed() const {  // experts
@@ -135,10 +157,12 @@ MemoryPlan plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
       {"experts", weights.layers - memory.host},
       {"expert slots", streams ? choice.offload->slots * planner.expert() : 0},
       {"embeddings", weights.embeddings},
-      {"output head", sizes.head ? weights.head : 0},
-      {"vision", sizes.vision ? weights.vision : 0},
+      {"output head", weights.head},
+      {"vision", weights.vision},
       {"projections", weights.other},
-      {"autoencoder", vae_weight_bytes(sizes.vae)},
+      {"autoencoder",
+       std::max<std::int64_t>(
+           vae_weight_bytes(sizes.vae) - (sizes.mapped ? sizes.mapped->autoencoder : 0), 0)},
       {kKeyValueCachePart, planner.key_values()},
       {kDenoiseLayoutPart, planner.denoise_layout()},
       {"step cache", work.cache_bytes},
@@ -156,6 +180,10 @@ MemoryPlan plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
     memory.work.emplace_back("vae decode",
                              vae_decode_bytes(sizes.vae, work.width, work.height, strips));
   }
+  if (sizes.mapped) {
+    memory.mapped = weights.mapped + sizes.mapped->autoencoder;
+    return memory;  // what the CPU's allocator frees the system has back
+  }
   // The allocator keeps blocks of one step's sizes that do not fit the next one's: replaying the
   // allocations of text to image at 256, 512 and 1024 pixels by the rules of
   // c10/cuda/CUDACachingAllocator.cpp left holes of up to half the largest step's bytes, and gave
@@ -169,18 +197,54 @@ MemoryPlan plan_bagel_memory(const BagelSizes& sizes, const BagelWork& work,
   return memory;
 }
 
-MemoryCosts bagel_costs(const BagelSizes& sizes, const BagelWork& work) {
-  MemoryCosts costs;
-  costs.plan = [sizes, work](const MemoryChoice& choice, PixelSize size) {
+namespace {
+
+PlanFn plan_fn(const BagelSizes& sizes, const BagelWork& work) {
+  return [sizes, work](const MemoryChoice& choice, PixelSize size) {
     BagelWork sized = work;
     sized.width = size.width;
     sized.height = size.height;
     return plan_bagel_memory(sizes, sized, choice);
   };
+}
+
+// The weights in the other dtype, quantised, and both.
+std::vector<WeightForm> other_forms(const BagelSizes& sizes, const BagelWork& work) {
+  std::vector<WeightForm> forms;
+  const bool narrow = sizes.dtype == at::kBFloat16;
+  for (const bool other_dtype : {true, false}) {
+    for (const bool quantised : {false, true}) {
+      if (quantised && sizes.quantization != Quantization::none) continue;
+      if (!quantised && !other_dtype) continue;
+      BagelSizes form = sizes;
+      std::vector<Setting> flags;
+      if (other_dtype) {
+        form.dtype = narrow ? at::kFloat : at::kBFloat16;
+        flags.push_back(Setting::of("dtype", narrow ? "float32" : "bfloat16"));
+      }
+      if (quantised) {
+        form.quantization = Quantization::int8;
+        flags.push_back(Setting::of("quantization", "int8"));
+      }
+      forms.push_back({flags, plan_fn(form, work)});
+    }
+  }
+  return forms;
+}
+
+}  // namespace
+
+MemoryCosts bagel_costs(const BagelSizes& sizes, const BagelWork& work) {
+  MemoryCosts costs;
+  costs.plan = plan_fn(sizes, work);
   costs.size = {work.width, work.height};
   costs.size_step = sizes.model.pixels_per_row();
   costs.branches = work.branches;
   costs.uses_autoencoder = work.width > 0 || work.encode_width > 0;
+  if (sizes.mapped) {
+    costs.forms = other_forms(sizes, work);
+    return costs;
+  }
   const std::int64_t layers = sizes.model.llm.num_hidden_layers;
   costs.offload = {.count = 2 * layers,
                    .bytes = sizes.expert_matrix_bytes(),

@@ -1,4 +1,5 @@
-// What a run of BAGEL takes of the GPU's memory, computed from sizes before a byte is loaded.
+// What a run of BAGEL takes of the GPU's memory, or on the CPU of the host's, computed from sizes
+// before a byte is loaded.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include "lib/base/choices.h"
 #include "lib/models/bagel/bagel.h"
 #include "lib/models/flux_vae/flux_vae.h"
+#include "lib/pipelines/bagel/checkpoint.h"
 #include "lib/session/memory/fit.h"
 
 namespace diptych {
@@ -18,7 +20,8 @@ struct BagelSizes {  // of the checkpoint
   bool vision = false;                   // the image understanding part is loaded
   bool head = false;                     // so is lm_head, which writes text
   Quantization quantization = Quantization::none;
-  bool reference_kernels = false;  // quantised weights are multiplied as a float32 copy
+  bool reference_kernels = false;            // quantised weights are multiplied as a float32 copy
+  std::optional<MappedWeights> mapped = {};  // on the CPU
 
   std::int64_t expert_matrix_bytes() const {
     return QwenLayer::matrix_bytes(model.llm, {dtype, quantization});

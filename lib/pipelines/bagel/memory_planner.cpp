@@ -30,7 +30,9 @@ BagelMemoryPlanner::BagelMemoryPlanner(const RunConfig& config, const BagelCheck
     : config_(config),
       checkpoint_(checkpoint),
       runtime_(runtime),
-      budget_(MemoryBudget::of(config.max_vram, runtime)) {}
+      budget_(MemoryBudget::of(config.max_vram, runtime)) {
+  if (runtime.device.is_cpu()) mapped_ = checkpoint.mapped();
+}
 
 void BagelMemoryPlanner::plan_loading(BagelJobs jobs, BagelParts parts, bool others) {
   const auto kept = [](const MemoryPlan& plan) {
@@ -146,13 +148,16 @@ std::int64_t BagelMemoryPlanner::cache_bytes(const BagelWork& work, const BagelJ
 }
 
 BagelSizes BagelMemoryPlanner::sizes(BagelParts parts) const {
-  return {checkpoint_.model.config,
-          checkpoint_.vae.config,
-          runtime_.dtype,
-          parts.vision,
-          parts.head,
-          runtime_.quantization,
-          runtime_.kernels == KernelPolicy::reference};
+  const bool on_cpu = runtime_.device.is_cpu();
+  BagelSizes sizes = {checkpoint_.model.config,
+                      checkpoint_.vae.config,
+                      runtime_.dtype,
+                      parts.vision,
+                      parts.head,
+                      runtime_.quantization,
+                      on_cpu || runtime_.kernels == KernelPolicy::reference};
+  sizes.mapped = mapped_;
+  return sizes;
 }
 
 MemoryWishes BagelMemoryPlanner::wishes(const RunConfig& config) const {

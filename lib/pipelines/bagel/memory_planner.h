@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "lib/pipelines/bagel/job.h"
@@ -54,6 +55,7 @@ class BagelMemoryPlanner {
   const BagelCheckpoint& checkpoint_;
   const Runtime& runtime_;
   MemoryBudget budget_;
+  std::optional<MappedWeights> mapped_;  // on the CPU
   MemoryPlan plan_;
 };
 

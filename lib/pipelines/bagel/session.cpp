@@ -44,7 +44,10 @@ std::vector<BagelJob*> own_jobs(const JobGroup& jobs) {
 }  // namespace
 
 BagelSession::BagelSession(const RunConfig& config, Log& log)
-    : config_(config), log_(log), runtime_(make_runtime(config, log)) {
+    : config_(config), log_(log), runtime_(make_runtime(config, log, kSelfAttention, [&config] {
+        return BagelCheckpoint::stored(config.model, config.load_format == LoadFormat::dummy);
+      })) {
+  config_.dtype = runtime_.dtype == at::kBFloat16 ? DtypeChoice::bfloat16 : DtypeChoice::float32;
   reset_peak_memory(runtime_.device);
   report_.device = device_description(runtime_.device);
   report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
@@ -157,8 +160,8 @@ void BagelSession::plan_run(BagelJobs jobs) {
   report_.strips = plan.choice.strips;
   const MotLayers& layers = checkpoint_.model.language_model.layers;
   report_.offload = layers.streams({.und = true}) ? "all" : "none";
-  if (!memory_->budget().device) return;
   log_.debug("memory planned: {}", plan.summary());
+  if (!memory_->budget().device) return;
   if (plan.choice.strips && jobs.front()->config().vae_tiling == TilingWish::automatic)
     log_.info(
         "the autoencoder works in strips (--vae-tiling on): the same picture except for rounding");
@@ -195,6 +198,13 @@ void BagelSession::read_weights(BagelJobs first, Progress& progress) {
       mot_offload(memory_->plan().choice.offload, checkpoint_.model.config.llm.num_hidden_layers);
   if (budget.limited)
     limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget.device - kCudaBytes));
+  const MemoryPlan& plan = memory_->plan();
+  if (plan.mapped > 0 && budget.host && plan.peak() + plan.mapped > *budget.host) {
+    log_.warning(
+        "{:.1f} GiB of the weights are used from the file and do not fit in memory beside the run: "
+        "every step will read from the disk",
+        to_gib(plan.mapped));
+  }
   if (budget.device && offload && config_.offload == OffloadWish::automatic)
     log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
   constexpr std::uint64_t kMebi = 1 << 20;

@@ -11,6 +11,7 @@
 #include "lib/pipelines/mot/cfg_mode.h"
 #include "lib/pipelines/mot/trace.h"
 #include "lib/session/make_runtime.h"
+#include "lib/tensor/finite.h"
 #include "lib/tensor/noise.h"
 
 namespace diptych {
@@ -24,9 +25,14 @@ void BagelSession::run_traced(BagelJobs jobs, TraceSink* trace, Progress& progre
   make_ready(jobs);
   // A record tells what served this run, whatever the session did before.
   runtime_.read_attention.of(AttentionRole::self).forget_served();
-  if (answers) return answer(*jobs.front(), trace, progress, results);
   try {
+    if (answers) return answer(*jobs.front(), trace, progress, results);
     paint(jobs, trace, progress, results);
+  } catch (const NotFinite& error) {
+    drop_kept_steps();
+    log_.info("{}; looking through the weights for the cause", error.what());
+    checkpoint_.require_finite_weights();
+    throw;
   } catch (...) {  // memory may have been short
     drop_kept_steps();
     throw;

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "lib/base/interrupt.h"
+
 namespace diptych {
 namespace {
 
@@ -82,6 +84,7 @@ class ContextReader {
           ++s;
           continue;
         }
+        check_interrupted();
         more = true;
         if (!std::holds_alternative<TextSegment>(next(s))) {
           read_image(s++);

@@ -1,7 +1,9 @@
 #include "lib/session/memory/fit.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,22 +19,25 @@ enum class Keep { everything, what_fits, nothing };  // of the units, on the dev
 struct Way {
   MemoryChoice choice;  // but for `offload`, which follows from `keep`
   Keep keep = Keep::everything;
+  const WeightForm* form = nullptr;  // null: as they are asked for
 };
 
 struct Fitter {
   const MemoryCosts& costs;
   PixelSize size;
-  std::int64_t available;  // bytes for tensors
+  std::int64_t available;            // bytes for tensors
+  std::int64_t beside = kCudaBytes;  // what the process takes more
 
   bool fits(const MemoryPlan& plan) const { return plan.peak() <= available; }
   MemoryPlan plan(const Way& way) const {
+    const PlanFn& plan_with = way.form == nullptr ? costs.plan : way.form->plan;
     MemoryChoice choice = way.choice;
     if (way.keep != Keep::everything)
       choice.offload = {.resident = 0, .slots = costs.offload.slots};
-    const MemoryPlan plan = costs.plan(choice, size);
+    const MemoryPlan plan = plan_with(choice, size);
     if (way.keep != Keep::what_fits || !fits(plan)) return plan;
     choice.offload = fill_up(available - plan.peak());
-    return costs.plan(choice, size);
+    return plan_with(choice, size);
   }
 
  private:
@@ -80,39 +85,48 @@ void check_host(const MemoryPlan& memory, const MemoryBudget& budget) {
                    to_gib(memory.host), to_gib(*budget.host));
 }
 
-// A flag that saves memory, and what it changes.
+// Flags that save memory, and what they change.
 struct Saving {
-  Setting flag;
-  void (*apply)(Way& way);
+  std::vector<Setting> flags;
+  std::function<void(Way& way)> apply;
+  bool is_form = false;  // of the weights, which have one
 };
 using Savings = std::vector<Saving>;
 
 // "--vae-tiling on --offload layers", behind `text`.
 void add_flags(SettingText& text, const Savings& savings) {
+  bool first = true;
   for (const Saving& saving : savings) {
-    if (&saving != &savings.front()) text.emplace_back(" ");
-    text.emplace_back(saving.flag);
+    for (const Setting& flag : saving.flags) {
+      if (!std::exchange(first, false)) text.emplace_back(" ");
+      text.emplace_back(flag);
+    }
   }
+}
+
+Saving form_saving(const WeightForm& form) {
+  return {form.flags, [&form](Way& way) { way.form = &form; }, true};
 }
 
 Savings savings_left(const Way& way, const MemoryCosts& costs) {
   Savings savings;
   if (!way.choice.strips && costs.uses_autoencoder) {
-    savings.push_back({Setting::of("vae_tiling", "on"), [](Way& w) { w.choice.strips = true; }});
+    savings.push_back({{Setting::of("vae_tiling", "on")}, [](Way& w) { w.choice.strips = true; }});
   }
   if (way.choice.batched && costs.branches > 1) {
     savings.push_back(
-        {Setting::of("cfg_mode", "sequential"), [](Way& w) { w.choice.batched = false; }});
+        {{Setting::of("cfg_mode", "sequential")}, [](Way& w) { w.choice.batched = false; }});
   }
   if (way.keep == Keep::everything && costs.offload.count > 0) {
-    savings.push_back({Setting::of("offload", "layers"), [](Way& w) { w.keep = Keep::nothing; }});
+    savings.push_back({{Setting::of("offload", "layers")}, [](Way& w) { w.keep = Keep::nothing; }});
   }
   return savings;
 }
 
 // Every smallest set of savings that is enough: "--vae-tiling on, or with --offload layers".
 SettingText enough_flags(const Fitter& fitter, const Way& way) {
-  const Savings savings = savings_left(way, fitter.costs);
+  Savings savings = savings_left(way, fitter.costs);
+  for (const WeightForm& form : fitter.costs.forms) savings.push_back(form_saving(form));
   for (std::size_t size = 1; size <= savings.size(); ++size) {
     SettingText found;
     for (std::size_t set = 1; set < std::size_t{1} << savings.size(); ++set) {
@@ -123,6 +137,7 @@ SettingText enough_flags(const Fitter& fitter, const Way& way) {
         savings[i].apply(tried);
         flags.push_back(savings[i]);
       }
+      if (std::ranges::count_if(flags, &Saving::is_form) > 1) continue;
       if (flags.size() == size && fitter.fits(fitter.plan(tried))) {
         if (!found.empty()) found.emplace_back(", or with ");
         add_flags(found, flags);
@@ -140,10 +155,25 @@ std::string smaller_size(const Fitter& fitter, const Way& way) {
   for (std::int64_t columns = size.width / step - 1; columns > 0; --columns) {
     const std::int64_t rows = std::max(columns * size.height / size.width, std::int64_t{1});
     const PixelSize tried = {columns * step, rows * step};
-    const Fitter smaller{fitter.costs, tried, fitter.available};
+    const Fitter smaller{fitter.costs, tried, fitter.available, fitter.beside};
     if (smaller.fits(smaller.plan(way))) return fmt::format("{}x{}", tried.width, tried.height);
   }
   return {};
+}
+
+// Null where none saves anything.
+const WeightForm* smallest_form(const Fitter& fitter, const Way& way) {
+  const WeightForm* smallest = nullptr;
+  std::int64_t least = fitter.plan(way).peak();
+  for (const WeightForm& form : fitter.costs.forms) {
+    Way tried = way;
+    tried.form = &form;
+    const std::int64_t bytes = fitter.plan(tried).peak();
+    if (bytes >= least) continue;
+    least = bytes;
+    smallest = &form;
+  }
+  return smallest;
 }
 
 void add_advice(SettingText& text, const Fitter& fitter, const Way& way) {
@@ -153,15 +183,32 @@ void add_advice(SettingText& text, const Fitter& fitter, const Way& way) {
     return;
   }
   const bool offloads = fitter.costs.offload.count > 0;
-  const Way least{{false, true, {}}, offloads ? Keep::nothing : Keep::everything};
+  Way least{{false, true, {}}, offloads ? Keep::nothing : Keep::everything};
+  // All that this work can do with.
+  Savings savings = savings_left({{true, false, {}}, Keep::everything}, fitter.costs);
+  if (const WeightForm* form = smallest_form(fitter, least)) {
+    least.form = form;
+    savings.push_back(form_saving(*form));
+  }
   if (const std::string size = smaller_size(fitter, least); !size.empty()) {
     text.insert(text.end(), {"it fits with ", Setting::of("size", size), " "});
   } else {
     text.emplace_back(fmt::format("it needs {:.1f} GiB even with ",
-                                  to_gib(fitter.plan(least).peak() + kCudaBytes)));
+                                  to_gib(fitter.plan(least).peak() + fitter.beside)));
   }
-  // All that this work can do with.
-  add_flags(text, savings_left({{true, false, {}}, Keep::everything}, fitter.costs));
+  add_flags(text, savings);
+}
+
+// On the CPU, where nothing is chosen.
+MemoryPlan fit_into_host(const MemoryCosts& costs, const Way& way, const MemoryBudget& budget) {
+  constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
+  const Fitter fitter{costs, costs.size, budget.host.value_or(kUnknown), 0};
+  MemoryPlan plan = fitter.plan(way);
+  if (fitter.fits(plan)) return plan;
+  SettingText text = {fmt::format("this run needs {:.1f} GiB of memory, {:.1f} GiB are available; ",
+                                  to_gib(plan.peak()), to_gib(fitter.available))};
+  add_advice(text, fitter, way);
+  throw InputError(Setting::of("device", "cpu"), std::move(text));
 }
 
 }  // namespace
@@ -179,7 +226,7 @@ MemoryPlan fit_memory(const MemoryCosts& costs, const MemoryWishes& wishes,
   if (wishes.offload == OffloadWish::layers && costs.offload.count == 0)
     throw InputError(Setting::of("offload", "layers"), "this model has no layers to offload");
   const std::vector<Way> ways = ways_to_try(wishes, costs, budget.limited);
-  if (!budget.device) return costs.plan(ways.front().choice, costs.size);
+  if (!budget.device) return fit_into_host(costs, ways.front(), budget);
   const Fitter fitter{costs, costs.size, *budget.device - kCudaBytes};
   MemoryPlan plan;
   for (const Way& way : ways) {
@@ -202,12 +249,14 @@ MemoryPlan refit_memory(const MemoryCosts& costs, const MemoryWishes& wishes,
                         const MemoryBudget& budget, const std::optional<OffloadChoice>& offload) {
   MemoryWishes rest = wishes;
   rest.offload = OffloadWish::none;
+  const std::vector<Way> ways = ways_to_try(rest, costs, budget.limited);
+  if (!budget.device) return fit_into_host(costs, ways.front(), budget);
   MemoryPlan plan;
-  for (const Way& way : ways_to_try(rest, costs, budget.limited)) {
+  for (const Way& way : ways) {
     MemoryChoice choice = way.choice;
     choice.offload = offload;
     plan = costs.plan(choice, costs.size);
-    if (!budget.device || plan.peak() + kCudaBytes <= *budget.device) return plan;
+    if (plan.peak() + kCudaBytes <= *budget.device) return plan;
   }
   throw InputError(
       "this request needs {:.1f} GiB of GPU memory, {:.1f} GiB are {}, and the weights "

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "lib/base/choices.h"
+#include "lib/base/setting.h"
 #include "lib/session/memory/budget.h"
 #include "lib/session/memory/plan.h"
 
@@ -24,14 +26,23 @@ struct OffloadUnits {
   std::int64_t slots = 0;  // otherwise
 };
 
+using PlanFn = std::function<MemoryPlan(const MemoryChoice& choice, PixelSize size)>;
+
+// Another form of the weights, in which a run may fit: what to give for it, and its plan.
+struct WeightForm {
+  std::vector<Setting> flags;
+  PlanFn plan;
+};
+
 // What a run costs.
 struct MemoryCosts {
-  std::function<MemoryPlan(const MemoryChoice& choice, PixelSize size)> plan;
+  PlanFn plan;
   PixelSize size;              // of the painted picture; none where nothing is painted
   std::int64_t size_step = 1;  // pixels: sizes are multiples of it
   std::int64_t branches = 1;   // distinct guidance contexts
   bool uses_autoencoder = false;
   OffloadUnits offload;
+  std::vector<WeightForm> forms;  // for advice, never chosen
 };
 
 struct MemoryWishes {
@@ -44,7 +55,8 @@ struct MemoryWishes {
 // costs: strips, sequential guidance, then (batched again, if it can be) offload with as many units
 // on the device as there is room for. `layers` without --max-vram keeps none there. Throws
 // InputError, one line: what is needed, what is available, and which flags, all tried with this
-// plan, would make it fit. On the CPU nothing is chosen but what is wished.
+// plan, would make it fit. On the CPU nothing is chosen but what is wished, and the limit is what
+// the host has left.
 MemoryPlan fit_memory(const MemoryCosts& costs, const MemoryWishes& wishes,
                       const MemoryBudget& budget);
 

@@ -1,5 +1,5 @@
-// What a run takes of the GPU's memory, in parts with names, and the choices it was computed for.
-// A family computes the parts from its sizes before a byte is loaded.
+// What a run takes of the GPU's memory, or on the CPU of the host's, in parts with names, and the
+// choices it was computed for. A family computes the parts from its sizes before a byte is loaded.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,8 @@ struct MemoryPlan {
   NamedBytes work;         // one at a time
   std::int64_t slack = 0;  // holes in the allocator's blocks, cuBLAS workspace
   std::int64_t host = 0;   // page-locked host memory
+  // On the CPU, of the files that are used where they are mapped: no memory of the run's own.
+  std::int64_t mapped = 0;
 
   std::int64_t held_bytes() const;
   // What the run needs of the device at most; where there is more, the allocator keeps some of what

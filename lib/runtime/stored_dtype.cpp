@@ -1,0 +1,23 @@
+#include "lib/runtime/stored_dtype.h"
+
+namespace diptych {
+
+bool cpu_multiplies_bfloat16() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bf16") != 0 || __builtin_cpu_supports("amx-bf16") != 0;
+#else
+  return false;
+#endif
+}
+
+at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device,
+                             const std::function<StoredWeights()>& stored) {
+  constexpr std::uint64_t kLarge = std::uint64_t{1} << 30;  // a smaller model is fast in float32
+  const bool may_be_narrow = choice == DtypeChoice::automatic && device.is_cpu() && stored;
+  if (!may_be_narrow || !cpu_multiplies_bfloat16()) return resolve_dtype(choice, device);
+  const StoredWeights weights = stored();
+  return weights.bfloat16 && weights.bytes >= kLarge ? at::kBFloat16 : at::kFloat;
+}
+
+}  // namespace diptych
