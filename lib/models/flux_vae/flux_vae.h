@@ -110,7 +110,8 @@ struct FluxVae {
     VaeNorm norm_out;
   } decoder;
 
-  // `weights`: the root of ae.safetensors, float32.
+  // `weights`: the root of ae.safetensors, float32, and not within a ReadAhead: for TF32 they are
+  // rounded as they come.
   static FluxVae load(const Weights& weights, const FluxVaeConfig& config,
                       const VaeCompute& compute = {});
 
