@@ -1,6 +1,6 @@
 # Set-up shared by scripts/quickstart, scripts/test and others, which source it from the repository's
 # root. It installs what is missing and nothing else.
-#   diptych_setup                     Debian packages, then libtorch, cmake, ninja, and OpenCV for tests
+#   diptych_setup                     Debian packages, then libtorch, cmake, ninja, and what tests and packages need
 #   diptych_build PRESET [TARGET...]  configures and builds with what diptych_setup found
 #
 # libtorch is the C++ half of the PyPI wheel named below, in .venv. With nvcc 13 the wheel's CUDA
@@ -11,7 +11,8 @@
 set -euo pipefail
 
 readonly kTorch=2.11.0 kCudaMajor=13
-readonly kTools=(cmake==4.4.4 ninja==1.13.2 opencv-python-headless==4.13.0.92)  # OpenCV brings numpy
+readonly kPackaging=scikit-build-core==1.1.2
+readonly kTools=(cmake==4.4.4 ninja==1.13.2 opencv-python-headless==4.13.0.92 "$kPackaging")  # OpenCV brings numpy
 readonly kCudnnFrontend=nvidia-cudnn-frontend==1.32.0
 readonly kPackages=(g++ libcli11-dev libyaml-cpp-dev doctest-dev nlohmann-json3-dev libpng-dev zlib1g-dev
                     libjpeg-dev libssl-dev libutf8proc-dev ccache mold python3 python3-venv ca-certificates)

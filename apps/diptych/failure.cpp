@@ -46,7 +46,8 @@ Failure describe_failure(const std::exception_ptr& thrown) {
   } catch (const InputError& error) {
     return {kBadInput, error.what(), true, error};
   } catch (const std::filesystem::filesystem_error& error) {  // a path, not what is done with it
-    return {kBadInput, fmt::format("{}: {}", error.path1().string(), error.code().message()), true};
+    const std::string path = error.path1().empty() ? "the current folder" : error.path1().string();
+    return {kBadInput, fmt::format("{}: {}", path, error.code().message()), true};
   } catch (const CheckFailed& error) {
     return {kCheckFailed, error.what()};
   } catch (const Interrupted& stop) {

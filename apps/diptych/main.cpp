@@ -1,102 +1,10 @@
-// diptych <verb> [options]. The only place that catches: every failure becomes one line on stderr
-// and an exit code.
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
-#include <sstream>
-#include <string>
-#include <system_error>
-
-#include <c10/core/InferenceMode.h>
-#include <fcntl.h>
-#include <unistd.h>
-
-#include "apps/diptych/command_line.h"
-#include "apps/diptych/failure.h"
-#include "apps/diptych/verbs.h"
-#include "lib/base/error.h"
-#include "lib/base/interrupt.h"
-#include "lib/base/map_guard.h"
-#include "lib/base/messages.h"
-#include "lib/base/stdout.h"
-
-namespace diptych {
-namespace {
-
-int fail(int code, const std::string& text) {
-  const std::string line = fmt::format("diptych: {}\n", printable(text));
-  std::fputs(line.c_str(), stderr);
-  return code;
-}
-
-// Without it, the first file that is opened would become stdout or stderr.
-void keep_standard_streams() {
-  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(descriptor, F_GETFD) != -1 || errno != EBADF) continue;
-    // stdout must fail when written to; the lost words on stderr harm nobody.
-    const int flags = descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY;
-    if (open("/dev/null", flags) != descriptor) std::_Exit(kRunFailed);
-  }
-}
-
-int run_command(CLI::App& app, int argc, char** argv) {
-  SharedFlags shared;
-  Run run;
-  build_command_line(app, shared, run);
-  try {
-    app.parse(reversed_arguments(argc, argv));
-  } catch (const CLI::Success& help) {  // --help, --version
-    if (app.get_subcommands().empty() && app.remaining_size() > 0) throw CLI::ExtrasError({});
-    std::ostringstream text;
-    const int code = app.exit(help, text);
-    fmt::print("{}", text.str());
-    return code;
-  }
-  Log log(chosen_level(app, shared));
-  if (!run) throw InputError("no verb given, such as generate (see diptych --help)");
-  const c10::InferenceMode inference;
-  return run(log);
-}
-
-int run_and_flush(CLI::App& app, int argc, char** argv) {
-  try {
-    const int code = run_command(app, argc, argv);
-    flush_stdout();
-    return code;
-  } catch (const std::system_error& error) {
-    if (std::ferror(stdout) == 0) throw;
-    stdout_failed(error.code().value());  // it came from fmt::print
-  }
-}
-
-int run_and_report(CLI::App& app, int argc, char** argv) {
-  try {
-    return run_and_flush(app, argc, argv);
-  } catch (const CLI::ExtrasError&) {
-    return fail(kBadInput, describe_unknown_argument(app));
-  } catch (const CLI::ParseError& error) {
-    return fail(kBadInput, describe_parse_error(app, error));
-  } catch (...) {
-    const Failure failure = describe_failure(std::current_exception());
-    if (failure.text.empty()) return failure.code;
-    return fail(failure.code, failure.input ? error_text(app, *failure.input) : failure.text);
-  }
-}
-
-}  // namespace
-}  // namespace diptych
+// The program that does the work: PREFIX/libexec/diptych. The command itself is start.cpp.
+#include "apps/diptych/current_folder.h"
+#include "apps/diptych/program.h"
+#include "apps/diptych/standard_streams.h"
 
 int main(int argc, char** argv) {
   diptych::keep_standard_streams();
-  diptych::install_interrupt_handlers();
-  diptych::install_map_guard();
-  int code = 0;
-  {
-    CLI::App app;
-    code = diptych::run_and_report(app, argc, argv);
-  }
-  // The libraries' destructors take 0.1 s, and free what the system takes back anyway.
-  std::fflush(nullptr);
-  std::_Exit(code);
+  diptych::return_to_deleted_folder();
+  diptych::run_program(argc, argv);
 }

@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/runtime/threads.h"
 
 namespace diptych {
 namespace {
@@ -73,6 +74,7 @@ Setting attention_setting(std::string_view field, const StageAttention& stage) {
 
 Runtime make_runtime(const RunConfig& config, Log& log, std::span<const AttentionRole> roles,
                      const std::function<StoredWeights()>& stored) {
+  require_threads();
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
   if (runtime.device.is_cuda())

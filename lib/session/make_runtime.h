@@ -14,7 +14,7 @@ namespace diptych {
 
 // `roles`: the attention that the model has; each stage gets a backend for these. `stored`: of its
 // weights, asked where that decides the dtype. Throws InputError for a device, dtype or attention
-// backend that cannot be had, with the reason.
+// backend that cannot be had, with the reason, and RunError where the threads cannot.
 Runtime make_runtime(const RunConfig& config, Log& log,
                      std::span<const AttentionRole> roles = kSelfAttention,
                      const std::function<StoredWeights()>& stored = {});

@@ -1,6 +1,7 @@
 # Everything the build takes from outside. What may be missing on a GPU machine is switched off
 # here, each said once; the code sees DIPTYCH_HAVE_<NAME> as 0 or 1.
 find_package(Libtorch REQUIRED)
+set(CMAKE_BUILD_RPATH ${Libtorch_LIBRARY_DIRS})   # an installation looks for it (apps/diptych/libtorch.cpp)
 find_package(Threads REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(PNG REQUIRED)

@@ -1,4 +1,5 @@
 # Finds libtorch inside a Python torch wheel and defines
+#   torch::headers  nothing to link: for code that uses a header of the wheel (fmt) alone
 #   torch::cpu   headers, libc10, libtorch_cpu
 #   torch::cuda  the same and libc10_cuda, libtorch_cuda (only where they and all they need are there)
 # Not torch's own find_package(Torch): that one demands a CUDA toolkit, rewrites the CUDA flags
@@ -31,6 +32,7 @@ find_package_handle_standard_args(Libtorch REQUIRED_VARS Libtorch_INCLUDE_DIR
 # The wheel's CUDA libraries lie in the nvidia packages beside it.
 get_filename_component(Libtorch_SITE_PACKAGES ${LIBTORCH_ROOT} DIRECTORY)
 file(GLOB Libtorch_NVIDIA_LIBRARY_DIRS ${Libtorch_SITE_PACKAGES}/nvidia/*/lib)
+set(Libtorch_LIBRARY_DIRS ${_lib} ${Libtorch_NVIDIA_LIBRARY_DIRS})   # for run paths
 
 # A wheel installed without its CUDA packages holds a libtorch_cuda that nothing can load.
 set(Libtorch_CUDA FALSE)
@@ -44,17 +46,16 @@ if(EXISTS ${_lib}/libtorch_cuda.so)
 endif()
 
 if(NOT TARGET torch::cpu)
-  add_library(torch::cpu INTERFACE IMPORTED)
-  target_include_directories(torch::cpu SYSTEM INTERFACE ${Libtorch_INCLUDE_DIR}
+  add_library(torch::headers INTERFACE IMPORTED)
+  target_include_directories(torch::headers SYSTEM INTERFACE ${Libtorch_INCLUDE_DIR}
                              ${Libtorch_INCLUDE_DIR}/torch/csrc/api/include)
-  target_compile_definitions(torch::cpu INTERFACE FMT_HEADER_ONLY=1)
-  target_link_libraries(torch::cpu INTERFACE ${_lib}/libc10.so ${_lib}/libtorch_cpu.so)
-  target_link_options(torch::cpu INTERFACE -Wl,-rpath,${_lib})
+  target_compile_definitions(torch::headers INTERFACE FMT_HEADER_ONLY=1)
+  add_library(torch::cpu INTERFACE IMPORTED)
+  target_link_libraries(torch::cpu INTERFACE torch::headers ${_lib}/libc10.so ${_lib}/libtorch_cpu.so)
   # libtorch_cpu itself needs libcudart and libcupti; the linker must find them, we do not link them.
-  foreach(dir ${Libtorch_NVIDIA_LIBRARY_DIRS})
-    target_link_options(torch::cpu INTERFACE -Wl,-rpath-link,${dir} -Wl,-rpath,${dir})
+  foreach(dir ${_lib} ${Libtorch_NVIDIA_LIBRARY_DIRS})
+    target_link_options(torch::cpu INTERFACE -Wl,-rpath-link,${dir})
   endforeach()
-  target_link_options(torch::cpu INTERFACE -Wl,-rpath-link,${_lib})
   if(Libtorch_CUDA)
     add_library(torch::cuda INTERFACE IMPORTED)
     # Nothing names a symbol of libtorch_cuda, so a linker may drop it and CUDA with it.

@@ -85,6 +85,9 @@ TEST_CASE("an installed binary finds the demo in share/diptych") {
   test::Command command;
   command.binary = folder.file("bin/diptych");
   fs::copy_file(DIPTYCH_BINARY, command.binary);
+  fs::create_directories(folder.path() / "libexec");
+  fs::copy_file(DIPTYCH_PROGRAM, folder.path() / "libexec/diptych");
+  command.environment["LIBTORCH_ROOT"] = DIPTYCH_LIBTORCH;
   command.arguments = {"generate", "--print-config"};
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);

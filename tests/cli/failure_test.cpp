@@ -85,17 +85,46 @@ TEST_CASE("a limit on the size of files ends with 3 and leaves nothing") {
   CHECK(folder.names().empty());
 }
 
-TEST_CASE("a current folder that was deleted is said in one line") {
+void stand_in_a_deleted_folder(const std::string& gone) {
+  if (mkdir(gone.c_str(), 0700) != 0 || chdir(gone.c_str()) != 0) _exit(99);
+  rmdir(gone.c_str());
+}
+
+TEST_CASE("from a deleted current folder absolute paths work, and relative ones fail by name") {
   const test::Folder folder;
-  test::Command command;
-  command.arguments = {"--version"};
-  command.before_exec = [gone = folder.file("gone")] {
-    if (mkdir(gone.c_str(), 0700) != 0 || chdir(gone.c_str()) != 0) _exit(99);
-    rmdir(gone.c_str());
+  test::Command command = small_picture(folder);
+  command.before_exec = [gone = folder.file("gone")] { stand_in_a_deleted_folder(gone); };
+  const Outcome absolute = run(command);
+  CAPTURE(absolute.err);
+  CHECK(absolute.code == 0);
+  CHECK(absolute.out == folder.file("a.png") + "\n");
+  CHECK(folder.names() == std::vector<std::string>{"a.png"});
+
+  *std::ranges::find(command.arguments, folder.file("a.png")) = "b.png";
+  const Outcome relative = run(command);
+  CAPTURE(relative.err);
+  CHECK(relative.code == 2);
+  CHECK(one_error_line(relative));
+  CHECK(relative.err.find("b.png: ") != std::string::npos);
+  CHECK(folder.names() == std::vector<std::string>{"a.png"});
+}
+
+TEST_CASE("a system that starts no threads is said in one line") {
+  const test::Folder folder;
+  test::Command command = small_picture(folder);
+  command.environment["OMP_NUM_THREADS"] = "2";
+  command.before_exec = [] {
+    // A thread's stack is as large as this limit: more than there are addresses.
+    const rlimit limit{rlim_t{1} << 47, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_STACK, &limit) != 0) _exit(99);
   };
   const Outcome outcome = run(command);
-  CHECK(outcome.code == 2);
-  CHECK(outcome.err == "diptych: the current folder: it was deleted; expected one that is there\n");
+  CHECK(outcome.code == 3);
+  CHECK(outcome.err ==
+        "diptych: 2 threads: the system starts no more than 1 (Resource temporarily unavailable); "
+        "fewer: OMP_NUM_THREADS=1\n");
+  CHECK(outcome.out.empty());
+  CHECK(folder.names().empty());
 }
 
 TEST_CASE("an old picture survives a run that fails") {
