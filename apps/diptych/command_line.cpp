@@ -121,7 +121,8 @@ std::string known_hint(const CLI::App& app, const std::string& flag) {
   if (hint.empty() && is_short) hint = flag_hint(flag.substr(0, 2), families);  // "-t8"
   if (!hint.empty()) return hint;
   const bool any_verb = &chosen(app) == &app;
-  for (const CLI::App* verb : any_verb ? app.get_subcommands({}) : app.get_subcommands()) {
+  const auto asked = [&](const CLI::App* verb) { return any_verb || verb->parsed(); };
+  for (const CLI::App* verb : app.get_subcommands(asked)) {
     if (verb->get_option_no_throw(flag) != nullptr)
       return fmt::format("it stands behind the verb: diptych {} {}", verb->get_name(), flag);
   }
