@@ -1,9 +1,16 @@
 #include "lib/media/png_deflate.h"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
+#include <exception>
+#include <functional>
 #include <limits>
+#include <mutex>
+#include <thread>
 
+#include <ATen/Parallel.h>
 #include <zlib.h>
 
 #include "lib/base/error.h"
@@ -12,7 +19,9 @@ namespace diptych {
 namespace {
 
 constexpr std::size_t kPixelBytes = 3;
-constexpr std::size_t kOutputStep = std::size_t{256} << 10;
+constexpr std::size_t kOutputStep = std::size_t{128} << 10;
+// Of pixels in a part. The parts are the same whatever the number of threads, and so are the bytes.
+constexpr std::size_t kPartBytes = std::size_t{256} << 10;
 
 // What the filters 1 to 4 of the PNG specification (section 9) expect of a byte from the ones to
 // its left, above it, and above that one. 16 bits, so that the compiler makes vectors of them.
@@ -78,26 +87,43 @@ class Filter {
   std::array<std::vector<std::uint8_t>, 4> rows_;
 };
 
+// A part of the data: what it compresses to, up to the end of a byte, and what it was.
+struct Part {
+  std::vector<std::uint8_t> bytes;
+  uLong checksum = 0;  // Adler-32 of the filtered rows
+  std::size_t length = 0;
+};
+
+// Raw deflate: the zlib header and checksum stand around all parts.
 class Deflater {
  public:
   Deflater() {
     constexpr int kMemory = 9;  // the most: longer blocks, with fewer tables of codes
-    check(deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS, kMemory, Z_RLE));
+    check(deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, -MAX_WBITS, kMemory, Z_RLE));
+    part_.checksum = adler32(0, nullptr, 0);
   }
   Deflater(const Deflater&) = delete;
   Deflater& operator=(const Deflater&) = delete;
   ~Deflater() { deflateEnd(&stream_); }
 
   void add(const std::vector<std::uint8_t>& bytes) {
+    const auto count = static_cast<uInt>(bytes.size());
+    part_.checksum = adler32(part_.checksum, bytes.data(), count);
+    part_.length += count;
     stream_.next_in = const_cast<std::uint8_t*>(bytes.data());  // zlib 1.2 takes it so
-    stream_.avail_in = static_cast<uInt>(bytes.size());
+    stream_.avail_in = count;
     while (stream_.avail_in > 0) step(Z_NO_FLUSH);
   }
-  std::vector<std::uint8_t> finish() {
-    while (step(Z_FINISH) != Z_STREAM_END) {
+  Part finish(bool last) {
+    if (last) {
+      while (step(Z_FINISH) != Z_STREAM_END) {
+      }
+    } else {
+      do step(Z_FULL_FLUSH);
+      while (stream_.avail_out == 0);
     }
-    out_.resize(size_);
-    return std::move(out_);
+    part_.bytes.resize(size_);
+    return std::move(part_);
   }
 
  private:
@@ -106,37 +132,81 @@ class Deflater {
       throw RunError("PNG encoder: zlib fails with {}", status);
   }
   int step(int flush) {
-    if (size_ == out_.size()) out_.resize(size_ + kOutputStep);
-    const std::size_t room = out_.size() - size_;
-    stream_.next_out = out_.data() + size_;
-    stream_.avail_out = static_cast<uInt>(std::min<std::size_t>(room, kOutputStep));
-    const uInt before = stream_.avail_out;
+    constexpr std::size_t kLeastRoom = 64;  // with 6 bytes or less a flush would be marked twice
+    std::vector<std::uint8_t>& out = part_.bytes;
+    if (out.size() < size_ + kLeastRoom) out.resize(size_ + kOutputStep);
+    stream_.next_out = out.data() + size_;
+    stream_.avail_out = static_cast<uInt>(out.size() - size_);
     const int status = deflate(&stream_, flush);
-    size_ += before - stream_.avail_out;
+    size_ = out.size() - stream_.avail_out;
     check(status);
     return status;
   }
 
   z_stream stream_{};
-  std::vector<std::uint8_t> out_;
-  std::size_t size_ = 0;  // of out_ in use
+  Part part_;
+  std::size_t size_ = 0;  // of its bytes in use
 };
+
+// Header, parts and checksum of a zlib stream.
+std::vector<std::uint8_t> joined(const std::vector<Part>& parts) {
+  std::vector<std::uint8_t> stream = {0x78, 0x9c};  // deflate with a window of 32 KiB
+  std::size_t size = stream.size() + 4;
+  for (const Part& part : parts) size += part.bytes.size();
+  stream.reserve(size);
+  uLong checksum = adler32(0, nullptr, 0);
+  for (const Part& part : parts) {
+    stream.insert(stream.end(), part.bytes.begin(), part.bytes.end());
+    checksum = adler32_combine(checksum, part.checksum, static_cast<z_off_t>(part.length));
+  }
+  for (const int shift : {24, 16, 8, 0})
+    stream.push_back(static_cast<std::uint8_t>(checksum >> shift & 0xff));
+  return stream;
+}
+
+// Calls work(0) to work(count - 1), on as many threads as libtorch may use, up to eight.
+void for_each_part(std::size_t count, const std::function<void(std::size_t)>& work) {
+  constexpr std::size_t kMostThreads = 8;
+  const auto allowed = static_cast<std::size_t>(at::get_num_threads());
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto run = [&] {
+    try {
+      for (std::size_t at = next++; at < count; at = next++) work(at);
+    } catch (...) {
+      const std::scoped_lock lock(mutex);
+      failure = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < std::min({count, allowed, kMostThreads}); ++i)
+      others.emplace_back(run);
+    run();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
 
 }  // namespace
 
 std::vector<std::uint8_t> deflate_pixels(const std::uint8_t* pixels, std::size_t width,
                                          std::size_t height) {
   const std::size_t row_bytes = width * kPixelBytes;
+  const std::size_t part_rows = std::max<std::size_t>(kPartBytes / row_bytes, 1);
   const std::vector<std::uint8_t> nothing(row_bytes);  // above the first row
-  Filter filter(row_bytes);
-  Deflater deflater;
-  const std::uint8_t* above = nothing.data();
-  for (std::size_t y = 0; y < height; ++y) {
-    const std::uint8_t* row = pixels + y * row_bytes;
-    deflater.add(filter.apply(row, above));
-    above = row;
-  }
-  return deflater.finish();
+  std::vector<Part> parts((height + part_rows - 1) / part_rows);
+  for_each_part(parts.size(), [&](std::size_t at) {
+    Filter filter(row_bytes);
+    Deflater deflater;
+    const std::size_t stop = std::min((at + 1) * part_rows, height);
+    for (std::size_t y = at * part_rows; y < stop; ++y) {
+      const std::uint8_t* row = pixels + y * row_bytes;
+      deflater.add(filter.apply(row, y == 0 ? nothing.data() : row - row_bytes));
+    }
+    parts[at] = deflater.finish(stop == height);
+  });
+  return joined(parts);
 }
 
 }  // namespace diptych

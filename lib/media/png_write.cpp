@@ -129,6 +129,7 @@ std::vector<std::uint8_t> encode_png(const Tensor& rgb,
   w.height = static_cast<std::uint32_t>(pixels.size(0));
   w.width = static_cast<std::uint32_t>(pixels.size(1));
   w.data = deflate_pixels(pixels.const_data_ptr<std::uint8_t>(), w.width, w.height);
+  w.bytes.reserve(w.data.size() + kChunk / 16);  // texts besides
   w.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &w, on_error, on_warning);
   if (w.png != nullptr) w.info = png_create_info_struct(w.png);
   if (w.info == nullptr || !write_all(w)) throw RunError("PNG encoder: {}", w.reason);

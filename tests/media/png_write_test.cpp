@@ -1,5 +1,6 @@
 #include <iterator>
 
+#include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
@@ -76,6 +77,19 @@ TEST_CASE("slopes, flat colours, noise and repeats come back as written") {
   CHECK(bytes_of(noise) < 900 * 800 * 3 + 10000);
   CHECK(bytes_of((row + column).expand({300, 200, 3})) < 2000);
   CHECK(bytes_of(at::full({300, 200, 3}, 255, at::kInt)) < 2000);
+}
+
+TEST_CASE("the bytes do not depend on the number of threads") {
+  at::Generator generator = at::detail::createCPUGenerator(6);
+  const Tensor rgb = at::randint(40, {700, 500, 3}, generator, at::kByte);  // several parts
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const auto one = encode_png(rgb);
+  at::set_num_threads(3);
+  const auto three = encode_png(rgb);
+  at::set_num_threads(threads);
+  CHECK(one == three);
+  CHECK(at::equal(decode_png(one, "memory").rgb, rgb));
 }
 
 TEST_CASE("strided pictures are written as they look") {
