@@ -56,7 +56,7 @@ TEST_CASE("the first tensor that is not finite is named, of every floating dtype
       write_safetensors(file, tensors);
       CHECK_THROWS_AS(require_finite(open_checkpoint(file)), BadWeights);
       CHECK(input_error([&] { require_finite(open_checkpoint(file)); }) ==
-            file.string() + ": tensor b.c holds NaN or infinity");
+            file.string() + ": tensor \"b.c\" holds NaN or infinity");
     }
   }
 }
