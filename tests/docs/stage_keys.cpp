@@ -90,7 +90,7 @@ struct Type {
                : "whole number, " + range;
   }
   std::string operator()(const SeedSlot&) const {
-    return "whole number, 0 to 18446744073709551615";
+    return "whole number, 0 to 18446744073709551615, or `random`";
   }
   std::string operator()(const RealSlot& slot) const {
     return fmt::format("number, {} {}, at most {}", slot.low_included ? "at least" : "more than",
@@ -137,7 +137,7 @@ std::string keys_table(std::string_view place) {
   for (const FamilyConfig* family : all_family_configs()) {
     for (const Field& field : family->fields) {
       const bool is_new = std::ranges::find(done, field.yaml) == done.end();
-      if (field.place != place || !is_new) continue;
+      if (field.place != place || !is_new || !family->uses(field.name)) continue;
       done.push_back(field.yaml);
       text += key_row(field, *family);
     }
@@ -164,14 +164,45 @@ std::string_view map_name(YamlMap map) {
   return "";
 }
 
+const RefusedKey* find_refused(const FamilyConfig& family, const RefusedKey& key) {
+  const auto found = std::ranges::find_if(family.refused, [&](const RefusedKey& each) {
+    return each.map == key.map && each.key == key.key;
+  });
+  return found == family.refused.end() ? nullptr : &*found;
+}
+
+// The families' own reasons where they have some.
+std::string why_refused(const RefusedKey& key) {
+  const auto families = all_family_configs();
+  std::string why;
+  for (const FamilyConfig* family : families) {
+    const RefusedKey* own = find_refused(*family, key);
+    if (own == nullptr) continue;
+    if (!why.empty()) why += "; ";
+    why += families.size() == 1 ? std::string(own->why)
+                                : fmt::format("{}: {}", family->name, own->why);
+  }
+  return why.empty() ? std::string(key.why) : why;
+}
+
+std::string refused_row(const RefusedKey& key) {
+  std::string off = code(key.off);
+  for (std::size_t at = off.find('|'); at != std::string::npos; at = off.find('|'))
+    off.replace(at, 1, "`, `");
+  return table_row({code(key.key), std::string(map_name(key.map)), off, why_refused(key)});
+}
+
 std::string refused_table() {
   std::string text = table_head({"key", "in", "allowed all the same", "why it is refused"});
-  for (const RefusedKey& key : refused_keys()) {
-    std::string off = code(key.off);
-    for (std::size_t at = off.find('|'); at != std::string::npos; at = off.find('|'))
-      off.replace(at, 1, "`, `");
-    text += table_row({code(key.key), std::string(map_name(key.map)), off, std::string(key.why)});
+  std::vector<RefusedKey> keys(refused_keys().begin(), refused_keys().end());
+  for (const FamilyConfig* family : all_family_configs()) {
+    for (const RefusedKey& own : family->refused) {
+      const bool is_new = std::ranges::none_of(
+          keys, [&](const RefusedKey& each) { return each.map == own.map && each.key == own.key; });
+      if (is_new) keys.push_back(own);
+    }
   }
+  for (const RefusedKey& key : keys) text += refused_row(key);
   return text;
 }
 
@@ -243,7 +274,7 @@ void check_stage_keys(const std::vector<Page>& pages, Problems& problems) {
       if (!task.sampling_key.empty()) structure.push_back(task.sampling_key);
     }
     for (const Field& field : family->fields) {
-      if (field.place.empty()) continue;
+      if (field.place.empty() || !family->uses(field.name)) continue;
       try {
         take_example(field, *family, file);
       } catch (const InputError& error) {
