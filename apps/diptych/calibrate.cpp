@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 // It paints requests of its own without a cache, one picture for each seed, and keeps none.
 bool takes_field(const Field& field) {
   using enum Scope;
-  for (const Scope unused : {request, answer, step_cache, report, output}) {
+  for (const Scope unused : {request, answer, step_cache, report, encoding, output}) {
     if (field.scope == unused) return false;
   }
   return field.name != "noise";  // one file, where every picture draws its own
@@ -68,7 +68,7 @@ std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConf
   const auto is_text = [](const InputItem& item) { return !item.is_image(); };
   std::ranges::copy_if(run.inputs, std::back_inserter(prompts), is_text);
   if (!flags.prompts.empty()) {
-    require_extension(flags.prompts, ".txt", Setting::of("prompts"));
+    require_extension(flags.prompts, {".txt"}, Setting::of("prompts"));
     for (const BatchItem& item : read_batch_list(flags.prompts).items) {
       if (!item.problem.empty()) throw InputError(item.problem);
       prompts.push_back({item.prompt.value(), {}});
@@ -147,7 +147,7 @@ fs::path choose_output(const CalibrateFlags& flags, const Resolved& resolved) {
     output = model / kCalibrationName;
   }
   const Setting setting = Setting::of("output");
-  require_extension(output, ".json", setting);
+  require_extension(output, {".json"}, setting);
   check_not_an_input(resolved.options.run, output, setting);
   require_writable(output, setting);
   return output;
@@ -171,7 +171,7 @@ void print_result(const StepRecording& recording, const StepCalibration& calibra
 int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
-  read_prompts(options.run.inputs);
+  read_stdin_and_files(options.run.inputs);
   require_model(options.run);
   const std::vector<RunConfig> requests = make_requests(flags, options.run, log);
   for (const RunConfig& request : requests) {
@@ -261,7 +261,8 @@ void add_calibrate(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_CHECK_CONFIG");
   verb->get_option("--prompt")
       ->description("what to paint or change; - reads it from stdin; may be repeated");
-  verb->get_option("--image")->description("a picture to edit (PNG, JPEG, BMP); may be repeated");
+  verb->get_option("--image")->description(
+      "a picture to edit; - reads it from stdin; may be repeated");
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {
     read_request_inputs(*verb, *flags);

@@ -8,7 +8,8 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
-#include "lib/media/png.h"
+#include "lib/base/stdin.h"
+#include "lib/media/image_read.h"
 #include "lib/verify/gates.h"
 #include "lib/verify/json.h"
 #include "lib/verify/probes.h"
@@ -47,7 +48,7 @@ void require_something_to_check(const CheckOptions& options) {
   require_possible(options.gates);
   if (gates && options.against.empty()) {
     throw InputError(
-        "check: --min-ssim, --min-psnr, --max-abs and --min-cosine need --against REF.png");
+        "check: --min-ssim, --min-psnr, --max-abs and --min-cosine need --against REF");
   }
   if (!gates && !options.against.empty()) {
     throw InputError(Setting::of("against"),
@@ -77,7 +78,7 @@ void check_probes(const CheckOptions& options, const Tensor& rgb, Outcome& outco
 
 void check_gates(const CheckOptions& options, const Tensor& rgb, Outcome& outcome) {
   if (options.against.empty()) return;
-  const Tensor reference = read_png(options.against).rgb;
+  const Tensor reference = read_image(options.against);
   outcome.json["against"] = options.against.string();
   if (rgb.sizes() != reference.sizes()) {
     ++outcome.checks;
@@ -97,7 +98,7 @@ void check_gates(const CheckOptions& options, const Tensor& rgb, Outcome& outcom
 
 int run_check(const CheckOptions& options) {
   require_something_to_check(options);
-  const Tensor rgb = read_png(options.file).rgb;
+  const Tensor rgb = read_image(file_or_stdin(options.file));
   Outcome outcome;
   check_probes(options, rgb, outcome);
   check_gates(options, rgb, outcome);
@@ -128,7 +129,10 @@ int run_check(const CheckOptions& options) {
 void add_check(CLI::App& app, Run& run) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* verb = app.add_subcommand("check", "gates on a finished picture");
-  verb->add_option("file", options->file, "the picture, a PNG")->required()->check(path_problem);
+  verb->add_option("file", options->file,
+                   "the picture, of any format that -i of generate reads; - for stdin")
+      ->required()
+      ->check(path_problem);
   verb->add_option("--probe", options->probes,
                    "X,Y=R,G,B[+-TOL]: the colour that pixel (X,Y), counted from the top left, must "
                    "show; may be repeated, several are separated by ;")
@@ -142,7 +146,7 @@ void add_check(CLI::App& app, Run& run) {
                    "largest difference in any channel for probes without their own (default: the "
                    "YAML file's, else 5)")
       ->envname("DIPTYCH_TOLERANCE");
-  verb->add_option("--against", options->against, "a reference picture, a PNG of the same size")
+  verb->add_option("--against", options->against, "a reference picture of the same size")
       ->check(path_problem)
       ->envname("DIPTYCH_AGAINST");
   verb->add_option("--min-ssim", options->gates.min_ssim,

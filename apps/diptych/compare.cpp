@@ -10,12 +10,16 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/diptych/verbs.h"
+#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
+#include "lib/base/stdin.h"
 #include "lib/config/words.h"
-#include "lib/media/png.h"
+#include "lib/media/file_bytes.h"
+#include "lib/media/image_read.h"
+#include "lib/media/picture_write.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/output_names.h"
 #include "lib/tensor/trace.h"
@@ -45,9 +49,10 @@ struct CompareOptions {
 Kind kind_of(const fs::path& path) {
   if (!fs::exists(path)) throw InputError("{}: not found", path.string());
   if (fs::is_directory(path)) return Kind::folder;
-  if (path.extension() == ".png") return Kind::picture;
   if (path.extension() == ".safetensors") return Kind::trace;
-  throw InputError("{}: expected a .png, a .safetensors or a folder", path.string());
+  if (format_of_name(path) || picture_format(read_file_bytes(path))) return Kind::picture;
+  throw InputError("{}: expected a picture ({}), a .safetensors or a folder", path.string(),
+                   readable_pictures());
 }
 
 // What was found out about one pair of files.
@@ -77,9 +82,16 @@ std::string describe(const ImageMetrics& metrics) {
       gap.max_abs, gap.mean_abs, gap.cosine);
 }
 
+void write_difference(const fs::path& path, const Tensor& rgb) {
+  const auto bytes = encode_picture(rgb, {}, {format_of_name(path).value()});
+  AtomicFile file(path);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
+}
+
 Report compare_pictures(const fs::path& actual, const fs::path& expected,
                         const CompareOptions& options) {
-  const Tensor a = read_png(actual).rgb, b = read_png(expected).rgb;
+  const Tensor a = read_image(actual), b = read_image(expected);
   Report report;
   if (a.sizes() != b.sizes()) {
     const auto text =
@@ -103,7 +115,7 @@ Report compare_pictures(const fs::path& actual, const fs::path& expected,
     gates.push_back(to_json(gate));
   }
   if (options.gates.any()) report.json["gates"] = std::move(gates);
-  if (!options.difference.empty()) write_png(options.difference, difference_picture(a, b));
+  if (!options.difference.empty()) write_difference(options.difference, difference_picture(a, b));
   return report;
 }
 
@@ -220,8 +232,7 @@ void require_use_of_gates(const CompareOptions& options, const Report& report) {
 std::set<std::string> comparable_names(const fs::path& folder) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    const auto extension = entry.path().extension();
-    const bool known = extension == ".png" || extension == ".safetensors";
+    const bool known = format_of_name(entry.path()) || entry.path().extension() == ".safetensors";
     if (known && entry.is_regular_file()) names.insert(entry.path().filename().string());
   }
   return names;
@@ -259,8 +270,8 @@ Report compare_folders(const CompareOptions& options) {
     pairs.push_back(std::move(report.json));
   }
   if (compared + incomparable == 0) {
-    throw InputError("{} and {}: no .png or .safetensors of the same name", options.actual.string(),
-                     options.expected.string());
+    throw InputError("{} and {}: no picture or .safetensors of the same name",
+                     options.actual.string(), options.expected.string());
   }
   total.pass = failed == 0;
   total.json["pairs"] = std::move(pairs);
@@ -283,9 +294,8 @@ void require_flags_that_fit(const CompareOptions& options, Kind kind) {
   if (kind == Kind::picture && options.trace_gate()) {
     throw InputError("compare: --tolerance and --case are for traces, not pictures");
   }
-  if (!options.difference.empty() && options.difference.extension() != ".png") {
-    throw InputError(Setting::of("diff"), "{}: expected a .png file", options.difference.string());
-  }
+  if (!options.difference.empty())
+    require_extension(options.difference, written_extensions(), Setting::of("diff"));
   for (const fs::path* input : {&options.actual, &options.expected}) {
     std::error_code none;
     if (!options.difference.empty() && fs::equivalent(*input, options.difference, none)) {
@@ -299,7 +309,11 @@ void require_flags_that_fit(const CompareOptions& options, Kind kind) {
   if (!options.difference.empty()) require_writable(options.difference, Setting::of("diff"));
 }
 
-int run_compare(const CompareOptions& options) {
+int run_compare(CompareOptions options) {
+  if (options.actual == kStdin && options.expected == kStdin)
+    throw InputError("compare: - given twice; stdin is read once");
+  options.actual = file_or_stdin(options.actual);
+  options.expected = file_or_stdin(options.expected);
   const Kind kind = kind_of(options.actual);
   if (kind != kind_of(options.expected)) {
     throw InputError("{} and {}: expected two pictures, two traces or two folders",
@@ -324,7 +338,7 @@ int run_compare(const CompareOptions& options) {
 
 void add_flags(CLI::App& verb, CompareOptions& options) {
   verb.add_option("actual", options.actual,
-                  "the file or folder to judge: .png, .safetensors or a folder")
+                  "what to judge: a picture, .safetensors or a folder; - for a picture on stdin")
       ->required()
       ->check(path_problem);
   verb.add_option("expected", options.expected, "what to compare it with: the same kind")
@@ -367,7 +381,7 @@ void add_compare(CLI::App& app, Run& run) {
   verb->footer(
       "Pictures: SSIM, PSNR, largest and mean difference of the levels. Traces: how many\n"
       "tensors differ, the first of them in order of computation, and the worst. Folders: every\n"
-      ".png and .safetensors of the same name.\n"
+      "picture and .safetensors of the same name.\n"
       "Exit code 0: no gate failed; 1: a gate failed or pictures differ in size; 2: a file\n"
       "cannot be read, after all others were compared. A missing file or tensor and NaN fail\n"
       "every gate. Whole numbers in traces must always be equal.\n"

@@ -1,10 +1,11 @@
-// `diptych generate`: one request, from texts and pictures to PNG files or an answer.
+// `diptych generate`: one request, from texts and pictures to files with pictures, or an answer.
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/request_flags.h"
@@ -13,6 +14,7 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
+#include "lib/base/stdin.h"
 #include "lib/config/flag_hints.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/files_read.h"
@@ -28,7 +30,7 @@ void check_side_output(const char* name, const fs::path& path, const char* exten
                        const std::vector<fs::path>& results) {
   if (path.empty()) return;
   const Setting setting = Setting::of(name);
-  require_extension(path, extension, setting);
+  require_extension(path, {extension}, setting);
   require_writable(path, setting);
   for (const fs::path& result : results) {
     if (fs::absolute(path) == fs::absolute(result))
@@ -36,7 +38,27 @@ void check_side_output(const char* name, const fs::path& path, const char* exten
   }
 }
 
-// One path per picture; none for an answer on stdout.
+void check_stdout(const Options& options) {
+  const Setting setting = Setting::of("output", "-");
+  if (options.run.sampling.batch_count > 1) {
+    throw InputError(setting, "takes one result, found {} pictures",
+                     options.run.sampling.batch_count);
+  }
+  if (!options.run.answers() && ::isatty(STDOUT_FILENO) != 0) {
+    throw InputError(setting,
+                     "stdout is a terminal, which shows no picture; expected a file or pipe");
+  }
+}
+
+// What --format says of a name that nobody gave.
+fs::path named_output(const Resolved& resolved) {
+  fs::path output = resolved.options.output;
+  if (resolved.is_default("output") && !resolved.options.run.answers())
+    output.replace_extension(facts_of(result_format(resolved.options)).extensions.front());
+  return output;
+}
+
+// One path per picture; none for a result on stdout.
 std::vector<fs::path> plan_paths(const Resolved& resolved) {
   const Options& options = resolved.options;
   std::vector<fs::path> paths;
@@ -44,10 +66,12 @@ std::vector<fs::path> plan_paths(const Resolved& resolved) {
       kind_name(options.run.makes) != kVideos)
     throw InputError(Setting::of("output"), "{}: {}", options.output.string(),
                      who_makes(kVideos, all_family_configs()));
-  const bool to_stdout = options.run.answers() && resolved.is_default("output");
+  const bool named_stdout = options.output == kStdin;
+  if (named_stdout) check_stdout(options);
+  const bool to_stdout = named_stdout || (options.run.answers() && resolved.is_default("output"));
   if (!to_stdout) {
-    paths = plan_outputs(options.output, options.run.sampling.batch_count,
-                         extension_of(options.run.makes));
+    paths = plan_outputs(named_output(resolved), options.run.sampling.batch_count,
+                         result_extensions(options.run.makes, options.format));
   }
   check_side_output("trace", options.run.trace, ".safetensors", paths);
   check_side_output("think_output", options.think_output, ".txt", paths);
@@ -67,12 +91,12 @@ int run(const Options& options, const CheckedRequest& request, Log& log) {
   Results results;
   results.result = [&](const Result& result, const Report& report) {
     check_interrupted();
+    const Painted painted{&options, &result};
     if (paths.empty()) {
       progress.clear();
-      return fmt::print("{}\n", result.text().text);
+      return print_result(painted, report);
     }
     const fs::path& path = paths.at(result.index);
-    const Painted painted{&options, &result};
     write_result(path, std::span(&painted, 1), 0, report);
     progress.clear();
     print_path(path);
@@ -97,7 +121,7 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
   if (!writes_plan(options.run)) options.think_output.clear();  // a variable's, for other requests
-  read_prompts(options.run.inputs);
+  read_stdin_and_files(options.run.inputs);
   require_complete(options);
   require_model(options.run);
   std::vector<fs::path> paths = plan_paths(resolved);
@@ -156,6 +180,8 @@ constexpr const char* kFooter =
     "  diptych generate -p \"a red circle left of a blue square\" -o shapes.png\n"
     "  diptych generate -m {model} -p \"a cup of tea\" --size 1024x768 --seed 7 -b 4 -o "
     "tea.png\n"
+    "  diptych generate -p \"a red circle\" -o circle.webp --quality 100\n"
+    "  diptych generate -p \"a red circle\" -o - --format jpg | diptych inspect -\n"
     "  diptych generate -m {model} -i room.jpg -p \"remove the chair\" -o edited.png\n"
     "  diptych generate -m {model} -i cat.png -i garden.png -p \"put the cat there\" --think\n"
     "  diptych generate -m {model} -p \"a cup of tea\" --cache-mode taylorseer "

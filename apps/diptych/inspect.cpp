@@ -13,10 +13,12 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/base/stdin.h"
 #include "lib/config/hub_cache.h"
 #include "lib/config/resolve.h"
 #include "lib/config/words.h"
-#include "lib/media/png.h"
+#include "lib/media/file_bytes.h"
+#include "lib/media/image_read.h"
 #include "lib/pipelines/registry.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/safetensors.h"
@@ -62,7 +64,7 @@ void require_match(const InspectOptions& options, std::size_t matches, std::stri
 }
 
 int inspect_picture(const InspectOptions& options) {
-  const Image image = read_png(options.path);
+  const auto [image, format] = read_picture(options.path);
   Json texts = Json::object();
   std::set<std::string> repeated;
   for (const auto& [keyword, text] : image.text) {
@@ -72,7 +74,8 @@ int inspect_picture(const InspectOptions& options) {
       texts[keyword] = std::move(value);
       continue;
     }
-    Json& known = texts[keyword];  // PNG allows a keyword more than once: a list of its values
+    Json& known =
+        texts[keyword];  // PNG, for one, allows a keyword more than once: a list of its values
     if (repeated.insert(keyword).second) known = Json::array({std::move(known)});
     known.push_back(std::move(value));
   }
@@ -80,14 +83,15 @@ int inspect_picture(const InspectOptions& options) {
   const std::string file = options.path.string();
   if (options.json) {
     const Json all = {{"file", file},
+                      {"format", facts_of(format).name},
                       {"width", image.rgb.size(1)},
                       {"height", image.rgb.size(0)},
                       {"text", std::move(texts)}};
     fmt::print("{}\n", dump(all));
     return 0;
   }
-  fmt::print("{}: {}x{}, {}\n", printable(file), image.rgb.size(1), image.rgb.size(0),
-             counted(texts.size(), "text entry", "text entries"));
+  fmt::print("{}: {}, {}x{}, {}\n", printable(file), facts_of(format).name, image.rgb.size(1),
+             image.rgb.size(0), counted(texts.size(), "text entry", "text entries"));
   for (const auto& [keyword, value] : texts.items()) {
     fmt::print("{}:\n{}\n", printable(keyword),
                printable_lines(value.is_string() ? value.get<std::string>() : dump(value)));
@@ -215,8 +219,6 @@ int inspect_tensors(const InspectOptions& options) {
 }
 
 int replay(const InspectOptions& options, Log& log) {
-  if (options.path.extension() != ".png")
-    throw InputError(Setting::of("replay"), "{}: expected a .png", options.path.string());
   ReplaySettings settings = options.again;
   settings.picture = options.path;
   settings.json = options.json;
@@ -244,25 +246,32 @@ int replay(const InspectOptions& options, Log& log) {
   }
 }
 
-// A checkpoint may be named as on the hub.
+bool is_picture(const fs::path& path) {
+  return format_of_name(path) || picture_format(read_file_bytes(path));
+}
+
+// A picture on stdin; a checkpoint may be named as on the hub.
 fs::path find_path(const fs::path& path) {
-  static constexpr std::array<std::string_view, 5> kFiles = {".png", ".jpg", ".jpeg", ".webp",
-                                                             ".safetensors"};
-  const std::string extension = path.extension().string();
-  if (std::ranges::find(kFiles, extension) != kFiles.end()) return path;
+  if (path == kStdin) return file_or_stdin(path);
+  if (format_of_name(path) || path.extension() == ".safetensors") return path;
   return model_folder(path, environment, "inspect");
 }
 
 int run_inspect(InspectOptions options, Log& log) {
   options.path = find_path(options.path);
   if (!fs::exists(options.path)) throw InputError("{}: not found", options.path.string());
-  if (options.replay) return replay(options, log);
+  if (options.replay) {
+    if (fs::is_directory(options.path))
+      throw InputError(Setting::of("replay"), "{}: a folder; expected a picture",
+                       options.path.string());
+    return replay(options, log);
+  }
   if (fs::is_directory(options.path) || options.path.extension() == ".safetensors") {
     return inspect_tensors(options);
   }
-  if (options.path.extension() == ".png") return inspect_picture(options);
-  throw InputError("{}: expected a .png, a .safetensors or a checkpoint folder",
-                   options.path.string());
+  if (is_picture(options.path)) return inspect_picture(options);
+  throw InputError("{}: expected a picture ({}), a .safetensors or a checkpoint folder",
+                   options.path.string(), readable_pictures());
 }
 
 }  // namespace
@@ -271,7 +280,8 @@ void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
   ReplaySettings& again = options->again;
   CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
-  verb->add_option("path", options->path, "a .png, a .safetensors or a folder with some")
+  verb->add_option("path", options->path,
+                   "a picture, a .safetensors or a folder with some; - for a picture on stdin")
       ->required()
       ->check(path_problem);
   CLI::Option* filter =
@@ -300,7 +310,8 @@ void add_inspect(CLI::App& app, Run& run) {
       ->allow_extra_args(false)
       ->check(path_problem)
       ->needs(replay);
-  verb->add_option("-o,--output", again.output, "keep what is painted in this .png")
+  verb->add_option("-o,--output", again.output,
+                   "keep what is painted in this file, named as the picture's format is")
       ->type_name("FILE")
       ->check(path_problem)
       ->needs(replay);
@@ -308,13 +319,15 @@ void add_inspect(CLI::App& app, Run& run) {
       ->type_name("auto|cpu|cuda|cuda:N")
       ->needs(replay);
   verb->footer(
-      "A picture: size and text entries, with JSON indented. A checkpoint folder: whether it is\n"
-      "complete for its configs, what is missing or unexpected (exit code 1), and its files.\n"
+      "A picture: format, size and texts (PNG text chunks, EXIF, XMP), with JSON indented.\n"
+      "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
+      "(exit code 1), and its files.\n"
       "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
       "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
       "--replay paints the picture again from its record and compares the files. Exit code 0:\n"
       "the same bytes, as on the same device; 1: not the same, with the number of pixels that\n"
-      "differ; 2: weights, input pictures or start noise are not the recorded ones. Tuned\n"
+      "differ (of .jpg and .webp after encoding); 2: weights, input pictures or start noise are "
+      "not the recorded ones. Tuned\n"
       "kernels come from DIPTYCH_TUNED_CONFIG_DIR if it is set, as for generate.\n"
       "Examples:\n"
       "  diptych inspect out.png\n"

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
+#include "lib/base/picture_formats.h"
+#include "lib/base/stdin.h"
 #include "lib/base/text_file.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
@@ -78,7 +80,7 @@ void add_switch(CLI::App& verb, std::string_view flags, const std::string& help,
 }
 
 void add_inputs(CLI::App& verb) {
-  const auto add = [&](const char* names, const char* value, const char* help) {
+  const auto add = [&](const char* names, const char* value, const std::string& help) {
     // The values are read in ordered_inputs(), once all are there.
     verb.add_option(names, CLI::callback_t([](const CLI::results_t&) { return true; }), help)
         ->type_name(value)
@@ -90,7 +92,8 @@ void add_inputs(CLI::App& verb) {
       "begins a prompt that begins with @); may be repeated: its order with -i counts");
   add("-f,--prompt-file,--file", "FILE", "the same as -p @FILE");
   add("-i,--image,-r,--ref-image,--input-image", "FILE",
-      "a picture to read (PNG, JPEG, BMP); may be repeated");
+      fmt::format("a picture to read ({}); - reads it from stdin; may be repeated",
+                  readable_pictures()));
 }
 
 // "-n 2" asks other programs for two pictures or two tokens.
@@ -230,16 +233,21 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
   }
 }
 
-void read_prompts(std::vector<InputItem>& inputs) {
+void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
   bool used_stdin = false;
   for (InputItem& item : inputs) {
-    if (item.is_image()) continue;
-    if (item.text.starts_with(kFileMark)) {
-      item.text = read_prompt_from_file(item.text);
-    } else if (item.text == "-") {
-      if (std::exchange(used_stdin, true))
-        throw InputError(Setting::of("prompt"), "- given twice; stdin is read once");
+    const bool from_stdin = item.is_image() ? item.image == kStdin : item.text == kStdin;
+    const Setting setting = Setting::of(item.is_image() ? "image" : "prompt");
+    if (from_stdin && stdin_is_taken)
+      throw InputError(setting, "-: stdin holds the list; it is read once");
+    if (from_stdin && std::exchange(used_stdin, true))
+      throw InputError(setting, "- given twice; stdin is read once");
+    if (from_stdin && item.is_image()) {
+      item.image = about(setting, [] { return file_or_stdin(kStdin); });
+    } else if (from_stdin) {
       item.text = read_prompt_from_stdin();
+    } else if (!item.is_image() && item.text.starts_with(kFileMark)) {
+      item.text = read_prompt_from_file(item.text);
     }
   }
 }

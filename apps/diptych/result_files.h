@@ -10,6 +10,7 @@
 #include "apps/diptych/record/picture_record.h"
 #include "lib/base/log.h"
 #include "lib/config/fields.h"
+#include "lib/media/picture_write.h"
 #include "lib/session/result.h"
 
 namespace diptych {
@@ -21,10 +22,18 @@ void write_text_file(const std::filesystem::path& path, std::string_view text);
 // flush_stdout().
 void print_path(const std::filesystem::path& path);
 
+// A picture with its record, as the bytes of a file. Throws as encode_picture().
+std::vector<std::uint8_t> encode_result(PictureFormat format, std::span<const Painted> together,
+                                        std::size_t place, const Report& report);
+
 // Writes what a run made of the request at `place` of those that ran together: a picture with its
-// record, or a text. Throws as AtomicFile.
+// record in the format of its name, or a text. Throws as AtomicFile.
 void write_result(const std::filesystem::path& path, std::span<const Painted> together,
                   std::size_t place, const Report& report);
+
+// The same on stdout: a picture in the format that its request asks for, or a text with a line end.
+// Throws as flush_stdout().
+void print_result(const Painted& painted, const Report& report);
 
 // Shows a plan (`label`: in front of it), and keeps it where options.think_output says.
 void show_plan(const Options& options, std::string_view plan, std::string_view label, Log& log);

@@ -116,7 +116,7 @@ fs::path choose_output(const TuneFlags& flags, const RunConfig& run, const Tuned
   const std::string name = tuning_file_name(device);
   fs::path output = flags.output.empty() ? fs::path(name) : flags.output;
   const Setting setting = Setting::of("output");
-  require_extension(output, ".json", setting);
+  require_extension(output, {".json"}, setting);
   check_not_an_input(run, output, setting);
   require_writable(output, setting);
   if (output.filename() != name)

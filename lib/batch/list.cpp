@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/base/stdin.h"
 #include "lib/base/text_file.h"
 #include "lib/batch/json_tree.h"
 #include "lib/config/field_text.h"
@@ -199,10 +200,16 @@ class ItemReader {
   std::vector<std::string_view> known_;
 };
 
-std::string read_text(const fs::path& file) {
-  std::string text = read_text_file(file);
+struct Source {
+  std::string name;  // for messages; pictures are looked for beside it
+  std::string text;
+};
+
+Source read_source(const fs::path& file) {
+  const bool piped = file == kStdin;
+  std::string text = read_text_file(file_or_stdin(file));
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  return text;
+  return {piped ? "stdin" : file.string(), std::move(text)};
 }
 
 // Calls take(line, number) for each line, without its end; true where it skips the line.
@@ -223,10 +230,11 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t") == std::string_view::npos;
 }
 
-BatchList read_prompts(const fs::path& file) {
+BatchList read_prompts(const Source& from) {
   BatchList list;
-  const auto source = std::make_shared<const std::string>(file.string());
-  list.skipped_lines = for_each_line(read_text(file), [&](std::string_view line, int number) {
+  list.prompts_only = true;
+  const auto source = std::make_shared<const std::string>(from.name);
+  list.skipped_lines = for_each_line(from.text, [&](std::string_view line, int number) {
     if (is_blank(line) || line.starts_with('#')) return false;
     BatchItem item = ItemReader::blank_item({source, number, 0}, list.items.size());
     item.prompt = line;
@@ -238,11 +246,11 @@ BatchList read_prompts(const fs::path& file) {
   return list;
 }
 
-BatchList read_json_lines(const fs::path& file, std::span<const Field> fields) {
+BatchList read_json_lines(const Source& from, std::span<const Field> fields) {
   BatchList list;
   ItemReader reader(fields);
-  const auto source = std::make_shared<const std::string>(file.string());
-  list.skipped_lines = for_each_line(read_text(file), [&](std::string_view line, int number) {
+  const auto source = std::make_shared<const std::string>(from.name);
+  list.skipped_lines = for_each_line(from.text, [&](std::string_view line, int number) {
     if (is_blank(line)) return false;
     const YamlWhere where{source, number, 0};
     list.items.push_back(reader.read(parse_json_tree(line, where), list.items.size()));
@@ -315,19 +323,24 @@ std::optional<std::string> item_key(const Setting& setting, std::span<const Fiel
 BatchList read_batch_list(const fs::path& file, std::span<const Field> fields) {
   const std::string extension = file.extension().string();
   BatchList list;
-  if (extension == ".txt") {
-    list = read_prompts(file);
+  if (file == kStdin) {
+    const Source source = read_source(file);
+    const std::size_t first = source.text.find_first_not_of(" \t\r\n");
+    const bool json = first != std::string::npos && source.text[first] == '{';
+    list = json ? read_json_lines(source, fields) : read_prompts(source);
+  } else if (extension == ".txt") {
+    list = read_prompts(read_source(file));
   } else if (extension == ".jsonl") {
-    list = read_json_lines(file, fields);
+    list = read_json_lines(read_source(file), fields);
   } else if (extension == ".yaml" || extension == ".yml") {
     list = read_yaml(file, fields);
   } else {
-    throw InputError("{}: found {}, expected a .txt, .jsonl or .yaml file", file.string(),
+    throw InputError("{}: found {}, expected a .txt, .jsonl or .yaml file, or -", file.string(),
                      fs::is_directory(file) ? "a folder"
                      : extension.empty()    ? "no extension"
                                             : extension);
   }
-  check_ids(list, file);
+  check_ids(list, file == kStdin ? "stdin" : file);
   return list;
 }
 
@@ -339,6 +352,12 @@ Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
     assign(fields[value.field], resolved.options, value.text, value.where);
     resolved.note(value.field, value.where);
   }
+  // The name of an item's output counts for more than a format for all of them.
+  const std::size_t format = field_index("format");
+  const bool own_format = std::ranges::any_of(
+      item.values, [&](const BatchItem::Value& value) { return value.field == format; });
+  if (!item.output.empty() && !own_format) resolved.options.format.reset();
+  resolved.options.output = item.output;
   RunConfig& run = resolved.options.run;
   const bool own_seed = std::ranges::any_of(item.values, [&](const BatchItem::Value& value) {
     return std::holds_alternative<SeedSlot>(fields[value.field].slot);

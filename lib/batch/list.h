@@ -32,8 +32,10 @@ struct BatchItem {
 struct BatchList {
   std::vector<BatchItem> items;
   std::size_t skipped_lines = 0;  // empty ones, and comments of a .txt
+  bool prompts_only = false;      // a .txt: every line is the prompt of an item
 };
 
+// "-" is stdin: JSON lines where its first character that is no blank is a {, else as a .txt.
 // .txt: a prompt a line; empty lines and lines that begin with # are skipped. .jsonl: an object a
 // line. .yaml, .yml: a list of maps, or a map with `items`. Keys are `id`, `output`, `prompt`,
 // `image` (a path or a list of them), `inputs` (a list of {text: ...} and {image: ...}), `size`,

@@ -30,17 +30,18 @@ void plan_file(fs::path& name, const fs::path& folder, std::string_view extensio
                std::string_view key, PlannedItem& planned) {
   if (name.empty()) return;
   check_relative_name(name, key);
-  require_extension(name, extension, key);
+  require_extension(name, {extension}, key);
   planned.files.push_back(name.lexically_normal());
   name = folder / planned.files.back();
 }
 
 void plan_files(const BatchItem& item, const fs::path& folder, PlannedItem& planned) {
   RunConfig& run = planned.options.run;
-  const std::string_view extension = extension_of(run.makes);
-  const std::string name =
-      item.output.empty() ? numbered_name(item.number) + std::string(extension) : item.output;
-  const auto names = output_names(name, run.sampling.batch_count, extension, "output");
+  const Extensions extensions = result_extensions(run.makes, planned.options.format);
+  const std::string name = item.output.empty()
+                               ? numbered_name(item.number) + std::string(extensions.front())
+                               : item.output;
+  const auto names = output_names(name, run.sampling.batch_count, extensions, "output");
   for (const fs::path& each : names) planned.results.push_back(each.lexically_normal());
   planned.files = planned.results;
   plan_file(planned.options.think_output, folder, ".txt", "think_output", planned);
@@ -347,10 +348,13 @@ std::string request_hash(const PlannedItem& item) {
                {"load_format", name_of(run.load_format)}};
   for (const Field& field : fields_of(item.options)) {
     const bool path = std::holds_alternative<PathSlot>(field.slot);
-    if (is_of_request(field) && !path)
+    // Of the encoding, the format stands in the names of the files.
+    if (is_of_request(field) && !path && field.scope != Scope::encoding)
       json[std::string(field.name)] = value_json(field, item.options);
   }
   if (run.sampling.seed_drawn) json["seed"] = "random";  // any that was drawn will do
+  if (!run.answers() && facts_of(result_format(item.options)).has_quality)
+    json["quality"] = item.options.quality;
   json["size_of_input"] = run.sampling.size_of_input;
   json["noise"] = run.noise.empty() ? "" : content_hash(run.noise);
   json["cache_calibration"] =

@@ -283,7 +283,8 @@ bool is_shared_by_forwards(const Field& field) {
 }
 
 bool is_of_painting(const Field& field) {
-  return field.scope == Scope::picture || is_shared_by_forwards(field);
+  return field.scope == Scope::picture || field.scope == Scope::encoding ||
+         is_shared_by_forwards(field);
 }
 
 bool may_share_forwards(const RunConfig& a, const RunConfig& b) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
+#include "lib/base/picture_formats.h"
 #include "lib/config/run_config.h"
 
 namespace diptych {
@@ -22,7 +24,9 @@ namespace diptych {
 struct Options {
   RunConfig run;
   std::filesystem::path config;                 // the stage config, "" = none
-  std::filesystem::path output = "output.png";  // file, pattern with %03d, or folder
+  std::filesystem::path output = "output.png";  // file, pattern with %03d, folder, or - for stdout
+  std::optional<PictureFormat> format;          // of pictures; nullopt: as their names say
+  std::int64_t quality = 95;                    // of pictures in formats that have one
   ProgressStyle progress = ProgressStyle::automatic;
   std::filesystem::path think_output;  // the plan as a text file, "" = none
 };
@@ -109,6 +113,7 @@ enum class Scope {
   painting,    // of painted pictures, where all in a shared forward have the same value
   step_cache,  // the same of steps that are predicted
   report,      // a comparison that is made beside the result, in a run of its own
+  encoding,    // how a painted picture becomes the bytes of a file
   output,      // the files that one request writes
 };
 

@@ -12,12 +12,12 @@
 
 namespace diptych {
 
-using PngText =
-    std::vector<std::pair<std::string, std::string>>;  // keyword, text; both valid UTF-8
+// Keyword and text, both valid UTF-8: PNG's text chunks, or what EXIF and XMP hold.
+using PictureTexts = std::vector<std::pair<std::string, std::string>>;
 
 struct Image {
   Tensor rgb;           // uint8 [height, width, 3] on the CPU, as stored in the file
-  PngText text;         // in file order
+  PictureTexts text;    // in file order
   int orientation = 1;  // EXIF's, 1 to 8: how `rgb` is to be turned; see exif.h
 };
 

@@ -1,27 +1,19 @@
 // The build without libjpeg.
-#include "lib/base/error.h"
+#include "lib/media/image_read.h"
 #include "lib/media/jpeg.h"
 
 namespace diptych {
 
-bool jpeg_supported() {
-  return false;
-}
-
-namespace {
-
-[[noreturn]] void refuse(std::string_view name) {
-  throw InputError("{}: a JPEG file, which this build cannot read (it is without libjpeg)", name);
-}
-
-}  // namespace
-
 Image decode_jpeg(std::span<const std::uint8_t>, std::string_view name) {
-  refuse(name);
+  refuse_missing_library(PictureFormat::jpeg, name);
 }
 
 ImageSize jpeg_size(std::span<const std::uint8_t>, std::string_view name) {
-  refuse(name);
+  refuse_missing_library(PictureFormat::jpeg, name);
+}
+
+std::vector<std::uint8_t> encode_jpeg(const Tensor&, const PictureTexts&, int) {
+  refuse_missing_library(PictureFormat::jpeg, "the output");
 }
 
 }  // namespace diptych

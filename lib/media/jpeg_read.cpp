@@ -8,11 +8,13 @@
 #include "lib/base/error.h"
 #include "lib/media/exif.h"
 #include "lib/media/jpeg.h"
+#include "lib/media/jpeg_segments.h"
+#include "lib/media/metadata.h"
 
 namespace diptych {
 namespace {
 
-constexpr int kExifMarker = JPEG_APP0 + 1;
+constexpr int kMetadataMarker = JPEG_APP0 + 1;
 constexpr unsigned kMaxMarkerBytes = 0xFFFF;
 // Each scan of a progressive file may pass over all pixels for a few bytes. Encoders write about
 // ten; cjpeg, which takes any list of them, at most 100.
@@ -29,7 +31,6 @@ struct Reader {
   std::jmp_buf failed{};
   char reason[JMSG_LENGTH_MAX] = {};  // libjpeg's text of the error
   bool out_of_memory = false;
-  int orientation = 1;
   std::vector<std::uint8_t> row;  // samples as decoded
 
   ~Reader() { jpeg_destroy_decompress(&jpeg); }  // nothing where it was never created
@@ -79,27 +80,14 @@ void on_progress(j_common_ptr jpeg) {
   fail(r);
 }
 
-int stored_orientation(const jpeg_decompress_struct& jpeg) {
-  constexpr std::string_view kPrefix("Exif\0\0", 6);
-  for (auto marker = jpeg.marker_list; marker != nullptr; marker = marker->next) {
-    const std::span<const std::uint8_t> data(marker->data, marker->data_length);
-    if (marker->marker == kExifMarker && data.size() >= kPrefix.size() &&
-        std::equal(kPrefix.begin(), kPrefix.end(), data.begin())) {
-      return exif_orientation(data);
-    }
-  }
-  return 1;
-}
-
 // Everything up to the first scan.
 bool read_header(Reader& r) {
   if (setjmp(r.failed) != 0) return false;
   jpeg_create_decompress(&r.jpeg);
   r.jpeg.progress = &r.progress;
   jpeg_mem_src(&r.jpeg, r.bytes.data(), r.bytes.size());
-  jpeg_save_markers(&r.jpeg, kExifMarker, kMaxMarkerBytes);
+  jpeg_save_markers(&r.jpeg, kMetadataMarker, kMaxMarkerBytes);
   jpeg_read_header(&r.jpeg, TRUE);
-  r.orientation = stored_orientation(r.jpeg);
   return true;
 }
 
@@ -147,6 +135,51 @@ bool read_pixels(Reader& r, std::uint8_t* out) {
   }
   jpeg_finish_decompress(&r.jpeg);
   return true;
+}
+
+// The data of the first segment that begins so; empty where there is none.
+std::span<const std::uint8_t> segment(const Reader& r, std::string_view prefix) {
+  for (auto marker = r.jpeg.marker_list; marker != nullptr; marker = marker->next) {
+    const std::span<const std::uint8_t> data(marker->data, marker->data_length);
+    if (marker->marker == kMetadataMarker && begins_with(data, prefix))
+      return data.subspan(prefix.size());
+  }
+  return {};
+}
+
+std::string_view as_text(std::span<const std::uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The parts of an XMP extension of this name, one behind the other; "" where one is missing. Each
+// says how long all are, and where it begins.
+std::string xmp_extension(const Reader& r, std::string_view extension_name) {
+  std::string whole;
+  if (extension_name.size() != kXmpNameBytes) return whole;
+  const std::string prefix = std::string(kXmpExtensionPrefix) + std::string(extension_name);
+  std::size_t total = 0;
+  for (auto marker = r.jpeg.marker_list; marker != nullptr; marker = marker->next) {
+    std::span<const std::uint8_t> data(marker->data, marker->data_length);
+    if (marker->marker != kMetadataMarker || !begins_with(data, prefix)) continue;
+    data = data.subspan(prefix.size());
+    if (data.size() < kXmpPlaceBytes) return {};
+    total = big_endian(data, 0);
+    if (big_endian(data, 4) != whole.size()) return {};
+    whole += as_text(data.subspan(kXmpPlaceBytes));
+  }
+  return whole.size() == total ? whole : "";
+}
+
+PictureTexts stored_texts(const Reader& r) {
+  const std::string_view xmp = as_text(segment(r, kXmpPrefix));
+  PictureTexts texts = xmp_texts(xmp);
+  for (auto& text : xmp_texts(xmp_extension(r, xmp_extension_name(xmp))))
+    texts.push_back(std::move(text));
+  return merge_texts(std::move(texts), exif_texts(segment(r, kExifPrefix)));
+}
+
+int stored_orientation(const Reader& r) {
+  return exif_orientation(segment(r, kExifPrefix));
 }
 
 J_COLOR_SPACE output_space(const Reader& r, std::string_view name) {
@@ -197,14 +230,10 @@ void open_jpeg(Reader& r, std::span<const std::uint8_t> bytes, std::string_view 
 
 }  // namespace
 
-bool jpeg_supported() {
-  return true;
-}
-
 ImageSize jpeg_size(std::span<const std::uint8_t> bytes, std::string_view name) {
   Reader r;
   open_jpeg(r, bytes, name);
-  return upright_size(r.jpeg.image_height, r.jpeg.image_width, r.orientation);
+  return upright_size(r.jpeg.image_height, r.jpeg.image_width, stored_orientation(r));
 }
 
 Image decode_jpeg(std::span<const std::uint8_t> bytes, std::string_view name) {
@@ -213,7 +242,7 @@ Image decode_jpeg(std::span<const std::uint8_t> bytes, std::string_view name) {
   require(start(r), r, name);
   const std::int64_t width = r.jpeg.output_width, height = r.jpeg.output_height;
   r.row.resize(static_cast<std::size_t>(width * r.jpeg.output_components));
-  Image image{at::empty({height, width, 3}, at::kByte), {}, r.orientation};
+  Image image{at::empty({height, width, 3}, at::kByte), stored_texts(r), stored_orientation(r)};
   require(read_pixels(r, image.rgb.data_ptr<std::uint8_t>()), r, name);
   return image;
 }

@@ -152,10 +152,10 @@ std::string latin1_to_utf8(std::string_view text) {
   return out;
 }
 
-PngText read_text(const Reader& r) {
+PictureTexts read_text(const Reader& r) {
   png_textp chunks = nullptr;
   const int count = png_get_text(r.png, r.info, &chunks, nullptr);
-  PngText text;
+  PictureTexts text;
   for (int i = 0; i < count; ++i) {
     const bool international = chunks[i].compression >= PNG_ITXT_COMPRESSION_NONE;
     const std::string_view value(chunks[i].text,
@@ -208,7 +208,7 @@ std::vector<std::uint8_t> raw_profile(std::string_view text) {
 }
 
 // EXIF's orientation. check_chunk_lengths has seen that every chunk lies inside the file.
-int stored_orientation(std::span<const std::uint8_t> bytes, const PngText& texts) {
+int stored_orientation(std::span<const std::uint8_t> bytes, const PictureTexts& texts) {
   constexpr std::size_t kTypeAt = 4, kDataAt = 8, kOverhead = 12;
   for (std::size_t at = 8; bytes.size() - at >= kOverhead;) {
     const std::size_t length = png_get_uint_32(bytes.data() + at);

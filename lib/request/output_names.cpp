@@ -4,10 +4,12 @@
 #include <cctype>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "lib/base/atomic_file.h"
@@ -28,6 +30,13 @@ struct Pattern {
   }
 };
 
+// ".png, .jpg or .webp"
+std::string one_of(const Extensions& extensions) {
+  const std::span<const std::string_view> all(extensions);
+  if (all.size() == 1) return std::string(all.front());
+  return fmt::format("{} or {}", fmt::join(all.first(all.size() - 1), ", "), all.back());
+}
+
 // "a-%03d.png" -> {"a-", ".png", 3}; nothing for a name without %.
 std::optional<Pattern> parse_pattern(const std::string& name, const Subject& where) {
   const std::size_t percent = name.find('%');
@@ -45,9 +54,9 @@ std::optional<Pattern> parse_pattern(const std::string& name, const Subject& whe
   throw where.error("{} is no pattern; expected one number such as %d or %03d", in_quotes(name));
 }
 
-Pattern choose_pattern(const fs::path& output, std::int64_t count, std::string_view extension,
+Pattern choose_pattern(const fs::path& output, std::int64_t count, const Extensions& extensions,
                        const Subject& where) {
-  require_extension(output, extension, where);
+  require_extension(output, extensions, where);
   const std::string name = output.filename().string();
   if (auto pattern = parse_pattern(name, where)) return *pattern;
   if (count == 1) return {name, "", 0, false};
@@ -71,24 +80,38 @@ void require_makable(const fs::path& folder, const Setting& setting) {
 
 }  // namespace
 
-std::string_view extension_of(MediaKind makes) {
+Extensions result_extensions(MediaKind makes, std::optional<PictureFormat> format) {
   switch (makes) {
     case MediaKind::picture:
-      return ".png";
+      if (!format) return written_extensions();
+      return {facts_of(*format).extensions.begin(), facts_of(*format).extensions.end()};
     case MediaKind::text:
-      return ".txt";
+      return {".txt"};
   }
   throw std::logic_error("a kind of result without an extension");
 }
 
-void require_extension(const fs::path& name, std::string_view extension, const Subject& where) {
+PictureFormat result_format(const Options& options) {
+  if (options.format) return *options.format;
+  const auto named = format_of_name(options.output);
+  return named && facts_of(*named).max_side > 0 ? *named : PictureFormat::png;
+}
+
+void require_extension(const fs::path& name, const Extensions& extensions, const Subject& where) {
   std::string found = name.extension().string();
   std::ranges::transform(found, found.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (found == extension) return;
-  throw where.error("{}: {}; expected {}", name.string(),
-                    found.empty() ? "has no extension" : "unknown extension " + in_quotes(found),
-                    extension);
+  if (std::ranges::find(extensions, found) != extensions.end()) return;
+  std::string problem =
+      found.empty() ? "has no extension" : "unknown extension " + in_quotes(found);
+  const auto format = format_of_name(name);
+  if (format && facts_of(*format).max_side > 0) {
+    const PictureFormatFacts& facts = facts_of(*format);
+    problem = facts.built_in ? "is named as a " + std::string(facts.name) + " file"
+                             : fmt::format("this build does not write {} (it is without {})",
+                                           facts.name, facts.library);
+  }
+  throw where.error("{}: {}; expected {}", name.string(), problem, one_of(extensions));
 }
 
 std::string numbered_name(std::size_t number) {
@@ -108,20 +131,20 @@ void check_relative_name(const fs::path& name, const Subject& where) {
 }
 
 std::vector<fs::path> output_names(const fs::path& name, std::int64_t count,
-                                   std::string_view extension, const Subject& where) {
-  return fill(name.parent_path(), choose_pattern(name, count, extension, where), count);
+                                   const Extensions& extensions, const Subject& where) {
+  return fill(name.parent_path(), choose_pattern(name, count, extensions, where), count);
 }
 
 std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
-                                   std::string_view extension) {
+                                   const Extensions& extensions) {
   const Setting setting = Setting::of("output");
   std::error_code ignored;
   // A device or a pipe is one whatever its name ends in; this says so.
   if (fs::is_other(output, ignored)) require_writable(output, setting);
   const bool is_folder = fs::is_directory(output, ignored);
   const bool no_name = is_folder || output.filename().empty();
-  const Pattern pattern = no_name ? Pattern{"", std::string(extension), 4}
-                                  : choose_pattern(output, count, extension, setting);
+  const Pattern pattern = no_name ? Pattern{"", std::string(extensions.front()), 4}
+                                  : choose_pattern(output, count, extensions, setting);
   const fs::path folder = is_folder ? output : output.parent_path();
   if (output.filename().empty() && !fs::exists(folder, ignored)) {
     require_makable(folder, setting);

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/request/output_names.h"
 
 namespace diptych {
 
@@ -76,6 +77,9 @@ class IdleFinder {
     of_step_caches();
     of_guidance();
     if (!run_.think) forbid({"temperature", "top_k", "top_p"}, {"given without ", think_});
+    if (!facts_of(result_format(resolved_.options)).has_quality)
+      forbid({"quality"},
+             {"has no meaning for PNG, which loses nothing; expected a .jpg or .webp"});
   }
 
   void of_step_caches() {
@@ -157,6 +161,28 @@ void require_meaning(const Resolved& resolved, std::string_view given) {
   }
 }
 
+namespace {
+
+// What a file cannot hold is known before anything is painted.
+void require_format(const Options& options) {
+  const PictureFormatFacts& facts = facts_of(result_format(options));
+  if (!facts.built_in) {
+    throw InputError(Setting::of("format"), "this build does not write {} (it is without {})",
+                     facts.name, facts.library);
+  }
+  const SamplingConfig& sampling = options.run.sampling;
+  if (sampling.size_of_input) return;
+  for (const auto& [name, side] :
+       {std::pair{"width", sampling.width}, {"height", sampling.height}}) {
+    if (side > facts.max_side) {
+      throw InputError(Setting::of(name), "found {}, but a {} file has sides of at most {}", side,
+                       facts.name, facts.max_side);
+    }
+  }
+}
+
+}  // namespace
+
 void require_complete(const Options& options) {
   const RunConfig& run = options.run;
   if (!run.reads_texts()) {
@@ -167,6 +193,7 @@ void require_complete(const Options& options) {
     if (item.is_image()) require_file(Setting::of("image"), item.image);
   }
   if (!run.noise.empty()) require_file(Setting::of("noise"), run.noise);
+  if (!run.answers()) require_format(options);
   // Sampled plans differ, and so may those that read input pictures, whose noise is drawn anew.
   const bool plans_differ = run.text.temperature > 0 || run.reads_images();
   if (!options.think_output.empty() && run.sampling.batch_count > 1 && plans_differ) {

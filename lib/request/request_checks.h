@@ -25,7 +25,8 @@ std::vector<IdleValue> idle_values(const Resolved& resolved);
 // its keys. Values of weaker sources may serve another task.
 void require_meaning(const Resolved& resolved, std::string_view given);
 
-// Throws InputError for a missing prompt, and for pictures, noise and plans that cannot be had.
+// Throws InputError for a missing prompt, and for pictures, noise, plans and files that cannot be
+// had.
 void require_complete(const Options& options);
 
 void require_model(const RunConfig& run);  // throws InputError where no checkpoint is named

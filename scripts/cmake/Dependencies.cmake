@@ -112,6 +112,26 @@ else()
   message(STATUS "diptych: libjpeg not found; JPEG pictures are refused by this build")
 endif()
 
+# libwebp with libwebpmux: pictures in WebP, and what they say about themselves.
+find_path(WEBP_INCLUDE_DIR webp/mux.h)
+find_library(WEBP_LIBRARY webp)
+find_library(WEBPMUX_LIBRARY webpmux)
+set(DIPTYCH_HAVE_WEBP 0)
+if(WEBP_INCLUDE_DIR AND WEBP_LIBRARY AND WEBPMUX_LIBRARY)
+  set(DIPTYCH_HAVE_WEBP 1)
+else()
+  message(STATUS "diptych: libwebp or libwebpmux not found; WebP pictures are refused by this build")
+endif()
+
+# stb_image (header-only): pictures in BMP, GIF, TGA, PSD, PGM and PPM.
+find_path(STB_INCLUDE_DIR stb_image.h PATH_SUFFIXES stb)
+set(DIPTYCH_HAVE_STB 0)
+if(STB_INCLUDE_DIR)
+  set(DIPTYCH_HAVE_STB 1)
+else()
+  message(STATUS "diptych: stb_image.h not found; BMP, GIF, TGA, PSD, PGM and PPM pictures are refused by this build")
+endif()
+
 # cudnn-frontend (header-only) over the cuDNN that libtorch loads.
 set(DIPTYCH_HAVE_CUDNN 0)
 if(DIPTYCH_HAVE_CUDA)

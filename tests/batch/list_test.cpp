@@ -127,7 +127,8 @@ TEST_CASE("an item's inputs take the place of the defaults' of their kind") {
 }
 
 TEST_CASE("a broken list is refused whole, with its place") {
-  CHECK(list_error("l.csv", "a") == "l.csv: found .csv, expected a .txt, .jsonl or .yaml file");
+  CHECK(list_error("l.csv", "a") ==
+        "l.csv: found .csv, expected a .txt, .jsonl or .yaml file, or -");
   CHECK(list_error("l.txt", "\n#\n") == "l.txt: holds no item");
   CHECK(list_error("l.txt", "a\n\xFF\n") == "l.txt:2: not valid UTF-8: byte 0xFF at offset 0");
   CHECK(list_error("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \n") ==

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include "lib/base/picture_formats.h"
 #include "lib/base/text_file.h"
 #include "tests/cli/process.h"
 #include "tests/support/tiny_model.h"
@@ -233,10 +234,28 @@ TEST_CASE("bad outputs are refused before any work") {
   const auto output = [&](const std::string& path) {
     return refusal(Words{"generate", "-p", "x", "-o", path});
   };
-  CHECK(output(folder.file("a.jpg")) ==
-        "--output: " + folder.file("a.jpg") + ": unknown extension '.jpg'; expected .png");
+  std::string list;  // ".png, .jpg, .jpeg or .webp", as far as the build has them
+  const auto written = written_extensions();
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    const char* joint = i == 0 ? "" : i + 1 < written.size() ? ", " : " or ";
+    list += joint + std::string(written[i]);
+  }
+  CHECK(output(folder.file("a.gif")) ==
+        "--output: " + folder.file("a.gif") + ": unknown extension '.gif'; expected " + list);
   CHECK(output(folder.file("a")) ==
-        "--output: " + folder.file("a") + ": has no extension; expected .png");
+        "--output: " + folder.file("a") + ": has no extension; expected " + list);
+  CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--quality", "80"}) ==
+        "--quality: has no meaning for PNG, which loses nothing; expected a .jpg or .webp");
+  CHECK(refusal(Words{"generate", "-p", "x", "-o", "-", "-b", "2"}) ==
+        "--output -: takes one result, found 2 pictures");
+  CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--format", "bmp"})
+            .starts_with("--format: unknown value 'bmp'"));
+  if (facts_of(PictureFormat::webp).built_in) {
+    CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--format", "webp"}) ==
+          "--output: " + folder.file("a.png") + ": is named as a PNG file; expected .webp");
+    CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.webp"), "-W", "16384"}) ==
+          "--width: found 16384, but a WebP file has sides of at most 16383");
+  }
   CHECK(output("/dev/full") == "--output: /dev/full: is a device, expected a file name");
   CHECK(output(folder.file("no/a.png")) ==
         "--output: " + folder.file("no/a.png") + ": no such folder: " + folder.file("no"));

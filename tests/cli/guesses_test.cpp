@@ -192,7 +192,7 @@ Words keys(const json& object) {
 TEST_CASE("version and devices as JSON") {
   const json version = json::parse(run(Words{"version", "--json"}).out);
   CHECK(keys(version) == Words{"cuda", "cuda_architectures", "cudnn_attention", "diptych",
-                               "libjpeg", "libtorch", "utf8proc"});
+                               "libjpeg", "libtorch", "libwebp", "stb_image", "utf8proc"});
   CHECK("diptych " + version["diptych"].get<std::string>() + "\n" == run(Words{"--version"}).out);
   CHECK(version["cuda"].is_boolean());
   CHECK(version["cuda"].get<bool>() != version["cuda_architectures"].get<std::string>().empty());

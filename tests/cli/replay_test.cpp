@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/text_file.h"
+#include "lib/media/image_read.h"
+#include "lib/media/picture_write.h"
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
@@ -70,6 +72,80 @@ void rewrite(const Folder& folder, const std::string& from, const std::string& t
 void write_noise(const Folder& folder, const Tensor& noise) {
   const std::vector<std::pair<std::string, Tensor>> tensors = {{"init_noise", noise}};
   write_safetensors(folder.path() / "n.safetensors", tensors);
+}
+
+// The formats that lose something, as far as the build has them.
+std::vector<std::pair<std::string, std::string>> lossy_files() {
+  std::vector<std::pair<std::string, std::string>> files;  // names, qualities
+  if (facts_of(PictureFormat::jpeg).built_in)
+    files.insert(files.end(), {{"a.jpg", "95"}, {"b.jpeg", "30"}});
+  if (facts_of(PictureFormat::webp).built_in)
+    files.insert(files.end(), {{"c.webp", "80"}, {"d.webp", "100"}});
+  return files;
+}
+
+TEST_CASE("JPEG and WebP pictures come out again byte by byte") {
+  const Folder folder;
+  for (const auto& [name, quality] : lossy_files()) {
+    CAPTURE(name);
+    generate(folder, name, {"-p", "a cat", "--size", "48x32", "--quality", quality});
+    const std::string bytes = read_text_file(folder.path() / name);
+    generate(folder, "again-" + name, {"-p", "a cat", "--size", "48x32", "--quality", quality});
+    CHECK(read_text_file(folder.path() / ("again-" + name)) == bytes);
+    const std::string kept = folder.file("kept" + fs::path(name).extension().string());
+    const Outcome outcome = replay(folder, name, {"-o", kept});
+    CAPTURE(outcome.out);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(outcome.out.starts_with(folder.file(name) + ": identical, "));
+    CHECK(read_text_file(kept) == bytes);
+    const json record = test::record_of(folder.path() / name);
+    CHECK(record["encoding"]["quality"] == std::stoi(quality));
+    CHECK(record["pixels_hash"].get<std::string>().size() == 16);
+  }
+}
+
+TEST_CASE("a JPEG or WebP that was encoded otherwise is told from one that was painted otherwise") {
+  const Folder folder;
+  for (const auto& [name, quality] : lossy_files()) {
+    CAPTURE(name);
+    generate(folder, name, {"-p", "a cat", "--size", "48x32", "--quality", quality});
+    ReadPicture picture = read_picture(folder.path() / name);
+    const auto write = [&](const Tensor& rgb, const char* hash) {
+      for (auto& [keyword, text] : picture.image.text) {
+        if (keyword != "diptych" || hash == nullptr) continue;
+        auto record = nlohmann::ordered_json::parse(text);
+        record["pixels_hash"] = hash;
+        text = record.dump();
+      }
+      const auto bytes = encode_picture(rgb, picture.image.text, {picture.format, 3});
+      folder.write("x-" + name, {bytes.begin(), bytes.end()});
+      return replay(folder, "x-" + name);
+    };
+    const Tensor darker = picture.image.rgb / 2;
+    Outcome outcome = write(darker.to(at::kByte), nullptr);
+    CHECK(outcome.code == 1);
+    CHECK(has(outcome.out, ": the same picture before it was encoded, but "));
+    outcome = write(darker.to(at::kByte), "0123456789abcdef");
+    CHECK(outcome.code == 1);
+    CHECK(has(outcome.out, ": differs: "));
+  }
+}
+
+TEST_CASE("a record with an encoding that this version does not have is refused") {
+  const Folder folder;
+  generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
+  const auto refused = [&](const json& encoding) {
+    rewrite(folder, "a.png", "b.png", 0, [&](json& r) { r["encoding"] = encoding; });
+    const Outcome outcome = replay(folder, "b.png");
+    CHECK(outcome.code == 2);
+    return last_line(outcome);
+  };
+  CHECK(has(refused({{"format", "tiff"}, {"quality", 9}}),
+            "b.png: its record: encoding: found 'tiff', expected png, jpg, webp"));
+  CHECK(has(refused({{"format", "png"}, {"quality", 0}}),
+            "b.png: its record: quality: found 0, expected 1 to 100"));
+  CHECK(has(refused({{"quality", 9}}), "b.png: its record is broken or not whole"));
 }
 
 TEST_CASE("pictures of every kind come out again byte by byte") {
@@ -274,7 +350,8 @@ TEST_CASE("a record that cannot be run is refused") {
             "its record is broken"));
   CHECK(has(refused([](json&) {}, {"--filter", "x"}), "--filter"));
   CHECK(has(refused([](json&) {}, {"-o", folder.file("b.png")}), "is the picture itself"));
-  CHECK(has(refused([](json&) {}, {"-o", folder.file("b.jpg")}), "expected .png"));
+  CHECK(has(refused([](json&) {}, {"-o", folder.file("b.jpg")}),
+            "b.jpg: is named as a JPEG file; expected .png"));
   rewrite(folder, "a.png", "b.png", 0, [](json& r) { r["requested"]["model"] = "unheard-of"; });
   CHECK(has(last_line(run(Words{"inspect", folder.file("b.png"), "--replay", "-q"})),
             "was painted by the model 'unheard-of', which is neither beside it nor here"));

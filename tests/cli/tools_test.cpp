@@ -30,7 +30,7 @@ class Bench {
     picture_ = rgb.reshape({16, 20, 3});
     Tensor other = picture_.clone();
     other[2][3].copy_(at::tensor({200, 100, 50}, at::kByte));  // pixel x 3, y 2
-    const PngText text = {{"parameters", "a fox\nSteps: 50"}, {"diptych", R"({"seed": 7})"}};
+    const PictureTexts text = {{"parameters", "a fox\nSteps: 50"}, {"diptych", R"({"seed": 7})"}};
     write_png(path("a/one.png"), picture_, text);
     write_png(path("b/one.png"), other);
     write_png(path("small.png"), picture_.narrow(1, 0, 19));
@@ -320,7 +320,7 @@ TEST_CASE("compare refuses what it cannot do with one line") {
 TEST_CASE("inspect shows metadata and tensors") {
   const Bench bench;
   CHECK(bench.run("inspect a/one.png").out ==
-        "a/one.png: 20x16, 2 text entries\n"
+        "a/one.png: PNG, 20x16, 2 text entries\n"
         "parameters:\na fox\nSteps: 50\n"
         "diptych:\n{\n  \"seed\": 7\n}\n");
   const json picture = json::parse(bench.run("inspect a/one.png --json").out);
@@ -377,7 +377,7 @@ TEST_CASE("a checkpoint without a tokenizer is not complete") {
 
 TEST_CASE("a picture's text cannot drive the terminal") {
   const Bench bench;
-  write_png(bench.path("evil.png"), bench.picture(), PngText{{"k", "a\x1b[2Jb\x07"}});
+  write_png(bench.path("evil.png"), bench.picture(), PictureTexts{{"k", "a\x1b[2Jb\x07"}});
   CHECK(bench.run("inspect evil.png").out.find("a\\x1B[2Jb\\x07") != std::string::npos);
 }
 

@@ -8,6 +8,7 @@
 
 #include "lib/media/file_bytes.h"
 #include "lib/media/image_read.h"
+#include "lib/media/picture_write.h"
 #include "tests/media/png_builder.h"
 #include "tests/media/support.h"
 
@@ -24,10 +25,16 @@ struct Seed {
 std::vector<Seed> seeds() {
   std::vector<Seed> found;
   for (const auto& entry : std::filesystem::directory_iterator(test::pictures_folder())) {
-    const auto extension = entry.path().extension();
-    if (extension == ".jpg" || extension == ".png" || extension == ".bmp") {
+    const auto format = format_of_name(entry.path());
+    if (format && facts_of(*format).built_in)
       found.push_back({entry.path().filename().string(), read_file_bytes(entry.path())});
-    }
+  }
+  // With texts, as this program writes them.
+  const PictureTexts texts = {{"parameters", "a cat\nSteps: 50"}, {"diptych", "{\"seed\": 1}"}};
+  for (const std::string_view extension : written_extensions()) {
+    const std::string name = "written" + std::string(extension);
+    const auto rgb = at::arange(16 * 9 * 3, at::kByte).reshape({16, 9, 3});
+    found.push_back({name, encode_picture(rgb, texts, {*format_of_name(name), 80})});
   }
   std::sort(found.begin(), found.end(),
             [](const Seed& a, const Seed& b) { return a.name < b.name; });

@@ -8,7 +8,6 @@
 
 #include "lib/media/exif.h"
 #include "lib/media/file_bytes.h"
-#include "lib/media/jpeg.h"
 #include "lib/media/png.h"
 #include "tests/media/png_builder.h"
 #include "tests/media/support.h"
@@ -18,6 +17,7 @@
 namespace {
 
 using namespace diptych;
+using namespace std::string_view_literals;
 using test::Bytes;
 using test::input_error;
 using test::levels;
@@ -28,8 +28,7 @@ std::string decode_error(std::string_view content) {
 }
 
 std::string expected_formats() {
-  return jpeg_supported() ? ", expected PNG, JPEG or BMP"
-                          : ", expected PNG or BMP (this build is without JPEG)";
+  return ", expected " + readable_pictures();
 }
 
 Bytes exif_of(int orientation) {
@@ -38,15 +37,18 @@ Bytes exif_of(int orientation) {
       0,   0,   0};
 }
 
-// JPEG pictures, or those of the other formats.
-void check_pictures_of_pillow(bool jpeg, std::size_t at_least) {
+// Those of the formats that one library reads.
+void check_pictures_of_pillow(std::string_view library, std::size_t at_least) {
   const auto folder = test::pictures_folder();
   const auto expected = nlohmann::json::parse(std::ifstream(folder / "expected.json"));
   std::size_t compared = 0;
   for (const auto& [name, picture] : expected.items()) {
-    if (name.ends_with(".jpg") != jpeg) continue;
+    const auto format = format_of_name(name);
+    REQUIRE(format);
+    if (facts_of(*format).library != library) continue;
     CAPTURE(name);
     const Tensor rgb = read_image(folder / name);
+    CHECK((read_picture(folder / name).format == *format));
     CHECK((rgb.scalar_type() == at::kByte));
     CHECK(rgb.sizes() == at::IntArrayRef({picture["height"], picture["width"], 3}));
     CHECK(test::pixel_hash(rgb) == picture["sha256"].get<std::string>());
@@ -69,8 +71,8 @@ void check_cuts_refused(const char* name, std::size_t spare) {
   }
 }
 
-TEST_CASE("pictures of every kind have the pixels that Pillow reads") {
-  check_pictures_of_pillow(false, 35);
+TEST_CASE("PNG pictures of every kind have the pixels that Pillow reads") {
+  check_pictures_of_pillow("libpng", 11);
 }
 
 TEST_CASE("each orientation turns the stored pixels upright") {
@@ -123,8 +125,8 @@ TEST_CASE("the content decides, not the extension") {
   write_png(folder.path() / "png.png", rgb);
   std::filesystem::copy_file(folder.path() / "png.png", folder.path() / "png.jpg");
   CHECK(at::equal(read_image(folder.path() / "png.jpg"), rgb));
-  std::filesystem::copy_file(test::pictures_folder() / "24.bmp", folder.path() / "bmp.png");
-  CHECK(read_image(folder.path() / "bmp.png").size(1) == 13);
+  std::filesystem::copy_file(folder.path() / "png.png", folder.path() / "png.webp");
+  CHECK((read_picture(folder.path() / "png.webp").format == PictureFormat::png));
 }
 
 TEST_CASE("what is no readable file is refused by name") {
@@ -141,10 +143,10 @@ TEST_CASE("what is no readable file is refused by name") {
 }
 
 TEST_CASE("other formats are named") {
-  using namespace std::string_view_literals;
   const std::string expected = expected_formats();
-  CHECK(decode_error("GIF89a....") == "x: a GIF file" + expected);
-  CHECK(decode_error("RIFF\0\0\0\0WEBPVP8 "sv) == "x: a WebP file" + expected);
+  CHECK(decode_error("RIFF\0\0\0\0WAVEfmt "sv) == "x: a RIFF file, and no picture" + expected);
+  CHECK(decode_error("#?RADIANCE\n") == "x: a Radiance HDR file" + expected);
+  CHECK(decode_error("P3\n1 1 255 1 2 3") == "x: a PPM file in plain text" + expected);
   CHECK(decode_error("II*\0\x08\0\0\0"sv) == "x: a TIFF file" + expected);
   CHECK(decode_error("MM\0*\0\0\0\x08"sv) == "x: a TIFF file" + expected);
   CHECK(decode_error("\0\0\0\x18"
@@ -158,25 +160,67 @@ TEST_CASE("other formats are named") {
   CHECK(decode_error("\0"sv) == "x: not a picture" + expected);
 }
 
-TEST_CASE("a file cut anywhere is refused, whatever the format") {
-  // The last three bytes of a plain BMP pad its last row, and a full run-length picture needs no
-  // end mark.
-  for (const char* name : {"24.bmp", "bgra.bmp", "4.bmp", "rle8.bmp", "rle4.bmp"})
-    check_cuts_refused(name, 4);
+TEST_CASE("a PNG file cut anywhere is refused") {
   check_cuts_refused("palette_4_alpha.png", 0);
+}
+
+TEST_CASE("the formats and what they are called") {
+  CHECK((format_of_name("a/b.JPeG") == PictureFormat::jpeg));
+  CHECK((format_of_name("b.pgm") == PictureFormat::pnm));
+  CHECK_FALSE(format_of_name("png"));
+  CHECK_FALSE(format_of_name("a.png/b"));
+  for (const PictureFormatFacts& facts : picture_formats()) {
+    CHECK((facts_of(facts.format).format == facts.format));
+    CHECK((facts.max_side > 0) == !facts.record.empty());
+  }
+}
+
+TEST_CASE("a format whose library is missing is refused by name") {
+  for (const PictureFormatFacts& facts : picture_formats()) {
+    const std::string error = input_error([&] { refuse_missing_library(facts.format, "x"); });
+    CHECK(error == fmt::format("x: a {} file, which this build cannot handle (it is without {})",
+                               facts.name, facts.library));
+  }
+  const bool webp = facts_of(PictureFormat::webp).built_in;
+  const bool said = decode_error("RIFF\0\0\0\0WEBPVP8 "sv).ends_with("(it is without libwebp)");
+  CHECK(said == !webp);
 }
 
 TEST_SUITE_BEGIN("needs jpeg");
 
 TEST_CASE("JPEG pictures of every kind have the pixels that Pillow reads") {
-  if (!jpeg_supported()) return test::skip("this build has no libjpeg");
-  check_pictures_of_pillow(true, 25);
+  if (!facts_of(PictureFormat::jpeg).built_in) return test::skip("this build has no libjpeg");
+  check_pictures_of_pillow("libjpeg", 25);
 }
 
 TEST_CASE("a JPEG file cut anywhere is refused") {
-  if (!jpeg_supported()) return test::skip("this build has no libjpeg");
+  if (!facts_of(PictureFormat::jpeg).built_in) return test::skip("this build has no libjpeg");
   for (const char* name : {"420.jpg", "progressive.jpg", "arithmetic.jpg"})
     check_cuts_refused(name, 0);
+}
+
+TEST_SUITE_END();
+
+TEST_SUITE_BEGIN("needs webp");
+
+TEST_CASE("WebP pictures of every kind have the pixels that Pillow reads") {
+  if (!facts_of(PictureFormat::webp).built_in) return test::skip("this build has no libwebp");
+  check_pictures_of_pillow("libwebp", 5);
+}
+
+TEST_CASE("a WebP file cut anywhere is refused") {
+  if (!facts_of(PictureFormat::webp).built_in) return test::skip("this build has no libwebp");
+  for (const char* name : {"lossy.webp", "lossless.webp", "lossy_alpha.webp", "orientation_6.webp"})
+    check_cuts_refused(name, 0);
+}
+
+TEST_SUITE_END();
+
+TEST_SUITE_BEGIN("needs stb");
+
+TEST_CASE("BMP, GIF, TGA, PSD, PGM and PPM pictures have the pixels that Pillow reads") {
+  if (!facts_of(PictureFormat::bmp).built_in) return test::skip("this build has no stb_image");
+  check_pictures_of_pillow("stb_image", 22);
 }
 
 TEST_SUITE_END();

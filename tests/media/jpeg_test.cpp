@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "lib/base/picture_formats.h"
 #include "lib/media/file_bytes.h"
 #include "tests/media/support.h"
 #include "tests/support/skip.h"
@@ -46,15 +47,16 @@ Bytes with_size(std::uint16_t width, std::uint16_t height) {
 }
 
 TEST_CASE("without libjpeg a JPEG is refused and the build is blamed") {
-  const std::string refusal =
-      jpeg_supported() ? "JPEG cannot be read" : "which this build cannot read";
+  const std::string refusal = facts_of(PictureFormat::jpeg).built_in
+                                  ? "JPEG cannot be read"
+                                  : "which this build cannot handle";
   CHECK(error_of({0xFF, 0xD8, 0xFF}).find(refusal) != std::string::npos);
 }
 
 TEST_SUITE_BEGIN("needs jpeg");
 
 TEST_CASE("sizes that the file cannot hold are refused before memory is taken") {
-  if (!jpeg_supported()) return test::skip(kNoJpeg);
+  if (!facts_of(PictureFormat::jpeg).built_in) return test::skip(kNoJpeg);
   CHECK(error_of(with_size(20, 13)) == "no error");
   CHECK(error_of(with_size(0, 13)).find("x.jpg: JPEG cannot be read: ") == 0);
   CHECK(error_of(with_size(20, 0)).find("x.jpg: JPEG cannot be read: ") == 0);
@@ -67,7 +69,7 @@ TEST_CASE("sizes that the file cannot hold are refused before memory is taken") 
 }
 
 TEST_CASE("damaged pixels are refused, although libjpeg only warns") {
-  if (!jpeg_supported()) return test::skip(kNoJpeg);
+  if (!facts_of(PictureFormat::jpeg).built_in) return test::skip(kNoJpeg);
   const Bytes whole = picture("444.jpg");
   const std::size_t scan = find(whole, "\xFF\xDA");
   const auto without = [&](std::size_t first, std::size_t count) {
@@ -88,7 +90,7 @@ TEST_CASE("damaged pixels are refused, although libjpeg only warns") {
 }
 
 TEST_CASE("what lies between segments or behind the end changes nothing") {
-  if (!jpeg_supported()) return test::skip(kNoJpeg);
+  if (!facts_of(PictureFormat::jpeg).built_in) return test::skip(kNoJpeg);
   const Bytes whole = picture("444.jpg");
   const Tensor rgb = decode_jpeg(whole, "x").rgb;
   CHECK(at::equal(decode_jpeg(with_insert(whole, whole.size() - 2, {0, 1, 2}), "x").rgb, rgb));
@@ -97,7 +99,7 @@ TEST_CASE("what lies between segments or behind the end changes nothing") {
 }
 
 TEST_CASE("the first EXIF segment gives the orientation; other APP1 segments are skipped") {
-  if (!jpeg_supported()) return test::skip(kNoJpeg);
+  if (!facts_of(PictureFormat::jpeg).built_in) return test::skip(kNoJpeg);
   const Bytes whole = picture("444.jpg");
   const auto segment = [](std::string_view data) {
     Bytes bytes = {0xFF, 0xE1, 0, static_cast<std::uint8_t>(data.size() + 2)};
@@ -143,7 +145,7 @@ Bytes progressive_of(int scans) {
 }
 
 TEST_CASE("a file of endless scans is stopped") {
-  if (!jpeg_supported()) return test::skip(kNoJpeg);
+  if (!facts_of(PictureFormat::jpeg).built_in) return test::skip(kNoJpeg);
   const Tensor gray = at::full({8, 8, 3}, 128, at::kByte);
   CHECK(at::equal(decode_jpeg(progressive_of(1), "x").rgb, gray));
   CHECK(at::equal(decode_jpeg(progressive_of(100), "x").rgb, gray));
@@ -151,7 +153,7 @@ TEST_CASE("a file of endless scans is stopped") {
 }
 
 TEST_CASE("kinds that are not read are named") {
-  if (!jpeg_supported()) return test::skip(kNoJpeg);
+  if (!facts_of(PictureFormat::jpeg).built_in) return test::skip(kNoJpeg);
   Bytes precise = picture("444.jpg");
   precise[find(precise, "\xFF\xC0") + 4] = 12;
   CHECK(error_of(precise) == "x.jpg: JPEG cannot be read: Unsupported JPEG data precision 12");

@@ -165,7 +165,7 @@ TEST_CASE("text before and after the pixels is read; Latin-1 becomes UTF-8") {
   PngBuilder png({.width = 1, .height = 1});
   png.chunk("tEXt", {'a', 0, 0xE9, '!'}).pixels({0, 1, 2, 3}).chunk("tEXt", {'b', 0, 'z'});
   const Image image = decode_png(png.finish(), "x");
-  CHECK(image.text == PngText{{"a", "\u00e9!"}, {"b", "z"}});
+  CHECK(image.text == PictureTexts{{"a", "\u00e9!"}, {"b", "z"}});
 }
 
 TEST_CASE("what is no PNG is refused by name") {

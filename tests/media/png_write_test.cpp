@@ -24,10 +24,10 @@ bool holds(const std::vector<std::uint8_t>& bytes, std::string_view text) {
 }
 
 TEST_CASE("pixels and texts come back as written") {
-  const PngText text = {{"parameters", "a fox\nSteps: 50"},
-                        {"na\u00efve", "caf\u00e9"},
-                        {"diptych", "{\"prompt\":\"\u72d0\u72f8 \U0001F98A\"}"},
-                        {"empty", ""}};
+  const PictureTexts text = {{"parameters", "a fox\nSteps: 50"},
+                             {"na\u00efve", "caf\u00e9"},
+                             {"diptych", "{\"prompt\":\"\u72d0\u72f8 \U0001F98A\"}"},
+                             {"empty", ""}};
   for (const auto& [height, width] : {std::pair{1, 1}, {1, 7}, {7, 1}, {33, 65}}) {
     const Tensor rgb = picture(height, width);
     const Image image = decode_png(encode_png(rgb, text), "memory");
@@ -37,19 +37,19 @@ TEST_CASE("pixels and texts come back as written") {
 }
 
 TEST_CASE("tEXt where Latin-1 suffices, else iTXt") {
-  const auto ascii = encode_png(picture(2, 2), PngText{{"parameters", "a fox"}});
+  const auto ascii = encode_png(picture(2, 2), PictureTexts{{"parameters", "a fox"}});
   CHECK(holds(ascii, std::string("tEXtparameters\0a fox", 20)));
   CHECK_FALSE(holds(ascii, "iTXt"));
-  const auto latin1 = encode_png(picture(2, 2), PngText{{"parameters", "\u00fc"}});
+  const auto latin1 = encode_png(picture(2, 2), PictureTexts{{"parameters", "\u00fc"}});
   CHECK(holds(latin1, std::string("tEXtparameters\0\xFC", 16)));
-  const auto unicode = encode_png(picture(2, 2), PngText{{"parameters", "\u72d0"}});
+  const auto unicode = encode_png(picture(2, 2), PictureTexts{{"parameters", "\u72d0"}});
   CHECK(holds(unicode, std::string("iTXtparameters\0\0\0\0\0\xE7\x8B\x90", 22)));
   CHECK_FALSE(holds(unicode, "tEXt"));
 }
 
 TEST_CASE("equal arguments give equal bytes, without a time") {
-  const auto first = encode_png(picture(20, 30), PngText{{"a", "b"}});
-  CHECK(first == encode_png(picture(20, 30), PngText{{"a", "b"}}));
+  const auto first = encode_png(picture(20, 30), PictureTexts{{"a", "b"}});
+  CHECK(first == encode_png(picture(20, 30), PictureTexts{{"a", "b"}}));
   CHECK_FALSE(holds(first, "tIME"));
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("strided pictures are written as they look") {
 TEST_CASE("texts that PNG cannot hold are refused") {
   const Tensor rgb = picture(2, 2);
   const auto refuse = [&](const std::string& keyword, const std::string& value) {
-    CHECK_THROWS_AS(encode_png(rgb, PngText{{keyword, value}}), InputError);
+    CHECK_THROWS_AS(encode_png(rgb, PictureTexts{{keyword, value}}), InputError);
   };
   refuse("", "x");
   refuse(std::string(80, 'k'), "x");
@@ -115,8 +115,8 @@ TEST_CASE("texts that PNG cannot hold are refused") {
   refuse("k", "\xed\xa0\x80");      // a surrogate
   refuse("k", "\xf4\x90\x80\x80");  // past U+10FFFF
   refuse("k", "\xe7\x8b");          // cut
-  CHECK(decode_png(encode_png(rgb, PngText{{std::string(79, 'k'), "x"}}), "memory").text.size() ==
-        1);
+  CHECK(decode_png(encode_png(rgb, PictureTexts{{std::string(79, 'k'), "x"}}), "memory")
+            .text.size() == 1);
 }
 
 TEST_CASE("anything but uint8 [height, width, 3] is a programmer's error") {
@@ -128,9 +128,9 @@ TEST_CASE("anything but uint8 [height, width, 3] is a programmer's error") {
 TEST_CASE("a file is written whole or not at all") {
   const test::Folder folder;
   const auto path = folder.path() / "out.png";
-  write_png(path, picture(4, 6), PngText{{"k", "v"}});
+  write_png(path, picture(4, 6), PictureTexts{{"k", "v"}});
   CHECK(at::equal(read_png(path).rgb, picture(4, 6)));
-  CHECK_THROWS_AS(write_png(path, picture(4, 4), PngText{{"k", "\xff"}}), InputError);
+  CHECK_THROWS_AS(write_png(path, picture(4, 4), PictureTexts{{"k", "\xff"}}), InputError);
   CHECK(read_png(path).rgb.size(1) == 6);
   CHECK_THROWS_AS(write_png(folder.path() / "missing" / "out.png", picture(2, 2)), InputError);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) ==

@@ -9,17 +9,37 @@ using test::message_of;
 using Paths = std::vector<std::filesystem::path>;
 
 TEST_CASE("names of one and of several results") {
-  CHECK(output_names("a.png", 1, ".png", "x") == Paths{"a.png"});
-  CHECK(output_names("b/a.PNG", 2, ".png", "x") == Paths{"b/a-000.PNG", "b/a-001.PNG"});
-  CHECK(output_names("b%02d.png", 2, ".png", "x") == Paths{"b00.png", "b01.png"});
-  CHECK(output_names("b%d.txt", 1, ".txt", "x") == Paths{"b0.txt"});
+  CHECK(output_names("a.png", 1, {".png"}, "x") == Paths{"a.png"});
+  CHECK(output_names("b/a.PNG", 2, {".png"}, "x") == Paths{"b/a-000.PNG", "b/a-001.PNG"});
+  CHECK(output_names("b%02d.png", 2, {".png"}, "x") == Paths{"b00.png", "b01.png"});
+  CHECK(output_names("b%d.txt", 1, {".txt"}, "x") == Paths{"b0.txt"});
   CHECK(numbered_name(7) == "0007");
   CHECK(numbered_name(123456) == "123456");
-  CHECK(message_of([] { output_names("a.jpg", 1, ".png", "l:3: output"); }) ==
-        "l:3: output: a.jpg: unknown extension '.jpg'; expected .png");
+  CHECK(message_of([] { output_names("a.tif", 1, {".png"}, "l:3: output"); }) ==
+        "l:3: output: a.tif: unknown extension '.tif'; expected .png");
+  const Extensions several = {".png", ".jpg", ".jpeg", ".webp"};
+  CHECK(output_names("a.JPEG", 2, several, "x") == Paths{"a-000.JPEG", "a-001.JPEG"});
+  CHECK(message_of([&] { output_names("a.bmp", 1, several, "o"); }) ==
+        "o: a.bmp: unknown extension '.bmp'; expected .png, .jpg, .jpeg or .webp");
+  CHECK(message_of([&] { output_names("a.png", 1, {".webp"}, "o"); }) ==
+        "o: a.png: is named as a PNG file; expected .webp");
   CHECK(message_of([] {
-          output_names("a%s.png", 1, ".png", "w");
+          output_names("a%s.png", 1, {".png"}, "w");
         }).starts_with("w: 'a%s.png' is no pattern"));
+}
+
+TEST_CASE("the format of results: as asked for, as named, or PNG") {
+  Options options;
+  CHECK((result_format(options) == PictureFormat::png));
+  options.output = "a.b/c.WebP";
+  CHECK((result_format(options) == PictureFormat::webp));
+  options.output = "folder.gif";
+  CHECK((result_format(options) == PictureFormat::png));
+  options.format = PictureFormat::jpeg;
+  CHECK((result_format(options) == PictureFormat::jpeg));
+  CHECK(result_extensions(MediaKind::picture, options.format) == Extensions{".jpg", ".jpeg"});
+  CHECK(result_extensions(MediaKind::picture, std::nullopt) == written_extensions());
+  CHECK(result_extensions(MediaKind::text, options.format) == Extensions{".txt"});
 }
 
 TEST_CASE("names stay below their folder") {
@@ -35,7 +55,7 @@ TEST_CASE("names stay below their folder") {
 
 TEST_CASE("an output that is a folder gets numbers") {
   const test::Folder folder;
-  CHECK(plan_outputs(folder.path(), 2, ".png") ==
+  CHECK(plan_outputs(folder.path(), 2, {".png"}) ==
         Paths{folder.path() / "0000.png", folder.path() / "0001.png"});
   CHECK(std::filesystem::is_empty(folder.path()));
 }

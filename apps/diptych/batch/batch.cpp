@@ -16,6 +16,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/messages.h"
+#include "lib/base/stdin.h"
 #include "lib/batch/list.h"
 #include "lib/batch/plan.h"
 #include "lib/batch/shards.h"
@@ -141,11 +142,10 @@ BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
 }
 
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
-  read_prompts(defaults.options.run.inputs);
+  read_stdin_and_files(defaults.options.run.inputs, flags.list == kStdin);
   const BatchList list = read_batch_list(flags.list, fields_of(defaults.options));
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;
-  if (flags.list.extension() == ".txt" &&
-      std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image))) {
+  if (list.prompts_only && std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image))) {
     throw InputError(Setting::of("prompt"), "every line of {} is one; expected none",
                      flags.list.string());
   }
@@ -191,14 +191,17 @@ int batch(const BatchFlags& flags, Log& log) {
 constexpr const char* kFooter =
     "LIST is a .txt (one prompt per line; empty lines and lines that begin with # are\n"
     "skipped), a .jsonl (one object per line) or a .yaml (a list of maps, or a map with\n"
-    "`items`). Keys of an item: prompt, image (a path or several), inputs ([{image: a.png},\n"
+    "`items`). With - it is read from stdin: as .jsonl if its first character that is not\n"
+    "blank is {, else as .txt. Keys of an item: prompt, image (a path or several), inputs "
+    "([{image: a.png},\n"
     "{text: ...}], any order), id (text; a number counts as its text), output (a name below\n"
     "DIR), think_output, trace, trace_filter, and every flag of a request with _ for -: seed,\n"
     "size, steps, cfg_scale, task, think, ... The flags above set what an item leaves open.\n"
     "Pictures and noise are looked for next to LIST. A prompt \"-\" in the list is that text;\n"
     "only --prompt - reads stdin.\n"
     "Without output, item k writes 000k.png (k from 0; 000k-000.png, ... with batch_count),\n"
-    "or 000k.txt for an answer. DIR/manifest.jsonl gets one line per item: id, status,\n"
+    "or the extension of --format, or 000k.txt for an answer. DIR/manifest.jsonl gets one line per "
+    "item: id, status,\n"
     "seconds, seed, device, dtype, quantization, kernels and attention as requested, files\n"
     "with sha256, error, the text of an answer or plan and why it ends (finish_reason: stop,\n"
     "length).\n"
@@ -227,7 +230,7 @@ constexpr const char* kFooter =
 void add_batch(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("batch", "many requests from a list, one loaded model");
   const auto flags = std::make_shared<BatchFlags>();
-  verb->add_option("list", flags->list, "the requests: .txt, .jsonl or .yaml")
+  verb->add_option("list", flags->list, "the requests: .txt, .jsonl or .yaml; - for stdin")
       ->required()
       ->check(path_problem);
   verb->add_option("-o,--output-dir", flags->output_dir,

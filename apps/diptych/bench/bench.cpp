@@ -109,14 +109,14 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
 void check_json_place(const fs::path& json, const BenchPlan& plan) {
   if (json.empty() || json == kStdout) return;
   const Setting setting = Setting::of("json");
-  require_extension(json, ".json", setting);
+  require_extension(json, {".json"}, setting);
   for (const BenchSetting& each : plan.cases.front().settings)  // of any size the same files
     check_not_an_input(each.options().run, json, setting);
   require_writable(json, setting);
 }
 
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
-  read_prompts(request.options.run.inputs);
+  read_stdin_and_files(request.options.run.inputs);
   const BenchPlan plan = make_plan(flags, request);
   check_json_place(flags.json, plan);
   if (request.uses_demo) log.info("{}", demo_notice(request.options.run));
@@ -156,7 +156,7 @@ int bench(const BenchFlags& flags, Log& log) {
 constexpr const char* kFooter =
     "Loads the model once and runs each size --repeats times after a warm-up. Prints minimum,\n"
     "median, 90th percentile and interquartile range (interpolated) of the seconds of an image\n"
-    "(from its prompt to the encoded PNG), of a denoise step and of each stage (of all pictures\n"
+    "(from its prompt to the encoded file), of a denoise step and of each stage (of all pictures\n"
     "of a run), the tokens per second of written text, and what ran. --json keeps every run, all\n"
     "values of the request, hashes of weights, noise and latents, and the machine. If a file of\n"
     "--save-dir cannot be written, the exit code is 3.\n"

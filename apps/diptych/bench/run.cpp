@@ -10,11 +10,11 @@
 
 #include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/request_flags.h"
+#include "apps/diptych/result_files.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
-#include "lib/media/png.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, double>> stages_between(const Report& before,
 struct Outcome {
   BenchRun run;
   std::vector<Result> pictures;
-  std::vector<std::vector<std::uint8_t>> encoded;  // PNG, in the order of `pictures`
+  std::vector<std::vector<std::uint8_t>> encoded;  // in the order of `pictures`
   std::string text;
   // What two runs of the same request have in common.
   std::vector<std::string> content() const {
@@ -101,10 +101,10 @@ class Bench {
   // "512x512.png"; "512x512-a.png" and "512x512-b.png" where two settings are compared.
   std::vector<fs::path> names_of(std::size_t c, std::size_t s) const {
     const RunConfig& run = setting(c, s).options().run;
-    const std::string_view extension = extension_of(run.makes);
+    const Extensions extensions = result_extensions(run.makes, setting(c, s).options().format);
     const char* place = settings() == 1 ? "" : s == 0 ? "-a" : "-b";
-    return output_names(plan_.cases[c].name + place + std::string(extension),
-                        run.sampling.batch_count, extension, Setting::of(kSaveDir));
+    return output_names(plan_.cases[c].name + place + std::string(extensions.front()),
+                        run.sampling.batch_count, extensions, Setting::of(kSaveDir));
   }
 
   // What any of the settings reads.
@@ -213,7 +213,7 @@ class Bench {
       }
       const Painted painted{&options, &result};
       outcome.encoded.push_back(
-          encode_png(result.rgb(), picture_texts(std::span(&painted, 1), 0, report)));
+          encode_result(result_format(options), std::span(&painted, 1), 0, report));
       outcome.pictures.push_back(result);
     };
     note_peak(session);

@@ -15,7 +15,7 @@
 
 namespace diptych {
 
-struct BenchRun {      // one request, from its texts and pictures to encoded PNGs
+struct BenchRun {      // one request, from its texts and pictures to encoded files
   double seconds = 0;  // all of it
   std::vector<std::pair<std::string, double>> stages;  // of these, as Report::seconds
   std::int64_t tokens = 0;                             // of written text

@@ -4,10 +4,12 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lib/attention/attention.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/base/sha256.h"
 #include "lib/base/utf8.h"
 #include "lib/config/hub_cache.h"
 #include "lib/config/words.h"
@@ -26,6 +28,8 @@ constexpr const char* kNotOffloaded = "none";
 constexpr const char* kPlain = "none";
 constexpr const char* kUntuned = "default";
 constexpr std::string_view kExact = name_of(VaeDtype::float32);  // of the autoencoder
+constexpr const char* kParameters = "parameters";
+constexpr const char* kRecord = "diptych";
 
 std::string last_name(const std::filesystem::path& path) {
   const auto name = path.filename();
@@ -81,7 +85,8 @@ Json cache_report_json(const CacheReport& report) {
           {"uncached_forwards", report.uncached_forwards}};
 }
 
-Json record_json(std::span<const Painted> together, std::size_t place, const Report& report) {
+Json record_json(std::span<const Painted> together, std::size_t place, const Report& report,
+                 const PictureEncoding& encoding) {
   const Options& options = *together[place].options;
   const Result& picture = *together[place].result;
   const bool from_file = !options.run.noise.empty();
@@ -111,6 +116,10 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"width", picture.rgb().size(1)},
                {"height", picture.rgb().size(0)},
                {"inputs", inputs_json(options, picture)}};
+  if (facts_of(encoding.format).has_quality) {
+    json["encoding"] = {{"format", name_of(encoding.format)}, {"quality", encoding.quality}};
+    json["pixels_hash"] = pixels_hash(picture.rgb());
+  }
   if (report.quantization != kPlain) json["quantization"] = report.quantization;
   if (report.vae_dtype != kExact) json["vae_dtype"] = report.vae_dtype;
   if (report.tuning != kUntuned) json["tuning"] = report.tuning;
@@ -154,7 +163,8 @@ std::string parameters_text(const Options& options, const Result& picture, const
 // hashes instead.
 bool is_recorded(const Field& field) {
   return field.scope != Scope::output && field.scope != Scope::display &&
-         !std::holds_alternative<InputsSlot>(field.slot) && field.name != "tuned_config_dir";
+         field.scope != Scope::encoding && !std::holds_alternative<InputsSlot>(field.slot) &&
+         field.name != "tuned_config_dir";
 }
 
 // The value of a field as the text that assign() takes.
@@ -188,6 +198,8 @@ class RecordReader {
     record.tuning = json_.value("tuning", kUntuned);
     record.threads = threads();
     record.vae_dtype = vae_dtype();
+    if (json_.contains("encoding")) record.encoding = encoding();
+    record.pixels_hash = json_.value("pixels_hash", "");
     record.strips = json_.value("vae_tiling", "") == kTiled;
     record.offload = json_.value("offload", kNotOffloaded);
     record.calibration_hash = json_.value("calibration_hash", "");
@@ -242,6 +254,19 @@ class RecordReader {
     if (const auto mode = parse_choice<CfgMode>(found)) return *mode;
     throw InputError("{}: its record: cfg_mode: found '{}', expected batched or sequential", name_,
                      shortened(found));
+  }
+
+  PictureEncoding encoding() const {
+    const Json& found = json_.at("encoding");
+    const auto name = found.at("format").get<std::string>();
+    const auto format = parse_choice<PictureFormat>(name);
+    if (!format)
+      throw InputError("{}: its record: encoding: found '{}', expected {}", name_, shortened(name),
+                       fmt::join(kChoiceNames<PictureFormat>, ", "));
+    const int quality = found.at("quality").get<int>();
+    if (quality < 1 || quality > 100)
+      throw InputError("{}: its record: quality: found {}, expected 1 to 100", name_, quality);
+    return {*format, quality};
   }
 
   std::string attention() const {
@@ -339,15 +364,27 @@ Json requested_json(const Options& options) {
   return json;
 }
 
-std::vector<std::pair<std::string, std::string>> picture_texts(std::span<const Painted> together,
-                                                               std::size_t place,
-                                                               const Report& report) {
+PictureTexts picture_texts(std::span<const Painted> together, std::size_t place,
+                           const Report& report, const PictureEncoding& encoding) {
   // Names of files need not be UTF-8.
   const auto replace = Json::error_handler_t::replace;
-  const Json record = record_json(together, place, report);
-  return {
-      {"parameters", parameters_text(*together[place].options, *together[place].result, report)},
-      {"diptych", record.dump(-1, ' ', false, replace)}};
+  const Json record = record_json(together, place, report, encoding);
+  return {{kParameters, parameters_text(*together[place].options, *together[place].result, report)},
+          {kRecord, record.dump(-1, ' ', false, replace)}};
+}
+
+const std::string& record_text(const PictureTexts& texts, const std::string& name) {
+  const auto found = std::ranges::find(texts, kRecord, &PictureTexts::value_type::first);
+  if (found != texts.end()) return found->second;
+  throw InputError("{}: holds no record of diptych; was it edited, or made by another program?",
+                   name);
+}
+
+std::string pixels_hash(const Tensor& rgb) {
+  constexpr std::size_t kDigits = 16;
+  const Tensor pixels = rgb.contiguous();
+  const std::span bytes(pixels.const_data_ptr<std::uint8_t>(), pixels.nbytes());
+  return sha256_hex(std::as_bytes(bytes)).substr(0, kDigits);
 }
 
 PictureRecord read_picture_record(const std::string& text, const std::string& name) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/config/resolve.h"
+#include "lib/media/picture_write.h"
 #include "lib/session/result.h"
 
 namespace diptych {
@@ -18,13 +19,18 @@ struct Painted {
   const Result* result;  // a picture
 };
 
-// PNG text chunks of the picture at `place` of those that were painted in the same forwards (one,
+// The texts of the picture at `place` of those that were painted in the same forwards (one,
 // but for a batch): "parameters" in the form of the Stable Diffusion web UI, and "diptych", a JSON
 // object with schema "diptych.generate" and its version. The same run gives the same bytes: no
-// times, and of paths only the last name.
-std::vector<std::pair<std::string, std::string>> picture_texts(std::span<const Painted> together,
-                                                               std::size_t place,
-                                                               const Report& report);
+// times, and of paths only the last name. Where the encoding loses something, the record says how
+// the picture is encoded, and has the hash of its pixels before that.
+PictureTexts picture_texts(std::span<const Painted> together, std::size_t place,
+                           const Report& report, const PictureEncoding& encoding);
+// The text with the record; throws InputError where the picture has none.
+const std::string& record_text(const PictureTexts& texts, const std::string& name);
+
+// First 16 hex digits of the sha-256 of uint8 [height, width, 3].
+std::string pixels_hash(const Tensor& rgb);
 
 // Every value of the request but those that do not shape the picture; of paths the last name, and
 // no inputs.
@@ -43,6 +49,8 @@ struct PictureRecord {
   std::vector<Request> together;  // with `place` its own
   std::size_t place = 0;
   std::uint64_t index = 0, seed = 0;  // of the picture
+  PictureEncoding encoding;           // of a PNG as of all of them
+  std::string pixels_hash;            // "" = of the file itself, which loses nothing
   std::string version, weights_hash, device, dtype, attention, noise_hash, calibration_hash;
   CfgMode cfg_mode = CfgMode::batched;  // that ran
   std::string vae_dtype;                // as Report

@@ -24,7 +24,7 @@
 #include "lib/config/hub_cache.h"
 #include "lib/config/words.h"
 #include "lib/media/image_read.h"
-#include "lib/media/png.h"
+#include "lib/media/picture_write.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
@@ -36,16 +36,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kKeyword = "diptych";  // of the record's text chunk
-
-std::string record_text(const Image& image, const std::string& file) {
-  for (const auto& [keyword, text] : image.text) {
-    if (keyword == kKeyword) return text;
-  }
-  throw InputError("{}: holds no record of diptych; was it edited, or made by another program?",
-                   file);
-}
-
 std::vector<std::uint8_t> file_bytes(const fs::path& file) {
   const std::string text = read_text_file(file);
   return {text.begin(), text.end()};
@@ -55,7 +45,7 @@ std::span<const std::byte> bytes_of(const Tensor& pixels) {  // contiguous
   return {static_cast<const std::byte*>(pixels.const_data_ptr()), pixels.nbytes()};
 }
 
-std::string pixels_hash(const fs::path& file) {
+std::string input_hash(const fs::path& file) {
   return sha256_hex(bytes_of(read_image(file).contiguous()));
 }
 
@@ -66,8 +56,8 @@ class Replay {
         log_(log),
         name_(settings.picture.string()),
         bytes_(file_bytes(settings.picture)),
-        old_(decode_png(bytes_, name_)),
-        record_(read_picture_record(record_text(old_, name_), name_)) {}
+        old_(decode_picture(bytes_, name_)),
+        record_(read_picture_record(record_text(old_.image.text, name_), name_)) {}
 
   int run() {
     check_output();
@@ -104,7 +94,8 @@ class Replay {
     const fs::path& output = settings_.output;
     if (output.empty()) return;
     const Setting setting = Setting::of("output");
-    require_extension(output, ".png", setting);
+    require_extension(output, result_extensions(MediaKind::picture, record_.encoding.format),
+                      setting);
     std::error_code ignored;
     if (fs::equivalent(output, settings_.picture, ignored))
       throw InputError(setting, "{}: is the picture itself", output.string());
@@ -129,7 +120,7 @@ class Replay {
     }
     std::map<std::string, fs::path> given;  // by hash
     for (const fs::path& file : settings_.images) {
-      const std::string hash = pixels_hash(file);
+      const std::string hash = input_hash(file);
       if (!recorded.contains(hash)) {
         throw InputError(Setting::of("image"),
                          "{}: has the pixels of none of the {} that {} was made from",
@@ -150,7 +141,7 @@ class Replay {
     if (const auto found = given.find(input.sha256); found != given.end()) return found->second;
     std::string seen = "is not there";
     for (const fs::path& place : places_of(input.name)) {
-      if (pixels_hash(place) == input.sha256) return place;
+      if (input_hash(place) == input.sha256) return place;
       seen = fmt::format("is not the one ({} has other pixels)", place.string());
     }
     throw InputError("{}: was made from {}, {}x{}, sha256 {:.16}, which {}; give it with --image",
@@ -299,8 +290,9 @@ class Replay {
     std::vector<Painted> painted;
     for (std::size_t i = 0; i < pictures_.size(); ++i)
       painted.push_back({&record_.together[i].options, &pictures_[i]});
-    const auto encoded = encode_png(own().rgb(), picture_texts(painted, record_.place, report_));
-    again_.assign(encoded.begin(), encoded.end());
+    again_ = encode_picture(own().rgb(),
+                            picture_texts(painted, record_.place, report_, record_.encoding),
+                            record_.encoding);
   }
 
   // What ran otherwise than recorded, and explains a difference.
@@ -309,6 +301,9 @@ class Replay {
     const auto add = [&](const char* what, const std::string& then, const std::string& now) {
       if (then != now) lines.push_back(fmt::format("{} {}, recorded {}", what, now, then));
     };
+    const auto& then = facts_of(record_.encoding.format);
+    if (const auto& now = facts_of(old_.format); then.format != now.format)
+      lines.push_back(fmt::format("the file is {}, recorded {}", now.name, then.name));
     add("version", record_.version, DIPTYCH_VERSION);
     add("device", record_.device, report_.device);
     add("dtype", record_.dtype, report_.dtype);
@@ -335,8 +330,12 @@ class Replay {
   }
 
   std::string describe_difference(Json& json) const {
-    const Tensor& then = old_.rgb;
-    const Tensor& now = own().rgb();
+    // What the encoding loses, it has lost in both.
+    const ReadPicture again = decode_picture(again_, name_);
+    const Tensor& then = old_.image.rgb;
+    const Tensor& now = again.image.rgb;
+    const bool same_painting =
+        !record_.pixels_hash.empty() && record_.pixels_hash == pixels_hash(own().rgb());
     if (then.sizes() != now.sizes())
       return fmt::format("differs: {}x{}, now {}x{}", then.size(1), then.size(0), now.size(1),
                          now.size(0));
@@ -346,11 +345,14 @@ class Replay {
     json["pixels"] = gap.numel();
     json["pixels_differ"] = pixels;
     json["max_level"] = level;
+    if (pixels > 0 && same_painting)
+      return fmt::format("the same picture before it was encoded, but {} of {} pixels differ",
+                         pixels, gap.numel());
     if (pixels > 0) {
       return fmt::format("differs: {} of {} pixels, by at most {}", pixels, gap.numel(),
                          counted(static_cast<std::size_t>(level), "level"));
     }
-    const bool same_texts = decode_png(again_, name_).text == old_.text;
+    const bool same_texts = again.image.text == old_.image.text;
     return fmt::format("the same pixels, but not the same file: {}",
                        same_texts ? "it was compressed otherwise" : "its texts differ");
   }
@@ -359,7 +361,7 @@ class Replay {
   Log& log_;
   std::string name_;
   std::vector<std::uint8_t> bytes_;
-  Image old_;
+  ReadPicture old_;
   PictureRecord record_;
   std::vector<RunConfig> runs_;   // record_.together with real paths
   std::vector<Result> pictures_;  // one per run

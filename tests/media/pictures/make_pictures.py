@@ -76,27 +76,6 @@ def palette(colors, entry=4):
     return b"".join(random.randbytes(3).ljust(entry, b"\0") for _ in range(colors))
 
 
-def run_lengths(width, height, bits):
-    """Repeats, copied pixels and jumps in random order."""
-    out = b""
-    for row in range(height):
-        x = 0
-        while x < width:
-            left, kind = width - x, random.random()
-            count = random.randint(1, left)
-            if kind < 0.2 and 1 < left and row > 0:
-                count -= count == left
-                out += bytes([0, 2, count, 0])
-            elif kind < 0.6 and count >= 3:
-                stored = count if bits == 8 else (count + 1) // 2
-                out += bytes([0, count]) + random.randbytes(stored) + bytes(stored % 2)
-            else:
-                out += bytes([count, random.randrange(256)])
-            x += count
-        out += b"\0\0"
-    return out + b"\0\1"
-
-
 def jpegs():
     color, gray, ink = waves(20, 13, 3), waves(20, 13, 1)[:, :, 0], waves(20, 13, 4)
     for name in ("444", "422", "420"):
@@ -143,30 +122,73 @@ def pngs():
 
 
 def bmps():
-    for bits in (1, 4, 8):
-        yield f"{bits}.bmp", bmp(13, 7, bits, plain_rows(13, 7, bits), palette(1 << bits))
+    for bits in (1, 4, 8, 24):
+        yield f"{bits}.bmp", bmp(13, 7, bits, plain_rows(13, 7, bits), palette(1 << bits) if bits < 24 else b"")
     yield "1_down.bmp", bmp(37, -3, 1, plain_rows(37, 3, 1), palette(2), header=124)
-    yield "4_core.bmp", bmp(13, 7, 4, plain_rows(13, 7, 4), palette(16, 3), header=12)
     yield "4_few_colors.bmp", bmp(5, 2, 4, b"\x01\x20\x10\0\x12\x10\x20\0", palette(3), colors=3)
-    yield "4_no_place.bmp", bmp(13, 7, 4, plain_rows(13, 7, 4), palette(16), offset=0)
     yield "24_core.bmp", bmp(5, 3, 24, plain_rows(5, 3, 24), header=12)
-    for bits in (16, 24, 32):
-        yield f"{bits}.bmp", bmp(13, 7, bits, plain_rows(13, 7, bits))
-        yield f"{bits}_down.bmp", bmp(13, -7, bits, plain_rows(13, 7, bits), header=108)
-    yield "565.bmp", bmp(13, 7, 16, plain_rows(13, 7, 16), compression=3, masks=(0xF800, 0x7E0, 0x1F))
-    yield "555_alpha_mask.bmp", bmp(13, 7, 16, plain_rows(13, 7, 16), header=56, compression=3,
-                                    masks=(0x7C00, 0x3E0, 0x1F, 0x8000))
+    yield "24_down.bmp", bmp(13, -7, 24, plain_rows(13, 7, 24), header=108)
     yield "bgra.bmp", bmp(13, 7, 32, plain_rows(13, 7, 32), header=108, compression=3,
                           masks=(0xFF0000, 0xFF00, 0xFF, 0xFF000000))
     yield "abgr_down.bmp", bmp(13, -7, 32, plain_rows(13, 7, 32), header=124, compression=3,
                                masks=(0xFF000000, 0xFF0000, 0xFF00, 0xFF))
-    yield "xbgr.bmp", bmp(13, 7, 32, plain_rows(13, 7, 32), header=52, compression=3,
-                          masks=(0xFF000000, 0xFF0000, 0xFF00))
-    yield "no_masks.bmp", bmp(13, 7, 32, plain_rows(13, 7, 32), compression=3, masks=(0, 0, 0))
-    for bits, compression in ((8, 1), (4, 2)):
-        yield f"rle{bits}.bmp", bmp(23, 9, bits, run_lengths(23, 9, bits), palette(1 << bits), compression=compression)
-        yield f"rle{bits}_down.bmp", bmp(9, -5, bits, run_lengths(9, 5, bits), palette(1 << bits),
-                                         compression=compression)
+
+
+def saved(image, kind, **options):
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def webps():
+    color, alpha = Image.fromarray(waves(21, 13, 3)), Image.fromarray(waves(21, 13, 4))
+    yield "lossy.webp", saved(color, "WEBP", quality=80)
+    yield "lossy_alpha.webp", saved(alpha, "WEBP", quality=60)
+    yield "lossless.webp", saved(color, "WEBP", lossless=True)
+    yield "lossless_alpha.webp", saved(alpha, "WEBP", lossless=True, exact=True)
+    yield "orientation_6.webp", saved(color, "WEBP", quality=30, exif=b"Exif\0\0" + tiff(6, "<"))
+
+
+def gifs():
+    few = Image.fromarray(waves(23, 14, 3)).quantize(17)
+    yield "plain.gif", saved(few, "GIF", interlace=0)
+    yield "interlaced.gif", saved(few, "GIF", interlace=1)
+    yield "transparent.gif", saved(few, "GIF", transparency=3)
+    yield "animated.gif", saved(few, "GIF", save_all=True, append_images=[few.rotate(180)])
+
+
+def tgas():
+    picture = waves(19, 7, 4)
+    yield "rgb.tga", saved(Image.fromarray(picture[:, :, :3]), "TGA")
+    yield "rgb_runs.tga", saved(Image.fromarray(picture[:, :, :3] // 64 * 64), "TGA", compression="tga_rle")
+    yield "rgba_down.tga", saved(Image.fromarray(picture), "TGA", orientation=1)
+    yield "gray.tga", saved(Image.fromarray(picture[:, :, 0]), "TGA")
+
+
+def pnms():
+    picture = waves(19, 7, 3)
+    yield "p6.ppm", saved(Image.fromarray(picture), "PPM")
+    yield "p5.pgm", saved(Image.fromarray(picture[:, :, 0]), "PPM")
+
+
+def packbits(row):
+    out, at = b"", 0
+    while at < len(row):
+        run = 1
+        while at + run < len(row) and run < 128 and row[at + run] == row[at]:
+            run += 1
+        out += bytes([257 - run, row[at]]) if run > 1 else bytes([0, row[at]])
+        at += run
+    return out
+
+
+def psds():
+    picture = waves(19, 7, 3) // 16 * 16
+    head = b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, 7, 19, 8, 3) + bytes(12)
+    planes = [picture[:, :, c] for c in range(3)]
+    yield "plain.psd", head + b"\0\0" + b"".join(plane.tobytes() for plane in planes)
+    rows = [packbits(row.tobytes()) for plane in planes for row in plane]
+    yield "runs.psd", head + b"\0\1" + b"".join(struct.pack(">H", len(row)) for row in rows) + b"".join(rows)
 
 
 def pil_img2rgb(image):
@@ -180,7 +202,7 @@ def pil_img2rgb(image):
 
 def main():
     expected = {}
-    for pictures in (jpegs, pngs, bmps):
+    for pictures in (jpegs, pngs, bmps, webps, gifs, tgas, pnms, psds):
         for name, data in pictures():
             (FOLDER / name).write_bytes(data)
             rgb = numpy.asarray(pil_img2rgb(ImageOps.exif_transpose(Image.open(FOLDER / name))))
