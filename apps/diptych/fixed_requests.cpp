@@ -34,8 +34,8 @@ FixedRequests fixed_requests() {
   for (const std::string& name : help) add({name});
   for (const std::string& name : names_of(*app.get_version_ptr())) add({name});
   const auto verbs = app.get_subcommands({});
-  const bool has_help_verb = std::ranges::any_of(
-      verbs, [](const CLI::App* verb) { return verb->get_name() == "help"; });
+  const bool has_help_verb =
+      std::ranges::any_of(verbs, [](const CLI::App* verb) { return verb->get_name() == "help"; });
   if (has_help_verb) add({"help"});
   for (const CLI::App* verb : verbs) {
     for (const std::string& name : help) add({verb->get_name(), name});

@@ -21,9 +21,9 @@ struct Maps {
 };
 // The released widths; several runs of pixels; sizes that allow no vectors; groups narrower and
 // wider than a vector; more channels than a block has threads for; one pixel.
-constexpr Maps kMaps[] = {{1, 128, 32, 7, 9},    {1, 256, 32, 33, 65},   {1, 512, 32, 16, 16},
-                          {1, 128, 32, 180, 61}, {2, 32, 32, 5, 3},      {3, 6, 3, 1, 1},
-                          {2, 10, 5, 37, 3},     {1, 20, 5, 4, 6},       {1, 1536, 32, 3, 5},
+constexpr Maps kMaps[] = {{1, 128, 32, 7, 9},    {1, 256, 32, 33, 65},  {1, 512, 32, 16, 16},
+                          {1, 128, 32, 180, 61}, {2, 32, 32, 5, 3},     {3, 6, 3, 1, 1},
+                          {2, 10, 5, 37, 3},     {1, 20, 5, 4, 6},      {1, 1536, 32, 3, 5},
                           {1, 64, 2, 130, 4},    {2, 128, 32, 9, 8, 50}};
 
 Tensor table_of(const Tensor& x, const GroupNorm& norm) {
