@@ -370,7 +370,8 @@ TEST_CASE("weights with NaN are a bad file") {
     stream.seekp(place);
     stream.write("\x00\x00\xC0\x7F", 4);
   }
-  const std::string line = "diptych: " + weights + ": tensor " + name + " holds NaN or infinity\n";
+  const std::string line =
+      "diptych: " + weights + ": tensor \"" + name + "\" holds NaN or infinity\n";
   test::Command picture = small_picture(folder);
   picture.arguments.insert(picture.arguments.end(), {"-m", model.path().string()});
   for (const std::vector<std::string>& more :

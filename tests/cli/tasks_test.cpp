@@ -178,7 +178,7 @@ TEST_CASE("flags that a task would pass over are refused") {
         "diptych: --think-output: given without a plan to paint by; expected --think and a task "
         "that paints\n");
   CHECK(refusal({"-p", "a fox", "--device", "cpu", "--max-vram", "24"}) ==
-        "diptych: --max-vram: is of a GPU, the run is on the CPU\n");
+        "diptych: --max-vram: needs a GPU; this run is on the CPU\n");
   CHECK(refusal({"-p", "a fox", "--device", "cpu", "--offload", "layers"})
             .find("--offload layers: the run is on the CPU") != std::string::npos);
 }

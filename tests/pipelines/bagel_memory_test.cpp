@@ -372,7 +372,7 @@ TEST_CASE(
     }
     return "it fits";
   };
-  check_contains(refused(512), "--device cpu: this run needs 53.");
+  check_contains(refused(512), "--device cpu: this run needs 51.9");
   check_contains(refused(512),
                  " GiB of memory, 23.0 GiB are available; it fits with --dtype "
                  "bfloat16, or with --quantization int8, or with --dtype bfloat16 "

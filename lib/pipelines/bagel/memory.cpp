@@ -208,26 +208,28 @@ PlanFn plan_fn(const BagelSizes& sizes, const BagelWork& work) {
   };
 }
 
+struct FormChoice {
+  bool other_dtype = false, quantised = false;
+};
+
 // The weights in the other dtype, quantised, and both.
 std::vector<WeightForm> other_forms(const BagelSizes& sizes, const BagelWork& work) {
+  constexpr std::array<FormChoice, 3> kChoices = {{{true, false}, {false, true}, {true, true}}};
   std::vector<WeightForm> forms;
   const bool narrow = sizes.dtype == at::kBFloat16;
-  for (const bool other_dtype : {true, false}) {
-    for (const bool quantised : {false, true}) {
-      if (quantised && sizes.quantization != Quantization::none) continue;
-      if (!quantised && !other_dtype) continue;
-      BagelSizes form = sizes;
-      std::vector<Setting> flags;
-      if (other_dtype) {
-        form.dtype = narrow ? at::kFloat : at::kBFloat16;
-        flags.push_back(Setting::of("dtype", narrow ? "float32" : "bfloat16"));
-      }
-      if (quantised) {
-        form.quantization = Quantization::int8;
-        flags.push_back(Setting::of("quantization", "int8"));
-      }
-      forms.push_back({flags, plan_fn(form, work)});
+  for (const auto& [other_dtype, quantised] : kChoices) {
+    if (quantised && sizes.quantization != Quantization::none) continue;
+    BagelSizes form = sizes;
+    std::vector<Setting> flags;
+    if (other_dtype) {
+      form.dtype = narrow ? at::kFloat : at::kBFloat16;
+      flags.push_back(Setting::of("dtype", narrow ? "float32" : "bfloat16"));
     }
+    if (quantised) {
+      form.quantization = Quantization::int8;
+      flags.push_back(Setting::of("quantization", "int8"));
+    }
+    forms.push_back({flags, plan_fn(form, work)});
   }
   return forms;
 }

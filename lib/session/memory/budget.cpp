@@ -10,7 +10,7 @@ MemoryBudget MemoryBudget::of(double max_vram, const Runtime& runtime) {
   budget.host = available_host_memory();
   if (!runtime.device.is_cuda()) {
     if (max_vram > 0)
-      throw InputError(Setting::of("max_vram"), "is of a GPU, the run is on the CPU");
+      throw InputError(Setting::of("max_vram"), "needs a GPU; this run is on the CPU");
     return budget;
   }
   budget.limited = max_vram > 0;
