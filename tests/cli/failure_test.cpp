@@ -115,7 +115,9 @@ TEST_CASE("a system that starts no threads is said in one line") {
   command.environment["OMP_NUM_THREADS"] = "2";
   command.before_exec = [] {
     // A thread's stack is as large as this limit: more than there are addresses.
-    const rlimit limit{rlim_t{1} << 47, RLIM_INFINITY};
+    rlimit limit{};
+    getrlimit(RLIMIT_STACK, &limit);
+    limit.rlim_cur = std::min(limit.rlim_max, rlim_t{1} << 47);
     if (setrlimit(RLIMIT_STACK, &limit) != 0) _exit(99);
   };
   const Outcome outcome = run(command);
