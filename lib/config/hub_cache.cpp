@@ -124,4 +124,8 @@ std::string model_name(const fs::path& folder) {
                      cached.substr(middle + 2));
 }
 
+fs::path path_of_name(const std::string& name) {
+  return is_hub_name(name) ? fs::path(folder_name(name)) / "snapshots" / "main" : fs::path(name);
+}
+
 }  // namespace diptych

@@ -21,5 +21,7 @@ std::filesystem::path model_folder(const std::filesystem::path& model,
 
 // How a record names a checkpoint: "ORG/NAME" of one in a cache, else the folder's own name.
 std::string model_name(const std::filesystem::path& folder);
+// A path whose model_name() is the name that a record has; nothing need be there.
+std::filesystem::path path_of_name(const std::string& name);
 
 }  // namespace diptych

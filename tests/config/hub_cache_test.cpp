@@ -76,6 +76,7 @@ TEST_CASE("what is no name on the hub is left as it is") {
   const std::string there = cache.folder.path().string();
   CHECK(cache.find(there) == there);
   CHECK(model_name("/models/tiny/") == "tiny");
+  for (const char* name : {"org/tiny-1.5", "tiny"}) CHECK(model_name(path_of_name(name)) == name);
 }
 
 TEST_CASE("a model that is not there comes with the command to get it") {

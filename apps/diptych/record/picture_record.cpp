@@ -339,7 +339,9 @@ class RecordReader {
                        in_quotes(key), DIPTYCH_VERSION);
     }
     const bool no_path = std::holds_alternative<PathSlot>(field->slot) && value.empty();
-    if (!no_path) assign(*field, request.options, value, name_ + ": " + key);
+    if (no_path) return;
+    const std::string text = key == "model" ? path_of_name(value).string() : value;
+    assign(*field, request.options, text, name_ + ": " + key);
   }
 
   Json json_;

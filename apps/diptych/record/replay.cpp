@@ -175,8 +175,8 @@ class Replay {
   fs::path find_model() const {
     if (!settings_.model.empty())
       return model_folder(settings_.model, environment, Setting::of("model"));
-    const fs::path& recorded = runs_.front().model;
-    if (recorded.empty()) return {};  // dummy weights of the released sizes
+    if (runs_.front().model.empty()) return {};  // dummy weights of the released sizes
+    const fs::path recorded = model_name(runs_.front().model);
     const Family& family = find_family(runs_.front().pipeline);
     for (const fs::path& place : places_of(recorded.string())) {
       if (family.config().owns(place)) return place;  // any folder may have such a name
