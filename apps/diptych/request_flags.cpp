@@ -234,14 +234,23 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
 }
 
 void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
+  const auto is_stdin = [](const InputItem& item) {
+    return item.is_image() ? item.image == kStdin : item.text == kStdin;
+  };
+  const auto setting_of = [](const InputItem& item) {
+    return Setting::of(item.is_image() ? "image" : "prompt");
+  };
   bool used_stdin = false;
+  for (const InputItem& item : inputs) {  // before any is read
+    if (!is_stdin(item)) continue;
+    if (stdin_is_taken)
+      throw InputError(setting_of(item), "-: stdin holds the list; it is read once");
+    if (std::exchange(used_stdin, true))
+      throw InputError(setting_of(item), "- given twice; stdin is read once");
+  }
   for (InputItem& item : inputs) {
-    const bool from_stdin = item.is_image() ? item.image == kStdin : item.text == kStdin;
-    const Setting setting = Setting::of(item.is_image() ? "image" : "prompt");
-    if (from_stdin && stdin_is_taken)
-      throw InputError(setting, "-: stdin holds the list; it is read once");
-    if (from_stdin && std::exchange(used_stdin, true))
-      throw InputError(setting, "- given twice; stdin is read once");
+    const bool from_stdin = is_stdin(item);
+    const Setting setting = setting_of(item);
     if (from_stdin && item.is_image()) {
       item.image = about(setting, [] { return file_or_stdin(kStdin); });
     } else if (from_stdin) {

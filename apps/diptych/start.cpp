@@ -27,7 +27,9 @@ namespace fs = std::filesystem;
 
 int print(const Answer& answer) {
   std::signal(SIGPIPE, SIG_IGN);  // becomes an error of the write
-  std::fwrite(answer.text.data(), 1, answer.text.size(), stdout);
+  errno = 0;
+  const std::size_t written = std::fwrite(answer.text.data(), 1, answer.text.size(), stdout);
+  if (written != answer.text.size()) stdout_failed(errno);
   flush_stdout();
   return 0;
 }

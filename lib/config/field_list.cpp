@@ -56,7 +56,7 @@ void set_place(std::optional<Enum>& value, std::size_t place) {
       place < kChoiceNames<Enum>.size() ? std::optional(static_cast<Enum>(place)) : std::nullopt;
 }
 template <auto Member>  // such as run<&RunConfig::kernels>
-ChoiceSlot choice(std::span<const OtherName> other_names = {}) {
+constexpr ChoiceSlot choice(std::span<const OtherName> other_names = {}) {
   using Choice = std::remove_reference_t<decltype(Member(std::declval<Options&>()))>;
   return {[](Options& options) { return place_of(Member(options)); },
           [](Options& options, std::size_t place) { set_place(Member(options), place); },
@@ -76,7 +76,7 @@ using T = TextConfig;
 using A = StageAttention;
 using enum Scope;
 
-const auto kFields = std::to_array<Field>({
+constinit const auto kFields = std::to_array<Field>({
     {"config", command, "-c,--config", "FILE", "stage config; without -c and -m the demo runs",
      PathSlot{front<&Options::config>}},
     {"pipeline", command, "", "", "model family", TextSlot{run<&R::pipeline>}, YamlPlace::top,
@@ -273,7 +273,7 @@ Texts expand_attention(const std::string& text, const Subject& where) {
           {"paint_attention_self", ""}};
 }
 
-const auto kGroups = std::to_array<FlagGroup>({
+constinit const auto kGroups = std::to_array<FlagGroup>({
     {"--size", "WxH", "width and height in one; 512 is 512x512", expand_size,
      "--resolution,--image-size"},
     {"--attention", "auto|math|sdpa|flash|cudnn",

@@ -213,7 +213,7 @@ TEST_CASE("a number is an id, but no picture") {
   CHECK(plain.items[0].problem.ends_with("image: expected a text, found the number 7"));
   CHECK(plain.items[1].problem.empty());
   CHECK(list_error("l.jsonl", "{\"prompt\": \"a\", \"id\": 7}\n{\"prompt\": \"a\", \"id\": \"7\"}")
-            .starts_with("l.jsonl:2: id: '7' is the id of l.jsonl:1, too"));
+            .starts_with("l.jsonl:2: id: '7' is also the id of l.jsonl:1"));
 }
 
 TEST_CASE("a plain prompt of a .yaml is a text unless it is a number") {

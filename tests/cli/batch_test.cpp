@@ -482,7 +482,7 @@ TEST_CASE("a folder or manifest that is moved or removed meanwhile ends the run 
 TEST_CASE("where every item failed, the corrected list runs in the same folder") {
   const Folder folder;
   folder.write("l.jsonl",
-               "{\"prompt\": \"a\", \"image\": \"none.png\"}\n{\"prompt\": \"b\", \"seed\": -1}\n");
+               "{\"prompt\": \"a\", \"image\": \"none.png\"}\n{\"prompt\": \"b\", \"seed\": -2}\n");
   REQUIRE(run(batch(folder, "l.jsonl")).code == 4);
   CHECK(manifest(folder.path() / "out/manifest.jsonl").size() == 2);
   folder.write("l.jsonl", "{\"prompt\": \"a\"}\n");
@@ -521,7 +521,7 @@ TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is wri
             "diptych: --cache-mode teacache: "));
   CHECK(has(error(batch(folder, "p.txt", {"--task", "edit"})), "diptych: --task edit: needs a"));
   // Whatever is wrong with an item itself.
-  folder.write("l.jsonl", "{\"prompt\": \"a\", \"seed\": -1}\n{\"prompt\": \"a\"}\n");
+  folder.write("l.jsonl", "{\"prompt\": \"a\", \"seed\": -2}\n{\"prompt\": \"a\"}\n");
   CHECK(has(error(batch(folder, "l.jsonl", {"--cache-mode", "teacache"})),
             "diptych: --cache-mode teacache: "));
   CHECK(names(contents(folder.path())) == Words{"l.jsonl", "p.txt"});
@@ -532,12 +532,12 @@ TEST_CASE("what is wrong with the whole batch ends it with 2, and nothing is wri
 
 TEST_CASE("--check-config looks at every item and loads nothing") {
   const Folder folder;
-  folder.write("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"seed\": -1}\n{}\n");
+  folder.write("l.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"seed\": -2}\n{}\n");
   const Outcome outcome = run(batch(folder, "l.jsonl", {"--check-config"}));
   CHECK(outcome.code == 2);
   CHECK(outcome.out.empty());
   CHECK(has(outcome.err,
-            "[ERROR] 0001: " + folder.file("l.jsonl") + ":2: seed: '-1' is not a whole number"));
+            "[ERROR] 0001: " + folder.file("l.jsonl") + ":2: seed: '-2' is not a whole number"));
   CHECK(has(outcome.err, "[ERROR] 0002: " + folder.file("l.jsonl") + ":3: prompt: not given"));
   CHECK(
       outcome.err.ends_with("diptych: " + folder.file("l.jsonl") + ": 2 of 3 items cannot run\n"));

@@ -240,8 +240,8 @@ TEST_CASE("bad outputs are refused before any work") {
     const char* joint = i == 0 ? "" : i + 1 < written.size() ? ", " : " or ";
     list += joint + std::string(written[i]);
   }
-  CHECK(output(folder.file("a.gif")) ==
-        "--output: " + folder.file("a.gif") + ": unknown extension '.gif'; expected " + list);
+  CHECK(output(folder.file("a.bmp")) ==
+        "--output: " + folder.file("a.bmp") + ": unknown extension '.bmp'; expected " + list);
   CHECK(output(folder.file("a")) ==
         "--output: " + folder.file("a") + ": has no extension; expected " + list);
   CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--quality", "80"}) ==
@@ -331,8 +331,9 @@ TEST_CASE("--check-config refuses what the run would refuse before it paints") {
             .find("no.json is not there") != std::string::npos);
   CHECK(folder.names().empty());
   folder.write("p.txt", "no");
-  CHECK(both({"-p", "x", "-o", output, "-i", folder.file("p.txt")}) ==
-        "--image: " + folder.file("p.txt") + ": not a picture, expected PNG, JPEG or BMP");
+  CHECK(
+      both({"-p", "x", "-o", output, "-i", folder.file("p.txt")})
+          .starts_with("--image: " + folder.file("p.txt") + ": not a picture, expected PNG, JPEG"));
 }
 
 TEST_CASE("--check-config refuses a checkpoint whose weights do not fit its configs") {

@@ -172,8 +172,8 @@ TEST_CASE("flags that a task would pass over are refused") {
         "diptych: --cache-threshold: given without --cache-mode teacache\n");
   CHECK(refusal({"-p", "a fox", "-i", "/nowhere/a.png"}) ==
         "diptych: --image: /nowhere/a.png: no such file\n");
-  CHECK(refusal({"-p", "a fox", "-i", kGoldens + "README.md"}).find("expected PNG, JPEG or BMP") !=
-        std::string::npos);
+  CHECK(refusal({"-p", "a fox", "-i", kGoldens + "README.md"})
+            .find("not a picture, expected PNG, JPEG") != std::string::npos);
   CHECK(refusal({"-p", "a fox", "--think-output", "p.txt"}) ==
         "diptych: --think-output: given without a plan to paint by; expected --think and a task "
         "that paints\n");

@@ -160,7 +160,7 @@ TEST_CASE("several values in one text are separated by ; in flags and variables"
   const Outcome filters =
       with("DIPTYCH_TRACE_FILTER", "*.latent;;vae.*", "generate --print-config");
   CHECK(filters.out.find("\ntrace_filter: [\"*.latent\",\"vae.*\"]") != std::string::npos);
-  CHECK(bench.run("--help").out.find("separated by ;") != std::string::npos);
+  CHECK(bench.run("--help").out.find("; separates several values") != std::string::npos);
 }
 
 TEST_CASE("a variable is read by the verbs that have its flag, and by no other") {

@@ -104,7 +104,7 @@ TEST_CASE("the family is that of the stage config, of the model's folder, or the
         std::string::npos);
   CHECK(resolved.options.run.task == "t2i");
   CHECK(value(resolved, "steps") == "50");
-  run.flags["-m,--model"] = {"models/reel-1b"};
+  run.flags["-m,--model"] = {"./models/reel-1b"};
   resolved = run.resolve();
   CHECK(resolved.options.run.family == &reel_config());
   CHECK(value(resolved, "pipeline") == "reel");
@@ -249,7 +249,7 @@ TEST_CASE("a family has reasons of its own for keys that it does not take") {
   CHECK(error("reel", "guidance_scale") ==
         "this version: this pipeline does not have it; remove the key");
   CHECK(error("bagel", "guidance_scale") ==
-        "this version: guidance is extra_args.cfg_text_scale and cfg_img_scale; remove the key");
+        "this version: set extra_args.cfg_text_scale and cfg_img_scale; remove the key");
 }
 
 TEST_CASE("fields of a family count as the common ones do") {

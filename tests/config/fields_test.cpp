@@ -59,7 +59,8 @@ TEST_CASE("fields of painting, of them those that a shared forward has once") {
                                       "cache_calibration", "cache_report", "vae_tiling"});
   CHECK(names_where([](const Field& field) {
           return is_of_painting(field) && !is_shared_by_forwards(field);
-        }) == std::vector<std::string_view>{"negative_prompt", "width", "height", "noise"});
+        }) == std::vector<std::string_view>{"negative_prompt", "format", "quality", "width",
+                                            "height", "noise"});
 }
 
 TEST_CASE("requests share forwards where every value of painting is the same") {

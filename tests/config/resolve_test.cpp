@@ -113,9 +113,9 @@ TEST_CASE("an overruled value is checked all the same") {
   run.flags["--steps"] = {"5"};
   CHECK(run.error() == "DIPTYCH_STEPS: 1 makes 0 updates; expected at least 2");
   run.variables.clear();
-  run.file = "stages:\n  - stage_id: 0\n    default_sampling_params: {seed: -1}\n";
+  run.file = "stages:\n  - stage_id: 0\n    default_sampling_params: {seed: -2}\n";
   CHECK(run.error() == run.folder.path().string() +
-                           "/f.yaml:3:37: stages.0.default_sampling_params.seed: '-1' is not a "
+                           "/f.yaml:3:37: stages.0.default_sampling_params.seed: '-2' is not a "
                            "whole number from 0 to 18446744073709551615, nor random");
   run.file = "stages:\n  - stage_id: 0\n    edit_sampling_params: {num_inference_steps: 1}\n";
   CHECK(run.error() == run.folder.path().string() +
