@@ -262,7 +262,7 @@ BpeTables parse_slow_files(const NamedText& vocab, const NamedText& merges,
                            const NamedText& config) {
   BpeTables tables;
   // Each takes as long as the other.
-  auto reading = std::async(std::launch::async, [&merges] { return read_merges_text(merges); });
+  auto reading = std::async([&merges] { return read_merges_text(merges); });
   tables.pieces = read_vocabulary(vocab);
   tables.pieces_place = vocab.name;
   tables.merges = reading.get();

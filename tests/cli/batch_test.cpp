@@ -456,7 +456,7 @@ TEST_CASE("a folder or manifest that is moved or removed meanwhile ends the run 
     folder.write("p.txt", "a\nb\nc\n");
     Command command = batch(folder, "p.txt", {"--progress", "kv"});
     *std::ranges::find(command.arguments, "3") = "400";  // steps
-    command.interrupt_after = "done=1\ntotal=3";
+    command.interrupt_after = "stage=items\ndone=1\ntotal=3";
     const fs::path out = folder.path() / "out";
     command.at_cue = [&] { disturb(out); };
     const Outcome outcome = run(command);

@@ -46,7 +46,8 @@ struct Pipe {
   if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
     variables.push_back(fmt::format("CUDA_VISIBLE_DEVICES={}", devices));
   }
-  variables.emplace_back("OMP_NUM_THREADS=1");  // tiny models; several tests share the cores
+  if (!command.environment.contains("OMP_NUM_THREADS"))
+    variables.emplace_back("OMP_NUM_THREADS=1");  // tiny models; several tests share the cores
   for (const auto& [name, value] : command.environment) {
     variables.push_back(name + "=" + value);
   }
