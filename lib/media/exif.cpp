@@ -41,6 +41,7 @@ std::optional<std::size_t> Tiff::entry(std::size_t directory, std::uint16_t tag)
   const std::size_t entries = read(directory, 2);
   for (std::size_t i = 0; i < entries; ++i) {
     const std::size_t at = directory + 2 + i * kEntryBytes;
+    if (at + kEntryBytes > bytes.size()) break;  // what is missing would read as 0
     if (read(at, 2) == tag) found = at;
   }
   return found;
