@@ -1,5 +1,6 @@
 #include "apps/diptych/result_files.h"
 
+#include <cerrno>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -40,7 +41,7 @@ void print_result(const Painted& painted, const Report& report) {
   } else {
     const PictureFormat format = result_format(*painted.options);
     const auto bytes = encode_result(format, std::span(&painted, 1), 0, report);
-    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+    if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size()) stdout_failed(errno);
   }
   flush_stdout();
 }

@@ -269,7 +269,8 @@ bool leads_out(const fs::path& folder, const fs::path& name) {
 }
 
 void refuse_links_out(const std::vector<PlannedItem>& items, const fs::path& folder) {
-  const fs::path root = fs::weakly_canonical(folder);
+  fs::path root = fs::weakly_canonical(folder).lexically_normal();
+  if (!root.has_filename()) root = root.parent_path();  // "new/", which is not there yet
   for (const PlannedItem& item : items) {
     for (const fs::path& file : item.files) {
       if (leads_out(root, file))

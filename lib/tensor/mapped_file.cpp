@@ -42,8 +42,10 @@ void MappedFile::read(std::uint64_t offset, std::span<std::byte> into) const {
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) throw RunError("{}: cannot be read: {}", path_.string(), std::strerror(errno));
     if (done == 0) {
-      throw RunError("{}: has become shorter while it was read: it ends at byte {} now, was {}",
-                     path_.string(), offset, bytes_.size());
+      struct stat status {};
+      fstat(file_.number, &status);
+      throw RunError("{}: has become shorter while it was read: {} bytes now, {} before",
+                     path_.string(), status.st_size, bytes_.size());
     }
     offset += static_cast<std::uint64_t>(done);
     into = into.subspan(static_cast<std::size_t>(done));

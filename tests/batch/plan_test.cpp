@@ -134,6 +134,8 @@ TEST_CASE("an output behind a link that leads out of the folder is refused") {
   }
   for (const char* name : {"within/x.png", "real/x.png", "x.png", "new/x.png"})
     CHECK(error(name, "out") == "no error");
+  for (const char* into : {"not-there", "not-there/", "not-there/sub/", "./not-there/.", "out/"})
+    CHECK(error("x.png", into) == "no error");
   CHECK(error("real/x.png", "same") == "no error");  // the folder itself may be a link
   CHECK(error("away/x.png", "same") != "no error");
   CHECK(error("x.png", "none") == "no error");
