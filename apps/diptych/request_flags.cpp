@@ -35,7 +35,8 @@ bool is_left_out(std::string_view variable, FieldChoice takes) {
 constexpr std::size_t kMostPromptBytes = std::size_t{1} << 20;
 constexpr char kFileMark = '@';  // in front of the name of a prompt's file
 
-// The text of stdin or of a file (`source`: which), without a byte order mark and its last line end.
+// The text of stdin or of a file (`source`: which), without its byte order mark and its last line
+// end.
 std::string checked_prompt(std::string text, const std::string& source) {
   const Setting prompt = Setting::of("prompt");
   if (text.size() > kMostPromptBytes) throw InputError(prompt, "more than 1 MiB in {}", source);

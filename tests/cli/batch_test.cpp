@@ -479,7 +479,8 @@ TEST_CASE("a folder or manifest that is moved or removed meanwhile ends the run 
   CHECK(removed.second == Words{"p.txt"});
   const auto headless = disturbed([](const fs::path& out) { fs::remove(out / "manifest.jsonl"); });
   CHECK(headless.first == "diptych: out/manifest.jsonl" + end);
-  CHECK(headless.second == Words{"out/0000.png", "p.txt"});
+  CHECK(headless.second.front() == "out/0000.png");  // the next may have been begun
+  CHECK(std::ranges::find(headless.second, "out/manifest.jsonl") == headless.second.end());
 }
 
 TEST_CASE("where every item failed, the corrected list runs in the same folder") {

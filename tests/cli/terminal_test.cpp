@@ -220,7 +220,11 @@ TEST_CASE("a model of the Hugging Face cache runs by its name, and --replay find
 TEST_CASE("a prompt's file is the prompt, and @@ a prompt that begins with @") {
   const test::Folder folder;
   folder.write("p.txt", "a fox\n");
+  folder.write("mark.txt",
+               "\xEF\xBB\xBF"
+               "a hare\r\n");
   for (const auto& [flag, text] : {std::pair{"@" + folder.file("p.txt"), "a fox"},
+                                   std::pair{"@" + folder.file("mark.txt"), "a hare"},
                                    std::pair{std::string("@@home"), "@home"}}) {
     const Outcome outcome =
         test::run(Words{"generate", "-c", kTinyConfig, "-p", flag, "--size", "32x32", "--steps",
