@@ -51,7 +51,7 @@ void warn_of_idle_variables(Log& log, FieldChoice takes = takes_every_field);
 void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken = false);
 
 // Runs `work`; an error of it about a field's value names the place where that came from. Errors
-// about flags that are no fields are rendered in main.cpp.
+// about flags that are no fields are rendered in program.cpp.
 template <typename Work>
 auto with_places(const Resolved& resolved, const Work& work) {
   try {

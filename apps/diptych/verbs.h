@@ -1,6 +1,6 @@
 // One function per verb, each in a file of its name. It adds its subcommand to the parser; when
 // that subcommand is chosen, `run` becomes the function that executes it and returns 0 or 1 (a
-// failed check). Errors are thrown; main.cpp alone catches them.
+// failed check). Errors are thrown; program.cpp alone catches them.
 #pragma once
 
 #include <functional>

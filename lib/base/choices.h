@@ -12,7 +12,7 @@
 namespace diptych {
 
 enum class LoadFormat { safetensors, dummy };
-// automatic: bfloat16 on CUDA, float32 on the CPU.
+// automatic: bfloat16 on CUDA; on the CPU resolve_dtype() (lib/runtime) decides by the weights.
 enum class DtypeChoice { automatic, float32, bfloat16 };
 
 // Of the autoencoder, whose weights and maps are float32 in any case. tf32: its products round

@@ -1,5 +1,5 @@
-// The failures a run can end in. Each carries one line for the user; apps/diptych/main.cpp is the
-// only place that catches them and turns them into exit codes.
+// The failures a run can end in. Each carries one line for the user; apps/diptych/program.cpp is
+// the only place that catches them and turns them into exit codes.
 #pragma once
 
 #include <memory>

@@ -475,7 +475,9 @@ TEST_CASE("a folder or manifest that is moved or removed meanwhile ends the run 
     std::error_code busy;  // a file may appear or go meanwhile
     while (fs::exists(out)) fs::remove_all(out, busy);
   });
-  CHECK(removed.first == "diptych: out" + end);
+  // The manifest goes before its folder.
+  CHECK((removed.first == "diptych: out" + end ||
+         removed.first == "diptych: out/manifest.jsonl" + end));
   CHECK(removed.second == Words{"p.txt"});
   const auto headless = disturbed([](const fs::path& out) { fs::remove(out / "manifest.jsonl"); });
   CHECK(headless.first == "diptych: out/manifest.jsonl" + end);
