@@ -465,7 +465,10 @@ TEST_CASE("a folder or manifest that is moved or removed meanwhile ends the run 
     CHECK_FALSE(has(outcome.err, "[ERROR]"));  // no item failed
     std::string line = outcome.err.substr(outcome.err.rfind("diptych: "));
     line.erase(line.find(folder.path().string()), folder.path().string().size() + 1);
-    return std::pair(line, names(contents(folder.path())));
+    Words left = names(contents(folder.path()));
+    // The second item may have been on its way to its file, which cannot be found again.
+    std::erase_if(left, [](const std::string& name) { return has(name, "0001.png"); });
+    return std::pair(line, left);
   };
   const std::string end = ": was moved or removed while the batch was running; stopped\n";
   const auto moved = disturbed([](const fs::path& out) { fs::rename(out, out.string() + "2"); });
@@ -481,8 +484,7 @@ TEST_CASE("a folder or manifest that is moved or removed meanwhile ends the run 
   CHECK(removed.second == Words{"p.txt"});
   const auto headless = disturbed([](const fs::path& out) { fs::remove(out / "manifest.jsonl"); });
   CHECK(headless.first == "diptych: out/manifest.jsonl" + end);
-  CHECK(headless.second.front() == "out/0000.png");  // the next may have been begun
-  CHECK(std::ranges::find(headless.second, "out/manifest.jsonl") == headless.second.end());
+  CHECK(headless.second == Words{"out/0000.png", "p.txt"});
 }
 
 TEST_CASE("where every item failed, the corrected list runs in the same folder") {
