@@ -1,12 +1,18 @@
-// Tensor names in messages: names come from files and may be anything.
+// Names of tensors, and how messages show them: names come from files and may be anything.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace diptych {
+
+struct TensorShape {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
 
 // "name" in quotes; bytes other than printable ASCII appear as \xNN, long names are cut at 120.
 std::string shown_name(std::string_view name);

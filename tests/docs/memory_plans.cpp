@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/bagel/memory.h"
+#include "lib/pipelines/mot/memory.h"
 #include "tests/docs/pages.h"
 
 namespace diptych::docs {

@@ -5,7 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/models/flux_vae/memory.h"
-#include "lib/pipelines/bagel/memory.h"
+#include "lib/pipelines/mot/memory.h"
 #include "lib/tensor/noise.h"
 #include "lib/tensor/stored_tensors.h"
 #include "tests/support/peak_bytes.h"

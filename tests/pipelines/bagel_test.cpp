@@ -5,7 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/pipelines/bagel/image.h"
-#include "lib/pipelines/bagel/session.h"
+#include "lib/pipelines/mot/session.h"
 #include "lib/pipelines/mot/cfg_mode.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/noise.h"

@@ -12,6 +12,7 @@
 #include "lib/models/qwen_mot/backbone.h"
 #include "lib/models/qwen_mot/latents.h"
 #include "lib/models/siglip/siglip.h"
+#include "lib/tensor/tensor_names.h"
 #include "lib/tensor/weights.h"
 
 namespace diptych {
@@ -33,10 +34,6 @@ struct BagelConfig {
   std::int64_t row_width() const { return latent_patch_size * latent_patch_size * latent_channels; }
 };
 
-struct TensorShape {
-  std::string name;
-  std::vector<std::int64_t> shape;
-};
 // Every tensor of ema.safetensors for a config (specs: bagel.md, section 1.3), the image
 // understanding part included.
 std::vector<TensorShape> bagel_layout(const BagelConfig& config);

@@ -32,6 +32,9 @@ struct QwenConfig {  // config.json's names; the values are BAGEL-7B-MoT's
   // numbers whose sum is head_dim / 2. Empty: a row has one position.
   std::vector<std::int64_t> mrope_section;
   bool attention_bias = true, qk_norm = true;
+  // The frequencies of the rotation are rounded to bfloat16 first, as in a model whose buffers were
+  // cast with its weights.
+  bool bf16_rope_frequencies = false;
 
   // Without the key head_dim it is hidden_size / num_attention_heads. Throws InputError naming file
   // and key: for a missing size, a value out of range, sizes that do not fit each other, and what

@@ -24,8 +24,9 @@ Tensor position_of_angle(const QwenConfig& config) {
 Tensor rope_angles(const Tensor& position_ids, const QwenConfig& config) {
   TORCH_CHECK(position_ids.defined() && position_ids.scalar_type() == at::kLong,
               "[rope_angles] position ids are not int64");
-  const Tensor frequencies =
-      rope_frequencies(config.head_dim, config.rope_theta).to(position_ids.device());
+  Tensor frequencies = rope_frequencies(config.head_dim, config.rope_theta);
+  if (config.bf16_rope_frequencies) frequencies = frequencies.to(at::kBFloat16).to(at::kFloat);
+  frequencies = frequencies.to(position_ids.device());
   if (position_ids.dim() == 1) return position_ids.to(at::kFloat).unsqueeze(1) * frequencies;
   TORCH_CHECK(
       position_ids.dim() == 2 && position_ids.size(0) == 3 && config.mrope_section.size() == 3,

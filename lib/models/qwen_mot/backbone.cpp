@@ -164,8 +164,10 @@ MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tens
 // -> [rows, hidden]. What attention gave is gone by then.
 Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, const Tensor& keys,
                         const Tensor& values, const AttentionBackend& attention,
-                        Quantization projections, const Kernels& kernels) {
+                        Quantization projections, const Kernels& kernels,
+                        const std::function<void(const MotOperands&)>& seen) {
   const MotOperands attended = attend(std::move(q), plan, keys, values, attention, projections);
+  if (seen) seen(attended);
   const Tensor y = empty_product(layer, plan, &QwenLayer::o_proj);
   const MotRows parts = plan.split(y);
   if (parts.gen.defined()) {
@@ -201,6 +203,21 @@ std::array<NormRoute, 2> norms(const MotPlan& plan, const MotLayer& layer, Vecto
   return norms(plan, layer.gen.*weight, layer.und.*weight);
 }
 
+// Shows q now, and what was attended once it is there, unless that is quantised on the way.
+std::function<void(const MotOperands&)> show_attention(const MotObserver& observer,
+                                                       std::size_t layer, const MotRows& q,
+                                                       const QwenConfig& config) {
+  observer(fmt::format("layer{:02}.attn.q", layer), q);
+  return [&observer, layer, &config](const MotOperands& attended) {
+    if (attended.gen.scales.defined() || attended.und.scales.defined()) return;
+    const auto heads = [&](const Tensor& rows) {
+      return rows.defined() ? rows.view({-1, config.num_attention_heads, config.head_dim}) : rows;
+    };
+    observer(fmt::format("layer{:02}.attn.out", layer),
+             {heads(attended.gen.values), heads(attended.und.values)});
+  };
+}
+
 }  // namespace
 
 MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache,
@@ -229,10 +246,12 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
       return {};
     }
     if (last) x = x.narrow(0, 0, rest.rows());
-    h = add_rms_norm_(
-        x,
-        project_attended(std::move(q), layer, rest, keys, values, attention, quantization, kernels),
-        norms(rest, layer, &QwenLayer::post_attention_layernorm), eps, format, kernels);
+    std::function<void(const MotOperands&)> seen;
+    if (observer) seen = show_attention(observer, i, plan.split(q), config);
+    const Tensor attended = project_attended(std::move(q), layer, rest, keys, values, attention,
+                                             quantization, kernels, seen);
+    h = add_rms_norm_(x, attended, norms(rest, layer, &QwenLayer::post_attention_layernorm), eps,
+                      format, kernels);
     const Tensor down = feed_forward(h, layer, rest, format, kernels);
     const auto next = last ? norms(rest, norm_gen, norm)
                            : norms(rest, layers[i + 1], &QwenLayer::input_layernorm);
@@ -322,6 +341,21 @@ std::vector<std::int64_t> cache_slots(std::span<const MotSample> samples, std::i
 }
 
 }  // namespace
+
+Tensor in_plan_order(std::span<const MotSample> samples, std::span<const Tensor> positions) {
+  TORCH_CHECK(samples.size() == positions.size(), "[mot] positions of ", positions.size(), " of ",
+              samples.size(), " samples");
+  std::vector<Tensor> gen, und;
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    const std::int64_t before = samples[s].gen_rows > 0 && samples[s].und_rows > 0 ? 1 : 0;
+    const Tensor& all = positions[s];
+    gen.push_back(all.narrow(-1, before, samples[s].gen_rows));
+    und.push_back(all.narrow(-1, 0, before));
+    und.push_back(all.narrow(-1, before + samples[s].gen_rows, samples[s].und_rows - before));
+  }
+  gen.insert(gen.end(), und.begin(), und.end());
+  return at::cat(gen, -1);
+}
 
 MotPlan make_plan(const MotBlock& block, std::int64_t first_cache_row, const KvCache& cache,
                   const QwenConfig& config, const at::TensorOptions& options) {

@@ -60,7 +60,8 @@ struct MotProductRows {
   LinearOperand attended;       // [gen_rows + und_rows, heads * head_dim], q in place of the result
 };
 
-// Called with "layerLL.hidden" after every layer and "final_norm" at the end.
+// Called with "layerLL.attn.q" and "layerLL.attn.out" (of the rows that attend: [rows, heads,
+// head_dim], q rotated) and "layerLL.hidden" in every layer, and with "final_norm" at the end.
 using MotObserver = std::function<void(std::string_view what, const MotRows& rows)>;
 
 struct MotBackbone {
@@ -114,6 +115,9 @@ struct MotBlock {
                         // plan's order of rows
   bool text = false;    // causal; else every row attends to all of its sample
 };
+// Of every sample the positions of its rows in the order of its tokens, int64 [rows] or [3, rows] ->
+// those of all rows in the plan's order.
+Tensor in_plan_order(std::span<const MotSample> samples, std::span<const Tensor> positions);
 // `first_cache_row`: of the first sample; the others follow.
 MotPlan make_plan(const MotBlock& block, std::int64_t first_cache_row, const KvCache& cache,
                   const QwenConfig& config, const at::TensorOptions& options);

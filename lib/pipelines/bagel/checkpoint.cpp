@@ -7,6 +7,8 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/pipelines/bagel/job.h"
+#include "lib/pipelines/bagel/memory.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -70,8 +72,10 @@ FluxVaeConfig read_vae_config(const Weights& weights, const fs::path& folder) {
 
 }  // namespace
 
-BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const Runtime& runtime) {
-  BagelCheckpoint c;
+std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, bool dummy,
+                                                      const Runtime& runtime) {
+  auto opened = std::make_unique<BagelCheckpoint>();
+  BagelCheckpoint& c = *opened;
   c.folder = folder;
   c.quantization = {runtime.quantization, runtime.kernels};
   if (folder.empty() && !dummy) {
@@ -112,7 +116,40 @@ BagelCheckpoint BagelCheckpoint::open(const fs::path& folder, bool dummy, const 
                      error.what(), (folder / "config.json").string());
   }
   if (!dummy) check_vae_layout(folder / "ae.safetensors");
-  return c;
+  return opened;
+}
+
+MotOpening bagel_opening() {
+  return {.stored = [](const RunConfig& config) {
+            return BagelCheckpoint::stored(config.model, config.load_format == LoadFormat::dummy);
+          },
+          .open = [](const RunConfig& config, const Runtime& runtime,
+                     Log&) -> std::unique_ptr<MotCheckpoint> {
+            return BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy,
+                                         runtime);
+          }};
+}
+
+std::unique_ptr<MotJob> BagelCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
+                                                  Log& log) const {
+  return std::make_unique<BagelJob>(request, *this, runtime, log, BagelRecording());
+}
+
+MotSizes BagelCheckpoint::sizes() const {
+  return bagel_sizes(model.config, vae.config);
+}
+
+void BagelCheckpoint::use_strips(bool uses) {
+  strips = uses ? std::optional<VaeStrips>(std::in_place) : std::nullopt;
+}
+
+void BagelCheckpoint::rehearse_decoding(const LatentSize& size) const {
+  const auto options = at::TensorOptions(at::kFloat).device(vae_weights.options().device());
+  vae.decode(at::zeros({1, model.config.latent_channels,
+                        size.h * model.config.latent_patch_size,
+                        size.w * model.config.latent_patch_size},
+                       options),
+             {}, strips);
 }
 
 StoredWeights BagelCheckpoint::stored(const fs::path& folder, bool dummy) {

@@ -11,21 +11,14 @@
 
 #include "lib/models/bagel/bagel.h"
 #include "lib/models/flux_vae/flux_vae.h"
-#include "lib/pipelines/mot/model.h"
+#include "lib/pipelines/mot/checkpoint.h"
 #include "lib/runtime/runtime.h"
 #include "lib/runtime/stored_dtype.h"
 #include "lib/text/tokenizer.h"
 
 namespace diptych {
 
-// On the CPU: what of the checkpoint is used where its file is mapped, and so takes no memory.
-struct MappedWeights {
-  // Of a tensor of the model, where the run computes in that dtype.
-  std::function<bool(const std::string& name, at::ScalarType dtype)> is_view;
-  std::int64_t autoencoder = 0;  // bytes
-};
-
-struct BagelCheckpoint {
+struct BagelCheckpoint final : MotCheckpoint {
   std::filesystem::path folder;  // empty: none was given
   Bagel model;
   FluxVae vae;  // float32, its products rounded to TF32 where the run says so
@@ -41,31 +34,35 @@ struct BagelCheckpoint {
   // of the released 7B sizes where no folder is given. Reads configs, tokenizer and headers, so
   // that a request can be checked before gigabytes move; load() does the rest. Both throw
   // InputError naming file and tensor.
-  static BagelCheckpoint open(const std::filesystem::path& folder, bool dummy,
-                              const Runtime& runtime);
+  static std::unique_ptr<BagelCheckpoint> open(const std::filesystem::path& folder, bool dummy,
+                                               const Runtime& runtime);
   // What the model's file of such a folder stores; nothing of dummy weights.
   static StoredWeights stored(const std::filesystem::path& folder, bool dummy);
-  // `offload`: of the decoder layers' weights. `beside`, if not empty, runs on a thread of its own
-  // while weights for a GPU are read: all tensors have their places then, and undefined values.
-  void load(const std::optional<MotOffload>& offload = {},
-            const std::function<void()>& beside = {});
-  // Parts that not every request needs; nothing where they are there already.
-  void load_vision();  // looks at pictures
-  void load_head();    // writes text
-  // A name for the loaded files' content, "<model>-<autoencoder>"; reads them all, slow.
-  // A stop requested meanwhile ends it early.
-  std::string weights_hash(const std::stop_token& stop) const;
-  // What a run on the CPU uses where the files are mapped.
-  MappedWeights mapped() const;
-  // Throws BadWeights naming the first tensor that holds NaN or infinity; reads them all, slow.
-  void require_finite_weights() const;
-  // What the parts shared with other families need. This must stay where it is meanwhile.
-  MotModel mot() const {
+
+  MotModel mot() const override {
     return {model.language_model, model.latents, *tokenizer, bos, eos, markers};
   }
+  std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
+                                   Log& log) const override;
+  void load(const std::optional<MotOffload>& offload = {},
+            const std::function<void()>& beside = {}) override;
+  void load_vision() override;
+  void load_head() override;
+  bool has_vision() const override { return model.vision.has_value(); }
+  std::vector<Weights> sources() const override { return {model_weights, vae_weights}; }
+  std::string weights_hash(const std::stop_token& stop) const override;  // "<model>-<autoencoder>"
+  void require_finite_weights() const override;
+  MotSizes sizes() const override;
+  MappedWeights mapped() const override;
+  void use_strips(bool uses) override;
+  void rehearse_decoding(const LatentSize& size) const override;
+
   // Throws InputError unless width and height are multiples of 16 within the position table.
   LatentSize latent_size(std::int64_t width, std::int64_t height) const;
 };
+
+// For MotSession.
+MotOpening bagel_opening();
 
 // What the folder lacks, holds beyond, or holds in another shape than its configs say; as
 // Family::layout.

@@ -3,12 +3,16 @@
 #include "lib/pipelines/bagel/checkpoint.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/replay.h"
-#include "lib/pipelines/bagel/session.h"
+#include "lib/pipelines/mot/session.h"
 #include "lib/pipelines/bagel/trace_names.h"
 #include "lib/pipelines/bagel/tuning.h"
 
 namespace diptych {
 namespace {
+
+std::unique_ptr<Session> open_bagel(const RunConfig& config, Log& log) {
+  return std::make_unique<MotSession>(config, bagel_opening(), log);
+}
 
 constexpr Family kBagel = {
     .config = bagel_config,

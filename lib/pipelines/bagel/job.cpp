@@ -1,88 +1,86 @@
 #include "lib/pipelines/bagel/job.h"
 
+#include <array>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
-#include "lib/media/image_read.h"
-#include "lib/pipelines/bagel/settings.h"
-#include "lib/pipelines/mot/text_decoder.h"
+#include "lib/pipelines/bagel/trace.h"
+#include "lib/pipelines/mot/settings.h"
 #include "lib/session/hashes.h"
 #include "lib/tensor/noise.h"
 
 namespace diptych {
 namespace {
 
-// Before anything is loaded: texts may be written without a graph, but not without a word.
-void require_text_kernel(const BagelCheckpoint& checkpoint, const Runtime& runtime, Log& log) {
-  const auto reason = missing_text_kernel(checkpoint.model.config.llm, runtime);
-  if (!reason) return;
-  if (runtime.kernels == KernelPolicy::strict)
-    throw InputError(Setting::of("kernels", "strict"),
-                     "there is no kernel to write this model's texts: {}", *reason);
-  log.warning_once("text is written without a CUDA graph, which is slow: " + *reason);
-}
+constexpr std::array kNoiseNames = {"init_noise", "gen.init_noise"};  // the second: of a trace
 
-// Where no weights are read to name them, also that it was measured on these.
-std::optional<StepCalibration> find_calibration(const RunConfig& config,
-                                                const BagelCheckpoint& checkpoint) {
-  if (config.cache_mode != StepCacheMode::teacache) return std::nullopt;
-  StepCalibration calibration = read_calibration(config);
-  if (checkpoint.model_weights.is_dummy()) {
-    calibration.require_weights(
-        calibration_path(config),
-        StepCalibration::as_loaded(checkpoint.weights_hash({}), config.quantization));
-  }
-  return calibration;
-}
-
-LatentSize painted_size(const BagelJob& job, const BagelCheckpoint& checkpoint) {
+LatentSize painted_size(const BagelJob& job) {
   const SamplingConfig& s = job.config().sampling;
-  return s.size_of_input ? job.images.back().latent : checkpoint.latent_size(s.width, s.height);
+  return s.size_of_input ? job.images.back().latent
+                         : job.checkpoint.latent_size(s.width, s.height);
+}
+
+std::vector<GuidanceTerm> guidance_terms(const SamplingConfig& s) {
+  return {{kTextUncond, s.cfg_text_scale}, {kImgUncond, s.cfg_img_scale}};
+}
+
+InputWork work_of(const BagelImage& image, bool answers, std::int64_t pixels) {
+  InputWork work;
+  work.patches = image.patches.rows();
+  if (!answers) work.encoded = {image.latent.w * pixels, image.latent.h * pixels};
+  return work;
+}
+
+std::string hash_of_dummy(const BagelCheckpoint& checkpoint) {
+  return checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string();
 }
 
 }  // namespace
 
-std::unique_ptr<BagelJob> BagelJob::make(const RunConfig& request,
-                                         const BagelCheckpoint& checkpoint, const Runtime& runtime,
-                                         Log& log, const BagelRecording& recording) {
-  check_counts(request);
-  auto job = std::make_unique<BagelJob>(request);
-  const RunConfig& config = job->config();
+BagelJob::BagelJob(const RunConfig& request, const BagelCheckpoint& of, const Runtime& on, Log& log,
+                   const BagelRecording& recording)
+    : MotJob(request), checkpoint(of), runtime(on) {
+  check_counts(config());
+  is_recorded = recording.is_recorded;
+  official_batch = recording.official_batch;
   const BagelConfig& model = checkpoint.model.config;
-  const MotModel mot = checkpoint.mot();
-  job->recording = recording;
-  job->model_ = &model;
-  job->transforms_ = recording.transforms.value_or(ImageTransforms::of(model));
-  job->text = make_text_request(config);
-  for (const InputItem& item : config.inputs) {
+  transforms_ = recording.transforms.value_or(ImageTransforms::of(model));
+  text = make_text_request(config());
+  text.first_token = checkpoint.bos;
+  for (const InputItem& item : config().inputs) {
     check_interrupted();
-    if (item.is_image())
-      job->images.push_back(
-          BagelImage::sized(read_input_size(item.image), job->transforms_, model));
+    if (!item.is_image()) continue;
+    images.push_back(BagelImage::sized(read_input_size(item.image), transforms_, model));
+    input_work.push_back(work_of(images.back(), answers(), model.pixels_per_row()));
   }
-  job->reading = BagelReading::of(config, job->images, mot);
-  check_positions(*job, job->reading, /*planned=*/false, mot);
-  if (job->writes()) require_text_kernel(checkpoint, runtime, log);
-  if (job->answers()) return job;
-  job->calibration = find_calibration(config, checkpoint);
-  job->paint = make_paint_request(config, job->calibration ? &*job->calibration : nullptr);
-  job->paint.renorm_whole_batch = recording.official_batch;
-  job->paint.sizes = {painted_size(*job, checkpoint)};
-  return job;
+  reading = BagelReading::of(config(), images, checkpoint.mot());
+  check_positions(*this, branches(), /*planned=*/false, checkpoint.mot());
+  if (writes()) require_text_kernel(model.llm, runtime, log);
+  if (answers()) return;
+  calibration = read_calibration(config(), hash_of_dummy(checkpoint));
+  const SamplingConfig& s = config().sampling;
+  // N timesteps make N - 1 updates.
+  paint = make_paint_request(config(), guidance_terms(s), s.steps,
+                             calibration ? &*calibration : nullptr);
+  paint.renorm_whole_batch = official_batch;
+  paint.sizes = {painted_size(*this)};
 }
 
 void BagelJob::read_inputs() {
   if (inputs_read_) return;
+  const BagelConfig& model = checkpoint.model.config;
   if (!config().noise.empty() && !answers())
-    noise = read_noise(config().noise, size().rows(), model_->row_width());
+    noise = read_noise(config().noise, kNoiseNames, size().rows(), model.row_width());
   std::vector<BagelImage> read;
   std::vector<InputRecord> records;
   for (const InputItem& item : config().inputs) {
     if (!item.is_image()) continue;
     check_interrupted();
     const Tensor pixels = read_input(item.image);
-    BagelImage image = BagelImage::prepare(pixels, transforms_, *model_);
+    BagelImage image = BagelImage::prepare(pixels, transforms_, model);
     const BagelImage& planned = images[read.size()];
     if (image.latent != planned.latent || image.patches != planned.patches) {
       throw InputError("{}: has another size than when the request was checked",
@@ -100,51 +98,98 @@ bool BagelJob::reading_draws() const {
   return !images.empty() || (config().think && text.sampling.temperature > 0);
 }
 
-void check_positions(const BagelJob& job, const BagelReading& reading, bool planned,
-                     const MotModel& model) {
-  if (job.answers() || (job.config().think && !planned)) {
-    check_text_positions(reading.conditional(), job.text, job.answers() ? "answer" : "think",
-                         model);
-  }
-  if (job.answers()) return;
-  const std::int64_t most = model.backbone.config.max_position_embeddings;
-  for (const BranchContexts& branch : BagelReading::branches(std::span(&reading, 1))) {
-    const std::int64_t position = branch.samples[0].position();  // of the picture
-    if (position < most) continue;
-    throw InputError(Setting::of(planned ? "max_think_tokens" : "prompt"),
-                     "{} positions are read in all, expected at most {}", position, most - 1);
-  }
+std::unique_ptr<MotTurn> BagelJob::turn() const {
+  return std::make_unique<BagelTurn>(*this);
 }
 
-PaintRequest packed_request(BagelJobs jobs) {
-  PaintRequest request = jobs.front()->paint;
-  request.sizes.clear();
-  for (const BagelJob* job : jobs) request.sizes.push_back(job->size());
-  return request;
+std::unique_ptr<MotTrace> BagelJob::trace(TraceSink& sink) const {
+  return std::make_unique<BagelTrace>(sink);
 }
 
 void BagelTurn::seed(std::uint64_t seed) {
-  generator = cpu_generator(seed);
-  for (BagelImage& image : images) image.latent_rows.reset();
-  reading = job->reading;
-  plan.reset();
-  plan_finish_reason.clear();
+  MotTurn::seed(seed);
+  for (BagelImage& image : images_) image.latent_rows.reset();
+  reading_ = own_.reading;
 }
 
-void BagelTurn::keep_plan(const GeneratedText& written, const MotModel& model) {
-  plan = written.text;
+ImageRows BagelTurn::read_image(const ImageSegment& segment, const MotSample& block,
+                                const std::string& name, MotTrace* trace) {
+  BagelImage& image = images_[static_cast<std::size_t>(segment.image)];
+  const BagelCheckpoint& checkpoint = own_.checkpoint;
+  const ImageTrace named = {trace == nullptr ? nullptr : &trace->sink(), name};
+  if (segment.kind == ImageSegment::Kind::vae) return read_latent(image, block, named);
+  const Tensor patches = encode_patches(image, checkpoint, own_.runtime, named);
+  if (named.sink != nullptr) {
+    trace_image_block(*named.sink, name, block, checkpoint.markers, segment.rows);
+    named.sink->record(name + ".vit_token_seqlens", at::full({1}, segment.rows, at::kLong));
+  }
+  return {.gen = {}, .und = patches};
+}
+
+ImageRows BagelTurn::read_latent(BagelImage& image, const MotSample& block,
+                                 const ImageTrace& trace) {
+  const MotLatents& latents = own_.checkpoint.model.latents;
+  const auto& [sink, name] = trace;
+  const Tensor latent = encode_latent(image, own_.checkpoint, generator, own_.runtime, trace);
+  const float clean = 0;  // the timestep of a picture without noise
+  const Tensor time = latents.embed_timesteps(std::span(&clean, 1));
+  const LatentSize& size = image.latent;
+  const Tensor rows = latents.embed(latent, time[0], latents.positions(size.h, size.w));
+  if (sink != nullptr) {
+    trace_image_block(*sink, name, block, own_.checkpoint.markers, size.rows());
+    sink->record(name + ".packed_timesteps", at::zeros({1}, at::kLong));
+    sink->record(name + ".packed_vae_position_ids", latents.position_ids(size.h, size.w));
+    sink->record(name + ".time_embed", time);
+    sink->record(name + ".vae2llm", latents.project(latent));
+  }
+  return {.gen = rows, .und = {}};
+}
+
+// Up to the first <|im_end|>, then between the first and the second <|im_start|>.
+std::string BagelTurn::text_of(const std::vector<std::int64_t>& fed) const {
+  constexpr std::string_view kBegin = "<|im_start|>", kEnd = "<|im_end|>";
+  std::string text = own_.checkpoint.tokenizer->decode(fed);
+  text = text.substr(0, text.find(kEnd));
+  const std::size_t begin = text.find(kBegin);
+  if (begin == std::string::npos) return text;
+  text.erase(0, begin + kBegin.size());
+  return text.substr(0, text.find(kBegin));
+}
+
+void BagelTurn::keep_plan(const GeneratedText& written) {
+  plan = text_of(written.ids);
   plan_finish_reason = written.finish_reason;
-  reading = job->reading.with_plan({model.text_segment(written.text)});
+  reading_ = own_.reading.with_plan({own_.checkpoint.mot().text_segment(*plan)});
 }
 
-Tensor BagelTurn::start_noise(std::int64_t row_width, Log& log) {
-  if (job->noise.defined()) return job->noise;
-  const Tensor drawn = draw_noise(job->size(), row_width, generator);
-  const Tensor& recorded = job->recording.noise;
+Tensor BagelTurn::start_latent(Log& log) {
+  if (own_.noise.defined()) return own_.noise;
+  const Tensor drawn =
+      draw_noise(own_.size(), own_.checkpoint.model.config.row_width(), generator);
+  const Tensor& recorded = own_.recorded_noise;
   // A reference on another generator starts from other noise than the seed's.
   if (!recorded.defined() || recorded.equal(drawn)) return drawn;
   log.info("starts from the recorded noise, which is not the seed's");
   return recorded.clone();
+}
+
+// One picture has plain names in the trace, a batch numbers them.
+Media BagelTurn::decode(const Tensor& latent, const std::string& number, MotTrace* trace) const {
+  const BagelConfig& config = own_.checkpoint.model.config;
+  const LatentSize size = own_.size();
+  const Tensor input =
+      unpack_latent(latent, size.h, size.w, config.latent_patch_size, config.latent_channels);
+  const Tensor image = own_.checkpoint.vae.decode(input, {}, own_.checkpoint.strips);
+  require_finite(image, "the decoded picture");
+  const Tensor rgb = to_uint8(image);
+  if (trace != nullptr) {
+    TraceSink& sink = trace->sink();
+    if (!number.empty()) sink.record(fmt::format("result{}.latent", number), latent);
+    sink.record("vae.decode_input" + number, input);
+    sink.record("vae.decoded" + number, image);
+    sink.record(fmt::format("image{}.uint8", number), rgb);
+  }
+  return Picture{rgb.to(at::kCPU)};
 }
 
 Tensor draw_noise(LatentSize size, std::int64_t row_width, at::Generator& generator) {

@@ -81,20 +81,16 @@ BagelReading::Branch BagelReading::finished_text_uncond() const {
   return branch;
 }
 
-std::vector<BranchContexts> BagelReading::branches(std::span<const BagelReading> samples) {
+std::vector<BranchContexts> BagelReading::branches() const {
   std::vector<BranchContexts> branches;
-  const auto add = [&](std::string_view name, const auto& branch_of) {
-    BranchContexts contexts{name, {}, branch_of(samples.front()).calls};
-    for (const BagelReading& sample : samples)
-      contexts.samples.push_back(branch_of(sample).context);
-    branches.push_back(std::move(contexts));
+  const auto add = [&](std::string_view name, const Branch& branch) {
+    branches.push_back({name, {branch.context}, branch.calls});
   };
-  add(kCond, [](const BagelReading& sample) { return sample.cond_; });
-  add(kTextUncond, [](const BagelReading& sample) { return sample.finished_text_uncond(); });
-  add(kImgUncond, [](const BagelReading& sample) { return sample.img_uncond_; });
+  add(kCond, cond_);
+  add(kTextUncond, finished_text_uncond());
+  add(kImgUncond, img_uncond_);
   // text_uncond copies what it shares with cond.
-  std::vector<std::int64_t>& calls = branches[1].calls;
-  for (std::int64_t& call : calls) {
+  for (std::int64_t& call : branches[1].calls) {
     if (std::ranges::find(branches[0].calls, call) != branches[0].calls.end()) call = -1;
   }
   return branches;

@@ -28,10 +28,8 @@ class BagelReading {
   // The same with the plan that think mode has written.
   BagelReading with_plan(TextSegment plan) const;
 
-  // cond, text_uncond, img_uncond of several samples together.
-  static std::vector<BranchContexts> branches(std::span<const BagelReading> samples);
-  // Of cond alone.
-  const MotContext& conditional() const { return cond_.context; }
+  // cond, text_uncond, img_uncond.
+  std::vector<BranchContexts> branches() const;
 
  private:
   struct Branch {

@@ -11,7 +11,8 @@
 #include "lib/base/error.h"
 #include "lib/config/task.h"
 #include "lib/pipelines/bagel/family_config.h"
-#include "lib/pipelines/bagel/session.h"
+#include "lib/pipelines/bagel/job.h"
+#include "lib/pipelines/mot/session.h"
 #include "lib/tensor/safetensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -125,18 +126,23 @@ void check_text(const RecordedCase& recorded, const std::string& found) {
   throw CheckFailed(fmt::format("text {}, expected {}", Json(found).dump(), Json(expected).dump()));
 }
 
+// The checkpoint of a session that this family has opened.
+const BagelCheckpoint& bagel_of(const MotSession& session) {
+  return dynamic_cast<const BagelCheckpoint&>(session.checkpoint());
+}
+
 // Turns a case into requests, which go a user's way through the session.
 class BagelReplay {
  public:
-  BagelReplay(BagelSession& session, const RunConfig& config, Log& log)
-      : session_(session), config_(config), log_(log) {}
+  BagelReplay(MotSession& session, const RunConfig& config, Log& log)
+      : session_(session), checkpoint_(bagel_of(session)), config_(config), log_(log) {}
 
   void run(const RecordedCase& recorded, TraceSink& trace) {
     const RunConfig request = request_of(recorded);
     require_measure(recorded, request);
     BagelRecording recording;
-    recording.transforms = transforms_of(recorded, session_.checkpoint().model.config);
-    recording.is_traced = true;
+    recording.transforms = transforms_of(recorded, checkpoint_.model.config);
+    recording.is_recorded = true;
     std::string text;
     Results results;
     results.plan = [&](std::size_t, std::string_view plan, const std::string&) { text = plan; };
@@ -163,7 +169,7 @@ class BagelReplay {
       std::tie(requests[i].sampling.height, requests[i].sampling.width) = sizes[i];
     }
     BagelRecording recording;
-    recording.official_batch = recording.is_traced = true;
+    recording.official_batch = recording.is_recorded = true;
     Results results;
     results.result = [](const Result&, const Report&) {};
     run_jobs(recorded, requests, recording, trace, results);
@@ -197,7 +203,7 @@ class BagelReplay {
     // The official code rounds down.
     constexpr Size kDefault{1024, 1024};
     const auto [height, width] = field_or(recorded, "/params/image_shapes", kDefault);
-    const std::int64_t step = session_.checkpoint().model.config.pixels_per_row();
+    const std::int64_t step = checkpoint_.model.config.pixels_per_row();
     request.sampling.height = height / step * step;
     request.sampling.width = width / step * step;
     return request;
@@ -217,34 +223,37 @@ class BagelReplay {
   void run_jobs(const RecordedCase& recorded, const std::vector<RunConfig>& requests,
                 const BagelRecording& recording, TraceSink& trace, const Results& results) {
     std::vector<std::unique_ptr<BagelJob>> jobs;
-    std::vector<BagelJob*> group;
+    std::vector<MotJob*> group;
     for (const RunConfig& request : requests) {
-      jobs.push_back(session_.make_recorded_job(request, recording));
+      jobs.push_back(std::make_unique<BagelJob>(request, checkpoint_, session_.runtime(), log_,
+                                                recording));
       group.push_back(jobs.back().get());
     }
-    if (!requests.front().answers()) give_noise(recorded, group);
-    session_.run_traced(group, &trace, progress_, results);
+    if (!requests.front().answers()) give_noise(recorded, jobs);
+    session_.run_traced(group, jobs.front()->trace(trace).get(), progress_, results);
   }
 
   // To each picture its rows of the recorded noise.
-  void give_noise(const RecordedCase& recorded, BagelJobs jobs) const {
+  void give_noise(const RecordedCase& recorded,
+                  const std::vector<std::unique_ptr<BagelJob>>& jobs) const {
     const Tensor noise = recorded_noise(recorded);
-    const std::int64_t width = session_.checkpoint().model.config.row_width();
+    const std::int64_t width = checkpoint_.model.config.row_width();
     std::int64_t rows = 0;
-    for (const BagelJob* job : jobs) rows += job->size().rows();
+    for (const auto& job : jobs) rows += job->size().rows();
     if (noise.sizes() != at::IntArrayRef({rows, width})) {
       throw InputError("{}: init_noise: found [{}], expected [{}, {}]",
                        (recorded.folder / "inputs.safetensors").string(),
                        fmt::join(noise.sizes().vec(), ", "), rows, width);
     }
     std::int64_t row = 0;
-    for (BagelJob* job : jobs) {
-      job->recording.noise = noise.narrow(0, row, job->size().rows());
+    for (const auto& job : jobs) {
+      job->recorded_noise = noise.narrow(0, row, job->size().rows());
       row += job->size().rows();
     }
   }
 
-  BagelSession& session_;
+  MotSession& session_;
+  const BagelCheckpoint& checkpoint_;
   const RunConfig& config_;
   Log& log_;
   Progress progress_{log_, ProgressStyle::none};
@@ -312,7 +321,7 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
   RunConfig own = config;
   own.model = folder;
   struct Loaded {
-    std::unique_ptr<BagelSession> session;
+    std::unique_ptr<MotSession> session;
     VaeDtype vae_dtype = VaeDtype::automatic;
   };
   const auto last = std::make_shared<Loaded>();
@@ -332,13 +341,13 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
       needed.vae_dtype = VaeDtype::float32;
     if (last->session == nullptr || needed.vae_dtype != last->vae_dtype) {
       last->session.reset();  // its weights go before others come
-      *last = {std::make_unique<BagelSession>(needed, log), needed.vae_dtype};
+      *last = {std::make_unique<MotSession>(needed, bagel_opening(), log), needed.vae_dtype};
     }
-    BagelSession& loaded = *last->session;
+    MotSession& loaded = *last->session;
     if (task == "vae") {
       Progress quiet(log, ProgressStyle::none);
       loaded.load_unplanned(quiet);
-      return replay_vae(recorded, loaded.checkpoint().vae, loaded.runtime().device, trace);
+      return replay_vae(recorded, bagel_of(loaded).vae, loaded.runtime().device, trace);
     }
     BagelReplay replay(loaded, own, log);
     if (task == "t2i_batch") return replay.run_batch(recorded, trace);

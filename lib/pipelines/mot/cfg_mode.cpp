@@ -29,7 +29,7 @@ WidestStep widest_step(const PaintRequest& request, const PrefilledContexts& con
 CfgModeTimes time_widest_step(const MotModel& model, const PaintRequest& request,
                               const PrefilledContexts& contexts, const Runtime& runtime) {
   const auto denoiser = [&](CfgMode mode) {
-    return MotDenoiser(model, contexts, request.sizes, request.schedule, mode, runtime);
+    return MotDenoiser(model, contexts, request.denoised(), request.schedule, mode, runtime);
   };
   const MotDenoiser batched = denoiser(CfgMode::batched),
                     sequential = denoiser(CfgMode::sequential);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/interrupt.h"
+#include "lib/pipelines/mot/trace.h"
 
 namespace diptych {
 namespace {
@@ -18,6 +19,12 @@ std::int64_t length_of(const Segment& segment) {
 // A text token moves the position by one, an image block as a whole likewise.
 std::int64_t positions_of(const Segment& segment) {
   return std::holds_alternative<TextSegment>(segment) ? length_of(segment) : 1;
+}
+
+// Positions of a block of so many rows as a tensor; `position`: where there are none.
+Tensor block_tensor(const BlockPositions& positions, std::int64_t rows, std::int64_t position) {
+  if (positions.empty()) return at::full({rows}, position, at::kLong);
+  return at::tensor(positions, at::kLong).view({3, rows});
 }
 
 std::size_t common_segments(const MotContext& a, const MotContext& b) {
@@ -39,12 +46,34 @@ std::int64_t MotContext::position_before(std::size_t segment) const {
   return total;
 }
 
+Tensor MotContext::positions(std::size_t segment) const {
+  const std::int64_t before = position_before(segment), rows = length_of(segments[segment]);
+  if (const auto* text = std::get_if<TextSegment>(&segments[segment])) {
+    const std::int64_t first = text->position.value_or(before);
+    return at::arange(first, first + rows, at::kLong);
+  }
+  return block_tensor(std::get<ImageSegment>(segments[segment]).positions, rows, before);
+}
+
+Tensor MotContext::block_positions(std::int64_t rows) const {
+  return block_tensor(block, rows, position());
+}
+
 std::int64_t MotContext::length() const {
   return length_before(segments.size());
 }
 
 std::int64_t MotContext::position() const {
-  return position_before(segments.size());
+  return next_position.value_or(position_before(segments.size()));
+}
+
+std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples) {
+  std::vector<BranchContexts> packed = std::move(samples.front());
+  for (const auto& sample : std::span(samples).subspan(1)) {
+    for (std::size_t b = 0; b < packed.size(); ++b)
+      packed[b].samples.push_back(sample.at(b).samples.front());
+  }
+  return packed;
 }
 
 // Fills the cache rows of one distinct context.
@@ -111,13 +140,14 @@ class ContextReader {
     const MotContext& c = context(sample);
     return {c.length_before(read(sample)), c.position_before(read(sample)), gen_rows, und_rows};
   }
+  Tensor positions(std::int64_t sample) { return context(sample).positions(read(sample)); }
 
   // The trace's name of the next segment; nothing is named without one.
-  std::string call_name(std::int64_t sample, std::string_view kind) {
+  std::string call_name(std::int64_t sample) {
     if (trace_ == nullptr) return {};
     const BranchContexts& branch =
         contexts_.branches_[contexts_.distinct_[static_cast<std::size_t>(distinct_)]];
-    return fmt::format("prefill.{:02}.{}.{}", branch.calls.at(read(sample)), branch.name, kind);
+    return trace_->call_name(branch, read(sample));
   }
 
   void forward(MotPlan plan, Tensor rows, const MotObserver& observer) {
@@ -135,21 +165,18 @@ class ContextReader {
 
   void read_texts(std::int64_t begin, std::int64_t end) {
     std::vector<MotSample> rows;
+    std::vector<Tensor> position_ids;
     std::vector<std::int64_t> ids;
     for (std::int64_t s = begin; s < end; ++s) {
       const std::vector<std::int64_t>& text = std::get<TextSegment>(next(s)).ids;
       rows.push_back(at_end_of(s, 0, static_cast<std::int64_t>(text.size())));
+      position_ids.push_back(positions(s));
       ids.insert(ids.end(), text.begin(), text.end());
     }
-    const MotPlan plan = plan_text(rows, contexts_.cache_row(distinct_, begin), cache_,
-                                   model_.backbone.config, options_);
-    MotObserver observer;
-    if (trace_ != nullptr) {
-      observer = [&, name = call_name(begin, "text")](std::string_view what, const MotRows& seen) {
-        trace_->record(fmt::format("{}.{}", name, what), seen.und);
-      };
-    }
-    forward(plan, embed(ids), observer);
+    const MotPlan plan =
+        make_plan({rows, in_plan_order(rows, position_ids), /*text=*/true},
+                  contexts_.cache_row(distinct_, begin), cache_, model_.backbone.config, options_);
+    forward(plan, embed(ids), observe(begin, rows.front()));
     for (std::int64_t s = begin; s < end; ++s)
       advance(s, rows[static_cast<std::size_t>(s - begin)].und_rows);
   }
@@ -164,30 +191,35 @@ class ContextReader {
     const bool is_latent = segment.kind == ImageSegment::Kind::vae;
     const MotSample block =
         is_latent ? at_end_of(sample, segment.rows, 2) : at_end_of(sample, 0, segment.rows + 2);
-    const std::string name = call_name(sample, is_latent ? "vae" : "vit");
-    const ImageRows rows = request_.read_image(sample, segment, block, name);
+    const ImageRows rows = request_.read_image(sample, segment, block, call_name(sample));
     const Tensor both = markers();
     const Tensor embeds = is_latent
                               ? at::cat({rows.gen, both})
                               : at::cat({both.narrow(0, 0, 1), rows.und, both.narrow(0, 1, 1)});
-    forward(plan_block(sample, block), embeds, image_observer(name, is_latent));
+    forward(plan_block(sample, block), embeds, observe(sample, block));
     advance(sample, segment.rows + 2);
   }
 
-  // In the official order: start marker, rows, end marker.
-  MotObserver image_observer(const std::string& name, bool is_latent) const {
+  // In the official order: start marker, rows, end marker. `block`: of the first sample of a call.
+  MotObserver observe(std::int64_t sample, const MotSample& block) {
     if (trace_ == nullptr) return {};
-    return [trace = trace_, name, is_latent](std::string_view what, const MotRows& seen) {
-      const Tensor rows =
-          is_latent ? at::cat({seen.und.narrow(0, 0, 1), seen.gen, seen.und.narrow(0, 1, 1)})
-                    : seen.und;
-      trace->record(fmt::format("{}.{}", name, what), rows);
+    const SeenKeys keys = {cache_, contexts_.cache_row(distinct_, sample),
+                           block.context + block.gen_rows + block.und_rows};
+    return [trace = trace_, name = call_name(sample), keys](std::string_view what,
+                                                            const MotRows& seen) {
+      const Tensor rows = seen.gen.defined() ? at::cat({seen.und.narrow(0, 0, 1), seen.gen,
+                                                        seen.und.narrow(0, 1, 1)})
+                                             : seen.und;
+      trace->rows(name, what, rows, keys);
     };
   }
 
   MotPlan plan_block(std::int64_t sample, const MotSample& block) {
-    return plan_image_block(std::span(&block, 1), contexts_.cache_row(distinct_, sample), cache_,
-                            model_.backbone.config, options_);
+    const Tensor position_ids = positions(sample);
+    return make_plan({std::span(&block, 1),
+                      in_plan_order(std::span(&block, 1), std::span(&position_ids, 1))},
+                     contexts_.cache_row(distinct_, sample), cache_, model_.backbone.config,
+                     options_);
   }
 
   PrefilledContexts& contexts_;
@@ -195,7 +227,7 @@ class ContextReader {
   std::int64_t distinct_;
   const MotModel& model_;
   const ContextsRequest& request_;
-  TraceSink* trace_;
+  MotTrace* trace_;
   const Runtime& runtime_;
   at::TensorOptions options_;
   std::vector<std::size_t> read_;  // per sample: segments in the cache

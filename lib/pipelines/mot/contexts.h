@@ -14,14 +14,20 @@
 #include "lib/attention/kv_cache.h"
 #include "lib/pipelines/mot/model.h"
 #include "lib/runtime/runtime.h"
-#include "lib/tensor/trace.h"
 
 namespace diptych {
 
 struct TextSegment {
-  std::vector<std::int64_t> ids;  // with begin and end markers
+  std::vector<std::int64_t> ids;
+  // Rope position of the first token; none: it follows what was read before.
+  std::optional<std::int64_t> position = {};
   bool operator==(const TextSegment&) const = default;
 };
+
+// Rope positions of a block's rows, its two markers included, in the order of its tokens: three
+// lists of as many, one behind the other. Empty: all rows are at the one position that follows what
+// was read before.
+using BlockPositions = std::vector<std::int64_t>;
 
 // One of a sample's pictures, as the autoencoder or as the vision transformer sees it. Equal only
 // to itself: the same file given twice has two draws of posterior noise.
@@ -30,6 +36,7 @@ struct ImageSegment {
   Kind kind = Kind::vae;
   std::int64_t image = 0;  // index among the sample's pictures
   std::int64_t rows = 0;   // latent or patch rows, without the two markers
+  BlockPositions positions = {};
   bool operator==(const ImageSegment&) const = default;
 };
 
@@ -38,18 +45,24 @@ using Segment = std::variant<TextSegment, ImageSegment>;
 // What one branch of one sample reads, in order.
 struct MotContext {
   std::vector<Segment> segments;
+  // Of what follows: rope position of a text, and positions of a painted block.
+  std::optional<std::int64_t> next_position = {};
+  BlockPositions block = {};
   bool operator==(const MotContext&) const = default;
   std::int64_t length() const;    // cache rows
   std::int64_t position() const;  // rope position of what follows
   std::int64_t length_before(std::size_t segment) const;
   std::int64_t position_before(std::size_t segment) const;
+  // Of the rows of a segment, in the order of its tokens: int64 [rows], or [3, rows].
+  Tensor positions(std::size_t segment) const;
+  Tensor block_positions(std::int64_t rows) const;  // likewise, of what is painted
 };
 
 struct BranchContexts {
   std::string_view name;            // "cond", "text_uncond", "img_uncond"
   std::vector<MotContext> samples;  // one per request of the packed batch
   // The number of the official code's prefill call that reads each segment (of the first sample),
-  // or -1 where it copies another branch's cache. For traces.
+  // or -1 where it copies another branch's cache. For traces (MotTrace::call_name).
   std::vector<std::int64_t> calls;
   // Its step cache counts its own calls, so that it cannot share a context with a branch that has
   // made others.
@@ -65,10 +78,14 @@ struct ImageRows {
   Tensor und;  // likewise, undefined for a latent
 };
 // Encodes and embeds a picture of a sample. `block`: where its rows go in the cache. `name`: of the
-// trace, "prefill.00.cond.vae"; "" without one.
+// call in a trace; "" without one.
 using ReadImage = std::function<ImageRows(std::int64_t sample, const ImageSegment& segment,
                                           const MotSample& block, const std::string& name)>;
 
+// What each of the samples reads in the same branches -> the branches of all of them.
+std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples);
+
+class MotTrace;
 class PrefilledContexts;
 
 struct ContextsRequest {
@@ -79,7 +96,7 @@ struct ContextsRequest {
   ReadImage read_image;  // called in order of reading
   // Contexts of the same samples whose caches are copied as far as they agree; null: none.
   const PrefilledContexts* earlier = nullptr;
-  TraceSink* trace = nullptr;  // null: off
+  MotTrace* trace = nullptr;  // null: off
 };
 
 // The contexts of all branches a run needs, each distinct one computed once, and what two of them

@@ -8,20 +8,42 @@
 
 namespace diptych {
 
+namespace {
+
+// bool [rows, 1]; undefined where no row is clean.
+Tensor clean_mask(const DenoisedRows& rows) {
+  bool any = false;
+  std::vector<Tensor> parts;
+  for (std::size_t s = 0; s < rows.clean_rows.size(); ++s) {
+    const std::int64_t clean = rows.clean_rows[s];
+    any |= clean > 0;
+    parts.push_back(at::ones({clean, 1}, at::kBool));
+    parts.push_back(at::zeros({rows.sizes[s].rows() - clean, 1}, at::kBool));
+  }
+  return any ? at::cat(parts) : Tensor();
+}
+
+}  // namespace
+
 MotDenoiser::MotDenoiser(const MotModel& model, const PrefilledContexts& contexts,
-                         std::span<const LatentSize> sizes, const FlowSchedule& schedule,
-                         CfgMode mode, const Runtime& runtime, const StepCacheConfig& cache)
+                         const DenoisedRows& rows, const FlowSchedule& schedule, CfgMode mode,
+                         const Runtime& runtime, const StepCacheConfig& cache)
     : model_(model),
       contexts_(contexts),
       runtime_(runtime),
-      sizes_(sizes.begin(), sizes.end()),
+      sizes_(rows.sizes.begin(), rows.sizes.end()),
       mode_(mode) {
-  std::vector<Tensor> position_ids;
+  std::vector<Tensor> positions;
   for (const LatentSize& size : sizes_) {
-    position_ids.push_back(model.latents.position_ids(size.h, size.w));
+    positions.push_back(model.latents.positions(size.h, size.w, size.t));
     rows_ += size.rows();
   }
-  positions_ = model.latents.pos_embed.index_select(0, at::cat(position_ids).to(runtime.device));
+  positions_ = at::cat(positions);
+  if (const Tensor mask = clean_mask(rows); mask.defined()) {
+    is_clean_ = mask.to(runtime.device);
+    const float clean = 0;
+    clean_time_ = model.latents.embed_timesteps(std::span(&clean, 1))[0];
+  }
   times_ = model.latents.embed_timesteps(
       std::span(schedule.times).first(static_cast<std::size_t>(schedule.updates())));
   const Tensor ids = at::tensor({model.markers.start, model.markers.end}, at::kLong);
@@ -42,16 +64,18 @@ MotDenoiser::MotDenoiser(const MotModel& model, const PrefilledContexts& context
 MotPlan MotDenoiser::plan(Range range) const {
   const auto [first, count] = range;
   std::vector<MotSample> rows;
+  std::vector<Tensor> positions;
   for (std::int64_t c = first; c < first + count; ++c) {
     for (std::int64_t s = 0; s < contexts_.samples(); ++s) {
       const MotContext& context = contexts_.context(c, s);
-      rows.push_back(
-          {context.length(), context.position(), sizes_[static_cast<std::size_t>(s)].rows(), 2});
+      const std::int64_t latents = sizes_[static_cast<std::size_t>(s)].rows();
+      rows.push_back({context.length(), context.position(), latents, 2});
+      positions.push_back(context.block_positions(latents + 2));
     }
   }
   const auto options = at::TensorOptions().device(runtime_.device).dtype(runtime_.dtype);
-  MotPlan plan = plan_image_block(rows, contexts_.cache_row(first, 0), contexts_.cache(),
-                                  model_.backbone.config, options);
+  MotPlan plan = make_plan({rows, in_plan_order(rows, positions)}, contexts_.cache_row(first, 0),
+                           contexts_.cache(), model_.backbone.config, options);
   plan.wanted = MotWanted::generation;
   return plan;
 }
@@ -60,7 +84,16 @@ void MotDenoiser::follow_contexts() {
   for (auto& [range, laid_out] : plans_) laid_out.follow(plan(range));
 }
 
-void MotDenoiser::begin_picture(StepCaching caching, TraceSink* trace) {
+Tensor MotDenoiser::embed(const Tensor& x, const Tensor& time) const {
+  if (!is_clean_.defined()) return model_.latents.embed(x, time, positions_);
+  return model_.latents.embed(x, at::where(is_clean_, clean_time_, time), positions_);
+}
+
+Tensor MotDenoiser::still(Tensor velocity) const {
+  return is_clean_.defined() ? velocity.masked_fill(is_clean_, 0) : velocity;
+}
+
+void MotDenoiser::begin_picture(StepCaching caching, MotTrace* trace) {
   trace_ = trace;
   if (!cache_) return;
   caching_ = caching;
@@ -70,9 +103,9 @@ void MotDenoiser::begin_picture(StepCaching caching, TraceSink* trace) {
 
 std::vector<Tensor> MotDenoiser::velocities(const Tensor& x, std::int64_t step,
                                             std::int64_t count) const {
-  const Tensor latents = model_.latents.embed(x, times_[step], positions_);
+  const Tensor latents = embed(x, times_[step]);
   if (trace_ != nullptr) {
-    trace_step_inputs(*trace_, step, times_[step], model_.latents.project(x));
+    trace_->step_inputs(step, times_[step], model_.latents.project(x));
   }
   const std::vector<bool> computed = uses_cache()
                                          ? cache_->begin_step(latents, step, count)
@@ -97,7 +130,7 @@ std::vector<Tensor> MotDenoiser::velocities(const Tensor& x, std::int64_t step,
 
 std::vector<Tensor> MotDenoiser::velocities_at(const Tensor& x, const Tensor& time,
                                                std::int64_t count) const {
-  const Tensor latents = model_.latents.embed(x, time, positions_);
+  const Tensor latents = embed(x, time);
   std::vector<Tensor> velocities;
   for (const Range& range : calls_of(count)) {
     for (Tensor& velocity : compute(range, latents, {})) velocities.push_back(std::move(velocity));
@@ -116,7 +149,7 @@ std::vector<MotDenoiser::Range> MotDenoiser::calls_of(std::int64_t count) const 
 std::function<void()> MotDenoiser::products_at(const Tensor& x, const Tensor& time,
                                                std::int64_t count) const {
   const MotBackbone& backbone = model_.backbone;
-  const Tensor latents = model_.latents.embed(x, time, positions_);
+  const Tensor latents = embed(x, time);
   std::vector<std::pair<const MotPlan*, MotProductRows>> calls;
   for (const Range& range : calls_of(count)) {
     const MotPlan& plan = plans_.at(range);
@@ -180,7 +213,7 @@ std::vector<Tensor> MotDenoiser::compute(Range range, const Tensor& latents,
         trace_step_observer(contexts_, sizes_, step.value(), range.first, range.second, *trace_);
     observer = [&layers, show, range, this](std::string_view what, const MotRows& seen) {
       show(what, seen);
-      if (keeps_layers_ && what.starts_with("layer")) {
+      if (keeps_layers_ && what.ends_with(".hidden")) {
         layers.push_back(at::cat({seen.gen.view({range.second, rows_, -1}),
                                   seen.und.view({range.second, markers_.size(0), -1})},
                                  1));
@@ -245,7 +278,7 @@ bool MotDenoiser::trace_wants_rows() const {
   for (std::int64_t step = 0; step < times_.size(0); ++step) {
     for (const BranchContexts& branch : contexts_.branches()) {
       for (const std::string& name : names) {
-        if (trace_->wants(fmt::format("step{:03}.{}.{}", step, branch.name, name))) return true;
+        if (trace_->wants_rows(fmt::format("step{:03}.{}", step, branch.name), name)) return true;
       }
     }
   }

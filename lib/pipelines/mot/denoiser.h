@@ -16,6 +16,7 @@
 #include "lib/runtime/kernel_work.h"
 #include "lib/runtime/runtime.h"
 #include "lib/sampling/schedule.h"
+#include "lib/pipelines/mot/trace.h"
 #include "lib/sampling/step_cache/step_cache.h"
 
 namespace diptych {
@@ -29,21 +30,29 @@ enum class StepCaching { on, off };
 using StepObserver = std::function<void(std::int64_t step, std::int64_t context,
                                         const Tensor& input, const Tensor& output)>;
 
+// What is denoised.
+struct DenoisedRows {
+  std::span<const LatentSize> sizes;  // of every sample
+  // So many rows of each sample, from the first on, are given without noise and stay as they are:
+  // their timestep is 0. Empty: none of any sample.
+  std::span<const std::int64_t> clean_rows = {};
+};
+
 class MotDenoiser {
  public:
   // Throws as StepCacheConfig::check.
-  MotDenoiser(const MotModel& model, const PrefilledContexts& contexts,
-              std::span<const LatentSize> sizes, const FlowSchedule& schedule, CfgMode mode,
-              const Runtime& runtime, const StepCacheConfig& cache = {});
+  MotDenoiser(const MotModel& model, const PrefilledContexts& contexts, const DenoisedRows& rows,
+              const FlowSchedule& schedule, CfgMode mode, const Runtime& runtime,
+              const StepCacheConfig& cache = {});
 
   // To be called when other contexts, laid out as the former, have been copied to where those were:
   // what was laid out follows them, in place.
   void follow_contexts();
   // Forgets what the step cache keeps of the picture before; without one `caching` means nothing.
   // `trace`: of this picture, null: off. Needed before each picture with either.
-  void begin_picture(StepCaching caching = StepCaching::on, TraceSink* trace = nullptr);
-  // x float32 [rows of all samples, 64] -> the velocity of each of the first `count` distinct
-  // contexts, each [rows of all samples, 64] in the model's dtype. With a cache the steps of a
+  void begin_picture(StepCaching caching = StepCaching::on, MotTrace* trace = nullptr);
+  // x float32 [rows of all samples, width] -> the velocity of each of the first `count` distinct
+  // contexts, each [rows of all samples, width] in the model's dtype. With a cache the steps of a
   // picture come in order; TeaCache then waits for the device once a step.
   std::vector<Tensor> velocities(const Tensor& x, std::int64_t step, std::int64_t count) const;
   // The same at a timestep whose embedding is given, [hidden]: without trace, observer and step
@@ -58,6 +67,8 @@ class MotDenoiser {
   // Whether velocities_at() does all that velocities() would.
   bool is_plain() const;
   const Tensor& times() const { return times_; }  // [updates, hidden], embedded
+  // A guided velocity with zeros in the rows that stay as they are.
+  Tensor still(Tensor velocity) const;
   void count_forwards(std::int64_t count) const { forwards_ += count; }
   std::int64_t forwards() const { return forwards_; }  // branch forwards computed so far
   void observe(StepObserver observer) { observer_ = std::move(observer); }  // empty: off
@@ -67,6 +78,7 @@ class MotDenoiser {
 
   MotPlan plan(Range range) const;
   std::vector<Range> calls_of(std::int64_t count) const;
+  Tensor embed(const Tensor& x, const Tensor& time) const;
   Tensor packed(Range range, const Tensor& latents) const;
   // `step`: for trace and observer; none where there are neither.
   std::vector<Tensor> compute(Range range, const Tensor& latents,
@@ -88,11 +100,13 @@ class MotDenoiser {
   std::map<Range, MotPlan> plans_;  // of every range that a step may compute together
   Tensor times_;                    // [updates, hidden], embedded
   Tensor positions_;                // [rows, hidden]
+  Tensor is_clean_;                 // bool [rows, 1]; undefined: no row is
+  Tensor clean_time_;               // [hidden], the embedded timestep of those
   Tensor markers_;                  // [2 * samples, hidden]: start and end marker of each sample
   StepObserver observer_;
   mutable std::optional<StepCache> cache_;
   StepCaching caching_ = StepCaching::on;  // of this picture
-  TraceSink* trace_ = nullptr;             // likewise
+  MotTrace* trace_ = nullptr;              // likewise
   // A trace shows predicted steps layer by layer, as the official code computes them: the cache
   // then keeps every layer's rows, markers included, instead of the last layer's latent rows.
   bool keeps_layers_ = false;

@@ -16,8 +16,8 @@ struct ImageMarkers {  // the tokens that begin and end an image block
 };
 
 struct LatentSize {
-  std::int64_t h = 0, w = 0;  // latent rows
-  std::int64_t rows() const { return h * w; }
+  std::int64_t h = 0, w = 0, t = 1;  // latent rows: in a frame, and frames
+  std::int64_t rows() const { return t * h * w; }
   bool operator==(const LatentSize&) const = default;
 };
 

@@ -68,7 +68,7 @@ MotPainter::MotPainter(const MotModel& model, PaintRequest request, PrefilledCon
       runtime_(runtime),
       request_(std::move(request)),
       contexts_(std::move(contexts)),
-      denoiser_(model, contexts_, request_.sizes, request_.schedule, request_.cfg_mode, runtime,
+      denoiser_(model, contexts_, request_.denoised(), request_.schedule, request_.cfg_mode, runtime,
                 request_.step_cache),
       loop_(request_.schedule, runtime.device),
       denoise_model_(make_denoise_model()) {}
@@ -80,7 +80,7 @@ DenoiseModel MotPainter::make_denoise_model() {
     const auto terms = static_cast<std::size_t>(kind);
     const Tensor time = denoiser_.times().index_select(0, step)[0];
     const std::int64_t count = contexts_of(terms, request_.guidance, contexts_);
-    return guide(denoiser_.velocities_at(x, time, count), terms);
+    return denoiser_.still(guide(denoiser_.velocities_at(x, time, count), terms));
   };
   model.kind = [this](std::int64_t i) { return static_cast<std::int64_t>(request_.terms_in(i)); };
   model.done = [this](std::int64_t i) {
@@ -118,32 +118,16 @@ Tensor MotPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
   const std::vector<Tensor> v =
       denoiser_.velocities(x, step, contexts_of(terms, request_.guidance, contexts_));
   const Tensor guided = guide(v, terms);
-  if (trace_ != nullptr) trace_velocities(v, guided, step);
-  return guided;
-}
-
-void MotPainter::trace_velocities(const std::vector<Tensor>& v, const Tensor& guided,
-                                  std::int64_t step) const {
-  const float t = request_.schedule.times[static_cast<std::size_t>(step)];
-  const Guidance& guidance = request_.guidance;
-  const auto record = [&](std::string_view what, const Tensor& value) {
-    trace_->record(fmt::format("step{:03}.{}", step, what), value);
-  };
-  record("t", at::full({1}, t, at::kFloat));
-  record("v_cond", v.front());
-  for (const GuidanceTerm& term : guidance.terms) {
-    // The official code runs a branch whenever its scale is above 1, used or not. Where such a
-    // context is among those that were computed, its velocity is known.
-    if (!guidance.active(t) || term.scale <= 1) continue;
-    const auto context = static_cast<std::size_t>(*contexts_.context_of(term.branch));
-    if (context < v.size()) record(fmt::format("v_{}", term.branch), v[context]);
+  if (trace_ != nullptr) {
+    const float t = request_.schedule.times[static_cast<std::size_t>(step)];
+    trace_->velocities({step, t, request_.guidance, contexts_, v, guided});
   }
-  record("v_guided", guided);
+  return denoiser_.still(guided);
 }
 
 bool MotPainter::has_captured(const PaintRequest& request) const {
   const auto steps = [](const PaintRequest& r) {
-    return std::tie(r.sizes, r.guidance, r.renorm_whole_batch, r.cfg_mode, r.step_graphs,
+    return std::tie(r.sizes, r.clean_rows, r.guidance, r.renorm_whole_batch, r.cfg_mode, r.step_graphs,
                     r.schedule.times);
   };
   return loop_.has_kept() && loop_.used_graphs() && !request.caches() &&
@@ -173,18 +157,20 @@ void MotPainter::prepare() {
   note_attention();
 }
 
-Tensor MotPainter::paint(const Tensor& noise, TraceSink* trace, Progress& progress,
+Tensor MotPainter::paint(const Tensor& noise, MotTrace* trace, Progress& progress,
                          StepCaching caching) {
   trace_ = trace;
-  if (trace != nullptr) trace_generation(contexts_, model_, request_.sizes, noise, *trace);
+  if (trace != nullptr)
+    trace->start({contexts_, model_, request_.sizes, request_.schedule, noise});
   if (attention_.empty()) runtime_.paint_attention.of(AttentionRole::self).forget_served();
   RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching, trace);
   progress.begin("denoise", updates());
   const DenoiseLoop::OnDevice how = {.graphs = captures_steps(request_, model_, runtime_),
                                      .keep = request_.keep_graphs};
+  TraceSink* const sink = trace == nullptr ? nullptr : &trace->sink();
   Tensor latent = denoiser_.is_plain() ? loop_.run_on_device(denoise_model_, noise, how, progress)
-                                       : loop_.run_by_step(denoise_model_, noise, trace, progress);
+                                       : loop_.run_by_step(denoise_model_, noise, sink, progress);
   synchronize(runtime_.device);
   progress.end();
   if (attention_.empty()) note_attention();

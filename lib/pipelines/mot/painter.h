@@ -16,6 +16,8 @@ namespace diptych {
 
 struct PaintRequest {
   std::vector<LatentSize> sizes;  // one per picture of the packed batch
+  // Likewise: its first rows that are given without noise (DenoisedRows). Empty: none of any.
+  std::vector<std::int64_t> clean_rows;
   Guidance guidance;
   // The `global` renorm takes its norms over each picture alone, so that a picture does not depend
   // on what it is packed with. The official code's batches take them over all pictures.
@@ -27,6 +29,7 @@ struct PaintRequest {
   StepCacheConfig step_cache;
   FlowSchedule schedule;
 
+  DenoisedRows denoised() const { return {sizes, clean_rows}; }
   bool caches() const { return step_cache.mode != StepCacheMode::none; }
   std::int64_t rows() const;                     // latent rows of all pictures
   std::vector<std::int64_t> block_rows() const;  // per picture: latent rows and two markers
@@ -51,10 +54,10 @@ class MotPainter {
              const Runtime& runtime);
   MotPainter(const MotPainter&) = delete;
   MotPainter& operator=(const MotPainter&) = delete;
-  // noise float32 [rows of all pictures, row width] on the CPU -> the final latent likewise, on the
-  // device. Every call starts from another noise. `trace`: null: off. `caching`: as
+  // noise float32 [rows of all pictures, row width] -> the final latent likewise, on the device.
+  // Rows without noise hold what they are. Every call starts from another noise. `trace`: null: off. `caching`: as
   // MotDenoiser::begin_picture.
-  Tensor paint(const Tensor& noise, TraceSink* trace, Progress& progress,
+  Tensor paint(const Tensor& noise, MotTrace* trace, Progress& progress,
                StepCaching caching = StepCaching::on);
   // Captures the steps ahead of the first picture, where captures_steps(), and keeps them for it.
   void prepare();
@@ -80,9 +83,6 @@ class MotPainter {
   Tensor guided_velocity(const Tensor& x, std::int64_t step) const;
   Tensor guide(const std::vector<Tensor>& v, std::size_t terms) const;
   Tensor combine(const Tensor& cond, std::span<const Tensor> branches) const;
-  void trace_velocities(const std::vector<Tensor>& v, const Tensor& guided,
-                        std::int64_t step) const;
-
   MotModel model_;
   const Runtime& runtime_;
   PaintRequest request_;
@@ -90,7 +90,7 @@ class MotPainter {
   MotDenoiser denoiser_;
   DenoiseLoop loop_;
   DenoiseModel denoise_model_;
-  TraceSink* trace_ = nullptr;  // of this picture
+  MotTrace* trace_ = nullptr;  // of this picture
   std::string attention_;
   bool lengths_on_device_ = false;  // AttentionBackend::reads_lengths_on_device(), of the same
 };

@@ -58,7 +58,7 @@ std::vector<StepKindWork> measure_step_kinds(const MotModel& model, const PaintR
         "some experts wait in host memory (--offload, --max-vram); expected all of them "
         "on the device");
   }
-  const MotDenoiser denoiser(model, contexts, request.sizes, request.schedule, request.cfg_mode,
+  const MotDenoiser denoiser(model, contexts, request.denoised(), request.schedule, request.cfg_mode,
                              runtime);
   at::Generator generator = cpu_generator(0);
   const Tensor x = randn({request.rows(), model.latents.width}, generator).to(runtime.device);

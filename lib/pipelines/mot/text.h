@@ -1,6 +1,5 @@
-// Text from a MoT backbone: answers, and the plan of think mode. specs: bagel.md section 6;
-// ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py (generate_text) and inferencer.py
-// (gen_text).
+// Text from a MoT backbone: answers, and the plan of think mode. specs: bagel.md section 6 and
+// lance.md section 11; ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py (generate_text).
 #pragma once
 
 #include <cstdint>
@@ -16,14 +15,14 @@
 namespace diptych {
 
 struct TextRequest {
-  std::int64_t max_tokens = 1000;  // fed to the model, the begin marker among them
+  std::int64_t first_token = 0;    // fed first: the begin marker, or the last token of the prompt
+  std::int64_t max_tokens = 1000;  // fed to the model, the first among them
   TokenSampling sampling;
   bool graph = true;  // as DecodeStart::graph
 };
 
 struct GeneratedText {
-  std::vector<std::int64_t> ids;  // fed tokens, begin marker first; without the end marker
-  std::string text;               // what the official code makes of them
+  std::vector<std::int64_t> ids;  // fed tokens, first_token first; without the end marker
   double seconds = 0;             // of decoding
   std::string finish_reason;      // kFinishedItself or kFinishedByLimit
 };
@@ -49,16 +48,14 @@ class TextWriter {
   // `trace`: null where off. Throws as check_text_positions.
   GeneratedText write(const PrefilledContexts& contexts, std::int64_t sample,
                       const TextRequest& request, at::Generator& generator, std::string_view stage,
-                      TraceSink* trace, Progress& progress);
+                      MotTrace* trace, Progress& progress);
 
  private:
+  TextDecoder& decoder_for(std::int64_t rows);  // with a cache of at least so many
+
   MotModel model_;
   const Runtime& runtime_;
   std::unique_ptr<TextDecoder> decoder_;
 };
-
-// The text of fed ids: up to the first <|im_end|>, then between the first and the second
-// <|im_start|>.
-std::string text_of(const Tokenizer& tokenizer, const std::vector<std::int64_t>& ids);
 
 }  // namespace diptych

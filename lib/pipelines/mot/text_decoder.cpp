@@ -14,9 +14,11 @@ at::TensorOptions options_of(const Runtime& runtime) {
 // Any device and attention: each step is laid out and launched anew.
 class StepDecoder : public TextDecoder {
  public:
-  StepDecoder(const MotBackbone& model, std::int64_t capacity, const Runtime& runtime)
+  StepDecoder(const MotBackbone& model, std::int64_t capacity, const Runtime& runtime,
+              TokenObserver observers)
       : model_(model),
         runtime_(runtime),
+        observers_(std::move(observers)),
         cache_(model.config.kv_shape(), 1, capacity, options_of(runtime)) {}
 
   KvCache& cache() override { return cache_; }
@@ -30,7 +32,8 @@ class StepDecoder : public TextDecoder {
     for (std::int64_t token = start.token; token != start.stop || fed.empty();) {
       progress(static_cast<std::int64_t>(fed.size()));
       const auto index = static_cast<std::int64_t>(fed.size());
-      const Tensor seen = feed(token, start.position + index);
+      const Tensor seen =
+          feed(token, start.position + index, observers_ ? observers_(index) : MotObserver());
       fed.push_back(token);
       if (logits) logits(index, seen);
       const Tensor draws = race ? race->next().to(runtime_.device) : Tensor();
@@ -42,20 +45,23 @@ class StepDecoder : public TextDecoder {
 
  private:
   // -> logits [vocab]
-  Tensor feed(std::int64_t token, std::int64_t position) {
+  Tensor feed(std::int64_t token, std::int64_t position, const MotObserver& observer) {
     const MotSample row{cache_.length(0), position, 0, 1};
     const MotPlan plan =
         plan_text(std::span(&row, 1), 0, cache_, model_.config, options_of(runtime_));
     const Tensor ids = at::full({1}, token, at::kLong).to(runtime_.device);
+    Tensor rows = model_.embed(ids);
+    if (observer) observer("embeds", plan.split(rows));
     const MotRows out =
-        model_.forward(plan, model_.embed(ids), cache_,
-                       runtime_.read_attention.of(AttentionRole::self), runtime_.kernels);
+        model_.forward(plan, std::move(rows), cache_,
+                       runtime_.read_attention.of(AttentionRole::self), runtime_.kernels, observer);
     cache_.advance(0, 1);
     return linear(out.und, model_.lm_head, {}, runtime_.kernels)[0];
   }
 
   const MotBackbone& model_;
   const Runtime& runtime_;
+  TokenObserver observers_;
   KvCache cache_;
 };
 
@@ -70,9 +76,11 @@ std::optional<std::string> missing_text_kernel(const QwenConfig& config, const R
 }
 
 std::unique_ptr<TextDecoder> make_text_decoder(const MotBackbone& model, std::int64_t capacity,
-                                               const Runtime& runtime) {
-  if (auto graph = make_graph_decoder(model, capacity, runtime)) return graph;
-  return std::make_unique<StepDecoder>(model, capacity, runtime);
+                                               const Runtime& runtime, TokenObserver observers) {
+  if (!observers) {
+    if (auto graph = make_graph_decoder(model, capacity, runtime)) return graph;
+  }
+  return std::make_unique<StepDecoder>(model, capacity, runtime, std::move(observers));
 }
 
 }  // namespace diptych

@@ -32,6 +32,8 @@ struct DecodeStart {
 using DecodeProgress = std::function<void(std::int64_t fed)>;
 // Called with the logits [vocab] behind fed token `index`, in order.
 using LogitsFn = std::function<void(std::int64_t index, const Tensor& logits)>;
+// What watches the rows of the forward of fed token `index`; it is shown "embeds" first.
+using TokenObserver = std::function<MotObserver(std::int64_t index)>;
 
 class TextDecoder {
  public:
@@ -48,8 +50,10 @@ class TextDecoder {
 // the kernel does not take the model's heads.
 std::optional<std::string> missing_text_kernel(const QwenConfig& config, const Runtime& runtime);
 
-// `capacity`: of the cache's one row: context and text.
+// `capacity`: of the cache's one row: context and text. `observers`: empty: nobody watches, else
+// there is no graph.
 std::unique_ptr<TextDecoder> make_text_decoder(const MotBackbone& model, std::int64_t capacity,
-                                               const Runtime& runtime);
+                                               const Runtime& runtime,
+                                               TokenObserver observers = {});
 
 }  // namespace diptych

@@ -1,9 +1,8 @@
-#include "lib/pipelines/bagel/memory_planner.h"
+#include "lib/pipelines/mot/memory_planner.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "lib/pipelines/bagel/settings.h"
 
 namespace diptych {
 namespace {
@@ -14,18 +13,21 @@ void raise(std::int64_t& most, std::int64_t value) {
 
 }  // namespace
 
-void BagelParts::add(const BagelJob& job) {
-  vision |= job.config().reads_images();
-  head |= job.writes();
+MotLoadedParts operator|(MotLoadedParts a, MotLoadedParts b) {
+  return {a.vision || b.vision, a.head || b.head};
 }
 
-BagelParts BagelParts::of(BagelJobs jobs) {
-  BagelParts parts;
-  for (const BagelJob* job : jobs) parts.add(*job);
+MotLoadedParts parts_of(const MotJob& job) {
+  return {.vision = job.looks(), .head = job.writes()};
+}
+
+MotLoadedParts parts_of(MotJobs jobs) {
+  MotLoadedParts parts;
+  for (const MotJob* job : jobs) parts = parts | parts_of(*job);
   return parts;
 }
 
-BagelMemoryPlanner::BagelMemoryPlanner(const RunConfig& config, const BagelCheckpoint& checkpoint,
+MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint& checkpoint,
                                        const Runtime& runtime)
     : config_(config),
       checkpoint_(checkpoint),
@@ -34,41 +36,43 @@ BagelMemoryPlanner::BagelMemoryPlanner(const RunConfig& config, const BagelCheck
   if (runtime.device.is_cpu()) mapped_ = checkpoint.mapped();
 }
 
-void BagelMemoryPlanner::plan_loading(BagelJobs jobs, BagelParts parts, bool others) {
+void MotMemoryPlanner::plan_loading(MotJobs jobs, MotLoadedParts parts, bool others) {
   const auto kept = [](const MemoryPlan& plan) {
     const std::optional<OffloadChoice>& offload = plan.choice.offload;
     return offload ? offload->resident : std::numeric_limits<std::int64_t>::max();
   };
-  MemoryPlan plan = fit_memory(bagel_costs(sizes(parts), work_of(jobs, 0)),
+  MemoryPlan plan = fit_memory(mot_costs(sizes(parts), work_of(jobs, 0)),
                                wishes(jobs.front()->config()), budget_);
   if (!others || kept(plan) < kept(plan_)) plan_ = std::move(plan);
 }
 
-void BagelMemoryPlanner::plan_run(BagelJobs jobs, std::int64_t kept_rows) {
-  BagelParts parts = BagelParts::of(jobs);
-  parts.vision |= checkpoint_.model.vision.has_value();
-  parts.head |= checkpoint_.model.language_model.lm_head.defined();
-  plan_ = refit_memory(bagel_costs(sizes(parts), work_of(jobs, kept_rows)),
+void MotMemoryPlanner::plan_run(MotJobs jobs, std::int64_t kept_rows) {
+  const MotLoadedParts loaded = {checkpoint_.has_vision(),
+                                 checkpoint_.mot().backbone.lm_head.defined()};
+  const MotLoadedParts parts = parts_of(jobs) | loaded;
+  plan_ = refit_memory(mot_costs(sizes(parts), work_of(jobs, kept_rows)),
                        wishes(jobs.front()->config()), budget_, plan_.choice.offload);
 }
 
-std::int64_t BagelMemoryPlanner::room_beside_kept_step() const {
+std::int64_t MotMemoryPlanner::room_beside_kept_step() const {
   if (!budget_.device) return std::numeric_limits<std::int64_t>::max();
   return *budget_.device - kCudaBytes - plan_.peak_with_kept_step();
 }
 
 // The most that these requests do at once.
-BagelWork BagelMemoryPlanner::work_of(BagelJobs jobs, std::int64_t kept_rows) const {
-  BagelWork work;
-  const std::int64_t step = checkpoint_.model.config.pixels_per_row();
-  for (const BagelJob* job : jobs) {
+MotWork MotMemoryPlanner::work_of(MotJobs jobs, std::int64_t kept_rows) const {
+  MotWork work;
+  const std::int64_t step = pixels_per_row();
+  for (const MotJob* job : jobs) {
     raise(work.width, job->size().w * step);
     raise(work.height, job->size().h * step);
-    for (const BagelImage& image : job->images) {
-      raise(work.vision_patches, image.patches.rows());
-      if (job->answers()) continue;
-      raise(work.encode_width, image.latent.w * step);
-      raise(work.encode_height, image.latent.h * step);
+    raise(work.latent_frames, job->size().t);
+    raise(work.frames, job->decoded_frames());
+    for (const InputWork& input : job->input_work) {
+      raise(work.vision_patches, input.patches);
+      raise(work.encoded.width, input.encoded.width);
+      raise(work.encoded.height, input.encoded.height);
+      raise(work.encoded.frames, input.encoded.frames);
     }
     raise(work.text_rows, text_rows(*job, kept_rows));
   }
@@ -84,14 +88,14 @@ BagelWork BagelMemoryPlanner::work_of(BagelJobs jobs, std::int64_t kept_rows) co
   return work;
 }
 
-std::int64_t BagelMemoryPlanner::text_rows(const BagelJob& job, std::int64_t kept) {
+std::int64_t MotMemoryPlanner::text_rows(const MotJob& job, std::int64_t kept) {
   if (!job.writes()) return kept;
-  const std::int64_t context = job.reading.conditional().length();
+  const std::int64_t context = job.branches().front().samples.front().length();
   return context + std::max(kept, TextWriter::capacity_for(context + job.text.max_tokens));
 }
 
 // Whether guidance begins or ends on the way, in steps that are captured. Nobody looks into those.
-bool BagelMemoryPlanner::captures_two_kinds(const BagelJob& job) const {
+bool MotMemoryPlanner::captures_two_kinds(const MotJob& job) const {
   if (job.answers() || job.is_traced() || job.records_steps) return false;
   const PaintRequest& paint = job.paint;
   if (paint.caches() || !runtime_.device.is_cuda() ||
@@ -103,16 +107,14 @@ bool BagelMemoryPlanner::captures_two_kinds(const BagelJob& job) const {
 }
 
 // What the guidance branches read.
-void BagelMemoryPlanner::add_contexts(BagelWork& work, BagelJobs jobs) const {
-  std::vector<BagelReading> readings;
+void MotMemoryPlanner::add_contexts(MotWork& work, MotJobs jobs) const {
   std::int64_t plan_tokens = 0;
-  for (const BagelJob* job : jobs) {
-    readings.push_back(job->reading);
+  for (const MotJob* job : jobs) {
     // The plan is read between its markers.
     if (job->config().think && !job->answers()) raise(plan_tokens, job->text.max_tokens + 2);
   }
-  const BagelJob& first = *jobs.front();
-  std::vector<BranchContexts> branches = BagelReading::branches(readings);
+  const MotJob& first = *jobs.front();
+  std::vector<BranchContexts> branches = packed_branches(jobs);
   if (first.answers()) {
     branches.resize(1);
   } else {
@@ -134,33 +136,31 @@ void BagelMemoryPlanner::add_contexts(BagelWork& work, BagelJobs jobs) const {
 }
 
 // What a step cache, or the recorder, keeps of each context between steps.
-std::int64_t BagelMemoryPlanner::cache_bytes(const BagelWork& work, const BagelJob& job) const {
+std::int64_t MotMemoryPlanner::cache_bytes(const MotWork& work, const MotJob& job) const {
   constexpr std::int64_t kFactors = 7;  // of TaylorSeer: the value and six differences
   const StepCacheMode mode = job.paint.step_cache.mode;
   const std::int64_t kept = mode == StepCacheMode::taylorseer                      ? kFactors
                             : mode == StepCacheMode::teacache || job.records_steps ? 2
                                                                                    : 0;
-  const BagelConfig& model = checkpoint_.model.config;
+  const std::int64_t step = pixels_per_row();
   const std::int64_t rows =
-      work.samples * (work.width / model.pixels_per_row()) * (work.height / model.pixels_per_row());
-  return kept * work.branches * rows * model.llm.hidden_size *
+      work.samples * work.latent_frames * (work.width / step) * (work.height / step);
+  return kept * work.branches * rows * checkpoint_.mot().backbone.config.hidden_size *
          static_cast<std::int64_t>(c10::elementSize(runtime_.dtype));
 }
 
-BagelSizes BagelMemoryPlanner::sizes(BagelParts parts) const {
-  const bool on_cpu = runtime_.device.is_cpu();
-  BagelSizes sizes = {checkpoint_.model.config,
-                      checkpoint_.vae.config,
-                      runtime_.dtype,
-                      parts.vision,
-                      parts.head,
-                      runtime_.quantization,
-                      on_cpu || runtime_.kernels == KernelPolicy::reference};
+MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts) const {
+  MotSizes sizes = checkpoint_.sizes();
+  sizes.dtype = runtime_.dtype;
+  sizes.parts = parts;
+  sizes.quantization = runtime_.quantization;
+  sizes.reference_kernels =
+      runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   sizes.mapped = mapped_;
   return sizes;
 }
 
-MemoryWishes BagelMemoryPlanner::wishes(const RunConfig& config) const {
+MemoryWishes MotMemoryPlanner::wishes(const RunConfig& config) const {
   MemoryWishes wishes;
   wishes.offload = config_.offload;
   wishes.tiling = config.vae_tiling;

@@ -1,4 +1,5 @@
-// BAGEL: a loaded checkpoint and what it does with requests.
+// A loaded checkpoint on a MoT backbone, and what it does with requests. Which checkpoint, and what
+// its requests are made of, the family says.
 #pragma once
 
 #include <exception>
@@ -9,9 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "lib/pipelines/bagel/job.h"
-#include "lib/pipelines/bagel/memory_planner.h"
-#include "lib/pipelines/bagel/picture_maker.h"
+#include "lib/pipelines/mot/checkpoint.h"
+#include "lib/pipelines/mot/job.h"
+#include "lib/pipelines/mot/memory_planner.h"
+#include "lib/pipelines/mot/picture_maker.h"
 #include "lib/session/hashes.h"
 #include "lib/session/kept_steps.h"
 #include "lib/session/session.h"
@@ -19,10 +21,10 @@
 
 namespace diptych {
 
-class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
+class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
  public:
   // Opens the checkpoint; reads no weights. Throws InputError.
-  BagelSession(const RunConfig& config, Log& log);
+  MotSession(const RunConfig& config, const MotOpening& opening, Log& log);
 
   std::unique_ptr<Job> make_job(const RunConfig& request) override;
   void load(std::span<const JobGroup> expected, Progress& progress) override;
@@ -32,12 +34,9 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   Capabilities capabilities() override { return {this, this, this}; }
   Report report() const override;
 
-  // A job of a recorded case, and a run that records its tensors in `trace` (null: off) instead of
-  // a file.
-  std::unique_ptr<BagelJob> make_recorded_job(const RunConfig& request,
-                                              const BagelRecording& recording);
-  void run_traced(BagelJobs jobs, TraceSink* trace, Progress& progress, const Results& results);
-  const BagelCheckpoint& checkpoint() const { return checkpoint_; }
+  // run() of jobs that record their tensors in `trace` (null: off) instead of a file.
+  void run_traced(MotJobs jobs, MotTrace* trace, Progress& progress, const Results& results);
+  const MotCheckpoint& checkpoint() const { return *checkpoint_; }
   const Runtime& runtime() const { return runtime_; }
   // Reads the weights, unless they are there, without a plan of what fits beside them.
   void load_unplanned(Progress& progress);
@@ -48,43 +47,44 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   std::vector<StepKindWork> measure_steps(Job& job, bool measures, Progress& progress) override;
   void drop_kept_steps() override { kept_.clear(); }
 
+  const QwenConfig& llm_config() const { return checkpoint_->mot().backbone.config; }
+  MotTurns turns_of(MotJobs jobs) const;
   void require_attention() const;
   void require_quantizable() const;
 
   // Loading.
-  void plan_run(BagelJobs jobs);
-  void load_for(std::span<const BagelJobs> runs, Progress& progress);
-  void make_ready(BagelJobs jobs);
+  void plan_run(MotJobs jobs);
+  void load_for(std::span<const MotJobs> runs, Progress& progress);
+  void make_ready(MotJobs jobs);
   // `first`: what will be run first, if it is known.
-  void read_weights(BagelJobs first, Progress& progress);
-  bool may_rehearse(BagelJobs jobs) const;
-  void rehearse(BagelJobs jobs);
-  bool keeps_graphs(const BagelJob& job) const;
+  void read_weights(MotJobs first, Progress& progress);
+  bool may_rehearse(MotJobs jobs) const;
+  void rehearse(MotJobs jobs);
+  bool keeps_graphs(const MotJob& job) const;
 
   // One run.
-  void require_calibration(const BagelJob& job);
-  void answer(BagelJob& job, TraceSink* trace, Progress& progress, const Results& results);
-  void paint(BagelJobs jobs, TraceSink* trace, Progress& progress, const Results& results);
-  void paint_once(MotPainter& painter, std::span<BagelTurn> turns, std::uint64_t index,
-                  TraceSink* trace, Progress& progress, const Results& results);
-  std::unique_ptr<MotPainter> read(std::span<BagelTurn> turns, const PaintRequest& packed,
-                                   TraceSink* trace, Progress& progress, const Results& results);
-  GeneratedText write(BagelTurn& turn, TraceSink* trace, Progress& progress,
+  void require_calibration(const MotJob& job);
+  void answer(MotJob& job, MotTrace* trace, Progress& progress, const Results& results);
+  void paint(MotJobs jobs, MotTrace* trace, Progress& progress, const Results& results);
+  void paint_once(MotPainter& painter, MotTurns& turns, std::uint64_t index,
+                  MotTrace* trace, Progress& progress, const Results& results);
+  std::unique_ptr<MotPainter> read(MotTurns& turns, const PaintRequest& packed,
+                                   MotTrace* trace, Progress& progress, const Results& results);
+  GeneratedText write(MotTurn& turn, MotTrace* trace, Progress& progress,
                       std::optional<PrefilledContexts>& contexts);
-  PrefilledContexts read_contexts(std::span<BagelTurn> turns, std::vector<BranchContexts> branches,
+  PrefilledContexts read_contexts(std::span<MotTurn* const> turns,
+                                  std::vector<BranchContexts> branches,
                                   std::vector<std::int64_t> own_rows,
-                                  const PrefilledContexts* earlier, TraceSink* trace);
-  ImageRows read_image(BagelTurn& turn, const ImageSegment& segment, const MotSample& block,
-                       const ImageTrace& trace);
+                                  const PrefilledContexts* earlier, MotTrace* trace);
   CfgMode choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts,
                           bool looked_into);
   void log_why_uncaptured(const PaintRequest& paint);
 
   // Captured steps that are kept.
-  KeptSteps<MotPainter>::Matches has_captured(BagelJobs jobs) const;
+  KeptSteps<MotPainter>::Matches has_captured(MotJobs jobs) const;
   void give_up_kept_steps();
   std::unique_ptr<MotPainter> painter_of(const PaintRequest& paint, PrefilledContexts contexts,
-                                         TraceSink* trace);
+                                         MotTrace* trace);
   void keep(std::unique_ptr<MotPainter> painter);
 
   RunConfig config_;
@@ -92,9 +92,9 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   Runtime runtime_;
   Report report_;
   StageClock clock_;
-  BagelCheckpoint checkpoint_;
-  BagelPictureMaker maker_{checkpoint_, runtime_, log_, report_, clock_};
-  std::unique_ptr<BagelMemoryPlanner> memory_;
+  std::unique_ptr<MotCheckpoint> checkpoint_;
+  MotPictureMaker maker_{runtime_, log_, report_, clock_};
+  std::unique_ptr<MotMemoryPlanner> memory_;
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   std::exception_ptr why_not_loaded_;         // where load() found room for none of the runs
@@ -103,7 +103,5 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   KeptSteps<MotPainter> kept_;                // of earlier runs, where they may serve the next
   std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()
 };
-
-std::unique_ptr<Session> open_bagel(const RunConfig& config, Log& log);
 
 }  // namespace diptych

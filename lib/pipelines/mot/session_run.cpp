@@ -1,4 +1,4 @@
-// One run of BAGEL: contexts are read, plans and answers written, pictures painted.
+// One run of a model on a MoT backbone: contexts are read, plans and answers written, pictures painted.
 #include <algorithm>
 #include <utility>
 
@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/bagel/session.h"
-#include "lib/pipelines/bagel/settings.h"
+#include "lib/pipelines/mot/session.h"
+#include "lib/pipelines/mot/settings.h"
 #include "lib/pipelines/mot/cfg_mode.h"
 #include "lib/pipelines/mot/trace.h"
 #include "lib/session/make_runtime.h"
@@ -15,12 +15,27 @@
 #include "lib/tensor/noise.h"
 
 namespace diptych {
+namespace {
 
-void BagelSession::run_traced(BagelJobs jobs, TraceSink* trace, Progress& progress,
+std::vector<MotTurn*> pointers(const MotTurns& turns) {
+  std::vector<MotTurn*> pointers;
+  for (const auto& turn : turns) pointers.push_back(turn.get());
+  return pointers;
+}
+
+}  // namespace
+
+MotTurns MotSession::turns_of(MotJobs jobs) const {
+  MotTurns turns;
+  for (const MotJob* job : jobs) turns.push_back(job->turn());
+  return turns;
+}
+
+void MotSession::run_traced(MotJobs jobs, MotTrace* trace, Progress& progress,
                               const Results& results) {
   const bool answers = jobs.front()->answers();
   if (answers) drop_kept_steps();
-  for (BagelJob* job : jobs) job->read_inputs();
+  for (MotJob* job : jobs) job->read_inputs();
   load_for(std::span(&jobs, 1), progress);
   make_ready(jobs);
   // A record tells what served this run, whatever the session did before.
@@ -31,7 +46,7 @@ void BagelSession::run_traced(BagelJobs jobs, TraceSink* trace, Progress& progre
   } catch (const NotFinite& error) {
     drop_kept_steps();
     log_.info("{}; looking through the weights for the cause", error.what());
-    checkpoint_.require_finite_weights();
+    checkpoint_->require_finite_weights();
     throw;
   } catch (...) {  // memory may have been short
     drop_kept_steps();
@@ -40,7 +55,7 @@ void BagelSession::run_traced(BagelJobs jobs, TraceSink* trace, Progress& progre
 }
 
 // Before anything is read or painted, at the price of the hash: as long as reading all weights.
-void BagelSession::require_calibration(const BagelJob& job) {
+void MotSession::require_calibration(const MotJob& job) {
   report_.calibration_hash.clear();
   if (!job.calibration) return;
   report_.weights_hash = weights_hash();
@@ -51,39 +66,10 @@ void BagelSession::require_calibration(const BagelJob& job) {
   report_.calibration_hash = job.calibration->file_hash;
 }
 
-ImageRows BagelSession::read_image(BagelTurn& turn, const ImageSegment& segment,
-                                   const MotSample& block, const ImageTrace& trace) {
-  BagelImage& image = turn.images[static_cast<std::size_t>(segment.image)];
-  const auto& [sink, name] = trace;
-  if (segment.kind == ImageSegment::Kind::vit) {
-    const Tensor patches = encode_patches(image, checkpoint_, runtime_, trace);
-    if (sink != nullptr) {
-      trace_image_block(*sink, name, block, checkpoint_.markers, segment.rows);
-      sink->record(name + ".vit_token_seqlens", at::full({1}, segment.rows, at::kLong));
-    }
-    return {.gen = {}, .und = patches};
-  }
-  const MotLatents& latents = checkpoint_.model.latents;
-  const Tensor latent = encode_latent(image, checkpoint_, turn.generator, runtime_, trace);
-  const float clean = 0;  // the timestep of a picture without noise
-  const Tensor time = latents.embed_timesteps(std::span(&clean, 1));
-  const Tensor ids = latents.position_ids(image.latent.h, image.latent.w);
-  const Tensor rows =
-      latents.embed(latent, time[0], latents.pos_embed.index_select(0, ids.to(runtime_.device)));
-  if (sink != nullptr) {
-    trace_image_block(*sink, name, block, checkpoint_.markers, segment.rows);
-    sink->record(name + ".packed_timesteps", at::zeros({1}, at::kLong));
-    sink->record(name + ".packed_vae_position_ids", ids);
-    sink->record(name + ".time_embed", time);
-    sink->record(name + ".vae2llm", latents.project(latent));
-  }
-  return {.gen = rows, .und = {}};
-}
-
-PrefilledContexts BagelSession::read_contexts(std::span<BagelTurn> turns,
-                                              std::vector<BranchContexts> branches,
-                                              std::vector<std::int64_t> own_rows,
-                                              const PrefilledContexts* earlier, TraceSink* trace) {
+PrefilledContexts MotSession::read_contexts(std::span<MotTurn* const> turns,
+                                            std::vector<BranchContexts> branches,
+                                            std::vector<std::int64_t> own_rows,
+                                            const PrefilledContexts* earlier, MotTrace* trace) {
   ContextsRequest request;
   request.branches = std::move(branches);
   request.own_rows = std::move(own_rows);
@@ -91,24 +77,25 @@ PrefilledContexts BagelSession::read_contexts(std::span<BagelTurn> turns,
   request.trace = trace;
   request.read_image = [&](std::int64_t sample, const ImageSegment& segment, const MotSample& block,
                            const std::string& name) {
-    return read_image(turns[static_cast<std::size_t>(sample)], segment, block, {trace, name});
+    return turns[static_cast<std::size_t>(sample)]->read_image(segment, block, name, trace);
   };
-  return PrefilledContexts::read(checkpoint_.mot(), request, runtime_);
+  return PrefilledContexts::read(checkpoint_->mot(), request, runtime_);
 }
 
 // The answer, or the plan of think mode. `contexts` is left with what was read for it.
-GeneratedText BagelSession::write(BagelTurn& turn, TraceSink* trace, Progress& progress,
-                                  std::optional<PrefilledContexts>& contexts) {
-  const BagelJob& job = *turn.job;
-  std::vector<BranchContexts> branches = BagelReading::branches(std::span(&turn.reading, 1));
+GeneratedText MotSession::write(MotTurn& turn, MotTrace* trace, Progress& progress,
+                                std::optional<PrefilledContexts>& contexts) {
+  const MotJob& job = turn.job();
+  std::vector<BranchContexts> branches = turn.branches();
   const bool last_reader = job.answers() && trace != nullptr;
   if (!last_reader) branches.resize(1);  // an answer has one branch; a trace names all
   // The writer has a cache of its own, so that no rows are added here.
-  contexts.emplace(read_contexts(std::span(&turn, 1), std::move(branches), {0}, nullptr, trace));
-  if (last_reader) trace_contexts(*contexts, *trace);
+  MotTurn* const alone = &turn;
+  contexts.emplace(read_contexts(std::span(&alone, 1), std::move(branches), {0}, nullptr, trace));
+  if (last_reader) trace->contexts(*contexts);
   GeneratedText written = writer_->write(*contexts, 0, job.text, turn.generator,
                                          job.answers() ? "answer" : "think", trace, progress);
-  if (!job.answers()) turn.keep_plan(written, checkpoint_.mot());
+  if (!job.answers()) turn.keep_plan(written);
   // The end marker was computed, too, but is no token of the text.
   report_.tokens += std::ssize(written.ids);
   report_.token_seconds += written.seconds;
@@ -121,15 +108,14 @@ GeneratedText BagelSession::write(BagelTurn& turn, TraceSink* trace, Progress& p
   return written;
 }
 
-void BagelSession::answer(BagelJob& job, TraceSink* trace, Progress& progress,
-                          const Results& results) {
-  BagelTurn turn(job);
-  turn.seed(job.config().sampling.seed);
+void MotSession::answer(MotJob& job, MotTrace* trace, Progress& progress, const Results& results) {
+  const std::unique_ptr<MotTurn> turn = job.turn();
+  turn->seed(job.config().sampling.seed);
   std::optional<PrefilledContexts> contexts;
-  const GeneratedText written = write(turn, trace, progress, contexts);
+  const GeneratedText written = write(*turn, trace, progress, contexts);
   report_.attention = runtime_.read_attention.of(AttentionRole::self).served_by();
   Result result;
-  result.media = Text{.text = written.text,
+  result.media = Text{.text = turn->text_of(written.ids),
                       .finish_reason = written.finish_reason,
                       .tokens = std::ssize(written.ids) - 1,
                       .seconds = written.seconds};
@@ -138,7 +124,7 @@ void BagelSession::answer(BagelJob& job, TraceSink* trace, Progress& progress,
 }
 
 // Whether a painter has captured the steps of these jobs; with --cfg-mode auto in either mode.
-KeptSteps<MotPainter>::Matches BagelSession::has_captured(BagelJobs jobs) const {
+KeptSteps<MotPainter>::Matches MotSession::has_captured(MotJobs jobs) const {
   const bool either_mode = !jobs.front()->config().cfg_mode;
   return [paint = packed_request(jobs), either_mode](const MotPainter& painter) mutable {
     if (either_mode) paint.cfg_mode = painter.request().cfg_mode;
@@ -147,14 +133,14 @@ KeptSteps<MotPainter>::Matches BagelSession::has_captured(BagelJobs jobs) const 
 }
 
 // Those for which there is no room beside a step that is captured anew.
-void BagelSession::give_up_kept_steps() {
+void MotSession::give_up_kept_steps() {
   kept_.make_room(
       memory_->room_beside_kept_step(), [](const MotPainter&) { return false; }, 0);
 }
 
 // One that is kept and serves, or a new one. A trace looks into steps that are launched one by one.
-std::unique_ptr<MotPainter> BagelSession::painter_of(const PaintRequest& paint,
-                                                     PrefilledContexts contexts, TraceSink* trace) {
+std::unique_ptr<MotPainter> MotSession::painter_of(const PaintRequest& paint,
+                                                     PrefilledContexts contexts, MotTrace* trace) {
   const auto serves = [&](const MotPainter& kept) {
     return trace == nullptr && kept.serves(paint, contexts);
   };
@@ -163,23 +149,23 @@ std::unique_ptr<MotPainter> BagelSession::painter_of(const PaintRequest& paint,
     return kept;
   }
   give_up_kept_steps();
-  return std::make_unique<MotPainter>(checkpoint_.mot(), paint, std::move(contexts), runtime_);
+  return std::make_unique<MotPainter>(checkpoint_->mot(), paint, std::move(contexts), runtime_);
 }
 
-void BagelSession::keep(std::unique_ptr<MotPainter> painter) {
+void MotSession::keep(std::unique_ptr<MotPainter> painter) {
   if (painter != nullptr && painter->has_captured(painter->request()))
     kept_.add(std::move(painter), memory_->plan().kept_step_bytes());
 }
 
 // Of --cfg-mode auto: measured once for each kind of step. `looked_into`: by a trace or a recorder.
-CfgMode BagelSession::choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts,
+CfgMode MotSession::choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts,
                                       bool looked_into) {
   PaintRequest measured = paint;
   // As the steps will run: none is captured that something looks into.
   measured.step_graphs &= !paint.caches() && !looked_into;
   if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
   const std::string kind =
-      describe_step(measured, contexts, checkpoint_.model.config.pixels_per_row());
+      describe_step(measured, contexts, memory_->pixels_per_row());
   if (!memory_->plan().choice.batched) {
     log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
     return CfgMode::sequential;
@@ -190,7 +176,7 @@ CfgMode BagelSession::choose_cfg_mode(const PaintRequest& paint, const Prefilled
   Log quiet(LogLevel::quiet);
   // Its attention notes what served the measured steps, which the picture's record does not tell.
   const Runtime apart = make_runtime(config_, quiet);
-  const CfgModeTimes times = time_widest_step(checkpoint_.mot(), measured, contexts, apart);
+  const CfgModeTimes times = time_widest_step(checkpoint_->mot(), measured, contexts, apart);
   const CfgMode faster = times.sequential < times.batched ? CfgMode::sequential : CfgMode::batched;
   log_.info("--cfg-mode auto: {} for {} (a step: batched {:.1f} ms, sequential {:.1f} ms)",
             name_of(faster), kind, 1e3 * times.batched, 1e3 * times.sequential);
@@ -199,57 +185,55 @@ CfgMode BagelSession::choose_cfg_mode(const PaintRequest& paint, const Prefilled
 }
 
 // Why steps that could be CUDA graphs are launched one by one.
-void BagelSession::log_why_uncaptured(const PaintRequest& paint) {
+void MotSession::log_why_uncaptured(const PaintRequest& paint) {
   const bool cuda = runtime_.device.is_cuda();
   if (!cuda && !paint.step_graphs)
     log_.warning_once("enforce_eager: has no effect on the CPU, which has no graphs");
   if (cuda && paint.step_graphs && !paint.caches() &&
-      !captures_steps(paint, checkpoint_.mot(), runtime_)) {
+      !captures_steps(paint, checkpoint_->mot(), runtime_)) {
     log_.warning_once(runtime_.kernels == KernelPolicy::reference
                           ? "denoise steps are launched one by one: --kernels reference"
                           : "denoise steps are launched one by one: weights come from the host");
   }
 }
 
-bool BagelSession::keeps_graphs(const BagelJob& job) const {
+bool MotSession::keeps_graphs(const MotJob& job) const {
   return (expects_more_ || job.config().sampling.batch_count > 1) &&
          memory_->room_beside_kept_step() >= 0;
 }
 
 // Whether a rehearsal would do what the first picture of these jobs does.
-bool BagelSession::may_rehearse(BagelJobs jobs) const {
+bool MotSession::may_rehearse(MotJobs jobs) const {
   if (jobs.empty() || !runtime_.device.is_cuda() || memory_->budget().limited ||
-      checkpoint_.model_weights.is_dummy())
+      checkpoint_->is_dummy())
     return false;
-  const BagelJob& first = *jobs.front();
-  const auto reads_more = [](const BagelJob* job) {
-    return job->writes() || !job->images.empty() || job->is_traced() || job->records_steps;
+  const MotJob& first = *jobs.front();
+  const auto reads_more = [](const MotJob* job) {
+    return job->writes() || job->looks() || job->is_traced() || job->records_steps;
   };
   return std::ranges::none_of(jobs, reads_more) && first.config().cfg_mode.has_value() &&
          !first.paint.caches() && memory_->room_beside_kept_step() >= 0 &&
-         captures_steps(first.paint, checkpoint_.mot(), runtime_);
+         captures_steps(first.paint, checkpoint_->mot(), runtime_);
 }
 
 // What the first picture of a process does only once, done while the weights are on their way, on
 // whatever the memory holds until then: kernels and libraries are loaded, attention is planned, the
 // steps are captured. Nothing of what is computed is used. A rehearsal that fails is left out: the
 // picture then says why.
-void BagelSession::rehearse(BagelJobs jobs) {
+void MotSession::rehearse(MotJobs jobs) {
   const c10::InferenceMode inference;
   try {
-    std::vector<BagelTurn> turns;
-    std::vector<BagelReading> readings;
-    for (const BagelJob* job : jobs) readings.push_back(turns.emplace_back(*job).reading);
+    const MotTurns turns = turns_of(jobs);
     PaintRequest paint = packed_request(jobs);
     paint.keep_graphs = keeps_graphs(*jobs.front());
     const double start = steady_seconds();
-    for (const LatentSize& size : paint.sizes) maker_.rehearse(size);
+    for (const LatentSize& size : paint.sizes) checkpoint_->rehearse_decoding(size);
     const double decoded = steady_seconds();
     PrefilledContexts contexts =
-        read_contexts(turns, paint.needed(BagelReading::branches(readings), false),
+        read_contexts(pointers(turns), paint.needed(packed_branches(turns), false),
                       paint.block_rows(), nullptr, nullptr);
     const double read = steady_seconds();
-    auto painter = std::make_unique<MotPainter>(checkpoint_.mot(), std::move(paint),
+    auto painter = std::make_unique<MotPainter>(checkpoint_->mot(), std::move(paint),
                                                 std::move(contexts), runtime_);
     painter->prepare();
     keep(std::move(painter));
@@ -261,29 +245,27 @@ void BagelSession::rehearse(BagelJobs jobs) {
 }
 
 // Plans and contexts of all turns.
-std::unique_ptr<MotPainter> BagelSession::read(std::span<BagelTurn> turns,
-                                               const PaintRequest& packed, TraceSink* trace,
-                                               Progress& progress, const Results& results) {
-  const BagelJob& first = *turns.front().job;
+std::unique_ptr<MotPainter> MotSession::read(MotTurns& turns, const PaintRequest& packed,
+                                             MotTrace* trace, Progress& progress,
+                                             const Results& results) {
+  const MotJob& first = turns.front()->job();
   PaintRequest paint = packed;
   std::optional<PrefilledContexts> thought;
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    if (!turns[i].job->config().think) continue;
-    write(turns[i], trace, progress, thought);
-    if (results.plan) results.plan(i, *turns[i].plan, turns[i].plan_finish_reason);
+    MotTurn& turn = *turns[i];
+    if (!turn.job().config().think) continue;
+    write(turn, trace, progress, thought);
+    if (results.plan) results.plan(i, *turn.plan, turn.plan_finish_reason);
   }
   paint.keep_graphs = keeps_graphs(first);
   progress.begin("prefill", 1);
-  std::vector<BagelReading> readings;
-  for (const BagelTurn& turn : turns) {
-    check_positions(*turn.job, turn.reading, turn.plan.has_value(), checkpoint_.mot());
-    readings.push_back(turn.reading);
-  }
+  for (const auto& turn : turns)
+    check_positions(turn->job(), turn->branches(), turn->plan.has_value(), checkpoint_->mot());
   const bool one = turns.size() == 1 && thought.has_value();
   PrefilledContexts contexts =
-      read_contexts(turns, paint.needed(BagelReading::branches(readings), trace != nullptr),
+      read_contexts(pointers(turns), paint.needed(packed_branches(turns), trace != nullptr),
                     paint.block_rows(), one ? &*thought : nullptr, trace);
-  if (trace != nullptr) trace_contexts(contexts, *trace);
+  if (trace != nullptr) trace->contexts(contexts);
   log_why_uncaptured(paint);
   if (!first.config().cfg_mode)
     paint.cfg_mode = choose_cfg_mode(paint, contexts, trace != nullptr || first.records_steps);
@@ -295,25 +277,23 @@ std::unique_ptr<MotPainter> BagelSession::read(std::span<BagelTurn> turns,
   return painter;
 }
 
-void BagelSession::paint(BagelJobs jobs, TraceSink* trace, Progress& progress,
-                         const Results& results) {
-  const BagelJob& first = *jobs.front();
+void MotSession::paint(MotJobs jobs, MotTrace* trace, Progress& progress, const Results& results) {
+  const MotJob& first = *jobs.front();
   require_calibration(first);
   const PaintRequest packed = packed_request(jobs);
-  const bool reads_anew = std::ranges::any_of(jobs, &BagelJob::reading_draws);
-  std::vector<BagelTurn> turns;
-  for (const BagelJob* job : jobs) turns.emplace_back(*job);
+  const bool reads_anew = std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws(); });
+  MotTurns turns = turns_of(jobs);
   std::unique_ptr<MotPainter> painter;
   for (std::int64_t i = 0; i < first.config().sampling.batch_count; ++i) {
     const bool reads = painter == nullptr || reads_anew;
-    for (BagelTurn& turn : turns) {
-      const std::uint64_t seed = turn.job->config().sampling.seed + static_cast<std::uint64_t>(i);
+    for (const auto& turn : turns) {
+      const std::uint64_t seed = turn->job().config().sampling.seed + static_cast<std::uint64_t>(i);
       if (reads) {
-        turn.seed(seed);
+        turn->seed(seed);
       } else {
-        turn.generator = cpu_generator(seed);
+        turn->generator = cpu_generator(seed);
       }
-      if (first.recording.official_batch) turn.generator = turns.front().generator;
+      if (first.official_batch) turn->generator = turns.front()->generator;
     }
     if (reads) {
       keep(std::move(painter));
@@ -329,8 +309,8 @@ void BagelSession::paint(BagelJobs jobs, TraceSink* trace, Progress& progress,
   }
 }
 
-void BagelSession::paint_once(MotPainter& painter, std::span<BagelTurn> turns, std::uint64_t index,
-                              TraceSink* trace, Progress& progress, const Results& results) {
+void MotSession::paint_once(MotPainter& painter, MotTurns& turns, std::uint64_t index,
+                            MotTrace* trace, Progress& progress, const Results& results) {
   const std::vector<Result> painted = maker_.paint(painter, turns, index, trace, progress);
   report_.attention = painter.attention();
   report_.cfg_mode = name_of(painter.request().cfg_mode);

@@ -1,4 +1,4 @@
-#include "lib/pipelines/bagel/settings.h"
+#include "lib/pipelines/mot/settings.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,7 +8,6 @@
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/media/image_read.h"
-#include "lib/pipelines/bagel/reading.h"
 #include "lib/sampling/schedule.h"
 #include "lib/sampling/step_cache/step_cache.h"
 #include "lib/tensor/dtype.h"
@@ -17,31 +16,22 @@
 namespace diptych {
 namespace {
 
-Guidance make_guidance(const SamplingConfig& s) {
-  Guidance g;
-  g.terms = {{kTextUncond, s.cfg_text_scale}, {kImgUncond, s.cfg_img_scale}};
-  g.interval_low = s.cfg_interval_low;
-  g.interval_high = s.cfg_interval_high;
-  g.renorm = s.cfg_renorm_type;
-  g.renorm_min = s.cfg_renorm_min;
-  return g;
-}
-
-Tensor noise_in(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
+Tensor noise_in(const std::filesystem::path& path, std::span<const char* const> names,
+                std::int64_t rows, std::int64_t width) {
   const SafetensorsFile file = SafetensorsFile::open(path);
-  const char* name = file.entries().contains("init_noise") ? "init_noise" : "gen.init_noise";
-  if (!file.entries().contains(name)) {
-    throw InputError("{}: has no tensor 'init_noise' or 'gen.init_noise'", path.string());
-  }
-  const Tensor noise = file.view(name);
+  const auto found = std::ranges::find_if(
+      names, [&](const char* name) { return file.entries().contains(name); });
+  if (found == names.end())
+    throw InputError("{}: has no tensor '{}'", path.string(), fmt::join(names, "' or '"));
+  const Tensor noise = file.view(*found);
   if (!noise.is_floating_point() || noise.dim() != 2 || noise.size(0) != rows ||
       noise.size(1) != width) {
-    throw InputError("{}: {}: found {} [{}], expected F32 [{}, {}]", path.string(), name,
+    throw InputError("{}: {}: found {} [{}], expected F32 [{}, {}]", path.string(), *found,
                      dtype_name(noise.scalar_type()), fmt::join(noise.sizes().vec(), ", "), rows,
                      width);
   }
   if (!noise.isfinite().all().item<bool>()) {
-    throw InputError("{}: {}: holds NaN or infinity", path.string(), name);
+    throw InputError("{}: {}: holds NaN or infinity", path.string(), *found);
   }
   return noise.to(at::kFloat).clone();
 }
@@ -84,8 +74,9 @@ void check_counts(const RunConfig& config) {
   if (!config.noise.empty()) throw InputError(Setting::of("noise"), one);
 }
 
-Tensor read_noise(const std::filesystem::path& path, std::int64_t rows, std::int64_t width) {
-  return about(Setting::of("noise"), [&] { return noise_in(path, rows, width); });
+Tensor read_noise(const std::filesystem::path& path, std::span<const char* const> names,
+                  std::int64_t rows, std::int64_t width) {
+  return about(Setting::of("noise"), [&] { return noise_in(path, names, rows, width); });
 }
 
 Tensor read_input(const std::filesystem::path& path) {
@@ -126,12 +117,15 @@ TextRequest make_text_request(const RunConfig& config) {
   return request;
 }
 
-PaintRequest make_paint_request(const RunConfig& config, const StepCalibration* calibration) {
+PaintRequest make_paint_request(const RunConfig& config, std::vector<GuidanceTerm> terms,
+                                std::int64_t points, const StepCalibration* calibration) {
+  const SamplingConfig& s = config.sampling;
   PaintRequest request;
-  request.guidance = make_guidance(config.sampling);
+  request.guidance = {std::move(terms), s.cfg_interval_low, s.cfg_interval_high, s.cfg_renorm_type,
+                      s.cfg_renorm_min};
   request.cfg_mode = config.cfg_mode.value_or(CfgMode::batched);
   request.step_graphs = !config.enforce_eager;
-  request.schedule = FlowSchedule::shifted(config.sampling.steps, config.sampling.timestep_shift);
+  request.schedule = FlowSchedule::shifted(points, s.timestep_shift);
   request.step_cache.mode = config.cache_mode;
   if (calibration != nullptr) {
     request.step_cache.threshold = config.cache_threshold;
@@ -140,7 +134,9 @@ PaintRequest make_paint_request(const RunConfig& config, const StepCalibration* 
   return request;
 }
 
-StepCalibration read_calibration(const RunConfig& config) {
+std::optional<StepCalibration> read_calibration(const RunConfig& config,
+                                                const std::string& dummy_hash) {
+  if (config.cache_mode != StepCacheMode::teacache) return std::nullopt;
   const std::filesystem::path path = calibration_path(config);
   if (!std::filesystem::exists(path)) {
     throw InputError(
@@ -148,7 +144,11 @@ StepCalibration read_calibration(const RunConfig& config) {
         SettingText{fmt::format("{} is not there; `diptych calibrate` writes it, ", path.string()),
                     Setting::of("cache_calibration"), " names another"});
   }
-  return StepCalibration::read(path);
+  StepCalibration calibration = StepCalibration::read(path);
+  if (!dummy_hash.empty())
+    calibration.require_weights(path,
+                                StepCalibration::as_loaded(dummy_hash, config.quantization));
+  return calibration;
 }
 
 std::filesystem::path calibration_path(const RunConfig& config) {

@@ -1,5 +1,5 @@
 // Opening, loading and what a session offers. One run: session_run.cpp.
-#include "lib/pipelines/bagel/session.h"
+#include "lib/pipelines/mot/session.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/config/fields.h"
-#include "lib/pipelines/bagel/settings.h"
+#include "lib/pipelines/mot/settings.h"
 #include "lib/pipelines/mot/step_floor.h"
 #include "lib/sampling/step_cache/step_calibration.h"
 #include "lib/session/make_runtime.h"
@@ -16,10 +16,8 @@ namespace diptych {
 namespace {
 
 // What was quantised, what that saves, and what stays as it was.
-void log_quantization(Log& log, const BagelCheckpoint& checkpoint, at::ScalarType dtype) {
-  const Quantization kind = checkpoint.quantization.kind;
+void log_quantization(Log& log, Quantization kind, const QwenConfig& llm, at::ScalarType dtype) {
   if (kind == Quantization::none) return;
-  const QwenConfig& llm = checkpoint.model.config.llm;
   const auto mebi = [&](Quantization q) {
     constexpr double kMebi = 1 << 20;
     return static_cast<double>(2 * llm.num_hidden_layers *
@@ -35,17 +33,17 @@ void log_quantization(Log& log, const BagelCheckpoint& checkpoint, at::ScalarTyp
 }
 
 // This family's jobs: each session is given what it has made itself.
-std::vector<BagelJob*> own_jobs(const JobGroup& jobs) {
-  std::vector<BagelJob*> own;
-  for (Job* job : jobs) own.push_back(&dynamic_cast<BagelJob&>(*job));
+std::vector<MotJob*> own_jobs(const JobGroup& jobs) {
+  std::vector<MotJob*> own;
+  for (Job* job : jobs) own.push_back(&dynamic_cast<MotJob&>(*job));
   return own;
 }
 
 }  // namespace
 
-BagelSession::BagelSession(const RunConfig& config, Log& log)
-    : config_(config), log_(log), runtime_(make_runtime(config, log, kSelfAttention, [&config] {
-        return BagelCheckpoint::stored(config.model, config.load_format == LoadFormat::dummy);
+MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& log)
+    : config_(config), log_(log), runtime_(make_runtime(config, log, kSelfAttention, [&] {
+        return opening.stored(config);
       })) {
   config_.dtype = runtime_.dtype == at::kBFloat16 ? DtypeChoice::bfloat16 : DtypeChoice::float32;
   reset_peak_memory(runtime_.device);
@@ -59,17 +57,16 @@ BagelSession::BagelSession(const RunConfig& config, Log& log)
             name_of(config.kernels), runtime_.read_attention.of(AttentionRole::self).name(),
             runtime_.paint_attention.of(AttentionRole::self).name());
   clock_.start();
-  checkpoint_ =
-      BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime_);
+  checkpoint_ = opening.open(config_, runtime_, log_);
   require_attention();
   require_quantizable();
-  memory_ = std::make_unique<BagelMemoryPlanner>(config_, checkpoint_, runtime_);
+  memory_ = std::make_unique<MotMemoryPlanner>(config_, *checkpoint_, runtime_);
   check_offload(config.offload, memory_->budget());
 }
 
 // A backend asked for by name that cannot serve these heads is refused before anything is loaded.
-void BagelSession::require_attention() const {
-  const AttentionKind kind{runtime_.device, runtime_.dtype, checkpoint_.model.config.llm.head_dim};
+void MotSession::require_attention() const {
+  const AttentionKind kind{runtime_.device, runtime_.dtype, llm_config().head_dim};
   const auto require = [&](const StageBackends& backends, std::string_view field,
                            const StageAttention& stage) {
     const AttentionBackend& backend = backends.of(AttentionRole::self);
@@ -82,10 +79,10 @@ void BagelSession::require_attention() const {
 }
 
 // Likewise widths that a GPU's products in e4m3 do not take.
-void BagelSession::require_quantizable() const {
+void MotSession::require_quantizable() const {
   constexpr std::int64_t kStep = 16;
   if (config_.quantization != Quantization::fp8 || !runtime_.device.is_cuda()) return;
-  const auto& llm = checkpoint_.model.config.llm;
+  const QwenConfig& llm = llm_config();
   for (const auto& [key, width] : {std::pair{"hidden_size", llm.hidden_size},
                                    std::pair{"intermediate_size", llm.intermediate_size}}) {
     if (width % kStep != 0)
@@ -95,20 +92,15 @@ void BagelSession::require_quantizable() const {
   }
 }
 
-std::unique_ptr<Job> BagelSession::make_job(const RunConfig& request) {
-  std::unique_ptr<BagelJob> job = BagelJob::make(request, checkpoint_, runtime_, log_);
+std::unique_ptr<Job> MotSession::make_job(const RunConfig& request) {
+  std::unique_ptr<MotJob> job = checkpoint_->make_job(request, runtime_, log_);
   if (!job->answers()) {
     for (const std::string& text : idle_settings(request, job->paint)) log_.warning_once(text);
   }
   return job;
 }
 
-std::unique_ptr<BagelJob> BagelSession::make_recorded_job(const RunConfig& request,
-                                                          const BagelRecording& recording) {
-  return BagelJob::make(request, checkpoint_, runtime_, log_, recording);
-}
-
-bool BagelSession::may_share(const RunConfig& a, const RunConfig& b) const {
+bool MotSession::may_share(const RunConfig& a, const RunConfig& b) const {
   const auto alone = [](const RunConfig& c) {
     // TeaCache decides by all rows of a forward: a picture would depend on what it is packed
     // with.
@@ -118,12 +110,12 @@ bool BagelSession::may_share(const RunConfig& a, const RunConfig& b) const {
   return !alone(a) && !alone(b) && may_share_forwards(a, b);
 }
 
-void BagelSession::load(std::span<const JobGroup> expected, Progress& progress) {
+void MotSession::load(std::span<const JobGroup> expected, Progress& progress) {
   expects_more_ = expected.size() > 1;
   if (writer_ != nullptr) return;
-  BagelParts parts;
+  MotLoadedParts parts;
   for (const JobGroup& group : expected) {
-    for (const BagelJob* job : own_jobs(group)) parts.add(*job);
+    parts = parts | parts_of(own_jobs(group));
   }
   bool planned = false;
   for (const JobGroup& group : expected) {
@@ -141,24 +133,23 @@ void BagelSession::load(std::span<const JobGroup> expected, Progress& progress) 
   if (planned) read_weights(own_jobs(expected.front()), progress);
 }
 
-void BagelSession::load_unplanned(Progress& progress) {
+void MotSession::load_unplanned(Progress& progress) {
   if (writer_ == nullptr) read_weights({}, progress);
 }
 
-std::string BagelSession::weights_hash() {
+std::string MotSession::weights_hash() {
   if (weights_hash_ == nullptr && why_not_loaded_) std::rethrow_exception(why_not_loaded_);
   TORCH_CHECK(weights_hash_ != nullptr, "[session] the hash of weights that were not loaded");
   return weights_hash_->get();
 }
 
 // What was loaded stays where it is.
-void BagelSession::plan_run(BagelJobs jobs) {
+void MotSession::plan_run(MotJobs jobs) {
   memory_->plan_run(jobs, writer_->capacity());
   const MemoryPlan& plan = memory_->plan();
-  checkpoint_.strips.reset();
-  if (plan.choice.strips) checkpoint_.strips.emplace();
+  checkpoint_->use_strips(plan.choice.strips);
   report_.strips = plan.choice.strips;
-  const MotLayers& layers = checkpoint_.model.language_model.layers;
+  const MotLayers& layers = checkpoint_->mot().backbone.layers;
   report_.offload = layers.streams({.und = true}) ? "all" : "none";
   log_.debug("memory planned: {}", plan.summary());
   if (!memory_->budget().device) return;
@@ -168,34 +159,34 @@ void BagelSession::plan_run(BagelJobs jobs) {
 }
 
 // Unless they are there: chooses where the weights lie, so that each of the runs fits.
-void BagelSession::load_for(std::span<const BagelJobs> runs, Progress& progress) {
+void MotSession::load_for(std::span<const MotJobs> runs, Progress& progress) {
   if (writer_ != nullptr) return;
-  BagelParts parts;
-  for (const BagelJobs run : runs) {
-    for (const BagelJob* job : run) parts.add(*job);
+  MotLoadedParts parts;
+  for (const MotJobs run : runs) {
+    parts = parts | parts_of(run);
   }
-  for (const BagelJobs& run : runs) memory_->plan_loading(run, parts, &run != &runs.front());
+  for (const MotJobs& run : runs) memory_->plan_loading(run, parts, &run != &runs.front());
   read_weights(runs.front(), progress);
 }
 
 // What is left before these jobs can run, once the weights are there.
-void BagelSession::make_ready(BagelJobs jobs) {
+void MotSession::make_ready(MotJobs jobs) {
   clock_.start();
   plan_run(jobs);
   if (!kept_.empty())
     kept_.make_room(memory_->room_beside_kept_step(), has_captured(jobs),
                     memory_->plan().kept_step_bytes());
-  const BagelParts parts = BagelParts::of(jobs);
-  if (parts.vision) checkpoint_.load_vision();
-  if (parts.head) checkpoint_.load_head();
+  const MotLoadedParts parts = parts_of(jobs);
+  if (parts.vision) checkpoint_->load_vision();
+  if (parts.head) checkpoint_->load_head();
   clock_.lap(report_, "load", runtime_.device);
 }
 
-void BagelSession::read_weights(BagelJobs first, Progress& progress) {
+void MotSession::read_weights(MotJobs first, Progress& progress) {
   clock_.start();
   const MemoryBudget& budget = memory_->budget();
   const auto offload =
-      mot_offload(memory_->plan().choice.offload, checkpoint_.model.config.llm.num_hidden_layers);
+      mot_offload(memory_->plan().choice.offload, llm_config().num_hidden_layers);
   if (budget.limited)
     limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget.device - kCudaBytes));
   const MemoryPlan& plan = memory_->plan();
@@ -208,60 +199,59 @@ void BagelSession::read_weights(BagelJobs first, Progress& progress) {
   if (budget.device && offload && config_.offload == OffloadWish::automatic)
     log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
   constexpr std::uint64_t kMebi = 1 << 20;
-  const std::uint64_t total =
-      checkpoint_.model_weights.total_bytes() + checkpoint_.vae_weights.total_bytes();
+  std::vector<Weights> sources = checkpoint_->sources();
+  std::uint64_t total = 0;
+  for (const Weights& weights : sources) total += weights.total_bytes();
   progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
   std::uint64_t done = 0;
   const auto count = [&](std::uint64_t bytes) {
     progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
   };
-  checkpoint_.model_weights.on_read(count);
-  checkpoint_.vae_weights.on_read(count);
+  for (Weights& weights : sources) weights.on_read(count);
   std::function<void()> beside;
   if (may_rehearse(first)) beside = [&] { rehearse(first); };
-  checkpoint_.load(offload, beside);
+  checkpoint_->load(offload, beside);
   if (!rehearsed_.empty()) log_.debug("rehearsed beside the load: {}", rehearsed_);
-  log_quantization(log_, checkpoint_, runtime_.dtype);
-  checkpoint_.model_weights.on_read({});
-  checkpoint_.vae_weights.on_read({});
+  log_quantization(log_, config_.quantization, llm_config(), runtime_.dtype);
+  for (Weights& weights : sources) weights.on_read({});
   progress.update(static_cast<std::int64_t>(total / kMebi));  // parts that may come later
   progress.end();
-  writer_ = std::make_unique<TextWriter>(checkpoint_.mot(), runtime_);
+  writer_ = std::make_unique<TextWriter>(checkpoint_->mot(), runtime_);
   weights_hash_ = std::make_unique<BackgroundHash>(
-      [this](const std::stop_token& stop) { return checkpoint_.weights_hash(stop); });
+      [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
   clock_.lap(report_, "load", runtime_.device);
 }
 
-void BagelSession::run(const JobGroup& jobs, Progress& progress, const Results& results) {
-  std::vector<BagelJob*> own = own_jobs(jobs);
+void MotSession::run(const JobGroup& jobs, Progress& progress, const Results& results) {
+  std::vector<MotJob*> own = own_jobs(jobs);
   const RunConfig& first = own.front()->config();
   if (first.trace.empty()) return run_traced(own, nullptr, progress, results);
-  TraceSink trace(first.trace_filter);
-  run_traced(own, &trace, progress, results);
-  if (trace.tensors().empty()) {
+  TraceSink sink(first.trace_filter);
+  run_traced(own, own.front()->trace(sink).get(), progress, results);
+  if (sink.tensors().empty()) {
     log_.warning("--trace-filter {}: matches no tensor of this run",
                  fmt::join(first.trace_filter, ";"));
   }
-  trace.write(first.trace);
+  sink.write(first.trace);
 }
 
-std::size_t BagelSession::most_samples(const Job& job) const {
-  const auto& own = dynamic_cast<const BagelJob&>(job);
+std::size_t MotSession::most_samples(const Job& job) const {
+  const auto& own = dynamic_cast<const MotJob&>(job);
   const PaintRequest& paint = own.paint;
   std::size_t samples = 0;
   for (std::int64_t i = 1; i < paint.schedule.updates(); ++i) {
     const std::size_t terms = std::min(paint.terms_in(i - 1), paint.terms_in(i));
     // Without pictures the image branch reads what cond does, and is one with it.
-    samples += 1 + (own.images.empty() ? std::min<std::size_t>(terms, 1) : terms);
+    samples += 1 + (own.looks() ? terms : std::min<std::size_t>(terms, 1));
   }
   return samples;
 }
 
-StepRecording BagelSession::record_steps(const JobGroup& jobs, Progress& progress) {
+StepRecording MotSession::record_steps(const JobGroup& jobs, Progress& progress) {
   drop_kept_steps();
-  std::vector<BagelJob*> own = own_jobs(jobs);
-  std::vector<BagelJobs> runs;
-  for (BagelJob*& job : own) {
+  std::vector<MotJob*> own = own_jobs(jobs);
+  std::vector<MotJobs> runs;
+  for (MotJob*& job : own) {
     TORCH_CHECK(!job->paint.caches(), "[calibrate] steps are recorded without a step cache");
     job->records_steps = true;
     job->read_inputs();
@@ -269,52 +259,48 @@ StepRecording BagelSession::record_steps(const JobGroup& jobs, Progress& progres
   }
   load_for(runs, progress);
   StepChangeRecorder recorder;
-  for (const BagelJobs run : runs) {
-    const BagelJob* job = run.front();
+  for (const MotJobs run : runs) {
+    const MotJob* job = run.front();
     make_ready(run);
-    std::vector<BagelTurn> turns(1, BagelTurn(*job));
-    turns.front().seed(job->config().sampling.seed);
+    MotTurns turns = turns_of(run);
+    turns.front()->seed(job->config().sampling.seed);
     const std::unique_ptr<MotPainter> painter =
         read(turns, packed_request(run), nullptr, progress, {});
     recorder.begin_picture();
     painter->observe([&](std::int64_t step, std::int64_t context, const Tensor& input,
                          const Tensor& output) { recorder.record(step, context, input, output); });
-    maker_.paint_latent(*painter, turns.front().start_noise(painter->row_width(), log_),
-                        StepCaching::off, nullptr, progress);
+    maker_.paint_latent(*painter, turns.front()->start_latent(log_), StepCaching::off, nullptr,
+                        progress);
   }
   report_.weights_hash = weights_hash();
   clock_.lap(report_, "hash", runtime_.device);
   return recorder.recording();
 }
 
-std::vector<StepKindWork> BagelSession::measure_steps(Job& job, bool measures, Progress& progress) {
+std::vector<StepKindWork> MotSession::measure_steps(Job& job, bool measures, Progress& progress) {
   // The plan is of a run without others beside it.
   if (memory_->budget().limited) drop_kept_steps();
-  BagelJob* own = &dynamic_cast<BagelJob&>(job);
-  const BagelJobs jobs(&own, 1);
+  MotJob* own = &dynamic_cast<MotJob&>(job);
+  const MotJobs jobs(&own, 1);
   own->read_inputs();
   load_for(std::span(&jobs, 1), progress);
   make_ready(jobs);
-  std::vector<BagelTurn> turns(1, BagelTurn(*own));
-  turns.front().seed(own->config().sampling.seed);
+  MotTurns turns = turns_of(jobs);
+  turns.front()->seed(own->config().sampling.seed);
   std::unique_ptr<MotPainter> painter = read(turns, packed_request(jobs), nullptr, progress, {});
-  std::vector<StepKindWork> kinds = measure_step_kinds(checkpoint_.mot(), painter->request(),
+  std::vector<StepKindWork> kinds = measure_step_kinds(checkpoint_->mot(), painter->request(),
                                                        painter->contexts(), runtime_, measures);
   keep(std::move(painter));
   return kinds;
 }
 
-Report BagelSession::report() const {
+Report MotSession::report() const {
   Report report = report_;
   report.steps_per_second = maker_.steps_per_second();
   if (report.token_seconds > 0)
     report.tokens_per_second = static_cast<double>(report.tokens) / report.token_seconds;
   report.peak_bytes = peak_memory_bytes(runtime_.device);
   return report;
-}
-
-std::unique_ptr<Session> open_bagel(const RunConfig& config, Log& log) {
-  return std::make_unique<BagelSession>(config, log);
 }
 
 }  // namespace diptych

@@ -1,0 +1,69 @@
+// What a session needs of a family's checkpoint: opened (sizes, tokenizer, headers), then loaded
+// (weights on the device).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "lib/config/run_config.h"
+#include "lib/pipelines/mot/memory.h"
+#include "lib/pipelines/mot/model.h"
+#include "lib/runtime/runtime.h"
+#include "lib/runtime/stored_dtype.h"
+
+namespace diptych {
+
+struct MotJob;
+
+class MotCheckpoint {
+ public:
+  virtual ~MotCheckpoint() = default;
+
+  // What the parts on the backbone borrow; it stays where it is.
+  virtual MotModel mot() const = 0;
+  // Throws InputError for whatever the checkpoint and what is on this machine cannot serve. Logs
+  // once where texts are to be written without their kernel.
+  virtual std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
+                                           Log& log) const = 0;
+
+  // `offload`: of the decoder layers' weights. `beside`, if not empty, runs on a thread of its own
+  // while weights for a GPU are read: all tensors have their places then, and undefined values.
+  virtual void load(const std::optional<MotOffload>& offload,
+                    const std::function<void()>& beside) = 0;
+  // Parts that not every request needs; nothing where they are there already.
+  virtual void load_vision() = 0;  // looks at pictures
+  virtual void load_head() = 0;    // writes text
+  virtual bool has_vision() const = 0;
+  // Where the weights come from, the model's first.
+  virtual std::vector<Weights> sources() const = 0;
+  // A name for the loaded files' content; reads them all, slow. A stop requested meanwhile ends it
+  // early.
+  virtual std::string weights_hash(const std::stop_token& stop) const = 0;
+  // Throws BadWeights naming the first tensor that holds NaN or infinity; reads them all, slow.
+  virtual void require_finite_weights() const = 0;
+
+  // What memory is planned with, as far as the checkpoint says.
+  virtual MotSizes sizes() const = 0;
+  // What a run on the CPU uses where the files are mapped.
+  virtual MappedWeights mapped() const = 0;
+  // Whether the autoencoder works in strips from now on.
+  virtual void use_strips(bool strips) = 0;
+  // Decodes zeros of that size, for what a first time takes longer. Nothing of it is used.
+  virtual void rehearse_decoding(const LatentSize& size) const = 0;
+
+  bool is_dummy() const { return sources().front().is_dummy(); }
+};
+
+// How a family opens its checkpoints. Neither reads weights; both throw InputError.
+struct MotOpening {
+  // What the model's file of the run stores; nothing of dummy weights.
+  StoredWeights (*stored)(const RunConfig& config);
+  std::unique_ptr<MotCheckpoint> (*open)(const RunConfig& config, const Runtime& runtime, Log& log);
+};
+
+}  // namespace diptych
