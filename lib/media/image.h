@@ -24,6 +24,7 @@ struct Image {
 // Of a picture as its file's header states it, upright: EXIF's orientation is applied.
 struct ImageSize {
   std::int64_t height = 0, width = 0;
+  bool operator==(const ImageSize&) const = default;
 };
 
 // `orientation`: EXIF's, of a picture that is stored with these sides.
