@@ -12,6 +12,8 @@ namespace diptych {
 namespace {
 
 constexpr std::int64_t kMostPixels = 65'536;  // of a side in a PNG
+constexpr std::int64_t kMostFrames = 100'000;
+constexpr double kMostFps = 120;
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr std::int64_t kMostPictures = 100'000;
 constexpr std::int64_t kMostTokens = 1'000'000;
@@ -85,8 +87,9 @@ constinit const auto kFields = std::to_array<Field>({
     {"task", request, "--task", "TASK", "what is asked for", TaskSlot{run<&R::task>}},
     {"model", session, "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>},
      YamlPlace::top, "model", "--checkpoint,--ckpt,--ckpt-dir,--model-path"},
-    // Set by --prompt and --image, whose order is kept.
-    {"inputs", request, "", "", "texts and pictures in their order", InputsSlot{run<&R::inputs>}},
+    // Set by --prompt, --image and --video, whose order is kept.
+    {"inputs", request, "", "", "texts, pictures and videos in their order",
+     InputsSlot{run<&R::inputs>}},
     {"negative_prompt", picture, "-n,--negative-prompt", "TEXT",
      "text that guidance leads away from", TextSlot{run<&R::negative_prompt>}, YamlPlace::painting,
      "default_sampling_params.extra_args.negative_prompt", "--negative,--neg-prompt"},
@@ -135,6 +138,13 @@ constinit const auto kFields = std::to_array<Field>({
     {"height", picture, "-H,--height", "N", "height in pixels",
      WholeSlot{sampling<&S::height>, 1, kMostPixels}, YamlPlace::painting,
      "default_sampling_params.height"},
+    {"video_frames", picture, "--video-frames", "N", "frames of a video",
+     WholeSlot{sampling<&S::frames>, 1, kMostFrames}, YamlPlace::painting,
+     "default_sampling_params.num_frames", "--num-frames,--frames"},
+    {"fps", picture, "--fps", "X|auto",
+     "frames a second of a video; auto: as the video that is read, else the model's",
+     FreeRealSlot{sampling<&S::fps>, kMostFps}, YamlPlace::painting,
+     "default_sampling_params.fps"},
     {"seed", generation, "-s,--seed", "N",
      "seed of the first picture; the next ones count up; random or -1 draws one, which the record "
      "keeps",

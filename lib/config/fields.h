@@ -49,6 +49,15 @@ struct RealSlot {
   bool low_included;
   double high = 1e6;  // far beyond any use; keeps products of values finite
 };
+inline constexpr std::string_view kUnset = "auto";  // of a number that may be left open
+struct FreeWholeSlot {                              // a number from `low` to `high`, or auto
+  std::optional<std::int64_t>& (*at)(Options&);
+  std::int64_t low, high;
+};
+struct FreeRealSlot {  // a number above 0, or auto
+  std::optional<double>& (*at)(Options&);
+  double high;
+};
 struct IntervalSlot {  // 0 <= low < high <= 1
   double& (*low)(Options&), &(*high)(Options&);
 };
@@ -89,8 +98,9 @@ struct InputsSlot {
   std::vector<InputItem>& (*at)(Options&);
 };
 using Slot =
-    std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, TaskSlot, AttentionSlot,
-                 DeviceSlot, TextSlot, PathSlot, TextListSlot, BoolSlot, InputsSlot>;
+    std::variant<WholeSlot, SeedSlot, RealSlot, FreeWholeSlot, FreeRealSlot, IntervalSlot,
+                 ChoiceSlot, TaskSlot, AttentionSlot, DeviceSlot, TextSlot, PathSlot, TextListSlot,
+                 BoolSlot, InputsSlot>;
 
 // Which map of a stage config holds the key of a field: the file itself, or the stage of a kind
 // that families name (StageKind). These are the kinds of the common fields; a family may have
@@ -149,6 +159,8 @@ std::size_t field_index(std::string_view name, std::span<const Field> fields = a
 bool is_of_request(const Field& field);
 // Whether it has a meaning only where something is painted.
 bool is_of_painting(const Field& field);
+// Whether the inputs of the run set its value: the sides of an edit.
+bool is_of_input(const Field& field, const SamplingConfig& sampling);
 // Whether it has to be the same in requests that share the forwards of painting.
 bool is_shared_by_forwards(const Field& field);
 // Whether two requests are the same in all of these.

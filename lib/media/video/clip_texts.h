@@ -1,0 +1,27 @@
+// What a clip says about itself. The texts are those of a picture (image.h): "diptych", the record,
+// and "parameters".
+//   MP4, WebM   the record is the tag "comment", the parameters are "description"
+//   GIF         a comment extension for each, the record last
+//   WebP        XMP and EXIF as of a still picture (metadata.h)
+//   a folder    text chunks of every frame, with "frame" (its number) and "fps"
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lib/media/image.h"
+
+namespace diptych {
+
+using ClipTags = std::vector<std::pair<std::string, std::string>>;
+
+// Tags "comment" and "description" of a file. Throws InputError for other texts, and for one that
+// is not UTF-8 or holds NUL.
+ClipTags clip_tags(const PictureTexts& texts);
+// The texts of a file with these tags. A comment that is a record is called "diptych", and beside
+// it the description "parameters"; any other tag keeps its name, in lower case.
+PictureTexts texts_of_tags(const ClipTags& tags);
+
+}  // namespace diptych
