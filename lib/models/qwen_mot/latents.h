@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "lib/models/qwen_mot/latent_positions.h"
 #include "lib/tensor/weights.h"
 
 namespace diptych {
@@ -16,21 +17,22 @@ struct MotLatents {
   Tensor time_mlp_2, time_mlp_2_bias;  // [hidden, hidden], [hidden]
   Tensor vae2llm, vae2llm_bias;        // [hidden, width], [hidden]
   Tensor llm2vae, llm2vae_bias;        // [width, hidden], [width]
-  Tensor pos_embed;       // [side * side, hidden]; undefined: fixed, made where it is needed
-  std::int64_t side = 0;  // of the square table of positions
+  Tensor pos_embed;                    // [side * side, hidden]; undefined: the table is fixed
+  std::int64_t side = 0;               // of the table of positions, of each frame
+  std::int64_t frames = 1;             // of a fixed table
   std::int64_t width = 0;              // of a latent row
 
-  // Whether the table of positions is read or computed (fixed_latent_positions).
-  enum class Table { stored, fixed };
   // `weights`: the root of the checkpoint. Throws as Weights::get.
   static MotLatents load(const Weights& weights, std::int64_t hidden, std::int64_t width,
-                         std::int64_t side, Table table = Table::stored);
+                         std::int64_t side);
+  // The same with a fixed table of positions, which is not read.
+  static MotLatents load(const Weights& weights, std::int64_t hidden, std::int64_t width,
+                         const LatentTable& table);
 
   // t of every step, float32 -> [steps, hidden].
   Tensor embed_timesteps(std::span<const float> t) const;
   // Rows of the position table for t x h x w latent rows in row-major order -> [t * h * w], int64,
-  // CPU. A grid wider than the table runs into the rows of the next line, as the official code's
-  // does.
+  // CPU (LatentTable::indices).
   Tensor position_ids(std::int64_t h, std::int64_t w, std::int64_t t = 1) const;
   // The rows themselves -> [t * h * w, hidden], on the device of the projections.
   Tensor positions(std::int64_t h, std::int64_t w, std::int64_t t = 1) const;
@@ -41,10 +43,5 @@ struct MotLatents {
   Tensor project(const Tensor& x) const;
   Tensor velocity(const Tensor& hidden) const;  // final-norm rows [rows, hidden] -> [rows, width]
 };
-
-// Rows of the fixed table of Lance for such ids of frames with side * side rows, computed: sines,
-// then cosines, of the frame, the row and the column, each with a third of the width (specs:
-// lance.md 5.6). ids int64 [rows] -> float32 [rows, width], CPU.
-Tensor fixed_latent_positions(const Tensor& ids, std::int64_t side, std::int64_t width);
 
 }  // namespace diptych

@@ -54,6 +54,9 @@ struct BagelCheckpoint final : MotCheckpoint {
   void require_finite_weights() const override;
   MotSizes sizes() const override;
   MappedWeights mapped() const override;
+  std::string_view vae_dtype() const override {
+    return name_of(vae.compute.tf32 ? VaeDtype::tf32 : VaeDtype::float32);
+  }
   void use_strips(bool uses) override;
   void rehearse_decoding(const LatentSize& size) const override;
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/config/run_config.h"
@@ -51,6 +52,8 @@ class MotCheckpoint {
   virtual MotSizes sizes() const = 0;
   // What a run on the CPU uses where the files are mapped.
   virtual MappedWeights mapped() const = 0;
+  // What the autoencoder computes in, as Report::vae_dtype.
+  virtual std::string_view vae_dtype() const = 0;
   // Whether the autoencoder works in strips from now on.
   virtual void use_strips(bool strips) = 0;
   // Decodes zeros of that size, for what a first time takes longer. Nothing of it is used.

@@ -8,8 +8,12 @@
 
 namespace diptych {
 
-void MotTurn::seed(std::uint64_t seed) {
+void MotTurn::reseed(std::uint64_t seed) {
   generator = cpu_generator(seed);
+}
+
+void MotTurn::seed(std::uint64_t seed) {
+  reseed(seed);
   plan.reset();
   plan_finish_reason.clear();
 }

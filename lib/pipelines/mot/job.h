@@ -69,6 +69,8 @@ class MotTurn {
   const MotJob& job() const { return *job_; }
   // Starts over with another seed: what was drawn before is forgotten.
   virtual void seed(std::uint64_t seed);
+  // The next picture has this seed; what was read stays.
+  virtual void reseed(std::uint64_t seed);
   // What each guidance branch reads, with the plan where it is there.
   virtual std::vector<BranchContexts> branches() const = 0;
   virtual ImageRows read_image(const ImageSegment& segment, const MotSample& block,

@@ -26,8 +26,7 @@ void log_quantization(Log& log, Quantization kind, const QwenConfig& llm, at::Sc
   };
   log.info(
       "{}: the projections of the decoder layers take {:.1f} MiB instead of {:.1f}; embeddings, "
-      "norms, biases, lm_head, vision, latent projections and time embedder stay {}, the "
-      "autoencoder float32",
+      "norms, biases, lm_head, vision, latent projections and time embedder stay {}",
       kind == Quantization::fp8 ? "fp8" : "int8", mebi(kind), mebi(Quantization::none),
       dtype == at::kFloat ? "float32" : "bfloat16");
 }
@@ -50,7 +49,6 @@ MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& 
   report_.device = device_description(runtime_.device);
   report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
   report_.quantization = name_of(config.quantization);
-  report_.vae_dtype = name_of(runtime_.vae_tf32 ? VaeDtype::tf32 : VaeDtype::float32);
   report_.tuning = runtime_.tuning.name();
   if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
   log.debug("device {}, {}, kernels {}, attention {} and {}", report_.device, report_.dtype,
@@ -58,6 +56,7 @@ MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& 
             runtime_.paint_attention.of(AttentionRole::self).name());
   clock_.start();
   checkpoint_ = opening.open(config_, runtime_, log_);
+  report_.vae_dtype = checkpoint_->vae_dtype();
   require_attention();
   require_quantizable();
   memory_ = std::make_unique<MotMemoryPlanner>(config_, *checkpoint_, runtime_);

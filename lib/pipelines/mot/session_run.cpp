@@ -291,7 +291,7 @@ void MotSession::paint(MotJobs jobs, MotTrace* trace, Progress& progress, const 
       if (reads) {
         turn->seed(seed);
       } else {
-        turn->generator = cpu_generator(seed);
+        turn->reseed(seed);
       }
       if (first.official_batch) turn->generator = turns.front()->generator;
     }

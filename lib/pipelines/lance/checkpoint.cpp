@@ -1,0 +1,316 @@
+#include "lib/pipelines/lance/checkpoint.h"
+
+#include <array>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/base/folder.h"
+#include "lib/models/wan_vae/memory.h"
+#include "lib/pipelines/lance/job.h"
+#include "lib/tensor/stored_tensors.h"
+#include "lib/text/byte_level_bpe.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kPictures = "Lance_3B", *kClips = "Lance_3B_Video",
+                     *kVision = "Qwen2.5-VL-ViT";
+constexpr std::string_view kVisionScope = "vit_model";
+
+bool is_of_clips(LanceTask task) {
+  using enum LanceTask;
+  return task == t2v || task == i2v || task == video_edit || task == x2t_video;
+}
+
+LanceTask task_of(const RunConfig& run) {
+  const auto task = parse_choice<LanceTask>(run.task);
+  TORCH_CHECK(task.has_value(), "[lance] the task ", run.task, " is not settled");
+  return *task;
+}
+
+fs::path first_of(const fs::path& folder, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (fs::exists(folder / name)) return folder / name;
+  }
+  throw InputError("{}: {} not found; expected a Lance folder as it is downloaded, with {}, {}, {} "
+                   "and Wan2.2_VAE.pth",
+                   folder.string(), *names.begin(), kPictures, kClips, kVision);
+}
+
+at::ScalarType vae_dtype_of(const RunConfig& run, const Runtime& runtime) {
+  switch (run.vae_dtype) {
+    case VaeDtype::float32:
+      return at::kFloat;
+    case VaeDtype::bfloat16:
+      return at::kBFloat16;
+    case VaeDtype::automatic:
+      return runtime.dtype;
+    case VaeDtype::tf32:
+      break;
+  }
+  throw InputError(Setting::of("vae_dtype", "tf32"),
+                   "the autoencoder of Lance computes in float32 or bfloat16");
+}
+
+// No config file tells the widths. Random weights take those of the folder's autoencoder where it
+// has one, else the released ones.
+WanVaeConfig read_vae_config(const Weights& weights, const LanceFolders& folders) {
+  if (!weights.is_dummy() || folders.root.empty()) return WanVaeConfig::infer(weights);
+  return WanVaeConfig::infer(Weights::open(folders.vae_file(), at::kCPU, at::kFloat));
+}
+
+// A generation expert may lack tensors: those of the other expert stand for them, as the official
+// loader copies these before it reads the file.
+constexpr std::string_view kGeneration = "_moe_gen";
+bool may_lack(const std::string& name) {
+  return name.find(kGeneration) != std::string::npos;
+}
+
+void check_model_layout(const Weights& weights, const LanceConfig& config, bool bundles_vision,
+                        Log& log) {
+  std::size_t lacking = 0;
+  for (const auto& [name, shape] : lance_layout(config)) {
+    if (name.starts_with(kVisionScope) && !bundles_vision) continue;
+    if (may_lack(name) && !weights.contains(name)) {
+      ++lacking;
+      continue;
+    }
+    weights.check(name, shape);
+  }
+  // The official loader drops the table of positions: it is computed.
+  for (const std::string& name : weights.unread()) {
+    if (name != "latent_pos_embed.pos_embed") weights.require_all_read();
+  }
+  if (lacking > 0)
+    log.info("{} tensors of the generation experts are missing: those of understanding stand in",
+             lacking);
+}
+
+void check_vae_layout(const Weights& weights, const WanVaeConfig& config) {
+  if (!weights.is_dummy()) WanVae::load(weights, config);
+}
+
+}  // namespace
+
+LanceFolders LanceFolders::of(const fs::path& root, LanceTask task) {
+  if (root.empty()) return {};
+  require_folder(root, Setting::of("model"));
+  const char* const own = is_of_clips(task) ? kClips : kPictures;
+  if (!fs::exists(root / own) && fs::exists(root / "llm_config.json")) {
+    throw InputError(Setting::of("model"),
+                     "{}: is the folder of one part of Lance; expected the one above, with {}, {} "
+                     "and Wan2.2_VAE.pth",
+                     root.string(), own, kVision);
+  }
+  if (!fs::exists(root / own)) {
+    throw InputError("{}: {} not found; the task {} takes its weights from there", root.string(),
+                     own, name_of(task));
+  }
+  return {root, root / own, first_of(root, {kVision})};
+}
+
+fs::path LanceFolders::model_file() const {
+  return first_of(llm, {"model.safetensors", "model.safetensors.index.json", "ema.safetensors",
+                        "ema.safetensors.index.json"});
+}
+
+fs::path LanceFolders::vae_file() const {
+  return first_of(root, {"Wan2.2_VAE.pth", "Wan2.2_VAE.safetensors"});
+}
+
+bool LanceCheckpoint::bundles_vision() const {
+  return !model_weights.is_dummy() &&
+         model_weights.scope(kVisionScope).contains("patch_embed.proj.weight");
+}
+
+std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, const Runtime& runtime,
+                                                       Log& log) {
+  const bool dummy = run.load_format == LoadFormat::dummy;
+  if (run.model.empty() && !dummy) {
+    throw InputError(Setting::absent("model"),
+                     "missing; expected a Lance checkpoint folder (or --load-format dummy)");
+  }
+  auto opened = std::make_unique<LanceCheckpoint>();
+  LanceCheckpoint& c = *opened;
+  c.task = task_of(run);
+  c.folders = LanceFolders::of(run.model, c.task);
+  c.quantization = {runtime.quantization, runtime.kernels};
+  c.kernels = runtime.kernels;
+  const at::ScalarType vae_dtype = vae_dtype_of(run, runtime);
+  if (!run.model.empty()) c.config = LanceConfig::load(c.folders.llm, c.folders.vit);
+  // Buffers were cast with the weights, the rotary frequencies among them.
+  c.config.llm.bf16_rope_frequencies = runtime.dtype == at::kBFloat16;
+  c.tokenizer = run.model.empty() ? byte_tokenizer() : load_byte_level_bpe(c.folders.llm);
+  c.markers = LanceMarkers::of(*c.tokenizer);
+  if (dummy) {
+    c.model_weights = c.vit_weights = Weights::dummy(runtime.device, runtime.dtype);
+    c.vae_weights = Weights::dummy(runtime.device, vae_dtype);
+  } else {
+    c.model_weights = Weights::open(c.folders.model_file(), runtime.device, runtime.dtype);
+    const fs::path vit = first_of(c.folders.vit, {"vit.safetensors"});
+    c.vit_weights = Weights::open(vit, runtime.device, runtime.dtype);
+    c.vae_weights = Weights::open(c.folders.vae_file(), runtime.device, vae_dtype);
+    if (c.bundles_vision())
+      log.debug("{}: its vit_model.* replaces {}, as the official loader does",
+                c.folders.model_file().string(), vit.string());
+    check_model_layout(c.model_weights, c.config, c.bundles_vision(), log);
+  }
+  // Requests are checked against these before anything is loaded.
+  c.language_model.config = c.config.llm;
+  c.latents.side = c.config.positions.side;
+  c.latents.frames = c.config.positions.frames;
+  c.latents.width = c.config.row_width;
+  c.vae.config = read_vae_config(c.vae_weights, c.folders);
+  if (c.vae.config.z_dim != c.config.row_width || c.vae.config.spatial() != c.config.pixels_per_row)
+    throw InputError("{}: the autoencoder has {} channels at 1/{}, expected {} at 1/{}",
+                     c.folders.vae_file().string(), c.vae.config.z_dim, c.vae.config.spatial(),
+                     c.config.row_width, c.config.pixels_per_row);
+  if (!dummy) check_vae_layout(Weights::open(c.folders.vae_file(), at::kCPU, at::kFloat), c.vae.config);
+  return opened;
+}
+
+std::unique_ptr<MotJob> LanceCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
+                                                  Log& log) const {
+  return std::make_unique<LanceJob>(request, *this, runtime, log, LanceRecording());
+}
+
+void LanceCheckpoint::load(const std::optional<MotOffload>& offload,
+                           const std::function<void()>& beside) {
+  Weights::ReadAhead reading(model_weights);
+  language_model = MotBackbone::load(model_weights.scope("language_model"), config.llm, offload,
+                                     quantization);
+  latents = MotLatents::load(model_weights, config.llm.hidden_size, config.row_width,
+                             config.positions);
+  vae = WanVae::load(vae_weights, vae.config, kernels);  // while the larger file is read
+  const std::jthread other = beside ? std::jthread(beside) : std::jthread();
+  reading.finish();
+}
+
+void LanceCheckpoint::load_vision() {
+  if (vision) return;
+  const Weights& from = bundles_vision() ? model_weights : vit_weights;
+  Weights::ReadAhead reading(from);
+  vision = QwenVision::load(bundles_vision() ? from.scope(kVisionScope) : from, config.vit);
+  reading.finish();
+}
+
+void LanceCheckpoint::load_head() {
+  if (language_model.lm_head.defined()) return;
+  Weights::ReadAhead reading(model_weights);
+  language_model.load_head(model_weights.scope("language_model"));
+  reading.finish();
+}
+
+std::string LanceCheckpoint::weights_hash(const std::stop_token& stop) const {
+  if (bundles_vision())
+    return fmt::format("{:.16}-{:.16}", model_weights.hash(stop), vae_weights.hash(stop));
+  return fmt::format("{:.16}-{:.16}-{:.16}", model_weights.hash(stop), vit_weights.hash(stop),
+                     vae_weights.hash(stop));
+}
+
+void LanceCheckpoint::require_finite_weights() const {
+  if (model_weights.is_dummy()) return;
+  require_finite(open_checkpoint(folders.model_file()));
+  require_finite(open_checkpoint(folders.vae_file()));
+  if (!bundles_vision()) require_finite(open_checkpoint(folders.vit / "vit.safetensors"));
+}
+
+MotSizes LanceCheckpoint::sizes() const {
+  MotSizes sizes;
+  sizes.llm = config.llm;
+  sizes.layout = lance_layout(config);
+  sizes.row_width = config.row_width;
+  sizes.pixels_per_row = config.pixels_per_row;
+  sizes.look_bytes = [vit = config.vit](std::int64_t patches, std::int64_t element) {
+    return qwen_vision_bytes(vit, patches, element);
+  };
+  const auto dtype = c10::typeMetaToScalarType(vae_weights.options().dtype());
+  const WanVaeConfig& own = vae.config;
+  sizes.vae.weights = wan_vae_weight_bytes(own, dtype);
+  sizes.vae.encode = [own, dtype](const FrameSize& size, bool) {
+    return wan_vae_encode_bytes(own, {size.width, size.height, size.frames}, dtype);
+  };
+  sizes.vae.decode = [own, dtype](const FrameSize& size, bool) {
+    return wan_vae_decode_bytes(own, {size.width, size.height, size.frames}, dtype);
+  };
+  return sizes;
+}
+
+MappedWeights LanceCheckpoint::mapped() const {
+  MappedWeights mapped;
+  mapped.is_view = [](const std::string&, at::ScalarType) { return false; };
+  if (model_weights.is_dummy()) return mapped;
+  mapped.is_view = [model = open_checkpoint(folders.model_file()),
+                    vit = open_checkpoint(folders.vit / "vit.safetensors"),
+                    bundled = bundles_vision()](const std::string& name, at::ScalarType dtype) {
+    const bool of_vision = name.starts_with(kVisionScope) && !bundled;
+    return of_vision ? is_view(vit, name.substr(kVisionScope.size() + 1), dtype)
+                     : is_view(model, name, dtype);
+  };
+  mapped.autoencoder = static_cast<std::int64_t>(
+      view_bytes(open_checkpoint(folders.vae_file()),
+                 c10::typeMetaToScalarType(vae_weights.options().dtype())));
+  return mapped;
+}
+
+std::string_view LanceCheckpoint::vae_dtype() const {
+  const bool wide = vae_weights.options().dtype() == at::kFloat;
+  return name_of(wide ? VaeDtype::float32 : VaeDtype::bfloat16);
+}
+
+// Chunks of four frames bound what a pass holds.
+void LanceCheckpoint::use_strips(bool) {}
+
+void LanceCheckpoint::rehearse_decoding(const LatentSize& size) const {
+  // The third latent frame is the first that meets all of its history.
+  const std::int64_t frames = std::min<std::int64_t>(size.t, 3);
+  WanVaeDecoder decoder(vae, at::zeros({frames, size.h, size.w, config.row_width},
+                                       vae_weights.options().dtype(at::kFloat)));
+  while (decoder.has_next()) decoder.next();
+}
+
+MotOpening lance_opening() {
+  return {.stored = [](const RunConfig& run) -> StoredWeights {
+            if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
+            const CheckpointFiles files =
+                open_checkpoint(LanceFolders::of(run.model, task_of(run)).model_file());
+            const std::uint64_t bytes = stored_bytes(files);
+            return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
+          },
+          .open = [](const RunConfig& run, const Runtime& runtime,
+                     Log& log) -> std::unique_ptr<MotCheckpoint> {
+            return LanceCheckpoint::open(run, runtime, log);
+          }};
+}
+
+std::vector<std::string> check_lance_layout(const fs::path& folder) {
+  std::vector<std::string> problems;
+  const auto check = [&](LanceTask task) {
+    try {
+      const LanceFolders folders = LanceFolders::of(folder, task);
+      const LanceConfig config = LanceConfig::load(folders.llm, folders.vit);
+      const Weights weights = Weights::open(folders.model_file(), at::kCPU, at::kFloat);
+      const bool bundles = weights.scope(kVisionScope).contains("patch_embed.proj.weight");
+      Log quiet(LogLevel::quiet);
+      check_model_layout(weights, config, bundles, quiet);
+      const Weights vit = Weights::open(folders.vit / "vit.safetensors", at::kCPU, at::kFloat);
+      for (const auto& [name, shape] : qwen_vision_layout(config.vit)) vit.check(name, shape);
+      vit.require_all_read();
+      const Weights vae = Weights::open(folders.vae_file(), at::kCPU, at::kFloat);
+      check_vae_layout(vae, WanVaeConfig::infer(vae));
+      LanceMarkers::of(*load_byte_level_bpe(folders.llm));
+    } catch (const InputError& error) {
+      problems.emplace_back(error.what());
+    }
+  };
+  // Each half serves its tasks alone.
+  if (fs::exists(folder / kPictures)) check(LanceTask::t2i);
+  if (fs::exists(folder / kClips)) check(LanceTask::t2v);
+  return problems;
+}
+
+}  // namespace diptych
