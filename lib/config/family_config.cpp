@@ -10,16 +10,40 @@ const Task* FamilyConfig::find_task(std::string_view task) const {
   return found == tasks.end() ? nullptr : &*found;
 }
 
-const Task* FamilyConfig::task_for(bool reads_pictures) const {
-  const auto found = std::ranges::find(tasks, reads_pictures, &Task::reads_pictures);
+const Task* FamilyConfig::task_for(const InputCounts& inputs) const {
+  const auto found =
+      std::ranges::find_if(tasks, [&](const Task& task) { return task.reads.fits(inputs); });
   return found == tasks.end() ? nullptr : &*found;
 }
 
-const Task* FamilyConfig::task_for(bool reads_pictures, MediaKind makes) const {
+const Task* FamilyConfig::task_for(const InputCounts& inputs,
+                                   std::span<const MediaKind> makes) const {
   const auto found = std::ranges::find_if(tasks, [&](const Task& task) {
-    return task.reads_pictures == reads_pictures && task.makes == makes;
+    return task.reads.fits(inputs) && std::ranges::find(makes, task.makes) != makes.end();
   });
   return found == tasks.end() ? nullptr : &*found;
+}
+
+const Task* FamilyConfig::task_for(const InputCounts& inputs, MediaKind makes) const {
+  return task_for(inputs, std::span(&makes, 1));
+}
+
+bool FamilyConfig::reads(MediaKind kind) const {
+  return std::ranges::any_of(tasks, [&](const Task& task) {
+    switch (kind) {
+      case MediaKind::picture:
+        return task.reads.pictures.most > 0;
+      case MediaKind::clip:
+        return task.reads.clips.most > 0;
+      case MediaKind::text:
+        return true;
+    }
+    return false;
+  });
+}
+
+bool FamilyConfig::makes(MediaKind kind) const {
+  return std::ranges::find(tasks, kind, &Task::makes) != tasks.end();
 }
 
 FieldLimit FamilyConfig::limit_of(std::string_view field) const {
@@ -35,10 +59,31 @@ std::string_view kind_name(MediaKind kind) {
   switch (kind) {
     case MediaKind::picture:
       return "pictures";
+    case MediaKind::clip:
+      return "videos";
     case MediaKind::text:
       return "texts";
   }
-  throw std::logic_error("a kind of result without a name");
+  throw std::logic_error("a kind of media without a name");
+}
+
+std::string_view input_name(MediaKind kind) {
+  switch (kind) {
+    case MediaKind::picture:
+      return "image";
+    case MediaKind::clip:
+      return "video";
+    case MediaKind::text:
+      return "prompt";
+  }
+  throw std::logic_error("a kind of media without a flag");
+}
+
+std::optional<MediaKind> kind_of_input(std::string_view name) {
+  for (const MediaKind kind : {MediaKind::picture, MediaKind::clip, MediaKind::text}) {
+    if (input_name(kind) == name) return kind;
+  }
+  return std::nullopt;
 }
 
 std::vector<Field> with_common_fields(std::span<const Field> own) {

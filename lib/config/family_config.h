@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,15 +19,32 @@ struct FieldDefault {
   std::string_view field, text;  // the text as assign() takes it
 };
 
+// How many inputs of one kind a task reads.
+struct ReadCount {
+  std::int64_t least = 0, most = 0;
+  bool fits(std::int64_t count) const { return least <= count && count <= most; }
+};
+inline constexpr ReadCount kOne = {1, 1};
+inline constexpr ReadCount kOneOrMore = {1, std::numeric_limits<std::int64_t>::max()};
+
+struct TaskReads {  // beside texts
+  ReadCount pictures = {}, clips = {};
+  bool fits(const InputCounts& inputs) const {
+    return pictures.fits(inputs.pictures) && clips.fits(inputs.clips);
+  }
+};
+
 struct Task {
-  std::string_view name;        // of --task
-  std::string_view help;        // "edit pictures"
-  bool reads_pictures = false;  // at least one; the other tasks read none
+  std::string_view name;  // of --task
+  std::string_view help;  // "edit pictures"
+  TaskReads reads = {};
   MediaKind makes = MediaKind::picture;
   // Over the family's own, where nothing else was said.
   std::span<const FieldDefault> defaults = {};
-  // A result has the size of the last picture that is read, unless flags give one.
+  // A result has the size of the last picture or clip that is read, unless flags give one.
   bool size_of_input = false;
+  // A clip has as many frames as are taken from the one that is read.
+  bool frames_of_input = false;
   // The key of a stage config for values of this task alone, over default_sampling_params; "" =
   // there is none. It stands in the stage that makes the result.
   std::string_view sampling_key = {};
@@ -68,9 +86,13 @@ struct FamilyConfig {
   std::string_view demo_notice = {}, dummy_demo_notice = {};
 
   const Task* find_task(std::string_view name) const;  // null where there is none
-  // The first task that fits; null where none does.
-  const Task* task_for(bool reads_pictures) const;
-  const Task* task_for(bool reads_pictures, MediaKind makes) const;
+  // The first task that reads this; null where there is none.
+  const Task* task_for(const InputCounts& inputs) const;
+  // The same of those that make one of these kinds.
+  const Task* task_for(const InputCounts& inputs, std::span<const MediaKind> makes) const;
+  const Task* task_for(const InputCounts& inputs, MediaKind makes) const;
+  bool reads(MediaKind kind) const;  // whether one of its tasks does
+  bool makes(MediaKind kind) const;  // likewise
   FieldLimit limit_of(std::string_view field) const;
   bool uses(std::string_view field) const;
 };

@@ -26,9 +26,15 @@ bool is_number(std::string_view text) {
          std::ranges::any_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// A seed that is to be drawn.
-bool is_random(const YamlNode& node) {
-  return node.kind == YamlNode::Kind::scalar && node.text == kRandomSeed;
+// The one word that a field of a number takes instead; "" where there is none.
+std::string_view word_of(const Field& field) {
+  if (std::holds_alternative<SeedSlot>(field.slot)) return kRandomSeed;
+  return std::holds_alternative<FreeWholeSlot>(field.slot) ? kUnset : "";
+}
+
+bool takes_number(const Field& field) {
+  return std::holds_alternative<WholeSlot>(field.slot) ||
+         std::holds_alternative<RealSlot>(field.slot) || !word_of(field).empty();
 }
 
 // [LO, HI], or the flag's text "LO,HI".
@@ -82,10 +88,9 @@ std::string path_text(const YamlNode& node, std::string_view path) {
 std::string field_text(const Field& field, const YamlNode& node, std::string_view path) {
   if (std::holds_alternative<IntervalSlot>(field.slot)) return interval_text(node, path);
   if (std::holds_alternative<BoolSlot>(field.slot)) return truth_text(node, path);
-  const bool number = std::holds_alternative<WholeSlot>(field.slot) ||
-                      (std::holds_alternative<SeedSlot>(field.slot) && !is_random(node)) ||
-                      std::holds_alternative<RealSlot>(field.slot);
-  if (number) return number_text(node, path);
+  const bool is_word =
+      !word_of(field).empty() && node.kind == YamlNode::Kind::scalar && node.text == word_of(field);
+  if (takes_number(field) && !is_word) return number_text(node, path);
   return std::holds_alternative<PathSlot>(field.slot) ? path_text(node, path)
                                                       : scalar_text(node, path);
 }

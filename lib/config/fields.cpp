@@ -114,6 +114,23 @@ struct Assign {
     slot.at(options) = value;
   }
 
+  void operator()(const FrameRateSlot& slot) const {
+    if (text == kUnset) return slot.at(options).reset();
+    const auto rate = parse_frame_rate(text);
+    if (!rate)
+      throw where.error("{} is not a rate; expected a number or a fraction such as 30000/1001",
+                        in_quotes(text));
+    if (rate->value() < kMinFrameRate || rate->value() > kMaxFrameRate)
+      throw where.error("{} is out of range; expected {} to {}", text, kMinFrameRate,
+                        kMaxFrameRate);
+    slot.at(options) = rate;
+  }
+
+  void operator()(const FreeWholeSlot& slot) const {
+    if (text == kUnset) return slot.at(options).reset();
+    slot.at(options) = whole_number(text, where, slot.low, slot.high);
+  }
+
   void operator()(const IntervalSlot& slot) const {
     const auto parts = split(text, ',');
     if (parts.size() != 2) {
@@ -210,15 +227,18 @@ struct Assign {
       check_prompt(value, where);
       return {value, {}};
     }
-    if (!one || !item.contains("image")) {
-      throw where.error("{} is no input; expected {{\"text\": ...}} or {{\"image\": ...}}",
-                        in_quotes(item.dump()));
+    for (const MediaKind kind : {MediaKind::picture, MediaKind::clip}) {
+      const std::string name(input_name(kind));
+      if (!one || !item.contains(name)) continue;
+      const auto path = item[name].get<std::string>();
+      if (path.empty() || path.find('\0') != std::string::npos)
+        throw where.error("{} whose path is empty or holds a NUL",
+                          kind == MediaKind::picture ? "an image" : "a video");
+      return InputItem::of_file(kind, path);
     }
-    const auto path = item["image"].get<std::string>();
-    if (path.empty() || path.find('\0') != std::string::npos) {
-      throw where.error("an image whose path is empty or holds a NUL");
-    }
-    return {{}, path};
+    throw where.error(
+        "{} is no input; expected {{\"text\": ...}}, {{\"image\": ...}} or {{\"video\": ...}}",
+        in_quotes(item.dump()));
   }
 
   void operator()(const TextListSlot& slot) const {
@@ -239,14 +259,23 @@ struct ToJson {
   Json operator()(const IntervalSlot& slot) const {
     return Json::array({slot.low(options), slot.high(options)});
   }
+  Json operator()(const FreeWholeSlot& slot) const {
+    return slot.at(options) ? Json(*slot.at(options)) : Json(kUnset);
+  }
+  Json operator()(const FrameRateSlot& slot) const {
+    const std::optional<FrameRate>& rate = slot.at(options);
+    if (!rate) return kUnset;
+    return rate->seconds == 1 ? Json(rate->frames) : Json(frame_rate_text(*rate));
+  }
   Json operator()(const ChoiceSlot& slot) const { return slot.names[slot.get(options)]; }
   Json operator()(const DeviceSlot& slot) const { return device_name(slot.at(options)); }
   Json operator()(const PathSlot& slot) const { return slot.at(options).string(); }
   Json operator()(const InputsSlot& slot) const {
     Json list = Json::array();
     for (const InputItem& item : slot.at(options)) {
-      list.push_back(item.is_image() ? Json{{"image", item.image.string()}}
-                                     : Json{{"text", item.text}});
+      list.push_back(item.is_text()
+                         ? Json{{"text", item.text}}
+                         : Json{{std::string(input_name(item.kind())), item.file().string()}});
     }
     return list;
   }
@@ -285,6 +314,11 @@ bool is_shared_by_forwards(const Field& field) {
 bool is_of_painting(const Field& field) {
   return field.scope == Scope::picture || field.scope == Scope::encoding ||
          is_shared_by_forwards(field);
+}
+
+bool is_of_input(const Field& field, const SamplingConfig& sampling) {
+  if (field.name == "video_frames") return sampling.frames_of_input;
+  return sampling.size_of_input && (field.name == "width" || field.name == "height");
 }
 
 bool may_share_forwards(const RunConfig& a, const RunConfig& b) {
@@ -349,10 +383,26 @@ std::string inputs_text(const std::vector<InputItem>& inputs) {
   return value_text(all_fields()[field_index("inputs")], options);
 }
 
+InputItem InputItem::of_file(MediaKind kind, std::filesystem::path file) {
+  InputItem item;
+  (kind == MediaKind::clip ? item.video : item.image) = std::move(file);
+  return item;
+}
+
+MediaKind InputItem::kind() const {
+  if (is_image()) return MediaKind::picture;
+  return is_video() ? MediaKind::clip : MediaKind::text;
+}
+
+InputCounts RunConfig::input_counts() const {
+  return {std::ranges::count_if(inputs, &InputItem::is_image),
+          std::ranges::count_if(inputs, &InputItem::is_video)};
+}
+
 std::string RunConfig::prompt() const {
   std::string lines;
   for (const InputItem& item : inputs) {
-    if (!item.is_image() && !item.text.empty()) lines += (lines.empty() ? "" : "\n") + item.text;
+    if (item.is_text() && !item.text.empty()) lines += (lines.empty() ? "" : "\n") + item.text;
   }
   return lines;
 }

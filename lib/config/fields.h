@@ -15,7 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
-#include "lib/base/picture_formats.h"
+#include "lib/base/frame_rate.h"
+#include "lib/config/result_formats.h"
 #include "lib/config/run_config.h"
 
 namespace diptych {
@@ -25,10 +26,12 @@ struct Options {
   RunConfig run;
   std::filesystem::path config;                 // the stage config, "" = none
   std::filesystem::path output = "output.png";  // file, pattern with %03d, folder, or - for stdout
-  std::optional<PictureFormat> format;          // of pictures; nullopt: as their names say
-  std::int64_t quality = 95;                    // of pictures in formats that have one
+  std::optional<ResultFormat> format;           // nullopt: as the names of results say
+  std::int64_t quality = 95;                    // in formats that have one
+  std::optional<std::int64_t> crf;              // likewise; nullopt: the format's usual one
   ProgressStyle progress = ProgressStyle::automatic;
-  std::filesystem::path think_output;  // the plan as a text file, "" = none
+  std::filesystem::path think_output;   // the plan as a text file, "" = none
+  std::filesystem::path contact_sheet;  // frames of a clip as a picture, "" = none
 };
 
 // The inputs as the text that the field "inputs" takes.
@@ -48,6 +51,14 @@ struct RealSlot {
   double low;
   bool low_included;
   double high = 1e6;  // far beyond any use; keeps products of values finite
+};
+inline constexpr std::string_view kUnset = "auto";  // of a number that may be left open
+struct FreeWholeSlot {                              // a number from `low` to `high`, or auto
+  std::optional<std::int64_t>& (*at)(Options&);
+  std::int64_t low, high;
+};
+struct FrameRateSlot {  // a number or a fraction, such as 30000/1001, or auto
+  std::optional<FrameRate>& (*at)(Options&);
 };
 struct IntervalSlot {  // 0 <= low < high <= 1
   double& (*low)(Options&), &(*high)(Options&);
@@ -88,9 +99,9 @@ struct BoolSlot {  // a flag without a value; true, false, on, off, 1, 0 elsewhe
 struct InputsSlot {
   std::vector<InputItem>& (*at)(Options&);
 };
-using Slot =
-    std::variant<WholeSlot, SeedSlot, RealSlot, IntervalSlot, ChoiceSlot, TaskSlot, AttentionSlot,
-                 DeviceSlot, TextSlot, PathSlot, TextListSlot, BoolSlot, InputsSlot>;
+using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, FreeWholeSlot, FrameRateSlot, IntervalSlot,
+                          ChoiceSlot, TaskSlot, AttentionSlot, DeviceSlot, TextSlot, PathSlot,
+                          TextListSlot, BoolSlot, InputsSlot>;
 
 // Which map of a stage config holds the key of a field: the file itself, or the stage of a kind
 // that families name (StageKind). These are the kinds of the common fields; a family may have
@@ -149,6 +160,8 @@ std::size_t field_index(std::string_view name, std::span<const Field> fields = a
 bool is_of_request(const Field& field);
 // Whether it has a meaning only where something is painted.
 bool is_of_painting(const Field& field);
+// Whether the inputs of the run set its value: the sides of an edit.
+bool is_of_input(const Field& field, const SamplingConfig& sampling);
 // Whether it has to be the same in requests that share the forwards of painting.
 bool is_shared_by_forwards(const Field& field);
 // Whether two requests are the same in all of these.

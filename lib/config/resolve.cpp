@@ -116,43 +116,60 @@ class Resolver {
     return std::ranges::find(fields(), flags, &Field::flags) != fields().end();
   }
 
+  // Each kind has one source: its flags, else its variable. That of a kind which the family does
+  // not read may serve requests to other families.
+  std::optional<Given> input_variable(MediaKind kind) const {
+    const bool given =
+        std::ranges::find(sources_.inputs, kind, &FlagInput::kind) != sources_.inputs.end();
+    if (given || !resolved_.options.run.family->reads(kind)) return std::nullopt;
+    std::string name = environment_name(input_name(kind));
+    const std::optional<std::string> text = sources_.environment(name);
+    if (!text || text->empty()) return std::nullopt;
+    return Given{*text, std::move(name)};
+  }
+
   void apply_inputs() {
-    std::vector<FlagInput> inputs = sources_.inputs;
-    const auto from_variable = [&](const char* variable, bool is_image) {
-      const auto text = sources_.environment(variable);
-      const bool given = std::ranges::any_of(
-          sources_.inputs, [&](const FlagInput& item) { return item.is_image == is_image; });
-      return given || !text || text->empty() ? std::nullopt : text;
+    std::vector<FlagInput> inputs;  // files of variables come first, texts of variables last
+    std::string origin = sources_.inputs.empty() ? "" : "--prompt/--image";
+    if (std::ranges::find(sources_.inputs, MediaKind::clip, &FlagInput::kind) !=
+        sources_.inputs.end())
+      origin += "/--video";
+    const auto note = [&](MediaKind kind, const std::string& variable) {
+      origin += (origin.empty() ? "" : ", ") + variable;
+      resolved_.input_places[kind] = variable;
     };
-    std::string origin = inputs.empty() ? "" : "--prompt/--image";
-    // Each kind has one source.
-    const auto note = [&](const char* variable, std::string& place) {
-      origin += (origin.empty() ? "" : ", ") + std::string(variable);
-      place = variable;
-    };
-    if (const auto images = from_variable("DIPTYCH_IMAGE", true)) {
-      std::size_t at = 0;
-      if (split_list(*images).empty())
-        throw InputError("DIPTYCH_IMAGE: found {}, expected files of pictures", in_quotes(*images));
-      for (const std::string_view path : split_list(*images))
-        inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(at++),
-                      {true, std::string(path)});
-      note("DIPTYCH_IMAGE", resolved_.image_place);
+    for (const MediaKind kind : {MediaKind::picture, MediaKind::clip}) {
+      const std::optional<Given> files = input_variable(kind);
+      if (!files) continue;
+      if (split_list(files->text).empty())
+        throw InputError("{}: found {}, expected files of {}", files->origin,
+                         in_quotes(files->text), kind_name(kind));
+      for (const std::string_view path : split_list(files->text))
+        inputs.push_back({kind, std::string(path)});
+      note(kind, files->origin);
     }
-    if (const auto prompt = from_variable("DIPTYCH_PROMPT", false)) {
-      inputs.push_back({false, *prompt});
-      note("DIPTYCH_PROMPT", resolved_.prompt_place);
+    inputs.insert(inputs.end(), sources_.inputs.begin(), sources_.inputs.end());
+    if (const std::optional<Given> prompt = input_variable(MediaKind::text)) {
+      inputs.push_back({MediaKind::text, prompt->text});
+      note(MediaKind::text, prompt->origin);
     }
     if (inputs.empty()) return;
-    std::vector<InputItem>& items = resolved_.options.run.inputs;
-    for (const FlagInput& input : inputs) {
-      if (input.is_image && input.text.empty()) {
-        throw InputError("{}: is empty; expected the file of a picture", resolved_.image_place);
-      }
-      if (!input.is_image) check_prompt(input.text, resolved_.prompt_place);
-      items.push_back(input.is_image ? InputItem{{}, input.text} : InputItem{input.text, {}});
-    }
+    for (const FlagInput& input : inputs) take_input(input);
     resolved_.note(field_index("inputs"), origin);
+  }
+
+  void take_input(const FlagInput& input) {
+    const std::string& place = resolved_.input_places[input.kind];
+    std::vector<InputItem>& items = resolved_.options.run.inputs;
+    if (input.kind == MediaKind::text) {
+      check_prompt(input.text, place);
+      items.push_back({input.text, {}});
+      return;
+    }
+    if (input.text.empty())
+      throw InputError("{}: is empty; expected the file of a {}", place,
+                       input.kind == MediaKind::clip ? "video" : "picture");
+    items.push_back(InputItem::of_file(input.kind, input.text));
   }
 
   // The stage config of the strongest source that names one, and the demo where none does.
@@ -319,7 +336,7 @@ std::string value_place(const Field& field, std::string_view origin) {
 }
 
 std::optional<std::size_t> field_of_setting(std::string_view name, std::span<const Field> fields) {
-  if (name == "prompt" || name == "image") return field_index("inputs", fields);
+  if (kind_of_input(name)) return field_index("inputs", fields);
   const auto found = std::ranges::find(fields, name, &Field::name);
   if (found == fields.end()) return std::nullopt;
   return static_cast<std::size_t>(found - fields.begin());
@@ -331,8 +348,7 @@ SettingView setting_view(const Setting& setting, const Resolved& resolved) {
   if (!index || !setting.given) return {setting.label};
   const std::string& origin = resolved.origins[*index];
   if (origin == "default") return {setting.label, true};
-  if (setting.name == "prompt") return {resolved.prompt_place};
-  if (setting.name == "image") return {resolved.image_place};
+  if (const auto kind = kind_of_input(setting.name)) return {resolved.input_places.at(*kind)};
   const Field& field = fields[*index];
   // One flag stands for all of them.
   if (std::holds_alternative<AttentionSlot>(field.slot)) return {origin};
@@ -362,16 +378,16 @@ std::string config_table(const Resolved& resolved) {
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const Field& field = fields[i];
     if (!resolved.options.run.family->uses(field.name)) continue;
-    const bool of_input = resolved.options.run.sampling.size_of_input &&
-                          (field.name == "width" || field.name == "height");
+    const bool of_input = is_of_input(field, resolved.options.run.sampling);
     const bool drawn =
         std::holds_alternative<SeedSlot>(field.slot) && resolved.options.run.sampling.seed_drawn;
     const std::string value = of_input ? "auto"
                               : drawn  ? std::string(kRandomSeed)
                                        : yaml_value(value_json(field, resolved.options));
     const std::string line = fmt::format("{}: {}", field.name, value);
-    table += fmt::format("{:<{}}  # {}\n", line, kColumn,
-                         of_input ? "the last picture's" : resolved.origins[i]);
+    table += fmt::format(
+        "{:<{}}  # {}\n", line, kColumn,
+        of_input ? fmt::format("{}'s", sized_by(resolved.options.run)) : resolved.origins[i]);
   }
   return table;
 }

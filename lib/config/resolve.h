@@ -17,8 +17,8 @@
 
 namespace diptych {
 
-struct FlagInput {  // one --prompt or --image
-  bool is_image = false;
+struct FlagInput {  // one --prompt, --image or --video
+  MediaKind kind = MediaKind::text;
   std::string text;
 };
 
@@ -45,7 +45,9 @@ struct Resolved {
     bool from_stage_config;
   };
   std::vector<TaskValue> task_values;
-  std::string prompt_place = "--prompt", image_place = "--image";  // where the inputs came from
+  // Where the inputs of each kind came from.
+  std::map<MediaKind, std::string> input_places = {
+      {MediaKind::text, "--prompt"}, {MediaKind::picture, "--image"}, {MediaKind::clip, "--video"}};
   bool uses_demo = false;
   void note(std::size_t field, std::string origin, bool from_stage_config = false) {
     origins[field] = std::move(origin);
@@ -55,9 +57,9 @@ struct Resolved {
 };
 
 // Inputs keep the order of their flags; where one kind comes from a variable (DIPTYCH_PROMPT;
-// DIPTYCH_IMAGE, several with ; between), pictures come first. Settles the task and its defaults
-// (task.h). Throws InputError for the first bad value, also for one that a stronger source
-// overrules.
+// DIPTYCH_IMAGE and DIPTYCH_VIDEO, several with ; between), files come first. Settles the task and
+// its defaults (task.h). Throws InputError for the first bad value, also for one that a stronger
+// source overrules.
 //
 // The family is the one that the stage config names, else the one that owns the model's folder,
 // else the first. A stage config that names none we know is read as one of the first family's.
@@ -69,8 +71,8 @@ Resolved resolve_sources(const Sources& sources);
 // where that is not the field's own: "--width", "--size: width", "bagel.yaml:12:5: width".
 std::string value_place(const Field& field, std::string_view origin);
 
-// Index into `fields` of a setting's name; "prompt" and "image" are of the inputs. Nothing for what
-// is no field.
+// Index into `fields` of a setting's name; "prompt", "image" and "video" are of the inputs. Nothing
+// for what is no field.
 std::optional<std::size_t> field_of_setting(std::string_view name, std::span<const Field> fields);
 // The setting at the place where its value came from; at its label where it is no field, or nobody
 // gave a value.

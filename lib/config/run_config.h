@@ -11,16 +11,20 @@
 #include <vector>
 
 #include "lib/base/choices.h"
+#include "lib/base/frame_rate.h"
 #include "lib/config/family_settings.h"
 
 namespace diptych {
 
 struct FamilyConfig;
 
-// What a task makes.
-enum class MediaKind { picture, text };
-// "pictures", as messages have it.
+// What a task makes, and what it reads.
+enum class MediaKind { picture, clip, text };
+// "pictures", "videos" or "texts", as messages have it.
 std::string_view kind_name(MediaKind kind);
+// "image", "video" or "prompt": the flag of an input, without its dashes.
+std::string_view input_name(MediaKind kind);
+std::optional<MediaKind> kind_of_input(std::string_view name);  // nothing for another name
 
 // How a stage of a stage config attends.
 struct StageAttention {
@@ -30,7 +34,10 @@ struct StageAttention {
 
 struct SamplingConfig {
   std::int64_t width = 1024, height = 1024;  // pixels
-  bool size_of_input = false;                // instead: the last input picture's, as it is read
+  bool size_of_input = false;                // instead: the last input's, as it is read
+  std::int64_t frames = 0;                   // of a clip
+  bool frames_of_input = false;              // instead: those that are taken from the input clip
+  std::optional<FrameRate> fps;              // of a clip; nullopt: the input clip's or the family's
   std::int64_t steps = 50;                   // timesteps
   double cfg_text_scale = 1.0, cfg_img_scale = 1.0;
   double cfg_interval_low = 0.0, cfg_interval_high = 1.0;  // guidance where low < t <= high
@@ -39,7 +46,7 @@ struct SamplingConfig {
   double timestep_shift = 1.0;
   std::uint64_t seed = 42;
   bool seed_drawn = false;       // `random` was asked for, and gave `seed`
-  std::int64_t batch_count = 1;  // pictures, with seeds seed, seed + 1, ...
+  std::int64_t batch_count = 1;  // results, with seeds seed, seed + 1, ...
 };
 
 // Text that the model writes: answers, and the plan of think mode.
@@ -54,12 +61,23 @@ struct TextConfig {
 // TeaCache's calibration beside a checkpoint, where nothing else is said.
 inline constexpr const char* kCalibrationName = "diptych_teacache.json";
 
-// What the model reads, in the user's order: a text, or the file of a picture.
+// What the model reads, in the user's order: a text, or the file of a picture or of a clip.
 struct InputItem {
   std::string text;
-  std::filesystem::path image;  // "" = a text
+  std::filesystem::path image;                                           // "" = no picture
+  std::filesystem::path video = {};                                      // "" = no clip
+  static InputItem of_file(MediaKind kind, std::filesystem::path file);  // a picture or a clip
   bool is_image() const { return !image.empty(); }
+  bool is_video() const { return !video.empty(); }
+  bool is_text() const { return !is_image() && !is_video(); }
+  MediaKind kind() const;
+  const std::filesystem::path& file() const { return is_video() ? video : image; }  // "": a text
   bool operator==(const InputItem&) const = default;
+};
+
+// How many files of each kind a request reads.
+struct InputCounts {
+  std::int64_t pictures = 0, clips = 0;
 };
 
 struct RunConfig {
@@ -96,15 +114,11 @@ struct RunConfig {
   std::filesystem::path trace;            // safetensors, "" = off
   std::vector<std::string> trace_filter;  // globs
 
-  bool answers() const { return makes == MediaKind::text; }  // not pictures
-  bool reads_images() const {
-    return std::any_of(inputs.begin(), inputs.end(),
-                       [](const InputItem& item) { return item.is_image(); });
-  }
-  bool reads_texts() const {
-    return std::any_of(inputs.begin(), inputs.end(),
-                       [](const InputItem& item) { return !item.is_image(); });
-  }
+  bool answers() const { return makes == MediaKind::text; }  // neither pictures nor clips
+  InputCounts input_counts() const;
+  bool reads_images() const { return std::ranges::any_of(inputs, &InputItem::is_image); }
+  bool reads_videos() const { return std::ranges::any_of(inputs, &InputItem::is_video); }
+  bool reads_texts() const { return std::ranges::any_of(inputs, &InputItem::is_text); }
   std::string prompt() const;  // the texts, one a line
 };
 

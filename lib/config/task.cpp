@@ -1,38 +1,117 @@
 #include "lib/config/task.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "lib/base/error.h"
+#include "lib/base/messages.h"
+#include "lib/config/result_formats.h"
 
 namespace diptych {
 namespace {
 
-// Nothing is given where a configuration is only printed or checked.
-void check_inputs(const RunConfig& run, const Task& task) {
-  if (run.inputs.empty() || run.reads_images() == task.reads_pictures) return;
-  const Setting setting = Setting::of("task", task.name);
-  const Task* other = run.family->task_for(!task.reads_pictures, task.makes);
-  if (!task.reads_pictures) {
-    throw InputError(setting,
-                     SettingText{"reads no pictures, found ", Setting::of("image"), "; expected ",
-                                 std::string(other == nullptr ? "none" : other->name)});
-  }
-  SettingText text = {"needs a picture; expected ", Setting::of("image", "FILE")};
-  if (task.makes == MediaKind::text && other != nullptr)
-    text.insert(text.end(), {", or ", Setting::of("task", other->name)});
-  throw InputError(setting, std::move(text));
+struct KindOfInput {
+  MediaKind kind;
+  std::int64_t InputCounts::*count;
+  ReadCount TaskReads::*reads;
+  std::string_view one;  // "picture"
+};
+constexpr std::array kFiles = {
+    KindOfInput{MediaKind::picture, &InputCounts::pictures, &TaskReads::pictures, "picture"},
+    KindOfInput{MediaKind::clip, &InputCounts::clips, &TaskReads::clips, "video"}};
+
+std::string count_text(std::int64_t count, std::string_view one) {
+  return counted(static_cast<std::size_t>(count), one);
 }
 
-const Task& choose_task(const RunConfig& run) {
-  const Task* task = run.task == "auto" ? run.family->task_for(run.reads_images())
-                                        : run.family->find_task(run.task);
-  if (task != nullptr) return *task;
-  if (run.task != "auto") throw std::logic_error("task: was not assigned");
-  const bool pictures = run.reads_images();
-  throw InputError(Setting::of(pictures ? "image" : "prompt"), "no task of {} {}", run.family->name,
-                   pictures ? "reads pictures" : "goes without one");
+void refuse_kind(const RunConfig& run, const Task& task, const KindOfInput& of) {
+  const Task* other = run.family->task_for(run.input_counts(), task.makes);
+  throw InputError(Setting::of("task", task.name),
+                   SettingText{fmt::format("reads no {}, found ", kind_name(of.kind)),
+                               Setting::of(input_name(of.kind)), "; expected ",
+                               std::string(other == nullptr ? "none" : other->name)});
+}
+
+void refuse_too_few(const RunConfig& run, const Task& task, const KindOfInput& of) {
+  const std::int64_t least = (task.reads.*of.reads).least;
+  const std::int64_t found = run.input_counts().*of.count;
+  const Setting file = Setting::of(input_name(of.kind), "FILE");
+  SettingText text = {
+      least == 1 ? fmt::format("needs a {}; expected ", of.one)
+                 : fmt::format("needs {}, found {}; expected ", count_text(least, of.one), found),
+      file};
+  const Task* other = run.family->task_for(run.input_counts(), task.makes);
+  if (task.makes == MediaKind::text && other != nullptr)
+    text.insert(text.end(), {", or ", Setting::of("task", other->name)});
+  throw InputError(Setting::of("task", task.name), std::move(text));
+}
+
+void refuse_too_many(const RunConfig& run, const Task& task, const KindOfInput& of) {
+  const auto& [least, most] = task.reads.*of.reads;
+  throw InputError(
+      Setting::of("task", task.name),
+      SettingText{fmt::format("reads {}{}, found {}; expected ", least == most ? "" : "at most ",
+                              count_text(most, of.one), run.input_counts().*of.count),
+                  Setting::of(input_name(of.kind)),
+                  most == 1 ? " once" : fmt::format(" {} times", most)});
+}
+
+// Nothing is given where a configuration is only printed or checked.
+void check_inputs(const RunConfig& run, const Task& task) {
+  if (run.inputs.empty()) return;
+  for (const KindOfInput& of : kFiles) {
+    const std::int64_t found = run.input_counts().*of.count;
+    const auto& [least, most] = task.reads.*of.reads;
+    if (found > 0 && most == 0) refuse_kind(run, task, of);
+    if (found < least) refuse_too_few(run, task, of);
+    if (found > most) refuse_too_many(run, task, of);
+  }
+}
+
+[[noreturn]] void refuse_inputs(const RunConfig& run) {
+  const FamilyConfig& family = *run.family;
+  const InputCounts counts = run.input_counts();
+  std::string found;
+  MediaKind last = MediaKind::text;
+  for (const KindOfInput& of : kFiles) {
+    if (counts.*of.count == 0) continue;
+    last = of.kind;
+    if (!family.reads(of.kind))
+      throw InputError(Setting::of(input_name(of.kind)), "no task of {} reads {}", family.name,
+                       kind_name(of.kind));
+    found += (found.empty() ? "" : " and ") + count_text(counts.*of.count, of.one);
+  }
+  throw InputError(Setting::of(input_name(last)), "no task of {} {}", family.name,
+                   found.empty() ? "goes without a picture or a video" : "reads " + found);
+}
+
+// The kinds of results that their name says, else those of the format; empty: any.
+std::vector<MediaKind> wished_kinds(const Resolved& resolved) {
+  const Options& options = resolved.options;
+  if (!resolved.is_default("output")) {
+    auto kinds = kinds_of_name(options.output);
+    if (!kinds.empty()) return kinds;
+  }
+  return options.format ? kinds_of(*options.format) : std::vector<MediaKind>{};
+}
+
+const Task& choose_task(const Resolved& resolved) {
+  const RunConfig& run = resolved.options.run;
+  if (run.task != "auto") {
+    const Task* task = run.family->find_task(run.task);
+    if (task == nullptr) throw std::logic_error("task: was not assigned");
+    return *task;
+  }
+  const InputCounts inputs = run.input_counts();
+  const Task* task = run.family->task_for(inputs, wished_kinds(resolved));
+  if (task == nullptr) task = run.family->task_for(inputs);
+  if (task == nullptr) refuse_inputs(run);
+  return *task;
 }
 
 // One result, whatever the number of pictures is; a flag keeps its origin, by which it is refused.
@@ -43,7 +122,7 @@ void make_one_answer(Resolved& resolved) {
   if (by_variable || resolved.of_stage_config[count]) resolved.note(count, "default");
 }
 
-// The size in a stage config is that of pictures from text.
+// The size in a stage config is that of results from text.
 void take_size_of_input(Resolved& resolved) {
   const auto given = [&](std::string_view name) {
     return !resolved.is_default(name) && !resolved.of_stage_config[field_index(name)];
@@ -51,7 +130,8 @@ void take_size_of_input(Resolved& resolved) {
   const bool own_width = given("width");
   if (own_width != given("height")) {
     throw InputError(Setting::absent(own_width ? "height" : "width"),
-                     "not given; expected both, or none for the size of the last picture");
+                     "not given; expected both, or none for the size of {}",
+                     sized_by(resolved.options.run));
   }
   resolved.options.run.sampling.size_of_input = !own_width;
 }
@@ -61,12 +141,18 @@ void take_size_of_input(Resolved& resolved) {
 void set_task(RunConfig& run, const Task& task) {
   run.task = task.name;
   run.makes = task.makes;
+  run.sampling.frames_of_input = task.frames_of_input;
+}
+
+std::string_view sized_by(const RunConfig& run) {
+  const Task* task = run.family->find_task(run.task);
+  return task != nullptr && task->reads.clips.most > 0 ? "the video" : "the last picture";
 }
 
 void settle_task(Resolved& resolved) {
   RunConfig& run = resolved.options.run;
   if (run.task == "auto" && run.inputs.empty()) return;  // nothing runs
-  const Task& task = choose_task(run);
+  const Task& task = choose_task(resolved);
   set_task(run, task);
   check_inputs(run, task);
   if (run.answers()) make_one_answer(resolved);

@@ -7,12 +7,16 @@
 
 namespace diptych {
 
-// Settles `auto` as the family's first task that fits the inputs, gives the task what the stage
-// config says of it alone, then its own defaults where nothing was said, makes one answer whatever
-// the number of pictures is, and throws InputError for inputs that do not fit the task.
+// Settles `auto` as the family's first task that fits the inputs, of those that make what the name
+// of the output says (or --format, where it says nothing) if there is one; gives the task what the
+// stage config says of it alone, then its own defaults where nothing was said, makes one answer
+// whatever the number of pictures is, and throws InputError for inputs that do not fit the task.
 void settle_task(Resolved& resolved);
 
 // The run does this task of its family.
 void set_task(RunConfig& run, const Task& task);
+
+// What gives a result of the run its size where flags do not: "the last picture", "the video".
+std::string_view sized_by(const RunConfig& run);
 
 }  // namespace diptych
