@@ -27,7 +27,7 @@ constexpr std::array kFormats = {
                     std::nullopt, false, false, "a comment"},
     ClipFormatFacts{ClipFormat::webp, "WebP", ".webp", "libwebp", kHaveWebp, 16'383, kMaxFrameRate,
                     false, std::nullopt, true, false, "EXIF and XMP"},
-    ClipFormatFacts{ClipFormat::png, "PNG frames", "", "libpng", true, 65'536, kMaxFrameRate, false,
+    ClipFormatFacts{ClipFormat::png, "PNG frames", ".frames", "libpng", true, 65'536, kMaxFrameRate, false,
                     std::nullopt, false, true, "text chunks of each frame"},
 };
 
@@ -56,7 +56,7 @@ std::optional<ClipFormat> clip_format_of_name(const std::filesystem::path& name)
 std::vector<std::string_view> written_clip_extensions() {
   std::vector<std::string_view> extensions;
   for (const ClipFormatFacts& facts : kFormats) {
-    if (facts.built_in && !facts.extension.empty()) extensions.push_back(facts.extension);
+    if (facts.built_in) extensions.push_back(facts.extension);
   }
   return extensions;
 }
