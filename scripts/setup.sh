@@ -15,8 +15,8 @@ readonly kPackaging=scikit-build-core==1.1.2
 readonly kTools=(cmake==4.4.4 ninja==1.13.2 opencv-python-headless==4.13.0.92 "$kPackaging")  # OpenCV brings numpy
 readonly kCudnnFrontend=nvidia-cudnn-frontend==1.32.0
 readonly kPackages=(g++ libcli11-dev libyaml-cpp-dev doctest-dev nlohmann-json3-dev libpng-dev zlib1g-dev
-                    libjpeg-dev libwebp-dev libstb-dev libssl-dev libutf8proc-dev ccache mold python3 python3-venv
-                    ca-certificates)
+                    libjpeg-dev libwebp-dev libstb-dev libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
+                    ffmpeg libssl-dev libutf8proc-dev ccache mold python3 python3-venv ca-certificates)
 readonly kSetupLog=build/setup.log kStamp=.venv/diptych-setup
 
 say() { printf '%s\n' "diptych: $*" >&2; }

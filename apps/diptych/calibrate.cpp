@@ -65,8 +65,7 @@ struct CalibrateFlags : RequestFlags {
 // The texts of -p and --prompts; the built-in ones where there are none.
 std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConfig& run) {
   std::vector<InputItem> prompts;
-  const auto is_text = [](const InputItem& item) { return !item.is_image(); };
-  std::ranges::copy_if(run.inputs, std::back_inserter(prompts), is_text);
+  std::ranges::copy_if(run.inputs, std::back_inserter(prompts), &InputItem::is_text);
   if (!flags.prompts.empty()) {
     require_extension(flags.prompts, {".txt"}, Setting::of("prompts"));
     for (const BatchItem& item : read_batch_list(flags.prompts).items) {
@@ -86,7 +85,8 @@ void warn_of_unused(std::size_t count, std::size_t given, const char* what, Log&
 }
 
 const Task& painting_task(const FamilyConfig& family, bool reads_pictures) {
-  if (const Task* task = family.task_for(reads_pictures, MediaKind::picture)) return *task;
+  const InputCounts inputs{.pictures = reads_pictures ? 1 : 0};
+  if (const Task* task = family.task_for(inputs, MediaKind::picture)) return *task;
   throw InputError(Setting::of(reads_pictures ? "image" : "prompt"), "{} paints nothing from {}",
                    family.name, reads_pictures ? "pictures" : "texts alone");
 }

@@ -81,6 +81,11 @@ void add_switch(CLI::App& verb, std::string_view flags, const std::string& help,
   verb.add_flag(std::string(flags), texts, help);
 }
 
+bool any_family_reads(MediaKind kind) {
+  return std::ranges::any_of(all_family_configs(),
+                             [&](const FamilyConfig* family) { return family->reads(kind); });
+}
+
 void add_inputs(CLI::App& verb) {
   const auto add = [&](const char* names, const char* value, const std::string& help) {
     // The values are read in ordered_inputs(), once all are there.
@@ -96,6 +101,10 @@ void add_inputs(CLI::App& verb) {
   add("-i,--image,-r,--ref-image,--input-image", "FILE",
       fmt::format("a picture to read ({}); - reads it from stdin; may be repeated",
                   readable_pictures()));
+  if (any_family_reads(MediaKind::clip))
+    add("--video", "FILE",
+        "a video to read, in any format that FFmpeg knows, or a folder of PNG frames; - reads it "
+        "from stdin; may be repeated");
 }
 
 // "-n 2" asks other programs for two pictures or two tokens.
@@ -147,8 +156,8 @@ std::string task_help(Families families) {
     }
   }
   std::string help = fmt::format("{}", fmt::join(texts, ", "));
-  const Task* reads = families.front()->task_for(true);
-  const Task* other = families.front()->task_for(false);
+  const Task* reads = families.front()->task_for({.pictures = 1});
+  const Task* other = families.front()->task_for({});
   if (reads != nullptr && other != nullptr)
     help += fmt::format("; auto: {} where there is a picture, else {}", reads->name, other->name);
   return help;
@@ -208,7 +217,7 @@ std::optional<std::string> environment(const std::string& name) {
 void warn_of_idle_variables(Log& log, FieldChoice takes) {
   std::vector<std::string> names = {
       "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL", "DIPTYCH_VERBOSE",
-      "DIPTYCH_QUIET", "DIPTYCH_PROMPT", "DIPTYCH_IMAGE",
+      "DIPTYCH_QUIET", "DIPTYCH_PROMPT", "DIPTYCH_IMAGE", "DIPTYCH_VIDEO",
       // other verbs', the set-up's and the tests'
       "DIPTYCH_PROBE", "DIPTYCH_PROBES", "DIPTYCH_CASE", "DIPTYCH_DIFF", "DIPTYCH_JSON",
       "DIPTYCH_TENSORS", "DIPTYCH_BENCH_JSON", "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE",
@@ -237,10 +246,10 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
 
 void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
   const auto is_stdin = [](const InputItem& item) {
-    return item.is_image() ? item.image == kStdin : item.text == kStdin;
+    return item.is_text() ? item.text == kStdin : item.file() == kStdin;
   };
   const auto setting_of = [](const InputItem& item) {
-    return Setting::of(item.is_image() ? "image" : "prompt");
+    return Setting::of(input_name(item.kind()));
   };
   bool used_stdin = false;
   for (const InputItem& item : inputs) {  // before any is read
@@ -253,11 +262,11 @@ void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
   for (InputItem& item : inputs) {
     const bool from_stdin = is_stdin(item);
     const Setting setting = setting_of(item);
-    if (from_stdin && item.is_image()) {
-      item.image = about(setting, [] { return file_or_stdin(kStdin); });
+    if (from_stdin && !item.is_text()) {
+      item = InputItem::of_file(item.kind(), about(setting, [] { return file_or_stdin(kStdin); }));
     } else if (from_stdin) {
       item.text = read_prompt_from_stdin();
-    } else if (!item.is_image() && item.text.starts_with(kFileMark)) {
+    } else if (item.is_text() && item.text.starts_with(kFileMark)) {
       item.text = read_prompt_from_file(item.text);
     }
   }
@@ -338,10 +347,15 @@ void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {
 
 // CLI11 notes each option it meets, and keeps the values of each in order.
 void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
-  const CLI::Option* image = verb.get_option("--image");
   const CLI::Option* prompt_file = verb.get_option("--prompt-file");
+  std::map<const CLI::Option*, MediaKind> kinds = {
+      {verb.get_option("--prompt"), MediaKind::text},
+      {prompt_file, MediaKind::text},
+      {verb.get_option("--image"), MediaKind::picture}};
+  if (const CLI::Option* video = verb.get_option_no_throw("--video"))
+    kinds.emplace(video, MediaKind::clip);
   std::map<const CLI::Option*, CLI::results_t> values;
-  for (const CLI::Option* option : {verb.get_option("--prompt"), prompt_file, image}) {
+  for (const auto& [option, kind] : kinds) {
     for (const std::string& value : option->results()) {
       const bool closes = value == "%%" && !values[option].empty() && values[option].back() == "{}";
       if (!closes) values[option].push_back(value);  // from 2.2 on CLI11 puts it behind "{}"
@@ -351,7 +365,7 @@ void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
   for (const CLI::Option* option : verb.parse_order()) {
     if (!values.contains(option)) continue;
     const std::string& value = values[option].at(next[option]++);
-    flags.inputs.push_back({option == image, option == prompt_file ? file_text(value) : value});
+    flags.inputs.push_back({kinds.at(option), option == prompt_file ? file_text(value) : value});
   }
   refuse_count_as_negative(flags);
 }

@@ -45,9 +45,9 @@ std::optional<std::string> environment(const std::string& name);
 // take.
 void warn_of_idle_variables(Log& log, FieldChoice takes = takes_every_field);
 
-// A text "-" becomes what stdin holds and a picture "-" the path of a file with it; @FILE becomes
-// what the file holds, and @@ a plain @ in front of a prompt. Throws InputError for a second "-",
-// for one where a list takes stdin, and for what cannot be read.
+// A text "-" becomes what stdin holds and a picture or video "-" the path of a file with it; @FILE
+// becomes what the file holds, and @@ a plain @ in front of a prompt. Throws InputError for a
+// second "-", for one where a list takes stdin, and for what cannot be read.
 void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken = false);
 
 // Runs `work`; an error of it about a field's value names the place where that came from. Errors

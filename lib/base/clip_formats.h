@@ -14,7 +14,7 @@
 
 namespace diptych {
 
-// png: a folder of numbered PNG files.
+// png: a folder of numbered PNG files, whose name ends in .frames.
 enum class ClipFormat { mp4, webm, gif, webp, png };
 
 // As records have it. Absent: what the file's name says.
@@ -33,7 +33,7 @@ struct CrfRange {
 struct ClipFormatFacts {
   ClipFormat format;
   std::string_view name;        // "MP4"
-  std::string_view extension;   // in lower case; "" of a folder
+  std::string_view extension;   // in lower case
   std::string_view library;     // that writes it
   bool built_in;                // this build has that library
   std::int64_t max_side;        // pixels
@@ -47,10 +47,9 @@ struct ClipFormatFacts {
 
 std::span<const ClipFormatFacts> clip_formats();  // in the order of the enum
 const ClipFormatFacts& facts_of(ClipFormat format);
-// The format that has the extension of this name, in any case; a folder's for a name without an
-// extension; nothing for another one.
+// The format that has the extension of this name, in any case; nothing for another one.
 std::optional<ClipFormat> clip_format_of_name(const std::filesystem::path& name);
-// The extensions under which this build writes clips; the folder, which has none, aside.
+// The extensions under which this build writes clips.
 std::vector<std::string_view> written_clip_extensions();
 
 }  // namespace diptych

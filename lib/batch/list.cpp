@@ -32,7 +32,9 @@ struct Key {
   const FlagGroup* group = nullptr;  // instead of a field
   bool of_request = true;
 };
-constexpr std::array<std::string_view, 5> kOwnKeys = {"id", "output", "prompt", "image", "inputs"};
+constexpr std::array<std::string_view, 6> kOwnKeys = {"id",    "output", "prompt",
+                                                      "image", "video",  "inputs"};
+constexpr std::array kFileKinds = {MediaKind::picture, MediaKind::clip};
 
 std::map<std::string, Key, std::less<>> make_keys(std::span<const Field> fields) {
   std::map<std::string, Key, std::less<>> keys;
@@ -116,26 +118,23 @@ class ItemReader {
       item.prompt = written_text(prompt->value, "prompt");
       check_prompt(*item.prompt, item.where + ": prompt");
     }
-    if (const YamlEntry* image = node.find("image")) {
-      const bool several = image->value.kind == YamlNode::Kind::sequence;
-      if (several && image->value.items.empty())
-        throw InputError("{}: image: is empty; expected a path, or several", item.where);
-      item.images.emplace();
-      for (const YamlNode& path : several ? image->value.items : std::vector{image->value})
-        item.images->push_back(image_path(path, item.where));
+    for (const MediaKind kind : kFileKinds) {
+      const std::string_view key = input_name(kind);
+      if (const YamlEntry* files = node.find(key)) item.files[kind] = read_files(*files, key, item);
     }
     const YamlEntry* inputs = node.find("inputs");
     if (inputs == nullptr) return;
-    if (item.prompt || item.images) {
+    if (item.prompt || !item.files.empty()) {
       throw InputError("{}: inputs: given together with {}; expected one of them", item.where,
-                       item.prompt ? "prompt" : "image");
+                       item.prompt ? "prompt" : input_name(item.files.begin()->first));
     }
     if (inputs->value.kind != YamlNode::Kind::sequence) {
       yaml_error(inputs->value.where, "inputs",
                  fmt::format("expected a list, found {}", inputs->value.description()));
     }
     if (inputs->value.items.empty())
-      throw InputError("{}: inputs: is empty; expected at least one text or image", item.where);
+      throw InputError("{}: inputs: is empty; expected at least one text, image or video",
+                       item.where);
     item.inputs.emplace();
     for (const YamlNode& each : inputs->value.items) item.inputs->push_back(read_input(each, item));
   }
@@ -143,20 +142,35 @@ class ItemReader {
   static InputItem read_input(const YamlNode& node, const BatchItem& item) {
     YamlReader reader(node, "inputs");
     const YamlNode* text = reader.optional("text");
-    const YamlNode* image = reader.optional("image");
+    const YamlNode* files[] = {reader.optional("image"), reader.optional("video")};
     reader.finish();
-    if ((text == nullptr) == (image == nullptr))
-      throw InputError("{}: inputs: expected one of text and image in each", item.where);
-    if (image != nullptr) return {{}, image_path(*image, item.where)};
+    if ((text != nullptr) + (files[0] != nullptr) + (files[1] != nullptr) != 1)
+      throw InputError("{}: inputs: expected one of text, image and video in each", item.where);
+    for (std::size_t i = 0; i < kFileKinds.size(); ++i) {
+      const MediaKind kind = kFileKinds[i];
+      if (files[i] != nullptr)
+        return InputItem::of_file(kind, file_path(*files[i], input_name(kind), item.where));
+    }
     check_prompt(written_text(*text, "inputs"), item.where + ": inputs");
     return {text->text, {}};
   }
 
-  static fs::path image_path(const YamlNode& node, const std::string& where) {
-    written_text(node, "image");  // a number is more likely a slip than a name
-    std::string path = path_text(node, "image");
+  static std::vector<fs::path> read_files(const YamlEntry& entry, std::string_view key,
+                                          const BatchItem& item) {
+    const bool several = entry.value.kind == YamlNode::Kind::sequence;
+    if (several && entry.value.items.empty())
+      throw InputError("{}: {}: is empty; expected a path, or several", item.where, key);
+    std::vector<fs::path> paths;
+    for (const YamlNode& path : several ? entry.value.items : std::vector{entry.value})
+      paths.push_back(file_path(path, key, item.where));
+    return paths;
+  }
+
+  static fs::path file_path(const YamlNode& node, std::string_view key, const std::string& where) {
+    written_text(node, key);  // a number is more likely a slip than a name
+    std::string path = path_text(node, key);
     if (path.empty() || path.find('\0') != std::string::npos)
-      throw InputError("{}: image: is empty or holds a NUL; expected a path", where);
+      throw InputError("{}: {}: is empty or holds a NUL; expected a path", where, key);
     return path;
   }
 
@@ -175,8 +189,8 @@ class ItemReader {
 
   static std::string value_of(const Field& field, const YamlEntry& entry) {
     // Files that the item writes are named below the output folder, not the list's.
-    if (field.name == "trace" || field.name == "think_output")
-      return scalar_text(entry.value, entry.key);
+    const bool is_path = std::holds_alternative<PathSlot>(field.slot);
+    if (is_path && field.scope == Scope::output) return scalar_text(entry.value, entry.key);
     if (std::holds_alternative<TextSlot>(field.slot)) return written_text(entry.value, entry.key);
     if (!std::holds_alternative<TextListSlot>(field.slot) ||
         entry.value.kind != YamlNode::Kind::sequence)
@@ -291,20 +305,24 @@ void check_ids(const BatchList& list, const fs::path& file) {
   }
 }
 
-// The defaults' inputs with the item's own in their place: pictures first, then the text.
+// The defaults' inputs with the item's own in their place: pictures first, then clips, then the
+// text.
 std::vector<InputItem> inputs_over(const std::vector<InputItem>& defaults, const BatchItem& item) {
   if (item.inputs) return *item.inputs;
-  if (!item.prompt && !item.images) return defaults;
+  if (!item.prompt && item.files.empty()) return defaults;
   std::vector<InputItem> inputs;
-  if (item.images) {
-    for (const fs::path& path : *item.images) inputs.push_back({{}, path});
-  } else {
-    std::ranges::copy_if(defaults, std::back_inserter(inputs), &InputItem::is_image);
+  for (const MediaKind kind : kFileKinds) {
+    if (const auto own = item.files.find(kind); own != item.files.end()) {
+      for (const fs::path& path : own->second) inputs.push_back(InputItem::of_file(kind, path));
+    } else {
+      std::ranges::copy_if(defaults, std::back_inserter(inputs),
+                           [&](const InputItem& each) { return each.kind() == kind; });
+    }
   }
   if (item.prompt) {
     inputs.push_back({*item.prompt, {}});
   } else {
-    std::ranges::copy_if(defaults, std::back_inserter(inputs), std::not_fn(&InputItem::is_image));
+    std::ranges::copy_if(defaults, std::back_inserter(inputs), &InputItem::is_text);
   }
   return inputs;
 }
@@ -312,8 +330,8 @@ std::vector<InputItem> inputs_over(const std::vector<InputItem>& defaults, const
 }  // namespace
 
 std::optional<std::string> item_key(const Setting& setting, std::span<const Field> fields) {
-  static constexpr std::array<std::string_view, 4> kNoFields = {"prompt", "image", "output",
-                                                                "size"};
+  static constexpr std::array<std::string_view, 5> kNoFields = {"prompt", "image", "video",
+                                                                "output", "size"};
   if (std::ranges::find(kNoFields, setting.name) != kNoFields.end()) return setting.name;
   const auto field = field_of_setting(setting.name, fields);
   if (!field || !is_of_request(fields[*field])) return std::nullopt;
@@ -358,6 +376,7 @@ Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
       item.values, [&](const BatchItem::Value& value) { return value.field == format; });
   if (!item.output.empty() && !own_format) resolved.options.format.reset();
   resolved.options.output = item.output;
+  if (!item.output.empty()) resolved.note(field_index("output"), item.where + ": output");
   RunConfig& run = resolved.options.run;
   const bool own_seed = std::ranges::any_of(item.values, [&](const BatchItem::Value& value) {
     return std::holds_alternative<SeedSlot>(fields[value.field].slot);

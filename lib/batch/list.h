@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,8 +24,8 @@ struct BatchItem {
   std::string output;      // as given, a path below the output folder; "" = numbered
   std::vector<Value> values;
   std::optional<std::string> prompt;  // these replace the defaults' ones
-  std::optional<std::vector<std::filesystem::path>> images;
-  std::optional<std::vector<InputItem>> inputs;  // instead of prompt and images
+  std::map<MediaKind, std::vector<std::filesystem::path>> files;  // pictures, clips
+  std::optional<std::vector<InputItem>> inputs;                   // instead of prompt and images
   std::string problem;   // why this item cannot run, as far as the types of its values tell
   bool has_keys = true;  // false: a line of a .txt
 };
@@ -38,11 +39,12 @@ struct BatchList {
 // "-" is stdin: JSON lines where its first character that is no blank is a {, else as a .txt.
 // .txt: a prompt a line; empty lines and lines that begin with # are skipped. .jsonl: an object a
 // line. .yaml, .yml: a list of maps, or a map with `items`. Keys are `id`, `output`, `prompt`,
-// `image` (a path or a list of them), `inputs` (a list of {text: ...} and {image: ...}), `size`,
-// and every field of a request by its name or its flag's, with _ for -. Paths come out relative to
-// the list's folder. Throws InputError "<file>:<line>: ..." for a broken file, an unknown, repeated
-// or whole-batch key, an id that comes twice and an output outside of the folder; what is wrong
-// with the value of another key is the item's `problem`. `fields`: those of the batch's family.
+// `image` and `video` (a path or a list of them), `inputs` (a list of {text: ...}, {image: ...} and
+// {video: ...}), `size`, and every field of a request by its name or its flag's, with _ for -.
+// Paths come out relative to the list's folder. Throws InputError "<file>:<line>: ..." for a broken
+// file, an unknown, repeated or whole-batch key, an id that comes twice and an output outside of
+// the folder; what is wrong with the value of another key is the item's `problem`. `fields`: those
+// of the batch's family.
 BatchList read_batch_list(const std::filesystem::path& file,
                           std::span<const Field> fields = all_fields());
 

@@ -45,6 +45,7 @@ void plan_files(const BatchItem& item, const fs::path& folder, PlannedItem& plan
   for (const fs::path& each : names) planned.results.push_back(each.lexically_normal());
   planned.files = planned.results;
   plan_file(planned.options.think_output, folder, ".txt", "think_output", planned);
+  plan_file(planned.options.contact_sheet, folder, ".png", "contact_sheet", planned);
   plan_file(run.trace, folder, ".safetensors", "trace", planned);
 }
 
@@ -55,12 +56,15 @@ std::map<std::string, std::string, std::less<>> own_places(const BatchItem& item
     const Field& field = fields[value.field];
     own.emplace(field.name, value_place(field, value.where));
   }
-  const auto add = [&](const char* name, const char* key) {
+  const auto add = [&](std::string_view name, std::string_view key) {
     own.emplace(name, item.has_keys ? fmt::format("{}: {}", item.where, key) : item.where);
   };
   if (item.prompt) add("prompt", "prompt");
-  if (item.images) add("image", "image");
-  if (item.inputs) add("prompt", "inputs"), add("image", "inputs");
+  if (!item.output.empty()) add("output", "output");
+  for (const auto& [kind, files] : item.files) add(input_name(kind), input_name(kind));
+  if (item.inputs) {
+    for (const char* each : {"prompt", "image", "video"}) add(each, "inputs");
+  }
   return own;
 }
 
@@ -349,20 +353,23 @@ std::string request_hash(const PlannedItem& item) {
                {"load_format", name_of(run.load_format)}};
   for (const Field& field : fields_of(item.options)) {
     const bool path = std::holds_alternative<PathSlot>(field.slot);
+    if (run.family != nullptr && !run.family->uses(field.name)) continue;
     // Of the encoding, the format stands in the names of the files.
     if (is_of_request(field) && !path && field.scope != Scope::encoding)
       json[std::string(field.name)] = value_json(field, item.options);
   }
   if (run.sampling.seed_drawn) json["seed"] = "random";  // any that was drawn will do
-  if (!run.answers() && facts_of(result_format(item.options)).has_quality)
+  if (!run.answers() && encoding_facts(item.options).has_quality)
     json["quality"] = item.options.quality;
+  if (run.makes == MediaKind::clip && item.options.crf) json["crf"] = *item.options.crf;
   json["size_of_input"] = run.sampling.size_of_input;
   json["noise"] = run.noise.empty() ? "" : content_hash(run.noise);
   json["cache_calibration"] =
       run.cache_calibration.empty() ? "" : content_hash(run.cache_calibration);
   for (const InputItem& input : run.inputs) {
-    json["inputs"].push_back(input.is_image() ? Json{{"image", content_hash(input.image)}}
-                                              : Json{{"text", input.text}});
+    json["inputs"].push_back(input.is_text() ? Json{{"text", input.text}}
+                                             : Json{{std::string(input_name(input.kind())),
+                                                     content_hash(input.file())}});
   }
   for (const fs::path& file : item.files) json["files"].push_back(file.string());
   Sha256 hash;

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::int64_t kMostPixels = 65'536;  // of a side in a PNG
 constexpr std::int64_t kMostFrames = 100'000;
-constexpr double kMostFps = 120;
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr std::int64_t kMostPictures = 100'000;
 constexpr std::int64_t kMostTokens = 1'000'000;
@@ -97,18 +96,28 @@ constinit const auto kFields = std::to_array<Field>({
      output,
      "-o,--output",
      "FILE",
-     "a .png, .jpg or .webp (replaced if it exists), a pattern such as pic-%03d.png, a folder for "
-     "0000.png, ..., or - for stdout; for an answer a .txt instead of stdout",
+     "a .png, .jpg or .webp, of a video a .mp4, .webm, .gif, .webp or .frames (a folder of PNG "
+     "files), replaced if it exists; a pattern such as pic-%03d.png, a folder for 0000.png, ..., "
+     "or "
+     "- for stdout; for an answer a .txt instead of stdout",
      PathSlot{front<&Options::output>},
      YamlPlace::none,
      {},
      "--outfile,--save-file"},
-    {"format", encoding, "--format", "auto|png|jpg|webp",
-     "format of pictures without a name: on stdout, in a folder; auto: png",
+    {"format", encoding, "--format", "auto|png|jpg|webp|mp4|webm|gif",
+     "format of results without a name: on stdout, in a folder; auto: png, of a video mp4; png "
+     "of a video is a folder of frames",
      choice<front<&Options::format>>()},
     {"quality", encoding, "--quality", "N",
      "quality of a .jpg or .webp, 1 to 100; 100 is lossless for .webp",
      WholeSlot{front<&Options::quality>, 1, 100}},
+    {"crf", encoding, "--crf", "N",
+     "constant rate factor of a .mp4 (1 to 51) or .webm (0 to 63): smaller is better and larger; "
+     "auto: 18 and 24",
+     FreeWholeSlot{front<&Options::crf>, 0, 63}},
+    {"contact_sheet", output, "--contact-sheet", "FILE",
+     "also write frames of a video side by side to this .png",
+     PathSlot{front<&Options::contact_sheet>}},
     {"think", generation, "--think", "", "write a plan first, for a picture or before an answer",
      BoolSlot{run<&R::think>}, YamlPlace::painting, "default_sampling_params.extra_args.think"},
     {"think_output", output, "--think-output", "FILE",
@@ -140,11 +149,11 @@ constinit const auto kFields = std::to_array<Field>({
      "default_sampling_params.height"},
     {"video_frames", picture, "--video-frames", "N", "frames of a video",
      WholeSlot{sampling<&S::frames>, 1, kMostFrames}, YamlPlace::painting,
-     "default_sampling_params.num_frames", "--num-frames,--frames"},
-    {"fps", picture, "--fps", "X|auto",
-     "frames a second of a video; auto: as the video that is read, else the model's",
-     FreeRealSlot{sampling<&S::fps>, kMostFps}, YamlPlace::painting,
-     "default_sampling_params.fps"},
+     "default_sampling_params.num_frames", "--num-frames,--frames,--frame-num"},
+    {"fps", picture, "--fps", "X",
+     "frames a second of a video, such as 24 or 30000/1001; auto: as the video that is read, else "
+     "the model's",
+     FrameRateSlot{sampling<&S::fps>}, YamlPlace::painting, "default_sampling_params.fps"},
     {"seed", generation, "-s,--seed", "N",
      "seed of the first picture; the next ones count up; random or -1 draws one, which the record "
      "keeps",

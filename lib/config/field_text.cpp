@@ -29,9 +29,7 @@ bool is_number(std::string_view text) {
 // The one word that a field of a number takes instead; "" where there is none.
 std::string_view word_of(const Field& field) {
   if (std::holds_alternative<SeedSlot>(field.slot)) return kRandomSeed;
-  const bool is_free = std::holds_alternative<FreeWholeSlot>(field.slot) ||
-                       std::holds_alternative<FreeRealSlot>(field.slot);
-  return is_free ? kUnset : "";
+  return std::holds_alternative<FreeWholeSlot>(field.slot) ? kUnset : "";
 }
 
 bool takes_number(const Field& field) {

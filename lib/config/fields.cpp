@@ -114,13 +114,16 @@ struct Assign {
     slot.at(options) = value;
   }
 
-  void operator()(const FreeRealSlot& slot) const {
+  void operator()(const FrameRateSlot& slot) const {
     if (text == kUnset) return slot.at(options).reset();
-    const double value = parse_real(text, where);
-    if (value <= 0 || value > slot.high)
-      throw where.error("{} is out of range; expected more than 0, at most {}, or {}", text,
-                        slot.high, kUnset);
-    slot.at(options) = value;
+    const auto rate = parse_frame_rate(text);
+    if (!rate)
+      throw where.error("{} is not a rate; expected a number or a fraction such as 30000/1001",
+                        in_quotes(text));
+    if (rate->value() < kMinFrameRate || rate->value() > kMaxFrameRate)
+      throw where.error("{} is out of range; expected {} to {}", text, kMinFrameRate,
+                        kMaxFrameRate);
+    slot.at(options) = rate;
   }
 
   void operator()(const FreeWholeSlot& slot) const {
@@ -259,8 +262,10 @@ struct ToJson {
   Json operator()(const FreeWholeSlot& slot) const {
     return slot.at(options) ? Json(*slot.at(options)) : Json(kUnset);
   }
-  Json operator()(const FreeRealSlot& slot) const {
-    return slot.at(options) ? Json(*slot.at(options)) : Json(kUnset);
+  Json operator()(const FrameRateSlot& slot) const {
+    const std::optional<FrameRate>& rate = slot.at(options);
+    if (!rate) return kUnset;
+    return rate->seconds == 1 ? Json(rate->frames) : Json(frame_rate_text(*rate));
   }
   Json operator()(const ChoiceSlot& slot) const { return slot.names[slot.get(options)]; }
   Json operator()(const DeviceSlot& slot) const { return device_name(slot.at(options)); }

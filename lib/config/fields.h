@@ -15,7 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
-#include "lib/base/picture_formats.h"
+#include "lib/base/frame_rate.h"
+#include "lib/config/result_formats.h"
 #include "lib/config/run_config.h"
 
 namespace diptych {
@@ -25,10 +26,12 @@ struct Options {
   RunConfig run;
   std::filesystem::path config;                 // the stage config, "" = none
   std::filesystem::path output = "output.png";  // file, pattern with %03d, folder, or - for stdout
-  std::optional<PictureFormat> format;          // of pictures; nullopt: as their names say
-  std::int64_t quality = 95;                    // of pictures in formats that have one
+  std::optional<ResultFormat> format;           // nullopt: as the names of results say
+  std::int64_t quality = 95;                    // in formats that have one
+  std::optional<std::int64_t> crf;              // likewise; nullopt: the format's usual one
   ProgressStyle progress = ProgressStyle::automatic;
-  std::filesystem::path think_output;  // the plan as a text file, "" = none
+  std::filesystem::path think_output;   // the plan as a text file, "" = none
+  std::filesystem::path contact_sheet;  // frames of a clip as a picture, "" = none
 };
 
 // The inputs as the text that the field "inputs" takes.
@@ -54,9 +57,8 @@ struct FreeWholeSlot {                              // a number from `low` to `h
   std::optional<std::int64_t>& (*at)(Options&);
   std::int64_t low, high;
 };
-struct FreeRealSlot {  // a number above 0, or auto
-  std::optional<double>& (*at)(Options&);
-  double high;
+struct FrameRateSlot {  // a number or a fraction, such as 30000/1001, or auto
+  std::optional<FrameRate>& (*at)(Options&);
 };
 struct IntervalSlot {  // 0 <= low < high <= 1
   double& (*low)(Options&), &(*high)(Options&);
@@ -97,10 +99,9 @@ struct BoolSlot {  // a flag without a value; true, false, on, off, 1, 0 elsewhe
 struct InputsSlot {
   std::vector<InputItem>& (*at)(Options&);
 };
-using Slot =
-    std::variant<WholeSlot, SeedSlot, RealSlot, FreeWholeSlot, FreeRealSlot, IntervalSlot,
-                 ChoiceSlot, TaskSlot, AttentionSlot, DeviceSlot, TextSlot, PathSlot, TextListSlot,
-                 BoolSlot, InputsSlot>;
+using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, FreeWholeSlot, FrameRateSlot, IntervalSlot,
+                          ChoiceSlot, TaskSlot, AttentionSlot, DeviceSlot, TextSlot, PathSlot,
+                          TextListSlot, BoolSlot, InputsSlot>;
 
 // Which map of a stage config holds the key of a field: the file itself, or the stage of a kind
 // that families name (StageKind). These are the kinds of the common fields; a family may have

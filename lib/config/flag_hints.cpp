@@ -58,7 +58,9 @@ constexpr FlagHint kHints[] = {
 };
 
 constexpr std::string_view kVideoFlags =
-    "--frames,--num-frames,--frame-num,--video-frames,--fps,--video,--duration";
+    "--frames,--num-frames,--frame-num,--video-frames,--fps,--video,--crf,--contact-sheet";
+// Of other programs alone.
+constexpr std::string_view kLengthFlags = "--duration,--video-length";
 
 bool is_among(std::string_view flag, std::string_view flags) {
   while (!flags.empty()) {
@@ -86,7 +88,12 @@ std::span<const FlagHint> flag_hints() {
 }
 
 std::string flag_hint(std::string_view flag, std::span<const FamilyConfig* const> families) {
-  if (is_among(flag, kVideoFlags)) return who_makes(kVideos, families);
+  const bool makes_videos = std::ranges::any_of(
+      families, [](const FamilyConfig* family) { return family->makes(MediaKind::clip); });
+  if (!makes_videos && (is_among(flag, kVideoFlags) || is_among(flag, kLengthFlags)))
+    return who_makes(kVideos, families);
+  if (is_among(flag, kLengthFlags))
+    return "use --video-frames N; they last N seconds divided by --fps";
   const auto hint = std::ranges::find_if(
       kHints, [&](const FlagHint& each) { return is_among(flag, each.flags); });
   return hint == std::end(kHints) ? "" : std::string(hint->text);

@@ -119,8 +119,8 @@ class Resolver {
   // Each kind has one source: its flags, else its variable. That of a kind which the family does
   // not read may serve requests to other families.
   std::optional<Given> input_variable(MediaKind kind) const {
-    const bool given = std::ranges::find(sources_.inputs, kind, &FlagInput::kind) !=
-                       sources_.inputs.end();
+    const bool given =
+        std::ranges::find(sources_.inputs, kind, &FlagInput::kind) != sources_.inputs.end();
     if (given || !resolved_.options.run.family->reads(kind)) return std::nullopt;
     std::string name = environment_name(input_name(kind));
     const std::optional<std::string> text = sources_.environment(name);
@@ -385,9 +385,9 @@ std::string config_table(const Resolved& resolved) {
                               : drawn  ? std::string(kRandomSeed)
                                        : yaml_value(value_json(field, resolved.options));
     const std::string line = fmt::format("{}: {}", field.name, value);
-    table += fmt::format("{:<{}}  # {}\n", line, kColumn,
-                         of_input ? fmt::format("{}'s", sized_by(resolved.options.run))
-                                  : resolved.origins[i]);
+    table += fmt::format(
+        "{:<{}}  # {}\n", line, kColumn,
+        of_input ? fmt::format("{}'s", sized_by(resolved.options.run)) : resolved.origins[i]);
   }
   return table;
 }

@@ -46,9 +46,8 @@ struct Resolved {
   };
   std::vector<TaskValue> task_values;
   // Where the inputs of each kind came from.
-  std::map<MediaKind, std::string> input_places = {{MediaKind::text, "--prompt"},
-                                                   {MediaKind::picture, "--image"},
-                                                   {MediaKind::clip, "--video"}};
+  std::map<MediaKind, std::string> input_places = {
+      {MediaKind::text, "--prompt"}, {MediaKind::picture, "--image"}, {MediaKind::clip, "--video"}};
   bool uses_demo = false;
   void note(std::size_t field, std::string origin, bool from_stage_config = false) {
     origins[field] = std::move(origin);
@@ -58,9 +57,9 @@ struct Resolved {
 };
 
 // Inputs keep the order of their flags; where one kind comes from a variable (DIPTYCH_PROMPT;
-// DIPTYCH_IMAGE and DIPTYCH_VIDEO, several with ; between), files come first. Settles the task and its defaults
-// (task.h). Throws InputError for the first bad value, also for one that a stronger source
-// overrules.
+// DIPTYCH_IMAGE and DIPTYCH_VIDEO, several with ; between), files come first. Settles the task and
+// its defaults (task.h). Throws InputError for the first bad value, also for one that a stronger
+// source overrules.
 //
 // The family is the one that the stage config names, else the one that owns the model's folder,
 // else the first. A stage config that names none we know is read as one of the first family's.

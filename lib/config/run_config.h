@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/base/choices.h"
+#include "lib/base/frame_rate.h"
 #include "lib/config/family_settings.h"
 
 namespace diptych {
@@ -36,7 +37,7 @@ struct SamplingConfig {
   bool size_of_input = false;                // instead: the last input's, as it is read
   std::int64_t frames = 0;                   // of a clip
   bool frames_of_input = false;              // instead: those that are taken from the input clip
-  std::optional<double> fps;                 // of a clip; nullopt: the input clip's or the family's
+  std::optional<FrameRate> fps;              // of a clip; nullopt: the input clip's or the family's
   std::int64_t steps = 50;                   // timesteps
   double cfg_text_scale = 1.0, cfg_img_scale = 1.0;
   double cfg_interval_low = 0.0, cfg_interval_high = 1.0;  // guidance where low < t <= high
@@ -63,8 +64,8 @@ inline constexpr const char* kCalibrationName = "diptych_teacache.json";
 // What the model reads, in the user's order: a text, or the file of a picture or of a clip.
 struct InputItem {
   std::string text;
-  std::filesystem::path image;       // "" = no picture
-  std::filesystem::path video = {};  // "" = no clip
+  std::filesystem::path image;                                           // "" = no picture
+  std::filesystem::path video = {};                                      // "" = no clip
   static InputItem of_file(MediaKind kind, std::filesystem::path file);  // a picture or a clip
   bool is_image() const { return !image.empty(); }
   bool is_video() const { return !video.empty(); }

@@ -73,6 +73,7 @@ class StageConfigReader {
       if (!field.yaml.starts_with(prefix)) continue;
       const std::string_view key = field.yaml.substr(prefix.size());
       if (key.empty() || key.find('.') != std::string_view::npos) continue;
+      if (!family_.uses(field.name) && is_refused(map, key)) continue;  // with its reason, below
       if (role.has(field.place)) {
         const YamlNode* node = reader.optional(key);
         const std::string path = reader.path_of(key);
@@ -84,6 +85,12 @@ class StageConfigReader {
     refuse_keys(family_.refused, reader, map);
     refuse_keys(refused_keys(), reader, map);
     reader.finish();
+  }
+
+  bool is_refused(YamlMap map, std::string_view key) const {
+    const auto is_it = [&](const RefusedKey& each) { return each.map == map && each.key == key; };
+    return std::ranges::any_of(family_.refused, is_it) ||
+           std::ranges::any_of(refused_keys(), is_it);
   }
 
   static void refuse_keys(std::span<const RefusedKey> keys, YamlReader& reader, YamlMap map) {
@@ -177,8 +184,14 @@ class StageConfigReader {
     YamlReader map(*values, reader.path_of(task.sampling_key));
     if (task.size_of_input) {
       for (const char* side : {"width", "height"})
-        map.refuse(side, "", "an edited picture has the size of the last one that it is made from");
+        map.refuse(side, "",
+                   task.makes == MediaKind::clip
+                       ? "the video has the size of what it is made from"
+                       : "an edited picture has the size of the last one that it is made from");
     }
+    if (task.frames_of_input)
+      map.refuse("num_frames", "",
+                 "the video has as many frames as are taken from the one it reads");
     task_ = &task;
     read_sampling(map, {.kinds = std::span(family_.stages).last(1)});
     task_ = nullptr;

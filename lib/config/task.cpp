@@ -10,6 +10,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/config/result_formats.h"
 
 namespace diptych {
 namespace {
@@ -40,10 +41,10 @@ void refuse_too_few(const RunConfig& run, const Task& task, const KindOfInput& o
   const std::int64_t least = (task.reads.*of.reads).least;
   const std::int64_t found = run.input_counts().*of.count;
   const Setting file = Setting::of(input_name(of.kind), "FILE");
-  SettingText text = {least == 1 ? fmt::format("needs a {}; expected ", of.one)
-                                 : fmt::format("needs {}, found {}; expected ",
-                                               count_text(least, of.one), found),
-                      file};
+  SettingText text = {
+      least == 1 ? fmt::format("needs a {}; expected ", of.one)
+                 : fmt::format("needs {}, found {}; expected ", count_text(least, of.one), found),
+      file};
   const Task* other = run.family->task_for(run.input_counts(), task.makes);
   if (task.makes == MediaKind::text && other != nullptr)
     text.insert(text.end(), {", or ", Setting::of("task", other->name)});
@@ -52,12 +53,12 @@ void refuse_too_few(const RunConfig& run, const Task& task, const KindOfInput& o
 
 void refuse_too_many(const RunConfig& run, const Task& task, const KindOfInput& of) {
   const auto& [least, most] = task.reads.*of.reads;
-  throw InputError(Setting::of("task", task.name),
-                   SettingText{fmt::format("reads {}{}, found {}; expected ",
-                                           least == most ? "" : "at most ",
-                                           count_text(most, of.one), run.input_counts().*of.count),
-                               Setting::of(input_name(of.kind)),
-                               most == 1 ? " once" : fmt::format(" {} times", most)});
+  throw InputError(
+      Setting::of("task", task.name),
+      SettingText{fmt::format("reads {}{}, found {}; expected ", least == most ? "" : "at most ",
+                              count_text(most, of.one), run.input_counts().*of.count),
+                  Setting::of(input_name(of.kind)),
+                  most == 1 ? " once" : fmt::format(" {} times", most)});
 }
 
 // Nothing is given where a configuration is only printed or checked.
@@ -89,13 +90,14 @@ void check_inputs(const RunConfig& run, const Task& task) {
                    found.empty() ? "goes without a picture or a video" : "reads " + found);
 }
 
-// The kinds of results that the user's name for them stands for, else those of the format; empty:
-// any.
+// The kinds of results that their name says, else those of the format; empty: any.
 std::vector<MediaKind> wished_kinds(const Resolved& resolved) {
   const Options& options = resolved.options;
-  std::vector<MediaKind> kinds;
-  if (!resolved.is_default("output")) kinds = kinds_of_name(options.output);
-  return kinds;
+  if (!resolved.is_default("output")) {
+    auto kinds = kinds_of_name(options.output);
+    if (!kinds.empty()) return kinds;
+  }
+  return options.format ? kinds_of(*options.format) : std::vector<MediaKind>{};
 }
 
 const Task& choose_task(const Resolved& resolved) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/media/over_white.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
@@ -39,11 +40,5 @@ constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 28;
 // Throws InputError naming the file unless both sides are 1 to kMaxImageSide and the picture has at
 // most kMaxImagePixels.
 void check_image_size(std::int64_t width, std::int64_t height, std::string_view name);
-
-// One sample blended over white with Pillow's 8-bit rounding (src/libImaging/Paste.c, BLEND).
-inline std::uint8_t over_white(std::uint32_t value, std::uint32_t alpha) {
-  const std::uint32_t t = alpha * value + (255 - alpha) * 255 + 128;
-  return static_cast<std::uint8_t>((t + (t >> 8)) >> 8);
-}
 
 }  // namespace diptych

@@ -33,7 +33,8 @@ std::vector<FileRead> files_read(const RunConfig& run) {
   const auto add = [&](const fs::path& file, std::string_view role) {
     if (!file.empty()) files.push_back({file, role});
   };
-  for (const InputItem& item : run.inputs) add(item.image, "an input picture");
+  for (const InputItem& item : run.inputs)
+    add(item.file(), item.is_video() ? "an input video" : "an input picture");
   add(run.noise, "the noise");
   add(run.cache_calibration, "the calibration");
   return files;

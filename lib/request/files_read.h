@@ -14,7 +14,7 @@ namespace diptych {
 
 struct FileRead {
   std::filesystem::path file;
-  std::string_view role;  // "an input picture", "the noise", "the calibration"
+  std::string_view role;  // "an input picture", "an input video", "the noise", "the calibration"
 };
 // The files that the request names, the model's aside.
 std::vector<FileRead> files_read(const RunConfig& run);

@@ -80,21 +80,48 @@ void require_makable(const fs::path& folder, const Setting& setting) {
 
 }  // namespace
 
-Extensions result_extensions(MediaKind makes, std::optional<PictureFormat> format) {
+Extensions result_extensions(MediaKind makes, std::optional<ResultFormat> format) {
   switch (makes) {
     case MediaKind::picture:
-      if (!format) return written_extensions();
-      return {facts_of(*format).extensions.begin(), facts_of(*format).extensions.end()};
+      if (const auto picture = picture_format(format)) {
+        const auto& extensions = facts_of(*picture).extensions;
+        return {extensions.begin(), extensions.end()};
+      }
+      return written_extensions();
+    case MediaKind::clip:
+      if (const auto clip = clip_format(format)) return {facts_of(*clip).extension};
+      return written_clip_extensions();
     case MediaKind::text:
       return {".txt"};
   }
   throw std::logic_error("a kind of result without an extension");
 }
 
-PictureFormat result_format(const Options& options) {
-  if (options.format) return *options.format;
+PictureFormat picture_format_of(const Options& options) {
+  if (const auto format = picture_format(options.format)) return *format;
   const auto named = format_of_name(options.output);
   return named && facts_of(*named).max_side > 0 ? *named : PictureFormat::png;
+}
+
+ClipFormat clip_format_of(const Options& options) {
+  if (const auto format = clip_format(options.format)) return *format;
+  if (const auto named = clip_format_of_name(options.output)) return *named;
+  const auto formats = clip_formats();
+  return std::ranges::find(formats, true, &ClipFormatFacts::built_in)->format;
+}
+
+EncodingFacts encoding_facts(const Options& options) {
+  if (options.run.makes == MediaKind::clip) {
+    const ClipFormatFacts& facts = facts_of(clip_format_of(options));
+    return {facts.name,     facts.library,    facts.built_in,    facts.max_side,
+            facts.max_rate, facts.even_sides, facts.has_quality, facts.crf};
+  }
+  const PictureFormatFacts& facts = facts_of(picture_format_of(options));
+  return {.name = facts.name,
+          .library = facts.library,
+          .built_in = facts.built_in,
+          .max_side = facts.max_side,
+          .has_quality = facts.has_quality};
 }
 
 void require_extension(const fs::path& name, const Extensions& extensions, const Subject& where) {
@@ -104,12 +131,17 @@ void require_extension(const fs::path& name, const Extensions& extensions, const
   if (std::ranges::find(extensions, found) != extensions.end()) return;
   std::string problem =
       found.empty() ? "has no extension" : "unknown extension " + in_quotes(found);
-  const auto format = format_of_name(name);
-  if (format && facts_of(*format).max_side > 0) {
-    const PictureFormatFacts& facts = facts_of(*format);
-    problem = facts.built_in ? "is named as a " + std::string(facts.name) + " file"
+  const auto named_as = [&](const auto& facts, std::string_view what) {
+    problem = facts.built_in ? fmt::format("is named as a {}", what)
                              : fmt::format("this build does not write {} (it is without {})",
                                            facts.name, facts.library);
+  };
+  const auto format = format_of_name(name);
+  const auto clip = clip_format_of_name(name);
+  if (format && facts_of(*format).max_side > 0) {
+    named_as(facts_of(*format), fmt::format("{} file", facts_of(*format).name));
+  } else if (clip) {
+    named_as(facts_of(*clip), fmt::format("video ({})", facts_of(*clip).name));
   }
   throw where.error("{}: {}; expected {}", name.string(), problem, one_of(extensions));
 }

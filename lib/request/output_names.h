@@ -15,12 +15,26 @@ namespace diptych {
 
 // The extensions that names of results may have; the first is given to results without a name.
 using Extensions = std::vector<std::string_view>;
-// Those of a task's results: of the format, where one is asked for, else of any that is written.
-Extensions result_extensions(MediaKind makes, std::optional<PictureFormat> format);
+// Those of a task's results: of the format, where one of this kind is asked for, else of any that
+// is written.
+Extensions result_extensions(MediaKind makes, std::optional<ResultFormat> format);
 
-// The format of the pictures of a request: as asked for, else as the name of its output says, else
-// PNG.
-PictureFormat result_format(const Options& options);
+// The format of the pictures, or clips, of a request: as asked for, else as the name of its output
+// says, else PNG, or the first one that this build writes.
+PictureFormat picture_format_of(const Options& options);
+ClipFormat clip_format_of(const Options& options);
+
+// What the files of its results can hold.
+struct EncodingFacts {
+  std::string_view name, library;
+  bool built_in = false;
+  std::int64_t max_side = 0;      // pixels
+  double max_rate = 0;            // frames a second
+  bool even_sides = false;        // both must be even
+  bool has_quality = false;       // --quality has a meaning
+  std::optional<CrfRange> crf{};  // absent: --crf has none
+};
+EncodingFacts encoding_facts(const Options& options);  // of a task that paints
 
 // One name per result. "a.png" is itself for one result, else a-000.png, a-001.png, ...; a pattern
 // such as "a-%03d.png" is filled in. Folders in front of the name stay. Touches no file. Throws

@@ -26,6 +26,17 @@ void require_file(const Setting& setting, const fs::path& file) {
   throw InputError(setting, "{}: {}", file.string(), error ? error.message() : "no such file");
 }
 
+// Frames of a clip may lie in a folder.
+void require_input(const InputItem& item) {
+  std::error_code ignored;
+  if (item.is_video() && fs::is_directory(item.video, ignored)) return;
+  require_file(Setting::of(input_name(item.kind())), item.file());
+}
+
+bool reads_files(const RunConfig& run) {
+  return run.reads_images() || run.reads_videos();
+}
+
 }  // namespace
 
 bool writes_plan(const RunConfig& run) {
@@ -44,8 +55,9 @@ class IdleFinder {
     if (run_.answers()) {
       of_answers();
     } else {
-      of_pictures();
+      of_paintings();
     }
+    if (settled_) of_media();
     of_other_tasks();
     of_texts();
     of_draws();
@@ -71,15 +83,42 @@ class IdleFinder {
     forbid_all(is_of_painting, why);
   }
 
-  void of_pictures() {
+  void of_paintings() {
     forbid_all([](const Field& field) { return field.scope == Scope::answer; },
                {"is of answers; a plan has ", plan_length_});
     of_step_caches();
     of_guidance();
     if (!run_.think) forbid({"temperature", "top_k", "top_p"}, {"given without ", think_});
-    if (!facts_of(result_format(resolved_.options)).has_quality)
-      forbid({"quality"},
-             {"has no meaning for PNG, which loses nothing; expected a .jpg or .webp"});
+    of_encoding();
+  }
+
+  void of_encoding() {
+    const EncodingFacts facts = encoding_facts(resolved_.options);
+    const bool clip = run_.makes == MediaKind::clip;
+    if (!facts.has_quality) {
+      forbid({"quality"}, {clip ? fmt::format("has no meaning for {}; expected a .webp", facts.name)
+                                : "has no meaning for PNG, which loses nothing; expected a .jpg "
+                                  "or .webp"});
+    }
+    if (clip && !facts.crf)
+      forbid({"crf"}, {fmt::format("has no meaning for {}; expected a .mp4 or .webm", facts.name)});
+    const auto& format = resolved_.options.format;
+    const auto kinds = format ? kinds_of(*format) : std::vector{run_.makes};
+    if (settled_ && std::ranges::find(kinds, run_.makes) == kinds.end()) {
+      forbid({"format"},
+             {fmt::format("{} is of {}, but ", name_of(*format), kind_name(kinds.front())),
+              Setting::of("task", run_.task), fmt::format(" makes {}", kind_name(run_.makes))});
+    }
+  }
+
+  // What is of clips alone, or of those that are made from no other.
+  void of_media() {
+    if (run_.makes != MediaKind::clip)
+      forbid({"video_frames", "fps", "crf", "contact_sheet"},
+             {"has no meaning for ", Setting::of("task", run_.task), ", which makes no video"});
+    if (run_.sampling.frames_of_input)
+      forbid({"video_frames"}, {"has no meaning for ", Setting::of("task", run_.task),
+                                ", whose result has the frames of its input"});
   }
 
   void of_step_caches() {
@@ -131,8 +170,8 @@ class IdleFinder {
   }
 
   void of_draws() {
-    // The seed also draws the posterior noise of pictures that are edited, and sampled plans.
-    const bool draws = run_.reads_images() || (run_.think && run_.text.temperature > 0);
+    // The seed also draws the posterior noise of what is edited, and sampled plans.
+    const bool draws = reads_files(run_) || (run_.think && run_.text.temperature > 0);
     if (!run_.noise.empty() && !draws)
       forbid({"seed"}, {"given together with ", Setting::of("noise"), "; expected one of them"});
     if (run_.answers() && run_.text.temperature == 0)
@@ -163,14 +202,21 @@ void require_meaning(const Resolved& resolved, std::string_view given) {
 
 namespace {
 
-// What a file cannot hold is known before anything is painted.
+// What a file cannot hold is known before anything is painted; of the size of an input, the session
+// finds it out.
 void require_format(const Options& options) {
-  const PictureFormatFacts& facts = facts_of(result_format(options));
+  const EncodingFacts facts = encoding_facts(options);
   if (!facts.built_in) {
     throw InputError(Setting::of("format"), "this build does not write {} (it is without {})",
                      facts.name, facts.library);
   }
+  if (facts.crf && options.crf && (*options.crf < facts.crf->min || *options.crf > facts.crf->max))
+    throw InputError(Setting::of("crf"), "found {}, but {} takes {} to {}", *options.crf,
+                     facts.name, facts.crf->min, facts.crf->max);
   const SamplingConfig& sampling = options.run.sampling;
+  if (sampling.fps && sampling.fps->value() > facts.max_rate)
+    throw InputError(Setting::of("fps"), "found {}, but a {} file has at most {} frames a second",
+                     frame_rate_text(*sampling.fps), facts.name, facts.max_rate);
   if (sampling.size_of_input) return;
   for (const auto& [name, side] :
        {std::pair{"width", sampling.width}, {"height", sampling.height}}) {
@@ -178,7 +224,21 @@ void require_format(const Options& options) {
       throw InputError(Setting::of(name), "found {}, but a {} file has sides of at most {}", side,
                        facts.name, facts.max_side);
     }
+    if (facts.even_sides && side % 2 != 0)
+      throw InputError(Setting::of(name), "found {}, but a {} file has even sides", side,
+                       facts.name);
   }
+}
+
+// A file that belongs to one result of several.
+void require_one_result(const Options& options, const char* setting, std::string_view of_each) {
+  const std::int64_t count = options.run.sampling.batch_count;
+  if (count == 1) return;
+  throw InputError(Setting::of(setting),
+                   SettingText{fmt::format("one file, but each of the {} {} has a {} of its own; "
+                                           "expected ",
+                                           count, kind_name(options.run.makes), of_each),
+                               Setting::of("batch_count", "1")});
 }
 
 }  // namespace
@@ -190,20 +250,15 @@ void require_complete(const Options& options) {
                      "not given; expected a text (\"\" is one), or - for stdin");
   }
   for (const InputItem& item : run.inputs) {
-    if (item.is_image()) require_file(Setting::of("image"), item.image);
+    if (!item.is_text()) require_input(item);
   }
   if (!run.noise.empty()) require_file(Setting::of("noise"), run.noise);
   if (!run.answers()) require_format(options);
   // Sampled plans differ, and so may those that read input pictures, whose noise is drawn anew.
-  const bool plans_differ = run.text.temperature > 0 || run.reads_images();
-  if (!options.think_output.empty() && run.sampling.batch_count > 1 && plans_differ) {
-    throw InputError(
-        Setting::of("think_output"),
-        SettingText{
-            fmt::format("one file, but each of the {} pictures has a plan of its own; expected ",
-                        run.sampling.batch_count),
-            Setting::of("batch_count", "1")});
-  }
+  const bool plans_differ = run.text.temperature > 0 || reads_files(run);
+  if (!options.think_output.empty() && plans_differ)
+    require_one_result(options, "think_output", "plan");
+  if (!options.contact_sheet.empty()) require_one_result(options, "contact_sheet", "sheet");
 }
 
 void require_model(const RunConfig& run) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "lib/config/run_config.h"
+#include "lib/session/result.h"
 
 namespace diptych {
 
@@ -22,6 +24,8 @@ class Job {
   // Decodes the input pictures, unless they are there. run() needs that; planning does not. Throws
   // InputError for a file that cannot be decoded.
   virtual void read_inputs() = 0;
+  // Of each clip that it makes; nothing where it makes none.
+  virtual std::optional<ClipShape> clip_shape() const { return std::nullopt; }
 
  private:
   RunConfig config_;

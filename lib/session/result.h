@@ -10,12 +10,28 @@
 #include <variant>
 #include <vector>
 
+#include "lib/base/frame_rate.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
 
 struct Picture {
   Tensor rgb;  // uint8 [height, width, 3] on the CPU
+};
+
+struct ClipShape {
+  std::int64_t frames = 0, height = 0, width = 0;
+  FrameRate fps{};
+};
+
+// Its frames come when they are asked for: the autoencoder runs chunk by chunk, so that frames are
+// encoded while the next ones are decoded, and no more than a chunk is in memory.
+struct Clip {
+  ClipShape shape;
+  // Calls `take` with all frames in their order, some at a time: uint8 [n, height, width, 3] on the
+  // CPU, n >= 1. May be called once, before the session runs anything else or ends. What `take`
+  // throws ends it and is passed on; it throws Interrupted and NotFinite, too.
+  std::function<void(const std::function<void(const Tensor& frames)>& take)> decode;
 };
 
 // Why a text ends where it does, in the words of OpenAI's API: its end marker, or its limit of
@@ -30,10 +46,10 @@ struct Text {
 };
 
 // What a task makes. A kind of media joins here and in result_files of the application.
-using Media = std::variant<Picture, Text>;
+using Media = std::variant<Picture, Clip, Text>;
 
-struct InputRecord {   // of one input picture
-  std::string sha256;  // of the decoded pixels, uint8 [H, W, 3]
+struct InputRecord {   // of one input picture or clip
+  std::string sha256;  // of a picture's decoded pixels, uint8 [H, W, 3]; of a clip's file
   std::int64_t width = 0, height = 0;
 };
 
@@ -65,6 +81,7 @@ struct Result {
   std::optional<CacheReport> cache_report;  // where it was asked for
 
   const Tensor& rgb() const { return std::get<Picture>(media).rgb; }
+  const Clip& clip() const { return std::get<Clip>(media); }
   const Text& text() const { return std::get<Text>(media); }
 };
 
@@ -87,10 +104,10 @@ struct Report {
   std::string offload = "none";
   bool step_graphs = false;                // denoise steps were CUDA graphs
   bool kept_step_graphs = false;           // that an earlier run() has left, from the first step on
-  std::int64_t updates = 0;                // per picture
+  std::int64_t updates = 0;                // per picture or clip
   std::int64_t tokens = 0;                 // of written text, the end marker among them
   double token_seconds = 0;                // of writing it
-  std::vector<std::string> latent_hashes;  // per picture
+  std::vector<std::string> latent_hashes;  // likewise
 };
 
 // Throws RunError naming `what`: a picture of NaN would be black and look like a result. Waits for

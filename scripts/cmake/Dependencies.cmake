@@ -1,7 +1,7 @@
 # Everything the build takes from outside. What may be missing on a GPU machine is switched off
 # here, each said once; the code sees DIPTYCH_HAVE_<NAME> as 0 or 1.
 find_package(Libtorch REQUIRED)
-set(CMAKE_BUILD_RPATH ${Libtorch_LIBRARY_DIRS})   # an installation looks for it (apps/diptych/libtorch.cpp)
+set(CMAKE_BUILD_RPATH ${Libtorch_LIBRARY_DIRS} ${CMAKE_BINARY_DIR}/libexec)   # libexec: of diptych_libav.so
 find_package(Threads REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(PNG REQUIRED)
@@ -112,15 +112,33 @@ else()
   message(STATUS "diptych: libjpeg not found; JPEG pictures are refused by this build")
 endif()
 
-# libwebp with libwebpmux: pictures in WebP, and what they say about themselves.
+# libwebp with libwebpmux and libwebpdemux: pictures and clips in WebP, and what they say about themselves.
 find_path(WEBP_INCLUDE_DIR webp/mux.h)
 find_library(WEBP_LIBRARY webp)
 find_library(WEBPMUX_LIBRARY webpmux)
+find_library(WEBPDEMUX_LIBRARY webpdemux)
 set(DIPTYCH_HAVE_WEBP 0)
-if(WEBP_INCLUDE_DIR AND WEBP_LIBRARY AND WEBPMUX_LIBRARY)
+if(WEBP_INCLUDE_DIR AND WEBP_LIBRARY AND WEBPMUX_LIBRARY AND WEBPDEMUX_LIBRARY)
   set(DIPTYCH_HAVE_WEBP 1)
 else()
-  message(STATUS "diptych: libwebp or libwebpmux not found; WebP pictures are refused by this build")
+  message(STATUS "diptych: libwebp, libwebpmux or libwebpdemux not found; WebP pictures are refused by this build")
+endif()
+
+# FFmpeg's libav 5.1 or newer: clips in MP4, WebM and whatever it reads.
+find_path(LIBAV_INCLUDE_DIR libavformat/avformat.h PATH_SUFFIXES ffmpeg)
+foreach(_part avformat avcodec swscale avutil)
+  find_library(LIBAV_${_part}_LIBRARY ${_part})
+endforeach()
+set(DIPTYCH_HAVE_LIBAV 0)
+if(LIBAV_INCLUDE_DIR AND LIBAV_avformat_LIBRARY AND LIBAV_avcodec_LIBRARY AND LIBAV_swscale_LIBRARY AND LIBAV_avutil_LIBRARY)
+  file(STRINGS ${LIBAV_INCLUDE_DIR}/libavcodec/version_major.h _libav REGEX "define LIBAVCODEC_VERSION_MAJOR")
+  string(REGEX MATCH "[0-9]+" _libav "${_libav}")
+  if(_libav GREATER_EQUAL 59)
+    set(DIPTYCH_HAVE_LIBAV 1)
+  endif()
+endif()
+if(NOT DIPTYCH_HAVE_LIBAV)
+  message(STATUS "diptych: libav (avformat, avcodec 59, swscale, avutil) not found; of clips only GIF, WebP and folders are handled")
 endif()
 
 # stb_image (header-only): pictures in BMP, GIF, TGA, PSD, PGM and PPM.

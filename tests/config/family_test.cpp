@@ -42,7 +42,7 @@ const FamilyConfig& reel_config() {
       .tasks = {{.name = "film", .help = "film a text"},
                 {.name = "caption",
                  .help = "caption pictures",
-                 .reads_pictures = true,
+                 .reads = {.pictures = kOneOrMore},
                  .makes = MediaKind::text,
                  .defaults = kCaptionDefaults,
                  .sampling_key = "caption_sampling_params"}},
@@ -59,7 +59,7 @@ const FamilyConfig& reel_config() {
 
 struct Run {
   std::string file;
-  std::vector<FlagInput> inputs = {{false, "a fox"}};
+  std::vector<FlagInput> inputs = {{MediaKind::text, "a fox"}};
   std::map<std::string, std::vector<std::string>> flags;
   std::map<std::string, std::string> variables;
   test::Folder folder;
@@ -133,7 +133,7 @@ TEST_CASE("a flag wins over the stage config, the task's, the family's and the c
   CHECK(value(film, "blur") == "0.5");
   CHECK(config_table(film).find("frames: 9 ") != std::string::npos);
   CHECK(film.origins[field_index("frames", film.options.run.family->fields)] == "default");
-  plain.inputs.push_back({true, "a.png"});
+  plain.inputs.push_back({MediaKind::picture, "a.png"});
   CHECK(value(plain.resolve(), "blur") == "0.25");
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("tasks are the family's, auto takes the first that fits") {
   run.file = kFile;
   CHECK(run.resolve().options.run.task == "film");
   CHECK(value(run.resolve(), "seed") == "42");
-  run.inputs.push_back({true, "a.png"});
+  run.inputs.push_back({MediaKind::picture, "a.png"});
   const Resolved caption = run.resolve();
   CHECK(caption.options.run.task == "caption");
   CHECK(caption.options.run.answers());

@@ -17,10 +17,10 @@ constexpr const char* kFile =
     "    default_sampling_params: {seed: 1, num_inference_steps: 10}\n";
 
 FlagInput text(std::string_view value) {
-  return {false, std::string(value)};
+  return {MediaKind::text, std::string(value)};
 }
 FlagInput picture(std::string_view path) {
-  return {true, std::string(path)};
+  return {MediaKind::picture, std::string(path)};
 }
 
 // What a run with a file, variables, overrides and flags resolves.

@@ -30,13 +30,13 @@ TEST_CASE("names of one and of several results") {
 
 TEST_CASE("the format of results: as asked for, as named, or PNG") {
   Options options;
-  CHECK((result_format(options) == PictureFormat::png));
+  CHECK((picture_format_of(options) == PictureFormat::png));
   options.output = "a.b/c.WebP";
-  CHECK((result_format(options) == PictureFormat::webp));
+  CHECK((picture_format_of(options) == PictureFormat::webp));
   options.output = "folder.gif";
-  CHECK((result_format(options) == PictureFormat::png));
-  options.format = PictureFormat::jpeg;
-  CHECK((result_format(options) == PictureFormat::jpeg));
+  CHECK((picture_format_of(options) == PictureFormat::png));
+  options.format = ResultFormat::jpg;
+  CHECK((picture_format_of(options) == PictureFormat::jpeg));
   CHECK(result_extensions(MediaKind::picture, options.format) == Extensions{".jpg", ".jpeg"});
   CHECK(result_extensions(MediaKind::picture, std::nullopt) == written_extensions());
   CHECK(result_extensions(MediaKind::text, options.format) == Extensions{".txt"});

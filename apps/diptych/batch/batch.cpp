@@ -1,6 +1,5 @@
 // `diptych batch`: a list of requests, one loaded model.
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -145,7 +144,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   read_stdin_and_files(defaults.options.run.inputs, flags.list == kStdin);
   const BatchList list = read_batch_list(flags.list, fields_of(defaults.options));
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;
-  if (list.prompts_only && std::ranges::any_of(inputs, std::not_fn(&InputItem::is_image))) {
+  if (list.prompts_only && std::ranges::any_of(inputs, &InputItem::is_text)) {
     throw InputError(Setting::of("prompt"), "every line of {} is one; expected none",
                      flags.list.string());
   }

@@ -53,8 +53,9 @@ Sources sources_of(const BenchFlags& flags) {
   const auto given = [&](const char* variable) {
     return !sources.environment(variable).value_or("").empty();
   };
-  if (sources.inputs.empty() && !given("DIPTYCH_PROMPT") && !given("DIPTYCH_IMAGE"))
-    sources.inputs.push_back({false, kPrompt});
+  if (sources.inputs.empty() && !given("DIPTYCH_PROMPT") && !given("DIPTYCH_IMAGE") &&
+      !given("DIPTYCH_VIDEO"))
+    sources.inputs.push_back({MediaKind::text, kPrompt});
   return sources;
 }
 

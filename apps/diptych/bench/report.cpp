@@ -222,11 +222,11 @@ Json runs_json(const std::vector<BenchRun>& runs) {
 Json inputs_json(const RunConfig& run) {
   Json list = Json::array();
   for (const InputItem& item : run.inputs) {
-    if (item.is_image()) {
-      list.push_back({{"image", item.image.filename().string()},
-                      {"file_sha256", file_sha256(item.image).value_or("")}});
-    } else {
+    if (item.is_text()) {
       list.push_back({{"text", item.text}});
+    } else {
+      list.push_back({{std::string(input_name(item.kind())), item.file().filename().string()},
+                      {"file_sha256", file_sha256(item.file()).value_or("")}});
     }
   }
   return list;

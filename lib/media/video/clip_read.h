@@ -67,6 +67,7 @@ class ClipReader {
  private:
   std::unique_ptr<Source> source_;
   ClipLimits limits_;
+  std::string name_;  // for errors
   std::int64_t position_ = 0;
 };
 

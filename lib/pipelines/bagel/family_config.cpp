@@ -26,14 +26,14 @@ std::vector<Task> tasks() {
       {.name = "t2i", .help = "paint from text"},
       {.name = "edit",
        .help = "edit pictures",
-       .reads_pictures = true,
+       .reads = {.pictures = kOneOrMore},
        .defaults = kEditDefaults,
        .size_of_input = true,
        .sampling_key = "edit_sampling_params",
        .results = "edits"},
       {.name = "understand",
        .help = "answer about pictures",
-       .reads_pictures = true,
+       .reads = {.pictures = kOneOrMore},
        .makes = MediaKind::text},
       {.name = "chat", .help = "answer", .makes = MediaKind::text},
   };
@@ -100,6 +100,7 @@ const FamilyConfig& bagel_config() {
       .limits = limits(),
       .stages = {{YamlPlace::reading, "reads"}, {YamlPlace::painting, "paints"}},
       .fields = with_common_fields(),
+      .unused = {"video_frames", "fps", "crf", "contact_sheet"},
       .refused = refused_keys_of_bagel(),
       .demo_notice =
           "the demo of stage_configs knows pictures of one to three coloured shapes, at "

@@ -163,7 +163,7 @@ class BagelReplay {
     }
     std::vector<RunConfig> requests(prompts.size(), config_);
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      set_task(requests[i], *bagel_config().task_for(false, MediaKind::picture));
+      set_task(requests[i], *bagel_config().task_for({}, MediaKind::picture));
       requests[i].inputs = {{prompts[i], {}}};
       set_sampling(requests[i], recorded);
       std::tie(requests[i].sampling.height, requests[i].sampling.width) = sizes[i];
@@ -190,8 +190,8 @@ class BagelReplay {
     request.think = field_or(recorded, "/params/think", false);
     const bool answers = field_or(recorded, "/params/understanding_output", false);
     const bool pictures = request.reads_images();
-    set_task(request,
-             *bagel_config().task_for(pictures, answers ? MediaKind::text : MediaKind::picture));
+    set_task(request, *bagel_config().task_for(request.input_counts(),
+                                               answers ? MediaKind::text : MediaKind::picture));
     request.text.max_tokens = request.text.max_think_tokens =
         field_or(recorded, "/params/max_think_token_n", std::int64_t{1000});
     if (field_or(recorded, "/params/do_sample", false))

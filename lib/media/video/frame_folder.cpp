@@ -1,0 +1,133 @@
+#include "lib/media/video/frame_folder.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "lib/base/error.h"
+#include "lib/media/exif.h"
+#include "lib/media/file_bytes.h"
+#include "lib/media/png.h"
+#include "lib/media/video/clip_source.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFramePrefix = "frame_", kFrameExtension = ".png";
+constexpr std::string_view kFrameText = "frame", kRateText = "fps";
+constexpr FrameRate kUnknownRate{24, 1};  // that of the writers, where nothing is said
+
+bool is_digit(char c) {
+  return std::isdigit(static_cast<unsigned char>(c)) != 0;
+}
+
+// Runs of digits by their value, everything else by its bytes.
+bool comes_before(const fs::path& a, const fs::path& b) {
+  const std::string left = a.filename().string(), right = b.filename().string();
+  std::size_t i = 0, j = 0;
+  const auto take_number = [](const std::string& text, std::size_t& at) {
+    while (at < text.size() && text[at] == '0') ++at;
+    const std::size_t begin = at;
+    while (at < text.size() && is_digit(text[at])) ++at;
+    return std::string_view(text).substr(begin, at - begin);
+  };
+  while (i < left.size() && j < right.size()) {
+    if (is_digit(left[i]) && is_digit(right[j])) {
+      const std::string_view one = take_number(left, i), other = take_number(right, j);
+      if (one != other) return one.size() != other.size() ? one.size() < other.size() : one < other;
+    } else if (left[i] != right[j]) {
+      return left[i] < right[j];
+    } else {
+      ++i;
+      ++j;
+    }
+  }
+  const bool ended = i == left.size(), other_ended = j == right.size();
+  return ended != other_ended ? ended : left < right;
+}
+
+class FrameFolder : public ClipReader::Source {
+ public:
+  FrameFolder(const fs::path& folder, const ClipLimits& limits)
+      : limits_(limits), files_(list_frames(folder)) {
+    if (files_.empty())
+      throw InputError("{}: a folder without PNG frames, expected a clip", folder.string());
+    if (static_cast<std::int64_t>(files_.size()) > limits.max_frames) {
+      throw InputError("{}: {} frames, at most {} are read", folder.string(), files_.size(),
+                       limits.max_frames);
+    }
+    const Image first = read_png(files_.front());
+    facts_.format = facts_.codec = "png";
+    facts_.pixels = "rgb24";
+    facts_.orientation = first.orientation;
+    facts_.size = upright_size(first.rgb.size(0), first.rgb.size(1), first.orientation);
+    check_frame_size(facts_.size.width, facts_.size.height, limits, files_.front().string());
+    rate_ = limits.folder_rate.value_or(kUnknownRate);
+    for (const auto& [keyword, text] : first.text) {
+      if (keyword == kRateText && !limits.folder_rate)
+        rate_ = parse_frame_rate(text).value_or(kUnknownRate);
+      if (keyword != kRateText && keyword != kFrameText) facts_.texts.emplace_back(keyword, text);
+    }
+    facts_.average_rate = rate_;
+    facts_.frames = static_cast<std::int64_t>(files_.size());
+    facts_.seconds = static_cast<double>(files_.size()) / rate_.value();
+  }
+
+  bool advance() override {
+    if (at_ == files_.size()) return false;
+    ++at_;
+    return true;
+  }
+
+  ClipFrame frame() override {
+    const fs::path& file = files_.at(at_ - 1);
+    const std::vector<std::uint8_t> bytes = read_file_bytes(file);
+    const ImageSize size = png_size(bytes, file.string());
+    if (size.height != facts_.size.height || size.width != facts_.size.width) {
+      throw InputError("{}: {}x{} pixels, expected {}x{} as the first frame", file.string(),
+                       size.width, size.height, facts_.size.width, facts_.size.height);
+    }
+    const Image image = decode_png(bytes, file.string());
+    return {upright(image.rgb, image.orientation), static_cast<double>(at_ - 1) / rate_.value()};
+  }
+
+ private:
+  ClipLimits limits_;
+  std::vector<fs::path> files_;
+  FrameRate rate_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+std::string frame_name(std::int64_t frame) {
+  return fmt::format("{}{:05}{}", kFramePrefix, frame, kFrameExtension);
+}
+
+bool is_frame_name(const fs::path& name) {
+  const std::string text = name.string();
+  if (!text.starts_with(kFramePrefix) || !text.ends_with(kFrameExtension)) return false;
+  const auto digits = std::string_view(text).substr(
+      kFramePrefix.size(), text.size() - kFramePrefix.size() - kFrameExtension.size());
+  return digits.size() >= 5 && std::ranges::all_of(digits, is_digit);
+}
+
+std::vector<fs::path> list_frames(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::string extension = entry.path().extension().string();
+    std::ranges::transform(extension, extension.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (extension == kFrameExtension && entry.is_regular_file()) files.push_back(entry.path());
+  }
+  std::ranges::sort(files, comes_before);
+  return files;
+}
+
+std::unique_ptr<ClipReader::Source> open_frame_folder(const fs::path& path,
+                                                      const ClipLimits& limits) {
+  return std::make_unique<FrameFolder>(path, limits);
+}
+
+}  // namespace diptych
