@@ -15,10 +15,11 @@ enum class LoadFormat { safetensors, dummy };
 // automatic: bfloat16 on CUDA; on the CPU resolve_dtype() (lib/runtime) decides by the weights.
 enum class DtypeChoice { automatic, float32, bfloat16 };
 
-// Of the autoencoder, whose weights and maps are float32 in any case. tf32: its products round
-// their operands to 10 bits of fraction, as tensor cores do. automatic: tf32 on CUDA, float32 on
-// the CPU and in runs that are float32.
-enum class VaeDtype { automatic, float32, tf32 };
+// Of the autoencoder. tf32: its weights and maps are float32, but products round their operands to
+// 10 bits of fraction, as tensor cores do. A family has float32 and one of the others. automatic:
+// float32 in runs that are float32; else bfloat16 in a family that has it, and tf32, on CUDA alone,
+// in one that has that.
+enum class VaeDtype { automatic, float32, tf32, bfloat16 };
 
 // Of the decoder layers' projections. none: as the run's dtype. fp8: weights and rows as e4m3.
 // int8: weights as int8, rows as they are.
@@ -39,6 +40,7 @@ enum class Renorm {
   global,        // one factor from the norms over all rows and columns
   channel,       // one factor a row
   text_channel,  // one factor a row, behind the first term of guidance (the text's)
+  none,          // velocities as guidance makes them
 };
 
 enum class StepCacheMode {
@@ -66,8 +68,8 @@ template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<DtypeChoice> = {"auto", "float32",
                                                                               "bfloat16"};
 template <>
-inline constexpr std::array<std::string_view, 3> kChoiceNames<VaeDtype> = {"auto", "float32",
-                                                                           "tf32"};
+inline constexpr std::array<std::string_view, 4> kChoiceNames<VaeDtype> = {"auto", "float32",
+                                                                           "tf32", "bfloat16"};
 template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<Quantization> = {"none", "fp8",
                                                                                "int8"};
@@ -80,8 +82,8 @@ template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<std::optional<CfgMode>> = {
     kChoiceNames<CfgMode>[0], kChoiceNames<CfgMode>[1], "auto"};
 template <>
-inline constexpr std::array<std::string_view, 3> kChoiceNames<Renorm> = {"global", "channel",
-                                                                         "text_channel"};
+inline constexpr std::array<std::string_view, 4> kChoiceNames<Renorm> = {"global", "channel",
+                                                                         "text_channel", "none"};
 template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<StepCacheMode> = {
     "none", "taylorseer", "teacache"};

@@ -177,7 +177,7 @@ constinit const auto kFields = std::to_array<Field>({
      "guidance where LO < t <= HI; t runs from 1 to 0",
      IntervalSlot{sampling<&S::cfg_interval_low>, sampling<&S::cfg_interval_high>},
      YamlPlace::painting, "default_sampling_params.extra_args.cfg_interval"},
-    {"cfg_renorm_type", painting, "--cfg-renorm-type", "global|channel|text_channel",
+    {"cfg_renorm_type", painting, "--cfg-renorm-type", "global|channel|text_channel|none",
      "norm that guidance keeps", choice<sampling<&S::cfg_renorm_type>>(), YamlPlace::painting,
      "default_sampling_params.extra_args.cfg_renorm_type"},
     {"cfg_renorm_min", painting, "--cfg-renorm-min", "X",

@@ -16,8 +16,12 @@ Tensor norm_of(const Tensor& v, bool per_row) {
                  : at::linalg_vector_norm(wide);
 }
 
+Tensor factor_of(const Tensor& v, const Tensor& cond, bool per_row, double least) {
+  return (norm_of(cond, per_row) / (norm_of(v, per_row) + kNormEps)).clamp(least, 1.0);
+}
+
 Tensor renormed(const Tensor& v, const Tensor& cond, bool per_row, double least) {
-  return v * (norm_of(cond, per_row) / (norm_of(v, per_row) + kNormEps)).clamp(least, 1.0);
+  return v * factor_of(v, cond, per_row, least);
 }
 
 }  // namespace
@@ -43,8 +47,13 @@ Tensor Guidance::combine(const Tensor& cond, std::span<const Tensor> branches) c
     if (i == 0 && renorm == Renorm::text_channel)
       v = renormed(v, cond, /*per_row=*/true, renorm_min);
   }
-  if (renorm == Renorm::text_channel) return v;
+  if (renorm == Renorm::text_channel || renorm == Renorm::none) return v;
   return renormed(v, cond, renorm == Renorm::channel, renorm_min);
+}
+
+Tensor Guidance::renorm_factor(const Tensor& v, const Tensor& cond) const {
+  if (renorm == Renorm::none) return at::ones({1}, at::kFloat);
+  return factor_of(v, cond, renorm != Renorm::global, renorm_min).flatten();
 }
 
 }  // namespace diptych

@@ -41,6 +41,8 @@ struct Guidance {
   // official code: the factor of `global` keeps the velocity's dtype, the per-row factors make it
   // float32.
   Tensor combine(const Tensor& cond, std::span<const Tensor> branches) const;
+  // What the renorm multiplies a velocity v with: float32 [1], or [rows] where each has its own.
+  Tensor renorm_factor(const Tensor& v, const Tensor& cond) const;
 };
 
 }  // namespace diptych

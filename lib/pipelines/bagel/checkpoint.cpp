@@ -125,6 +125,9 @@ MotOpening bagel_opening() {
           },
           .open = [](const RunConfig& config, const Runtime& runtime,
                      Log&) -> std::unique_ptr<MotCheckpoint> {
+            if (config.vae_dtype == VaeDtype::bfloat16)
+              throw InputError(Setting::of("vae_dtype", "bfloat16"),
+                               "the autoencoder of BAGEL computes in float32 or tf32");
             return BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy,
                                          runtime);
           }};

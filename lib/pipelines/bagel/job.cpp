@@ -162,7 +162,7 @@ void BagelTurn::keep_plan(const GeneratedText& written) {
   reading_ = own_.reading.with_plan({own_.checkpoint.mot().text_segment(*plan)});
 }
 
-Tensor BagelTurn::start_latent(Log& log) {
+Tensor BagelTurn::start_latent(Log& log, MotTrace*) {
   if (own_.noise.defined()) return own_.noise;
   const Tensor drawn =
       draw_noise(own_.size(), own_.checkpoint.model.config.row_width(), generator);

@@ -56,7 +56,7 @@ class BagelTurn final : public MotTurn {
                        const std::string& name, MotTrace* trace) override;
   std::string text_of(const std::vector<std::int64_t>& fed) const override;
   void keep_plan(const GeneratedText& written) override;
-  Tensor start_latent(Log& log) override;
+  Tensor start_latent(Log& log, MotTrace* trace) override;
   Media decode(const Tensor& latent, const std::string& number, MotTrace* trace) const override;
 
  private:

@@ -21,11 +21,6 @@ constexpr const char *kPictures = "Lance_3B", *kClips = "Lance_3B_Video",
                      *kVision = "Qwen2.5-VL-ViT";
 constexpr std::string_view kVisionScope = "vit_model";
 
-bool is_of_clips(LanceTask task) {
-  using enum LanceTask;
-  return task == t2v || task == i2v || task == video_edit || task == x2t_video;
-}
-
 LanceTask task_of(const RunConfig& run) {
   const auto task = parse_choice<LanceTask>(run.task);
   TORCH_CHECK(task.has_value(), "[lance] the task ", run.task, " is not settled");
@@ -95,6 +90,11 @@ void check_vae_layout(const Weights& weights, const WanVaeConfig& config) {
 }
 
 }  // namespace
+
+bool is_of_clips(LanceTask task) {
+  using enum LanceTask;
+  return task == t2v || task == i2v || task == video_edit || task == x2t_video;
+}
 
 LanceFolders LanceFolders::of(const fs::path& root, LanceTask task) {
   if (root.empty()) return {};

@@ -20,6 +20,9 @@
 
 namespace diptych {
 
+// Whether the weights of clips are for it, rather than those of pictures.
+bool is_of_clips(LanceTask task);
+
 // Where the parts lie below the folder.
 struct LanceFolders {
   std::filesystem::path root, llm, vit;

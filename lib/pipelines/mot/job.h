@@ -79,7 +79,7 @@ class MotTurn {
   virtual std::string text_of(const std::vector<std::int64_t>& fed) const = 0;
   virtual void keep_plan(const GeneratedText& written) = 0;
   // Of the next picture: noise, and what has none, float32 [rows, row width].
-  virtual Tensor start_latent(Log& log) = 0;
+  virtual Tensor start_latent(Log& log, MotTrace* trace) = 0;
   // The picture or clip of a final latent; a clip is decoded when it is taken (Clip::decode), which
   // this must outlive. `number`: of its names in the trace, "" = it is the only one. Throws RunError
   // for what is not finite.

@@ -81,7 +81,7 @@ std::vector<Result> MotPictureMaker::paint(MotPainter& painter, MotTurns& turns,
                                            std::uint64_t index, MotTrace* trace,
                                            Progress& progress) {
   std::vector<Tensor> noise;
-  for (const auto& turn : turns) noise.push_back(turn->start_latent(log_));
+  for (const auto& turn : turns) noise.push_back(turn->start_latent(log_, trace));
   const Tensor all_noise = at::cat(noise);
   const Latent latent = paint_latent(painter, all_noise, StepCaching::on, trace, progress);
   std::vector<Decoded> painted = decode(painter, turns, latent.values, trace, progress);

@@ -268,7 +268,7 @@ StepRecording MotSession::record_steps(const JobGroup& jobs, Progress& progress)
     recorder.begin_picture();
     painter->observe([&](std::int64_t step, std::int64_t context, const Tensor& input,
                          const Tensor& output) { recorder.record(step, context, input, output); });
-    maker_.paint_latent(*painter, turns.front()->start_latent(log_), StepCaching::off, nullptr,
+    maker_.paint_latent(*painter, turns.front()->start_latent(log_, nullptr), StepCaching::off, nullptr,
                         progress);
   }
   report_.weights_hash = weights_hash();

@@ -1,0 +1,273 @@
+#include "lib/pipelines/lance/job.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/media/video/clip_read.h"
+#include "lib/pipelines/lance/preprocess.h"
+#include "lib/pipelines/lance/trace.h"
+#include "lib/pipelines/mot/settings.h"
+#include "lib/session/hashes.h"
+#include "lib/tensor/kept_hash.h"
+
+namespace diptych {
+namespace {
+
+constexpr std::string_view kCond = "cond", kTextUncond = "text_uncond";
+constexpr std::array kNoiseNames = {"noise.initial", "init_noise"};
+
+LanceTask task_named(const RunConfig& request) {
+  return parse_choice<LanceTask>(request.task).value();
+}
+
+BlockPositions flat(const Tensor& positions) {
+  const Tensor rows = positions.contiguous();
+  const auto* first = rows.const_data_ptr<std::int64_t>();
+  return {first, first + rows.numel()};
+}
+
+Segment segment_of(const LanceLayout& layout, const LanceReadSplit& read) {
+  const auto& [split, positions] = read;
+  if (split.mode == LanceSplitMode::causal) {
+    const auto begin = layout.ids.begin() + split.begin;
+    return TextSegment{{begin, begin + split.tokens()}, positions[0][0].item<std::int64_t>()};
+  }
+  const auto kind =
+      split.has_latents() ? ImageSegment::Kind::vae : ImageSegment::Kind::vit;
+  return ImageSegment{kind, 0, split.tokens() - 2, flat(positions)};
+}
+
+MotContext context_of(const LanceLayout& layout, const LanceReading& reading, bool answers) {
+  MotContext context;
+  for (const LanceReadSplit& read : reading.context)
+    context.segments.push_back(segment_of(layout, read));
+  if (answers) {
+    context.next_position = reading.next[0][0].item<std::int64_t>();
+  } else {
+    context.block = flat(reading.next);
+  }
+  return context;
+}
+
+// Calls count within the branch; what begins as cond does is copied from there.
+BranchContexts branch_of(std::string_view name, MotContext context, const BranchContexts* cond) {
+  BranchContexts branch{name, {std::move(context)}, {}};
+  const std::vector<Segment>& own = branch.samples.front().segments;
+  bool common = cond != nullptr;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto& other = common ? cond->samples.front().segments : own;
+    common = common && i < other.size() && other[i] == own[i];
+    branch.calls.push_back(common ? -1 : static_cast<std::int64_t>(i));
+  }
+  return branch;
+}
+
+std::string question_of(const RunConfig& config) {
+  return config.prompt();
+}
+
+}  // namespace
+
+LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Runtime& on, Log& log,
+                   const LanceRecording& recording)
+    : MotJob(request),
+      checkpoint(of),
+      runtime(on),
+      task(task_named(request)),
+      settings(config().own.get<LanceSettings>()),
+      uncond_ids(recording.uncond_ids) {
+  check_counts(config());
+  if (is_of_clips(task) != is_of_clips(checkpoint.task)) {
+    throw InputError(Setting::of("task", config().task),
+                     "needs other weights than {}, which this run has loaded; expected all tasks "
+                     "of a run to be of pictures, or all of videos",
+                     name_of(checkpoint.task));
+  }
+  is_recorded = recording.is_recorded;
+  if (settings.noise_source == LanceNoiseSource::cuda && !runtime.device.is_cuda())
+    throw InputError(Setting::of("noise_source", "cuda"), "needs a CUDA device, the run is on the CPU");
+  source = plan_source();
+  lay_out(recording);
+  check_positions(*this, branches_, /*planned=*/false, checkpoint.mot());
+  if (answers()) {
+    text = make_text_request(config());
+    // The one that is fed first is no token of the answer.
+    text.max_tokens += 1;
+    text.first_token = cut_->ids.back();
+    require_text_kernel(checkpoint.config.llm, runtime, log);
+    return;
+  }
+  plan_painting();
+}
+
+std::optional<LanceSource> LanceJob::plan_source() const {
+  const auto found = std::ranges::find_if(
+      config().inputs, [](const InputItem& item) { return !item.is_text(); });
+  if (found == config().inputs.end()) return std::nullopt;
+  LanceSource source;
+  source.file = found->file();
+  source.is_clip = found->is_video();
+  if (source.is_clip) {
+    about(Setting::of("video"), [&] {
+      const ClipFacts facts = ClipReader(source.file).facts();
+      source.size = facts.size;
+      if (!facts.average_rate)
+        throw InputError("{}: says no frame rate", source.file.string());
+      source.frames =
+          sample_frames(count_clip_packets(source.file), facts.average_rate->value());
+    });
+  } else {
+    source.size = read_input_size(source.file);
+    source.frames = {0};
+  }
+  source.sizes = LanceSourceSizes::of(source.size, settings.resolution);
+  return source;
+}
+
+// What the model reads, in the official order or the case's.
+LancePrompt LanceJob::prompt(const LanceRecording& recording) const {
+  if (answers()) {
+    LanceQuestion question;
+    question.instruction = settings.instruction.empty() ? std::string(default_instruction(task))
+                                                        : settings.instruction;
+    question.question = question_of(config());
+    question.answer = recording.answer.value_or("");
+    return render_question(question);
+  }
+  std::vector<LanceElement> elements;
+  for (const InputItem& item : config().inputs) {
+    const LanceMedium medium = item.is_video()   ? LanceMedium::video
+                               : item.is_image() ? LanceMedium::image
+                                                 : LanceMedium::text;
+    elements.push_back({medium, item.text});
+  }
+  // The official examples give the text first, by which the system text names the medium.
+  if (!recording.keeps_order)
+    std::ranges::stable_partition(
+        elements, [](const LanceElement& each) { return each.medium == LanceMedium::text; });
+  return render_prompt(task, elements);
+}
+
+LanceGrid LanceJob::target_grid() const {
+  const SamplingConfig& s = config().sampling;
+  switch (task) {
+    case LanceTask::t2i:
+      return latent_grid(1, {s.height, s.width});
+    case LanceTask::t2v:
+      return latent_grid(s.frames, {s.height, s.width});
+    case LanceTask::i2v:
+      return latent_grid(s.frames, source->sizes.vae);
+    default:
+      return latent_grid(std::ssize(source->frames), source->sizes.vae);
+  }
+}
+
+std::vector<LanceGrid> LanceJob::grids(const LancePrompt& prompt) const {
+  std::vector<LanceGrid> grids;
+  for (const LanceBlockKind kind : prompt.blocks) {
+    if (kind == LanceBlockKind::target) {
+      grids.push_back(target_grid());
+      continue;
+    }
+    const std::int64_t frames = std::ssize(source->frames);
+    grids.push_back(kind == LanceBlockKind::vit ? vit_grid(frames, source->sizes.vit)
+                                                : latent_grid(frames, source->sizes.vae));
+  }
+  return grids;
+}
+
+void LanceJob::check_sizes() const {
+  const SamplingConfig& s = config().sampling;
+  if (task != LanceTask::t2v && task != LanceTask::i2v) return;
+  if (s.frames > kMaxLanceFrames)
+    throw InputError(Setting::of("video_frames"), "found {}, expected at most {}", s.frames,
+                     kMaxLanceFrames);
+}
+
+void LanceJob::lay_out(const LanceRecording& recording) {
+  check_sizes();
+  const LancePrompt rendered = prompt(recording);
+  layout = LanceLayout::of(rendered, grids(rendered), *checkpoint.tokenizer);
+  if (answers()) cut_ = layout.cut_for_answer(*checkpoint.tokenizer);
+  const LanceLayout& read = read_layout();
+  branches_.push_back(
+      branch_of(kCond, context_of(read, conditional_reading(read), answers()), nullptr));
+  if (source) input_work.push_back(work_of_source());
+  if (answers()) return;
+  branches_.push_back(branch_of(
+      kTextUncond, context_of(layout, text_unconditional_reading(layout, uncond_ids), false),
+      &branches_.front()));
+}
+
+InputWork LanceJob::work_of_source() const {
+  const std::int64_t frames = std::ssize(source->frames);
+  InputWork work;
+  if (!answers())
+    work.encoded = {source->sizes.vae.width, source->sizes.vae.height, frames};
+  if (task != LanceTask::i2v) work.patches = 4 * vit_grid(frames, source->sizes.vit).rows();
+  return work;
+}
+
+void LanceJob::plan_painting() {
+  const LanceGrid grid = target_grid();
+  calibration =
+      read_calibration(config(), checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string());
+  // N steps make N updates.
+  paint = make_paint_request(config(), {{kTextUncond, config().sampling.cfg_text_scale}},
+                             config().sampling.steps + 1, calibration ? &*calibration : nullptr);
+  paint.sizes = {{grid.h, grid.w, grid.t}};
+  if (task == LanceTask::i2v) paint.clean_rows = {grid.h * grid.w};
+}
+
+void LanceJob::read_inputs() {
+  if (inputs_read_) return;
+  const std::int64_t width = checkpoint.config.row_width;
+  if (!config().noise.empty() && !answers())
+    noise = read_noise(config().noise, kNoiseNames, drawn_rows(), width);
+  if (source) {
+    check_interrupted();
+    std::vector<Tensor> frames;
+    if (source->is_clip) {
+      const Tensor clip = about(Setting::of("video"),
+                                [&] { return read_clip_frames(source->file, source->frames); });
+      for (const Tensor& frame : clip.unbind()) frames.push_back(frame);
+      inputs = {{file_hash(source->file), source->size.width, source->size.height}};
+    } else {
+      frames = {read_input(source->file)};
+      inputs = {{tensor_hash(frames.front()), source->size.width, source->size.height}};
+    }
+    if (frames.front().size(0) != source->size.height ||
+        frames.front().size(1) != source->size.width) {
+      throw InputError("{}: has another size than when the request was checked",
+                       source->file.string());
+    }
+    if (!answers()) source->vae_pixels = lance_vae_pixels(frames, settings.resolution);
+    if (looks()) source->vit_pixels = lance_vit_pixels(frames, settings.resolution);
+  }
+  inputs_read_ = true;
+}
+
+std::unique_ptr<MotTurn> LanceJob::turn() const {
+  return std::make_unique<LanceTurn>(*this);
+}
+
+std::unique_ptr<MotTrace> LanceJob::trace(TraceSink& sink) const {
+  return std::make_unique<LanceTrace>(sink, *this);
+}
+
+std::int64_t LanceJob::decoded_frames() const {
+  return 1 + (size().t - 1) * WanVaeConfig::kTemporal;
+}
+
+bool LanceJob::draws_on_cuda() const {
+  return settings.noise_source == LanceNoiseSource::cuda ||
+         (settings.noise_source == LanceNoiseSource::automatic && runtime.device.is_cuda());
+}
+
+}  // namespace diptych
