@@ -1,4 +1,5 @@
-// The list itself. A new setting of every family is one entry here; run_config.h holds its default.
+// The list itself. A new setting of every family is one entry here; run_config.h holds its default,
+// or each family declares one.
 #include <array>
 #include <optional>
 #include <type_traits>

@@ -40,10 +40,9 @@ std::vector<Task> tasks() {
 }
 
 std::vector<FieldDefault> defaults() {
-  return {{"max_think_tokens", "1000"}, {"max_tokens", "512"},     {"width", "1024"},
-          {"height", "1024"},           {"steps", "50"},           {"cfg_text_scale", "4"},
-          {"cfg_img_scale", "1"},       {"cfg_interval", "0.4,1"}, {"cfg_renorm_type", "global"},
-          {"cfg_renorm_min", "0"},      {"timestep_shift", "3"}};
+  return {{"max_think_tokens", "1000"}, {"max_tokens", "512"},  {"width", "1024"},
+          {"height", "1024"},           {"steps", "50"},        {"cfg_text_scale", "4"},
+          {"cfg_interval", "0.4,1"},    {"timestep_shift", "3"}};
 }
 
 std::vector<FieldLimit> limits() {
