@@ -31,7 +31,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kAll = "*";
-constexpr const char* kTunedConfigDir = "DIPTYCH_TUNED_CONFIG_DIR";
 
 struct InspectOptions {
   fs::path path;
@@ -222,15 +221,20 @@ int replay(const InspectOptions& options, Log& log) {
   ReplaySettings settings = options.again;
   settings.picture = options.path;
   settings.json = options.json;
-  settings.tuned_config_dir = environment(kTunedConfigDir).value_or("");
-  const bool own_model = !settings.model.empty(), own_device = !options.device.empty();
-  if (!own_model) settings.model = environment("DIPTYCH_MODEL").value_or("");
-  const std::string device =
-      own_device ? options.device : environment("DIPTYCH_DEVICE").value_or("");
+  std::set<std::string, std::less<>> from_variables;  // settings
+  const auto variable = [&](const char* setting) {
+    const std::string text = environment(environment_name(setting)).value_or("");
+    if (!text.empty()) from_variables.emplace(setting);
+    return text;
+  };
+  settings.tuned_config_dir = variable("tuned_config_dir");
+  if (settings.model.empty()) settings.model = variable("model");
+  const bool own_device = !options.device.empty();
+  const std::string device = own_device ? options.device : variable("device");
   if (!device.empty()) {
     Options parsed;
     assign(all_fields()[field_index("device")], parsed, device,
-           own_device ? "--device" : "DIPTYCH_DEVICE");
+           own_device ? "--device" : environment_name("device"));
     settings.device = parsed.run.device;
   }
   try {
@@ -238,10 +242,7 @@ int replay(const InspectOptions& options, Log& log) {
   } catch (const InputError& error) {  // the session does not know where a value came from
     const SettingProblem* problem = error.problem();
     const std::string name = problem == nullptr ? "" : problem->setting.name;
-    const bool variable = (name == "model" && !own_model && !settings.model.empty()) ||
-                          (name == "device" && !own_device && settings.device) ||
-                          name == "tuned_config_dir";
-    if (!variable) throw;
+    if (!from_variables.contains(name)) throw;
     throw InputError(problem_text(*problem, {environment_name(name)}));
   }
 }

@@ -277,6 +277,17 @@ std::vector<std::string> split_sizes(const std::string& sizes) {
   return parts;
 }
 
+void assign_size(Options& options, const std::string& size) {
+  const Setting sizes = Setting::of("sizes");
+  const auto groups = all_flag_groups();
+  const FlagGroup& group = *std::ranges::find(groups, "--size", &FlagGroup::flags);
+  for (const auto& [name, value] : group.expand(size, sizes)) {
+    about(sizes, [&, &name = name, &value = value] {
+      assign(all_fields()[field_index(name)], options, value, name);
+    });
+  }
+}
+
 std::string demo_notice(const RunConfig& run) {
   const FamilyConfig& family = *run.family;
   return fmt::format("no -c or -m given: {}", run.load_format == LoadFormat::dummy

@@ -73,6 +73,8 @@ void add_text_option(CLI::App& verb, std::string_view flags, std::string_view va
 
 // The parts of a --sizes, "256x256,512x512". None is looked at: "" has one, which is empty.
 std::vector<std::string> split_sizes(const std::string& sizes);
+// One of them as the width and height of a request. Throws InputError about --sizes.
+void assign_size(Options& options, const std::string& size);
 
 // What runs where no stage config and no checkpoint were named (Resolved::uses_demo).
 std::string demo_notice(const RunConfig& run);

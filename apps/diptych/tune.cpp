@@ -79,20 +79,13 @@ at::Device gpu_of(const DeviceChoice& choice, Log& log) {
 // Width and height of each.
 std::vector<std::pair<std::int64_t, std::int64_t>> read_sizes(const std::string& texts,
                                                               const FamilyConfig& family) {
-  const auto groups = all_flag_groups();
-  const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
-  const Setting given = Setting::of("sizes");
   std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
   for (const std::string& text : split_sizes(texts)) {
     Options options = default_options(family);
-    for (const auto& [name, value] : size.expand(text, given)) {
-      about(given, [&, &name = name, &value = value] {
-        assign(all_fields()[field_index(name)], options, value, name);
-      });
-    }
+    assign_size(options, text);
     const auto [width, height] = std::pair(options.run.sampling.width, options.run.sampling.height);
     if (std::ranges::count(sizes, std::pair(width, height)) > 0)
-      throw InputError(given, "{}x{} given twice", width, height);
+      throw InputError(Setting::of("sizes"), "{}x{} given twice", width, height);
     sizes.emplace_back(width, height);
   }
   return sizes;

@@ -84,8 +84,9 @@ constinit const auto kFields = std::to_array<Field>({
      "pipeline"},
     // The tasks are the families' (task_help()).
     {"task", request, "--task", "TASK", "what is asked for", TaskSlot{run<&R::task>}},
-    {"model", session, "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>},
-     YamlPlace::top, "model", "--checkpoint,--ckpt,--ckpt-dir,--model-path"},
+    {"model", session, "-m,--model", "DIR", "checkpoint folder",
+     PathSlot{run<&R::model>, PathKind::checkpoint}, YamlPlace::top, "model",
+     "--checkpoint,--ckpt,--ckpt-dir,--model-path"},
     // Set by --prompt and --image, whose order is kept.
     {"inputs", request, "", "", "texts and pictures in their order", InputsSlot{run<&R::inputs>}},
     {"negative_prompt", picture, "-n,--negative-prompt", "TEXT",
@@ -131,10 +132,10 @@ constinit const auto kFields = std::to_array<Field>({
      "choose written text from the likeliest tokens that together have this probability",
      RealSlot{text<&T::top_p>, 0, false, 1}, YamlPlace::reading, "default_sampling_params.top_p"},
     {"width", picture, "-W,--width", "N", "width in pixels",
-     WholeSlot{sampling<&S::width>, 1, kMostPixels}, YamlPlace::painting,
+     WholeSlot{sampling<&S::width>, 1, kMostPixels, true}, YamlPlace::painting,
      "default_sampling_params.width"},
     {"height", picture, "-H,--height", "N", "height in pixels",
-     WholeSlot{sampling<&S::height>, 1, kMostPixels}, YamlPlace::painting,
+     WholeSlot{sampling<&S::height>, 1, kMostPixels, true}, YamlPlace::painting,
      "default_sampling_params.height"},
     {"seed", generation, "-s,--seed", "N",
      "seed of the first picture; the next ones count up; random or -1 draws one, which the record "
@@ -202,7 +203,7 @@ constinit const auto kFields = std::to_array<Field>({
      choice<run<&R::quantization>>(), YamlPlace::top, "quantization"},
     {"tuned_config_dir", session, "--tuned-config-dir", "DIR",
      "folder with the table that `diptych tune` measured on this GPU; default: the built-in tables",
-     PathSlot{run<&R::tuned_config_dir>}},
+     PathSlot{run<&R::tuned_config_dir>, PathKind::tuning}},
     {"load_format", session, "--load-format", "safetensors|dummy",
      "dummy: random weights in the sizes of the checkpoint or, without one, of the released model",
      choice<run<&R::load_format>>(), YamlPlace::top, "load_format"},
@@ -241,7 +242,7 @@ constinit const auto kFields = std::to_array<Field>({
     {"max_vram", command, "--max-vram", "GIB",
      "most GPU memory that the run may take; 0: what is free", RealSlot{run<&R::max_vram>, 0, true},
      YamlPlace::top, "max_vram"},
-    {"noise", picture, "--noise", "FILE",
+    {"noise", start, "--noise", "FILE",
      "safetensors file with the start noise, instead of the noise of the seed",
      PathSlot{run<&R::noise>}},
     {"trace", output, "--trace", "FILE", "write the tensors of the run to this safetensors file",
@@ -275,9 +276,9 @@ Texts expand_attention(const std::string& text, const Subject& where) {
 }
 
 constinit const auto kGroups = std::to_array<FlagGroup>({
-    {"--size", "WxH", "width and height in one; 512 is 512x512", expand_size,
+    {"--size", picture, "WxH", "width and height in one; 512 is 512x512", expand_size,
      "--resolution,--image-size"},
-    {"--attention", "auto|math|sdpa|flash|cudnn",
+    {"--attention", session, "auto|math|sdpa|flash|cudnn",
      "attention backend of both stages; also from DIFFUSION_ATTENTION_BACKEND", expand_attention,
      "--attention-backend"},
 });

@@ -55,9 +55,9 @@ class Resolver {
   std::span<const Field> fields() const { return fields_of(resolved_.options); }
 
   void start_with(const FamilyConfig& family) {
-    resolved_.options = default_options(family);
-    resolved_.origins.assign(fields().size(), "default");
-    resolved_.of_stage_config.assign(fields().size(), false);
+    const bool uses_demo = resolved_.uses_demo;
+    resolved_ = without_sources(default_options(family));
+    resolved_.uses_demo = uses_demo;
   }
 
   // `tree`: the stage config's, null without one.
@@ -345,6 +345,23 @@ std::string error_text(const InputError& error, const Resolved& resolved) {
                             : problem_text(*problem, setting_view(problem->setting, resolved));
 }
 
+Resolved without_sources(Options options) {
+  Resolved resolved;
+  resolved.options = std::move(options);
+  const std::size_t count = fields_of(resolved.options).size();
+  resolved.origins.assign(count, "default");
+  resolved.of_stage_config.assign(count, false);
+  return resolved;
+}
+
+void give(Resolved& resolved, const std::vector<GivenValue>& values) {
+  const auto fields = fields_of(resolved.options);
+  for (const GivenValue& value : values) {
+    assign(fields[value.field], resolved.options, value.text, value.where);
+    resolved.note(value.field, value.where);
+  }
+}
+
 Resolved resolve_sources(const Sources& sources) {
   return Resolver(sources).run();
 }
@@ -362,8 +379,7 @@ std::string config_table(const Resolved& resolved) {
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const Field& field = fields[i];
     if (!resolved.options.run.family->uses(field.name)) continue;
-    const bool of_input = resolved.options.run.sampling.size_of_input &&
-                          (field.name == "width" || field.name == "height");
+    const bool of_input = resolved.options.run.sampling.size_of_input && is_side(field);
     const bool drawn =
         std::holds_alternative<SeedSlot>(field.slot) && resolved.options.run.sampling.seed_drawn;
     const std::string value = of_input ? "auto"
