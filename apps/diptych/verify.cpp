@@ -27,13 +27,36 @@ using Json = nlohmann::json;
 
 struct VerifyOptions {
   std::vector<fs::path> cases;
-  fs::path model, trace_dir;
-  RunConfig run;
-  // As they were given; read_runtime() reads them.
+  fs::path model, trace_dir, tuned_config_dir;
+  // As they were given; config_for() reads them.
   std::string device = "cpu", dtype = "auto", cfg_mode = "batched", kernels = "automatic";
   std::string attention = "auto";
   bool json = false;
 };
+
+// What the cases of a family are run with: its defaults, and the flags over them.
+RunConfig config_for(const FamilyConfig& family, const VerifyOptions& options) {
+  Options read = default_options(family);
+  const auto set = [&](std::string_view name, const std::string& text, const Setting& setting) {
+    if (family.uses(name)) assign(all_fields()[field_index(name)], read, text, setting);
+  };
+  const auto set_named = [&](std::string_view name, const std::string& text) {
+    set(name, text, Setting::of(name));
+  };
+  const Setting attention = Setting::of("read_attention").called("--attention");
+  set("read_attention", options.attention, attention);
+  set("paint_attention", options.attention, attention);
+  set_named("device", options.device);
+  set_named("dtype", options.dtype);
+  set_named("cfg_mode", options.cfg_mode);
+  if (!read.run.cfg_mode)
+    throw InputError(Setting::of("cfg_mode"),
+                     "found auto, expected batched or sequential: a case has one");
+  set_named("kernels", options.kernels);
+  if (!options.tuned_config_dir.empty())
+    set_named("tuned_config_dir", options.tuned_config_dir.string());
+  return read.run;
+}
 
 // A text of case.json, or `otherwise` where the key is absent.
 std::string text_field(const fs::path& folder, const Json& description, const char* key,
@@ -167,16 +190,16 @@ class Verifier {
   // Throws Unsupported for what this version cannot replay.
   bool run(const fs::path& folder) {
     const RecordedCase recorded{folder, read_json_object(folder / "case.json")};
-    // The recording's own precision, unless another is asked for.
-    RunConfig config = options_.run;
-    if (config.dtype == DtypeChoice::automatic)
-      config.dtype = is_bf16(recorded) ? DtypeChoice::bfloat16 : DtypeChoice::float32;
     const fs::path checkpoint = checkpoint_of(folder, recorded.description, options_.model);
     const NamedTensors expected = read_trace(folder / "expected.safetensors");
     std::vector<std::string> names;
     for (const auto& [name, tensor] : expected) names.push_back(name);
     TraceSink trace(names);
     const Family& family = replaying_family(checkpoint);
+    // The recording's own precision, unless another is asked for.
+    RunConfig config = config_for(family.config(), options_);
+    if (config.dtype == DtypeChoice::automatic)
+      config.dtype = is_bf16(recorded) ? DtypeChoice::bfloat16 : DtypeChoice::float32;
     std::string problem;
     try {
       replay(family, checkpoint, config)(recorded, trace);
@@ -212,26 +235,13 @@ class Verifier {
 };
 
 // What is wrong with a flag is wrong for every case.
-void read_runtime(VerifyOptions& options) {
-  Options read;
-  read.run = options.run;
-  const auto set = [&](std::string_view name, const std::string& text) {
-    assign(all_fields()[field_index(name)], read, text, Setting::of(name));
-  };
-  set("device", options.device);
-  set("dtype", options.dtype);
-  set("cfg_mode", options.cfg_mode);
-  if (!read.run.cfg_mode)
-    throw InputError(Setting::of("cfg_mode"),
-                     "found auto, expected batched or sequential: a case has one");
-  set("kernels", options.kernels);
-  options.run = read.run;
+void check_runtime(const VerifyOptions& options) {
   Log quiet(LogLevel::quiet);
-  make_runtime(options.run, quiet);  // is it here?
+  make_runtime(config_for(*all_family_configs().front(), options), quiet);  // is it here?
 }
 
-int run_verify(VerifyOptions options, Log& log) {
-  read_runtime(options);
+int run_verify(const VerifyOptions& options, Log& log) {
+  check_runtime(options);
   if (!options.trace_dir.empty()) require_folder(options.trace_dir, Setting::of("trace_dir"));
   Verifier verifier(options, log);
   const auto [cases, others] = find_cases(options.cases);
@@ -288,7 +298,7 @@ void add_verify(CLI::App& app, Run& run) {
       ->capture_default_str()
       ->envname("DIPTYCH_KERNELS");
   verb->add_option(
-          "--tuned-config-dir", options->run.tuned_config_dir,
+          "--tuned-config-dir", options->tuned_config_dir,
           "folder with the table that `diptych tune` measured on this GPU [the built-in tables]")
       ->check(path_problem)
       ->envname("DIPTYCH_TUNED_CONFIG_DIR");
@@ -302,15 +312,8 @@ void add_verify(CLI::App& app, Run& run) {
       "  diptych verify tests/goldens/{family}/cases\n"
       "  diptych verify cases/01_t2i_square --device cuda --dtype bfloat16 --attention cudnn\n"
       "  diptych verify cases/01_t2i_square --trace-dir traces");
-  verb->callback([options, &run] {
-    run = [options](Log& log) {
-      const std::string attention =
-          attention_name(options->attention, Setting::of("read_attention").called("--attention"));
-      options->run.read_attention.default_backend = attention;
-      options->run.paint_attention.default_backend = attention;
-      return run_verify(*options, log);
-    };
-  });
+  verb->callback(
+      [options, &run] { run = [options](Log& log) { return run_verify(*options, log); }; });
 }
 
 }  // namespace diptych
