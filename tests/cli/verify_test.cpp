@@ -6,6 +6,7 @@
 
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
+#include "tests/cli/words.h"
 
 namespace diptych {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
+using test::Words;
 
 const fs::path kGoldens = fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel";
 
