@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "apps/diptych/demo.h"
 #include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
@@ -209,9 +210,7 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
 }
 
 int calibrate(const CalibrateFlags& flags, Log& log) {
-  warn_of_idle_variables(log, takes_field);
-  Resolved resolved = resolve(flags.sources(takes_field));
-  require_pipeline(resolved);
+  Resolved resolved = resolve_request(flags.sources(takes_field), log, takes_field);
   if (flags.print_config) {
     fmt::print("{}", config_table(resolved));
     return 0;

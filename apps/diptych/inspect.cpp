@@ -275,11 +275,54 @@ int run_inspect(InspectOptions options, Log& log) {
                    options.path.string(), readable_pictures());
 }
 
+void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* replay) {
+  ReplaySettings& again = options.again;
+  // Variables of these are of generate, too, so they must not ask for --replay.
+  verb.add_option("-m,--model", again.model,
+                  "checkpoint folder; else one of the recorded name, beside the picture or here, "
+                  "or the demo's (also DIPTYCH_MODEL)")
+      ->type_name("DIR")
+      ->check(path_problem)
+      ->needs(replay);
+  verb.add_option("-i,--image", again.images,
+                  "a picture it was made from; else one of the recorded name, beside it or here; "
+                  "may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false)
+      ->check(path_problem)
+      ->needs(replay);
+  verb.add_option("-o,--output", again.output,
+                  "keep what is painted in this file, named as the picture's format is")
+      ->type_name("FILE")
+      ->check(path_problem)
+      ->needs(replay);
+  verb.add_option("--device", options.device, "instead of the recorded one (also DIPTYCH_DEVICE)")
+      ->type_name("auto|cpu|cuda|cuda:N")
+      ->needs(replay);
+}
+
+constexpr const char* kFooter =
+    "A picture: format, size and texts (PNG text chunks, EXIF, XMP), with JSON indented.\n"
+    "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
+    "(exit code 1), and its files.\n"
+    "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
+    "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
+    "--replay paints the picture again from its record and compares the files. Exit code 0:\n"
+    "the same bytes, as on the same device; 1: not the same, with the number of pixels that\n"
+    "differ (of .jpg and .webp after encoding); 2: weights, input pictures or start noise are "
+    "not the recorded ones. Tuned\n"
+    "kernels come from DIPTYCH_TUNED_CONFIG_DIR if it is set, as for generate.\n"
+    "Examples:\n"
+    "  diptych inspect out.png\n"
+    "  diptych inspect out.png --json | jq .text.diptych.seed\n"
+    "  diptych inspect out.png --replay -m {model}\n"
+    "  diptych inspect edited.png --replay -m {model} -i room.jpg -o again.png\n"
+    "  diptych inspect {model} --filter '*.layers.0.*'";
+
 }  // namespace
 
 void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
-  ReplaySettings& again = options->again;
   CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
   verb->add_option("path", options->path,
                    "a picture, a .safetensors or a folder with some; - for a picture on stdin")
@@ -297,45 +340,8 @@ void add_inspect(CLI::App& app, Run& run) {
   CLI::Option* replay =
       verb->add_flag("--replay", options->replay, "paint the picture again from its own record")
           ->excludes(filter);
-  // Variables of these are of generate, too, so they must not ask for --replay.
-  verb->add_option("-m,--model", again.model,
-                   "checkpoint folder; else one of the recorded name, beside the picture or here, "
-                   "or the demo's (also DIPTYCH_MODEL)")
-      ->type_name("DIR")
-      ->check(path_problem)
-      ->needs(replay);
-  verb->add_option("-i,--image", again.images,
-                   "a picture it was made from; else one of the recorded name, beside it or here; "
-                   "may be repeated")
-      ->type_name("FILE")
-      ->allow_extra_args(false)
-      ->check(path_problem)
-      ->needs(replay);
-  verb->add_option("-o,--output", again.output,
-                   "keep what is painted in this file, named as the picture's format is")
-      ->type_name("FILE")
-      ->check(path_problem)
-      ->needs(replay);
-  verb->add_option("--device", options->device, "instead of the recorded one (also DIPTYCH_DEVICE)")
-      ->type_name("auto|cpu|cuda|cuda:N")
-      ->needs(replay);
-  verb->footer(
-      "A picture: format, size and texts (PNG text chunks, EXIF, XMP), with JSON indented.\n"
-      "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
-      "(exit code 1), and its files.\n"
-      "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
-      "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
-      "--replay paints the picture again from its record and compares the files. Exit code 0:\n"
-      "the same bytes, as on the same device; 1: not the same, with the number of pixels that\n"
-      "differ (of .jpg and .webp after encoding); 2: weights, input pictures or start noise are "
-      "not the recorded ones. Tuned\n"
-      "kernels come from DIPTYCH_TUNED_CONFIG_DIR if it is set, as for generate.\n"
-      "Examples:\n"
-      "  diptych inspect out.png\n"
-      "  diptych inspect out.png --json | jq .text.diptych.seed\n"
-      "  diptych inspect out.png --replay -m {model}\n"
-      "  diptych inspect edited.png --replay -m {model} -i room.jpg -o again.png\n"
-      "  diptych inspect {model} --filter '*.layers.0.*'");
+  add_replay_flags(*verb, *options, replay);
+  verb->footer(kFooter);
   verb->callback(
       [options, &run] { run = [options](Log& log) { return run_inspect(*options, log); }; });
 }

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "apps/diptych/demo.h"
 #include "lib/base/error.h"
 #include "lib/base/picture_formats.h"
 #include "lib/base/stdin.h"
@@ -186,20 +187,6 @@ std::string variable_of_alias(std::string_view variable) {
 
 }  // namespace
 
-std::optional<fs::path> find_demo() {
-  const fs::path demo = fs::path("stage_configs") / "demo" / "demo.yaml";
-  std::error_code error;
-  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
-  if (error) return std::nullopt;
-  for (fs::path folder = binary.parent_path();; folder = folder.parent_path()) {
-    for (const fs::path& place : {folder / demo, folder / "share" / "diptych" / demo}) {
-      if (fs::exists(place, error)) return place;
-    }
-    if (folder == folder.parent_path()) break;
-  }
-  return std::nullopt;
-}
-
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -235,6 +222,14 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
   }
 }
 
+Resolved resolve_request(const Sources& sources, Log& log, FieldChoice takes,
+                         Resolved (*how)(const Sources&)) {
+  warn_of_idle_variables(log, takes);
+  Resolved resolved = how(sources);
+  with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
+  return resolved;
+}
+
 void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
   const auto is_stdin = [](const InputItem& item) {
     return item.is_image() ? item.image == kStdin : item.text == kStdin;
@@ -263,10 +258,6 @@ void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
   }
 }
 
-void require_pipeline(const Resolved& resolved) {
-  with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
-}
-
 std::vector<std::string> split_sizes(const std::string& sizes) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= sizes.size();) {
@@ -286,18 +277,6 @@ void assign_size(Options& options, const std::string& size) {
       assign(all_fields()[field_index(name)], options, value, name);
     });
   }
-}
-
-std::string demo_notice(const RunConfig& run) {
-  const FamilyConfig& family = *run.family;
-  return fmt::format("no -c or -m given: {}", run.load_format == LoadFormat::dummy
-                                                  ? family.dummy_demo_notice
-                                                  : family.demo_notice);
-}
-
-void note_demo(const RunConfig& run, Log& log) {
-  const bool random = run.load_format == LoadFormat::dummy;
-  log.write(random ? LogLevel::info : LogLevel::debug, demo_notice(run));
 }
 
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,

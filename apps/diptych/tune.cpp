@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 #include <torch/version.h>
 
+#include "apps/diptych/demo.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"

@@ -282,21 +282,16 @@ void add_verify(CLI::App& app, Run& run) {
   verb->add_option("--trace-dir", options->trace_dir,
                    "folder for our tensors, one <case>.safetensors each")
       ->check(path_problem);
-  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")
-      ->capture_default_str()
-      ->envname("DIPTYCH_DEVICE");
-  verb->add_option("--dtype", options->dtype, "auto (the recording's), float32 or bfloat16")
-      ->capture_default_str()
-      ->envname("DIPTYCH_DTYPE");
-  verb->add_option("--attention", options->attention, "math, sdpa, flash, cudnn or auto")
-      ->capture_default_str()
-      ->envname("DIPTYCH_ATTENTION");
-  verb->add_option("--cfg-mode", options->cfg_mode, "batched or sequential")
-      ->capture_default_str()
-      ->envname("DIPTYCH_CFG_MODE");
-  verb->add_option("--kernels", options->kernels, "automatic, strict or reference")
-      ->capture_default_str()
-      ->envname("DIPTYCH_KERNELS");
+  const auto add = [&](const std::string& flag, std::string& text, const char* help) {
+    verb->add_option(flag, text, help)
+        ->capture_default_str()
+        ->envname(environment_name(long_names(flag).front()));
+  };
+  add("--device", options->device, "auto, cpu, cuda or cuda:N");
+  add("--dtype", options->dtype, "auto (the recording's), float32 or bfloat16");
+  add("--attention", options->attention, "math, sdpa, flash, cudnn or auto");
+  add("--cfg-mode", options->cfg_mode, "batched or sequential");
+  add("--kernels", options->kernels, "automatic, strict or reference");
   verb->add_option(
           "--tuned-config-dir", options->tuned_config_dir,
           "folder with the table that `diptych tune` measured on this GPU [the built-in tables]")

@@ -213,4 +213,9 @@ void require_model(const RunConfig& run) {
   }
 }
 
+void require_runnable(const Options& options) {
+  require_complete(options);
+  require_model(options.run);
+}
+
 }  // namespace diptych

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "apps/diptych/batch/run.h"
+#include "apps/diptych/demo.h"
 #include "apps/diptych/failure.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
@@ -178,9 +179,8 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
 }
 
 int batch(const BatchFlags& flags, Log& log) {
-  warn_of_idle_variables(log, takes_field);
-  Resolved defaults = resolve_sources(flags.sources(takes_field));
-  require_pipeline(defaults);
+  Resolved defaults =
+      resolve_request(flags.sources(takes_field), log, takes_field, resolve_sources);
   if (flags.print_config) {
     fmt::print("{}", config_table(defaults));
     return kDone;

@@ -12,6 +12,7 @@
 #include "apps/diptych/bench/plan.h"
 #include "apps/diptych/bench/report.h"
 #include "apps/diptych/bench/run.h"
+#include "apps/diptych/demo.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
@@ -140,9 +141,7 @@ int start(const BenchFlags& flags, Resolved& request, Log& log) {
 }
 
 int bench(const BenchFlags& flags, Log& log) {
-  warn_of_idle_variables(log, takes_field);
-  Resolved request = resolve(sources_of(flags));
-  require_pipeline(request);
+  Resolved request = resolve_request(sources_of(flags), log, takes_field);
   // A stage config may have it, for generate.
   if (std::exchange(request.options.run.cache_report, false))
     log.warning("cache_report has no effect on this verb; --against cache_mode=none compares");

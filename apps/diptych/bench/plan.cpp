@@ -121,8 +121,7 @@ std::string case_name(const RunConfig& run) {
 void check(const Resolved& resolved, std::string_view given) {
   with_places(resolved, [&] {
     require_meaning(resolved, given);
-    require_complete(resolved.options);
-    require_model(resolved.options.run);
+    require_runnable(resolved.options);
   });
 }
 
