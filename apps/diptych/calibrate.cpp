@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// It paints requests of its own without a cache, one picture for each seed, and keeps none.
+// The verb paints its own requests: no cache, one picture per seed, no files.
 bool takes_field(const Field& field) {
   using enum Scope;
   for (const Scope unused : {request, answer, start, step_cache, report, encoding, output}) {
@@ -63,7 +63,7 @@ struct CalibrateFlags : RequestFlags {
   std::string pictures;  // "": one per prompt or input picture
 };
 
-// The texts of -p and --prompts; the built-in ones where there are none.
+// The texts of -p and --prompts, or the built-in ones if there are none.
 std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConfig& run) {
   std::vector<InputItem> prompts;
   const auto is_text = [](const InputItem& item) { return !item.is_image(); };
@@ -126,7 +126,7 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   return requests;
 }
 
-// Before hours of painting for nothing.
+// Checked now, not after hours of painting.
 void require_samples(const StepCalibrator& calibrator, const JobGroup& jobs) {
   std::size_t samples = 0;
   for (const Job* job : jobs) samples += calibrator.most_samples(*job);

@@ -51,7 +51,7 @@ void check_stdout(const Options& options) {
   }
 }
 
-// What --format says of a name that nobody gave.
+// The output name. --format sets the extension if the user gave no name.
 fs::path named_output(const Resolved& resolved) {
   fs::path output = resolved.options.output;
   if (resolved.is_default("output") && !resolved.options.run.answers())
@@ -142,7 +142,7 @@ int start(Resolved& resolved, Log& log) {
   return run(options, request, log);
 }
 
-// Without inputs the configuration alone, else the request, too; weights are not read.
+// Checks the configuration and, if there are inputs, the request. Reads no weights.
 int check_config(Resolved& resolved, Log& log) {
   const RunConfig& run = resolved.options.run;
   if (run.inputs.empty()) {

@@ -40,7 +40,7 @@ struct InspectOptions {
   std::string device;    // likewise, as it was given
 };
 
-// A text entry may have lines.
+// A text entry may have several lines.
 std::string printable_lines(std::string_view text) {
   return printable(text, "\n\t");
 }
@@ -49,13 +49,13 @@ std::string dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-// An object or list where the text is one in JSON, else the text.
+// The text as JSON if it is an object or a list, otherwise as a string.
 Json parsed_text(const std::string& text) {
   Json value = Json::parse(text, nullptr, false);
   return value.is_object() || value.is_array() ? value : Json(text);
 }
 
-// A file without any entry is shown as it is; a filter that leaves nothing is a slip.
+// A file may have no entry at all, but a filter that matches nothing is a mistake.
 void require_match(const InspectOptions& options, std::size_t matches, std::string_view things) {
   if (matches > 0 || options.filter == kAll) return;
   throw InputError(Setting::of("filter"), "{} matches none of the {} of {}",
@@ -180,7 +180,7 @@ void print_layout(const Json& layout) {
   for (const Json& line : problems) fmt::print("  {}\n", printable(line.get<std::string>()));
 }
 
-// 1 where the checkpoint is not what its configs say.
+// Returns 1 if the checkpoint does not match its configs.
 int inspect_tensors(const InspectOptions& options) {
   const Json layout = layout_report(options.path);
   Totals all;
@@ -277,7 +277,7 @@ int run_inspect(InspectOptions options, Log& log) {
 
 void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* replay) {
   ReplaySettings& again = options.again;
-  // Variables of these are of generate, too, so they must not ask for --replay.
+  // `generate` reads the same variables, so a variable must not require --replay.
   verb.add_option("-m,--model", again.model,
                   "checkpoint folder; else one of the recorded name, beside the picture or here, "
                   "or the demo's (also DIPTYCH_MODEL)")

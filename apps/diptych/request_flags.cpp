@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether the variable is of a field that the verb does not take.
+// Whether the variable belongs to a field that the verb does not take.
 bool is_left_out(std::string_view variable, FieldChoice takes) {
   return std::ranges::any_of(flag_fields(all_family_configs()), [&](const Field& field) {
     if (takes(field)) return false;
@@ -36,8 +36,8 @@ bool is_left_out(std::string_view variable, FieldChoice takes) {
 constexpr std::size_t kMostPromptBytes = std::size_t{1} << 20;
 constexpr char kFileMark = '@';  // in front of the name of a prompt's file
 
-// The text of stdin or of a file (`source`: which), without its byte order mark and its last line
-// end.
+// Checks a prompt from stdin or a file (`source` says which) and removes its byte order mark and
+// its last line end.
 std::string checked_prompt(std::string text, const std::string& source) {
   const Setting prompt = Setting::of("prompt");
   if (text.size() > kMostPromptBytes) throw InputError(prompt, "more than 1 MiB in {}", source);
@@ -57,7 +57,7 @@ std::string read_prompt_from_stdin() {
   return checked_prompt(*std::move(read), "stdin");
 }
 
-// The prompt that stands for what a file of this name holds.
+// The prompt text that means "the content of this file".
 std::string file_text(const std::string& name) {
   return fmt::format("{}{}{}", kFileMark, name.starts_with(kFileMark) ? "./" : "", name);
 }
@@ -84,7 +84,7 @@ void add_switch(CLI::App& verb, std::string_view flags, const std::string& help,
 
 void add_inputs(CLI::App& verb) {
   const auto add = [&](const char* names, const char* value, const std::string& help) {
-    // The values are read in ordered_inputs(), once all are there.
+    // read_request_inputs() reads the values, because the order of all of them counts.
     verb.add_option(names, CLI::callback_t([](const CLI::results_t&) { return true; }), help)
         ->type_name(value)
         ->expected(1)
@@ -99,7 +99,7 @@ void add_inputs(CLI::App& verb) {
                   readable_pictures()));
 }
 
-// "-n 2" asks other programs for two pictures or two tokens.
+// In other programs "-n 2" means two pictures or two tokens.
 void refuse_count_as_negative(const RequestFlags& flags) {
   const Field& field = all_fields()[field_index("negative_prompt")];
   const auto given = flags.values.find(std::string(field.flags));
@@ -137,7 +137,7 @@ std::string value_of(const Field& field, Families families) {
   return fmt::format("{}", fmt::join(task_names(families), "|"));
 }
 
-// What each task does, once, and what `auto` is of the first family.
+// What each task does, and which task `auto` is in the first family.
 std::string task_help(Families families) {
   std::vector<std::string_view> names, texts;
   for (const FamilyConfig* family : families) {
@@ -155,7 +155,7 @@ std::string task_help(Families families) {
   return help;
 }
 
-// With what the first family that uses the field adds, and its defaults.
+// The help, extended by the limits and defaults of the first family that uses the field.
 std::string help_of(const Field& field, Families families) {
   const auto uses = [&](const FamilyConfig* family) {
     return family->uses(field.name) &&
@@ -174,7 +174,8 @@ std::string help_of(const Field& field, Families families) {
   return fmt::format("{} [{}]", help, text);
 }
 
-// Of "DIPTYCH_NUM_STEPS", the variable that counts: "DIPTYCH_STEPS"; "" where it is of no alias.
+// The variable that counts instead of one named after an alias: "DIPTYCH_STEPS" for
+// "DIPTYCH_NUM_STEPS". "" if it is not named after an alias.
 std::string variable_of_alias(std::string_view variable) {
   for (const Field& field : flag_fields(all_family_configs())) {
     for (const std::string_view alias : long_names(field.aliases)) {

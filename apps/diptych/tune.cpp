@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kUsualSizes = "256x256,512x512,1024x1024";
 
-// The fields of a request that count here, with what their help says on this verb.
+// The request fields that this verb takes, with their help here.
 struct TuneField {
   std::string_view name;
   const char *value, *help;
@@ -50,7 +50,7 @@ struct TuneFlags {
   fs::path output;
 };
 
-// Without a model the released one's widths count, not the demo's.
+// Without a model the widths are those of the released model, not of the demo.
 Resolved resolve_model(const TuneFlags& flags) {
   std::vector<std::string> variables;
   for (const TuneField& each : kFields) {
@@ -92,8 +92,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> read_sizes(const std::string&
   return sizes;
 }
 
-// The folder's own family; where none owns it, or there is none, that of the key `pipeline`, which
-// then says what is wrong with the folder.
+// The family that owns the folder. If none does, or there is no folder: the family of the key
+// `pipeline`, which then reports what is wrong with the folder.
 const Family& family_to_tune(const RunConfig& run) {
   const Family* family = &find_family(run.pipeline);  // or it is unknown
   if (!run.model.empty()) {

@@ -28,13 +28,13 @@ using Json = nlohmann::json;
 struct VerifyOptions {
   std::vector<fs::path> cases;
   fs::path model, trace_dir, tuned_config_dir;
-  // As they were given; config_for() reads them.
+  // The texts of the flags; config_for() parses them.
   std::string device = "cpu", dtype = "auto", cfg_mode = "batched", kernels = "automatic";
   std::string attention = "auto";
   bool json = false;
 };
 
-// What the cases of a family are run with: its defaults, and the flags over them.
+// The settings for cases of this family: its defaults, overridden by the flags.
 RunConfig config_for(const FamilyConfig& family, const VerifyOptions& options) {
   Options read = default_options(family);
   const auto set = [&](std::string_view name, const std::string& text, const Setting& setting) {
@@ -58,7 +58,7 @@ RunConfig config_for(const FamilyConfig& family, const VerifyOptions& options) {
   return read.run;
 }
 
-// A text of case.json, or `otherwise` where the key is absent.
+// A text of case.json, or `otherwise` if the key is absent.
 std::string text_field(const fs::path& folder, const Json& description, const char* key,
                        const std::string& otherwise) {
   const auto found = description.find(key);
@@ -158,8 +158,8 @@ void report_error(const fs::path& folder, const std::string& error, bool json) {
     fmt::print("FAIL {}: {}\n", folder.filename().string(), printable(error));
 }
 
-// One line for the case; the first divergence and the worst tensor where it fails. `problem`: what
-// is wrong beside the tensors, or "".
+// Prints one line for the case and, if it fails, the first divergence and the worst tensor.
+// `problem`: a failure that is not about tensors, or "".
 bool report(const fs::path& folder, const TraceComparison& comparison, const std::string& problem,
             bool json) {
   const bool pass = comparison.pass() && problem.empty();
@@ -196,7 +196,7 @@ class Verifier {
     for (const auto& [name, tensor] : expected) names.push_back(name);
     TraceSink trace(names);
     const Family& family = replaying_family(checkpoint);
-    // The recording's own precision, unless another is asked for.
+    // Default: the precision of the recording.
     RunConfig config = config_for(family.config(), options_);
     if (config.dtype == DtypeChoice::automatic)
       config.dtype = is_bf16(recorded) ? DtypeChoice::bfloat16 : DtypeChoice::float32;
@@ -217,7 +217,7 @@ class Verifier {
   }
 
  private:
-  // Cases mostly share a checkpoint and a precision: the last replay is kept.
+  // Most cases share a checkpoint and a precision, so the last replay is kept.
   const CaseReplay& replay(const Family& family, const fs::path& checkpoint,
                            const RunConfig& config) {
     const auto key = fmt::format("{} {}", checkpoint.string(), name_of(config.dtype));
@@ -234,7 +234,7 @@ class Verifier {
   CaseReplay replay_;
 };
 
-// What is wrong with a flag is wrong for every case.
+// A wrong flag is wrong for every case, so it is reported once, before the first one.
 void check_runtime(const VerifyOptions& options) {
   Log quiet(LogLevel::quiet);
   make_runtime(config_for(*all_family_configs().front(), options), quiet);  // is it here?

@@ -55,7 +55,7 @@ void log_list(const BatchList& list, const fs::path& file, Log& log) {
   log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
 }
 
-// Why the item cannot run, as far as that is known without weights; "" = nothing is.
+// Why the item cannot run, as far as this is known without weights; "" if nothing is wrong.
 std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
   if (!item.error.empty()) return item.error;
   try {
@@ -164,7 +164,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   std::erase_if(items,
                 [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
   check_list_is_kept(flags, settings.shard, items);
-  // What is wrong with the command is said before how the run goes.
+  // Errors of the command come before the messages about the run.
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
   log_list(list, flags.list, log);

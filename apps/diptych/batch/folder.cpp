@@ -32,7 +32,7 @@ BatchFolder::BatchFolder(fs::path path)
     : path_(std::move(path)),
       made_(about(Setting::of(kOutputDir), [&] { return make_batch_folder(path_); })) {}
 
-// The folder is there, and goes again where the rest fails.
+// The destructor removes the folder again if the rest fails.
 BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
     : BatchFolder(std::move(path)) {
   const auto others = manifests_of_other_shards(path_, shard.count);

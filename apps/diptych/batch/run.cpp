@@ -112,7 +112,7 @@ class BatchRun {
     common.refuse();
   }
 
-  // What the model refuses of the values that the whole batch has.
+  // The model's error about a value that the whole batch has, if there is one.
   std::optional<std::string> refused_default(std::size_t i) {
     try {
       job(i).read_inputs();
@@ -138,10 +138,10 @@ class BatchRun {
     report_ = session_->report();
   }
 
-  // The items that run together, where one of them is pending. Grouped is the whole list, whatever
-  // is finished: pictures that were to be painted together are so, and come out the same to the
-  // last bit. Of finished items nothing is written again: where the groups are others now, because
-  // the list or --batch-size changed, they would come out otherwise.
+  // The groups of items that run together and have a pending item. The whole list is grouped,
+  // finished items too, so that a resumed run paints the same pictures together as before and gets
+  // the same bits. Finished items are not written again: if the list or --batch-size has changed,
+  // their groups differ and so would their pictures.
   std::vector<std::vector<std::size_t>> pending_groups() const {
     std::vector<std::size_t> valid;
     for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -165,7 +165,7 @@ class BatchRun {
     return groups;
   }
 
-  // What the session is to expect. A job that cannot be made fails when its item runs.
+  // The runs that the session should expect. A job that cannot be made fails when its item runs.
   std::vector<JobGroup> runs_of(const std::vector<std::vector<std::size_t>>& groups) {
     std::vector<JobGroup> runs;
     for (const std::vector<std::size_t>& group : groups) {
@@ -209,7 +209,7 @@ class BatchRun {
     }
   }
 
-  // Refused by the model, or without a place for its files: the others of its group run without it.
+  // Whether the model refuses the item, or its files have no place. Its group then runs without it.
   bool is_refused(std::size_t i) {
     try {
       job(i).read_inputs();
@@ -228,8 +228,8 @@ class BatchRun {
                          : fmt::format("{}: {}", item.where, failure.text);
   }
 
-  // Runs the members and records them. Returns the error where several failed together; that of a
-  // single one is recorded. Throws what ends the batch.
+  // Runs the members and records them. If several fail together it returns the error; the error of
+  // a single one is recorded. Throws what ends the batch.
   std::optional<std::string> attempt(Members members) {
     Outcome outcome;
     for (const std::size_t i : members) outcome.records.push_back(blank_record(items_[i]));
@@ -291,7 +291,7 @@ class BatchRun {
     write_together(members, outcome);
   }
 
-  // The record of each names the others, so all must be there first.
+  // Each picture's record names the others, so all must be finished first.
   void write_together(Members members, Outcome& outcome) {
     std::ranges::sort(outcome.results, {}, &Result::request);
     std::vector<Painted> painted;
@@ -317,7 +317,7 @@ class BatchRun {
     }
   }
 
-  // Pictures of an item that does not come to its end.
+  // Removes the pictures of items that were not finished.
   void discard(Members members, const Outcome& outcome) const {
     for (std::size_t request = 0; request < members.size(); ++request) {
       if (!is_pending(members[request])) continue;
@@ -384,7 +384,7 @@ class BatchRun {
     return total() - static_cast<std::int64_t>(count(State::pending));
   }
 
-  // left: items that are still to be run; others of this one's group are not.
+  // left: items still to run, not counting those of this item's group.
   void log_done(const PlannedItem& item, double seconds, std::size_t left) {
     const double each = (steady_seconds() - loaded_) / static_cast<double>(run_count_);
     progress_.set_items(through(), total());

@@ -18,7 +18,8 @@ namespace {
 
 constexpr const char* kAgainst = "--against";
 
-// Whether --against may change it: what is compared stays the same request to the same command.
+// Whether --against may change fields of this scope. Both sides of a comparison must stay the same
+// request to the same command.
 bool may_differ(Scope scope) {
   using enum Scope;
   for (const Scope fixed : {command, display, request, report, output}) {
@@ -134,10 +135,10 @@ BenchCase plan_case(const Resolved& base, const std::vector<std::string>& agains
   Resolved other = base;
   for (const std::string& text : against) set_against(other, text);
   const std::string label = fmt::format("{}", fmt::join(against, " "));
-  // The comparison would be of a setting with itself.
+  // Otherwise a setting would be compared with itself.
   if (!differs(base.options, other.options))
     throw InputError("{}: {} is what the request has already", kAgainst, in_quotes(label));
-  // What the base was given may have no meaning with the other value.
+  // A flag of the base may have no meaning beside the other value.
   check(other, kAgainst);
   if (!same_model(base.options, other.options) && base.options.run.max_vram > 0) {
     throw InputError(Setting::of("max_vram"),
