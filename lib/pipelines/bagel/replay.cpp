@@ -191,7 +191,7 @@ class BagelReplay {
  private:
   // What the requests of every case have in common.
   Resolved common() const {
-    Options options = default_options(bagel_config());
+    Options options;
     options.run = config_;
     return without_sources(std::move(options));
   }
@@ -350,6 +350,7 @@ void replay_vae(const RecordedCase& recorded, const FluxVae& vae, at::Device dev
 }  // namespace
 
 CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& config, Log& log) {
+  TORCH_CHECK(config.family == &bagel_config(), "[replay] needs the defaults of the family");
   RunConfig own = config;
   own.model = folder;
   struct Loaded {
