@@ -342,6 +342,8 @@ TEST_CASE("a record that cannot be run is refused") {
               r["together"] = {{"place", 7}, {"others", json::array()}};
             }),
             "its record is broken"));
+  CHECK(has(refused([](json& r) { r["requested"]["task"] = "edit"; }),
+            "b.png: its record: --task edit: needs a picture"));
   CHECK(has(refused([](json&) {}, {"--filter", "x"}), "--filter"));
   CHECK(has(refused([](json&) {}, {"-o", folder.file("b.png")}), "is the picture itself"));
   CHECK(has(refused([](json&) {}, {"-o", folder.file("b.jpg")}),

@@ -191,6 +191,14 @@ TEST_CASE("what cannot be replayed is said") {
                              "/case.json: /params/num_timesteps: 1 makes 0 updates; expected at "
                              "least 2\n");
   }
+  SUBCASE("a parameter that no request may have") {
+    description["params"]["cfg_renorm_type"] = "zz";
+    std::ofstream(copy / "case.json") << description;
+    CHECK(verify(copy).err ==
+          "diptych: " + copy.string() +
+              "/case.json: /params/cfg_renorm_type: unknown value 'zz' (known: global, channel, "
+              "text_channel)\n");
+  }
   SUBCASE("no checkpoint") {
     const Outcome outcome = run(Words{"verify", copy, "--model", folder.file("nowhere")});
     CHECK(outcome.code == 2);
