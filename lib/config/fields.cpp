@@ -287,7 +287,8 @@ bool is_side(const Field& field) {
 
 bool is_shared_by_forwards(const Field& field) {
   using enum Scope;
-  return field.scope == painting || field.scope == step_cache || field.scope == report;
+  return field.scope == painting || field.scope == guidance || field.scope == step_cache ||
+         field.scope == report;
 }
 
 bool is_of_painting(const Field& field) {

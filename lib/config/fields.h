@@ -119,6 +119,7 @@ enum class Scope {
   picture,     // of painted pictures, where each in a shared forward has a value of its own
   start,       // of one painted picture, which it begins with
   painting,    // of painted pictures, where all in a shared forward have the same value
+  guidance,    // the same of text guidance: no effect where there is none
   step_cache,  // the same of steps that are predicted
   report,      // a comparison that is made beside the result, in a run of its own
   encoding,    // how a painted picture becomes the bytes of a file
