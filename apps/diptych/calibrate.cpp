@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "apps/diptych/demo.h"
 #include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
@@ -31,13 +32,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// It paints requests of its own without a cache, one picture for each seed, and keeps none.
+// The verb paints its own requests: no cache, one picture per seed, no files.
 bool takes_field(const Field& field) {
   using enum Scope;
-  for (const Scope unused : {request, answer, step_cache, report, encoding, output}) {
+  for (const Scope unused : {request, answer, start, step_cache, report, encoding, output}) {
     if (field.scope == unused) return false;
   }
-  return field.name != "noise";  // one file, where every picture draws its own
+  return true;
 }
 
 // Varied in subject, style and amount of detail; what users ask for differs as much.
@@ -62,7 +63,7 @@ struct CalibrateFlags : RequestFlags {
   std::string pictures;  // "": one per prompt or input picture
 };
 
-// The texts of -p and --prompts; the built-in ones where there are none.
+// The texts of -p and --prompts, or the built-in ones if there are none.
 std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConfig& run) {
   std::vector<InputItem> prompts;
   std::ranges::copy_if(run.inputs, std::back_inserter(prompts), &InputItem::is_text);
@@ -125,7 +126,7 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   return requests;
 }
 
-// Before hours of painting for nothing.
+// Checked now, not after hours of painting.
 void require_samples(const StepCalibrator& calibrator, const JobGroup& jobs) {
   std::size_t samples = 0;
   for (const Job* job : jobs) samples += calibrator.most_samples(*job);
@@ -209,9 +210,7 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
 }
 
 int calibrate(const CalibrateFlags& flags, Log& log) {
-  warn_of_idle_variables(log, takes_field);
-  Resolved resolved = resolve(flags.sources(takes_field));
-  require_pipeline(resolved);
+  Resolved resolved = resolve_request(flags.sources(takes_field), log, takes_field);
   if (flags.print_config) {
     fmt::print("{}", config_table(resolved));
     return 0;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "apps/diptych/demo.h"
 #include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
@@ -50,7 +51,7 @@ void check_stdout(const Options& options) {
   }
 }
 
-// What --format says of a name that nobody gave.
+// The output name. --format sets the extension if the user gave no name.
 fs::path named_output(const Resolved& resolved) {
   fs::path output = resolved.options.output;
   if (resolved.is_default("output") && !resolved.options.run.answers())
@@ -122,8 +123,7 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   require_meaning(resolved, "--");
   if (!writes_plan(options.run)) options.think_output.clear();  // a variable's, for other requests
   read_stdin_and_files(options.run.inputs);
-  require_complete(options);
-  require_model(options.run);
+  require_runnable(options);
   std::vector<fs::path> paths = plan_paths(resolved);
   check_not_inputs(options, paths);
   CheckedRequest request{std::move(paths), find_family(options.run.pipeline).open(options.run, log),
@@ -142,7 +142,7 @@ int start(Resolved& resolved, Log& log) {
   return run(options, request, log);
 }
 
-// Without inputs the configuration alone, else the request, too; weights are not read.
+// Checks the configuration and, if there are inputs, the request. Reads no weights.
 int check_config(Resolved& resolved, Log& log) {
   const RunConfig& run = resolved.options.run;
   if (run.inputs.empty()) {
@@ -157,9 +157,7 @@ int check_config(Resolved& resolved, Log& log) {
 }
 
 int generate(const RequestFlags& flags, Log& log) {
-  warn_of_idle_variables(log);
-  Resolved resolved = resolve(flags.sources());
-  require_pipeline(resolved);
+  Resolved resolved = resolve_request(flags.sources(), log);
   if (flags.print_config) {
     fmt::print("{}", config_table(resolved));
     return 0;

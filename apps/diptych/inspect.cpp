@@ -31,7 +31,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kAll = "*";
-constexpr const char* kTunedConfigDir = "DIPTYCH_TUNED_CONFIG_DIR";
 
 struct InspectOptions {
   fs::path path;
@@ -41,7 +40,7 @@ struct InspectOptions {
   std::string device;    // likewise, as it was given
 };
 
-// A text entry may have lines.
+// A text entry may have several lines.
 std::string printable_lines(std::string_view text) {
   return printable(text, "\n\t");
 }
@@ -50,13 +49,13 @@ std::string dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-// An object or list where the text is one in JSON, else the text.
+// The text as JSON if it is an object or a list, otherwise as a string.
 Json parsed_text(const std::string& text) {
   Json value = Json::parse(text, nullptr, false);
   return value.is_object() || value.is_array() ? value : Json(text);
 }
 
-// A file without any entry is shown as it is; a filter that leaves nothing is a slip.
+// A file may have no entry at all, but a filter that matches nothing is a mistake.
 void require_match(const InspectOptions& options, std::size_t matches, std::string_view things) {
   if (matches > 0 || options.filter == kAll) return;
   throw InputError(Setting::of("filter"), "{} matches none of the {} of {}",
@@ -181,7 +180,7 @@ void print_layout(const Json& layout) {
   for (const Json& line : problems) fmt::print("  {}\n", printable(line.get<std::string>()));
 }
 
-// 1 where the checkpoint is not what its configs say.
+// Returns 1 if the checkpoint does not match its configs.
 int inspect_tensors(const InspectOptions& options) {
   const Json layout = layout_report(options.path);
   Totals all;
@@ -222,15 +221,20 @@ int replay(const InspectOptions& options, Log& log) {
   ReplaySettings settings = options.again;
   settings.picture = options.path;
   settings.json = options.json;
-  settings.tuned_config_dir = environment(kTunedConfigDir).value_or("");
-  const bool own_model = !settings.model.empty(), own_device = !options.device.empty();
-  if (!own_model) settings.model = environment("DIPTYCH_MODEL").value_or("");
-  const std::string device =
-      own_device ? options.device : environment("DIPTYCH_DEVICE").value_or("");
+  std::set<std::string, std::less<>> from_variables;  // settings
+  const auto variable = [&](const char* setting) {
+    const std::string text = environment(environment_name(setting)).value_or("");
+    if (!text.empty()) from_variables.emplace(setting);
+    return text;
+  };
+  settings.tuned_config_dir = variable("tuned_config_dir");
+  if (settings.model.empty()) settings.model = variable("model");
+  const bool own_device = !options.device.empty();
+  const std::string device = own_device ? options.device : variable("device");
   if (!device.empty()) {
     Options parsed;
     assign(all_fields()[field_index("device")], parsed, device,
-           own_device ? "--device" : "DIPTYCH_DEVICE");
+           own_device ? "--device" : environment_name("device"));
     settings.device = parsed.run.device;
   }
   try {
@@ -238,10 +242,7 @@ int replay(const InspectOptions& options, Log& log) {
   } catch (const InputError& error) {  // the session does not know where a value came from
     const SettingProblem* problem = error.problem();
     const std::string name = problem == nullptr ? "" : problem->setting.name;
-    const bool variable = (name == "model" && !own_model && !settings.model.empty()) ||
-                          (name == "device" && !own_device && settings.device) ||
-                          name == "tuned_config_dir";
-    if (!variable) throw;
+    if (!from_variables.contains(name)) throw;
     throw InputError(problem_text(*problem, {environment_name(name)}));
   }
 }
@@ -274,11 +275,54 @@ int run_inspect(InspectOptions options, Log& log) {
                    options.path.string(), readable_pictures());
 }
 
+void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* replay) {
+  ReplaySettings& again = options.again;
+  // `generate` reads the same variables, so a variable must not require --replay.
+  verb.add_option("-m,--model", again.model,
+                  "checkpoint folder; else one of the recorded name, beside the picture or here, "
+                  "or the demo's (also DIPTYCH_MODEL)")
+      ->type_name("DIR")
+      ->check(path_problem)
+      ->needs(replay);
+  verb.add_option("-i,--image", again.images,
+                  "a picture it was made from; else one of the recorded name, beside it or here; "
+                  "may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false)
+      ->check(path_problem)
+      ->needs(replay);
+  verb.add_option("-o,--output", again.output,
+                  "keep what is painted in this file, named as the picture's format is")
+      ->type_name("FILE")
+      ->check(path_problem)
+      ->needs(replay);
+  verb.add_option("--device", options.device, "instead of the recorded one (also DIPTYCH_DEVICE)")
+      ->type_name("auto|cpu|cuda|cuda:N")
+      ->needs(replay);
+}
+
+constexpr const char* kFooter =
+    "A picture: format, size and texts (PNG text chunks, EXIF, XMP), with JSON indented.\n"
+    "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
+    "(exit code 1), and its files.\n"
+    "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
+    "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
+    "--replay paints the picture again from its record and compares the files. Exit code 0:\n"
+    "the same bytes, as on the same device; 1: not the same, with the number of pixels that\n"
+    "differ (of .jpg and .webp after encoding); 2: weights, input pictures or start noise are "
+    "not the recorded ones. Tuned\n"
+    "kernels come from DIPTYCH_TUNED_CONFIG_DIR if it is set, as for generate.\n"
+    "Examples:\n"
+    "  diptych inspect out.png\n"
+    "  diptych inspect out.png --json | jq .text.diptych.seed\n"
+    "  diptych inspect out.png --replay -m {model}\n"
+    "  diptych inspect edited.png --replay -m {model} -i room.jpg -o again.png\n"
+    "  diptych inspect {model} --filter '*.layers.0.*'";
+
 }  // namespace
 
 void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
-  ReplaySettings& again = options->again;
   CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
   verb->add_option("path", options->path,
                    "a picture, a .safetensors or a folder with some; - for a picture on stdin")
@@ -296,45 +340,8 @@ void add_inspect(CLI::App& app, Run& run) {
   CLI::Option* replay =
       verb->add_flag("--replay", options->replay, "paint the picture again from its own record")
           ->excludes(filter);
-  // Variables of these are of generate, too, so they must not ask for --replay.
-  verb->add_option("-m,--model", again.model,
-                   "checkpoint folder; else one of the recorded name, beside the picture or here, "
-                   "or the demo's (also DIPTYCH_MODEL)")
-      ->type_name("DIR")
-      ->check(path_problem)
-      ->needs(replay);
-  verb->add_option("-i,--image", again.images,
-                   "a picture it was made from; else one of the recorded name, beside it or here; "
-                   "may be repeated")
-      ->type_name("FILE")
-      ->allow_extra_args(false)
-      ->check(path_problem)
-      ->needs(replay);
-  verb->add_option("-o,--output", again.output,
-                   "keep what is painted in this file, named as the picture's format is")
-      ->type_name("FILE")
-      ->check(path_problem)
-      ->needs(replay);
-  verb->add_option("--device", options->device, "instead of the recorded one (also DIPTYCH_DEVICE)")
-      ->type_name("auto|cpu|cuda|cuda:N")
-      ->needs(replay);
-  verb->footer(
-      "A picture: format, size and texts (PNG text chunks, EXIF, XMP), with JSON indented.\n"
-      "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
-      "(exit code 1), and its files.\n"
-      "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
-      "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
-      "--replay paints the picture again from its record and compares the files. Exit code 0:\n"
-      "the same bytes, as on the same device; 1: not the same, with the number of pixels that\n"
-      "differ (of .jpg and .webp after encoding); 2: weights, input pictures or start noise are "
-      "not the recorded ones. Tuned\n"
-      "kernels come from DIPTYCH_TUNED_CONFIG_DIR if it is set, as for generate.\n"
-      "Examples:\n"
-      "  diptych inspect out.png\n"
-      "  diptych inspect out.png --json | jq .text.diptych.seed\n"
-      "  diptych inspect out.png --replay -m {model}\n"
-      "  diptych inspect edited.png --replay -m {model} -i room.jpg -o again.png\n"
-      "  diptych inspect {model} --filter '*.layers.0.*'");
+  add_replay_flags(*verb, *options, replay);
+  verb->footer(kFooter);
   verb->callback(
       [options, &run] { run = [options](Log& log) { return run_inspect(*options, log); }; });
 }

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "apps/diptych/demo.h"
 #include "lib/base/error.h"
 #include "lib/base/picture_formats.h"
 #include "lib/base/stdin.h"
@@ -22,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether the variable is of a field that the verb does not take.
+// Whether the variable belongs to a field that the verb does not take.
 bool is_left_out(std::string_view variable, FieldChoice takes) {
   return std::ranges::any_of(flag_fields(all_family_configs()), [&](const Field& field) {
     if (takes(field)) return false;
@@ -35,8 +36,8 @@ bool is_left_out(std::string_view variable, FieldChoice takes) {
 constexpr std::size_t kMostPromptBytes = std::size_t{1} << 20;
 constexpr char kFileMark = '@';  // in front of the name of a prompt's file
 
-// The text of stdin or of a file (`source`: which), without its byte order mark and its last line
-// end.
+// Checks a prompt from stdin or a file (`source` says which) and removes its byte order mark and
+// its last line end.
 std::string checked_prompt(std::string text, const std::string& source) {
   const Setting prompt = Setting::of("prompt");
   if (text.size() > kMostPromptBytes) throw InputError(prompt, "more than 1 MiB in {}", source);
@@ -56,7 +57,7 @@ std::string read_prompt_from_stdin() {
   return checked_prompt(*std::move(read), "stdin");
 }
 
-// The prompt that stands for what a file of this name holds.
+// The prompt text that means "the content of this file".
 std::string file_text(const std::string& name) {
   return fmt::format("{}{}{}", kFileMark, name.starts_with(kFileMark) ? "./" : "", name);
 }
@@ -88,7 +89,7 @@ bool any_family_reads(MediaKind kind) {
 
 void add_inputs(CLI::App& verb) {
   const auto add = [&](const char* names, const char* value, const std::string& help) {
-    // The values are read in ordered_inputs(), once all are there.
+    // read_request_inputs() reads the values, because the order of all of them counts.
     verb.add_option(names, CLI::callback_t([](const CLI::results_t&) { return true; }), help)
         ->type_name(value)
         ->expected(1)
@@ -107,7 +108,7 @@ void add_inputs(CLI::App& verb) {
         "from stdin; may be repeated");
 }
 
-// "-n 2" asks other programs for two pictures or two tokens.
+// In other programs "-n 2" means two pictures or two tokens.
 void refuse_count_as_negative(const RequestFlags& flags) {
   const Field& field = all_fields()[field_index("negative_prompt")];
   const auto given = flags.values.find(std::string(field.flags));
@@ -145,7 +146,7 @@ std::string value_of(const Field& field, Families families) {
   return fmt::format("{}", fmt::join(task_names(families), "|"));
 }
 
-// What each task does, once, and what `auto` is of the first family.
+// What each task does, and which task `auto` is in the first family.
 std::string task_help(Families families) {
   std::vector<std::string_view> names, texts;
   for (const FamilyConfig* family : families) {
@@ -163,7 +164,7 @@ std::string task_help(Families families) {
   return help;
 }
 
-// With what the first family that uses the field adds, and its defaults.
+// The help, extended by the limits and defaults of the first family that uses the field.
 std::string help_of(const Field& field, Families families) {
   const auto uses = [&](const FamilyConfig* family) {
     return family->uses(field.name) &&
@@ -182,7 +183,8 @@ std::string help_of(const Field& field, Families families) {
   return fmt::format("{} [{}]", help, text);
 }
 
-// Of "DIPTYCH_NUM_STEPS", the variable that counts: "DIPTYCH_STEPS"; "" where it is of no alias.
+// The variable that counts instead of one named after an alias: "DIPTYCH_STEPS" for
+// "DIPTYCH_NUM_STEPS". "" if it is not named after an alias.
 std::string variable_of_alias(std::string_view variable) {
   for (const Field& field : flag_fields(all_family_configs())) {
     for (const std::string_view alias : long_names(field.aliases)) {
@@ -194,20 +196,6 @@ std::string variable_of_alias(std::string_view variable) {
 }
 
 }  // namespace
-
-std::optional<fs::path> find_demo() {
-  const fs::path demo = fs::path("stage_configs") / "demo" / "demo.yaml";
-  std::error_code error;
-  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
-  if (error) return std::nullopt;
-  for (fs::path folder = binary.parent_path();; folder = folder.parent_path()) {
-    for (const fs::path& place : {folder / demo, folder / "share" / "diptych" / demo}) {
-      if (fs::exists(place, error)) return place;
-    }
-    if (folder == folder.parent_path()) break;
-  }
-  return std::nullopt;
-}
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
@@ -244,6 +232,14 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
   }
 }
 
+Resolved resolve_request(const Sources& sources, Log& log, FieldChoice takes,
+                         Resolved (*how)(const Sources&)) {
+  warn_of_idle_variables(log, takes);
+  Resolved resolved = how(sources);
+  with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
+  return resolved;
+}
+
 void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
   const auto is_stdin = [](const InputItem& item) {
     return item.is_text() ? item.text == kStdin : item.file() == kStdin;
@@ -272,10 +268,6 @@ void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
   }
 }
 
-void require_pipeline(const Resolved& resolved) {
-  with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
-}
-
 std::vector<std::string> split_sizes(const std::string& sizes) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= sizes.size();) {
@@ -286,16 +278,15 @@ std::vector<std::string> split_sizes(const std::string& sizes) {
   return parts;
 }
 
-std::string demo_notice(const RunConfig& run) {
-  const FamilyConfig& family = *run.family;
-  return fmt::format("no -c or -m given: {}", run.load_format == LoadFormat::dummy
-                                                  ? family.dummy_demo_notice
-                                                  : family.demo_notice);
-}
-
-void note_demo(const RunConfig& run, Log& log) {
-  const bool random = run.load_format == LoadFormat::dummy;
-  log.write(random ? LogLevel::info : LogLevel::debug, demo_notice(run));
+void assign_size(Options& options, const std::string& size) {
+  const Setting sizes = Setting::of("sizes");
+  const auto groups = all_flag_groups();
+  const FlagGroup& group = *std::ranges::find(groups, "--size", &FlagGroup::flags);
+  for (const auto& [name, value] : group.expand(size, sizes)) {
+    about(sizes, [&, &name = name, &value = value] {
+      assign(all_fields()[field_index(name)], options, value, name);
+    });
+  }
 }
 
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,

@@ -35,15 +35,17 @@ struct RequestFlags {
 void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes = takes_every_field);
 void read_request_inputs(const CLI::App& verb, RequestFlags& flags);
 
-// The demo that comes with the binary: in the repository above a build folder, or in share/diptych
-// of an installation.
-std::optional<std::filesystem::path> find_demo();
 // Of the process, as Sources asks for it.
 std::optional<std::string> environment(const std::string& name);
 
 // Warns of variables that do nothing: they are nearly ours, or of a field that the verb does not
 // take.
 void warn_of_idle_variables(Log& log, FieldChoice takes = takes_every_field);
+
+// What the sources ask for, of a family that is known. Warns as warn_of_idle_variables(). `how`:
+// resolve_sources() where items of a list come later.
+Resolved resolve_request(const Sources& sources, Log& log, FieldChoice takes = takes_every_field,
+                         Resolved (*how)(const Sources&) = resolve);
 
 // A text "-" becomes what stdin holds and a picture or video "-" the path of a file with it; @FILE
 // becomes what the file holds, and @@ a plain @ in front of a prompt. Throws InputError for a
@@ -64,19 +66,13 @@ auto with_places(const Resolved& resolved, const Work& work) {
   }
 }
 
-// Throws InputError, with the place of the value, where no such family is known.
-void require_pipeline(const Resolved& resolved);
-
 // Takes the texts as they are; lib/config reads them.
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,
                      const std::string& help, std::vector<std::string>& texts);
 
 // The parts of a --sizes, "256x256,512x512". None is looked at: "" has one, which is empty.
 std::vector<std::string> split_sizes(const std::string& sizes);
-
-// What runs where no stage config and no checkpoint were named (Resolved::uses_demo).
-std::string demo_notice(const RunConfig& run);
-// For whoever asks (-v); of random weights, for all.
-void note_demo(const RunConfig& run, Log& log);
+// One of them as the width and height of a request. Throws InputError about --sizes.
+void assign_size(Options& options, const std::string& size);
 
 }  // namespace diptych

@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 #include <torch/version.h>
 
+#include "apps/diptych/demo.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
@@ -31,7 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kUsualSizes = "256x256,512x512,1024x1024";
 
-// The fields of a request that count here, with what their help says on this verb.
+// The request fields that this verb takes, with their help here.
 struct TuneField {
   std::string_view name;
   const char *value, *help;
@@ -49,7 +50,7 @@ struct TuneFlags {
   fs::path output;
 };
 
-// Without a model the released one's widths count, not the demo's.
+// Without a model the widths are those of the released model, not of the demo.
 Resolved resolve_model(const TuneFlags& flags) {
   std::vector<std::string> variables;
   for (const TuneField& each : kFields) {
@@ -79,27 +80,20 @@ at::Device gpu_of(const DeviceChoice& choice, Log& log) {
 // Width and height of each.
 std::vector<std::pair<std::int64_t, std::int64_t>> read_sizes(const std::string& texts,
                                                               const FamilyConfig& family) {
-  const auto groups = all_flag_groups();
-  const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
-  const Setting given = Setting::of("sizes");
   std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
   for (const std::string& text : split_sizes(texts)) {
     Options options = default_options(family);
-    for (const auto& [name, value] : size.expand(text, given)) {
-      about(given, [&, &name = name, &value = value] {
-        assign(all_fields()[field_index(name)], options, value, name);
-      });
-    }
+    assign_size(options, text);
     const auto [width, height] = std::pair(options.run.sampling.width, options.run.sampling.height);
     if (std::ranges::count(sizes, std::pair(width, height)) > 0)
-      throw InputError(given, "{}x{} given twice", width, height);
+      throw InputError(Setting::of("sizes"), "{}x{} given twice", width, height);
     sizes.emplace_back(width, height);
   }
   return sizes;
 }
 
-// The folder's own family; where none owns it, or there is none, that of the key `pipeline`, which
-// then says what is wrong with the folder.
+// The family that owns the folder. If none does, or there is no folder: the family of the key
+// `pipeline`, which then reports what is wrong with the folder.
 const Family& family_to_tune(const RunConfig& run) {
   const Family* family = &find_family(run.pipeline);  // or it is unknown
   if (!run.model.empty()) {

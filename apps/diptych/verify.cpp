@@ -27,15 +27,38 @@ using Json = nlohmann::json;
 
 struct VerifyOptions {
   std::vector<fs::path> cases;
-  fs::path model, trace_dir;
-  RunConfig run;
-  // As they were given; read_runtime() reads them.
+  fs::path model, trace_dir, tuned_config_dir;
+  // The texts of the flags; config_for() parses them.
   std::string device = "cpu", dtype = "auto", cfg_mode = "batched", kernels = "automatic";
   std::string attention = "auto";
   bool json = false;
 };
 
-// A text of case.json, or `otherwise` where the key is absent.
+// The settings for cases of this family: its defaults, overridden by the flags.
+RunConfig config_for(const FamilyConfig& family, const VerifyOptions& options) {
+  Options read = default_options(family);
+  const auto set = [&](std::string_view name, const std::string& text, const Setting& setting) {
+    if (family.uses(name)) assign(all_fields()[field_index(name)], read, text, setting);
+  };
+  const auto set_named = [&](std::string_view name, const std::string& text) {
+    set(name, text, Setting::of(name));
+  };
+  const Setting attention = Setting::of("read_attention").called("--attention");
+  set("read_attention", options.attention, attention);
+  set("paint_attention", options.attention, attention);
+  set_named("device", options.device);
+  set_named("dtype", options.dtype);
+  set_named("cfg_mode", options.cfg_mode);
+  if (!read.run.cfg_mode)
+    throw InputError(Setting::of("cfg_mode"),
+                     "found auto, expected batched or sequential: a case has one");
+  set_named("kernels", options.kernels);
+  if (!options.tuned_config_dir.empty())
+    set_named("tuned_config_dir", options.tuned_config_dir.string());
+  return read.run;
+}
+
+// A text of case.json, or `otherwise` if the key is absent.
 std::string text_field(const fs::path& folder, const Json& description, const char* key,
                        const std::string& otherwise) {
   const auto found = description.find(key);
@@ -135,8 +158,8 @@ void report_error(const fs::path& folder, const std::string& error, bool json) {
     fmt::print("FAIL {}: {}\n", folder.filename().string(), printable(error));
 }
 
-// One line for the case; the first divergence and the worst tensor where it fails. `problem`: what
-// is wrong beside the tensors, or "".
+// Prints one line for the case and, if it fails, the first divergence and the worst tensor.
+// `problem`: a failure that is not about tensors, or "".
 bool report(const fs::path& folder, const TraceComparison& comparison, const std::string& problem,
             bool json) {
   const bool pass = comparison.pass() && problem.empty();
@@ -167,16 +190,16 @@ class Verifier {
   // Throws Unsupported for what this version cannot replay.
   bool run(const fs::path& folder) {
     const RecordedCase recorded{folder, read_json_object(folder / "case.json")};
-    // The recording's own precision, unless another is asked for.
-    RunConfig config = options_.run;
-    if (config.dtype == DtypeChoice::automatic)
-      config.dtype = is_bf16(recorded) ? DtypeChoice::bfloat16 : DtypeChoice::float32;
     const fs::path checkpoint = checkpoint_of(folder, recorded.description, options_.model);
     const NamedTensors expected = read_trace(folder / "expected.safetensors");
     std::vector<std::string> names;
     for (const auto& [name, tensor] : expected) names.push_back(name);
     TraceSink trace(names);
     const Family& family = replaying_family(checkpoint);
+    // Default: the precision of the recording.
+    RunConfig config = config_for(family.config(), options_);
+    if (config.dtype == DtypeChoice::automatic)
+      config.dtype = is_bf16(recorded) ? DtypeChoice::bfloat16 : DtypeChoice::float32;
     std::string problem;
     try {
       replay(family, checkpoint, config)(recorded, trace);
@@ -194,7 +217,7 @@ class Verifier {
   }
 
  private:
-  // Cases mostly share a checkpoint and a precision: the last replay is kept.
+  // Most cases share a checkpoint and a precision, so the last replay is kept.
   const CaseReplay& replay(const Family& family, const fs::path& checkpoint,
                            const RunConfig& config) {
     const auto key = fmt::format("{} {}", checkpoint.string(), name_of(config.dtype));
@@ -211,27 +234,14 @@ class Verifier {
   CaseReplay replay_;
 };
 
-// What is wrong with a flag is wrong for every case.
-void read_runtime(VerifyOptions& options) {
-  Options read;
-  read.run = options.run;
-  const auto set = [&](std::string_view name, const std::string& text) {
-    assign(all_fields()[field_index(name)], read, text, Setting::of(name));
-  };
-  set("device", options.device);
-  set("dtype", options.dtype);
-  set("cfg_mode", options.cfg_mode);
-  if (!read.run.cfg_mode)
-    throw InputError(Setting::of("cfg_mode"),
-                     "found auto, expected batched or sequential: a case has one");
-  set("kernels", options.kernels);
-  options.run = read.run;
+// A wrong flag is wrong for every case, so it is reported once, before the first one.
+void check_runtime(const VerifyOptions& options) {
   Log quiet(LogLevel::quiet);
-  make_runtime(options.run, quiet);  // is it here?
+  make_runtime(config_for(*all_family_configs().front(), options), quiet);  // is it here?
 }
 
-int run_verify(VerifyOptions options, Log& log) {
-  read_runtime(options);
+int run_verify(const VerifyOptions& options, Log& log) {
+  check_runtime(options);
   if (!options.trace_dir.empty()) require_folder(options.trace_dir, Setting::of("trace_dir"));
   Verifier verifier(options, log);
   const auto [cases, others] = find_cases(options.cases);
@@ -272,23 +282,18 @@ void add_verify(CLI::App& app, Run& run) {
   verb->add_option("--trace-dir", options->trace_dir,
                    "folder for our tensors, one <case>.safetensors each")
       ->check(path_problem);
-  verb->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")
-      ->capture_default_str()
-      ->envname("DIPTYCH_DEVICE");
-  verb->add_option("--dtype", options->dtype, "auto (the recording's), float32 or bfloat16")
-      ->capture_default_str()
-      ->envname("DIPTYCH_DTYPE");
-  verb->add_option("--attention", options->attention, "math, sdpa, flash, cudnn or auto")
-      ->capture_default_str()
-      ->envname("DIPTYCH_ATTENTION");
-  verb->add_option("--cfg-mode", options->cfg_mode, "batched or sequential")
-      ->capture_default_str()
-      ->envname("DIPTYCH_CFG_MODE");
-  verb->add_option("--kernels", options->kernels, "automatic, strict or reference")
-      ->capture_default_str()
-      ->envname("DIPTYCH_KERNELS");
+  const auto add = [&](const std::string& flag, std::string& text, const char* help) {
+    verb->add_option(flag, text, help)
+        ->capture_default_str()
+        ->envname(environment_name(long_names(flag).front()));
+  };
+  add("--device", options->device, "auto, cpu, cuda or cuda:N");
+  add("--dtype", options->dtype, "auto (the recording's), float32 or bfloat16");
+  add("--attention", options->attention, "math, sdpa, flash, cudnn or auto");
+  add("--cfg-mode", options->cfg_mode, "batched or sequential");
+  add("--kernels", options->kernels, "automatic, strict or reference");
   verb->add_option(
-          "--tuned-config-dir", options->run.tuned_config_dir,
+          "--tuned-config-dir", options->tuned_config_dir,
           "folder with the table that `diptych tune` measured on this GPU [the built-in tables]")
       ->check(path_problem)
       ->envname("DIPTYCH_TUNED_CONFIG_DIR");
@@ -302,15 +307,8 @@ void add_verify(CLI::App& app, Run& run) {
       "  diptych verify tests/goldens/{family}/cases\n"
       "  diptych verify cases/01_t2i_square --device cuda --dtype bfloat16 --attention cudnn\n"
       "  diptych verify cases/01_t2i_square --trace-dir traces");
-  verb->callback([options, &run] {
-    run = [options](Log& log) {
-      const std::string attention =
-          attention_name(options->attention, Setting::of("read_attention").called("--attention"));
-      options->run.read_attention.default_backend = attention;
-      options->run.paint_attention.default_backend = attention;
-      return run_verify(*options, log);
-    };
-  });
+  verb->callback(
+      [options, &run] { run = [options](Log& log) { return run_verify(*options, log); }; });
 }
 
 }  // namespace diptych

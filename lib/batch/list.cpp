@@ -47,7 +47,7 @@ std::map<std::string, Key, std::less<>> make_keys(std::span<const Field> fields)
   }
   for (const FlagGroup& group : all_flag_groups()) {
     const std::string name = with_underscores(long_names(group.flags).front());
-    keys.emplace(name, Key{0, &group, name == "size"});
+    keys.emplace(name, Key{0, &group, is_of_request(group.scope)});
   }
   for (const std::string_view own : kOwnKeys) keys.erase(std::string(own));
   return keys;
@@ -189,8 +189,8 @@ class ItemReader {
 
   static std::string value_of(const Field& field, const YamlEntry& entry) {
     // Files that the item writes are named below the output folder, not the list's.
-    const bool is_path = std::holds_alternative<PathSlot>(field.slot);
-    if (is_path && field.scope == Scope::output) return scalar_text(entry.value, entry.key);
+    if (field.scope == Scope::output && std::holds_alternative<PathSlot>(field.slot))
+      return scalar_text(entry.value, entry.key);
     if (std::holds_alternative<TextSlot>(field.slot)) return written_text(entry.value, entry.key);
     if (!std::holds_alternative<TextListSlot>(field.slot) ||
         entry.value.kind != YamlNode::Kind::sequence)
@@ -201,8 +201,8 @@ class ItemReader {
     return texts;
   }
 
-  static void add(BatchItem& item, BatchItem::Value value) {
-    const auto same = std::ranges::find(item.values, value.field, &BatchItem::Value::field);
+  static void add(BatchItem& item, GivenValue value) {
+    const auto same = std::ranges::find(item.values, value.field, &GivenValue::field);
     if (same != item.values.end())
       throw InputError("{}: given together with {}; expected one of them", value.where,
                        same->where);
@@ -365,20 +365,17 @@ BatchList read_batch_list(const fs::path& file, std::span<const Field> fields) {
 Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
   if (!item.problem.empty()) throw InputError(item.problem);
   Resolved resolved = defaults;
-  const auto fields = fields_of(defaults.options);
-  for (const BatchItem::Value& value : item.values) {
-    assign(fields[value.field], resolved.options, value.text, value.where);
-    resolved.note(value.field, value.where);
-  }
+  give(resolved, item.values);
   // The name of an item's output counts for more than a format for all of them.
   const std::size_t format = field_index("format");
   const bool own_format = std::ranges::any_of(
-      item.values, [&](const BatchItem::Value& value) { return value.field == format; });
+      item.values, [&](const GivenValue& value) { return value.field == format; });
   if (!item.output.empty() && !own_format) resolved.options.format.reset();
   resolved.options.output = item.output;
   if (!item.output.empty()) resolved.note(field_index("output"), item.where + ": output");
   RunConfig& run = resolved.options.run;
-  const bool own_seed = std::ranges::any_of(item.values, [&](const BatchItem::Value& value) {
+  const auto fields = fields_of(defaults.options);
+  const bool own_seed = std::ranges::any_of(item.values, [&](const GivenValue& value) {
     return std::holds_alternative<SeedSlot>(fields[value.field].slot);
   });
   if (run.sampling.seed_drawn && !own_seed) run.sampling.seed = draw_seed();  // each its own

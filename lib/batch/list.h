@@ -13,16 +13,11 @@
 namespace diptych {
 
 struct BatchItem {
-  struct Value {
-    std::size_t field;  // index into the family's fields
-    std::string text;   // as assign() takes it
-    std::string where;  // "list.jsonl:3: steps"
-  };
   std::size_t number = 0;  // place in the list, from 0
   std::string where;       // "list.jsonl:3"
   std::string id;          // as given (7 is "7"), else the number: "0003"
   std::string output;      // as given, a path below the output folder; "" = numbered
-  std::vector<Value> values;
+  std::vector<GivenValue> values;
   std::optional<std::string> prompt;  // these replace the defaults' ones
   std::map<MediaKind, std::vector<std::filesystem::path>> files;  // pictures, clips
   std::optional<std::vector<InputItem>> inputs;                   // instead of prompt and images

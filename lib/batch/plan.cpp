@@ -52,7 +52,7 @@ void plan_files(const BatchItem& item, const fs::path& folder, PlannedItem& plan
 std::map<std::string, std::string, std::less<>> own_places(const BatchItem& item,
                                                            std::span<const Field> fields) {
   std::map<std::string, std::string, std::less<>> own;
-  for (const BatchItem::Value& value : item.values) {
+  for (const GivenValue& value : item.values) {
     const Field& field = fields[value.field];
     own.emplace(field.name, value_place(field, value.where));
   }
@@ -120,9 +120,9 @@ struct IdleFlags {
 // Of an item, also where another of its values is wrong.
 std::uint64_t seed_of(const BatchItem& item, const Resolved& defaults) {
   Options options = defaults.options;
-  for (const BatchItem::Value& value : item.values) {
+  for (const GivenValue& value : item.values) {
     const Field& field = fields_of(options)[value.field];
-    if (field.name != "seed") continue;
+    if (!std::holds_alternative<SeedSlot>(field.slot)) continue;
     try {
       assign(field, options, value.text, value.where);
     } catch (const InputError&) {  // the item fails by it
@@ -239,9 +239,9 @@ void refuse_inputs_as_outputs(const std::vector<PlannedItem>& items, const fs::p
   }
   for (const PlannedItem& item : items) {
     for (const fs::path& file : item.files) {
-      if (role_of_file(item.options.run, folder / file) == "a file of the model")
-        throw InputError("{}: writes {}, which is a file of the model; give it another output",
-                         item.where, file.string());
+      if (role_of_file(item.options.run, folder / file) == kModelFile)
+        throw InputError("{}: writes {}, which is {}; give it another output", item.where,
+                         file.string(), kModelFile);
       const auto number = file_number(folder / file);
       const auto reader = number ? readers.find(*number) : readers.end();
       if (reader == readers.end()) continue;

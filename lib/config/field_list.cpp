@@ -1,4 +1,5 @@
-// The list itself. A new setting of every family is one entry here; run_config.h holds its default.
+// The list itself. A new setting of every family is one entry here; run_config.h holds its default,
+// or each family declares one.
 #include <array>
 #include <optional>
 #include <type_traits>
@@ -84,8 +85,9 @@ constinit const auto kFields = std::to_array<Field>({
      "pipeline"},
     // The tasks are the families' (task_help()).
     {"task", request, "--task", "TASK", "what is asked for", TaskSlot{run<&R::task>}},
-    {"model", session, "-m,--model", "DIR", "checkpoint folder", PathSlot{run<&R::model>},
-     YamlPlace::top, "model", "--checkpoint,--ckpt,--ckpt-dir,--model-path"},
+    {"model", session, "-m,--model", "DIR", "checkpoint folder",
+     PathSlot{run<&R::model>, PathKind::checkpoint}, YamlPlace::top, "model",
+     "--checkpoint,--ckpt,--ckpt-dir,--model-path"},
     // Set by --prompt, --image and --video, whose order is kept.
     {"inputs", request, "", "", "texts, pictures and videos in their order",
      InputsSlot{run<&R::inputs>}},
@@ -142,10 +144,10 @@ constinit const auto kFields = std::to_array<Field>({
      "choose written text from the likeliest tokens that together have this probability",
      RealSlot{text<&T::top_p>, 0, false, 1}, YamlPlace::reading, "default_sampling_params.top_p"},
     {"width", picture, "-W,--width", "N", "width in pixels",
-     WholeSlot{sampling<&S::width>, 1, kMostPixels}, YamlPlace::painting,
+     WholeSlot{sampling<&S::width>, 1, kMostPixels, true}, YamlPlace::painting,
      "default_sampling_params.width"},
     {"height", picture, "-H,--height", "N", "height in pixels",
-     WholeSlot{sampling<&S::height>, 1, kMostPixels}, YamlPlace::painting,
+     WholeSlot{sampling<&S::height>, 1, kMostPixels, true}, YamlPlace::painting,
      "default_sampling_params.height"},
     {"video_frames", picture, "--video-frames", "N", "frames of a video",
      WholeSlot{sampling<&S::frames>, 1, kMostFrames}, YamlPlace::painting,
@@ -173,14 +175,14 @@ constinit const auto kFields = std::to_array<Field>({
     {"cfg_img_scale", painting, "--cfg-img-scale", "X", "image guidance; 1 or less is off",
      RealSlot{sampling<&S::cfg_img_scale>, 0, true}, YamlPlace::painting,
      "default_sampling_params.extra_args.cfg_img_scale", "--img-cfg-scale,--image-guidance-scale"},
-    {"cfg_interval", painting, "--cfg-interval", "LO,HI",
+    {"cfg_interval", guidance, "--cfg-interval", "LO,HI",
      "guidance where LO < t <= HI; t runs from 1 to 0",
      IntervalSlot{sampling<&S::cfg_interval_low>, sampling<&S::cfg_interval_high>},
      YamlPlace::painting, "default_sampling_params.extra_args.cfg_interval"},
-    {"cfg_renorm_type", painting, "--cfg-renorm-type", "global|channel|text_channel|none",
+    {"cfg_renorm_type", guidance, "--cfg-renorm-type", "global|channel|text_channel|none",
      "norm that guidance keeps", choice<sampling<&S::cfg_renorm_type>>(), YamlPlace::painting,
      "default_sampling_params.extra_args.cfg_renorm_type"},
-    {"cfg_renorm_min", painting, "--cfg-renorm-min", "X",
+    {"cfg_renorm_min", guidance, "--cfg-renorm-min", "X",
      "smallest factor of the renorm; 1 switches it off",
      RealSlot{sampling<&S::cfg_renorm_min>, 0, true, 1}, YamlPlace::painting,
      "default_sampling_params.extra_args.cfg_renorm_min"},
@@ -188,7 +190,7 @@ constinit const auto kFields = std::to_array<Field>({
      "above 1: more of the steps near noise", RealSlot{sampling<&S::timestep_shift>, 0, false},
      YamlPlace::painting, "default_sampling_params.extra_args.timestep_shift",
      "--shift,--sample-shift"},
-    {"cfg_mode", painting, "--cfg-mode", "batched|sequential|auto",
+    {"cfg_mode", guidance, "--cfg-mode", "batched|sequential|auto",
      "run the guidance branches in one forward (batched) or one by one; auto measures which is "
      "faster, and may choose differently on another machine",
      choice<run<&R::cfg_mode>>(), YamlPlace::painting, "cfg_mode"},
@@ -220,7 +222,7 @@ constinit const auto kFields = std::to_array<Field>({
      choice<run<&R::quantization>>(), YamlPlace::top, "quantization"},
     {"tuned_config_dir", session, "--tuned-config-dir", "DIR",
      "folder with the table that `diptych tune` measured on this GPU; default: the built-in tables",
-     PathSlot{run<&R::tuned_config_dir>}},
+     PathSlot{run<&R::tuned_config_dir>, PathKind::tuning}},
     {"load_format", session, "--load-format", "safetensors|dummy",
      "dummy: random weights in the sizes of the checkpoint or, without one, of the released model",
      choice<run<&R::load_format>>(), YamlPlace::top, "load_format"},
@@ -259,7 +261,7 @@ constinit const auto kFields = std::to_array<Field>({
     {"max_vram", command, "--max-vram", "GIB",
      "most GPU memory that the run may take; 0: what is free", RealSlot{run<&R::max_vram>, 0, true},
      YamlPlace::top, "max_vram"},
-    {"noise", picture, "--noise", "FILE",
+    {"noise", start, "--noise", "FILE",
      "safetensors file with the start noise, instead of the noise of the seed",
      PathSlot{run<&R::noise>}},
     {"trace", output, "--trace", "FILE", "write the tensors of the run to this safetensors file",
@@ -293,9 +295,9 @@ Texts expand_attention(const std::string& text, const Subject& where) {
 }
 
 constinit const auto kGroups = std::to_array<FlagGroup>({
-    {"--size", "WxH", "width and height in one; 512 is 512x512", expand_size,
+    {"--size", picture, "WxH", "width and height in one; 512 is 512x512", expand_size,
      "--resolution,--image-size"},
-    {"--attention", "auto|math|sdpa|flash|cudnn",
+    {"--attention", session, "auto|math|sdpa|flash|cudnn",
      "attention backend of both stages; also from DIFFUSION_ATTENTION_BACKEND", expand_attention,
      "--attention-backend"},
 });

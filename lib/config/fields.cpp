@@ -89,6 +89,7 @@ struct Assign {
           text, limit.multiple, low);
     }
     slot.at(options) = whole_number(text, where, low, slot.high);
+    if (slot.is_side) options.run.sampling.size_of_input = false;
   }
 
   void operator()(const SeedSlot& slot) const {
@@ -300,19 +301,28 @@ std::size_t field_index(std::string_view name, std::span<const Field> fields) {
   return static_cast<std::size_t>(found - fields.begin());
 }
 
+bool is_of_request(Scope scope) {
+  return scope != Scope::command && scope != Scope::display && scope != Scope::session;
+}
+
 bool is_of_request(const Field& field) {
-  using enum Scope;
-  const bool of_command = field.scope == command || field.scope == display;
-  return !of_command && field.scope != session && !field.flags.empty();
+  return is_of_request(field.scope) && !field.flags.empty();
+}
+
+bool is_side(const Field& field) {
+  const auto* whole = std::get_if<WholeSlot>(&field.slot);
+  return whole != nullptr && whole->is_side;
 }
 
 bool is_shared_by_forwards(const Field& field) {
   using enum Scope;
-  return field.scope == painting || field.scope == step_cache || field.scope == report;
+  return field.scope == painting || field.scope == guidance || field.scope == step_cache ||
+         field.scope == report;
 }
 
 bool is_of_painting(const Field& field) {
-  return field.scope == Scope::picture || field.scope == Scope::encoding ||
+  using enum Scope;
+  return field.scope == picture || field.scope == start || field.scope == encoding ||
          is_shared_by_forwards(field);
 }
 

@@ -41,6 +41,7 @@ std::string inputs_text(const std::vector<InputItem>& inputs);
 struct WholeSlot {
   std::int64_t& (*at)(Options&);
   std::int64_t low, high;  // a family may take fewer (FieldLimit)
+  bool is_side = false;    // of the picture: once given, it has that size, not the input's
 };
 struct SeedSlot {  // a number, or random (-1), which draws one
   std::uint64_t& (*at)(Options&);
@@ -86,8 +87,14 @@ struct DeviceSlot {
 struct TextSlot {
   std::string& (*at)(Options&);
 };
+enum class PathKind {
+  other,
+  checkpoint,  // a folder, which may also be named as on the hub
+  tuning,      // tables of kernels, which a record knows by their hash
+};
 struct PathSlot {
   std::filesystem::path& (*at)(Options&);
+  PathKind kind = PathKind::other;
 };
 struct TextListSlot {
   std::vector<std::string>& (*at)(Options&);
@@ -121,7 +128,9 @@ enum class Scope {
   generation,  // how texts and pictures alike are made
   answer,      // of answers alone
   picture,     // of painted pictures, where each in a shared forward has a value of its own
+  start,       // of one painted picture, which it begins with
   painting,    // of painted pictures, where all in a shared forward have the same value
+  guidance,    // the same of text guidance: no effect where there is none
   step_cache,  // the same of steps that are predicted
   report,      // a comparison that is made beside the result, in a run of its own
   encoding,    // how a painted picture becomes the bytes of a file
@@ -144,7 +153,9 @@ struct Field {
 
 // A flag that stands for several fields, such as --size for width and height.
 struct FlagGroup {
-  std::string_view flags, value, help;
+  std::string_view flags;
+  Scope scope;  // of each of its fields
+  std::string_view value, help;
   // The fields and their texts. Throws InputError "<where>: ...".
   std::vector<std::pair<std::string_view, std::string>> (*expand)(const std::string& text,
                                                                   const Subject& where);
@@ -156,8 +167,12 @@ std::span<const FlagGroup> all_flag_groups();
 // Of a name in the list.
 std::size_t field_index(std::string_view name, std::span<const Field> fields = all_fields());
 
-// Whether requests to one loaded model may differ in it, by a flag or by the key of a batch's item.
+// Whether requests to one loaded model may differ in it.
+bool is_of_request(Scope scope);
+// The same where it is a flag and the key of a batch's item, too.
 bool is_of_request(const Field& field);
+// Whether it is the width or the height of a picture.
+bool is_side(const Field& field);
 // Whether it has a meaning only where something is painted.
 bool is_of_painting(const Field& field);
 // Whether the inputs of the run set its value: the sides of an edit.

@@ -55,9 +55,9 @@ class Resolver {
   std::span<const Field> fields() const { return fields_of(resolved_.options); }
 
   void start_with(const FamilyConfig& family) {
-    resolved_.options = default_options(family);
-    resolved_.origins.assign(fields().size(), "default");
-    resolved_.of_stage_config.assign(fields().size(), false);
+    const bool uses_demo = resolved_.uses_demo;
+    resolved_ = without_sources(default_options(family));
+    resolved_.uses_demo = uses_demo;
   }
 
   // `tree`: the stage config's, null without one.
@@ -359,6 +359,23 @@ std::string error_text(const InputError& error, const Resolved& resolved) {
   const SettingProblem* problem = error.problem();
   return problem == nullptr ? error.what()
                             : problem_text(*problem, setting_view(problem->setting, resolved));
+}
+
+Resolved without_sources(Options options) {
+  Resolved resolved;
+  resolved.options = std::move(options);
+  const std::size_t count = fields_of(resolved.options).size();
+  resolved.origins.assign(count, "default");
+  resolved.of_stage_config.assign(count, false);
+  return resolved;
+}
+
+void give(Resolved& resolved, const std::vector<GivenValue>& values) {
+  const auto fields = fields_of(resolved.options);
+  for (const GivenValue& value : values) {
+    assign(fields[value.field], resolved.options, value.text, value.where);
+    resolved.note(value.field, value.where);
+  }
 }
 
 Resolved resolve_sources(const Sources& sources) {

@@ -31,6 +31,13 @@ struct Sources {
   std::vector<const FamilyConfig*> families;  // at least one
 };
 
+// One value of a request over what many have in common.
+struct GivenValue {
+  std::size_t field;  // index into the family's fields
+  std::string text;   // as assign() takes it
+  std::string where;  // for messages, and its origin: "list.jsonl:3: steps"
+};
+
 struct Resolved {
   Options options;
   std::vector<std::string> origins;  // per field of fields_of(options): "--steps", "DIPTYCH_STEPS",
@@ -66,6 +73,12 @@ struct Resolved {
 Resolved resolve(const Sources& sources);
 // The same but for the task, which settle_task() settles: what many requests have in common.
 Resolved resolve_sources(const Sources& sources);
+
+// A configuration of which nobody has given a value: all are the defaults.
+Resolved without_sources(Options options);
+// The values of a request over those that are there. settle_task() comes behind it. Throws
+// InputError "<where>: ..." for a bad one.
+void give(Resolved& resolved, const std::vector<GivenValue>& values);
 
 // The place of a field's value, for a message about it: where it came from, with the field's name
 // where that is not the field's own: "--width", "--size: width", "bagel.yaml:12:5: width".

@@ -1,5 +1,7 @@
 // Everything one `generate` needs, resolved from flags, environment, stage config and defaults.
-// The common defaults stand here; a family and its tasks have others (family_config.h).
+// The defaults that hold for every family stand here. What depends on the model (sizes, steps,
+// lengths of texts, guidance) is switched off or 0 here: its defaults are the family's and its
+// tasks' (family_config.h).
 #pragma once
 
 #include <algorithm>
@@ -33,17 +35,17 @@ struct StageAttention {
 };
 
 struct SamplingConfig {
-  std::int64_t width = 1024, height = 1024;  // pixels
-  bool size_of_input = false;                // instead: the last input's, as it is read
-  std::int64_t frames = 0;                   // of a clip
-  bool frames_of_input = false;              // instead: those that are taken from the input clip
-  std::optional<FrameRate> fps;              // of a clip; nullopt: the input clip's or the family's
-  std::int64_t steps = 50;                   // timesteps
-  double cfg_text_scale = 1.0, cfg_img_scale = 1.0;
+  std::int64_t width = 0, height = 0;  // pixels
+  bool size_of_input = false;          // instead: the last input's, as it is read
+  std::int64_t frames = 0;             // of a clip
+  bool frames_of_input = false;        // instead: those that are taken from the input clip
+  std::optional<FrameRate> fps;        // of a clip; nullopt: the input clip's or the family's
+  std::int64_t steps = 0;              // timesteps
+  double cfg_text_scale = 1.0, cfg_img_scale = 1.0;        // 1: no guidance
   double cfg_interval_low = 0.0, cfg_interval_high = 1.0;  // guidance where low < t <= high
   Renorm cfg_renorm_type = Renorm::global;
   double cfg_renorm_min = 0.0;
-  double timestep_shift = 1.0;
+  double timestep_shift = 1.0;  // 1: even steps
   std::uint64_t seed = 42;
   bool seed_drawn = false;       // `random` was asked for, and gave `seed`
   std::int64_t batch_count = 1;  // results, with seeds seed, seed + 1, ...
@@ -51,10 +53,10 @@ struct SamplingConfig {
 
 // Text that the model writes: answers, and the plan of think mode.
 struct TextConfig {
-  std::int64_t max_tokens = 512;         // of an answer
-  std::int64_t max_think_tokens = 1000;  // of a plan, or of an answer with its thoughts
-  double temperature = 0;                // 0: the likeliest token, always
-  std::int64_t top_k = 0;                // 0: all
+  std::int64_t max_tokens = 0;        // of an answer
+  std::int64_t max_think_tokens = 0;  // of a plan, or of an answer with its thoughts
+  double temperature = 0;             // 0: the likeliest token, always
+  std::int64_t top_k = 0;             // 0: all
   double top_p = 1;
 };
 

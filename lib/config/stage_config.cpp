@@ -95,8 +95,9 @@ class StageConfigReader {
 
   static void refuse_keys(std::span<const RefusedKey> keys, YamlReader& reader, YamlMap map) {
     for (const RefusedKey& refused : keys) {
-      if (refused.map == map && !reader.asked_for(refused.key))
-        reader.refuse(refused.key, refused.off, refused.why);
+      if (refused.map != map || reader.asked_for(refused.key)) continue;
+      const RefusedKey* common = find_refused(refused_keys(), map, refused.key);
+      reader.refuse(refused.key, common == nullptr ? refused.off : common->off, refused.why);
     }
   }
 

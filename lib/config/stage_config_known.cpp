@@ -1,5 +1,6 @@
 #include "lib/config/stage_config_known.h"
 
+#include <algorithm>
 #include <array>
 
 namespace diptych {
@@ -158,6 +159,13 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
 
 std::span<const RefusedKey> refused_keys() {
   return kRefused;
+}
+
+const RefusedKey* find_refused(std::span<const RefusedKey> keys, YamlMap map,
+                               std::string_view key) {
+  const auto found = std::ranges::find_if(
+      keys, [&](const RefusedKey& each) { return each.map == map && each.key == key; });
+  return found == keys.end() ? nullptr : &*found;
 }
 
 }  // namespace diptych

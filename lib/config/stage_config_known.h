@@ -13,11 +13,14 @@ enum class YamlMap { file, stage, sampling, extra_args, attention, attention_rol
 struct RefusedKey {
   YamlMap map;
   std::string_view key;
-  std::string_view
-      off;  // values that ask for what happens here anyway, "1|none"; empty ones do, too
+  // Values that ask for what happens here anyway, "1|none"; empty ones do, too. A family's entry of
+  // a key that refused_keys() has leaves them to that one.
+  std::string_view off;
   std::string_view why;
 };
 
 std::span<const RefusedKey> refused_keys();
+// Null where the list does not have it.
+const RefusedKey* find_refused(std::span<const RefusedKey> keys, YamlMap map, std::string_view key);
 
 }  // namespace diptych

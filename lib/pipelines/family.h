@@ -52,8 +52,8 @@ struct Family {
 
   // The rest is optional: null where the family does not have it.
 
-  // `config`: device, dtype, attention, CFG mode and kernels. The checkpoint is loaded when the
-  // first case needs it and kept.
+  // `config`: the family's defaults, with device, dtype, attention, CFG mode and kernels to run
+  // with. The checkpoint is loaded when the first case needs it and kept.
   CaseReplay (*replay)(const std::filesystem::path& checkpoint, const RunConfig& config,
                        Log& log) = nullptr;
   // What the folder lacks, holds beyond, or holds in another shape than its configs say, one line

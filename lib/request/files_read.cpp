@@ -46,7 +46,7 @@ std::optional<std::string_view> role_of_file(const RunConfig& run, const fs::pat
   for (const FileRead& read : files_read(run)) {
     if (same_file(file, read.file)) return read.role;
   }
-  if (lies_in(run.model, file)) return "a file of the model";
+  if (lies_in(run.model, file)) return kModelFile;
   return std::nullopt;
 }
 

@@ -19,9 +19,10 @@ struct FileRead {
 // The files that the request names, the model's aside.
 std::vector<FileRead> files_read(const RunConfig& run);
 
-// What `file`, under whatever name, is to the request: its role, or "a file of the model" (weights,
-// JSON and merges.txt in its folder, but for the calibration: calibrate puts it there anew);
-// nothing where it is not there or not read.
+inline constexpr std::string_view kModelFile = "a file of the model";
+// What `file`, under whatever name, is to the request: its role, or kModelFile (weights, JSON and
+// merges.txt in its folder, but for the calibration: calibrate puts it there anew); nothing where
+// it is not there or not read.
 std::optional<std::string_view> role_of_file(const RunConfig& run,
                                              const std::filesystem::path& file);
 // Throws InputError "<subject>: <file>: is an input picture; expected another name"; an empty path

@@ -134,8 +134,8 @@ class IdleFinder {
     if (run_.sampling.cfg_text_scale <= 1) {
       const SettingText why = {"has no effect without text guidance (",
                                Setting::of("cfg_text_scale").called("--cfg-scale"), " above 1)"};
-      forbid({"negative_prompt", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min", "cfg_mode"},
-             why);
+      forbid({"negative_prompt"}, why);
+      forbid_all([](const Field& field) { return field.scope == Scope::guidance; }, why);
       // The image branch leads away from a velocity that text guidance has made.
       if (run_.sampling.cfg_img_scale > 1) forbid({"cfg_img_scale"}, why);
     }
@@ -266,6 +266,11 @@ void require_model(const RunConfig& run) {
     throw InputError(Setting::absent("model"),
                      "not given; expected the folder of a checkpoint, or --load-format dummy");
   }
+}
+
+void require_runnable(const Options& options) {
+  require_complete(options);
+  require_model(options.run);
 }
 
 }  // namespace diptych

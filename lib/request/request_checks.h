@@ -29,6 +29,7 @@ void require_meaning(const Resolved& resolved, std::string_view given);
 // had.
 void require_complete(const Options& options);
 
-void require_model(const RunConfig& run);  // throws InputError where no checkpoint is named
+void require_model(const RunConfig& run);       // throws InputError where no checkpoint is named
+void require_runnable(const Options& options);  // as both
 
 }  // namespace diptych

@@ -23,6 +23,7 @@
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
+#include "tests/cli/words.h"
 #include "tests/support/skip.h"
 #include "tests/support/tiny_model.h"
 
@@ -33,8 +34,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using test::Command;
 using test::Folder;
+using test::has;
 using test::Outcome;
-using Words = std::vector<std::string>;
+using test::Words;
 
 constexpr const char* kSmall = R"({"prompt": "a red fox"}
 {"prompt": "two birds", "seed": 9, "size": "48x32", "output": "sub/birds.png", "id": "birds"}
@@ -78,10 +80,6 @@ std::vector<json> manifest(const fs::path& file) {
   std::vector<json> lines;
   for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
   return lines;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // A run of kSmall that nobody disturbed: its folder, and how long it took.

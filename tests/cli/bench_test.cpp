@@ -12,17 +12,19 @@
 #include "lib/base/sha256.h"
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
 
 using test::Folder;
+using test::has;
 using test::kTinyCheckpoint;
 using test::Outcome;
 using test::run;
+using test::Words;
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
 
 Words command(const Words& more) {
   Words words = {"bench", "-m", kTinyCheckpoint, "--device", "cpu", "--dtype", "float32"};
@@ -43,15 +45,7 @@ Json measured(Words more) {
 }
 
 std::string refusal(const Words& more) {
-  const Outcome outcome = run(command(more));
-  CAPTURE(outcome.err);
-  CHECK(outcome.code == 2);
-  CHECK(outcome.out.empty());
-  return outcome.err.substr(outcome.err.find("diptych: ") + 9);
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+  return test::refusal(run(command(more)));
 }
 
 double sum_of_stages(const Json& one) {

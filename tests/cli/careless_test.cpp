@@ -10,6 +10,7 @@
 #include "lib/base/picture_formats.h"
 #include "lib/base/text_file.h"
 #include "tests/cli/process.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -17,7 +18,7 @@ namespace {
 
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
+using test::Words;
 
 // The line without "diptych: " and the newline; checks that it is one line, alone.
 std::string refusal(const test::Command& command) {

@@ -7,12 +7,13 @@
 #include <doctest/doctest.h>
 
 #include "tests/cli/process.h"
+#include "tests/cli/words.h"
 
 namespace diptych {
 namespace {
 
 using test::run;
-using Words = std::vector<std::string>;
+using test::Words;
 
 // What bash offers after this line, one candidate a line.
 std::string offered(const test::Folder& folder, const std::string& words, int index) {

@@ -7,6 +7,7 @@
 #include "lib/base/text_file.h"
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/cli/words.h"
 
 namespace diptych {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
+using test::Words;
 
 constexpr int kSide = 192;  // pixels, without --size
 constexpr const char* kNotice = "no -c or -m given: the demo of stage_configs ";

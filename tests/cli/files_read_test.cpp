@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/cli/process.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -16,7 +17,7 @@ using test::Folder;
 using test::kTinyCheckpoint;
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
+using test::Words;
 
 struct Reading {
   Folder folder;

@@ -9,6 +9,7 @@
 
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -17,7 +18,7 @@ namespace {
 using test::kTinyConfig;
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
+using test::Words;
 
 std::string text_of(const Image& image, const std::string& key) {
   for (const auto& [keyword, text] : image.text) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -15,18 +16,10 @@ namespace {
 using nlohmann::json;
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
-
-std::string refusal(const Outcome& outcome) {
-  CAPTURE(outcome.err);
-  CHECK(outcome.code == 2);
-  CHECK(outcome.out.empty());
-  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
-  return outcome.err;
-}
+using test::Words;
 
 std::string refusal(Words arguments) {
-  return refusal(run(std::move(arguments)));
+  return test::refusal_in_one_line(run(std::move(arguments)));
 }
 
 // The value of a field in --print-config, "" where there is no such line.

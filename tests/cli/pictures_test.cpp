@@ -12,6 +12,7 @@
 #include "lib/media/picture_write.h"
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -21,16 +22,13 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using test::Command;
 using test::Folder;
+using test::has;
 using test::kTinyCheckpoint;
 using test::kTinyConfig;
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
+using test::with;
+using test::Words;
 
 Command generate(const Words& more) {
   Command command;
@@ -42,10 +40,6 @@ Command generate(const Words& more) {
 
 ReadPicture decode(const std::string& bytes) {
   return decode_picture({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, "x");
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST_CASE("every extension gets its format, patterns and several pictures too") {

@@ -9,6 +9,7 @@
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -16,21 +17,18 @@ namespace {
 
 using nlohmann::json;
 using test::Folder;
+using test::has;
 using test::kTinyCheckpoint;
 using test::kTinyConfig;
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
+using test::Words;
 
 Outcome generate(const Words& more) {
   Words words = {"generate", "-c",     kTinyConfig, "-p",       "a red fox", "--steps",
                  "3",        "--size", "64x48",     "--device", "cpu"};
   words.insert(words.end(), more.begin(), more.end());
   return run(words);
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 json record_of(const Folder& folder, const std::string& name) {

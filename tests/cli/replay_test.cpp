@@ -14,6 +14,7 @@
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -22,16 +23,13 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::Folder;
+using test::has;
 using test::kTinyCheckpoint;
 using test::kTinyConfig;
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
+using test::with;
+using test::Words;
 
 void generate(const Folder& folder, const std::string& name, const Words& more) {
   const Outcome outcome = run(with({"generate", "-c", kTinyConfig, "--steps", "3", "--device",
@@ -47,10 +45,6 @@ Outcome replay(const Folder& folder, const std::string& name, const Words& more 
 
 std::string last_line(const Outcome& outcome) {
   return outcome.err.substr(outcome.err.rfind("diptych: ") + 9);
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // The same picture with its record changed, and one pixel raised by `levels`.
@@ -348,6 +342,8 @@ TEST_CASE("a record that cannot be run is refused") {
               r["together"] = {{"place", 7}, {"others", json::array()}};
             }),
             "its record is broken"));
+  CHECK(has(refused([](json& r) { r["requested"]["task"] = "edit"; }),
+            "b.png: its record: --task edit: needs a picture"));
   CHECK(has(refused([](json&) {}, {"--filter", "x"}), "--filter"));
   CHECK(has(refused([](json&) {}, {"-o", folder.file("b.png")}), "is the picture itself"));
   CHECK(has(refused([](json&) {}, {"-o", folder.file("b.jpg")}),

@@ -10,6 +10,7 @@
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -19,32 +20,21 @@ using test::Folder;
 using test::kTinyCheckpoint;
 using test::Outcome;
 using test::record_of;
+using test::refusal_in_one_line;
 using test::run;
+using test::with;
+using test::Words;
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
-
-Words join(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 Outcome calibrate(const Words& more) {
   return run(
-      join({"calibrate", "-m", kTinyCheckpoint, "--size", "96x96", "--device", "cpu"}, more));
+      with({"calibrate", "-m", kTinyCheckpoint, "--size", "96x96", "--device", "cpu"}, more));
 }
 
 Outcome paint(const std::string& output, const Words& more) {
-  return run(join({"generate", "-m", kTinyCheckpoint, "-p", "a red fox", "--size", "96x96",
+  return run(with({"generate", "-m", kTinyCheckpoint, "-p", "a red fox", "--size", "96x96",
                    "--steps", "20", "--device", "cpu", "-o", output},
                   more));
-}
-
-std::string refusal(const Outcome& outcome) {
-  CAPTURE(outcome.err);
-  CHECK(outcome.code == 2);
-  CHECK(outcome.out.empty());
-  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
-  return outcome.err;
 }
 
 Json json_of(const std::string& file) {
@@ -127,13 +117,13 @@ TEST_CASE("what calibrate writes beside a checkpoint, TeaCache finds there") {
   const std::string model = folder.file("model");
   std::filesystem::copy(kTinyCheckpoint, model);
   const Words small = {"-m", model, "--size", "48x48", "--steps", "16", "--device", "cpu"};
-  const Outcome measured = run(join({"calibrate"}, small));
+  const Outcome measured = run(with({"calibrate"}, small));
   CAPTURE(measured.err);
   REQUIRE(measured.code == 0);
   CHECK(measured.out.ends_with("\n" + model + "/diptych_teacache.json\n"));
   const std::string picture = folder.file("a.png");
   const Outcome painted =
-      run(join({"generate", "-p", "tea", "-o", picture, "--cache-mode", "teacache"}, small));
+      run(with({"generate", "-p", "tea", "-o", picture, "--cache-mode", "teacache"}, small));
   CAPTURE(painted.err);
   REQUIRE(painted.code == 0);
   CHECK(record_of(picture)["forwards"] < 28);  // 15 steps, 13 of them with guidance
@@ -196,8 +186,8 @@ TEST_CASE("the second picture of a request is the one painted alone") {
   for (const Words& cache : {Words{"--cache-mode", "teacache", "--cache-calibration", calibration},
                              Words{"--cache-mode", "taylorseer"}}) {
     CAPTURE(cache[1]);
-    REQUIRE(paint(folder.file("a.png"), join(cache, {"-b", "2", "-s", "5"})).code == 0);
-    REQUIRE(paint(folder.file("b.png"), join(cache, {"-s", "6"})).code == 0);
+    REQUIRE(paint(folder.file("a.png"), with(cache, {"-b", "2", "-s", "5"})).code == 0);
+    REQUIRE(paint(folder.file("b.png"), with(cache, {"-s", "6"})).code == 0);
     const Json second = record_of(folder.file("a-001.png")),
                alone = record_of(folder.file("b.png"));
     CHECK(second["latent_hash"] == alone["latent_hash"]);
@@ -234,10 +224,10 @@ TEST_CASE("a calibration of a checkpoint is none of random weights, as --check-c
                    "cpu",          "--size",   "32x32",
                    "--cache-mode", "teacache", "--cache-calibration",
                    calibration,    "-o",       folder.file("a.png")};
-  const std::string ran = refusal(run(command));
+  const std::string ran = refusal_in_one_line(run(command));
   CHECK(ran.find("the loaded weights are dummy-0-dummy-0") != std::string::npos);
   command.emplace_back("--check-config");
-  CHECK(refusal(run(command)) == ran);
+  CHECK(refusal_in_one_line(run(command)) == ran);
 }
 
 TEST_CASE("what calibrate refuses") {
@@ -268,8 +258,8 @@ TEST_CASE("what calibrate refuses") {
   for (const auto& [flags, expected] : cases) {
     CAPTURE(expected);
     const bool has_output = flags.front() == "-o";
-    CHECK(refusal(calibrate(has_output ? flags : join(flags, {"-o", file}))).find(expected) !=
-          std::string::npos);
+    CHECK(refusal_in_one_line(calibrate(has_output ? flags : with(flags, {"-o", file})))
+              .find(expected) != std::string::npos);
   }
   CHECK(folder.names() == Words{"empty.txt"});
   const Outcome dummy = run(Words{"calibrate", "--load-format", "dummy", "--device", "cpu",
@@ -278,7 +268,7 @@ TEST_CASE("what calibrate refuses") {
   CHECK(dummy.err.find("no -c or -m given: random weights of the demo's sizes; -c "
                        "stage_configs/bagel.yaml takes those of the released model") !=
         std::string::npos);
-  CHECK(refusal(run(Words{"calibrate", "-m", folder.file("none"), "-o", file, "-q"}))
+  CHECK(refusal_in_one_line(run(Words{"calibrate", "-m", folder.file("none"), "-o", file, "-q"}))
             .find(folder.file("none")) != std::string::npos);
   const Outcome help = run(Words{"calibrate", "--help"});
   CHECK(help.code == 0);
@@ -289,16 +279,17 @@ TEST_CASE("what generate refuses of step caches") {
   const Folder folder;
   const std::string calibration = calibrated(folder), picture = folder.file("a.png");
   const auto with = [&](const std::string& file) {
-    return refusal(paint(picture, {"-q", "--cache-mode", "teacache", "--cache-calibration", file}));
+    return refusal_in_one_line(
+        paint(picture, {"-q", "--cache-mode", "teacache", "--cache-calibration", file}));
   };
-  CHECK(refusal(paint(picture, {"--cache-report"})) ==
+  CHECK(refusal_in_one_line(paint(picture, {"--cache-report"})) ==
         "diptych: --cache-report: given without --cache-mode taylorseer or teacache\n");
-  CHECK(refusal(paint(picture, {"--cache-threshold", "0.1"}))
+  CHECK(refusal_in_one_line(paint(picture, {"--cache-threshold", "0.1"}))
             .find("--cache-threshold: given without --cache-mode teacache") != std::string::npos);
   CHECK(with(folder.file("none.json")).find(folder.file("none.json") + " is not there") !=
         std::string::npos);
-  CHECK(refusal(paint(picture, {"-q", "--cache-mode", "teacache", "--cache-calibration",
-                                calibration, "--quantization", "int8"}))
+  CHECK(refusal_in_one_line(paint(picture, {"-q", "--cache-mode", "teacache", "--cache-calibration",
+                                            calibration, "--quantization", "int8"}))
             .find(", int8") != std::string::npos);
   Json json = json_of(calibration);
   json["weights_hash"] = "0123456789abcdef-0123456789abcdef";
@@ -314,8 +305,8 @@ TEST_CASE("what generate refuses of step caches") {
   CHECK(with(folder.file("half.json")).find(folder.file("half.json") + ":1:101: ends within") !=
         std::string::npos);
   CHECK_FALSE(std::filesystem::exists(picture));
-  CHECK(refusal(run(Words{"generate", "-c", test::kTinyConfig, "--task", "chat", "-p", "x",
-                          "--cache-report"}))
+  CHECK(refusal_in_one_line(run(Words{"generate", "-c", test::kTinyConfig, "--task", "chat", "-p",
+                                      "x", "--cache-report"}))
             .find("--cache-report: has no meaning for --task chat") != std::string::npos);
 }
 

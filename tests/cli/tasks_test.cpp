@@ -12,6 +12,7 @@
 #include "lib/media/png.h"
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -22,7 +23,7 @@ using test::kTinyConfig;
 using test::Outcome;
 using test::record_of;
 using test::run;
-using Words = std::vector<std::string>;
+using test::Words;
 
 const std::string kGoldens = DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/";
 

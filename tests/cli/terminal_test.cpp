@@ -18,6 +18,7 @@
 
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -28,7 +29,7 @@ using nlohmann::json;
 using test::Command;
 using test::kTinyConfig;
 using test::Outcome;
-using Words = std::vector<std::string>;
+using test::Words;
 
 // What a terminal of so many columns shows of a text; knows what the program uses.
 class Screen {

@@ -7,6 +7,7 @@
 
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
+#include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
 
 namespace diptych {
@@ -14,26 +15,13 @@ namespace {
 
 using test::Command;
 using test::Folder;
+using test::has;
 using test::kTinyCheckpoint;
 using test::kTinyConfig;
 using test::Outcome;
+using test::refusal;
 using test::run;
-using Words = std::vector<std::string>;
-
-// Of a command that must end with 2.
-std::string refusal(const Outcome& outcome) {
-  CAPTURE(outcome.out);
-  CAPTURE(outcome.err);
-  CHECK(outcome.code == 2);
-  CHECK(outcome.out.empty());
-  const std::size_t begin = outcome.err.rfind("diptych: ");
-  REQUIRE(begin != std::string::npos);
-  return outcome.err.substr(begin + 9);
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using test::Words;
 
 }  // namespace
 

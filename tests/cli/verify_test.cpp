@@ -6,6 +6,7 @@
 
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
+#include "tests/cli/words.h"
 
 namespace diptych {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::Outcome;
 using test::run;
-using Words = std::vector<std::string>;
+using test::Words;
 
 const fs::path kGoldens = fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel";
 
@@ -189,6 +190,14 @@ TEST_CASE("what cannot be replayed is said") {
     CHECK(outcome.err == "diptych: " + copy.string() +
                              "/case.json: /params/num_timesteps: 1 makes 0 updates; expected at "
                              "least 2\n");
+  }
+  SUBCASE("a parameter that no request may have") {
+    description["params"]["cfg_renorm_type"] = "zz";
+    std::ofstream(copy / "case.json") << description;
+    CHECK(verify(copy).err ==
+          "diptych: " + copy.string() +
+              "/case.json: /params/cfg_renorm_type: unknown value 'zz' (known: global, channel, "
+              "text_channel)\n");
   }
   SUBCASE("no checkpoint") {
     const Outcome outcome = run(Words{"verify", copy, "--model", folder.file("nowhere")});

@@ -164,19 +164,12 @@ std::string_view map_name(YamlMap map) {
   return "";
 }
 
-const RefusedKey* find_refused(const FamilyConfig& family, const RefusedKey& key) {
-  const auto found = std::ranges::find_if(family.refused, [&](const RefusedKey& each) {
-    return each.map == key.map && each.key == key.key;
-  });
-  return found == family.refused.end() ? nullptr : &*found;
-}
-
 // The families' own reasons where they have some.
 std::string why_refused(const RefusedKey& key) {
   const auto families = all_family_configs();
   std::string why;
   for (const FamilyConfig* family : families) {
-    const RefusedKey* own = find_refused(*family, key);
+    const RefusedKey* own = find_refused(family->refused, key.map, key.key);
     if (own == nullptr) continue;
     if (!why.empty()) why += "; ";
     why += families.size() == 1 ? std::string(own->why)
@@ -197,9 +190,7 @@ std::string refused_table() {
   std::vector<RefusedKey> keys(refused_keys().begin(), refused_keys().end());
   for (const FamilyConfig* family : all_family_configs()) {
     for (const RefusedKey& own : family->refused) {
-      const bool is_new = std::ranges::none_of(
-          keys, [&](const RefusedKey& each) { return each.map == own.map && each.key == own.key; });
-      if (is_new) keys.push_back(own);
+      if (find_refused(keys, own.map, own.key) == nullptr) keys.push_back(own);
     }
   }
   for (const RefusedKey& key : keys) text += refused_row(key);

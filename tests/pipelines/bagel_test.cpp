@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/image.h"
 #include "lib/pipelines/mot/session.h"
 #include "lib/pipelines/mot/cfg_mode.h"
@@ -323,7 +324,7 @@ TEST_CASE("contexts that are laid out otherwise are told apart") {
 }
 
 RunConfig text_request(std::vector<std::string> texts) {
-  RunConfig request;
+  RunConfig request = default_options(bagel_config()).run;
   request.task = "t2i";
   request.sampling.width = request.sampling.height = 64;
   for (std::string& text : texts) request.inputs.push_back({std::move(text), {}});

@@ -25,13 +25,13 @@ std::size_t replay_folder(const fs::path& folder, const std::string& cfg_mode) {
     const auto description = nlohmann::json::parse(std::ifstream(entry.path() / "case.json"));
     if (!replayable(description)) continue;
     INFO("case: ", entry.path().string(), ", ", cfg_mode);
-    RunConfig config;
+    const Family& family = find_family("bagel");
+    RunConfig config = default_options(family.config()).run;
     config.device = {DeviceChoice::Kind::cpu};
     const bool bf16 = description.value("compute_dtype", "").starts_with("bfloat16");
     config.dtype = bf16 ? DtypeChoice::bfloat16 : DtypeChoice::float32;
     config.cfg_mode = parse_choice<CfgMode>(cfg_mode).value();
     TraceSink trace;
-    const Family& family = find_family("bagel");
     const TraceNames& names = family.trace_names();
     family.replay(folder / "checkpoint", config, log)({entry.path(), description}, trace);
     NamedTensors actual;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "apps/diptych/batch/run.h"
+#include "apps/diptych/demo.h"
 #include "apps/diptych/failure.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
@@ -53,7 +54,7 @@ void log_list(const BatchList& list, const fs::path& file, Log& log) {
   log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
 }
 
-// Why the item cannot run, as far as that is known without weights; "" = nothing is.
+// Why the item cannot run, as far as this is known without weights; "" if nothing is wrong.
 std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
   if (!item.error.empty()) return item.error;
   try {
@@ -162,7 +163,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   std::erase_if(items,
                 [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
   check_list_is_kept(flags, settings.shard, items);
-  // What is wrong with the command is said before how the run goes.
+  // Errors of the command come before the messages about the run.
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
   log_list(list, flags.list, log);
@@ -177,9 +178,8 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
 }
 
 int batch(const BatchFlags& flags, Log& log) {
-  warn_of_idle_variables(log, takes_field);
-  Resolved defaults = resolve_sources(flags.sources(takes_field));
-  require_pipeline(defaults);
+  Resolved defaults =
+      resolve_request(flags.sources(takes_field), log, takes_field, resolve_sources);
   if (flags.print_config) {
     fmt::print("{}", config_table(defaults));
     return kDone;

@@ -4,11 +4,10 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "apps/diptych/failure.h"
 #include "apps/diptych/record/picture_record.h"
@@ -27,16 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOutputDir = "output_dir";
-
-// Whether it had to be made.
-bool make_folder(const fs::path& folder) {
-  std::error_code error;
-  const bool made = fs::create_directories(folder, error);
-  if (error) throw InputError("{}: cannot be made: {}", folder.string(), error.message());
-  return made;
-}
-
 class BatchRun {
  public:
   BatchRun(const std::vector<PlannedItem>& items, const BatchSettings& settings,
@@ -47,6 +36,7 @@ class BatchRun {
         manifest_(folder.manifest()),
         log_(log),
         progress_(log, settings.progress),
+        earlier_(items, settings.shard, folder, log),
         started_(steady_seconds()),
         states_(items.size(), State::pending),
         jobs_(items.size()) {}
@@ -56,9 +46,9 @@ class BatchRun {
 
   int run() {
     try {
-      if (settings_.resume) take_stock();
+      if (settings_.resume) skip_finished();
       open_session();  // what is wrong with the command ends it before a file is touched
-      if (settings_.resume) forget_unfinished();
+      if (settings_.resume) earlier_.forget_unfinished();
       fail_invalid();
       if (count(State::pending) > 0) run_pending();
     } catch (...) {
@@ -91,65 +81,10 @@ class BatchRun {
   }
   fs::path path(const fs::path& name) const { return folder_ / name; }
 
-  // What an earlier run has finished, and what it left behind.
-  void take_stock() {
-    if (manifest_.unreadable_lines() > 0) {
-      log_.warning("{}: {} could not be read; their items run again",
-                   settings_.shard.manifest_name(), counted(manifest_.unreadable_lines(), "line"));
-    }
-    remove_partial();
-    progress_.begin("check", static_cast<std::int64_t>(items_.size()));
+  void skip_finished() {
+    const std::vector<bool>& finished = earlier_.find_finished(progress_);
     for (std::size_t i = 0; i < items_.size(); ++i) {
-      check_interrupted();
-      const ManifestRecord* record = manifest_.find(items_[i].id);
-      if (record != nullptr && items_[i].error.empty() &&
-          is_finished(items_[i], *record, folder_)) {
-        states_[i] = State::skipped;
-        for (const fs::path& file : items_[i].files) kept_.insert(file.string());
-      }
-      progress_.update(static_cast<std::int64_t>(i) + 1);
-    }
-    progress_.end();
-  }
-
-  // Of the items that run again.
-  void forget_unfinished() {
-    std::size_t known = 0;
-    for (std::size_t i = 0; i < items_.size(); ++i) {
-      const ManifestRecord* record = manifest_.find(items_[i].id);
-      if (record == nullptr) continue;
-      ++known;
-      if (states_[i] == State::pending) forget(items_[i], *record);
-    }
-    if (known < manifest_.records().size()) {
-      log_.warning("{} of the manifest {} no longer among the items to run; their files are kept",
-                   counted(manifest_.records().size() - known, "item"),
-                   manifest_.records().size() - known == 1 ? "is" : "are");
-    }
-  }
-
-  void remove_partial() {
-    std::vector<fs::path> names = {settings_.shard.manifest_name()};
-    for (const PlannedItem& item : items_)
-      names.insert(names.end(), item.files.begin(), item.files.end());
-    const std::size_t removed = remove_partial_files(folder_, names);
-    if (removed > 0) log_.info("removed {} of a killed run", counted(removed, "unfinished file"));
-  }
-
-  // Says why a recorded item runs again, and removes the files it had.
-  void forget(const PlannedItem& item, const ManifestRecord& record) {
-    if (record.ok && item.error.empty()) {
-      log_.info("{}: {}; it runs again", item.id,
-                record.request == request_hash(item)
-                    ? "a file of it is missing, or not what the manifest says"
-                    : "changed since it was made");
-    }
-    for (const ManifestRecord::File& file : record.files) {
-      const fs::path name = file.name;
-      const bool climbs = std::ranges::find(name, fs::path("..")) != name.end();
-      if (climbs || name.is_absolute() || kept_.contains(file.name)) continue;
-      std::error_code ignored;
-      if (file_sha256(path(name)) == file.sha256) fs::remove(path(name), ignored);
+      if (finished[i]) states_[i] = State::skipped;
     }
   }
 
@@ -177,7 +112,7 @@ class BatchRun {
     common.refuse();
   }
 
-  // What the model refuses of the values that the whole batch has.
+  // The model's error about a value that the whole batch has, if there is one.
   std::optional<std::string> refused_default(std::size_t i) {
     try {
       job(i).read_inputs();
@@ -194,7 +129,7 @@ class BatchRun {
     const std::vector<std::vector<std::size_t>> groups = pending_groups();
     session_->load(runs_of(groups), progress_);
     loaded_ = steady_seconds();
-    warn_of_others();
+    earlier_.warn_of_other_settings(session_->report());
     progress_.set_items(through(), total());
     for (const std::vector<std::size_t>& group : groups) {
       run_group(group);
@@ -203,43 +138,10 @@ class BatchRun {
     report_ = session_->report();
   }
 
-  static std::map<std::string, std::string> made_by(const PlannedItem& item, const Report& report) {
-    const RunConfig& run = item.options.run;
-    const std::string attention =
-        run.answers() ? run.read_attention.default_backend : run.paint_attention.default_backend;
-    return {{"device", report.device},
-            {"dtype", report.dtype},
-            {"quantization", std::string(name_of(run.quantization))},
-            {"kernels", std::string(name_of(run.kernels))},
-            {"attention", attention}};
-  }
-
-  // Finished items that were computed in another way than they would be now.
-  void warn_of_others() const {
-    const Report report = session_->report();
-    std::size_t others = 0;
-    std::string first;
-    for (std::size_t i = 0; i < items_.size(); ++i) {
-      if (states_[i] != State::skipped) continue;
-      std::vector<std::string> differences;
-      for (const auto& [key, now] : made_by(items_[i], report)) {
-        const ManifestRecord& record = *manifest_.find(items_[i].id);
-        const auto then = record.made_by.find(key);
-        if (then != record.made_by.end() && then->second != now)
-          differences.push_back(fmt::format("{} {}, now {}", key, then->second, now));
-      }
-      if (differences.empty()) continue;
-      if (others++ == 0) first = fmt::format("{}: {}", items_[i].id, fmt::join(differences, "; "));
-    }
-    if (others == 0) return;
-    log_.warning("finished items that were made with other settings are kept ({}): {}", others,
-                 first);
-  }
-
-  // The items that run together, where one of them is pending. Grouped is the whole list, whatever
-  // is finished: pictures that were to be painted together are so, and come out the same to the
-  // last bit. Of finished items nothing is written again: where the groups are others now, because
-  // the list or --batch-size changed, they would come out otherwise.
+  // The groups of items that run together and have a pending item. The whole list is grouped,
+  // finished items too, so that a resumed run paints the same pictures together as before and gets
+  // the same bits. Finished items are not written again: if the list or --batch-size has changed,
+  // their groups differ and so would their pictures.
   std::vector<std::vector<std::size_t>> pending_groups() const {
     std::vector<std::size_t> valid;
     for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -263,7 +165,7 @@ class BatchRun {
     return groups;
   }
 
-  // What the session is to expect. A job that cannot be made fails when its item runs.
+  // The runs that the session should expect. A job that cannot be made fails when its item runs.
   std::vector<JobGroup> runs_of(const std::vector<std::vector<std::size_t>>& groups) {
     std::vector<JobGroup> runs;
     for (const std::vector<std::size_t>& group : groups) {
@@ -307,7 +209,7 @@ class BatchRun {
     }
   }
 
-  // Refused by the model, or without a place for its files: the others of its group run without it.
+  // Whether the model refuses the item, or its files have no place. Its group then runs without it.
   bool is_refused(std::size_t i) {
     try {
       job(i).read_inputs();
@@ -326,8 +228,8 @@ class BatchRun {
                          : fmt::format("{}: {}", item.where, failure.text);
   }
 
-  // Runs the members and records them. Returns the error where several failed together; that of a
-  // single one is recorded. Throws what ends the batch.
+  // Runs the members and records them. If several fail together it returns the error; the error of
+  // a single one is recorded. Throws what ends the batch.
   std::optional<std::string> attempt(Members members) {
     Outcome outcome;
     for (const std::size_t i : members) outcome.records.push_back(blank_record(items_[i]));
@@ -354,7 +256,7 @@ class BatchRun {
   void require_places(const PlannedItem& item) const {
     manifest_.require_in_place();
     for (const fs::path& file : item.files) {
-      make_folder(path(file).parent_path());
+      make_batch_folder(path(file).parent_path());
       const AtomicFile probe(path(file));  // goes again
     }
   }
@@ -389,7 +291,7 @@ class BatchRun {
     write_together(members, outcome);
   }
 
-  // The record of each names the others, so all must be there first.
+  // Each picture's record names the others, so all must be finished first.
   void write_together(Members members, Outcome& outcome) {
     std::ranges::sort(outcome.results, {}, &Result::request);
     std::vector<Painted> painted;
@@ -415,7 +317,7 @@ class BatchRun {
     }
   }
 
-  // Pictures of an item that does not come to its end.
+  // Removes the pictures of items that were not finished.
   void discard(Members members, const Outcome& outcome) const {
     for (std::size_t request = 0; request < members.size(); ++request) {
       if (!is_pending(members[request])) continue;
@@ -482,7 +384,7 @@ class BatchRun {
     return total() - static_cast<std::int64_t>(count(State::pending));
   }
 
-  // left: items that are still to be run; others of this one's group are not.
+  // left: items still to run, not counting those of this item's group.
   void log_done(const PlannedItem& item, double seconds, std::size_t left) {
     const double each = (steady_seconds() - loaded_) / static_cast<double>(run_count_);
     progress_.set_items(through(), total());
@@ -513,39 +415,16 @@ class BatchRun {
   Manifest& manifest_;
   Log& log_;
   Progress progress_;
+  EarlierRun earlier_;
   double started_, loaded_ = 0;             // seconds
   std::size_t run_count_ = 0;               // items that ran to their end
   std::vector<State> states_;               // per item
-  std::set<std::string> kept_;              // files of finished items
   std::unique_ptr<Session> session_;        // null where no item can run
   std::vector<std::unique_ptr<Job>> jobs_;  // per item; null: not made yet, or done
   Report report_;
 };
 
 }  // namespace
-
-BatchFolder::BatchFolder(fs::path path)
-    : path_(std::move(path)),
-      made_(about(Setting::of(kOutputDir), [&] { return make_folder(path_); })) {}
-
-// The folder is there, and goes again where the rest fails.
-BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
-    : BatchFolder(std::move(path)) {
-  const auto others = manifests_of_other_shards(path_, shard.count);
-  if (!others.empty()) {
-    throw InputError(
-        Setting::of(kOutputDir),
-        "{}: holds {}, of a run with other shards; give the same --shard I/N, or another folder",
-        path_.string(), others.front());
-  }
-  manifest_.emplace(path_ / shard.manifest_name(), resume);
-}
-
-BatchFolder::~BatchFolder() {
-  manifest_.reset();
-  std::error_code ignored;
-  if (made_) fs::remove(path_, ignored);  // only where it is empty
-}
 
 int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings,
               BatchFolder& folder, Log& log) {

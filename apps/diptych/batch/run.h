@@ -2,36 +2,15 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
-#include <optional>
 #include <vector>
 
+#include "apps/diptych/batch/folder.h"
 #include "lib/base/log.h"
-#include "lib/batch/manifest.h"
 #include "lib/batch/plan.h"
 #include "lib/batch/shards.h"
 #include "lib/config/resolve.h"
 
 namespace diptych {
-
-// The folder that a batch writes to, with its manifest; this process's until the end.
-class BatchFolder {
- public:
-  // Makes the folder where it is missing. Throws InputError where that cannot be, where it holds a
-  // run with other shards, or one that is not to be resumed.
-  BatchFolder(std::filesystem::path path, const Shard& shard, bool resume);
-  ~BatchFolder();  // removes it where it was made here and is empty
-  BatchFolder(const BatchFolder&) = delete;
-  BatchFolder& operator=(const BatchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  Manifest& manifest() { return *manifest_; }
-
- private:
-  explicit BatchFolder(std::filesystem::path path);
-  std::filesystem::path path_;
-  bool made_;
-  std::optional<Manifest> manifest_;
-};
 
 struct BatchSettings {
   Shard shard;

@@ -12,6 +12,7 @@
 #include "apps/diptych/bench/plan.h"
 #include "apps/diptych/bench/report.h"
 #include "apps/diptych/bench/run.h"
+#include "apps/diptych/demo.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
@@ -27,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Not what writes files, or takes time of its own.
+// Fields that write files or take extra time would spoil the measurement.
 bool takes_field(const Field& field) {
   return field.scope != Scope::output && field.scope != Scope::report;
 }
@@ -47,7 +48,7 @@ struct BenchFlags : RequestFlags {
   bool launches = false, kernel_times = false, floor = false;
 };
 
-// With a prompt where there is nothing to read.
+// Adds a prompt if the user gave nothing to read.
 Sources sources_of(const BenchFlags& flags) {
   Sources sources = flags.sources(takes_field);
   const auto given = [&](const char* variable) {
@@ -59,7 +60,7 @@ Sources sources_of(const BenchFlags& flags) {
   return sources;
 }
 
-// Whether what looks into denoise steps has such to look into.
+// Throws InputError if the request has no denoise steps for this flag to look into.
 void check_probe(std::string_view flag, const RunConfig& run) {
   const auto refuse = [&](std::string_view why) {
     throw InputError(Setting::of(with_underscores(flag.substr(2))), "{}", why);
@@ -141,10 +142,8 @@ int start(const BenchFlags& flags, Resolved& request, Log& log) {
 }
 
 int bench(const BenchFlags& flags, Log& log) {
-  warn_of_idle_variables(log, takes_field);
-  Resolved request = resolve(sources_of(flags));
-  require_pipeline(request);
-  // A stage config may have it, for generate.
+  Resolved request = resolve_request(sources_of(flags), log, takes_field);
+  // A stage config may set it for `generate`.
   if (std::exchange(request.options.run.cache_report, false))
     log.warning("cache_report has no effect on this verb; --against cache_mode=none compares");
   if (flags.print_config) {

@@ -18,11 +18,12 @@ namespace {
 
 constexpr const char* kAgainst = "--against";
 
-// Whether --against may change it: what is compared stays the same request to the same command.
-bool may_differ(const Field& field) {
+// Whether --against may change fields of this scope. Both sides of a comparison must stay the same
+// request to the same command.
+bool may_differ(Scope scope) {
   using enum Scope;
   for (const Scope fixed : {command, display, request, report, output}) {
-    if (field.scope == fixed) return false;
+    if (scope == fixed) return false;
   }
   return true;
 }
@@ -35,12 +36,13 @@ struct Key {
 std::map<std::string, Key, std::less<>> keys_that_differ(std::span<const Field> fields) {
   std::map<std::string, Key, std::less<>> keys;
   for (const Field& field : fields) {
-    if (!may_differ(field)) continue;
+    if (!may_differ(field.scope)) continue;
     keys.emplace(field.name, Key{&field});
     for (const std::string_view flag : long_names(field.flags))
       keys.emplace(with_underscores(flag), Key{&field});
   }
   for (const FlagGroup& group : all_flag_groups()) {
+    if (!may_differ(group.scope)) continue;
     for (const std::string_view flag : long_names(group.flags))
       keys.emplace(with_underscores(flag), Key{nullptr, &group});
   }
@@ -51,8 +53,6 @@ void set(Resolved& resolved, const Field& field, const std::string& text,
          const std::string& origin) {
   assign(field, resolved.options, text, value_place(field, origin));
   resolved.note(field_index(field.name, fields_of(resolved.options)), origin);
-  if (field.name == "width" || field.name == "height")
-    resolved.options.run.sampling.size_of_input = false;
 }
 
 void set(Resolved& resolved, const FlagGroup& group, const std::string& text,
@@ -61,19 +61,29 @@ void set(Resolved& resolved, const FlagGroup& group, const std::string& text,
     set(resolved, all_fields()[field_index(name)], value, origin);
 }
 
+// Indices of width and height.
+std::vector<std::size_t> sides_of(std::span<const Field> fields) {
+  std::vector<std::size_t> sides;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (is_side(fields[i])) sides.push_back(i);
+  }
+  return sides;
+}
+
 // One of --sizes.
 void set_size(Resolved& resolved, const std::string& text) {
-  const Setting sizes = Setting::of("sizes");
-  const auto groups = all_flag_groups();
-  const FlagGroup& size = *std::ranges::find(groups, "--size", &FlagGroup::flags);
-  for (const auto& [name, value] : size.expand(text, sizes)) {
-    const std::size_t field = field_index(name);
-    about(sizes, [&, &name = name, &value = value] {
-      assign(all_fields()[field], resolved.options, value, name);
-    });
-    resolved.note(field, sizes.label);
-  }
-  resolved.options.run.sampling.size_of_input = false;
+  assign_size(resolved.options, text);
+  for (const std::size_t side : sides_of(fields_of(resolved.options)))
+    resolved.note(side, Setting::of("sizes").label);
+}
+
+// Whether a value of --against is a size.
+bool gives_size(const std::string& text, std::span<const Field> fields) {
+  const auto keys = keys_that_differ(fields);
+  const auto key = keys.find(text.substr(0, text.find('=')));
+  if (key == keys.end()) return false;
+  return key->second.group == nullptr ? is_side(*key->second.field)
+                                      : key->second.group->scope == Scope::picture;
 }
 
 void set_against(Resolved& resolved, const std::string& text) {
@@ -112,8 +122,7 @@ std::string case_name(const RunConfig& run) {
 void check(const Resolved& resolved, std::string_view given) {
   with_places(resolved, [&] {
     require_meaning(resolved, given);
-    require_complete(resolved.options);
-    require_model(resolved.options.run);
+    require_runnable(resolved.options);
   });
 }
 
@@ -126,10 +135,10 @@ BenchCase plan_case(const Resolved& base, const std::vector<std::string>& agains
   Resolved other = base;
   for (const std::string& text : against) set_against(other, text);
   const std::string label = fmt::format("{}", fmt::join(against, " "));
-  // The comparison would be of a setting with itself.
+  // Otherwise a setting would be compared with itself.
   if (!differs(base.options, other.options))
     throw InputError("{}: {} is what the request has already", kAgainst, in_quotes(label));
-  // What the base was given may have no meaning with the other value.
+  // A flag of the base may have no meaning beside the other value.
   check(other, kAgainst);
   if (!same_model(base.options, other.options) && base.options.run.max_vram > 0) {
     throw InputError(Setting::of("max_vram"),
@@ -146,16 +155,15 @@ std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<s
                                   const std::vector<std::string>& against) {
   if (!sizes) return {plan_case(request, against)};
   const Setting sizes_flag = Setting::of("sizes");
-  for (const char* name : {"width", "height"}) {
-    const std::string& origin = request.origins[field_index(name)];
+  const auto fields = fields_of(request.options);
+  for (const std::size_t side : sides_of(fields)) {
+    const std::string& origin = request.origins[side];
     if (origin.starts_with("--"))
       throw InputError("{}: given together with {}; expected one of them", origin,
                        sizes_flag.label);
   }
-  const auto is_size = [](const std::string& text) {
-    return text.starts_with("size=") || text.starts_with("width=") || text.starts_with("height=");
-  };
-  if (std::ranges::any_of(against, is_size))
+  if (std::ranges::any_of(against,
+                          [&](const std::string& text) { return gives_size(text, fields); }))
     throw InputError("{}: a size cannot differ together with {}", kAgainst, sizes_flag.label);
   std::vector<BenchCase> cases;
   for (const std::string& each : split_sizes(*sizes)) {

@@ -12,6 +12,7 @@
 #include "lib/base/sha256.h"
 #include "lib/base/utf8.h"
 #include "lib/config/hub_cache.h"
+#include "lib/config/task.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
 
@@ -159,12 +160,18 @@ std::string parameters_text(const Options& options, const Result& picture, const
   return text + ", Version: diptych " DIPTYCH_VERSION;
 }
 
+// Nothing for what is no path.
+std::optional<PathKind> path_kind(const Field& field) {
+  const auto* path = std::get_if<PathSlot>(&field.slot);
+  return path == nullptr ? std::nullopt : std::optional(path->kind);
+}
+
 // Whether a picture's record says what was asked for; inputs and tuned kernels are there with their
 // hashes instead.
 bool is_recorded(const Field& field) {
   return field.scope != Scope::output && field.scope != Scope::display &&
          field.scope != Scope::encoding && !std::holds_alternative<InputsSlot>(field.slot) &&
-         field.name != "tuned_config_dir";
+         path_kind(field) != PathKind::tuning;
 }
 
 // The value of a field as the text that assign() takes.
@@ -210,10 +217,8 @@ class RecordReader {
       record.place = json_["together"].at("place").get<std::size_t>();
     }
     if (record.place > together.size()) throw InputError("{}: its record is broken", name_);
-    const auto answers = [](const auto& r) { return r.options.run.answers(); };
     together.insert(together.begin() + static_cast<std::ptrdiff_t>(record.place),
                     request(requested, json_.at("inputs")));
-    if (std::ranges::any_of(together, answers)) throw InputError("{}: its record is broken", name_);
     return record;
   }
 
@@ -311,12 +316,11 @@ class RecordReader {
     if (!requested.is_object()) throw InputError("{}: its record is broken", name_);
     const auto pipeline = requested.at("pipeline").get<std::string>();
     const Family* family = about(name_ + ": its record", [&] { return &find_family(pipeline); });
-    request.options = default_options(family->config());
-    for (const auto& [key, value] : requested.items()) assign_field(key, text_of(value), request);
-    RunConfig& run = request.options.run;
-    const Task* task = run.family->find_task(run.task);
-    if (task == nullptr) throw InputError("{}: its record is broken", name_);
-    run.sampling.size_of_input = task->size_of_input && !requested.contains("width");
+    Resolved resolved = without_sources(default_options(family->config()));
+    give(resolved, values(requested, fields_of(resolved.options)));
+    RunConfig& run = resolved.options.run;
+    if (family->config().find_task(run.task) == nullptr || run.answers())
+      throw InputError("{}: its record is broken", name_);
     for (const Json& input : inputs) {
       if (input.contains("text")) {
         run.inputs.push_back({input["text"].get<std::string>(), {}});
@@ -327,21 +331,27 @@ class RecordReader {
            input.at("width").get<std::int64_t>(), input.at("height").get<std::int64_t>()});
       run.inputs.push_back({{}, request.images.back().name});
     }
+    about(name_ + ": its record", [&] { settle_task(resolved); });
+    request.options = std::move(resolved.options);
     return request;
   }
 
-  void assign_field(const std::string& key, const std::string& value,
-                    PictureRecord::Request& request) const {
-    const auto fields = fields_of(request.options);
-    const auto field = std::ranges::find(fields, key, &Field::name);
-    if (field == fields.end()) {
-      throw InputError("{}: its record has {}, which this version ({}) does not know", name_,
-                       in_quotes(key), DIPTYCH_VERSION);
+  std::vector<GivenValue> values(const Json& requested, std::span<const Field> fields) const {
+    std::vector<GivenValue> values;
+    for (const auto& [key, value] : requested.items()) {
+      const auto field = std::ranges::find(fields, key, &Field::name);
+      if (field == fields.end()) {
+        throw InputError("{}: its record has {}, which this version ({}) does not know", name_,
+                         in_quotes(key), DIPTYCH_VERSION);
+      }
+      const auto kind = path_kind(*field);
+      std::string text = text_of(value);
+      if (kind && text.empty()) continue;
+      if (kind == PathKind::checkpoint) text = path_of_name(text).string();
+      values.push_back(
+          {static_cast<std::size_t>(field - fields.begin()), std::move(text), name_ + ": " + key});
     }
-    const bool no_path = std::holds_alternative<PathSlot>(field->slot) && value.empty();
-    if (no_path) return;
-    const std::string text = key == "model" ? path_of_name(value).string() : value;
-    assign(*field, request.options, text, name_ + ": " + key);
+    return values;
   }
 
   Json json_;
@@ -355,13 +365,12 @@ Json requested_json(const Options& options) {
   const FamilyConfig* family = options.run.family;
   for (const Field& field : fields_of(options)) {
     if (!is_recorded(field) || (family != nullptr && !family->uses(field.name))) continue;
-    const bool size = field.name == "width" || field.name == "height";
-    if (size && options.run.sampling.size_of_input) continue;
-    const auto* path = std::get_if<PathSlot>(&field.slot);
-    Options copy = options;
-    json[std::string(field.name)] = path == nullptr         ? value_json(field, options)
-                                    : field.name == "model" ? Json(model_name(path->at(copy)))
-                                                            : Json(last_name(path->at(copy)));
+    if (is_side(field) && options.run.sampling.size_of_input) continue;
+    const auto kind = path_kind(field);
+    const std::filesystem::path path = kind ? value_text(field, options) : "";
+    json[std::string(field.name)] = !kind                          ? value_json(field, options)
+                                    : kind == PathKind::checkpoint ? Json(model_name(path))
+                                                                   : Json(last_name(path));
   }
   return json;
 }

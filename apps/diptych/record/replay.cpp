@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/diptych/demo.h"
 #include "apps/diptych/record/picture_record.h"
 #include "apps/diptych/request_flags.h"
 #include "lib/attention/attention.h"

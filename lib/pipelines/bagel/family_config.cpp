@@ -40,10 +40,9 @@ std::vector<Task> tasks() {
 }
 
 std::vector<FieldDefault> defaults() {
-  return {{"max_think_tokens", "1000"}, {"max_tokens", "512"},     {"width", "1024"},
-          {"height", "1024"},           {"steps", "50"},           {"cfg_text_scale", "4"},
-          {"cfg_img_scale", "1"},       {"cfg_interval", "0.4,1"}, {"cfg_renorm_type", "global"},
-          {"cfg_renorm_min", "0"},      {"timestep_shift", "3"}};
+  return {{"max_think_tokens", "1000"}, {"max_tokens", "512"},  {"width", "1024"},
+          {"height", "1024"},           {"steps", "50"},        {"cfg_text_scale", "4"},
+          {"cfg_interval", "0.4,1"},    {"timestep_shift", "3"}};
 }
 
 std::vector<FieldLimit> limits() {
@@ -58,8 +57,8 @@ std::vector<FieldLimit> limits() {
            .help = "; N of them make N - 1 updates"}};
 }
 
-// Keys of stage files that other models of the field have. What holds for every family stands in
-// lib/config/stage_config_known.cpp.
+// This family's reasons for keys that lib/config/stage_config_known.cpp has, with their values that
+// are allowed all the same.
 std::vector<RefusedKey> refused_keys_of_bagel() {
   using enum YamlMap;
   constexpr std::string_view kStill = "only still pictures are painted";
@@ -68,18 +67,18 @@ std::vector<RefusedKey> refused_keys_of_bagel() {
   constexpr std::string_view kSampled = "set temperature in the stage that reads; 0 is greedy";
   constexpr std::string_view kSelf = "the layers have self-attention only";
   return {
-      {stage, "vae_use_slicing", "false", kWholeVae},
-      {stage, "vae_fast_path", "off", kWholeVae},
+      {stage, "vae_use_slicing", "", kWholeVae},
+      {stage, "vae_fast_path", "", kWholeVae},
       {stage, "video_output_transport", "", kStill},
-      {sampling, "num_frames", "1", kStill},
+      {sampling, "num_frames", "", kStill},
       {sampling, "fps", "", kStill},
       {sampling, "guidance_scale", "", kScales},
       {sampling, "guidance_scale_2", "", kScales},
-      {sampling, "guidance_rescale", "0|0.0", kScales},
+      {sampling, "guidance_rescale", "", kScales},
       {sampling, "true_cfg_scale", "", kScales},
-      {sampling, "generator_device", "cpu", "noise is drawn on the CPU, as the official code does"},
+      {sampling, "generator_device", "", "noise is drawn on the CPU, as the official code does"},
       {sampling, "strength", "", "edits have no start picture; the model reads the input instead"},
-      {sampling, "repetition_penalty", "1|1.0", "the official code has none"},
+      {sampling, "repetition_penalty", "", "the official code has none"},
       {extra_args, "cfg_scale", "", kScales},
       {extra_args, "do_sample", "", kSampled},
       {extra_args, "text_temperature", "", kSampled},

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <tuple>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
+#include "lib/config/resolve.h"
 #include "lib/config/task.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/job.h"
@@ -44,37 +45,53 @@ T field_or(const RecordedCase& recorded, const std::string& pointer, T otherwise
 
 using Size = std::pair<std::int64_t, std::int64_t>;  // height, width
 
-Renorm renorm_of(const RecordedCase& recorded) {
-  const auto name = field<std::string>(recorded, "/params/cfg_renorm_type");
-  if (const auto found = parse_choice<Renorm>(name)) return *found;
-  throw InputError("{}: /params/cfg_renorm_type: found '{}', expected {}",
-                   (recorded.folder / "case.json").string(), name,
-                   fmt::join(kChoiceNames<Renorm>, ", "));
-}
+// The recorded parameters as values of a request, in the words that a user has for them.
+class RecordedValues {
+ public:
+  RecordedValues(const RecordedCase& recorded, std::span<const Field> fields)
+      : recorded_(recorded), fields_(fields) {}
 
-// Within the limits of --steps: a schedule would take any number.
-std::int64_t steps_of(const RecordedCase& recorded) {
-  const std::string key = "/params/num_timesteps";
-  Options checked = default_options(bagel_config());
-  assign(all_fields()[field_index("steps")], checked,
-         fmt::format("{}", field<std::int64_t>(recorded, key)),
-         fmt::format("{}: {}", (recorded.folder / "case.json").string(), key));
-  return checked.run.sampling.steps;
-}
+  // The parameter at `pointer`, which has to be there and of type T.
+  template <typename T>
+  void add(std::string_view name, const std::string& pointer) {
+    add_text(name, pointer, fmt::format("{}", field<T>(recorded_, pointer)));
+  }
+  // Likewise, where it is there.
+  template <typename T>
+  void add_if_there(std::string_view name, const std::string& pointer) {
+    if (recorded_.description.contains(Json::json_pointer(pointer))) add<T>(name, pointer);
+  }
+  void add_text(std::string_view name, const std::string& pointer, std::string text) {
+    values_.push_back({field_index(name, fields_), std::move(text),
+                       fmt::format("{}: {}", (recorded_.folder / "case.json").string(), pointer)});
+  }
 
-// What of the case the request takes, as a user would set it.
-SamplingConfig sampling_of(const RecordedCase& recorded) {
-  SamplingConfig s;
-  s.cfg_text_scale = field<double>(recorded, "/params/cfg_text_scale");
-  s.cfg_img_scale = field_or(recorded, "/params/cfg_img_scale", 1.0);
-  std::tie(s.cfg_interval_low, s.cfg_interval_high) =
-      field<std::pair<double, double>>(recorded, "/params/cfg_interval");
-  s.cfg_renorm_type = renorm_of(recorded);
-  s.cfg_renorm_min = field<double>(recorded, "/params/cfg_renorm_min");
-  s.steps = steps_of(recorded);
-  s.timestep_shift = field<double>(recorded, "/params/timestep_shift");
-  return s;
-}
+  // Of a picture, its size aside.
+  void add_painting() {
+    add<double>("cfg_text_scale", "/params/cfg_text_scale");
+    add_if_there<double>("cfg_img_scale", "/params/cfg_img_scale");
+    const auto [low, high] = field<std::pair<double, double>>(recorded_, "/params/cfg_interval");
+    add_text("cfg_interval", "/params/cfg_interval", fmt::format("{},{}", low, high));
+    add<std::string>("cfg_renorm_type", "/params/cfg_renorm_type");
+    add<double>("cfg_renorm_min", "/params/cfg_renorm_min");
+    add<std::int64_t>("steps", "/params/num_timesteps");
+    add<double>("timestep_shift", "/params/timestep_shift");
+    const std::string taylorseer = "/params/enable_taylorseer";
+    if (field_or(recorded_, taylorseer, false))
+      add_text("cache_mode", taylorseer, std::string(name_of(StepCacheMode::taylorseer)));
+  }
+  void add_size(const std::string& pointer, const Size& size) {
+    add_text("height", pointer, fmt::format("{}", size.first));
+    add_text("width", pointer, fmt::format("{}", size.second));
+  }
+
+  const std::vector<GivenValue>& values() const { return values_; }
+
+ private:
+  const RecordedCase& recorded_;
+  std::span<const Field> fields_;
+  std::vector<GivenValue> values_;
+};
 
 ImageTransforms transforms_of(const RecordedCase& recorded, const BagelConfig& config) {
   ImageTransforms transforms = ImageTransforms::of(config);
@@ -161,12 +178,14 @@ class BagelReplay {
       throw InputError("{}: {} prompts and {} sizes, expected one each",
                        (recorded.folder / "case.json").string(), prompts.size(), sizes.size());
     }
-    std::vector<RunConfig> requests(prompts.size(), config_);
+    std::vector<RunConfig> requests;
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      set_task(requests[i], *bagel_config().task_for({}, MediaKind::picture));
-      requests[i].inputs = {{prompts[i], {}}};
-      set_sampling(requests[i], recorded);
-      std::tie(requests[i].sampling.height, requests[i].sampling.width) = sizes[i];
+      Resolved request = common();
+      RecordedValues values(recorded, fields_of(request.options));
+      values.add<std::uint64_t>("seed", "/seed");
+      values.add_painting();
+      values.add_size("/image_sizes", sizes[i]);
+      requests.push_back(settled(std::move(request), values, {{prompts[i], {}}}));
     }
     BagelRecording recording;
     recording.official_batch = recording.is_recorded = true;
@@ -176,37 +195,59 @@ class BagelReplay {
   }
 
  private:
-  void set_sampling(RunConfig& request, const RecordedCase& recorded) const {
-    request.sampling = sampling_of(recorded);
-    request.sampling.seed = field<std::uint64_t>(recorded, "/seed");
-    request.cache_mode = field_or(recorded, "/params/enable_taylorseer", false)
-                             ? StepCacheMode::taylorseer
-                             : StepCacheMode::none;
+  // What the requests of every case have in common.
+  Resolved common() const {
+    Options options;
+    options.run = config_;
+    return without_sources(std::move(options));
+  }
+
+  static RunConfig settled(Resolved request, const RecordedValues& values,
+                           std::vector<InputItem> inputs) {
+    give(request, values.values());
+    request.options.run.inputs = std::move(inputs);
+    settle_task(request);
+    return std::move(request.options.run);
   }
 
   RunConfig request_of(const RecordedCase& recorded) const {
-    RunConfig request = config_;
-    request.inputs = inputs_of(recorded);
-    request.think = field_or(recorded, "/params/think", false);
+    Resolved request = common();
+    RecordedValues values(recorded, fields_of(request.options));
+    const std::vector<InputItem> inputs = inputs_of(recorded);
+    const std::int64_t pictures = std::ranges::count_if(inputs, &InputItem::is_image);
     const bool answers = field_or(recorded, "/params/understanding_output", false);
-    const bool pictures = request.reads_images();
-    set_task(request, *bagel_config().task_for(request.input_counts(),
-                                               answers ? MediaKind::text : MediaKind::picture));
-    request.text.max_tokens = request.text.max_think_tokens =
-        field_or(recorded, "/params/max_think_token_n", std::int64_t{1000});
+    const MediaKind makes = answers ? MediaKind::text : MediaKind::picture;
+    values.add_text("task", "/params/understanding_output",
+                    std::string(bagel_config().task_for({.pictures = pictures}, makes)->name));
+    values.add<std::uint64_t>("seed", "/seed");
+    add_text_values(recorded, request.options, answers, values);
+    if (!answers) values.add_painting();
+    if (!answers && pictures == 0) add_size(recorded, values);
+    return settled(std::move(request), values, inputs);
+  }
+
+  // The official code has one limit for plans and answers, with the default of plans.
+  static void add_text_values(const RecordedCase& recorded, const Options& defaults, bool answers,
+                              RecordedValues& values) {
+    const bool think = field_or(recorded, "/params/think", false);
+    const std::string limit = "/params/max_think_token_n";
+    if (think) values.add_text("think", "/params/think", "true");
+    if (think) values.add_if_there<std::int64_t>("max_think_tokens", limit);
+    if (answers && !think)
+      values.add_text(
+          "max_tokens", limit,
+          fmt::format("{}", field_or(recorded, limit, defaults.run.text.max_think_tokens)));
     if (field_or(recorded, "/params/do_sample", false))
-      request.text.temperature = field<double>(recorded, "/params/text_temperature");
-    request.sampling.seed = field<std::uint64_t>(recorded, "/seed");
-    if (answers) return request;
-    set_sampling(request, recorded);
-    request.sampling.size_of_input = pictures;
-    // The official code rounds down.
-    constexpr Size kDefault{1024, 1024};
-    const auto [height, width] = field_or(recorded, "/params/image_shapes", kDefault);
+      values.add<double>("temperature", "/params/text_temperature");
+  }
+
+  // The official code rounds down.
+  void add_size(const RecordedCase& recorded, RecordedValues& values) const {
+    const std::string shapes = "/params/image_shapes";
+    if (!recorded.description.contains(Json::json_pointer(shapes))) return;
+    const auto [height, width] = field<Size>(recorded, shapes);
     const std::int64_t step = checkpoint_.model.config.pixels_per_row();
-    request.sampling.height = height / step * step;
-    request.sampling.width = width / step * step;
-    return request;
+    values.add_size(shapes, {height / step * step, width / step * step});
   }
 
   // Less than the rounding decides a token, and TaylorSeer's differences of the sixth order are
@@ -318,6 +359,7 @@ void replay_vae(const RecordedCase& recorded, const FluxVae& vae, at::Device dev
 }  // namespace
 
 CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& config, Log& log) {
+  TORCH_CHECK(config.family == &bagel_config(), "[replay] needs the defaults of the family");
   RunConfig own = config;
   own.model = folder;
   struct Loaded {
