@@ -328,7 +328,7 @@ bool is_of_painting(const Field& field) {
 
 bool is_of_input(const Field& field, const SamplingConfig& sampling) {
   if (field.name == "video_frames") return sampling.frames_of_input;
-  return sampling.size_of_input && (field.name == "width" || field.name == "height");
+  return sampling.size_of_input && is_side(field);
 }
 
 bool may_share_forwards(const RunConfig& a, const RunConfig& b) {

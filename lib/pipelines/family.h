@@ -26,7 +26,8 @@ namespace diptych {
 struct RecordedCase {
   std::filesystem::path folder;
   nlohmann::json description;  // case.json
-  // Throws naming the file: Unsupported where it names none, InputError where that is no text.
+  // The key "task", else "kind". Throws naming the file: Unsupported where it has neither,
+  // InputError where that is no text.
   std::string task() const;
 };
 

@@ -9,11 +9,10 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
-#include "lib/config/resolve.h"
-#include "lib/config/task.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/mot/session.h"
+#include "lib/pipelines/recorded_values.h"
 #include "lib/tensor/safetensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -22,84 +21,34 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A value of case.json by pointer ("/params/cfg_text_scale"); throws InputError naming file and
-// key.
-template <typename T>
-T field(const RecordedCase& recorded, const std::string& pointer) {
-  const std::string file = (recorded.folder / "case.json").string();
-  const Json::json_pointer path(pointer);
-  if (!recorded.description.contains(path)) throw InputError("{}: {}: missing", file, pointer);
-  try {
-    return recorded.description.at(path).get<T>();
-  } catch (const Json::exception&) {
-    throw InputError("{}: {}: found {}, expected another type", file, pointer,
-                     recorded.description.at(path).dump());
-  }
-}
-
-template <typename T>
-T field_or(const RecordedCase& recorded, const std::string& pointer, T otherwise) {
-  return recorded.description.contains(Json::json_pointer(pointer)) ? field<T>(recorded, pointer)
-                                                                    : otherwise;
-}
-
 using Size = std::pair<std::int64_t, std::int64_t>;  // height, width
 
-// The recorded parameters as values of a request, in the words that a user has for them.
-class RecordedValues {
- public:
-  RecordedValues(const RecordedCase& recorded, std::span<const Field> fields)
-      : recorded_(recorded), fields_(fields) {}
+// Of a picture, its size aside.
+void add_painting(const RecordedCase& recorded, RecordedValues& values) {
+  values.add<double>("cfg_text_scale", "/params/cfg_text_scale");
+  values.add_if_there<double>("cfg_img_scale", "/params/cfg_img_scale");
+  values.add_interval("cfg_interval", std::array<std::string, 1>{"/params/cfg_interval"});
+  values.add<std::string>("cfg_renorm_type", "/params/cfg_renorm_type");
+  values.add<double>("cfg_renorm_min", "/params/cfg_renorm_min");
+  values.add<std::int64_t>("steps", "/params/num_timesteps");
+  values.add<double>("timestep_shift", "/params/timestep_shift");
+  const std::string taylorseer = "/params/enable_taylorseer";
+  if (recorded_field_or(recorded, taylorseer, false))
+    values.add_text("cache_mode", taylorseer, std::string(name_of(StepCacheMode::taylorseer)));
+}
 
-  // The parameter at `pointer`, which has to be there and of type T.
-  template <typename T>
-  void add(std::string_view name, const std::string& pointer) {
-    add_text(name, pointer, fmt::format("{}", field<T>(recorded_, pointer)));
-  }
-  // Likewise, where it is there.
-  template <typename T>
-  void add_if_there(std::string_view name, const std::string& pointer) {
-    if (recorded_.description.contains(Json::json_pointer(pointer))) add<T>(name, pointer);
-  }
-  void add_text(std::string_view name, const std::string& pointer, std::string text) {
-    values_.push_back({field_index(name, fields_), std::move(text),
-                       fmt::format("{}: {}", (recorded_.folder / "case.json").string(), pointer)});
-  }
-
-  // Of a picture, its size aside.
-  void add_painting() {
-    add<double>("cfg_text_scale", "/params/cfg_text_scale");
-    add_if_there<double>("cfg_img_scale", "/params/cfg_img_scale");
-    const auto [low, high] = field<std::pair<double, double>>(recorded_, "/params/cfg_interval");
-    add_text("cfg_interval", "/params/cfg_interval", fmt::format("{},{}", low, high));
-    add<std::string>("cfg_renorm_type", "/params/cfg_renorm_type");
-    add<double>("cfg_renorm_min", "/params/cfg_renorm_min");
-    add<std::int64_t>("steps", "/params/num_timesteps");
-    add<double>("timestep_shift", "/params/timestep_shift");
-    const std::string taylorseer = "/params/enable_taylorseer";
-    if (field_or(recorded_, taylorseer, false))
-      add_text("cache_mode", taylorseer, std::string(name_of(StepCacheMode::taylorseer)));
-  }
-  void add_size(const std::string& pointer, const Size& size) {
-    add_text("height", pointer, fmt::format("{}", size.first));
-    add_text("width", pointer, fmt::format("{}", size.second));
-  }
-
-  const std::vector<GivenValue>& values() const { return values_; }
-
- private:
-  const RecordedCase& recorded_;
-  std::span<const Field> fields_;
-  std::vector<GivenValue> values_;
-};
+void add_size(RecordedValues& values, const std::string& pointer, const Size& size) {
+  values.add_text("height", pointer, fmt::format("{}", size.first));
+  values.add_text("width", pointer, fmt::format("{}", size.second));
+}
 
 ImageTransforms transforms_of(const RecordedCase& recorded, const BagelConfig& config) {
   ImageTransforms transforms = ImageTransforms::of(config);
   const auto read = [&](const std::string& at, ImageTransform& transform) {
-    transform.max_size = field_or(recorded, at + "/max_image_size", transform.max_size);
-    transform.min_size = field_or(recorded, at + "/min_image_size", transform.min_size);
-    transform.stride = field_or(recorded, at + "/image_stride", transform.stride);
-    transform.max_pixels = field_or(recorded, at + "/max_pixels", transform.max_pixels);
+    transform.max_size = recorded_field_or(recorded, at + "/max_image_size", transform.max_size);
+    transform.min_size = recorded_field_or(recorded, at + "/min_image_size", transform.min_size);
+    transform.stride = recorded_field_or(recorded, at + "/image_stride", transform.stride);
+    transform.max_pixels = recorded_field_or(recorded, at + "/max_pixels", transform.max_pixels);
   };
   read("/transforms/vae", transforms.vae);
   read("/transforms/vit", transforms.vit);
@@ -109,7 +58,7 @@ ImageTransforms transforms_of(const RecordedCase& recorded, const BagelConfig& c
 // Texts and pictures (files of the case's folder) in order.
 std::vector<InputItem> inputs_of(const RecordedCase& recorded) {
   std::vector<InputItem> inputs;
-  for (const Json& item : field<Json>(recorded, "/input_list")) {
+  for (const Json& item : recorded_field<Json>(recorded, "/input_list")) {
     if (item.is_string()) {
       inputs.push_back({item.get<std::string>(), {}});
       continue;
@@ -134,11 +83,11 @@ Tensor recorded_noise(const RecordedCase& recorded) {
 }
 
 bool recorded_in_float32(const RecordedCase& recorded) {
-  return field_or(recorded, "/compute_dtype", std::string("float32")) == "float32";
+  return recorded_field_or(recorded, "/compute_dtype", std::string("float32")) == "float32";
 }
 
 void check_text(const RecordedCase& recorded, const std::string& found) {
-  const auto expected = field<std::string>(recorded, "/outputs/0/text");
+  const auto expected = recorded_field<std::string>(recorded, "/outputs/0/text");
   if (found == expected) return;
   throw CheckFailed(fmt::format("text {}, expected {}", Json(found).dump(), Json(expected).dump()));
 }
@@ -172,20 +121,20 @@ class BagelReplay {
   }
 
   void run_batch(const RecordedCase& recorded, TraceSink& trace) {
-    const auto prompts = field<std::vector<std::string>>(recorded, "/prompts");
-    const auto sizes = field<std::vector<Size>>(recorded, "/image_sizes");
+    const auto prompts = recorded_field<std::vector<std::string>>(recorded, "/prompts");
+    const auto sizes = recorded_field<std::vector<Size>>(recorded, "/image_sizes");
     if (prompts.size() != sizes.size()) {
       throw InputError("{}: {} prompts and {} sizes, expected one each",
                        (recorded.folder / "case.json").string(), prompts.size(), sizes.size());
     }
     std::vector<RunConfig> requests;
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      Resolved request = common();
-      RecordedValues values(recorded, fields_of(request.options));
-      values.add<std::uint64_t>("seed", "/seed");
-      values.add_painting();
-      values.add_size("/image_sizes", sizes[i]);
-      requests.push_back(settled(std::move(request), values, {{prompts[i], {}}}));
+      const auto add = [&](RecordedValues& values) {
+        values.add<std::uint64_t>("seed", "/seed");
+        add_painting(recorded, values);
+        add_size(values, "/image_sizes", sizes[i]);
+      };
+      requests.push_back(recorded_request(config_, recorded, add, {{prompts[i], {}}}));
     }
     BagelRecording recording;
     recording.official_batch = recording.is_recorded = true;
@@ -195,59 +144,43 @@ class BagelReplay {
   }
 
  private:
-  // What the requests of every case have in common.
-  Resolved common() const {
-    Options options;
-    options.run = config_;
-    return without_sources(std::move(options));
-  }
-
-  static RunConfig settled(Resolved request, const RecordedValues& values,
-                           std::vector<InputItem> inputs) {
-    give(request, values.values());
-    request.options.run.inputs = std::move(inputs);
-    settle_task(request);
-    return std::move(request.options.run);
-  }
-
   RunConfig request_of(const RecordedCase& recorded) const {
-    Resolved request = common();
-    RecordedValues values(recorded, fields_of(request.options));
     const std::vector<InputItem> inputs = inputs_of(recorded);
     const std::int64_t pictures = std::ranges::count_if(inputs, &InputItem::is_image);
-    const bool answers = field_or(recorded, "/params/understanding_output", false);
+    const bool answers = recorded_field_or(recorded, "/params/understanding_output", false);
     const MediaKind makes = answers ? MediaKind::text : MediaKind::picture;
-    values.add_text("task", "/params/understanding_output",
-                    std::string(bagel_config().task_for({.pictures = pictures}, makes)->name));
-    values.add<std::uint64_t>("seed", "/seed");
-    add_text_values(recorded, request.options, answers, values);
-    if (!answers) values.add_painting();
-    if (!answers && pictures == 0) add_size(recorded, values);
-    return settled(std::move(request), values, inputs);
+    const auto add = [&](RecordedValues& values) {
+      values.add_text("task", "/params/understanding_output",
+                      std::string(bagel_config().task_for({.pictures = pictures}, makes)->name));
+      values.add<std::uint64_t>("seed", "/seed");
+      add_text_values(recorded, answers, values);
+      if (!answers) add_painting(recorded, values);
+      if (!answers && pictures == 0) add_rounded_size(recorded, values);
+    };
+    return recorded_request(config_, recorded, add, inputs);
   }
 
   // The official code has one limit for plans and answers, with the default of plans.
-  static void add_text_values(const RecordedCase& recorded, const Options& defaults, bool answers,
-                              RecordedValues& values) {
-    const bool think = field_or(recorded, "/params/think", false);
+  void add_text_values(const RecordedCase& recorded, bool answers, RecordedValues& values) const {
+    const bool think = recorded_field_or(recorded, "/params/think", false);
     const std::string limit = "/params/max_think_token_n";
     if (think) values.add_text("think", "/params/think", "true");
     if (think) values.add_if_there<std::int64_t>("max_think_tokens", limit);
     if (answers && !think)
       values.add_text(
           "max_tokens", limit,
-          fmt::format("{}", field_or(recorded, limit, defaults.run.text.max_think_tokens)));
-    if (field_or(recorded, "/params/do_sample", false))
+          fmt::format("{}", recorded_field_or(recorded, limit, config_.text.max_think_tokens)));
+    if (recorded_field_or(recorded, "/params/do_sample", false))
       values.add<double>("temperature", "/params/text_temperature");
   }
 
   // The official code rounds down.
-  void add_size(const RecordedCase& recorded, RecordedValues& values) const {
+  void add_rounded_size(const RecordedCase& recorded, RecordedValues& values) const {
     const std::string shapes = "/params/image_shapes";
     if (!recorded.description.contains(Json::json_pointer(shapes))) return;
-    const auto [height, width] = field<Size>(recorded, shapes);
+    const auto [height, width] = recorded_field<Size>(recorded, shapes);
     const std::int64_t step = checkpoint_.model.config.pixels_per_row();
-    values.add_size(shapes, {height / step * step, width / step * step});
+    add_size(values, shapes, {height / step * step, width / step * step});
   }
 
   // Less than the rounding decides a token, and TaylorSeer's differences of the sixth order are
@@ -307,22 +240,22 @@ void replay_tokenizer(const RecordedCase& recorded, const std::filesystem::path&
   std::vector<std::int64_t> flat, offsets = {0};
   const auto decoded_matches = [&](const std::string& at, const std::vector<std::int64_t>& ids) {
     const std::string found = tokenizer->decode(ids);
-    const auto expected = field<std::string>(recorded, at + "/decoded");
+    const auto expected = recorded_field<std::string>(recorded, at + "/decoded");
     if (found != expected) {
       throw CheckFailed(fmt::format("ids [{}] decode to {}, expected {}", fmt::join(ids, ", "),
                                     Json(found).dump(), Json(expected).dump()));
     }
   };
-  for (std::size_t i = 0; i < field<Json>(recorded, "/encode").size(); ++i) {
+  for (std::size_t i = 0; i < recorded_field<Json>(recorded, "/encode").size(); ++i) {
     const std::string at = fmt::format("/encode/{}", i);
-    const auto ids = tokenizer->encode(field<std::string>(recorded, at + "/text"));
+    const auto ids = tokenizer->encode(recorded_field<std::string>(recorded, at + "/text"));
     decoded_matches(at, ids);
     flat.insert(flat.end(), ids.begin(), ids.end());
     offsets.push_back(static_cast<std::int64_t>(flat.size()));
   }
-  for (std::size_t i = 0; i < field<Json>(recorded, "/decode").size(); ++i) {
+  for (std::size_t i = 0; i < recorded_field<Json>(recorded, "/decode").size(); ++i) {
     const std::string at = fmt::format("/decode/{}", i);
-    decoded_matches(at, field<std::vector<std::int64_t>>(recorded, at + "/ids"));
+    decoded_matches(at, recorded_field<std::vector<std::int64_t>>(recorded, at + "/ids"));
   }
   trace.record("tokens.flat_ids", at::tensor(flat, at::kLong));
   trace.record("tokens.offsets", at::tensor(offsets, at::kLong));
