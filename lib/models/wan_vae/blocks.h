@@ -1,0 +1,104 @@
+// The building blocks of the Wan video autoencoders. A feature map is [n, h, w, c], contiguous: n
+// frames in channels_last, which is the same memory as one clip in channels_last_3d, so that
+// products of 1x1 kernels, two-dimensional and three-dimensional convolutions read it as it is.
+// Port of Wan-Video/Wan2.2, wan/modules/vae2_2.py, as bytedance/Lance @4baeee0 runs it; specs:
+// lance.md section 10.1.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "lib/base/choices.h"
+#include "lib/tensor/weights.h"
+
+namespace diptych {
+
+// The last input frames of every temporal convolution of a pass over a clip, in the order in which
+// they run: what a chunk of frames sees of the chunks before it. Bounded whatever the clip's
+// length.
+class WanVaeHistory {
+ public:
+  // `last`: no chunk follows, nothing is kept.
+  void begin_chunk(bool last);
+  bool first_chunk() const { return first_; }
+
+  // For the next convolution: unset room for a chunk of `sizes` [n, h, w, c] (the last n frames of
+  // the result) behind the two frames before it, zeros where there are none. One frame with nothing
+  // before it stays alone: WanVaeConv knows that zeros count for nothing.
+  Tensor room_behind(at::IntArrayRef sizes, const at::TensorOptions& options);
+  // What room_behind() returned, filled. The next convolution's turn.
+  void keep(const Tensor& frames);
+
+  // For a convolution that sees one frame before the chunk: that frame (undefined in the first
+  // chunk), and `frames`' last one for the next chunk. The next convolution's turn.
+  Tensor exchange_last(const Tensor& frames);
+  // For a convolution that sits this chunk out.
+  void skip();
+
+ private:
+  Tensor& slot();  // of the next convolution
+  std::vector<Tensor> slots_;
+  std::size_t next_ = 0;
+  bool started_ = false, first_ = false, last_ = false;
+};
+
+struct WanVaeConv {     // causal: kernels of three frames end at the frame that they make
+  Tensor weight, bias;  // [out, in, t, k, k] in channels_last_3d, [out]
+  static WanVaeConv load(const Weights& weights, std::int64_t out, std::int64_t in, std::int64_t t,
+                         std::int64_t k);
+  // x [n, h, w, in] -> [n, h, w, out], padded by k / 2; for t = 3.
+  Tensor forward(const Tensor& x, WanVaeHistory& history) const;
+  // The same with what WanVaeHistory::room_behind gave, filled.
+  Tensor forward_filled(const Tensor& frames, WanVaeHistory& history) const;
+  // Every second window of frames [2 m + 1, h, w, in] -> [m, h, w, out]; not padded in time.
+  Tensor forward_halved(const Tensor& frames) const;
+};
+
+struct WanVaeSpatialConv {  // of each frame, 3x3
+  Tensor weight, bias;      // [out, in, 3, 3] in channels_last, [out]
+  static WanVaeSpatialConv load(const Weights& weights, std::int64_t out, std::int64_t in);
+  // [n, h, w, in] -> [n, h, w, out], padded by 1; at stride 2 not padded.
+  Tensor forward(const Tensor& x, std::int64_t stride = 1) const;
+};
+
+struct WanVaeLinear {   // a convolution with a kernel of 1
+  Tensor weight, bias;  // [out, in], [out]
+  // `dims`: of the checkpoint's weight, [out, in, 1, 1] or [out, in, 1, 1, 1].
+  static WanVaeLinear load(const Weights& weights, std::int64_t out, std::int64_t in,
+                           std::int64_t dims = 5);
+  Tensor forward(const Tensor& x) const;  // [..., in] -> [..., out]
+};
+
+struct WanVaeNorm {  // x / max(|x|, 1e-12) * sqrt(c) * gamma over the channels
+  Tensor gamma;      // [c]
+  KernelPolicy kernels = KernelPolicy::automatic;
+  // `dims`: of the checkpoint's gamma, [c, 1, 1] or [c, 1, 1, 1].
+  static WanVaeNorm load(const Weights& weights, std::int64_t channels, KernelPolicy kernels,
+                         std::int64_t dims = 4);
+  Tensor forward(const Tensor& x) const;
+  void silu_into(const Tensor& x, const Tensor& out) const;  // out = silu(norm(x)), of x's sizes
+};
+
+// conv(silu(norm(x))): the norm writes where the convolution reads, behind its history. x is let go
+// of before the convolution runs.
+Tensor wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, Tensor x,
+                              WanVaeHistory& history);
+
+struct WanVaeResidualBlock {
+  WanVaeNorm norm1, norm2;               // residual.0, residual.3
+  WanVaeConv conv1, conv2;               // residual.2, residual.6
+  std::optional<WanVaeLinear> shortcut;  // where the width changes
+  static WanVaeResidualBlock load(const Weights& weights, std::int64_t in, std::int64_t out,
+                                  KernelPolicy kernels);
+  Tensor forward(const Tensor& x, WanVaeHistory& history) const;
+};
+
+struct WanVaeAttention {  // one head over the pixels of each frame
+  WanVaeNorm norm;
+  WanVaeLinear to_qkv, proj;
+  static WanVaeAttention load(const Weights& weights, std::int64_t channels, KernelPolicy kernels);
+  Tensor forward(const Tensor& x) const;
+};
+
+}  // namespace diptych

@@ -1,0 +1,21 @@
+// What the Wan autoencoder's passes take of the device's memory, from the sizes alone.
+#pragma once
+
+#include "lib/models/wan_vae/wan_vae.h"
+
+namespace diptych {
+
+struct WanVaeClip {
+  std::int64_t width = 0, height = 0, frames = 1;  // pixels; frames of the clip, not of its latent
+};
+
+// The most bytes of feature maps and histories held at once in a pass over a clip with weights of
+// `dtype`. From the third chunk on (nine frames) it does not grow. Weights, the clip, its latent
+// and what an allocator or a convolution's workspace adds are not among them.
+std::int64_t wan_vae_decode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
+                                  at::ScalarType dtype);
+std::int64_t wan_vae_encode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
+                                  at::ScalarType dtype);
+std::int64_t wan_vae_weight_bytes(const WanVaeConfig& config, at::ScalarType dtype);
+
+}  // namespace diptych

@@ -1,0 +1,74 @@
+#include "lib/models/wan_vae/resample.h"
+
+namespace diptych {
+namespace {
+
+// [n, h, w, times * c] -> [n * times, 2 h, 2 w, c]: frames out of channels and pixels doubled, in
+// one pass.
+Tensor spread(const Tensor& x, std::int64_t times) {
+  const std::int64_t n = x.size(0), h = x.size(1), w = x.size(2), c = x.size(3) / times;
+  const Tensor frames = x.view({n, h, w, times, c}).permute({0, 3, 1, 2, 4});
+  return frames.view({n, times, h, 1, w, 1, c})
+      .expand({n, times, h, 2, w, 2, c})
+      .reshape({n * times, 2 * h, 2 * w, c});
+}
+
+}  // namespace
+
+WanVaeDownsample WanVaeDownsample::load(const Weights& w, std::int64_t channels, bool temporal) {
+  WanVaeDownsample down{WanVaeSpatialConv::load(w.scope("resample.1"), channels, channels), {}};
+  if (temporal) down.time_conv = WanVaeConv::load(w.scope("time_conv"), channels, channels, 3, 1);
+  return down;
+}
+
+Tensor WanVaeDownsample::forward(Tensor x, WanVaeHistory& history) const {
+  // One zero column right and one row below.
+  x = at::constant_pad_nd(x, {0, 0, 0, 1, 0, 1});
+  x = resample.forward(x, 2);
+  if (!time_conv) return x;
+  const Tensor before = history.exchange_last(x);
+  if (!before.defined()) return x;
+  return time_conv->forward_halved(at::cat({before, x}));
+}
+
+WanVaeUpsample WanVaeUpsample::load(const Weights& w, std::int64_t channels, bool temporal) {
+  WanVaeUpsample up{WanVaeSpatialConv::load(w.scope("resample.1"), channels, channels), {}};
+  if (temporal) up.time_conv = WanVaeConv::load(w.scope("time_conv"), 2 * channels, channels, 3, 1);
+  return up;
+}
+
+Tensor WanVaeUpsample::forward(Tensor x, WanVaeHistory& history) const {
+  std::int64_t times = 1;
+  if (time_conv && history.first_chunk()) {
+    history.skip();  // the second chunk sees zeros before it, not this one
+  } else if (time_conv) {
+    x = time_conv->forward(x, history);
+    times = 2;
+  }
+  x = spread(x, times);
+  return resample.forward(x);
+}
+
+Tensor wan_vae_average_down(const Tensor& x, std::int64_t frames) {
+  const std::int64_t n = x.size(0), h = x.size(1) / 2, w = x.size(2) / 2, c = x.size(3);
+  Tensor means = x.view({n, h, 2, w, 2, c}).mean({2, 4});  // [n, h, w, c]
+  if (frames == 1) return means;
+  const std::int64_t missing = (frames - n % frames) % frames;
+  if (missing > 0) means = at::constant_pad_nd(means, {0, 0, 0, 0, 0, 0, missing, 0});
+  return means.view({-1, frames, h, w, c}).permute({0, 2, 3, 4, 1}).reshape({-1, h, w, c * frames});
+}
+
+void wan_vae_add_repeated(Tensor out, const Tensor& x, std::int64_t frames) {
+  const std::int64_t n = x.size(0), h = x.size(1), w = x.size(2), c = out.size(3);
+  const std::int64_t step = x.size(3) / c, there = out.size(0) / n, phases = 4 * frames;
+  const Tensor places = out.view({n, there, h, 2, w, 2, c});
+  for (std::int64_t phase = 4 * (frames - there); phase < phases; ++phase) {
+    const std::int64_t frame = phase / 4 - (frames - there), row = phase / 2 % 2,
+                       column = phase % 2;
+    // Output channel o takes channel (o * phases + phase) / (phases / step) of x.
+    places.select(5, column).select(3, row).select(1, frame).add_(
+        x.slice(3, phase * step / phases, std::nullopt, step));
+  }
+}
+
+}  // namespace diptych

@@ -1,0 +1,37 @@
+// How the stages of the Wan 2.2 autoencoder change sizes: by convolutions, and beside them by
+// shortcuts without weights.
+// Port of Wan-Video/Wan2.2, wan/modules/vae2_2.py (Resample, AvgDown3D, DupUp3D); specs: lance.md
+// sections 10.1 and 10.2.
+#pragma once
+
+#include "lib/models/wan_vae/blocks.h"
+
+namespace diptych {
+
+// Halves the sides and, with time_conv, the frames; the first chunk's one frame stays one.
+struct WanVaeDownsample {
+  WanVaeSpatialConv resample;           // resample.1
+  std::optional<WanVaeConv> time_conv;  // [c, c, 3, 1, 1]
+  static WanVaeDownsample load(const Weights& weights, std::int64_t channels, bool temporal);
+  Tensor forward(Tensor x, WanVaeHistory& history) const;
+};
+
+// Doubles the sides and, with time_conv, the frames; the first chunk's one frame stays one.
+struct WanVaeUpsample {
+  WanVaeSpatialConv resample;           // resample.1
+  std::optional<WanVaeConv> time_conv;  // [2 * c, c, 3, 1, 1]: even frames, then odd ones
+  static WanVaeUpsample load(const Weights& weights, std::int64_t channels, bool temporal);
+  Tensor forward(Tensor x, WanVaeHistory& history) const;
+};
+
+// Means over 2x2 pixels. Channel c of frame i of a group of `frames` becomes channel
+// c * frames + i: x [n, 2 h, 2 w, c] -> [ceil(n / frames), h, w, c * frames]. Zero frames before
+// the first complete its group.
+Tensor wan_vae_average_down(const Tensor& x, std::int64_t frames);
+
+// out += x repeated over `frames` frames and 2x2 pixels each. x [n, h, w, c], out
+// [n * frames, 2 h, 2 w, c or c / 2]: of two channels of x the first is for the upper row. With
+// out [1, ...] only the last frame of the group is there (the first chunk).
+void wan_vae_add_repeated(Tensor out, const Tensor& x, std::int64_t frames);
+
+}  // namespace diptych

@@ -1,0 +1,200 @@
+// The Wan 2.2 autoencoder of the released size with random weights in bfloat16: milliseconds of a
+// picture's and of a later chunk's decode and encode by step, memory against the plan, and of the
+// widest convolutions in other forms than the one used.
+//   build/gpu/tests/models/wan_vae_bench 832x480 1280x704
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include "lib/base/statistics.h"
+#include "lib/models/wan_vae/memory.h"
+#include "lib/runtime/runtime.h"
+
+using namespace diptych;
+
+namespace {
+
+constexpr double kMebi = 1024.0 * 1024.0;
+constexpr std::int64_t kChunks = 4;  // the last two are like all that would follow
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double milliseconds(at::Device device, const std::function<void()>& work) {
+  std::vector<double> times;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    synchronize(device);
+    const auto start = Clock::now();
+    work();
+    synchronize(device);
+    if (repeat > 0) times.push_back(milliseconds_since(start));
+  }
+  return spread_of(times).median;
+}
+
+struct Size {
+  std::int64_t width = 0, height = 0;
+};
+
+Size parse_size(const std::string& text) {
+  Size size;
+  char cross = 0;
+  std::istringstream(text) >> size.width >> cross >> size.height;
+  return size;
+}
+
+void print_memory(const char* pass, at::Device device, std::int64_t planned,
+                  const std::function<void()>& work) {
+  reset_peak_memory(device);
+  const std::uint64_t before = peak_tensor_bytes(device);
+  work();
+  const std::uint64_t peak = peak_tensor_bytes(device) - before;
+  fmt::print("{}: {:.0f} MiB, planned {:.0f}\n", pass, static_cast<double>(peak) / kMebi,
+             static_cast<double>(planned) / kMebi);
+}
+
+// Prints the steps of the first chunk and of the last with a wait behind each.
+class StepClock {
+ public:
+  explicit StepClock(at::Device device) : device_(device) { restart(); }
+  void lap(std::int64_t chunk, std::string_view name) {
+    synchronize(device_);
+    if (chunk == 0 || chunk == kChunks - 1)
+      fmt::print("  chunk {} {}: {:.2f} ms\n", chunk, name, milliseconds_since(start_));
+    restart();
+  }
+
+ private:
+  void restart() {
+    synchronize(device_);
+    start_ = Clock::now();
+  }
+  at::Device device_;
+  Clock::time_point start_;
+};
+
+void measure_passes(const WanVae& vae, const Size& size, at::Device device) {
+  const WanVaeClip clip{size.width, size.height, WanVaeConfig::frames(kChunks)};
+  const auto options = at::TensorOptions().device(device);
+  const Tensor latent = at::randn({kChunks, size.height / 16, size.width / 16, 48}, options);
+  const Tensor video = at::randn({3, clip.frames, size.height, size.width}, options).clamp_(-1, 1);
+  const auto decode = [&](const Tensor& z, const WanVaeObserver& observer) {
+    WanVaeDecoder decoder(vae, z, observer);
+    while (decoder.has_next()) frames_to_uint8(decoder.next());
+  };
+  const auto ms = [&](const std::function<void()>& work) { return milliseconds(device, work); };
+  const double one = ms([&] { decode(latent.narrow(0, 0, 1), {}); });
+  const double fewer = ms([&] { decode(latent.narrow(0, 0, kChunks - 1), {}); });
+  const double all = ms([&] { decode(latent, {}); });
+  fmt::print("{}x{} decode: a picture {:.1f} ms, a chunk of four frames {:.1f} ms\n", size.width,
+             size.height, one, all - fewer);
+  const double picture = ms([&] { vae.encode(video.narrow(1, 0, 1)); });
+  const double shorter = ms([&] { vae.encode(video.narrow(1, 0, clip.frames - 4)); });
+  const double whole = ms([&] { vae.encode(video); });
+  fmt::print("{}x{} encode: a picture {:.1f} ms, a chunk of four frames {:.1f} ms\n", size.width,
+             size.height, picture, whole - shorter);
+  print_memory("decode", device, wan_vae_decode_bytes(vae.config, clip, at::kBFloat16),
+               [&] { decode(latent, {}); });
+  print_memory("encode", device, wan_vae_encode_bytes(vae.config, clip, at::kBFloat16),
+               [&] { vae.encode(video); });
+  StepClock clock(device);
+  const WanVaeObserver lap = [&](std::int64_t chunk, std::string_view name, const Tensor&) {
+    clock.lap(chunk, name);
+  };
+  decode(latent, lap);
+  vae.encode(video, lap);
+}
+
+// One causal convolution of `frames` frames of `channels`, h x w: as one in three dimensions, in
+// channels_last and not, as three in two dimensions, and as one over three frames' channels.
+void measure_forms(std::int64_t channels, std::int64_t frames, std::int64_t h, std::int64_t w,
+                   at::Device device) {
+  const auto options = at::TensorOptions().device(device).dtype(at::kBFloat16);
+  const Tensor x = at::randn({frames + 2, h, w, channels}, options);
+  const Tensor weight = at::randn({channels, channels, 3, 3, 3}, options)
+                            .contiguous(at::MemoryFormat::ChannelsLast3d);
+  const Tensor bias = at::zeros({channels}, options);
+  const Tensor clip = x.permute({3, 0, 1, 2}).unsqueeze(0);
+  const Tensor plain_clip = clip.contiguous(), plain_weight = weight.contiguous();
+  const at::IntArrayRef padding({0, 1, 1});
+  const auto tap = [&](std::int64_t i) {
+    return weight.select(2, i).contiguous(at::MemoryFormat::ChannelsLast);
+  };
+  const std::vector<Tensor> taps = {tap(0), tap(1), tap(2)};
+  const Tensor wide = at::cat(taps, 1).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto images = [&](std::int64_t first) {
+    return x.narrow(0, first, frames).permute({0, 3, 1, 2});
+  };
+  const auto flat = [&] {
+    Tensor y = at::conv2d(images(0), taps[0], bias, 1, 1);
+    for (std::int64_t i = 1; i < 3; ++i)
+      y.add_(at::conv2d(images(i), taps[static_cast<std::size_t>(i)], {}, 1, 1));
+    return y;
+  };
+  const auto joined = [&] {
+    return at::conv2d(at::cat({images(0), images(1), images(2)}, 1), wide, bias, 1, 1);
+  };
+  const double flops = 54.0 * static_cast<double>(channels * channels * frames * h * w);
+  const auto print = [&](const char* form, const std::function<void()>& work) {
+    const double ms = milliseconds(device, work);
+    fmt::print("  {:<34} {:>8.3f} ms {:>6.0f} TFLOP/s\n", form, ms, flops / ms / 1e9);
+  };
+  fmt::print("{} channels, {} frames of {}x{}:\n", channels, frames, w, h);
+  print("conv3d, channels_last (used)", [&] { at::conv3d(clip, weight, bias, 1, padding); });
+  print("conv3d", [&] { at::conv3d(plain_clip, plain_weight, bias, 1, padding); });
+  print("three conv2d and sums", [&] { flat(); });
+  print("conv2d of three frames' channels", [&] { joined(); });
+}
+
+void run(const std::vector<std::string>& sizes) {
+  Log log(LogLevel::quiet);
+  const at::Device device = resolve_device({DeviceChoice::Kind::automatic, 0}, log);
+  const WanVae vae = WanVae::load(Weights::dummy(device, at::kBFloat16), WanVaeConfig());
+  for (const std::string& text : sizes) {
+    const Size size = parse_size(text);
+    measure_passes(vae, size, device);
+    const std::int64_t h = size.height / 16, w = size.width / 16;
+    measure_forms(1024, 1, h, w, device);
+    measure_forms(1024, 2, 2 * h, 2 * w, device);
+    measure_forms(512, 4, 4 * h, 4 * w, device);
+    measure_forms(256, 4, 8 * h, 8 * w, device);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  constexpr int kNoGpu = 77, kFailed = 3;
+  CLI::App app("Times the Wan 2.2 autoencoder at its released size in bfloat16");
+  std::vector<std::string> sizes{"832x480", "1280x704"};
+  app.add_option("sizes", sizes, "WIDTHxHEIGHT in pixels, multiples of 16")
+      ->check(CLI::Validator(
+          [](const std::string& text) -> std::string {
+            const Size size = parse_size(text);
+            const bool good =
+                size.width > 0 && size.height > 0 && size.width % 16 == 0 && size.height % 16 == 0;
+            return good ? "" : text + ": expected WIDTHxHEIGHT, multiples of 16";
+          },
+          "SIZE"));
+  CLI11_PARSE(app, argc, argv);
+  if (!at::hasCUDA()) {
+    fmt::print(stderr, "skipped: torch sees no CUDA device\n");
+    return kNoGpu;
+  }
+  try {
+    const c10::InferenceMode inference;
+    run(sizes);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "wan_vae_bench: {}\n", error.what());
+    return kFailed;
+  }
+  return 0;
+}

@@ -1,0 +1,154 @@
+#include "tests/models/wan_vae_cases.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lib/tensor/noise.h"
+#include "lib/verify/trace_compare.h"
+#include "tests/verify/goldens.h"
+
+namespace diptych::wan_vae_cases {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWithin[] = {"encoder", "decoder", "conv1",   "down",   "middle", "up",
+                                        "out",     "mu",      "log_var", "latent", "video"};
+constexpr TraceNames kNames = {{}, kWithin, {}, {}};
+
+// Under the names of the golden data: "decode_clip.chunk0.decoder.up0".
+WanVaeObserver record_to(NamedTensors& trace, const std::string& request) {
+  return [&trace, request](std::int64_t chunk, std::string_view name, const Tensor& value) {
+    trace.emplace(fmt::format("{}.chunk{}.{}", request, chunk, name), value.to(at::kCPU, true));
+  };
+}
+
+void trace_decode(const WanVae& vae, const std::string& request, const Tensor& latent,
+                  NamedTensors& trace) {
+  WanVaeDecoder decoder(vae, latent, record_to(trace, request));
+  std::vector<Tensor> frames, levels;
+  while (decoder.has_next()) {
+    frames.push_back(decoder.next().cpu());
+    levels.push_back(frames_to_uint8(frames.back()));
+  }
+  trace.emplace(request + ".video", at::cat(frames, 1));
+  trace.emplace(request + ".frames_u8", at::cat(levels));
+}
+
+void trace_encode(const WanVae& vae, const std::string& request, const Tensor& video,
+                  const Tensor& eps, NamedTensors& trace) {
+  const WanVaeMoments moments = vae.encode(video, record_to(trace, request));
+  trace.emplace(request + ".mu", moments.mu.cpu());
+  trace.emplace(request + ".log_var", moments.log_var.cpu());
+  trace.emplace(request + ".latent", moments.latent(eps.to(moments.mu.device())).cpu());
+}
+
+NamedTensors run_recorded(const WanVae& vae, const NamedTensors& inputs) {
+  NamedTensors trace;
+  for (const auto& [name, value] : inputs) {
+    const std::size_t dot = name.find('.');
+    const std::string request = name.substr(0, dot), leaf = name.substr(dot);
+    if (leaf == ".latent") trace_decode(vae, request, value, trace);
+    if (leaf == ".video") trace_encode(vae, request, value, inputs.at(request + ".eps"), trace);
+  }
+  trace.emplace("scale.mean", vae.mean.cpu());
+  trace.emplace("scale.inv_std", vae.inverse_std.cpu());
+  return trace;
+}
+
+}  // namespace
+
+std::vector<fs::path> goldens() {
+  std::vector<fs::path> folders = {fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/lance"};
+  const char* named = std::getenv("DIPTYCH_GOLDENS");
+  const fs::path full = named != nullptr
+                            ? fs::path(named)
+                            : fs::path(DIPTYCH_SOURCE_DIR).parent_path() / "shared/goldens";
+  if (fs::is_directory(full / "lance/cases")) folders.push_back(full / "lance");
+  return folders;
+}
+
+fs::path checkpoint() {
+  for (const fs::path& folder : goldens()) {
+    for (const char* name : {"Wan2.2_VAE.safetensors", "Wan2.2_VAE.pth"}) {
+      const fs::path file = folder / "checkpoint" / name;
+      if (fs::exists(file)) return file;
+    }
+  }
+  throw std::runtime_error("no checkpoint/Wan2.2_VAE.* beside the recorded cases");
+}
+
+WanVae load(const On& on) {
+  const Weights weights = Weights::open(checkpoint(), on.device, on.dtype);
+  return WanVae::load(weights, WanVaeConfig::infer(weights), on.kernels);
+}
+
+Tensor draw(at::IntArrayRef shape, std::uint64_t seed) {
+  at::Generator generator = cpu_generator(seed);
+  return randn(shape, generator);
+}
+
+Tensor decode(const WanVae& vae, const Tensor& latent) {
+  WanVaeDecoder decoder(vae, latent);
+  std::vector<Tensor> frames;
+  while (decoder.has_next()) frames.push_back(decoder.next().cpu());
+  return at::cat(frames, 1);
+}
+
+double relative_norm(const Tensor& found, const Tensor& expected) {
+  return ((found - expected).norm() / expected.norm()).item<double>();
+}
+
+std::size_t check_recorded(const On& on, const fs::path& folder) {
+  const NamedTensors expected = read_trace(folder / "expected.safetensors");
+  const NamedTensors found = run_recorded(load(on), read_trace(folder / "inputs.safetensors"));
+  Tolerances tolerances = Tolerances::from_case(test::case_json(folder), kNames);
+  tolerances.set("*.frames_u8", 1);  // case.json: "u8:*.frames_u8"
+  const auto comparison = compare_traces(found, expected, tolerances, kNames);
+  const TensorComparison* first = comparison.first_divergence();
+  INFO("first divergence: ", first != nullptr ? describe(*first) : std::string("none"));
+  CHECK(comparison.pass());
+  return expected.size();
+}
+
+void check_beginnings(const On& on) {
+  const WanVae vae = load(on);
+  const Tensor latent = draw({4, 3, 5, 48}, 1);
+  const Tensor frames = decode(vae, latent);
+  CHECK(frames.sizes() == at::IntArrayRef({3, 13, 48, 80}));
+  CHECK(frames.std().item<double>() > 0.1);
+  for (const std::int64_t t : {1, 2, 3}) {
+    CHECK(decode(vae, latent.narrow(0, 0, t)).equal(frames.narrow(1, 0, WanVaeConfig::frames(t))));
+  }
+  const Tensor video = draw({3, 13, 80, 16}, 2).clamp(-1, 1);
+  const WanVaeMoments all = vae.encode(video);
+  CHECK(all.mu.sizes() == at::IntArrayRef({48, 4, 5, 1}));
+  for (const std::int64_t length : {1, 4, 5, 7, 8, 9, 12}) {
+    CAPTURE(length);
+    const WanVaeMoments some = vae.encode(video.narrow(1, 0, length));
+    const std::int64_t t = WanVaeConfig::latent_frames(length);
+    CHECK(t == 1 + (length - 1) / 4);
+    CHECK(some.mu.equal(all.mu.narrow(1, 0, t)));
+    CHECK(some.log_var.equal(all.log_var.narrow(1, 0, t)));
+  }
+}
+
+void check_bfloat16(const On& on) {
+  const WanVae exact = load({on.device, at::kFloat, on.kernels});
+  const WanVae vae = load({on.device, at::kBFloat16, on.kernels});
+  const Tensor latent = draw({3, 4, 5, 48}, 3);
+  const Tensor frames = decode(exact, latent);
+  const double decoded = relative_norm(decode(vae, latent), frames);
+  const WanVaeMoments expected = exact.encode(frames), found = vae.encode(frames);
+  CHECK((found.mu.scalar_type() == at::kFloat));
+  const double mu = relative_norm(found.mu, expected.mu);
+  const double log_var = relative_norm(found.log_var, expected.log_var);
+  MESSAGE("bfloat16: decoded " << decoded << ", mu " << mu << ", log_var " << log_var);
+  for (const double difference : {decoded, mu, log_var}) {
+    CHECK(difference > 1e-4);  // another computation
+    CHECK(difference < 0.05);
+  }
+}
+
+}  // namespace diptych::wan_vae_cases

@@ -1,0 +1,36 @@
+// The tiny Wan 2.2 autoencoder on a device: what is recorded of it, and what must agree with
+// itself.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "lib/models/wan_vae/wan_vae.h"
+
+namespace diptych::wan_vae_cases {
+
+struct On {
+  at::Device device{at::kCPU};
+  at::ScalarType dtype = at::kFloat;
+  KernelPolicy kernels = KernelPolicy::automatic;
+};
+
+// Folders with Lance's recorded runs: the choice in the repository, and the full set where
+// $DIPTYCH_GOLDENS or ../shared/goldens has it.
+std::vector<std::filesystem::path> goldens();
+std::filesystem::path checkpoint();
+WanVae load(const On& on);
+
+Tensor draw(at::IntArrayRef shape, std::uint64_t seed);             // standard normal, CPU
+Tensor decode(const WanVae& vae, const Tensor& latent);             // [3, T, H, W], CPU
+double relative_norm(const Tensor& found, const Tensor& expected);  // of the difference
+
+// Case 08: every tensor that a folder holds, at the recorded tolerances. How many there were.
+std::size_t check_recorded(const On& on, const std::filesystem::path& folder);
+// A clip's beginning is decoded and encoded as if nothing followed it, to the bit; at odd sizes.
+void check_beginnings(const On& on);
+// bfloat16 beside float32 on the same device, in both directions.
+void check_bfloat16(const On& on);
+
+}  // namespace diptych::wan_vae_cases

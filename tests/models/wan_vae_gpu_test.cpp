@@ -1,0 +1,74 @@
+// The Wan 2.2 autoencoder on the GPU: the recorded values, and the released sizes in the planned
+// memory.
+#include <doctest/doctest.h>
+
+#include "lib/models/wan_vae/memory.h"
+#include "lib/runtime/runtime.h"
+#include "tests/models/wan_vae_cases.h"
+#include "tests/support/peak_bytes.h"
+
+namespace diptych {
+namespace {
+
+namespace cases = wan_vae_cases;
+
+// As a run resolves it: exact float32, no TF32.
+at::Device gpu() {
+  Log log(LogLevel::quiet);
+  return resolve_device({DeviceChoice::Kind::numbered, 0}, log);
+}
+
+cases::On on_gpu(at::ScalarType dtype) {
+  return {gpu(), dtype, KernelPolicy::strict};
+}
+
+// Near the plan from either side: cuDNN may take a workspace for a convolution.
+void check_memory(std::int64_t found, std::int64_t planned) {
+  CAPTURE(found);
+  CAPTURE(planned);
+  CHECK(static_cast<double>(found) < 1.25 * static_cast<double>(planned));
+  CHECK(static_cast<double>(found) > 0.75 * static_cast<double>(planned));
+}
+
+}  // namespace
+
+TEST_CASE("case 08 on the GPU: encoder, decoder and their stages") {
+  for (const auto& folder : cases::goldens())
+    CHECK(cases::check_recorded(on_gpu(at::kFloat), folder / "cases/08_vae") >= 47);
+}
+
+TEST_CASE("a clip's beginning does not depend on what follows it on the GPU") {
+  cases::check_beginnings(on_gpu(at::kFloat));
+  cases::check_beginnings(on_gpu(at::kBFloat16));
+}
+
+TEST_CASE("bfloat16 stays near float32 on the GPU") {
+  cases::check_bfloat16(on_gpu(at::kFloat));
+}
+
+TEST_CASE("the released sizes on the GPU take the planned memory, whatever the clip's length") {
+  const WanVae vae =
+      WanVae::load(Weights::dummy(gpu(), at::kBFloat16), WanVaeConfig(), KernelPolicy::strict);
+  const std::int64_t width = 832, height = 480;
+  for (const std::int64_t t : {1, 3, 5}) {
+    CAPTURE(t);
+    const WanVaeClip clip{width, height, WanVaeConfig::frames(t)};
+    const Tensor latent = cases::draw({t, height / 16, width / 16, 48}, 1);
+    Tensor frames;
+    check_memory(peak_bytes([&] {
+                   WanVaeDecoder decoder(vae, latent);
+                   while (decoder.has_next()) frames = decoder.next();
+                 }),
+                 wan_vae_decode_bytes(vae.config, clip, at::kBFloat16));
+    CHECK(frames.std().item<double>() > 0.05);
+    CHECK(frames.isfinite().all().item<bool>());
+    const Tensor video = cases::draw({3, clip.frames, height, width}, 2).clamp(-1, 1);
+    WanVaeMoments moments;
+    check_memory(peak_bytes([&] { moments = vae.encode(video); }),
+                 wan_vae_encode_bytes(vae.config, clip, at::kBFloat16));
+    CHECK(moments.mu.sizes() == at::IntArrayRef({48, t, height / 16, width / 16}));
+    CHECK(moments.mu.isfinite().all().item<bool>());
+  }
+}
+
+}  // namespace diptych

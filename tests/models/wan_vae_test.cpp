@@ -1,0 +1,213 @@
+#include "lib/models/wan_vae/wan_vae.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "lib/models/wan_vae/memory.h"
+#include "lib/tensor/safetensors.h"
+#include "lib/verify/trace_compare.h"
+#include "tests/models/wan_vae_cases.h"
+#include "tests/support/folder.h"
+#include "tests/support/peak_bytes.h"
+
+namespace diptych {
+namespace {
+
+namespace cases = wan_vae_cases;
+namespace fs = std::filesystem;
+
+using Change = std::function<void(NamedTensors& tensors)>;
+
+// What loading says of the tiny checkpoint with something changed.
+std::string refusal(const Change& change) {
+  NamedTensors tensors = read_trace(cases::checkpoint());
+  change(tensors);
+  const test::Folder folder;
+  const fs::path file = folder / "vae.safetensors";
+  const std::vector<std::pair<std::string, Tensor>> list(tensors.begin(), tensors.end());
+  write_safetensors(file, list);
+  return test::message_of([&] {
+    const Weights weights = Weights::open(file, at::kCPU, at::kFloat);
+    WanVae::load(weights, WanVaeConfig::infer(weights));
+  });
+}
+
+void check_refusal(const Change& change, std::string_view part) {
+  const std::string message = refusal(change);
+  CAPTURE(message);
+  CHECK(message.find(part) != std::string::npos);
+}
+
+// The released stages, narrower.
+WanVaeConfig narrow_config() {
+  WanVaeConfig config;
+  config.base_dim = 32;
+  config.decoder_base_dim = 32;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("case 08: encoder, decoder and their stages, chunk by chunk") {
+  for (const fs::path& folder : cases::goldens())
+    CHECK(cases::check_recorded({}, folder / "cases/08_vae") >= 47);
+}
+
+TEST_CASE("the latents of other recorded cases become their frames") {
+  const WanVae vae = cases::load({});
+  for (const fs::path& folder : cases::goldens()) {
+    for (const char* name : {"01_t2i", "02_t2v", "03_i2v", "04_image_edit"}) {
+      const fs::path file = folder / "cases" / name / "expected.safetensors";
+      if (!fs::exists(file)) continue;
+      CAPTURE(name);
+      const NamedTensors recorded = read_trace(file);
+      if (!recorded.contains("latent.final")) continue;
+      const Tensor video = cases::decode(vae, recorded.at("latent.final"));
+      for (const auto& [key, expected] : recorded) {
+        if (!key.starts_with("vae_decode.video")) continue;
+        const std::int64_t stride = key.ends_with("4") ? 4 : key.ends_with("8") ? 8 : 1;
+        const Tensor found =
+            video.slice(2, 0, std::nullopt, stride).slice(3, 0, std::nullopt, stride);
+        CHECK((found - expected).abs().max().item<double>() < 2e-5);
+      }
+    }
+  }
+}
+
+TEST_CASE("a clip's beginning does not depend on what follows it") {
+  cases::check_beginnings({});
+}
+
+TEST_CASE("bfloat16 stays near float32") {
+  cases::check_bfloat16({});
+}
+
+TEST_CASE("bfloat16 is as near to float32 as the official code's") {
+  const fs::path file = cases::goldens().back() / "cases/13_t2i_bf16/expected.safetensors";
+  if (!fs::exists(file)) return;
+  const NamedTensors recorded = read_trace(file);
+  const Tensor &latent = recorded.at("latent.final"), &official = recorded.at("vae_decode.video");
+  const Tensor exact = cases::decode(cases::load({}), latent);
+  const Tensor found = cases::decode(cases::load({at::kCPU, at::kBFloat16}), latent);
+  const double theirs = cases::relative_norm(official, exact);
+  const double ours = cases::relative_norm(found, exact);
+  MESSAGE("official " << theirs << ", ours " << ours);
+  CHECK(ours < 2 * theirs);
+}
+
+TEST_CASE("a decoder gives one frame, then four at a time, and ends") {
+  const WanVae vae = cases::load({});
+  const Tensor latent = cases::draw({3, 1, 2, 48}, 5), before = latent.clone();
+  WanVaeDecoder first(vae, latent), second(vae, latent);
+  std::vector<std::int64_t> counts;
+  while (first.has_next()) {
+    const Tensor frames = first.next();
+    CHECK(frames.is_contiguous());
+    CHECK((frames.abs().max() <= 1).item<bool>());
+    CHECK(frames.equal(second.next()));  // two at once do not disturb each other
+    counts.push_back(frames.size(1));
+  }
+  CHECK(counts == std::vector<std::int64_t>{1, 4, 4});
+  CHECK_THROWS_AS(first.next(), c10::Error);
+  CHECK(latent.equal(before));
+}
+
+TEST_CASE("an observer may end a pass") {
+  const WanVae vae = cases::load({});
+  const auto stop = [](std::int64_t chunk, std::string_view name, const Tensor&) {
+    if (chunk == 1 && name.ends_with("middle1")) throw std::runtime_error("stop");
+  };
+  WanVaeDecoder decoder(vae, cases::draw({2, 1, 1, 48}, 6), stop);
+  CHECK(decoder.next().sizes() == at::IntArrayRef({3, 1, 16, 16}));
+  CHECK_THROWS_WITH_AS(decoder.next(), "stop", std::runtime_error);
+  CHECK_THROWS_WITH_AS(vae.encode(at::zeros({3, 5, 16, 16}), stop), "stop", std::runtime_error);
+}
+
+TEST_CASE("clips and latents of other shapes are refused") {
+  const WanVae vae = cases::load({});
+  for (const auto& shape : {std::vector<std::int64_t>{3, 1, 24, 16},
+                            {3, 1, 16, 8},
+                            {3, 0, 16, 16},
+                            {1, 1, 16, 16},
+                            {3, 16, 16},
+                            {3, 1, 0, 16}}) {
+    CAPTURE(shape.size());
+    CHECK_THROWS_AS(vae.encode(at::zeros(shape)), c10::Error);
+  }
+  for (const auto& shape : {std::vector<std::int64_t>{1, 2, 2, 16}, {0, 2, 2, 48}, {2, 2, 48}})
+    CHECK_THROWS_AS(WanVaeDecoder(vae, at::zeros(shape)), c10::Error);
+}
+
+TEST_CASE("a checkpoint that is not the release's names the tensor") {
+  CHECK(refusal([](NamedTensors&) {}) == "no error");
+  check_refusal([](NamedTensors& all) { all.erase("decoder.middle.1.norm.gamma"); },
+                "tensor \"decoder.middle.1.norm.gamma\" is missing");
+  check_refusal([](NamedTensors& all) { all.emplace("decoder.extra", at::zeros({2})); },
+                "decoder.extra");
+  check_refusal(
+      [](NamedTensors& all) {
+        all.at("encoder.downsamples.1.downsamples.2.time_conv.weight") = at::zeros({6, 6, 1, 1, 1});
+      },
+      "time_conv.weight\" has shape [6, 6, 1, 1, 1], expected [6, 6, 3, 1, 1]");
+  check_refusal(
+      [](NamedTensors& all) {
+        all.at("conv2.weight") = at::zeros({16, 16, 1, 1, 1});
+      },
+      "conv2.weight: 16 latent channels, expected 48");
+  check_refusal([](NamedTensors& all) { all.at("encoder.conv1.weight") = at::zeros({0}); },
+                "encoder.conv1.weight: has shape [0], expected 5 dimensions");
+  check_refusal(
+      [](NamedTensors& all) {
+        all.at("encoder.conv1.weight") = at::zeros({3, 3, 3, 3, 3});
+      },
+      "\"encoder.conv1.weight\" has shape [3, 3, 3, 3, 3], expected [3, 12, 3, 3, 3]");
+}
+
+TEST_CASE("frames become levels, half to even") {
+  const auto at_level = [](float level) { return 2 * (level / 255) - 1; };
+  const Tensor frames = at::tensor({-2.0F, -1.0F, 1.0F, 3.0F, 0.0F, at_level(126.5F),
+                                    at_level(126.4F), at_level(126.6F), -0.5F, 0.5F, 0.25F, 0.1F})
+                            .view({3, 1, 2, 2});
+  const Tensor levels = frames_to_uint8(frames);
+  CHECK(levels.sizes() == at::IntArrayRef({1, 2, 2, 3}));
+  CHECK((levels.scalar_type() == at::kByte));
+  const Tensor planes = levels.permute({3, 0, 1, 2}).flatten();  // colour by colour
+  CHECK(planes.equal(
+      at::tensor({0, 0, 255, 255, 128, 126, 126, 127, 64, 191, 159, 140}, at::kInt).to(at::kByte)));
+}
+
+TEST_CASE("the memory of a pass is what memory.h says, and does not grow with the clip") {
+  const WanVaeConfig config = narrow_config();
+  const WanVae vae = WanVae::load(Weights::dummy(at::kCPU, at::kFloat), config);
+  // High enough that no wide convolution on the CPU takes a path with copies.
+  const std::int64_t width = 32, height = 576;
+  const auto check = [](std::int64_t found, std::int64_t planned) {
+    CAPTURE(found);
+    CAPTURE(planned);
+    CHECK(static_cast<double>(found) < 1.02 * static_cast<double>(planned));
+    CHECK(static_cast<double>(found) > 0.95 * static_cast<double>(planned));
+  };
+  for (const std::int64_t t : {1, 3, 4}) {
+    CAPTURE(t);
+    const WanVaeClip clip{width, height, WanVaeConfig::frames(t)};
+    const Tensor latent = cases::draw({t, height / 16, width / 16, 48}, 7);
+    check(peak_bytes([&] {
+            WanVaeDecoder decoder(vae, latent);
+            while (decoder.has_next()) decoder.next();
+          }),
+          wan_vae_decode_bytes(config, clip, at::kFloat));
+    const Tensor video = cases::draw({3, clip.frames, height, width}, 8);
+    check(peak_bytes([&] { vae.encode(video); }), wan_vae_encode_bytes(config, clip, at::kFloat));
+  }
+  const WanVaeClip clip{width, height, 9}, longer{width, height, 121};
+  CHECK(wan_vae_decode_bytes(config, clip, at::kFloat) ==
+        wan_vae_decode_bytes(config, longer, at::kFloat));
+}
+
+TEST_CASE("the released sizes") {
+  const WanVaeConfig config;
+  CHECK(config.spatial() == 16);
+  CHECK(wan_vae_weight_bytes(config, at::kFloat) == 4 * std::int64_t{704'688'668});
+}
+
+}  // namespace diptych
