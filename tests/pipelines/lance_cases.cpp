@@ -4,6 +4,8 @@
 #include <fstream>
 #include <stdexcept>
 
+#include <fmt/format.h>
+
 #include "lib/text/byte_level_bpe.h"
 
 namespace diptych::test {

@@ -7,6 +7,7 @@
 
 #include "lib/base/utf8.h"
 #include "lib/pipelines/lance/layout.h"
+#include "lib/text/byte_level_bpe.h"
 #include "tests/pipelines/lance_cases.h"
 #include "tests/support/folder.h"
 #include "tests/support/skip.h"
