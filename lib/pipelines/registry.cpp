@@ -8,11 +8,12 @@
 
 #include "lib/base/error.h"
 #include "lib/pipelines/bagel/family.h"
+#include "lib/pipelines/lance/family.h"
 
 namespace diptych {
 namespace {
 
-const std::array kFamilies = {&bagel_family()};
+const std::array kFamilies = {&bagel_family(), &lance_family()};
 
 }  // namespace
 

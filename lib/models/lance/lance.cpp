@@ -1,5 +1,7 @@
 #include "lib/models/lance/lance.h"
 
+#include <fmt/format.h>
+
 #include "lib/base/error.h"
 #include "lib/models/qwen_mot/layout.h"
 
@@ -16,6 +18,28 @@ LanceConfig LanceConfig::load(const std::filesystem::path& llm, const std::files
                      (vit / "config.json").string(), c.vit.out_hidden_size, c.llm.hidden_size);
   }
   return c;
+}
+
+std::vector<TensorShape> qwen_vision_layout(const QwenVisionConfig& c) {
+  MotLayout layout;
+  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+  layout.add("patch_embed.proj.weight",
+             {hidden, c.in_channels, c.temporal_patch_size, c.patch_size, c.patch_size});
+  for (std::int64_t i = 0; i < c.depth; ++i) {
+    const std::string block = fmt::format("blocks.{}.", i);
+    layout.add(block + "norm1.weight", {hidden});
+    layout.add(block + "norm2.weight", {hidden});
+    layout.linear(block + "attn.qkv", 3 * hidden, hidden);
+    layout.linear(block + "attn.proj", hidden, hidden);
+    layout.linear(block + "mlp.gate_proj", inner, hidden);
+    layout.linear(block + "mlp.up_proj", inner, hidden);
+    layout.linear(block + "mlp.down_proj", hidden, inner);
+  }
+  const std::int64_t merged = c.merged_patches() * hidden;
+  layout.add("merger.ln_q.weight", {hidden});
+  layout.linear("merger.mlp.0", merged, merged);
+  layout.linear("merger.mlp.2", c.out_hidden_size, merged);
+  return layout.take();
 }
 
 std::vector<TensorShape> lance_layout(const LanceConfig& config) {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lib/models/qwen/config.h"
+#include "lib/models/qwen/vision_config.h"
 #include "lib/models/qwen_mot/latent_positions.h"
-#include "lib/models/qwen_vision/qwen_vision.h"
 #include "lib/tensor/tensor_names.h"
 
 namespace diptych {
@@ -33,6 +33,8 @@ struct LanceConfig {  // of the released model
   static LanceConfig load(const std::filesystem::path& llm, const std::filesystem::path& vit);
 };
 
+// Every tensor of vit.safetensors.
+std::vector<TensorShape> qwen_vision_layout(const QwenVisionConfig& config);
 // Every tensor of model.safetensors for a config, the vision tower (vit_model.*) among them.
 std::vector<TensorShape> lance_layout(const LanceConfig& config);
 

@@ -73,7 +73,7 @@ FluxVaeConfig read_vae_config(const Weights& weights, const fs::path& folder) {
 }  // namespace
 
 std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, bool dummy,
-                                                      const Runtime& runtime) {
+                                                       const Runtime& runtime) {
   auto opened = std::make_unique<BagelCheckpoint>();
   BagelCheckpoint& c = *opened;
   c.folder = folder;
@@ -120,9 +120,11 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
 }
 
 MotOpening bagel_opening() {
-  return {.stored = [](const RunConfig& config) {
-            return BagelCheckpoint::stored(config.model, config.load_format == LoadFormat::dummy);
-          },
+  return {.stored =
+              [](const RunConfig& config) {
+                return BagelCheckpoint::stored(config.model,
+                                               config.load_format == LoadFormat::dummy);
+              },
           .open = [](const RunConfig& config, const Runtime& runtime,
                      Log&) -> std::unique_ptr<MotCheckpoint> {
             if (config.vae_dtype == VaeDtype::bfloat16)
@@ -148,8 +150,7 @@ void BagelCheckpoint::use_strips(bool uses) {
 
 void BagelCheckpoint::rehearse_decoding(const LatentSize& size) const {
   const auto options = at::TensorOptions(at::kFloat).device(vae_weights.options().device());
-  vae.decode(at::zeros({1, model.config.latent_channels,
-                        size.h * model.config.latent_patch_size,
+  vae.decode(at::zeros({1, model.config.latent_channels, size.h * model.config.latent_patch_size,
                         size.w * model.config.latent_patch_size},
                        options),
              {}, strips);

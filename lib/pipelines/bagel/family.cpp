@@ -3,9 +3,9 @@
 #include "lib/pipelines/bagel/checkpoint.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/replay.h"
-#include "lib/pipelines/mot/session.h"
 #include "lib/pipelines/bagel/trace_names.h"
 #include "lib/pipelines/bagel/tuning.h"
+#include "lib/pipelines/mot/session.h"
 
 namespace diptych {
 namespace {

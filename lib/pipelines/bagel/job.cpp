@@ -19,8 +19,7 @@ constexpr std::array kNoiseNames = {"init_noise", "gen.init_noise"};  // the sec
 
 LatentSize painted_size(const BagelJob& job) {
   const SamplingConfig& s = job.config().sampling;
-  return s.size_of_input ? job.images.back().latent
-                         : job.checkpoint.latent_size(s.width, s.height);
+  return s.size_of_input ? job.images.back().latent : job.checkpoint.latent_size(s.width, s.height);
 }
 
 std::vector<GuidanceTerm> guidance_terms(const SamplingConfig& s) {
@@ -164,8 +163,7 @@ void BagelTurn::keep_plan(const GeneratedText& written) {
 
 Tensor BagelTurn::start_latent(Log& log, MotTrace*) {
   if (own_.noise.defined()) return own_.noise;
-  const Tensor drawn =
-      draw_noise(own_.size(), own_.checkpoint.model.config.row_width(), generator);
+  const Tensor drawn = draw_noise(own_.size(), own_.checkpoint.model.config.row_width(), generator);
   const Tensor& recorded = own_.recorded_noise;
   // A reference on another generator starts from other noise than the seed's.
   if (!recorded.defined() || recorded.equal(drawn)) return drawn;

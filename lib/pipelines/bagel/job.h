@@ -16,7 +16,7 @@ namespace diptych {
 
 // What a recorded case has otherwise than a user's request.
 struct BagelRecording {
-  std::optional<ImageTransforms> transforms;  // of input pictures
+  std::optional<ImageTransforms> transforms;         // of input pictures
   bool is_recorded = false, official_batch = false;  // of MotJob
 };
 
@@ -52,8 +52,8 @@ class BagelTurn final : public MotTurn {
 
   void seed(std::uint64_t seed) override;
   std::vector<BranchContexts> branches() const override { return reading_.branches(); }
-  ImageRows read_image(const ImageSegment& segment, const MotSample& block,
-                       const std::string& name, MotTrace* trace) override;
+  ImageRows read_image(const ImageSegment& segment, const MotSample& block, const std::string& name,
+                       MotTrace* trace) override;
   std::string text_of(const std::vector<std::int64_t>& fed) const override;
   void keep_plan(const GeneratedText& written) override;
   Tensor start_latent(Log& log, MotTrace* trace) override;

@@ -12,12 +12,11 @@ MotSizes bagel_sizes(const BagelConfig& model, const FluxVaeConfig& vae) {
   sizes.pixels_per_row = model.pixels_per_row();
   // Patches, a layer of the vision model, the connector.
   sizes.look_bytes = [vit = model.vit, hidden = model.llm.hidden_size](std::int64_t patches,
-                                                                        std::int64_t element) {
+                                                                       std::int64_t element) {
     constexpr std::int64_t kFloat = 4;
     const std::int64_t patch = vit.num_channels * vit.patch_size * vit.patch_size;
-    return patches *
-           (2 * patch * kFloat +
-            (6 * vit.hidden_size + 2 * vit.intermediate_size + 2 * hidden) * element);
+    return patches * (2 * patch * kFloat +
+                      (6 * vit.hidden_size + 2 * vit.intermediate_size + 2 * hidden) * element);
   };
   const auto strips_of = [](bool strips) {
     return strips ? std::optional<VaeStrips>(std::in_place) : std::nullopt;

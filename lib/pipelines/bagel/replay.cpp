@@ -199,8 +199,8 @@ class BagelReplay {
     std::vector<std::unique_ptr<BagelJob>> jobs;
     std::vector<MotJob*> group;
     for (const RunConfig& request : requests) {
-      jobs.push_back(std::make_unique<BagelJob>(request, checkpoint_, session_.runtime(), log_,
-                                                recording));
+      jobs.push_back(
+          std::make_unique<BagelJob>(request, checkpoint_, session_.runtime(), log_, recording));
       group.push_back(jobs.back().get());
     }
     if (!requests.front().answers()) give_noise(recorded, jobs);

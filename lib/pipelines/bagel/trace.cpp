@@ -103,9 +103,9 @@ class DecodeTrace final : public MotTextTrace {
 std::string BagelTrace::call_name(const BranchContexts& branch, std::size_t segment) const {
   const Segment& read = branch.samples.front().segments[segment];
   const auto* image = std::get_if<ImageSegment>(&read);
-  const char* kind = image == nullptr                          ? "text"
+  const char* kind = image == nullptr                         ? "text"
                      : image->kind == ImageSegment::Kind::vae ? "vae"
-                                                               : "vit";
+                                                              : "vit";
   return fmt::format("prefill.{:02}.{}.{}", branch.calls.at(segment), branch.name, kind);
 }
 
@@ -135,7 +135,8 @@ void BagelTrace::start(const TracedStart& start) {
     marker_rows.insert(marker_rows.end(), {row, row + rows + 1});
     for (std::int64_t i = 1; i <= rows; ++i) latent_rows.push_back(row + i);
     block_lengths.push_back(rows + 2);
-    for (std::int64_t i = 0; i < start.contexts.context(0, static_cast<std::int64_t>(s)).length(); ++i)
+    for (std::int64_t i = 0; i < start.contexts.context(0, static_cast<std::int64_t>(s)).length();
+         ++i)
       context_keys.push_back(key++);
     for (std::int64_t i = 0; i < rows + 2; ++i) own.push_back(key++);
     row += rows + 2;

@@ -31,9 +31,10 @@ fs::path first_of(const fs::path& folder, std::initializer_list<const char*> nam
   for (const char* name : names) {
     if (fs::exists(folder / name)) return folder / name;
   }
-  throw InputError("{}: {} not found; expected a Lance folder as it is downloaded, with {}, {}, {} "
-                   "and Wan2.2_VAE.pth",
-                   folder.string(), *names.begin(), kPictures, kClips, kVision);
+  throw InputError(
+      "{}: {} not found; expected a Lance folder as it is downloaded, with {}, {}, {} "
+      "and Wan2.2_VAE.pth",
+      folder.string(), *names.begin(), kPictures, kClips, kVision);
 }
 
 at::ScalarType vae_dtype_of(const RunConfig& run, const Runtime& runtime) {
@@ -169,7 +170,8 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
     throw InputError("{}: the autoencoder has {} channels at 1/{}, expected {} at 1/{}",
                      c.folders.vae_file().string(), c.vae.config.z_dim, c.vae.config.spatial(),
                      c.config.row_width, c.config.pixels_per_row);
-  if (!dummy) check_vae_layout(Weights::open(c.folders.vae_file(), at::kCPU, at::kFloat), c.vae.config);
+  if (!dummy)
+    check_vae_layout(Weights::open(c.folders.vae_file(), at::kCPU, at::kFloat), c.vae.config);
   return opened;
 }
 
@@ -181,10 +183,10 @@ std::unique_ptr<MotJob> LanceCheckpoint::make_job(const RunConfig& request, cons
 void LanceCheckpoint::load(const std::optional<MotOffload>& offload,
                            const std::function<void()>& beside) {
   Weights::ReadAhead reading(model_weights);
-  language_model = MotBackbone::load(model_weights.scope("language_model"), config.llm, offload,
-                                     quantization);
-  latents = MotLatents::load(model_weights, config.llm.hidden_size, config.row_width,
-                             config.positions);
+  language_model =
+      MotBackbone::load(model_weights.scope("language_model"), config.llm, offload, quantization);
+  latents =
+      MotLatents::load(model_weights, config.llm.hidden_size, config.row_width, config.positions);
   vae = WanVae::load(vae_weights, vae.config, kernels);  // while the larger file is read
   const std::jthread other = beside ? std::jthread(beside) : std::jthread();
   reading.finish();
@@ -226,7 +228,8 @@ MotSizes LanceCheckpoint::sizes() const {
   sizes.row_width = config.row_width;
   sizes.pixels_per_row = config.pixels_per_row;
   sizes.look_bytes = [vit = config.vit](std::int64_t patches, std::int64_t element) {
-    return qwen_vision_bytes(vit, patches, element);
+    return qwen_vision_bytes(vit, {.t = 1, .h = 1, .w = patches},
+                             element == 4 ? at::kFloat : at::kBFloat16);
   };
   const auto dtype = c10::typeMetaToScalarType(vae_weights.options().dtype());
   const WanVaeConfig& own = vae.config;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lib/models/lance/lance.h"
+#include "lib/models/qwen/vision.h"
 #include "lib/models/wan_vae/wan_vae.h"
 #include "lib/pipelines/lance/prompt.h"
 #include "lib/pipelines/mot/checkpoint.h"
@@ -35,7 +36,7 @@ struct LanceFolders {
 };
 
 struct LanceCheckpoint final : MotCheckpoint {
-  LanceFolders folders;  // empty: no folder was given
+  LanceFolders folders;             // empty: no folder was given
   LanceTask task = LanceTask::t2i;  // of those that these weights are for
   LanceConfig config;
   MotBackbone language_model;
@@ -57,8 +58,8 @@ struct LanceCheckpoint final : MotCheckpoint {
                                                Log& log);
 
   MotModel mot() const override {
-    return {language_model, latents, *tokenizer, markers.bos, markers.eos,
-            {markers.vision_start, markers.vision_end}};
+    return {language_model, latents,     *tokenizer,
+            markers.bos,    markers.eos, {markers.vision_start, markers.vision_end}};
   }
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
@@ -67,7 +68,9 @@ struct LanceCheckpoint final : MotCheckpoint {
   void load_vision() override;
   void load_head() override;
   bool has_vision() const override { return vision.has_value(); }
-  std::vector<Weights> sources() const override { return {model_weights, vae_weights, vit_weights}; }
+  std::vector<Weights> sources() const override {
+    return {model_weights, vae_weights, vit_weights};
+  }
   std::string weights_hash(const std::stop_token& stop) const override;  // <model>-<vit>-<vae>
   void require_finite_weights() const override;
   MotSizes sizes() const override;

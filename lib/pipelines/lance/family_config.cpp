@@ -74,11 +74,16 @@ std::vector<Task> tasks() {
 }
 
 std::vector<FieldDefault> defaults() {
-  return {{"max_tokens", "256"},        {"width", "768"},
-          {"height", "768"},            {"video_frames", "121"},
-          {"steps", "30"},              {"cfg_text_scale", "4"},
-          {"cfg_interval", "0.4,1"},    {"cfg_renorm_type", "global"},
-          {"cfg_renorm_min", "0"},      {"timestep_shift", "3.5"},
+  return {{"max_tokens", "256"},
+          {"width", "768"},
+          {"height", "768"},
+          {"video_frames", "121"},
+          {"steps", "30"},
+          {"cfg_text_scale", "4"},
+          {"cfg_interval", "0.4,1"},
+          {"cfg_renorm_type", "global"},
+          {"cfg_renorm_min", "0"},
+          {"timestep_shift", "3.5"},
           {"resolution", "image_768res"}};
 }
 

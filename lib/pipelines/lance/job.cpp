@@ -38,8 +38,7 @@ Segment segment_of(const LanceLayout& layout, const LanceReadSplit& read) {
     const auto begin = layout.ids.begin() + split.begin;
     return TextSegment{{begin, begin + split.tokens()}, positions[0][0].item<std::int64_t>()};
   }
-  const auto kind =
-      split.has_latents() ? ImageSegment::Kind::vae : ImageSegment::Kind::vit;
+  const auto kind = split.has_latents() ? ImageSegment::Kind::vae : ImageSegment::Kind::vit;
   return ImageSegment{kind, 0, split.tokens() - 2, flat(positions)};
 }
 
@@ -91,7 +90,8 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
   }
   is_recorded = recording.is_recorded;
   if (settings.noise_source == LanceNoiseSource::cuda && !runtime.device.is_cuda())
-    throw InputError(Setting::of("noise_source", "cuda"), "needs a CUDA device, the run is on the CPU");
+    throw InputError(Setting::of("noise_source", "cuda"),
+                     "needs a CUDA device, the run is on the CPU");
   source = plan_source();
   lay_out(recording);
   check_positions(*this, branches_, /*planned=*/false, checkpoint.mot());
@@ -107,8 +107,8 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
 }
 
 std::optional<LanceSource> LanceJob::plan_source() const {
-  const auto found = std::ranges::find_if(
-      config().inputs, [](const InputItem& item) { return !item.is_text(); });
+  const auto found =
+      std::ranges::find_if(config().inputs, [](const InputItem& item) { return !item.is_text(); });
   if (found == config().inputs.end()) return std::nullopt;
   LanceSource source;
   source.file = found->file();
@@ -117,10 +117,8 @@ std::optional<LanceSource> LanceJob::plan_source() const {
     about(Setting::of("video"), [&] {
       const ClipFacts facts = ClipReader(source.file).facts();
       source.size = facts.size;
-      if (!facts.average_rate)
-        throw InputError("{}: says no frame rate", source.file.string());
-      source.frames =
-          sample_frames(count_clip_packets(source.file), facts.average_rate->value());
+      if (!facts.average_rate) throw InputError("{}: says no frame rate", source.file.string());
+      source.frames = sample_frames(count_clip_packets(source.file), facts.average_rate->value());
     });
   } else {
     source.size = read_input_size(source.file);
@@ -184,6 +182,11 @@ std::vector<LanceGrid> LanceJob::grids(const LancePrompt& prompt) const {
 
 void LanceJob::check_sizes() const {
   const SamplingConfig& s = config().sampling;
+  if (source && !answers() && !s.size_of_input)
+    throw InputError(
+        Setting::of("width"),
+        SettingText{"the result of ", Setting::of("task", config().task),
+                    " has the size of what is read, which ", Setting::of("resolution"), " sets"});
   if (task != LanceTask::t2v && task != LanceTask::i2v) return;
   if (s.frames > kMaxLanceFrames)
     throw InputError(Setting::of("video_frames"), "found {}, expected at most {}", s.frames,
@@ -208,16 +211,15 @@ void LanceJob::lay_out(const LanceRecording& recording) {
 InputWork LanceJob::work_of_source() const {
   const std::int64_t frames = std::ssize(source->frames);
   InputWork work;
-  if (!answers())
-    work.encoded = {source->sizes.vae.width, source->sizes.vae.height, frames};
+  if (!answers()) work.encoded = {source->sizes.vae.width, source->sizes.vae.height, frames};
   if (task != LanceTask::i2v) work.patches = 4 * vit_grid(frames, source->sizes.vit).rows();
   return work;
 }
 
 void LanceJob::plan_painting() {
   const LanceGrid grid = target_grid();
-  calibration =
-      read_calibration(config(), checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string());
+  calibration = read_calibration(
+      config(), checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string());
   // N steps make N updates.
   paint = make_paint_request(config(), {{kTextUncond, config().sampling.cfg_text_scale}},
                              config().sampling.steps + 1, calibration ? &*calibration : nullptr);

@@ -87,8 +87,8 @@ class LanceTurn final : public MotTurn {
 
   void reseed(std::uint64_t seed) override;
   std::vector<BranchContexts> branches() const override { return own_.branches(); }
-  ImageRows read_image(const ImageSegment& segment, const MotSample& block,
-                       const std::string& name, MotTrace* trace) override;
+  ImageRows read_image(const ImageSegment& segment, const MotSample& block, const std::string& name,
+                       MotTrace* trace) override;
   std::string text_of(const std::vector<std::int64_t>& fed) const override;
   void keep_plan(const GeneratedText& written) override;
   Tensor start_latent(Log& log, MotTrace* trace) override;

@@ -119,8 +119,8 @@ void LanceTrace::record_positions() const {
 void LanceTrace::record_calls(const BranchContexts& branch) const {
   const LanceLayout& layout = job_.read_layout();
   const bool uncond = branch.name != "cond";
-  const LanceReading reading = uncond ? text_unconditional_reading(layout, job_.uncond_ids)
-                                      : conditional_reading(layout);
+  const LanceReading reading =
+      uncond ? text_unconditional_reading(layout, job_.uncond_ids) : conditional_reading(layout);
   for (std::size_t i = 0; i < reading.context.size(); ++i) {
     if (branch.calls.at(i) < 0) continue;
     const auto& [split, position_ids] = reading.context[i];
@@ -136,10 +136,12 @@ void LanceTrace::contexts(const PrefilledContexts& contexts) {
   record_positions();
   for (const BranchContexts& branch : contexts.branches()) {
     record_calls(branch);
-    const auto first_own = std::ranges::find_if(branch.calls, [](std::int64_t c) { return c >= 0; });
+    const auto first_own =
+        std::ranges::find_if(branch.calls, [](std::int64_t c) { return c >= 0; });
     const auto segment = static_cast<std::size_t>(first_own - branch.calls.begin());
     const std::int64_t from = branch.samples.front().length_before(segment);
-    trace_cache(contexts, branch, branch.name == "cond" ? "cond" : "text_uncond_tail", from, sink());
+    trace_cache(contexts, branch, branch.name == "cond" ? "cond" : "text_uncond_tail", from,
+                sink());
   }
 }
 
@@ -153,7 +155,7 @@ void LanceTrace::start(const TracedStart& start) {
   sink().record("latent.initial", reads_source
                                       ? at::cat({source_.to(at::kCPU), start.latent.to(at::kCPU)})
                                       : start.latent);
-  const std::int64_t clean = begins_clean ? job_.paint.clean_rows.front()
+  const std::int64_t clean = begins_clean   ? job_.paint.clean_rows.front()
                              : reads_source ? source_.size(0)
                                             : 0;
   const std::int64_t noisy = begins_clean ? rows - clean : rows;
@@ -194,6 +196,19 @@ void LanceTrace::source(const WanVaeMoments& moments, const Tensor& latent) {
   source_ = latent.flatten(0, 2);
 }
 
+QwenVisionObserver LanceTrace::vision(const Tensor& patches, const VisionGrid& grid) {
+  const VisionWindows windows = vision_windows(grid, job_.checkpoint.config.vit);
+  std::vector<std::int64_t> boundaries = {0};
+  for (const std::int64_t length : windows.lengths)
+    boundaries.push_back(boundaries.back() + length);
+  sink().record("vit.patches_first8",
+                patches.narrow(0, 0, std::min<std::int64_t>(8, patches.size(0))));
+  sink().record("vit.grid_thw", ints({grid.t, grid.h, grid.w}).unsqueeze(0));
+  sink().record("vit.window_index", windows.order);
+  sink().record("vit.cu_window_seqlens", ints(boundaries));
+  return [this](std::string_view name, const Tensor& value) { sink().record(name, value); };
+}
+
 void LanceTrace::decoded(const Tensor& frames, const Tensor& shown) {
   frames_.push_back(frames.to(at::kCPU, at::kFloat));
   shown_.push_back(shown);
@@ -205,7 +220,8 @@ void LanceTrace::finish_decoding() {
   for (const std::int64_t stride : {4, 8}) {
     const std::string name = fmt::format("vae_decode.video_stride{}", stride);
     if (sink().wants(name))
-      sink().record(name, video.slice(2, 0, c10::nullopt, stride).slice(3, 0, c10::nullopt, stride));
+      sink().record(name,
+                    video.slice(2, 0, c10::nullopt, stride).slice(3, 0, c10::nullopt, stride));
   }
   sink().record("output.frames_u8", shown);
   sink().record("output.frame_first_u8", shown[0]);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/models/qwen_vision/qwen_vision.h"
+#include "lib/models/qwen/vision.h"
 #include "lib/models/wan_vae/wan_vae.h"
 #include "lib/pipelines/mot/trace.h"
 
@@ -32,8 +32,8 @@ class LanceTrace final : public MotTrace {
 
   // vae.cond.*; latent [t, h, w, row width].
   void source(const WanVaeMoments& moments, const Tensor& latent);
-  // vit.* of these pixels, float32 [3, frames, H, W].
-  QwenVisionObserver vision(const Tensor& pixels);
+  // vit.* of these patches [n, patch_width].
+  QwenVisionObserver vision(const Tensor& patches, const VisionGrid& grid);
   // vae_decode.*, output.*: frames [3, n, H, W], shown uint8 [n, H, W, 3], chunk by chunk.
   void decoded(const Tensor& frames, const Tensor& shown);
   void finish_decoding();

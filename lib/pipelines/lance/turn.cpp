@@ -38,8 +38,7 @@ void LanceTurn::reseed(std::uint64_t seed) {
 // Rows of source and target, as the official code draws them -> float32 [rows, row width].
 Tensor LanceTurn::draw_noise(Log& log) const {
   if (own_.noise.defined()) return own_.noise;
-  const std::vector<std::int64_t> shape = {own_.drawn_rows(),
-                                           own_.checkpoint.config.row_width};
+  const std::vector<std::int64_t> shape = {own_.drawn_rows(), own_.checkpoint.config.row_width};
   Tensor drawn;
   if (own_.draws_on_cuda()) {
     const at::Device device = own_.runtime.device;
@@ -88,11 +87,16 @@ const Tensor& LanceTurn::encode_source(MotTrace* trace) {
 const Tensor& LanceTurn::look(MotTrace* trace) {
   if (patches_.defined()) return patches_;
   const LanceCheckpoint& checkpoint = own_.checkpoint;
-  const Tensor pixels = own_.source->vit_pixels.to(own_.runtime.device);
+  const QwenVisionConfig& config = checkpoint.config.vit;
+  const Tensor& pixels = own_.source->vit_pixels;
+  const VisionGrid grid = vision_grid(pixels.size(1), pixels.size(2), pixels.size(3), config);
+  const Tensor patches = vision_patches(pixels, config);
   QwenVisionObserver observer;
-  if (trace != nullptr) observer = static_cast<LanceTrace*>(trace)->vision(pixels);
-  patches_ = checkpoint.vision->forward(
-      pixels, own_.runtime.read_attention.of(AttentionRole::self), observer);
+  if (trace != nullptr) observer = static_cast<LanceTrace*>(trace)->vision(patches, grid);
+  const Runtime& runtime = own_.runtime;
+  patches_ = checkpoint.vision->forward(patches.to(runtime.device, runtime.dtype), grid,
+                                        runtime.read_attention.of(AttentionRole::self),
+                                        runtime.kernels, observer);
   return patches_;
 }
 

@@ -207,19 +207,19 @@ class ContextReader {
                            block.context + block.gen_rows + block.und_rows};
     return [trace = trace_, name = call_name(sample), keys](std::string_view what,
                                                             const MotRows& seen) {
-      const Tensor rows = seen.gen.defined() ? at::cat({seen.und.narrow(0, 0, 1), seen.gen,
-                                                        seen.und.narrow(0, 1, 1)})
-                                             : seen.und;
+      const Tensor rows =
+          seen.gen.defined()
+              ? at::cat({seen.und.narrow(0, 0, 1), seen.gen, seen.und.narrow(0, 1, 1)})
+              : seen.und;
       trace->rows(name, what, rows, keys);
     };
   }
 
   MotPlan plan_block(std::int64_t sample, const MotSample& block) {
     const Tensor position_ids = positions(sample);
-    return make_plan({std::span(&block, 1),
-                      in_plan_order(std::span(&block, 1), std::span(&position_ids, 1))},
-                     contexts_.cache_row(distinct_, sample), cache_, model_.backbone.config,
-                     options_);
+    return make_plan(
+        {std::span(&block, 1), in_plan_order(std::span(&block, 1), std::span(&position_ids, 1))},
+        contexts_.cache_row(distinct_, sample), cache_, model_.backbone.config, options_);
   }
 
   PrefilledContexts& contexts_;

@@ -13,10 +13,10 @@
 
 #include "lib/base/choices.h"
 #include "lib/pipelines/mot/contexts.h"
+#include "lib/pipelines/mot/trace.h"
 #include "lib/runtime/kernel_work.h"
 #include "lib/runtime/runtime.h"
 #include "lib/sampling/schedule.h"
-#include "lib/pipelines/mot/trace.h"
 #include "lib/sampling/step_cache/step_cache.h"
 
 namespace diptych {

@@ -50,7 +50,7 @@ struct MotJob : Job {
   TextRequest text;                            // the answer or the plan
   PaintRequest paint;                          // this picture alone
   std::optional<StepCalibration> calibration;  // of TeaCache
-  Tensor noise;  // given by a file, once read: float32 [rows, row width]
+  Tensor noise;                // given by a file, once read: float32 [rows, row width]
   bool records_steps = false;  // how they change
   // A recorded case, which is traced whatever the request says.
   bool is_recorded = false;
@@ -81,8 +81,8 @@ class MotTurn {
   // Of the next picture: noise, and what has none, float32 [rows, row width].
   virtual Tensor start_latent(Log& log, MotTrace* trace) = 0;
   // The picture or clip of a final latent; a clip is decoded when it is taken (Clip::decode), which
-  // this must outlive. `number`: of its names in the trace, "" = it is the only one. Throws RunError
-  // for what is not finite.
+  // this must outlive. `number`: of its names in the trace, "" = it is the only one. Throws
+  // RunError for what is not finite.
   virtual Media decode(const Tensor& latent, const std::string& number, MotTrace* trace) const = 0;
 
   at::Generator generator;          // of everything that follows the seed

@@ -139,8 +139,7 @@ struct Planner {
 
 }  // namespace
 
-MemoryPlan plan_mot_memory(const MotSizes& sizes, const MotWork& work,
-                             const MemoryChoice& choice) {
+MemoryPlan plan_mot_memory(const MotSizes& sizes, const MotWork& work, const MemoryChoice& choice) {
   const Planner planner{sizes, work, choice};
   const Planner::WeightBytes weights = planner.weights();
   MemoryPlan memory;
@@ -154,9 +153,8 @@ MemoryPlan plan_mot_memory(const MotSizes& sizes, const MotWork& work,
       {"output head", weights.head},
       {"vision", weights.vision},
       {"projections", weights.other},
-      {"autoencoder",
-       std::max<std::int64_t>(
-           sizes.vae.weights - (sizes.mapped ? sizes.mapped->autoencoder : 0), 0)},
+      {"autoencoder", std::max<std::int64_t>(
+                          sizes.vae.weights - (sizes.mapped ? sizes.mapped->autoencoder : 0), 0)},
       {kKeyValueCachePart, planner.key_values()},
       {kDenoiseLayoutPart, planner.denoise_layout()},
       {"step cache", work.cache_bytes},

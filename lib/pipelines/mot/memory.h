@@ -35,7 +35,7 @@ struct FrameSize {
 struct AutoencoderCosts {
   std::int64_t weights = 0;  // bytes
   // Most bytes of a pass, its input and output among them.
-  std::function<std::int64_t(const FrameSize& size, bool strips)> encode, decode;
+  std::function<std::int64_t(const FrameSize&size, bool strips)> encode, decode;
 };
 
 struct MotSizes {  // of the checkpoint
@@ -70,16 +70,15 @@ struct MotWork {
   std::int64_t text_rows = 0;       // of the caches that text is written with, beside the others
   std::int64_t prefill_rows = 0;    // most rows of one prefill call: a text, or an image block
   FrameSize encoded = {};           // a picture or clip that is encoded
-  std::int64_t vision_patches = 0;                   // most patches of a picture that is looked at
-  std::int64_t cache_bytes = 0;                      // what a step cache keeps between steps
-  bool writes_logits = false;                        // the attention backend is math
+  std::int64_t vision_patches = 0;  // most patches of a picture that is looked at
+  std::int64_t cache_bytes = 0;     // what a step cache keeps between steps
+  bool writes_logits = false;       // the attention backend is math
   // Steps of two kinds, with and without guidance, each become a CUDA graph unless experts wait in
   // host memory. They share memory, but blocks of the first that suit the second are not promised.
   bool two_graphs = false;
 };
 
-MemoryPlan plan_mot_memory(const MotSizes& sizes, const MotWork& work,
-                             const MemoryChoice& choice);
+MemoryPlan plan_mot_memory(const MotSizes& sizes, const MotWork& work, const MemoryChoice& choice);
 
 // The same for fit_memory(): units of offload are experts, first those of understanding.
 MemoryCosts mot_costs(const MotSizes& sizes, const MotWork& work);

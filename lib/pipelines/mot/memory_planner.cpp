@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-
 namespace diptych {
 namespace {
 
@@ -28,7 +27,7 @@ MotLoadedParts parts_of(MotJobs jobs) {
 }
 
 MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint& checkpoint,
-                                       const Runtime& runtime)
+                                   const Runtime& runtime)
     : config_(config),
       checkpoint_(checkpoint),
       runtime_(runtime),
@@ -154,8 +153,7 @@ MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts) const {
   sizes.dtype = runtime_.dtype;
   sizes.parts = parts;
   sizes.quantization = runtime_.quantization;
-  sizes.reference_kernels =
-      runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
+  sizes.reference_kernels = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   sizes.mapped = mapped_;
   return sizes;
 }

@@ -1,4 +1,5 @@
-// What a session of a model on a MoT backbone may take of the GPU's memory, and the plan by which its requests fit.
+// What a session of a model on a MoT backbone may take of the GPU's memory, and the plan by which
+// its requests fit.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class MotMemoryPlanner {
   // With what is free now, or --max-vram. `config` is the session's, of a checkpoint that is open
   // but not loaded. All must outlive it. Throws InputError for a --max-vram that there is not.
   MotMemoryPlanner(const RunConfig& config, const MotCheckpoint& checkpoint,
-                     const Runtime& runtime);
+                   const Runtime& runtime);
 
   // Before loading: chooses where the weights lie, so that these requests fit, and those planned
   // before (`others`). Throws as fit_memory.

@@ -68,8 +68,8 @@ MotPainter::MotPainter(const MotModel& model, PaintRequest request, PrefilledCon
       runtime_(runtime),
       request_(std::move(request)),
       contexts_(std::move(contexts)),
-      denoiser_(model, contexts_, request_.denoised(), request_.schedule, request_.cfg_mode, runtime,
-                request_.step_cache),
+      denoiser_(model, contexts_, request_.denoised(), request_.schedule, request_.cfg_mode,
+                runtime, request_.step_cache),
       loop_(request_.schedule, runtime.device),
       denoise_model_(make_denoise_model()) {}
 
@@ -127,8 +127,8 @@ Tensor MotPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
 
 bool MotPainter::has_captured(const PaintRequest& request) const {
   const auto steps = [](const PaintRequest& r) {
-    return std::tie(r.sizes, r.clean_rows, r.guidance, r.renorm_whole_batch, r.cfg_mode, r.step_graphs,
-                    r.schedule.times);
+    return std::tie(r.sizes, r.clean_rows, r.guidance, r.renorm_whole_batch, r.cfg_mode,
+                    r.step_graphs, r.schedule.times);
   };
   return loop_.has_kept() && loop_.used_graphs() && !request.caches() &&
          steps(request) == steps(request_);
@@ -160,8 +160,7 @@ void MotPainter::prepare() {
 Tensor MotPainter::paint(const Tensor& noise, MotTrace* trace, Progress& progress,
                          StepCaching caching) {
   trace_ = trace;
-  if (trace != nullptr)
-    trace->start({contexts_, model_, request_.sizes, request_.schedule, noise});
+  if (trace != nullptr) trace->start({contexts_, model_, request_.sizes, request_.schedule, noise});
   if (attention_.empty()) runtime_.paint_attention.of(AttentionRole::self).forget_served();
   RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching, trace);

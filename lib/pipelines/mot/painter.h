@@ -55,8 +55,8 @@ class MotPainter {
   MotPainter(const MotPainter&) = delete;
   MotPainter& operator=(const MotPainter&) = delete;
   // noise float32 [rows of all pictures, row width] -> the final latent likewise, on the device.
-  // Rows without noise hold what they are. Every call starts from another noise. `trace`: null: off. `caching`: as
-  // MotDenoiser::begin_picture.
+  // Rows without noise hold what they are. Every call starts from another noise. `trace`: null:
+  // off. `caching`: as MotDenoiser::begin_picture.
   Tensor paint(const Tensor& noise, MotTrace* trace, Progress& progress,
                StepCaching caching = StepCaching::on);
   // Captures the steps ahead of the first picture, where captures_steps(), and keeps them for it.

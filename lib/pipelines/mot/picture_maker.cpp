@@ -14,8 +14,8 @@ double MotPictureMaker::steps_per_second() const {
 }
 
 MotPictureMaker::Latent MotPictureMaker::paint_latent(MotPainter& painter, const Tensor& noise,
-                                                          StepCaching caching, MotTrace* trace,
-                                                          Progress& progress) {
+                                                      StepCaching caching, MotTrace* trace,
+                                                      Progress& progress) {
   const std::int64_t before = painter.forwards();
   Latent latent;
   latent.values = painter.paint(noise, trace, progress, caching);
@@ -55,12 +55,9 @@ std::vector<MotPictureMaker::Decoded> MotPictureMaker::decode(const MotPainter& 
 
 // Paints again without the step cache, and without the trace, which is of the run that was asked
 // for.
-std::vector<CacheReport> MotPictureMaker::compare_uncached(MotPainter& painter,
-                                                           const MotTurns& turns,
-                                                           const Tensor& noise,
-                                                           const Latent& cached,
-                                                           const std::vector<Decoded>& pictures,
-                                                           Progress& progress) {
+std::vector<CacheReport> MotPictureMaker::compare_uncached(
+    MotPainter& painter, const MotTurns& turns, const Tensor& noise, const Latent& cached,
+    const std::vector<Decoded>& pictures, Progress& progress) {
   const Latent latent = paint_latent(painter, noise, StepCaching::off, nullptr, progress);
   const std::vector<Decoded> uncached = decode(painter, turns, latent.values, nullptr, progress);
   std::vector<CacheReport> reports;

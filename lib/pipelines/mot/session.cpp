@@ -41,9 +41,9 @@ std::vector<MotJob*> own_jobs(const JobGroup& jobs) {
 }  // namespace
 
 MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& log)
-    : config_(config), log_(log), runtime_(make_runtime(config, log, kSelfAttention, [&] {
-        return opening.stored(config);
-      })) {
+    : config_(config),
+      log_(log),
+      runtime_(make_runtime(config, log, kSelfAttention, [&] { return opening.stored(config); })) {
   config_.dtype = runtime_.dtype == at::kBFloat16 ? DtypeChoice::bfloat16 : DtypeChoice::float32;
   reset_peak_memory(runtime_.device);
   report_.device = device_description(runtime_.device);
@@ -184,8 +184,7 @@ void MotSession::make_ready(MotJobs jobs) {
 void MotSession::read_weights(MotJobs first, Progress& progress) {
   clock_.start();
   const MemoryBudget& budget = memory_->budget();
-  const auto offload =
-      mot_offload(memory_->plan().choice.offload, llm_config().num_hidden_layers);
+  const auto offload = mot_offload(memory_->plan().choice.offload, llm_config().num_hidden_layers);
   if (budget.limited)
     limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget.device - kCudaBytes));
   const MemoryPlan& plan = memory_->plan();
@@ -268,8 +267,8 @@ StepRecording MotSession::record_steps(const JobGroup& jobs, Progress& progress)
     recorder.begin_picture();
     painter->observe([&](std::int64_t step, std::int64_t context, const Tensor& input,
                          const Tensor& output) { recorder.record(step, context, input, output); });
-    maker_.paint_latent(*painter, turns.front()->start_latent(log_, nullptr), StepCaching::off, nullptr,
-                        progress);
+    maker_.paint_latent(*painter, turns.front()->start_latent(log_, nullptr), StepCaching::off,
+                        nullptr, progress);
   }
   report_.weights_hash = weights_hash();
   clock_.lap(report_, "hash", runtime_.device);

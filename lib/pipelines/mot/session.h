@@ -66,10 +66,10 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   void require_calibration(const MotJob& job);
   void answer(MotJob& job, MotTrace* trace, Progress& progress, const Results& results);
   void paint(MotJobs jobs, MotTrace* trace, Progress& progress, const Results& results);
-  void paint_once(MotPainter& painter, MotTurns& turns, std::uint64_t index,
-                  MotTrace* trace, Progress& progress, const Results& results);
-  std::unique_ptr<MotPainter> read(MotTurns& turns, const PaintRequest& packed,
-                                   MotTrace* trace, Progress& progress, const Results& results);
+  void paint_once(MotPainter& painter, MotTurns& turns, std::uint64_t index, MotTrace* trace,
+                  Progress& progress, const Results& results);
+  std::unique_ptr<MotPainter> read(MotTurns& turns, const PaintRequest& packed, MotTrace* trace,
+                                   Progress& progress, const Results& results);
   GeneratedText write(MotTurn& turn, MotTrace* trace, Progress& progress,
                       std::optional<PrefilledContexts>& contexts);
   PrefilledContexts read_contexts(std::span<MotTurn* const> turns,

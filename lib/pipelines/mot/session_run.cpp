@@ -1,4 +1,5 @@
-// One run of a model on a MoT backbone: contexts are read, plans and answers written, pictures painted.
+// One run of a model on a MoT backbone: contexts are read, plans and answers written, pictures
+// painted.
 #include <algorithm>
 #include <utility>
 
@@ -6,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/pipelines/mot/cfg_mode.h"
 #include "lib/pipelines/mot/session.h"
 #include "lib/pipelines/mot/settings.h"
-#include "lib/pipelines/mot/cfg_mode.h"
 #include "lib/pipelines/mot/trace.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/finite.h"
@@ -32,7 +33,7 @@ MotTurns MotSession::turns_of(MotJobs jobs) const {
 }
 
 void MotSession::run_traced(MotJobs jobs, MotTrace* trace, Progress& progress,
-                              const Results& results) {
+                            const Results& results) {
   const bool answers = jobs.front()->answers();
   if (answers) drop_kept_steps();
   for (MotJob* job : jobs) job->read_inputs();
@@ -140,7 +141,7 @@ void MotSession::give_up_kept_steps() {
 
 // One that is kept and serves, or a new one. A trace looks into steps that are launched one by one.
 std::unique_ptr<MotPainter> MotSession::painter_of(const PaintRequest& paint,
-                                                     PrefilledContexts contexts, MotTrace* trace) {
+                                                   PrefilledContexts contexts, MotTrace* trace) {
   const auto serves = [&](const MotPainter& kept) {
     return trace == nullptr && kept.serves(paint, contexts);
   };
@@ -159,13 +160,12 @@ void MotSession::keep(std::unique_ptr<MotPainter> painter) {
 
 // Of --cfg-mode auto: measured once for each kind of step. `looked_into`: by a trace or a recorder.
 CfgMode MotSession::choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts,
-                                      bool looked_into) {
+                                    bool looked_into) {
   PaintRequest measured = paint;
   // As the steps will run: none is captured that something looks into.
   measured.step_graphs &= !paint.caches() && !looked_into;
   if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
-  const std::string kind =
-      describe_step(measured, contexts, memory_->pixels_per_row());
+  const std::string kind = describe_step(measured, contexts, memory_->pixels_per_row());
   if (!memory_->plan().choice.batched) {
     log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
     return CfgMode::sequential;
@@ -281,7 +281,8 @@ void MotSession::paint(MotJobs jobs, MotTrace* trace, Progress& progress, const 
   const MotJob& first = *jobs.front();
   require_calibration(first);
   const PaintRequest packed = packed_request(jobs);
-  const bool reads_anew = std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws(); });
+  const bool reads_anew =
+      std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws(); });
   MotTurns turns = turns_of(jobs);
   std::unique_ptr<MotPainter> painter;
   for (std::int64_t i = 0; i < first.config().sampling.batch_count; ++i) {

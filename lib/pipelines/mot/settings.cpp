@@ -19,8 +19,8 @@ namespace {
 Tensor noise_in(const std::filesystem::path& path, std::span<const char* const> names,
                 std::int64_t rows, std::int64_t width) {
   const SafetensorsFile file = SafetensorsFile::open(path);
-  const auto found = std::ranges::find_if(
-      names, [&](const char* name) { return file.entries().contains(name); });
+  const auto found =
+      std::ranges::find_if(names, [&](const char* name) { return file.entries().contains(name); });
   if (found == names.end())
     throw InputError("{}: has no tensor '{}'", path.string(), fmt::join(names, "' or '"));
   const Tensor noise = file.view(*found);
@@ -146,8 +146,7 @@ std::optional<StepCalibration> read_calibration(const RunConfig& config,
   }
   StepCalibration calibration = StepCalibration::read(path);
   if (!dummy_hash.empty())
-    calibration.require_weights(path,
-                                StepCalibration::as_loaded(dummy_hash, config.quantization));
+    calibration.require_weights(path, StepCalibration::as_loaded(dummy_hash, config.quantization));
   return calibration;
 }
 

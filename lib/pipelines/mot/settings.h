@@ -1,5 +1,5 @@
-// From a RunConfig to what the parts on a MoT backbone take. Throws InputError for values that do not go
-// together.
+// From a RunConfig to what the parts on a MoT backbone take. Throws InputError for values that do
+// not go together.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ PaintRequest make_paint_request(const RunConfig& config, std::vector<GuidanceTer
 
 // Of TeaCache: as given, or the one beside the checkpoint.
 std::filesystem::path calibration_path(const RunConfig& config);
-// Nothing where the run has no TeaCache. Throws InputError, also where it is not there. `dummy_hash`:
-// of weights that are not read, which it must then be of; "" where they are.
+// Nothing where the run has no TeaCache. Throws InputError, also where it is not there.
+// `dummy_hash`: of weights that are not read, which it must then be of; "" where they are.
 std::optional<StepCalibration> read_calibration(const RunConfig& config,
                                                 const std::string& dummy_hash);
 

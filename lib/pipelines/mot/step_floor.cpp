@@ -58,8 +58,8 @@ std::vector<StepKindWork> measure_step_kinds(const MotModel& model, const PaintR
         "some experts wait in host memory (--offload, --max-vram); expected all of them "
         "on the device");
   }
-  const MotDenoiser denoiser(model, contexts, request.denoised(), request.schedule, request.cfg_mode,
-                             runtime);
+  const MotDenoiser denoiser(model, contexts, request.denoised(), request.schedule,
+                             request.cfg_mode, runtime);
   at::Generator generator = cpu_generator(0);
   const Tensor x = randn({request.rows(), model.latents.width}, generator).to(runtime.device);
   std::vector<StepKindWork> kinds = kinds_of_steps(request, contexts);

@@ -96,7 +96,8 @@ MotObserver trace_step_observer(const PrefilledContexts& contexts,
                                 std::span<const LatentSize> sizes, std::int64_t step,
                                 std::int64_t first, std::int64_t count, MotTrace& trace);
 
-// kv.<name>.layerLL.key and .value: rows from `from` on of what the branch has read, of all samples.
+// kv.<name>.layerLL.key and .value: rows from `from` on of what the branch has read, of all
+// samples.
 void trace_cache(const PrefilledContexts& contexts, const BranchContexts& branch,
                  const std::string& name, std::int64_t from, TraceSink& sink);
 
