@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/pipelines/bagel/checkpoint.h"
+#include "lib/pipelines/bagel/trace.h"
 #include "lib/pipelines/bagel/trace_names.h"
 #include "lib/pipelines/mot/denoiser.h"
 #include "lib/sampling/branches.h"
@@ -37,12 +38,10 @@ StepCacheConfig teacache(double threshold, StepCacheCoefficients coefficients = 
 // A prompt, what it is painted with, and what its branches have read.
 class Scene {
  public:
-  explicit Scene(const char* dtype = "float32") {
-    RunConfig config;
-    config.device = {DeviceChoice::Kind::cpu};
-    config.dtype = parse_choice<DtypeChoice>(dtype).value();
-    runtime = make_runtime(config, log_);
-    checkpoint = BagelCheckpoint::open(kCheckpoint, false, runtime);
+  explicit Scene(const char* dtype = "float32")
+      : runtime(make_runtime(run_of(dtype), log_)),
+        opened_(BagelCheckpoint::open(kCheckpoint, false, runtime)),
+        checkpoint(*opened_) {
     checkpoint.load();
     guidance.terms = {{"text_uncond", 4}};
     guidance.interval_low = 0.3;
@@ -63,7 +62,7 @@ class Scene {
 
   MotDenoiser denoiser(const PrefilledContexts& read, const StepCacheConfig& cache,
                        CfgMode mode = CfgMode::batched) const {
-    return {checkpoint.mot(), read, {{size}}, schedule(), mode, runtime, cache};
+    return {checkpoint.mot(), read, {std::span(&size, 1)}, schedule(), mode, runtime, cache};
   }
 
   FlowSchedule schedule() const { return FlowSchedule::shifted(steps, 3.0); }
@@ -76,7 +75,9 @@ class Scene {
   // The final latent; with a trace, under the golden data's names.
   Tensor paint(MotDenoiser&& denoiser) const { return paint(denoiser); }
   Tensor paint(MotDenoiser& denoiser) const {
-    denoiser.begin_picture(StepCaching::on, trace);
+    std::optional<BagelTrace> names;
+    if (trace != nullptr) names.emplace(*trace);
+    denoiser.begin_picture(StepCaching::on, names ? &*names : nullptr);
     const FlowSchedule flow = schedule();
     const auto record = [&](std::int64_t step, const char* what, const Tensor& value) {
       if (trace != nullptr) trace->record(fmt::format("step{:03}.{}", step, what), value);
@@ -98,8 +99,24 @@ class Scene {
     return x;
   }
 
+  static RunConfig run_of(const char* dtype) {
+    RunConfig config;
+    config.device = {DeviceChoice::Kind::cpu};
+    config.dtype = parse_choice<DtypeChoice>(dtype).value();
+    return config;
+  }
+
+ private:
+  Log log_{LogLevel::quiet};
+
+ public:
   Runtime runtime;
-  BagelCheckpoint checkpoint;
+
+ private:
+  std::unique_ptr<BagelCheckpoint> opened_;
+
+ public:
+  BagelCheckpoint& checkpoint;
   Guidance guidance;
   std::string prompt = "a red fox under an old oak";
   LatentSize size = {4, 6};
@@ -107,9 +124,6 @@ class Scene {
   std::uint64_t seed = 5;
   bool third = false;
   TraceSink* trace = nullptr;
-
- private:
-  Log log_{LogLevel::quiet};
 };
 
 double relative_difference(const Tensor& a, const Tensor& b) {

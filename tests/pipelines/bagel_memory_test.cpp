@@ -5,7 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/models/flux_vae/memory.h"
-#include "lib/pipelines/mot/memory.h"
+#include "lib/pipelines/bagel/memory.h"
 #include "lib/tensor/noise.h"
 #include "lib/tensor/stored_tensors.h"
 #include "tests/support/peak_bytes.h"
@@ -16,18 +16,22 @@ namespace {
 constexpr std::int64_t kGibi = std::int64_t{1} << 30, kMebi = 1 << 20;
 
 // Text to image with text guidance and a short prompt, in bfloat16.
-BagelWork painting(std::int64_t side) {
-  BagelWork work;
+MotWork painting(std::int64_t side) {
+  MotWork work;
   work.width = work.height = side;
   work.branches = 2;
   work.context_tokens = work.prefill_rows = 14;
   return work;
 }
 
-// The 7B model with lm_head, as it was when the figures below were measured.
-BagelSizes with_head() {
-  BagelSizes sizes;
-  sizes.head = true;
+MotSizes released() {  // of the 7B model
+  return bagel_sizes({}, {});
+}
+
+// The same with lm_head, as it was when the figures below were measured.
+MotSizes with_head() {
+  MotSizes sizes = released();
+  sizes.parts.head = true;
   return sizes;
 }
 
@@ -46,9 +50,9 @@ MemoryBudget limit(double gibibytes) {
   return budget;
 }
 
-std::string refusal(const BagelWork& work, const MemoryWishes& wishes, const MemoryBudget& budget) {
+std::string refusal(const MotWork& work, const MemoryWishes& wishes, const MemoryBudget& budget) {
   try {
-    fit_memory(bagel_costs(with_head(), work), wishes, budget);
+    fit_memory(mot_costs(with_head(), work), wishes, budget);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -64,22 +68,22 @@ void check_contains(const std::string& text, const std::string& expected) {
 }  // namespace
 
 TEST_CASE("text is written with caches of its own") {
-  BagelWork work = painting(1024);
-  const std::int64_t painted = part(plan_bagel_memory({}, work, {}).held, "key-value cache");
+  MotWork work = painting(1024);
+  const std::int64_t painted = part(plan_mot_memory(released(), work, {}).held, "key-value cache");
   work.text_rows = 14 + 1024;
-  CHECK(part(plan_bagel_memory({}, work, {}).held, "key-value cache") ==
+  CHECK(part(plan_mot_memory(released(), work, {}).held, "key-value cache") ==
         painted + std::int64_t{14 + 1024} * 57344);
   work.width = work.height = 0;  // an answer
-  CHECK(part(plan_bagel_memory({}, work, {}).held, "key-value cache") ==
+  CHECK(part(plan_mot_memory(released(), work, {}).held, "key-value cache") ==
         std::int64_t{14 + 1024} * 57344);
 }
 
 TEST_CASE("the parts of the 7B model") {
-  BagelSizes sizes;
-  sizes.vision = sizes.head = true;
-  BagelWork work = painting(1024);
+  MotSizes sizes = released();
+  sizes.parts = {.vision = true, .head = true};
+  MotWork work = painting(1024);
   work.vision_patches = 4900;
-  const MemoryPlan memory = plan_bagel_memory(sizes, work, {});
+  const MemoryPlan memory = plan_mot_memory(sizes, work, {});
   // Two experts of 6,525,628,928 weights, of which 3584 are a final norm's.
   CHECK(part(memory.held, "experts") == 2 * 2 * (std::int64_t{6525628928} - 3584));
   CHECK(part(memory.held, "embeddings") == 2 * (std::int64_t{152064} * 3584 + 2 * 3584));
@@ -98,57 +102,57 @@ TEST_CASE("the parts of the 7B model") {
   CHECK(part(memory.work, "vae decode") == 2560 * kMebi);
   CHECK(memory.peak() == memory.held_bytes() + 2560 * kMebi + memory.slack);
   CHECK(memory.host == 0);
-  CHECK(plan_bagel_memory(BagelSizes(), work, {}).held_bytes() ==
+  CHECK(plan_mot_memory(released(), work, {}).held_bytes() ==
         memory.held_bytes() - part(memory.held, "vision") - part(memory.held, "output head"));
 }
 
 TEST_CASE("quantised projections take a byte a weight and four an output") {
-  BagelSizes sizes;
-  const BagelWork work = painting(1024);
-  const MemoryPlan plain = plan_bagel_memory(sizes, work, {});
+  MotSizes sizes = released();
+  const MotWork work = painting(1024);
+  const MemoryPlan plain = plan_mot_memory(sizes, work, {});
   // 233,046,016 weights an expert; qkv, o, gate and up, down have 4608 + 3584 + 37888 + 3584 rows.
   const std::int64_t saved = 56 * (std::int64_t{233046016} - 4 * 49664);
   for (const Quantization kind : {Quantization::fp8, Quantization::int8}) {
     sizes.quantization = kind;
-    const MemoryPlan memory = plan_bagel_memory(sizes, work, {});
+    const MemoryPlan memory = plan_mot_memory(sizes, work, {});
     CHECK(part(memory.held, "experts") == part(plain.held, "experts") - saved);
     CHECK(part(memory.held, "embeddings") == part(plain.held, "embeddings"));
     // What waits on the host, and the slots, are packed as the matrices are.
     MemoryChoice choice;
     choice.offload = OffloadChoice{28, 2};
-    const MemoryPlan streamed = plan_bagel_memory(sizes, work, choice);
+    const MemoryPlan streamed = plan_mot_memory(sizes, work, choice);
     CHECK(streamed.host == 28 * (std::int64_t{233046016} + 4 * 49664));
     CHECK(part(streamed.held, "expert slots") == streamed.host / 14);
     CHECK(part(streamed.held, "experts") == part(memory.held, "experts") - streamed.host);
   }
   // int8 weights are copied in bfloat16 to be multiplied; gate and up are the largest.
-  CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
+  CHECK(part(plan_mot_memory(sizes, work, {}).work, "denoise step") ==
         part(plain.work, "denoise step") + 2 * std::int64_t{37888} * 3584);
   // Without own kernels there is a float32 copy before that.
   sizes.reference_kernels = true;
-  CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
+  CHECK(part(plan_mot_memory(sizes, work, {}).work, "denoise step") ==
         part(plain.work, "denoise step") + 6 * std::int64_t{37888} * 3584);
   sizes.quantization = Quantization::fp8;
   sizes.reference_kernels = false;
-  CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
+  CHECK(part(plan_mot_memory(sizes, work, {}).work, "denoise step") ==
         part(plain.work, "denoise step"));
   // 8196 rows of 37888 products and 3584 inputs in float32 are more than that matrix, and beside
   // it.
   sizes.reference_kernels = true;
-  CHECK(part(plan_bagel_memory(sizes, work, {}).work, "denoise step") ==
+  CHECK(part(plan_mot_memory(sizes, work, {}).work, "denoise step") ==
         part(plain.work, "denoise step") + 4 * (std::int64_t{37888} * 3584 + 8196 * 41472));
 }
 
 TEST_CASE("a graph of another kind of step may need memory of its own") {
-  BagelWork work = painting(1024);
+  MotWork work = painting(1024);
   work.samples = 8;
   for (const bool batched : {true, false}) {
     CAPTURE(batched);
     const MemoryChoice choice = {batched, false, {}};
     work.two_graphs = false;
-    const MemoryPlan one = plan_bagel_memory({}, work, choice);
+    const MemoryPlan one = plan_mot_memory(released(), work, choice);
     work.two_graphs = true;
-    const MemoryPlan two = plan_bagel_memory({}, work, choice);
+    const MemoryPlan two = plan_mot_memory(released(), work, choice);
     // One branch of 8 x 4098 rows: three of 3584 and three of 18944 in bfloat16.
     CHECK(part(two.work, "denoise step") ==
           part(one.work, "denoise step") + std::int64_t{8 * 4098} * 3 * 22528 * 2);
@@ -156,9 +160,9 @@ TEST_CASE("a graph of another kind of step may need memory of its own") {
   }
   // Experts that come from the host are not captured.
   const MemoryChoice offload = {false, false, OffloadChoice{0, MotOffload{}.slots}};
-  const MemoryPlan streamed = plan_bagel_memory({}, work, offload);
+  const MemoryPlan streamed = plan_mot_memory(released(), work, offload);
   work.two_graphs = false;
-  CHECK(streamed.peak() == plan_bagel_memory({}, work, offload).peak());
+  CHECK(streamed.peak() == plan_mot_memory(released(), work, offload).peak());
 }
 
 TEST_CASE("the peak is not under what a run reserves, and not a tenth over it") {
@@ -179,7 +183,7 @@ TEST_CASE("the peak is not under what a run reserves, and not a tenth over it") 
                          {256, true, true, 27.25},
                          {1024, false, true, 29.52}}) {
     const MemoryPlan memory =
-        plan_bagel_memory(with_head(), painting(row.side), {row.batched, row.strips, {}});
+        plan_mot_memory(with_head(), painting(row.side), {row.batched, row.strips, {}});
     CAPTURE(row.side);
     CAPTURE(memory.summary());
     const double peak = static_cast<double>(memory.peak()) / static_cast<double>(kGibi);
@@ -189,23 +193,22 @@ TEST_CASE("the peak is not under what a run reserves, and not a tenth over it") 
 }
 
 TEST_CASE("a step that is kept takes its memory beside what else is done") {
-  const MemoryPlan memory = plan_bagel_memory({}, painting(1024), {});
+  const MemoryPlan memory = plan_mot_memory(released(), painting(1024), {});
   const std::int64_t step = part(memory.work, "denoise step");
   CHECK(part(memory.work, "vae decode") > step);
   const std::int64_t caches = part(memory.held, "key-value cache");
   CHECK(caches > 0);
   CHECK(memory.peak_with_kept_step() == memory.peak() + step + caches);
   CHECK(memory.kept_step_bytes() == step + caches + part(memory.held, "denoise layout"));
-  BagelWork answer = painting(1024);
+  MotWork answer = painting(1024);
   answer.width = answer.height = 0;
-  const MemoryPlan without = plan_bagel_memory({}, answer, {});
+  const MemoryPlan without = plan_mot_memory(released(), answer, {});
   CHECK(without.peak_with_kept_step() == without.peak());
 }
 
 TEST_CASE("a step of the backbone takes what the plan says") {
-  BagelSizes sizes;
-  sizes.dtype = at::kFloat;
-  QwenConfig& llm = sizes.model.llm;
+  BagelConfig config;
+  QwenConfig& llm = config.llm;
   llm.hidden_size = 64;
   llm.num_hidden_layers = 2;
   llm.num_attention_heads = 4;
@@ -213,7 +216,9 @@ TEST_CASE("a step of the backbone takes what the plan says") {
   llm.head_dim = 16;
   llm.intermediate_size = 1024;
   llm.vocab_size = 32;
-  BagelWork work = painting(512);
+  MotSizes sizes = bagel_sizes(config, {});
+  sizes.dtype = at::kFloat;
+  MotWork work = painting(512);
   work.branches = 1;
   const MotBackbone model = MotBackbone::load(Weights::dummy(at::kCPU, at::kFloat), llm);
   KvCache cache(llm.kv_shape(), 1, 1026, at::kFloat);
@@ -223,7 +228,7 @@ TEST_CASE("a step of the backbone takes what the plan says") {
   const std::int64_t found = peak_bytes([&] {
     model.forward(plan, at::ones({1026, 64}), cache, *attention, KernelPolicy::reference);
   });
-  const std::int64_t planned = part(plan_bagel_memory(sizes, work, {}).work, "denoise step");
+  const std::int64_t planned = part(plan_mot_memory(sizes, work, {}).work, "denoise step");
   CHECK(found <= planned);
   CHECK(static_cast<double>(found) > 0.75 * static_cast<double>(planned));
 }
@@ -232,7 +237,7 @@ TEST_CASE("what was not asked for is chosen in the order of its cost") {
   const MemoryWishes automatic;
   const auto fit = [&](double gibibytes) {
     const MemoryPlan memory =
-        fit_memory(bagel_costs(with_head(), painting(1024)), automatic, limit(gibibytes));
+        fit_memory(mot_costs(with_head(), painting(1024)), automatic, limit(gibibytes));
     CHECK(memory.peak() + kCudaBytes <= static_cast<std::int64_t>(gibibytes * kGibi));
     return memory;
   };
@@ -267,14 +272,14 @@ TEST_CASE("what was asked for is kept") {
   wishes.offload = OffloadWish::layers;
   wishes.tiling = TilingWish::off;
   wishes.batched = false;
-  const MemoryPlan limited = fit_memory(bagel_costs(with_head(), painting(512)), wishes, limit(20));
+  const MemoryPlan limited = fit_memory(mot_costs(with_head(), painting(512)), wishes, limit(20));
   CHECK_FALSE(limited.choice.strips);
   CHECK_FALSE(limited.choice.batched);
   CHECK(limited.choice.offload->resident > 10);
   // Without --max-vram nothing stays.
   MemoryBudget free = limit(100);
   free.limited = false;
-  const MemoryPlan all = fit_memory(bagel_costs(with_head(), painting(512)), wishes, free);
+  const MemoryPlan all = fit_memory(mot_costs(with_head(), painting(512)), wishes, free);
   CHECK(all.choice.offload->resident == 0);
   CHECK(all.host == 56 * 2 * std::int64_t{233046016});
   CHECK(all.peak() < 8 * kGibi);
@@ -285,7 +290,7 @@ TEST_CASE("a refusal says what is needed, what there is, and which flags would d
   none.offload = OffloadWish::none;
   none.tiling = TilingWish::off;
   none.batched = true;
-  const BagelWork work = painting(1024);
+  const MotWork work = painting(1024);
   check_contains(refusal(work, none, limit(31)),
                  "--max-vram: this run needs 32.3 GiB of GPU memory, 31.0 GiB are allowed; it fits "
                  "with --offload layers");
@@ -323,7 +328,7 @@ TEST_CASE("host memory is part of the question") {
 
 TEST_CASE("on the CPU there is nothing to offload") {
   MemoryWishes wishes;
-  const MemoryPlan plain = fit_memory(bagel_costs(with_head(), painting(256)), wishes, {});
+  const MemoryPlan plain = fit_memory(mot_costs(with_head(), painting(256)), wishes, {});
   CHECK_FALSE(plain.choice.offload);
   CHECK_FALSE(plain.choice.strips);
   wishes.offload = OffloadWish::layers;
@@ -336,16 +341,16 @@ MappedWeights stored_in(at::ScalarType stored) {
 }
 
 TEST_CASE("on the CPU, weights that are used where they are mapped take no memory") {
-  BagelSizes sizes = with_head();
-  const MemoryPlan on_gpu = plan_bagel_memory(sizes, painting(512), {});
+  MotSizes sizes = with_head();
+  const MemoryPlan on_gpu = plan_mot_memory(sizes, painting(512), {});
   sizes.mapped.emplace();
   sizes.mapped->is_view = [](const std::string&, at::ScalarType) { return false; };
-  const MemoryPlan converted = plan_bagel_memory(sizes, painting(512), {});
+  const MemoryPlan converted = plan_mot_memory(sizes, painting(512), {});
   CHECK(converted.held_bytes() == on_gpu.held_bytes());
   CHECK(converted.mapped == 0);
   CHECK(converted.slack == 0);
   sizes.mapped = stored_in(at::kBFloat16);
-  const MemoryPlan mapped = plan_bagel_memory(sizes, painting(512), {});
+  const MemoryPlan mapped = plan_mot_memory(sizes, painting(512), {});
   CHECK(mapped.held_bytes() + mapped.mapped == on_gpu.held_bytes());
   // q, k and v with their biases, gate and up of 28 layers and two experts are joined.
   CHECK(part(mapped.held, "experts") ==
@@ -353,20 +358,20 @@ TEST_CASE("on the CPU, weights that are used where they are mapped take no memor
   CHECK(part(mapped.held, "output head") == 0);
   CHECK(part(mapped.held, "projections") == 0);
   sizes.quantization = Quantization::int8;
-  CHECK(part(plan_bagel_memory(sizes, painting(512), {}).held, "experts") >
-        QwenLayer::matrix_bytes(sizes.model.llm, {at::kBFloat16, Quantization::int8}) * 56 / 2);
+  CHECK(part(plan_mot_memory(sizes, painting(512), {}).held, "experts") >
+        QwenLayer::matrix_bytes(sizes.llm, {at::kBFloat16, Quantization::int8}) * 56 / 2);
 }
 
 TEST_CASE(
     "float32 weights of the 7B model are refused on a host of 23 GiB, and what fits is said") {
-  BagelSizes sizes;
+  MotSizes sizes = released();
   sizes.dtype = at::kFloat;
   sizes.mapped = stored_in(at::kBFloat16);
   MemoryBudget host;
   host.host = 23 * kGibi;
   const auto refused = [&](std::int64_t side) -> std::string {
     try {
-      fit_memory(bagel_costs(sizes, painting(side)), {}, host);
+      fit_memory(mot_costs(sizes, painting(side)), {}, host);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -392,25 +397,25 @@ TEST_CASE("what the plan of the CPU counts is what loading takes") {
         CAPTURE(name_of(quantization));
         const Weights weights = Weights::open(folder / "ema.safetensors", at::kCPU, dtype);
         const CheckpointFiles files = open_checkpoint(folder / "ema.safetensors");
-        BagelSizes sizes;
-        sizes.model = BagelConfig::load(folder);
-        sizes.model.latent_side = Bagel::read_latent_side(weights, 0);
+        BagelConfig config = BagelConfig::load(folder);
+        config.latent_side = Bagel::read_latent_side(weights, 0);
+        MotSizes sizes = bagel_sizes(config, {});
         sizes.dtype = dtype;
         sizes.quantization = quantization;
         sizes.mapped.emplace();
         sizes.mapped->is_view = [&](const std::string& name, at::ScalarType as) {
           return is_view(files, name, as);
         };
-        sizes.mapped->autoencoder = vae_weight_bytes(sizes.vae);  // not loaded here
-        const std::int64_t planned = plan_bagel_memory(sizes, {}, {}).held_bytes();
+        sizes.mapped->autoencoder = sizes.vae.weights;  // not loaded here
+        const std::int64_t planned = plan_mot_memory(sizes, {}, {}).held_bytes();
         const std::int64_t taken = peak_bytes([&] {
-          Bagel::load(weights, sizes.model, {}, {quantization, KernelPolicy::automatic});
+          Bagel::load(weights, config, {}, {quantization, KernelPolicy::automatic});
         });
         // Quantising takes one matrix at a time besides.
         const std::int64_t beside =
             quantization == Quantization::none
                 ? 0
-                : 8 * sizes.model.llm.intermediate_size * sizes.model.llm.hidden_size * 4;
+                : 8 * sizes.llm.intermediate_size * sizes.llm.hidden_size * 4;
         CHECK(taken >= planned);
         CHECK(taken <= planned + planned / 100 + beside);
       }

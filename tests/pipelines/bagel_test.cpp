@@ -5,9 +5,9 @@
 
 #include "lib/base/error.h"
 #include "lib/pipelines/bagel/family_config.h"
-#include "lib/pipelines/bagel/image.h"
-#include "lib/pipelines/mot/session.h"
+#include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/mot/cfg_mode.h"
+#include "lib/pipelines/mot/session.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/noise.h"
 
@@ -32,17 +32,25 @@ struct Fixture {
   Log log{LogLevel::quiet};
   Progress progress{log, ProgressStyle::none};
   Runtime runtime;
-  BagelCheckpoint checkpoint;
+  std::unique_ptr<BagelCheckpoint> opened;
+  BagelCheckpoint& checkpoint;
 
-  explicit Fixture(const char* attention = "auto", const char* dtype = "float32") {
+  explicit Fixture(const char* attention = "auto", const char* dtype = "float32")
+      : runtime(make_runtime(run_of(attention, dtype), log)),
+        opened(BagelCheckpoint::open(kCheckpoint, false, runtime)),
+        checkpoint(*opened) {
+    checkpoint.load();
+  }
+
+  static RunConfig run_of(const char* attention, const char* dtype) {
     RunConfig config;
     config.device = {DeviceChoice::Kind::cpu};
     config.dtype = parse_choice<DtypeChoice>(dtype).value();
     config.read_attention.default_backend = config.paint_attention.default_backend = attention;
-    runtime = make_runtime(config, log);
-    checkpoint = BagelCheckpoint::open(kCheckpoint, false, runtime);
-    checkpoint.load();
+    return config;
   }
+
+  BagelJob job(const RunConfig& request) { return {request, checkpoint, runtime, log, {}}; }
 
   Scene request(std::vector<std::string> prompts, std::vector<LatentSize> sizes) const {
     Scene r;
@@ -54,16 +62,16 @@ struct Fixture {
   }
 
   std::unique_ptr<MotPainter> painter(const Scene& r) const {
-    std::vector<BagelReading> readings;
+    std::vector<std::vector<BranchContexts>> samples;
     for (const std::string& prompt : r.prompts) {
       RunConfig request;
       request.task = "t2i";
       request.inputs = {{prompt, {}}};
-      readings.push_back(BagelReading::of(request, {}, checkpoint.mot()));
+      samples.push_back(BagelReading::of(request, {}, checkpoint.mot()).branches());
     }
     return std::make_unique<MotPainter>(
         checkpoint.mot(), r,
-        contexts(r.needed(BagelReading::branches(readings), false), r.block_rows()), runtime);
+        contexts(r.needed(pack_samples(std::move(samples)), false), r.block_rows()), runtime);
   }
 
   PrefilledContexts contexts(std::vector<BranchContexts> branches,
@@ -335,12 +343,12 @@ TEST_CASE("a plan without a word is read like any other") {
   Fixture f;
   RunConfig request = text_request({"a fox"});
   request.think = true;
-  const auto job = BagelJob::make(request, f.checkpoint, f.runtime, f.log);
-  BagelTurn turn(*job);
-  const auto contexts = [&] { return BagelReading::branches(std::span(&turn.reading, 1)); };
+  const BagelJob job = f.job(request);
+  BagelTurn turn(job);
+  const auto contexts = [&] { return turn.branches(); };
   const auto before = contexts();
   CHECK(before[0].samples[0].segments.size() == 2);  // the system's text and the prompt
-  turn.keep_plan({}, f.checkpoint.mot());
+  turn.keep_plan({});
   const auto after = contexts();
   REQUIRE(after[0].samples[0].segments.size() == 3);
   CHECK((after[0].samples[0].segments[2] ==
@@ -356,15 +364,13 @@ TEST_CASE("the caches that a text is written with are known before") {
   Fixture f;
   RunConfig request = text_request({"a fox"});
   const auto rows = [&](std::int64_t kept) {
-    const auto job = BagelJob::make(request, f.checkpoint, f.runtime, f.log);
-    return BagelMemoryPlanner::text_rows(*job, kept);
+    return MotMemoryPlanner::text_rows(f.job(request), kept);
   };
   CHECK(rows(0) == 0);
   CHECK(rows(2048) == 2048);  // kept from an earlier text
   request.think = true;
   request.text.max_think_tokens = 5;
-  const auto job = BagelJob::make(request, f.checkpoint, f.runtime, f.log);
-  const std::int64_t read = job->reading.conditional().length();
+  const std::int64_t read = f.job(request).branches().front().samples.front().length();
   CHECK(rows(0) == read + 1024);
   CHECK(rows(2048) == read + 2048);
 
@@ -387,14 +393,14 @@ TEST_CASE("positions are counted over all that is read, and what follows it") {
   request.text.max_tokens = request.text.max_think_tokens = 10;
   const auto refusal = [&] {
     try {
-      BagelJob::make(request, f.checkpoint, f.runtime, f.log);
+      f.job(request);
     } catch (const InputError& error) {
       return std::string(error.what());
     }
     return std::string("none");
   };
   const std::int64_t read =
-      BagelReading::of(request, {}, f.checkpoint.mot()).conditional().position();
+      BagelReading::of(request, {}, f.checkpoint.mot()).branches()[0].samples[0].position();
   std::int64_t& most = f.checkpoint.model.language_model.config.max_position_embeddings;
   most = read + 1;  // the picture takes one
   CHECK(refusal() == "none");
@@ -413,19 +419,20 @@ TEST_CASE("positions are counted over all that is read, and what follows it") {
   request.think = true;
   most = 100000;
   CHECK(refusal() == "none");
-  const auto job = BagelJob::make(request, f.checkpoint, f.runtime, f.log);
+  const BagelJob job = f.job(request);
   most = 300;
   request.text.max_think_tokens = 300;
   CHECK(refusal().starts_with("--max-think-tokens: "));
-  GeneratedText plan;  // that by itself may be read
-  for (int i = 0; i < 300; ++i) plan.text += " word" + std::to_string(i);
+  std::string text;  // that by itself may be read
+  for (int i = 0; i < 300; ++i) text += " word" + std::to_string(i);
   most = 100000;
-  BagelTurn turn(*job);
-  turn.keep_plan(plan, f.checkpoint.mot());
-  most = std::ssize(f.checkpoint.mot().text_segment(plan.text)) + 1;
+  BagelTurn turn(job);
+  turn.keep_plan({.ids = f.checkpoint.tokenizer->encode(text)});
+  REQUIRE(*turn.plan == text);
+  most = std::ssize(f.checkpoint.mot().text_segment(text)) + 1;
   std::string found = "none";
   try {
-    check_positions(*job, turn.reading, /*planned=*/true, f.checkpoint.mot());
+    check_positions(job, turn.branches(), /*planned=*/true, f.checkpoint.mot());
   } catch (const InputError& error) {
     found = error.what();
   }
@@ -450,11 +457,11 @@ TEST_CASE("limits of the model are named") {
 
 TEST_CASE("random weights have the widths of the folder's autoencoder, else the released ones") {
   Fixture f;
-  const FluxVaeConfig named = BagelCheckpoint::open(kCheckpoint, true, f.runtime).vae.config;
+  const FluxVaeConfig named = BagelCheckpoint::open(kCheckpoint, true, f.runtime)->vae.config;
   CHECK(named.ch == f.checkpoint.vae.config.ch);
   CHECK(named.ch_mult == f.checkpoint.vae.config.ch_mult);
   CHECK(named.ch < 128);
-  CHECK(BagelCheckpoint::open("", true, f.runtime).vae.config.ch == 128);
+  CHECK(BagelCheckpoint::open("", true, f.runtime)->vae.config.ch == 128);
 }
 
 TEST_CASE("bfloat16 stays near float32") {

@@ -34,21 +34,30 @@ struct Written {
 struct DecoderFixture {
   Log log{LogLevel::quiet};
   Runtime runtime;
-  BagelCheckpoint checkpoint;
+  std::unique_ptr<BagelCheckpoint> opened;
+  BagelCheckpoint& checkpoint;
   std::unique_ptr<TextDecoder> decoder;
   DecodeProgress progress = [](std::int64_t) {};
 
-  DecoderFixture(const std::string& device, const std::string& dtype,
-                 const std::string& attention) {
+  DecoderFixture(const std::string& device, const std::string& dtype, const std::string& attention)
+      : DecoderFixture(run_of(device, dtype, attention)) {}
+
+  explicit DecoderFixture(const RunConfig& config)
+      : runtime(make_runtime(config, log)),
+        opened(BagelCheckpoint::open(config.model, false, runtime)),
+        checkpoint(*opened) {
+    checkpoint.load();
+    checkpoint.load_head();
+    decoder = make_text_decoder(checkpoint.model.language_model, kContext + kTokens, runtime);
+  }
+
+  static RunConfig run_of(const std::string& device, const std::string& dtype,
+                          const std::string& attention) {
     RunConfig config = paint_request("", 0, 16, 16);
     config.device = parse_device(device).value();
     config.dtype = parse_choice<DtypeChoice>(dtype).value();
     config.read_attention.default_backend = attention;
-    runtime = make_runtime(config, log);
-    checkpoint = BagelCheckpoint::open(config.model, false, runtime);
-    checkpoint.load();
-    checkpoint.load_head();
-    decoder = make_text_decoder(checkpoint.model.language_model, kContext + kTokens, runtime);
+    return config;
   }
 
   std::int64_t vocab() const { return checkpoint.model.config.llm.vocab_size; }

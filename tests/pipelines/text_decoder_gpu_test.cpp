@@ -20,7 +20,9 @@ bool takes_graph(const std::string& dtype, const std::string& attention,
   config.read_attention.default_backend = attention;
   config.kernels = parse_choice<KernelPolicy>(kernels).value();
   const Runtime runtime = make_runtime(config, log);
-  BagelCheckpoint checkpoint = BagelCheckpoint::open(config.model, false, runtime);
+  const std::unique_ptr<BagelCheckpoint> opened =
+      BagelCheckpoint::open(config.model, false, runtime);
+  BagelCheckpoint& checkpoint = *opened;
   checkpoint.load();
   checkpoint.load_head();
   return make_graph_decoder(checkpoint.model.language_model, 32, runtime) != nullptr;

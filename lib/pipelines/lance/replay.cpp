@@ -191,7 +191,9 @@ CaseReplay replay_lance(const fs::path& folder, const RunConfig& config, Log& lo
   const auto last = std::make_shared<Loaded>();
   return [=, &log](const RecordedCase& recorded, TraceSink& trace) {
     const std::string task = recorded.task();
-    if (replay_lance_part(task, recorded, own, trace)) return;
+    if (replay_lance_part(task, recorded, own, trace) ||
+        replay_lance_inputs(task, recorded, own, trace))
+      return;
     const auto known = parse_choice<LanceTask>(task);
     if (!known) {
       throw Unsupported("{}: task '{}' is not in this version (known: {}, {})",

@@ -1,4 +1,4 @@
-// Recorded cases of single parts: the autoencoder and the tokenizer.
+// Recorded cases of single parts: the autoencoder, the tokenizer, and what is read.
 #pragma once
 
 #include <array>
@@ -9,10 +9,13 @@
 
 namespace diptych {
 
-// The kinds that replay_lance_part() knows.
-inline constexpr std::array<std::string_view, 2> kLanceParts = {"vae", "tokenizer"};
+// The kinds that these know.
+inline constexpr std::array<std::string_view, 4> kLanceParts = {"vae", "tokenizer", "preprocess",
+                                                                "positions"};
 
-// False for any other kind. `config`: its model is the folder that holds all parts.
+// False for other kinds. `config`: its model is the folder that holds all parts.
+bool replay_lance_inputs(const std::string& kind, const RecordedCase& recorded,
+                         const RunConfig& config, TraceSink& trace);
 bool replay_lance_part(const std::string& kind, const RecordedCase& recorded,
                        const RunConfig& config, TraceSink& trace);
 
