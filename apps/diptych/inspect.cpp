@@ -21,7 +21,8 @@
 #include "lib/media/image_read.h"
 #include "lib/pipelines/registry.h"
 #include "lib/tensor/dtype.h"
-#include "lib/tensor/safetensors.h"
+#include "lib/tensor/pth.h"
+#include "lib/tensor/tensor_file.h"
 #include "lib/tensor/trace.h"
 
 namespace diptych {
@@ -113,7 +114,7 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 // The tensors of one file that match the filter, as JSON.
-Json list_tensors(const SafetensorsFile& file, const std::string& filter, Totals& totals) {
+Json list_tensors(const TensorFile& file, const std::string& filter, Totals& totals) {
   Json list = Json::array();
   for (const auto& [name, entry] : file.entries()) {
     if (!glob_matches(filter, name)) continue;
@@ -187,7 +188,7 @@ int inspect_tensors(const InspectOptions& options) {
   Totals all;
   Json files = Json::array();
   for (const fs::path& path : tensor_files(options.path)) {
-    const auto file = SafetensorsFile::open(path);
+    const auto file = TensorFile::open(path);
     Totals totals;
     Json tensors = list_tensors(file, options.filter, totals);
     all.tensors += totals.tensors;
@@ -250,10 +251,14 @@ bool is_picture(const fs::path& path) {
   return format_of_name(path) || picture_format(read_file_bytes(path));
 }
 
+bool is_tensor_file(const fs::path& path) {
+  return path.extension() == ".safetensors" || path.extension() == kPthExtension;
+}
+
 // A picture on stdin; a checkpoint may be named as on the hub.
 fs::path find_path(const fs::path& path) {
   if (path == kStdin) return file_or_stdin(path);
-  if (format_of_name(path) || path.extension() == ".safetensors") return path;
+  if (format_of_name(path) || is_tensor_file(path)) return path;
   return model_folder(path, environment, "inspect");
 }
 
@@ -266,11 +271,10 @@ int run_inspect(InspectOptions options, Log& log) {
                        options.path.string());
     return replay(options, log);
   }
-  if (fs::is_directory(options.path) || options.path.extension() == ".safetensors") {
+  if (fs::is_directory(options.path) || is_tensor_file(options.path))
     return inspect_tensors(options);
-  }
   if (is_picture(options.path)) return inspect_picture(options);
-  throw InputError("{}: expected a picture ({}), a .safetensors or a checkpoint folder",
+  throw InputError("{}: expected a picture ({}), a .safetensors, a .pth or a checkpoint folder",
                    options.path.string(), readable_pictures());
 }
 
@@ -280,8 +284,10 @@ void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
   ReplaySettings& again = options->again;
   CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
-  verb->add_option("path", options->path,
-                   "a picture, a .safetensors or a folder with some; - for a picture on stdin")
+  verb->add_option(
+          "path", options->path,
+          "a picture, a .safetensors or .pth file, or a folder with .safetensors; - for a picture "
+          "on stdin")
       ->required()
       ->check(path_problem);
   CLI::Option* filter =

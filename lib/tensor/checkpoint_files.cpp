@@ -82,9 +82,9 @@ CheckpointFiles open_index(const fs::path& index) {
         throw InputError("{}: names the shard {}, which is not beside it", index.string(),
                          shown_name(shard));
       }
-      checkpoint.files.push_back(SafetensorsFile::open(index.parent_path() / shard));
+      checkpoint.files.push_back(TensorFile::open(index.parent_path() / shard));
     }
-    const SafetensorsFile& file = checkpoint.files[place->second];
+    const TensorFile& file = checkpoint.files[place->second];
     if (!file.entries().contains(tensor)) {
       throw InputError("{}: puts tensor {} into {}, which lacks it", index.string(),
                        shown_name(tensor), shard);
@@ -106,7 +106,7 @@ CheckpointFiles open_checkpoint(const fs::path& path) {
   std::error_code ignored;
   const fs::path file = fs::is_directory(path, ignored) ? choose_in_folder(path) : path;
   if (file.extension() == ".json") return open_index(file);
-  CheckpointFiles checkpoint{file, {SafetensorsFile::open(file)}, {}};
+  CheckpointFiles checkpoint{file, {TensorFile::open(file)}, {}};
   for (const auto& [name, entry] : checkpoint.files.front().entries())
     checkpoint.owner.emplace(name, 0);
   return checkpoint;

@@ -1,4 +1,4 @@
-// The safetensors files behind one checkpoint path, and which of them holds each tensor.
+// The tensor files behind one checkpoint path, and which of them holds each tensor.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "lib/tensor/safetensors.h"
+#include "lib/tensor/tensor_file.h"
 
 namespace diptych {
 
 struct CheckpointFiles {
   std::filesystem::path path;  // the file or index that was opened
-  std::vector<SafetensorsFile> files;
+  std::vector<TensorFile> files;
   std::map<std::string, std::size_t, std::less<>> owner;  // tensor name -> place in `files`
 };
 
-// `path`: a .safetensors file, an index (*.json with a "weight_map"), or a folder. In a folder the
-// first of these counts: model.safetensors; the only *.safetensors.index.json; the only
+// `path`: a .safetensors or .pth file, an index (*.json with a "weight_map"), or a folder. In a
+// folder the first of these counts: model.safetensors; the only *.safetensors.index.json; the only
 // *.safetensors. Throws InputError: nothing of the kind, several of them (listed), an index that is
 // broken, names a shard that is absent, or a tensor that its shard lacks.
 CheckpointFiles open_checkpoint(const std::filesystem::path& path);

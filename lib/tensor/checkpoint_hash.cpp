@@ -23,7 +23,7 @@ using Digest = std::array<std::byte, Sha256::kDigestBytes>;
 
 // A part of a tensor's bytes.
 struct Piece {
-  const SafetensorsFile* file = nullptr;
+  const TensorFile* file = nullptr;
   const TensorEntry* entry = nullptr;
   std::uint64_t begin = 0, bytes = 0;
 };
@@ -74,7 +74,7 @@ std::string hash_files(const CheckpointFiles& checkpoint, const std::stop_token&
   std::vector<Piece> pieces;
   std::vector<std::pair<std::string, std::size_t>> parts;  // description, number of pieces
   for (const auto& [name, place] : checkpoint.owner) {
-    const SafetensorsFile& file = checkpoint.files[place];
+    const TensorFile& file = checkpoint.files[place];
     const TensorEntry& entry = file.entries().find(name)->second;
     const std::uint64_t bytes = entry.end - entry.begin;
     const std::size_t before = pieces.size();

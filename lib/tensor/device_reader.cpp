@@ -27,7 +27,7 @@ struct Readers {
 // From the page cache more threads do not read faster: memory's bandwidth ends it. A disk is read
 // best in few long pieces: a virtual one gave 12 threads with 4 MiB each 1.28 GB/s, 4 threads with
 // 16 MiB 1.54, and 1.52 to one that read all of it in order.
-Readers readers_of(const SafetensorsFile& file) {
+Readers readers_of(const TensorFile& file) {
   constexpr Readers kCached{12, std::uint64_t{4} << 20}, kOnDisk{4, std::uint64_t{16} << 20};
   const Readers best = file.cached_share() < 0.5 ? kOnDisk : kCached;
   return {std::clamp(std::thread::hardware_concurrency(), 2U, best.threads), best.piece_bytes};
@@ -78,7 +78,7 @@ DeviceReader::DeviceReader(at::Device device) : device_(device) {
         DeviceFunctions(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
 }
 
-void DeviceReader::start(const SafetensorsFile& first) {
+void DeviceReader::start(const TensorFile& first) {
   const Readers readers = readers_of(first);
   piece_bytes_ = readers.piece_bytes;
   for (unsigned i = 0; i < readers.threads; ++i) threads_.emplace_back([this] { work(); });
@@ -171,7 +171,7 @@ void DeviceReader::wait_for_front() {
     check_interrupted();
 }
 
-void DeviceReader::read(const SafetensorsFile& file, const TensorEntry& entry, const Tensor& into,
+void DeviceReader::read(const TensorFile& file, const TensorEntry& entry, const Tensor& into,
                         bool temporary, std::function<void()> then) {
   TORCH_CHECK(into.is_contiguous() && into.scalar_type() == entry.dtype &&
                   into.nbytes() == entry.end - entry.begin,

@@ -15,7 +15,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "lib/tensor/safetensors.h"
+#include "lib/tensor/tensor_file.h"
 
 namespace diptych {
 
@@ -33,13 +33,13 @@ class DeviceReader {
   // With `temporary` the tensor is let go of in `then`: few of those are under way at a time.
   // Throws RunError where a file is cut short or cannot be read, also one of an earlier call;
   // Interrupted.
-  void read(const SafetensorsFile& file, const TensorEntry& entry, const Tensor& into,
-            bool temporary, std::function<void()> then);
+  void read(const TensorFile& file, const TensorEntry& entry, const Tensor& into, bool temporary,
+            std::function<void()> then);
   void finish();  // waits for all of it; throws as read()
 
  private:
   struct Job {
-    SafetensorsFile file;
+    TensorFile file;
     TensorEntry entry;
     Tensor bytes;  // uint8 [n], of `into`
     bool temporary = false;
@@ -53,7 +53,7 @@ class DeviceReader {
     std::uint64_t begin = 0, bytes = 0;
   };
   class Staging;
-  void start(const SafetensorsFile& first);
+  void start(const TensorFile& first);
   void work();
   Piece next_piece();  // the lock is held; null job: none
   void take_finished();

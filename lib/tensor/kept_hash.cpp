@@ -31,7 +31,7 @@ KeptHash::Clock::time_point time_of(const timespec& time) {
 
 std::optional<Identity> identity_of(const CheckpointFiles& checkpoint) {
   Identity identity;
-  for (const SafetensorsFile& file : checkpoint.files) {
+  for (const TensorFile& file : checkpoint.files) {
     struct stat status {};
     if (fstat(file.descriptor(), &status) != 0) return std::nullopt;
     identity.text += fmt::format("{}:{} {} {}.{:09} {}.{:09}\n", status.st_dev, status.st_ino,

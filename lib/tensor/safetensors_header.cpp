@@ -14,8 +14,6 @@
 namespace diptych {
 namespace {
 
-constexpr std::size_t kMaxRank = 64;  // what torch's element-wise kernels take
-
 // One tensor's object while it is being read.
 struct Draft {
   std::optional<at::ScalarType> dtype;
@@ -170,18 +168,13 @@ class HeaderReader : public nlohmann::json::json_sax_t {
                                           static_cast<std::uint64_t>(end)};
   }
 
-  // Beside the bytes also the strides must fit, so a zero does not excuse the other dimensions.
   std::int64_t needed_bytes() const {
-    auto bytes = static_cast<std::int64_t>(c10::elementSize(*draft_.dtype));
-    bool empty = false;
-    for (const std::int64_t size : *draft_.shape) {
-      empty = empty || size == 0;
-      if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
-        fail("shape {} of tensor {} overflows 63 bits", shown_shape(*draft_.shape),
-             shown_name(name_));
-      }
+    const auto bytes = contiguous_bytes(*draft_.shape, *draft_.dtype);
+    if (!bytes) {
+      fail("shape {} of tensor {} overflows 63 bits", shown_shape(*draft_.shape),
+           shown_name(name_));
     }
-    return empty ? 0 : bytes;
+    return static_cast<std::int64_t>(*bytes);
   }
 
   std::string file_, name_, key_;

@@ -10,7 +10,7 @@ namespace {
 
 std::uint64_t sum_of_bytes(const CheckpointFiles& checkpoint, std::optional<at::ScalarType> dtype) {
   std::uint64_t bytes = 0;
-  for (const SafetensorsFile& file : checkpoint.files) {
+  for (const TensorFile& file : checkpoint.files) {
     for (const auto& [name, entry] : file.entries()) {
       if (!dtype || entry.dtype == *dtype) bytes += entry.end - entry.begin;
     }
@@ -31,7 +31,7 @@ std::uint64_t stored_bytes(const CheckpointFiles& checkpoint, at::ScalarType dty
 bool is_view(const CheckpointFiles& checkpoint, const std::string& name, at::ScalarType dtype) {
   const auto owner = checkpoint.owner.find(name);
   if (owner == checkpoint.owner.end()) return false;
-  const SafetensorsFile& file = checkpoint.files[owner->second];
+  const TensorFile& file = checkpoint.files[owner->second];
   const auto address = reinterpret_cast<std::uintptr_t>(file.bytes(name).data());
   return file.entries().find(name)->second.dtype == dtype && address % c10::elementSize(dtype) == 0;
 }
@@ -46,7 +46,7 @@ std::uint64_t view_bytes(const CheckpointFiles& checkpoint, at::ScalarType dtype
 
 void require_finite(const CheckpointFiles& checkpoint) {
   for (const auto& [name, place] : checkpoint.owner) {
-    const SafetensorsFile& file = checkpoint.files[place];
+    const TensorFile& file = checkpoint.files[place];
     const Tensor values = file.view(name);
     if (!at::isFloatingType(values.scalar_type()) || all_finite(values)) continue;
     throw BadWeights("{}: tensor {} holds NaN or infinity", file.path().string(), shown_name(name));

@@ -65,10 +65,10 @@ Tensor random_weight(std::uint64_t seed, const std::string& name, at::IntArrayRe
 }
 
 // The file and entry of a tensor. Throws with the nearest name where it is missing.
-std::pair<const SafetensorsFile&, const TensorEntry&> find(const CheckpointFiles& checkpoint,
-                                                           const std::string& name) {
+std::pair<const TensorFile&, const TensorEntry&> find(const CheckpointFiles& checkpoint,
+                                                      const std::string& name) {
   if (const auto owner = checkpoint.owner.find(name); owner != checkpoint.owner.end()) {
-    const SafetensorsFile& file = checkpoint.files[owner->second];
+    const TensorFile& file = checkpoint.files[owner->second];
     return {file, file.entries().find(name)->second};
   }
   NearestName nearest(name);
@@ -78,7 +78,7 @@ std::pair<const SafetensorsFile&, const TensorEntry&> find(const CheckpointFiles
                    best.empty() ? "" : fmt::format("; the nearest name is {}", shown_name(best)));
 }
 
-void check_entry(const SafetensorsFile& file, const TensorEntry& entry, const std::string& name,
+void check_entry(const TensorFile& file, const TensorEntry& entry, const std::string& name,
                  at::IntArrayRef shape, at::ScalarType dtype) {
   if (at::IntArrayRef(entry.shape) != shape) {
     throw InputError("{}: tensor {} has shape {}, expected {}", file.path().string(),
@@ -94,7 +94,7 @@ void check_entry(const SafetensorsFile& file, const TensorEntry& entry, const st
 }
 
 void expect_sequential_reads(const CheckpointFiles& checkpoint, bool sequential) {
-  for (const SafetensorsFile& file : checkpoint.files) file.expect_sequential_reads(sequential);
+  for (const TensorFile& file : checkpoint.files) file.expect_sequential_reads(sequential);
 }
 
 }  // namespace
@@ -266,7 +266,7 @@ void Weights::on_read(std::function<void(std::uint64_t bytes)> watch) {
 std::uint64_t Weights::total_bytes() const {
   std::uint64_t bytes = 0;
   if (is_dummy()) return bytes;
-  for (const SafetensorsFile& file : store_->checkpoint->files) {
+  for (const TensorFile& file : store_->checkpoint->files) {
     for (const auto& [name, entry] : file.entries()) bytes += entry.end - entry.begin;
   }
   return bytes;

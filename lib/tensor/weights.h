@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "lib/tensor/safetensors.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
@@ -33,9 +32,9 @@ class Weights {
     const Weights& weights_;
   };
 
-  // `path`: a .safetensors file, an index (*.safetensors.index.json), or a folder with one of
-  // these (which counts: lib/tensor/checkpoint_files.h). Opens the maps; reads no tensor. Throws
-  // InputError naming the file.
+  // `path`: a .safetensors or .pth file, an index (*.safetensors.index.json), or a folder with a
+  // .safetensors file or an index (which counts: lib/tensor/checkpoint_files.h). Opens the maps;
+  // reads no tensor. Throws InputError naming the file.
   static Weights open(const std::filesystem::path& path, at::Device device, at::ScalarType dtype);
   // No file: get() makes random weights of the asked shape on the device. From two dimensions on,
   // normal with standard deviation 1/sqrt(fan in), the fan in being all dimensions but the first;

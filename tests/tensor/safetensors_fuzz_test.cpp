@@ -2,20 +2,14 @@
 // can be read. DIPTYCH_FUZZ_ITERATIONS sets how many; a failure names the iteration, which alone
 // decides the mutant.
 #include <array>
-#include <cstdlib>
-#include <random>
 
-#include "lib/tensor/safetensors.h"
-#include "tests/tensor/support.h"
+#include "tests/tensor/fuzz_support.h"
 
 namespace diptych {
 namespace {
 
-using Random = std::mt19937_64;
-
-std::size_t below(Random& random, std::size_t limit) {
-  return limit == 0 ? 0 : random() % limit;
-}
+using fuzz::below;
+using fuzz::Random;
 
 struct Parts {
   std::string header, data;
@@ -124,30 +118,8 @@ std::string mutant(const Parts& seed, Random& random) {
   return bytes;
 }
 
-// Returns whether the file was taken. Anything but InputError escapes and fails the test.
-bool read_to_the_end(const std::filesystem::path& path) {
-  try {
-    const auto file = SafetensorsFile::open(path);
-    for (const auto& [name, entry] : file.entries()) {
-      const Tensor view = file.view(name);
-      REQUIRE(view.nbytes() == entry.end - entry.begin);
-      REQUIRE(view.sizes() == at::IntArrayRef(entry.shape));
-      const Tensor copy = view.clone();  // touches every byte
-      REQUIRE(copy.view({-1}).numel() == view.numel());
-    }
-    return true;
-  } catch (const InputError& error) {
-    const std::string_view message = error.what();
-    REQUIRE(message.starts_with(path.string() + ": "));
-    REQUIRE(message.find('\n') == std::string_view::npos);
-    REQUIRE(message.size() < 4000);
-    return false;
-  }
-}
-
 TEST_CASE("SafetensorsFile: mutants") {
-  const char* asked = std::getenv("DIPTYCH_FUZZ_ITERATIONS");
-  const std::uint64_t iterations = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 20'000;
+  const std::uint64_t iterations = fuzz::iterations();
   const test::Folder folder;
   const auto path = folder / "mutant.safetensors";
   const auto originals = seeds();
@@ -157,7 +129,7 @@ TEST_CASE("SafetensorsFile: mutants") {
     Random random(i);
     std::filesystem::remove(path);  // ext4 syncs a file that is truncated and written again
     write_file(path, mutant(originals[below(random, originals.size())], random));
-    if (read_to_the_end(path)) ++taken;
+    if (fuzz::read_to_the_end(path)) ++taken;
   }
   // Both outcomes must be common, else the mutator tests nothing.
   MESSAGE(taken, " of ", iterations, " mutants were valid files");
