@@ -1,4 +1,4 @@
-// `diptych check`: gates on a finished picture.
+// `diptych check`: gates on a finished picture or clip.
 #include <algorithm>
 #include <memory>
 
@@ -10,6 +10,8 @@
 #include "lib/base/messages.h"
 #include "lib/base/stdin.h"
 #include "lib/media/image_read.h"
+#include "lib/media/video/clip_read.h"
+#include "lib/verify/clip_metrics.h"
 #include "lib/verify/gates.h"
 #include "lib/verify/json.h"
 #include "lib/verify/probes.h"
@@ -17,10 +19,11 @@
 namespace diptych {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 struct CheckOptions {
-  std::filesystem::path file, probe_file, against;
+  fs::path file, probe_file, against;
   std::vector<std::string> probes;
   std::optional<int> tolerance;
   ImageGates gates;
@@ -48,11 +51,12 @@ void require_something_to_check(const CheckOptions& options) {
   require_possible(options.gates);
   if (gates && options.against.empty()) {
     throw InputError(
-        "check: --min-ssim, --min-psnr, --max-abs and --min-cosine need --against REF");
+        "check: --min-ssim, --min-ms-ssim, --min-psnr, --max-abs and --min-cosine need --against "
+        "REF");
   }
   if (!gates && !options.against.empty()) {
     throw InputError(Setting::of("against"),
-                     "needs --min-ssim, --min-psnr, --max-abs or --min-cosine");
+                     "needs --min-ssim, --min-ms-ssim, --min-psnr, --max-abs or --min-cosine");
   }
   // Not CLI11's to check: from 2.4 on it passes over a variable that its checks refuse.
   if (options.tolerance && (*options.tolerance < 0 || *options.tolerance > 255)) {
@@ -66,9 +70,9 @@ void require_something_to_check(const CheckOptions& options) {
   }
 }
 
-void check_probes(const CheckOptions& options, const Tensor& rgb, Outcome& outcome) {
+void add_probes(const std::vector<ProbeResult>& results, Outcome& outcome) {
   Json list = Json::array();
-  for (const ProbeResult& result : evaluate_probes(all_probes(options), rgb)) {
+  for (const ProbeResult& result : results) {
     ++outcome.checks;
     if (!result.pass) outcome.failures.push_back(describe(result));
     list.push_back(to_json(result));
@@ -76,19 +80,9 @@ void check_probes(const CheckOptions& options, const Tensor& rgb, Outcome& outco
   outcome.json["probes"] = std::move(list);
 }
 
-void check_gates(const CheckOptions& options, const Tensor& rgb, Outcome& outcome) {
-  if (options.against.empty()) return;
-  const Tensor reference = read_image(options.against);
-  outcome.json["against"] = options.against.string();
-  if (rgb.sizes() != reference.sizes()) {
-    ++outcome.checks;
-    outcome.failures.push_back(fmt::format("is {}x{}, but {} is {}x{}; expected one size",
-                                           rgb.size(1), rgb.size(0), options.against.string(),
-                                           reference.size(1), reference.size(0)));
-    return;
-  }
+void add_gates(const std::vector<GateResult>& results, Outcome& outcome) {
   Json list = Json::array();
-  for (const GateResult& gate : apply_gates(options.gates, image_metrics(rgb, reference))) {
+  for (const GateResult& gate : results) {
     ++outcome.checks;
     if (!gate.pass) outcome.failures.push_back(describe(gate));
     list.push_back(to_json(gate));
@@ -96,19 +90,101 @@ void check_gates(const CheckOptions& options, const Tensor& rgb, Outcome& outcom
   outcome.json["gates"] = std::move(list);
 }
 
+void add_failure(const std::string& text, Outcome& outcome) {
+  ++outcome.checks;
+  outcome.failures.push_back(text);
+}
+
+bool require_one_size(ImageSize found, ImageSize reference, const CheckOptions& options,
+                      Outcome& outcome) {
+  if (found.width == reference.width && found.height == reference.height) return true;
+  add_failure(fmt::format("is {}x{}, but {} is {}x{}; expected one size", found.width, found.height,
+                          options.against.string(), reference.width, reference.height),
+              outcome);
+  return false;
+}
+
+ImageSize size_of(const Tensor& rgb) {
+  return {rgb.size(0), rgb.size(1)};
+}
+
+ImageSize check_picture(const fs::path& path, const CheckOptions& options, Outcome& outcome) {
+  const Tensor rgb = read_image(path);
+  add_probes(evaluate_probes(all_probes(options), rgb), outcome);
+  if (options.against.empty()) return size_of(rgb);
+  const Tensor reference = read_image(options.against);
+  outcome.json["against"] = options.against.string();
+  if (require_one_size(size_of(rgb), size_of(reference), options, outcome))
+    add_gates(apply_gates(options.gates, image_metrics(rgb, reference)), outcome);
+  return size_of(rgb);
+}
+
+// The reference of a clip, read in step with it.
+class Reference {
+ public:
+  Reference(const CheckOptions& options, ImageSize size, Outcome& outcome)
+      : options_(options), outcome_(outcome) {
+    if (options.against.empty()) return;
+    outcome.json["against"] = options.against.string();
+    clip_.emplace(options.against);
+    if (!require_one_size(size, clip_->facts().size, options, outcome)) clip_.reset();
+  }
+
+  void see(const Tensor& rgb) {
+    if (!clip_) return;
+    if (const auto frame = clip_->next()) metrics_.frames.push_back(image_metrics(rgb, frame->rgb));
+  }
+
+  void finish(std::int64_t frames) {
+    if (!clip_) return;
+    while (clip_->skip()) {
+    }
+    if (clip_->position() != frames) {
+      add_failure(fmt::format("has {}, but {} has {}; expected one number",
+                              counted(static_cast<std::size_t>(frames), "frame"),
+                              options_.against.string(), clip_->position()),
+                  outcome_);
+      return;
+    }
+    add_gates(apply_gates(options_.gates, metrics_), outcome_);
+    outcome_.json["metrics"] = to_json(metrics_);
+  }
+
+ private:
+  const CheckOptions& options_;
+  Outcome& outcome_;
+  std::optional<ClipReader> clip_;
+  ClipMetrics metrics_;
+};
+
+ImageSize check_clip(const fs::path& path, const CheckOptions& options, Outcome& outcome) {
+  ClipReader clip(path);
+  ClipProbes probes(all_probes(options));
+  Reference reference(options, clip.facts().size, outcome);
+  while (const auto frame = clip.next()) {
+    probes.see(frame->rgb);
+    reference.see(frame->rgb);
+  }
+  outcome.json["frames"] = clip.position();
+  add_probes(probes.finish(), outcome);
+  reference.finish(clip.position());
+  return clip.facts().size;
+}
+
 int run_check(const CheckOptions& options) {
   require_something_to_check(options);
-  const Tensor rgb = read_image(file_or_stdin(options.file));
+  const fs::path path = file_or_stdin(options.file);
   Outcome outcome;
-  check_probes(options, rgb, outcome);
-  check_gates(options, rgb, outcome);
+  const bool clip = fs::is_directory(path) || is_clip(path);
+  const ImageSize size =
+      clip ? check_clip(path, options, outcome) : check_picture(path, options, outcome);
 
   const std::string file = options.file.string();
   const bool pass = outcome.failures.empty();
   if (options.json) {
     outcome.json["file"] = file;
-    outcome.json["width"] = rgb.size(1);
-    outcome.json["height"] = rgb.size(0);
+    outcome.json["width"] = size.width;
+    outcome.json["height"] = size.height;
     outcome.json["pass"] = pass;
     outcome.json["failures"] = outcome.failures;
     fmt::print("{}\n", outcome.json.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -128,14 +204,18 @@ int run_check(const CheckOptions& options) {
 
 void add_check(CLI::App& app, Run& run) {
   auto options = std::make_shared<CheckOptions>();
-  CLI::App* verb = app.add_subcommand("check", "gates on a finished picture");
-  verb->add_option("file", options->file,
-                   "the picture, of any format that -i of generate reads; - for stdin")
+  CLI::App* verb = app.add_subcommand("check", "gates on a finished picture or clip");
+  verb->add_option(
+          "file", options->file,
+          "the picture, of any format that -i of generate reads, the clip, or a folder with "
+          "the frames of one; - for stdin")
       ->required()
       ->check(path_problem);
-  verb->add_option("--probe", options->probes,
-                   "X,Y=R,G,B[+-TOL]: the colour that pixel (X,Y), counted from the top left, must "
-                   "show; may be repeated, several are separated by ;")
+  verb->add_option(
+          "--probe", options->probes,
+          "[FRAME:]X,Y=R,G,B[+-TOL]: the colour that pixel (X,Y), counted from the top left, "
+          "must show; in a clip in that frame, counted from 0, else in every one; may be "
+          "repeated, several are separated by ;")
       ->allow_extra_args(false)
       ->delimiter(kListSeparator)
       ->envname("DIPTYCH_PROBE");
@@ -146,12 +226,16 @@ void add_check(CLI::App& app, Run& run) {
                    "largest difference in any channel for probes without their own (default: the "
                    "YAML file's, else 5)")
       ->envname("DIPTYCH_TOLERANCE");
-  verb->add_option("--against", options->against, "a reference picture of the same size")
+  verb->add_option("--against", options->against,
+                   "a reference of the same size: a picture, or of a clip one with as many frames")
       ->check(path_problem)
       ->envname("DIPTYCH_AGAINST");
   verb->add_option("--min-ssim", options->gates.min_ssim,
                    "smallest SSIM to the reference (1: equal)")
       ->envname("DIPTYCH_MIN_SSIM");
+  verb->add_option("--min-ms-ssim", options->gates.min_ms_ssim,
+                   "smallest MS-SSIM to the reference (1: equal)")
+      ->envname("DIPTYCH_MIN_MS_SSIM");
   verb->add_option("--min-psnr", options->gates.min_psnr, "smallest PSNR to the reference, in dB")
       ->envname("DIPTYCH_MIN_PSNR");
   verb->add_option("--max-abs", options->gates.max_abs,
@@ -164,13 +248,16 @@ void add_check(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_JSON");
   verb->footer(
       "Exit code 0: all checks passed, in one line; 1: each failed check with found and expected.\n"
+      "In a clip every frame must pass; the one that is furthest off is told.\n"
       "The YAML file:\n"
       "  tolerance: 5\n"
       "  probes:\n"
       "    - {x: 400, y: 700, rgb: [130, 96, 77], tolerance: 8}\n"
       "    - \"512,100=201,220,240+-5\"\n"
+      "    - {x: 400, y: 700, rgb: [130, 96, 77], frame: 12}\n"
       "Examples:\n"
       "  diptych check out.png --probe 400,700=130,96,77+-8 --probe 512,100=201,220,240\n"
+      "  diptych check out.mp4 --probe 12:400,700=130,96,77+-5\n"
       "  diptych check out.png --probes probes.yaml --tolerance 10\n"
       "  diptych check out.png --against reference.png --min-ssim 0.95 --max-abs 40");
   verb->callback([options, &run] { run = [options](Log&) { return run_check(*options); }; });

@@ -7,6 +7,7 @@
 #include <torch/version.h>
 
 #include "apps/diptych/verbs.h"
+#include "lib/base/clip_formats.h"
 #include "lib/base/picture_formats.h"
 
 namespace diptych {
@@ -17,6 +18,10 @@ using Json = nlohmann::ordered_json;
 // One for each library of pictures that a build may lack.
 constexpr std::array kOptionalFormats = {PictureFormat::jpeg, PictureFormat::webp,
                                          PictureFormat::bmp};
+
+bool have_libav() {
+  return facts_of(ClipFormat::mp4).built_in;
+}
 
 constexpr const char* yes_or_no(bool value) {
   return value ? "yes" : "no";
@@ -33,6 +38,7 @@ int print_version() {
   fmt::print("cuDNN attention {}\n", yes_or_no(DIPTYCH_HAVE_CUDNN != 0));
   for (const PictureFormat format : kOptionalFormats)
     fmt::print("{} {}\n", facts_of(format).library, yes_or_no(facts_of(format).built_in));
+  fmt::print("libav {}\n", yes_or_no(have_libav()));
   fmt::print("utf8proc {}\n", yes_or_no(DIPTYCH_HAVE_UTF8PROC != 0));
   return 0;
 }
@@ -47,6 +53,7 @@ int print_json() {
                  {"utf8proc", DIPTYCH_HAVE_UTF8PROC != 0}};
   for (const PictureFormat format : kOptionalFormats)
     report[std::string(facts_of(format).library)] = facts_of(format).built_in;
+  report["libav"] = have_libav();
   fmt::print("{}\n", report.dump(2));
   return 0;
 }
@@ -60,7 +67,7 @@ void add_version(CLI::App& app, Run& run) {
   verb->footer(
       "Keys of --json: diptych and libtorch (versions), cuda_architectures (a text, empty without\n"
       "CUDA), and true or false for cuda, cudnn_attention, utf8proc, libjpeg, libwebp,\n"
-      "stb_image.\n"
+      "stb_image, libav.\n"
       "Example:\n  diptych version");
   verb->callback(
       [json, &run] { run = [json](Log&) { return *json ? print_json() : print_version(); }; });

@@ -17,27 +17,52 @@ nlohmann::json finite_or_null(double value) {
 
 nlohmann::json to_json(const ImageMetrics& metrics) {
   return {{"ssim", metrics.ssim ? finite_or_null(*metrics.ssim) : nlohmann::json()},
+          {"ms_ssim", metrics.ms_ssim ? finite_or_null(*metrics.ms_ssim) : nlohmann::json()},
           {"psnr", finite_or_null(metrics.psnr)},
           {"max_abs", finite_or_null(metrics.difference.max_abs)},
           {"mean_abs", finite_or_null(metrics.difference.mean_abs)},
           {"cosine", finite_or_null(metrics.difference.cosine)}};
 }
 
+nlohmann::json to_json(const ClipMetrics& metrics) {
+  const ClipExtremes all = extremes_of(metrics);
+  nlohmann::json mean = nlohmann::json::object(), worst = mean, list = nlohmann::json::array();
+  const auto add = [&](const char* name, const Extreme& extreme) {
+    mean[name] = finite_or_null(extreme.mean);
+    worst[name] = {{"value", finite_or_null(extreme.worst)}, {"frame", extreme.frame}};
+  };
+  if (all.ssim) add("ssim", *all.ssim);
+  if (all.ms_ssim) add("ms_ssim", *all.ms_ssim);
+  add("psnr", all.psnr);
+  add("max_abs", all.max_abs);
+  add("mean_abs", all.mean_abs);
+  add("cosine", all.cosine);
+  for (const ImageMetrics& frame : metrics.frames) list.push_back(to_json(frame));
+  return {{"frames", metrics.frames.size()},
+          {"mean", std::move(mean)},
+          {"worst", std::move(worst)},
+          {"per_frame", std::move(list)}};
+}
+
 nlohmann::json to_json(const GateResult& gate) {
-  return {{"name", gate.name},
-          {"found", finite_or_null(gate.found)},
-          {gate.at_least ? "at_least" : "at_most", finite_or_null(gate.limit)},
-          {"pass", gate.pass}};
+  nlohmann::json json = {{"name", gate.name},
+                         {"found", finite_or_null(gate.found)},
+                         {gate.at_least ? "at_least" : "at_most", finite_or_null(gate.limit)},
+                         {"pass", gate.pass}};
+  if (gate.frame) json["frame"] = *gate.frame;
+  return json;
 }
 
 nlohmann::json to_json(const ProbeResult& result) {
-  return {{"x", result.probe.x},
-          {"y", result.probe.y},
-          {"expected", result.probe.rgb},
-          {"found", result.found},
-          {"tolerance", result.probe.tolerance},
-          {"difference", result.difference},
-          {"pass", result.pass}};
+  nlohmann::json json = {{"x", result.probe.x},
+                         {"y", result.probe.y},
+                         {"expected", result.probe.rgb},
+                         {"found", result.found},
+                         {"tolerance", result.probe.tolerance},
+                         {"difference", result.difference},
+                         {"pass", result.pass}};
+  if (result.frame) json["frame"] = *result.frame;
+  return json;
 }
 
 nlohmann::json to_json(const TraceComparison& comparison) {

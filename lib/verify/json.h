@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "lib/verify/clip_metrics.h"
 #include "lib/verify/gates.h"
 #include "lib/verify/metrics.h"
 #include "lib/verify/probes.h"
@@ -11,6 +12,8 @@
 namespace diptych {
 
 nlohmann::json to_json(const ImageMetrics& metrics);  // psnr is null for equal pictures
+// {"frames": N, "mean": {...}, "worst": {"ssim": {"value", "frame"}, ...}, "per_frame": [...]}
+nlohmann::json to_json(const ClipMetrics& metrics);
 nlohmann::json to_json(const GateResult& gate);
 nlohmann::json to_json(const ProbeResult& result);
 

@@ -1,16 +1,20 @@
 #include "lib/verify/metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <vector>
+
+#include <ATen/Parallel.h>
 
 #include "lib/base/error.h"
+#include "lib/verify/ssim.h"
 
 namespace diptych {
 namespace {
 
-constexpr std::int64_t kWindow = 11;
-constexpr double kSigma = 1.5;
+constexpr std::int64_t kWindow = kSsimWindow;
 constexpr double kDataRange = 255;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -21,42 +25,93 @@ void check_pictures(const Tensor& actual, const Tensor& expected) {
               actual.sizes(), " and ", expected.sizes());
 }
 
-std::array<double, kWindow> gaussian() {
-  std::array<double, kWindow> weights{};
-  double sum = 0;
-  for (std::int64_t i = 0; i < kWindow; ++i) {
-    const double distance = static_cast<double>(i - kWindow / 2) / kSigma;
-    sum += weights[static_cast<std::size_t>(i)] = std::exp(-0.5 * distance * distance);
+// Means over the positions of the window.
+struct Similarity {
+  double ssim = 0, contrast = 0;
+};
+
+// x, y: double [height, width], contiguous. Bands of a fixed size, so that the sums are those of
+// any number of threads.
+Similarity similarity(const Tensor& x, const Tensor& y) {
+  constexpr std::int64_t kBand = 64;
+  const std::int64_t rows = x.size(0) - kWindow + 1, columns = x.size(1) - kWindow + 1;
+  std::vector<SsimSums> bands(static_cast<std::size_t>((rows + kBand - 1) / kBand));
+  at::parallel_for(
+      0, static_cast<std::int64_t>(bands.size()), 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t band = first; band < last; ++band) {
+          bands[static_cast<std::size_t>(band)] =
+              ssim_rows(x.const_data_ptr<double>(), y.const_data_ptr<double>(),
+                        static_cast<std::size_t>(x.size(1)), static_cast<std::size_t>(band * kBand),
+                        static_cast<std::size_t>(std::min((band + 1) * kBand, rows)));
+        }
+      });
+  Similarity mean;
+  for (const SsimSums& band : bands) {
+    mean.ssim += band.ssim;
+    mean.contrast += band.contrast;
   }
-  for (double& weight : weights) weight /= sum;
-  return weights;
+  const double positions = static_cast<double>(rows * columns);
+  return {mean.ssim / positions, mean.contrast / positions};
 }
 
-// [height, width] -> [height - 10, width - 10]: only where the whole window lies inside.
-Tensor blur(const Tensor& x) {
-  static const auto kWeights = gaussian();
-  Tensor out = x;
+// [height, width] -> half of both, rounded up.
+Tensor half_size(const Tensor& plane) {
+  Tensor half = plane;
   for (const std::int64_t dim : {0, 1}) {
-    const Tensor in = out;
-    const std::int64_t length = in.size(dim) - kWindow + 1;
-    out = in.narrow(dim, 0, length) * kWeights[0];
-    for (std::int64_t i = 1; i < kWindow; ++i) {
-      out.add_(in.narrow(dim, i, length), kWeights[static_cast<std::size_t>(i)]);
-    }
+    const std::int64_t side = half.size(dim);
+    if (side % 2 != 0) half = at::cat({half, half.narrow(dim, side - 1, 1)}, dim);
+    half = (half.slice(dim, 0, {}, 2) + half.slice(dim, 1, {}, 2)) / 2;
   }
-  return out;
+  return half.contiguous();
 }
 
-double channel_ssim(const Tensor& x, const Tensor& y) {  // [height, width], double
-  constexpr double kC1 = (0.01 * kDataRange) * (0.01 * kDataRange);
-  constexpr double kC2 = (0.03 * kDataRange) * (0.03 * kDataRange);
-  const Tensor mean_x = blur(x), mean_y = blur(y);
-  const Tensor variance_x = blur(x * x) - mean_x * mean_x;
-  const Tensor variance_y = blur(y * y) - mean_y * mean_y;
-  const Tensor covariance = blur(x * y) - mean_x * mean_y;
-  const Tensor upper = (2 * mean_x * mean_y + kC1) * (2 * covariance + kC2);
-  const Tensor lower = (mean_x * mean_x + mean_y * mean_y + kC1) * (variance_x + variance_y + kC2);
-  return (upper / lower).mean().item<double>();
+Tensor plane_of(const Tensor& picture, std::int64_t channel) {
+  return picture.select(2, channel).to(at::kCPU).to(at::kDouble).contiguous();
+}
+
+struct Similarities {
+  double ssim = 0, ms_ssim = 0;
+};
+
+constexpr std::array kScaleWeights = {0.0448, 0.2856, 0.3001, 0.2363, 0.1333};
+
+std::size_t scales_of(const Tensor& picture) {
+  std::int64_t side = std::min(picture.size(0), picture.size(1));
+  std::size_t scales = 1;
+  for (side = (side + 1) / 2; side >= kWindow && scales < kScaleWeights.size();
+       side = (side + 1) / 2)
+    ++scales;
+  return scales;
+}
+
+// `scales`: how many; with one alone both are SSIM.
+Similarities similarities(const Tensor& actual, const Tensor& expected, std::size_t scales) {
+  double total = 0;
+  for (std::size_t i = 0; i < scales; ++i) total += kScaleWeights[i];
+  Similarities sum;
+  for (std::int64_t channel = 0; channel < 3; ++channel) {
+    Tensor x = plane_of(actual, channel), y = plane_of(expected, channel);
+    double product = 1;
+    for (std::size_t i = 0; i < scales; ++i) {
+      const Similarity found = similarity(x, y);
+      if (i == 0) sum.ssim += found.ssim / 3;
+      const bool last = i + 1 == scales;
+      const double factor = std::max(last ? found.ssim : found.contrast, 0.0);
+      product *= std::pow(factor, kScaleWeights[i] / total);
+      if (last) break;
+      x = half_size(x);
+      y = half_size(y);
+    }
+    sum.ms_ssim += product / 3;
+  }
+  if (scales == 1) sum.ms_ssim = sum.ssim;
+  return sum;
+}
+
+void require_window(const Tensor& picture, std::string_view what) {
+  if (picture.size(0) >= kWindow && picture.size(1) >= kWindow) return;
+  throw InputError("{} needs pictures of at least {}x{} pixels, these are {}x{}", what, kWindow,
+                   kWindow, picture.size(1), picture.size(0));
 }
 
 Tensor as_double(const Tensor& tensor) {
@@ -93,18 +148,14 @@ Difference difference(const Tensor& actual, const Tensor& expected) {
 
 double ssim(const Tensor& actual, const Tensor& expected) {
   check_pictures(actual, expected);
-  if (actual.size(0) < kWindow || actual.size(1) < kWindow) {
-    throw InputError("SSIM needs pictures of at least {0}x{0} pixels, these are {1}x{2}", kWindow,
-                     actual.size(1), actual.size(0));
-  }
-  double sum = 0;
-  for (std::int64_t channel = 0; channel < 3; ++channel) {
-    const auto plane = [&](const Tensor& picture) {
-      return picture.select(2, channel).to(at::kCPU).to(at::kDouble).contiguous();
-    };
-    sum += channel_ssim(plane(actual), plane(expected));
-  }
-  return sum / 3;
+  require_window(actual, "SSIM");
+  return similarities(actual, expected, 1).ssim;
+}
+
+double ms_ssim(const Tensor& actual, const Tensor& expected) {
+  check_pictures(actual, expected);
+  require_window(actual, "MS-SSIM");
+  return similarities(actual, expected, scales_of(actual)).ms_ssim;
 }
 
 double psnr(const Tensor& actual, const Tensor& expected) {
@@ -118,7 +169,10 @@ ImageMetrics image_metrics(const Tensor& actual, const Tensor& expected) {
   ImageMetrics metrics;
   metrics.psnr = psnr(actual, expected);
   metrics.difference = difference(actual, expected);
-  if (actual.size(0) >= kWindow && actual.size(1) >= kWindow) metrics.ssim = ssim(actual, expected);
+  if (actual.size(0) < kWindow || actual.size(1) < kWindow) return metrics;
+  const Similarities found = similarities(actual, expected, scales_of(actual));
+  metrics.ssim = found.ssim;
+  metrics.ms_ssim = found.ms_ssim;
   return metrics;
 }
 

@@ -27,12 +27,19 @@ Difference difference(const Tensor& actual, const Tensor& expected);
 // sigma=1.5, use_sample_covariance=False, data_range=255, channel_axis=2).
 // Throws InputError for a side below 11.
 double ssim(const Tensor& actual, const Tensor& expected);
+// The same over several scales (Wang, Simoncelli and Bovik 2003): contrast and structure of five
+// scales, luminance of the last, with the weights 0.0448, 0.2856, 0.3001, 0.2363 and 0.1333; a
+// scale is the mean of 2x2 pixels of the one before, an odd side continued by its last line. A
+// negative factor counts as 0; the mean over the three channels. A picture with a side below 161
+// has as many scales as leave 11 pixels, with the first of these weights brought to a sum of 1; one
+// scale is SSIM. Throws likewise.
+double ms_ssim(const Tensor& actual, const Tensor& expected);
 double psnr(const Tensor& actual, const Tensor& expected);  // dB; infinite for equal pictures
 
 struct ImageMetrics {
-  std::optional<double> ssim;  // absent where a side is below 11
-  double psnr = 0;             // dB
-  Difference difference;       // in levels of 0 to 255
+  std::optional<double> ssim, ms_ssim;  // absent where a side is below 11
+  double psnr = 0;                      // dB
+  Difference difference;                // in levels of 0 to 255
 };
 ImageMetrics image_metrics(const Tensor& actual, const Tensor& expected);
 

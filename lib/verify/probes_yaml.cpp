@@ -7,7 +7,7 @@
 namespace diptych {
 namespace {
 
-constexpr int kLargestCoordinate = 1'000'000;
+constexpr int kLargestCoordinate = 1'000'000, kLargestFrame = 1'000'000'000;
 
 int whole_number(const YamlNode& node, const std::string& path, int largest) {
   int value = -1;
@@ -44,6 +44,8 @@ Probe read_probe(const YamlNode& node, const std::string& path, int tolerance) {
   const YamlNode* own = reader.optional("tolerance");
   probe.tolerance =
       own == nullptr ? tolerance : whole_number(*own, reader.path_of("tolerance"), 255);
+  if (const YamlNode* frame = reader.optional("frame"))
+    probe.frame = whole_number(*frame, reader.path_of("frame"), kLargestFrame);
   reader.finish();
   return probe;
 }

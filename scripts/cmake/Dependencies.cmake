@@ -1,7 +1,8 @@
 # Everything the build takes from outside. What may be missing on a GPU machine is switched off
 # here, each said once; the code sees DIPTYCH_HAVE_<NAME> as 0 or 1.
 find_package(Libtorch REQUIRED)
-set(CMAKE_BUILD_RPATH ${Libtorch_LIBRARY_DIRS} ${CMAKE_BINARY_DIR}/libexec)   # libexec: of diptych_libav.so
+# An installation looks for libtorch (apps/diptych/libtorch.cpp). libexec: of diptych_libav.so.
+set(CMAKE_BUILD_RPATH ${Libtorch_LIBRARY_DIRS} ${CMAKE_BINARY_DIR}/libexec)
 find_package(Threads REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(PNG REQUIRED)

@@ -17,10 +17,18 @@ struct Magic {
 
 constexpr std::string_view kEbml = "\x1A\x45\xDF\xA3"sv, kSegment = "\x18\x53\x80\x67"sv;
 constexpr std::array kMagic = {
-    Magic{4, "ftyp"sv},  Magic{4, "moov"sv},      Magic{4, "mdat"sv},
-    Magic{4, "wide"sv},  Magic{0, kEbml},         Magic{8, "AVI "sv},
-    Magic{0, "OggS"sv},  Magic{0, "FLV\x01"sv},   Magic{0, "\x30\x26\xB2\x75\x8E\x66\xCF\x11"sv},
-    Magic{0, "\0\0\x01\xBA"sv}, Magic{0, "\0\0\x01\xB3"sv}, Magic{0, "YUV4MPEG2"sv},
+    Magic{4, "ftyp"sv},
+    Magic{4, "moov"sv},
+    Magic{4, "mdat"sv},
+    Magic{4, "wide"sv},
+    Magic{0, kEbml},
+    Magic{8, "AVI "sv},
+    Magic{0, "OggS"sv},
+    Magic{0, "FLV\x01"sv},
+    Magic{0, "\x30\x26\xB2\x75\x8E\x66\xCF\x11"sv},
+    Magic{0, "\0\0\x01\xBA"sv},
+    Magic{0, "\0\0\x01\xB3"sv},
+    Magic{0, "YUV4MPEG2"sv},
     Magic{0, "DKIF"sv},
 };
 constexpr std::array kExtensions = {".mp4"sv, ".m4v"sv, ".mov"sv,  ".webm"sv, ".mkv"sv,

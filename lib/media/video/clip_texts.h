@@ -25,7 +25,8 @@ ClipTags clip_tags(const PictureTexts& texts);
 PictureTexts texts_of_tags(const ClipTags& tags);
 
 // The comments of a GIF with these texts, in order, and the texts of one with these comments: a
-// record is "diptych", and another one beside it "parameters", else "comment". Throws as clip_tags().
+// record is "diptych", and another one beside it "parameters", else "comment". Throws as
+// clip_tags().
 std::vector<std::string> gif_comments(const PictureTexts& texts);
 PictureTexts texts_of_comments(const std::vector<std::string>& comments);
 

@@ -14,8 +14,8 @@ namespace diptych {
 class ClipEncoder::Work {
  public:
   Work(const ClipEncoding& encoding, ImageSize size)
-      : encoder_(make_frame_encoder(encoding, size)), queue_(size, kQueuedFrames, [this](
-                                                                      const Tensor& rgb) {
+      : encoder_(make_frame_encoder(encoding, size)),
+        queue_(size, kQueuedFrames, [this](const Tensor& rgb) {
           encoder_->add({rgb.const_data_ptr<std::uint8_t>(), rgb.nbytes()});
         }) {}
 

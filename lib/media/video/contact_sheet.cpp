@@ -35,8 +35,8 @@ Grid make_grid(std::int64_t cells, std::int64_t height, std::int64_t width,
     return static_cast<double>(layout.max_side - layout.gap * (count + 1)) /
            static_cast<double>(count);
   };
-  const double scale = std::min({1.0, room(rows) / static_cast<double>(height),
-                                 room(columns) / static_cast<double>(width)});
+  const double scale = std::min(
+      {1.0, room(rows) / static_cast<double>(height), room(columns) / static_cast<double>(width)});
   const auto scaled = [&](std::int64_t side) {
     return std::max<std::int64_t>(1, std::llround(std::floor(static_cast<double>(side) * scale)));
   };
@@ -61,9 +61,9 @@ Tensor contact_sheet(std::span<const Tensor> frames, const SheetLayout& layout) 
   const std::int64_t height = frames[0].size(0), width = frames[0].size(1), gap = layout.gap;
   const Grid grid = make_grid(static_cast<std::int64_t>(shown.size()), height, width, layout);
   constexpr std::uint8_t kGray = 32;
-  const Tensor sheet = at::full({grid.rows * (grid.height + gap) + gap,
-                                 grid.columns * (grid.width + gap) + gap, 3},
-                                kGray, at::kByte);
+  const Tensor sheet =
+      at::full({grid.rows * (grid.height + gap) + gap, grid.columns * (grid.width + gap) + gap, 3},
+               kGray, at::kByte);
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const Tensor& frame = frames[static_cast<std::size_t>(shown[i])];
     TORCH_CHECK(frame.dim() == 3 && frame.size(2) == 3 && frame.scalar_type() == at::kByte &&

@@ -64,8 +64,9 @@ FolderWriter::FolderWriter(const fs::path& path, FrameRate fps) : path_(path), f
   require_replaceable(target_);
   std::error_code none;
   if (fs::exists(target_, none)) target_ = fs::canonical(target_);
-  temporary_ = target_.parent_path() /
-               fmt::format("{}{}{}", partial_stem(target_.filename().string()), kPartialInfix, getpid());
+  temporary_ =
+      target_.parent_path() /
+      fmt::format("{}{}{}", partial_stem(target_.filename().string()), kPartialInfix, getpid());
   fs::remove_all(temporary_, none);  // of a process that had this number and was killed
   if (mkdir(temporary_.c_str(), 0777) != 0)
     throw InputError("{}: cannot be written: {}", path_.string(), std::strerror(errno));

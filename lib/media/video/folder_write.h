@@ -20,7 +20,7 @@ class FolderWriter {
   FolderWriter(const FolderWriter&) = delete;
   FolderWriter& operator=(const FolderWriter&) = delete;
 
-  void add(const Tensor& rgb);  // uint8 [height, width, 3]
+  void add(const Tensor& rgb);             // uint8 [height, width, 3]
   void finish(const PictureTexts& texts);  // which every frame holds, with its number and the rate
 
  private:

@@ -67,8 +67,9 @@ void require_side(std::string_view setting, std::int64_t side, const ClipFormatF
                      facts.max_side, facts.name);
   }
   if (facts.even_sides && side % 2 != 0) {
-    throw InputError(Setting::of(setting), "{} pixels are odd; {} needs even sides, expected {} or {}",
-                     side, facts.name, side - 1, side + 1);
+    throw InputError(Setting::of(setting),
+                     "{} pixels are odd; {} needs even sides, expected {} or {}", side, facts.name,
+                     side - 1, side + 1);
   }
 }
 

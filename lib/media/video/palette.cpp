@@ -63,8 +63,8 @@ std::vector<Bin> count_colors(std::span<const std::uint8_t> rgb) {
 struct Box {
   std::span<Bin> bins;
   Point mean{};
-  std::size_t axis = 0;   // along which the squared error is largest
-  double error = 0;       // that
+  std::size_t axis = 0;  // along which the squared error is largest
+  double error = 0;      // that
 
   explicit Box(std::span<Bin> all) : bins(all) {
     double count = 0;
@@ -91,10 +91,9 @@ std::vector<Point> split_colors(std::vector<Bin>& bins) {
     const auto worst = std::ranges::max_element(boxes, {}, &Box::error);
     if (worst->error <= 0) break;
     const auto [all, mean, axis, error] = *worst;
-    const auto upper = std::partition(all.begin(), all.end(), [&, a = axis, m = mean[axis]](
-                                                                  const Bin& bin) {
-      return bin.color[a] < m;
-    });
+    const auto upper =
+        std::partition(all.begin(), all.end(),
+                       [&, a = axis, m = mean[axis]](const Bin& bin) { return bin.color[a] < m; });
     const auto lower = static_cast<std::size_t>(upper - all.begin());
     if (lower == 0 || lower == all.size()) {  // apart by less than rounding
       worst->error = 0;
@@ -238,8 +237,9 @@ Quantizer::Indexed Quantizer::reduce(std::span<const std::uint8_t> rgb, std::siz
   std::vector<Bin> bins = count_colors(rgb);
   std::vector<Point> colors = split_colors(bins);
   for (int round = 0; round < kSettlingRounds; ++round) settle(colors, bins);
-  const bool stays = !palette_.empty() && !exact_ &&
-                     squared_error(points(palette_), bins) <= kStillFits * squared_error(colors, bins);
+  const bool stays =
+      !palette_.empty() && !exact_ &&
+      squared_error(points(palette_), bins) <= kStillFits * squared_error(colors, bins);
   if (!stays) palette_ = rounded(colors);
   exact_ = false;
   return {&palette_, dither(rgb, height, width, palette_)};

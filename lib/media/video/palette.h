@@ -11,11 +11,11 @@ namespace diptych {
 using PaletteColor = std::array<std::uint8_t, 3>;
 using Palette = std::vector<PaletteColor>;  // 1 to 256
 
-// Frames of one clip, in order. A frame of at most 256 colours keeps them all. For others the colours
-// are split where their variance is largest (as Wu's quantiser does), then settled by k-means, and
-// a frame is dithered by Floyd and Steinberg's error diffusion, every second row backwards. The
-// palette of the frame before stays while it fits nearly as well, so that what does not move does
-// not flicker.
+// Frames of one clip, in order. A frame of at most 256 colours keeps them all. For others the
+// colours are split where their variance is largest (as Wu's quantiser does), then settled by
+// k-means, and a frame is dithered by Floyd and Steinberg's error diffusion, every second row
+// backwards. The palette of the frame before stays while it fits nearly as well, so that what does
+// not move does not flicker.
 class Quantizer {
  public:
   struct Indexed {

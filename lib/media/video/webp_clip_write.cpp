@@ -36,8 +36,8 @@ class Animation : public WebpAnimation {
     WebPAnimEncoderOptions options;
     require(WebPAnimEncoderOptionsInit(&options) != 0, "another libwebp was built with; a start");
     options.anim_params.loop_count = 0;  // for ever
-    encoder_.reset(WebPAnimEncoderNew(static_cast<int>(size.width), static_cast<int>(size.height),
-                                      &options));
+    encoder_.reset(
+        WebPAnimEncoderNew(static_cast<int>(size.width), static_cast<int>(size.height), &options));
     require(encoder_ != nullptr, "a start");
     require(WebPConfigInit(&config_) != 0, "another libwebp was built with; a start");
     config_.quality = static_cast<float>(quality);

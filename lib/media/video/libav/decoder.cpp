@@ -108,8 +108,7 @@ Decoder::Step FrameDecoder::receive() {
     const int result = avcodec_receive_frame(codec_.get(), frame_.get());
     if (result == AVERROR(EAGAIN)) return Step::more;
     if (result == AVERROR_EOF) {
-      if (frames_ == 0)
-        throw InputError("{}: no frame of its video can be decoded", request_.name);
+      if (frames_ == 0) throw InputError("{}: no frame of its video can be decoded", request_.name);
       return Step::end;
     }
     const bool clean = result >= 0 && frame_->decode_error_flags == 0 &&
@@ -152,7 +151,8 @@ Decoder::Step FrameDecoder::feed() {
 // All frames were received before, so there is room.
 void FrameDecoder::send(const AVPacket* packet) {
   const int result = avcodec_send_packet(codec_.get(), packet);
-  if (result == AVERROR(ENOMEM)) throw RunError("{}: out of memory while reading it", request_.name);
+  if (result == AVERROR(ENOMEM))
+    throw RunError("{}: out of memory while reading it", request_.name);
   if (result < 0 && frames_ > 0) damaged("damaged");
 }
 

@@ -21,8 +21,8 @@ constexpr int kIoBytes = 1 << 16;
 // Lists of other files, of which a file from outside must open none, and text that libav would
 // paint. Pictures are no clips.
 constexpr std::array<std::string_view, 12> kRefused = {
-    "hls", "concat", "dash", "webm_dash_manifest", "sdp", "rtsp", "rtp", "imf", "image2", "tty",
-    "bin", "ffmetadata"};
+    "hls",    "concat", "dash", "webm_dash_manifest", "sdp", "rtsp", "rtp", "imf",
+    "image2", "tty",    "bin",  "ffmetadata"};
 
 // A file refers to another one.
 int refuse_to_open(AVFormatContext*, AVIOContext**, const char*, int, AVDictionary**) {
@@ -37,8 +37,7 @@ const AVInputFormat* probe(AVIOContext* io, const std::string& name) {
   const AVInputFormat* format = nullptr;
   // Without a name: the content decides.
   const int result = av_probe_input_buffer2(io, &format, "", nullptr, 0, 0);
-  if (result < 0 || format == nullptr)
-    throw InputError("{}: not a clip that libav knows", name);
+  if (result < 0 || format == nullptr) throw InputError("{}: not a clip that libav knows", name);
   const std::string_view kind = format->name;
   if (kind.ends_with("_pipe")) refuse_picture(name);
   if (std::ranges::find(kRefused, kind) != kRefused.end())
@@ -54,8 +53,8 @@ bool is_cover(const AVStream* stream) {
 const std::int32_t* display_matrix(const AVStream* stream) {
 #if LIBAVCODEC_VERSION_MAJOR >= 61
   const AVPacketSideData* data =
-      av_packet_side_data_get(stream->codecpar->coded_side_data, stream->codecpar->nb_coded_side_data,
-                              AV_PKT_DATA_DISPLAYMATRIX);
+      av_packet_side_data_get(stream->codecpar->coded_side_data,
+                              stream->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
   return data == nullptr ? nullptr : reinterpret_cast<const std::int32_t*>(data->data);
 #else
   return reinterpret_cast<const std::int32_t*>(
@@ -98,8 +97,8 @@ Input::Input(const DecoderRequest& request) : request_(request) {
 int Input::read_bytes(void* self, std::uint8_t* buffer, int bytes) {
   auto* input = static_cast<Input*>(self);
   if (input->request_.interrupted()) return AVERROR_EXIT;
-  const ssize_t count = pread(input->request_.descriptor, buffer, static_cast<std::size_t>(bytes),
-                              input->position_);
+  const ssize_t count =
+      pread(input->request_.descriptor, buffer, static_cast<std::size_t>(bytes), input->position_);
   if (count < 0) return AVERROR(errno);
   if (count == 0) return AVERROR_EOF;
   input->position_ += count;
@@ -227,8 +226,7 @@ Input::Got Input::read(AVPacket* packet) {
   av_packet_unref(packet);
   const int result = av_read_frame(context_.get(), packet);
   if (result == AVERROR_EOF) return Got::end;
-  if (result < 0)
-    throw InputError("{}: broken or cut off: {}", request_.name, error_text(result));
+  if (result < 0) throw InputError("{}: broken or cut off: {}", request_.name, error_text(result));
   // Damage can make a demuxer go back to what it has read; each packet takes some of the file.
   ++packets_;
   packet_bytes_ += packet->size;

@@ -21,19 +21,19 @@ struct DecoderRequest {
   std::string name;    // for errors
   int descriptor = 0;  // of a regular file, open to read; it stays the caller's
   std::int64_t file_bytes = 0;
-  std::int64_t max_pixels = 0;    // of a frame
-  bool packets_only = false;      // every packet of the stream counts as a frame; no pixels
+  std::int64_t max_pixels = 0;      // of a frame
+  bool packets_only = false;        // every packet of the stream counts as a frame; no pixels
   bool (*interrupted)() = nullptr;  // makes reading fail early
 };
 
 struct StreamFacts {
-  std::string format, codec, pixels;     // libav's names
-  std::int64_t width = 0, height = 0;    // as stored
-  int orientation = 1;                   // as EXIF numbers them
+  std::string format, codec, pixels;   // libav's names
+  std::int64_t width = 0, height = 0;  // as stored
+  int orientation = 1;                 // as EXIF numbers them
   std::optional<FrameRate> average_rate;
   std::optional<double> seconds;
-  std::optional<std::int64_t> frames;    // as the container states
-  Tags tags;                             // of the container
+  std::optional<std::int64_t> frames;  // as the container states
+  Tags tags;                           // of the container
 };
 
 class Decoder {
@@ -46,7 +46,7 @@ class Decoder {
   // damaged or cut off.
   virtual Step step() = 0;
   // Of the frame that is there.
-  virtual double seconds() const = 0;  // since the first frame
+  virtual double seconds() const = 0;          // since the first frame
   virtual void pixels(std::uint8_t* rgb) = 0;  // width * height * 3, as stored
 };
 
@@ -60,7 +60,7 @@ struct EncoderRequest {
 class Encoder {
  public:
   virtual ~Encoder() = default;
-  virtual void add(const std::uint8_t* rgb) = 0;  // width * height * 3
+  virtual void add(const std::uint8_t* rgb) = 0;                   // width * height * 3
   virtual std::vector<std::uint8_t> finish(const Tags& tags) = 0;  // the file
 };
 

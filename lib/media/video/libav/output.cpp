@@ -35,15 +35,17 @@ Io Output::make_io(Cursor* cursor, bool writes) {
 #else
   const auto write_bytes = write;
 #endif
-  AVIOContext* io = writes ? avio_alloc_context(buffer, kIoBytes, 1, cursor, nullptr, write_bytes, seek)
-                           : avio_alloc_context(buffer, kIoBytes, 0, cursor, read, nullptr, seek);
+  AVIOContext* io =
+      writes ? avio_alloc_context(buffer, kIoBytes, 1, cursor, nullptr, write_bytes, seek)
+             : avio_alloc_context(buffer, kIoBytes, 0, cursor, read, nullptr, seek);
   if (io == nullptr) av_free(buffer);
   return required(Io(io));
 }
 
 int Output::read(void* cursor, std::uint8_t* buffer, int count) {
   auto& [bytes, at] = *static_cast<Cursor*>(cursor);
-  const std::size_t there = std::min(static_cast<std::size_t>(count), bytes->size() - std::min(at, bytes->size()));
+  const std::size_t there =
+      std::min(static_cast<std::size_t>(count), bytes->size() - std::min(at, bytes->size()));
   if (there == 0) return AVERROR_EOF;
   std::memcpy(buffer, bytes->data() + at, there);
   at += there;
@@ -68,8 +70,9 @@ std::int64_t Output::seek(void* cursor, std::int64_t offset, int whence) {
   const auto size = static_cast<std::int64_t>(bytes->size());
   if ((whence & AVSEEK_SIZE) != 0) return size;
   const int from = whence & ~AVSEEK_FORCE;
-  const std::int64_t base =
-      from == SEEK_CUR ? static_cast<std::int64_t>(at) : from == SEEK_END ? size : 0;
+  const std::int64_t base = from == SEEK_CUR   ? static_cast<std::int64_t>(at)
+                            : from == SEEK_END ? size
+                                               : 0;
   if (base + offset < 0) return AVERROR(EINVAL);
   at = static_cast<std::size_t>(base + offset);
   return base + offset;

@@ -22,16 +22,15 @@ bool has_alpha(int format) {
 RgbScaler::RgbScaler(std::int64_t width, std::int64_t height)
     : width_(static_cast<int>(width)), height_(static_cast<int>(height)) {}
 
-// The flags are those of ffmpeg and decord: SWS_ACCURATE_RND gives other levels, by up to 29 of them
-// at edges of colour.
+// The flags are those of ffmpeg and decord: SWS_ACCURATE_RND gives other levels, by up to 29 of
+// them at edges of colour.
 void RgbScaler::prepare(const AVFrame& frame, AVPixelFormat wanted) {
   const bool same = scaler_ != nullptr && frame.width == from_width_ &&
                     frame.height == from_height_ && frame.format == from_format_ &&
                     frame.colorspace == from_matrix_ && frame.color_range == from_range_;
   if (same) return;
-  scaler_.reset(sws_getContext(frame.width, frame.height,
-                               static_cast<AVPixelFormat>(frame.format), width_, height_, wanted,
-                               SWS_BICUBIC, nullptr, nullptr, nullptr));
+  scaler_.reset(sws_getContext(frame.width, frame.height, static_cast<AVPixelFormat>(frame.format),
+                               width_, height_, wanted, SWS_BICUBIC, nullptr, nullptr, nullptr));
   if (scaler_ == nullptr) {
     const char* name = av_get_pix_fmt_name(static_cast<AVPixelFormat>(frame.format));
     throw InputError("frames of the pixel format {}, which libswscale does not convert",
@@ -39,8 +38,8 @@ void RgbScaler::prepare(const AVFrame& frame, AVPixelFormat wanted) {
   }
   int *ignored = nullptr, *table = nullptr, from_range = 0, to_range = 0;
   int brightness = 0, contrast = 0, saturation = 0;
-  const int known = sws_getColorspaceDetails(scaler_.get(), &ignored, &from_range, &table, &to_range,
-                                             &brightness, &contrast, &saturation);
+  const int known = sws_getColorspaceDetails(scaler_.get(), &ignored, &from_range, &table,
+                                             &to_range, &brightness, &contrast, &saturation);
   if (known >= 0) {
     if (frame.color_range != AVCOL_RANGE_UNSPECIFIED)
       from_range = frame.color_range == AVCOL_RANGE_JPEG ? 1 : 0;

@@ -1,4 +1,4 @@
-// `diptych compare`: two pictures, traces or folders of them side by side.
+// `diptych compare`: two pictures, clips, traces or folders of them side by side.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -9,8 +9,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/diptych/compare/media.h"
 #include "apps/diptych/verbs.h"
-#include "lib/base/atomic_file.h"
+#include "lib/base/clip_formats.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/json_file.h"
@@ -19,7 +20,8 @@
 #include "lib/config/words.h"
 #include "lib/media/file_bytes.h"
 #include "lib/media/image_read.h"
-#include "lib/media/picture_write.h"
+#include "lib/media/video/clip_read.h"
+#include "lib/media/video/clip_start.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/output_names.h"
 #include "lib/tensor/trace.h"
@@ -33,90 +35,16 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-enum class Kind { picture, trace, folder };
-
-struct CompareOptions {
-  fs::path actual, expected;  // A and B
-  ImageGates gates;
-  std::vector<std::string> tolerances;  // "T" or "GLOB=T"
-  fs::path case_file, difference;
-  bool json = false;
-  bool picture_gate() const { return gates.min_ssim || gates.min_psnr || gates.max_abs; }
-  bool trace_gate() const { return !tolerances.empty() || !case_file.empty(); }
-  bool any_gate() const { return gates.any() || trace_gate(); }
-};
+enum class Kind { picture, clip, trace, folder };
 
 Kind kind_of(const fs::path& path) {
   if (!fs::exists(path)) throw InputError("{}: not found", path.string());
+  if (path.extension() == ".safetensors" && !fs::is_directory(path)) return Kind::trace;
+  if (is_clip(path)) return Kind::clip;
   if (fs::is_directory(path)) return Kind::folder;
-  if (path.extension() == ".safetensors") return Kind::trace;
   if (format_of_name(path) || picture_format(read_file_bytes(path))) return Kind::picture;
-  throw InputError("{}: expected a picture ({}), a .safetensors or a folder", path.string(),
+  throw InputError("{}: expected a picture ({}), a clip, a .safetensors or a folder", path.string(),
                    readable_pictures());
-}
-
-// What was found out about one pair of files.
-struct Report {
-  std::vector<std::string> lines;
-  Json json = Json::object();
-  bool pass = true;
-  std::string incomplete;            // of folders: how many pairs could not be compared, or empty
-  std::vector<std::string> tensors;  // that were expected
-  std::size_t pictures = 0, traces = 0;  // that were compared
-};
-
-Report problem(const std::string& text, bool pass) {
-  Report report;
-  report.lines.push_back(text);
-  report.json["problem"] = text;
-  report.pass = pass;
-  return report;
-}
-
-std::string describe(const ImageMetrics& metrics) {
-  const Difference& gap = metrics.difference;
-  if (gap.max_abs == 0) return "equal";
-  return fmt::format(
-      "ssim {}, psnr {:.2f} dB, max abs {:g}, mean abs {:.4g}, cosine {:.6f}",
-      metrics.ssim ? fmt::format("{:.6f}", *metrics.ssim) : "none below 11x11 pixels", metrics.psnr,
-      gap.max_abs, gap.mean_abs, gap.cosine);
-}
-
-void write_difference(const fs::path& path, const Tensor& rgb) {
-  const auto bytes = encode_picture(rgb, {}, {format_of_name(path).value()});
-  AtomicFile file(path);
-  file.write(bytes.data(), bytes.size());
-  file.commit();
-}
-
-Report compare_pictures(const fs::path& actual, const fs::path& expected,
-                        const CompareOptions& options) {
-  const Tensor a = read_image(actual), b = read_image(expected);
-  Report report;
-  if (a.sizes() != b.sizes()) {
-    const auto text =
-        fmt::format("{} is {}x{}, but {} is {}x{}; expected one size", actual.string(), a.size(1),
-                    a.size(0), expected.string(), b.size(1), b.size(0));
-    const fs::path& unwritten = options.difference;
-    report = problem(
-        unwritten.empty() ? text : fmt::format("{}; {} is not written", text, unwritten.string()),
-        false);
-    report.pictures = 1;
-    return report;
-  }
-  report.pictures = 1;
-  const ImageMetrics metrics = image_metrics(a, b);
-  report.json = to_json(metrics);
-  report.lines.push_back(describe(metrics));
-  Json gates = Json::array();
-  for (const GateResult& gate : apply_gates(options.gates, metrics)) {
-    if (!gate.pass) report.lines.push_back(describe(gate));
-    report.pass = report.pass && gate.pass;
-    gates.push_back(to_json(gate));
-  }
-  if (options.gates.any()) report.json["gates"] = std::move(gates);
-  if (!options.difference.empty()) write_difference(options.difference, difference_picture(a, b));
-  return report;
 }
 
 double parse_tolerance(std::string_view number, const std::string& whole) {
@@ -198,11 +126,17 @@ Report compare_trace_files(const fs::path& actual, const fs::path& expected,
   return report;
 }
 
-Report compare_files(const fs::path& actual, const fs::path& expected,
+Report compare_files(const fs::path& actual, const fs::path& expected, Kind kind,
                      const CompareOptions& options) {
   check_interrupted();
-  return kind_of(expected) == Kind::trace ? compare_trace_files(actual, expected, options)
-                                          : compare_pictures(actual, expected, options);
+  switch (kind) {
+    case Kind::trace:
+      return compare_trace_files(actual, expected, options);
+    case Kind::clip:
+      return compare_clips(actual, expected, options);
+    default:
+      return compare_pictures(actual, expected, options);
+  }
 }
 
 void print_lines(const std::string& name, const Report& report) {
@@ -215,7 +149,8 @@ void print_lines(const std::string& name, const Report& report) {
 // A gate for what none of the files holds would pass unseen.
 void require_use_of_gates(const CompareOptions& options, const Report& report) {
   if (report.pass && options.picture_gate() && report.pictures == 0)
-    throw InputError("compare: --min-ssim, --min-psnr and --max-abs: no pictures were compared");
+    throw InputError(
+        "compare: --min-ssim, --min-ms-ssim, --min-psnr and --max-abs: no pictures were compared");
   if (report.pass && options.trace_gate() && report.traces == 0)
     throw InputError("compare: --tolerance and --case: no traces were compared");
   for (const std::string& text : options.tolerances) {
@@ -232,7 +167,8 @@ void require_use_of_gates(const CompareOptions& options, const Report& report) {
 std::set<std::string> comparable_names(const fs::path& folder) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    const bool known = format_of_name(entry.path()) || entry.path().extension() == ".safetensors";
+    const bool known = format_of_name(entry.path()) || named_as_video(entry.path()) ||
+                       entry.path().extension() == ".safetensors";
     if (known && entry.is_regular_file()) names.insert(entry.path().filename().string());
   }
   return names;
@@ -253,7 +189,8 @@ Report compare_folders(const CompareOptions& options) {
       ++missing;
     } else {
       try {
-        report = compare_files(options.actual / name, options.expected / name, options);
+        report = compare_files(options.actual / name, options.expected / name,
+                               kind_of(options.expected / name), options);
         ++compared;
         total.pictures += report.pictures;
         total.traces += report.traces;
@@ -270,7 +207,7 @@ Report compare_folders(const CompareOptions& options) {
     pairs.push_back(std::move(report.json));
   }
   if (compared + incomparable == 0) {
-    throw InputError("{} and {}: no picture or .safetensors of the same name",
+    throw InputError("{} and {}: no picture, clip or .safetensors of the same name",
                      options.actual.string(), options.expected.string());
   }
   total.pass = failed == 0;
@@ -285,28 +222,52 @@ Report compare_folders(const CompareOptions& options) {
   return total;
 }
 
-// A flag that this kind of input cannot serve is an error, never ignored.
-void require_flags_that_fit(const CompareOptions& options, Kind kind) {
-  if (kind == Kind::trace && (options.picture_gate() || !options.difference.empty())) {
-    throw InputError(
-        "compare: --min-ssim, --min-psnr, --max-abs and --diff are for pictures, not traces");
-  }
-  if (kind == Kind::picture && options.trace_gate()) {
-    throw InputError("compare: --tolerance and --case are for traces, not pictures");
-  }
-  if (!options.difference.empty())
-    require_extension(options.difference, written_extensions(), Setting::of("diff"));
+// Files that are written must not be read, and have a name that says how.
+void require_output(const CompareOptions& options, const fs::path& path, const Setting& setting,
+                    const Extensions& extensions) {
+  if (path.empty()) return;
+  require_extension(path, extensions, setting);
   for (const fs::path* input : {&options.actual, &options.expected}) {
     std::error_code none;
-    if (!options.difference.empty() && fs::equivalent(*input, options.difference, none)) {
-      throw InputError(Setting::of("diff"), "{}: is one of the two pictures",
-                       options.difference.string());
-    }
+    if (fs::equivalent(*input, path, none))
+      throw InputError(setting, "{}: is one of the two that are compared", path.string());
   }
-  if (kind == Kind::folder && !options.difference.empty()) {
-    throw InputError("compare: --diff needs two pictures, not folders");
+  require_writable(path, setting);
+}
+
+// A flag that this kind of input cannot serve is an error, never ignored.
+void require_flags_that_fit(const CompareOptions& options, Kind kind) {
+  const bool writes = !options.difference.empty() || !options.output.empty();
+  if (kind == Kind::trace && (options.picture_gate() || writes)) {
+    throw InputError(
+        "compare: --min-ssim, --min-ms-ssim, --min-psnr, --max-abs, --diff and --output are for "
+        "pictures and clips, not traces");
   }
-  if (!options.difference.empty()) require_writable(options.difference, Setting::of("diff"));
+  if ((kind == Kind::picture || kind == Kind::clip) && options.trace_gate()) {
+    throw InputError("compare: --tolerance and --case are for traces, not {}",
+                     kind == Kind::clip ? "clips" : "pictures");
+  }
+  if (kind == Kind::folder && writes)
+    throw InputError("compare: --diff and --output need two files, not folders");
+  if (kind == Kind::clip && !options.difference.empty())
+    throw InputError("compare: --diff needs two pictures; --output shows how clips differ");
+  require_output(options, options.difference, Setting::of("diff"), written_extensions());
+  Extensions extensions = written_extensions();
+  if (kind == Kind::clip) {
+    const std::vector<std::string_view> clips = written_clip_extensions();
+    extensions.insert(extensions.end(), clips.begin(), clips.end());
+  }
+  require_output(options, options.output, Setting::of("output"), extensions);
+}
+
+// A folder beside a clip holds the frames of one.
+Kind common_kind(const CompareOptions& options) {
+  const Kind actual = kind_of(options.actual), expected = kind_of(options.expected);
+  if (actual == expected) return actual;
+  const auto either = [&](Kind one, Kind other) { return actual == one && expected == other; };
+  if (either(Kind::clip, Kind::folder) || either(Kind::folder, Kind::clip)) return Kind::clip;
+  throw InputError("{} and {}: expected two pictures, two clips, two traces or two folders",
+                   options.actual.string(), options.expected.string());
 }
 
 int run_compare(CompareOptions options) {
@@ -314,15 +275,12 @@ int run_compare(CompareOptions options) {
     throw InputError("compare: - given twice; stdin is read once");
   options.actual = file_or_stdin(options.actual);
   options.expected = file_or_stdin(options.expected);
-  const Kind kind = kind_of(options.actual);
-  if (kind != kind_of(options.expected)) {
-    throw InputError("{} and {}: expected two pictures, two traces or two folders",
-                     options.actual.string(), options.expected.string());
-  }
+  const Kind kind = common_kind(options);
   require_possible(options.gates);
   require_flags_that_fit(options, kind);
-  Report report = kind == Kind::folder ? compare_folders(options)
-                                       : compare_files(options.actual, options.expected, options);
+  Report report = kind == Kind::folder
+                      ? compare_folders(options)
+                      : compare_files(options.actual, options.expected, kind, options);
   if (report.incomplete.empty()) require_use_of_gates(options, report);
   if (options.json) {
     report.json["actual"] = options.actual.string();
@@ -337,8 +295,10 @@ int run_compare(CompareOptions options) {
 }
 
 void add_flags(CLI::App& verb, CompareOptions& options) {
-  verb.add_option("actual", options.actual,
-                  "what to judge: a picture, .safetensors or a folder; - for a picture on stdin")
+  verb.add_option(
+          "actual", options.actual,
+          "what to judge: a picture, a clip, a .safetensors or a folder; - for a picture or "
+          "clip on stdin")
       ->required()
       ->check(path_problem);
   verb.add_option("expected", options.expected, "what to compare it with: the same kind")
@@ -346,6 +306,8 @@ void add_flags(CLI::App& verb, CompareOptions& options) {
       ->check(path_problem);
   verb.add_option("--min-ssim", options.gates.min_ssim, "gate: smallest SSIM (1: equal)")
       ->envname("DIPTYCH_MIN_SSIM");
+  verb.add_option("--min-ms-ssim", options.gates.min_ms_ssim, "gate: smallest MS-SSIM (1: equal)")
+      ->envname("DIPTYCH_MIN_MS_SSIM");
   verb.add_option("--min-psnr", options.gates.min_psnr, "gate: smallest PSNR, in dB")
       ->envname("DIPTYCH_MIN_PSNR");
   verb.add_option("--max-abs", options.gates.max_abs,
@@ -369,6 +331,12 @@ void add_flags(CLI::App& verb, CompareOptions& options) {
                               kDifferenceGain))
       ->check(path_problem)
       ->envname("DIPTYCH_DIFF");
+  // The variable of this name is of generate.
+  verb.add_option("-o,--output", options.output,
+                  "write the two and their difference side by side: a picture, or of clips a clip "
+                  "or, named as a picture, a sheet of eight frames")
+      ->type_name("FILE")
+      ->check(path_problem);
   verb.add_flag("--json", options.json, "every number as JSON on stdout")->envname("DIPTYCH_JSON");
 }
 
@@ -376,17 +344,22 @@ void add_flags(CLI::App& verb, CompareOptions& options) {
 
 void add_compare(CLI::App& app, Run& run) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* verb = app.add_subcommand("compare", "two pictures, traces or folders side by side");
+  CLI::App* verb =
+      app.add_subcommand("compare", "two pictures, clips, traces or folders side by side");
   add_flags(*verb, *options);
   verb->footer(
-      "Pictures: SSIM, PSNR, largest and mean difference of the levels. Traces: how many\n"
+      "Pictures: SSIM, MS-SSIM, PSNR, largest and mean difference of the levels. Clips: the same "
+      "of\n"
+      "every frame (--json), with mean and worst; a gate holds for every frame. A folder with\n"
+      "frame_00000.png, or any with PNG files beside a clip, is a clip. Traces: how many\n"
       "tensors differ, the first of them in order of computation, and the worst. Folders: every\n"
-      "picture and .safetensors of the same name.\n"
-      "Exit code 0: no gate failed; 1: a gate failed or pictures differ in size; 2: a file\n"
-      "cannot be read, after all others were compared. A missing file or tensor and NaN fail\n"
+      "picture, clip and .safetensors of the same name.\n"
+      "Exit code 0: no gate failed; 1: a gate failed, or sizes or numbers of frames differ; 2: a\n"
+      "file cannot be read, after all others were compared. A missing file or tensor and NaN fail\n"
       "every gate. Whole numbers in traces must always be equal.\n"
       "Examples:\n"
       "  diptych compare a.png b.png --diff difference.png\n"
+      "  diptych compare a.mp4 b.mp4 --min-ssim 0.95 -o side_by_side.mp4\n"
       "  diptych compare out/ reference/ --min-ssim 0.98 --max-abs 12\n"
       "  diptych compare ours.safetensors expected.safetensors --tolerance 1e-4 --tolerance "
       "'*.hidden=1e-3'\n"

@@ -1,4 +1,4 @@
-// `diptych inspect`: what is inside a picture or a checkpoint.
+// `diptych inspect`: what is inside a picture, a clip or a checkpoint.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/diptych/inspect/media.h"
 #include "apps/diptych/record/replay.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
@@ -19,6 +20,8 @@
 #include "lib/config/words.h"
 #include "lib/media/file_bytes.h"
 #include "lib/media/image_read.h"
+#include "lib/media/video/clip_read.h"
+#include "lib/media/video/clip_start.h"
 #include "lib/pipelines/registry.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/pth.h"
@@ -31,73 +34,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kAll = "*";
-
 struct InspectOptions {
   fs::path path;
-  std::string filter = kAll;
+  std::string filter = kEveryEntry;
   bool json = false, replay = false, tensors = false;
   ReplaySettings again;  // of --replay
   std::string device;    // likewise, as it was given
 };
-
-// A text entry may have several lines.
-std::string printable_lines(std::string_view text) {
-  return printable(text, "\n\t");
-}
-
-std::string dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
-}
-
-// The text as JSON if it is an object or a list, otherwise as a string.
-Json parsed_text(const std::string& text) {
-  Json value = Json::parse(text, nullptr, false);
-  return value.is_object() || value.is_array() ? value : Json(text);
-}
-
-// A file may have no entry at all, but a filter that matches nothing is a mistake.
-void require_match(const InspectOptions& options, std::size_t matches, std::string_view things) {
-  if (matches > 0 || options.filter == kAll) return;
-  throw InputError(Setting::of("filter"), "{} matches none of the {} of {}",
-                   in_quotes(options.filter), things, options.path.string());
-}
-
-int inspect_picture(const InspectOptions& options) {
-  const auto [image, format] = read_picture(options.path);
-  Json texts = Json::object();
-  std::set<std::string> repeated;
-  for (const auto& [keyword, text] : image.text) {
-    if (!glob_matches(options.filter, keyword)) continue;
-    Json value = parsed_text(text);
-    if (!texts.contains(keyword)) {
-      texts[keyword] = std::move(value);
-      continue;
-    }
-    Json& known =
-        texts[keyword];  // PNG, for one, allows a keyword more than once: a list of its values
-    if (repeated.insert(keyword).second) known = Json::array({std::move(known)});
-    known.push_back(std::move(value));
-  }
-  require_match(options, texts.size(), "text entries");
-  const std::string file = options.path.string();
-  if (options.json) {
-    const Json all = {{"file", file},
-                      {"format", facts_of(format).name},
-                      {"width", image.rgb.size(1)},
-                      {"height", image.rgb.size(0)},
-                      {"text", std::move(texts)}};
-    fmt::print("{}\n", dump(all));
-    return 0;
-  }
-  fmt::print("{}: {}, {}x{}, {}\n", printable(file), facts_of(format).name, image.rgb.size(1),
-             image.rgb.size(0), counted(texts.size(), "text entry", "text entries"));
-  for (const auto& [keyword, value] : texts.items()) {
-    fmt::print("{}:\n{}\n", printable(keyword),
-               printable_lines(value.is_string() ? value.get<std::string>() : dump(value)));
-  }
-  return 0;
-}
 
 struct Totals {
   std::size_t tensors = 0;
@@ -197,7 +140,7 @@ int inspect_tensors(const InspectOptions& options) {
                      {"metadata", file.metadata()},
                      {"tensors", std::move(tensors)}});
   }
-  require_match(options, all.tensors, "tensors");
+  require_match(options.path, options.filter, all.tensors, "tensors");
   const int code = layout.is_null() || layout["problems"].empty() ? 0 : 1;
   if (options.json) {
     const Json report = {{"path", options.path.string()},
@@ -210,7 +153,7 @@ int inspect_tensors(const InspectOptions& options) {
   }
   print_layout(layout);
   const bool one_file = !fs::is_directory(options.path);
-  print_files(files, one_file || options.tensors || options.filter != kAll);
+  print_files(files, one_file || options.tensors || options.filter != kEveryEntry);
   if (files.size() > 1) {
     fmt::print("total: {} files, {}, {}\n", files.size(), counted(all.tensors, "tensor"),
                size_text(all.bytes));
@@ -259,7 +202,7 @@ bool is_tensor_file(const fs::path& path) {
 // A picture on stdin; a checkpoint may be named as on the hub.
 fs::path find_path(const fs::path& path) {
   if (path == kStdin) return file_or_stdin(path);
-  if (format_of_name(path) || is_tensor_file(path)) return path;
+  if (format_of_name(path) || named_as_video(path) || is_tensor_file(path)) return path;
   return model_folder(path, environment, "inspect");
 }
 
@@ -272,11 +215,14 @@ int run_inspect(InspectOptions options, Log& log) {
                        options.path.string());
     return replay(options, log);
   }
-  if (fs::is_directory(options.path) || is_tensor_file(options.path))
-    return inspect_tensors(options);
-  if (is_picture(options.path)) return inspect_picture(options);
-  throw InputError("{}: expected a picture ({}), a .safetensors, a .pth or a checkpoint folder",
-                   options.path.string(), readable_pictures());
+  const MediaToInspect media{options.path, options.filter, options.json};
+  const bool tensors = is_tensor_file(options.path) && !fs::is_directory(options.path);
+  if (!tensors && is_clip(options.path)) return inspect_clip(media);
+  if (tensors || fs::is_directory(options.path)) return inspect_tensors(options);
+  if (is_picture(options.path)) return inspect_picture(media);
+  throw InputError(
+      "{}: expected a picture ({}), a clip, a .safetensors, a .pth or a checkpoint folder",
+      options.path.string(), readable_pictures());
 }
 
 void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* replay) {
@@ -307,6 +253,9 @@ void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* repl
 
 constexpr const char* kFooter =
     "A picture: format, size and texts (PNG text chunks, EXIF, XMP), with JSON indented.\n"
+    "A clip: codec, size, frame rate, number of frames and texts (tags, comments). A folder "
+    "with\n"
+    "frame_00000.png is a clip, too.\n"
     "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
     "(exit code 1), and its files.\n"
     "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
@@ -319,6 +268,7 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  diptych inspect out.png\n"
     "  diptych inspect out.png --json | jq .text.diptych.seed\n"
+    "  diptych inspect out.mp4\n"
     "  diptych inspect out.png --replay -m {model}\n"
     "  diptych inspect edited.png --replay -m {model} -i room.jpg -o again.png\n"
     "  diptych inspect {model} --filter '*.layers.0.*'";
@@ -327,17 +277,19 @@ constexpr const char* kFooter =
 
 void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
-  verb->add_option(
-          "path", options->path,
-          "a picture, a .safetensors or .pth file, or a folder with .safetensors; - for a picture "
-          "on stdin")
+  CLI::App* verb =
+      app.add_subcommand("inspect", "what is inside a picture, a clip or a checkpoint");
+  verb->add_option("path", options->path,
+                   "a picture, a clip, a .safetensors or .pth file, or a folder with .safetensors; "
+                   "- for a picture or clip "
+                   "on stdin")
       ->required()
       ->check(path_problem);
   CLI::Option* filter =
       verb->add_option(
               "--filter", options->filter,
-              "only tensors, or text entries of a picture, whose name matches this glob (* and ?)")
+              "only tensors, or text entries of a picture or clip, whose name matches this glob (* "
+              "and ?)")
           ->envname("DIPTYCH_FILTER");
   verb->add_flag("--tensors", options->tensors,
                  "of a folder, list its tensors, too; so does --filter")

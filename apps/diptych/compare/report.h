@@ -1,0 +1,52 @@
+// What `diptych compare` was asked, and what it found out about one pair of files.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/verify/gates.h"
+
+namespace diptych {
+
+struct CompareOptions {
+  std::filesystem::path actual, expected;  // A and B
+  ImageGates gates;
+  std::vector<std::string> tolerances;  // "T" or "GLOB=T"
+  std::filesystem::path case_file;
+  std::filesystem::path difference, output;  // that are written
+  bool json = false;
+  bool picture_gate() const {
+    return gates.min_ssim || gates.min_ms_ssim || gates.min_psnr || gates.max_abs;
+  }
+  bool trace_gate() const { return !tolerances.empty() || !case_file.empty(); }
+  bool any_gate() const { return gates.any() || trace_gate(); }
+};
+
+struct Report {
+  std::vector<std::string> lines;
+  nlohmann::json json = nlohmann::json::object();
+  bool pass = true;
+  std::string incomplete;            // of folders: how many pairs could not be compared, or empty
+  std::vector<std::string> tensors;  // that were expected
+  std::size_t pictures = 0, traces = 0;  // that were compared; clips count as pictures
+};
+
+inline Report problem(const std::string& text, bool pass) {
+  Report report;
+  report.lines.push_back(text);
+  report.json["problem"] = text;
+  report.pass = pass;
+  return report;
+}
+
+// That two pictures or clips differ in a way that leaves nothing to compare, and which files are
+// therefore not written. `text`: without an end mark.
+Report incomparable(const std::string& text, const CompareOptions& options);
+
+// Adds the gates that are set, which fail or pass it.
+void add_gates(Report& report, const std::vector<GateResult>& gates);
+
+}  // namespace diptych
