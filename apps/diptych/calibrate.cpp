@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"

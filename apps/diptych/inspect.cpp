@@ -19,6 +19,7 @@
 #include "lib/config/words.h"
 #include "lib/media/file_bytes.h"
 #include "lib/media/image_read.h"
+#include "lib/media/video/clip_read.h"
 #include "lib/pipelines/registry.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/safetensors.h"
@@ -63,11 +64,11 @@ void require_match(const InspectOptions& options, std::size_t matches, std::stri
                    in_quotes(options.filter), things, options.path.string());
 }
 
-int inspect_picture(const InspectOptions& options) {
-  const auto [image, format] = read_picture(options.path);
+// Those that match the filter.
+Json texts_json(const PictureTexts& all, const InspectOptions& options) {
   Json texts = Json::object();
   std::set<std::string> repeated;
-  for (const auto& [keyword, text] : image.text) {
+  for (const auto& [keyword, text] : all) {
     if (!glob_matches(options.filter, keyword)) continue;
     Json value = parsed_text(text);
     if (!texts.contains(keyword)) {
@@ -80,23 +81,56 @@ int inspect_picture(const InspectOptions& options) {
     known.push_back(std::move(value));
   }
   require_match(options, texts.size(), "text entries");
+  return texts;
+}
+
+// `facts`: what is known beside the texts. `line`: the same to be read.
+int print_media(const InspectOptions& options, Json facts, const std::string& line, Json texts) {
   const std::string file = options.path.string();
   if (options.json) {
-    const Json all = {{"file", file},
-                      {"format", facts_of(format).name},
-                      {"width", image.rgb.size(1)},
-                      {"height", image.rgb.size(0)},
-                      {"text", std::move(texts)}};
+    Json all = {{"file", file}};
+    all.update(facts);
+    all["text"] = std::move(texts);
     fmt::print("{}\n", dump(all));
     return 0;
   }
-  fmt::print("{}: {}, {}x{}, {}\n", printable(file), facts_of(format).name, image.rgb.size(1),
-             image.rgb.size(0), counted(texts.size(), "text entry", "text entries"));
+  fmt::print("{}: {}, {}\n", printable(file), line,
+             counted(texts.size(), "text entry", "text entries"));
   for (const auto& [keyword, value] : texts.items()) {
     fmt::print("{}:\n{}\n", printable(keyword),
                printable_lines(value.is_string() ? value.get<std::string>() : dump(value)));
   }
   return 0;
+}
+
+int inspect_picture(const InspectOptions& options) {
+  const auto [image, format] = read_picture(options.path);
+  const std::string_view name = facts_of(format).name;
+  const std::int64_t width = image.rgb.size(1), height = image.rgb.size(0);
+  return print_media(options, {{"format", name}, {"width", width}, {"height", height}},
+                     fmt::format("{}, {}x{}", name, width, height),
+                     texts_json(image.text, options));
+}
+
+// Absent values of a clip's facts are null, and not in the line.
+int inspect_clip(const InspectOptions& options) {
+  const ClipFacts facts = ClipReader(options.path).facts();
+  const Json json = {{"format", facts.format},
+                     {"codec", facts.codec},
+                     {"pixels", facts.pixels},
+                     {"width", facts.size.width},
+                     {"height", facts.size.height},
+                     {"frames", facts.frames ? Json(*facts.frames) : Json()},
+                     {"fps", facts.average_rate ? rate_json(*facts.average_rate) : Json()},
+                     {"seconds", facts.seconds ? Json(*facts.seconds) : Json()}};
+  std::string line = fmt::format("{} ({}, {}), {}x{}", facts.format, facts.codec, facts.pixels,
+                                 facts.size.width, facts.size.height);
+  if (facts.frames)
+    line += fmt::format(", {}", counted(static_cast<std::size_t>(*facts.frames), "frame"));
+  if (facts.average_rate)
+    line += fmt::format(", {} frames a second", frame_rate_text(*facts.average_rate));
+  if (facts.seconds) line += fmt::format(", {:.2f} s", *facts.seconds);
+  return print_media(options, json, printable(line), texts_json(facts.texts, options));
 }
 
 struct Totals {
@@ -220,7 +254,7 @@ int inspect_tensors(const InspectOptions& options) {
 
 int replay(const InspectOptions& options, Log& log) {
   ReplaySettings settings = options.again;
-  settings.picture = options.path;
+  settings.file = options.path;
   settings.json = options.json;
   settings.tuned_config_dir = environment(kTunedConfigDir).value_or("");
   const bool own_model = !settings.model.empty(), own_device = !options.device.empty();
@@ -234,7 +268,7 @@ int replay(const InspectOptions& options, Log& log) {
     settings.device = parsed.run.device;
   }
   try {
-    return replay_picture(settings, log);
+    return replay_result(settings, log);
   } catch (const InputError& error) {  // the session does not know where a value came from
     const SettingProblem* problem = error.problem();
     const std::string name = problem == nullptr ? "" : problem->setting.name;
@@ -250,10 +284,16 @@ bool is_picture(const fs::path& path) {
   return format_of_name(path) || picture_format(read_file_bytes(path));
 }
 
+// A folder of frames, or a file.
+bool is_media(const fs::path& path) {
+  return !fs::is_directory(path) || clip_format_of_name(path) == ClipFormat::png;
+}
+
 // A picture on stdin; a checkpoint may be named as on the hub.
 fs::path find_path(const fs::path& path) {
   if (path == kStdin) return file_or_stdin(path);
-  if (format_of_name(path) || path.extension() == ".safetensors") return path;
+  if (!kinds_of_name(path).empty() || format_of_name(path) || path.extension() == ".safetensors")
+    return path;
   return model_folder(path, environment, "inspect");
 }
 
@@ -261,16 +301,17 @@ int run_inspect(InspectOptions options, Log& log) {
   options.path = find_path(options.path);
   if (!fs::exists(options.path)) throw InputError("{}: not found", options.path.string());
   if (options.replay) {
-    if (fs::is_directory(options.path))
-      throw InputError(Setting::of("replay"), "{}: a folder; expected a picture",
+    if (!is_media(options.path))
+      throw InputError(Setting::of("replay"), "{}: a folder; expected a picture or a video",
                        options.path.string());
     return replay(options, log);
   }
-  if (fs::is_directory(options.path) || options.path.extension() == ".safetensors") {
+  if (!is_media(options.path) || options.path.extension() == ".safetensors") {
     return inspect_tensors(options);
   }
+  if (is_clip(options.path)) return inspect_clip(options);
   if (is_picture(options.path)) return inspect_picture(options);
-  throw InputError("{}: expected a picture ({}), a .safetensors or a checkpoint folder",
+  throw InputError("{}: expected a picture ({}), a video, a .safetensors or a checkpoint folder",
                    options.path.string(), readable_pictures());
 }
 
@@ -279,39 +320,46 @@ int run_inspect(InspectOptions options, Log& log) {
 void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
   ReplaySettings& again = options->again;
-  CLI::App* verb = app.add_subcommand("inspect", "what is inside a picture or a checkpoint");
+  CLI::App* verb =
+      app.add_subcommand("inspect", "what is inside a picture, a video or a checkpoint");
   verb->add_option("path", options->path,
-                   "a picture, a .safetensors or a folder with some; - for a picture on stdin")
+                   "a picture, a video, a .safetensors or a folder with some; - for a picture or "
+                   "a video on stdin")
       ->required()
       ->check(path_problem);
   CLI::Option* filter =
       verb->add_option(
               "--filter", options->filter,
-              "only tensors, or text entries of a picture, whose name matches this glob (* and ?)")
+              "only tensors, or text entries of a picture or video, whose name matches this glob "
+              "(* and ?)")
           ->envname("DIPTYCH_FILTER");
   verb->add_flag("--tensors", options->tensors,
                  "of a folder, list its tensors, too; so does --filter")
       ->envname("DIPTYCH_TENSORS");
   verb->add_flag("--json", options->json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
-  CLI::Option* replay =
-      verb->add_flag("--replay", options->replay, "paint the picture again from its own record")
-          ->excludes(filter);
+  CLI::Option* replay = verb->add_flag("--replay", options->replay,
+                                       "make the picture or video again from its own record")
+                            ->excludes(filter);
   // Variables of these are of generate, too, so they must not ask for --replay.
   verb->add_option("-m,--model", again.model,
-                   "checkpoint folder; else one of the recorded name, beside the picture or here, "
+                   "checkpoint folder; else one of the recorded name, beside the file or here, "
                    "or the demo's (also DIPTYCH_MODEL)")
       ->type_name("DIR")
       ->check(path_problem)
       ->needs(replay);
-  verb->add_option("-i,--image", again.images,
-                   "a picture it was made from; else one of the recorded name, beside it or here; "
-                   "may be repeated")
-      ->type_name("FILE")
-      ->allow_extra_args(false)
-      ->check(path_problem)
-      ->needs(replay);
+  const auto add_input = [&](const char* flags, MediaKind kind, const char* help) {
+    verb->add_option(flags, again.inputs[kind], help)
+        ->type_name("FILE")
+        ->allow_extra_args(false)
+        ->check(path_problem)
+        ->needs(replay);
+  };
+  add_input("-i,--image", MediaKind::picture,
+            "a picture it was made from; else one of the recorded name, beside it or here; may be "
+            "repeated");
+  add_input("--video", MediaKind::clip, "likewise, a video");
   verb->add_option("-o,--output", again.output,
-                   "keep what is painted in this file, named as the picture's format is")
+                   "keep what is made in this file, named as the format is")
       ->type_name("FILE")
       ->check(path_problem)
       ->needs(replay);
@@ -319,14 +367,17 @@ void add_inspect(CLI::App& app, Run& run) {
       ->type_name("auto|cpu|cuda|cuda:N")
       ->needs(replay);
   verb->footer(
-      "A picture: format, size and texts (PNG text chunks, EXIF, XMP), with JSON indented.\n"
+      "A picture or a video: format, size and texts (PNG text chunks, EXIF, XMP, tags), with JSON\n"
+      "indented. NAME.frames is a video as a folder of PNG files.\n"
       "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
       "(exit code 1), and its files.\n"
       "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
       "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
-      "--replay paints the picture again from its record and compares the files. Exit code 0:\n"
+      "--replay makes a picture or video again from its record and compares the files. Exit code "
+      "0:\n"
       "the same bytes, as on the same device; 1: not the same, with the number of pixels that\n"
-      "differ (of .jpg and .webp after encoding); 2: weights, input pictures or start noise are "
+      "differ (of .jpg, .webp and videos after encoding); 2: weights, input files or start noise "
+      "are "
       "not the recorded ones. Tuned\n"
       "kernels come from DIPTYCH_TUNED_CONFIG_DIR if it is set, as for generate.\n"
       "Examples:\n"

@@ -11,6 +11,7 @@
 #include "apps/diptych/batch/run.h"
 #include "apps/diptych/failure.h"
 #include "apps/diptych/request_flags.h"
+#include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
@@ -57,7 +58,9 @@ void log_list(const BatchList& list, const fs::path& file, Log& log) {
 std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
   if (!item.error.empty()) return item.error;
   try {
-    session.make_job(item.options.run)->read_inputs();
+    const std::unique_ptr<Job> job = session.make_job(item.options.run);
+    require_encodable(item.options, *job);
+    job->read_inputs();
     return {};
   } catch (const InputError& error) {
     return item_error(item, defaults, error);
