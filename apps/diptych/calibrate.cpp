@@ -93,6 +93,8 @@ const Task& painting_task(const FamilyConfig& family, bool reads_pictures) {
 
 // Prompts and pictures in turn, each request with a seed of its own.
 std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfig& run, Log& log) {
+  if (run.reads_videos())
+    throw InputError(Setting::of("video"), "calibrate paints pictures, and reads no videos");
   const std::vector<InputItem> prompts = choose_prompts(flags, run);
   std::vector<InputItem> images;
   std::ranges::copy_if(run.inputs, std::back_inserter(images), &InputItem::is_image);
