@@ -8,6 +8,7 @@
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/base/interrupt.h"
 #include "lib/base/stdout.h"
 #include "lib/media/png.h"
 #include "lib/media/video/clip_write.h"
@@ -63,6 +64,7 @@ DecodedClip decode_clip(Writer& writer, const MadeResult& made, const ResultEnco
   FramesSeen seen(clip.shape.frames, !made.options().contact_sheet.empty());
   progress.begin("encode", clip.shape.frames);
   clip.decode([&](const Tensor& frames) {
+    check_interrupted();
     writer.add(frames);
     seen.add(frames);
     progress.update(seen.count());
