@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "apps/diptych/demo.h"
-#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
@@ -94,6 +94,8 @@ const Task& painting_task(const FamilyConfig& family, bool reads_pictures) {
 
 // Prompts and pictures in turn, each request with a seed of its own.
 std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfig& run, Log& log) {
+  if (run.reads_videos())
+    throw InputError(Setting::of("video"), "calibrate paints pictures, and reads no videos");
   const std::vector<InputItem> prompts = choose_prompts(flags, run);
   std::vector<InputItem> images;
   std::ranges::copy_if(run.inputs, std::back_inserter(images), &InputItem::is_image);

@@ -1,4 +1,5 @@
-// `diptych generate`: one request, from texts and pictures to files with pictures, or an answer.
+// `diptych generate`: one request, from texts, pictures and clips to files with pictures or clips,
+// or an answer.
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,7 +9,7 @@
 #include <unistd.h>
 
 #include "apps/diptych/demo.h"
-#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
@@ -42,24 +43,30 @@ void check_side_output(const char* name, const fs::path& path, const char* exten
 void check_stdout(const Options& options) {
   const Setting setting = Setting::of("output", "-");
   if (options.run.sampling.batch_count > 1) {
-    throw InputError(setting, "takes one result, found {} pictures",
-                     options.run.sampling.batch_count);
+    throw InputError(setting, "takes one result, found {} {}", options.run.sampling.batch_count,
+                     kind_name(options.run.makes));
   }
-  if (!options.run.answers() && ::isatty(STDOUT_FILENO) != 0) {
+  if (options.run.answers()) return;
+  const bool clip = options.run.makes == MediaKind::clip;
+  if (clip && clip_format_of(options) == ClipFormat::png)
     throw InputError(setting,
-                     "stdout is a terminal, which shows no picture; expected a file or pipe");
+                     "a folder of frames has no place on stdout; expected another --format");
+  if (::isatty(STDOUT_FILENO) != 0) {
+    throw InputError(setting, "stdout is a terminal, which shows no {}; expected a file or pipe",
+                     clip ? "video" : "picture");
   }
 }
 
 // The output name. --format sets the extension if the user gave no name.
 fs::path named_output(const Resolved& resolved) {
-  fs::path output = resolved.options.output;
-  if (resolved.is_default("output") && !resolved.options.run.answers())
-    output.replace_extension(facts_of(result_format(resolved.options)).extensions.front());
+  const Options& options = resolved.options;
+  fs::path output = options.output;
+  if (resolved.is_default("output") && !options.run.answers())
+    output.replace_extension(result_extensions(options.run.makes, options.format).front());
   return output;
 }
 
-// One path per picture; none for a result on stdout.
+// One path per picture or clip; none for a result on stdout.
 std::vector<fs::path> plan_paths(const Resolved& resolved) {
   const Options& options = resolved.options;
   std::vector<fs::path> paths;
@@ -76,6 +83,7 @@ std::vector<fs::path> plan_paths(const Resolved& resolved) {
   }
   check_side_output("trace", options.run.trace, ".safetensors", paths);
   check_side_output("think_output", options.think_output, ".txt", paths);
+  check_side_output("contact_sheet", options.contact_sheet, ".png", paths);
   return paths;
 }
 
@@ -93,12 +101,10 @@ int run(const Options& options, const CheckedRequest& request, Log& log) {
   results.result = [&](const Result& result, const Report& report) {
     check_interrupted();
     const Painted painted{&options, &result};
-    if (paths.empty()) {
-      progress.clear();
-      return print_result(painted, report);
-    }
+    const MadeResult made{std::span(&painted, 1), 0, &report};
+    if (paths.empty()) return print_result(made, progress);
     const fs::path& path = paths.at(result.index);
-    write_result(path, std::span(&painted, 1), 0, report);
+    write_result(path, made, progress);
     progress.clear();
     print_path(path);
   };
@@ -107,7 +113,7 @@ int run(const Options& options, const CheckedRequest& request, Log& log) {
   };
   request.session->run({request.job.get()}, progress, results);
   const Report report = request.session->report();
-  log.info("{}", summary_line(report));
+  log.info("{}", summary_line(report, options.run.makes));
   for (const std::string& hash : report.latent_hashes) log.debug("latent {}", hash);
   return 0;
 }
@@ -115,13 +121,16 @@ int run(const Options& options, const CheckedRequest& request, Log& log) {
 void check_not_inputs(const Options& options, const std::vector<fs::path>& paths) {
   for (const fs::path& path : paths) check_not_an_input(options.run, path, Setting::of("output"));
   check_not_an_input(options.run, options.think_output, Setting::of("think_output"));
+  check_not_an_input(options.run, options.contact_sheet, Setting::of("contact_sheet"));
   check_not_an_input(options.run, options.run.trace, Setting::of("trace"));
 }
 
 CheckedRequest check_request(Resolved& resolved, Log& log) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
-  if (!writes_plan(options.run)) options.think_output.clear();  // a variable's, for other requests
+  // Variables may be for other requests.
+  if (!writes_plan(options.run)) options.think_output.clear();
+  if (options.run.makes != MediaKind::clip) options.contact_sheet.clear();
   read_stdin_and_files(options.run.inputs);
   require_runnable(options);
   std::vector<fs::path> paths = plan_paths(resolved);
@@ -129,6 +138,7 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   CheckedRequest request{std::move(paths), find_family(options.run.pipeline).open(options.run, log),
                          nullptr};
   request.job = request.session->make_job(options.run);
+  require_encodable(options, *request.job);
   request.job->read_inputs();
   return request;
 }

@@ -160,7 +160,10 @@ std::string task_help(Families families) {
   const Task* reads = families.front()->task_for({.pictures = 1});
   const Task* other = families.front()->task_for({});
   if (reads != nullptr && other != nullptr)
-    help += fmt::format("; auto: {} where there is a picture, else {}", reads->name, other->name);
+    help += fmt::format(
+        "; auto: {} where there is a picture, else {}, or what the name of "
+        "--output says (.txt, .mp4)",
+        reads->name, other->name);
   return help;
 }
 

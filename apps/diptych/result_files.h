@@ -2,15 +2,14 @@
 #pragma once
 
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/record/result_record.h"
 #include "lib/base/log.h"
 #include "lib/config/fields.h"
-#include "lib/media/picture_write.h"
+#include "lib/session/job.h"
 #include "lib/session/result.h"
 
 namespace diptych {
@@ -22,18 +21,30 @@ void write_text_file(const std::filesystem::path& path, std::string_view text);
 // flush_stdout().
 void print_path(const std::filesystem::path& path);
 
-// A picture with its record, as the bytes of a file. Throws as encode_picture().
-std::vector<std::uint8_t> encode_result(PictureFormat format, std::span<const Painted> together,
-                                        std::size_t place, const Report& report);
+// Throws InputError where the clips of the job cannot be written as its request asks for, so that
+// none is made for nothing.
+void require_encodable(const Options& options, const Job& job);
 
-// Writes what a run made of the request at `place` of those that ran together: a picture with its
-// record in the format of its name, or a text. Throws as AtomicFile.
-void write_result(const std::filesystem::path& path, std::span<const Painted> together,
-                  std::size_t place, const Report& report);
+// A picture or a clip with its record, as the bytes of a file, and what they are made of.
+struct EncodedResult {
+  std::vector<std::uint8_t> bytes;
+  std::string pixels_hash;  // "" where the encoding keeps the pixels
+};
+// Not of a folder of frames. The frames of a clip are decoded here, and the contact sheet that the
+// request asks for is written. Throws as encode_picture(), ClipEncoder, Clip::decode and
+// AtomicFile.
+EncodedResult encode_result(const MadeResult& made, const ResultEncoding& encoding,
+                            Progress& progress);
 
-// The same on stdout: a picture in the format that its request asks for, or a text with a line end.
-// Throws as flush_stdout().
-void print_result(const Painted& painted, const Report& report);
+// The same into a file or a folder. Returns the hash of the pixels. Throws as ClipWriter, too.
+std::string write_encoded(const std::filesystem::path& path, const MadeResult& made,
+                          const ResultEncoding& encoding, Progress& progress);
+// The same in the format of its name; of a text that text.
+void write_result(const std::filesystem::path& path, const MadeResult& made, Progress& progress);
+
+// The same on stdout: a picture or a clip in the format that its request asks for, or a text with a
+// line end. Throws as flush_stdout().
+void print_result(const MadeResult& made, Progress& progress);
 
 // Shows a plan (`label`: in front of it), and keeps it where options.think_output says.
 void show_plan(const Options& options, std::string_view plan, std::string_view label, Log& log);

@@ -1,6 +1,7 @@
 #include "lib/base/sha256.h"
 
 #include <fstream>
+#include <map>
 #include <vector>
 
 #include <openssl/evp.h>
@@ -50,7 +51,9 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
   return hash.finish_hex();
 }
 
-std::optional<std::string> file_sha256(const std::filesystem::path& file) {
+namespace {
+
+std::optional<std::string> plain_file_sha256(const std::filesystem::path& file) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) return std::nullopt;
   std::ifstream stream(file, std::ios::binary);
@@ -63,6 +66,29 @@ std::optional<std::string> file_sha256(const std::filesystem::path& file) {
   } while (stream);
   if (stream.bad()) return std::nullopt;
   return hash.finish_hex();
+}
+
+std::optional<std::string> folder_sha256(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::map<std::string, std::string> hashes;  // by name
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    auto hash = plain_file_sha256(entry->path());
+    if (!hash) return std::nullopt;
+    hashes.emplace(entry->path().filename().string(), *std::move(hash));
+  }
+  if (error) return std::nullopt;
+  Sha256 all;
+  for (const auto& [name, hash] : hashes) all.update(hash + "  " + name + "\n");
+  return all.finish_hex();
+}
+
+}  // namespace
+
+std::optional<std::string> file_sha256(const std::filesystem::path& file) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(file, ignored) ? folder_sha256(file)
+                                                      : plain_file_sha256(file);
 }
 
 }  // namespace diptych

@@ -33,7 +33,8 @@ class Sha256 {
 };
 
 std::string sha256_hex(std::span<const std::byte> bytes);
-// Of a file's content; nothing where it cannot be read.
+// Of a file's content; of a folder of files that of what `sha256sum *` prints in it. Nothing where
+// it cannot be read, and for a folder with folders.
 std::optional<std::string> file_sha256(const std::filesystem::path& file);
 
 }  // namespace diptych

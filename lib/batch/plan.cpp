@@ -410,7 +410,7 @@ std::size_t remove_partial_files(const fs::path& folder, const std::vector<fs::p
       if (stems.contains(stem_of_partial(entry.path().filename().string())))
         partial.push_back(entry.path());
     }
-    for (const fs::path& path : partial) removed += fs::remove(path, ignored) ? 1 : 0;
+    for (const fs::path& path : partial) removed += fs::remove_all(path, ignored) > 0 ? 1 : 0;
   }
   return removed;
 }

@@ -265,8 +265,7 @@ struct ToJson {
   }
   Json operator()(const FrameRateSlot& slot) const {
     const std::optional<FrameRate>& rate = slot.at(options);
-    if (!rate) return kUnset;
-    return rate->seconds == 1 ? Json(rate->frames) : Json(frame_rate_text(*rate));
+    return rate ? rate_json(*rate) : Json(kUnset);
   }
   Json operator()(const ChoiceSlot& slot) const { return slot.names[slot.get(options)]; }
   Json operator()(const DeviceSlot& slot) const { return device_name(slot.at(options)); }
@@ -379,6 +378,10 @@ void assign(const Field& field, Options& options, const std::string& text, const
 nlohmann::ordered_json value_json(const Field& field, const Options& options) {
   Options copy = options;
   return std::visit(ToJson{copy}, field.slot);
+}
+
+nlohmann::ordered_json rate_json(FrameRate rate) {
+  return rate.seconds == 1 ? Json(rate.frames) : Json(frame_rate_text(rate));
 }
 
 std::vector<std::string_view> split_list(std::string_view text) {

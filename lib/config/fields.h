@@ -197,6 +197,8 @@ void assign(const Field& field, Options& options, const std::string& text, const
 // The value as text that assign() takes.
 std::string value_text(const Field& field, const Options& options);
 nlohmann::ordered_json value_json(const Field& field, const Options& options);
+// 12, or "30000/1001" where it is no whole number.
+nlohmann::ordered_json rate_json(FrameRate rate);
 
 inline constexpr std::string_view kRandomSeed = "random";  // as a value of the field; so is -1
 // A seed for `--seed random`: 32 bits, which any program can read back from a record.

@@ -1,5 +1,7 @@
 #include "lib/config/result_formats.h"
 
+#include <strings.h>
+
 namespace diptych {
 namespace {
 
@@ -30,7 +32,7 @@ std::vector<MediaKind> kinds_of_name(const std::filesystem::path& name) {
   std::vector<MediaKind> kinds;
   if (is_of_pictures(name)) kinds.push_back(MediaKind::picture);
   if (clip_format_of_name(name)) kinds.push_back(MediaKind::clip);
-  if (name.extension() == ".txt") kinds.push_back(MediaKind::text);
+  if (strcasecmp(name.extension().c_str(), ".txt") == 0) kinds.push_back(MediaKind::text);
   return kinds;
 }
 

@@ -150,8 +150,20 @@ std::string numbered_name(std::size_t number) {
   return fmt::format("{:04}", number);
 }
 
+void probe_output(const fs::path& path) {
+  if (clip_format_of_name(path) != ClipFormat::png) {
+    AtomicFile{path};
+    return;
+  }
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
+    throw InputError("{}: is a file; expected a folder, or nothing yet", path.string());
+  fs::path beside = path;
+  AtomicFile{beside.concat(".probe")};
+}
+
 void require_writable(const fs::path& path, const Subject& where) {
-  about(where, [&] { AtomicFile{path}; });
+  about(where, [&] { probe_output(path); });
 }
 
 void check_relative_name(const fs::path& name, const Subject& where) {
@@ -173,7 +185,8 @@ std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
   std::error_code ignored;
   // A device or a pipe is one whatever its name ends in; this says so.
   if (fs::is_other(output, ignored)) require_writable(output, setting);
-  const bool is_folder = fs::is_directory(output, ignored);
+  const bool is_frames = clip_format_of_name(output) == ClipFormat::png;
+  const bool is_folder = fs::is_directory(output, ignored) && !is_frames;
   const bool no_name = is_folder || output.filename().empty();
   const Pattern pattern = no_name ? Pattern{"", std::string(extensions.front()), 4}
                                   : choose_pattern(output, count, extensions, setting);

@@ -202,6 +202,11 @@ void require_meaning(const Resolved& resolved, std::string_view given) {
 
 namespace {
 
+// "an MP4 file"
+std::string file_named(std::string_view format) {
+  return fmt::format("{} {} file", format.starts_with('M') ? "an" : "a", format);
+}
+
 // What a file cannot hold is known before anything is painted; of the size of an input, the session
 // finds it out.
 void require_format(const Options& options) {
@@ -214,19 +219,20 @@ void require_format(const Options& options) {
     throw InputError(Setting::of("crf"), "found {}, but {} takes {} to {}", *options.crf,
                      facts.name, facts.crf->min, facts.crf->max);
   const SamplingConfig& sampling = options.run.sampling;
-  if (sampling.fps && sampling.fps->value() > facts.max_rate)
-    throw InputError(Setting::of("fps"), "found {}, but a {} file has at most {} frames a second",
-                     frame_rate_text(*sampling.fps), facts.name, facts.max_rate);
+  const bool clip = options.run.makes == MediaKind::clip;
+  if (clip && sampling.fps && sampling.fps->value() > facts.max_rate)
+    throw InputError(Setting::of("fps"), "found {}, but {} has at most {} frames a second",
+                     frame_rate_text(*sampling.fps), file_named(facts.name), facts.max_rate);
   if (sampling.size_of_input) return;
   for (const auto& [name, side] :
        {std::pair{"width", sampling.width}, {"height", sampling.height}}) {
     if (side > facts.max_side) {
-      throw InputError(Setting::of(name), "found {}, but a {} file has sides of at most {}", side,
-                       facts.name, facts.max_side);
+      throw InputError(Setting::of(name), "found {}, but {} has sides of at most {}", side,
+                       file_named(facts.name), facts.max_side);
     }
     if (facts.even_sides && side % 2 != 0)
-      throw InputError(Setting::of(name), "found {}, but a {} file has even sides", side,
-                       facts.name);
+      throw InputError(Setting::of(name), "found {}, but {} has even sides", side,
+                       file_named(facts.name));
   }
 }
 

@@ -126,6 +126,38 @@ TEST_CASE("an item's inputs take the place of the defaults' of their kind") {
   CHECK(inputs(3) == R"([{"text":"x"}])");
 }
 
+TEST_CASE("an item may read clips") {
+  const test::Folder folder;
+  const std::string lines =
+      "{\"prompt\": \"red\", \"video\": \"a.mp4\"}\n"
+      "{\"prompt\": \"red\", \"image\": \"a.png\", \"output\": \"b/a.mp4\"}\n"
+      "{\"inputs\": [{\"video\": \"a.mp4\"}, {\"text\": \"t\"}], \"contact_sheet\": \"s.png\"}\n"
+      "{\"prompt\": \"p\", \"video\": []}\n"
+      "{\"video\": \"a.mp4\", \"inputs\": [{\"text\": \"t\"}]}\n"
+      "{\"inputs\": [{\"text\": \"t\", \"video\": \"a.mp4\"}]}\n";
+  Sources sources;
+  sources.families = {&test::clip_family()};
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  sources.flags["-m,--model"] = {"m"};
+  const Resolved defaults = resolve_sources(sources);
+  const BatchList list = read_list(folder, "l.jsonl", lines);
+  const auto options = [&](std::size_t item) {
+    return resolve_item(defaults, list.items[item]).options;
+  };
+  CHECK(options(0).run.task == "video_edit");
+  CHECK(options(0).run.inputs[0].video == folder.path() / "a.mp4");
+  CHECK(options(1).run.task == "i2v");  // as the name of its output says
+  CHECK(options(2).run.task == "video_edit");
+  CHECK(options(2).run.inputs[0].is_video());
+  CHECK(options(2).contact_sheet == "s.png");  // below the output folder
+  const auto problem = [&](std::size_t item) {
+    return list.items[item].problem.substr(list.items[item].where.size());
+  };
+  CHECK(problem(3) == ": video: is empty; expected a path, or several");
+  CHECK(problem(4) == ": inputs: given together with video; expected one of them");
+  CHECK(problem(5) == ": inputs: expected one of text, image and video in each");
+}
+
 TEST_CASE("a broken list is refused whole, with its place") {
   CHECK(list_error("l.csv", "a") ==
         "l.csv: found .csv, expected a .txt, .jsonl or .yaml file, or -");

@@ -372,6 +372,43 @@ TEST_CASE("neighbours that may share are grouped, up to the most") {
   CHECK(share_groups(4, 4, near) == Groups{{0, 1}, {2, 3}});
 }
 
+TEST_CASE("a folder of frames is finished, hashed and removed as a file is") {
+  const test::Folder folder;
+  Sources sources;
+  sources.families = {&test::clip_family()};
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  sources.flags["-m,--model"] = {"m"};
+  const auto plan_of = [&](const std::string& line) {
+    return plan_batch(read_list(folder, "l.jsonl", line), resolve_sources(sources),
+                      folder.path() / "out");
+  };
+  const auto items = plan_of(
+      "{\"prompt\": \"a\", \"output\": \"a.frames\", \"contact_sheet\": "
+      "\"s/a.png\"}\n{\"prompt\": \"a\", \"task\": \"t2v\"}");
+  CHECK(items[0].options.run.task == "t2v");
+  CHECK(items[0].files == Paths{"a.frames", "s/a.png"});
+  CHECK(items[0].options.contact_sheet == folder.path() / "out/s/a.png");
+  CHECK(items[1].files == Paths{fmt::format("0001{}", written_clip_extensions().front())});
+  const auto out = folder.path() / "out";
+  folder.write("out/a.frames/frame_00000.png", "one");
+  folder.write("out/s/a.png", "sheet");
+  ManifestRecord record;
+  record.ok = true;
+  record.request = request_hash(items[0]);
+  for (const auto& name : items[0].files)
+    record.files.push_back({name.string(), *file_sha256(out / name)});
+  CHECK(is_finished(items[0], record, out));
+  folder.write("out/a.frames/frame_00001.png", "two");
+  CHECK_FALSE(is_finished(items[0], record, out));
+  folder.write("out/a.frames.partial-12/frame_00000.png", "one");
+  CHECK(remove_partial_files(out, items[0].files) == 1);
+  CHECK_FALSE(std::filesystem::exists(out / "a.frames.partial-12"));
+  const auto other = plan_of(
+      "{\"prompt\": \"a\", \"output\": \"a.frames\", \"video_frames\": 5, "
+      "\"contact_sheet\": \"s/a.png\"}\n");
+  CHECK(request_hash(other[0]) != record.request);
+}
+
 TEST_CASE("only what a killed run left of these files is removed") {
   const test::Folder folder;
   for (const char* name :

@@ -5,6 +5,7 @@
 
 #include "lib/batch/list.h"
 #include "lib/pipelines/bagel/family_config.h"
+#include "tests/support/clip_family.h"
 #include "tests/support/folder.h"
 
 namespace diptych::test {

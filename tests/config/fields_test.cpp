@@ -165,8 +165,9 @@ TEST_CASE("bad values say what was found and what is expected") {
   CHECK(error_of("think", "maybe") == "--x: unknown value 'maybe'; expected true or false");
   CHECK(
       error_of("inputs", "a.png").starts_with("--x: 'a.png' is no list of inputs; expected such"));
-  CHECK(error_of("inputs", R"([{"video":"a.mp4"}])") ==
-        R"(--x: '{"video":"a.mp4"}' is no input; expected {"text": ...} or {"image": ...})");
+  CHECK(
+      error_of("inputs", R"([{"audio":"a.mp3"}])") ==
+      R"(--x: '{"audio":"a.mp3"}' is no input; expected {"text": ...}, {"image": ...} or {"video": ...})");
   for (const char* text : {"gpux", "gpu:", "cuda:", "cuda:x", "cuda:-1", "cuda:1234", ""}) {
     CHECK(error_of("device", text) ==
           fmt::format("--x: unknown value '{}' (known: auto, cpu, cuda, cuda:N)", text));

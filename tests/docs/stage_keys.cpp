@@ -37,6 +37,8 @@ constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string
     {"top_p", "0.9"},
     {"width", "768"},
     {"height", "512"},
+    {"video_frames", "33"},
+    {"fps", "24"},
     {"seed", "7"},
     {"batch_count", "4"},
     {"steps", "30"},
@@ -96,6 +98,13 @@ struct Type {
     return fmt::format("number, {} {}, at most {}", slot.low_included ? "at least" : "more than",
                        slot.low, slot.high);
   }
+  std::string operator()(const FreeWholeSlot& slot) const {
+    return fmt::format("whole number, {}, or `{}`", range_text(slot.low, slot.high), kUnset);
+  }
+  std::string operator()(const FrameRateSlot&) const {
+    return fmt::format("number or fraction, {} to {}, or `{}`", kMinFrameRate, kMaxFrameRate,
+                       kUnset);
+  }
   std::string operator()(const IntervalSlot&) const { return "two numbers, 0 <= LO < HI <= 1"; }
   std::string operator()(const ChoiceSlot& slot) const {
     return fmt::format("`{}`", fmt::join(slot.names, "`, `"));
@@ -110,7 +119,7 @@ struct Type {
   std::string operator()(const PathSlot&) const { return "path, relative to the file"; }
   std::string operator()(const TextListSlot&) const { return "texts"; }
   std::string operator()(const BoolSlot&) const { return "`true`, `false`"; }
-  std::string operator()(const InputsSlot&) const { return "texts and pictures"; }
+  std::string operator()(const InputsSlot&) const { return "texts, pictures and videos"; }
 };
 
 std::string default_text(const Field& field, const FamilyConfig& family) {

@@ -12,6 +12,7 @@
 #include "apps/diptych/demo.h"
 #include "apps/diptych/failure.h"
 #include "apps/diptych/request_flags.h"
+#include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
@@ -58,7 +59,9 @@ void log_list(const BatchList& list, const fs::path& file, Log& log) {
 std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
   if (!item.error.empty()) return item.error;
   try {
-    session.make_job(item.options.run)->read_inputs();
+    const std::unique_ptr<Job> job = session.make_job(item.options.run);
+    require_encodable(item.options, *job);
+    job->read_inputs();
     return {};
   } catch (const InputError& error) {
     return item_error(item, defaults, error);
@@ -191,16 +194,15 @@ constexpr const char* kFooter =
     "LIST is a .txt (one prompt per line; empty lines and lines that begin with # are\n"
     "skipped), a .jsonl (one object per line) or a .yaml (a list of maps, or a map with\n"
     "`items`). With - it is read from stdin: as .jsonl if its first character that is not\n"
-    "blank is {, else as .txt. Keys of an item: prompt, image (a path or several), inputs "
-    "([{image: a.png},\n"
-    "{text: ...}], any order), id (text; a number counts as its text), output (a name below\n"
-    "DIR), think_output, trace, trace_filter, and every flag of a request with _ for -: seed,\n"
-    "size, steps, cfg_scale, task, think, ... The flags above set what an item leaves open.\n"
-    "Pictures and noise are looked for next to LIST. A prompt \"-\" in the list is that text;\n"
-    "only --prompt - reads stdin.\n"
+    "blank is {, else as .txt. Keys of an item: prompt, image and video (a path or several),\n"
+    "inputs ([{image: a.png}, {text: ...}], any order), id (text; a number counts as its text),\n"
+    "output (a name below DIR), think_output, contact_sheet, trace, trace_filter, and every flag\n"
+    "of a request with _ for -: seed, size, steps, cfg_scale, task, think, ... The flags above\n"
+    "set what an item leaves open. Pictures, videos and noise are looked for next to LIST. A\n"
+    "prompt \"-\" in the list is that text; only --prompt - reads stdin.\n"
     "Without output, item k writes 000k.png (k from 0; 000k-000.png, ... with batch_count),\n"
-    "or the extension of --format, or 000k.txt for an answer. DIR/manifest.jsonl gets one line per "
-    "item: id, status,\n"
+    "000k.mp4 for a video, or the extension of --format, and 000k.txt for an answer.\n"
+    "DIR/manifest.jsonl gets one line per item: id, status,\n"
     "seconds, seed, device, dtype, quantization, kernels and attention as requested, files\n"
     "with sha256, error, the text of an answer or plan and why it ends (finish_reason: stop,\n"
     "length).\n"

@@ -117,7 +117,7 @@ void EarlierRun::forget(const PlannedItem& item, const ManifestRecord& record) c
     const bool climbs = std::ranges::find(name, fs::path("..")) != name.end();
     if (climbs || name.is_absolute() || kept_.contains(file.name)) continue;
     std::error_code ignored;
-    if (file_sha256(folder_ / name) == file.sha256) fs::remove(folder_ / name, ignored);
+    if (file_sha256(folder_ / name) == file.sha256) fs::remove_all(folder_ / name, ignored);
   }
 }
 

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "apps/diptych/failure.h"
-#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/record/result_record.h"
 #include "apps/diptych/result_files.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
@@ -185,7 +185,11 @@ class BatchRun {
 
   // Made when it is first needed, and kept until its item has run. Throws as Session::make_job.
   Job& job(std::size_t i) {
-    if (jobs_[i] == nullptr) jobs_[i] = session_->make_job(items_[i].options.run);
+    if (jobs_[i] == nullptr) {
+      std::unique_ptr<Job> made = session_->make_job(items_[i].options.run);
+      require_encodable(items_[i].options, *made);
+      jobs_[i] = std::move(made);
+    }
     return *jobs_[i];
   }
 
@@ -257,7 +261,7 @@ class BatchRun {
     manifest_.require_in_place();
     for (const fs::path& file : item.files) {
       make_batch_folder(path(file).parent_path());
-      const AtomicFile probe(path(file));  // goes again
+      probe_output(path(file));  // goes again
     }
   }
 
@@ -275,7 +279,7 @@ class BatchRun {
       check_interrupted();
       if (members.size() == 1) {
         const Painted painted{&item(0).options, &result};
-        return write_one(std::span(&painted, 1), 0, report, item(0), outcome.records[0]);
+        return write_one({std::span(&painted, 1), 0, &report}, item(0), outcome.records[0]);
       }
       outcome.results.push_back(result);
       outcome.report = report;
@@ -300,15 +304,14 @@ class BatchRun {
     for (std::size_t i = 0; i < painted.size(); ++i) {
       const std::size_t request = outcome.results[i].request;
       if (!is_pending(members[request])) continue;
-      write_one(painted, i, outcome.report, items_[members[request]], outcome.records[request]);
+      write_one({painted, i, &outcome.report}, items_[members[request]], outcome.records[request]);
     }
   }
 
-  void write_one(std::span<const Painted> together, std::size_t place, const Report& report,
-                 const PlannedItem& item, ManifestRecord& record) {
-    const Result& result = *together[place].result;
+  void write_one(const MadeResult& made, const PlannedItem& item, ManifestRecord& record) {
+    const Result& result = made.result();
     const fs::path& name = item.results.at(result.index);
-    write_result(path(name), together, place, report);
+    write_result(path(name), made, progress_);
     if (const auto* text = std::get_if<Text>(&result.media)) {
       record.text = text->text;
       record.finish_reason = text->finish_reason;
@@ -317,13 +320,13 @@ class BatchRun {
     }
   }
 
-  // Removes the pictures of items that were not finished.
+  // Removes the results of items that were not finished.
   void discard(Members members, const Outcome& outcome) const {
     for (std::size_t request = 0; request < members.size(); ++request) {
       if (!is_pending(members[request])) continue;
       std::error_code ignored;
       for (const ManifestRecord::File& file : outcome.records[request].files)
-        fs::remove(path(file.name), ignored);
+        fs::remove_all(path(file.name), ignored);
     }
   }
 

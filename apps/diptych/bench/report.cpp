@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 #include <torch/version.h>
 
-#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/record/result_record.h"
 #include "lib/base/messages.h"
 #include "lib/base/sha256.h"
 #include "lib/base/statistics.h"
@@ -30,8 +30,17 @@ Spread spread_over(const std::vector<BenchRun>& runs, const Value& value) {
   return spread_of(values);
 }
 
-double per_image(const BenchMeasured& m, const BenchRun& run) {
-  return run.seconds / static_cast<double>(m.pictures.size());
+double per_result(const BenchMeasured& m, const BenchRun& run) {
+  return run.seconds / static_cast<double>(m.painted.size());
+}
+
+// Of what is painted: "image", as the keys have it, or "video".
+std::string_view one_of(const BenchMeasured& m) {
+  return std::holds_alternative<Clip>(m.painted.front().media) ? "video" : "image";
+}
+// The same in messages.
+std::string_view noun_of(const BenchMeasured& m) {
+  return one_of(m) == "video" ? "video" : "picture";
 }
 
 double per_step(const BenchMeasured& m, const BenchRun& run) {
@@ -53,10 +62,11 @@ std::vector<Quantity> quantities(const BenchMeasured& m) {
   const auto add = [&](const std::string& name, const std::string& key, const auto& value) {
     all.push_back({name, key, spread_over(m.runs, value)});
   };
-  if (m.pictures.empty()) {
+  if (m.painted.empty()) {
     add("answer s", "seconds_per_answer", [](const BenchRun& run) { return run.seconds; });
   } else {
-    add("image s", "seconds_per_image", [&](const BenchRun& run) { return per_image(m, run); });
+    add(fmt::format("{} s", one_of(m)), fmt::format("seconds_per_{}", one_of(m)),
+        [&](const BenchRun& run) { return per_result(m, run); });
     add("step ms", "seconds_per_step", [&](const BenchRun& run) { return per_step(m, run); });
   }
   if (m.runs.front().tokens > 0) add("text tok/s", "tokens_per_second", tokens_per_second);
@@ -88,16 +98,18 @@ std::string what_ran(const BenchSetting& setting, const BenchMeasured& m) {
       m.ran.dtype, fmt::format("kernels {}", name_of(setting.options().run.kernels)),
       fmt::format("attention {}", m.ran.attention)};
   if (m.ran.quantization != "none") parts.push_back("quantization " + m.ran.quantization);
-  if (!m.pictures.empty()) {
-    const auto pictures = m.pictures.size();
+  if (!m.painted.empty()) {
+    const auto pictures = m.painted.size();
     parts.push_back(fmt::format("CFG {}", m.ran.cfg_mode));
     if (m.ran.step_graphs)
       parts.emplace_back(m.ran.kept_step_graphs ? "steps as CUDA graphs of the run before"
                                                 : "steps as CUDA graphs");
-    parts.push_back(fmt::format(
-        "{} and {}{}", counted(static_cast<std::size_t>(m.ran.updates), "update"),
-        counted(static_cast<std::size_t>(m.pictures.front().forwards), "branch forward"),
-        pictures > 1 ? " a picture" : ""));
+    parts.push_back(
+        fmt::format("{} and {}{}", counted(static_cast<std::size_t>(m.ran.updates), "update"),
+                    counted(static_cast<std::size_t>(m.painted.front().forwards), "branch forward"),
+                    pictures > 1 ? fmt::format(" a {}", noun_of(m)) : ""));
+    if (const auto* clip = std::get_if<Clip>(&m.painted.front().media))
+      parts.push_back(counted(static_cast<std::size_t>(clip->shape.frames), "frame"));
   }
   if (m.ran.strips) parts.emplace_back("VAE in strips");
   if (m.ran.offload != "none") parts.push_back("offload " + m.ran.offload);
@@ -139,18 +151,18 @@ struct Ratio {
 std::vector<Ratio> ratios(const std::vector<BenchMeasured>& settings) {
   const BenchMeasured &a = settings[0], &b = settings[1];
   std::vector<Ratio> all;
-  const auto add = [&](const char* name, const char* key, const auto& value) {
+  const auto add = [&](std::string name, std::string key, const auto& value) {
     std::vector<double> values;
     for (std::size_t i = 0; i < a.runs.size(); ++i)
       values.push_back(value(b, b.runs[i]) / value(a, a.runs[i]));
-    all.push_back({name, key, spread_of(values)});
+    all.push_back({std::move(name), std::move(key), spread_of(values)});
   };
-  if (a.pictures.empty()) {
+  if (a.painted.empty()) {
     add("an answer", "seconds_per_answer",
         [](const BenchMeasured&, const BenchRun& run) { return run.seconds; });
   } else {
-    add("an image", "seconds_per_image",
-        [](const BenchMeasured& m, const BenchRun& run) { return per_image(m, run); });
+    add(one_of(a) == "video" ? "a video" : "an image", fmt::format("seconds_per_{}", one_of(a)),
+        [](const BenchMeasured& m, const BenchRun& run) { return per_result(m, run); });
     add("a step", "seconds_per_step",
         [](const BenchMeasured& m, const BenchRun& run) { return per_step(m, run); });
   }
@@ -162,20 +174,30 @@ std::vector<Ratio> ratios(const std::vector<BenchMeasured>& settings) {
   return all;
 }
 
-struct PictureGap {
-  ImageMetrics pixels;
+struct Gap {
+  std::optional<ImageMetrics> pixels;  // of pictures; the frames of clips are gone
   Difference latent;
 };
 
-// Of each picture; nothing where the sizes differ.
-std::vector<PictureGap> picture_gaps(const std::vector<BenchMeasured>& settings) {
-  std::vector<PictureGap> all;
-  for (std::size_t i = 0; i < settings[0].pictures.size(); ++i) {
-    const Result &a = settings[0].pictures[i], &b = settings[1].pictures[i];
-    if (a.rgb().sizes() == b.rgb().sizes() && a.latent.sizes() == b.latent.sizes())
-      all.push_back({image_metrics(b.rgb(), a.rgb()), difference(b.latent, a.latent)});
+// Of each result; nothing where the sizes differ.
+std::vector<Gap> gaps_between(const std::vector<BenchMeasured>& settings) {
+  std::vector<Gap> all;
+  for (std::size_t i = 0; i < settings[0].painted.size(); ++i) {
+    const Result &a = settings[0].painted[i], &b = settings[1].painted[i];
+    if (a.latent.sizes() != b.latent.sizes()) continue;
+    Gap gap{std::nullopt, difference(b.latent, a.latent)};
+    if (std::holds_alternative<Picture>(a.media)) {
+      if (a.rgb().sizes() != b.rgb().sizes()) continue;
+      gap.pixels = image_metrics(b.rgb(), a.rgb());
+    }
+    all.push_back(gap);
   }
   return all;
+}
+
+std::string pixels_text(const ImageMetrics& m) {
+  const std::string ssim = m.ssim ? fmt::format("SSIM {:.6f}, ", *m.ssim) : "";
+  return fmt::format("{}PSNR {:.2f} dB, max abs {:.0f}; ", ssim, m.psnr, m.difference.max_abs);
 }
 
 std::string comparison_table(const BenchCase& planned, const std::vector<BenchMeasured>& settings) {
@@ -186,18 +208,17 @@ std::string comparison_table(const BenchCase& planned, const std::vector<BenchMe
     text += fmt::format("  {:<12}{:>11.4f}  (quartiles {:.4f} to {:.4f})\n", r.name,
                         r.spread.median, r.spread.p25, r.spread.p75);
   }
-  if (settings[0].pictures.empty()) {
+  if (settings[0].painted.empty()) {
     return text +
            (settings[0].text == settings[1].text ? "  the same answer\n" : "  another answer\n");
   }
-  const auto gaps = picture_gaps(settings);
-  if (gaps.empty()) return text + "  pictures: of other sizes\n";
+  const auto gaps = gaps_between(settings);
+  const std::string_view noun = noun_of(settings[0]);
+  if (gaps.empty()) return text + fmt::format("  {}s: of other sizes\n", noun);
   for (std::size_t i = 0; i < gaps.size(); ++i) {
-    const auto& [m, latent] = gaps[i];
+    const auto& [pixels, latent] = gaps[i];
     const std::string number = gaps.size() > 1 ? fmt::format(" {}", i) : "";
-    const std::string ssim = m.ssim ? fmt::format("SSIM {:.6f}, ", *m.ssim) : "";
-    text += fmt::format("  picture{}: {}PSNR {:.2f} dB, max abs {:.0f}; latent: {}\n", number, ssim,
-                        m.psnr, m.difference.max_abs,
+    text += fmt::format("  {}{}: {}latent: {}\n", noun, number, pixels ? pixels_text(*pixels) : "",
                         latent.max_abs == 0 ? "the same bits"
                                             : fmt::format("cosine {:.6f}, max abs {:.4g}",
                                                           latent.cosine, latent.max_abs));
@@ -238,15 +259,20 @@ Json ran_json(const BenchMeasured& m) {
                {"quantization", m.ran.quantization},
                {"tuning", m.ran.tuning},
                {"attention", m.ran.attention}};
-  if (!m.pictures.empty()) {
-    const Result& picture = m.pictures.front();
+  if (!m.painted.empty()) {
+    const Result& picture = m.painted.front();
     json["cfg_mode"] = m.ran.cfg_mode;
     json["step_graphs"] = m.ran.step_graphs;
     json["kept_step_graphs"] = m.ran.kept_step_graphs;
     json["updates"] = m.ran.updates;
     json["forwards"] = picture.forwards;
-    json["width"] = picture.rgb().size(1);
-    json["height"] = picture.rgb().size(0);
+    const ImageSize size = size_of(picture.media);
+    json["width"] = size.width;
+    json["height"] = size.height;
+    if (const auto* clip = std::get_if<Clip>(&picture.media)) {
+      json["frames"] = clip->shape.frames;
+      json["fps"] = rate_json(clip->shape.fps);
+    }
     json["vae_dtype"] = m.ran.vae_dtype;
     json["vae_strips"] = m.ran.strips;
   }
@@ -255,10 +281,10 @@ Json ran_json(const BenchMeasured& m) {
   return json;
 }
 
-Json pictures_json(const BenchMeasured& m) {
+Json results_json(const BenchMeasured& m) {
   Json list = Json::array();
-  for (std::size_t i = 0; i < m.pictures.size(); ++i) {
-    const Result& picture = m.pictures[i];
+  for (std::size_t i = 0; i < m.painted.size(); ++i) {
+    const Result& picture = m.painted[i];
     Json json = {{"index", picture.index},
                  {"seed", picture.seed},
                  {"noise_hash", picture.noise_hash},
@@ -290,11 +316,11 @@ Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
   }
   if (!m.floors.empty()) json["floor"] = floor_json(m.floors);
   if (m.kernels) json["kernels"] = kernel_table_json(*m.kernels);
-  if (m.pictures.empty()) {
+  if (m.painted.empty()) {
     json["answer"] = m.text;
     if (!m.files.empty()) json["file"] = m.files.front().name;
   } else {
-    json["pictures"] = pictures_json(m);
+    json[fmt::format("{}s", noun_of(m))] = results_json(m);
   }
   json["warmup_runs"] = runs_json(m.warmups);
   json["runs"] = runs_json(m.runs);
@@ -302,22 +328,27 @@ Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
 }
 
 // JSON has no infinity: the PSNR of equal pictures is null.
+Json pixels_json(const ImageMetrics& m) {
+  return {{"identical", m.difference.max_abs == 0},
+          {"max_abs", m.difference.max_abs},
+          {"mean_abs", m.difference.mean_abs},
+          {"psnr", m.psnr},
+          {"ssim", m.ssim ? Json(*m.ssim) : Json()}};
+}
+
 Json comparison_json(const std::vector<BenchMeasured>& settings) {
   Json json = {{"ratio", "against / base, of each pair of runs"}};
   for (const Ratio& r : ratios(settings)) json[r.key] = spread_json(r.spread);
-  if (settings[0].pictures.empty()) {
+  if (settings[0].painted.empty()) {
     json["same_answer"] = settings[0].text == settings[1].text;
     return json;
   }
-  json["pictures"] = Json::array();
-  for (const auto& [m, latent] : picture_gaps(settings)) {
-    json["pictures"].push_back({{"identical", m.difference.max_abs == 0},
-                                {"max_abs", m.difference.max_abs},
-                                {"mean_abs", m.difference.mean_abs},
-                                {"psnr", m.psnr},
-                                {"ssim", m.ssim ? Json(*m.ssim) : Json()},
-                                {"latent_cosine", latent.cosine},
-                                {"latent_max_abs", latent.max_abs}});
+  Json& list = json[fmt::format("{}s", noun_of(settings[0]))] = Json::array();
+  for (const auto& [pixels, latent] : gaps_between(settings)) {
+    Json gap = pixels ? pixels_json(*pixels) : Json::object();
+    gap["latent_cosine"] = latent.cosine;
+    gap["latent_max_abs"] = latent.max_abs;
+    list.push_back(std::move(gap));
   }
   return json;
 }

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "lib/base/atomic_file.h"
@@ -43,13 +43,13 @@ std::vector<std::pair<std::string, double>> stages_between(const Report& before,
 // What came of one run beside its times.
 struct Outcome {
   BenchRun run;
-  std::vector<Result> pictures;
-  std::vector<std::vector<std::uint8_t>> encoded;  // in the order of `pictures`
+  std::vector<Result> painted;
+  std::vector<std::vector<std::uint8_t>> encoded;  // in the order of `painted`
   std::string text;
   // What two runs of the same request have in common.
   std::vector<std::string> content() const {
     std::vector<std::string> all = {text};
-    for (const Result& picture : pictures) all.push_back(picture.latent_hash + picture.plan);
+    for (const Result& picture : painted) all.push_back(picture.latent_hash + picture.plan);
     return all;
   }
 };
@@ -68,17 +68,19 @@ class Bench {
   Bench& operator=(const Bench&) = delete;
 
   void check() const {
+    check_formats();
     check_files();
     for (std::size_t s = 0; s < settings(); ++s) {
       const RunConfig& config = setting(0, s).options().run;
       std::unique_ptr<Session> session;
       at_place(0, s, [&] { session = find_family(config.pipeline).open(config, log_); });
       for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-        at_place(c, s, [&] { session->make_job(setting(c, s).options().run)->read_inputs(); });
+        at_place(c, s, [&] { make_job(*session, c, s)->read_inputs(); });
     }
   }
 
   BenchResult run() {
+    check_formats();
     prepare_files();
     load();
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) measure(c);
@@ -107,6 +109,15 @@ class Bench {
                         run.sampling.batch_count, extensions, Setting::of(kSaveDir));
   }
 
+  void check_formats() const {
+    for (std::size_t s = 0; s < settings(); ++s) {
+      const Options& options = setting(0, s).options();
+      if (options.run.makes == MediaKind::clip && clip_format_of(options) == ClipFormat::png)
+        throw InputError(Setting::of("format", "png"),
+                         "a folder of frames is not measured; expected mp4, webm, gif or webp");
+    }
+  }
+
   // What any of the settings reads.
   void check_files() const {
     if (plan_.save_dir.empty()) return;
@@ -131,9 +142,16 @@ class Bench {
     }
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       for (std::size_t s = 0; s < settings(); ++s) {
-        for (const fs::path& name : names_of(c, s)) AtomicFile{plan_.save_dir / name};
+        for (const fs::path& name : names_of(c, s)) probe_output(plan_.save_dir / name);
       }
     }
+  }
+
+  std::unique_ptr<Job> make_job(Session& session, std::size_t c, std::size_t s) const {
+    const Options& options = setting(c, s).options();
+    std::unique_ptr<Job> job = session.make_job(options.run);
+    require_encodable(options, *job);
+    return job;
   }
 
   RunConfig warmup_config(std::size_t c, std::size_t s) const {
@@ -170,6 +188,7 @@ class Bench {
       for (std::size_t s = first; s < end; ++s) {
         at_place(c, s, [&] {
           expect(setting(c, s).options().run);
+          require_encodable(setting(c, s).options(), *jobs.back());
           jobs.back()->read_inputs();
           expect(warmup_config(c, s));
         });
@@ -212,9 +231,11 @@ class Bench {
         return;
       }
       const Painted painted{&options, &result};
+      const MadeResult made{std::span(&painted, 1), 0, &report};
       outcome.encoded.push_back(
-          encode_result(result_format(options), std::span(&painted, 1), 0, report));
-      outcome.pictures.push_back(result);
+          encode_result(made, encoding_of(options, result.media), progress_).bytes);
+      outcome.painted.push_back(result);
+      if (auto* clip = std::get_if<Clip>(&outcome.painted.back().media)) clip->decode = nullptr;
     };
     note_peak(session);
     reset_peak_memory(device(s));
@@ -270,7 +291,7 @@ class Bench {
       return;
     }
     first_[{c, s}] = outcome.content();
-    measured.pictures = outcome.pictures;
+    measured.painted = outcome.painted;
     measured.text = outcome.text;
     if (!plan_.save_dir.empty()) measured.files = save(outcome, names_of(c, s));
   }
@@ -316,7 +337,7 @@ class Bench {
   // Of the run before, while the device is as warm.
   void measure_floor(std::size_t c, std::size_t s, BenchMeasured& measured) {
     const double denoise =
-        measured.runs.back().stage("denoise") / static_cast<double>(measured.pictures.size());
+        measured.runs.back().stage("denoise") / static_cast<double>(measured.painted.size());
     measured.floors.push_back({denoise, measure_steps(c, s, true)});
   }
 
@@ -377,7 +398,7 @@ double BenchRun::stage(std::string_view name) const {
 }
 
 std::int64_t BenchMeasured::steps() const {
-  return ran.updates * std::ssize(pictures);
+  return ran.updates * std::ssize(painted);
 }
 
 void check_bench(const BenchPlan& plan, Log& log) {

@@ -15,7 +15,7 @@
 
 namespace diptych {
 
-struct BenchRun {      // one request, from its texts and pictures to encoded files
+struct BenchRun {      // one request, from its texts and files to encoded files
   double seconds = 0;  // all of it
   std::vector<std::pair<std::string, double>> stages;  // of these, as Report::seconds
   std::int64_t tokens = 0;                             // of written text
@@ -29,17 +29,18 @@ struct BenchFile {
 
 struct BenchMeasured {  // of one setting of one case
   std::vector<BenchRun> warmups, runs;
-  std::vector<Result> pictures;  // of the first of `runs`, as are `files` and `text`
+  // Pictures or clips, whose frames are gone, of the first of `runs`, as are `files` and `text`.
+  std::vector<Result> painted;
   std::vector<BenchFile> files;  // what was kept
   std::string text;              // an answer
   Report ran;
-  bool repeatable = true;               // every run gave the same pictures and texts
+  bool repeatable = true;               // every run gave the same results
   std::uint64_t peak_tensor_bytes = 0;  // of the device; 0 on the CPU, and where two models are
-  std::optional<Launches> launches;     // in `updates` of each picture
+  std::optional<Launches> launches;     // in `updates` of each result
   bool launches_replay = false;         // of steps that an earlier run captured
   std::optional<KernelTable> kernels;
   std::vector<FloorPair> floors;  // one for each of `runs`
-  std::int64_t steps() const;     // updates of all pictures of a run
+  std::int64_t steps() const;     // updates of all results of a run
 };
 
 struct BenchModel {
@@ -56,8 +57,8 @@ struct BenchResult {
 };
 
 // Loads the model, or one for each setting where they differ in that, and measures case after case,
-// the settings of each in turn: A B A B. What a kept picture is written to is checked before
-// anything is loaded. Throws what Session throws, and WriteError for a picture that cannot be kept.
+// the settings of each in turn: A B A B. What a kept result is written to is checked before
+// anything is loaded. Throws what Session throws, and WriteError for a result that cannot be kept.
 BenchResult run_bench(const BenchPlan& plan, Log& log);
 
 // What run_bench() would refuse before it loads weights.

@@ -1,4 +1,4 @@
-// `diptych inspect`: what is inside a picture, a clip or a checkpoint.
+// `diptych inspect`: what is inside a picture, a video or a checkpoint.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -163,7 +163,7 @@ int inspect_tensors(const InspectOptions& options) {
 
 int replay(const InspectOptions& options, Log& log) {
   ReplaySettings settings = options.again;
-  settings.picture = options.path;
+  settings.file = options.path;
   settings.json = options.json;
   std::set<std::string, std::less<>> from_variables;  // settings
   const auto variable = [&](const char* setting) {
@@ -182,7 +182,7 @@ int replay(const InspectOptions& options, Log& log) {
     settings.device = parsed.run.device;
   }
   try {
-    return replay_picture(settings, log);
+    return replay_result(settings, log);
   } catch (const InputError& error) {  // the session does not know where a value came from
     const SettingProblem* problem = error.problem();
     const std::string name = problem == nullptr ? "" : problem->setting.name;
@@ -199,10 +199,15 @@ bool is_tensor_file(const fs::path& path) {
   return path.extension() == ".safetensors" || path.extension() == kPthExtension;
 }
 
+// A folder of frames, or a file.
+bool is_media(const fs::path& path) {
+  return !fs::is_directory(path) || is_clip(path);
+}
+
 // A picture on stdin; a checkpoint may be named as on the hub.
 fs::path find_path(const fs::path& path) {
   if (path == kStdin) return file_or_stdin(path);
-  if (format_of_name(path) || named_as_video(path) || is_tensor_file(path)) return path;
+  if (format_of_name(path) || !kinds_of_name(path).empty() || is_tensor_file(path)) return path;
   return model_folder(path, environment, "inspect");
 }
 
@@ -210,8 +215,8 @@ int run_inspect(InspectOptions options, Log& log) {
   options.path = find_path(options.path);
   if (!fs::exists(options.path)) throw InputError("{}: not found", options.path.string());
   if (options.replay) {
-    if (fs::is_directory(options.path))
-      throw InputError(Setting::of("replay"), "{}: a folder; expected a picture",
+    if (!is_media(options.path))
+      throw InputError(Setting::of("replay"), "{}: a folder; expected a picture or a video",
                        options.path.string());
     return replay(options, log);
   }
@@ -229,20 +234,24 @@ void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* repl
   ReplaySettings& again = options.again;
   // `generate` reads the same variables, so a variable must not require --replay.
   verb.add_option("-m,--model", again.model,
-                  "checkpoint folder; else one of the recorded name, beside the picture or here, "
+                  "checkpoint folder; else one of the recorded name, beside the file or here, "
                   "or the demo's (also DIPTYCH_MODEL)")
       ->type_name("DIR")
       ->check(path_problem)
       ->needs(replay);
-  verb.add_option("-i,--image", again.images,
-                  "a picture it was made from; else one of the recorded name, beside it or here; "
-                  "may be repeated")
-      ->type_name("FILE")
-      ->allow_extra_args(false)
-      ->check(path_problem)
-      ->needs(replay);
+  const auto add_input = [&](const char* flags, MediaKind kind, const char* help) {
+    verb.add_option(flags, again.inputs[kind], help)
+        ->type_name("FILE")
+        ->allow_extra_args(false)
+        ->check(path_problem)
+        ->needs(replay);
+  };
+  add_input("-i,--image", MediaKind::picture,
+            "a picture it was made from; else one of the recorded name, beside it or here; may be "
+            "repeated");
+  add_input("--video", MediaKind::clip, "likewise, a video");
   verb.add_option("-o,--output", again.output,
-                  "keep what is painted in this file, named as the picture's format is")
+                  "keep what is made in this file, named as the format is")
       ->type_name("FILE")
       ->check(path_problem)
       ->needs(replay);
@@ -253,9 +262,8 @@ void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* repl
 
 constexpr const char* kFooter =
     "A picture: format, size and texts (PNG text chunks, EXIF, XMP), with JSON indented.\n"
-    "A clip: codec, size, frame rate, number of frames and texts (tags, comments). A folder "
-    "with\n"
-    "frame_00000.png is a clip, too.\n"
+    "A video: codec, size, frame rate, number of frames and texts (tags, comments). NAME.frames\n"
+    "is a video as a folder of PNG files.\n"
     "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
     "(exit code 1), and its files.\n"
     "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
@@ -278,17 +286,16 @@ constexpr const char* kFooter =
 void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* verb =
-      app.add_subcommand("inspect", "what is inside a picture, a clip or a checkpoint");
+      app.add_subcommand("inspect", "what is inside a picture, a video or a checkpoint");
   verb->add_option("path", options->path,
-                   "a picture, a clip, a .safetensors or .pth file, or a folder with .safetensors; "
-                   "- for a picture or clip "
-                   "on stdin")
+                   "a picture, a video, a .safetensors or .pth file, or a folder with .safetensors; "
+                   "- for a picture or video on stdin")
       ->required()
       ->check(path_problem);
   CLI::Option* filter =
       verb->add_option(
               "--filter", options->filter,
-              "only tensors, or text entries of a picture or clip, whose name matches this glob (* "
+              "only tensors, or text entries of a picture or video, whose name matches this glob (* "
               "and ?)")
           ->envname("DIPTYCH_FILTER");
   verb->add_flag("--tensors", options->tensors,
@@ -296,7 +303,7 @@ void add_inspect(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_TENSORS");
   verb->add_flag("--json", options->json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
   CLI::Option* replay =
-      verb->add_flag("--replay", options->replay, "paint the picture again from its own record")
+      verb->add_flag("--replay", options->replay, "make the picture or video again from its own record")
           ->excludes(filter);
   add_replay_flags(*verb, *options, replay);
   verb->footer(kFooter);

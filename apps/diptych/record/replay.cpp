@@ -13,19 +13,23 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/diptych/demo.h"
-#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/record/frames_gap.h"
+#include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
+#include "apps/diptych/result_files.h"
 #include "lib/attention/attention.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
 #include "lib/base/sha256.h"
+#include "lib/base/temporary_folder.h"
 #include "lib/base/text_file.h"
 #include "lib/config/hub_cache.h"
 #include "lib/config/words.h"
 #include "lib/media/image_read.h"
 #include "lib/media/picture_write.h"
+#include "lib/media/video/clip_read.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
@@ -46,7 +50,9 @@ std::span<const std::byte> bytes_of(const Tensor& pixels) {  // contiguous
   return {static_cast<const std::byte*>(pixels.const_data_ptr()), pixels.nbytes()};
 }
 
-std::string input_hash(const fs::path& file) {
+// As InputRecord has it.
+std::string input_hash(MediaKind kind, const fs::path& file) {
+  if (kind == MediaKind::clip) return file_sha256(file).value_or("");
   return sha256_hex(bytes_of(read_image(file).contiguous()));
 }
 
@@ -55,16 +61,22 @@ class Replay {
   Replay(const ReplaySettings& settings, Log& log)
       : settings_(settings),
         log_(log),
-        name_(settings.picture.string()),
-        bytes_(file_bytes(settings.picture)),
-        old_(decode_picture(bytes_, name_)),
-        record_(read_picture_record(record_text(old_.image.text, name_), name_)) {}
+        name_(settings.file.string()),
+        is_clip_(holds_clip(settings.file)),
+        bytes_(fs::is_directory(settings.file) ? std::vector<std::uint8_t>{}
+                                               : file_bytes(settings.file)),
+        texts_(is_clip_ ? read_clip_texts(settings.file)
+                        : decode_picture(bytes_, name_).image.text),
+        record_(read_record(record_text(texts_, name_), name_)) {
+    if (is_clip_ != std::holds_alternative<ClipEncoding>(record_.encoding))
+      throw InputError("{}: its record is of a {}", name_, is_clip_ ? "picture" : "video");
+  }
 
   int run() {
     check_output();
-    for (const PictureRecord::Request& request : record_.together)
+    for (const ResultRecord::Request& request : record_.together)
       runs_.push_back(request.options.run);
-    find_images();
+    find_inputs();
     find_files();
     const fs::path model = find_model();
     for (RunConfig& run : runs_) {
@@ -82,12 +94,8 @@ class Replay {
     }
     paint();
     compare();
-    if (!settings_.output.empty()) {
-      AtomicFile file(settings_.output);
-      file.write(again_.data(), again_.size());
-      file.commit();
-    }
-    return again_ == bytes_ ? 0 : 1;
+    if (!settings_.output.empty() && !is_folder(record_.encoding)) write_again(settings_.output);
+    return is_identical() ? 0 : 1;
   }
 
  private:
@@ -95,17 +103,18 @@ class Replay {
     const fs::path& output = settings_.output;
     if (output.empty()) return;
     const Setting setting = Setting::of("output");
-    require_extension(output, result_extensions(MediaKind::picture, record_.encoding.format),
-                      setting);
+    const MediaKind kind = is_clip_ ? MediaKind::clip : MediaKind::picture;
+    require_extension(output, result_extensions(kind, format_of(record_.encoding)), setting);
     std::error_code ignored;
-    if (fs::equivalent(output, settings_.picture, ignored))
-      throw InputError(setting, "{}: is the picture itself", output.string());
+    if (fs::equivalent(output, settings_.file, ignored))
+      throw InputError(setting, "{}: is the {} itself", output.string(),
+                       is_clip_ ? "video" : "picture");
     require_writable(output, setting);
   }
 
-  // A file of a recorded name: beside the picture, or here.
+  // A file of a recorded name: beside what is replayed, or here.
   std::vector<fs::path> places_of(const std::string& name) const {
-    std::vector<fs::path> places = {settings_.picture.parent_path() / name, name};
+    std::vector<fs::path> places = {settings_.file.parent_path() / name, name};
     std::erase_if(places, [](const fs::path& place) {
       std::error_code ignored;
       return place.empty() || !fs::exists(place, ignored);
@@ -113,40 +122,50 @@ class Replay {
     return places;
   }
 
-  // Pictures are known by their pixels, so their names and order need not be the recorded ones.
-  void find_images() {
-    std::set<std::string> recorded;  // hashes
-    for (const PictureRecord::Request& request : record_.together) {
-      for (const PictureRecord::Input& input : request.images) recorded.insert(input.sha256);
+  // Pictures are known by their pixels and clips by their bytes, so their names and order need not
+  // be the recorded ones.
+  void find_inputs() {
+    std::map<MediaKind, std::set<std::string>> recorded;  // hashes
+    for (const ResultRecord::Request& request : record_.together) {
+      for (const ResultRecord::Input& input : request.files)
+        recorded[input.kind].insert(input.sha256);
     }
     std::map<std::string, fs::path> given;  // by hash
-    for (const fs::path& file : settings_.images) {
-      const std::string hash = input_hash(file);
-      if (!recorded.contains(hash)) {
-        throw InputError(Setting::of("image"),
-                         "{}: has the pixels of none of the {} that {} was made from",
-                         file.string(), counted(recorded.size(), "picture"), name_);
+    for (const auto& [kind, files] : settings_.inputs) {
+      for (const fs::path& file : files) {
+        const std::string hash = input_hash(kind, file);
+        if (!recorded[kind].contains(hash)) refuse_input(kind, file, recorded[kind].size());
+        given[hash] = file;
       }
-      given[hash] = file;
     }
     for (std::size_t i = 0; i < runs_.size(); ++i) {
-      auto input = record_.together[i].images.begin();
+      auto input = record_.together[i].files.begin();
       for (InputItem& item : runs_[i].inputs) {
-        if (item.is_image()) item.image = find_image(*input++, given);
+        if (!item.is_text()) item = InputItem::of_file(item.kind(), find_input(*input++, given));
       }
     }
   }
 
-  fs::path find_image(const PictureRecord::Input& input,
+  [[noreturn]] void refuse_input(MediaKind kind, const fs::path& file, std::size_t recorded) const {
+    const bool clip = kind == MediaKind::clip;
+    throw InputError(Setting::of(input_name(kind)),
+                     "{}: {} of none of the {} that {} was made from", file.string(),
+                     clip ? "is a copy" : "has the pixels",
+                     counted(recorded, clip ? "video" : "picture"), name_);
+  }
+
+  fs::path find_input(const ResultRecord::Input& input,
                       const std::map<std::string, fs::path>& given) const {
     if (const auto found = given.find(input.sha256); found != given.end()) return found->second;
     std::string seen = "is not there";
     for (const fs::path& place : places_of(input.name)) {
-      if (input_hash(place) == input.sha256) return place;
-      seen = fmt::format("is not the one ({} has other pixels)", place.string());
+      if (input_hash(input.kind, place) == input.sha256) return place;
+      seen = fmt::format("is not the one ({} has other {})", place.string(),
+                         input.kind == MediaKind::clip ? "content" : "pixels");
     }
-    throw InputError("{}: was made from {}, {}x{}, sha256 {:.16}, which {}; give it with --image",
-                     name_, in_quotes(input.name), input.width, input.height, input.sha256, seen);
+    throw InputError("{}: was made from {}, {}x{}, sha256 {:.16}, which {}; give it with --{}",
+                     name_, in_quotes(input.name), input.width, input.height, input.sha256, seen,
+                     input_name(input.kind));
   }
 
   void find_files() {
@@ -257,17 +276,17 @@ class Replay {
     }
     Results results;
     results.result = [&](const Result& result, const Report& report) {
-      pictures_.push_back(result);
+      results_.push_back(result);
       report_ = report;
     };
     session->run(group, progress, results);
-    std::ranges::sort(pictures_, {}, &Result::request);
+    std::ranges::sort(results_, {}, &Result::request);
     check_noise();
     check_calibration();
-    encode();
+    encode(progress);  // while there is the session, which decodes the frames of a clip
   }
 
-  const Result& own() const { return pictures_.at(record_.place); }
+  const Result& own() const { return results_.at(record_.place); }
 
   void check_noise() const {
     const bool from_file = !runs_[record_.place].noise.empty();
@@ -283,17 +302,33 @@ class Replay {
                      record_.calibration_hash, report_.calibration_hash);
   }
 
-  void encode() {
-    if (pictures_.size() == 1) {
-      pictures_.front().index = record_.index;
-      pictures_.front().seed = record_.seed;
+  void encode(Progress& progress) {
+    if (results_.size() == 1) {
+      results_.front().index = record_.index;
+      results_.front().seed = record_.seed;
     }
     std::vector<Painted> painted;
-    for (std::size_t i = 0; i < pictures_.size(); ++i)
-      painted.push_back({&record_.together[i].options, &pictures_[i]});
-    again_ = encode_picture(own().rgb(),
-                            picture_texts(painted, record_.place, report_, record_.encoding),
-                            record_.encoding);
+    for (std::size_t i = 0; i < results_.size(); ++i)
+      painted.push_back({&record_.together[i].options, &results_[i]});
+    const MadeResult made{painted, record_.place, &report_};
+    if (!is_folder(record_.encoding)) {
+      again_ = encode_result(made, record_.encoding, progress);
+      return;
+    }
+    again_place_ =
+        settings_.output.empty() ? temporary_.emplace().path() / "again.frames" : settings_.output;
+    write_encoded(again_place_, made, record_.encoding, progress);
+  }
+
+  void write_again(const fs::path& place) const {
+    AtomicFile file(place);
+    file.write(again_.bytes.data(), again_.bytes.size());
+    file.commit();
+  }
+
+  bool is_identical() const {
+    if (!is_folder(record_.encoding)) return again_.bytes == bytes_;
+    return file_sha256(again_place_) == file_sha256(settings_.file);
   }
 
   // What ran otherwise than recorded, and explains a difference.
@@ -302,9 +337,12 @@ class Replay {
     const auto add = [&](const char* what, const std::string& then, const std::string& now) {
       if (then != now) lines.push_back(fmt::format("{} {}, recorded {}", what, now, then));
     };
-    const auto& then = facts_of(record_.encoding.format);
-    if (const auto& now = facts_of(old_.format); then.format != now.format)
-      lines.push_back(fmt::format("the file is {}, recorded {}", now.name, then.name));
+    if (const auto* then = std::get_if<PictureEncoding>(&record_.encoding)) {
+      const PictureFormat now = picture_format(bytes_).value();
+      if (then->format != now)
+        lines.push_back(fmt::format("the file is {}, recorded {}", facts_of(now).name,
+                                    facts_of(then->format).name));
+    }
     add("version", record_.version, DIPTYCH_VERSION);
     add("device", record_.device, report_.device);
     add("dtype", record_.dtype, report_.dtype);
@@ -316,10 +354,13 @@ class Replay {
     return lines;
   }
 
-  void compare() const {
-    Json json = {{"file", name_}, {"identical", again_ == bytes_}};
-    std::string verdict = fmt::format("identical, {} bytes", bytes_.size());
-    if (again_ != bytes_) verdict = describe_difference(json);
+  void compare() {
+    const bool same = is_identical();
+    Json json = {{"file", name_}, {"identical", same}};
+    std::string verdict = is_folder(record_.encoding)
+                              ? std::string("identical")
+                              : fmt::format("identical, {} bytes", bytes_.size());
+    if (!same) verdict = is_clip_ ? describe_frames(json) : describe_difference(json);
     const std::vector<std::string> changed = changes();
     json["changes"] = changed;
     if (settings_.json) {
@@ -330,13 +371,35 @@ class Replay {
                changed.empty() ? "" : fmt::format(" ({})", fmt::join(changed, "; ")));
   }
 
+  // Before it was encoded. What the encoding loses, it has lost in both.
+  bool same_painting() const {
+    return !record_.pixels_hash.empty() && record_.pixels_hash == again_.pixels_hash;
+  }
+
+  static std::string not_the_file(bool same_texts) {
+    return fmt::format("the same pixels, but not the same file: {}",
+                       same_texts ? "it was compressed otherwise" : "its texts differ");
+  }
+
+  std::string describe_frames(Json& json) {
+    if (again_place_.empty()) {  // what reads clips reads files
+      again_place_ = temporary_.emplace().path() / "again";
+      write_again(again_place_);
+    }
+    const FramesGap gap = compare_frames(settings_.file, again_place_);
+    if (!gap.same_shape) return "differs: other sizes, or another number of frames";
+    add_gap(json, gap);
+    if (gap.pixels_differ == 0) return not_the_file(read_clip_texts(again_place_) == texts_);
+    if (!same_painting()) return gap_text(gap);
+    return fmt::format("the same video before it was encoded, but {} of {} frames differ",
+                       gap.frames_differ, gap.frames);
+  }
+
   std::string describe_difference(Json& json) const {
-    // What the encoding loses, it has lost in both.
-    const ReadPicture again = decode_picture(again_, name_);
-    const Tensor& then = old_.image.rgb;
+    const ReadPicture old = decode_picture(bytes_, name_);
+    const ReadPicture again = decode_picture(again_.bytes, name_);
+    const Tensor& then = old.image.rgb;
     const Tensor& now = again.image.rgb;
-    const bool same_painting =
-        !record_.pixels_hash.empty() && record_.pixels_hash == pixels_hash(own().rgb());
     if (then.sizes() != now.sizes())
       return fmt::format("differs: {}x{}, now {}x{}", then.size(1), then.size(0), now.size(1),
                          now.size(0));
@@ -346,33 +409,38 @@ class Replay {
     json["pixels"] = gap.numel();
     json["pixels_differ"] = pixels;
     json["max_level"] = level;
-    if (pixels > 0 && same_painting)
+    if (pixels > 0 && same_painting())
       return fmt::format("the same picture before it was encoded, but {} of {} pixels differ",
                          pixels, gap.numel());
     if (pixels > 0) {
       return fmt::format("differs: {} of {} pixels, by at most {}", pixels, gap.numel(),
                          counted(static_cast<std::size_t>(level), "level"));
     }
-    const bool same_texts = again.image.text == old_.image.text;
-    return fmt::format("the same pixels, but not the same file: {}",
-                       same_texts ? "it was compressed otherwise" : "its texts differ");
+    return not_the_file(again.image.text == texts_);
   }
 
   const ReplaySettings& settings_;
   Log& log_;
   std::string name_;
-  std::vector<std::uint8_t> bytes_;
-  ReadPicture old_;
-  PictureRecord record_;
-  std::vector<RunConfig> runs_;   // record_.together with real paths
-  std::vector<Result> pictures_;  // one per run
+  bool is_clip_;
+  std::vector<std::uint8_t> bytes_;  // none of a folder
+  PictureTexts texts_;
+  ResultRecord record_;
+  std::vector<RunConfig> runs_;  // record_.together with real paths
+  std::vector<Result> results_;  // one per run
   Report report_;
-  std::vector<std::uint8_t> again_;
+  EncodedResult again_;                       // nothing of a folder
+  std::optional<TemporaryFolder> temporary_;  // for what is only compared
+  fs::path again_place_;                      // "" = it is in memory alone
 };
 
 }  // namespace
 
-int replay_picture(const ReplaySettings& settings, Log& log) {
+bool holds_clip(const fs::path& file) {
+  return fs::is_directory(file) || format_of_name(file) == PictureFormat::gif || is_clip(file);
+}
+
+int replay_result(const ReplaySettings& settings, Log& log) {
   return Replay(settings, log).run();
 }
 

@@ -1,4 +1,4 @@
-#include "apps/diptych/record/picture_record.h"
+#include "apps/diptych/record/result_record.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,6 @@
 #include "lib/attention/attention.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
-#include "lib/base/sha256.h"
 #include "lib/base/utf8.h"
 #include "lib/config/hub_cache.h"
 #include "lib/config/task.h"
@@ -37,17 +36,17 @@ std::string last_name(const std::filesystem::path& path) {
   return (name.empty() ? path.parent_path().filename() : name).string();
 }
 
-// Texts as they are; pictures by name, pixels' hash and size.
-Json inputs_json(const Options& options, const Result& picture) {
+// Texts as they are; files by name, hash and size.
+Json inputs_json(const Options& options, const Result& result) {
   Json list = Json::array();
-  std::size_t image = 0;
+  std::size_t file = 0;
   for (const InputItem& item : options.run.inputs) {
-    if (!item.is_image()) {
+    if (item.is_text()) {
       list.push_back({{"text", item.text}});
       continue;
     }
-    const InputRecord& record = picture.inputs.at(image++);
-    list.push_back({{"image", last_name(item.image)},
+    const InputRecord& record = result.inputs.at(file++);
+    list.push_back({{std::string(input_name(item.kind())), last_name(item.file())},
                     {"sha256", record.sha256},
                     {"width", record.width},
                     {"height", record.height}});
@@ -86,25 +85,27 @@ Json cache_report_json(const CacheReport& report) {
           {"uncached_forwards", report.uncached_forwards}};
 }
 
-Json record_json(std::span<const Painted> together, std::size_t place, const Report& report,
-                 const PictureEncoding& encoding) {
-  const Options& options = *together[place].options;
-  const Result& picture = *together[place].result;
+Json record_json(const MadeResult& made, const ResultEncoding& encoding,
+                 const std::string& pixels_hash) {
+  const Options& options = made.options();
+  const Result& result = made.result();
+  const Report& report = *made.report;
+  const ImageSize size = size_of(result.media);
   const bool from_file = !options.run.noise.empty();
   Json noise = {{"source", from_file ? "file" : "torch CPU mt19937, float32"}};
   if (from_file) {
     noise["file"] = last_name(options.run.noise);
   } else {
-    noise["seed"] = picture.seed;
+    noise["seed"] = result.seed;
   }
-  noise["hash"] = picture.noise_hash;
+  noise["hash"] = result.noise_hash;
   Json json = {{"schema", kSchema},
                {"schema_version", kSchemaVersion},
                {"version", DIPTYCH_VERSION},
-               {"index", picture.index},
-               {"seed", picture.seed},
+               {"index", result.index},
+               {"seed", result.seed},
                {"noise", std::move(noise)},
-               {"latent_hash", picture.latent_hash},
+               {"latent_hash", result.latent_hash},
                {"pipeline", options.run.pipeline},
                {"weights_hash", report.weights_hash},
                {"device", report.device},
@@ -113,14 +114,17 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
                {"cfg_mode", report.cfg_mode},
                {"steps", options.run.sampling.steps},
                {"updates", report.updates},
-               {"forwards", picture.forwards},
-               {"width", picture.rgb().size(1)},
-               {"height", picture.rgb().size(0)},
-               {"inputs", inputs_json(options, picture)}};
-  if (facts_of(encoding.format).has_quality) {
-    json["encoding"] = {{"format", name_of(encoding.format)}, {"quality", encoding.quality}};
-    json["pixels_hash"] = pixels_hash(picture.rgb());
+               {"forwards", result.forwards},
+               {"width", size.width},
+               {"height", size.height},
+               {"inputs", inputs_json(options, result)}};
+  if (const auto* clip = std::get_if<Clip>(&result.media)) {
+    json["frames"] = clip->shape.frames;
+    json["fps"] = rate_json(clip->shape.fps);
   }
+  if (Json encoded = encoding_json(encoding); !encoded.is_null())
+    json["encoding"] = std::move(encoded);
+  if (!keeps_pixels(encoding)) json["pixels_hash"] = pixels_hash;
   if (report.quantization != kPlain) json["quantization"] = report.quantization;
   if (report.vae_dtype != kExact) json["vae_dtype"] = report.vae_dtype;
   if (report.tuning != kUntuned) json["tuning"] = report.tuning;
@@ -128,26 +132,30 @@ Json record_json(std::span<const Painted> together, std::size_t place, const Rep
   if (report.strips) json["vae_tiling"] = kTiled;
   if (report.offload != kNotOffloaded) json["offload"] = report.offload;
   if (!report.calibration_hash.empty()) json["calibration_hash"] = report.calibration_hash;
-  if (picture.cache_report) json["cache_report"] = cache_report_json(*picture.cache_report);
+  if (result.cache_report) json["cache_report"] = cache_report_json(*result.cache_report);
   if (options.run.think) {
-    json["plan"] = picture.plan;
-    json["finish_reason"] = picture.plan_finish_reason;
+    json["plan"] = result.plan;
+    json["finish_reason"] = result.plan_finish_reason;
   }
   json["requested"] = requested_json(options);
-  if (together.size() > 1) json["together"] = together_json(together, place);
+  if (made.together.size() > 1) json["together"] = together_json(made.together, made.place);
   return json;
 }
 
 // "PROMPT\nSteps: 50, ...", as github.com/AUTOMATIC1111/stable-diffusion-webui writes it.
-std::string parameters_text(const Options& options, const Result& picture, const Report& report) {
+std::string parameters_text(const Options& options, const Result& result, const Report& report) {
   const SamplingConfig& sampling = options.run.sampling;
+  const ImageSize size = size_of(result.media);
   const std::string negative = options.run.negative_prompt.empty()
                                    ? ""
                                    : "\nNegative prompt: " + options.run.negative_prompt;
   std::string text = fmt::format(
       "{}{}\nSteps: {}, Sampler: Euler, CFG scale: {}, Image CFG scale: {}, Seed: {}, Size: {}x{}",
       options.run.prompt(), negative, sampling.steps, sampling.cfg_text_scale,
-      sampling.cfg_img_scale, picture.seed, picture.rgb().size(1), picture.rgb().size(0));
+      sampling.cfg_img_scale, result.seed, size.width, size.height);
+  if (const auto* clip = std::get_if<Clip>(&result.media))
+    text +=
+        fmt::format(", Frames: {}, FPS: {}", clip->shape.frames, frame_rate_text(clip->shape.fps));
   text += fmt::format(", CFG interval: {}-{}, CFG renorm: {} min {}, Shift: {}",
                       sampling.cfg_interval_low, sampling.cfg_interval_high,
                       name_of(sampling.cfg_renorm_type), sampling.cfg_renorm_min,
@@ -190,9 +198,9 @@ class RecordReader {
  public:
   RecordReader(Json json, const std::string& name) : json_(std::move(json)), name_(name) {}
 
-  PictureRecord read() const {
+  ResultRecord read() const {
     check_schema();
-    PictureRecord record;
+    ResultRecord record;
     record.index = whole("index");
     record.seed = whole("seed");
     record.version = text("version");
@@ -205,13 +213,12 @@ class RecordReader {
     record.tuning = json_.value("tuning", kUntuned);
     record.threads = threads();
     record.vae_dtype = vae_dtype();
-    if (json_.contains("encoding")) record.encoding = encoding();
     record.pixels_hash = json_.value("pixels_hash", "");
     record.strips = json_.value("vae_tiling", "") == kTiled;
     record.offload = json_.value("offload", kNotOffloaded);
     record.calibration_hash = json_.value("calibration_hash", "");
     const Json& requested = json_.at("requested");
-    std::vector<PictureRecord::Request>& together = record.together;
+    std::vector<ResultRecord::Request>& together = record.together;
     if (json_.contains("together")) {
       together = others(requested);
       record.place = json_["together"].at("place").get<std::size_t>();
@@ -219,6 +226,7 @@ class RecordReader {
     if (record.place > together.size()) throw InputError("{}: its record is broken", name_);
     together.insert(together.begin() + static_cast<std::ptrdiff_t>(record.place),
                     request(requested, json_.at("inputs")));
+    record.encoding = encoding(together[record.place].options.run.makes);
     return record;
   }
 
@@ -261,17 +269,12 @@ class RecordReader {
                      shortened(found));
   }
 
-  PictureEncoding encoding() const {
-    const Json& found = json_.at("encoding");
-    const auto name = found.at("format").get<std::string>();
-    const auto format = parse_choice<PictureFormat>(name);
-    if (!format)
-      throw InputError("{}: its record: encoding: found '{}', expected {}", name_, shortened(name),
-                       fmt::join(kChoiceNames<PictureFormat>, ", "));
-    const int quality = found.at("quality").get<int>();
-    if (quality < 1 || quality > 100)
-      throw InputError("{}: its record: quality: found {}, expected 1 to 100", name_, quality);
-    return {*format, quality};
+  ResultEncoding encoding(MediaKind makes) const {
+    const std::string where = name_ + ": its record";
+    if (makes == MediaKind::clip)
+      return read_clip_encoding(json_.at("encoding"), read_rate(json_.at("fps"), where), where);
+    if (!json_.contains("encoding")) return PictureEncoding{};
+    return read_picture_encoding(json_["encoding"], where);
   }
 
   std::string attention() const {
@@ -298,8 +301,8 @@ class RecordReader {
   }
 
   // Those that were painted with it; `own` holds what they do not say.
-  std::vector<PictureRecord::Request> others(const Json& own) const {
-    std::vector<PictureRecord::Request> all;
+  std::vector<ResultRecord::Request> others(const Json& own) const {
+    std::vector<ResultRecord::Request> all;
     for (const Json& other : json_.at("together").at("others")) {
       Json requested = own;
       for (const auto& [field, value] : other.at("requested").items()) {
@@ -311,8 +314,8 @@ class RecordReader {
     return all;
   }
 
-  PictureRecord::Request request(const Json& requested, const Json& inputs) const {
-    PictureRecord::Request request;
+  ResultRecord::Request request(const Json& requested, const Json& inputs) const {
+    ResultRecord::Request request;
     if (!requested.is_object()) throw InputError("{}: its record is broken", name_);
     const auto pipeline = requested.at("pipeline").get<std::string>();
     const Family* family = about(name_ + ": its record", [&] { return &find_family(pipeline); });
@@ -326,10 +329,12 @@ class RecordReader {
         run.inputs.push_back({input["text"].get<std::string>(), {}});
         continue;
       }
-      request.images.push_back(
-          {input.at("image").get<std::string>(), input.at("sha256").get<std::string>(),
-           input.at("width").get<std::int64_t>(), input.at("height").get<std::int64_t>()});
-      run.inputs.push_back({{}, request.images.back().name});
+      const MediaKind kind = input.contains("video") ? MediaKind::clip : MediaKind::picture;
+      request.files.push_back({kind, input.at(std::string(input_name(kind))).get<std::string>(),
+                               input.at("sha256").get<std::string>(),
+                               input.at("width").get<std::int64_t>(),
+                               input.at("height").get<std::int64_t>()});
+      run.inputs.push_back(InputItem::of_file(kind, request.files.back().name));
     }
     about(name_ + ": its record", [&] { settle_task(resolved); });
     request.options = std::move(resolved.options);
@@ -365,7 +370,7 @@ Json requested_json(const Options& options) {
   const FamilyConfig* family = options.run.family;
   for (const Field& field : fields_of(options)) {
     if (!is_recorded(field) || (family != nullptr && !family->uses(field.name))) continue;
-    if (is_side(field) && options.run.sampling.size_of_input) continue;
+    if (is_of_input(field, options.run.sampling)) continue;
     const auto kind = path_kind(field);
     const std::filesystem::path path = kind ? value_text(field, options) : "";
     json[std::string(field.name)] = !kind                          ? value_json(field, options)
@@ -375,12 +380,12 @@ Json requested_json(const Options& options) {
   return json;
 }
 
-PictureTexts picture_texts(std::span<const Painted> together, std::size_t place,
-                           const Report& report, const PictureEncoding& encoding) {
+PictureTexts record_texts(const MadeResult& made, const ResultEncoding& encoding,
+                          const std::string& pixels_hash) {
   // Names of files need not be UTF-8.
   const auto replace = Json::error_handler_t::replace;
-  const Json record = record_json(together, place, report, encoding);
-  return {{kParameters, parameters_text(*together[place].options, *together[place].result, report)},
+  const Json record = record_json(made, encoding, pixels_hash);
+  return {{kParameters, parameters_text(made.options(), made.result(), *made.report)},
           {kRecord, record.dump(-1, ' ', false, replace)}};
 }
 
@@ -391,14 +396,29 @@ const std::string& record_text(const PictureTexts& texts, const std::string& nam
                    name);
 }
 
-std::string pixels_hash(const Tensor& rgb) {
-  constexpr std::size_t kDigits = 16;
+void PixelsHash::add(const Tensor& rgb) {
   const Tensor pixels = rgb.contiguous();
-  const std::span bytes(pixels.const_data_ptr<std::uint8_t>(), pixels.nbytes());
-  return sha256_hex(std::as_bytes(bytes)).substr(0, kDigits);
+  hash_.update(std::as_bytes(std::span(pixels.const_data_ptr<std::uint8_t>(), pixels.nbytes())));
 }
 
-PictureRecord read_picture_record(const std::string& text, const std::string& name) {
+std::string PixelsHash::finish() {
+  constexpr std::size_t kDigits = 16;
+  return hash_.finish_hex().substr(0, kDigits);
+}
+
+std::string pixels_hash(const Tensor& rgb) {
+  PixelsHash hash;
+  hash.add(rgb);
+  return hash.finish();
+}
+
+ImageSize size_of(const Media& media) {
+  if (const auto* clip = std::get_if<Clip>(&media)) return {clip->shape.height, clip->shape.width};
+  const Tensor& rgb = std::get<Picture>(media).rgb;
+  return {rgb.size(0), rgb.size(1)};
+}
+
+ResultRecord read_record(const std::string& text, const std::string& name) {
   try {
     return RecordReader(Json::parse(text), name).read();
   } catch (const Json::exception&) {
@@ -421,10 +441,11 @@ std::string stage_times(const Report& report) {
   return line;
 }
 
-std::string summary_line(const Report& report) {
+std::string summary_line(const Report& report, MediaKind makes) {
+  const std::string_view one = makes == MediaKind::clip ? "video" : "picture";
   const std::size_t count = report.latent_hashes.size();
   const std::string line = stage_times(report);
-  return count > 0 ? fmt::format("{}: {}", counted(count, "picture"), line) : line;
+  return count > 0 ? fmt::format("{}: {}", counted(count, one), line) : line;
 }
 
 }  // namespace diptych

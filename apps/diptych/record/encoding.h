@@ -1,0 +1,42 @@
+// How a result becomes the bytes of a file, as its record says it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <variant>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/config/fields.h"
+#include "lib/media/picture_write.h"
+#include "lib/media/video/clip_write.h"
+#include "lib/session/result.h"
+
+namespace diptych {
+
+using ResultEncoding = std::variant<PictureEncoding, ClipEncoding>;
+
+ClipEncoding clip_encoding(const Options& options, ClipFormat format, FrameRate fps);
+
+// Of a picture or clip in the format of its file's name; where it has none ("") in the one that its
+// request asks for.
+ResultEncoding encoding_of(const Options& options, const Media& media,
+                           const std::filesystem::path& name = {});
+
+bool keeps_pixels(const ResultEncoding& encoding);        // what is read back is what was written
+bool is_folder(const ResultEncoding& encoding);           // of frames
+std::string format_name(const ResultEncoding& encoding);  // "JPEG"
+ResultFormat format_of(const ResultEncoding& encoding);
+
+// {"format": "jpg", "quality": 95}; null of a PNG, as of all pictures that say nothing.
+nlohmann::ordered_json encoding_json(const ResultEncoding& encoding);
+// What encoding_json() made. `where`: "a.png: its record", for messages. Throws InputError, and
+// what nlohmann throws for values of another type.
+ResultEncoding read_picture_encoding(const nlohmann::ordered_json& json, const std::string& where);
+ResultEncoding read_clip_encoding(const nlohmann::ordered_json& json, FrameRate fps,
+                                  const std::string& where);
+
+// What rate_json() (lib/config/fields.h) made. Throws InputError "<where>: fps: ...".
+FrameRate read_rate(const nlohmann::ordered_json& json, const std::string& where);
+
+}  // namespace diptych
