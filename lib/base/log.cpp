@@ -30,6 +30,7 @@ double steady_seconds() {
 
 void Log::write(LogLevel level, std::string_view text) {
   if (level > level_) return;
+  const std::lock_guard lock(mutex_);
   static constexpr std::array<std::string_view, 5> kTags = {"", "ERROR", "WARN ", "INFO ", "DEBUG"};
   if (active_line_) emit(kClearLine);
   emit("[{}] {}\n", kTags[static_cast<std::size_t>(level)], printable(text));
@@ -37,7 +38,11 @@ void Log::write(LogLevel level, std::string_view text) {
 }
 
 void Log::write_once(LogLevel level, const std::string& text) {
-  if (said_.insert(text).second) write(level, text);
+  const auto is_new = [&] {
+    const std::lock_guard lock(mutex_);
+    return said_.insert(text).second;
+  };
+  if (is_new()) write(level, text);
 }
 
 namespace {

@@ -48,16 +48,21 @@ Tensor BagelPictureMaker::decode_one(const Tensor& rows, const LatentSize& size,
   return image;
 }
 
-void BagelPictureMaker::rehearse(const LatentSize& size) const {
+void BagelPictureMaker::rehearse(const LatentSize& size,
+                                 const std::optional<VaeStrips>& strips) const {
+  const BagelConfig& config = checkpoint_.model.config;
   const auto options = at::TensorOptions(at::kFloat).device(runtime_.device);
-  const Tensor rows = at::zeros({size.rows(), checkpoint_.model.config.row_width()}, options);
-  decode_one(rows, size, "", nullptr);
+  const Tensor rows = at::zeros({size.rows(), config.row_width()}, options);
+  const Tensor input =
+      unpack_latent(rows, size.h, size.w, config.latent_patch_size, config.latent_channels);
+  to_uint8(checkpoint_.vae.decode(input, {}, strips));
 }
 
 // [r]: of request r, its latent's rows and its picture.
 std::vector<PaintedPicture> BagelPictureMaker::decode(const MotPainter& painter,
                                                       const Tensor& latent, TraceSink* trace,
                                                       Progress& progress) {
+  before_decoding_();
   const std::vector<LatentSize>& sizes = painter.request().sizes;
   std::vector<PaintedPicture> pictures;
   progress.begin("vae", std::ssize(sizes));

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "lib/pipelines/bagel/job.h"
@@ -14,9 +17,21 @@ namespace diptych {
 class BagelPictureMaker {
  public:
   // Of a session, and what it lends; all must outlive this.
-  BagelPictureMaker(const BagelCheckpoint& checkpoint, const Runtime& runtime, Log& log,
-                    Report& report, StageClock& clock)
-      : checkpoint_(checkpoint), runtime_(runtime), log_(log), report_(report), clock_(clock) {}
+  struct Lent {
+    const BagelCheckpoint& checkpoint;
+    const Runtime& runtime;
+    Log& log;
+    Report& report;
+    StageClock& clock;
+    std::function<void()> before_decoding;  // what goes on beside the steps ends then
+  };
+  explicit BagelPictureMaker(Lent lent)
+      : checkpoint_(lent.checkpoint),
+        runtime_(lent.runtime),
+        log_(lent.log),
+        report_(lent.report),
+        clock_(lent.clock),
+        before_decoding_(std::move(lent.before_decoding)) {}
 
   struct Latent {
     Tensor values;  // [rows of all pictures, row width]
@@ -30,8 +45,9 @@ class BagelPictureMaker {
   // paint_latent.
   std::vector<Result> paint(MotPainter& painter, std::span<BagelTurn> turns, std::uint64_t index,
                             TraceSink* trace, Progress& progress);
-  // Decodes a latent of that size of zeros, for what a first time takes longer.
-  void rehearse(const LatentSize& size) const;
+  // Decodes a latent of that size of zeros, for what a first time takes longer. May run on another
+  // thread meanwhile.
+  void rehearse(const LatentSize& size, const std::optional<VaeStrips>& strips) const;
   double steps_per_second() const;  // of all that was painted so far, 0 = nothing
 
  private:
@@ -49,6 +65,7 @@ class BagelPictureMaker {
   Log& log_;
   Report& report_;
   StageClock& clock_;
+  std::function<void()> before_decoding_;
   double denoise_seconds_ = 0;
   std::int64_t updates_ = 0;
 };

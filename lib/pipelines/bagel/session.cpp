@@ -218,9 +218,13 @@ void BagelSession::read_weights(BagelJobs first, Progress& progress) {
   checkpoint_.model_weights.on_read(count);
   checkpoint_.vae_weights.on_read(count);
   std::function<void()> beside;
-  if (may_rehearse(first)) beside = [&] { rehearse(first); };
+  if (const auto why = why_not_rehearsed(describe_first_run(first), runtime_.device, budget)) {
+    log_.debug("not rehearsed: {}", *why);
+  } else {
+    beside = [&] { rehearsal_.start(rehearsal_parts(first)); };
+  }
   checkpoint_.load(offload, beside);
-  if (!rehearsed_.empty()) log_.debug("rehearsed beside the load: {}", rehearsed_);
+  if (beside) wait_for_rehearsed_steps();
   log_quantization(log_, checkpoint_, runtime_.dtype);
   checkpoint_.model_weights.on_read({});
   checkpoint_.vae_weights.on_read({});

@@ -14,6 +14,7 @@
 #include "lib/pipelines/bagel/picture_maker.h"
 #include "lib/session/hashes.h"
 #include "lib/session/kept_steps.h"
+#include "lib/session/rehearsal.h"
 #include "lib/session/session.h"
 #include "lib/session/stage_clock.h"
 
@@ -57,8 +58,10 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   void make_ready(BagelJobs jobs);
   // `first`: what will be run first, if it is known.
   void read_weights(BagelJobs first, Progress& progress);
-  bool may_rehearse(BagelJobs jobs) const;
-  void rehearse(BagelJobs jobs);
+  FirstRun describe_first_run(BagelJobs jobs) const;
+  std::vector<Rehearsal::Part> rehearsal_parts(BagelJobs jobs);
+  void wait_for_rehearsed_steps();
+  void finish_rehearsal();  // says how it went
   bool keeps_graphs(const BagelJob& job) const;
 
   // One run.
@@ -93,15 +96,16 @@ class BagelSession final : public Session, StepCalibrator, StepMeter, StepKeeper
   Report report_;
   StageClock clock_;
   BagelCheckpoint checkpoint_;
-  BagelPictureMaker maker_{checkpoint_, runtime_, log_, report_, clock_};
+  BagelPictureMaker maker_{
+      {checkpoint_, runtime_, log_, report_, clock_, [this] { finish_rehearsal(); }}};
   std::unique_ptr<BagelMemoryPlanner> memory_;
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   std::exception_ptr why_not_loaded_;         // where load() found room for none of the runs
-  std::string rehearsed_;                     // how long the parts of a rehearsal took
   bool expects_more_ = false;                 // of run()
   KeptSteps<MotPainter> kept_;                // of earlier runs, where they may serve the next
   std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()
+  Rehearsal rehearsal_;                       // ends before all that it uses
 };
 
 std::unique_ptr<Session> open_bagel(const RunConfig& config, Log& log);
