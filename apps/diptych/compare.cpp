@@ -12,6 +12,7 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
@@ -47,7 +48,7 @@ struct CompareOptions {
 };
 
 Kind kind_of(const fs::path& path) {
-  if (!fs::exists(path)) throw InputError("{}: not found", path.string());
+  if (!fs::exists(path)) throw InputError("{}: {}", path.string(), why_missing(path, "not found"));
   if (fs::is_directory(path)) return Kind::folder;
   if (path.extension() == ".safetensors") return Kind::trace;
   if (format_of_name(path) || picture_format(read_file_bytes(path))) return Kind::picture;

@@ -1,5 +1,6 @@
 // `diptych generate`: one request, from texts and pictures to files with pictures, or an answer.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,7 +86,7 @@ struct CheckedRequest {
   std::unique_ptr<Job> job;
 };
 
-int run(const Options& options, const CheckedRequest& request, Log& log) {
+void run(const Options& options, const CheckedRequest& request, Log& log) {
   const std::vector<fs::path>& paths = request.paths;
   Progress progress(log, options.progress);
   Results results;
@@ -108,7 +109,7 @@ int run(const Options& options, const CheckedRequest& request, Log& log) {
   const Report report = request.session->report();
   log.info("{}", summary_line(report));
   for (const std::string& hash : report.latent_hashes) log.debug("latent {}", hash);
-  return 0;
+  log.mark("the last result is there");
 }
 
 void check_not_inputs(const Options& options, const std::vector<fs::path>& paths) {
@@ -130,16 +131,23 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
                          nullptr};
   request.job = request.session->make_job(options.run);
   request.job->read_inputs();
+  log.mark("the request is checked");
   return request;
 }
 
 int start(Resolved& resolved, Log& log) {
-  const CheckedRequest request = check_request(resolved, log);
+  CheckedRequest request = check_request(resolved, log);
   const Options& options = resolved.options;
   if (resolved.uses_demo) note_demo(options.run, log);
   if (options.run.sampling.seed_drawn) log.info("seed {}", options.run.sampling.seed);
-  make_output_folder(request.paths);
-  return run(options, request, log);
+  std::optional<MadeFolder> folder;
+  if (!request.paths.empty() && request.paths.front().has_parent_path())
+    about(Setting::of("output"), [&] { folder.emplace(request.paths.front().parent_path()); });
+  run(options, request, log);
+  // What is done by now needs no orderly end, and the process ends here. An answer's session may
+  // still be writing the hash of its weights.
+  if (!options.run.answers()) static_cast<void>(request.session.release());
+  return 0;
 }
 
 // Without inputs the configuration alone, else the request, too; weights are not read.

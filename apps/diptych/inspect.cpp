@@ -12,6 +12,7 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/base/messages.h"
 #include "lib/base/stdin.h"
 #include "lib/config/hub_cache.h"
@@ -259,7 +260,8 @@ fs::path find_path(const fs::path& path) {
 
 int run_inspect(InspectOptions options, Log& log) {
   options.path = find_path(options.path);
-  if (!fs::exists(options.path)) throw InputError("{}: not found", options.path.string());
+  if (!fs::exists(options.path))
+    throw InputError("{}: {}", options.path.string(), why_missing(options.path, "not found"));
   if (options.replay) {
     if (fs::is_directory(options.path))
       throw InputError(Setting::of("replay"), "{}: a folder; expected a picture",

@@ -34,6 +34,9 @@ class Log {
   void debug(fmt::format_string<Args...> format, Args&&... args) {
     write(LogLevel::debug, fmt::format(format, std::forward<Args>(args)...));
   }
+  // "at 0.45s: <what>", at level debug: when the process has come so far, counted from its start to
+  // a hundredth of a second.
+  void mark(std::string_view what);
   // The same text is written once per Log.
   void warning_once(const std::string& text) { write_once(LogLevel::warning, text); }
   void info_once(const std::string& text) { write_once(LogLevel::info, text); }

@@ -86,7 +86,7 @@ std::span<const FlagHint> flag_hints() {
 }
 
 std::string flag_hint(std::string_view flag, std::span<const FamilyConfig* const> families) {
-  if (is_among(flag, kVideoFlags)) return who_makes(kVideos, families);
+  if (is_among(flag, kVideoFlags)) return families.empty() ? "" : who_makes(kVideos, families);
   const auto hint = std::ranges::find_if(
       kHints, [&](const FlagHint& each) { return is_among(flag, each.flags); });
   return hint == std::end(kHints) ? "" : std::string(hint->text);

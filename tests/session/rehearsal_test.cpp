@@ -14,6 +14,11 @@ const FirstRun kWhole{.is_known = true,
                       .captures_steps = true,
                       .keeps_steps_fits = true};
 
+std::string without_numbers(std::string text) {
+  std::erase_if(text, [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
+  return text;
+}
+
 TEST_CASE("a run is rehearsed on a GPU where all that it takes is known") {
   const at::Device gpu(at::kCUDA, 0);
   CHECK(!why_not_rehearsed(kWhole, gpu, {}));
@@ -42,7 +47,7 @@ TEST_CASE("parts run in order, and a wait for the first ones leaves the last one
   CHECK(rehearsal.wait(2));
   CHECK(done == "ab");
   last.unlock();
-  CHECK(rehearsal.finish() == "rehearsed a 0.00s, b 0.00s, c 0.00s");
+  CHECK(without_numbers(rehearsal.finish()) == "rehearsed a s, b s, c s");
   CHECK(done == "abc");
   CHECK(rehearsal.finish().empty());
   CHECK(!rehearsal.wait(3));
@@ -56,7 +61,8 @@ TEST_CASE("a part that fails ends the rehearsal, and no wait hangs") {
                    {"c", [&] { done += "c"; }}});
   CHECK(!rehearsal.wait(2));
   CHECK(rehearsal.wait(1));
-  CHECK(rehearsal.finish() == "the rehearsal of b failed: no such kernel; rehearsed a 0.00s");
+  CHECK(without_numbers(rehearsal.finish()) ==
+        "the rehearsal of b failed: no such kernel; rehearsed a s");
   CHECK(done == "a");
 }
 

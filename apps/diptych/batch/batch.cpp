@@ -54,6 +54,18 @@ void log_list(const BatchList& list, const fs::path& file, Log& log) {
   log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
 }
 
+// Names of outputs that say another format than the one asked for, for all that has no name.
+void warn_of_other_formats(const BatchList& list, const Options& defaults, Log& log) {
+  if (!defaults.format) return;
+  const auto is_other = [&](const BatchItem& item) {
+    return !item.output.empty() && format_of_name(item.output) != defaults.format;
+  };
+  const auto others = std::ranges::count_if(list.items, is_other);
+  if (others == 0) return;
+  log.warning("--format {}: has no effect on {} with an output of another extension",
+              name_of(*defaults.format), counted(static_cast<std::size_t>(others), "item"));
+}
+
 // Why the item cannot run, as far as that is known without weights; "" = nothing is.
 std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
   if (!item.error.empty()) return item.error;
@@ -167,6 +179,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
   log_list(list, flags.list, log);
+  warn_of_other_formats(list, defaults.options, log);
   if (defaults.uses_demo) note_demo(defaults.options.run, log);
   log_shard(settings.shard, all, log);
   if (!folder) {

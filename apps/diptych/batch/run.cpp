@@ -29,12 +29,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kOutputDir = "output_dir";
 
-// Whether it had to be made.
-bool make_folder(const fs::path& folder) {
+void make_folder(const fs::path& folder) {
   std::error_code error;
-  const bool made = fs::create_directories(folder, error);
+  fs::create_directories(folder, error);
   if (error) throw InputError("{}: cannot be made: {}", folder.string(), error.message());
-  return made;
 }
 
 class BatchRun {
@@ -526,7 +524,7 @@ class BatchRun {
 
 BatchFolder::BatchFolder(fs::path path)
     : path_(std::move(path)),
-      made_(about(Setting::of(kOutputDir), [&] { return make_folder(path_); })) {}
+      made_(about(Setting::of(kOutputDir), [&] { return MadeFolder(path_); })) {}
 
 // The folder is there, and goes again where the rest fails.
 BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
@@ -539,12 +537,6 @@ BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
         path_.string(), others.front());
   }
   manifest_.emplace(path_ / shard.manifest_name(), resume);
-}
-
-BatchFolder::~BatchFolder() {
-  manifest_.reset();
-  std::error_code ignored;
-  if (made_) fs::remove(path_, ignored);  // only where it is empty
 }
 
 int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "lib/base/folder.h"
 #include "lib/base/log.h"
 #include "lib/batch/manifest.h"
 #include "lib/batch/plan.h"
@@ -20,7 +21,7 @@ class BatchFolder {
   // Makes the folder where it is missing. Throws InputError where that cannot be, where it holds a
   // run with other shards, or one that is not to be resumed.
   BatchFolder(std::filesystem::path path, const Shard& shard, bool resume);
-  ~BatchFolder();  // removes it where it was made here and is empty
+  ~BatchFolder() = default;  // removes what it made where that is empty
   BatchFolder(const BatchFolder&) = delete;
   BatchFolder& operator=(const BatchFolder&) = delete;
   const std::filesystem::path& path() const { return path_; }
@@ -29,7 +30,7 @@ class BatchFolder {
  private:
   explicit BatchFolder(std::filesystem::path path);
   std::filesystem::path path_;
-  bool made_;
+  MadeFolder made_;
   std::optional<Manifest> manifest_;
 };
 

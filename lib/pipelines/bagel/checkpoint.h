@@ -45,10 +45,10 @@ struct BagelCheckpoint {
                               const Runtime& runtime);
   // What the model's file of such a folder stores; nothing of dummy weights.
   static StoredWeights stored(const std::filesystem::path& folder, bool dummy);
-  // `offload`: of the decoder layers' weights. `beside`, if not empty, runs on a thread of its own
-  // while weights for a GPU are read: all tensors have their places then, and undefined values.
+  // `offload`: of the decoder layers' weights. `placed`, if not empty, is called while weights for
+  // a GPU are read: all tensors have their places then, and undefined values.
   void load(const std::optional<MotOffload>& offload = {},
-            const std::function<void()>& beside = {});
+            const std::function<void()>& placed = {});
   // Parts that not every request needs; nothing where they are there already.
   void load_vision();  // looks at pictures
   void load_head();    // writes text

@@ -23,6 +23,7 @@ BagelPictureMaker::Latent BagelPictureMaker::paint_latent(MotPainter& painter, c
   latent.forwards = painter.forwards() - before;
   const bool compared = caching == StepCaching::off && painter.request().caches();
   latent.seconds = clock_.lap(report_, compared ? "uncached" : "denoise", runtime_.device);
+  log_.mark("the latent is painted");
   if (compared) return latent;
   denoise_seconds_ += latent.seconds;
   updates_ += painter.updates();
@@ -79,6 +80,7 @@ std::vector<PaintedPicture> BagelPictureMaker::decode(const MotPainter& painter,
   }
   progress.end();
   clock_.lap(report_, "vae", runtime_.device);
+  log_.mark("pictures are decoded");
   return pictures;
 }
 

@@ -59,8 +59,10 @@ BagelSession::BagelSession(const RunConfig& config, Log& log)
             name_of(config.kernels), runtime_.read_attention.of(AttentionRole::self).name(),
             runtime_.paint_attention.of(AttentionRole::self).name());
   clock_.start();
+  log.mark("the device is chosen");
   checkpoint_ =
       BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime_);
+  log.mark("tokenizer and headers are read");
   require_attention();
   require_quantizable();
   memory_ = std::make_unique<BagelMemoryPlanner>(config_, checkpoint_, runtime_);
@@ -217,14 +219,19 @@ void BagelSession::read_weights(BagelJobs first, Progress& progress) {
   };
   checkpoint_.model_weights.on_read(count);
   checkpoint_.vae_weights.on_read(count);
-  std::function<void()> beside;
+  std::function<void()> placed;
   if (const auto why = why_not_rehearsed(describe_first_run(first), runtime_.device, budget)) {
     log_.debug("not rehearsed: {}", *why);
   } else {
-    beside = [&] { rehearsal_.start(rehearsal_parts(first)); };
+    placed = [&] {
+      log_.mark("weights have their places, the rehearsal begins");
+      rehearsal_.start(rehearsal_parts(first));
+    };
   }
-  checkpoint_.load(offload, beside);
-  if (beside) wait_for_rehearsed_steps();
+  log_.mark("memory is planned, loading begins");
+  checkpoint_.load(offload, placed);
+  log_.mark("weights are read");
+  if (placed) wait_for_rehearsed_steps();
   log_quantization(log_, checkpoint_, runtime_.dtype);
   checkpoint_.model_weights.on_read({});
   checkpoint_.vae_weights.on_read({});

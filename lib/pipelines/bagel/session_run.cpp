@@ -313,6 +313,7 @@ std::unique_ptr<MotPainter> BagelSession::read(std::span<BagelTurn> turns,
   progress.update(1);
   progress.end();
   clock_.lap(report_, "prefill", runtime_.device);
+  log_.mark("prefill is through");
   return painter;
 }
 
