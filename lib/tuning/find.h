@@ -30,7 +30,7 @@ struct Tuning {
 };
 
 // The folder's file of the device's name, else the built-in one, else a built-in one of another GPU
-// with the same compute capability (an H100 takes the H200's). `folder`: "" = none was named; else
+// with the same compute capability (an H100 without a table takes the H200's). `folder`: "" = none was named; else
 // it is there. Throws as parse_tuning(), and InputError for what has that name and is no
 // file, cannot be read, or is larger than 4 MiB.
 Tuning find_tuning(const std::filesystem::path& folder, const TunedDevice& device);

@@ -23,7 +23,9 @@ TEST_CASE("a run is rehearsed on a GPU where all that it takes is known") {
   const at::Device gpu(at::kCUDA, 0);
   CHECK(!why_not_rehearsed(kWhole, gpu, {}));
   CHECK(why_not_rehearsed(kWhole, at::kCPU, {}) == "the run is on the CPU");
-  CHECK(why_not_rehearsed(kWhole, gpu, {.limited = true}) == "--max-vram");
+  MemoryBudget limited;
+  limited.limited = true;
+  CHECK(why_not_rehearsed(kWhole, gpu, limited) == "--max-vram");
   for (bool FirstRun::*const needed :
        {&FirstRun::is_known, &FirstRun::reads_files, &FirstRun::paints_at_once,
         &FirstRun::has_cfg_mode, &FirstRun::captures_steps, &FirstRun::keeps_steps_fits}) {
