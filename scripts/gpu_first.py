@@ -55,6 +55,17 @@ def stage_seconds(output, stage):
     return float(found[1]) if found else 0.0
 
 
+def print_timeline(output, seconds):
+    """Where a process has come when, by the marks of -v, and how long its end takes."""
+    marks = [(float(at), what) for at, what in re.findall(r"at ([\d.]+)s: (.+)", output)]
+    before = 0.0
+    for at, what in [*sorted(marks), (seconds, "the process is gone")]:
+        print(f"    {at:7.2f} {at - before:+7.2f}  {what}")
+        before = at
+    for line in re.findall(r"\] ((?:rehearsed|not rehearsed|the rehearsal of) .*)", output):
+        print(f"    {line}", flush=True)
+
+
 def picture(check, command, what, size, *flags):
     """(seconds of the process, seconds of each stage), or None where it failed."""
     status, output, seconds = check.run(
@@ -66,6 +77,8 @@ def picture(check, command, what, size, *flags):
     stages = {stage: stage_seconds(output, stage) for stage in STAGES}
     beside = seconds - stages["denoise"] - stages["vae"]
     print(f"{what:34} {size:5} {seconds:7.2f} {beside:7.2f} " + " ".join(f"{stages[s]:7.2f}" for s in STAGES), flush=True)
+    if size == 512:
+        print_timeline(output, seconds)
     return seconds, beside
 
 

@@ -1,6 +1,7 @@
 // `diptych generate`: one request, from texts, pictures and clips to files with pictures or clips,
 // or an answer.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,7 +95,7 @@ struct CheckedRequest {
   std::unique_ptr<Job> job;
 };
 
-int run(const Options& options, const CheckedRequest& request, Log& log) {
+void run(const Options& options, const CheckedRequest& request, Log& log) {
   const std::vector<fs::path>& paths = request.paths;
   Progress progress(log, options.progress);
   Results results;
@@ -115,7 +116,7 @@ int run(const Options& options, const CheckedRequest& request, Log& log) {
   const Report report = request.session->report();
   log.info("{}", summary_line(report, options.run.makes));
   for (const std::string& hash : report.latent_hashes) log.debug("latent {}", hash);
-  return 0;
+  log.mark("the last result is there");
 }
 
 void check_not_inputs(const Options& options, const std::vector<fs::path>& paths) {
@@ -140,16 +141,23 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   request.job = request.session->make_job(options.run);
   require_encodable(options, *request.job);
   request.job->read_inputs();
+  log.mark("the request is checked");
   return request;
 }
 
 int start(Resolved& resolved, Log& log) {
-  const CheckedRequest request = check_request(resolved, log);
+  CheckedRequest request = check_request(resolved, log);
   const Options& options = resolved.options;
   if (resolved.uses_demo) note_demo(options.run, log);
   if (options.run.sampling.seed_drawn) log.info("seed {}", options.run.sampling.seed);
-  make_output_folder(request.paths);
-  return run(options, request, log);
+  std::optional<MadeFolder> folder;
+  if (!request.paths.empty() && request.paths.front().has_parent_path())
+    about(Setting::of("output"), [&] { folder.emplace(request.paths.front().parent_path()); });
+  run(options, request, log);
+  // What is done by now needs no orderly end, and the process ends here. An answer's session may
+  // still be writing the hash of its weights.
+  if (!options.run.answers()) static_cast<void>(request.session.release());
+  return 0;
 }
 
 // Checks the configuration and, if there are inputs, the request. Reads no weights.

@@ -43,6 +43,7 @@ int run_command(CLI::App& app, int argc, char** argv) {
     return code;
   }
   Log log(chosen_level(app, shared));
+  log.mark("libraries are loaded, flags are read");
   if (!run) throw InputError("no verb given, such as generate (see diptych --help)");
   const c10::InferenceMode inference;
   return run(log);

@@ -1,8 +1,13 @@
 #include "lib/base/log.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+#include <string>
 
 #include <unistd.h>
 
@@ -30,14 +35,46 @@ double steady_seconds() {
 
 void Log::write(LogLevel level, std::string_view text) {
   if (level > level_) return;
+  const std::lock_guard lock(mutex_);
   static constexpr std::array<std::string_view, 5> kTags = {"", "ERROR", "WARN ", "INFO ", "DEBUG"};
   if (active_line_) emit(kClearLine);
   emit("[{}] {}\n", kTags[static_cast<std::size_t>(level)], printable(text));
   std::fflush(stderr);
 }
 
+namespace {
+
+// Since the process began, as the system counts it (proc(5), field 22 of stat): also of the program
+// that became this one. 0 where the system does not tell.
+double process_seconds() {
+  std::ifstream file("/proc/self/stat");
+  std::string stat;
+  std::getline(file, stat);
+  // The second field is a name in parentheses, which may hold anything.
+  std::istringstream fields(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
+  std::string field;
+  for (int number = 3; number < 22; ++number) fields >> field;
+  double ticks = 0;
+  if (!(fields >> ticks)) return 0;
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
+         ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+}  // namespace
+
+void Log::mark(std::string_view what) {
+  if (level_ < LogLevel::debug) return;
+  debug("at {:.2f}s: {}", process_seconds(), what);
+}
+
 void Log::write_once(LogLevel level, const std::string& text) {
-  if (said_.insert(text).second) write(level, text);
+  const auto is_new = [&] {
+    const std::lock_guard lock(mutex_);
+    return said_.insert(text).second;
+  };
+  if (is_new()) write(level, text);
 }
 
 namespace {

@@ -1,7 +1,9 @@
 // Log lines and the progress line, both on stderr; stdout carries results only.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -15,7 +17,7 @@ namespace diptych {
 
 enum class LogLevel { quiet, error, warning, info, debug };
 
-// Writes "[INFO ] text" lines. Passed by reference, never global.
+// Writes "[INFO ] text" lines. Passed by reference, never global. Several threads may write.
 class Log {
  public:
   explicit Log(LogLevel level = LogLevel::info) : level_(level) {}
@@ -32,6 +34,9 @@ class Log {
   void debug(fmt::format_string<Args...> format, Args&&... args) {
     write(LogLevel::debug, fmt::format(format, std::forward<Args>(args)...));
   }
+  // "at 0.45s: <what>", at level debug: when the process has come so far, counted from its start to
+  // a hundredth of a second.
+  void mark(std::string_view what);
   // The same text is written once per Log.
   void warning_once(const std::string& text) { write_once(LogLevel::warning, text); }
   void info_once(const std::string& text) { write_once(LogLevel::info, text); }
@@ -41,7 +46,8 @@ class Log {
  private:
   void write_once(LogLevel level, const std::string& text);
   LogLevel level_;
-  bool active_line_ = false;
+  std::atomic<bool> active_line_ = false;
+  std::mutex mutex_;  // of said_ and of one line at a time
   std::set<std::string, std::less<>> said_;
 };
 

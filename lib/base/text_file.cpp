@@ -9,6 +9,7 @@
 
 #include "lib/base/descriptor.h"
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
 
 namespace diptych {
@@ -45,7 +46,7 @@ std::string read_text_start(const std::filesystem::path& path, std::size_t bytes
     throw InputError("{}: is a folder, expected a file", path.string());
   const Descriptor file(path);
   if (file.number < 0 && (errno == ENOENT || errno == ENOTDIR))
-    throw InputError("{}: is missing", path.string());
+    throw InputError("{}: {}", path.string(), why_missing(path, "is missing"));
   std::optional<std::string> text;
   if (file.number >= 0) text = read_text_start(file.number, bytes);
   if (!text) throw InputError("{}: cannot be read: {}", path.string(), std::strerror(errno));

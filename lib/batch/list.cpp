@@ -14,6 +14,7 @@
 #include "lib/base/text_file.h"
 #include "lib/batch/json_tree.h"
 #include "lib/config/field_text.h"
+#include "lib/config/flag_hints.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"
 #include "lib/request/output_names.h"
@@ -89,13 +90,32 @@ class ItemReader {
   }
 
  private:
+  // Of a key that is another program's name for a flag: ours, or what to do instead.
+  std::string hint_of(const std::string& key) const {
+    std::string name = key;
+    std::ranges::replace(name, '_', '-');
+    const auto known = [&](std::string_view flags, std::string_view aliases) {
+      const auto all = long_names(aliases);
+      if (std::ranges::find(all, name) == all.end()) return std::string();
+      return "expected " + with_underscores(long_names(flags).front());
+    };
+    for (const Field& field : fields_) {
+      if (std::string text = known(field.flags, field.aliases); !text.empty()) return text;
+    }
+    for (const FlagGroup& group : all_flag_groups()) {
+      if (std::string text = known(group.flags, group.aliases); !text.empty()) return text;
+    }
+    return flag_hint("--" + name, {});
+  }
+
   void refuse_unknown(const YamlNode& node, const std::string& where) const {
     for (const YamlEntry& entry : node.entries) {
       const auto key = keys_.find(entry.key);
       if (std::ranges::find(kOwnKeys, entry.key) != kOwnKeys.end()) continue;
       if (key == keys_.end()) {
+        const std::string hint = hint_of(entry.key);
         throw InputError("{}: unknown key {}{}", where, in_quotes(entry.key),
-                         suggestion(entry.key, known_));
+                         hint.empty() ? suggestion(entry.key, known_) : ": " + hint);
       }
       if (key->second.of_request) continue;
       const std::string_view flags =

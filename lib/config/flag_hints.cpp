@@ -91,7 +91,7 @@ std::string flag_hint(std::string_view flag, std::span<const FamilyConfig* const
   const bool makes_videos = std::ranges::any_of(
       families, [](const FamilyConfig* family) { return family->makes(MediaKind::clip); });
   if (!makes_videos && (is_among(flag, kVideoFlags) || is_among(flag, kLengthFlags)))
-    return who_makes(kVideos, families);
+    return families.empty() ? "" : who_makes(kVideos, families);
   if (is_among(flag, kLengthFlags))
     return "use --video-frames N; they last N seconds divided by --fps";
   const auto hint = std::ranges::find_if(

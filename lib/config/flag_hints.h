@@ -15,7 +15,8 @@ struct FlagHint {
 };
 std::span<const FlagHint> flag_hints();
 
-// What to say of "--lora" or "-y"; "" where nothing is known of the flag.
+// What to say of "--lora" or "-y"; "" where nothing is known of the flag, as of those of videos
+// without families.
 std::string flag_hint(std::string_view flag, std::span<const FamilyConfig* const> families);
 
 // "no model of this version makes videos (NAME: pictures and texts)", or which ones do and by which

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/config/field_text.h"
 #include "lib/config/flag_hints.h"
 #include "lib/config/hub_cache.h"
@@ -209,7 +210,8 @@ class Resolver {
   static void require_stage_config(const std::filesystem::path& file, const std::string& origin) {
     std::error_code error;
     if (std::filesystem::exists(file, error)) return;
-    throw InputError("{}: {}: {}", origin, file.string(), error ? error.message() : "no such file");
+    throw InputError("{}: {}: {}", origin, file.string(),
+                     error ? error.message() : why_missing(file));
   }
 
   void apply_file(const std::vector<Assignment>& values, bool from_set) {

@@ -11,6 +11,7 @@
 #include <yaml-cpp/parser.h>
 
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/base/text_file.h"
 #include "lib/base/utf8.h"
 #include "lib/config/words.h"
@@ -252,7 +253,7 @@ YamlNode load_yaml(const std::filesystem::path& file, YamlLimits limits) {
     throw InputError("{}: is a folder, expected a YAML file", file.string());
   }
   if (std::error_code unknown; !std::filesystem::exists(file, unknown) && !unknown)
-    throw InputError("{}: no such file", file.string());
+    throw InputError("{}: {}", file.string(), why_missing(file));
   return parse_yaml(read_text_start(file, limits.bytes + 1), file.string(), limits);
 }
 

@@ -14,6 +14,7 @@
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/config/words.h"
 
 namespace diptych {
@@ -196,23 +197,14 @@ std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
     return fill(folder, pattern, count);
   }
   if (!folder.empty() && !fs::is_directory(folder, ignored)) {
-    throw InputError(setting, "{}: {}: {}", output.string(),
-                     fs::exists(folder, ignored) ? "not a folder" : "no such folder",
-                     folder.string());
+    throw InputError(
+        setting, "{}: {}: {}", output.string(),
+        fs::exists(folder, ignored) ? "not a folder" : why_missing(folder, "no such folder"),
+        folder.string());
   }
   std::vector<fs::path> paths = fill(folder, pattern, count);
   for (const auto& path : paths) require_writable(path, setting);
   return paths;
-}
-
-void make_output_folder(const std::vector<fs::path>& paths) {
-  if (paths.empty() || paths.front().parent_path().empty()) return;
-  const fs::path folder = paths.front().parent_path();
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    throw InputError(Setting::of("output"), "{}: cannot be made: {}", folder.string(),
-                     error.message());
 }
 
 }  // namespace diptych

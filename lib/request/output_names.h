@@ -62,8 +62,4 @@ void check_relative_name(const std::filesystem::path& name, const Subject& where
 // Throws InputError "<where>: ..." unless the name ends in one of these, in any case.
 void require_extension(const std::filesystem::path& name, const Extensions& extensions,
                        const Subject& where);
-// Makes the folder of planned outputs where it is not there yet: that of "newdir/". Throws
-// InputError.
-void make_output_folder(const std::vector<std::filesystem::path>& paths);
-
 }  // namespace diptych

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/request/output_names.h"
 
 namespace diptych {
@@ -23,7 +24,7 @@ void require_file(const Setting& setting, const fs::path& file) {
   if (fs::is_directory(file, error))
     throw InputError(setting, "{}: is a folder; expected a file", file.string());
   if (fs::exists(file, error)) return;
-  throw InputError(setting, "{}: {}", file.string(), error ? error.message() : "no such file");
+  throw InputError(setting, "{}: {}", file.string(), error ? error.message() : why_missing(file));
 }
 
 // Frames of a clip may lie in a folder.

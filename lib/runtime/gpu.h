@@ -24,8 +24,10 @@ void limit_memory(at::Device device, std::uint64_t bytes);
 // Throws RunError where the system does not give it.
 Tensor pinned_bytes(std::int64_t bytes);
 // Makes the device's context on a thread of its own, then loads the libraries of products and
-// convolutions by a small one of each. `free`: gets the free bytes between the two.
-std::jthread open_device(at::Device device, std::promise<std::optional<std::uint64_t>> free);
+// convolutions by a small one of each. `free`: gets the free bytes between the two. `log`: gets a
+// mark at both ends.
+std::jthread open_device(at::Device device, std::promise<std::optional<std::uint64_t>> free,
+                         Log& log);
 // Before the first use of a GPU. Exact float32 and repeatable kernels: no TF32, deterministic
 // cuDNN.
 void initialise();

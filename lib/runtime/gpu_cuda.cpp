@@ -87,10 +87,12 @@ Tensor pinned_bytes(std::int64_t bytes) {
       memory, {bytes}, [](void* pointer) { cudaFreeHost(pointer); }, at::kByte);
 }
 
-std::jthread open_device(at::Device device, std::promise<std::optional<std::uint64_t>> free) {
-  return std::jthread([device, free = std::move(free)]() mutable {
+std::jthread open_device(at::Device device, std::promise<std::optional<std::uint64_t>> free,
+                         Log& log) {
+  return std::jthread([device, free = std::move(free), &log]() mutable {
     // What fails here fails again, and is told, where the device is used.
     free.set_value(free_bytes(device.index()));
+    log.mark("the device has its context");
     try {
       const c10::InferenceMode inference;
       const c10::cuda::CUDAGuard guard(device.index());
@@ -99,6 +101,7 @@ std::jthread open_device(at::Device device, std::promise<std::optional<std::uint
       at::mm(square, square);
       const Tensor image = at::ones({1, 32, 32, 32}, options.dtype(at::kFloat));
       at::conv2d(image, at::ones({32, 32, 3, 3}, image.options()));
+      log.mark("the device has its libraries");
     } catch (const std::exception&) {
     }
   });

@@ -78,10 +78,10 @@ std::optional<std::uint64_t> free_gpu_memory(std::size_t index) {
   return gpu::free_bytes(static_cast<c10::DeviceIndex>(index));
 }
 
-DeviceOpening::DeviceOpening(at::Device device) {
+DeviceOpening::DeviceOpening(at::Device device, Log& log) {
   std::promise<std::optional<std::uint64_t>> free;
   free_ = free.get_future().share();
-  thread_ = gpu::open_device(device, std::move(free));
+  thread_ = gpu::open_device(device, std::move(free), log);
 }
 
 std::optional<std::string> why_no_gpu() {

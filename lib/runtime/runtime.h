@@ -26,7 +26,7 @@ namespace diptych {
 // A CUDA device that gets ready on a thread of its own, while files are read. Joins when it goes.
 class DeviceOpening {
  public:
-  explicit DeviceOpening(at::Device device);
+  DeviceOpening(at::Device device, Log& log);  // marks of how far it is
   // Bytes of the device before libraries were loaded to it; waits for the context. Nothing where
   // CUDA cannot tell.
   std::optional<std::uint64_t> free_bytes() const { return free_.get(); }

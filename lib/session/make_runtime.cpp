@@ -78,7 +78,7 @@ Runtime make_runtime(const RunConfig& config, Log& log, std::span<const Attentio
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
   if (runtime.device.is_cuda())
-    runtime.opening = std::make_shared<const DeviceOpening>(runtime.device);
+    runtime.opening = std::make_shared<const DeviceOpening>(runtime.device, log);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device, stored);
   runtime.vae_tf32 = resolve_vae_tf32(config.vae_dtype, runtime.device, runtime.dtype);
   runtime.tuning = device_tuning(config, runtime, log);

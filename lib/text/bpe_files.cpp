@@ -4,12 +4,13 @@
 #include <charconv>
 #include <future>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
 #include "lib/base/text_file.h"
+#include "lib/base/utf8.h"
+#include "lib/text/flat_tables.h"
 
 namespace diptych {
 
@@ -109,53 +110,116 @@ std::vector<BpeTables::Token> read_pieces(const Node& vocab) {
   return pieces;
 }
 
-// The events of a flat object of ids, as every vocab.json is one; anything else stops it. Without a
-// tree of 150,000 nodes it takes a fraction of the time.
-class FlatVocabulary final : public nlohmann::json_sax<Json> {
+// The entries of a flat object of ids, as every vocab.json is one. Of
+// anything that is not in order it says nothing, and JSON's reader says what it is.
+class FlatVocabulary {
  public:
-  explicit FlatVocabulary(std::vector<BpeTables::Token>& pieces) : pieces_(pieces) {}
-  bool start_object(std::size_t) override { return !std::exchange(open_, true); }
-  bool end_object() override { return true; }
-  bool key(std::string& text) override {
-    text_ = std::move(text);
-    return true;
-  }
-  bool number_unsigned(number_unsigned_t id) override {
-    if (!open_ || id > static_cast<number_unsigned_t>(kMaxTokenId)) return false;
-    pieces_.push_back({std::move(text_), static_cast<std::int64_t>(id)});
-    return true;
-  }
-  bool null() override { return false; }
-  bool boolean(bool) override { return false; }
-  bool number_integer(number_integer_t) override { return false; }
-  bool number_float(number_float_t, const std::string&) override { return false; }
-  bool string(std::string&) override { return false; }
-  bool binary(Json::binary_t&) override { return false; }
-  bool start_array(std::size_t) override { return false; }
-  bool end_array() override { return false; }
-  bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
-    return false;
+  explicit FlatVocabulary(std::string_view text) : text_(text) {}
+
+  std::optional<std::vector<BpeTables::Token>> read() {
+    std::vector<BpeTables::Token> pieces;
+    pieces.reserve(text_.size() / 16);
+    if (!take('{')) return {};
+    do {
+      auto text = take_text();
+      if (!text || !take(':')) return {};
+      const auto id = take_id();
+      if (!id) return {};
+      pieces.push_back({*std::move(text), *id});
+    } while (take(','));
+    if (!take('}')) return {};
+    skip_spaces();
+    if (at_ != text_.size()) return {};
+    return pieces;
   }
 
  private:
-  std::vector<BpeTables::Token>& pieces_;
-  std::string text_;
-  bool open_ = false;
+  bool ended() const { return at_ == text_.size(); }
+  void skip_spaces() {
+    while (!ended() && std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos)
+      ++at_;
+  }
+  bool take(char wanted) {
+    skip_spaces();
+    if (ended() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+  std::optional<std::string> take_text() {
+    if (!take('"')) return {};
+    std::string text;
+    std::size_t begin = at_;  // of what is not in `text` yet
+    while (!ended() && text_[at_] != '"') {
+      const auto byte = static_cast<unsigned char>(text_[at_]);
+      if (byte < 0x20) return {};
+      if (byte == '\\') {
+        text += text_.substr(begin, at_ - begin);
+        if (!take_escape(text)) return {};
+        begin = at_;
+        continue;
+      }
+      const Utf8Character character =
+          byte < 0x80 ? Utf8Character{byte, 1, true} : utf8_at(text_, at_);
+      if (!character.valid) return {};
+      at_ += character.length;
+    }
+    if (ended()) return {};
+    text += text_.substr(begin, at_++ - begin);
+    return text;
+  }
+  // Of a pair of surrogates it says nothing: the byte alphabet has none.
+  bool take_escape(std::string& text) {
+    constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+    if (at_ + 1 == text_.size()) return false;
+    const std::size_t known = kNames.find(text_[at_ + 1]);
+    if (known != std::string_view::npos) {
+      text += kMeanings[known];
+      at_ += 2;
+      return true;
+    }
+    constexpr std::size_t kDigits = 4;
+    const std::string_view digits = text_.substr(at_ + 2, kDigits);
+    std::uint32_t code_point = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, code_point, 16);
+    const bool is_surrogate = code_point >= 0xD800 && code_point < 0xE000;
+    if (text_[at_ + 1] != 'u' || digits.size() != kDigits || error != std::errc() || stop != end ||
+        is_surrogate)
+      return false;
+    append_utf8(text, code_point);
+    at_ += 2 + kDigits;
+    return true;
+  }
+  std::optional<std::int64_t> take_id() {
+    skip_spaces();
+    std::int64_t id = 0;
+    const char* const begin = text_.data() + at_;
+    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), id);
+    const bool is_plain =
+        error == std::errc() && *begin != '-' && (*begin != '0' || end == begin + 1);
+    if (!is_plain || id > kMaxTokenId) return {};
+    at_ += static_cast<std::size_t>(end - begin);
+    return id;  // of 1.5 the next take() meets ".5"
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
 };
 
 bool has_twins(const std::vector<BpeTables::Token>& pieces) {
-  std::unordered_set<std::string_view> seen;
-  seen.reserve(pieces.size());
-  return !std::ranges::all_of(pieces,
-                              [&](const auto& piece) { return seen.insert(piece.text).second; });
+  TextIndex seen(pieces.size());
+  const auto text_at = [&](std::uint32_t place) -> std::string_view { return pieces[place].text; };
+  for (std::uint32_t i = 0; i < pieces.size(); ++i) {
+    if (seen.insert(pieces[i].text, i, text_at) != TextIndex::kNone) return true;
+  }
+  return false;
 }
 
 // Of two entries of one text JSON's reader keeps the last; what is no flat object of ids, its tree
 // says best.
 std::vector<BpeTables::Token> read_vocabulary(const NamedText& file) {
-  std::vector<BpeTables::Token> pieces;
-  FlatVocabulary flat(pieces);
-  if (Json::sax_parse(file.text, &flat) && !has_twins(pieces)) return pieces;
+  auto pieces = FlatVocabulary(file.text).read();
+  if (pieces && !has_twins(*pieces)) return *std::move(pieces);
   const Json json = parse_json(file.text, file.name);
   return read_pieces(object_of({&json, file.name}));
 }

@@ -56,6 +56,15 @@ std::string alphabet_text(std::uint8_t byte) {
   return text;
 }
 
+bool is_in_alphabet(std::string_view piece) {
+  for (std::size_t i = 0; i < piece.size();) {
+    const Utf8Character character = utf8_at(piece, i);
+    if (!byte_of(character.code_point)) return false;
+    i += character.length;
+  }
+  return true;
+}
+
 std::optional<std::string> alphabet_bytes(std::string_view piece) {
   std::string bytes;
   for (std::size_t i = 0; i < piece.size();) {

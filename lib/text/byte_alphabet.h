@@ -16,6 +16,8 @@ const std::array<std::uint8_t, 256>& alphabet_order();
 
 std::string alphabet_text(std::uint8_t byte);  // the character of `byte` as UTF-8
 
+bool is_in_alphabet(std::string_view piece);  // every character of it
+
 // The bytes that `piece` (text in the alphabet) stands for; nothing if a character is not in it.
 std::optional<std::string> alphabet_bytes(std::string_view piece);
 

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <future>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +13,7 @@
 #include "lib/base/utf8.h"
 #include "lib/text/added_tokens.h"
 #include "lib/text/byte_alphabet.h"
+#include "lib/text/flat_tables.h"
 #include "lib/text/merge_table.h"
 #include "lib/text/nfc.h"
 #include "lib/text/pre_tokenizer.h"
@@ -21,11 +24,15 @@ namespace {
 
 class ByteLevelBpe final : public Tokenizer {
  public:
-  explicit ByteLevelBpe(const BpeTables& tables) : place_(tables.pieces_place) {
-    add_pieces(tables);
-    add_added_tokens(tables);
-    add_bytes(tables);
-    add_merges(tables);
+  explicit ByteLevelBpe(BpeTables tables)
+      : tables_(std::move(tables)),
+        by_text_(tables_.pieces.size() + tables_.added.size()),
+        by_id_(tables_.pieces.size() + tables_.added.size()),
+        merges_(tables_.merges.size()) {
+    add_pieces();
+    add_added_tokens();
+    add_bytes();
+    add_merges();
   }
 
   std::vector<std::int64_t> encode(std::string_view text) const override;
@@ -33,135 +40,173 @@ class ByteLevelBpe final : public Tokenizer {
   std::optional<std::int64_t> token_id(std::string_view token) const override;
   std::int64_t size() const override { return size_; }
 
-  void require_made_pieces(const BpeTables& tables) const;
+  void require_made_pieces() const;
 
  private:
-  struct Text {
-    std::string bytes;
-    bool added;
+  struct Token {
+    std::string_view text;  // in tables_, as the files spell it
+    std::int64_t id = 0;
+    bool added = false;
     bool made = false;  // by a merge
   };
+  struct MergedIds {
+    std::int64_t left, right;
+    std::uint32_t merged;  // a place in tokens_
+  };
 
-  void add_pieces(const BpeTables& tables);
-  void add_added_tokens(const BpeTables& tables);
-  void add_bytes(const BpeTables& tables);
-  void add_merges(const BpeTables& tables);
+  void add_pieces();
+  void add_added_tokens();
+  void add_bytes();
+  void add_merges();
+  // False: a token of the id, or (which the id finds only) of the text, is there already.
+  bool add(const Token& token);
+  std::vector<MergedIds> find_merged(std::size_t first, std::size_t count) const;
+  const Token* find(std::string_view text) const;
+  const Token& piece_of(std::string_view piece, const BpeTables::Merge& merge) const;
   void encode_words(std::string_view text, std::vector<std::int64_t>& ids) const;
-  std::int64_t piece_id(const std::string& piece, const BpeTables& tables,
-                        const BpeTables::Merge& merge) const;
 
-  std::string place_;
-  std::unordered_map<std::string, std::int64_t> ids_;  // as the files spell the tokens
-  std::unordered_map<std::int64_t, Text> texts_;
+  BpeTables tables_;
+  std::vector<Token> tokens_;
+  TextIndex by_text_;             // places in tokens_
+  FlatMap<std::uint32_t> by_id_;  // likewise
   AddedTokens added_;
   std::array<std::int64_t, 256> byte_ids_{};
   MergeTable merges_;
   std::int64_t size_ = 0;
 };
 
-void ByteLevelBpe::add_pieces(const BpeTables& tables) {
+const ByteLevelBpe::Token* ByteLevelBpe::find(std::string_view text) const {
+  const auto text_at = [this](std::uint32_t place) { return tokens_[place].text; };
+  const std::uint32_t place = by_text_.find(text, text_at);
+  return place == TextIndex::kNone ? nullptr : &tokens_[place];
+}
+
+bool ByteLevelBpe::add(const Token& token) {
+  const auto place = static_cast<std::uint32_t>(tokens_.size());
+  if (!by_id_.insert(static_cast<std::uint64_t>(token.id), place)) return false;
+  tokens_.push_back(token);
+  by_text_.insert(token.text, place, [this](std::uint32_t at) { return tokens_[at].text; });
+  size_ = std::max(size_, token.id + 1);
+  return true;
+}
+
+void ByteLevelBpe::add_pieces() {
   // A vocabulary may list added tokens too, with the same id; those need not be in the alphabet.
   std::unordered_map<std::string_view, std::int64_t> added;
-  for (const BpeTables::Token& token : tables.added) added.emplace(token.text, token.id);
+  for (const BpeTables::Token& token : tables_.added) added.emplace(token.text, token.id);
 
-  ids_.reserve(tables.pieces.size() + tables.added.size());
-  texts_.reserve(tables.pieces.size() + tables.added.size());
-  for (const BpeTables::Token& piece : tables.pieces) {
-    std::optional<std::string> bytes = alphabet_bytes(piece.text);
+  tokens_.reserve(tables_.pieces.size() + tables_.added.size());
+  for (const BpeTables::Token& piece : tables_.pieces) {
+    const bool spells_bytes = is_in_alphabet(piece.text);
     const auto as_added = added.find(piece.text);
     const bool is_added = as_added != added.end() && as_added->second == piece.id;
-    if (!bytes && !is_added) {
+    if (!spells_bytes && !is_added) {
       throw InputError("{}: piece {:?} has a character that is not in the byte alphabet",
-                       tables.pieces_place, piece.text);
+                       tables_.pieces_place, piece.text);
     }
-    if (bytes && is_added && *bytes != piece.text) {
-      throw InputError("{}: {:?} is a piece in {} that stands for other text", tables.added_place,
-                       piece.text, tables.pieces_place);
+    if (spells_bytes && is_added && alphabet_bytes(piece.text) != piece.text) {
+      throw InputError("{}: {:?} is a piece in {} that stands for other text", tables_.added_place,
+                       piece.text, tables_.pieces_place);
     }
-    if (!texts_.emplace(piece.id, Text{bytes.value_or(piece.text), false}).second) {
-      throw InputError("{}: id {} is given to two pieces, one of them {:?}", tables.pieces_place,
+    if (!add({piece.text, piece.id})) {
+      throw InputError("{}: id {} is given to two pieces, one of them {:?}", tables_.pieces_place,
                        piece.id, piece.text);
     }
-    ids_.emplace(piece.text, piece.id);
-    size_ = std::max(size_, piece.id + 1);
   }
 }
 
-void ByteLevelBpe::add_added_tokens(const BpeTables& tables) {
-  for (const BpeTables::Token& token : tables.added) {
+void ByteLevelBpe::add_added_tokens() {
+  for (const BpeTables::Token& token : tables_.added) {
     if (token.text.empty()) {
-      throw InputError("{}: token {} has no text", tables.added_place, token.id);
+      throw InputError("{}: token {} has no text", tables_.added_place, token.id);
     }
-    const auto [known, is_new] = ids_.emplace(token.text, token.id);
-    if (known->second != token.id) {
-      throw InputError("{}: {:?} has id {}, but id {} elsewhere", tables.added_place, token.text,
-                       token.id, known->second);
+    const Token* const known = find(token.text);
+    if (known != nullptr && known->id != token.id) {
+      throw InputError("{}: {:?} has id {}, but id {} elsewhere", tables_.added_place, token.text,
+                       token.id, known->id);
     }
-    if (is_new && texts_.contains(token.id)) {
-      throw InputError("{}: {:?} has id {}, which another token has too", tables.added_place,
+    if (known == nullptr && !add({token.text, token.id})) {
+      throw InputError("{}: {:?} has id {}, which another token has too", tables_.added_place,
                        token.text, token.id);
     }
-    texts_.insert_or_assign(token.id, Text{token.text, true});
+    tokens_[*by_id_.find(static_cast<std::uint64_t>(token.id))].added = true;
     added_.add(token.text, token.id);
-    size_ = std::max(size_, token.id + 1);
   }
 }
 
-void ByteLevelBpe::add_bytes(const BpeTables& tables) {
+void ByteLevelBpe::add_bytes() {
   for (const std::uint8_t byte : alphabet_order()) {
-    const auto found = ids_.find(alphabet_text(byte));
-    if (found == ids_.end()) {
+    const Token* const found = find(alphabet_text(byte));
+    if (found == nullptr) {
       throw InputError("{}: no piece {:?}, which stands for byte 0x{:02X}; expected all 256",
-                       tables.pieces_place, alphabet_text(byte), byte);
+                       tables_.pieces_place, alphabet_text(byte), byte);
     }
-    byte_ids_[byte] = found->second;
+    byte_ids_[byte] = found->id;
   }
 }
 
-std::int64_t ByteLevelBpe::piece_id(const std::string& piece, const BpeTables& tables,
-                                    const BpeTables::Merge& merge) const {
-  const auto found = ids_.find(piece);
-  if (found == ids_.end()) {
-    throw InputError("{}: merge of {:?} and {:?}: {:?} is not in {}", tables.place_of(merge),
-                     merge.left, merge.right, piece, place_);
+const ByteLevelBpe::Token& ByteLevelBpe::piece_of(std::string_view piece,
+                                                  const BpeTables::Merge& merge) const {
+  const Token* const found = find(piece);
+  if (found == nullptr) {
+    throw InputError("{}: merge of {:?} and {:?}: {:?} is not in {}", tables_.place_of(merge),
+                     merge.left, merge.right, piece, tables_.pieces_place);
   }
-  return found->second;
+  return *found;
 }
 
-void ByteLevelBpe::add_merges(const BpeTables& tables) {
-  merges_.reserve(tables.merges.size());
+std::vector<ByteLevelBpe::MergedIds> ByteLevelBpe::find_merged(std::size_t first,
+                                                               std::size_t count) const {
+  std::vector<MergedIds> found;
+  found.reserve(count);
   std::string merged;
-  for (const BpeTables::Merge& merge : tables.merges) {
+  for (const BpeTables::Merge& merge : std::span(tables_.merges).subspan(first, count)) {
     if (merge.left.empty() || merge.right.empty()) {
-      throw InputError("{}: a piece of the merge is empty", tables.place_of(merge));
+      throw InputError("{}: a piece of the merge is empty", tables_.place_of(merge));
     }
-    const std::int64_t left = piece_id(merge.left, tables, merge);
-    const std::int64_t right = piece_id(merge.right, tables, merge);
+    const std::int64_t left = piece_of(merge.left, merge).id;
+    const std::int64_t right = piece_of(merge.right, merge).id;
     merged.assign(merge.left).append(merge.right);
-    const std::int64_t id = piece_id(merged, tables, merge);
-    texts_.find(id)->second.made = true;
-    merges_.add(left, right, id);
+    const auto place = static_cast<std::uint32_t>(&piece_of(merged, merge) - tokens_.data());
+    found.push_back({left, right, place});
   }
+  return found;
+}
+
+// Several threads look up what the merges are of, which takes longest.
+void ByteLevelBpe::add_merges() {
+  constexpr std::size_t kPart = 16384;
+  std::vector<std::future<std::vector<MergedIds>>> parts;
+  for (std::size_t first = 0; first < tables_.merges.size(); first += kPart) {
+    const std::size_t count = std::min(kPart, tables_.merges.size() - first);
+    parts.push_back(std::async([this, first, count] { return find_merged(first, count); }));
+  }
+  for (auto& part : parts) {
+    for (const MergedIds& merge : part.get()) {
+      Token& piece = tokens_[merge.merged];
+      piece.made = true;
+      merges_.add(merge.left, merge.right, piece.id);
+    }
+  }
+  tables_.merges.clear();
 }
 
 // Where merges were cut off, texts would become smaller pieces than the model was trained on. Each
 // piece of several bytes is in a vocabulary because a merge makes it; a released Qwen2 vocabulary
 // has 151643 pieces, 256 bytes and 151387 merges.
-void ByteLevelBpe::require_made_pieces(const BpeTables& tables) const {
-  std::int64_t first = size_;
+void ByteLevelBpe::require_made_pieces() const {
+  const Token* first = nullptr;
   std::size_t lost = 0;
-  for (const auto& [id, text] : texts_) {
-    if (text.added || text.made || text.bytes.size() <= 1) continue;
-    first = std::min(first, id);
+  for (const Token& token : tokens_) {
+    if (token.added || token.made || alphabet_bytes(token.text)->size() <= 1) continue;
+    if (first == nullptr || token.id < first->id) first = &token;
     ++lost;
   }
   if (lost == 0) return;
-  std::string piece;
-  for (const char byte : texts_.at(first).bytes)
-    piece += alphabet_text(static_cast<std::uint8_t>(byte));
-  throw InputError("{}: no merge makes {:?} with id {}{} in {}: truncated?", tables.merges_place,
-                   piece, first, lost > 1 ? fmt::format(" nor {} more pieces", lost - 1) : "",
-                   place_);
+  throw InputError("{}: no merge makes {:?} with id {}{} in {}: truncated?", tables_.merges_place,
+                   first->text, first->id,
+                   lost > 1 ? fmt::format(" nor {} more pieces", lost - 1) : "",
+                   tables_.pieces_place);
 }
 
 void ByteLevelBpe::encode_words(std::string_view text, std::vector<std::int64_t>& ids) const {
@@ -198,25 +243,26 @@ std::vector<std::int64_t> ByteLevelBpe::encode(std::string_view text) const {
 std::string ByteLevelBpe::decode(std::span<const std::int64_t> ids) const {
   std::string text, run;  // `run`: bytes since the last added token
   for (const std::int64_t id : ids) {
-    const auto found = texts_.find(id);
-    if (found == texts_.end()) {
-      throw InputError("token id {} has no text in {}", id, place_);
+    const std::uint32_t* const place = by_id_.find(static_cast<std::uint64_t>(id));
+    if (place == nullptr || id < 0) {
+      throw InputError("token id {} has no text in {}", id, tables_.pieces_place);
     }
-    if (!found->second.added) {
-      run += found->second.bytes;
+    const Token& token = tokens_[*place];
+    if (!token.added) {
+      run += *alphabet_bytes(token.text);
       continue;
     }
     text += replace_invalid_utf8(run);
     run.clear();
-    text += found->second.bytes;
+    text += token.text;
   }
   return text + replace_invalid_utf8(run);
 }
 
 std::optional<std::int64_t> ByteLevelBpe::token_id(std::string_view token) const {
-  const auto found = ids_.find(std::string(token));
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
+  const Token* const found = find(token);
+  if (found == nullptr) return std::nullopt;
+  return found->id;
 }
 
 // Qwen2.5's, in the order of their ids from 151643 on.
@@ -232,14 +278,13 @@ constexpr std::string_view kQwenAdded[] = {
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_byte_level_bpe(const std::filesystem::path& folder) {
-  const BpeTables tables = read_bpe_files(folder);
-  auto tokenizer = std::make_unique<ByteLevelBpe>(tables);
-  tokenizer->require_made_pieces(tables);
+  auto tokenizer = std::make_unique<ByteLevelBpe>(read_bpe_files(folder));
+  tokenizer->require_made_pieces();
   return tokenizer;
 }
 
-std::unique_ptr<Tokenizer> make_byte_level_bpe(const BpeTables& tables) {
-  return std::make_unique<ByteLevelBpe>(tables);
+std::unique_ptr<Tokenizer> make_byte_level_bpe(BpeTables tables) {
+  return std::make_unique<ByteLevelBpe>(std::move(tables));
 }
 
 std::unique_ptr<Tokenizer> byte_tokenizer() {
@@ -257,7 +302,7 @@ std::unique_ptr<Tokenizer> byte_tokenizer() {
     tables.pieces.push_back({std::move(piece), id});
   }
   for (const std::string_view text : kQwenAdded) tables.added.push_back({std::string(text), id++});
-  return make_byte_level_bpe(tables);
+  return make_byte_level_bpe(std::move(tables));
 }
 
 }  // namespace diptych

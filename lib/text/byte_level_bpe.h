@@ -19,7 +19,7 @@ namespace diptych {
 std::unique_ptr<Tokenizer> load_byte_level_bpe(const std::filesystem::path& folder);
 
 // The same from tables already read.
-std::unique_ptr<Tokenizer> make_byte_level_bpe(const BpeTables& tables);
+std::unique_ptr<Tokenizer> make_byte_level_bpe(BpeTables tables);
 
 // One token for each byte (ids 0..255 in the order of the byte alphabet), no merges, and the added
 // tokens of Qwen2.5 with their ids (151643..151664): for models without a vocabulary. What such a

@@ -102,7 +102,9 @@ class MergeTable::Word {
 };
 
 void MergeTable::add(std::int64_t left, std::int64_t right, std::int64_t merged) {
-  merges_.insert_or_assign(key_of(left, right), Merge{next_rank_++, merged});
+  const std::uint64_t key = key_of(left, right);
+  const Merge merge{next_rank_++, static_cast<std::int32_t>(merged)};
+  if (!merges_.insert(key, merge)) *merges_.find(key) = merge;
 }
 
 void MergeTable::apply(std::vector<std::int64_t>& ids) const {
@@ -113,8 +115,7 @@ void MergeTable::apply(std::vector<std::int64_t>& ids) const {
 }
 
 const MergeTable::Merge* MergeTable::find(std::int64_t left, std::int64_t right) const {
-  const auto found = merges_.find(key_of(left, right));
-  return found == merges_.end() ? nullptr : &found->second;
+  return merges_.find(key_of(left, right));
 }
 
 }  // namespace diptych

@@ -4,16 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <unordered_map>
 #include <vector>
+
+#include "lib/text/flat_tables.h"
 
 namespace diptych {
 
 class MergeTable {
  public:
-  void reserve(std::size_t merges) { merges_.reserve(merges); }
+  explicit MergeTable(std::size_t expected = 0) : merges_(expected) {}
   // Left and right become `merged`. Later calls have a higher rank; a pair given twice keeps the
-  // later one. Ids fit 32 bits.
+  // later one. Ids are below 2^31.
   void add(std::int64_t left, std::int64_t right, std::int64_t merged);
 
   // Replaces all occurrences, left to right, of the pair of lowest rank, again and again until no
@@ -22,15 +23,15 @@ class MergeTable {
 
  private:
   struct Merge {
-    std::size_t rank;
-    std::int64_t merged;
+    std::uint32_t rank = 0;
+    std::int32_t merged = 0;
   };
   class Word;
 
   const Merge* find(std::int64_t left, std::int64_t right) const;
 
-  std::unordered_map<std::uint64_t, Merge> merges_;
-  std::size_t next_rank_ = 0;
+  FlatMap<Merge> merges_;
+  std::uint32_t next_rank_ = 0;
 };
 
 }  // namespace diptych

@@ -30,9 +30,9 @@ struct Tuning {
 };
 
 // The folder's file of the device's name, else the built-in one, else a built-in one of another GPU
-// with the same compute capability (an H100 takes the H200's). `folder`: "" = none was named; else
-// it is there. Throws as parse_tuning(), and InputError for what has that name and is no
-// file, cannot be read, or is larger than 4 MiB.
+// with the same compute capability (an H100 without a table takes the H200's). `folder`: "" = none
+// was named; else it is there. Throws as parse_tuning(), and InputError for what has that name and
+// is no file, cannot be read, or is larger than 4 MiB.
 Tuning find_tuning(const std::filesystem::path& folder, const TunedDevice& device);
 
 // What a run says of what it found, a line each: nothing where it is simply the tuning that was

@@ -191,6 +191,25 @@ TEST_CASE("bad values") {
   for (const auto& [flags, message] : cases) CHECK(refusal_of(flags) == message);
 }
 
+TEST_CASE("what is not there is told from a link to nowhere and from an address") {
+  const test::Folder folder;
+  const std::string link = folder.file("link");
+  std::filesystem::create_symlink("nowhere", link);
+  const std::string nowhere = link + ": is a link to nowhere, which is not there";
+  CHECK(refusal_of({"-i", link}) == "--image: " + nowhere);
+  CHECK(refusal_of({"-c", link}) == "--config: " + nowhere);
+  CHECK(refusal_of({"-m", link}) == "--model: " + nowhere);
+  CHECK(refusal(Words{"inspect", link}) == nowhere);
+  CHECK(refusal(Words{"compare", link, link}) == nowhere);
+  const std::string address = "https://example.org/a";
+  const std::string no_path = address + ": is an address; expected a path, nothing is downloaded";
+  CHECK(refusal_of({"-i", address}) == "--image: " + no_path);
+  CHECK(refusal_of({"-m", address}) == "--model: " + no_path);
+  CHECK(refusal(Words{"batch", address + ".txt", "-o", folder.file("out")}) ==
+        address + ".txt: is an address; expected a path, nothing is downloaded");
+  CHECK(folder.names() == Words{"link"});
+}
+
 TEST_CASE("control characters in a message are shown, and cut nothing") {
   CHECK(refusal(Words{"inspect", "no\nsuch\x1b[2J.png"}) == "no\\x0Asuch\\x1B[2J.png: not found");
   CHECK(refusal(Words{"check", "a.png", "--max-abs", "a\nb"}) ==

@@ -85,6 +85,20 @@ TEST_CASE("a limit on the size of files ends with 3 and leaves nothing") {
   CHECK(folder.names().empty());
 }
 
+TEST_CASE("a run that fails leaves no folder that it made") {
+  const test::Folder folder;
+  test::Command command = small_picture(folder);
+  *std::ranges::find(command.arguments, folder.file("a.png")) = folder.file("new/inner/");
+  const auto without_limit = command;
+  command.before_exec = [] {
+    const rlimit limit{512, 512};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  CHECK(run(command).code == 3);
+  CHECK(folder.names().empty());
+  CHECK(run(without_limit).out == folder.file("new/inner/0000.png") + "\n");
+}
+
 void stand_in_a_deleted_folder(const std::string& gone) {
   if (mkdir(gone.c_str(), 0700) != 0 || chdir(gone.c_str()) != 0) _exit(99);
   rmdir(gone.c_str());
@@ -413,6 +427,22 @@ TEST_CASE("Ctrl-C stops between two texts, or two pictures, that are read") {
   };
   check({"-p", "one more text to be read"}, 300);
   check({"-i", test::kPicture}, 30);
+}
+
+TEST_CASE("Ctrl-C stops the autoencoder of one picture, with whole maps and with strips") {
+  for (const char* strips : {"off", "on"}) {
+    const test::Folder folder;
+    test::Command command = small_picture(folder);
+    *std::ranges::find(command.arguments, "64x64") = "1024x1024";
+    command.arguments.insert(command.arguments.end(), {"--progress", "kv", "--vae-tiling", strips});
+    command.interrupt_after = "stage=vae\ndone=0";
+    const Outcome outcome = run(command);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 128 + SIGINT);
+    CHECK(outcome.err.ends_with("diptych: interrupted\n"));
+    CHECK(outcome.err.find("stage=vae\ndone=1") == std::string::npos);
+    CHECK(folder.names().empty());
+  }
 }
 
 }  // namespace

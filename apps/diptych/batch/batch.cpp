@@ -55,6 +55,21 @@ void log_list(const BatchList& list, const fs::path& file, Log& log) {
   log.info("{}: {}{}", file.string(), counted(list.items.size(), "item"), skipped);
 }
 
+// Names of outputs that say another format than the one asked for, for all that has no name.
+void warn_of_other_formats(const BatchList& list, const Options& defaults, Log& log) {
+  if (!defaults.format) return;
+  const auto is_other = [&](const BatchItem& item) {
+    const auto picture = picture_format(defaults.format);
+    const auto clip = clip_format(defaults.format);
+    return !item.output.empty() && !(picture && format_of_name(item.output) == picture) &&
+           !(clip && clip_format_of_name(item.output) == clip);
+  };
+  const auto others = std::ranges::count_if(list.items, is_other);
+  if (others == 0) return;
+  log.warning("--format {}: has no effect on {} with an output of another extension",
+              name_of(*defaults.format), counted(static_cast<std::size_t>(others), "item"));
+}
+
 // Why the item cannot run, as far as this is known without weights; "" if nothing is wrong.
 std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
   if (!item.error.empty()) return item.error;
@@ -170,6 +185,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
   log_list(list, flags.list, log);
+  warn_of_other_formats(list, defaults.options, log);
   if (defaults.uses_demo) note_demo(defaults.options.run, log);
   log_shard(settings.shard, all, log);
   if (!folder) {

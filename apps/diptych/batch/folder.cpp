@@ -21,16 +21,15 @@ constexpr const char* kOutputDir = "output_dir";
 
 }  // namespace
 
-bool make_batch_folder(const fs::path& folder) {
+void make_batch_folder(const fs::path& folder) {
   std::error_code error;
-  const bool made = fs::create_directories(folder, error);
+  fs::create_directories(folder, error);
   if (error) throw InputError("{}: cannot be made: {}", folder.string(), error.message());
-  return made;
 }
 
 BatchFolder::BatchFolder(fs::path path)
     : path_(std::move(path)),
-      made_(about(Setting::of(kOutputDir), [&] { return make_batch_folder(path_); })) {}
+      made_(about(Setting::of(kOutputDir), [&] { return MadeFolder(path_); })) {}
 
 // The destructor removes the folder again if the rest fails.
 BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
@@ -43,12 +42,6 @@ BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
         path_.string(), others.front());
   }
   manifest_.emplace(path_ / shard.manifest_name(), resume);
-}
-
-BatchFolder::~BatchFolder() {
-  manifest_.reset();
-  std::error_code ignored;
-  if (made_) fs::remove(path_, ignored);  // only where it is empty
 }
 
 std::map<std::string, std::string> made_by(const PlannedItem& item, const Report& report) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/folder.h"
 #include "lib/base/log.h"
 #include "lib/batch/manifest.h"
 #include "lib/batch/plan.h"
@@ -16,8 +17,8 @@
 
 namespace diptych {
 
-// Makes it, and those above it, where it is missing; says whether it had to. Throws InputError.
-bool make_batch_folder(const std::filesystem::path& folder);
+// Makes it, and those above it, where it is missing. Throws InputError.
+void make_batch_folder(const std::filesystem::path& folder);
 
 // The folder that a batch writes to, with its manifest; this process's until the end.
 class BatchFolder {
@@ -25,7 +26,7 @@ class BatchFolder {
   // Makes the folder where it is missing. Throws InputError where that cannot be, where it holds a
   // run with other shards, or one that is not to be resumed.
   BatchFolder(std::filesystem::path path, const Shard& shard, bool resume);
-  ~BatchFolder();  // removes it where it was made here and is empty
+  ~BatchFolder() = default;  // removes what it made where that is empty
   BatchFolder(const BatchFolder&) = delete;
   BatchFolder& operator=(const BatchFolder&) = delete;
   const std::filesystem::path& path() const { return path_; }
@@ -34,7 +35,7 @@ class BatchFolder {
  private:
   explicit BatchFolder(std::filesystem::path path);
   std::filesystem::path path_;
-  bool made_;
+  MadeFolder made_;
   std::optional<Manifest> manifest_;
 };
 

@@ -13,6 +13,7 @@
 #include "apps/diptych/verbs.h"
 #include "lib/base/clip_formats.h"
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
@@ -38,7 +39,7 @@ using Json = nlohmann::json;
 enum class Kind { picture, clip, trace, folder };
 
 Kind kind_of(const fs::path& path) {
-  if (!fs::exists(path)) throw InputError("{}: not found", path.string());
+  if (!fs::exists(path)) throw InputError("{}: {}", path.string(), why_missing(path, "not found"));
   if (path.extension() == ".safetensors" && !fs::is_directory(path)) return Kind::trace;
   if (is_clip(path)) return Kind::clip;
   if (fs::is_directory(path)) return Kind::folder;

@@ -13,6 +13,7 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/base/messages.h"
 #include "lib/base/stdin.h"
 #include "lib/config/hub_cache.h"
@@ -213,7 +214,8 @@ fs::path find_path(const fs::path& path) {
 
 int run_inspect(InspectOptions options, Log& log) {
   options.path = find_path(options.path);
-  if (!fs::exists(options.path)) throw InputError("{}: not found", options.path.string());
+  if (!fs::exists(options.path))
+    throw InputError("{}: {}", options.path.string(), why_missing(options.path, "not found"));
   if (options.replay) {
     if (!is_media(options.path))
       throw InputError(Setting::of("replay"), "{}: a folder; expected a picture or a video",
@@ -287,24 +289,24 @@ void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* verb =
       app.add_subcommand("inspect", "what is inside a picture, a video or a checkpoint");
-  verb->add_option("path", options->path,
-                   "a picture, a video, a .safetensors or .pth file, or a folder with .safetensors; "
-                   "- for a picture or video on stdin")
+  verb->add_option(
+          "path", options->path,
+          "a picture, a video, a .safetensors or .pth file, or a folder with .safetensors; "
+          "- for a picture or video on stdin")
       ->required()
       ->check(path_problem);
-  CLI::Option* filter =
-      verb->add_option(
-              "--filter", options->filter,
-              "only tensors, or text entries of a picture or video, whose name matches this glob (* "
-              "and ?)")
-          ->envname("DIPTYCH_FILTER");
+  CLI::Option* filter = verb->add_option("--filter", options->filter,
+                                         "only tensors, or text entries of a picture or video, "
+                                         "whose name matches this glob (* "
+                                         "and ?)")
+                            ->envname("DIPTYCH_FILTER");
   verb->add_flag("--tensors", options->tensors,
                  "of a folder, list its tensors, too; so does --filter")
       ->envname("DIPTYCH_TENSORS");
   verb->add_flag("--json", options->json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
-  CLI::Option* replay =
-      verb->add_flag("--replay", options->replay, "make the picture or video again from its own record")
-          ->excludes(filter);
+  CLI::Option* replay = verb->add_flag("--replay", options->replay,
+                                       "make the picture or video again from its own record")
+                            ->excludes(filter);
   add_replay_flags(*verb, *options, replay);
   verb->footer(kFooter);
   verb->callback(

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/base/interrupt.h"
 #include "lib/models/flux_vae/strips.h"
 #include "lib/ops/group_norm.h"
 #include "lib/tensor/tf32.h"
@@ -162,6 +163,7 @@ Tensor VaeAttention::forward(const Tensor& x, std::optional<std::int64_t> most_q
   const std::int64_t usual = tf32 ? usual_queries(keys) : pixels;
   std::vector<Tensor> attended;
   for (const Tensor& asked : queries.split(most_queries.value_or(usual), -2)) {
+    check_interrupted();
     attended.push_back(tf32 ? attend_tf32(asked, keys, values)
                             : at::scaled_dot_product_attention(asked, keys, values));
   }
@@ -235,29 +237,34 @@ FluxVae FluxVae::load(const Weights& weights, const FluxVaeConfig& c, const VaeC
 
 namespace {
 
-// The steps of a pass, with whole maps or with strips of them.
+// The steps of a pass, with whole maps or with strips of them. Each may take seconds on a CPU.
 struct Steps {
   const std::optional<VaeStrips>& strips;
 
   Tensor block(const VaeResBlock& block, Tensor x) const {
+    check_interrupted();
     return strips ? vae_strips::res_block(block, std::move(x), *strips) : block.forward(x);
   }
   Tensor attention(const VaeAttention& attention, const Tensor& x) const {
+    check_interrupted();
     if (!strips) return attention.forward(x);
     return attention.forward(x, vae_strips::attention_queries(x, *strips));
   }
   // One zero column right and one row below, then stride 2 without padding.
   Tensor downsample(const VaeConv& conv, Tensor x) const {
+    check_interrupted();
     if (strips) return vae_strips::downsample(conv, x, *strips);
     x = at::constant_pad_nd(x, {0, 1, 0, 1});
     return conv.forward(x, 2);
   }
   Tensor upsample(const VaeConv& conv, Tensor x) const {
+    check_interrupted();
     if (strips) return vae_strips::upsample(conv, x, *strips);
     x = at::upsample_nearest2d(x, {2 * x.size(2), 2 * x.size(3)});
     return conv.forward(x);
   }
   Tensor out(const VaeNorm& norm, const VaeConv& conv, Tensor x) const {
+    check_interrupted();
     if (strips) return vae_strips::normed_conv(norm, conv, x, *strips);
     x = norm.activated(x);
     return conv.forward(x);

@@ -115,6 +115,7 @@ struct FluxVae {
   static FluxVae load(const Weights& weights, const FluxVaeConfig& config,
                       const VaeCompute& compute = {});
 
+  // Both passes throw Interrupted between their steps.
   // image [n, 3, H, W] in -1..1, H and W multiples of downsample() -> [n, 2 * z, H / 8, W / 8]:
   // mean, then log variance.
   Tensor encode_moments(const Tensor& image, const VaeObserver& observer = {},

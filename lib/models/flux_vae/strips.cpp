@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "lib/base/interrupt.h"
 #include "lib/ops/group_norm.h"
 
 namespace diptych::vae_strips {
@@ -70,6 +71,7 @@ void for_each_strip(const VaeNorm& norm, const VaeConv& conv, const Tensor& x,
   const std::int64_t step = strip_rows(row_bytes(x, channels + conv.weight.size(0), width), strips);
   Tensor above;  // the row above the strip, as it was
   for (std::int64_t first = 0; first < height; first += step) {
+    check_interrupted();
     const std::int64_t count = std::min(step, height - first);
     const std::int64_t below = first + count < height ? 1 : 0;
     // Beyond the map's border stay zeros; silu keeps them.
@@ -116,6 +118,7 @@ Tensor upsample(const VaeConv& conv, const Tensor& x, const VaeStrips& strips) {
   const std::int64_t step =
       strip_rows(2 * row_bytes(x, x.size(1) + out_channels, 2 * width), strips);
   for (std::int64_t first = 0; first < height; first += step) {
+    check_interrupted();
     const std::int64_t count = std::min(step, height - first);
     const std::int64_t above = first > 0 ? 1 : 0, below = first + count < height ? 1 : 0;
     const Tensor source = rows_of(x, first - above, above + count + below);
@@ -134,6 +137,7 @@ Tensor downsample(const VaeConv& conv, const Tensor& x, const VaeStrips& strips)
   const Tensor out = map_beside(x, out_channels, height, width / 2, conv.compute);
   const std::int64_t step = strip_rows(row_bytes(x, 2 * x.size(1) + out_channels, width), strips);
   for (std::int64_t first = 0; first < height; first += step) {
+    check_interrupted();
     const std::int64_t count = std::min(step, height - first);
     const std::int64_t below = first + count < height ? 1 : 0;
     const Tensor seen = rows_of(x, 2 * first, 2 * count + below);

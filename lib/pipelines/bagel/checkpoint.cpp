@@ -1,6 +1,8 @@
 #include "lib/pipelines/bagel/checkpoint.h"
 
-#include <thread>
+#include <future>
+#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -55,6 +57,17 @@ void read_tokens(BagelCheckpoint& c, const fs::path& folder, std::int64_t vocab_
   c.markers = {id("<|vision_start|>"), id("<|vision_end|>")};
 }
 
+// Of the model and of the autoencoder.
+std::pair<Weights, Weights> open_weights(const fs::path& folder, bool dummy,
+                                         const Runtime& runtime) {
+  if (dummy)
+    return {Weights::dummy(runtime.device, runtime.dtype),
+            Weights::dummy(runtime.device, at::kFloat)};
+  const fs::path model = model_file(folder), vae = vae_file(folder);
+  return {Weights::open(model, runtime.device, runtime.dtype),
+          Weights::open(vae, runtime.device, at::kFloat)};
+}
+
 // Views of the map where the file holds float32, as the released one does; else its floats convert.
 void check_vae_layout(const fs::path& file) {
   const Weights vae = Weights::open(file, at::kCPU, at::kFloat);
@@ -84,16 +97,10 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
   }
   if (!folder.empty()) require_folder(folder, Setting::of("model"));
   const BagelConfig config = folder.empty() ? BagelConfig{} : BagelConfig::load(folder);
+  // Beside the vocabulary, whose problems are told first.
+  auto opening = std::async([&] { return open_weights(folder, dummy, runtime); });
   read_tokens(c, folder, config.llm.vocab_size);
-  if (dummy) {
-    c.model_weights = Weights::dummy(runtime.device, runtime.dtype);
-    c.vae_weights = Weights::dummy(runtime.device, at::kFloat);
-  } else {
-    const fs::path model = model_file(folder);
-    const fs::path vae = vae_file(folder);
-    c.model_weights = Weights::open(model, runtime.device, runtime.dtype);
-    c.vae_weights = Weights::open(vae, runtime.device, at::kFloat);
-  }
+  std::tie(c.model_weights, c.vae_weights) = opening.get();
   c.model.config = config;
   c.model.config.latent_side = Bagel::read_latent_side(c.model_weights, config.latent_side);
   // Requests are checked against these before anything is loaded.
@@ -148,12 +155,13 @@ void BagelCheckpoint::use_strips(bool uses) {
   strips = uses ? std::optional<VaeStrips>(std::in_place) : std::nullopt;
 }
 
-void BagelCheckpoint::rehearse_decoding(const LatentSize& size) const {
+void BagelCheckpoint::rehearse_decoding(const LatentSize& size, bool with_strips) const {
   const auto options = at::TensorOptions(at::kFloat).device(vae_weights.options().device());
-  vae.decode(at::zeros({1, model.config.latent_channels, size.h * model.config.latent_patch_size,
-                        size.w * model.config.latent_patch_size},
-                       options),
-             {}, strips);
+  const std::int64_t patch = model.config.latent_patch_size;
+  const Tensor zeros =
+      at::zeros({1, model.config.latent_channels, size.h * patch, size.w * patch}, options);
+  to_uint8(
+      vae.decode(zeros, {}, with_strips ? std::optional<VaeStrips>(std::in_place) : std::nullopt));
 }
 
 StoredWeights BagelCheckpoint::stored(const fs::path& folder, bool dummy) {
@@ -165,12 +173,11 @@ StoredWeights BagelCheckpoint::stored(const fs::path& folder, bool dummy) {
 }
 
 void BagelCheckpoint::load(const std::optional<MotOffload>& offload,
-                           const std::function<void()>& beside) {
+                           const std::function<void()>& placed) {
   Weights::ReadAhead reading(model_weights);
   model = Bagel::load(model_weights, model.config, offload, quantization);
   vae = FluxVae::load(vae_weights, vae.config, vae.compute);  // while the larger file is read
-  // Not on this thread, which quantises what arrives.
-  const std::jthread other = beside ? std::jthread(beside) : std::jthread();
+  if (placed) placed();
   reading.finish();
 }
 

@@ -45,7 +45,7 @@ struct BagelCheckpoint final : MotCheckpoint {
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
   void load(const std::optional<MotOffload>& offload = {},
-            const std::function<void()>& beside = {}) override;
+            const std::function<void()>& placed = {}) override;
   void load_vision() override;
   void load_head() override;
   bool has_vision() const override { return model.vision.has_value(); }
@@ -58,7 +58,7 @@ struct BagelCheckpoint final : MotCheckpoint {
     return name_of(vae.compute.tf32 ? VaeDtype::tf32 : VaeDtype::float32);
   }
   void use_strips(bool uses) override;
-  void rehearse_decoding(const LatentSize& size) const override;
+  void rehearse_decoding(const LatentSize& size, bool strips) const override;
 
   // Throws InputError unless width and height are multiples of 16 within the position table.
   LatentSize latent_size(std::int64_t width, std::int64_t height) const;

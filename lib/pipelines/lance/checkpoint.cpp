@@ -1,7 +1,6 @@
 #include "lib/pipelines/lance/checkpoint.h"
 
 #include <array>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -181,14 +180,14 @@ std::unique_ptr<MotJob> LanceCheckpoint::make_job(const RunConfig& request, cons
 }
 
 void LanceCheckpoint::load(const std::optional<MotOffload>& offload,
-                           const std::function<void()>& beside) {
+                           const std::function<void()>& placed) {
   Weights::ReadAhead reading(model_weights);
   language_model =
       MotBackbone::load(model_weights.scope("language_model"), config.llm, offload, quantization);
   latents =
       MotLatents::load(model_weights, config.llm.hidden_size, config.row_width, config.positions);
   vae = WanVae::load(vae_weights, vae.config, kernels);  // while the larger file is read
-  const std::jthread other = beside ? std::jthread(beside) : std::jthread();
+  if (placed) placed();
   reading.finish();
 }
 
@@ -268,7 +267,7 @@ std::string_view LanceCheckpoint::vae_dtype() const {
 // Chunks of four frames bound what a pass holds.
 void LanceCheckpoint::use_strips(bool) {}
 
-void LanceCheckpoint::rehearse_decoding(const LatentSize& size) const {
+void LanceCheckpoint::rehearse_decoding(const LatentSize& size, bool) const {
   // The third latent frame is the first that meets all of its history.
   const std::int64_t frames = std::min<std::int64_t>(size.t, 3);
   WanVaeDecoder decoder(vae, at::zeros({frames, size.h, size.w, config.row_width},

@@ -64,7 +64,7 @@ struct LanceCheckpoint final : MotCheckpoint {
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
   void load(const std::optional<MotOffload>& offload = {},
-            const std::function<void()>& beside = {}) override;
+            const std::function<void()>& placed = {}) override;
   void load_vision() override;
   void load_head() override;
   bool has_vision() const override { return vision.has_value(); }
@@ -77,7 +77,7 @@ struct LanceCheckpoint final : MotCheckpoint {
   MappedWeights mapped() const override;
   std::string_view vae_dtype() const override;
   void use_strips(bool uses) override;
-  void rehearse_decoding(const LatentSize& size) const override;
+  void rehearse_decoding(const LatentSize& size, bool strips) const override;
 
   // Whether the model's own file holds the vision tower.
   bool bundles_vision() const;

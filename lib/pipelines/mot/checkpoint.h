@@ -32,10 +32,10 @@ class MotCheckpoint {
   virtual std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                            Log& log) const = 0;
 
-  // `offload`: of the decoder layers' weights. `beside`, if not empty, runs on a thread of its own
-  // while weights for a GPU are read: all tensors have their places then, and undefined values.
+  // `offload`: of the decoder layers' weights. `placed`, if not empty, is called while weights for
+  // a GPU are read: all tensors have their places then, and undefined values.
   virtual void load(const std::optional<MotOffload>& offload,
-                    const std::function<void()>& beside) = 0;
+                    const std::function<void()>& placed) = 0;
   // Parts that not every request needs; nothing where they are there already.
   virtual void load_vision() = 0;  // looks at pictures
   virtual void load_head() = 0;    // writes text
@@ -56,8 +56,9 @@ class MotCheckpoint {
   virtual std::string_view vae_dtype() const = 0;
   // Whether the autoencoder works in strips from now on.
   virtual void use_strips(bool strips) = 0;
-  // Decodes zeros of that size, for what a first time takes longer. Nothing of it is used.
-  virtual void rehearse_decoding(const LatentSize& size) const = 0;
+  // Decodes zeros of that size, for what a first time takes longer. Nothing of it is used. May run
+  // on another thread meanwhile.
+  virtual void rehearse_decoding(const LatentSize& size, bool strips) const = 0;
 
   bool is_dummy() const { return sources().front().is_dummy(); }
 };

@@ -23,6 +23,7 @@ MotPictureMaker::Latent MotPictureMaker::paint_latent(MotPainter& painter, const
   latent.forwards = painter.forwards() - before;
   const bool compared = caching == StepCaching::off && painter.request().caches();
   latent.seconds = clock_.lap(report_, compared ? "uncached" : "denoise", runtime_.device);
+  log_.mark("the latent is painted");
   if (compared) return latent;
   denoise_seconds_ += latent.seconds;
   updates_ += painter.updates();
@@ -36,6 +37,7 @@ std::vector<MotPictureMaker::Decoded> MotPictureMaker::decode(const MotPainter& 
                                                               const MotTurns& turns,
                                                               const Tensor& latent, MotTrace* trace,
                                                               Progress& progress) {
+  before_decoding_();
   const std::vector<LatentSize>& sizes = painter.request().sizes;
   std::vector<Decoded> decoded;
   progress.begin("vae", std::ssize(sizes));
@@ -50,6 +52,7 @@ std::vector<MotPictureMaker::Decoded> MotPictureMaker::decode(const MotPainter& 
   }
   progress.end();
   clock_.lap(report_, "vae", runtime_.device);
+  log_.mark("pictures are decoded");
   return decoded;
 }
 

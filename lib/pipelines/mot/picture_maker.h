@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "lib/pipelines/mot/job.h"
@@ -13,8 +15,14 @@ namespace diptych {
 class MotPictureMaker {
  public:
   // Of a session, and what it lends; all must outlive this.
-  MotPictureMaker(const Runtime& runtime, Log& log, Report& report, StageClock& clock)
-      : runtime_(runtime), log_(log), report_(report), clock_(clock) {}
+  // `before_decoding`: what goes on beside the steps ends then.
+  MotPictureMaker(const Runtime& runtime, Log& log, Report& report, StageClock& clock,
+                  std::function<void()> before_decoding)
+      : runtime_(runtime),
+        log_(log),
+        report_(report),
+        clock_(clock),
+        before_decoding_(std::move(before_decoding)) {}
 
   struct Latent {
     Tensor values;  // [rows of all pictures, row width]
@@ -46,6 +54,7 @@ class MotPictureMaker {
   Log& log_;
   Report& report_;
   StageClock& clock_;
+  std::function<void()> before_decoding_;
   double denoise_seconds_ = 0;
   std::int64_t updates_ = 0;
 };

@@ -55,7 +55,9 @@ MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& 
             name_of(config.kernels), runtime_.read_attention.of(AttentionRole::self).name(),
             runtime_.paint_attention.of(AttentionRole::self).name());
   clock_.start();
+  log.mark("the device is chosen");
   checkpoint_ = opening.open(config_, runtime_, log_);
+  log.mark("tokenizer and headers are read");
   report_.vae_dtype = checkpoint_->vae_dtype();
   require_attention();
   require_quantizable();
@@ -206,10 +208,19 @@ void MotSession::read_weights(MotJobs first, Progress& progress) {
     progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
   };
   for (Weights& weights : sources) weights.on_read(count);
-  std::function<void()> beside;
-  if (may_rehearse(first)) beside = [&] { rehearse(first); };
-  checkpoint_->load(offload, beside);
-  if (!rehearsed_.empty()) log_.debug("rehearsed beside the load: {}", rehearsed_);
+  std::function<void()> placed;
+  if (const auto why = why_not_rehearsed(describe_first_run(first), runtime_.device, budget)) {
+    log_.debug("not rehearsed: {}", *why);
+  } else {
+    placed = [&] {
+      log_.mark("weights have their places, the rehearsal begins");
+      rehearsal_.start(rehearsal_parts(first));
+    };
+  }
+  log_.mark("memory is planned, loading begins");
+  checkpoint_->load(offload, placed);
+  log_.mark("weights are read");
+  if (placed) wait_for_rehearsed_steps();
   log_quantization(log_, config_.quantization, llm_config(), runtime_.dtype);
   for (Weights& weights : sources) weights.on_read({});
   progress.update(static_cast<std::int64_t>(total / kMebi));  // parts that may come later

@@ -16,6 +16,7 @@
 #include "lib/pipelines/mot/picture_maker.h"
 #include "lib/session/hashes.h"
 #include "lib/session/kept_steps.h"
+#include "lib/session/rehearsal.h"
 #include "lib/session/session.h"
 #include "lib/session/stage_clock.h"
 
@@ -58,8 +59,10 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   void make_ready(MotJobs jobs);
   // `first`: what will be run first, if it is known.
   void read_weights(MotJobs first, Progress& progress);
-  bool may_rehearse(MotJobs jobs) const;
-  void rehearse(MotJobs jobs);
+  FirstRun describe_first_run(MotJobs jobs) const;
+  std::vector<Rehearsal::Part> rehearsal_parts(MotJobs jobs);
+  void wait_for_rehearsed_steps();
+  void finish_rehearsal();  // says how it went
   bool keeps_graphs(const MotJob& job) const;
 
   // One run.
@@ -93,15 +96,15 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   Report report_;
   StageClock clock_;
   std::unique_ptr<MotCheckpoint> checkpoint_;
-  MotPictureMaker maker_{runtime_, log_, report_, clock_};
+  MotPictureMaker maker_{runtime_, log_, report_, clock_, [this] { finish_rehearsal(); }};
   std::unique_ptr<MotMemoryPlanner> memory_;
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;
   std::exception_ptr why_not_loaded_;         // where load() found room for none of the runs
-  std::string rehearsed_;                     // how long the parts of a rehearsal took
   bool expects_more_ = false;                 // of run()
   KeptSteps<MotPainter> kept_;                // of earlier runs, where they may serve the next
   std::map<std::string, CfgMode> cfg_modes_;  // that were measured, by describe_step()
+  Rehearsal rehearsal_;                       // ends before all that it uses
 };
 
 }  // namespace diptych

@@ -45,11 +45,15 @@ void MotSession::run_traced(MotJobs jobs, MotTrace* trace, Progress& progress,
     if (answers) return answer(*jobs.front(), trace, progress, results);
     paint(jobs, trace, progress, results);
   } catch (const NotFinite& error) {
+    finish_rehearsal();
     drop_kept_steps();
     log_.info("{}; looking through the weights for the cause", error.what());
     checkpoint_->require_finite_weights();
     throw;
+  } catch (const Interrupted&) {
+    throw;
   } catch (...) {  // memory may have been short
+    finish_rehearsal();
     drop_kept_steps();
     throw;
   }
@@ -202,46 +206,61 @@ bool MotSession::keeps_graphs(const MotJob& job) const {
          memory_->room_beside_kept_step() >= 0;
 }
 
-// Whether a rehearsal would do what the first picture of these jobs does.
-bool MotSession::may_rehearse(MotJobs jobs) const {
-  if (jobs.empty() || !runtime_.device.is_cuda() || memory_->budget().limited ||
-      checkpoint_->is_dummy())
-    return false;
+FirstRun MotSession::describe_first_run(MotJobs jobs) const {
+  FirstRun run;
+  run.reads_files = !checkpoint_->is_dummy();
+  if (jobs.empty()) return run;
   const MotJob& first = *jobs.front();
   const auto reads_more = [](const MotJob* job) {
-    return job->writes() || job->looks() || job->is_traced() || job->records_steps;
+    return job->writes() || !job->input_work.empty();
   };
-  return std::ranges::none_of(jobs, reads_more) && first.config().cfg_mode.has_value() &&
-         !first.paint.caches() && memory_->room_beside_kept_step() >= 0 &&
-         captures_steps(first.paint, checkpoint_->mot(), runtime_);
+  const auto is_watched = [](const MotJob* job) { return job->is_traced() || job->records_steps; };
+  run.is_known = true;
+  run.paints_at_once = std::ranges::none_of(jobs, reads_more);
+  run.has_cfg_mode = first.config().cfg_mode.has_value();
+  run.captures_steps = std::ranges::none_of(jobs, is_watched) && !first.paint.caches() &&
+                       captures_steps(first.paint, checkpoint_->mot(), runtime_);
+  run.keeps_steps_fits = memory_->room_beside_kept_step() >= 0;
+  return run;
 }
 
-// What the first picture of a process does only once, done while the weights are on their way, on
-// whatever the memory holds until then: kernels and libraries are loaded, attention is planned, the
-// steps are captured. Nothing of what is computed is used. A rehearsal that fails is left out: the
-// picture then says why.
-void MotSession::rehearse(MotJobs jobs) {
-  const c10::InferenceMode inference;
-  try {
-    const MotTurns turns = turns_of(jobs);
-    PaintRequest paint = packed_request(jobs);
-    paint.keep_graphs = keeps_graphs(*jobs.front());
-    const double start = steady_seconds();
-    for (const LatentSize& size : paint.sizes) checkpoint_->rehearse_decoding(size);
-    const double decoded = steady_seconds();
-    PrefilledContexts contexts =
-        read_contexts(pointers(turns), paint.needed(packed_branches(turns), false),
-                      paint.block_rows(), nullptr, nullptr);
-    const double read = steady_seconds();
-    auto painter = std::make_unique<MotPainter>(checkpoint_->mot(), std::move(paint),
-                                                std::move(contexts), runtime_);
+std::vector<Rehearsal::Part> MotSession::rehearsal_parts(MotJobs jobs) {
+  struct Shared {
+    MotTurns turns;
+    PaintRequest paint;
+    std::optional<PrefilledContexts> contexts;
+  };
+  const auto shared = std::make_shared<Shared>();
+  shared->turns = turns_of(jobs);
+  shared->paint = packed_request(jobs);
+  shared->paint.keep_graphs = keeps_graphs(*jobs.front());
+  const auto read = [this, shared] {
+    shared->contexts = read_contexts(pointers(shared->turns),
+                                     shared->paint.needed(packed_branches(shared->turns), false),
+                                     shared->paint.block_rows(), nullptr, nullptr);
+  };
+  const auto capture = [this, shared] {
+    auto painter = std::make_unique<MotPainter>(checkpoint_->mot(), shared->paint,
+                                                std::move(*shared->contexts), runtime_);
     painter->prepare();
     keep(std::move(painter));
-    rehearsed_ = fmt::format("decode {:.2f}s, prefill {:.2f}s, steps {:.2f}s", decoded - start,
-                             read - decoded, steady_seconds() - read);
-  } catch (const std::exception&) {
-    drop_kept_steps();
-  }
+  };
+  const auto decode = [this, strips = memory_->plan().choice.strips, sizes = shared->paint.sizes] {
+    for (const LatentSize& size : sizes) checkpoint_->rehearse_decoding(size, strips);
+  };
+  return {{"prefill", read}, {"steps", capture}, {"decoding", decode}};
+}
+
+// The autoencoder's part, the last, may go on beside prefill and steps in bfloat16: its TF32, which
+// holds for the whole process, leaves these as they are.
+void MotSession::wait_for_rehearsed_steps() {
+  const bool decoding_goes_on = runtime_.dtype == at::kBFloat16 || !runtime_.vae_tf32;
+  if (!rehearsal_.wait(decoding_goes_on ? 2 : 3)) drop_kept_steps();
+}
+
+void MotSession::finish_rehearsal() {
+  const std::string text = rehearsal_.finish();
+  if (!text.empty()) log_.debug("{}", text);
 }
 
 // Plans and contexts of all turns.
@@ -274,6 +293,7 @@ std::unique_ptr<MotPainter> MotSession::read(MotTurns& turns, const PaintRequest
   progress.update(1);
   progress.end();
   clock_.lap(report_, "prefill", runtime_.device);
+  log_.mark("prefill is through");
   return painter;
 }
 
