@@ -33,7 +33,7 @@ std::string why_missing(const fs::path& path, std::string_view usual) {
   if (fs::is_symlink(fs::symlink_status(path, error)))
     return fmt::format("is a link to {}, which is not there",
                        fs::read_symlink(path, error).string());
-  if (path.is_relative() && (fs::current_path(error), error))
+  if (path.is_relative() && fs::current_path(error).empty())
     return fmt::format("{}: the current folder has been deleted", usual);
   return std::string(usual);
 }

@@ -50,8 +50,8 @@ TEST_CASE("the released model's files say what the defaults are, those of editin
     Sources sources;
     sources.families = {&bagel_config()};
     sources.environment = [](const std::string&) { return std::optional<std::string>(); };
-    sources.inputs = {{false, "a cup"}};
-    if (edits) sources.inputs.push_back({true, "cup.png"});
+    sources.inputs = {{MediaKind::text, "a cup"}};
+    if (edits) sources.inputs.push_back({MediaKind::picture, "cup.png"});
     sources.flags["-m,--model"] = {"m"};
     const Options defaults = resolve(sources).options;
     for (const char* name : {"bagel.yaml", "bagel_single_stage.yaml"}) {

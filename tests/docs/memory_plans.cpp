@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/pipelines/mot/memory.h"
+#include "lib/pipelines/bagel/memory.h"
 #include "tests/docs/pages.h"
 
 namespace diptych::docs {
@@ -18,8 +18,8 @@ constexpr std::array<std::pair<std::string_view, Quantization>, 3> kWeights = {
     {{"bfloat16", Quantization::none}, {"fp8", Quantization::fp8}, {"int8", Quantization::int8}}};
 
 // Text to image with text guidance and a short prompt.
-BagelWork painting(std::int64_t side) {
-  BagelWork work;
+MotWork painting(std::int64_t side) {
+  MotWork work;
   work.width = work.height = side;
   work.branches = 2;
   work.context_tokens = work.prefill_rows = 14;
@@ -28,14 +28,13 @@ BagelWork painting(std::int64_t side) {
 }
 
 std::string plan_text(double gib, Quantization quantization, std::int64_t side) {
-  BagelSizes sizes;
+  MotSizes sizes = bagel_sizes({}, {});
   sizes.quantization = quantization;
   MemoryBudget budget;
   budget.device = static_cast<std::int64_t>(gib * (1 << 30));
   budget.limited = true;
   try {
-    const MemoryPlan plan =
-        fit_memory(bagel_costs(sizes, painting(side)), {.batched = true}, budget);
+    const MemoryPlan plan = fit_memory(mot_costs(sizes, painting(side)), {.batched = true}, budget);
     std::string text = fmt::format("{:.1f}", to_gib(plan.peak()));
     if (plan.choice.strips) text += ", strips";
     if (plan.choice.offload) text += fmt::format(", {:.1f} on the host", to_gib(plan.host));

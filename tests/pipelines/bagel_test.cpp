@@ -190,7 +190,8 @@ TEST_CASE("three distinct contexts give the same velocities batched and one by o
   REQUIRE(contexts.distinct() == 3);
   const FlowSchedule schedule = FlowSchedule::shifted(4, 3.0);
   const auto run = [&](CfgMode mode) {
-    const MotDenoiser denoiser(f.checkpoint.mot(), contexts, {{size}}, schedule, mode, f.runtime);
+    const MotDenoiser denoiser(f.checkpoint.mot(), contexts, {std::span(&size, 1)}, schedule, mode,
+                               f.runtime);
     at::Generator generator = cpu_generator(3);
     return denoiser.velocities(randn({size.rows(), 64}, generator), 1, 3);
   };
@@ -271,7 +272,7 @@ TEST_CASE("a branch that shares a context gets the bits it would compute itself"
   at::Generator generator = cpu_generator(3);
   const Tensor x = randn({size.rows(), 64}, generator);
   const auto velocity = [&](const PrefilledContexts& contexts) {
-    const MotDenoiser denoiser(f.checkpoint.mot(), contexts, {{size}}, schedule,
+    const MotDenoiser denoiser(f.checkpoint.mot(), contexts, {std::span(&size, 1)}, schedule,
                                CfgMode::sequential, f.runtime);
     return denoiser.velocities(x, 0, 1).front();
   };
@@ -377,11 +378,12 @@ TEST_CASE("the caches that a text is written with are known before") {
   f.checkpoint.load_head();
   TextWriter writer(f.checkpoint.mot(), f.runtime);
   CHECK(writer.capacity() == 0);
-  std::vector<BranchContexts> branches = BagelReading::branches(std::span(&job->reading, 1));
+  const BagelJob job = f.job(request);
+  std::vector<BranchContexts> branches = job.branches();
   branches.resize(1);
   const PrefilledContexts prefilled = f.contexts(std::move(branches), {0});
   at::Generator generator = cpu_generator(3);
-  writer.write(prefilled, 0, job->text, generator, "think", nullptr, f.progress);
+  writer.write(prefilled, 0, job.text, generator, "think", nullptr, f.progress);
   CHECK(prefilled.cache().capacity() + writer.capacity() == read + 1024);
   request.text.max_think_tokens = 1024;
   CHECK(rows(writer.capacity()) == read + 2048);
@@ -427,7 +429,9 @@ TEST_CASE("positions are counted over all that is read, and what follows it") {
   for (int i = 0; i < 300; ++i) text += " word" + std::to_string(i);
   most = 100000;
   BagelTurn turn(job);
-  turn.keep_plan({.ids = f.checkpoint.tokenizer->encode(text)});
+  GeneratedText written;
+  written.ids = f.checkpoint.tokenizer->encode(text);
+  turn.keep_plan(written);
   REQUIRE(*turn.plan == text);
   most = std::ssize(f.checkpoint.mot().text_segment(text)) + 1;
   std::string found = "none";

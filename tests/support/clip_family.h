@@ -47,6 +47,7 @@ inline const FamilyConfig& clip_family() {
                    {"steps", "4"},
                    {"max_tokens", "16"},
                    {"video_frames", "9"}},
+      .limits = {},
       .stages = {{YamlPlace::painting, "paints"}},
       .fields = with_common_fields(),
       .unused = {"cfg_img_scale"},

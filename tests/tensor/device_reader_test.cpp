@@ -1,5 +1,6 @@
 #include "lib/tensor/device_reader.h"
 
+#include "lib/tensor/safetensors.h"
 #include "tests/tensor/support.h"
 
 namespace diptych {

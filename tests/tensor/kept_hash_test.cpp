@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "lib/tensor/checkpoint_hash.h"
+#include "lib/tensor/safetensors.h"
 #include "tests/tensor/support.h"
 
 namespace diptych {

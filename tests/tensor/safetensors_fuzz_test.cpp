@@ -3,6 +3,7 @@
 // decides the mutant.
 #include <array>
 
+#include "lib/tensor/safetensors.h"
 #include "tests/tensor/fuzz_support.h"
 
 namespace diptych {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lib/tensor/finite.h"
+#include "lib/tensor/safetensors.h"
 #include "lib/tensor/weights.h"
 #include "tests/tensor/support.h"
 

@@ -1,3 +1,4 @@
+#include "lib/tensor/safetensors.h"
 #include "lib/tensor/trace.h"
 #include "lib/tensor/weights.h"
 #include "tests/tensor/support.h"

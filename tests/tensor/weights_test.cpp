@@ -1,5 +1,6 @@
 #include "lib/tensor/weights.h"
 
+#include "lib/tensor/safetensors.h"
 #include "tests/tensor/support.h"
 
 namespace diptych {

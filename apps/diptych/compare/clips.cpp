@@ -23,7 +23,7 @@ std::string of_frame(const char* name, const Extreme& extreme, const char* unit)
                      extreme.worst, unit, extreme.frame);
 }
 
-void add_lines(Report& report, const ClipMetrics& metrics) {
+void add_lines(CompareReport& report, const ClipMetrics& metrics) {
   const auto differ = std::ranges::count_if(
       metrics.frames, [](const ImageMetrics& frame) { return frame.difference.max_abs != 0; });
   const std::string frames = counted(metrics.frames.size(), "frame");
@@ -103,12 +103,12 @@ nlohmann::json rate_json(const ClipFacts& facts) {
 
 }  // namespace
 
-Report compare_clips(const fs::path& actual, const fs::path& expected,
-                     const CompareOptions& options) {
+CompareReport compare_clips(const fs::path& actual, const fs::path& expected,
+                            const CompareOptions& options) {
   ClipReader left(actual), right(expected);
   const ImageSize a = left.facts().size, b = right.facts().size;
   if (a.width != b.width || a.height != b.height) {
-    Report report =
+    CompareReport report =
         incomparable(fmt::format("{} is {}x{}, but {} is {}x{}; expected one size", actual.string(),
                                  a.width, a.height, expected.string(), b.width, b.height),
                      options);
@@ -130,7 +130,7 @@ Report compare_clips(const fs::path& actual, const fs::path& expected,
   }
   while (right.skip()) {
   }
-  Report report;
+  CompareReport report;
   if (left.position() != right.position()) {
     report =
         incomparable(fmt::format("{} has {}, but {} has {}; expected one number", actual.string(),

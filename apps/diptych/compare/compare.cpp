@@ -93,12 +93,12 @@ Tolerances make_tolerances(const CompareOptions& options, const TraceNames& name
   return tolerances;
 }
 
-Report compare_trace_files(const fs::path& actual, const fs::path& expected,
-                           const CompareOptions& options) {
+CompareReport compare_trace_files(const fs::path& actual, const fs::path& expected,
+                                  const CompareOptions& options) {
   const auto wanted = read_trace(expected);
   if (wanted.empty())
     throw InputError("{}: holds no tensor; expected some to compare with", expected.string());
-  Report report;
+  CompareReport report;
   report.traces = 1;
   for (const auto& [name, tensor] : wanted) report.tensors.push_back(name);
   const TraceNames names = trace_names_of(report.tensors);
@@ -127,8 +127,8 @@ Report compare_trace_files(const fs::path& actual, const fs::path& expected,
   return report;
 }
 
-Report compare_files(const fs::path& actual, const fs::path& expected, Kind kind,
-                     const CompareOptions& options) {
+CompareReport compare_files(const fs::path& actual, const fs::path& expected, Kind kind,
+                            const CompareOptions& options) {
   check_interrupted();
   switch (kind) {
     case Kind::trace:
@@ -140,7 +140,7 @@ Report compare_files(const fs::path& actual, const fs::path& expected, Kind kind
   }
 }
 
-void print_lines(const std::string& name, const Report& report) {
+void print_lines(const std::string& name, const CompareReport& report) {
   fmt::print("{}: {}\n", printable(name), printable(report.lines.front()));
   for (std::size_t i = 1; i < report.lines.size(); ++i) {
     fmt::print("  {}\n", printable(report.lines[i]));
@@ -148,7 +148,7 @@ void print_lines(const std::string& name, const Report& report) {
 }
 
 // A gate for what none of the files holds would pass unseen.
-void require_use_of_gates(const CompareOptions& options, const Report& report) {
+void require_use_of_gates(const CompareOptions& options, const CompareReport& report) {
   if (report.pass && options.picture_gate() && report.pictures == 0)
     throw InputError(
         "compare: --min-ssim, --min-ms-ssim, --min-psnr and --max-abs: no pictures were compared");
@@ -175,15 +175,15 @@ std::set<std::string> comparable_names(const fs::path& folder) {
   return names;
 }
 
-Report compare_folders(const CompareOptions& options) {
+CompareReport compare_folders(const CompareOptions& options) {
   const auto ours = comparable_names(options.actual), theirs = comparable_names(options.expected);
   std::set<std::string> names = ours;
   names.insert(theirs.begin(), theirs.end());
-  Report total;
+  CompareReport total;
   Json pairs = Json::array();
   std::size_t compared = 0, missing = 0, incomparable = 0, failed = 0;
   for (const std::string& name : names) {
-    Report report;
+    CompareReport report;
     if (!ours.contains(name) || !theirs.contains(name)) {
       const fs::path& without = ours.contains(name) ? options.expected : options.actual;
       report = problem(fmt::format("missing in {}", without.string()), !options.any_gate());
@@ -279,9 +279,9 @@ int run_compare(CompareOptions options) {
   const Kind kind = common_kind(options);
   require_possible(options.gates);
   require_flags_that_fit(options, kind);
-  Report report = kind == Kind::folder
-                      ? compare_folders(options)
-                      : compare_files(options.actual, options.expected, kind, options);
+  CompareReport report = kind == Kind::folder
+                             ? compare_folders(options)
+                             : compare_files(options.actual, options.expected, kind, options);
   if (report.incomplete.empty()) require_use_of_gates(options, report);
   if (options.json) {
     report.json["actual"] = options.actual.string();

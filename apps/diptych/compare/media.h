@@ -7,9 +7,10 @@ namespace diptych {
 
 // Both: what differs, and the files that options.difference and options.output name. Throw as
 // read_image() and ClipReader, and as AtomicFile.
-Report compare_pictures(const std::filesystem::path& actual, const std::filesystem::path& expected,
-                        const CompareOptions& options);
-Report compare_clips(const std::filesystem::path& actual, const std::filesystem::path& expected,
-                     const CompareOptions& options);
+CompareReport compare_pictures(const std::filesystem::path& actual,
+                               const std::filesystem::path& expected,
+                               const CompareOptions& options);
+CompareReport compare_clips(const std::filesystem::path& actual,
+                            const std::filesystem::path& expected, const CompareOptions& options);
 
 }  // namespace diptych

@@ -39,7 +39,7 @@ Tensor side_by_side(const Tensor& actual, const Tensor& expected) {
   return at::cat({actual, gap, expected, gap, difference_picture(actual, expected)}, 1);
 }
 
-Report incomparable(const std::string& text, const CompareOptions& options) {
+CompareReport incomparable(const std::string& text, const CompareOptions& options) {
   std::vector<std::string> unwritten;
   for (const fs::path* path : {&options.difference, &options.output}) {
     if (!path->empty()) unwritten.push_back(path->string());
@@ -50,7 +50,7 @@ Report incomparable(const std::string& text, const CompareOptions& options) {
                  false);
 }
 
-void add_gates(Report& report, const std::vector<GateResult>& gates) {
+void add_gates(CompareReport& report, const std::vector<GateResult>& gates) {
   if (gates.empty()) return;
   nlohmann::json list = nlohmann::json::array();
   for (const GateResult& gate : gates) {
@@ -61,10 +61,10 @@ void add_gates(Report& report, const std::vector<GateResult>& gates) {
   report.json["gates"] = std::move(list);
 }
 
-Report compare_pictures(const fs::path& actual, const fs::path& expected,
-                        const CompareOptions& options) {
+CompareReport compare_pictures(const fs::path& actual, const fs::path& expected,
+                               const CompareOptions& options) {
   const Tensor a = read_image(actual), b = read_image(expected);
-  Report report;
+  CompareReport report;
   if (a.sizes() != b.sizes()) {
     report =
         incomparable(fmt::format("{} is {}x{}, but {} is {}x{}; expected one size", actual.string(),

@@ -25,7 +25,7 @@ struct CompareOptions {
   bool any_gate() const { return gates.any() || trace_gate(); }
 };
 
-struct Report {
+struct CompareReport {
   std::vector<std::string> lines;
   nlohmann::json json = nlohmann::json::object();
   bool pass = true;
@@ -34,8 +34,8 @@ struct Report {
   std::size_t pictures = 0, traces = 0;  // that were compared; clips count as pictures
 };
 
-inline Report problem(const std::string& text, bool pass) {
-  Report report;
+inline CompareReport problem(const std::string& text, bool pass) {
+  CompareReport report;
   report.lines.push_back(text);
   report.json["problem"] = text;
   report.pass = pass;
@@ -44,9 +44,9 @@ inline Report problem(const std::string& text, bool pass) {
 
 // That two pictures or clips differ in a way that leaves nothing to compare, and which files are
 // therefore not written. `text`: without an end mark.
-Report incomparable(const std::string& text, const CompareOptions& options);
+CompareReport incomparable(const std::string& text, const CompareOptions& options);
 
 // Adds the gates that are set, which fail or pass it.
-void add_gates(Report& report, const std::vector<GateResult>& gates);
+void add_gates(CompareReport& report, const std::vector<GateResult>& gates);
 
 }  // namespace diptych

@@ -34,7 +34,9 @@ constexpr int kMostQuality = 100;
 }  // namespace
 
 ClipEncoding clip_encoding(const Options& options, ClipFormat format, FrameRate fps) {
-  ClipEncoding encoding{.format = format, .fps = fps};
+  ClipEncoding encoding;
+  encoding.format = format;
+  encoding.fps = fps;
   if (const auto& crf = facts_of(format).crf)
     encoding.crf = static_cast<int>(options.crf.value_or(crf->usual));
   if (facts_of(format).has_quality) encoding.quality = static_cast<int>(options.quality);
@@ -94,7 +96,9 @@ ResultEncoding read_picture_encoding(const Json& json, const std::string& where)
 }
 
 ResultEncoding read_clip_encoding(const Json& json, FrameRate fps, const std::string& where) {
-  ClipEncoding encoding{.format = read_format<ClipFormat>(json, where), .fps = fps};
+  ClipEncoding encoding;
+  encoding.format = read_format<ClipFormat>(json, where);
+  encoding.fps = fps;
   const ClipFormatFacts& facts = facts_of(encoding.format);
   if (facts.crf) encoding.crf = read_number(json, "crf", facts.crf->min, facts.crf->max, where);
   if (facts.has_quality) encoding.quality = read_number(json, "quality", 1, kMostQuality, where);

@@ -7,7 +7,9 @@
 #include <optional>
 #include <vector>
 
+#include "lib/base/choices.h"
 #include "lib/base/log.h"
+#include "lib/config/run_config.h"
 
 namespace diptych {
 

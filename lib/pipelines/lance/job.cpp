@@ -9,12 +9,12 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/base/sha256.h"
 #include "lib/media/video/clip_read.h"
 #include "lib/pipelines/lance/preprocess.h"
 #include "lib/pipelines/lance/trace.h"
 #include "lib/pipelines/mot/settings.h"
 #include "lib/session/hashes.h"
-#include "lib/tensor/kept_hash.h"
 
 namespace diptych {
 namespace {
@@ -110,22 +110,22 @@ std::optional<LanceSource> LanceJob::plan_source() const {
   const auto found =
       std::ranges::find_if(config().inputs, [](const InputItem& item) { return !item.is_text(); });
   if (found == config().inputs.end()) return std::nullopt;
-  LanceSource source;
-  source.file = found->file();
-  source.is_clip = found->is_video();
-  if (source.is_clip) {
+  LanceSource read;
+  read.file = found->file();
+  read.is_clip = found->is_video();
+  if (read.is_clip) {
     about(Setting::of("video"), [&] {
-      const ClipFacts facts = ClipReader(source.file).facts();
-      source.size = facts.size;
-      if (!facts.average_rate) throw InputError("{}: says no frame rate", source.file.string());
-      source.frames = sample_frames(count_clip_packets(source.file), facts.average_rate->value());
+      const ClipFacts facts = ClipReader(read.file).facts();
+      read.size = facts.size;
+      if (!facts.average_rate) throw InputError("{}: says no frame rate", read.file.string());
+      read.frames = sample_frames(count_clip_packets(read.file), facts.average_rate->value());
     });
   } else {
-    source.size = read_input_size(source.file);
-    source.frames = {0};
+    read.size = read_input_size(read.file);
+    read.frames = {0};
   }
-  source.sizes = LanceSourceSizes::of(source.size, settings.resolution);
-  return source;
+  read.sizes = LanceSourceSizes::of(read.size, settings.resolution);
+  return read;
 }
 
 // What the model reads, in the official order or the case's.
@@ -239,7 +239,7 @@ void LanceJob::read_inputs() {
       const Tensor clip = about(Setting::of("video"),
                                 [&] { return read_clip_frames(source->file, source->frames); });
       for (const Tensor& frame : clip.unbind()) frames.push_back(frame);
-      inputs = {{file_hash(source->file), source->size.width, source->size.height}};
+      inputs = {{file_sha256(source->file).value_or(""), source->size.width, source->size.height}};
     } else {
       frames = {read_input(source->file)};
       inputs = {{tensor_hash(frames.front()), source->size.width, source->size.height}};

@@ -64,8 +64,8 @@ Tensor LanceTurn::draw_posterior(at::IntArrayRef shape) const {
     return at::randn(shape, device_generator(device, kGlobalSeed),
                      at::TensorOptions(at::kFloat).device(device))[0];
   }
-  at::Generator generator = cpu_generator(kGlobalSeed);
-  return randn(shape, generator)[0];
+  at::Generator fixed = cpu_generator(kGlobalSeed);
+  return randn(shape, fixed)[0];
 }
 
 const Tensor& LanceTurn::encode_source(MotTrace* trace) {
