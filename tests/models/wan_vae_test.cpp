@@ -204,10 +204,22 @@ TEST_CASE("the memory of a pass is what memory.h says, and does not grow with th
         wan_vae_decode_bytes(config, longer, at::kFloat));
 }
 
-TEST_CASE("the released sizes") {
+TEST_CASE("the released sizes: 5.6 GiB to decode 1280x704, 0.6 GiB to decode one frame of it") {
   const WanVaeConfig config;
   CHECK(config.spatial() == 16);
   CHECK(wan_vae_weight_bytes(config, at::kFloat) == 4 * std::int64_t{704'688'668});
+  // The last stage's first block: input, its normed copy, a norm before SiLU; 512 channels each.
+  const std::int64_t pixels = 640 * 352, picture = 3 * 512 * pixels * 2;
+  CHECK(wan_vae_decode_bytes(config, {1280, 704, 1}, at::kBFloat16) == picture);
+  CHECK(wan_vae_decode_bytes(config, {1280, 704, 1}, at::kFloat) == 2 * picture);
+  // Four frames of input, six of its normed copy, four of 256 channels of output; and two frames of
+  // every convolution's input.
+  const std::int64_t maps = (4 * 512 + 6 * 512 + 4 * 256) * pixels * 2;
+  const std::int64_t clip = wan_vae_decode_bytes(config, {1280, 704, 121}, at::kBFloat16);
+  const std::int64_t latent = 80 * 44;
+  const std::int64_t kept = 48 + (4 + 7) * 1024 + 4 * 7 * 1024 + 16 * (1024 + 5 * 512) +
+                            64 * (512 + 5 * 256 + 256);  // channels, in frames of a latent's size
+  CHECK(clip - maps == 2 * kept * latent * 2);
 }
 
 }  // namespace diptych
