@@ -1,7 +1,6 @@
 #include "lib/models/wan_vae/wan_vae.h"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
 #include "lib/models/wan_vae/memory.h"
 #include "lib/tensor/safetensors.h"
@@ -9,6 +8,7 @@
 #include "tests/models/wan_vae_cases.h"
 #include "tests/support/folder.h"
 #include "tests/support/peak_bytes.h"
+#include "tests/verify/goldens.h"
 
 namespace diptych {
 namespace {
@@ -20,7 +20,9 @@ using Change = std::function<void(NamedTensors& tensors)>;
 
 // What loading says of the tiny checkpoint with something changed.
 std::string refusal(const Change& change) {
-  NamedTensors tensors = read_trace(cases::checkpoint());
+  NamedTensors tensors;
+  const TensorFile released = TensorFile::open(cases::checkpoint());
+  for (const auto& [name, entry] : released.entries()) tensors.emplace(name, released.view(name));
   change(tensors);
   const test::Folder folder;
   const fs::path file = folder / "vae.safetensors";
@@ -49,13 +51,13 @@ WanVaeConfig narrow_config() {
 }  // namespace
 
 TEST_CASE("case 08: encoder, decoder and their stages, chunk by chunk") {
-  for (const fs::path& folder : cases::goldens())
+  for (const fs::path& folder : test::goldens_of("lance"))
     CHECK(cases::check_recorded({}, folder / "cases/08_vae") >= 47);
 }
 
 TEST_CASE("the latents of other recorded cases become their frames") {
   const WanVae vae = cases::load({});
-  for (const fs::path& folder : cases::goldens()) {
+  for (const fs::path& folder : test::goldens_of("lance")) {
     for (const char* name : {"01_t2i", "02_t2v", "03_i2v", "04_image_edit"}) {
       const fs::path file = folder / "cases" / name / "expected.safetensors";
       if (!fs::exists(file)) continue;
@@ -83,7 +85,7 @@ TEST_CASE("bfloat16 stays near float32") {
 }
 
 TEST_CASE("bfloat16 is as near to float32 as the official code's") {
-  const fs::path file = cases::goldens().back() / "cases/13_t2i_bf16/expected.safetensors";
+  const fs::path file = test::goldens_of("lance").back() / "cases/13_t2i_bf16/expected.safetensors";
   if (!fs::exists(file)) return;
   const NamedTensors recorded = read_trace(file);
   const Tensor &latent = recorded.at("latent.final"), &official = recorded.at("vae_decode.video");
