@@ -4,6 +4,7 @@
 //   build/gpu/tests/models/wan_vae_bench 832x480 1280x704
 #include <chrono>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,11 @@ void measure_passes(const WanVae& vae, const Size& size, at::Device device) {
   const WanVaeObserver lap = [&](std::int64_t chunk, std::string_view name, const Tensor&) {
     clock.lap(chunk, name);
   };
-  decode(latent, lap);
+  WanVaeDecoder decoder(vae, latent, lap);
+  for (std::int64_t chunk = 0; decoder.has_next(); ++chunk) {
+    decoder.next();
+    clock.lap(chunk, "decoder.out");
+  }
   vae.encode(video, lap);
 }
 

@@ -59,24 +59,8 @@ NamedTensors run_recorded(const WanVae& vae, const NamedTensors& inputs) {
 
 }  // namespace
 
-std::vector<fs::path> goldens() {
-  std::vector<fs::path> folders = {fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/lance"};
-  const char* named = std::getenv("DIPTYCH_GOLDENS");
-  const fs::path full = named != nullptr
-                            ? fs::path(named)
-                            : fs::path(DIPTYCH_SOURCE_DIR).parent_path() / "shared/goldens";
-  if (fs::is_directory(full / "lance/cases")) folders.push_back(full / "lance");
-  return folders;
-}
-
 fs::path checkpoint() {
-  for (const fs::path& folder : goldens()) {
-    for (const char* name : {"Wan2.2_VAE.safetensors", "Wan2.2_VAE.pth"}) {
-      const fs::path file = folder / "checkpoint" / name;
-      if (fs::exists(file)) return file;
-    }
-  }
-  throw std::runtime_error("no checkpoint/Wan2.2_VAE.* beside the recorded cases");
+  return fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/lance/checkpoint/Wan2.2_VAE.pth";
 }
 
 WanVae load(const On& on) {
@@ -145,10 +129,15 @@ void check_bfloat16(const On& on) {
   const double mu = relative_norm(found.mu, expected.mu);
   const double log_var = relative_norm(found.log_var, expected.log_var);
   MESSAGE("bfloat16: decoded " << decoded << ", mu " << mu << ", log_var " << log_var);
-  for (const double difference : {decoded, mu, log_var}) {
+  const auto check = [](double difference, double limit) {
     CHECK(difference > 1e-4);  // another computation
-    CHECK(difference < 0.05);
-  }
+    CHECK(difference < limit);
+  };
+  // On the CPU 0.027, 0.047 and 0.0069 were measured; the official code's decode of case 13 is
+  // 0.016 away.
+  check(decoded, 0.05);
+  check(mu, 0.09);
+  check(log_var, 0.014);
 }
 
 }  // namespace diptych::wan_vae_cases

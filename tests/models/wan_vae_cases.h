@@ -3,8 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
-#include <vector>
 
 #include "lib/models/wan_vae/wan_vae.h"
 
@@ -16,10 +14,7 @@ struct On {
   KernelPolicy kernels = KernelPolicy::automatic;
 };
 
-// Folders with Lance's recorded runs: the choice in the repository, and the full set where
-// $DIPTYCH_GOLDENS or ../shared/goldens has it.
-std::vector<std::filesystem::path> goldens();
-std::filesystem::path checkpoint();
+std::filesystem::path checkpoint();  // in the released form
 WanVae load(const On& on);
 
 Tensor draw(at::IntArrayRef shape, std::uint64_t seed);             // standard normal, CPU

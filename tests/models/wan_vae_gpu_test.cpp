@@ -6,6 +6,7 @@
 #include "lib/runtime/runtime.h"
 #include "tests/models/wan_vae_cases.h"
 #include "tests/support/peak_bytes.h"
+#include "tests/verify/goldens.h"
 
 namespace diptych {
 namespace {
@@ -33,7 +34,7 @@ void check_memory(std::int64_t found, std::int64_t planned) {
 }  // namespace
 
 TEST_CASE("case 08 on the GPU: encoder, decoder and their stages") {
-  for (const auto& folder : cases::goldens())
+  for (const auto& folder : test::goldens_of("lance"))
     CHECK(cases::check_recorded(on_gpu(at::kFloat), folder / "cases/08_vae") >= 47);
 }
 

@@ -1,7 +1,6 @@
 #include "lib/models/wan_vae/wan_vae.h"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
 #include "lib/models/wan_vae/memory.h"
 #include "lib/tensor/safetensors.h"
@@ -9,6 +8,7 @@
 #include "tests/models/wan_vae_cases.h"
 #include "tests/support/folder.h"
 #include "tests/support/peak_bytes.h"
+#include "tests/verify/goldens.h"
 
 namespace diptych {
 namespace {
@@ -20,7 +20,9 @@ using Change = std::function<void(NamedTensors& tensors)>;
 
 // What loading says of the tiny checkpoint with something changed.
 std::string refusal(const Change& change) {
-  NamedTensors tensors = read_trace(cases::checkpoint());
+  NamedTensors tensors;
+  const TensorFile released = TensorFile::open(cases::checkpoint());
+  for (const auto& [name, entry] : released.entries()) tensors.emplace(name, released.view(name));
   change(tensors);
   const test::Folder folder;
   const fs::path file = folder / "vae.safetensors";
@@ -49,13 +51,13 @@ WanVaeConfig narrow_config() {
 }  // namespace
 
 TEST_CASE("case 08: encoder, decoder and their stages, chunk by chunk") {
-  for (const fs::path& folder : cases::goldens())
+  for (const fs::path& folder : test::goldens_of("lance"))
     CHECK(cases::check_recorded({}, folder / "cases/08_vae") >= 47);
 }
 
 TEST_CASE("the latents of other recorded cases become their frames") {
   const WanVae vae = cases::load({});
-  for (const fs::path& folder : cases::goldens()) {
+  for (const fs::path& folder : test::goldens_of("lance")) {
     for (const char* name : {"01_t2i", "02_t2v", "03_i2v", "04_image_edit"}) {
       const fs::path file = folder / "cases" / name / "expected.safetensors";
       if (!fs::exists(file)) continue;
@@ -83,7 +85,7 @@ TEST_CASE("bfloat16 stays near float32") {
 }
 
 TEST_CASE("bfloat16 is as near to float32 as the official code's") {
-  const fs::path file = cases::goldens().back() / "cases/13_t2i_bf16/expected.safetensors";
+  const fs::path file = test::goldens_of("lance").back() / "cases/13_t2i_bf16/expected.safetensors";
   if (!fs::exists(file)) return;
   const NamedTensors recorded = read_trace(file);
   const Tensor &latent = recorded.at("latent.final"), &official = recorded.at("vae_decode.video");
@@ -204,10 +206,22 @@ TEST_CASE("the memory of a pass is what memory.h says, and does not grow with th
         wan_vae_decode_bytes(config, longer, at::kFloat));
 }
 
-TEST_CASE("the released sizes") {
+TEST_CASE("the released sizes: 5.6 GiB to decode 1280x704, 0.6 GiB to decode one frame of it") {
   const WanVaeConfig config;
   CHECK(config.spatial() == 16);
   CHECK(wan_vae_weight_bytes(config, at::kFloat) == 4 * std::int64_t{704'688'668});
+  // The last stage's first block: input, its normed copy, a norm before SiLU; 512 channels each.
+  const std::int64_t pixels = 640 * 352, picture = 3 * 512 * pixels * 2;
+  CHECK(wan_vae_decode_bytes(config, {1280, 704, 1}, at::kBFloat16) == picture);
+  CHECK(wan_vae_decode_bytes(config, {1280, 704, 1}, at::kFloat) == 2 * picture);
+  // Four frames of input, six of its normed copy, four of 256 channels of output; and two frames of
+  // every convolution's input.
+  const std::int64_t maps = (4 * 512 + 6 * 512 + 4 * 256) * pixels * 2;
+  const std::int64_t clip = wan_vae_decode_bytes(config, {1280, 704, 121}, at::kBFloat16);
+  const std::int64_t latent = 80 * 44;
+  const std::int64_t kept = 48 + (4 + 7) * 1024 + 4 * 7 * 1024 + 16 * (1024 + 5 * 512) +
+                            64 * (512 + 5 * 256 + 256);  // channels, in frames of a latent's size
+  CHECK(clip - maps == 2 * kept * latent * 2);
 }
 
 }  // namespace diptych

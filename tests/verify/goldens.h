@@ -6,26 +6,31 @@
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 namespace diptych::test {
 
-// Folders with the checkpoint and the cases of BAGEL. A folder that is named must be there; the one
-// beside the checkout may be.
-inline std::vector<std::filesystem::path> bagel_goldens() {
+// Folders with the checkpoint and the cases of a family, "bagel" or "lance". A folder that is named
+// must be there; the one beside the checkout may be.
+inline std::vector<std::filesystem::path> goldens_of(const std::string& family) {
   const char* named = std::getenv("DIPTYCH_GOLDENS");
   const std::filesystem::path source = DIPTYCH_SOURCE_DIR;
   const auto full =
       named != nullptr ? std::filesystem::path(named) : source.parent_path() / "shared/goldens";
-  std::vector<std::filesystem::path> folders = {source / "tests/goldens/bagel"};
-  if (std::filesystem::is_directory(full / "bagel/cases")) {
-    folders.push_back(full / "bagel");
+  std::vector<std::filesystem::path> folders = {source / "tests/goldens" / family};
+  if (std::filesystem::is_directory(full / family / "cases")) {
+    folders.push_back(full / family);
   } else if (named != nullptr) {
-    throw std::runtime_error("DIPTYCH_GOLDENS: has no bagel/cases: " + full.string());
+    throw std::runtime_error("DIPTYCH_GOLDENS: has no " + family + "/cases: " + full.string());
   }
   return folders;
+}
+
+inline std::vector<std::filesystem::path> bagel_goldens() {
+  return goldens_of("bagel");
 }
 
 inline std::vector<std::filesystem::path> bagel_cases() {
