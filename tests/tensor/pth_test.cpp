@@ -22,7 +22,7 @@ TEST_CASE("PthFile: a file of torch.save") {
   CHECK(file.entries().size() == 196);
   const TensorEntry& entry = file.entries().at("encoder.conv1.weight");
   CHECK(entry.shape == std::vector<std::int64_t>{3, 12, 3, 3, 3});
-  CHECK(entry.dtype == at::kFloat);
+  CHECK((entry.dtype == at::kFloat));
   CHECK(entry.begin % 64 == 0);
   CHECK(file.metadata().empty());
   const Tensor bias = file.view("encoder.conv1.bias");
