@@ -42,10 +42,43 @@ TEST_CASE("SSIM and PSNR are scikit-image's") {
   }
 }
 
+TEST_CASE("MS-SSIM of five scales, and of fewer where a side is below 161") {
+  struct Row {
+    std::int64_t height, width;
+    double ms_ssim, noise_ms_ssim;
+  };
+  // numpy 2.4.6 with the formulas of metrics.h, of formula pictures 0 and 3, and of picture 0 and
+  // its noisy copy. For the first two pytorch-msssim 1.0.0, whose window is float32 and which pads
+  // odd sides with zeros, has 0.753001, 0.755283, 0.999717 and 0.999811.
+  const Row rows[] = {
+      {176, 192, 0.7530217605971794, 0.9997171719613694},
+      {208, 176, 0.7553035777460423, 0.9998106512878547},
+      {163, 171, 0.7536370194881233, 0.9997176759842357},  // odd sides
+      {64, 48, 0.7000563827266229, 0.999577450563499},     // three scales
+      {24, 31, 0.5971830565273075, 0.9994784954611866},    // two
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.height);
+    const Tensor a = formula_picture(row.height, row.width, 0);
+    const Tensor b = formula_picture(row.height, row.width, 3);
+    CHECK(ms_ssim(a, b) == doctest::Approx(row.ms_ssim).epsilon(1e-11));
+    CHECK(ms_ssim(b, a) == doctest::Approx(row.ms_ssim).epsilon(1e-11));
+    CHECK(ms_ssim(a, with_noise(a)) == doctest::Approx(row.noise_ms_ssim).epsilon(1e-11));
+    CHECK(image_metrics(a, b).ms_ssim == ms_ssim(a, b));
+    CHECK(image_metrics(a, b).ssim == ssim(a, b));
+  }
+  const Tensor smallest = formula_picture(11, 11, 0), other = formula_picture(11, 11, 3);
+  CHECK(ms_ssim(smallest, other) == ssim(smallest, other));
+  // Contrast that is turned around counts as 0.
+  const Tensor turned = 255 - formula_picture(176, 176, 0);
+  CHECK(ms_ssim(formula_picture(176, 176, 0), turned) == 0);
+}
+
 TEST_CASE("equal pictures") {
   const Tensor a = formula_picture(20, 20, 1);
   const ImageMetrics metrics = image_metrics(a, a.clone());
   CHECK(metrics.ssim.value() == doctest::Approx(1).epsilon(1e-14));
+  CHECK(metrics.ms_ssim.value() == doctest::Approx(1).epsilon(1e-14));
   CHECK(metrics.psnr == kInfinity);
   CHECK(metrics.difference.max_abs == 0);
   CHECK(metrics.difference.cosine == doctest::Approx(1));
@@ -54,6 +87,7 @@ TEST_CASE("equal pictures") {
 TEST_CASE("SSIM needs eleven pixels on a side") {
   const Tensor small = formula_picture(10, 40, 0);
   CHECK_THROWS_AS(ssim(small, small), InputError);
+  CHECK_THROWS_AS(ms_ssim(small, small), InputError);
   CHECK_FALSE(image_metrics(small, small).ssim.has_value());
   CHECK_THROWS_AS(ssim(formula_picture(20, 20, 0), formula_picture(20, 21, 0)), c10::Error);
 }

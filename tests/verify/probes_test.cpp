@@ -68,13 +68,30 @@ TEST_CASE("the ways to write a probe") {
 TEST_CASE("a probe's text is read strictly") {
   CHECK(parse_error("400,700=130,96,256") ==
         "probe '400,700=130,96,256': expected a colour level from 0 to 255 at character 16; a "
-        "probe is "
-        "X,Y=R,G,B or X,Y=R,G,B+-TOL");
-  for (const char* text :
-       {"", "400", "400,700", "400,700=", "400,700=1,2", "400,700=1,2,3,4", "400,700=1,2,3+5",
-        "400,700=1,2,3+-", "400,700=1,2,3+-256", "400,700=1,2,3+-5x", "-1,700=1,2,3",
-        "400,700=1,-2,3", "1.5,2=1,2,3", "(400,700=1,2,3", "400,700=(1,2,3", "400 700=1,2,3",
-        "99999999999999999999,0=1,2,3"}) {
+        "probe is [FRAME:]X,Y=R,G,B or [FRAME:]X,Y=R,G,B+-TOL");
+  for (const char* text : {"",
+                           "400",
+                           "400,700",
+                           "400,700=",
+                           "400,700=1,2",
+                           "400,700=1,2,3,4",
+                           "400,700=1,2,3+5",
+                           "400,700=1,2,3+-",
+                           "400,700=1,2,3+-256",
+                           "400,700=1,2,3+-5x",
+                           "-1,700=1,2,3",
+                           "400,700=1,-2,3",
+                           "1.5,2=1,2,3",
+                           "(400,700=1,2,3",
+                           "400,700=(1,2,3",
+                           "400 700=1,2,3",
+                           "99999999999999999999,0=1,2,3",
+                           "1:2:3,4=1,2,3",
+                           ":3,4=1,2,3",
+                           "-1:3,4=1,2,3",
+                           "1.5:3,4=1,2,3",
+                           "3,4:1=1,2,3",
+                           "(1:3,4)=1,2,3"}) {
     CAPTURE(text);
     CHECK(parse_error(text) != "no error");
   }
@@ -149,6 +166,54 @@ TEST_CASE("probes look at column x of row y") {
                        "probe (5,2): outside the picture, expected X below 5 and Y below 3",
                        InputError);
   CHECK_THROWS_AS(look("2,3=0,0,0"), InputError);
+}
+
+TEST_CASE("a probe may name a frame") {
+  for (const char* text : {"12:400,700=130,96,77+-5", " 12 : (400,700)=(130,96,77) +- 5"}) {
+    CAPTURE(text);
+    const Probe probe = parse_probe(text);
+    CHECK(probe.frame == 12);
+    CHECK(probe.x == 400);
+    CHECK(probe.rgb == Rgb{130, 96, 77});
+    CHECK(probe.tolerance == 5);
+  }
+  CHECK_FALSE(parse_probe("0,0=1,2,3").frame.has_value());
+  const YamlFile file("probes:\n  - {x: 1, y: 2, rgb: [3, 4, 5], frame: 7}\n  - \"8:1,2=3,4,5\"\n");
+  const std::vector<Probe> probes = load_probes(file.path());
+  CHECK(probes.at(0).frame == 7);
+  CHECK(probes.at(1).frame == 8);
+  CHECK(yaml_error_of("probes:\n  - {x: 1, y: 2, rgb: [3, 4, 5], frame: -1}\n")
+            .find("expected a whole number from 0") != std::string::npos);
+}
+
+TEST_CASE("probes of a clip") {
+  const auto frame = [](int level) { return at::full({4, 6, 3}, level, at::kByte); };
+  const auto seen = [&](std::vector<Probe> probes) {
+    ClipProbes clip(std::move(probes));
+    for (const int level : {10, 20, 30, 20}) clip.see(frame(level));
+    return clip.finish();
+  };
+  const auto results = seen({parse_probe("1:5,3=20,20,20+-0"), parse_probe("0:0,0=13,10,10+-2"),
+                             parse_probe("2,2=20,20,20+-9"), parse_probe("2,2=20,20,20+-10")});
+  CHECK(results.at(0).pass);
+  CHECK(describe(results.at(1)) ==
+        "probe (0,0) of frame 0: found (10,10,10), expected (13,10,10) +-2, off by 3");
+  CHECK_FALSE(results.at(2).pass);
+  CHECK(results.at(2).frame == 0);  // frame 2 is as far off
+  CHECK(results.at(3).pass);
+  const auto error_of = [&](const char* text) {
+    try {
+      seen({parse_probe(text)});
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  CHECK(error_of("4:1,1=0,0,0") == "probe 4:1,1: behind the last of 4 frames");
+  CHECK(error_of("1:6,1=0,0,0") ==
+        "probe (6,1): outside the picture, expected X below 6 and Y below 4");
+  const std::vector<Probe> of_a_frame = {parse_probe("0:1,1=0,0,0")};
+  CHECK_THROWS_AS(evaluate_probes(of_a_frame, frame(0)), InputError);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Start start_of(const fs::path& path) {
   start.folder = S_ISDIR(found.st_mode);
   if (start.folder) return start;
   if (!S_ISREG(found.st_mode)) {
-    throw InputError("{}: is a {}, expected a file with a clip", path.string(),
+    throw InputError("{}: is a {}, expected a file", path.string(),
                      file_kind(found.st_mode));
   }
   start.file_bytes = static_cast<std::uint64_t>(found.st_size);
