@@ -65,34 +65,34 @@ TEST_CASE("a template is its parts and nothing around them") {
                   "{}<|im_end|>",
                   kBlock)));
   CHECK(prompt.caption == "  A cat.\n");
-  CHECK(prompt.blocks == Blocks{LanceBlockKind::target});
+  CHECK((prompt.blocks == Blocks{LanceBlockKind::target}));
   CHECK(render_prompt(LanceTask::t2v, {}).caption.empty());
 }
 
 TEST_CASE("a text that comes first goes behind the pictures, and no other") {
   using enum LanceBlockKind;
-  const std::string source = fmt::format("{0}{0}", kBlock);
+  const std::string twice = fmt::format("{0}{0}", kBlock);
   const LancePrompt usual = render_prompt(LanceTask::image_edit, Elements{text("a"), kImage});
-  CHECK(user_of(usual) == source + "a");
-  CHECK(usual.blocks == Blocks{vit, LanceBlockKind::source, target});
+  CHECK(user_of(usual) == twice + "a");
+  CHECK((usual.blocks == Blocks{vit, source, target}));
 
   const LancePrompt behind = render_prompt(LanceTask::image_edit, Elements{kImage, text("a")});
-  CHECK(user_of(behind) == source + "a");
+  CHECK(user_of(behind) == twice + "a");
   CHECK(system_of(behind).starts_with("Describe the key features of the input text (color"));
 
   const LancePrompt three = render_prompt(
       LanceTask::video_edit, Elements{text("a"), text("b"), kVideo, text("c"), kImage});
-  CHECK(user_of(three) == "b" + source + "c" + source + "a");
+  CHECK(user_of(three) == "b" + twice + "c" + twice + "a");
   CHECK(three.caption == "c");
   CHECK(system_of(three).starts_with("Describe the key features of the input image (color"));
-  CHECK(three.blocks == Blocks{vit, LanceBlockKind::source, vit, LanceBlockKind::source, target});
+  CHECK((three.blocks == Blocks{vit, source, vit, source, target}));
 }
 
 TEST_CASE("the picture of i2v is not in the template") {
   for (const Elements& elements : {Elements{text("a"), kImage}, Elements{kImage, text("a")}}) {
     const LancePrompt prompt = render_prompt(LanceTask::i2v, elements);
     CHECK(user_of(prompt) == "a");
-    CHECK(prompt.blocks == Blocks{LanceBlockKind::target});
+    CHECK((prompt.blocks == Blocks{LanceBlockKind::target}));
   }
   const LancePrompt two = render_prompt(LanceTask::i2v, Elements{kImage, text("a"), text("b")});
   CHECK(user_of(two) == "ba");
@@ -112,7 +112,7 @@ TEST_CASE("a question is behind its pictures") {
         fmt::format("<|im_start|>system\nLook.<|im_end|>\n<|im_start|>user\n{}What is it?"
                     "<|im_end|>\n<|im_start|>assistant\nA cat.<|im_end|>",
                     kBlock));
-  CHECK(prompt.blocks == Blocks{LanceBlockKind::vit});
+  CHECK((prompt.blocks == Blocks{LanceBlockKind::vit}));
   CHECK(prompt.caption.empty());
   const LancePrompt two = render_question({"Look.", ""}, 2);
   CHECK(user_of(two) == fmt::format("{0}{0}", kBlock));
