@@ -13,7 +13,8 @@ using Frames = std::vector<Tensor>;
 
 TEST_CASE("golden case 09: crop boxes") {
   for (const auto& folder : test::lance_case_folders("09_preprocess")) {
-    for (const auto& row : test::read_json(folder / "case.json").at("crop_boxes")) {
+    const auto golden = test::read_json(folder / "case.json");
+    for (const auto& row : golden.at("crop_boxes")) {
       const ImageSize picture{row.at("height"), row.at("width")};
       const ImageSize bucket{row.at("bucket_hw")[0], row.at("bucket_hw")[1]};
       CAPTURE(picture.width);
@@ -75,8 +76,9 @@ void check_strip(const Tensor& pixels, const Tensor& strip, bool vit) {
 
 TEST_CASE("golden case 09: pictures of every kind become the recorded pixels") {
   for (const auto& folder : test::lance_case_folders("09_preprocess")) {
+    const auto golden = test::read_json(folder / "case.json");
     std::size_t checked = 0;
-    for (const auto& item : test::read_json(folder / "case.json").at("items")) {
+    for (const auto& item : golden.at("items")) {
       if (!item.contains("stream")) continue;
       const std::filesystem::path file = item.at("input").get<std::string>();
       const bool vit = item.at("stream") == "vit";

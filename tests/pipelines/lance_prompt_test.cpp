@@ -71,21 +71,21 @@ TEST_CASE("a template is its parts and nothing around them") {
 
 TEST_CASE("a text that comes first goes behind the pictures, and no other") {
   using enum LanceBlockKind;
-  const std::string blocks = fmt::format("{0}{0}", kBlock);
+  const std::string twice = fmt::format("{0}{0}", kBlock);
   const LancePrompt usual = render_prompt(LanceTask::image_edit, Elements{text("a"), kImage});
-  CHECK(user_of(usual) == blocks + "a");
-  CHECK((usual.blocks == Blocks{vit, LanceBlockKind::source, target}));
+  CHECK(user_of(usual) == twice + "a");
+  CHECK((usual.blocks == Blocks{vit, source, target}));
 
   const LancePrompt behind = render_prompt(LanceTask::image_edit, Elements{kImage, text("a")});
-  CHECK(user_of(behind) == blocks + "a");
+  CHECK(user_of(behind) == twice + "a");
   CHECK(system_of(behind).starts_with("Describe the key features of the input text (color"));
 
   const LancePrompt three = render_prompt(
       LanceTask::video_edit, Elements{text("a"), text("b"), kVideo, text("c"), kImage});
-  CHECK(user_of(three) == "b" + blocks + "c" + blocks + "a");
+  CHECK(user_of(three) == "b" + twice + "c" + twice + "a");
   CHECK(three.caption == "c");
   CHECK(system_of(three).starts_with("Describe the key features of the input image (color"));
-  CHECK((three.blocks == Blocks{vit, LanceBlockKind::source, vit, LanceBlockKind::source, target}));
+  CHECK((three.blocks == Blocks{vit, source, vit, source, target}));
 }
 
 TEST_CASE("the picture of i2v is not in the template") {

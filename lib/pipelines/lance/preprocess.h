@@ -1,6 +1,6 @@
 // From decoded pictures and frames to what Lance's autoencoder and vision tower read.
-// specs: lance.md sections 6.2 and 6.5; bytedance/Lance @4baeee0, data/transforms.py
-// (VideoTransform), data/video/transforms/ and data/data_utils.py (patchify_video_with_merge).
+// specs: lance.md section 6.2; bytedance/Lance @4baeee0, data/transforms.py
+// (VideoTransform) and data/video/transforms/. How pixels become patches: models/qwen.
 #pragma once
 
 #include <cstdint>
