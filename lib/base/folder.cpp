@@ -47,10 +47,10 @@ MadeFolder::MadeFolder(const fs::path& folder) {
     if (error && !fs::is_directory(place)) break;
   }
   if (fs::is_directory(folder)) return;
+  std::string why = error.message();
+  if (fs::is_symlink(fs::symlink_status(place))) why = why_missing(place);
+  if (fs::exists(place)) why = place == folder ? "is a file" : place.string() + " is a file";
   remove_made();
-  const std::string why = fs::is_symlink(fs::symlink_status(folder)) ? why_missing(folder)
-                          : fs::exists(folder)                       ? "is a file"
-                                                                     : error.message();
   throw InputError("{}: cannot be made: {}", folder.string(), why);
 }
 

@@ -61,7 +61,7 @@ TEST_CASE("a folder that cannot be made leaves nothing") {
   CHECK(making_error(path("link")) ==
         path("link") + ": cannot be made: is a link to nowhere, which is not there");
   CHECK(making_error(path("new/../file/inner")) ==
-        path("new/../file/inner") + ": cannot be made: Not a directory");
+        path("new/../file/inner") + ": cannot be made: " + path("new/../file") + " is a file");
   CHECK(!fs::exists(path("new")));
 }
 
