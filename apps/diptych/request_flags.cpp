@@ -126,8 +126,18 @@ void refuse_count_as_negative(const RequestFlags& flags) {
 
 using Families = std::span<const FamilyConfig* const>;
 
-std::string with_aliases(std::string_view flags, std::string_view aliases) {
-  return aliases.empty() ? std::string(flags) : fmt::format("{},{}", flags, aliases);
+// The aliases that are a family's own flag come to resolve() under that name.
+std::string with_aliases(std::string_view flags, std::string_view aliases, Families families) {
+  std::string names(flags);
+  const auto known = flag_fields(families);
+  for (const std::string_view alias : long_names(aliases)) {
+    const auto is_it = [&](const Field& field) {
+      const auto own = long_names(field.flags);
+      return std::ranges::find(own, alias) != own.end();
+    };
+    if (std::ranges::none_of(known, is_it)) names += fmt::format(",--{}", alias);
+  }
+  return names;
 }
 
 // "auto|t2i|edit": every task that a family has.
@@ -314,21 +324,22 @@ Sources RequestFlags::sources(FieldChoice takes) const {
 }
 
 void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {
+  const auto families = all_family_configs();
   for (const FlagGroup& group : all_flag_groups()) {
     const std::string name(group.flags);
-    add_text_option(verb, with_aliases(group.flags, group.aliases), group.value,
+    add_text_option(verb, with_aliases(group.flags, group.aliases, families), group.value,
                     std::string(group.help), flags.values[name]);
   }
   add_inputs(verb);
-  const auto families = all_family_configs();
   for (const Field& field : flag_fields(families)) {
     if (!takes(field)) continue;
     std::vector<std::string>& texts = flags.values[std::string(field.flags)];
     if (std::holds_alternative<BoolSlot>(field.slot)) {
-      add_switch(verb, with_aliases(field.flags, field.aliases), std::string(field.help), texts);
+      add_switch(verb, with_aliases(field.flags, field.aliases, families), std::string(field.help),
+                 texts);
     } else {
-      add_text_option(verb, with_aliases(field.flags, field.aliases), value_of(field, families),
-                      help_of(field, families), texts);
+      add_text_option(verb, with_aliases(field.flags, field.aliases, families),
+                      value_of(field, families), help_of(field, families), texts);
     }
   }
   add_text_option(verb, "--set", "KEY=VALUE",

@@ -23,10 +23,11 @@ struct Given {
 
 class Resolver {
  public:
-  explicit Resolver(const Sources& sources) : sources_(sources) {}
+  explicit Resolver(const Sources& sources) : sources_(sources), flags_(sources.flags) {}
 
   Resolved run() {
     const std::vector<Assignment> stage_values = read_file();
+    take_other_names();
     refuse_flags_of_other_families();
     apply_file(stage_values, false);
     // Variables may serve requests to other families.
@@ -99,6 +100,22 @@ class Resolver {
     };
     const auto owner = std::ranges::find_if(sources_.families, owns);
     return owner == sources_.families.end() ? nullptr : *owner;
+  }
+
+  // What other programs call a flag may be a family's own; for all others it stays another name.
+  void take_other_names() {
+    const auto take = [&](std::string_view flags, std::string_view aliases) {
+      for (const std::string_view alias : long_names(aliases)) {
+        const std::string flag = fmt::format("--{}", alias);
+        const auto given = is_flag_of_family(flag) ? flags_.end() : flags_.find(flag);
+        if (given == flags_.end()) continue;
+        std::vector<std::string>& texts = flags_[std::string(flags)];
+        texts.insert(texts.end(), given->second.begin(), given->second.end());
+        given->second.clear();
+      }
+    };
+    for (const FlagGroup& group : all_flag_groups()) take(group.flags, group.aliases);
+    for (const Field& field : fields()) take(field.flags, field.aliases);
   }
 
   // Their variables are ignored: these may serve other requests.
@@ -262,8 +279,8 @@ class Resolver {
   }
 
   std::optional<Given> from_flags(std::string_view flags) const {
-    const auto found = sources_.flags.find(std::string(flags));
-    if (found == sources_.flags.end() || found->second.empty()) return std::nullopt;
+    const auto found = flags_.find(std::string(flags));
+    if (found == flags_.end() || found->second.empty()) return std::nullopt;
     const std::vector<std::string>& texts = found->second;
     const std::string label = flag_label(flags);
     const auto known = flag_fields(sources_.families);
@@ -307,6 +324,7 @@ class Resolver {
   }
 
   const Sources& sources_;
+  std::map<std::string, std::vector<std::string>> flags_;  // by `flags` of the field or group
   Resolved resolved_;
 };
 

@@ -243,6 +243,18 @@ TEST_CASE("flags of clips are flags where a family has clips, and hints where no
         "video_edit, cinema with --task blend");
 }
 
+TEST_CASE("a family's own flag may be another name of a common one") {
+  Run run;
+  run.flags["--resolution"] = {"7"};
+  CHECK(value(run.resolve(), "resolution") == "7");
+  CHECK(value(run.resolve(), "width") == "64");
+  run.flags["-m,--model"] = {"bagel"};
+  run.flags["--resolution"] = {"512"};
+  CHECK(value(run.resolve(), "width") == "512");
+  run.flags["--size"] = {"256"};
+  CHECK(run.error().starts_with("--size: given 2 times"));
+}
+
 TEST_CASE("formats are of pictures, of clips or of both") {
   using Kinds = std::vector<MediaKind>;
   CHECK((kinds_of(ResultFormat::jpg) == Kinds{MediaKind::picture}));

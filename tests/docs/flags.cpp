@@ -28,17 +28,22 @@ bool has_long_name(std::string_view flags, std::string_view name) {
 
 // The variable of a request's flag, which lib/config reads.
 std::string variable_of_field(const std::string& name) {
-  bool is_known = name == "prompt" || name == "image";
+  bool is_known = kind_of_input(name).has_value();
   for (const Field& field : flag_fields(all_family_configs()))
     is_known |= has_long_name(field.flags, name);
   for (const FlagGroup& group : all_flag_groups()) is_known |= has_long_name(group.flags, name);
   return is_known ? environment_name(name) : "";
 }
 
-// Names that other programs have for a flag of ours.
+// Names that other programs have for a flag of ours, and no family for one of its own.
 bool is_alias(const std::string& name) {
-  for (const Field& field : flag_fields(all_family_configs()))
-    if (has_long_name(field.aliases, name)) return true;
+  const std::vector<Field> fields = flag_fields(all_family_configs());
+  const auto has = [&](std::string_view Field::*names) {
+    return std::ranges::any_of(
+        fields, [&](const Field& field) { return has_long_name(field.*names, name); });
+  };
+  if (has(&Field::flags)) return false;
+  if (has(&Field::aliases)) return true;
   return std::ranges::any_of(all_flag_groups(), [&](const FlagGroup& group) {
     return has_long_name(group.aliases, name);
   });

@@ -7,6 +7,17 @@ namespace diptych::test {
 
 inline constexpr FieldDefault kShortDefaults[] = {{"video_frames", "5"}};
 
+struct ClipSettings {
+  std::int64_t resolution = 1;
+};
+inline const Field kClipFields[] = {
+    {"resolution", Scope::picture, "--resolution", "N", "of films, which others call a size",
+     WholeSlot{[](Options& options) -> std::int64_t& {
+                 return options.run.own.get<ClipSettings>().resolution;
+               },
+               1, 9}},
+};
+
 inline const FamilyConfig& clip_family() {
   static const FamilyConfig config = {
       .name = "cinema",
@@ -49,7 +60,7 @@ inline const FamilyConfig& clip_family() {
                    {"video_frames", "9"}},
       .limits = {},
       .stages = {{YamlPlace::painting, "paints"}},
-      .fields = with_common_fields(),
+      .fields = with_common_fields(kClipFields),
       .unused = {"cfg_img_scale"},
   };
   return config;
