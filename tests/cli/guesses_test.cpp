@@ -52,7 +52,7 @@ TEST_CASE("flags of other programs that mean the same are taken") {
       {{"--dtype", "bf16"}, {"dtype", "bfloat16"}},
       {{"--device", "gpu"}, {"device", "cuda"}},
       {{"--size", "512"}, {"width", "512"}},
-      {{"--image-size", "512"}, {"height", "512"}},
+      {{"--resolution", "512"}, {"height", "512"}},
       {{"--seed", "random"}, {"seed", "random"}},
       {{"-s", "-1"}, {"seed", "random"}},
   };
