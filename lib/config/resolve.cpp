@@ -102,20 +102,32 @@ class Resolver {
     return owner == sources_.families.end() ? nullptr : *owner;
   }
 
-  // What other programs call a flag may be a family's own; for all others it stays another name.
+  // What other programs call a flag may be another family's own; here it stays another name.
   void take_other_names() {
-    const auto take = [&](std::string_view flags, std::string_view aliases) {
-      for (const std::string_view alias : long_names(aliases)) {
-        const std::string flag = fmt::format("--{}", alias);
-        const auto given = is_flag_of_family(flag) ? flags_.end() : flags_.find(flag);
-        if (given == flags_.end()) continue;
-        std::vector<std::string>& texts = flags_[std::string(flags)];
-        texts.insert(texts.end(), given->second.begin(), given->second.end());
-        given->second.clear();
-      }
+    for (const Field& foreign : flag_fields(sources_.families)) {
+      const auto given = flags_.find(std::string(foreign.flags));
+      if (given == flags_.end() || is_flag_of_family(foreign.flags)) continue;
+      const std::string_view meant = flags_called(long_names(foreign.flags));
+      if (meant.empty()) continue;
+      std::vector<std::string>& texts = flags_[std::string(meant)];
+      texts.insert(texts.end(), given->second.begin(), given->second.end());
+      given->second.clear();
+    }
+  }
+
+  // The flags that have one of these names as an alias; "" where none has.
+  std::string_view flags_called(const std::vector<std::string_view>& names) const {
+    const auto has = [&](std::string_view aliases) {
+      return std::ranges::any_of(long_names(aliases), [&](std::string_view alias) {
+        return std::ranges::find(names, alias) != names.end();
+      });
     };
-    for (const FlagGroup& group : all_flag_groups()) take(group.flags, group.aliases);
-    for (const Field& field : fields()) take(field.flags, field.aliases);
+    for (const FlagGroup& group : all_flag_groups()) {
+      if (has(group.aliases)) return group.flags;
+    }
+    const auto found =
+        std::ranges::find_if(fields(), [&](const Field& field) { return has(field.aliases); });
+    return found == fields().end() ? std::string_view() : found->flags;
   }
 
   // Their variables are ignored: these may serve other requests.
