@@ -110,17 +110,21 @@ fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs
     require_folder(model, Setting::of("model"));
     return model;
   }
+  // The folder that the case names; or the one of a model that comes in several folders.
   const std::string name = text_field(folder, description, "checkpoint", "checkpoint");
-  const fs::path path = fs::absolute(folder).lexically_normal().parent_path().parent_path() / name;
-  if (!fs::is_directory(path)) {
-    throw InputError("{}: not found; name the checkpoint folder with --model", path.string());
+  const fs::path goldens = fs::absolute(folder).lexically_normal().parent_path().parent_path();
+  for (const fs::path& path : {goldens / name, goldens / "checkpoint"}) {
+    if (fs::is_directory(path)) return path;
   }
-  return path;
+  throw InputError("{}: not found; name the checkpoint folder with --model",
+                   (goldens / name).string());
 }
 
 bool is_bf16(const RecordedCase& recorded) {
-  return text_field(recorded.folder, recorded.description, "compute_dtype", "")
-      .starts_with("bfloat16");
+  const auto text = [&](const char* key) {
+    return text_field(recorded.folder, recorded.description, key, "");
+  };
+  return text("compute_dtype").starts_with("bfloat16") || text("kind").ends_with("_bf16");
 }
 
 TraceNames names_of(const Family& family) {
@@ -129,7 +133,8 @@ TraceNames names_of(const Family& family) {
 
 Tolerances tolerances_for(const RecordedCase& recorded, const Family& family, DtypeChoice dtype) {
   Tolerances tolerances = Tolerances::from_case(recorded.description, names_of(family));
-  const bool coarser = dtype == DtypeChoice::bfloat16 && !is_bf16(recorded);
+  const bool has_own = is_bf16(recorded) && recorded.description.contains("tolerance");
+  const bool coarser = dtype == DtypeChoice::bfloat16 && !has_own;
   if (coarser && family.bf16_tolerances != nullptr) {
     for (NormTolerance& tolerance : family.bf16_tolerances(recorded))
       tolerances.set_relative_norm(std::move(tolerance));

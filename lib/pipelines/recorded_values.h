@@ -2,6 +2,7 @@
 // has for it.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,10 +60,16 @@ class RecordedValues {
     values_.push_back({field_index(name, fields_), std::move(text),
                        fmt::format("{}: {}", (recorded_.folder / "case.json").string(), pointer)});
   }
-  // The first of these that is there, a list of two numbers.
+  // The first of these that is there: a list of two numbers, or a text of two, "0.2 0.9".
   void add_interval(std::string_view name, std::span<const std::string> pointers) {
     for (const std::string& pointer : pointers) {
       if (!has_field(recorded_, pointer)) continue;
+      const auto& value = recorded_.description.at(nlohmann::json::json_pointer(pointer));
+      if (value.is_string()) {
+        auto text = value.get<std::string>();
+        std::ranges::replace(text, ' ', ',');
+        return add_text(name, pointer, std::move(text));
+      }
       const auto [low, high] = recorded_field<std::pair<double, double>>(recorded_, pointer);
       return add_text(name, pointer, fmt::format("{},{}", low, high));
     }

@@ -1,16 +1,44 @@
 #include "lib/session/cache_report.h"
 
+#include <cmath>
+#include <limits>
+
 #include <fmt/format.h>
 
 #include "lib/verify/metrics.h"
 
 namespace diptych {
+namespace {
 
-CacheReport compare_cached(const PaintedPicture& cached, const PaintedPicture& uncached) {
+constexpr double kWhite = 255;
+
+void compare_frames(const Tensor& cached, const Tensor& uncached, CacheReport& report) {
+  const std::int64_t frames = cached.size(0);
+  double ssim = 0, mean_square = 0;
+  bool has_ssim = true;
+  for (std::int64_t i = 0; i < frames; ++i) {
+    const ImageMetrics frame = image_metrics(cached[i], uncached[i]);
+    has_ssim = has_ssim && frame.ssim.has_value();
+    ssim += frame.ssim.value_or(0);
+    mean_square += kWhite * kWhite / std::pow(10, frame.psnr / 10);  // 0 for an infinite PSNR
+  }
+  if (has_ssim) report.ssim = ssim / static_cast<double>(frames);
+  mean_square /= static_cast<double>(frames);
+  report.psnr = mean_square > 0 ? 10 * std::log10(kWhite * kWhite / mean_square)
+                                : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+CacheReport compare_cached(const Painted& cached, const Painted& uncached) {
   CacheReport report;
   const Difference latent = difference(cached.latent, uncached.latent);
   report.latent_cosine = latent.cosine;
   report.latent_relative_l2 = latent.relative_norm;
+  if (cached.rgb.dim() == 4) {
+    compare_frames(cached.rgb, uncached.rgb, report);
+    return report;
+  }
   const ImageMetrics picture = image_metrics(cached.rgb, uncached.rgb);
   report.ssim = picture.ssim;
   report.psnr = picture.psnr;

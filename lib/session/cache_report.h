@@ -1,4 +1,5 @@
-// What a step cache costs: a picture painted with it held against the same one painted without.
+// What a step cache costs: a picture or clip painted with it held against the same one painted
+// without.
 #pragma once
 
 #include <string>
@@ -7,12 +8,13 @@
 
 namespace diptych {
 
-// latent: [rows, width], rgb: uint8 [height, width, 3] on the CPU.
-struct PaintedPicture {
+// latent: [rows, width], rgb: uint8 [height, width, 3] or [frames, height, width, 3] on the CPU.
+struct Painted {
   Tensor latent, rgb;
 };
-// The distances; forwards and seconds are left to the caller.
-CacheReport compare_cached(const PaintedPicture& cached, const PaintedPicture& uncached);
+// The distances; forwards and seconds are left to the caller. Of a clip the SSIM is the mean of its
+// frames', the PSNR that of all pixels.
+CacheReport compare_cached(const Painted& cached, const Painted& uncached);
 
 // One line for the log.
 std::string describe(const CacheReport& report);

@@ -18,6 +18,7 @@ constexpr double kLevelsPerUnit = 127.5;  // a decoded picture's -1 to 1 becomes
 
 constexpr const char* kOverall[] = {"float_max_abs", "suggested_overall"};     // the last counts
 constexpr const char* kPictures[] = {"uint8_max_abs", "image_uint8_max_abs"};  // likewise
+constexpr std::string_view kLevels = "u8:";
 constexpr const char* kPictureMean = "image_uint8_mean_abs";
 
 double checked(const Json& value, std::string_view key) {
@@ -47,11 +48,14 @@ void read_suggested(const Json& block, Groups& groups) {
     groups[group] = checked(value, "suggested." + group);
 }
 
-// {"groups": {GROUP: {"allowed": NUMBER}}}
+// {"groups": {GROUP: {"allowed": NUMBER}}}; "u8:" before the name says that its tensors hold
+// levels.
 void read_allowed(const Json& block, Groups& groups) {
   for (const auto& [group, entry] : checked_object(block, "groups").items()) {
     const bool there = entry.is_object() && entry.contains("allowed");
-    groups[group] = checked(there ? entry.at("allowed") : Json(), "groups." + group + ".allowed");
+    const std::size_t begin = group.starts_with(kLevels) ? kLevels.size() : 0;
+    groups[group.substr(begin)] =
+        checked(there ? entry.at("allowed") : Json(), "groups." + group + ".allowed");
   }
 }
 

@@ -218,7 +218,7 @@ TEST_CASE("a bad value is the item's own problem") {
   CHECK(problem("{\"image\": \"\"}") ==
         "l.jsonl:1: image: is empty or holds a NUL; expected a path");
   CHECK(problem("{\"inputs\": [{}]}") ==
-        "l.jsonl:1: inputs: expected one of text and image in each");
+        "l.jsonl:1: inputs: expected one of text, image and video in each");
   CHECK(problem("{\"prompt\": \"a\", \"inputs\": []}") ==
         "l.jsonl:1: inputs: given together with prompt; expected one of them");
   const BatchList edit = read_list(folder, "l.jsonl", "{\"task\": \"edit\", \"prompt\": \"a\"}");
@@ -285,7 +285,7 @@ TEST_CASE("an empty list of inputs is a slip") {
                 "{\"prompt\": \"a\", \"trace\": \"t.safetensors\", \"trace_filter\": []}\n");
   CHECK(list.items[0].problem.ends_with(":1: image: is empty; expected a path, or several"));
   CHECK(
-      list.items[1].problem.ends_with(":2: inputs: is empty; expected at least one text or image"));
+      list.items[1].problem.ends_with(":2: inputs: is empty; expected at least one text, image or video"));
   CHECK(message_of([&] {
           resolve_item(test::plain_defaults(), list.items[2]);
         }).ends_with(":3: trace_filter: is empty; expected GLOB"));

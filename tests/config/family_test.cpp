@@ -27,7 +27,7 @@ double& blur_of(Options& options) {
 }
 
 const Field kReelFields[] = {
-    {"frames", Scope::picture, "--frames", "N", "pictures of a reel", WholeSlot{frames_of, 1, 1000},
+    {"frames", Scope::picture, "--takes", "N", "pictures of a reel", WholeSlot{frames_of, 1, 1000},
      YamlPlace::painting, "default_sampling_params.num_frames"},
     {"blur", Scope::painting, "--blur", "X", "of what moves", RealSlot{blur_of, 0, true},
      "encoding", "blur"},
@@ -119,9 +119,9 @@ TEST_CASE("a flag wins over the stage config, the task's, the family's and the c
   CHECK(value(run.resolve(), "frames") == "33");
   CHECK(value(run.resolve(), "blur") == "0.75");
   CHECK(value(run.resolve(), "cfg_text_scale") == "1");
-  run.variables["DIPTYCH_FRAMES"] = "21";
+  run.variables["DIPTYCH_TAKES"] = "21";
   CHECK(value(run.resolve(), "frames") == "21");
-  run.flags["--frames"] = {"13"};
+  run.flags["--takes"] = {"13"};
   CHECK(value(run.resolve(), "frames") == "13");
   CHECK(run.resolve().options.run.own.get<ReelSettings>().frames == 13);
 
@@ -156,9 +156,9 @@ TEST_CASE("tasks are the family's, auto takes the first that fits") {
 TEST_CASE("limits are the family's") {
   Run run;
   run.file = kFile;
-  run.flags["--frames"] = {"4"};
-  CHECK(run.error() == "--frames: 4 makes no reel; expected at least 5");
-  run.flags.erase("--frames");
+  run.flags["--takes"] = {"4"};
+  CHECK(run.error() == "--takes: 4 makes no reel; expected at least 5");
+  run.flags.erase("--takes");
   run.flags["-W,--width"] = {"48"};
   CHECK(run.error() == "--width: 48 is not a multiple of 32; nearest are 32 and 64");
   run.flags.erase("-W,--width");
@@ -184,10 +184,10 @@ TEST_CASE("stages and their keys are the family's") {
 TEST_CASE("a flag of another family is refused, its variable is not") {
   Run run;
   run.flags["-m,--model"] = {"m"};
-  run.variables["DIPTYCH_FRAMES"] = "21";
+  run.variables["DIPTYCH_TAKES"] = "21";
   CHECK(run.error() == "no error");
-  run.flags["--frames"] = {"13"};
-  CHECK(run.error() == "--frames: belongs to the family reel, found the family bagel");
+  run.flags["--takes"] = {"13"};
+  CHECK(run.error() == "--takes: belongs to the family reel, found the family bagel");
 }
 
 TEST_CASE("a common field that a family has no use for is refused, its variable is not") {
@@ -261,7 +261,7 @@ TEST_CASE("fields of a family count as the common ones do") {
   CHECK_FALSE(may_share_forwards(a, default_options(bagel_config()).run));
   const FamilyConfig* families[] = {&bagel_config(), &reel_config(), &reel_config()};
   const std::vector<Field> flags = flag_fields(families);
-  CHECK(std::ranges::count(flags, "--frames", &Field::flags) == 1);
+  CHECK(std::ranges::count(flags, "--takes", &Field::flags) == 1);
   CHECK(std::ranges::count(flags, "--steps", &Field::flags) == 1);
 }
 

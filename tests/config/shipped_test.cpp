@@ -6,6 +6,7 @@
 
 #include "lib/config/resolve.h"
 #include "lib/pipelines/bagel/family_config.h"
+#include "lib/pipelines/lance/family_config.h"
 #include "tests/support/folder.h"
 
 namespace diptych {
@@ -15,8 +16,12 @@ namespace fs = std::filesystem;
 
 Resolved resolve_file(const fs::path& file) {
   const auto environment = [](const std::string&) { return std::optional<std::string>(); };
-  return resolve(
-      {{}, {{"-c,--config", {file.string()}}}, {}, environment, std::nullopt, {&bagel_config()}});
+  return resolve({{},
+                  {{"-c,--config", {file.string()}}},
+                  {},
+                  environment,
+                  std::nullopt,
+                  {&bagel_config(), &lance_config()}});
 }
 
 TEST_CASE("every stage config that ships is valid") {
@@ -26,9 +31,10 @@ TEST_CASE("every stage config that ships is valid") {
     if (entry.path().extension() != ".yaml") continue;
     ++files;
     CAPTURE(entry.path().string());
-    CHECK(resolve_file(entry.path()).options.run.pipeline == "bagel");
+    CHECK(resolve_file(entry.path()).options.run.pipeline ==
+          (entry.path().filename() == "lance.yaml" ? "lance" : "bagel"));
   }
-  CHECK(files >= 3);
+  CHECK(files >= 4);
 }
 
 TEST_CASE("the demo points at the checkpoint beside it") {

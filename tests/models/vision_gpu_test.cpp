@@ -37,7 +37,7 @@ TEST_CASE("qwen vision on the GPU gives the CPU's features") {
     const Tensor expected = features(at::kCPU, at::kFloat, grid, "math");
     for (const char* attention : {"math", "sdpa", "auto"}) {
       CAPTURE(attention);
-      CHECK(relative_norm(features(kGpu, at::kFloat, grid, attention), expected) < 1e-5);
+      CHECK(relative_norm(features(kGpu, at::kFloat, grid, attention), expected) < 5e-5);
     }
   }
 }

@@ -249,7 +249,8 @@ TEST_CASE("a link that leads nowhere is a file that is missing") {
   for (const char* name : {"merges.txt", "tokenizer_config.json", "tokenizer.json"})
     folder.write(name, read_file(kBagelGoldens / "checkpoint" / name));
   fs::create_symlink("nowhere", folder.path() / "vocab.json");
-  CHECK(load_error(folder.path()) == (folder.path() / "vocab.json").string() + ": is missing");
+  CHECK(load_error(folder.path()) ==
+        (folder.path() / "vocab.json").string() + ": is a link to nowhere, which is not there");
 }
 
 TEST_CASE("tokenizer.json is used where one of the three files is not") {

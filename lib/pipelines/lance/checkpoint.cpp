@@ -227,7 +227,8 @@ MotSizes LanceCheckpoint::sizes() const {
   sizes.row_width = config.row_width;
   sizes.pixels_per_row = config.pixels_per_row;
   sizes.look_bytes = [vit = config.vit](std::int64_t patches, std::int64_t element) {
-    return qwen_vision_bytes(vit, {.t = 1, .h = 1, .w = patches},
+    const std::int64_t merge = vit.spatial_merge_size;  // in groups, however they lie
+    return qwen_vision_bytes(vit, {.t = 1, .h = merge, .w = patches / merge},
                              element == 4 ? at::kFloat : at::kBFloat16);
   };
   const auto dtype = c10::typeMetaToScalarType(vae_weights.options().dtype());

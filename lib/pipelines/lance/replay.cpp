@@ -108,14 +108,23 @@ void add_values(const RecordedCase& recorded, const Sample& sample, RecordedValu
   }
 }
 
-Tensor recorded_tensor(const RecordedCase& recorded, const char* name) {
-  fs::path folder = recorded.folder;
+// A case may leave its inputs, and what it does not say otherwise, to another one beside it.
+RecordedCase with_inputs(const RecordedCase& recorded) {
   const std::string same = "/same_inputs_as";
-  if (has_field(recorded, same))
-    folder = folder.parent_path() / recorded_field<std::string>(recorded, same);
-  const SafetensorsFile file = SafetensorsFile::open(folder / "inputs.safetensors");
+  if (!has_field(recorded, same)) return recorded;
+  RecordedCase whole;
+  whole.folder = recorded.folder.parent_path() / recorded_field<std::string>(recorded, same);
+  whole.description = read_json_object(whole.folder / "case.json");
+  whole.description.update(recorded.description);
+  return whole;
+}
+
+// The noise of a run in bfloat16 was rounded to it.
+Tensor recorded_tensor(const RecordedCase& recorded, const char* name) {
+  const SafetensorsFile file = SafetensorsFile::open(recorded.folder / "inputs.safetensors");
   if (!file.entries().contains(name)) return {};
-  return file.view(name).to(at::kFloat).clone();
+  const bool rounded = recorded_field_or(recorded, "/kind", std::string()) == "pipeline_bf16";
+  return file.view(name).to(rounded ? at::kBFloat16 : at::kFloat).to(at::kFloat).clone();
 }
 
 // Turns a case into a request, which goes a user's way through the session.
@@ -206,7 +215,7 @@ CaseReplay replay_lance(const fs::path& folder, const RunConfig& config, Log& lo
       opened.task = task;
       *last = {std::make_unique<MotSession>(opened, lance_opening(), log), is_of_clips(*known)};
     }
-    LanceReplay(*last->session, own, log).run(recorded, trace);
+    LanceReplay(*last->session, own, log).run(with_inputs(recorded), trace);
   };
 }
 

@@ -84,7 +84,10 @@ void LanceTrace::record_tokens() const {
     modality.push_back(static_cast<std::int64_t>(each));
   sink().record("tokens.input_ids", ints(layout.ids));
   sink().record("tokens.modality", ints(modality));
-  sink().record("tokens.target_indexes", ints(rows_of(layout, {target})));
+  std::vector<std::int64_t> targets = rows_of(layout, {target});
+  if (job_.task == LanceTask::i2v)  // its first frame is given
+    targets.erase(targets.begin(), targets.begin() + job_.paint.clean_rows.front());
+  sink().record("tokens.target_indexes", ints(targets));
   sink().record("tokens.vae_indexes", ints(rows_of(layout, {source, target})));
   sink().record("tokens.vit_indexes", ints(rows_of(layout, {vit})));
   std::vector<std::int64_t> grids, sizes;

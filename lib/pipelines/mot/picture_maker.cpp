@@ -56,18 +56,35 @@ std::vector<MotPictureMaker::Decoded> MotPictureMaker::decode(const MotPainter& 
   return decoded;
 }
 
+namespace {
+
+// All pixels of a result: uint8 [height, width, 3] or [frames, height, width, 3] on the CPU. A
+// clip, which decodes once, keeps them.
+Tensor pixels_of(Media& media) {
+  if (const auto* picture = std::get_if<Picture>(&media)) return picture->rgb;
+  Clip& clip = std::get<Clip>(media);
+  std::vector<Tensor> parts;
+  clip.decode([&](const Tensor& frames) { parts.push_back(frames.clone()); });
+  const Tensor all = at::cat(parts);
+  clip.decode = [all](const std::function<void(const Tensor&)>& take) { take(all); };
+  return all;
+}
+
+}  // namespace
+
 // Paints again without the step cache, and without the trace, which is of the run that was asked
 // for.
 std::vector<CacheReport> MotPictureMaker::compare_uncached(
     MotPainter& painter, const MotTurns& turns, const Tensor& noise, const Latent& cached,
-    const std::vector<Decoded>& pictures, Progress& progress) {
+    std::vector<Decoded>& painted, Progress& progress) {
+  std::vector<Painted> kept;  // a clip is decoded before the session goes on
+  for (Decoded& one : painted) kept.push_back({one.latent, pixels_of(one.media)});
   const Latent latent = paint_latent(painter, noise, StepCaching::off, nullptr, progress);
-  const std::vector<Decoded> uncached = decode(painter, turns, latent.values, nullptr, progress);
+  std::vector<Decoded> uncached = decode(painter, turns, latent.values, nullptr, progress);
   std::vector<CacheReport> reports;
-  for (std::size_t r = 0; r < pictures.size(); ++r) {
+  for (std::size_t r = 0; r < kept.size(); ++r) {
     CacheReport& report = reports.emplace_back(
-        compare_cached({pictures[r].latent, std::get<Picture>(pictures[r].media).rgb},
-                       {uncached[r].latent, std::get<Picture>(uncached[r].media).rgb}));
+        compare_cached(kept[r], {uncached[r].latent, pixels_of(uncached[r].media)}));
     report.forwards = cached.forwards;
     report.uncached_forwards = latent.forwards;
     report.seconds = cached.seconds;

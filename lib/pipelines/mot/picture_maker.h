@@ -47,8 +47,7 @@ class MotPictureMaker {
                               const Tensor& latent, MotTrace* trace, Progress& progress);
   std::vector<CacheReport> compare_uncached(MotPainter& painter, const MotTurns& turns,
                                             const Tensor& noise, const Latent& cached,
-                                            const std::vector<Decoded>& pictures,
-                                            Progress& progress);
+                                            std::vector<Decoded>& painted, Progress& progress);
 
   const Runtime& runtime_;
   Log& log_;
