@@ -132,12 +132,28 @@ Weights Weights::as(at::ScalarType dtype) const {
   return other;
 }
 
+Weights Weights::standing_in(std::string_view part) const {
+  Weights other = *this;
+  other.stood_in_ = part;
+  return other;
+}
+
+std::string Weights::full_name(std::string_view name) const {
+  std::string full = fmt::format("{}{}", prefix_, name);
+  if (stood_in_.empty() || is_dummy() || store_->checkpoint->owner.contains(full)) return full;
+  const std::size_t at = full.find(stood_in_);
+  if (at == std::string::npos) return full;
+  std::string other = full;
+  other.erase(at, stood_in_.size());
+  return store_->checkpoint->owner.contains(other) ? other : full;
+}
+
 at::TensorOptions Weights::options() const {
   return at::TensorOptions().device(store_->device).dtype(dtype_);
 }
 
 Tensor Weights::source(std::string_view name, at::IntArrayRef shape) const {
-  const std::string full = fmt::format("{}{}", prefix_, name);
+  const std::string full = full_name(name);
   if (is_dummy()) return random_weight(store_->seed, full, shape, options());
   check_interrupted();  // a load of gigabytes stops at the next tensor
   check(name, shape);
@@ -162,7 +178,7 @@ void Weights::read(std::string_view name, at::IntArrayRef shape, const Tensor& i
     return;
   }
   check(name, shape);
-  const std::string full = fmt::format("{}{}", prefix_, name);
+  const std::string full = full_name(name);
   const TensorEntry& entry = find(*store_->checkpoint, full).second;
   if (entry.dtype == dtype_ && into.is_contiguous()) return begin_read(full, into, {});
   begin_read(full, {}, [into](const Tensor& stored) { into.copy_(stored); });
@@ -173,7 +189,7 @@ void Weights::get_then(std::string_view name, at::IntArrayRef shape,
   if (!reads_ahead()) return use(get(name, shape));
   check(name, shape);
   begin_read(
-      fmt::format("{}{}", prefix_, name), {},
+      full_name(name), {},
       [dtype = dtype_, use = std::move(use)](const Tensor& stored) { use(stored.to(dtype)); });
 }
 
@@ -214,18 +230,18 @@ void Weights::ReadAhead::finish() {
 
 void Weights::check(std::string_view name, at::IntArrayRef shape) const {
   if (is_dummy()) return;
-  const std::string full = fmt::format("{}{}", prefix_, name);
+  const std::string full = full_name(name);
   const auto [file, entry] = find(*store_->checkpoint, full);
   check_entry(file, entry, full, shape, dtype_);
   store_->read.insert(full);
 }
 
 bool Weights::contains(std::string_view name) const {
-  return is_dummy() || store_->checkpoint->owner.contains(fmt::format("{}{}", prefix_, name));
+  return is_dummy() || store_->checkpoint->owner.contains(full_name(name));
 }
 
 std::vector<std::int64_t> Weights::shape(std::string_view name) const {
-  const std::string full = fmt::format("{}{}", prefix_, name);
+  const std::string full = full_name(name);
   if (is_dummy()) {
     throw InputError("dummy weights: the shape of {} is not known; it must come from the config",
                      shown_name(full));

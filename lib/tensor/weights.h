@@ -45,6 +45,9 @@ class Weights {
   bool is_dummy() const;
   Weights scope(std::string_view prefix) const;  // scope("layers.3").scope("mlp"); shares the store
   Weights as(at::ScalarType dtype) const;        // the same view, loading in another dtype
+  // The same view, where the tensor without `part` in its full name stands in for a missing one
+  // with it: standing_in("_gen") has "a.b_gen.c" where "a.b_gen.c" or "a.b.c" is there.
+  Weights standing_in(std::string_view part) const;
   // A contiguous tensor on the device in the dtype. On the CPU, where nothing is to be converted,
   // it is a view of the read-only map, which it keeps alive: WEIGHTS MUST NEVER BE WRITTEN, a write
   // ends the process; clone() what must change. Throws InputError with the full name and the wanted
@@ -79,6 +82,7 @@ class Weights {
 
  private:
   struct Store;
+  std::string full_name(std::string_view name) const;
   // As stored, or drawn where there is no file; counts as read.
   Tensor source(std::string_view name, at::IntArrayRef shape) const;
   // Ahead of the bytes: begins to read a tensor as it is stored, into `into` or, where that is
@@ -87,7 +91,7 @@ class Weights {
                   std::function<void(const Tensor&)> then) const;
   bool reads_ahead() const;
   std::shared_ptr<Store> store_;
-  std::string prefix_;
+  std::string prefix_, stood_in_;
   at::ScalarType dtype_ = at::kFloat;
 };
 

@@ -182,8 +182,9 @@ std::unique_ptr<MotJob> LanceCheckpoint::make_job(const RunConfig& request, cons
 void LanceCheckpoint::load(const std::optional<MotOffload>& offload,
                            const std::function<void()>& placed) {
   Weights::ReadAhead reading(model_weights);
+  const Weights complete = model_weights.standing_in(kGeneration);
   language_model =
-      MotBackbone::load(model_weights.scope("language_model"), config.llm, offload, quantization);
+      MotBackbone::load(complete.scope("language_model"), config.llm, offload, quantization);
   latents =
       MotLatents::load(model_weights, config.llm.hidden_size, config.row_width, config.positions);
   vae = WanVae::load(vae_weights, vae.config, kernels);  // while the larger file is read
