@@ -31,7 +31,7 @@ void cut(const fs::path& path, double share) {
                   static_cast<std::uintmax_t>(static_cast<double>(fs::file_size(path)) * share));
 }
 
-constexpr const char* kSource = "-f lavfi -i testsrc2=size=66x50:rate=25 -frames:v 7 ";
+constexpr const char* kSource = "-f lavfi -i testsrc2=size=66x50:rate=25 ";
 
 TEST_SUITE_BEGIN("needs libav");
 
@@ -73,7 +73,8 @@ TEST_CASE("every kind of clip gives the frames that ffmpeg and decord give") {
   const Folder folder;
   for (const Kind& kind : kinds) {
     CAPTURE(kind.name);
-    const fs::path path = make_clip(folder, kind.name, std::string(kSource) + kind.arguments);
+    const fs::path path =
+        make_clip(folder, kind.name, std::string(kSource) + kind.arguments + " -frames:v 7");
     CHECK(is_clip(path));
     ClipReader clip(path);
     CHECK(clip.facts().size.height == kind.height);
@@ -162,7 +163,7 @@ TEST_CASE("turned and mirrored clips come upright") {
     CHECK(clip.facts().size.height == (swapped ? 66 : 50));
     CHECK(clip.facts().size.width == (swapped ? 50 : 66));
     const Tensor found = read_clip(path);
-    CHECK(at::equal(found, at::rot90(stored, degrees / 90, {2, 1})));
+    CHECK(at::equal(found, at::rot90(stored, degrees / 90, {1, 2})));
     CHECK(at::equal(found, ffmpeg_frames(path, found.size(1), found.size(2))));
   }
 }

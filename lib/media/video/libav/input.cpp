@@ -213,6 +213,8 @@ void Input::fill_facts() {
   }
   facts_.orientation = orientation_of(display_matrix(stream_));
   facts_.average_rate = rate_of(stream_->avg_frame_rate);
+  if (!facts_.average_rate)
+    facts_.average_rate = rate_of(stream_->r_frame_rate);  // of Ogg, for one
   if (stream_->duration > 0 && stream_->duration != AV_NOPTS_VALUE) {
     facts_.seconds = static_cast<double>(stream_->duration) * av_q2d(stream_->time_base);
   } else if (context_->duration > 0 && context_->duration != AV_NOPTS_VALUE) {
