@@ -192,8 +192,7 @@ void Input::check_index() const {
     whole += cut ? 0 : 1;
   }
   if (cut) {
-    throw InputError("{}: the file is cut off: it ends after {} of {} frames", request_.name, whole,
-                     entries);
+    throw InputError("{}: the file is cut off: it ends after {} frames", request_.name, whole);
   }
 }
 
