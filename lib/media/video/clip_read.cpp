@@ -39,8 +39,7 @@ Start start_of(const fs::path& path) {
   start.folder = S_ISDIR(found.st_mode);
   if (start.folder) return start;
   if (!S_ISREG(found.st_mode)) {
-    throw InputError("{}: is a {}, expected a file", path.string(),
-                     file_kind(found.st_mode));
+    throw InputError("{}: is a {}, expected a file", path.string(), file_kind(found.st_mode));
   }
   start.file_bytes = static_cast<std::uint64_t>(found.st_size);
   const std::string text = read_text_start(path, kStartBytes);
@@ -56,11 +55,6 @@ std::unique_ptr<ClipReader::Source> open_source(const fs::path& path, const Clip
   const auto picture = picture_format(start.bytes);
   if (picture && picture != PictureFormat::gif)
     throw InputError("{}: a {} picture, expected a clip", path.string(), facts_of(*picture).name);
-  const auto stated = stated_file_bytes(start.bytes);
-  if (stated && *stated > start.file_bytes) {
-    throw InputError("{}: the file is cut off: {} of {} bytes are there", path.string(),
-                     start.file_bytes, *stated);
-  }
   return open_libav_clip(path, limits);
 }
 

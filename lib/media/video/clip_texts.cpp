@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::string_view kRecord = "diptych", kParameters = "parameters";
 constexpr std::string_view kComment = "comment", kDescription = "description";
-// What libav shows among the tags of an MP4.
-constexpr std::array<std::string_view, 3> kOfTheContainer = {"major_brand", "minor_version",
-                                                             "compatible_brands"};
+// What libav shows among the tags, but muxers write unasked.
+constexpr std::array<std::string_view, 4> kOfTheContainer = {"major_brand", "minor_version",
+                                                             "compatible_brands", "encoder"};
 
 // A JSON object with a schema of this program.
 bool is_record(const std::string& text) {

@@ -1,5 +1,7 @@
 // Clips through libav.
-#include <fcntl.h>
+#include <cerrno>
+#include <cstring>
+
 #include <sys/stat.h>
 
 #include "lib/base/descriptor.h"
@@ -7,8 +9,8 @@
 #include "lib/base/interrupt.h"
 #include "lib/media/exif.h"
 #include "lib/media/file_bytes.h"
+#include "lib/media/video/clip_length.h"
 #include "lib/media/video/clip_source.h"
-#include "lib/media/video/clip_start.h"
 #include "lib/media/video/clip_texts.h"
 #include "lib/media/video/gif_blocks.h"
 #include "lib/media/video/libav_library.h"
@@ -45,6 +47,11 @@ class LibavClip : public ClipReader::Source {
     struct stat found {};
     if (file_.number < 0 || fstat(file_.number, &found) != 0)
       throw InputError("{}: cannot be read: {}", name, std::strerror(errno));
+    if (const auto wanted =
+            missing_file_bytes(file_.number, static_cast<std::uint64_t>(found.st_size))) {
+      throw InputError("{}: the file is cut off: {} of {} bytes are there", name, found.st_size,
+                       *wanted);
+    }
     libav::DecoderRequest request{name,         file_.number, found.st_size, limits.max_pixels,
                                   packets_only, interrupted};
     decoder_ = unless_interrupted([&] { return libav_module(name).open_decoder(request); });

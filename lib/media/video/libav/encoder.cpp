@@ -155,8 +155,8 @@ void FileEncoder::open_codec() {
   const bool unread = av_dict_count(options) > 0;
   av_dict_free(&options);
   if (result < 0 || unread) {
-    throw RunError("{}: does not encode {}x{} at {:.6g}: {}", recipe_.codec, request_.width,
-                   request_.height, request_.fps.value(),
+    throw RunError("{}: does not encode {}x{} at {}/{}: {}", recipe_.codec, request_.width,
+                   request_.height, request_.fps.frames, request_.fps.seconds,
                    unread ? "an option is unknown" : error_text(result));
   }
 }

@@ -192,8 +192,7 @@ void Input::check_index() const {
     whole += cut ? 0 : 1;
   }
   if (cut) {
-    throw InputError("{}: the file is cut off: it ends after {} of {} frames", request_.name, whole,
-                     entries);
+    throw InputError("{}: the file is cut off: it ends after {} frames", request_.name, whole);
   }
 }
 
@@ -213,6 +212,8 @@ void Input::fill_facts() {
   }
   facts_.orientation = orientation_of(display_matrix(stream_));
   facts_.average_rate = rate_of(stream_->avg_frame_rate);
+  if (!facts_.average_rate)
+    facts_.average_rate = rate_of(stream_->r_frame_rate);  // of Ogg, for one
   if (stream_->duration > 0 && stream_->duration != AV_NOPTS_VALUE) {
     facts_.seconds = static_cast<double>(stream_->duration) * av_q2d(stream_->time_base);
   } else if (context_->duration > 0 && context_->duration != AV_NOPTS_VALUE) {
