@@ -106,6 +106,16 @@ TEST_CASE("an edit needs a text, which may be empty") {
   CHECK(empty.caption.empty());
 }
 
+TEST_CASE("text that is not UTF-8 is refused by the byte of that text") {
+  const std::string expected = "--prompt: text is not valid UTF-8: byte 0xFF at offset 2";
+  for (const LanceTask task : {LanceTask::t2i, LanceTask::image_edit}) {
+    CHECK(test::message_of([&] {
+            render_prompt(task, Elements{text("ab\xFF"), kImage});
+          }) == expected);
+  }
+  CHECK(test::message_of([] { render_question({"Look.", "ab\xFF"}); }) == expected);
+}
+
 TEST_CASE("a question is behind its pictures") {
   const LancePrompt prompt = render_question({"Look.", "What is it?", "A cat."});
   CHECK(prompt.text ==

@@ -155,7 +155,7 @@ LanceLayout LanceLayout::plain(std::string_view text, const LanceGrid& target,
                                const Tokenizer& tokenizer) {
   const LanceMarkers markers = LanceMarkers::of(tokenizer);
   LanceLayout layout;
-  layout.ids = tokenizer.encode(text);
+  layout.ids = about(Setting::of("prompt"), [&] { return tokenizer.encode(text); });
   refuse_vision_tokens(layout.ids, 0, markers);
   layout.ids.insert(layout.ids.begin(), markers.bos);
   layout.ids.push_back(markers.eos);

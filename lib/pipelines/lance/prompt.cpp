@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
+#include "lib/base/utf8.h"
 
 namespace diptych {
 namespace {
@@ -35,7 +36,11 @@ std::string system_text(LanceTask task, LanceMedium last) {
   return fmt::format(fmt::runtime(kEdit), name_of(last));
 }
 
-// A text that is there for want of a picture or clip is none of the caller's mistakes.
+// Before it is inside the template, where the byte that is wrong would have another number.
+void check_text(std::string_view text) {
+  about(Setting::of("prompt"), [&] { check_utf8(text); });
+}
+
 void require_text(LanceTask task, std::span<const LanceElement> elements) {
   if (std::ranges::count(elements, LanceMedium::text, &LanceElement::medium) > 0) return;
   throw InputError(Setting::absent("prompt"), "not given; expected one (may be \"\") for {}",
@@ -46,6 +51,7 @@ void require_text(LanceTask task, std::span<const LanceElement> elements) {
 LancePrompt from_text(LanceTask task, std::span<const LanceElement> elements) {
   LancePrompt prompt;
   for (const LanceElement& element : elements) prompt.caption += element.text;
+  check_text(prompt.caption);
   prompt.text = render(system_text(task, LanceMedium::text), prompt.caption, kBlock);
   prompt.blocks = {LanceBlockKind::target};
   return prompt;
@@ -63,6 +69,7 @@ LancePrompt render_prompt(LanceTask task, std::span<const LanceElement> elements
   for (const LanceElement& element : elements) {
     const bool is_text = element.medium == LanceMedium::text;
     if (is_text) {
+      check_text(element.text);
       (first ? moved : user) += element.text;
       prompt.caption = element.text;
     } else if (is_edit(task)) {
@@ -78,6 +85,8 @@ LancePrompt render_prompt(LanceTask task, std::span<const LanceElement> elements
 }
 
 LancePrompt render_question(const LanceQuestion& question, std::int64_t media) {
+  for (const std::string& text : {question.instruction, question.question, question.answer})
+    check_text(text);
   LancePrompt prompt;
   std::string user;
   for (std::int64_t i = 0; i < media; ++i) user += kBlock;

@@ -52,7 +52,8 @@ struct LancePrompt {
 // text which comes first goes to the end. A source of an edit is two blocks, ViT and latent; the
 // picture of i2v is none, because it is read as the first latent frame. The caption is the last
 // text. The system text of an edit names the medium of the last element ("text" if a text is last).
-// Throws InputError for an edit or i2v without a text, and for x2t tasks.
+// Throws InputError for an edit or i2v without a text, and for text that is not UTF-8 (says the
+// byte of that text); c10::Error for x2t tasks.
 LancePrompt render_prompt(LanceTask task, std::span<const LanceElement> elements);
 
 struct LanceQuestion {
@@ -60,7 +61,8 @@ struct LanceQuestion {
   std::string question;     // may be empty
   std::string answer = {};  // of recorded cases: the model never sees it
 };
-// The template of an x2t task: `media` ViT blocks, then the question.
+// The template of an x2t task: `media` ViT blocks, then the question. Throws InputError for text
+// that is not UTF-8.
 LancePrompt render_question(const LanceQuestion& question, std::int64_t media = 1);
 
 // The system text of the official examples.
