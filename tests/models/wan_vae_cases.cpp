@@ -102,13 +102,13 @@ void check_beginnings(const On& on) {
   const Tensor frames = decode(vae, latent);
   CHECK(frames.sizes() == at::IntArrayRef({3, 13, 48, 80}));
   CHECK(frames.std().item<double>() > 0.1);
-  for (const std::int64_t t : {1, 2, 3}) {
+  for (const std::int64_t t : {1, 3}) {
     CHECK(decode(vae, latent.narrow(0, 0, t)).equal(frames.narrow(1, 0, WanVaeConfig::frames(t))));
   }
   const Tensor video = draw({3, 13, 80, 16}, 2).clamp(-1, 1);
   const WanVaeMoments all = vae.encode(video);
   CHECK(all.mu.sizes() == at::IntArrayRef({48, 4, 5, 1}));
-  for (const std::int64_t length : {1, 4, 5, 7, 8, 9, 12}) {
+  for (const std::int64_t length : {1, 4, 7, 9}) {
     CAPTURE(length);
     const WanVaeMoments some = vae.encode(video.narrow(1, 0, length));
     const std::int64_t t = WanVaeConfig::latent_frames(length);
