@@ -153,8 +153,7 @@ constinit const auto kFields = std::to_array<Field>({
      WholeSlot{sampling<&S::frames>, 1, kMostFrames}, YamlPlace::painting,
      "default_sampling_params.num_frames", "--num-frames,--frames,--frame-num"},
     {"fps", picture, "--fps", "X",
-     "frames a second of a video, such as 24 or 30000/1001; auto: as the video that is read, else "
-     "the model's",
+     "frames a second of a video, such as 24 or 30000/1001; auto: the model's",
      FrameRateSlot{sampling<&S::fps>}, YamlPlace::painting, "default_sampling_params.fps"},
     {"seed", generation, "-s,--seed", "N",
      "seed of the first picture; the next ones count up; random or -1 draws one, which the record "

@@ -46,11 +46,14 @@ constexpr FlagHint kHints[] = {
      "use --offload layers"},
     {"--n-gpu-layers,--gpu-layers", "--offload auto keeps on the GPU what fits"},
     {"--flash-attn,--diffusion-fa,--fa", "use --attention flash"},
-    {"--rng", "not supported: noise is drawn on the CPU, as torch.manual_seed does"},
+    {"--rng",
+     "use --noise-source where the model has it; noise of the others is drawn on the CPU, as "
+     "torch.manual_seed does"},
     {"-M,--mode", "--task says what is made"},
     {"--min-p,--repeat-penalty,--repetition-penalty",
      "not supported; --temperature, --top-k and --top-p are"},
-    {"--system-prompt", "not supported: the prompt is all that a model reads beside pictures"},
+    {"--system-prompt",
+     "use --instruction for an answer where the model has it; the others read the prompt alone"},
     {"--ctx-size", "not needed: the context is as long as the request"},
     {"--server,--host,--port,--listen",
      "not supported: there is no server; `diptych batch` keeps a "
