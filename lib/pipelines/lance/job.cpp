@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::string_view kCond = "cond", kTextUncond = "text_uncond";
 constexpr std::array kNoiseNames = {"noise.initial", "init_noise"};
+constexpr FrameRate kFrameRate = {12, 1};  // of the official script
 
 LanceTask task_named(const RunConfig& request) {
   return parse_choice<LanceTask>(request.task).value();
@@ -265,6 +266,13 @@ std::unique_ptr<MotTrace> LanceJob::trace(TraceSink& sink) const {
 
 std::int64_t LanceJob::decoded_frames() const {
   return 1 + (size().t - 1) * WanVaeConfig::kTemporal;
+}
+
+std::optional<ClipShape> LanceJob::clip_shape() const {
+  if (config().makes != MediaKind::clip) return std::nullopt;
+  const std::int64_t pixels = checkpoint.config.pixels_per_row;
+  return ClipShape{decoded_frames(), size().h * pixels, size().w * pixels,
+                   config().sampling.fps.value_or(kFrameRate)};
 }
 
 bool LanceJob::draws_on_cuda() const {

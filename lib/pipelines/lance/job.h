@@ -49,6 +49,7 @@ struct LanceJob final : MotJob {
   bool looks() const override { return source.has_value() && task != LanceTask::i2v; }
   std::unique_ptr<MotTrace> trace(TraceSink& sink) const override;
   std::int64_t decoded_frames() const override;
+  std::optional<ClipShape> clip_shape() const override;
 
   // Latent rows of source and target, for all of which noise is drawn.
   std::int64_t drawn_rows() const { return layout.latent_rows(); }

@@ -13,7 +13,6 @@ namespace {
 
 // The official code seeds the generator of everything but the start noise with this, once.
 constexpr std::uint64_t kGlobalSeed = 2025;
-constexpr FrameRate kFrameRate = {12, 1};  // of the official script
 
 at::Generator device_generator(at::Device device, std::uint64_t seed) {
   at::Generator generator = at::globalContext().defaultGenerator(device).clone();
@@ -148,15 +147,14 @@ Media LanceTurn::decode(const Tensor& rows, const std::string&, MotTrace* trace)
   const LatentSize size = own_.size();
   const Tensor latent = rows.view({size.t, size.h, size.w, -1});
   if (trace != nullptr) trace->sink().record("latent.final", latent);
-  if (own_.config().makes == MediaKind::picture) {
+  const std::optional<ClipShape> shape = own_.clip_shape();
+  if (!shape) {
     Picture picture;
     decode_frames(latent, trace, [&](const Tensor& frames) { picture.rgb = frames[0]; });
     return picture;
   }
-  const std::int64_t pixels = own_.checkpoint.config.pixels_per_row;
   Clip clip;
-  clip.shape = {own_.decoded_frames(), size.h * pixels, size.w * pixels,
-                own_.config().sampling.fps.value_or(kFrameRate)};
+  clip.shape = *shape;
   if (trace == nullptr) {
     clip.decode = [this, latent](const std::function<void(const Tensor&)>& take) {
       decode_frames(latent, nullptr, take);
