@@ -85,7 +85,10 @@ void warn_of_unused(std::size_t count, std::size_t given, const char* what, Log&
   log.warning("--pictures {}: only the first of {} is used", count, counted(given, what));
 }
 
-const Task& painting_task(const FamilyConfig& family, bool reads_pictures) {
+// Pictures, unless the task that was asked for makes clips.
+const Task& painting_task(const RunConfig& run, bool reads_pictures) {
+  const FamilyConfig& family = *run.family;
+  if (run.makes == MediaKind::clip) return *family.find_task(run.task);
   const InputCounts inputs{.pictures = reads_pictures ? 1 : 0};
   if (const Task* task = family.task_for(inputs, MediaKind::picture)) return *task;
   throw InputError(Setting::of(reads_pictures ? "image" : "prompt"), "{} paints nothing from {}",
@@ -95,7 +98,7 @@ const Task& painting_task(const FamilyConfig& family, bool reads_pictures) {
 // Prompts and pictures in turn, each request with a seed of its own.
 std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfig& run, Log& log) {
   if (run.reads_videos())
-    throw InputError(Setting::of("video"), "calibrate paints pictures, and reads no videos");
+    throw InputError(Setting::of("video"), "calibrate reads texts and pictures, no videos");
   const std::vector<InputItem> prompts = choose_prompts(flags, run);
   std::vector<InputItem> images;
   std::ranges::copy_if(run.inputs, std::back_inserter(images), &InputItem::is_image);
@@ -114,7 +117,7 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   if (run.sampling.seed > std::numeric_limits<std::uint64_t>::max() - count)
     throw InputError(Setting::of("seed"), "{} + {} does not fit in 64 bits", run.sampling.seed,
                      count);
-  const Task& task = painting_task(*run.family, !images.empty());
+  const Task& task = painting_task(run, !images.empty());
   std::vector<RunConfig> requests(count, run);
   for (std::size_t i = 0; i < count; ++i) {
     requests[i].sampling.seed += i;

@@ -69,6 +69,7 @@ constexpr Noise kBf16Noise[] = {
     {"*.latent", 3 * 0.0112},
     {"latent.final", 3 * 0.0112},
     {"vae_decode.*", 3 * 0.0228},
+    {"vae.cond.*", 3 * 0.0228},  // the recorded runs tell of the autoencoder when it decodes alone
     {"output.*", 3 * 0.0228},
     {"tokens.*", 0},
     {"pos.*", 0},

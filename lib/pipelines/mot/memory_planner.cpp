@@ -161,7 +161,8 @@ MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts) const {
 MemoryWishes MotMemoryPlanner::wishes(const RunConfig& config) const {
   MemoryWishes wishes;
   wishes.offload = config_.offload;
-  wishes.tiling = config.vae_tiling;
+  const bool has_strips = config.family == nullptr || config.family->uses("vae_tiling");
+  wishes.tiling = has_strips ? config.vae_tiling : TilingWish::off;
   if (config.cfg_mode) wishes.batched = config.cfg_mode == CfgMode::batched;
   return wishes;
 }

@@ -105,9 +105,10 @@ GeneratedText MotSession::write(MotTurn& turn, MotTrace* trace, Progress& progre
   report_.tokens += std::ssize(written.ids);
   report_.token_seconds += written.seconds;
   if (written.finish_reason == kFinishedByLimit) {
-    log_.warning_once(fmt::format("{} was stopped by {} {}", job.answers() ? "an answer" : "a plan",
-                                  job.config().think ? "--max-think-tokens" : "--max-tokens",
-                                  job.text.max_tokens));
+    log_.warning_once(fmt::format(
+        "{} was stopped by {} {}", job.answers() ? "an answer" : "a plan",
+        job.config().think ? "--max-think-tokens" : "--max-tokens",
+        job.config().think ? job.config().text.max_think_tokens : job.config().text.max_tokens));
   }
   clock_.lap(report_, "prefill", "text", written.seconds, runtime_.device);
   return written;
