@@ -190,6 +190,8 @@ TEST_CASE("frames may change once they are added") {
   CHECK(at::equal(read_clip(folder / "a"), frames));
 }
 
+TEST_SUITE_BEGIN("needs webp");
+
 TEST_CASE("an animated WebP loops, keeps its rate and its texts; 100 loses nothing") {
   if (!have_webp()) return skip(kNoWebp);
   const Folder folder;
@@ -206,6 +208,8 @@ TEST_CASE("an animated WebP loops, keeps its rate and its texts; 100 loses nothi
   CHECK(fs::file_size(lossy) < fs::file_size(lossless));
   CHECK(mean_gap(read_clip(lossy), frames) < 12);
 }
+
+TEST_SUITE_END();
 
 TEST_CASE("a folder of frames has the pixels, the texts and the rate") {
   const Folder folder;

@@ -31,31 +31,49 @@ Tensor photograph(std::int64_t height, std::int64_t width) {
   return (rgb + noise).clamp(0, 255).to(at::kByte).contiguous();
 }
 
-TEST_CASE("frames of few colours keep them; loops; delays add up to the rate") {
+Tensor few_colors() {
+  const Tensor frames = moving_frames(25, 20, 31).to(at::kInt);
+  return (frames.div(40, "floor") * 40).to(at::kByte).contiguous();
+}
+
+PictureTexts texts() {
+  return {
+      {"parameters", "a cat"},
+      {"diptych", R"({"schema": "diptych.generate", "long": ")" + std::string(700, 'y') + "\"}"}};
+}
+
+TEST_CASE("delays add up to the rate, comments hold the texts") {
   const Folder folder;
-  Tensor frames = moving_frames(25, 20, 31);
-  frames = (frames.to(at::kInt).div(40, "floor") * 40).to(at::kByte).contiguous();
-  const std::string record =
-      "{\"schema\": \"diptych.generate\", \"long\": \"" + std::string(700, 'y') + "\"}";
-  const PictureTexts texts = {{"parameters", "a cat"}, {"diptych", record}};
-  const fs::path path = write_clip(folder, "a.gif", frames, {.fps = {24, 1}}, texts);
+  const fs::path path = write_clip(folder, "a.gif", few_colors(), {.fps = {24, 1}}, texts());
   const std::vector<std::uint8_t> bytes = read_file_bytes(path);
   const GifBlocks blocks = read_gif_blocks(bytes);
   CHECK(blocks.whole);
   CHECK(blocks.frames == 25);
   CHECK(blocks.hundredths == 104);  // 25 / 24 s
-  CHECK(blocks.comments == std::vector<std::string>{"a cat", record});
-  if (!have_libav()) return;
+  CHECK(blocks.comments == std::vector<std::string>{"a cat", texts()[1].second});
+}
+
+TEST_SUITE_BEGIN("needs libav");
+
+TEST_CASE("frames of few colours keep them") {
+  if (!have_libav()) return skip(kNoLibav);
+  const Folder folder;
+  const Tensor frames = few_colors();
+  const fs::path path = write_clip(folder, "a.gif", frames, {.fps = {24, 1}}, texts());
   CHECK(at::equal(read_clip(path), frames));
   const ClipFacts facts = ClipReader(path).facts();
   CHECK(facts.average_rate == FrameRate{24, 1});
-  CHECK(facts.texts == texts);
-  if (!have_ffmpeg()) return;
+  CHECK(facts.texts == texts());
+  if (!have_ffmpeg()) return skip(kNoFfmpeg);
   CHECK(at::equal(ffmpeg_frames(path, 20, 31), frames));
 }
 
+TEST_SUITE_END();
+
+TEST_SUITE_BEGIN("needs stb");
+
 TEST_CASE("every width of codes: noise in all numbers of colours") {
-  if (!facts_of(PictureFormat::gif).built_in) return;
+  if (!facts_of(PictureFormat::gif).built_in) return skip("this build has no stb_image");
   const Folder folder;
   std::mt19937 random(2);
   for (const unsigned colors : {1u, 2u, 3u, 4u, 5u, 16u, 17u, 128u, 129u, 255u, 256u}) {
@@ -72,6 +90,8 @@ TEST_CASE("every width of codes: noise in all numbers of colours") {
     CHECK(at::equal(read_image(path), rgb[0]));
   }
 }
+
+TEST_SUITE_END();
 
 TEST_CASE("a photograph is dithered to 256 colours close to it") {
   const Tensor rgb = photograph(120, 160);

@@ -130,7 +130,9 @@ void FrameDecoder::take_time() {
     return;
   }
   if (!first_time_) first_time_ = time;
-  seconds_ = static_cast<double>(time - *first_time_) * av_q2d(input_.stream()->time_base);
+  // As doubles: what a damaged file states may be as far apart as integers go.
+  seconds_ = (static_cast<double>(time) - static_cast<double>(*first_time_)) *
+             av_q2d(input_.stream()->time_base);
 }
 
 Decoder::Step FrameDecoder::feed() {
