@@ -116,8 +116,8 @@ TEST_CASE("a palette stays while it fits") {
                other = (255 - first.to(at::kInt)).to(at::kByte).contiguous();
   Quantizer quantizer;
   const Palette before = *quantizer.reduce(bytes_of(first), 64, 64).palette;
-  CHECK(*quantizer.reduce(bytes_of(second), 64, 64).palette == before);
-  CHECK(*quantizer.reduce(bytes_of(other), 64, 64).palette != before);
+  CHECK((*quantizer.reduce(bytes_of(second), 64, 64).palette == before));
+  CHECK((*quantizer.reduce(bytes_of(other), 64, 64).palette != before));
 }
 
 TEST_CASE("a GIF that ends early is not whole") {
