@@ -16,11 +16,11 @@ constexpr bool kHaveLibav = DIPTYCH_HAVE_LIBAV, kHaveWebp = DIPTYCH_HAVE_WEBP;
 // x264 and libvpx call visually lossless, or nearly so.
 constexpr CrfRange kH264{1, 51, 18}, kVp9{0, 63, 24};
 
-// Browsers slow frames of less than 2 hundredths of a second down. Sides: level 5.2 of H.264 has
-// 4096 pixels for square frames; VP9 and GIF hold 16 bits, WebP 14.
+// Browsers slow frames of less than 2 hundredths of a second down. The most pixels of a side are
+// those of x264 and libvpx, of GIF's 16 bits and of WEBP_MAX_DIMENSION.
 constexpr std::array kFormats = {
-    ClipFormatFacts{ClipFormat::mp4, "MP4", ".mp4", "libav", kHaveLibav, 4'096, kMaxFrameRate, true,
-                    kH264, false, false, "the tag \"comment\""},
+    ClipFormatFacts{ClipFormat::mp4, "MP4", ".mp4", "libav", kHaveLibav, 16'384, kMaxFrameRate,
+                    true, kH264, false, false, "the tag \"comment\""},
     ClipFormatFacts{ClipFormat::webm, "WebM", ".webm", "libav", kHaveLibav, 16'384, kMaxFrameRate,
                     true, kVp9, false, false, "the tag \"comment\""},
     ClipFormatFacts{ClipFormat::gif, "GIF", ".gif", "no library", true, 65'535, 50, false,

@@ -29,6 +29,7 @@ constexpr std::array kMagic = {
     Magic{0, "\0\0\x01\xB3"sv},
     Magic{0, "YUV4MPEG2"sv},
     Magic{0, "DKIF"sv},
+    Magic{0, "\0\0\0\x01"sv},  // a bare stream of H.264 or HEVC
 };
 constexpr std::array kExtensions = {".mp4"sv, ".m4v"sv, ".mov"sv,  ".webm"sv, ".mkv"sv,
                                     ".avi"sv, ".mpg"sv, ".mpeg"sv, ".ts"sv,   ".m2ts"sv,

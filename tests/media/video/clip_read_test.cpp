@@ -38,7 +38,8 @@ TEST_SUITE_BEGIN("needs libav");
 TEST_CASE("every kind of clip gives the frames that ffmpeg and decord give") {
   if (!ready()) return;
   struct Kind {
-    const char *name, *arguments, *pixels;
+    std::string name;
+    const char *arguments, *pixels;
     std::int64_t height = 50, width = 66;
   };
   const Kind kinds[] = {
@@ -61,7 +62,8 @@ TEST_CASE("every kind of clip gives the frames that ffmpeg and decord give") {
       {"bt2020.mp4",
        "-c:v libx264 -pix_fmt yuv420p10le -vf scale=out_color_matrix=bt2020 -colorspace bt2020nc",
        "yuv420p10le"},
-      {"rgb.mkv", "-c:v ffv1 -pix_fmt gbrp", "gbrp"},
+      {"rgb.mkv", "-c:v ffv1 -pix_fmt gbrp10le", "gbrp10le"},
+      {"bgr.mkv", "-c:v ffv1 -pix_fmt bgr0", "bgr0"},
       {"gray.mkv", "-c:v ffv1 -pix_fmt gray", "gray"},
       {"theora.ogv", "-c:v libtheora -pix_fmt yuv420p", "yuv420p"},
       {"small.y4m", "-pix_fmt yuv420p", "yuv420p"},
@@ -85,7 +87,7 @@ TEST_CASE("every kind of clip gives the frames that ffmpeg and decord give") {
     const Tensor found = read_clip(path);
     CHECK(found.sizes() == expected.sizes());
     CHECK(at::equal(found, expected));
-    CHECK(count_clip_packets(path) == 7);
+    CHECK(count_clip_packets(path) == found.size(0));
   }
 }
 
@@ -102,8 +104,7 @@ TEST_CASE("frames keep their times; the rate is a fraction") {
     const auto frame = clip.next();
     REQUIRE(frame.has_value());
     CHECK(frame->seconds == doctest::Approx(static_cast<double>(i) / 24));
-    CHECK(frame->rgb.to(at::kFloat).mean().item<double>() ==
-          doctest::Approx(gray_level(i)).epsilon(0.02));
+    CHECK(std::abs(frame->rgb.to(at::kFloat).mean().item<double>() - gray_level(i)) < 1.5);
   }
   CHECK_FALSE(clip.next().has_value());
   CHECK_FALSE(clip.skip());
@@ -119,7 +120,7 @@ TEST_CASE("with a variable frame rate every frame comes once, at its time") {
   const Folder folder;
   const fs::path path =
       make_clip(folder, "vfr.mp4",
-                gray_source(12, "64x48", 20) +
+                gray_source(9, "64x48", 20) +
                     " -vf \"select='not(eq(mod(n,4),1))'\" -fps_mode vfr -c:v libx264");
   ClipReader clip(path);
   std::vector<double> seconds;
@@ -184,7 +185,8 @@ TEST_CASE("a first frame that a cut has hidden is not shown") {
 TEST_CASE("a clip that is cut off is refused") {
   if (!ready()) return;
   struct Kind {
-    const char *name, *arguments;
+    std::string name;
+    const char* arguments;
     std::string message;  // where it is more than "cut off"
   };
   const Kind kinds[] = {
@@ -211,7 +213,7 @@ TEST_CASE("a clip that is cut off is refused") {
     cut(path, 0.6);
     const std::string message = read_error(path);
     CAPTURE(message);
-    CHECK(message.starts_with(std::string(kind.name) + ": "));
+    CHECK(message.starts_with(kind.name + ": "));
     CHECK(message.find(kind.message) != std::string::npos);
   }
   // An index that is cut.

@@ -29,7 +29,7 @@ inline Tensor moving_frames(std::int64_t frames, std::int64_t height, std::int64
                x = at::arange(width).reshape({1, 1, width, 1}),
                t = at::arange(frames).reshape({frames, 1, 1, 1}),
                c = at::arange(3).reshape({1, 1, 1, 3});
-  Tensor all = (40 + (x * (2 + c) + y * (3 - c) + t * 4) % 160).to(at::kByte);
+  Tensor all = (40 + ((x * (2 + c) + y * (3 - c) + t * 4) % 320 - 160).abs()).to(at::kByte);
   for (std::int64_t i = 0; i < frames; ++i) {
     all[i]
         .narrow(0, 0, std::min<std::int64_t>(height, 8))
