@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "lib/config/family_config.h"
+
 namespace diptych {
 namespace {
 
