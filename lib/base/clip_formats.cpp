@@ -27,8 +27,8 @@ constexpr std::array kFormats = {
                     std::nullopt, false, false, "a comment"},
     ClipFormatFacts{ClipFormat::webp, "WebP", ".webp", "libwebp", kHaveWebp, 16'383, kMaxFrameRate,
                     false, std::nullopt, true, false, "EXIF and XMP"},
-    ClipFormatFacts{ClipFormat::png, "PNG frames", ".frames", "libpng", true, 65'536, kMaxFrameRate, false,
-                    std::nullopt, false, true, "text chunks of each frame"},
+    ClipFormatFacts{ClipFormat::png, "PNG frames", ".frames", "libpng", true, 65'536, kMaxFrameRate,
+                    false, std::nullopt, false, true, "text chunks of each frame"},
 };
 
 std::string lower_case(std::string text) {

@@ -188,9 +188,9 @@ void Weights::get_then(std::string_view name, at::IntArrayRef shape,
                        std::function<void(const Tensor&)> use) const {
   if (!reads_ahead()) return use(get(name, shape));
   check(name, shape);
-  begin_read(
-      full_name(name), {},
-      [dtype = dtype_, use = std::move(use)](const Tensor& stored) { use(stored.to(dtype)); });
+  begin_read(full_name(name), {}, [dtype = dtype_, use = std::move(use)](const Tensor& stored) {
+    use(stored.to(dtype));
+  });
 }
 
 bool Weights::reads_ahead() const {

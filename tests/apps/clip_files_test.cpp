@@ -73,7 +73,8 @@ TEST_CASE("a clip becomes a file with its frames and its record, in every format
     Made made;
     write_result(file, made.made(), made.progress);
     CHECK(made.decoded == 1);
-    if (facts.format == ClipFormat::gif && !facts_of(ClipFormat::mp4).built_in) continue;  // libav reads it
+    if (facts.format == ClipFormat::gif && !facts_of(ClipFormat::mp4).built_in)
+      continue;  // libav reads it
     const Tensor read = read_clip(file);
     REQUIRE(read.sizes() == at::IntArrayRef({kFrames, kHeight, kWidth, 3}));
     const Tensor gap = (read.to(at::kInt) - frames().to(at::kInt)).abs();

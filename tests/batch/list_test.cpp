@@ -284,8 +284,8 @@ TEST_CASE("an empty list of inputs is a slip") {
                 "{\"prompt\": \"a\", \"image\": []}\n{\"inputs\": []}\n"
                 "{\"prompt\": \"a\", \"trace\": \"t.safetensors\", \"trace_filter\": []}\n");
   CHECK(list.items[0].problem.ends_with(":1: image: is empty; expected a path, or several"));
-  CHECK(
-      list.items[1].problem.ends_with(":2: inputs: is empty; expected at least one text, image or video"));
+  CHECK(list.items[1].problem.ends_with(
+      ":2: inputs: is empty; expected at least one text, image or video"));
   CHECK(message_of([&] {
           resolve_item(test::plain_defaults(), list.items[2]);
         }).ends_with(":3: trace_filter: is empty; expected GLOB"));

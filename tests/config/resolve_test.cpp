@@ -280,9 +280,8 @@ inputs: [{"text":"a: b # c"}])") == "--prompt/--image");
   CHECK(origin_of("\nsteps: 10") == (run.folder.path() / "f.yaml:3:61").string());
   CHECK(origin_of("\ncfg_mode: batched") == "default");
   CHECK(std::count(table.begin(), table.end(), '\n') ==
-        std::ranges::count_if(all_fields(), [](const Field& field) {
-          return bagel_config().uses(field.name);
-        }));
+        std::ranges::count_if(all_fields(),
+                              [](const Field& field) { return bagel_config().uses(field.name); }));
 }
 
 TEST_CASE("the table says that an edit has the size of its picture") {

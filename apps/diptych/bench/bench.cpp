@@ -156,7 +156,8 @@ int bench(const BenchFlags& flags, Log& log) {
 constexpr const char* kFooter =
     "Loads the model once and runs each size --repeats times after a warm-up. Prints minimum,\n"
     "median, 90th percentile and interquartile range (interpolated) of the seconds of an image\n"
-    "or a video (from its prompt to the encoded file), of a denoise step and of each stage (of all pictures\n"
+    "or a video (from its prompt to the encoded file), of a denoise step and of each stage (of all "
+    "pictures\n"
     "of a run), the tokens per second of written text, and what ran. --json keeps every run, all\n"
     "values of the request, hashes of weights, noise and latents, and the machine. If a file of\n"
     "--save-dir cannot be written, the exit code is 3.\n"

@@ -7,9 +7,9 @@
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/config/words.h"
-#include "lib/tensor/trace.h"
 #include "lib/media/image_read.h"
 #include "lib/media/video/clip_read.h"
+#include "lib/tensor/trace.h"
 
 namespace diptych {
 namespace {

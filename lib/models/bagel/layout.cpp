@@ -1,7 +1,8 @@
+#include "lib/models/qwen_mot/layout.h"
+
 #include <fmt/format.h>
 
 #include "lib/models/bagel/bagel.h"
-#include "lib/models/qwen_mot/layout.h"
 
 namespace diptych {
 namespace {
