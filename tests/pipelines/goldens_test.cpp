@@ -13,19 +13,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool replayable(const nlohmann::json& description) {
-  return description.at("task") != "preprocess";  // no model: tests/media
-}
+using Replayable = bool (*)(const nlohmann::json& description);
 
-std::size_t replay_folder(const fs::path& folder, const std::string& cfg_mode) {
+std::size_t replay_folder(const Family& family, const fs::path& folder, const std::string& cfg_mode,
+                          Replayable replayable) {
   Log log(LogLevel::quiet);
   std::size_t replayed = 0;
   for (const auto& entry : fs::directory_iterator(folder / "cases")) {
-    if (!fs::exists(entry.path() / "case.json")) continue;
+    if (!fs::exists(entry.path() / "expected.safetensors")) continue;
     const auto description = nlohmann::json::parse(std::ifstream(entry.path() / "case.json"));
     if (!replayable(description)) continue;
     INFO("case: ", entry.path().string(), ", ", cfg_mode);
-    const Family& family = find_family("bagel");
     RunConfig config = default_options(family.config()).run;
     config.device = {DeviceChoice::Kind::cpu};
     const bool bf16 = description.value("compute_dtype", "").starts_with("bfloat16");
@@ -51,9 +49,34 @@ std::size_t replay_folder(const fs::path& folder, const std::string& cfg_mode) {
 }  // namespace
 
 TEST_CASE("recorded cases of the official code") {
-  for (const fs::path& folder : test::bagel_goldens()) {
+  for (const fs::path& folder : test::goldens_of("bagel")) {
     for (const char* cfg_mode : {"batched", "sequential"}) {
-      CHECK(replay_folder(folder, cfg_mode) >= 12);
+      const auto has_model = [](const nlohmann::json& description) {
+        return description.at("task") != "preprocess";  // tests/media
+      };
+      CHECK(replay_folder(find_family("bagel"), folder, cfg_mode, has_model) >= 12);
+    }
+  }
+}
+
+TEST_CASE("recorded cases of the official code: Lance") {
+  const Family& family = find_family("lance");
+  for (const fs::path& folder : test::goldens_of("lance")) {
+    if (!fs::exists(folder / "checkpoint/Lance_3B/model.safetensors")) {
+      const auto is_of_parts = [](const nlohmann::json& description) {
+        return description.at("kind") == "vae" || description.at("kind") == "positions";
+      };
+      CHECK(replay_folder(family, folder, "batched", is_of_parts) == 2);
+      continue;
+    }
+    for (const char* cfg_mode : {"batched", "sequential"}) {
+      // bfloat16 is not measured by the tolerances of a case; clips need libav (verify has both).
+      const auto in_float32 = [](const nlohmann::json& description) {
+        return description.at("kind") != "pipeline_bf16" &&
+               !description.value("task", "").ends_with("video") &&
+               description.value("task", "") != "video_edit";
+      };
+      CHECK(replay_folder(family, folder, cfg_mode, in_float32) == 11);
     }
   }
 }
