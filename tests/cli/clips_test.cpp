@@ -41,7 +41,7 @@ class Bench {
   }
   fs::path path(const std::string& name) const { return folder_.path() / name; }
   void write(const std::string& name, const Tensor& frames) const {
-    ClipWriter writer(path(name), {.format = clip_format_of_name(name).value()},
+    ClipWriter writer(path(name), {.format = clip_format_of_name(name).value_or(ClipFormat::png)},
                       {frames.size(1), frames.size(2)});
     writer.add(frames);
     writer.finish(kTexts);

@@ -67,7 +67,9 @@ TEST_CASE("flags of other programs that mean the same are taken") {
 }
 
 TEST_CASE("flags of other programs that are not there say what to do") {
-  const std::string videos = "no model of this version makes videos (bagel: pictures and texts)";
+  const std::string videos =
+      "videos are made by lance with --task video_edit, lance with --task t2v, lance with --task "
+      "i2v";
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--list-devices"}, "unknown flag '--list-devices': `diptych devices` lists them"},
       {{"generate", "-p", "x", "--threads", "8"},
@@ -80,8 +82,13 @@ TEST_CASE("flags of other programs that are not there say what to do") {
       {{"generate", "-p", "x", "--fp16"},
        "generate: unknown flag '--fp16': float16 is not supported; --dtype bfloat16 takes as much "
        "memory"},
-      {{"generate", "-p", "x", "--fps", "24"}, "generate: unknown flag '--fps': " + videos},
-      {{"generate", "-p", "x", "--frames=81"}, "generate: unknown flag '--frames': " + videos},
+      {{"generate", "-p", "x", "--fps", "24"}, "--fps: the family bagel has no use for it"},
+      {{"generate", "-p", "x", "--frames=81"},
+       "--video-frames: the family bagel has no use for it"},
+      {{"generate", "-p", "x", "--duration", "5"},
+       "generate: unknown flag '--duration': use --video-frames N; they last N seconds divided by "
+       "--fps"},
+      {{"generate", "-p", "x", "--video", "a.mp4"}, "--video: no task of bagel reads videos"},
       {{"generate", "-p", "x", "--task", "t2v"}, "--task: 't2v': " + videos},
       {{"generate", "-p", "x", "-o", "a.mp4"}, "--output: a.mp4: " + videos},
       {{"-m", "model", "-p", "x"},
