@@ -198,13 +198,16 @@ TEST_CASE("what is not there is told from a link to nowhere and from an address"
   const std::string nowhere = link + ": is a link to nowhere, which is not there";
   CHECK(refusal_of({"-i", link}) == "--image: " + nowhere);
   CHECK(refusal_of({"-c", link}) == "--config: " + nowhere);
-  CHECK(refusal_of({"-m", link}) == "--model: " + nowhere);
+  const auto refused_model = [&](const std::string& model) {
+    return refusal(Words{"generate", "-p", "x", "-o", folder.file("x.png"), "-m", model});
+  };
+  CHECK(refused_model(link) == "--model: " + nowhere);
   CHECK(refusal(Words{"inspect", link}) == nowhere);
   CHECK(refusal(Words{"compare", link, link}) == nowhere);
   const std::string address = "https://example.org/a";
   const std::string no_path = address + ": is an address; expected a path, nothing is downloaded";
   CHECK(refusal_of({"-i", address}) == "--image: " + no_path);
-  CHECK(refusal_of({"-m", address}) == "--model: " + no_path);
+  CHECK(refused_model(address) == "--model: " + no_path);
   CHECK(refusal(Words{"batch", address + ".txt", "-o", folder.file("out")}) ==
         address + ".txt: is an address; expected a path, nothing is downloaded");
   CHECK(folder.names() == Words{"link"});

@@ -429,21 +429,5 @@ TEST_CASE("Ctrl-C stops between two texts, or two pictures, that are read") {
   check({"-i", test::kPicture}, 30);
 }
 
-TEST_CASE("Ctrl-C stops the autoencoder of one picture, with whole maps and with strips") {
-  for (const char* strips : {"off", "on"}) {
-    const test::Folder folder;
-    test::Command command = small_picture(folder);
-    *std::ranges::find(command.arguments, "64x64") = "1024x1024";
-    command.arguments.insert(command.arguments.end(), {"--progress", "kv", "--vae-tiling", strips});
-    command.interrupt_after = "stage=vae\ndone=0";
-    const Outcome outcome = run(command);
-    CAPTURE(outcome.err);
-    CHECK(outcome.code == 128 + SIGINT);
-    CHECK(outcome.err.ends_with("diptych: interrupted\n"));
-    CHECK(outcome.err.find("stage=vae\ndone=1") == std::string::npos);
-    CHECK(folder.names().empty());
-  }
-}
-
 }  // namespace
 }  // namespace diptych

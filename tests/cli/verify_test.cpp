@@ -197,7 +197,7 @@ TEST_CASE("what cannot be replayed is said") {
     CHECK(verify(copy).err ==
           "diptych: " + copy.string() +
               "/case.json: /params/cfg_renorm_type: unknown value 'zz' (known: global, channel, "
-              "text_channel)\n");
+              "text_channel, none)\n");
   }
   SUBCASE("no checkpoint") {
     const Outcome outcome = run(Words{"verify", copy, "--model", folder.file("nowhere")});
