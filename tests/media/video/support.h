@@ -102,7 +102,7 @@ inline std::filesystem::path write_clip(const Folder& folder, const std::string&
                                         const Tensor& frames, ClipEncoding encoding = {},
                                         const PictureTexts& texts = {}) {
   const auto path = folder.path() / name;
-  encoding.format = clip_format_of_name(path).value();
+  encoding.format = clip_format_of_name(path).value_or(ClipFormat::png);
   ClipWriter writer(path, encoding, {frames.size(1), frames.size(2)});
   writer.add(frames);
   writer.finish(texts);
