@@ -191,7 +191,7 @@ Words keys(const json& object) {
 
 TEST_CASE("version and devices as JSON") {
   const json version = json::parse(run(Words{"version", "--json"}).out);
-  CHECK(keys(version) == Words{"cuda", "cuda_architectures", "cudnn_attention", "diptych",
+  CHECK(keys(version) == Words{"cuda", "cuda_architectures", "cudnn_attention", "diptych", "libav",
                                "libjpeg", "libtorch", "libwebp", "stb_image", "utf8proc"});
   CHECK("diptych " + version["diptych"].get<std::string>() + "\n" == run(Words{"--version"}).out);
   CHECK(version["cuda"].is_boolean());
