@@ -35,6 +35,7 @@ namespace fs = std::filesystem;
 // The verb paints its own requests: no cache, one picture per seed, no files.
 bool takes_field(const Field& field) {
   using enum Scope;
+  if (std::holds_alternative<TaskSlot>(field.slot)) return true;
   for (const Scope unused : {request, answer, start, step_cache, report, encoding, output}) {
     if (field.scope == unused) return false;
   }
@@ -85,10 +86,15 @@ void warn_of_unused(std::size_t count, std::size_t given, const char* what, Log&
   log.warning("--pictures {}: only the first of {} is used", count, counted(given, what));
 }
 
-// Pictures, unless the task that was asked for makes clips.
-const Task& painting_task(const RunConfig& run, bool reads_pictures) {
+// Pictures, unless another task is asked for.
+const Task& painting_task(const Resolved& resolved, bool reads_pictures) {
+  const RunConfig& run = resolved.options.run;
   const FamilyConfig& family = *run.family;
-  if (run.makes == MediaKind::clip) return *family.find_task(run.task);
+  if (!resolved.is_default("task")) {
+    if (run.answers())
+      throw InputError(Setting::of("task", run.task), "paints nothing; expected a task that does");
+    return *family.find_task(run.task);
+  }
   const InputCounts inputs{.pictures = reads_pictures ? 1 : 0};
   if (const Task* task = family.task_for(inputs, MediaKind::picture)) return *task;
   throw InputError(Setting::of(reads_pictures ? "image" : "prompt"), "{} paints nothing from {}",
@@ -96,7 +102,9 @@ const Task& painting_task(const RunConfig& run, bool reads_pictures) {
 }
 
 // Prompts and pictures in turn, each request with a seed of its own.
-std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfig& run, Log& log) {
+std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const Resolved& resolved,
+                                     Log& log) {
+  const RunConfig& run = resolved.options.run;
   if (run.reads_videos())
     throw InputError(Setting::of("video"), "calibrate reads texts and pictures, no videos");
   const std::vector<InputItem> prompts = choose_prompts(flags, run);
@@ -117,7 +125,7 @@ std::vector<RunConfig> make_requests(const CalibrateFlags& flags, const RunConfi
   if (run.sampling.seed > std::numeric_limits<std::uint64_t>::max() - count)
     throw InputError(Setting::of("seed"), "{} + {} does not fit in 64 bits", run.sampling.seed,
                      count);
-  const Task& task = painting_task(run, !images.empty());
+  const Task& task = painting_task(resolved, !images.empty());
   std::vector<RunConfig> requests(count, run);
   for (std::size_t i = 0; i < count; ++i) {
     requests[i].sampling.seed += i;
@@ -179,7 +187,7 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
   require_meaning(resolved, "--");
   read_stdin_and_files(options.run.inputs);
   require_model(options.run);
-  const std::vector<RunConfig> requests = make_requests(flags, options.run, log);
+  const std::vector<RunConfig> requests = make_requests(flags, resolved, log);
   for (const RunConfig& request : requests) {
     options.run = request;
     require_complete(options);

@@ -71,10 +71,10 @@ void warn_of_other_formats(const BatchList& list, const Options& defaults, Log& 
 }
 
 // Why the item cannot run, as far as this is known without weights; "" if nothing is wrong.
-std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session& session) {
+std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session* session) {
   if (!item.error.empty()) return item.error;
   try {
-    const std::unique_ptr<Job> job = session.make_job(item.options.run);
+    const std::unique_ptr<Job> job = session->make_job(item.options.run);
     require_encodable(item.options, *job);
     job->read_inputs();
     return {};
@@ -85,12 +85,13 @@ std::string problem_of(const PlannedItem& item, const Resolved& defaults, Sessio
 
 int check_items(const std::vector<PlannedItem>& items, const Resolved& defaults,
                 const fs::path& file, Log& log) {
-  const RunConfig& model = defaults.options.run;
-  const auto session = find_family(model.pipeline).open(model, log);
+  const auto able = std::ranges::find(items, std::string(), &PlannedItem::error);
+  std::unique_ptr<Session> session;
+  if (able != items.end()) session = open_session(defaults, *able, log);
   std::size_t wrong = 0;
   for (const PlannedItem& item : items) {
     check_interrupted();
-    const std::string problem = problem_of(item, defaults, *session);
+    const std::string problem = problem_of(item, defaults, session.get());
     if (problem.empty()) continue;
     ++wrong;
     log.write(LogLevel::error, fmt::format("{}: {}", item.id, problem));

@@ -102,8 +102,7 @@ class BatchRun {
       if (can_run(i)) able.push_back(i);
     }
     if (able.empty()) return;
-    const RunConfig& model = settings_.defaults.options.run;
-    session_ = find_family(model.pipeline).open(model, log_);
+    session_ = diptych::open_session(settings_.defaults, items_[able.front()], log_);
     CommonError common;
     for (const std::size_t i : able) {
       check_interrupted();
@@ -428,6 +427,14 @@ class BatchRun {
 };
 
 }  // namespace
+
+std::unique_ptr<Session> open_session(const Resolved& defaults, const PlannedItem& first,
+                                      Log& log) {
+  RunConfig model = defaults.options.run;
+  model.task = first.options.run.task;
+  model.makes = first.options.run.makes;
+  return find_family(model.pipeline).open(model, log);
+}
 
 int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings,
               BatchFolder& folder, Log& log) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "apps/diptych/batch/folder.h"
@@ -9,6 +10,7 @@
 #include "lib/batch/plan.h"
 #include "lib/batch/shards.h"
 #include "lib/config/resolve.h"
+#include "lib/session/session.h"
 
 namespace diptych {
 
@@ -19,6 +21,9 @@ struct BatchSettings {
   Resolved defaults;           // what the session is opened with
   ProgressStyle progress = ProgressStyle::automatic;
 };
+
+// For items such as `first`: what a model loads may depend on the task.
+std::unique_ptr<Session> open_session(const Resolved& defaults, const PlannedItem& first, Log& log);
 
 // Runs the items (those of the shard alone). Returns 0, or 4 where some failed. Throws what ends
 // the whole run: InputError for the model, WriteError, Interrupted; what was done until then is

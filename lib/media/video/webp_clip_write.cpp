@@ -36,7 +36,9 @@ class Animation : public WebpAnimation {
     WebPAnimEncoderOptions options;
     require(WebPAnimEncoderOptionsInit(&options) != 0, "another libwebp was built with; a start");
     options.anim_params.loop_count = 0;  // for ever
-    options.kmax = 1;                    // every frame is whole: errors of lossy ones do not add up
+    // With loss libwebp leaves out what has hardly changed since the frame before, also where it
+    // changes a little every time, and frames drift away: so each is whole.
+    if (quality != kLossless) options.kmax = 1;
     encoder_.reset(
         WebPAnimEncoderNew(static_cast<int>(size.width), static_cast<int>(size.height), &options));
     require(encoder_ != nullptr, "a start");

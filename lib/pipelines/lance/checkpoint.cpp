@@ -85,8 +85,10 @@ void check_model_layout(const Weights& weights, const LanceConfig& config, bool 
              lacking);
 }
 
-void check_vae_layout(const Weights& weights, const WanVaeConfig& config) {
-  if (!weights.is_dummy()) WanVae::load(weights, config);
+// The names and shapes of the autoencoder's file. On the meta device nothing of it is read.
+void check_vae_layout(const fs::path& file) {
+  const Weights weights = Weights::open(file, at::kMeta, at::kFloat);
+  WanVae::load(weights, WanVaeConfig::infer(weights), KernelPolicy::reference);
 }
 
 }  // namespace
@@ -169,8 +171,7 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
     throw InputError("{}: the autoencoder has {} channels at 1/{}, expected {} at 1/{}",
                      c.folders.vae_file().string(), c.vae.config.z_dim, c.vae.config.spatial(),
                      c.config.row_width, c.config.pixels_per_row);
-  if (!dummy)
-    check_vae_layout(Weights::open(c.folders.vae_file(), at::kCPU, at::kFloat), c.vae.config);
+  if (!dummy) check_vae_layout(c.folders.vae_file());
   return opened;
 }
 
@@ -228,9 +229,12 @@ MotSizes LanceCheckpoint::sizes() const {
   sizes.row_width = config.row_width;
   sizes.pixels_per_row = config.pixels_per_row;
   sizes.look_bytes = [vit = config.vit](std::int64_t patches, std::int64_t element) {
-    const std::int64_t merge = vit.spatial_merge_size;  // in groups, however they lie
+    // In groups, however they lie. `patches` counts windows as if all were full (InputWork): their
+    // keys and values have buffers of that size.
+    const std::int64_t merge = vit.spatial_merge_size;
     return qwen_vision_bytes(vit, {.t = 1, .h = merge, .w = patches / merge},
-                             element == 4 ? at::kFloat : at::kBFloat16);
+                             element == 4 ? at::kFloat : at::kBFloat16) +
+           2 * patches * vit.hidden_size * element;
   };
   const auto dtype = c10::typeMetaToScalarType(vae_weights.options().dtype());
   const WanVaeConfig& own = vae.config;
@@ -304,8 +308,7 @@ std::vector<std::string> check_lance_layout(const fs::path& folder) {
       const Weights vit = Weights::open(folders.vit / "vit.safetensors", at::kCPU, at::kFloat);
       for (const auto& [name, shape] : qwen_vision_layout(config.vit)) vit.check(name, shape);
       vit.require_all_read();
-      const Weights vae = Weights::open(folders.vae_file(), at::kCPU, at::kFloat);
-      check_vae_layout(vae, WanVaeConfig::infer(vae));
+      check_vae_layout(folders.vae_file());
       LanceMarkers::of(*load_byte_level_bpe(folders.llm));
     } catch (const InputError& error) {
       problems.emplace_back(error.what());

@@ -105,6 +105,11 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
     return;
   }
   plan_painting();
+  const bool counted = task == LanceTask::t2v || task == LanceTask::i2v;
+  if (counted && !is_recorded && decoded_frames() != config().sampling.frames)
+    log.warning_once(fmt::format("--video-frames {}: {} are made, one more than a multiple of {}",
+                                 config().sampling.frames, decoded_frames(),
+                                 WanVaeConfig::kTemporal));
 }
 
 std::optional<LanceSource> LanceJob::plan_source() const {
@@ -213,7 +218,14 @@ InputWork LanceJob::work_of_source() const {
   const std::int64_t frames = std::ssize(source->frames);
   InputWork work;
   if (!answers()) work.encoded = {source->sizes.vae.width, source->sizes.vae.height, frames};
-  if (task != LanceTask::i2v) work.patches = 4 * vit_grid(frames, source->sizes.vit).rows();
+  if (task == LanceTask::i2v) return work;
+  // Attention has room for whole windows, also at the edges.
+  const LanceGrid grid = vit_grid(frames, source->sizes.vit);
+  const QwenVisionConfig& vit = checkpoint.config.vit;
+  const auto filled = [side = vit.window_groups()](std::int64_t groups) {
+    return (groups + side - 1) / side * side;
+  };
+  work.patches = vit.merged_patches() * grid.t * filled(grid.h) * filled(grid.w);
   return work;
 }
 

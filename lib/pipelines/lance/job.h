@@ -102,8 +102,6 @@ class LanceTurn final : public MotTurn {
   Tensor draw_posterior(at::IntArrayRef shape) const;
   const Tensor& encode_source(MotTrace* trace);
   const Tensor& look(MotTrace* trace);
-  void decode_frames(const Tensor& latent, MotTrace* trace,
-                     const std::function<void(const Tensor& frames)>& take) const;
 
   const LanceJob& own_;
   std::uint64_t seed_ = 0;

@@ -129,41 +129,49 @@ Tensor LanceTurn::start_latent(Log& log, MotTrace* trace) {
   return at::cat({clean.to(start.device()), start.narrow(0, clean.size(0), rows - clean.size(0))});
 }
 
-void LanceTurn::decode_frames(const Tensor& latent, MotTrace* trace,
-                              const std::function<void(const Tensor& frames)>& take) const {
-  WanVaeDecoder decoder(own_.checkpoint.vae, latent);
+namespace {
+
+// latent: [t, h, w, row width]. `take` gets uint8 [n, H, W, 3] on the CPU.
+void decode_frames(const WanVae& vae, const Tensor& latent, LanceTrace* trace,
+                   const std::function<void(const Tensor& frames)>& take) {
+  WanVaeDecoder decoder(vae, latent);
   while (decoder.has_next()) {
     check_interrupted();
     const Tensor frames = decoder.next();
     require_finite(frames, "the decoded picture");
     const Tensor shown = frames_to_uint8(frames).to(at::kCPU);
-    if (trace != nullptr) static_cast<LanceTrace*>(trace)->decoded(frames, shown);
+    if (trace != nullptr) trace->decoded(frames, shown);
     take(shown);
   }
-  if (trace != nullptr) static_cast<LanceTrace*>(trace)->finish_decoding();
+  if (trace != nullptr) trace->finish_decoding();
 }
+
+}  // namespace
 
 Media LanceTurn::decode(const Tensor& rows, const std::string&, MotTrace* trace) const {
   const LatentSize size = own_.size();
   const Tensor latent = rows.view({size.t, size.h, size.w, -1});
   if (trace != nullptr) trace->sink().record("latent.final", latent);
+  const WanVae& vae = own_.checkpoint.vae;
+  auto* const own_trace = static_cast<LanceTrace*>(trace);
   const std::optional<ClipShape> shape = own_.clip_shape();
   if (!shape) {
     Picture picture;
-    decode_frames(latent, trace, [&](const Tensor& frames) { picture.rgb = frames[0]; });
+    decode_frames(vae, latent, own_trace, [&](const Tensor& frames) { picture.rgb = frames[0]; });
     return picture;
   }
   Clip clip;
   clip.shape = *shape;
   if (trace == nullptr) {
-    clip.decode = [this, latent](const std::function<void(const Tensor&)>& take) {
-      decode_frames(latent, nullptr, take);
+    // The session outlives it, this turn may not.
+    clip.decode = [&vae, latent](const std::function<void(const Tensor&)>& take) {
+      decode_frames(vae, latent, nullptr, take);
     };
     return clip;
   }
   // A trace shows every frame, whoever takes them.
   std::vector<Tensor> chunks;
-  decode_frames(latent, trace, [&](const Tensor& frames) { chunks.push_back(frames); });
+  decode_frames(vae, latent, own_trace, [&](const Tensor& frames) { chunks.push_back(frames); });
   clip.decode = [chunks](const std::function<void(const Tensor&)>& take) {
     for (const Tensor& frames : chunks) take(frames);
   };

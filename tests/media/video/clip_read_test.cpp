@@ -62,6 +62,7 @@ TEST_CASE("every kind of clip gives the frames that ffmpeg and decord give") {
       {"bt2020.mp4",
        "-c:v libx264 -pix_fmt yuv420p10le -vf scale=out_color_matrix=bt2020 -colorspace bt2020nc",
        "yuv420p10le"},
+      {"rgb.mkv", "-c:v ffv1 -pix_fmt gbrp10le", "gbrp10le"},
       {"bgr.mkv", "-c:v ffv1 -pix_fmt bgr0", "bgr0"},
       {"gray.mkv", "-c:v ffv1 -pix_fmt gray", "gray"},
       {"theora.ogv", "-c:v libtheora -pix_fmt yuv420p", "yuv420p"},

@@ -206,7 +206,7 @@ TEST_CASE("an animated WebP loops, keeps its rate and its texts; 100 loses nothi
   CHECK(clip.next()->seconds == doctest::Approx(0.042));
   const fs::path lossy = write_clip(folder, "b.webp", frames, {.quality = 60});
   CHECK(fs::file_size(lossy) < fs::file_size(lossless));
-  CHECK(mean_gap(read_clip(lossy), frames) < 12);
+  CHECK(mean_gap(read_clip(lossy)[16], frames[16]) < 6);  // what moves slowly does not drift away
 }
 
 TEST_SUITE_END();

@@ -43,8 +43,12 @@ void RgbScaler::prepare(const AVFrame& frame, AVPixelFormat wanted) {
   if (known >= 0) {
     if (frame.color_range != AVCOL_RANGE_UNSPECIFIED)
       from_range = frame.color_range == AVCOL_RANGE_JPEG ? 1 : 0;
-    sws_setColorspaceDetails(scaler_.get(), sws_getCoefficients(frame.colorspace), from_range,
-                             table, to_range, brightness, contrast, saturation);
+    // Both ways the stream's matrix: RGB of more than 8 bits passes through YUV.
+    const bool yuv = frame.colorspace != AVCOL_SPC_RGB;
+    const int* matrix =
+        sws_getCoefficients(yuv ? static_cast<int>(frame.colorspace) : SWS_CS_ITU601);
+    sws_setColorspaceDetails(scaler_.get(), matrix, from_range, matrix, to_range, brightness,
+                             contrast, saturation);
   }
   from_width_ = frame.width;
   from_height_ = frame.height;
