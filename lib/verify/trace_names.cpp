@@ -43,14 +43,18 @@ std::ptrdiff_t rank_within(const TraceNames& names, std::string_view word) {
   return lists(names.within, word) ? place_in(names.within, word) + 1 : 0;
 }
 
-// Where one part of a name stands among its siblings; `parent`: the part before it, "" for the
-// first.
-std::tuple<std::ptrdiff_t, std::int64_t, std::string_view> place(std::string_view part,
-                                                                 std::string_view parent,
-                                                                 bool first,
-                                                                 const TraceNames& names) {
+using Place = std::tuple<std::ptrdiff_t, std::int64_t, std::string_view>;
+
+// Where a name stands by its first part alone, or by the whole of it where that is listed.
+Place first_place(std::string_view name, std::string_view part, const TraceNames& names) {
   const auto [word, number] = split_number(part);
-  if (first) return {place_in(names.stages, word), number, word};
+  const bool whole = lists(names.stages, name);
+  return {place_in(names.stages, whole ? name : word), number, word};
+}
+
+// Where a later part of a name stands among its siblings; `parent`: the part before it.
+Place place(std::string_view part, std::string_view parent, const TraceNames& names) {
+  const auto [word, number] = split_number(part);
   if (const auto whole = rank_within(names, part); whole > 0) return {whole, 0, part};
   return {rank_within(names, word), lists(names.falling, parent) ? -number : number, word};
 }
@@ -59,12 +63,11 @@ std::tuple<std::ptrdiff_t, std::int64_t, std::string_view> place(std::string_vie
 
 bool computed_before(std::string_view a, std::string_view b, const TraceNames& names) {
   const auto left = split(a), right = split(b);
-  std::string_view parent;
-  for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
-    const auto x = place(left[i], parent, i == 0, names),
-               y = place(right[i], parent, i == 0, names);
+  const Place first = first_place(a, left[0], names), other = first_place(b, right[0], names);
+  if (first != other) return first < other;
+  for (std::size_t i = 1; i < std::min(left.size(), right.size()); ++i) {
+    const Place x = place(left[i], left[i - 1], names), y = place(right[i], left[i - 1], names);
     if (x != y) return x < y;
-    parent = left[i];
   }
   return std::pair(left.size(), a) < std::pair(right.size(), b);
 }

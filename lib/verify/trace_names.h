@@ -21,15 +21,16 @@ struct TraceGroups {
 // The names of one family. Words stand without their number: "step" for "step003", and "" for a
 // part that is a number alone. Empty lists: nothing is known of the names.
 struct TraceNames {
-  std::span<const std::string_view> stages;   // first parts, in the order of a run
+  std::span<const std::string_view> stages;   // first parts or whole names, in the order of a run
   std::span<const std::string_view> within;   // the other parts, in the order within a stage
   std::span<const std::string_view> falling;  // parts whose children run from the highest number
   std::span<const TraceGroups> groups;        // the first glob that matches a name counts
 };
 
 // A strict weak order: true where `a` is computed before `b` in a run. Parts are compared one by
-// one: first parts by `stages`, unlisted ones last; other parts by `within`, unlisted ones (ids,
-// lengths, the numbers of layers and calls) first; equal places by number, then by word.
+// one: first parts by `stages` (a whole name that is listed comes where it stands), unlisted ones
+// last; other parts by `within`, unlisted ones (ids, lengths, the numbers of layers and calls)
+// first; equal places by number, then by word.
 bool computed_before(std::string_view a, std::string_view b, const TraceNames& names);
 
 // How many of the tensors begin with one of the family's stages.

@@ -246,7 +246,7 @@ TEST_CASE("what calibrate refuses") {
       {{"--seed", "18446744073709551615"}, "--seed: 18446744073709551615 + 5 does not fit"},
       {{"--temperature", "1"}, "--temperature: given without --think"},
       {{"--cache-mode", "teacache"}, "calibrate: unknown flag '--cache-mode'"},
-      {{"--task", "chat"}, "calibrate: unknown flag '--task'"},
+      {{"--task", "chat"}, "--size: has no meaning for --task chat, which paints nothing"},
       // 3 + 3 changes of two contexts
       {{"--steps", "5", "--pictures", "1", "--cfg-interval", "0,1"},
        "diptych: --steps: 5 for 1 picture give at most 6 samples, expected at least 20; more steps "

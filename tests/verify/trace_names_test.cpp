@@ -10,7 +10,7 @@ namespace {
 
 using namespace diptych;
 
-constexpr std::string_view kStages[] = {"read", "", "step", "end"};
+constexpr std::string_view kStages[] = {"read", "", "step", "read.last", "end"};
 constexpr std::string_view kWithin[] = {"t", "in", "layer", "up", "block_1", "out"};
 constexpr std::string_view kFalling[] = {"up"};
 constexpr TraceNames kNames = {kStages, kWithin, kFalling, {}};
@@ -35,6 +35,7 @@ const std::vector<std::string> kRun = {
     "step000.out",
     "step001.t",
     "step010.t",
+    "read.last",
     "end",
     "end.out",
     "something.else.02",

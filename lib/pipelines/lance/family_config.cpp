@@ -113,7 +113,7 @@ constexpr ChoiceSlot choice() {
 }
 
 constexpr auto kFields = std::to_array<Field>({
-    {"resolution", Scope::picture, "--resolution",
+    {"resolution", Scope::generation, "--resolution",
      "video_192p|image_256res|image_512res|image_768res|video_360p|video_480p",
      "how large the pictures and videos are that are read, and what is made of them",
      choice<&LanceSettings::resolution>(), YamlPlace::painting,

@@ -9,10 +9,10 @@ using Json = nlohmann::json;
 
 // In the order of a run; then what the cases of single parts record.
 constexpr std::string_view kStages[] = {
-    "tokens",   "pos",          "vit",         "vae",           "prefill",      "kv",
-    "schedule", "latent",       "pre",         "step",          "decode",       "vae_decode",
-    "output",   "encode_image", "encode_clip", "encode_ragged", "decode_image", "decode_clip",
-    "scale"};
+    "tokens",       "pos",           "vit",          "vae",         "prefill",
+    "kv",           "schedule",      "latent",       "pre",         "step",
+    "latent.final", "decode",        "vae_decode",   "output",      "encode_image",
+    "encode_clip",  "encode_ragged", "decode_image", "decode_clip", "scale"};
 
 constexpr std::string_view kWithin[] = {"t",
                                         "timestep",
@@ -33,16 +33,15 @@ constexpr std::string_view kWithin[] = {"t",
                                         "middle",
                                         "decoder",
                                         "up",
-                                        "out",
                                         "mu",
                                         "log_var",
-                                        "latent",
                                         "embeds",
                                         "layer",
                                         "attn",
                                         "q",
                                         "k",
                                         "v",
+                                        "out",
                                         "hidden",
                                         "norm_out",
                                         "logits",
@@ -51,6 +50,7 @@ constexpr std::string_view kWithin[] = {"t",
                                         "v_guided_raw",
                                         "renorm_scale",
                                         "v_guided",
+                                        "latent",
                                         "final",
                                         "video"};
 

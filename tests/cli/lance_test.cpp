@@ -1,0 +1,170 @@
+// Lance as a user runs it, on random weights with the widths of the recorded checkpoint: a clip of
+// each task that makes one, what reads it, and what a list and a trace are good for.
+#include <filesystem>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/clip_formats.h"
+#include "tests/cli/words.h"
+#include "tests/support/skip.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using diptych::test::Outcome;
+using diptych::test::Words;
+
+// A folder laid out as the released checkpoint, without weights, and what is made there.
+class Lance {
+ public:
+  Lance() {
+    const fs::path goldens = fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/lance";
+    fs::create_directory(model());
+    for (const char* part : {"Lance_3B", "Lance_3B_Video"})
+      fs::create_symlink(goldens / "checkpoint/Lance_3B", model() / part);
+    fs::create_symlink(goldens / "vit", model() / "Qwen2.5-VL-ViT");
+    fs::create_symlink(goldens / "checkpoint/Wan2.2_VAE.pth", model() / "Wan2.2_VAE.pth");
+  }
+  fs::path model() const { return folder_.path() / "model"; }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  Outcome run(const std::string& verb, const Words& arguments) const {
+    const Words common = {verb,       "-m",  model().string(), "--load-format", "dummy",
+                          "--device", "cpu", "--progress",     "none"};
+    return diptych::test::run(diptych::test::with(common, arguments));
+  }
+  // Of two updates. Returns the file, which is there.
+  std::string made(const std::string& name, const Words& arguments) const {
+    const Outcome outcome =
+        run("generate", diptych::test::with(arguments, {"--steps", "2", "-o", file(name)}));
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.code == 0);
+    REQUIRE(fs::exists(file(name)));
+    return file(name);
+  }
+  void write(const std::string& name, const std::string& text) const { folder_.write(name, text); }
+
+ private:
+  diptych::test::Folder folder_;
+};
+
+// What ffprobe says of a clip's stream; null where it is not there.
+nlohmann::json ffprobe(const std::string& file) {
+  diptych::test::Command command;
+  command.binary = "/usr/bin/env";
+  command.arguments = {"ffprobe",       "-v",  "error", "-count_frames",
+                       "-show_streams", "-of", "json",  file};
+  const Outcome outcome = diptych::test::run(command);
+  if (outcome.code == 127) return nullptr;
+  return nlohmann::json::parse(outcome.out)["streams"].at(0);
+}
+
+void check_clip(const std::string& file, const char* codec, int width, int height, int frames) {
+  const nlohmann::json stream = ffprobe(file);
+  CHECK(stream["codec_name"] == codec);
+  CHECK(stream["width"] == width);
+  CHECK(stream["height"] == height);
+  CHECK(stream["nb_read_frames"] == std::to_string(frames));
+}
+
+const Words kSmallClip = {"--task",         "t2v", "-p", "a boat", "--size", "64x48",
+                          "--video-frames", "5"};
+
+TEST_SUITE("needs libav") {
+  TEST_CASE("Lance: a clip of each task, as ffprobe sees it; answers about them; a replay") {
+    if (!diptych::facts_of(diptych::ClipFormat::mp4).built_in)
+      return diptych::test::skip("this build has no libav");
+    const Lance lance;
+    const std::string boat = lance.made("boat.mp4", kSmallClip);
+    if (ffprobe(boat).is_null()) return diptych::test::skip("ffprobe is not here");
+    check_clip(boat, "h264", 64, 48, 5);
+    CHECK(ffprobe(boat)["r_frame_rate"] == "12/1");
+    const Words small = {"--resolution", "video_192p"};
+    const std::string cup = lance.made("cup.png", {"-p", "a cup", "--size", "64x64"});
+    const std::string moved = lance.made(
+        "moved.webm", diptych::test::with(small, {"--task", "i2v", "-i", cup, "-p", "it turns",
+                                                  "--video-frames", "5", "--fps", "24"}));
+    const nlohmann::json webm = ffprobe(moved);
+    CHECK(webm["codec_name"] == "vp9");
+    CHECK(webm["r_frame_rate"] == "24/1");
+    CHECK(webm["nb_read_frames"] == "5");
+    const std::string red =
+        lance.made("red.mp4", diptych::test::with(small, {"--video", boat, "-p", "make it red"}));
+    CHECK(ffprobe(red)["codec_name"] == "h264");
+    CHECK(ffprobe(red)["nb_read_frames"] == "5");
+    for (const Words& asked :
+         {Words{"--task", "x2t_video", "--video", red}, Words{"--task", "x2t_image", "-i", cup}}) {
+      const Outcome answer = lance.run(
+          "generate", diptych::test::with(asked, {"-p", "what is it?", "--max-tokens", "3"}));
+      CAPTURE(answer.err);
+      CHECK(answer.code == 0);
+      CHECK(!answer.out.empty());
+    }
+    const Outcome again = diptych::test::run(
+        {"inspect", boat, "--replay", "-m", lance.model().string(), "--device", "cpu"});
+    CAPTURE(again.err);
+    CHECK(again.code == 0);
+    CHECK(again.out.find("identical") != std::string::npos);
+  }
+}
+
+TEST_CASE("Lance: clips of a list, alone and together, have the same frames") {
+  const Lance lance;
+  lance.write("list.txt", "a boat\na tree\n");
+  Words arguments = kSmallClip;
+  arguments.erase(arguments.begin() + 2, arguments.begin() + 4);  // the prompt
+  arguments =
+      diptych::test::with({lance.file("list.txt"), "--steps", "2", "--format", "png"}, arguments);
+  for (const char* size : {"1", "2"}) {
+    const Outcome outcome = lance.run(
+        "batch", diptych::test::with(arguments, {"-o", lance.file(size), "--batch-size", size}));
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 0);
+  }
+  const std::string alone = lance.made("boat.frames", kSmallClip);
+  for (const char* size : {"1", "2"}) {
+    const Outcome compared = diptych::test::run(
+        {"compare", alone, lance.file(std::string(size) + "/0000.frames"), "--max-abs", "1"});
+    CAPTURE(compared.out);
+    CHECK(compared.code == 0);
+  }
+  const Outcome pictures = lance.run("batch", {lance.file("list.txt"), "-o", lance.file("pictures"),
+                                               "--size", "64", "--steps", "2"});
+  CAPTURE(pictures.err);
+  CHECK(pictures.code == 0);
+  CHECK(fs::exists(lance.file("pictures/0001.png")));
+}
+
+TEST_CASE("Lance: the first tensor in which two runs part is named") {
+  const Lance lance;
+  const Words picture = {"-p", "a cup", "--size", "64x64"};
+  lance.made("a.png", diptych::test::with(picture, {"--trace", lance.file("a.safetensors")}));
+  // The scale is used after the first step's velocities.
+  lance.made("b.png", diptych::test::with(
+                          picture, {"--cfg-scale", "9", "--trace", lance.file("b.safetensors")}));
+  const Outcome compared =
+      diptych::test::run({"compare", lance.file("a.safetensors"), lance.file("b.safetensors")});
+  CHECK(compared.code == 0);
+  CAPTURE(compared.out);
+  CHECK(compared.out.find("first divergence: step000.v_guided_raw: ") != std::string::npos);
+}
+
+TEST_CASE("Lance: calibrate measures on clips, and TeaCache takes the file") {
+  const Lance lance;
+  const std::string file = lance.file("tea.json");
+  const Words clip = {"--task", "t2v", "--size", "64x48", "--video-frames", "5", "--steps", "12"};
+  const Outcome measured = lance.run("calibrate", diptych::test::with(clip, {"-o", file}));
+  CAPTURE(measured.err);
+  CHECK(measured.code == 0);
+  const Outcome painted = lance.run(
+      "generate",
+      diptych::test::with(clip, {"-p", "a boat", "-o", lance.file("t.frames"), "--cache-mode",
+                                 "teacache", "--cache-calibration", file}));
+  CAPTURE(painted.err);
+  CHECK(painted.code == 0);
+  CHECK(lance.run("calibrate", {"--task", "x2t_image", "-o", file})
+            .err.find("--task x2t_image: paints nothing") != std::string::npos);
+}
+
+}  // namespace
