@@ -101,6 +101,23 @@ nlohmann::json rate_json(const ClipFacts& facts) {
                             : nlohmann::json();
 }
 
+// As long as both have frames; what is over in one of them is counted only.
+ClipMetrics measure_frames(ClipReader& left, ClipReader& right,
+                           std::optional<SideBySideClip>& clip) {
+  ClipMetrics metrics;
+  for (;;) {
+    const auto x = left.next(), y = right.next();
+    if (!x || !y) break;
+    metrics.frames.push_back(image_metrics(x->rgb, y->rgb));
+    if (clip) clip->add(x->rgb, y->rgb);
+  }
+  while (left.skip()) {
+  }
+  while (right.skip()) {
+  }
+  return metrics;
+}
+
 }  // namespace
 
 CompareReport compare_clips(const fs::path& actual, const fs::path& expected,
@@ -119,17 +136,7 @@ CompareReport compare_clips(const fs::path& actual, const fs::path& expected,
   const auto format = clip_format_of_name(options.output);
   if (!options.output.empty() && format) clip.emplace(options.output, *format, right.facts());
 
-  ClipMetrics metrics;
-  for (;;) {
-    const auto x = left.next(), y = right.next();
-    if (!x || !y) break;
-    metrics.frames.push_back(image_metrics(x->rgb, y->rgb));
-    if (clip) clip->add(x->rgb, y->rgb);
-  }
-  while (left.skip()) {
-  }
-  while (right.skip()) {
-  }
+  const ClipMetrics metrics = measure_frames(left, right, clip);
   CompareReport report;
   if (left.position() != right.position()) {
     report =
