@@ -16,11 +16,10 @@
 
 namespace diptych {
 
-// What a clip may be at most, and what a folder of frames does not say itself.
+// What a clip may be at most.
 struct ClipLimits {
   std::int64_t max_frames = 100'000;
   std::int64_t max_pixels = std::int64_t{1} << 26;  // of a frame
-  std::optional<FrameRate> folder_rate{};  // of a folder of frames; absent: what its frames say
 };
 
 struct ClipFacts {

@@ -63,10 +63,9 @@ class FrameFolder : public ClipReader::Source {
     facts_.orientation = first.orientation;
     facts_.size = upright_size(first.rgb.size(0), first.rgb.size(1), first.orientation);
     check_frame_size(facts_.size.width, facts_.size.height, limits, files_.front().string());
-    rate_ = limits.folder_rate.value_or(kUnknownRate);
+    rate_ = kUnknownRate;
     for (const auto& [keyword, text] : first.text) {
-      if (keyword == kRateText && !limits.folder_rate)
-        rate_ = parse_frame_rate(text).value_or(kUnknownRate);
+      if (keyword == kRateText) rate_ = parse_frame_rate(text).value_or(kUnknownRate);
       if (keyword != kRateText && keyword != kFrameText) facts_.texts.emplace_back(keyword, text);
     }
     facts_.average_rate = rate_;

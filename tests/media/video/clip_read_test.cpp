@@ -329,8 +329,6 @@ TEST_CASE("a folder of frames is read in the order of its numbers") {
   folder.write("notes.txt", "no frame");
   CHECK(at::equal(read_clip(folder.path()), frames));
   ClipLimits limits;
-  limits.folder_rate = FrameRate{12, 1};
-  CHECK(ClipReader(folder.path(), limits).facts().seconds == 1.0);
   limits.max_frames = 11;
   CHECK(message_of([&] {
           ClipReader(folder.path(), limits);
