@@ -183,12 +183,9 @@ void MotSession::make_ready(MotJobs jobs) {
   clock_.lap(report_, "load", runtime_.device);
 }
 
-void MotSession::read_weights(MotJobs first, Progress& progress) {
-  clock_.start();
+// Where not all weights have a place in the memory of the device or of this machine.
+void MotSession::warn_of_slow_weights(bool offloads) {
   const MemoryBudget& budget = memory_->budget();
-  const auto offload = mot_offload(memory_->plan().choice.offload, llm_config().num_hidden_layers);
-  if (budget.limited)
-    limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget.device - kCudaBytes));
   const MemoryPlan& plan = memory_->plan();
   if (plan.mapped > 0 && budget.host && plan.peak() + plan.mapped > *budget.host) {
     log_.warning(
@@ -196,8 +193,17 @@ void MotSession::read_weights(MotJobs first, Progress& progress) {
         "every step will read from the disk",
         to_gib(plan.mapped));
   }
-  if (budget.device && offload && config_.offload == OffloadWish::automatic)
+  if (budget.device && offloads && config_.offload == OffloadWish::automatic)
     log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
+}
+
+void MotSession::read_weights(MotJobs first, Progress& progress) {
+  clock_.start();
+  const MemoryBudget& budget = memory_->budget();
+  const auto offload = mot_offload(memory_->plan().choice.offload, llm_config().num_hidden_layers);
+  if (budget.limited)
+    limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget.device - kCudaBytes));
+  warn_of_slow_weights(offload.has_value());
   constexpr std::uint64_t kMebi = 1 << 20;
   std::vector<Weights> sources = checkpoint_->sources();
   std::uint64_t total = 0;

@@ -59,6 +59,7 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   void make_ready(MotJobs jobs);
   // `first`: what will be run first, if it is known.
   void read_weights(MotJobs first, Progress& progress);
+  void warn_of_slow_weights(bool offloads);
   FirstRun describe_first_run(MotJobs jobs) const;
   std::vector<Rehearsal::Part> rehearsal_parts(MotJobs jobs);
   void wait_for_rehearsed_steps();

@@ -62,13 +62,13 @@ void check_counts(const RunConfig& config) {
   if (count == 1) return;
   if (config.answers())
     throw InputError(Setting::of("batch_count"),
-                     SettingText{"pictures only, found ", Setting::of("task", config.task)});
+                     SettingText{"one answer at a time, found ", Setting::of("task", config.task)});
   const auto last = static_cast<std::uint64_t>(count - 1);
   if (config.sampling.seed > std::numeric_limits<std::uint64_t>::max() - last) {
     throw InputError(Setting::of("seed"), "{} + {} does not fit in 64 bits", config.sampling.seed,
                      last);
   }
-  const SettingText one = {"one picture at a time, found ",
+  const SettingText one = {"one result at a time, found ",
                            Setting::of("batch_count", fmt::format("{}", count))};
   if (!config.trace.empty()) throw InputError(Setting::of("trace"), one);
   if (!config.noise.empty()) throw InputError(Setting::of("noise"), one);

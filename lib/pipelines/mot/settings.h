@@ -18,7 +18,8 @@
 
 namespace diptych {
 
-// What a request with several pictures, or a late seed, cannot have.
+// Throws InputError for what a request for several results cannot have, and where their seeds do
+// not fit.
 void check_counts(const RunConfig& config);
 
 // The start noise of one picture, of the first of these names that the file has: float32 [rows,
