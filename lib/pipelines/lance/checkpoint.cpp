@@ -58,6 +58,11 @@ WanVaeConfig read_vae_config(const Weights& weights, const LanceFolders& folders
   return WanVaeConfig::infer(Weights::open(folders.vae_file(), at::kCPU, at::kFloat));
 }
 
+// Whether a model's file holds the vision tower, too.
+bool holds_vision(const Weights& model) {
+  return model.scope(kVisionScope).contains("patch_embed.proj.weight");
+}
+
 // A generation expert may lack tensors: those of the other expert stand for them, as the official
 // loader copies these before it reads the file.
 constexpr std::string_view kGeneration = "_moe_gen";
@@ -120,13 +125,16 @@ fs::path LanceFolders::model_file() const {
                         "ema.safetensors.index.json"});
 }
 
+fs::path LanceFolders::vit_file() const {
+  return first_of(vit, {"vit.safetensors"});
+}
+
 fs::path LanceFolders::vae_file() const {
   return first_of(root, {"Wan2.2_VAE.pth", "Wan2.2_VAE.safetensors"});
 }
 
 bool LanceCheckpoint::bundles_vision() const {
-  return !model_weights.is_dummy() &&
-         model_weights.scope(kVisionScope).contains("patch_embed.proj.weight");
+  return !model_weights.is_dummy() && holds_vision(model_weights);
 }
 
 std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, const Runtime& runtime,
@@ -152,14 +160,7 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
     c.model_weights = c.vit_weights = Weights::dummy(runtime.device, runtime.dtype);
     c.vae_weights = Weights::dummy(runtime.device, vae_dtype);
   } else {
-    c.model_weights = Weights::open(c.folders.model_file(), runtime.device, runtime.dtype);
-    const fs::path vit = first_of(c.folders.vit, {"vit.safetensors"});
-    c.vit_weights = Weights::open(vit, runtime.device, runtime.dtype);
-    c.vae_weights = Weights::open(c.folders.vae_file(), runtime.device, vae_dtype);
-    if (c.bundles_vision())
-      log.debug("{}: its vit_model.* replaces {}, as the official loader does",
-                c.folders.model_file().string(), vit.string());
-    check_model_layout(c.model_weights, c.config, c.bundles_vision(), log);
+    c.open_weights(runtime, vae_dtype, log);
   }
   // Requests are checked against these before anything is loaded.
   c.language_model.config = c.config.llm;
@@ -173,6 +174,16 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
                      c.config.row_width, c.config.pixels_per_row);
   if (!dummy) check_vae_layout(c.folders.vae_file());
   return opened;
+}
+
+void LanceCheckpoint::open_weights(const Runtime& runtime, at::ScalarType vae_dtype, Log& log) {
+  model_weights = Weights::open(folders.model_file(), runtime.device, runtime.dtype);
+  vit_weights = Weights::open(folders.vit_file(), runtime.device, runtime.dtype);
+  vae_weights = Weights::open(folders.vae_file(), runtime.device, vae_dtype);
+  if (bundles_vision())
+    log.debug("{}: its vit_model.* replaces {}, as the official loader does",
+              folders.model_file().string(), folders.vit_file().string());
+  check_model_layout(model_weights, config, bundles_vision(), log);
 }
 
 std::unique_ptr<MotJob> LanceCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
@@ -219,7 +230,7 @@ void LanceCheckpoint::require_finite_weights() const {
   if (model_weights.is_dummy()) return;
   require_finite(open_checkpoint(folders.model_file()));
   require_finite(open_checkpoint(folders.vae_file()));
-  if (!bundles_vision()) require_finite(open_checkpoint(folders.vit / "vit.safetensors"));
+  if (!bundles_vision()) require_finite(open_checkpoint(folders.vit_file()));
 }
 
 MotSizes LanceCheckpoint::sizes() const {
@@ -253,7 +264,7 @@ MappedWeights LanceCheckpoint::mapped() const {
   mapped.is_view = [](const std::string&, at::ScalarType) { return false; };
   if (model_weights.is_dummy()) return mapped;
   mapped.is_view = [model = open_checkpoint(folders.model_file()),
-                    vit = open_checkpoint(folders.vit / "vit.safetensors"),
+                    vit = open_checkpoint(folders.vit_file()),
                     bundled = bundles_vision()](const std::string& name, at::ScalarType dtype) {
     const bool of_vision = name.starts_with(kVisionScope) && !bundled;
     return of_vision ? is_view(vit, name.substr(kVisionScope.size() + 1), dtype)
@@ -302,10 +313,9 @@ std::vector<std::string> check_lance_layout(const fs::path& folder) {
       const LanceFolders folders = LanceFolders::of(folder, task);
       const LanceConfig config = LanceConfig::load(folders.llm, folders.vit);
       const Weights weights = Weights::open(folders.model_file(), at::kCPU, at::kFloat);
-      const bool bundles = weights.scope(kVisionScope).contains("patch_embed.proj.weight");
       Log quiet(LogLevel::quiet);
-      check_model_layout(weights, config, bundles, quiet);
-      const Weights vit = Weights::open(folders.vit / "vit.safetensors", at::kCPU, at::kFloat);
+      check_model_layout(weights, config, holds_vision(weights), quiet);
+      const Weights vit = Weights::open(folders.vit_file(), at::kCPU, at::kFloat);
       for (const auto& [name, shape] : qwen_vision_layout(config.vit)) vit.check(name, shape);
       vit.require_all_read();
       check_vae_layout(folders.vae_file());

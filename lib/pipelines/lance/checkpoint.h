@@ -32,6 +32,7 @@ struct LanceFolders {
   // is missing.
   static LanceFolders of(const std::filesystem::path& root, LanceTask task);
   std::filesystem::path model_file() const;  // model.safetensors, else ema.safetensors
+  std::filesystem::path vit_file() const;    // vit.safetensors
   std::filesystem::path vae_file() const;    // Wan2.2_VAE.pth, else .safetensors
 };
 
@@ -81,6 +82,9 @@ struct LanceCheckpoint final : MotCheckpoint {
 
   // Whether the model's own file holds the vision tower.
   bool bundles_vision() const;
+
+ private:
+  void open_weights(const Runtime& runtime, at::ScalarType vae_dtype, Log& log);
 };
 
 // For MotSession.

@@ -68,10 +68,6 @@ BranchContexts branch_of(std::string_view name, MotContext context, const Branch
   return branch;
 }
 
-std::string question_of(const RunConfig& config) {
-  return config.prompt();
-}
-
 }  // namespace
 
 LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Runtime& on, Log& log,
@@ -140,7 +136,7 @@ LancePrompt LanceJob::prompt(const LanceRecording& recording) const {
     LanceQuestion question;
     question.instruction = settings.instruction.empty() ? std::string(default_instruction(task))
                                                         : settings.instruction;
-    question.question = question_of(config());
+    question.question = config().prompt();
     question.answer = recording.answer.value_or("");
     return render_question(question);
   }
@@ -277,7 +273,7 @@ std::unique_ptr<MotTrace> LanceJob::trace(TraceSink& sink) const {
 }
 
 std::int64_t LanceJob::decoded_frames() const {
-  return 1 + (size().t - 1) * WanVaeConfig::kTemporal;
+  return WanVaeConfig::frames(size().t);
 }
 
 std::optional<ClipShape> LanceJob::clip_shape() const {

@@ -95,8 +95,6 @@ class LanceTurn final : public MotTurn {
   Tensor start_latent(Log& log, MotTrace* trace) override;
   Media decode(const Tensor& latent, const std::string& number, MotTrace* trace) const override;
 
-  const Tensor& source_latent() const { return source_latent_; }
-
  private:
   Tensor draw_noise(Log& log) const;
   Tensor draw_posterior(at::IntArrayRef shape) const;

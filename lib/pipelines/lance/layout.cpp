@@ -235,11 +235,4 @@ std::int64_t LanceLayout::latent_rows() const {
   return rows;
 }
 
-std::int64_t LanceLayout::target_rows() const {
-  std::int64_t rows = 0;
-  for (const LanceBlock& block : blocks)
-    if (block.kind == LanceBlockKind::target) rows += block.grid.rows();
-  return rows;
-}
-
 }  // namespace diptych

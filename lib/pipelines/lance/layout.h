@@ -84,9 +84,8 @@ struct LanceLayout {
   // The splits that are read before the target, or before an answer is written.
   std::span<const LanceSplit> context() const;
   // Latent rows of source and target together: as many rows of noise are drawn, of which the target
-  // takes the last target_rows().
+  // takes the last.
   std::int64_t latent_rows() const;
-  std::int64_t target_rows() const;
 };
 
 }  // namespace diptych

@@ -102,22 +102,6 @@ std::string_view default_instruction(LanceTask x2t_task) {
                                           : "Watch the video carefully and answer the question.";
 }
 
-std::array<std::string, 4> caption_instructions(LanceMedium medium) {
-  const std::string_view word = name_of(medium);
-  return {
-      fmt::format("Generate a detailed and accurate description of the {}, including all the key "
-                  "moments and visual details.",
-                  word),
-      fmt::format("Write an in-depth depiction of the {}, covering all its aspects.", word),
-      fmt::format("Write an exhaustive depiction of the given {}, capturing its essence and key "
-                  "moments.",
-                  word),
-      fmt::format("Describe the key features of the input {}, including color, shape, size, "
-                  "texture, objects, background.",
-                  word),
-  };
-}
-
 LanceMarkers LanceMarkers::of(const Tokenizer& tokenizer) {
   const auto id = [&](std::string_view token) {
     if (const auto found = tokenizer.token_id(token)) return *found;

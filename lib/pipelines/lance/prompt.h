@@ -67,8 +67,6 @@ LancePrompt render_question(const LanceQuestion& question, std::int64_t media = 
 
 // The system text of the official examples.
 std::string_view default_instruction(LanceTask x2t_task);
-// The four system texts of the official code for a caption without a question, which draws one.
-std::array<std::string, 4> caption_instructions(LanceMedium medium);
 
 // Ids of the tokens that the template uses.
 struct LanceMarkers {

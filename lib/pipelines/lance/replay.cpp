@@ -74,9 +74,10 @@ Sample read_sample(const RecordedCase& recorded) {
   return sample;
 }
 
-void add_values(const RecordedCase& recorded, const Sample& sample, RecordedValues& values) {
-  const std::string task = recorded.task();
-  values.add_text("task", "/task", task);
+void add_values(const RecordedCase& recorded, LanceTask task, const Sample& sample,
+                RecordedValues& values) {
+  using enum LanceTask;
+  values.add_text("task", "/task", std::string(name_of(task)));
   values.add_text("resolution", flag("--resolution"),
                   recorded_field<std::string>(recorded, flag("--resolution")));
   values.add<std::uint64_t>("seed", flag("--validation_data_seed"));
@@ -100,9 +101,8 @@ void add_values(const RecordedCase& recorded, const Sample& sample, RecordedValu
   };
   either("cfg_renorm_type", "--cfg_renorm_type", "/defaults/cfg_renorm_type");
   either("cfg_renorm_min", "--cfg_renorm_min", "/defaults/cfg_renorm_min");
-  if (task == "t2v" || task == "i2v")
-    values.add<std::int64_t>("video_frames", flag("--num_frames"));
-  if (task == "t2i" || task == "t2v") {
+  if (task == t2v || task == i2v) values.add<std::int64_t>("video_frames", flag("--num_frames"));
+  if (task == t2i || task == t2v) {
     values.add<std::int64_t>("width", flag("--video_width"));
     values.add<std::int64_t>("height", flag("--video_height"));
   }
@@ -133,9 +133,9 @@ class LanceReplay {
   LanceReplay(MotSession& session, const RunConfig& config, Log& log)
       : session_(session), config_(config), log_(log) {}
 
-  void run(const RecordedCase& recorded, TraceSink& trace) {
+  void run(const RecordedCase& recorded, LanceTask task, TraceSink& trace) {
     const Sample sample = read_sample(recorded);
-    const auto add = [&](RecordedValues& values) { add_values(recorded, sample, values); };
+    const auto add = [&](RecordedValues& values) { add_values(recorded, task, sample, values); };
     const RunConfig request = recorded_request(config_, recorded, add, sample.inputs);
     require_measure(recorded, request);
     LanceRecording recording;
@@ -215,7 +215,7 @@ CaseReplay replay_lance(const fs::path& folder, const RunConfig& config, Log& lo
       opened.task = task;
       *last = {std::make_unique<MotSession>(opened, lance_opening(), log), is_of_clips(*known)};
     }
-    LanceReplay(*last->session, own, log).run(with_inputs(recorded), trace);
+    LanceReplay(*last->session, own, log).run(with_inputs(recorded), *known, trace);
   };
 }
 
