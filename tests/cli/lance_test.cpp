@@ -1,6 +1,7 @@
 // Lance as a user runs it, on random weights with the widths of the recorded checkpoint: a clip of
 // each task that makes one, what reads it, and what a list and a trace are good for.
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -134,6 +135,21 @@ TEST_CASE("Lance: clips of a list, alone and together, have the same frames") {
   CAPTURE(pictures.err);
   CHECK(pictures.code == 0);
   CHECK(fs::exists(lance.file("pictures/0001.png")));
+}
+
+TEST_CASE("Lance: a token that the model has no embedding of is refused") {
+  const Lance lance;
+  const fs::path part = lance.model() / "Lance_3B", recorded = fs::canonical(part);
+  fs::remove(part);
+  fs::copy(recorded, part);
+  std::ifstream file(recorded / "llm_config.json");
+  nlohmann::json config = nlohmann::json::parse(file);
+  config["vocab_size"] = 300;
+  lance.write("model/Lance_3B/llm_config.json", config.dump());
+  const std::string said = diptych::test::refusal(
+      lance.run("generate", {"-p", "a cup", "--size", "64x64", "-o", lance.file("a.png")}));
+  CHECK(said.starts_with("--prompt: token id "));
+  CHECK(said.ends_with(" is beyond the model's vocabulary of 300\n"));
 }
 
 TEST_CASE("Lance: the first tensor in which two runs part is named") {

@@ -199,6 +199,7 @@ void LanceJob::lay_out(const LanceRecording& recording) {
   check_sizes();
   const LancePrompt rendered = prompt(recording);
   layout = LanceLayout::of(rendered, grids(rendered), *checkpoint.tokenizer);
+  checkpoint.mot().check_vocabulary(layout.ids);
   if (answers()) cut_ = layout.cut_for_answer(*checkpoint.tokenizer);
   const LanceLayout& read = read_layout();
   branches_.push_back(

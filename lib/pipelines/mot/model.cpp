@@ -14,13 +14,17 @@ std::vector<std::int64_t> MotModel::text_segment(std::string_view text) const {
   const auto found = static_cast<std::int64_t>(segment.size());
   if (found > most)
     throw InputError(Setting::of("prompt"), "{} tokens, expected at most {}", found, most);
-  for (const std::int64_t token : segment) {
+  check_vocabulary(segment);
+  return segment;
+}
+
+void MotModel::check_vocabulary(std::span<const std::int64_t> tokens) const {
+  for (const std::int64_t token : tokens) {
     if (token >= backbone.config.vocab_size) {
       throw InputError(Setting::of("prompt"), "token id {} is beyond the model's vocabulary of {}",
                        token, backbone.config.vocab_size);
     }
   }
-  return segment;
 }
 
 }  // namespace diptych

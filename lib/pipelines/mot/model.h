@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct MotModel {
   // [bos] + encode(text) + [eos]. Throws InputError where that is longer than the model's
   // positions, or holds a token beyond its vocabulary.
   std::vector<std::int64_t> text_segment(std::string_view text) const;
+  // Throws InputError for a token beyond the vocabulary.
+  void check_vocabulary(std::span<const std::int64_t> tokens) const;
 };
 
 }  // namespace diptych
