@@ -1,13 +1,11 @@
 // `diptych check`, `compare` and `inspect` of clips, as a user runs them.
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 #include <string>
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "lib/base/clip_formats.h"
 #include "lib/media/png.h"
@@ -46,15 +44,8 @@ class Bench {
     writer.add(frames);
     writer.finish(kTexts);
   }
-  // `arguments` are split at blanks.
   Outcome run(const std::string& arguments) const {
-    test::Command command;
-    std::istringstream words(arguments);
-    for (std::string word; words >> word;) command.arguments.push_back(word);
-    command.before_exec = [this] {
-      if (chdir(folder_.path().c_str()) != 0) _exit(127);
-    };
-    return test::run(command);
+    return test::run_in(folder_.path(), arguments);
   }
 
  private:

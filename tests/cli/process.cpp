@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -119,6 +120,18 @@ Outcome run(const Command& command) {
 Outcome run(std::vector<std::string> arguments) {
   Command command;
   command.arguments = std::move(arguments);
+  return run(command);
+}
+
+Outcome run_in(const fs::path& folder, const std::string& arguments,
+               std::map<std::string, std::string> environment) {
+  Command command;
+  command.environment = std::move(environment);
+  std::istringstream words(arguments);
+  for (std::string word; words >> word;) command.arguments.push_back(word);
+  command.before_exec = [&] {
+    if (chdir(folder.c_str()) != 0) _exit(127);
+  };
   return run(command);
 }
 

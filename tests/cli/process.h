@@ -29,6 +29,9 @@ struct Outcome {
 
 Outcome run(const Command& command);
 Outcome run(std::vector<std::string> arguments);
+// Inside `folder`; `arguments` are split at blanks.
+Outcome run_in(const std::filesystem::path& folder, const std::string& arguments,
+               std::map<std::string, std::string> environment = {});
 
 // A folder of its own, removed at the end.
 class Folder {

@@ -1,12 +1,10 @@
 // `diptych check`, `compare` and `inspect` as a user runs them.
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 #include <string>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
@@ -44,17 +42,9 @@ class Bench {
   const Tensor& picture() const { return picture_; }
   fs::path path(const char* name) const { return folder_.path() / name; }
   void write(const char* name, const std::string& text) const { folder_.write(name, text); }
-  // `arguments` are split at blanks.
   Outcome run(const std::string& arguments,
-              std::map<std::string, std::string> environment = {}) const {
-    test::Command command;
-    command.environment = std::move(environment);
-    std::istringstream words(arguments);
-    for (std::string word; words >> word;) command.arguments.push_back(word);
-    command.before_exec = [this] {
-      if (chdir(folder_.path().c_str()) != 0) _exit(127);
-    };
-    return test::run(command);
+              const std::map<std::string, std::string>& environment = {}) const {
+    return test::run_in(folder_.path(), arguments, environment);
   }
 
  private:
