@@ -23,7 +23,7 @@ struct ClipEncoding {
   ClipFormat format = ClipFormat::mp4;
   FrameRate fps{24, 1};
   std::optional<int> crf{};  // of mp4 and webm; absent: facts_of(format).crf->usual
-  int quality = 90;          // of webp, 1 to 99; 100: lossless
+  int quality = 95;          // of webp, 1 to 99; 100: lossless
 };
 
 // Throws InputError where this cannot be written: naming the setting "fps", "crf", "quality",
