@@ -143,6 +143,17 @@ TEST_CASE("quantised projections take a byte a weight and four an output") {
         part(plain.work, "denoise step") + 4 * (std::int64_t{37888} * 3584 + 8196 * 41472));
 }
 
+TEST_CASE("one kernel of gate, up and activation leaves no copies of gate and up") {
+  MotSizes sizes = released();
+  const MotWork work = painting(1024);
+  const std::int64_t apart = part(plan_mot_memory(sizes, work, {}).work, "denoise step");
+  sizes.gates_at_once = [](std::int64_t rows) { return rows >= 8196; };
+  CHECK(part(plan_mot_memory(sizes, work, {}).work, "denoise step") ==
+        apart - std::int64_t{8196} * 2 * 18944 * 2);
+  sizes.gates_at_once = [](std::int64_t rows) { return rows > 8196; };
+  CHECK(part(plan_mot_memory(sizes, work, {}).work, "denoise step") == apart);
+}
+
 TEST_CASE("a graph of another kind of step may need memory of its own") {
   MotWork work = painting(1024);
   work.samples = 8;

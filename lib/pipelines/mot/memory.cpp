@@ -97,12 +97,15 @@ struct Planner {
   }
 
   // What the wider half of a layer holds. The second: the residual stream, its normed copy, gate
-  // and up, and their product (where one kernel makes that of x, less). The first has in their
-  // place q, k and v, q rotated, and what was attended; and logits, where attention writes them.
+  // and up, and their product, which alone is left where one kernel makes it of x. The first has in
+  // their place q, k and v, q rotated, and what was attended; and logits, where attention writes
+  // them.
   std::int64_t backbone(std::int64_t rows) const {
     const std::int64_t logits = work.writes_logits ? 3 * 256 * kMebi : 0;
     const std::int64_t first = 2 * llm.hidden_size + llm.qkv_width() + 2 * llm.q_width();
-    const std::int64_t second = 3 * llm.hidden_size + 3 * llm.intermediate_size;
+    const bool gates_at_once = sizes.gates_at_once && sizes.gates_at_once(rows);
+    const std::int64_t second =
+        3 * llm.hidden_size + (gates_at_once ? 1 : 3) * llm.intermediate_size;
     return rows * std::max(first, second) * element + logits + dequantised(rows);
   }
   // What stands for quantised weights while they are multiplied; gate and up are the largest. Of

@@ -50,7 +50,9 @@ struct MotSizes {  // of the checkpoint
   at::ScalarType dtype = at::kBFloat16;  // of the model
   MotLoadedParts parts;
   Quantization quantization = Quantization::none;
-  bool reference_kernels = false;            // quantised weights are multiplied as a float32 copy
+  bool reference_kernels = false;  // quantised weights are multiplied as a float32 copy
+  // Whether gate, up and their activation of so many rows are one kernel; none: never.
+  std::function<bool(std::int64_t rows)> gates_at_once = {};
   std::optional<MappedWeights> mapped = {};  // on the CPU
 
   std::int64_t expert_matrix_bytes() const {

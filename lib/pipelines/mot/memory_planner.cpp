@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lib/config/family_config.h"
+#include "lib/ops/linear_operand.h"
 
 namespace diptych {
 namespace {
@@ -157,6 +158,13 @@ MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts) const {
   sizes.quantization = runtime_.quantization;
   sizes.reference_kernels = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   sizes.mapped = mapped_;
+  if (sizes.quantization == Quantization::none) {
+    const at::TensorOptions options = at::TensorOptions(runtime_.device).dtype(runtime_.dtype);
+    sizes.gates_at_once = [options, llm = sizes.llm,
+                           kernels = runtime_.kernels](std::int64_t rows) {
+      return gates_in_one_kernel(options, rows, llm.intermediate_size, llm.hidden_size, kernels);
+    };
+  }
   return sizes;
 }
 
