@@ -213,6 +213,26 @@ void Manifest::finish(const std::vector<std::string>& ids) {
   torn_at_.reset();
 }
 
+std::optional<std::vector<ManifestRecord>> read_manifest(const fs::path& file) {
+  if (std::error_code ignored; !fs::exists(file, ignored)) return std::nullopt;
+  const std::string text = read_text_file(file);
+  std::map<std::string, ManifestRecord> last;  // by id
+  std::size_t line = 1;
+  for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1, ++line) {
+    auto record = ManifestRecord::parse(text.substr(begin, end - begin));
+    if (!record) {
+      throw InputError("{}:{}: is no record of an item; expected lines that `batch` wrote",
+                       file.string(), line);
+    }
+    last.insert_or_assign(record->id, *std::move(record));
+  }
+  std::vector<ManifestRecord> records;
+  for (auto& [id, record] : last) records.push_back(std::move(record));
+  std::ranges::stable_sort(records, {}, &ManifestRecord::number);
+  return records;
+}
+
 std::vector<std::string> manifests_of_other_shards(const fs::path& folder, std::size_t count) {
   static const std::regex kName("manifest(-[0-9]+-of-([0-9]+))?\\.jsonl");
   std::vector<std::string> names;

@@ -77,6 +77,13 @@ class Manifest {
   std::optional<std::size_t> torn_at_;  // where lines that count as none begin
 };
 
+inline constexpr const char* kManifestName = "manifest.jsonl";  // of a run without shards
+
+// What the manifest of a finished or stopped run holds, in the order of the list; nothing where
+// there is none. A last line without its end counts as none. Throws InputError "<file>:<line>: ..."
+// for another line that is no record, and for a file that cannot be read.
+std::optional<std::vector<ManifestRecord>> read_manifest(const std::filesystem::path& file);
+
 // Files of another division of the same list in this folder, such as manifest-0-of-4.jsonl beside
 // "manifest.jsonl"; a run must not mix them.
 std::vector<std::string> manifests_of_other_shards(const std::filesystem::path& folder,

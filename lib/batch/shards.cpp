@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/batch/manifest.h"
 #include "lib/config/words.h"
 
 namespace diptych {
@@ -103,7 +104,7 @@ std::string Shard::text() const {
 }
 
 std::string Shard::manifest_name() const {
-  return count == 1 ? "manifest.jsonl" : fmt::format("manifest-{}-of-{}.jsonl", index, count);
+  return count == 1 ? kManifestName : fmt::format("manifest-{}-of-{}.jsonl", index, count);
 }
 
 Shard parse_shard(std::string_view text, const Setting& setting) {

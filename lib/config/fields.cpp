@@ -341,6 +341,14 @@ bool may_share_forwards(const RunConfig& a, const RunConfig& b) {
   return std::ranges::all_of(fields_of(of_a) | std::views::filter(is_shared_by_forwards), is_same);
 }
 
+bool same_model(const Options& a, const Options& b) {
+  if (a.run.family != b.run.family) return false;
+  return std::ranges::all_of(fields_of(a), [&](const Field& field) {
+    const bool of_model = field.scope == Scope::command || field.scope == Scope::session;
+    return !of_model || value_text(field, a) == value_text(field, b);
+  });
+}
+
 std::vector<std::string_view> long_names(std::string_view flags) {
   std::vector<std::string_view> names;
   for (const std::string_view flag : split(flags, ',')) {

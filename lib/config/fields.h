@@ -181,6 +181,8 @@ bool is_of_input(const Field& field, const SamplingConfig& sampling);
 bool is_shared_by_forwards(const Field& field);
 // Whether two requests are the same in all of these.
 bool may_share_forwards(const RunConfig& a, const RunConfig& b);
+// Whether one loaded model serves both.
+bool same_model(const Options& a, const Options& b);
 
 // "-s,--seed" -> "seed"; "--cfg-scale,--cfg-text-scale" -> "cfg-scale", "cfg-text-scale".
 std::vector<std::string_view> long_names(std::string_view flags);

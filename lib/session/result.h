@@ -110,6 +110,11 @@ struct Report {
   std::vector<std::string> latent_hashes;  // likewise
 };
 
+// The seconds of each stage from one report to a later one of the same session, of those that took
+// any.
+std::vector<std::pair<std::string, double>> stages_between(const Report& before,
+                                                           const Report& after);
+
 // Throws RunError naming `what`: a picture of NaN would be black and look like a result. Waits for
 // the device.
 void require_finite(const Tensor& values, std::string_view what);

@@ -133,22 +133,6 @@ void choose_device(RunConfig& model, Log& log) {
   model.device = *device;
 }
 
-void check_list_is_kept(const BatchFlags& flags, const Shard& shard,
-                        const std::vector<PlannedItem>& items) {
-  std::error_code ignored;
-  const auto is_list = [&](const fs::path& file) {
-    return fs::equivalent(flags.output_dir / file, flags.list, ignored);
-  };
-  if (is_list(shard.manifest_name())) {
-    throw InputError("{}: would be replaced by the manifest of --output-dir {}; expected another",
-                     flags.list.string(), flags.output_dir.string());
-  }
-  for (const PlannedItem& item : items) {
-    if (std::ranges::any_of(item.files, is_list))
-      throw InputError("{}: writes the list itself; give it another output", item.where);
-  }
-}
-
 BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
   BatchSettings settings;
   settings.shard = choose_shard(flags);
@@ -172,7 +156,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   require_model(defaults.options.run);
   BatchSettings settings = read_settings(flags, defaults);
   if (flags.check_config) {
-    check_list_is_kept(flags, settings.shard, items);
+    check_list_is_kept(flags.list, flags.output_dir, settings.shard, items);
     const BatchFolder folder(flags.output_dir, settings.shard, settings.resume);  // can it be had?
     log_list(list, flags.list, log);
     choose_device(settings.defaults.options.run, log);
@@ -181,7 +165,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   const std::size_t all = items.size();
   std::erase_if(items,
                 [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
-  check_list_is_kept(flags, settings.shard, items);
+  check_list_is_kept(flags.list, flags.output_dir, settings.shard, items);
   // Errors of the command come before the messages about the run.
   std::optional<BatchFolder> folder;
   if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);

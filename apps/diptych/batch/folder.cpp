@@ -44,6 +44,22 @@ BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
   manifest_.emplace(path_ / shard.manifest_name(), resume);
 }
 
+void check_list_is_kept(const fs::path& list, const fs::path& folder, const Shard& shard,
+                        const std::vector<PlannedItem>& items) {
+  std::error_code ignored;
+  const auto is_list = [&](const fs::path& file) {
+    return fs::equivalent(folder / file, list, ignored);
+  };
+  if (is_list(shard.manifest_name())) {
+    throw InputError("{}: would be replaced by the manifest of --output-dir {}; expected another",
+                     list.string(), folder.string());
+  }
+  for (const PlannedItem& item : items) {
+    if (std::ranges::any_of(item.files, is_list))
+      throw InputError("{}: writes the list itself; give it another output", item.where);
+  }
+}
+
 std::map<std::string, std::string> made_by(const PlannedItem& item, const Report& report) {
   const RunConfig& run = item.options.run;
   const std::string attention =

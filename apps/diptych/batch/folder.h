@@ -39,6 +39,10 @@ class BatchFolder {
   std::optional<Manifest> manifest_;
 };
 
+// Throws InputError where the manifest of the folder, or a file of an item, would replace the list.
+void check_list_is_kept(const std::filesystem::path& list, const std::filesystem::path& folder,
+                        const Shard& shard, const std::vector<PlannedItem>& items);
+
 // What computed an item, for its record: device, dtype, quantization, kernels, attention.
 std::map<std::string, std::string> made_by(const PlannedItem& item, const Report& report);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,20 +45,41 @@ class BatchRun {
   BatchRun(const BatchRun&) = delete;
   BatchRun& operator=(const BatchRun&) = delete;
 
-  int run() {
-    try {
+  // What comes before the weights. Returns the session, null where no item can run. `shared`: a
+  // session that serves these items, too, instead of one of their own.
+  std::shared_ptr<Session> begin(std::shared_ptr<Session> shared = nullptr) {
+    saying_where_it_stopped([&] {
       if (settings_.resume) skip_finished();
-      open_session();  // what is wrong with the command ends it before a file is touched
+      // What is wrong with the command ends it before a file is touched.
+      open_session(std::move(shared));
       if (settings_.resume) earlier_.forget_unfinished();
       fail_invalid();
-      if (count(State::pending) > 0) run_pending();
-    } catch (...) {
-      if (through() > 0) {
-        log_.info("stopped after {} of {}; the same command with --resume continues", through(),
-                  counted(items_.size(), "item"));
+      groups_ = pending_groups();
+    });
+    return session_;
+  }
+
+  // The runs that the session should expect. A job that cannot be made fails when its item runs.
+  std::vector<JobGroup> expected() {
+    std::vector<JobGroup> runs;
+    for (const std::vector<std::size_t>& group : groups_) {
+      JobGroup run;
+      for (const std::size_t i : group) {
+        check_interrupted();
+        try {
+          run.push_back(&job(i));
+        } catch (...) {
+          if (!describe_failure(std::current_exception()).of_item) throw;
+        }
       }
-      throw;
+      if (!run.empty()) runs.push_back(std::move(run));
     }
+    return runs;
+  }
+
+  // Runs the items. `expected`: all runs of their session.
+  int finish(std::span<const JobGroup> expected) {
+    saying_where_it_stopped([&] { run_pending(expected); });
     std::vector<std::string> ids;
     for (const PlannedItem& item : items_) ids.push_back(item.id);
     manifest_.finish(ids);
@@ -75,6 +97,19 @@ class BatchRun {
     std::vector<Result> results;          // of several members, until all are there
     Report report;
   };
+
+  template <typename Work>
+  void saying_where_it_stopped(const Work& work) {
+    try {
+      work();
+    } catch (...) {
+      if (through() > 0) {
+        log_.info("stopped after {} of {}; the same command with --resume continues", through(),
+                  counted(items_.size(), "item"));
+      }
+      throw;
+    }
+  }
 
   std::size_t count(State state) const {
     return static_cast<std::size_t>(std::ranges::count(states_, state));
@@ -95,14 +130,17 @@ class BatchRun {
     }
   }
 
-  void open_session() {
+  void open_session(std::shared_ptr<Session> shared) {
     const auto can_run = [&](std::size_t i) { return is_pending(i) && items_[i].error.empty(); };
     std::vector<std::size_t> able;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       if (can_run(i)) able.push_back(i);
     }
     if (able.empty()) return;
-    session_ = diptych::open_session(settings_.defaults, items_[able.front()], log_);
+    shares_session_ = shared != nullptr;
+    session_ = shares_session_
+                   ? std::move(shared)
+                   : diptych::open_session(settings_.defaults, items_[able.front()], log_);
     CommonError common;
     for (const std::size_t i : able) {
       check_interrupted();
@@ -124,17 +162,42 @@ class BatchRun {
     return std::nullopt;
   }
 
-  void run_pending() {
-    const std::vector<std::vector<std::size_t>> groups = pending_groups();
-    session_->load(runs_of(groups), progress_);
+  void run_pending(std::span<const JobGroup> expected) {
+    if (groups_.empty()) return;
+    if (shares_session_) started_ = steady_seconds();  // the time before was another list's
+    const Report before = session_->report();
+    session_->load(expected, progress_);
+    for (std::int64_t i = 0; i < settings_.warmup; ++i) warm_up(groups_.front());
     loaded_ = steady_seconds();
     earlier_.warn_of_other_settings(session_->report());
     progress_.set_items(through(), total());
-    for (const std::vector<std::size_t>& group : groups) {
+    for (const std::vector<std::size_t>& group : groups_) {
       run_group(group);
       for (const std::size_t i : group) jobs_[i].reset();
     }
     report_ = session_->report();
+    if (!shares_session_) return;
+    report_.seconds = stages_between(before, report_);
+    report_.steps_per_second = report_.tokens_per_second = 0;  // of all lists
+  }
+
+  // Runs the group once more, for nothing but what only a first run takes. What fails here fails
+  // again when the group is run.
+  void warm_up(Members members) {
+    Results nothing_kept;
+    nothing_kept.result = [](const Result& result, const Report&) {
+      check_interrupted();
+      if (const auto* clip = std::get_if<Clip>(&result.media))
+        clip->decode([](const Tensor&) { check_interrupted(); });
+    };
+    nothing_kept.plan = [](std::size_t, std::string_view, const std::string&) {};
+    try {
+      JobGroup jobs;
+      for (const std::size_t i : members) jobs.push_back(&job(i));
+      session_->run(jobs, progress_, nothing_kept);
+    } catch (...) {
+      if (!describe_failure(std::current_exception()).of_item) throw;
+    }
   }
 
   // The groups of items that run together and have a pending item. The whole list is grouped,
@@ -142,6 +205,7 @@ class BatchRun {
   // the same bits. Finished items are not written again: if the list or --batch-size has changed,
   // their groups differ and so would their pictures.
   std::vector<std::vector<std::size_t>> pending_groups() const {
+    if (count(State::pending) == 0) return {};
     std::vector<std::size_t> valid;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       if (items_[i].error.empty()) valid.push_back(i);
@@ -162,24 +226,6 @@ class BatchRun {
     }
     std::erase_if(groups, [&](const auto& group) { return !any_pending(group); });
     return groups;
-  }
-
-  // The runs that the session should expect. A job that cannot be made fails when its item runs.
-  std::vector<JobGroup> runs_of(const std::vector<std::vector<std::size_t>>& groups) {
-    std::vector<JobGroup> runs;
-    for (const std::vector<std::size_t>& group : groups) {
-      JobGroup run;
-      for (const std::size_t i : group) {
-        check_interrupted();
-        try {
-          run.push_back(&job(i));
-        } catch (...) {
-          if (!describe_failure(std::current_exception()).of_item) throw;
-        }
-      }
-      if (!run.empty()) runs.push_back(std::move(run));
-    }
-    return runs;
   }
 
   // Made when it is first needed, and kept until its item has run. Throws as Session::make_job.
@@ -394,6 +440,7 @@ class BatchRun {
     log_.info("{}/{} {}: {}{:.2f}s{}", through(), total(), item.id,
               sampling.seed_drawn ? fmt::format("seed {}, ", sampling.seed) : "", seconds,
               left > 0 ? fmt::format(", {:.0f}s to go", each * static_cast<double>(left)) : "");
+    if (!settings_.prints_paths) return;
     progress_.clear();
     for (const fs::path& file : item.files) print_path(path(file));
   }
@@ -418,11 +465,13 @@ class BatchRun {
   Log& log_;
   Progress progress_;
   EarlierRun earlier_;
-  double started_, loaded_ = 0;             // seconds
-  std::size_t run_count_ = 0;               // items that ran to their end
-  std::vector<State> states_;               // per item
-  std::unique_ptr<Session> session_;        // null where no item can run
-  std::vector<std::unique_ptr<Job>> jobs_;  // per item; null: not made yet, or done
+  double started_, loaded_ = 0;                   // seconds
+  std::size_t run_count_ = 0;                     // items that ran to their end
+  std::vector<State> states_;                     // per item
+  std::shared_ptr<Session> session_;              // null where no item can run
+  bool shares_session_ = false;                   // which another list opened
+  std::vector<std::vector<std::size_t>> groups_;  // that run together
+  std::vector<std::unique_ptr<Job>> jobs_;        // per item; null: not made yet, or done
   Report report_;
 };
 
@@ -438,7 +487,26 @@ std::unique_ptr<Session> open_session(const Resolved& defaults, const PlannedIte
 
 int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings,
               BatchFolder& folder, Log& log) {
-  return BatchRun(items, settings, folder, log).run();
+  BatchRun run(items, settings, folder, log);
+  run.begin();
+  return run.finish(run.expected());
+}
+
+int run_batches(std::span<const BatchPass> passes, Log& log) {
+  std::vector<std::unique_ptr<BatchRun>> runs;
+  std::shared_ptr<Session> session;
+  for (const BatchPass& pass : passes) {
+    runs.push_back(std::make_unique<BatchRun>(*pass.items, *pass.settings, *pass.folder, log));
+    if (auto opened = runs.back()->begin(session)) session = std::move(opened);
+  }
+  std::vector<JobGroup> expected;
+  for (const auto& run : runs) std::ranges::copy(run->expected(), std::back_inserter(expected));
+  int code = kDone;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    log.info("{}", passes[i].title);
+    code = std::max(code, runs[i]->finish(expected));
+  }
+  return code;
 }
 
 }  // namespace diptych

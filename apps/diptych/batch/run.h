@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "apps/diptych/batch/folder.h"
@@ -18,7 +21,9 @@ struct BatchSettings {
   Shard shard;
   bool resume = false;
   std::size_t batch_size = 1;  // most items of one forward
-  Resolved defaults;           // what the session is opened with
+  std::int64_t warmup = 0;   // runs of the first items before all others, of which nothing is kept
+  bool prints_paths = true;  // on stdout, as soon as a file is there
+  Resolved defaults;         // what the session is opened with
   ProgressStyle progress = ProgressStyle::automatic;
 };
 
@@ -30,5 +35,16 @@ std::unique_ptr<Session> open_session(const Resolved& defaults, const PlannedIte
 // kept.
 int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings,
               BatchFolder& folder, Log& log);
+
+// One of several lists that one loaded model serves. All must outlive the run.
+struct BatchPass {
+  std::string title;  // is logged before it
+  const std::vector<PlannedItem>* items = nullptr;
+  const BatchSettings* settings = nullptr;
+  BatchFolder* folder = nullptr;
+};
+// Runs list after list with one session, whose memory is planned for all of them. Returns and
+// throws as run_batch().
+int run_batches(std::span<const BatchPass> passes, Log& log);
 
 }  // namespace diptych

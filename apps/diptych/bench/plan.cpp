@@ -177,11 +177,4 @@ std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<s
   return cases;
 }
 
-bool same_model(const Options& a, const Options& b) {
-  return std::ranges::all_of(fields_of(a), [&](const Field& field) {
-    const bool of_model = field.scope == Scope::command || field.scope == Scope::session;
-    return !of_model || value_text(field, a) == value_text(field, b);
-  });
-}
-
 }  // namespace diptych

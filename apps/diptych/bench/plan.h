@@ -39,7 +39,4 @@ struct BenchPlan {
 std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<std::string>& sizes,
                                   const std::vector<std::string>& against);
 
-// Whether one loaded model serves both.
-bool same_model(const Options& a, const Options& b);
-
 }  // namespace diptych

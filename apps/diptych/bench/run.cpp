@@ -27,19 +27,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSaveDir = "save_dir";
 
-// Of the stages, which a session only adds to.
-std::vector<std::pair<std::string, double>> stages_between(const Report& before,
-                                                           const Report& after) {
-  std::vector<std::pair<std::string, double>> stages;
-  for (const auto& [stage, seconds] : after.seconds) {
-    const auto earlier =
-        std::ranges::find(before.seconds, stage, &std::pair<std::string, double>::first);
-    const double own = seconds - (earlier == before.seconds.end() ? 0 : earlier->second);
-    if (own != 0) stages.emplace_back(stage, own);
-  }
-  return stages;
-}
-
 // What came of one run beside its times.
 struct Outcome {
   BenchRun run;

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "apps/diptych/compare/media.h"
+#include "apps/diptych/compare/files.h"
 #include "apps/diptych/compare/side_by_side.h"
 #include "lib/base/messages.h"
 #include "lib/media/video/clip_read.h"
@@ -148,6 +148,7 @@ CompareReport compare_clips(const fs::path& actual, const fs::path& expected,
     return report;
   }
   report.pictures = 1;
+  report.extremes = extremes_of(metrics);
   report.json = to_json(metrics);
   report.json["fps"] = {rate_json(left.facts()), rate_json(right.facts())};
   add_lines(report, metrics);

@@ -1,151 +1,36 @@
 // `diptych compare`: two pictures, clips, traces or folders of them side by side.
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <memory>
-#include <set>
+#include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/diptych/compare/media.h"
+#include "apps/diptych/compare/files.h"
+#include "apps/diptych/compare/folders.h"
+#include "apps/diptych/compare/settings.h"
+#include "apps/diptych/compare/sides.h"
+#include "apps/diptych/compare/table.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/clip_formats.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
-#include "lib/base/interrupt.h"
-#include "lib/base/json_file.h"
 #include "lib/base/messages.h"
 #include "lib/base/stdin.h"
 #include "lib/config/words.h"
-#include "lib/media/file_bytes.h"
 #include "lib/media/image_read.h"
 #include "lib/media/video/clip_read.h"
-#include "lib/media/video/clip_start.h"
-#include "lib/pipelines/registry.h"
 #include "lib/request/output_names.h"
 #include "lib/tensor/trace.h"
 #include "lib/verify/gates.h"
-#include "lib/verify/json.h"
-#include "lib/verify/trace_compare.h"
 
 namespace diptych {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-enum class Kind { picture, clip, trace, folder };
-
-Kind kind_of(const fs::path& path) {
-  if (!fs::exists(path)) throw InputError("{}: {}", path.string(), why_missing(path, "not found"));
-  if (path.extension() == ".safetensors" && !fs::is_directory(path)) return Kind::trace;
-  if (is_clip(path)) return Kind::clip;
-  if (fs::is_directory(path)) return Kind::folder;
-  if (format_of_name(path) || picture_format(read_file_bytes(path))) return Kind::picture;
-  throw InputError("{}: expected a picture ({}), a clip, a .safetensors or a folder", path.string(),
-                   readable_pictures());
-}
-
-double parse_tolerance(std::string_view number, const std::string& whole) {
-  double value = -1;
-  const char* end = number.data() + number.size();
-  const auto [stop, error] = std::from_chars(number.data(), end, value);
-  if (error != std::errc() || stop != end || !std::isfinite(value) || value < 0) {
-    throw InputError(Setting::of("tolerance", in_quotes(whole)),
-                     "expected a number of at least 0, or GLOB=NUMBER");
-  }
-  return value;
-}
-
-Tolerances case_tolerances(const fs::path& file, const TraceNames& names) {
-  if (!fs::exists(file)) throw InputError(Setting::of("case"), "{}: not found", file.string());
-  const Json description = read_json_object(file);
-  if (!description.contains("task") && !description.contains("tolerance")) {
-    throw InputError(Setting::of("case"),
-                     "{}: has neither task nor tolerance; expected a case.json", file.string());
-  }
-  return Tolerances::from_case(description, names);
-}
-
-Tolerances make_tolerances(const CompareOptions& options, const TraceNames& names) {
-  Tolerances tolerances = Tolerances::uniform(0);
-  if (!options.case_file.empty()) {
-    tolerances = case_tolerances(options.case_file, names);
-  }
-  for (const std::string& text : options.tolerances) {
-    const auto equals = text.rfind('=');
-    if (equals == std::string::npos) {
-      if (!options.case_file.empty()) {
-        throw InputError(Setting::of("tolerance", in_quotes(text)),
-                         "with --case only GLOB=NUMBER is possible");
-      }
-      tolerances = Tolerances::uniform(parse_tolerance(text, text));
-    }
-  }
-  for (const std::string& text : options.tolerances) {
-    const auto equals = text.rfind('=');
-    if (equals == std::string::npos) continue;
-    tolerances.set(text.substr(0, equals),
-                   parse_tolerance(std::string_view(text).substr(equals + 1), text));
-  }
-  return tolerances;
-}
-
-CompareReport compare_trace_files(const fs::path& actual, const fs::path& expected,
-                                  const CompareOptions& options) {
-  const auto wanted = read_trace(expected);
-  if (wanted.empty())
-    throw InputError("{}: holds no tensor; expected some to compare with", expected.string());
-  CompareReport report;
-  report.traces = 1;
-  for (const auto& [name, tensor] : wanted) report.tensors.push_back(name);
-  const TraceNames names = trace_names_of(report.tensors);
-  const auto comparison =
-      compare_traces(read_trace(actual), wanted, make_tolerances(options, names), names);
-  const double cosine = comparison.smallest_cosine();
-  report.json = to_json(comparison);
-  report.pass = !options.trace_gate() || comparison.pass();
-  report.lines.push_back(
-      fmt::format("{}, {} {}, smallest cosine {:.9g}", counted(comparison.tensors.size(), "tensor"),
-                  comparison.failures(),
-                  options.trace_gate() ? "outside their tolerance" : "not equal", cosine));
-  if (const TensorComparison* first = comparison.first_divergence()) {
-    report.lines.push_back("first divergence: " + describe(*first));
-    report.lines.push_back("worst: " + describe(*comparison.worst()));
-  }
-  if (!comparison.unexpected.empty()) {
-    report.lines.push_back(fmt::format("only in the first file: {}, {} first",
-                                       counted(comparison.unexpected.size(), "tensor"),
-                                       comparison.unexpected[0]));
-  }
-  if (const auto limit = options.gates.min_cosine; limit && !(cosine >= *limit)) {
-    report.pass = false;
-    report.lines.push_back(fmt::format("smallest cosine {:.9g} is below {:g}", cosine, *limit));
-  }
-  return report;
-}
-
-CompareReport compare_files(const fs::path& actual, const fs::path& expected, Kind kind,
-                            const CompareOptions& options) {
-  check_interrupted();
-  switch (kind) {
-    case Kind::trace:
-      return compare_trace_files(actual, expected, options);
-    case Kind::clip:
-      return compare_clips(actual, expected, options);
-    default:
-      return compare_pictures(actual, expected, options);
-  }
-}
-
-void print_lines(const std::string& name, const CompareReport& report) {
-  fmt::print("{}: {}\n", printable(name), printable(report.lines.front()));
-  for (std::size_t i = 1; i < report.lines.size(); ++i) {
-    fmt::print("  {}\n", printable(report.lines[i]));
-  }
-}
 
 // A gate for what none of the files holds would pass unseen.
 void require_use_of_gates(const CompareOptions& options, const CompareReport& report) {
@@ -165,64 +50,6 @@ void require_use_of_gates(const CompareOptions& options, const CompareReport& re
   }
 }
 
-std::set<std::string> comparable_names(const fs::path& folder) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const bool known = format_of_name(entry.path()) || named_as_video(entry.path()) ||
-                       entry.path().extension() == ".safetensors";
-    if (known && entry.is_regular_file()) names.insert(entry.path().filename().string());
-  }
-  return names;
-}
-
-CompareReport compare_folders(const CompareOptions& options) {
-  const auto ours = comparable_names(options.actual), theirs = comparable_names(options.expected);
-  std::set<std::string> names = ours;
-  names.insert(theirs.begin(), theirs.end());
-  CompareReport total;
-  Json pairs = Json::array();
-  std::size_t compared = 0, missing = 0, incomparable = 0, failed = 0;
-  for (const std::string& name : names) {
-    CompareReport report;
-    if (!ours.contains(name) || !theirs.contains(name)) {
-      const fs::path& without = ours.contains(name) ? options.expected : options.actual;
-      report = problem(fmt::format("missing in {}", without.string()), !options.any_gate());
-      ++missing;
-    } else {
-      try {
-        report = compare_files(options.actual / name, options.expected / name,
-                               kind_of(options.expected / name), options);
-        ++compared;
-        total.pictures += report.pictures;
-        total.traces += report.traces;
-        total.tensors.insert(total.tensors.end(), report.tensors.begin(), report.tensors.end());
-      } catch (const InputError& error) {  // the others are compared all the same
-        report = problem(error.what(), false);
-        ++incomparable;
-      }
-    }
-    failed += report.pass ? 0 : 1;
-    report.json["name"] = name;
-    report.json["pass"] = report.pass;
-    if (!options.json) print_lines(name, report);
-    pairs.push_back(std::move(report.json));
-  }
-  if (compared + incomparable == 0) {
-    throw InputError("{} and {}: no picture, clip or .safetensors of the same name",
-                     options.actual.string(), options.expected.string());
-  }
-  total.pass = failed == 0;
-  total.json["pairs"] = std::move(pairs);
-  std::string summary = fmt::format("{} compared, {} missing", compared, missing);
-  if (incomparable > 0) {
-    summary += fmt::format(", {} not comparable", incomparable);
-    total.incomplete = fmt::format("{} could not be compared", counted(incomparable, "pair"));
-  }
-  if (options.any_gate()) summary += fmt::format(", {} failed", failed);
-  total.lines.push_back(summary);
-  return total;
-}
-
 // Files that are written must not be read, and have a name that says how.
 void require_output(const CompareOptions& options, const fs::path& path, const Setting& setting,
                     const Extensions& extensions) {
@@ -236,25 +63,41 @@ void require_output(const CompareOptions& options, const fs::path& path, const S
   require_writable(path, setting);
 }
 
+// What is written of two folders is another one.
+void require_output_folder(const CompareOptions& options) {
+  if (!options.difference.empty())
+    throw InputError("compare: --diff needs two files, not folders; --output DIR writes all pairs");
+  if (options.output.empty()) return;
+  const Setting setting = Setting::of("output");
+  for (const fs::path* input : {&options.actual, &options.expected}) {
+    std::error_code none;
+    if (fs::equivalent(*input, options.output, none)) {
+      throw InputError(setting, "{}: is one of the two that are compared", options.output.string());
+    }
+  }
+  if (format_of_name(options.output) || clip_format_of_name(options.output))
+    throw InputError(setting, "{}: is a file's name; expected a folder for what two folders hold",
+                     options.output.string());
+}
+
 // A flag that this kind of input cannot serve is an error, never ignored.
-void require_flags_that_fit(const CompareOptions& options, Kind kind) {
+void require_flags_that_fit(const CompareOptions& options, CompareKind kind) {
   const bool writes = !options.difference.empty() || !options.output.empty();
-  if (kind == Kind::trace && (options.picture_gate() || writes)) {
+  if (kind == CompareKind::trace && (options.picture_gate() || writes)) {
     throw InputError(
         "compare: --min-ssim, --min-ms-ssim, --min-psnr, --max-abs, --diff and --output are for "
         "pictures and clips, not traces");
   }
-  if ((kind == Kind::picture || kind == Kind::clip) && options.trace_gate()) {
+  if ((kind == CompareKind::picture || kind == CompareKind::clip) && options.trace_gate()) {
     throw InputError("compare: --tolerance and --case are for traces, not {}",
-                     kind == Kind::clip ? "clips" : "pictures");
+                     kind == CompareKind::clip ? "clips" : "pictures");
   }
-  if (kind == Kind::folder && writes)
-    throw InputError("compare: --diff and --output need two files, not folders");
-  if (kind == Kind::clip && !options.difference.empty())
+  if (kind == CompareKind::folder) return require_output_folder(options);
+  if (kind == CompareKind::clip && !options.difference.empty())
     throw InputError("compare: --diff needs two pictures; --output shows how clips differ");
   require_output(options, options.difference, Setting::of("diff"), written_extensions());
   Extensions extensions = written_extensions();
-  if (kind == Kind::clip) {
+  if (kind == CompareKind::clip) {
     const std::vector<std::string_view> clips = written_clip_extensions();
     extensions.insert(extensions.end(), clips.begin(), clips.end());
   }
@@ -262,11 +105,15 @@ void require_flags_that_fit(const CompareOptions& options, Kind kind) {
 }
 
 // A folder beside a clip holds the frames of one.
-Kind common_kind(const CompareOptions& options) {
-  const Kind actual = kind_of(options.actual), expected = kind_of(options.expected);
+CompareKind common_kind(const CompareOptions& options) {
+  const CompareKind actual = kind_of(options.actual), expected = kind_of(options.expected);
   if (actual == expected) return actual;
-  const auto either = [&](Kind one, Kind other) { return actual == one && expected == other; };
-  if (either(Kind::clip, Kind::folder) || either(Kind::folder, Kind::clip)) return Kind::clip;
+  const auto either = [&](CompareKind one, CompareKind other) {
+    return actual == one && expected == other;
+  };
+  if (either(CompareKind::clip, CompareKind::folder) ||
+      either(CompareKind::folder, CompareKind::clip))
+    return CompareKind::clip;
   throw InputError("{} and {}: expected two pictures, two clips, two traces or two folders",
                    options.actual.string(), options.expected.string());
 }
@@ -276,10 +123,13 @@ int run_compare(CompareOptions options) {
     throw InputError("compare: - given twice; stdin is read once");
   options.actual = file_or_stdin(options.actual);
   options.expected = file_or_stdin(options.expected);
-  const Kind kind = common_kind(options);
+  const CompareKind kind = common_kind(options);
   require_possible(options.gates);
   require_flags_that_fit(options, kind);
-  CompareReport report = kind == Kind::folder
+  std::optional<MadeFolder> made;
+  if (kind == CompareKind::folder && !options.output.empty())
+    about(Setting::of("output"), [&] { made.emplace(options.output); });
+  CompareReport report = kind == CompareKind::folder
                              ? compare_folders(options)
                              : compare_files(options.actual, options.expected, kind, options);
   if (report.incomplete.empty()) require_use_of_gates(options, report);
@@ -300,10 +150,8 @@ void add_flags(CLI::App& verb, CompareOptions& options) {
           "actual", options.actual,
           "what to judge: a picture, a clip, a .safetensors or a folder; - for a picture or "
           "clip on stdin")
-      ->required()
       ->check(path_problem);
   verb.add_option("expected", options.expected, "what to compare it with: the same kind")
-      ->required()
       ->check(path_problem);
   verb.add_option("--min-ssim", options.gates.min_ssim, "gate: smallest SSIM (1: equal)")
       ->envname("DIPTYCH_MIN_SSIM");
@@ -333,28 +181,94 @@ void add_flags(CLI::App& verb, CompareOptions& options) {
       ->check(path_problem)
       ->envname("DIPTYCH_DIFF");
   // The variable of this name is of generate.
-  verb.add_option("-o,--output", options.output,
+  verb.add_option("-o,--output,--output-dir", options.output,
                   "write the two and their difference side by side: a picture, or of clips a clip "
-                  "or, named as a picture, a sheet of eight frames")
+                  "or, named as a picture, a sheet of eight frames; of folders each pair into this "
+                  "folder; of --a and --b the folder of everything that is made")
       ->type_name("FILE")
       ->check(path_problem);
   verb.add_flag("--json", options.json, "every number as JSON on stdout")->envname("DIPTYCH_JSON");
 }
 
+constexpr const char* kSideGroup = "Two settings";
+constexpr const char* kRequestGroup = "Of both settings, as of generate";
+
+void add_side_flags(CLI::App& verb, SideFlags& flags) {
+  const auto before = verb.get_options();
+  const auto text = [](std::optional<std::string>& into) {
+    return CLI::callback_t([&into](const CLI::results_t& given) {
+      into = given == CLI::results_t{"{}", "%%"} ? "{}" : given.front();
+      return true;
+    });
+  };
+  verb.add_option("--a", text(flags.a),
+                  "run --prompts with these flags of generate, in one text; without it with those "
+                  "of both")
+      ->type_name("SETTINGS")
+      ->expected(1);
+  verb.add_option("--b", text(flags.b), "then with these, in the same process, and compare")
+      ->type_name("SETTINGS")
+      ->expected(1);
+  verb.add_option("--prompts", flags.prompts,
+                  "a list as of batch: .txt (a prompt per line), .jsonl or .yaml; - for stdin")
+      ->type_name("FILE")
+      ->check(path_problem);
+  verb.add_flag("--repeat-a", flags.repeat_a,
+                "run a twice, and tell how far its two runs are apart");
+  verb.add_option("--warmup", flags.warmup,
+                  "runs of the first prompt before each setting, of which nothing is kept [1]")
+      ->type_name("N");
+  verb.add_flag("--resume", flags.resume, "continue the comparison that DIR holds");
+  for (CLI::Option* option : verb.get_options()) {
+    if (std::ranges::find(before, option) == before.end()) option->group(kSideGroup);
+  }
+  const auto own = verb.get_options();
+  add_request_flags(verb, flags, is_of_both_sides);
+  for (CLI::Option* option : verb.get_options()) {
+    if (std::ranges::find(own, option) == own.end()) option->group(kRequestGroup);
+  }
+}
+
+// Files are compared as they are.
+void refuse_side_flags(const CLI::App& verb) {
+  for (const CLI::Option* option : verb.parse_order()) {
+    const std::string& group = option->get_group();
+    if (group == kRequestGroup || group == kSideGroup) {
+      throw InputError("compare: {}: is for two settings (--b and --prompts), not for {}",
+                       option->get_name(), "two that are there");
+    }
+  }
+}
+
+void require_positionals(const CLI::App& verb) {
+  for (const char* name : {"actual", "expected"}) {
+    if (verb.get_option(name)->count() == 0) throw CLI::RequiredError(name);
+  }
+}
+
 }  // namespace
 
 void add_compare(CLI::App& app, Run& run) {
-  auto options = std::make_shared<CompareOptions>();
+  const auto options = std::make_shared<CompareOptions>();
+  const auto sides = std::make_shared<SideFlags>();
   CLI::App* verb =
       app.add_subcommand("compare", "two pictures, clips, traces or folders side by side");
   add_flags(*verb, *options);
+  add_side_flags(*verb, *sides);
   verb->footer(
       "Pictures: SSIM, MS-SSIM, PSNR, largest and mean difference of the levels. Clips: the same "
       "of\n"
       "every frame (--json), with mean and worst; a gate holds for every frame. A folder with\n"
       "frame_00000.png, or any with PNG files beside a clip, is a clip. Traces: how many\n"
       "tensors differ, the first of them in order of computation, and the worst. Folders: every\n"
-      "picture, clip and .safetensors of the same name.\n"
+      "picture, clip and .safetensors of the same name, with mean and worst of all; of two with\n"
+      "a manifest.jsonl also the seconds, and what is listed but missing counts as one that\n"
+      "cannot be read.\n"
+      "Two settings: with --b and --prompts the list runs twice in one process, with the same\n"
+      "seeds, into DIR/a and DIR/b. The model is loaded once if both settings can share it. It\n"
+      "prints the seconds of each prompt, SSIM and MS-SSIM with mean and worst, and writes each\n"
+      "pair side by side. `compare DIR/a DIR/b` computes the same again from the files. Exit\n"
+      "code 4: some items failed, or their files cannot be read.\n"
       "Exit code 0: no gate failed; 1: a gate failed, or sizes or numbers of frames differ; 2: a\n"
       "file cannot be read, after all others were compared. A missing file or tensor and NaN fail\n"
       "every gate. Whole numbers in traces must always be equal.\n"
@@ -362,10 +276,24 @@ void add_compare(CLI::App& app, Run& run) {
       "  diptych compare a.png b.png --diff difference.png\n"
       "  diptych compare a.mp4 b.mp4 --min-ssim 0.95 -o side_by_side.mp4\n"
       "  diptych compare out/ reference/ --min-ssim 0.98 --max-abs 12\n"
+      "  diptych compare -m {model} --size 512 --prompts prompts.txt -o ab \\\n"
+      "      --a \"--cfg-mode sequential\" --b \"--cfg-mode batched\" --min-ssim 0.96\n"
       "  diptych compare ours.safetensors expected.safetensors --tolerance 1e-4 --tolerance "
       "'*.hidden=1e-3'\n"
       "  diptych compare ours.safetensors expected.safetensors --case case.json --json");
-  verb->callback([options, &run] { run = [options](Log&) { return run_compare(*options); }; });
+  verb->callback([options, sides, verb, &run] {
+    if (!sides->any()) {
+      require_positionals(*verb);
+      refuse_side_flags(*verb);
+      run = [options](Log&) { return run_compare(*options); };
+      return;
+    }
+    if (verb->get_option("actual")->count() > 0)
+      throw InputError("compare: {}: given together with --a and --b; expected one of them",
+                       options->actual.string());
+    read_request_inputs(*verb, *sides);
+    run = [options, sides](Log& log) { return compare_sides(*sides, *options, log); };
+  });
 }
 
 }  // namespace diptych

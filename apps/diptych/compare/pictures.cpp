@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/diptych/compare/media.h"
+#include "apps/diptych/compare/files.h"
 #include "apps/diptych/compare/side_by_side.h"
 #include "lib/base/atomic_file.h"
 #include "lib/media/image_read.h"
@@ -54,7 +54,10 @@ void add_gates(CompareReport& report, const std::vector<GateResult>& gates) {
   if (gates.empty()) return;
   nlohmann::json list = nlohmann::json::array();
   for (const GateResult& gate : gates) {
-    if (!gate.pass) report.lines.push_back(describe(gate));
+    if (!gate.pass) {
+      report.lines.push_back(describe(gate));
+      report.failed_gates.push_back(describe(gate));
+    }
     report.pass = report.pass && gate.pass;
     list.push_back(to_json(gate));
   }
@@ -75,6 +78,7 @@ CompareReport compare_pictures(const fs::path& actual, const fs::path& expected,
   }
   report.pictures = 1;
   const ImageMetrics metrics = image_metrics(a, b);
+  report.extremes = extremes_of({{metrics}});
   report.json = to_json(metrics);
   report.lines.push_back(describe(metrics));
   add_gates(report, apply_gates(options.gates, metrics));

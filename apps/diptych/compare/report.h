@@ -1,12 +1,15 @@
 // What `diptych compare` was asked, and what it found out about one pair of files.
 #pragma once
 
+#include <array>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "lib/verify/clip_metrics.h"
 #include "lib/verify/gates.h"
 
 namespace diptych {
@@ -16,7 +19,8 @@ struct CompareOptions {
   ImageGates gates;
   std::vector<std::string> tolerances;  // "T" or "GLOB=T"
   std::filesystem::path case_file;
-  std::filesystem::path difference, output;  // that are written
+  std::filesystem::path difference, output;  // that are written; of folders `output` is one
+  std::array<std::string, 2> titles;         // of folders, "" = their names
   bool json = false;
   bool picture_gate() const {
     return gates.min_ssim || gates.min_ms_ssim || gates.min_psnr || gates.max_abs;
@@ -29,8 +33,11 @@ struct CompareReport {
   std::vector<std::string> lines;
   nlohmann::json json = nlohmann::json::object();
   bool pass = true;
-  std::string incomplete;            // of folders: how many pairs could not be compared, or empty
-  std::vector<std::string> tensors;  // that were expected
+  std::string incomplete;  // of folders: how many pairs could not be compared, or empty
+  std::vector<std::string> failed_gates;  // these stand in `lines`, too
+  // Of two pictures (one frame) or two clips that could be compared.
+  std::optional<ClipExtremes> extremes;
+  std::vector<std::string> tensors;      // that were expected
   std::size_t pictures = 0, traces = 0;  // that were compared; clips count as pictures
 };
 

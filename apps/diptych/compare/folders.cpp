@@ -1,0 +1,146 @@
+#include "apps/diptych/compare/folders.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "apps/diptych/compare/files.h"
+#include "apps/diptych/compare/table.h"
+#include "apps/diptych/compare/totals.h"
+#include "lib/base/clip_formats.h"
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/base/messages.h"
+#include "lib/base/picture_formats.h"
+#include "lib/request/output_names.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Where a pair goes that is written side by side: its own name, with another extension where this
+// build writes none of that name.
+fs::path side_by_side_path(const fs::path& folder, const std::string& name, CompareKind kind) {
+  fs::path path = folder / name;
+  const auto writes = [&](const std::vector<std::string_view>& extensions) {
+    return std::ranges::find(extensions, path.extension().string()) != extensions.end();
+  };
+  const auto use = [&](const std::vector<std::string_view>& extensions) {
+    if (!writes(extensions)) path += std::string(extensions.front());
+  };
+  use(kind == CompareKind::clip ? written_clip_extensions() : written_extensions());
+  fs::create_directories(path.parent_path());
+  return path;
+}
+
+class FolderComparison {
+ public:
+  explicit FolderComparison(const CompareOptions& options)
+      : options_(options), pairs_(pair_folders(options.actual, options.expected)), table_(pairs_) {}
+
+  CompareReport run() {
+    if (prints_table()) table_.print_head(options_);
+    for (const auto& [name, pair] : pairs_.by_name) {
+      check_interrupted();
+      add(name, pair, compare(name, pair));
+    }
+    if (compared_ + incomparable_ == 0) {
+      throw InputError("{} and {}: no picture, clip or .safetensors of the same name",
+                       options_.actual.string(), options_.expected.string());
+    }
+    if (prints_table()) table_.print_totals(totals_);
+    finish();
+    return std::move(total_);
+  }
+
+ private:
+  bool prints_table() const { return pairs_.of_manifests && !options_.json; }
+
+  CompareReport compare(const std::string& name, const FolderPair& pair) {
+    if (!pair.failure.empty()) return incomparable_pair(pair.failure);
+    if (!pair.there[0] || !pair.there[1]) {
+      ++missing_;
+      const fs::path& without = pair.there[0] ? options_.expected : options_.actual;
+      const std::string text = fmt::format("missing in {}", without.string());
+      return pairs_.of_manifests ? incomparable_pair(text) : problem(text, !options_.any_gate());
+    }
+    try {
+      CompareReport report = compare_there(name);
+      ++compared_;
+      return report;
+    } catch (const InputError& error) {  // the others are compared all the same
+      return incomparable_pair(error.what());
+    }
+  }
+
+  CompareReport incomparable_pair(const std::string& text) {
+    ++incomparable_;
+    return problem(text, false);
+  }
+
+  CompareReport compare_there(const std::string& name) {
+    const fs::path expected = options_.expected / name;
+    const CompareKind kind = kind_of(expected);
+    CompareOptions options = options_;
+    options.output.clear();
+    if (!options_.output.empty() && kind != CompareKind::trace)
+      options.output = side_by_side_path(options_.output, name, kind);
+    return compare_files(options_.actual / name, expected, kind, options);
+  }
+
+  void add(const std::string& name, const FolderPair& pair, CompareReport report) {
+    total_.pictures += report.pictures;
+    total_.traces += report.traces;
+    total_.tensors.insert(total_.tensors.end(), report.tensors.begin(), report.tensors.end());
+    if (report.extremes) totals_.add(name, *report.extremes);
+    totals_.add_seconds(pair.seconds);
+    failed_ += report.pass ? 0 : 1;
+    if (prints_table()) {
+      table_.print_row(name, pair, report);
+    } else if (!options_.json) {
+      print_lines(name, report);
+    }
+    report.json["name"] = name;
+    report.json["pass"] = report.pass;
+    if (pairs_.of_manifests) {
+      report.json["seconds"] = Json::array();
+      for (const auto& seconds : pair.seconds)
+        report.json["seconds"].push_back(seconds ? Json(*seconds) : Json());
+    }
+    list_.push_back(std::move(report.json));
+  }
+
+  void finish() {
+    total_.pass = failed_ == 0;
+    total_.json["pairs"] = std::move(list_);
+    total_.json["total"] = totals_.json();
+    total_.json["total"]["failed"] = failed_;
+    std::string summary = fmt::format("{} compared, {} missing", compared_, missing_);
+    if (incomparable_ > 0) {
+      summary += fmt::format(", {} not comparable", incomparable_);
+      total_.incomplete = fmt::format("{} could not be compared", counted(incomparable_, "pair"));
+    }
+    if (options_.any_gate()) summary += fmt::format(", {} failed", failed_);
+    total_.lines.push_back(summary);
+    if (!pairs_.of_manifests && totals_.compared > 1) add_total_lines(total_.lines, totals_);
+  }
+
+  const CompareOptions& options_;
+  const FolderPairs pairs_;
+  const CompareTable table_;
+  FolderTotals totals_;
+  CompareReport total_;
+  Json list_ = Json::array();
+  std::size_t compared_ = 0, missing_ = 0, incomparable_ = 0, failed_ = 0;
+};
+
+}  // namespace
+
+CompareReport compare_folders(const CompareOptions& options) {
+  return FolderComparison(options).run();
+}
+
+}  // namespace diptych
