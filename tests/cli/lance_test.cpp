@@ -137,6 +137,46 @@ TEST_CASE("Lance: clips of a list, alone and together, have the same frames") {
   CHECK(fs::exists(lance.file("pictures/0001.png")));
 }
 
+TEST_CASE("Lance: two settings of clips, frame by frame") {
+  const Lance lance;
+  lance.write("list.txt", "a boat\n");
+  const Outcome made = lance.run("compare", {"--prompts",
+                                             lance.file("list.txt"),
+                                             "-o",
+                                             lance.file("ab"),
+                                             "--task",
+                                             "t2v",
+                                             "--size",
+                                             "64x48",
+                                             "--video-frames",
+                                             "5",
+                                             "--steps",
+                                             "2",
+                                             "--format",
+                                             "png",
+                                             "--warmup",
+                                             "0",
+                                             "--a",
+                                             "--cfg-mode sequential",
+                                             "--b",
+                                             "--cfg-mode batched",
+                                             "--min-ssim",
+                                             "0.99",
+                                             "--json"});
+  CAPTURE(made.err);
+  REQUIRE(made.code == 0);
+  const auto report = nlohmann::json::parse(made.out);
+  CHECK(report["pairs"][0]["name"] == "0000.frames");
+  CHECK(report["pairs"][0]["frames"] == 5);
+  CHECK(report["total"]["ssim"]["mean"] > 0.99);
+  CHECK(fs::exists(lance.file("ab/side-by-side/0000.frames/frame_00004.png")));
+  // A clip that cannot be read.
+  lance.write("ab/b/0000.frames/frame_00003.png", "no picture");
+  const Outcome broken = diptych::test::run({"compare", lance.file("ab/a"), lance.file("ab/b")});
+  CHECK(broken.code == 2);
+  CHECK(broken.out.find("0 compared, 0 missing, 1 not comparable") != std::string::npos);
+}
+
 TEST_CASE("Lance: a token that the model has no embedding of is refused") {
   const Lance lance;
   const fs::path part = lance.model() / "Lance_3B", recorded = fs::canonical(part);

@@ -237,6 +237,14 @@ TEST_CASE("compare folders") {
   CHECK(report.code == 0);
   CHECK(report.out.find("one.png: ssim ") == 0);
   CHECK(report.out.find("a b: 2 compared, 0 missing\n") != std::string::npos);
+  for (const char* name : {"a/two.png", "b/two.png"})
+    fs::copy_file(bench.path("small.png"), bench.path(name));
+  const Outcome both = bench.run("compare a b -o side");
+  CHECK(both.out.find("\n  ssim: mean ") != std::string::npos);
+  CHECK(both.out.find(" of one.png\n") != std::string::npos);
+  CHECK(fs::exists(bench.path("side/two.png")));
+  CHECK(bench.run("compare a b -o b").code == 2);
+  CHECK(bench.run("compare a b -o side.png").code == 2);
   fs::copy_file(bench.path("small.png"), bench.path("a/extra.png"));
   CHECK(bench.run("compare a b").code == 0);
   const Outcome missing = bench.run("compare a b --max-abs 255");

@@ -62,10 +62,11 @@ class FolderComparison {
   CompareReport compare(const std::string& name, const FolderPair& pair) {
     if (!pair.failure.empty()) return incomparable_pair(pair.failure);
     if (!pair.there[0] || !pair.there[1]) {
-      ++missing_;
       const fs::path& without = pair.there[0] ? options_.expected : options_.actual;
       const std::string text = fmt::format("missing in {}", without.string());
-      return pairs_.of_manifests ? incomparable_pair(text) : problem(text, !options_.any_gate());
+      if (pairs_.of_manifests) return incomparable_pair(text);
+      ++missing_;
+      return problem(text, !options_.any_gate());
     }
     try {
       CompareReport report = compare_there(name);

@@ -22,8 +22,10 @@ constexpr std::string_view kNoSettings[] = {"--prompt", "--prompt-file", "--imag
                                             "--print-config"};
 
 [[noreturn]] void refuse_setting(const std::string& flag, std::string_view name) {
-  throw InputError("{}: {} is no setting that two sides may differ in; expected it for both", flag,
-                   name);
+  throw InputError(
+      "{}: {}: must not differ between the two; expected a flag that changes how a "
+      "request is run",
+      flag, name);
 }
 
 // The flags of fields that are no settings.

@@ -39,7 +39,11 @@ struct Side {
   std::vector<PlannedItem> items;
   BatchSettings settings;
   std::unique_ptr<BatchFolder> folder;
-  std::string title() const { return text.empty() ? name : fmt::format("{}: {}", name, text); }
+  // With the path of its folder below `above`.
+  std::string title(const fs::path& above = {}) const {
+    const std::string path = (above / name).string();
+    return text.empty() ? path : fmt::format("{}: {}", path, text);
+  }
 };
 
 // An error about a flag of this side names the side, too.
@@ -271,8 +275,7 @@ class SideComparison {
     options.actual = out_ / "a";
     options.expected = out_ / "b";
     options.output = out_ / "side-by-side";
-    options.titles = {fmt::format("{} {}", options.actual.string(), a().text),
-                      fmt::format("{} {}", options.expected.string(), b().text)};
+    options.titles = {a().title(out_), b().title(out_)};
     CompareReport found = compare_folders(options);
     if (flags_.repeat_a) add_repeat(found);
     if (options.json) {
@@ -283,6 +286,7 @@ class SideComparison {
       found.json["pass"] = found.pass;
       fmt::print("{}\n", found.json.dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
+      found.lines.push_back(fmt::format("side by side: {}", options.output.string()));
       print_lines(out_.string(), found);
     }
     if (!found.incomplete.empty()) return kSomeFailed;
