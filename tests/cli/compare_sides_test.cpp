@@ -70,7 +70,8 @@ TEST_CASE("two settings of a list are compared, and again from their folders") {
   const json b = test::record_of(sides.folder.file("ab/b/0001.png"));
   CHECK(a["cfg_mode"] == "sequential");
   CHECK(b["cfg_mode"] == "batched");
-  CHECK(a["noise_hash"] == b["noise_hash"]);
+  CHECK(a["noise"] == b["noise"]);
+  CHECK(a["seed"] == b["seed"]);
 
   const Outcome again = sides.again({"--json", "--min-ssim", "0.99"});
   CHECK(again.code == 0);
@@ -165,23 +166,20 @@ TEST_CASE("a full disk ends a comparison with 3, and nothing half-written stays"
 TEST_CASE("what is no comparison of two settings is refused, and nothing is written") {
   const Sides sides;
   sides.folder.write("own.jsonl", "{\"prompt\": \"a\", \"cfg_mode\": \"batched\"}\n");
-  sides.folder.write("text.jsonl", "{\"task\": \"chat\", \"prompt\": \"a\"}\n");
+  sides.folder.write("text.jsonl", "{\"prompt\": \"a\"}\n{\"task\": \"chat\", \"prompt\": \"a\"}\n");
   const auto said = [&](const Words& more, const std::string& list = "p.txt") {
     return test::refusal(sides.run(more, list));
   };
   CHECK(has(said({"--b", "--task edit"}), "--b: --task: must not differ between the two"));
-  CHECK(has(said({"--b", "-p x -o y"}), "--b: -o: must not differ"));
   CHECK(has(said({"--b", "--prompt x"}), "--b: --prompt: must not differ"));
   CHECK(has(said({"--b", "--cfg-mod batched"}),
             "--b: unknown flag '--cfg-mod' (did you mean --cfg-mode?)"));
-  CHECK(has(said({"--b", "cfg_mode=batched"}), "--b: 'cfg_mode=batched' is no flag"));
   CHECK(has(said({"--b", "--cfg-mode bad"}), "--b: --cfg-mode: unknown value 'bad'"));
   CHECK(has(said({"--b", "--steps '3"}), "has no end"));
   CHECK(has(said({"--b", "--cfg-mode batched"}), "--b: asks for what --a does"));
-  CHECK(has(said({"--a", "--steps 4"}), "--b: not given"));
   CHECK(has(said({"--b", "--cfg-mode sequential"}, "own.jsonl"),
             "own.jsonl:1: cfg_mode: given together with --b: --cfg-mode"));
-  CHECK(has(said({"--b", "--steps 4"}, "text.jsonl"), "text.jsonl:1: task chat: makes a text"));
+  CHECK(has(said({"--b", "--steps 4"}, "text.jsonl"), "text.jsonl:2: task chat: makes a text"));
   CHECK(has(said({"--b", "--steps 4"}, "none.txt"), "none.txt: is missing"));
   CHECK(has(said({"--b", "--format jpg"}), "--a writes 0000.png, but --b 0000.jpg"));
   CHECK(has(test::refusal(test::run({"compare", "a.png", "b.png", "--steps", "3"})),

@@ -26,11 +26,12 @@ bool has_long_name(std::string_view flags, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// The variable of a request's flag, which lib/config reads.
-std::string variable_of_field(const std::string& name) {
+// The variable of a request's flag, which lib/config reads. `outputs`: also of files that one
+// request writes; the --output of a list is the verb's own.
+std::string variable_of_field(const std::string& name, bool outputs) {
   bool is_known = kind_of_input(name).has_value();
   for (const Field& field : flag_fields(all_family_configs()))
-    is_known |= has_long_name(field.flags, name);
+    is_known |= has_long_name(field.flags, name) && (outputs || field.scope != Scope::output);
   for (const FlagGroup& group : all_flag_groups()) is_known |= has_long_name(group.flags, name);
   return is_known ? environment_name(name) : "";
 }
@@ -63,7 +64,7 @@ void split_default(Flag& flag) {
   flag.help.resize(open);
 }
 
-Flag describe(const CLI::Option& option, bool of_request) {
+Flag describe(const CLI::Option& option, bool of_request, bool outputs) {
   Flag flag;
   std::vector<std::string> names, aliases;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
@@ -80,7 +81,7 @@ Flag describe(const CLI::Option& option, bool of_request) {
   if (flag.preset.empty()) split_default(flag);
   flag.variable = option.get_envname();
   if (flag.variable.empty() && of_request && !option.get_lnames().empty())
-    flag.variable = variable_of_field(option.get_lnames().front());
+    flag.variable = variable_of_field(option.get_lnames().front(), outputs);
   return flag;
 }
 
@@ -92,10 +93,11 @@ std::string row_of(const Flag& flag) {
 
 std::vector<Flag> flags_of(const CLI::App& app, bool of_requests) {
   std::vector<Flag> flags;
+  const bool outputs = app.get_name() == "generate";
   for (const CLI::Option* option : app.get_options()) {
     const bool is_hidden = option->get_group().empty();
     const bool is_help = option->check_lname("help") || option->check_lname("version");
-    if (!is_hidden && !is_help) flags.push_back(describe(*option, of_requests));
+    if (!is_hidden && !is_help) flags.push_back(describe(*option, of_requests, outputs));
   }
   return flags;
 }
