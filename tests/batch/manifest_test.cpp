@@ -2,6 +2,7 @@
 #include "lib/batch/manifest.h"
 
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include <sys/wait.h>
@@ -211,6 +212,23 @@ TEST_CASE("empty manifests that come and go are held by one at a time") {
   CHECK(held > 0);
   CHECK(wrong == 0);
   CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("a manifest is read without being taken up") {
+  const test::Folder folder;
+  const auto file = folder.path() / kManifestName;
+  CHECK_FALSE(read_manifest(file));
+  std::ofstream(file) << record("b", 1).line() << "\n"
+                      << record("a", 0).line() << "\n"
+                      << record("b", 1, false).line() << "\n{\"id\": \"torn";
+  const auto records = read_manifest(file);
+  REQUIRE(records);
+  REQUIRE(records->size() == 2);
+  CHECK(records->front().id == "a");
+  CHECK_FALSE(records->back().ok);  // the last of its id counts
+  std::ofstream(file, std::ios::app) << "\n";
+  CHECK(message_of([&] { read_manifest(file); }).find("manifest.jsonl:4: is no record") !=
+        std::string::npos);
 }
 
 TEST_CASE("manifests of another division are seen") {
