@@ -166,7 +166,8 @@ TEST_CASE("a full disk ends a comparison with 3, and nothing half-written stays"
 TEST_CASE("what is no comparison of two settings is refused, and nothing is written") {
   const Sides sides;
   sides.folder.write("own.jsonl", "{\"prompt\": \"a\", \"cfg_mode\": \"batched\"}\n");
-  sides.folder.write("text.jsonl", "{\"prompt\": \"a\"}\n{\"task\": \"chat\", \"prompt\": \"a\"}\n");
+  sides.folder.write("text.jsonl",
+                     "{\"prompt\": \"a\"}\n{\"task\": \"chat\", \"prompt\": \"a\"}\n");
   const auto said = [&](const Words& more, const std::string& list = "p.txt") {
     return test::refusal(sides.run(more, list));
   };
@@ -181,6 +182,7 @@ TEST_CASE("what is no comparison of two settings is refused, and nothing is writ
             "own.jsonl:1: cfg_mode: given together with --b: --cfg-mode"));
   CHECK(has(said({"--b", "--steps 4"}, "text.jsonl"), "text.jsonl:2: task chat: makes a text"));
   CHECK(has(said({"--b", "--steps 4"}, "none.txt"), "none.txt: is missing"));
+  CHECK(has(said({"--b", "-m none"}), "--b: --model: none: not found"));
   CHECK(has(said({"--b", "--format jpg"}), "--a writes 0000.png, but --b 0000.jpg"));
   CHECK(has(test::refusal(test::run({"compare", "a.png", "b.png", "--steps", "3"})),
             "compare: --steps: is for two settings"));

@@ -75,6 +75,7 @@ class SideComparison {
     resolve();
     if (flags_.print_config) return print_config();
     plan();
+    check_other_model();
     make_folders();
     try {
       paint();
@@ -141,6 +142,15 @@ class SideComparison {
     const std::int64_t warmup = whole_number(flags_.warmup, Setting::of("warmup"), 0, kMostWarmups);
     a().settings.warmup = b().settings.warmup = warmup;
     for (std::size_t i = 0; i < a().items.size(); ++i) check_same_files(a().items[i], b().items[i]);
+  }
+
+  // What is wrong with b's model is said before a is run.
+  void check_other_model() {
+    if (same_model(a().defaults.options, b().defaults.options)) return;
+    const auto able = std::ranges::find(b().items, std::string(), &PlannedItem::error);
+    if (able == b().items.end()) return;
+    with_places(b().defaults,
+                [&] { open_session(b().defaults, *able, log_)->make_job(able->options.run); });
   }
 
   // The same for all sides; stdin is read once.
