@@ -20,9 +20,10 @@ std::string place_of(std::string_view text, std::size_t byte, std::string_view n
   return fmt::format("{}:{}:{}", name, line, column);
 }
 
-// `watch` sees every event and may throw.
-nlohmann::json parse(std::string_view text, std::string_view name,
-                     const nlohmann::json::parser_callback_t& watch) {
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, std::string_view name,
+                          const nlohmann::json::parser_callback_t& watch) {
   try {
     return nlohmann::json::parse(text, watch);
   } catch (const nlohmann::json::parse_error& error) {
@@ -35,10 +36,8 @@ nlohmann::json parse(std::string_view text, std::string_view name,
   }
 }
 
-}  // namespace
-
 nlohmann::json parse_json(std::string_view text, std::string_view name) {
-  return parse(text, name, nullptr);
+  return parse_json(text, name, nullptr);
 }
 
 nlohmann::json parse_strict_json(std::string_view text, std::string_view name) {
@@ -55,7 +54,7 @@ nlohmann::json parse_strict_json(std::string_view text, std::string_view name) {
       throw InputError("{}: the key {} appears twice", name, shown_json(value));
     return true;
   };
-  return parse(text, name, watch);
+  return parse_json(text, name, watch);
 }
 
 std::string shown_json(const nlohmann::json& value) {

@@ -12,6 +12,9 @@ namespace diptych {
 // `name`: the file, for errors. Throws InputError "<name>:LINE:COLUMN: is not valid JSON", or that
 // it ends within its JSON, and for numbers out of range.
 nlohmann::json parse_json(std::string_view text, std::string_view name);
+// The same; `watch` sees every event, leaves out values where it returns false, and may throw.
+nlohmann::json parse_json(std::string_view text, std::string_view name,
+                          const nlohmann::json::parser_callback_t& watch);
 
 // The same, and InputError for a key that appears twice in an object, of which nlohmann's tree
 // would keep the last, and for what is nested deeper than 16, where its functions recurse.

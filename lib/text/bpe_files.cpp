@@ -11,83 +11,22 @@
 #include "lib/base/text_file.h"
 #include "lib/base/utf8.h"
 #include "lib/text/flat_tables.h"
+#include "lib/text/json_node.h"
 
 namespace diptych {
 
 namespace {
 
+using namespace json_node;
 using Json = nlohmann::json;
 
 // The pattern of pre_tokenizer.h as tokenizer.json spells it.
 constexpr std::string_view kQwen2Pattern =
     R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 
-// A value inside a file and the way to it, for errors: "tokenizer.json: model.vocab".
-struct Node {
-  const Json* value;
-  std::string place;
-};
-
-[[noreturn]] void fail_type(const Node& node, std::string_view expected) {
-  throw InputError("{}: expected {}, found {}", node.place, expected,
-                   node.value ? node.value->type_name() : "nothing");
-}
-
-// The root of a file is written "file: key", what lies deeper "file: key.key".
-Node member(const Node& object, const std::string& key, bool root = false) {
-  const std::string place = fmt::format("{}{}{}", object.place, root ? ": " : ".", key);
-  const auto found = object.value->find(key);
-  return {found == object.value->end() ? nullptr : &*found, place};
-}
-
-Node object_of(const Node& node) {
-  if (!node.value || !node.value->is_object()) fail_type(node, "an object");
-  return node;
-}
-
-Node array_of(const Node& node) {
-  if (!node.value || !node.value->is_array()) fail_type(node, "an array");
-  return node;
-}
-
-const std::string& string_of(const Node& node) {
-  if (!node.value || !node.value->is_string()) fail_type(node, "a string");
-  return node.value->get_ref<const std::string&>();
-}
-
-// A scalar as JSON in ASCII, cut short; of an array or object only the type.
-std::string shown(const Json& value) {
-  if (value.is_structured()) return value.type_name();
-  return value.dump(-1, ' ', true).substr(0, 80);
-}
-
-std::optional<std::int64_t> as_id(const Json& value) {
-  if (!value.is_number_integer()) return std::nullopt;
-  const auto id = value.get<std::uint64_t>();  // so negative ones are beyond the limit too
-  if (id > static_cast<std::uint64_t>(kMaxTokenId)) return std::nullopt;
-  return static_cast<std::int64_t>(id);
-}
-
-std::int64_t id_of(const Node& node) {
-  const auto id = node.value ? as_id(*node.value) : std::nullopt;
-  if (!id) {
-    throw InputError("{}: found {}, expected a token id in 0..{}", node.place,
-                     node.value ? shown(*node.value) : "nothing", kMaxTokenId);
-  }
-  return *id;
-}
-
-// Of what could change the ids, only what Qwen2 tokenizers have is implemented; `node` says
-// something else unless it is absent, null or one of `allowed`.
+// Of what could change the ids, only what Qwen2 tokenizers have is implemented.
 void require(const Node& node, std::initializer_list<Json> allowed) {
-  if (!node.value || node.value->is_null()) return;
-  std::string expected;
-  for (const Json& value : allowed) {
-    if (*node.value == value) return;
-    expected += (expected.empty() ? "" : " or ") + value.dump();
-  }
-  throw InputError("{}: found {}, expected {} (a Qwen2 tokenizer)", node.place, shown(*node.value),
-                   expected);
+  require_one_of(node, allowed, "a Qwen2 tokenizer");
 }
 
 void require_plain_match(const Node& added_token) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/text/token_ids.h"
+
 namespace diptych {
 
 struct BpeTables {
@@ -25,15 +27,6 @@ struct BpeTables {
   std::vector<Token> added;
   std::string pieces_place, merges_place, added_place;  // where they came from, for errors
   std::string merges_before, merges_after;              // around a merge's number in its place
-};
-
-// The largest id: pairs of ids are 64-bit keys.
-inline constexpr std::int64_t kMaxTokenId = (std::int64_t{1} << 31) - 1;
-
-// A file's text and the name that errors give it.
-struct NamedText {
-  std::string name;
-  std::string text;
 };
 
 // vocab.json, merges.txt and tokenizer_config.json (its added_tokens_decoder).
