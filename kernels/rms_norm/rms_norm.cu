@@ -1,5 +1,5 @@
 #include "kernels/device_fetch.cuh"
-#include "kernels/device_quantize.cuh"
+#include "kernels/device_row.cuh"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/row_sets.h"
 
@@ -69,55 +69,16 @@ __device__ __forceinline__ Vector<T, kCount> normed(const Vector<T, kCount>& val
   return products(round_all<T, kCount>(units), weight);
 }
 
-// What a thread does to its vectors of a row: all at once where it holds them, else (kHeld 0) one
-// by one. Body: body(held, at), `held` the vector's place in registers.
-template <int kCount, int kHeld>
-struct Walk {
-  std::int64_t first, step, width;
-
-  template <typename Body>
-  __device__ __forceinline__ void operator()(const Body& body) const {
-    if constexpr (kHeld > 0) {
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) {
-        const std::int64_t at = first + i * step;
-        if (at < width) body(i, at);
-      }
-    } else {
-      for (std::int64_t at = first; at < width; at += step) body(0, at);
-    }
-  }
-};
-
 __device__ __forceinline__ float scale_of_norm(const RmsNormArgs& args, float squares, int turn) {
   const float mean = join_row<Sum>(squares, turn) / static_cast<float>(args.width);
   return rsqrtf(mean + args.eps);
 }
 
-// normed_at(i, at): the vector at `at`, whose place in registers is `i`. `held` is overwritten.
-template <typename T, int kCount, int kHeld, bool kQuantised, int kPlaces, typename Normed>
-__device__ __forceinline__ void write_row(const RmsNormArgs& args, std::int64_t row,
-                                          const Walk<kCount, kHeld>& walk,
-                                          Vector<T, kCount> (&held)[kPlaces],
-                                          const Normed& normed_at, int turn) {
-  if constexpr (!kQuantised) {
-    T* y = static_cast<T*>(args.y) + row * args.y_stride;
-    walk([&](int i, std::int64_t at) { store<T, kCount>(y + at, normed_at(i, at)); });
-  } else {
-    __nv_fp8_e4m3* y = static_cast<__nv_fp8_e4m3*>(args.y) + row * args.y_stride;
-    unsigned most = 0;
-    walk([&](int i, std::int64_t at) {
-      held[i] = normed_at(i, at);
-      most = most_of(most, held[i]);
-    });
-    const float row_scale = scale_of_row(most, kE4m3Limit, turn);
-    const float inverse = __frcp_rn(row_scale);
-    walk([&](int i, std::int64_t at) {
-      if constexpr (kHeld == 0) held[i] = normed_at(i, at);
-      store_quantized(y + at, held[i], inverse);
-    });
-    if (threadIdx.x == 0) args.scales[row] = row_scale;
-  }
+template <typename T, bool kQuantised>
+__device__ __forceinline__ RowOut out_of(const RmsNormArgs& args, std::int64_t row) {
+  if constexpr (kQuantised)
+    return {static_cast<__nv_fp8_e4m3*>(args.y) + row * args.y_stride, args.scales + row};
+  return {static_cast<T*>(args.y) + row * args.y_stride, nullptr};
 }
 
 // blockDim.x threads (a multiple of 32) per row, blockDim.y rows per block (more than one only
@@ -166,7 +127,8 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const RmsNormA
     }
     return normed(value, weight, scale);
   };
-  write_row<T, kCount, kHeld, kQuantised>(args, place.row, walk, held, normed_at, 0);
+  write_row<T, kCount, kHeld, kQuantised>(out_of<T, kQuantised>(args, place.row), walk, held,
+                                          normed_at, 0);
 }
 
 // The same to the bit for many rows, of kFew vectors a thread: a block takes every gridDim.x-th row
@@ -215,7 +177,8 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_fetched_kernel(const 
     fetch_row(stage, item + kStages * step);
     const float scale = scale_of_norm(args, squares, turn);
     const auto normed_at = [&](int i, std::int64_t) { return normed(held[i], weights[i], scale); };
-    write_row<T, kCount, kFew, false>(args, place.row, walk, held, normed_at, turn);
+    write_row<T, kCount, kFew, false>(out_of<T, false>(args, place.row), walk, held, normed_at,
+                                      turn);
     stage = stage + 1 == kStages ? 0 : stage + 1;
     turn = 1 - turn;
   }

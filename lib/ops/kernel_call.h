@@ -8,11 +8,13 @@
 #include "kernels/gated_linear/gated_linear.h"
 #include "kernels/group_norm_silu/group_norm_silu.h"
 #include "kernels/int8_linear/int8_linear.h"
+#include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/quantize_attention/quantize_attention.h"
 #include "kernels/quantize_rows/quantize_rows.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rms_norm_rope/rms_norm_rope.h"
 #include "kernels/routed_linear/routed_linear.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "lib/ops/ops.h"
@@ -36,6 +38,8 @@ void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
 void launch(const kernels::GroupNormTableArgs& args, at::Device device);
 void launch(const kernels::GroupNormSiluArgs& args, at::Device device);
+void launch(const kernels::LayerNormArgs& args, at::Device device);
+void launch(const kernels::RmsNormRopeArgs& args, at::Device device);
 void launch(const kernels::LinearRowArgs& args, at::Device device);
 void launch(const kernels::GatedLinearArgs& args, at::Device device);
 void launch(const kernels::RoutedLinearArgs& args, at::Device device);

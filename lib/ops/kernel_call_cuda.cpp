@@ -74,6 +74,15 @@ void launch(const kernels::GroupNormSiluArgs& args, at::Device device) {
                  kernels::group_norm_silu);
 }
 
+void launch(const kernels::LayerNormArgs& args, at::Device device) {
+  launch_checked("layer_norm", args, device, kernels::layer_norm_unsupported, kernels::layer_norm);
+}
+
+void launch(const kernels::RmsNormRopeArgs& args, at::Device device) {
+  launch_checked("rms_norm_rope_", args, device, kernels::rms_norm_rope_unsupported,
+                 kernels::rms_norm_rope);
+}
+
 void launch(const kernels::LinearRowArgs& args, at::Device device) {
   launch_checked("linear_row", args, device, kernels::linear_row_unsupported, kernels::linear_row);
 }

@@ -47,6 +47,12 @@ void launch(const kernels::GroupNormTableArgs&, at::Device device) {
 void launch(const kernels::GroupNormSiluArgs&, at::Device device) {
   refuse("group_norm_silu", device);
 }
+void launch(const kernels::LayerNormArgs&, at::Device device) {
+  refuse("layer_norm", device);
+}
+void launch(const kernels::RmsNormRopeArgs&, at::Device device) {
+  refuse("rms_norm_rope_", device);
+}
 void launch(const kernels::LinearRowArgs&, at::Device device) {
   refuse("linear_row", device);
 }

@@ -5,6 +5,7 @@
 #include "tests/ops/group_norm_cases.h"
 #include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
+#include "tests/ops/row_chain_cases.h"
 #include "tests/ops/tuned_cases.h"
 
 using namespace diptych;
@@ -27,6 +28,17 @@ TEST_CASE("add_rms_norm_ on the GPU agrees with the kernel's reference") {
 TEST_CASE("group_norm_silu on the GPU agrees with the kernel's reference") {
   check_group_norm(kGpu, KernelPolicy::strict);
   check_group_norm(kGpu, KernelPolicy::reference);
+}
+TEST_CASE("layer_norm and gated sums on the GPU agree with the kernel's reference") {
+  for (const KernelPolicy policy : {KernelPolicy::strict, KernelPolicy::reference}) {
+    check_layer_norm(kGpu, policy);
+    check_add_layer_norm(kGpu, policy);
+    check_layer_norm_rows_quantized(kGpu, policy);
+  }
+}
+TEST_CASE("rms_norm_rope_ on the GPU agrees with the kernel's reference") {
+  check_rms_norm_rope(kGpu, KernelPolicy::strict);
+  check_rms_norm_rope(kGpu, KernelPolicy::reference);
 }
 TEST_CASE("silu_mul on the GPU agrees with the kernel's reference") {
   check_silu_mul(kGpu, KernelPolicy::strict);

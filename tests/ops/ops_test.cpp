@@ -8,6 +8,7 @@
 #include "tests/ops/group_norm_cases.h"
 #include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
+#include "tests/ops/row_chain_cases.h"
 
 using namespace diptych;
 using namespace diptych::testing;
@@ -52,6 +53,19 @@ TEST_CASE("add_rms_norm_ in ATen agrees with the kernel's reference") {
 TEST_CASE("group_norm_silu in ATen agrees with the kernel's reference") {
   check_group_norm(kCpu, KernelPolicy::automatic);
   check_group_norm_arguments();
+}
+TEST_CASE("layer_norm and gated sums in ATen agree with the kernel's reference") {
+  check_layer_norm(kCpu, KernelPolicy::automatic);
+  check_add_layer_norm(kCpu, KernelPolicy::automatic);
+  check_layer_norm_rows_quantized(kCpu, KernelPolicy::automatic);
+  check_layer_norm_arguments();
+}
+TEST_CASE("rms_norm_rope_ in ATen agrees with the kernel's reference") {
+  check_rms_norm_rope(kCpu, KernelPolicy::automatic);
+  check_rms_norm_rope_arguments();
+}
+TEST_CASE("axial_rope_table: frames, rows and columns") {
+  check_axial_rope_table();
 }
 TEST_CASE("silu_mul in ATen agrees with the kernel's reference") {
   check_silu_mul(kCpu, KernelPolicy::automatic);
