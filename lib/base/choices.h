@@ -43,6 +43,17 @@ enum class Renorm {
   none,          // velocities as guidance makes them
 };
 
+// Solver and table of noise levels of a video model. Which of them a front end means by "UniPC" or
+// "Euler" differs: their integer timesteps do, so the network sees something else.
+enum class FlowSampler {
+  unipc,            // UniPCMultistepScheduler of diffusers, use_flow_sigmas
+  unipc_official,   // FlowUniPC as the Wan repository and vllm-omni set it up: shifted once
+  unipc_fastvideo,  // FlowUniPC as FastVideo sets it up: its first level is shifted twice
+  euler,            // FlowMatchEulerDiscreteScheduler of diffusers: every level is shifted twice
+  euler_omni,       // WanEulerScheduler of vllm-omni: shifted once
+  euler_karras,     // Cosmos-Predict2: levels of Karras et al. 2022 from 80 to 0.002
+};
+
 enum class StepCacheMode {
   none,
   taylorseer,  // extrapolates each branch's output from its differences (Liu et al. 2025,
@@ -84,6 +95,9 @@ inline constexpr std::array<std::string_view, 3> kChoiceNames<std::optional<CfgM
 template <>
 inline constexpr std::array<std::string_view, 4> kChoiceNames<Renorm> = {"global", "channel",
                                                                          "text_channel", "none"};
+template <>
+inline constexpr std::array<std::string_view, 6> kChoiceNames<FlowSampler> = {
+    "unipc", "unipc_official", "unipc_fastvideo", "euler", "euler_omni", "euler_karras"};
 template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<StepCacheMode> = {
     "none", "taylorseer", "teacache"};

@@ -4,6 +4,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "lib/sampling/video_guidance.h"
+
 namespace diptych {
 namespace {
 
@@ -43,7 +45,7 @@ Tensor Guidance::combine(const Tensor& cond, std::span<const Tensor> branches) c
               terms.size(), " terms");
   Tensor v = cond;
   for (std::size_t i = 0; i < branches.size(); ++i) {
-    v = branches[i] + terms[i].scale * (v - branches[i]);
+    v = guide(v, branches[i], terms[i].scale);
     if (i == 0 && renorm == Renorm::text_channel)
       v = renormed(v, cond, /*per_row=*/true, renorm_min);
   }

@@ -96,22 +96,25 @@ bool TeaCacheRule::estimate_reaches_threshold(double change) {
   return !(sum_ < threshold_);
 }
 
+void StepResiduals::store(std::int64_t context, const Tensor& input, const Tensor& output) {
+  const auto index = static_cast<std::size_t>(context);
+  if (index >= residuals_.size()) residuals_.resize(index + 1);
+  residuals_[index] = output - input;
+}
+
+Tensor StepResiduals::predict(std::int64_t context, const Tensor& input) const {
+  const auto index = static_cast<std::size_t>(context);
+  TORCH_CHECK(index < residuals_.size() && residuals_[index].defined(), "[teacache] context ",
+              context, " was not stored");
+  return residuals_[index] + input;
+}
+
 bool TeaCache::begin_step(const Tensor& input, std::int64_t step, std::int64_t count) {
   const bool compute = rule_.begin_step(
       step, count, [&] { return relative_change(input, previous_input_).item<double>(); });
   previous_input_ = input;
-  if (compute) residuals_.assign(static_cast<std::size_t>(count), {});
+  if (compute) residuals_.clear();
   return compute;
-}
-
-void TeaCache::store(std::int64_t context, const Tensor& input, const Tensor& output) {
-  residuals_.at(static_cast<std::size_t>(context)) = output - input;
-}
-
-Tensor TeaCache::predict(std::int64_t context, const Tensor& input) const {
-  const Tensor& residual = residuals_.at(static_cast<std::size_t>(context));
-  TORCH_CHECK(residual.defined(), "[teacache] context ", context, " was not stored");
-  return residual + input;
 }
 
 StepCache::StepCache(const StepCacheConfig& config, std::int64_t contexts, std::int64_t steps)

@@ -81,6 +81,17 @@ class TeaCacheRule {
   std::int64_t computed_ = 0;  // contexts of the last computed step
 };
 
+// What computed steps added to their inputs, by context.
+class StepResiduals {
+ public:
+  void store(std::int64_t context, const Tensor& input, const Tensor& output);
+  Tensor predict(std::int64_t context, const Tensor& input) const;  // a fresh tensor
+  void clear() { residuals_.clear(); }
+
+ private:
+  std::vector<Tensor> residuals_;  // [context]: output - input of the last computed step
+};
+
 class TeaCache {
  public:
   TeaCache(double threshold, const StepCacheCoefficients& coefficients, std::int64_t steps)
@@ -89,13 +100,17 @@ class TeaCache {
   // As the rule's; a step that is computed is then stored. Waits for one number from the device,
   // but not in steps that are computed in any case.
   bool begin_step(const Tensor& input, std::int64_t step, std::int64_t count);
-  void store(std::int64_t context, const Tensor& input, const Tensor& output);
-  Tensor predict(std::int64_t context, const Tensor& input) const;  // a fresh tensor
+  void store(std::int64_t context, const Tensor& input, const Tensor& output) {
+    residuals_.store(context, input, output);
+  }
+  Tensor predict(std::int64_t context, const Tensor& input) const {  // a fresh tensor
+    return residuals_.predict(context, input);
+  }
 
  private:
   TeaCacheRule rule_;
   Tensor previous_input_;
-  std::vector<Tensor> residuals_;  // [context]: output - input of the last computed step
+  StepResiduals residuals_;
 };
 
 // Either of them for a picture's steps. Not for StepCacheMode::none.
