@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace diptych {
 namespace {
@@ -20,6 +21,22 @@ double bicubic(double x) {  // Keys' kernel, a = -0.5
   if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * a;
   return 0.0;
 }
+
+double lanczos(double x) {  // three lobes
+  constexpr double lobes = 3.0;
+  const auto sinc = [](double at) {
+    if (at == 0.0) return 1.0;
+    at *= std::numbers::pi;
+    return std::sin(at) / at;
+  };
+  return -lobes <= x && x < lobes ? sinc(x) * sinc(x / lobes) : 0.0;
+}
+
+struct Kernel {
+  double (*at)(double x);
+  double support;  // samples on either side
+};
+constexpr Kernel kBicubic = {bicubic, 2.0}, kLanczos = {lanczos, 3.0};
 
 // What one output sample is made of: input samples first .. first + count - 1.
 struct Taps {
@@ -41,10 +58,10 @@ void append_fixed_point(std::span<const double> weights, std::vector<std::int32_
   }
 }
 
-Filter make_filter(std::int64_t in, std::int64_t out) {
+Filter make_filter(std::int64_t in, std::int64_t out, const Kernel& kernel) {
   const double scale = static_cast<double>(in) / static_cast<double>(out);
   const double filter_scale = std::max(scale, 1.0), inverse = 1.0 / filter_scale;
-  const double support = 2.0 * filter_scale;
+  const double support = kernel.support * filter_scale;
   Filter filter;
   std::vector<double> weights;
   for (std::int64_t x = 0; x < out; ++x) {
@@ -53,7 +70,7 @@ Filter make_filter(std::int64_t in, std::int64_t out) {
     const auto end = std::min(in, static_cast<std::int64_t>(center + support + 0.5));
     weights.clear();
     for (std::int64_t i = first; i < end; ++i) {
-      weights.push_back(bicubic((static_cast<double>(i) - center + 0.5) * inverse));
+      weights.push_back(kernel.at((static_cast<double>(i) - center + 0.5) * inverse));
     }
     filter.taps.push_back({first, end - first, static_cast<std::int64_t>(filter.weights.size())});
     append_fixed_point(weights, filter.weights);
@@ -65,8 +82,8 @@ std::uint8_t to_sample(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
 }
 
-Tensor resize_width(const Tensor& image, std::int64_t width) {
-  const Filter filter = make_filter(image.size(1), width);
+Tensor resize_width(const Tensor& image, std::int64_t width, const Kernel& kernel) {
+  const Filter filter = make_filter(image.size(1), width, kernel);
   const Tensor out = at::empty({image.size(0), width, kChannels}, at::kByte);
   const auto* in_row = image.const_data_ptr<std::uint8_t>();
   auto* to = out.data_ptr<std::uint8_t>();
@@ -88,8 +105,8 @@ Tensor resize_width(const Tensor& image, std::int64_t width) {
   return out;
 }
 
-Tensor resize_height(const Tensor& image, std::int64_t height) {
-  const Filter filter = make_filter(image.size(0), height);
+Tensor resize_height(const Tensor& image, std::int64_t height, const Kernel& kernel) {
+  const Filter filter = make_filter(image.size(0), height, kernel);
   const std::int64_t row_samples = image.size(1) * kChannels;
   const Tensor out = at::empty({height, image.size(1), kChannels}, at::kByte);
   const auto* in = image.const_data_ptr<std::uint8_t>();
@@ -107,23 +124,31 @@ Tensor resize_height(const Tensor& image, std::int64_t height) {
   return out;
 }
 
-}  // namespace
-
-Tensor resize_bicubic(const Tensor& image, std::int64_t height, std::int64_t width) {
+Tensor resize(const Tensor& image, std::int64_t height, std::int64_t width, const Kernel& kernel) {
   TORCH_CHECK(image.dim() == 3 && image.size(2) == kChannels && image.scalar_type() == at::kByte &&
                   image.device().is_cpu() && image.numel() > 0,
-              "[resize_bicubic] expected uint8 [height, width, 3] on the CPU, got ",
-              image.scalar_type(), " ", image.sizes(), " ", image.device());
-  TORCH_CHECK(height > 0 && width > 0, "[resize_bicubic] to ", height, "x", width);
+              "[resize] expected uint8 [height, width, 3] on the CPU, got ", image.scalar_type(),
+              " ", image.sizes(), " ", image.device());
+  TORCH_CHECK(height > 0 && width > 0, "[resize] to ", height, "x", width);
   const std::int64_t fewer_rows = image.size(0) - height, fewer_columns = image.size(1) - width;
   // The sums are rounded to 8 bits in between, so the order counts. Pillow before 13 has no
   // exception for tall pictures.
   const bool height_first = fewer_rows > 0 && fewer_rows > 2 * fewer_columns;
   Tensor out = image.contiguous();
-  if (height_first) out = resize_height(out, height);
-  if (fewer_columns != 0) out = resize_width(out, width);
-  if (!height_first && fewer_rows != 0) out = resize_height(out, height);
+  if (height_first) out = resize_height(out, height, kernel);
+  if (fewer_columns != 0) out = resize_width(out, width, kernel);
+  if (!height_first && fewer_rows != 0) out = resize_height(out, height, kernel);
   return out.is_same(image) ? image.clone() : out;
+}
+
+}  // namespace
+
+Tensor resize_bicubic(const Tensor& image, std::int64_t height, std::int64_t width) {
+  return resize(image, height, width, kBicubic);
+}
+
+Tensor resize_lanczos(const Tensor& image, std::int64_t height, std::int64_t width) {
+  return resize(image, height, width, kLanczos);
 }
 
 }  // namespace diptych
