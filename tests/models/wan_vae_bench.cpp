@@ -162,7 +162,7 @@ void measure_forms(std::int64_t channels, std::int64_t frames, std::int64_t h, s
 void run(const std::vector<std::string>& sizes) {
   Log log(LogLevel::quiet);
   const at::Device device = resolve_device({DeviceChoice::Kind::automatic, 0}, log);
-  const WanVae vae = WanVae::load(Weights::dummy(device, at::kBFloat16), WanVaeConfig());
+  const WanVae vae = WanVae::load(Weights::dummy(device, at::kBFloat16), WanVaeConfig::wan22());
   for (const std::string& text : sizes) {
     const Size size = parse_size(text);
     measure_passes(vae, size, device);

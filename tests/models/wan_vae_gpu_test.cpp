@@ -48,8 +48,8 @@ TEST_CASE("bfloat16 stays near float32 on the GPU") {
 }
 
 TEST_CASE("the released sizes on the GPU take the planned memory, whatever the clip's length") {
-  const WanVae vae =
-      WanVae::load(Weights::dummy(gpu(), at::kBFloat16), WanVaeConfig(), KernelPolicy::strict);
+  const WanVae vae = WanVae::load(Weights::dummy(gpu(), at::kBFloat16), WanVaeConfig::wan22(),
+                                  KernelPolicy::strict);
   const std::int64_t width = 832, height = 480;
   for (const std::int64_t t : {1, 3, 5}) {
     CAPTURE(t);

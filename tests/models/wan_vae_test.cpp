@@ -42,7 +42,7 @@ void check_refusal(const Change& change, std::string_view part) {
 
 // The released stages, narrower.
 WanVaeConfig narrow_config() {
-  WanVaeConfig config;
+  WanVaeConfig config = WanVaeConfig::wan22();
   config.base_dim = 32;
   config.decoder_base_dim = 32;
   return config;
@@ -207,7 +207,7 @@ TEST_CASE("the memory of a pass is what memory.h says, and does not grow with th
 }
 
 TEST_CASE("the released sizes: 5.6 GiB to decode 1280x704, 0.6 GiB to decode one frame of it") {
-  const WanVaeConfig config;
+  const WanVaeConfig config = WanVaeConfig::wan22();
   CHECK(config.spatial() == 16);
   CHECK(wan_vae_weight_bytes(config, at::kFloat) == 4 * std::int64_t{704'688'668});
   // The last stage's first block: input, its normed copy, a norm before SiLU; 512 channels each.

@@ -27,7 +27,8 @@ void Bagel::check_layout(const Weights& weights, const BagelConfig& config) {
 }
 
 Bagel Bagel::load(const Weights& weights, BagelConfig config,
-                  const std::optional<MotOffload>& offload, const QwenQuantization& quantization) {
+                  const std::optional<MotOffload>& offload,
+                  const MatrixQuantization& quantization) {
   config.latent_side = read_latent_side(weights, config.latent_side);
   check_layout(weights, config);  // all of it, before a byte moves
   Bagel m;

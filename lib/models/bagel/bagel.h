@@ -67,7 +67,7 @@ struct Bagel {
   // not loaded: BagelVision::load(), MotBackbone::load_head().
   static Bagel load(const Weights& weights, BagelConfig config,
                     const std::optional<MotOffload>& offload = {},
-                    const QwenQuantization& quantization = {});
+                    const MatrixQuantization& quantization = {});
 };
 
 // [h * w, p * p * c] rows in (patch row, patch column, channel) order <-> latent [1, c, h * p, w *

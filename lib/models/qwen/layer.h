@@ -5,23 +5,10 @@
 #include <cstdint>
 #include <string_view>
 
+#include "lib/models/matrices.h"
 #include "lib/models/qwen/config.h"
-#include "lib/ops/linear_operand.h"
-#include "lib/tensor/weights.h"
 
 namespace diptych {
-
-// Whether the projections are quantised as they are read, and by what.
-struct QwenQuantization {
-  Quantization kind = Quantization::none;
-  KernelPolicy kernels = KernelPolicy::automatic;
-};
-
-// How the projections lie in memory.
-struct MatrixFormat {
-  at::ScalarType dtype = at::kBFloat16;  // of the run
-  Quantization quantization = Quantization::none;
-};
 
 // Projections that read the same input are packed. Only projections are ever quantised.
 struct QwenLayer {
@@ -39,7 +26,7 @@ struct QwenLayer {
   // itself on the device. Of a tensor that is quantised there is one plain copy at a time. Throws
   // as Weights::get.
   static QwenLayer load(const Weights& layer, const QwenConfig& config,
-                        std::string_view suffix = {}, const QwenQuantization& quantization = {},
+                        std::string_view suffix = {}, const MatrixQuantization& quantization = {},
                         const Tensor& matrices = {});
   // The projections become views of the buffer, each part aligned like an allocation of its own.
   void use_matrices(const Tensor& buffer, const QwenConfig& config, const MatrixFormat& format);

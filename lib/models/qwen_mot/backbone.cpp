@@ -14,7 +14,7 @@ namespace diptych {
 
 MotBackbone MotBackbone::load(const Weights& weights, const QwenConfig& config,
                               const std::optional<MotOffload>& offload,
-                              const QwenQuantization& quantization) {
+                              const MatrixQuantization& quantization) {
   MotBackbone b;
   b.config = config;
   const Weights model = weights.scope("model");

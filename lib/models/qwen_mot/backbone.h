@@ -75,7 +75,7 @@ struct MotBackbone {
   // `weights`: scope "language_model". All but lm_head. Throws as MotLayers::load.
   static MotBackbone load(const Weights& weights, const QwenConfig& config,
                           const std::optional<MotOffload>& offload = {},
-                          const QwenQuantization& quantization = {});
+                          const MatrixQuantization& quantization = {});
   void load_head(const Weights& weights);  // as load()
 
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.

@@ -3,11 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "lib/models/qwen_mot/layers.h"
-#include "lib/runtime/copy_lane.h"
+#include "lib/runtime/block_stream.h"
 
 namespace diptych {
 
@@ -26,26 +25,16 @@ class ExpertStream {
   // `kept`: the layer as it lies on the device. Starts to copy the experts that the following
   // layers need (the first layers follow the last one), as many as there are slots.
   const MotLayer& acquire(std::size_t layer, const MotLayer& kept, MotParts parts);
-  void release();
+  void release() { stream_.release(); }
 
  private:
-  struct Slot {
-    Tensor buffer;
-    QwenLayer views;                    // its projections
-    std::optional<std::size_t> expert;  // what lies there, or is on its way
-    std::uint64_t last_use = 0;
-  };
   static bool needed(const HostExpert& expert, MotParts parts);
   std::vector<std::size_t> upcoming(std::size_t layer, MotParts parts) const;
-  Slot* find(std::size_t expert);
-  std::size_t oldest_without(const std::vector<std::size_t>& wanted) const;
 
   std::vector<HostExpert> experts_;
-  std::vector<Slot> slots_;
-  std::vector<std::size_t> in_use_;  // slots
+  BlockStream stream_;
+  std::vector<QwenLayer> views_;  // the projections in each place
   MotLayer acquired_;
-  std::uint64_t uses_ = 0;
-  CopyLane lane_;  // the last member: its destructor waits for copies from and to the others
 };
 
 }  // namespace diptych

@@ -17,7 +17,7 @@ bool is_streamed(std::int64_t layer, std::int64_t layers, std::int64_t resident)
 
 MotLayers MotLayers::load(const Weights& model, const QwenConfig& config,
                           const std::optional<MotOffload>& offload,
-                          const QwenQuantization& quantization) {
+                          const MatrixQuantization& quantization) {
   MotLayers layers;
   std::vector<HostExpert> on_host;
   const std::int64_t count = config.num_hidden_layers;

@@ -36,7 +36,7 @@ class MotLayers {
   // `model`: scope "language_model.model". Throws as Weights::get, and as CopyLane::host_buffer.
   static MotLayers load(const Weights& model, const QwenConfig& config,
                         const std::optional<MotOffload>& offload,
-                        const QwenQuantization& quantization = {});
+                        const MatrixQuantization& quantization = {});
   std::size_t size() const { return layers_.size(); }
   // Norms and biases are always there, projections only where they stay on the device.
   const MotLayer& operator[](std::size_t layer) const { return layers_[layer]; }

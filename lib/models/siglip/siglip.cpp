@@ -22,8 +22,7 @@ Tensor SiglipNorm::forward(const Tensor& x, double eps) const {
   return at::layer_norm(x.to(at::kFloat), weight.sizes(), weight, bias, eps).to(x.scalar_type());
 }
 
-SiglipLayer SiglipLayer::load(const Weights& weights, const SiglipConfig& c) {
-  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+SiglipLayer SiglipLayer::load(const Weights& weights, std::int64_t hidden, std::int64_t inner) {
   const Weights attn = weights.scope("self_attn"), mlp = weights.scope("mlp");
   const auto packed = [&](std::string_view leaf, std::vector<std::int64_t> shape) {
     const std::int64_t rows = shape.front();
@@ -60,7 +59,8 @@ Siglip Siglip::load(const Weights& weights, const SiglipConfig& c) {
   m.patch_bias = embeddings.get("patch_embedding.bias", {hidden});
   m.position_embedding = embeddings.get("position_embedding.weight", {c.side() * c.side(), hidden});
   for (std::int64_t i = 0; i < c.layers(); ++i) {
-    m.layers.push_back(SiglipLayer::load(weights.scope(fmt::format("encoder.layers.{}", i)), c));
+    m.layers.push_back(SiglipLayer::load(weights.scope(fmt::format("encoder.layers.{}", i)), hidden,
+                                         c.intermediate_size));
   }
   m.post_layernorm = SiglipNorm::load(weights.scope("post_layernorm"), hidden);
   return m;
@@ -68,19 +68,33 @@ Siglip Siglip::load(const Weights& weights, const SiglipConfig& c) {
 
 namespace {
 
-// h [n, hidden] -> the attended rows [n, hidden], before out_proj.
-Tensor attend(const Tensor& h, const SiglipLayer& layer, const SiglipConfig& c,
-              const AttentionLengths& lengths, const AttentionBackend& attention) {
-  const std::int64_t rows = h.size(0), dim = c.head_dim();
-  const Tensor qkv =
-      at::linear(h, layer.qkv_proj, layer.qkv_bias).view({rows, 3, c.num_attention_heads, dim});
-  const auto keys = [&qkv](std::int64_t part) { return qkv.select(1, part).unsqueeze(0); };
+// h [rows, hidden] -> the attended rows [rows, hidden], before out_proj.
+Tensor attend(const Tensor& h, const SiglipLayer& layer, const SiglipPass& pass) {
+  const std::int64_t rows = h.size(0), dim = h.size(1) / pass.heads;
+  const Tensor qkv = at::linear(h, layer.qkv_proj, layer.qkv_bias).view({rows, 3, pass.heads, dim});
+  const auto keys = [&](std::int64_t part) {
+    return qkv.select(1, part).unflatten(0, {pass.lengths.samples(), pass.lengths.max_q});
+  };
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
-  return attention.forward({qkv.select(1, 0), keys(1), keys(2), &lengths, /*causal=*/false, scale})
+  return pass.attention
+      .forward({qkv.select(1, 0), keys(1), keys(2), &pass.lengths, /*causal=*/false, scale})
       .flatten(1);
 }
 
+Tensor activate(const Tensor& x, VisionGelu gelu) {
+  if (gelu == VisionGelu::quick) return x * at::sigmoid(1.702 * x);
+  return at::gelu(x, gelu == VisionGelu::tanh ? "tanh" : "none");
+}
+
 }  // namespace
+
+Tensor SiglipLayer::forward(const Tensor& x, const SiglipPass& pass) const {
+  const Tensor attended = attend(layer_norm1.forward(x, pass.eps), *this, pass);
+  const Tensor sum = x + at::linear(attended, out_proj, out_bias);
+  const Tensor inner =
+      activate(at::linear(layer_norm2.forward(sum, pass.eps), fc1, fc1_bias), pass.gelu);
+  return sum + at::linear(inner, fc2, fc2_bias);
+}
 
 Tensor Siglip::forward(const Tensor& patches, const Tensor& position_ids,
                        const AttentionBackend& attention, const SiglipObserver& observer) const {
@@ -94,16 +108,11 @@ Tensor Siglip::forward(const Tensor& patches, const Tensor& position_ids,
   const Tensor positions = position_embedding.index_select(0, position_ids.to(patches.device()));
   Tensor x = at::linear(patches, patch_embedding, patch_bias) + positions;  // [rows, hidden]
   see("embed", x);
+  const SiglipPass pass = {config.num_attention_heads, config.layer_norm_eps, VisionGelu::tanh,
+                           lengths, attention};
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (x.device().is_cpu()) check_interrupted();  // on a GPU the layers are only launched here
-    const SiglipLayer& layer = layers[i];
-    const double eps = config.layer_norm_eps;
-    const Tensor attended =
-        attend(layer.layer_norm1.forward(x, eps), layer, config, lengths, attention);
-    x = x + at::linear(attended, layer.out_proj, layer.out_bias);
-    const Tensor inner =
-        at::gelu(at::linear(layer.layer_norm2.forward(x, eps), layer.fc1, layer.fc1_bias), "tanh");
-    x = x + at::linear(inner, layer.fc2, layer.fc2_bias);
+    x = layers[i].forward(x, pass);
     see(fmt::format("layer{:02}.hidden", i), x);
   }
   const Tensor out = post_layernorm.forward(x, config.layer_norm_eps);

@@ -32,13 +32,30 @@ struct SiglipNorm {     // LayerNorm in float32 whatever the rows' dtype, as und
   Tensor forward(const Tensor& x, double eps) const;  // in x's dtype
 };
 
-struct SiglipLayer {
+enum class VisionGelu {
+  tanh,   // approximated
+  exact,  // by the error function
+  quick,  // x * sigmoid(1.702 x)
+};
+
+// What the layers of one pass share. The rows of each picture see each other.
+struct SiglipPass {
+  std::int64_t heads;
+  double eps;
+  VisionGelu gelu;
+  const AttentionLengths& lengths;  // samples (pictures) of equal lengths
+  const AttentionBackend& attention;
+};
+
+struct SiglipLayer {  // of CLIP's vision tower, too
   SiglipNorm layer_norm1, layer_norm2;
   Tensor qkv_proj, qkv_bias;  // [3 * hidden, hidden], [3 * hidden]: q, k and v packed
   Tensor out_proj, out_bias;  // [hidden, hidden], [hidden]
   Tensor fc1, fc1_bias;       // [intermediate, hidden], [intermediate]
   Tensor fc2, fc2_bias;       // [hidden, intermediate], [hidden]
-  static SiglipLayer load(const Weights& weights, const SiglipConfig& config);
+  static SiglipLayer load(const Weights& weights, std::int64_t hidden, std::int64_t intermediate);
+  // x [rows of all pictures, hidden] -> the same
+  Tensor forward(const Tensor& x, const SiglipPass& pass) const;
 };
 
 // Called with the names of the golden data: "vit.embed", "vit.layerLL.hidden",

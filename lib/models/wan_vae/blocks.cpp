@@ -163,14 +163,15 @@ Tensor wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, Te
   return conv.forward_filled(frames, history);
 }
 
-WanVaeResidualBlock WanVaeResidualBlock::load(const Weights& w, std::int64_t in, std::int64_t out,
+WanVaeResidualBlock WanVaeResidualBlock::load(const Weights& w, const WanVaeBlockNames& names,
+                                              std::int64_t in, std::int64_t out,
                                               KernelPolicy kernels) {
   WanVaeResidualBlock block;
-  block.norm1 = WanVaeNorm::load(w.scope("residual.0"), in, kernels);
-  block.conv1 = WanVaeConv::load(w.scope("residual.2"), out, in, 3, 3);
-  block.norm2 = WanVaeNorm::load(w.scope("residual.3"), out, kernels);
-  block.conv2 = WanVaeConv::load(w.scope("residual.6"), out, out, 3, 3);
-  if (in != out) block.shortcut = WanVaeLinear::load(w.scope("shortcut"), out, in);
+  block.norm1 = WanVaeNorm::load(w.scope(names.norm1), in, kernels);
+  block.conv1 = WanVaeConv::load(w.scope(names.conv1), out, in, 3, 3);
+  block.norm2 = WanVaeNorm::load(w.scope(names.norm2), out, kernels);
+  block.conv2 = WanVaeConv::load(w.scope(names.conv2), out, out, 3, 3);
+  if (in != out) block.shortcut = WanVaeLinear::load(w.scope(names.shortcut), out, in);
   return block;
 }
 

@@ -2,7 +2,7 @@
 // frames in channels_last, which is the same memory as one clip in channels_last_3d, so that
 // products of 1x1 kernels, two-dimensional and three-dimensional convolutions read it as it is.
 // Port of Wan-Video/Wan2.2, wan/modules/vae2_2.py, as bytedance/Lance @4baeee0 runs it; specs:
-// lance.md section 10.1.
+// lance.md section 10.1. Wan 2.1 has the same blocks.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/base/choices.h"
+#include "lib/models/wan_vae/layout.h"
 #include "lib/tensor/weights.h"
 
 namespace diptych {
@@ -86,11 +87,11 @@ Tensor wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, Te
                               WanVaeHistory& history);
 
 struct WanVaeResidualBlock {
-  WanVaeNorm norm1, norm2;               // residual.0, residual.3
-  WanVaeConv conv1, conv2;               // residual.2, residual.6
+  WanVaeNorm norm1, norm2;
+  WanVaeConv conv1, conv2;
   std::optional<WanVaeLinear> shortcut;  // where the width changes
-  static WanVaeResidualBlock load(const Weights& weights, std::int64_t in, std::int64_t out,
-                                  KernelPolicy kernels);
+  static WanVaeResidualBlock load(const Weights& weights, const WanVaeBlockNames& names,
+                                  std::int64_t in, std::int64_t out, KernelPolicy kernels);
   Tensor forward(const Tensor& x, WanVaeHistory& history) const;
 };
 

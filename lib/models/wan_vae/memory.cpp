@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include <c10/util/accumulate.h>
+
+#include "lib/models/wan_vae/layout.h"
+
 namespace diptych {
 namespace {
 
-constexpr std::int64_t kPatchChannels = 3 * WanVaeConfig::kPatch * WanVaeConfig::kPatch;
 constexpr std::int64_t kKernel = 3;
 
 // A pass at the sizes of one of its steps. Each step says how many elements its maps have, those
@@ -50,15 +53,15 @@ class Pass {
     kept_ += frame(channels);
     frames_ /= 2;
   }
-  void upsample(std::int64_t channels, std::int64_t stage, bool temporal) {
+  void upsample(std::int64_t in, std::int64_t out, std::int64_t stage, bool temporal) {
     const std::int64_t times = temporal && history_ ? 2 : 1;
-    if (times == 2) step(stage + map(channels) + room(channels) + 2 * map(channels));
-    const std::int64_t before = times * map(channels);
+    if (times == 2) step(stage + map(in) + room(in) + 2 * map(in));
+    const std::int64_t before = times * map(in);
     frames_ *= times;
     width_ *= 2;
     height_ *= 2;
-    step(stage + before + map(channels));
-    step(stage + 2 * map(channels));
+    step(stage + before + map(in));
+    step(stage + map(in) + map(out));
   }
   std::int64_t bytes(at::ScalarType dtype) const {
     return (most_ + kept_) * static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -87,18 +90,16 @@ std::int64_t wan_vae_decode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
                                   at::ScalarType dtype) {
   const std::size_t last = c.stages() - 1;
   Pass pass(clip.width / c.spatial(), clip.height / c.spatial(), 1, clip.frames > 1);
-  std::int64_t in = c.decoder_dim(last);
-  pass.conv(c.z_dim, in);
-  pass.middle(in);
+  pass.conv(c.z_dim, c.decoder_in(0));
+  pass.middle(c.decoder_in(0));
   for (std::size_t s = 0; s <= last; ++s) {
-    const std::int64_t out = c.decoder_dim(last - s);
-    const std::int64_t stage = s == last ? 0 : pass.map(in);
+    const std::int64_t in = c.decoder_in(s), out = c.decoder_out(s);
+    const std::int64_t stage = c.is_residual && s < last ? pass.map(in) : 0;
     for (std::int64_t i = 0; i <= c.num_res_blocks; ++i)
       pass.block(i == 0 ? in : out, out, stage, i == 0 && stage > 0);
-    if (s < last) pass.upsample(out, stage, c.temperal_downsample[last - 1 - s]);
-    in = out;
+    if (s < last) pass.upsample(out, c.upsampled_dim(s), stage, c.doubles_time(s));
   }
-  pass.norm_conv(0, in, kPatchChannels);
+  pass.norm_conv(0, c.decoder_out(last), c.patch_channels());
   return pass.bytes(dtype);
 }
 
@@ -106,62 +107,45 @@ std::int64_t wan_vae_encode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
                                   at::ScalarType dtype) {
   const std::size_t last = c.stages() - 1;
   const bool history = clip.frames > WanVaeConfig::kTemporal;
-  Pass pass(clip.width / WanVaeConfig::kPatch, clip.height / WanVaeConfig::kPatch,
+  Pass pass(clip.width / c.patch_size, clip.height / c.patch_size,
             history ? WanVaeConfig::kTemporal : 1, history);
-  pass.conv(kPatchChannels, c.base_dim);
-  std::int64_t in = c.base_dim;
+  pass.conv(c.patch_channels(), c.base_dim);
   for (std::size_t s = 0; s <= last; ++s) {
-    const std::int64_t out = c.encoder_dim(s), stage = pass.map(in);
+    const std::int64_t in = c.encoder_in(s), out = c.encoder_dim(s);
+    const std::int64_t stage = c.is_residual ? pass.map(in) : 0;
     for (std::int64_t i = 0; i < c.num_res_blocks; ++i)
-      pass.block(i == 0 ? in : out, out, stage, i == 0);
-    if (s < last) pass.downsample(out, stage, c.temperal_downsample[s]);
-    in = out;
+      pass.block(i == 0 ? in : out, out, stage, i == 0 && stage > 0);
+    if (s < last) pass.downsample(out, stage, c.halves_time(s));
   }
-  pass.middle(in);
-  pass.norm_conv(0, in, 2 * c.z_dim);
+  pass.middle(c.encoder_dim(last));
+  pass.norm_conv(0, c.encoder_dim(last), 2 * c.z_dim);
   return pass.bytes(dtype);
 }
 
 namespace {
 
-// Numbers of weights, as WanVae::load asks for them.
-std::int64_t conv_weights(std::int64_t out, std::int64_t in, std::int64_t taps) {
-  return out * in * taps + out;
-}
-
-std::int64_t block_weights(std::int64_t in, std::int64_t out) {
-  return in + conv_weights(out, in, 27) + out + conv_weights(out, out, 27) +
-         (in == out ? 0 : conv_weights(out, in, 1));
-}
-
-std::int64_t blocks_weights(std::int64_t in, std::int64_t out, std::int64_t count) {
-  return block_weights(in, out) + (count - 1) * block_weights(out, out);
-}
-
-std::int64_t middle_weights(std::int64_t channels) {
-  return 2 * block_weights(channels, channels) + channels +
-         conv_weights(3 * channels, channels, 1) + conv_weights(channels, channels, 1);
+// What is on the device at a time.
+WanVaeClip largest_tile(const WanVaeConfig& c, const WanVaeClip& clip, const WanVaeTiling& tiling) {
+  if (!tiling.splits(c, clip.height / c.spatial(), clip.width / c.spatial())) return clip;
+  return {std::min(clip.width, tiling.tile_sample_min_width),
+          std::min(clip.height, tiling.tile_sample_min_height), clip.frames};
 }
 
 }  // namespace
 
+std::int64_t wan_vae_decode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
+                                  at::ScalarType dtype, const WanVaeTiling& tiling) {
+  return wan_vae_decode_bytes(config, largest_tile(config, clip, tiling), dtype);
+}
+
+std::int64_t wan_vae_encode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
+                                  at::ScalarType dtype, const WanVaeTiling& tiling) {
+  return wan_vae_encode_bytes(config, largest_tile(config, clip, tiling), dtype);
+}
+
 std::int64_t wan_vae_weight_bytes(const WanVaeConfig& c, at::ScalarType dtype) {
-  const std::size_t last = c.stages() - 1;
-  const std::int64_t z = c.z_dim, inner = c.encoder_dim(last), outer = c.decoder_dim(last);
-  std::int64_t count = conv_weights(2 * z, 2 * z, 1) + conv_weights(z, z, 1) +
-                       conv_weights(c.base_dim, kPatchChannels, 27) + middle_weights(inner) +
-                       inner + conv_weights(2 * z, inner, 27) + conv_weights(outer, z, 27) +
-                       middle_weights(outer) + c.decoder_dim(0) +
-                       conv_weights(kPatchChannels, c.decoder_dim(0), 27);
-  for (std::size_t s = 0; s <= last; ++s) {
-    const std::int64_t down = c.encoder_dim(s), up = c.decoder_dim(last - s);
-    count += blocks_weights(s == 0 ? c.base_dim : c.encoder_dim(s - 1), down, c.num_res_blocks);
-    count += blocks_weights(s == 0 ? outer : c.decoder_dim(last - s + 1), up, c.num_res_blocks + 1);
-    if (s == last) break;
-    const bool halves = c.temperal_downsample[s], doubles = c.temperal_downsample[last - 1 - s];
-    count += conv_weights(down, down, 9) + (halves ? conv_weights(down, down, 3) : 0);
-    count += conv_weights(up, up, 9) + (doubles ? conv_weights(2 * up, up, 3) : 0);
-  }
+  std::int64_t count = 0;
+  for (const TensorShape& tensor : wan_vae_layout(c)) count += c10::multiply_integers(tensor.shape);
   return count * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 

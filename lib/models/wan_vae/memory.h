@@ -14,8 +14,13 @@ struct WanVaeClip {
 // and what an allocator or a convolution's workspace adds are not among them.
 std::int64_t wan_vae_decode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
                                   at::ScalarType dtype);
+// In tiles, of which one is on the device at a time; as above where the clip is no larger than one.
+std::int64_t wan_vae_decode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
+                                  at::ScalarType dtype, const WanVaeTiling& tiling);
 std::int64_t wan_vae_encode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
                                   at::ScalarType dtype);
+std::int64_t wan_vae_encode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
+                                  at::ScalarType dtype, const WanVaeTiling& tiling);
 std::int64_t wan_vae_weight_bytes(const WanVaeConfig& config, at::ScalarType dtype);
 
 }  // namespace diptych

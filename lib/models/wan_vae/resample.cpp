@@ -31,9 +31,10 @@ Tensor WanVaeDownsample::forward(Tensor x, WanVaeHistory& history) const {
   return time_conv->forward_halved(at::cat({before, x}));
 }
 
-WanVaeUpsample WanVaeUpsample::load(const Weights& w, std::int64_t channels, bool temporal) {
-  WanVaeUpsample up{WanVaeSpatialConv::load(w.scope("resample.1"), channels, channels), {}};
-  if (temporal) up.time_conv = WanVaeConv::load(w.scope("time_conv"), 2 * channels, channels, 3, 1);
+WanVaeUpsample WanVaeUpsample::load(const Weights& w, std::int64_t out, std::int64_t in,
+                                    bool temporal) {
+  WanVaeUpsample up{WanVaeSpatialConv::load(w.scope("resample.1"), out, in), {}};
+  if (temporal) up.time_conv = WanVaeConv::load(w.scope("time_conv"), 2 * in, in, 3, 1);
   return up;
 }
 

@@ -1,4 +1,4 @@
-// How the stages of the Wan 2.2 autoencoder change sizes: by convolutions, and beside them by
+// How the stages of the Wan autoencoders change sizes: by convolutions, and in 2.2 beside them by
 // shortcuts without weights.
 // Port of Wan-Video/Wan2.2, wan/modules/vae2_2.py (Resample, AvgDown3D, DupUp3D); specs: lance.md
 // sections 10.1 and 10.2.
@@ -19,8 +19,9 @@ struct WanVaeDownsample {
 // Doubles the sides and, with time_conv, the frames; the first chunk's one frame stays one.
 struct WanVaeUpsample {
   WanVaeSpatialConv resample;           // resample.1
-  std::optional<WanVaeConv> time_conv;  // [2 * c, c, 3, 1, 1]: even frames, then odd ones
-  static WanVaeUpsample load(const Weights& weights, std::int64_t channels, bool temporal);
+  std::optional<WanVaeConv> time_conv;  // [2 * in, in, 3, 1, 1]: even frames, then odd ones
+  static WanVaeUpsample load(const Weights& weights, std::int64_t out, std::int64_t in,
+                             bool temporal);
   Tensor forward(Tensor x, WanVaeHistory& history) const;
 };
 
