@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,11 @@ namespace diptych {
 
 struct FieldDefault {
   std::string_view field, text;  // the text as assign() takes it
+};
+
+struct OwnDefault {  // likewise, of one checkpoint
+  std::string_view field;
+  std::string text;
 };
 
 // How many inputs of one kind a task reads.
@@ -74,6 +80,9 @@ struct FamilyConfig {
   bool (*owns)(const std::filesystem::path& folder);
   std::vector<Task> tasks;  // `auto` is the first that fits the inputs
   std::vector<FieldDefault> defaults;
+  // Over the task's, what the models of the folder (RunConfig::model, or the named release) were
+  // made for, by their config files. Null: nothing. Throws InputError for one that cannot be read.
+  std::vector<OwnDefault> (*of_checkpoint)(const RunConfig& run) = nullptr;
   std::vector<FieldLimit> limits;
   std::vector<StageKind> stages;  // in the order of a request; the last makes the result
   std::vector<Field> fields;      // of with_common_fields()

@@ -163,11 +163,13 @@ void settle_task(Resolved& resolved) {
     assign(fields[value.field], resolved.options, value.text, value.where);
     resolved.note(value.field, value.origin, value.from_stage_config);
   }
-  for (const auto& [name, text] : task.defaults) {
+  const auto apply = [&](std::string_view name, const std::string& text) {
     const std::size_t field = field_index(name, fields);
-    if (resolved.origins[field] == "default")
-      assign(fields[field], resolved.options, std::string(text), name);
-  }
+    if (resolved.origins[field] == "default") assign(fields[field], resolved.options, text, name);
+  };
+  for (const auto& [name, text] : task.defaults) apply(name, std::string(text));
+  if (run.family->of_checkpoint == nullptr) return;
+  for (const auto& [name, text] : run.family->of_checkpoint(run)) apply(name, text);
 }
 
 }  // namespace diptych

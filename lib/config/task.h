@@ -9,7 +9,8 @@ namespace diptych {
 
 // Settles `auto` as the family's first task that fits the inputs, of those that make what the name
 // of the output says (or --format, where it says nothing) if there is one; gives the task what the
-// stage config says of it alone, then its own defaults where nothing was said, makes one answer
+// stage config says of it alone, then its own defaults and over them the checkpoint's where nothing
+// was said, makes one answer
 // whatever the number of pictures is, and throws InputError for inputs that do not fit the task.
 void settle_task(Resolved& resolved);
 

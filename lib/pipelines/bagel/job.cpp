@@ -72,7 +72,7 @@ void BagelJob::read_inputs() {
   if (inputs_read_) return;
   const BagelConfig& model = checkpoint.model.config;
   if (!config().noise.empty() && !answers())
-    noise = read_noise(config().noise, kNoiseNames, size().rows(), model.row_width());
+    noise = read_noise(config().noise, kNoiseNames, {size().rows(), model.row_width()});
   std::vector<BagelImage> read;
   std::vector<InputRecord> records;
   for (const InputItem& item : config().inputs) {

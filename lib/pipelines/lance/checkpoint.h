@@ -46,7 +46,7 @@ struct LanceCheckpoint final : MotCheckpoint {
   WanVae vae;
   std::unique_ptr<Tokenizer> tokenizer;
   LanceMarkers markers;
-  QwenQuantization quantization;
+  MatrixQuantization quantization;
   KernelPolicy kernels = KernelPolicy::automatic;
   // Where it was loaded from. The vision tower's are those of the model's file where it has them.
   Weights model_weights = Weights::dummy(at::kCPU, at::kFloat);

@@ -241,7 +241,7 @@ void LanceJob::read_inputs() {
   if (inputs_read_) return;
   const std::int64_t width = checkpoint.config.row_width;
   if (!config().noise.empty() && !answers())
-    noise = read_noise(config().noise, kNoiseNames, drawn_rows(), width);
+    noise = read_noise(config().noise, kNoiseNames, {drawn_rows(), width});
   if (source) {
     check_interrupted();
     std::vector<Tensor> frames;

@@ -11,26 +11,12 @@
 #include <vector>
 
 #include "lib/config/run_config.h"
-#include "lib/media/image.h"
+#include "lib/pipelines/inputs.h"
 #include "lib/pipelines/mot/painter.h"
 #include "lib/pipelines/mot/text.h"
 #include "lib/sampling/step_cache/step_calibration.h"
 
 namespace diptych {
-
-// Throws InputError for what a request for several results cannot have, and where their seeds do
-// not fit.
-void check_counts(const RunConfig& config);
-
-// The start noise of one picture, of the first of these names that the file has: float32 [rows,
-// width]. Throws InputError "--noise: ..." where it has none, for another shape, and for noise that
-// is not finite.
-Tensor read_noise(const std::filesystem::path& path, std::span<const char* const> names,
-                  std::int64_t rows, std::int64_t width);
-
-// As read_image() and read_image_size(). Throw InputError "--image: ...".
-Tensor read_input(const std::filesystem::path& path);
-ImageSize read_input_size(const std::filesystem::path& path);
 
 // What was asked for and cannot have an effect in the steps that `paint` makes: warnings, each
 // naming its flag.
