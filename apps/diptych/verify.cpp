@@ -3,6 +3,7 @@
 #include <memory>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "apps/diptych/request_flags.h"
@@ -104,18 +105,40 @@ FoundCases find_cases(const std::vector<fs::path>& given) {
   return found;
 }
 
+constexpr const char* kCheckpoint = "checkpoint";
+
+// Folders that may hold the checkpoint of a case, the likeliest first: the one that it names and
+// those that this one is a part of ("checkpoint/vae"). Where there are none, "checkpoint", and for
+// a case that needs no certain one, any whose name begins so.
+std::vector<fs::path> checkpoints_below(const fs::path& goldens, const fs::path& name) {
+  std::vector<fs::path> found;
+  for (fs::path part = name; part.has_filename() && part.is_relative(); part = part.parent_path()) {
+    if (fs::is_directory(goldens / part)) found.push_back(goldens / part);
+  }
+  if (found.empty() && fs::is_directory(goldens / kCheckpoint))
+    found.push_back(goldens / kCheckpoint);
+  if (!found.empty() || name.empty() || *name.begin() != kCheckpoint) return found;
+  for (const auto& entry : fs::directory_iterator(goldens)) {
+    if (entry.is_directory() && entry.path().filename().string().starts_with(kCheckpoint))
+      found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
   if (!given.empty()) {
     const fs::path model = model_folder(given, environment, Setting::of("model"));
     require_folder(model, Setting::of("model"));
     return model;
   }
-  // The folder that the case names; or the one of a model that comes in several folders.
-  const std::string name = text_field(folder, description, "checkpoint", "checkpoint");
+  const std::string name = text_field(folder, description, "checkpoint", kCheckpoint);
   const fs::path goldens = fs::absolute(folder).lexically_normal().parent_path().parent_path();
-  for (const fs::path& path : {goldens / name, goldens / "checkpoint"}) {
-    if (fs::is_directory(path)) return path;
+  const std::vector<fs::path> candidates = checkpoints_below(goldens, name);
+  for (const fs::path& path : candidates) {
+    if (family_of_checkpoint(path) != nullptr) return path;
   }
+  if (!candidates.empty()) return candidates.front();
   throw InputError("{}: not found; name the checkpoint folder with --model",
                    (goldens / name).string());
 }
@@ -133,6 +156,10 @@ TraceNames names_of(const Family& family) {
 
 Tolerances tolerances_for(const RecordedCase& recorded, const Family& family, DtypeChoice dtype) {
   Tolerances tolerances = Tolerances::from_case(recorded.description, names_of(family));
+  if (family.norm_tolerances != nullptr) {
+    for (NormTolerance& tolerance : family.norm_tolerances(recorded))
+      tolerances.set_relative_norm(std::move(tolerance));
+  }
   const bool has_own = is_bf16(recorded) && recorded.description.contains("tolerance");
   const bool coarser = dtype == DtypeChoice::bfloat16 && !has_own;
   if (coarser && family.bf16_tolerances != nullptr) {
@@ -163,29 +190,58 @@ void report_error(const fs::path& folder, const std::string& error, bool json) {
     fmt::print("FAIL {}: {}\n", folder.filename().string(), printable(error));
 }
 
+// What a replay came to.
+struct Outcome {
+  TraceComparison comparison;
+  std::string problem;                // a failure that is not about tensors, or ""
+  std::size_t rows = 0;               // of a table, which the replay checked itself
+  std::vector<std::string> left_out;  // recorded tensors that this version does not compute
+  bool pass() const { return comparison.pass() && problem.empty(); }
+};
+
+void report_json(const fs::path& folder, const Outcome& outcome) {
+  Json line = to_json(outcome.comparison);
+  line["pass"] = outcome.pass();
+  if (outcome.rows > 0) line["rows"] = outcome.rows;
+  if (!outcome.left_out.empty()) line["left_out"] = outcome.left_out;
+  if (!outcome.problem.empty()) line["error"] = outcome.problem;
+  print_json(std::move(line), folder);
+}
+
+// "110 tensors, smallest cosine 1.00000000", or "224 rows" of a case without tensors.
+std::string summary(const Outcome& outcome) {
+  const TraceComparison& comparison = outcome.comparison;
+  std::vector<std::string> parts;
+  if (outcome.rows > 0) parts.push_back(counted(outcome.rows, "row"));
+  if (!comparison.tensors.empty() || outcome.rows == 0)
+    parts.push_back(counted(comparison.tensors.size(), "tensor"));
+  if (!comparison.pass())
+    parts.push_back(fmt::format("{} outside their tolerance", comparison.failures()));
+  if (!comparison.tensors.empty() || outcome.rows == 0)
+    parts.push_back(fmt::format("smallest cosine {:.8f}", comparison.smallest_cosine()));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 // Prints one line for the case and, if it fails, the first divergence and the worst tensor.
-// `problem`: a failure that is not about tensors, or "".
-bool report(const fs::path& folder, const TraceComparison& comparison, const std::string& problem,
-            bool json) {
-  const bool pass = comparison.pass() && problem.empty();
-  if (json) {
-    Json line = to_json(comparison);
-    line["pass"] = pass;
-    if (!problem.empty()) line["error"] = problem;
-    print_json(std::move(line), folder);
-    return pass;
-  }
-  const TensorComparison* worst = comparison.worst();
-  fmt::print("{} {}: {}", pass ? "PASS" : "FAIL", folder.filename().string(),
-             counted(comparison.tensors.size(), "tensor"));
-  if (!comparison.pass()) fmt::print(", {} outside their tolerance", comparison.failures());
-  fmt::print(", smallest cosine {:.8f}\n", comparison.smallest_cosine());
+void report(const fs::path& folder, const Outcome& outcome) {
+  const TensorComparison* worst = outcome.comparison.worst();
+  fmt::print("{} {}: {}\n", outcome.pass() ? "PASS" : "FAIL", folder.filename().string(),
+             summary(outcome));
+  if (!outcome.left_out.empty())
+    fmt::print("  not computed here: {}\n", fmt::join(outcome.left_out, ", "));
   if (worst != nullptr) fmt::print("  worst: {}\n", describe(*worst));
-  if (const TensorComparison* first = comparison.first_divergence()) {
+  if (const TensorComparison* first = outcome.comparison.first_divergence()) {
     fmt::print("  first: {}\n", describe(*first));
   }
-  if (!problem.empty()) fmt::print("  {}\n", printable(problem));
-  return pass;
+  if (!outcome.problem.empty()) fmt::print("  {}\n", printable(outcome.problem));
+}
+
+constexpr const char* kRecording = "expected.safetensors";
+
+// Empty for a case without that file, such as a table whose rows its replay checks itself.
+NamedTensors recorded_tensors(const fs::path& folder) {
+  const fs::path file = folder / kRecording;
+  return fs::exists(file) ? read_trace(file) : NamedTensors();
 }
 
 class Verifier {
@@ -196,7 +252,7 @@ class Verifier {
   bool run(const fs::path& folder) {
     const RecordedCase recorded{folder, read_json_object(folder / "case.json")};
     const fs::path checkpoint = checkpoint_of(folder, recorded.description, options_.model);
-    const NamedTensors expected = read_trace(folder / "expected.safetensors");
+    NamedTensors expected = recorded_tensors(folder);
     std::vector<std::string> names;
     for (const auto& [name, tensor] : expected) names.push_back(name);
     TraceSink trace(names);
@@ -205,20 +261,30 @@ class Verifier {
     RunConfig config = config_for(family.config(), options_);
     if (config.dtype == DtypeChoice::automatic)
       config.dtype = is_bf16(recorded) ? DtypeChoice::bfloat16 : DtypeChoice::float32;
-    std::string problem;
+    Outcome outcome;
     try {
       replay(family, checkpoint, config)(recorded, trace);
     } catch (const CheckFailed& failure) {
-      problem = failure.what();
+      outcome.problem = failure.what();
     }
     if (!options_.trace_dir.empty()) {
       trace.write(options_.trace_dir / (folder.filename().string() + ".safetensors"));
     }
-    NamedTensors actual;
-    for (const auto& [name, tensor] : trace.tensors()) actual.emplace(name, tensor);
-    const Tolerances tolerances = tolerances_for(recorded, family, config.dtype);
-    return report(folder, compare_traces(actual, expected, tolerances, names_of(family)), problem,
-                  options_.json);
+    outcome.rows = trace.rows();
+    for (const std::string& name : trace.left_out()) {
+      if (expected.erase(name) > 0) outcome.left_out.push_back(name);
+    }
+    if (expected.empty() && outcome.rows == 0 && outcome.problem.empty())
+      throw InputError("{}: holds no tensors to compare", (folder / kRecording).string());
+    const auto& list = trace.tensors();
+    outcome.comparison =
+        compare_traces(NamedTensors(list.begin(), list.end()), expected,
+                       tolerances_for(recorded, family, config.dtype), names_of(family));
+    if (options_.json)
+      report_json(folder, outcome);
+    else
+      report(folder, outcome);
+    return outcome.pass();
   }
 
  private:

@@ -62,6 +62,9 @@ struct Family {
   std::vector<std::string> (*layout)(const std::filesystem::path& folder) = nullptr;
   // What the names of its recorded tensors say.
   const TraceNames& (*trace_names)() = nullptr;
+  // Tensors of the case that are judged by their norm, since their values are larger than those
+  // that its tolerances are for. The last glob that matches a name counts.
+  std::vector<NormTolerance> (*norm_tolerances)(const RecordedCase& recorded) = nullptr;
   // How far a bfloat16 run may be from the case's float32 recording; the last glob that matches a
   // name counts. Empty: as far as the case says of float32 runs.
   std::vector<NormTolerance> (*bf16_tolerances)(const RecordedCase& recorded) = nullptr;

@@ -18,7 +18,8 @@ void TraceSink::record(std::string_view name, const Tensor& value) {
   const bool fresh = index_.emplace(name, tensors_.size()).second;
   TORCH_CHECK(fresh, "[trace] ", name, " was recorded twice");
   at::ScalarType dtype = at::kLong;
-  if (value.is_floating_point()) dtype = at::kFloat;
+  if (value.is_floating_point())
+    dtype = value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   if (value.scalar_type() == at::kByte || value.scalar_type() == at::kBool) dtype = at::kByte;
   // Always a copy: the caller may go on to overwrite what it recorded.
   const auto options = at::TensorOptions().device(at::kCPU).dtype(dtype);

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
@@ -59,6 +61,28 @@ void read_allowed(const Json& block, Groups& groups) {
   }
 }
 
+// "2 ulp of F32" -> 2 units in the last place, relative to the number.
+std::optional<double> ulps_of(const Json& value) {
+  constexpr std::string_view kUlps = " ulp of F32";
+  if (!value.is_string()) return std::nullopt;
+  const auto text = value.get<std::string>();
+  if (!text.ends_with(kUlps)) return std::nullopt;
+  unsigned count = 0;
+  const char* const end = text.data() + text.size() - kUlps.size();
+  const auto [next, error] = std::from_chars(text.data(), end, count);
+  if (error != std::errc() || next != end) return std::nullopt;
+  return static_cast<double>(std::numeric_limits<float>::epsilon()) * count;
+}
+
+// {GROUP: "2 ulp of F32"}, beside the groups of read_flat().
+Groups read_norms(const Json& block) {
+  Groups groups;
+  for (const auto& [group, value] : block.items()) {
+    if (const auto limit = ulps_of(value)) groups[group] = *limit;
+  }
+  return groups;
+}
+
 // {GROUP: NUMBER or "exact"}; other texts and objects are remarks.
 void read_flat(const Json& block, Groups& groups) {
   const auto is_own = [](std::string_view key) {
@@ -99,6 +123,7 @@ Tolerances Tolerances::from_case(const Json& case_json, const TraceNames& names)
     throw InputError("case.json: tolerance: expected an object or \"exact\"");
 
   result.groups_ = read_groups(*block);
+  result.norm_groups_ = read_norms(*block);
   for (const auto& [group, value] : result.groups_)
     result.fallback_ = std::max(result.fallback_, value);
   for (const char* key : kOverall)
@@ -128,7 +153,10 @@ std::optional<double> Tolerances::relative_norm_for(std::string_view name) const
   for (auto entry = norms_.rbegin(); entry != norms_.rend(); ++entry) {
     if (glob_matches(entry->glob, name)) return entry->limit;
   }
-  return std::nullopt;
+  const bool is_set = std::ranges::any_of(
+      globs_, [&](const auto& entry) { return glob_matches(entry.first, name); });
+  if (is_set || matching_group(name) || listed_group(name, groups_)) return std::nullopt;
+  return listed_group(name, norm_groups_);
 }
 
 // The group of the case that matches the name as a glob; of several the longest.
@@ -141,12 +169,12 @@ std::optional<double> Tolerances::matching_group(std::string_view name) const {
   return longest == nullptr ? std::nullopt : std::optional(longest->second);
 }
 
-std::optional<double> Tolerances::listed_group(std::string_view name) const {
+std::optional<double> Tolerances::listed_group(std::string_view name, const Groups& groups) const {
   const auto listed = std::ranges::find_if(
       names_.groups, [&](const TraceGroups& entry) { return glob_matches(entry.glob, name); });
   if (listed == names_.groups.end()) return std::nullopt;
   for (const std::string_view group : listed->groups) {
-    if (const auto found = groups_.find(group); found != groups_.end()) return found->second;
+    if (const auto found = groups.find(group); found != groups.end()) return found->second;
   }
   return std::nullopt;
 }
@@ -157,7 +185,8 @@ double Tolerances::for_tensor(std::string_view name, TensorKind kind) const {
     if (glob_matches(entry->first, name)) return entry->second;
   }
   if (const auto value = matching_group(name)) return *value;
-  return kind == TensorKind::bytes ? image_max_abs_ : listed_group(name).value_or(fallback_);
+  return kind == TensorKind::bytes ? image_max_abs_
+                                   : listed_group(name, groups_).value_or(fallback_);
 }
 
 }  // namespace diptych

@@ -39,8 +39,9 @@ class Tolerances {
   // where `value` is 0 (their levels are truncated, so any difference may flip one).
   static Tolerances uniform(double value);
   // `tolerance` of a golden case.json. Its groups are `suggested` (numbers), `groups` (objects with
-  // `allowed`) or, where it has neither, its members (numbers or "exact"; other texts and objects
-  // are remarks). A tensor takes the longest group that matches its name as a glob, else the group
+  // `allowed`) or, where it has neither, its members (numbers, "exact", or "2 ulp of F32": a
+  // relative norm of two units in the last place of a float32; other texts and objects are
+  // remarks). A tensor takes the longest group that matches its name as a glob, else the group
   // that `names` lists, else `suggested_overall`, else `float_max_abs`, else the largest group.
   // Pictures that no group matches take `image_uint8_max_abs`, else `uint8_max_abs`, and
   // `image_uint8_mean_abs`; with a mean but no maximum they may differ by what the group
@@ -60,11 +61,13 @@ class Tolerances {
   std::optional<double> image_mean_abs() const { return image_mean_abs_; }
 
  private:
+  using Groups = std::map<std::string, double, std::less<>>;
+
   std::optional<double> matching_group(std::string_view name) const;
-  std::optional<double> listed_group(std::string_view name) const;
+  std::optional<double> listed_group(std::string_view name, const Groups& groups) const;
 
   TraceNames names_;
-  std::map<std::string, double, std::less<>> groups_;
+  Groups groups_, norm_groups_;  // of max_abs; of relative_norm
   std::vector<std::pair<std::string, double>> globs_;
   std::vector<NormTolerance> norms_;
   double fallback_ = 0, image_max_abs_ = 0;

@@ -7,6 +7,7 @@
 #include "lib/config/resolve.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/lance/family_config.h"
+#include "lib/pipelines/wan/family_config.h"
 #include "tests/support/folder.h"
 
 namespace diptych {
@@ -21,7 +22,15 @@ Resolved resolve_file(const fs::path& file) {
                   {},
                   environment,
                   std::nullopt,
-                  {&bagel_config(), &lance_config()}});
+                  {&bagel_config(), &lance_config(), &wan_config()}});
+}
+
+std::string family_of(const fs::path& file) {
+  const std::string name = file.filename().string();
+  for (const char* family : {"cosmos", "lance", "wan"}) {
+    if (name.starts_with(family)) return family;
+  }
+  return "bagel";
 }
 
 TEST_CASE("every stage config that ships is valid") {
@@ -31,8 +40,7 @@ TEST_CASE("every stage config that ships is valid") {
     if (entry.path().extension() != ".yaml") continue;
     ++files;
     CAPTURE(entry.path().string());
-    CHECK(resolve_file(entry.path()).options.run.pipeline ==
-          (entry.path().filename() == "lance.yaml" ? "lance" : "bagel"));
+    CHECK(resolve_file(entry.path()).options.run.pipeline == family_of(entry.path()));
   }
   CHECK(files >= 4);
 }

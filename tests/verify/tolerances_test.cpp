@@ -87,6 +87,25 @@ TEST_CASE("groups among remarks in words") {
   CHECK(floats(Tolerances::from_case({{"tolerance", "exact"}}, {}), "final.latent") == 0);
 }
 
+TEST_CASE("groups of so many units in the last place are judged by their norm") {
+  constexpr TraceGroups kLevels[] = {{"*.sigmas*", {"sigmas"}},
+                                     {"*.timesteps", {"timesteps", "sigmas"}}};
+  const auto tolerances_of = [&](const json& block) {
+    return Tolerances::from_case({{"tolerance", block}}, {{}, {}, {}, kLevels});
+  };
+  auto wan = tolerances_of({{"timesteps", "exact"}, {"sigmas", "1 ulp of F32"}});
+  CHECK(wan.relative_norm_for("a.sigmas_f64") == 0x1p-23);
+  CHECK(!wan.relative_norm_for("a.timesteps"));
+  CHECK(floats(wan, "a.timesteps") == 0);
+  CHECK(!wan.relative_norm_for("a.other"));
+  wan.set("*", 1e-3);
+  CHECK(!wan.relative_norm_for("a.sigmas"));
+  CHECK(floats(wan, "a.sigmas") == 1e-3);
+  const auto cosmos = tolerances_of({{"sigmas", "2 ulp of F32"}});
+  CHECK(cosmos.relative_norm_for("a.timesteps") == 0x1p-22);
+  CHECK(!tolerances_of({{"sigmas", "two ulp of F32"}}).relative_norm_for("a.sigmas"));
+}
+
 TEST_CASE("a picture judged by its mean, without a tolerance of the decoder, may differ anywhere") {
   const auto tolerances =
       Tolerances::from_case({{"tolerance", {{"image_uint8_mean_abs", 0.5}}}}, {});

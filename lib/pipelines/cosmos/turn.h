@@ -1,0 +1,77 @@
+// One run of a job of Cosmos-Predict2.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <ATen/core/Generator.h>
+
+#include "lib/pipelines/cosmos/job.h"
+#include "lib/sampling/flow_solver.h"
+#include "lib/sampling/preconditioning.h"
+
+namespace diptych {
+
+class CosmosTurn final : public DitTurn {
+ public:
+  explicit CosmosTurn(const CosmosJob& job);
+
+  void read(std::uint64_t seed, TraceSink* trace) override;
+  bool reading_draws() const override { return job_.continues(); }
+  Tensor start(std::uint64_t seed, TraceSink* trace) override;
+  void use_mode(bool batched) override { batched_ = batched; }
+  void time_step(const Tensor& x) override;
+  Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) override;
+  Media decode(const Tensor& latent, TraceSink* trace) override;
+  std::int64_t forwards() const override { return forwards_; }
+
+ private:
+  // What the transformer made of the texts. The branches are the negative text, then the prompt;
+  // without guidance the prompt alone.
+  struct Reading {
+    CosmosContext context;
+    CosmosPlan together;              // all branches in a forward
+    std::array<CosmosPlan, 2> alone;  // each by itself
+    std::array<CosmosContext, 2> one;
+  };
+  struct Call {  // a forward of some branches
+    const CosmosPlan* plan = nullptr;
+    const CosmosContext* context = nullptr;
+    std::string_view name;  // in a trace: "cond", "uncond", "batch"
+  };
+  struct Branches {       // [1, C, F, h, w] each
+    Tensor cond, uncond;  // uncond undefined: not computed
+  };
+
+  void record_texts(TraceSink& trace) const;
+  void read_texts();
+  void encode_frames(TraceSink* trace);
+  void read_frames(std::uint64_t seed, TraceSink* trace);
+  Tensor times(std::int64_t step) const;
+  Tensor model_input(const Tensor& x, std::int64_t step) const;
+  Tensor with_known(const Tensor& x) const;
+  bool is_shown(std::int64_t step) const;
+  CosmosObserver observer_of(const Call& call, std::int64_t step, TraceSink* trace);
+  Tensor forward(const Call& call, const Tensor& input, std::int64_t step, TraceSink* trace);
+  Branches outputs(const Tensor& input, std::int64_t step, TraceSink* trace);
+  Tensor guided_x0(const Tensor& x, const Branches& out, std::int64_t step, TraceSink* trace) const;
+  float sigma(std::int64_t step) const { return solver_.sigmas()[static_cast<std::size_t>(step)]; }
+
+  const CosmosJob& job_;
+  const Runtime& runtime_;
+  FlowSolver solver_;
+  std::optional<Reading> reading_;
+  std::int64_t known_ = 0;                // latent frames that are given, the first ones
+  std::optional<WanVaeMoments> moments_;  // of the given frames
+  Tensor known_latents_;                  // sampled of them: float32 [1, C, F, h, w], normalised
+  at::Generator generator_;               // of a seed, behind what read() drew
+  bool batched_ = false;
+  std::int64_t forwards_ = 0;
+  std::map<std::string, Tensor> cond_seen_;  // of a trace: what the other branch is joined with
+};
+
+}  // namespace diptych

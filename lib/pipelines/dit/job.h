@@ -1,0 +1,67 @@
+// A request as a diffusion transformer reads it, made once; and one run of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/pipelines/dit/texts.h"
+#include "lib/session/job.h"
+#include "lib/session/result.h"
+#include "lib/tensor/trace.h"
+
+namespace diptych {
+
+class DitTurn;
+
+// Pixels of what is made: of each frame.
+struct DitFrames {
+  std::int64_t frames = 1, height = 0, width = 0;
+};
+
+struct DitJob : Job {
+  using Job::Job;
+
+  // One run of it. The job, and what it was made of, must outlive it.
+  virtual std::unique_ptr<DitTurn> turn() const = 0;
+
+  bool is_traced() const { return !config().trace.empty() || is_recorded; }
+
+  std::vector<TokenIds> texts;  // the prompt's, and behind it the negative one's if it is used
+  DitFrames size;               // of the result
+  std::int64_t updates = 0;     // of the latent
+  std::int64_t branches = 1;    // guidance branches of a step, at most
+  std::optional<std::string> why_sequential;  // whatever was asked for
+  std::vector<InputRecord> inputs;            // once they are read
+  Tensor noise;                               // given by a file, once read: float32 [C, F, h, w]
+  bool is_recorded = false;                   // a recorded case, which is traced whatever it says
+};
+
+using DitJobs = std::span<DitJob* const>;
+
+class DitTurn {
+ public:
+  virtual ~DitTurn() = default;
+
+  // Everything that steps read beside the latent: texts and pictures become contexts. `seed`: of
+  // what is drawn before the noise.
+  virtual void read(std::uint64_t seed, TraceSink* trace) = 0;
+  virtual bool reading_draws() const { return false; }  // so that each seed reads anew
+  // The latent that the steps begin with, float32 [C, F, h, w] on the device; and the noise of it.
+  virtual Tensor start(std::uint64_t seed, TraceSink* trace) = 0;
+  // Whether branches of a step share a forward.
+  virtual void use_mode(bool batched) = 0;
+  // The velocities of both branches at the first step, for a measurement.
+  virtual void time_step(const Tensor& x) = 0;
+  // The latent behind update i.
+  virtual Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) = 0;
+  // Behind the last update.
+  virtual Tensor finish(const Tensor& x) { return x; }
+  virtual Media decode(const Tensor& latent, TraceSink* trace) = 0;
+  virtual std::int64_t forwards() const = 0;  // branch forwards so far
+};
+
+}  // namespace diptych

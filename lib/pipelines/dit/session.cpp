@@ -1,0 +1,290 @@
+#include "lib/pipelines/dit/session.h"
+
+#include <algorithm>
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/session/cfg_mode.h"
+#include "lib/session/make_runtime.h"
+#include "lib/tensor/finite.h"
+
+namespace diptych {
+namespace {
+
+DitJob& own_job(Job& job) {
+  return dynamic_cast<DitJob&>(job);
+}
+
+MemoryWishes wishes_of(const RunConfig& session, const DitJob& job) {
+  MemoryWishes wishes;
+  wishes.offload = session.offload;
+  wishes.tiling = job.config().vae_tiling;
+  if (job.why_sequential || job.branches == 1) {
+    wishes.batched = false;
+  } else if (job.config().cfg_mode) {
+    wishes.batched = job.config().cfg_mode == CfgMode::batched;
+  }
+  return wishes;
+}
+
+}  // namespace
+
+DitSession::DitSession(const RunConfig& config, const DitOpening& opening, Log& log)
+    : config_(config),
+      log_(log),
+      runtime_(make_runtime(config, log, kSelfAttention, [&] { return opening.stored(config); })) {
+  config_.dtype = runtime_.dtype == at::kBFloat16 ? DtypeChoice::bfloat16 : DtypeChoice::float32;
+  reset_peak_memory(runtime_.device);
+  report_.device = device_description(runtime_.device);
+  report_.dtype = runtime_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+  report_.quantization = name_of(config.quantization);
+  report_.tuning = runtime_.tuning.name();
+  if (runtime_.device.is_cpu()) report_.threads = at::get_num_threads();
+  clock_.start();
+  checkpoint_ = opening.open(config_, runtime_, log_);
+  log.mark("tokenizer and headers are read");
+  report_.vae_dtype = checkpoint_->vae_dtype();
+  require_attention();
+  budget_ = MemoryBudget::of(config.max_vram, runtime_);
+  check_offload(config.offload, budget_);
+}
+
+// A backend asked for by name that cannot serve these heads is refused before anything is loaded.
+void DitSession::require_attention() const {
+  const AttentionBackend& backend = runtime_.paint_attention.of(AttentionRole::self);
+  const AttentionKind kind{runtime_.device, runtime_.dtype, checkpoint_->head_dim()};
+  if (const auto reason = backend.kind_unsupported(kind))
+    throw InputError(attention_setting("paint_attention", config_.paint_attention),
+                     "attention backend {}: {}", backend.name(), *reason);
+}
+
+std::unique_ptr<Job> DitSession::make_job(const RunConfig& request) {
+  std::unique_ptr<DitJob> job = checkpoint_->make_job(request, log_);
+  if (job->why_sequential && job->branches > 1 && request.cfg_mode != CfgMode::sequential)
+    log_.warning_once("--cfg-mode sequential: " + *job->why_sequential);
+  return job;
+}
+
+void DitSession::load(std::span<const JobGroup> expected, Progress& progress) {
+  if (checkpoint_->is_loaded()) return;
+  std::vector<std::vector<DitJob*>> runs;
+  for (const JobGroup& group : expected) {
+    for (Job* job : group) {
+      runs.push_back({&own_job(*job)});
+      checkpoint_->texts().expect(runs.back().front()->texts);
+    }
+  }
+  if (runs.empty()) return;
+  try {
+    read_weights(runs, progress);
+  } catch (const InputError&) {  // run() will say so, of each request alone
+    if (checkpoint_->is_loaded()) throw;
+    why_not_loaded_ = std::current_exception();
+  }
+}
+
+std::string DitSession::weights_hash() {
+  if (weights_hash_ == nullptr && why_not_loaded_) std::rethrow_exception(why_not_loaded_);
+  TORCH_CHECK(weights_hash_ != nullptr, "[session] the hash of weights that were not loaded");
+  return weights_hash_->get();
+}
+
+// With the device's memory that nothing else has now.
+void DitSession::encode_texts(const DitJob& job, Progress& progress) {
+  std::optional<std::int64_t> room;
+  if (budget_.device) {
+    const std::int64_t held = checkpoint_->is_loaded() ? plan_.held_bytes() : 0;
+    room = *budget_.device - kCudaBytes - held;
+  }
+  checkpoint_->texts().encode(job.texts, room, log_, progress);
+  clock_.lap(report_, "text", runtime_.device);
+}
+
+// Placed so that each of these runs fits, the least that one of them leaves on the device. The text
+// encoder comes and goes first.
+void DitSession::read_weights(std::span<const std::vector<DitJob*>> runs, Progress& progress) {
+  clock_.start();
+  bool planned = false;
+  const auto kept = [](const MemoryPlan& plan) {
+    return plan.choice.offload ? plan.choice.offload->resident : std::int64_t{1} << 40;
+  };
+  for (const std::vector<DitJob*>& run : runs) {
+    MemoryPlan plan =
+        fit_memory(checkpoint_->costs(run), wishes_of(config_, *run.front()), budget_);
+    if (!planned || kept(plan) < kept(plan_)) plan_ = std::move(plan);
+    planned = true;
+    if (!budget_.device) break;  // on the CPU nothing is chosen
+  }
+  if (budget_.limited)
+    limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
+  log_.debug("memory planned: {}", plan_.summary());
+  if (budget_.device && plan_.choice.offload && config_.offload == OffloadWish::automatic)
+    log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
+  encode_texts(*runs.front().front(), progress);
+  checkpoint_->load(plan_, progress);
+  weights_hash_ = std::make_unique<BackgroundHash>(
+      [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
+  clock_.lap(report_, "load", runtime_.device);
+  log_.mark("weights are read");
+}
+
+// What was loaded stays where it is.
+void DitSession::plan_run(DitJob& job) {
+  DitJob* const alone = &job;
+  plan_ = refit_memory(checkpoint_->costs(std::span(&alone, 1)), wishes_of(config_, job), budget_,
+                       plan_.choice.offload);
+  checkpoint_->use_strips(plan_.choice.strips);
+  report_.strips = plan_.choice.strips;
+}
+
+void DitSession::run(const JobGroup& jobs, Progress& progress, const Results& results) {
+  TORCH_CHECK(jobs.size() == 1, "[session] ", jobs.size(), " jobs in one run");
+  DitJob& job = own_job(*jobs.front());
+  const RunConfig& request = job.config();
+  if (request.trace.empty()) return run_traced(job, nullptr, progress, results);
+  TraceSink sink(request.trace_filter);
+  run_traced(job, &sink, progress, results);
+  if (sink.tensors().empty()) {
+    log_.warning("--trace-filter {}: matches no tensor of this run",
+                 fmt::join(request.trace_filter, ";"));
+  }
+  sink.write(request.trace);
+}
+
+void DitSession::run_traced(DitJob& job, TraceSink* trace, Progress& progress,
+                            const Results& results) {
+  job.read_inputs();
+  clock_.start();
+  DitJob* alone = &job;
+  const std::vector<DitJob*> run = {alone};
+  if (!checkpoint_->is_loaded()) read_weights(std::span(&run, 1), progress);
+  plan_run(job);
+  encode_texts(job, progress);
+  runtime_.paint_attention.of(AttentionRole::self).forget_served();
+  try {
+    make(job, trace, progress, results);
+  } catch (const NotFinite& error) {
+    log_.info("{}; looking through the weights for the cause", error.what());
+    checkpoint_->require_finite_weights();
+    throw;
+  }
+}
+
+// Whether the branches share forwards: as asked for, or as it is faster.
+bool DitSession::batches(const DitJob& job, DitTurn& turn, const Tensor& x) {
+  if (job.branches == 1 || job.why_sequential) return false;
+  if (job.config().cfg_mode) return job.config().cfg_mode == CfgMode::batched;
+  const std::string kind =
+      fmt::format("{}x{}, {} frames", job.size.width, job.size.height, job.size.frames);
+  if (!plan_.choice.batched) {
+    log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
+    return false;
+  }
+  return faster_batched(turn, x, kind);
+}
+
+bool DitSession::faster_batched(DitTurn& turn, const Tensor& x, const std::string& kind) {
+  if (const auto known = batched_is_faster_.find(kind); known != batched_is_faster_.end())
+    return known->second;
+  const auto step = [&](bool batched) {
+    turn.use_mode(batched);
+    turn.time_step(x);
+  };
+  const CfgModeTimes times = time_cfg_modes([&] { step(true); }, [&] { step(false); },
+                                            /*graphs=*/false, runtime_.device);
+  const bool batched = times.batched <= times.sequential;
+  log_.info("--cfg-mode auto: {} for {} (a step: batched {:.1f} ms, sequential {:.1f} ms)",
+            name_of(batched ? CfgMode::batched : CfgMode::sequential), kind, 1e3 * times.batched,
+            1e3 * times.sequential);
+  clock_.lap(report_, "measure", runtime_.device);
+  return batched_is_faster_[kind] = batched;
+}
+
+DitSession::Painted DitSession::paint(const DitJob& job, DitTurn& turn, std::uint64_t seed,
+                                      TraceSink* trace, Progress& progress) {
+  Painted painted;
+  painted.start = turn.start(seed, trace);
+  Tensor x = painted.start;
+  const bool batched = batches(job, turn, x);
+  turn.use_mode(batched);
+  report_.cfg_mode = name_of(batched ? CfgMode::batched : CfgMode::sequential);
+  const std::int64_t before = turn.forwards();
+  progress.begin("denoise", job.updates);
+  for (std::int64_t i = 0; i < job.updates; ++i) {
+    check_interrupted();
+    x = turn.step(x, i, trace);
+    // The host would run ahead by minutes: of the progress, and of Ctrl-C.
+    synchronize(runtime_.device);
+    progress.update(i + 1);
+  }
+  progress.end();
+  painted.latent = turn.finish(x);
+  painted.forwards = turn.forwards() - before;
+  require_finite(painted.latent, "the latent");
+  denoise_seconds_ += clock_.lap(report_, "denoise", runtime_.device);
+  updates_ += job.updates;
+  report_.updates = job.updates;
+  log_.mark("the latent is painted");
+  return painted;
+}
+
+Result DitSession::result_of(const DitJob& job, DitTurn& turn, const Painted& painted,
+                             std::uint64_t index, TraceSink* trace, Progress& progress) {
+  // [C, F, h, w] -> [rows, C]
+  const auto rows = [](const Tensor& latent) {
+    return latent.permute({1, 2, 3, 0}).flatten(0, 2).to(at::kCPU).contiguous();
+  };
+  Result result;
+  result.index = index;
+  result.seed = job.config().sampling.seed + index;
+  result.forwards = painted.forwards;
+  result.noise_hash = short_hash(rows(painted.start));
+  result.latent = rows(painted.latent);
+  result.latent_hash = short_hash(result.latent);
+  result.inputs = job.inputs;
+  progress.begin("vae", 1);
+  result.media = turn.decode(painted.latent, trace);
+  progress.update(1);
+  progress.end();
+  clock_.lap(report_, "vae", runtime_.device);
+  return result;
+}
+
+void DitSession::make(DitJob& job, TraceSink* trace, Progress& progress, const Results& results) {
+  const c10::InferenceMode inference;
+  const std::unique_ptr<DitTurn> turn = job.turn();
+  for (std::int64_t i = 0; i < job.config().sampling.batch_count; ++i) {
+    const std::uint64_t seed = job.config().sampling.seed + static_cast<std::uint64_t>(i);
+    if (i == 0 || turn->reading_draws()) {
+      turn->read(seed, trace);
+      clock_.lap(report_, "prefill", runtime_.device);
+    }
+    const Painted painted = paint(job, *turn, seed, trace, progress);
+    const Result result =
+        result_of(job, *turn, painted, static_cast<std::uint64_t>(i), trace, progress);
+    report_.attention = runtime_.paint_attention.of(AttentionRole::self).served_by();
+    report_.weights_hash = weights_hash();
+    clock_.lap(report_, "hash", runtime_.device);
+    report_.latent_hashes.push_back(result.latent_hash);
+    progress.begin("encode", 1);
+    results.result(result, report_);
+    progress.update(1);
+    progress.end();
+    clock_.lap(report_, "encode", runtime_.device);
+  }
+}
+
+Report DitSession::report() const {
+  Report report = report_;
+  report.steps_per_second =
+      denoise_seconds_ > 0 ? static_cast<double>(updates_) / denoise_seconds_ : 0;
+  report.peak_bytes = peak_memory_bytes(runtime_.device);
+  return report;
+}
+
+}  // namespace diptych

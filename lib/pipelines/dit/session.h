@@ -1,0 +1,72 @@
+// A loaded checkpoint of a diffusion transformer, and what it does with requests. Which checkpoint,
+// and what a step computes, the family says.
+#pragma once
+
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/pipelines/dit/checkpoint.h"
+#include "lib/pipelines/dit/job.h"
+#include "lib/session/hashes.h"
+#include "lib/session/memory/budget.h"
+#include "lib/session/session.h"
+#include "lib/session/stage_clock.h"
+
+namespace diptych {
+
+class DitSession final : public Session {
+ public:
+  // Opens the checkpoint; reads no weights. Throws InputError.
+  DitSession(const RunConfig& config, const DitOpening& opening, Log& log);
+
+  std::unique_ptr<Job> make_job(const RunConfig& request) override;
+  void load(std::span<const JobGroup> expected, Progress& progress) override;
+  std::string weights_hash() override;
+  // Never: a clip alone fills the device, and a picture's steps would differ by rounding.
+  bool may_share(const RunConfig&, const RunConfig&) const override { return false; }
+  void run(const JobGroup& jobs, Progress& progress, const Results& results) override;
+  Report report() const override;
+
+  // run() of a job that records its tensors in `trace` (null: off) instead of a file.
+  void run_traced(DitJob& job, TraceSink* trace, Progress& progress, const Results& results);
+  DitCheckpoint& checkpoint() { return *checkpoint_; }
+  const Runtime& runtime() const { return runtime_; }
+
+ private:
+  struct Painted {
+    Tensor latent, start;  // float32 [C, F, h, w]
+    std::int64_t forwards = 0;
+  };
+  void require_attention() const;
+  void encode_texts(const DitJob& job, Progress& progress);
+  void read_weights(std::span<const std::vector<DitJob*>> runs, Progress& progress);
+  void plan_run(DitJob& job);
+  bool batches(const DitJob& job, DitTurn& turn, const Tensor& x);
+  bool faster_batched(DitTurn& turn, const Tensor& x, const std::string& kind);
+  Painted paint(const DitJob& job, DitTurn& turn, std::uint64_t seed, TraceSink* trace,
+                Progress& progress);
+  void make(DitJob& job, TraceSink* trace, Progress& progress, const Results& results);
+  Result result_of(const DitJob& job, DitTurn& turn, const Painted& painted, std::uint64_t index,
+                   TraceSink* trace, Progress& progress);
+
+  RunConfig config_;
+  Log& log_;
+  Runtime runtime_;
+  Report report_;
+  StageClock clock_;
+  std::unique_ptr<DitCheckpoint> checkpoint_;
+  MemoryBudget budget_;
+  MemoryPlan plan_;
+  std::exception_ptr why_not_loaded_;  // where load() found room for none of the runs
+  std::unique_ptr<BackgroundHash> weights_hash_;
+  std::map<std::string, bool> batched_is_faster_;  // that were measured, by the sizes of a step
+  double denoise_seconds_ = 0;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace diptych

@@ -1,0 +1,345 @@
+#include "lib/pipelines/wan/checkpoint.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/base/folder.h"
+#include "lib/models/wan/layout.h"
+#include "lib/models/wan/memory.h"
+#include "lib/models/wan_vae/layout.h"
+#include "lib/models/wan_vae/memory.h"
+#include "lib/pipelines/wan/job.h"
+#include "lib/tensor/stored_tensors.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<const char*, WanCheckpoint::kExperts> kTransformers = {"transformer",
+                                                                            "transformer_2"};
+constexpr std::string_view kBothExperts = "experts";
+constexpr std::int64_t kLatents = 12;  // of the solver's history, and those of a step
+
+constexpr const char *kText = "text_encoder", *kVae = "vae", *kVision = "image_encoder";
+
+at::ScalarType vae_dtype_of(const RunConfig& run, const Runtime& runtime) {
+  switch (run.vae_dtype) {
+    case VaeDtype::float32:
+      return at::kFloat;
+    case VaeDtype::bfloat16:
+      return at::kBFloat16;
+    case VaeDtype::automatic:
+      return runtime.dtype;
+    case VaeDtype::tf32:
+      break;
+  }
+  throw InputError(Setting::of("vae_dtype", "tf32"),
+                   "the autoencoder of Wan computes in float32 or bfloat16");
+}
+
+Umt5Config released_text_config() {  // google/umt5-xxl
+  Umt5Config config;
+  config.vocab_size = 256384;
+  config.d_model = 4096;
+  config.d_kv = 64;
+  config.d_ff = 10240;
+  config.num_layers = 24;
+  config.num_heads = 64;
+  return config;
+}
+
+void check_names(const Weights& weights, const std::vector<TensorShape>& layout) {
+  for (const auto& [name, shape] : layout) weights.check(name, shape);
+}
+
+}  // namespace
+
+// Random weights have the sizes of the folder's configs, or of a release.
+WanCheckpoint::WanCheckpoint(const RunConfig& run, const Runtime& runtime, Log&)
+    : runtime_(runtime),
+      folder_(run.model),
+      dummy_(run.load_format == LoadFormat::dummy),
+      vae_dtype_(vae_dtype_of(run, runtime)),
+      max_vram_(run.max_vram) {
+  if (folder_.empty() && !dummy_) {
+    throw InputError(Setting::absent("model"),
+                     "missing; expected a Wan checkpoint folder (or --load-format dummy)");
+  }
+  if (folder_.empty()) {
+    open_release(run.own.get<WanSettings>().release);
+  } else {
+    open_folder();
+  }
+  if (dit_.out_channels != vae_.config.z_dim)
+    throw InputError("{}: out_channels {}, but the autoencoder has {} channels", folder_.string(),
+                     dit_.out_channels, vae_.config.z_dim);
+  texts_.emplace(folder_, text_config_, open_part(kText, runtime.dtype), runtime_);
+  for (std::size_t i = 0; i < (has_experts() ? kExperts : 1); ++i)
+    expert_weights_[i] = open_part(kTransformers[i], runtime.dtype);
+  vae_weights_ = open_part(kVae, vae_dtype_);
+  if (sees_picture()) vision_weights_ = open_part(kVision, runtime.dtype);
+  if (!dummy_) check_layout();
+}
+
+Weights WanCheckpoint::open_part(std::string_view name, at::ScalarType dtype) const {
+  if (dummy_) return Weights::dummy(runtime_.device, dtype);
+  return Weights::open(folder_ / name, runtime_.device, dtype);
+}
+
+void WanCheckpoint::open_release(WanRelease release) {
+  using enum WanRelease;
+  const bool small = release == t2v_1_3b, wide = release == ti2v_5b;
+  const bool picture = release == i2v_14b || release == i2v_a14b;
+  index_.has_second_expert = release == t2v_a14b || release == i2v_a14b;
+  if (index_.has_second_expert) index_.boundary_ratio = picture ? 0.9 : 0.875;
+  index_.expand_timesteps = wide;
+  index_.has_image_encoder = release == i2v_14b;
+  index_.from_picture = picture;
+  if (small) {
+    dit_.num_attention_heads = 12;
+    dit_.num_layers = 30;
+    dit_.ffn_dim = 8960;
+  }
+  if (wide) {
+    dit_.num_attention_heads = 24;
+    dit_.num_layers = 30;
+    dit_.ffn_dim = 14336;
+    dit_.in_channels = dit_.out_channels = 48;
+  }
+  if (picture) dit_.in_channels = 36;
+  if (index_.has_image_encoder) dit_.image_dim = vision_config_.hidden_size;
+  vae_.config = wide ? WanVaeConfig::wan22() : WanVaeConfig::wan21();
+  text_config_ = released_text_config();
+}
+
+void WanCheckpoint::open_folder() {
+  require_folder(folder_, Setting::of("model"));
+  index_ = WanIndex::load(folder_);
+  dit_ = WanConfig::load(folder_ / kTransformers[0] / "config.json");
+  text_config_ = Umt5Config::load(folder_ / kText / "config.json");
+  vae_.config = WanVaeConfig::load(folder_ / kVae / "config.json");
+  if (dit_.text_dim != text_config_.d_model)
+    throw InputError("{}: text_dim {}, but the text encoder has d_model {}",
+                     (folder_ / kTransformers[0] / "config.json").string(), dit_.text_dim,
+                     text_config_.d_model);
+  if (!sees_picture()) return;
+  vision_config_ = ClipVisionConfig::load(folder_ / kVision / "config.json");
+  image_processor_ =
+      ClipImageProcessor::load(folder_ / "image_processor" / "preprocessor_config.json");
+}
+
+// Names and shapes of every part, ahead of the first byte.
+void WanCheckpoint::check_layout() const {
+  for (const Weights& weights : expert_weights_) {
+    if (&weights == &expert_weights_[1] && !has_experts()) break;
+    check_names(weights, wan_layout(dit_));
+  }
+  check_names(vae_weights_, wan_vae_layout(vae_.config));
+  vae_weights_.require_all_read();
+  if (sees_picture()) check_names(vision_weights_, clip_vision_layout(vision_config_));
+}
+
+std::unique_ptr<DitJob> WanCheckpoint::make_job(const RunConfig& request, Log& log) {
+  return std::make_unique<WanJob>(request, *this, log);
+}
+
+WanTransformer WanCheckpoint::load_expert(std::size_t place) const {
+  const Weights& weights = expert_weights_[place];
+  Weights::ReadAhead reading(weights);
+  WanTransformer loaded = WanTransformer::load(weights, dit_, offload_,
+                                               {runtime_.quantization, runtime_.kernels.policy});
+  reading.finish();
+  return loaded;
+}
+
+const WanTransformer& WanCheckpoint::expert(std::size_t place) {
+  if (experts_[place]) return *experts_[place];
+  if (!keeps_experts_) experts_[1 - place].reset();
+  return experts_[place].emplace(load_expert(place));
+}
+
+void WanCheckpoint::load(const MemoryPlan& plan, Progress& progress) {
+  std::vector<Weights> sources = {expert_weights_[0], vae_weights_};
+  keeps_experts_ = !has_experts() || plan.held.front().first == kBothExperts;
+  if (has_experts() && keeps_experts_) sources.push_back(expert_weights_[1]);
+  if (sees_picture()) sources.push_back(vision_weights_);
+  constexpr std::uint64_t kMebi = 1 << 20;
+  std::uint64_t total = 0, done = 0;
+  for (const Weights& weights : sources) total += weights.total_bytes();
+  progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
+  for (Weights& weights : sources) {
+    weights.on_read([&](std::uint64_t bytes) {
+      progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
+    });
+  }
+  if (plan.choice.offload)
+    offload_ = WanOffload{plan.choice.offload->resident, plan.choice.offload->slots};
+  expert(0);
+  if (has_experts() && keeps_experts_) expert(1);
+  vae_ = WanVae::load(vae_weights_, vae_.config, runtime_.kernels.policy);
+  if (sees_picture()) vision_ = ClipVision::load(vision_weights_, vision_config_);
+  for (Weights& weights : sources) weights.on_read({});
+  progress.end();
+  loaded_ = true;
+}
+
+std::optional<WanVaeTiling> WanCheckpoint::tiling() const {
+  return tiles_ ? std::optional(WanVaeTiling()) : std::nullopt;
+}
+
+std::string WanCheckpoint::weights_hash(const std::stop_token& stop) const {
+  std::string hash = fmt::format("{:.16}", expert_weights_[0].hash(stop));
+  const auto add = [&](const Weights& weights) {
+    hash += fmt::format("-{:.16}", weights.hash(stop));
+  };
+  if (has_experts()) add(expert_weights_[1]);
+  add(texts_->weights());
+  add(vae_weights_);
+  if (sees_picture()) add(vision_weights_);
+  return hash;
+}
+
+void WanCheckpoint::require_finite_weights() const {
+  if (dummy_) return;
+  require_finite(open_checkpoint(folder_ / kTransformers[0]));
+  if (has_experts()) require_finite(open_checkpoint(folder_ / kTransformers[1]));
+  require_finite(open_checkpoint(folder_ / kVae));
+  require_finite(open_checkpoint(folder_ / kText));
+  if (sees_picture()) require_finite(open_checkpoint(folder_ / kVision));
+}
+
+std::string_view WanCheckpoint::vae_dtype() const {
+  return name_of(vae_dtype_ == at::kFloat ? VaeDtype::float32 : VaeDtype::bfloat16);
+}
+
+// `experts`: how many are on the device at a time.
+MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, const DitJob& job, PixelSize size,
+                               std::size_t experts) const {
+  const bool both = experts == kExperts;
+  const auto copies = static_cast<std::int64_t>(experts);
+  const MatrixFormat format = {runtime_.dtype, runtime_.quantization};
+  std::optional<WanOffload> offload;
+  if (choice.offload) offload = WanOffload{choice.offload->resident, choice.offload->slots};
+  const WanVaeConfig& vae = vae_.config;
+  const WanVaeClip clip = {size.width, size.height, job.size.frames};
+  const WanForwardSizes step = step_sizes(job, size, choice.batched ? job.branches : 1);
+  WanForwardSizes contexts = step;
+  contexts.samples = job.branches;
+  MemoryPlan memory;
+  memory.choice = choice;
+  memory.host = copies * wan_host_bytes(dit_, format, offload);
+  memory.held = {
+      {both ? kBothExperts : "transformer", copies * wan_weight_bytes(dit_, format, offload)},
+      {"autoencoder", wan_vae_weight_bytes(vae, vae_dtype_)},
+      {"contexts", copies * wan_context_bytes(dit_, contexts, runtime_.dtype)},
+      {"latents", kLatents * step.latent.frames * step.latent.height * step.latent.width *
+                      dit_.in_channels * 4}};
+  if (sees_picture())
+    memory.held.emplace_back("image encoder",
+                             clip_vision_weight_bytes(vision_config_, runtime_.dtype));
+  memory.work = {
+      {kDenoiseStepPart, wan_step_bytes(dit_, step, format)},
+      {"vae decode", choice.strips ? wan_vae_decode_bytes(vae, clip, vae_dtype_, WanVaeTiling())
+                                   : wan_vae_decode_bytes(vae, clip, vae_dtype_)}};
+  if (job.config().reads_images())
+    memory.work.emplace_back("vae encode", wan_vae_encode_bytes(vae, clip, vae_dtype_));
+  if (runtime_.device.is_cpu()) return memory;
+  constexpr std::int64_t kMebi = std::int64_t{1} << 20;
+  memory.slack = 640 * kMebi + largest_part(memory.work).second / 4;
+  return memory;
+}
+
+WanForwardSizes WanCheckpoint::step_sizes(const DitJob& job, PixelSize size,
+                                          std::int64_t samples) const {
+  const std::int64_t spatial = vae_.config.spatial();
+  WanForwardSizes step;
+  step.latent = {WanVaeConfig::latent_frames(job.size.frames), size.height / spatial,
+                 size.width / spatial};
+  step.samples = samples;
+  step.times = index_.expand_timesteps ? 2 : 1;
+  for (const TokenIds& ids : job.texts)
+    step.text_keys = std::max(step.text_keys, std::ssize(ids) + 1);
+  step.image_keys = sees_picture() ? vision_config_.rows() : 0;
+  step.shared = wan_shared_keys(runtime_.device);
+  if (step.shared == WanSharedKeys::repeated) step.text_keys = kWanTextRows;
+  step.reference = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
+  return step;
+}
+
+// Without streaming. Asked of --max-vram, or of what is free.
+bool WanCheckpoint::both_fit(DitJobs jobs) const {
+  const MemoryBudget budget = MemoryBudget::of(max_vram_, runtime_);
+  if (!budget.device) return true;
+  return std::ranges::all_of(jobs, [&](const DitJob* job) {
+    return plan({}, *job, {job->size.width, job->size.height}, kExperts).peak() + kCudaBytes <=
+           *budget.device;
+  });
+}
+
+MemoryCosts WanCheckpoint::costs(DitJobs jobs) const {
+  const DitJob& job = *jobs.front();
+  const bool both = has_experts() && (loaded_ ? keeps_experts_ : both_fit(jobs));
+  const std::size_t experts = both ? kExperts : 1;
+  MemoryCosts costs;
+  costs.plan = [this, &job, experts](const MemoryChoice& choice, PixelSize size) {
+    return plan(choice, job, size, experts);
+  };
+  costs.size = {job.size.width, job.size.height};
+  costs.size_step = pixels_per_row();
+  costs.branches = job.branches;
+  costs.uses_autoencoder = true;
+  if (runtime_.device.is_cpu()) return costs;
+  costs.offload.count = dit_.num_layers;
+  costs.offload.bytes = wan_block_bytes(dit_, {runtime_.dtype, runtime_.quantization}) *
+                        static_cast<std::int64_t>(experts);
+  costs.offload.slots = WanOffload{}.slots;
+  return costs;
+}
+
+DitOpening wan_opening() {
+  return {.stored = [](const RunConfig& run) -> StoredWeights {
+            if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
+            const CheckpointFiles files = open_checkpoint(run.model / kTransformers[0]);
+            const std::uint64_t bytes = stored_bytes(files);
+            return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
+          },
+          .open = [](const RunConfig& run, const Runtime& runtime,
+                     Log& log) -> std::unique_ptr<DitCheckpoint> {
+            return std::make_unique<WanCheckpoint>(run, runtime, log);
+          }};
+}
+
+std::vector<std::string> check_wan_layout(const fs::path& folder) {
+  std::vector<std::string> problems;
+  const auto check = [&](const char* part, const auto& layout) {
+    try {
+      const Weights weights = Weights::open(folder / part, at::kCPU, at::kFloat);
+      check_names(weights, layout());
+    } catch (const InputError& error) {
+      problems.emplace_back(error.what());
+    }
+  };
+  const WanIndex index = WanIndex::load(folder);
+  const auto transformer = [&] {
+    return wan_layout(WanConfig::load(folder / kTransformers[0] / "config.json"));
+  };
+  check(kTransformers[0], transformer);
+  if (index.has_second_expert) check(kTransformers[1], transformer);
+  check(kVae, [&] { return wan_vae_layout(WanVaeConfig::load(folder / kVae / "config.json")); });
+  check(kText, [&] { return umt5_layout(Umt5Config::load(folder / kText / "config.json")); });
+  if (index.has_image_encoder)
+    check(kVision, [&] {
+      return clip_vision_layout(ClipVisionConfig::load(folder / kVision / "config.json"));
+    });
+  try {
+    UnigramTokenizer::load(folder / "tokenizer");
+  } catch (const InputError& error) {
+    problems.emplace_back(error.what());
+  }
+  return problems;
+}
+
+}  // namespace diptych

@@ -1,0 +1,131 @@
+#include "lib/pipelines/wan/release.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/base/json_file.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+struct Preset {
+  WanRelease release;
+  std::string_view steps, scale, low_noise_scale, shift, width, height, frames, fps;
+  bool chinese = false;  // its negative prompt
+};
+constexpr std::array kPresets = {
+    Preset{WanRelease::t2v_1_3b, "50", "3", "0", "3", "832", "480", "81", "16"},
+    Preset{WanRelease::t2v_14b, "50", "5", "0", "5", "1280", "720", "81", "16"},
+    Preset{WanRelease::i2v_14b, "40", "5", "0", "3", "832", "480", "81", "16"},
+    Preset{WanRelease::t2v_a14b, "40", "4", "3", "12", "832", "480", "81", "16", true},
+    Preset{WanRelease::i2v_a14b, "40", "3.5", "3.5", "5", "832", "480", "81", "16", true},
+    Preset{WanRelease::ti2v_5b, "50", "5", "0", "5", "1280", "704", "121", "24", true},
+};
+
+constexpr std::string_view kEnglish =
+    "Bright tones, overexposed, static, blurred details, subtitles, style, works, paintings, "
+    "images, static, overall gray, worst quality, low quality, JPEG compression residue, ugly, "
+    "incomplete, extra fingers, poorly drawn hands, poorly drawn faces, deformed, disfigured, "
+    "misshapen limbs, fused fingers, still picture, messy background, three legs, many people in "
+    "the background, walking backwards";
+constexpr std::string_view kChinese =
+    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，低"
+    "质量，"
+    "JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，畸形的，毁容的，形态"
+    "畸形的"
+    "肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，背景人很多，倒着走";
+
+template <typename T>
+T key_or(const Json& json, const fs::path& file, std::string_view key, T otherwise) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return otherwise;
+  try {
+    return found->get<T>();
+  } catch (const Json::exception&) {
+    throw InputError("{}: {}: found {}, expected another type", file.string(), key, found->dump());
+  }
+}
+
+bool has_part(const Json& index, std::string_view part) {
+  const auto found = index.find(part);
+  return found != index.end() && found->is_array() && found->size() == 2 && !(*found)[1].is_null();
+}
+
+std::string class_name(const Json& index) {
+  const auto name = index.find("_class_name");
+  return name != index.end() && name->is_string() ? name->get<std::string>() : "";
+}
+
+}  // namespace
+
+bool owns_wan(const fs::path& folder) {
+  const fs::path file = folder / "model_index.json";
+  if (!fs::exists(file)) return false;
+  const std::string name = class_name(read_json_object(file));
+  return name == "WanPipeline" || name == "WanImageToVideoPipeline";
+}
+
+WanIndex WanIndex::load(const fs::path& folder) {
+  const fs::path file = folder / "model_index.json";
+  const Json json = read_json_object(file);
+  WanIndex index;
+  index.from_picture = class_name(json) == "WanImageToVideoPipeline";
+  index.expand_timesteps = key_or(json, file, "expand_timesteps", false);
+  index.has_second_expert = has_part(json, "transformer_2");
+  index.has_image_encoder = has_part(json, "image_encoder");
+  const double ratio = key_or(json, file, "boundary_ratio", 0.0);
+  // Converted single models carry one, too: it counts where there is a second expert.
+  if (ratio > 0 && index.has_second_expert) index.boundary_ratio = ratio;
+  const fs::path scheduler = folder / "scheduler" / "scheduler_config.json";
+  const Json config = read_json_object(scheduler);
+  index.flow_shift =
+      key_or(config, scheduler, "flow_shift", key_or(config, scheduler, "shift", 3.0));
+  if (!(index.flow_shift > 0))
+    throw InputError("{}: flow_shift: found {}, expected a number above 0", scheduler.string(),
+                     index.flow_shift);
+  return index;
+}
+
+WanRelease wan_release_of(std::int64_t heads, std::int64_t in_channels, bool experts) {
+  constexpr std::int64_t kLatent22 = 48, kWithPicture = 36, kSmall = 12;
+  if (in_channels == kLatent22) return WanRelease::ti2v_5b;
+  if (in_channels == kWithPicture) return experts ? WanRelease::i2v_a14b : WanRelease::i2v_14b;
+  if (experts) return WanRelease::t2v_a14b;
+  return heads <= kSmall ? WanRelease::t2v_1_3b : WanRelease::t2v_14b;
+}
+
+std::vector<OwnDefault> wan_defaults(const RunConfig& run) {
+  WanRelease release = run.own.get<WanSettings>().release;
+  std::optional<double> shift;
+  if (!run.model.empty() && fs::exists(run.model / "model_index.json")) {
+    const WanIndex index = WanIndex::load(run.model);
+    const fs::path file = run.model / "transformer" / "config.json";
+    const Json config = read_json_object(file);
+    release = wan_release_of(key_or(config, file, "num_attention_heads", std::int64_t{40}),
+                             key_or(config, file, "in_channels", std::int64_t{16}),
+                             index.has_second_expert);
+    shift = index.flow_shift;
+  }
+  const auto preset = std::ranges::find(kPresets, release, &Preset::release);
+  std::vector<OwnDefault> defaults = {
+      {"steps", std::string(preset->steps)},
+      {"cfg_text_scale", std::string(preset->scale)},
+      {"guidance_scale_2", std::string(preset->low_noise_scale)},
+      {"timestep_shift", shift && release == WanRelease::ti2v_5b ? fmt::format("{}", *shift)
+                                                                 : std::string(preset->shift)},
+      {"width", std::string(preset->width)},
+      {"height", std::string(preset->height)},
+      {"fps", std::string(preset->fps)},
+      {"negative_prompt", std::string(preset->chinese ? kChinese : kEnglish)},
+  };
+  if (run.makes == MediaKind::clip)
+    defaults.push_back({"video_frames", std::string(preset->frames)});
+  return defaults;
+}
+
+}  // namespace diptych

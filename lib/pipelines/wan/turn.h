@@ -1,0 +1,80 @@
+// One run of a job of Wan.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/pipelines/wan/job.h"
+#include "lib/sampling/video_guidance.h"
+
+namespace diptych {
+
+class WanTurn final : public DitTurn {
+ public:
+  explicit WanTurn(const WanJob& job);
+
+  void read(std::uint64_t seed, TraceSink* trace) override;
+  Tensor start(std::uint64_t seed, TraceSink* trace) override;
+  void use_mode(bool batched) override { batched_ = batched; }
+  void time_step(const Tensor& x) override;
+  Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) override;
+  Tensor finish(const Tensor& x) override;
+  Media decode(const Tensor& latent, TraceSink* trace) override;
+  std::int64_t forwards() const override { return forwards_; }
+
+ private:
+  // What an expert made of the texts and the picture. The branches are the negative text, then the
+  // prompt; without guidance the prompt alone.
+  struct Reading {
+    WanContext context;
+    WanPlan together;              // all branches in a forward
+    std::array<WanPlan, 2> alone;  // each by itself
+    std::array<WanContext, 2> one;
+  };
+  struct Call {  // a forward of some branches
+    std::int64_t first = 0;
+    const WanPlan* plan = nullptr;
+    const WanContext* context = nullptr;
+    std::string_view name;  // in a trace: "cond", "uncond", "batch"
+  };
+  struct Velocities {
+    Tensor cond, uncond;  // uncond undefined: not computed
+  };
+
+  std::int64_t branches() const { return job_.branches; }
+  const Reading& reading(std::size_t expert, TraceSink* trace);
+  void record_context(TraceSink& trace, std::string_view name, const Tensor& value) const;
+  void read_picture(TraceSink* trace);
+  Tensor look(TraceSink* trace) const;
+  Tensor model_input(const Tensor& x) const;
+  Tensor timesteps(std::int64_t step, std::int64_t samples) const;
+  Velocities velocities(const Tensor& x, std::int64_t step, bool both, TraceSink* trace);
+  Tensor forward(const Call& call, const Tensor& input, std::int64_t step, TraceSink* trace);
+  Tensor guide(const Velocities& v, std::int64_t step, TraceSink* trace);
+  void plan_cache(const WanTransformer& model, const WanPlan& plan);
+  Tensor run_blocks(const WanTransformer& model, const Call& call, const WanTime& time, Tensor x,
+                    std::int64_t step, const WanObserver& observer);
+  bool is_shown(std::int64_t step) const;
+  WanObserver observer_of(const Call& call, std::int64_t step, TraceSink* trace);
+
+  const WanJob& job_;
+  const Runtime& runtime_;
+  FlowSolver solver_;
+  std::array<std::optional<Reading>, WanCheckpoint::kExperts> readings_;
+  bool batched_ = false;
+  std::int64_t forwards_ = 0;
+  Tensor clip_rows_;  // of the vision tower
+  Tensor
+      condition_;  // float32 [C, F, h, w]: mask and latents beside the latent, or the first frame
+  GuidanceGate gate_;
+  std::map<std::string, Tensor> cond_seen_;  // of a trace: what the other branch is joined with
+  std::vector<bool> computes_;               // steps, with TeaCache; empty: not planned yet
+  StepResiduals residuals_;  // of each branch: what the blocks added when they last ran
+};
+
+}  // namespace diptych

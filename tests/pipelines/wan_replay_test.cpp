@@ -1,0 +1,121 @@
+// Every recorded case of Wan that this version can replay, where the full recordings are: whole
+// runs in both CFG modes, and single parts.
+#include <doctest/doctest.h>
+
+#include "lib/base/error.h"
+#include "lib/pipelines/registry.h"
+#include "lib/text/nfc.h"
+#include "lib/verify/trace_compare.h"
+#include "tests/support/skip.h"
+#include "tests/text/support.h"
+#include "tests/verify/goldens.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The full recordings; empty where they are not.
+fs::path full_goldens() {
+  const fs::path folder = test::goldens_of("wan").back();
+  return fs::exists(folder / "checkpoint/model_index.json") ? folder : fs::path();
+}
+
+bool is_run(const nlohmann::json& description) {
+  const std::string task = description.at("task");
+  const bool known = task.starts_with("t2v") || task.starts_with("i2v") || task.starts_with("ti2v");
+  return known && !description.contains("lora") && !description.contains("weights");
+}
+
+// A part of a checkpoint stands in it: "checkpoint/vae".
+fs::path checkpoint_of(const fs::path& goldens, const nlohmann::json& description) {
+  const fs::path named = description.value("checkpoint", "checkpoint");
+  return goldens / *named.begin();
+}
+
+RunConfig config_of(const Family& family, CfgMode mode) {
+  RunConfig config = default_options(family.config()).run;
+  config.device = {DeviceChoice::Kind::cpu};
+  config.dtype = DtypeChoice::float32;
+  config.cfg_mode = mode;
+  return config;
+}
+
+NamedTensors expected_of(const fs::path& folder) {
+  const fs::path file = folder / "expected.safetensors";
+  return fs::exists(file) ? read_trace(file) : NamedTensors();
+}
+
+void replay_case(const fs::path& goldens, const RecordedCase& recorded, CfgMode mode) {
+  INFO("case: ", recorded.folder.string(), ", ", name_of(mode));
+  const Family& family = find_family("wan");
+  NamedTensors expected = expected_of(recorded.folder);
+  std::vector<std::string> wanted;
+  for (const auto& [name, tensor] : expected) wanted.push_back(name);
+  TraceSink trace(wanted);
+  Log log(LogLevel::quiet);
+  std::string problem;
+  try {
+    family.replay(checkpoint_of(goldens, recorded.description), config_of(family, mode), log)(
+        recorded, trace);
+  } catch (const CheckFailed& failure) {
+    problem = failure.what();
+  }
+  CHECK(problem == "");
+  for (const std::string& name : trace.left_out()) expected.erase(name);
+  CHECK(expected.size() + trace.rows() > 0);
+  const TraceNames& names = family.trace_names();
+  Tolerances tolerances = Tolerances::from_case(recorded.description, names);
+  for (const NormTolerance& tolerance : family.norm_tolerances(recorded))
+    tolerances.set_relative_norm(tolerance);
+  const auto& list = trace.tensors();
+  const TraceComparison comparison =
+      compare_traces(NamedTensors(list.begin(), list.end()), expected, tolerances, names);
+  const TensorComparison* first = comparison.first_divergence();
+  INFO("first divergence: ", first != nullptr ? describe(*first) : std::string("none"));
+  CHECK(comparison.pass());
+}
+
+std::size_t replay_cases(const fs::path& goldens, CfgMode mode, bool runs) {
+  std::size_t replayed = 0;
+  for (const auto& entry : fs::directory_iterator(goldens / "cases")) {
+    const RecordedCase recorded{entry.path(), test::case_json(entry.path())};
+    const bool is_of_weights =
+        recorded.description.contains("lora") || recorded.description.contains("weights");
+    if (is_of_weights || is_run(recorded.description) != runs) continue;
+    replay_case(goldens, recorded, mode);
+    ++replayed;
+  }
+  return replayed;
+}
+
+}  // namespace
+
+TEST_CASE("recorded runs of Wan" * doctest::test_suite("needs utf8proc")) {
+  if (!can_normalise(kFirstNormalised)) return test::skip(kNoUtf8proc);
+  const fs::path goldens = full_goldens();
+  if (goldens.empty()) return;
+  for (const CfgMode mode : {CfgMode::batched, CfgMode::sequential})
+    CHECK(replay_cases(goldens, mode, true) == 15);
+}
+
+TEST_CASE("recorded parts of Wan" * doctest::test_suite("needs utf8proc")) {
+  if (!can_normalise(kFirstNormalised)) return test::skip(kNoUtf8proc);
+  const fs::path goldens = full_goldens();
+  if (goldens.empty()) return;
+  CHECK(replay_cases(goldens, CfgMode::batched, false) == 12);
+}
+
+TEST_CASE("recorded cases with weights of other files are refused") {
+  const fs::path goldens = full_goldens();
+  if (goldens.empty()) return;
+  const fs::path folder = goldens / "cases/single_file_original";
+  const Family& family = find_family("wan");
+  Log log(LogLevel::quiet);
+  TraceSink trace;
+  const CaseReplay replay =
+      family.replay(goldens / "checkpoint", config_of(family, CfgMode::batched), log);
+  CHECK_THROWS_AS(replay({folder, test::case_json(folder)}, trace), Unsupported);
+}
+
+}  // namespace diptych
