@@ -102,7 +102,7 @@ void read_post_processor(const Node& processor, UnigramTables& tables) {
       behind = true;
       continue;
     }
-    const std::string& name = string_of(member(object_of(special), "id"));
+    const std::string name = string_of(member(object_of(special), "id"));
     for (const std::int64_t id : read_special_ids(processor, name))
       (behind ? tables.after : tables.before).push_back(id);
   }
