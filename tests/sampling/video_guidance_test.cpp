@@ -51,7 +51,7 @@ TEST_CASE("Cosmos' guidance counts from the conditional branch") {
   const Tensor cond = at::tensor({3.F, -1.F}), uncond = at::tensor({1.F, 1.F});
   CHECK(guide_x0(cond, uncond, 7).equal(at::tensor({17.F, -15.F})));
   CHECK(guide_x0(cond, uncond, 7).equal(guide(cond, uncond, 8)));
-  CHECK(guide(cond.to(at::kBFloat16), uncond.to(at::kBFloat16), 2).scalar_type() == at::kBFloat16);
+  CHECK(guide(cond.to(at::kBFloat16), uncond.to(at::kBFloat16), 2).dtype() == at::kBFloat16);
 }
 
 TEST_CASE("the gate keeps the difference until the expert changes") {

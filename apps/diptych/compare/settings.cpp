@@ -76,6 +76,7 @@ bool is_setting(const Field& field) {
 }
 
 bool is_of_both_sides(const Field& field) {
+  if (field.flags.starts_with("-b,")) return false;  // newer CLI11 takes -b for --b
   return !is_one_of(field.scope, {Scope::report, Scope::output});
 }
 
