@@ -332,6 +332,12 @@ int run_verify(const VerifyOptions& options, Log& log) {
       if (cases.size() == 1) throw;
       report_error(folder, error.what(), options.json);
       ++failed;
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const std::exception& error) {  // a failure of this case; others may pass
+      if (cases.size() == 1) throw;
+      report_error(folder, error.what(), options.json);
+      ++failed;
     }
   }
   if (!options.json) fmt::print("{} passed, {} failed, {} skipped\n", passed, failed, skipped);

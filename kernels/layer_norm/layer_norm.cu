@@ -210,6 +210,7 @@ bool vectorised(const LayerNormArgs& args) {
 const char* layer_norm_unsupported(const LayerNormArgs& args) {
   if (args.width < 1) return "the width is below 1";
   if (args.rows < 0 || args.rows > kMaxBlocks) return "more than 2^31 - 1 rows";
+  if (args.rows == 0) return nullptr;  // whose pointers are null
   if ((args.delta == nullptr) != (args.sum == nullptr)) return "delta and sum come together or not";
   if (args.y == nullptr && (args.delta == nullptr || args.scales != nullptr))
     return "without y there is a sum, and nothing else";
