@@ -26,17 +26,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Runtime runtime_of(const RunConfig& config) {
-  Log quiet(LogLevel::quiet);
-  return make_runtime(config, quiet);
-}
+// A device opens on a thread that writes to the log, which therefore must stay.
+struct QuietRuntime {
+  explicit QuietRuntime(const RunConfig& config) : runtime(make_runtime(config, log)) {}
+  Log log{LogLevel::quiet};
+  Runtime runtime;
+};
 
 // The prompts of a case through the tokenizer and the encoder.
 class TextReplay {
  public:
   TextReplay(const RecordedCase& recorded, const RunConfig& config, TraceSink& trace)
       : recorded_(recorded),
-        runtime_(runtime_of(config)),
+        quiet_(config),
         trace_(trace),
         expected_(SafetensorsFile::open(recorded.folder / "expected.safetensors")),
         tokenizer_(UnigramTokenizer::load(config.model / "tokenizer")) {
@@ -109,7 +111,8 @@ class TextReplay {
   }
 
   const RecordedCase& recorded_;
-  Runtime runtime_;
+  QuietRuntime quiet_;
+  const Runtime& runtime_ = quiet_.runtime;
   TraceSink& trace_;
   SafetensorsFile expected_;
   std::set<std::string> biases_;  // shown so far
@@ -121,7 +124,7 @@ class TextReplay {
 class VaeReplay {
  public:
   VaeReplay(const RecordedCase& recorded, const RunConfig& config, TraceSink& trace)
-      : recorded_(recorded), runtime_(runtime_of(config)), trace_(trace), tiling_(tiling()) {
+      : recorded_(recorded), quiet_(config), trace_(trace), tiling_(tiling()) {
     const fs::path folder = config.model / "vae";
     vae_ = WanVae::load(Weights::open(folder, runtime_.device, at::kFloat),
                         WanVaeConfig::load(folder / "config.json"), runtime_.kernels.policy);
@@ -175,7 +178,8 @@ class VaeReplay {
   }
 
   const RecordedCase& recorded_;
-  Runtime runtime_;
+  QuietRuntime quiet_;
+  const Runtime& runtime_ = quiet_.runtime;
   TraceSink& trace_;
   std::optional<WanVaeTiling> tiling_;
   WanVae vae_;
