@@ -7,6 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
 #include "lib/tensor/mapped_file.h"
+#include "lib/tensor/pth.h"
 #include "lib/tensor/tensor_names.h"
 
 namespace diptych {
@@ -100,6 +101,23 @@ CheckpointFiles open_index(const fs::path& index) {
   return checkpoint;
 }
 
+std::vector<std::string> names_of_parts(const fs::path& folder) {
+  std::vector<std::string> parts = names_ending(folder, "");
+  std::erase_if(parts, [&](const std::string& name) {
+    std::error_code ignored;
+    return name.starts_with('.') || !fs::is_directory(folder / name, ignored);
+  });
+  return parts;
+}
+
+void add_tensor_files(const fs::path& folder, std::vector<fs::path>& files) {
+  for (const std::string& name : names_ending(folder, "")) {
+    const bool named = name.ends_with(kFileEnd) || name.ends_with(kPthExtension);
+    std::error_code ignored;
+    if (named && !fs::is_directory(folder / name, ignored)) files.push_back(folder / name);
+  }
+}
+
 }  // namespace
 
 CheckpointFiles open_checkpoint(const fs::path& path) {
@@ -110,6 +128,13 @@ CheckpointFiles open_checkpoint(const fs::path& path) {
   for (const auto& [name, entry] : checkpoint.files.front().entries())
     checkpoint.owner.emplace(name, 0);
   return checkpoint;
+}
+
+std::vector<fs::path> tensor_files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  add_tensor_files(folder, files);
+  for (const std::string& part : names_of_parts(folder)) add_tensor_files(folder / part, files);
+  return files;
 }
 
 }  // namespace diptych

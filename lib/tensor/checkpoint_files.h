@@ -23,4 +23,9 @@ struct CheckpointFiles {
 // broken, names a shard that is absent, or a tensor that its shard lacks.
 CheckpointFiles open_checkpoint(const std::filesystem::path& path);
 
+// Every .safetensors and .pth file of a checkpoint folder and of the folders in it, which hold the
+// parts of a model; hidden folders are none. Sorted, those of the folder itself first. Throws
+// InputError for a folder that cannot be read.
+std::vector<std::filesystem::path> tensor_files_in(const std::filesystem::path& folder);
+
 }  // namespace diptych

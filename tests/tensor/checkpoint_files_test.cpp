@@ -62,6 +62,22 @@ TEST_CASE("open_checkpoint: the golden checkpoint, a folder with an index and a 
   CHECK(embedding.shape == std::vector<std::int64_t>{640, 64});
 }
 
+TEST_CASE("tensor_files_in: those of the parts, too") {
+  const test::Folder folder;
+  for (const char* part : {"unet", "text", ".cache", "vae/deeper"})
+    std::filesystem::create_directories(folder / part);
+  for (const char* name :
+       {"vae.pth", "unet/2.safetensors", "unet/1.safetensors", "text/config.json",
+        "unet/model.safetensors.index.json", ".cache/x.safetensors", "vae/deeper/y.safetensors"})
+    write_file(folder / name, "");
+  using Paths = std::vector<std::filesystem::path>;
+  CHECK(tensor_files_in(folder.path()) ==
+        Paths{folder / "vae.pth", folder / "unet/1.safetensors", folder / "unet/2.safetensors"});
+  CHECK(tensor_files_in(folder / "text").empty());
+  check_contains(input_error([&] { tensor_files_in(folder / "absent"); }),
+                 "absent: cannot be read: No such file");
+}
+
 TEST_CASE("open_checkpoint: indices that are wrong") {
   const test::Folder folder;
   const auto index = folder / "model.safetensors.index.json";

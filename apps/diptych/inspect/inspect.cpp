@@ -24,6 +24,7 @@
 #include "lib/media/video/clip_read.h"
 #include "lib/media/video/clip_start.h"
 #include "lib/pipelines/registry.h"
+#include "lib/tensor/checkpoint_files.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/pth.h"
 #include "lib/tensor/tensor_file.h"
@@ -100,14 +101,7 @@ void print_files(const Json& files, bool listed) {
 }
 
 std::vector<fs::path> tensor_files(const fs::path& path) {
-  if (!fs::is_directory(path)) return {path};
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(path)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  }
-  if (files.empty()) throw InputError("{}: holds no .safetensors file", path.string());
-  std::ranges::sort(files);
-  return files;
+  return fs::is_directory(path) ? tensor_files_in(path) : std::vector{path};
 }
 
 // What a checkpoint folder of a known family lacks or holds beyond its layout; null for others.
@@ -128,9 +122,13 @@ void print_layout(const Json& layout) {
 // Returns 1 if the checkpoint does not match its configs.
 int inspect_tensors(const InspectOptions& options) {
   const Json layout = layout_report(options.path);
+  const std::vector<fs::path> paths = tensor_files(options.path);
+  if (paths.empty() && layout.is_null())  // else the layout says what is missing
+    throw InputError("{}: holds no .safetensors or .pth file, nor do the folders in it",
+                     options.path.string());
   Totals all;
   Json files = Json::array();
-  for (const fs::path& path : tensor_files(options.path)) {
+  for (const fs::path& path : paths) {
     const auto file = TensorFile::open(path);
     Totals totals;
     Json tensors = list_tensors(file, options.filter, totals);
@@ -267,7 +265,7 @@ constexpr const char* kFooter =
     "A video: codec, size, frame rate, number of frames and texts (tags, comments). NAME.frames\n"
     "is a video as a folder of PNG files.\n"
     "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
-    "(exit code 1), and its files.\n"
+    "(exit code 1), and its files and those of the folders in it.\n"
     "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
     "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
     "--replay paints the picture again from its record and compares the files. Exit code 0:\n"
@@ -289,10 +287,9 @@ void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* verb =
       app.add_subcommand("inspect", "what is inside a picture, a video or a checkpoint");
-  verb->add_option(
-          "path", options->path,
-          "a picture, a video, a .safetensors or .pth file, or a folder with .safetensors; "
-          "- for a picture or video on stdin")
+  verb->add_option("path", options->path,
+                   "a picture, a video, a .safetensors or .pth file, or a checkpoint folder; "
+                   "- for a picture or video on stdin")
       ->required()
       ->check(path_problem);
   CLI::Option* filter = verb->add_option("--filter", options->filter,
