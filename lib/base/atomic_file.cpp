@@ -1,9 +1,12 @@
 #include "lib/base/atomic_file.h"
 
 #include <cerrno>
+#include <charconv>
 #include <climits>
+#include <csignal>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -62,6 +65,15 @@ std::string partial_end(std::string_view process) {
   return fmt::format("{}{}", kPartialInfix, process);
 }
 
+// Another user's process is one that cannot be signalled.
+bool is_ended_process(std::string_view number) {
+  pid_t process = 0;
+  const char* const end = number.data() + number.size();
+  const auto parsed = std::from_chars(number.data(), end, process);
+  if (parsed.ec != std::errc{} || parsed.ptr != end || process <= 0) return false;
+  return kill(process, 0) != 0 && errno == ESRCH;
+}
+
 }  // namespace
 
 std::string partial_stem(const std::string& name) {
@@ -77,10 +89,28 @@ std::string partial_stem(const std::string& name) {
   return fmt::format("{}~{}", name.substr(0, kept), hash.finish_hex().substr(0, kDigits));
 }
 
+fs::path partial_path(const fs::path& path) {
+  return path.parent_path() /
+         (partial_stem(path.filename().string()) + partial_end(std::to_string(getpid())));
+}
+
+void remove_abandoned_partials(const fs::path& path) {
+  const std::string begin = partial_stem(path.filename().string()) + partial_end("");
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::vector<fs::path> abandoned;
+  std::error_code error;
+  for (fs::directory_iterator item(folder, error), last; !error && item != last;
+       item.increment(error)) {
+    const std::string name = item->path().filename().string();
+    if (name.starts_with(begin) && is_ended_process(std::string_view(name).substr(begin.size())))
+      abandoned.push_back(item->path());
+  }
+  for (const fs::path& partial : abandoned) fs::remove_all(partial, error);
+}
+
 AtomicFile::AtomicFile(std::filesystem::path path)
     : path_(std::move(path)), permissions_(permissions_at(path_)), target_(follow_links(path_)) {
-  temporary_ = target_.parent_path() /
-               (partial_stem(target_.filename().string()) + partial_end(std::to_string(getpid())));
+  temporary_ = partial_path(target_);
   // Never open to more readers than the file it replaces.
   const int descriptor = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
                               permissions_.value_or(0666));

@@ -16,6 +16,10 @@ inline constexpr std::string_view kPartialInfix = ".partial-";
 // What stands in front of the infix: the file's name, or its beginning and a hash where the whole
 // name would be too long with what follows.
 std::string partial_stem(const std::string& name);
+// "<path>.partial-<pid>", of this process.
+std::filesystem::path partial_path(const std::filesystem::path& path);
+// Removes those of the same path whose processes have ended; what cannot be removed stays.
+void remove_abandoned_partials(const std::filesystem::path& path);
 
 // Opens "<path>.partial-<pid>" for writing. commit() flushes, syncs and renames it to `path`; a
 // destructor without commit() removes it. A file that is replaced leaves its permission bits to the

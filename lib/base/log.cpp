@@ -105,7 +105,7 @@ void Progress::begin(std::string_view stage, std::int64_t total) {
 }
 
 void Progress::update(std::int64_t done) {
-  if (done == done_) return;
+  if (stage_.empty() || done == done_) return;
   done_ = done;
   const double now = steady_seconds();
   const bool bar = style_ == ProgressStyle::automatic;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -10,11 +12,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/base/frame_names.h"
 #include "lib/config/words.h"
 
 namespace diptych {
@@ -156,11 +160,12 @@ void probe_output(const fs::path& path) {
     AtomicFile{path};
     return;
   }
+  require_place_for_frames(path);
+  const fs::path beside = partial_path(path);
+  if (mkdir(beside.c_str(), 0777) != 0 && errno != EEXIST)
+    throw InputError("{}: cannot be written: {}", path.string(), std::strerror(errno));
   std::error_code ignored;
-  if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
-    throw InputError("{}: is a file; expected a folder, or nothing yet", path.string());
-  fs::path beside = path;
-  AtomicFile{beside.concat(".probe")};
+  fs::remove(beside, ignored);
 }
 
 void require_writable(const fs::path& path, const Subject& where) {

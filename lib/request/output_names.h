@@ -50,8 +50,9 @@ std::vector<std::filesystem::path> plan_outputs(const std::filesystem::path& out
 
 std::string numbered_name(std::size_t number);  // "0007"
 
-// Opens and removes a temporary file beside it. Throws as AtomicFile where a result of this name, a
-// file or a folder of frames, cannot be written.
+// Opens and removes a temporary file or folder beside it. Throws as AtomicFile and
+// require_place_for_frames() where a result of this name, a file or a folder of frames, cannot be
+// written.
 void probe_output(const std::filesystem::path& path);
 // The same, with "<where>: " in front of the message of an InputError.
 void require_writable(const std::filesystem::path& path, const Subject& where);

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/base/error.h"
@@ -87,6 +88,24 @@ TEST_CASE("atomic file: a private file is private while it is written, too") {
   REQUIRE(chmod((folder.path() / "a").c_str(), 0600) == 0);
   const AtomicFile file(folder.path() / "a");
   for (const auto& entry : fs::directory_iterator(folder.path())) CHECK(mode_of(entry) == 0600);
+}
+
+TEST_CASE("partials of processes that have ended are removed, and no others") {
+  const Folder folder;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  REQUIRE(waitpid(child, nullptr, 0) == child);
+  const auto put = [&](const std::string& name) { write_whole(folder.path() / name, "x"); };
+  const std::string ended = ".partial-" + std::to_string(child);
+  fs::create_directory(folder.path() / ("a.frames" + ended));
+  put("a.frames" + ended + "/frame_00000.png");
+  put("b.frames" + ended);
+  put("a.frames.partial-" + std::to_string(getppid()));
+  put("a.frames.partial-1x");
+  remove_abandoned_partials(folder.path() / "a.frames");
+  CHECK(count_in(folder.path()) == 3);
+  CHECK(!fs::exists(folder.path() / ("a.frames" + ended)));
+  CHECK(partial_path("x/a.frames") == "x/a.frames.partial-" + std::to_string(getpid()));
 }
 
 TEST_CASE("atomic file: a name as long as the system takes is written") {

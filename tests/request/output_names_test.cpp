@@ -53,6 +53,23 @@ TEST_CASE("names stay below their folder") {
   }
 }
 
+TEST_CASE("a folder of frames takes the place of frames alone") {
+  const test::Folder folder;
+  const auto frames = folder / "a.frames";
+  folder.write("a.frames/frame_00000.png", "");
+  CHECK_NOTHROW(probe_output(frames));
+  folder.write("a.frames/notes.txt", "");
+  CHECK(message_of([&] { plan_outputs(frames, 1, {".frames"}); }) ==
+        "--output: " + frames.string() +
+            ": holds notes.txt; expected an empty folder, or one with frames alone");
+  const auto nowhere = folder / "none/a.frames";
+  CHECK(message_of([&] { probe_output(nowhere); }) ==
+        nowhere.string() + ": cannot be written: No such file or directory");
+  CHECK(message_of([&] {
+          probe_output(folder.write("b.frames", ""));
+        }).ends_with("b.frames: is a file; expected a folder, or nothing yet"));
+}
+
 TEST_CASE("an output that is a folder gets numbers") {
   const test::Folder folder;
   CHECK(plan_outputs(folder.path(), 2, {".png"}) ==

@@ -1,47 +1,35 @@
 #include "lib/media/video/folder_write.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/base/frame_names.h"
 #include "lib/media/file_bytes.h"
 #include "lib/media/png.h"
-#include "lib/media/video/frame_folder.h"
 
 namespace diptych {
 namespace {
 
 namespace fs = std::filesystem;
 
-// What stands at `path` may be replaced.
-void require_replaceable(const fs::path& path) {
-  std::error_code failure;
-  const fs::file_status found = fs::status(path, failure);
-  if (!fs::exists(found)) return;
-  if (!fs::is_directory(found))
-    throw InputError("{}: is a file, expected a folder for frames", path.string());
-  for (const auto& entry : fs::directory_iterator(path)) {
-    if (entry.is_regular_file() && is_frame_name(entry.path().filename())) continue;
-    throw InputError("{}: holds {}; expected an empty folder, or one with frames alone",
-                     path.string(), entry.path().filename().string());
-  }
-}
-
-void write_file(const fs::path& path, std::span<const std::uint8_t> bytes) {
+// Names what was asked for: the place that is written to is no user's.
+void write_file(const fs::path& path, std::span<const std::uint8_t> bytes,
+                const fs::path& asked_for) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> closer(std::fopen(path.c_str(), "wb"),
                                                                std::fclose);
   std::FILE* file = closer.get();
   const bool written = file != nullptr &&
                        std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() &&
                        std::fflush(file) == 0;
-  if (!written) throw WriteError("{}: write failed: {}", path.string(), std::strerror(errno));
+  if (!written) throw WriteError("{}: write failed: {}", asked_for.string(), std::strerror(errno));
 }
 
 constexpr std::size_t kTextsAt = 33;  // in a PNG: behind the signature and the header
@@ -61,12 +49,11 @@ std::vector<std::uint8_t> text_chunks(const PictureTexts& texts) {
 
 FolderWriter::FolderWriter(const fs::path& path, FrameRate fps) : path_(path), fps_(fps) {
   target_ = path.has_filename() ? path : path.parent_path();  // "frames/"
-  require_replaceable(target_);
+  require_place_for_frames(target_);
   std::error_code none;
   if (fs::exists(target_, none)) target_ = fs::canonical(target_);
-  temporary_ =
-      target_.parent_path() /
-      fmt::format("{}{}{}", partial_stem(target_.filename().string()), kPartialInfix, getpid());
+  remove_abandoned_partials(target_);
+  temporary_ = partial_path(target_);
   fs::remove_all(temporary_, none);  // of a process that had this number and was killed
   if (mkdir(temporary_.c_str(), 0777) != 0)
     throw InputError("{}: cannot be written: {}", path_.string(), std::strerror(errno));
@@ -79,7 +66,7 @@ FolderWriter::~FolderWriter() {
 
 void FolderWriter::add(const Tensor& rgb) {
   const PictureTexts own = {{"frame", std::to_string(frames_)}, {"fps", frame_rate_text(fps_)}};
-  write_file(temporary_ / frame_name(frames_), encode_png(rgb, own));
+  write_file(temporary_ / frame_name(frames_), encode_png(rgb, own), path_);
   ++frames_;
 }
 
@@ -91,7 +78,7 @@ void FolderWriter::finish(const PictureTexts& texts) {
       const fs::path file = temporary_ / frame_name(i);
       std::vector<std::uint8_t> bytes = read_file_bytes(file);
       bytes.insert(bytes.begin() + kTextsAt, chunks.begin(), chunks.end());
-      write_file(file, bytes);
+      write_file(file, bytes, path_);
     }
   }
   rename();
@@ -99,7 +86,7 @@ void FolderWriter::finish(const PictureTexts& texts) {
 
 void FolderWriter::rename() {
   std::error_code failure;
-  require_replaceable(target_);
+  require_place_for_frames(target_);
   fs::path aside;
   if (fs::exists(target_)) {
     aside = temporary_.string() + "-before";

@@ -10,9 +10,9 @@
 namespace diptych {
 
 // Writes into "<path>.partial-<pid>"; finish() renames it. A destructor without finish() removes
-// it. Throws InputError where the folder above is missing or not writable, and where something
-// stands at `path` that is no folder, or one with other files than frames; WriteError where a write
-// fails.
+// it, and the next writer to the same path what a killed process has left. Throws InputError where
+// the folder above is missing or not writable, and where something stands at `path` that is no
+// folder, or one with other files than frames; WriteError where a write fails, which names `path`.
 class FolderWriter {
  public:
   FolderWriter(const std::filesystem::path& path, FrameRate fps);

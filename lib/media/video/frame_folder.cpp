@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kFramePrefix = "frame_", kFrameExtension = ".png";
+constexpr std::string_view kFrameExtension = ".png";
 constexpr std::string_view kFrameText = "frame", kRateText = "fps";
 constexpr FrameRate kUnknownRate{24, 1};  // that of the writers, where nothing is said
 
@@ -99,18 +99,6 @@ class FrameFolder : public ClipReader::Source {
 };
 
 }  // namespace
-
-std::string frame_name(std::int64_t frame) {
-  return fmt::format("{}{:05}{}", kFramePrefix, frame, kFrameExtension);
-}
-
-bool is_frame_name(const fs::path& name) {
-  const std::string text = name.string();
-  if (!text.starts_with(kFramePrefix) || !text.ends_with(kFrameExtension)) return false;
-  const auto digits = std::string_view(text).substr(
-      kFramePrefix.size(), text.size() - kFramePrefix.size() - kFrameExtension.size());
-  return digits.size() >= 5 && std::ranges::all_of(digits, is_digit);
-}
 
 std::vector<fs::path> list_frames(const fs::path& folder) {
   std::vector<fs::path> files;

@@ -240,7 +240,7 @@ TEST_CASE("a folder replaces frames of an earlier clip, and nothing else") {
   folder.write("file", "mine");
   CHECK(message_of([&] {
           write_clip(folder, "file", fewer);
-        }).ends_with("file: is a file, expected a folder for frames"));
+        }).ends_with("file: is a file; expected a folder, or nothing yet"));
   CHECK(message_of([&] {
           write_clip(folder, "no/frames", fewer);
         }).ends_with("no/frames: cannot be written: No such file or directory"));
