@@ -8,6 +8,10 @@ Image decode_webp(std::span<const std::uint8_t>, std::string_view name) {
   refuse_missing_library(PictureFormat::webp, name);
 }
 
+PictureTexts webp_texts(std::span<const std::uint8_t>) {
+  return {};
+}
+
 ImageSize webp_size(std::span<const std::uint8_t>, std::string_view name) {
   refuse_missing_library(PictureFormat::webp, name);
 }

@@ -68,7 +68,15 @@ std::string_view as_text(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+PictureTexts texts_of(const Metadata& metadata) {
+  return merge_texts(xmp_texts(as_text(metadata.xmp)), exif_texts(metadata.exif));
+}
+
 }  // namespace
+
+PictureTexts webp_texts(std::span<const std::uint8_t> bytes) {
+  return texts_of(read_metadata(bytes));
+}
 
 ImageSize webp_size(std::span<const std::uint8_t> bytes, std::string_view name) {
   const WebPBitstreamFeatures features = open_webp(bytes, name);
@@ -92,8 +100,7 @@ Image decode_webp(std::span<const std::uint8_t> bytes, std::string_view name) {
   if (status != VP8_STATUS_OK) refuse(status, name);
 
   const Metadata metadata = read_metadata(bytes);
-  Image image{stored, merge_texts(xmp_texts(as_text(metadata.xmp)), exif_texts(metadata.exif)),
-              exif_orientation(metadata.exif)};
+  Image image{stored, texts_of(metadata), exif_orientation(metadata.exif)};
   if (channels == 3) return image;
   image.rgb = at::empty({height, width, 3}, at::kByte);
   auto* rgb = image.rgb.data_ptr<std::uint8_t>();

@@ -11,14 +11,16 @@
 
 #include "lib/base/error.h"
 #include "lib/base/file_kind.h"
+#include "lib/base/frame_names.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/text_file.h"
 #include "lib/media/file_bytes.h"
 #include "lib/media/image_read.h"
 #include "lib/media/video/clip_source.h"
 #include "lib/media/video/clip_start.h"
-#include "lib/media/video/frame_folder.h"
+#include "lib/media/video/clip_texts.h"
 #include "lib/media/video/gif_blocks.h"
+#include "lib/media/webp.h"
 
 namespace diptych {
 namespace {
@@ -51,8 +53,8 @@ std::unique_ptr<ClipReader::Source> open_source(const fs::path& path, const Clip
   const Start start = start_of(path);
   if (start.folder) return open_frame_folder(path, limits);
   if (start.bytes.empty()) throw InputError("{}: empty, expected a clip", path.string());
-  if (is_animated_webp(start.bytes)) return open_webp_clip(path, limits);
   const auto picture = picture_format(start.bytes);
+  if (picture == PictureFormat::webp) return open_webp_clip(path, limits);
   if (picture && picture != PictureFormat::gif)
     throw InputError("{}: a {} picture, expected a clip", path.string(), facts_of(*picture).name);
   return open_libav_clip(path, limits);
@@ -115,7 +117,12 @@ bool is_clip(const fs::path& path) {
   }
   if (is_animated_webp(start.bytes)) return true;
   const auto picture = picture_format(start.bytes);
-  if (picture == PictureFormat::gif) return read_gif_blocks(read_file_bytes(path)).frames > 1;
+  if (picture == PictureFormat::gif) {
+    const GifBlocks gif = read_gif_blocks(read_file_bytes(path));
+    return gif.frames > 1 || recorded_rate(texts_of_comments(gif.comments)).has_value();
+  }
+  if (picture == PictureFormat::webp)
+    return recorded_rate(webp_texts(read_file_bytes(path))).has_value();
   return !picture && (begins_as_video(start.bytes) || named_as_video(path));
 }
 
@@ -128,7 +135,7 @@ std::int64_t count_clip_frames(const fs::path& path, const ClipLimits& limits) {
 
 std::int64_t count_clip_packets(const fs::path& path, const ClipLimits& limits) {
   const Start start = start_of(path);
-  const bool libav = !start.folder && !is_animated_webp(start.bytes);
+  const bool libav = !start.folder && picture_format(start.bytes) != PictureFormat::webp;
   return libav ? count_libav_packets(path, limits) : count_clip_frames(path, limits);
 }
 

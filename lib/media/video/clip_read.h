@@ -1,5 +1,5 @@
-// Clips that a user gives: any container and codec that libav reads, animated WebP, and folders of
-// PNG frames. The content decides, not the name.
+// Clips that a user gives: any container and codec that libav reads, WebP, and folders of PNG
+// frames. The content decides, not the name.
 #pragma once
 
 #include <cstdint>
@@ -71,8 +71,9 @@ class ClipReader {
 };
 
 // Whether this is a clip rather than a picture: a folder with PNG files, an animated WebP, a GIF of
-// more than one frame, or a file that begins as a container of video does or has such a name. Looks
-// at no frame. Throws InputError for what cannot be read.
+// more than one frame, either of one frame with a record of a clip, or a file that begins as a
+// container of video does or has such a name. Looks at no frame. Throws InputError for what cannot
+// be read.
 bool is_clip(const std::filesystem::path& path);
 
 // How many frames there are: by decoding, so that it is what ClipReader gives.

@@ -18,13 +18,15 @@ constexpr std::string_view kComment = "comment", kDescription = "description";
 constexpr std::array<std::string_view, 4> kOfTheContainer = {"major_brand", "minor_version",
                                                              "compatible_brands", "encoder"};
 
-// A JSON object with a schema of this program.
-bool is_record(const std::string& text) {
-  if (!text.starts_with('{')) return false;
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  const auto schema = json.is_object() ? json.find("schema") : json.end();
-  return json.is_object() && schema != json.end() && schema->is_string() &&
-         schema->get_ref<const std::string&>().starts_with("diptych.");
+// A JSON object with a schema of this program; else null.
+nlohmann::json parse_record(const std::string& text) {
+  if (!text.starts_with('{')) return nullptr;
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return nullptr;
+  const auto schema = json.find("schema");
+  const bool own = schema != json.end() && schema->is_string() &&
+                   schema->get_ref<const std::string&>().starts_with("diptych.");
+  return own ? json : nullptr;
 }
 
 const std::string& checked(const std::pair<std::string, std::string>& text) {
@@ -68,7 +70,7 @@ PictureTexts texts_of_tags(const ClipTags& tags) {
     if (std::ranges::find(kOfTheContainer, key) != kOfTheContainer.end()) continue;
     texts.emplace_back(lower_case(key), replace_invalid_utf8(value));
     auto& [keyword, text] = texts.back();
-    if (keyword != kComment || !is_record(text)) continue;
+    if (keyword != kComment || parse_record(text).is_null()) continue;
     keyword = kRecord;
     record = true;
   }
@@ -95,6 +97,16 @@ PictureTexts texts_of_comments(const std::vector<std::string>& comments) {
     if (record && keyword == kComment) keyword = kParameters;
   }
   return ordered(std::move(texts));
+}
+
+std::optional<FrameRate> recorded_rate(const PictureTexts& texts) {
+  const auto found = std::ranges::find(texts, kRecord, [](const auto& text) { return text.first; });
+  if (found == texts.end()) return std::nullopt;
+  const nlohmann::json record = parse_record(found->second);
+  if (record.is_null() || !record.contains("frames") || !record.contains("fps"))
+    return std::nullopt;
+  const nlohmann::json& rate = record["fps"];
+  return parse_frame_rate(rate.is_string() ? rate.get<std::string>() : rate.dump());
 }
 
 }  // namespace diptych

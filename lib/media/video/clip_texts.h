@@ -6,11 +6,13 @@
 //   a folder    text chunks of every frame, with "frame" (its number) and "fps"
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "lib/base/frame_rate.h"
 #include "lib/media/image.h"
 
 namespace diptych {
@@ -29,5 +31,8 @@ PictureTexts texts_of_tags(const ClipTags& tags);
 // clip_tags().
 std::vector<std::string> gif_comments(const PictureTexts& texts);
 PictureTexts texts_of_comments(const std::vector<std::string>& comments);
+
+// The frame rate of a record that is of a clip, by which a file of one frame is known as one.
+std::optional<FrameRate> recorded_rate(const PictureTexts& texts);
 
 }  // namespace diptych

@@ -4,6 +4,7 @@
 #include "lib/media/file_bytes.h"
 #include "lib/media/metadata.h"
 #include "lib/media/video/clip_source.h"
+#include "lib/media/video/clip_texts.h"
 
 namespace diptych {
 namespace {
@@ -97,6 +98,8 @@ class WebpClip : public ClipReader::Source {
     facts_.average_rate = rate_of_ticks(facts_.frames.value(), milliseconds, kMilliseconds);
     if (milliseconds > 0) facts_.seconds = static_cast<double>(milliseconds) / kMilliseconds;
     facts_.texts = merge_texts(xmp_texts(chunk("XMP ")), exif_texts(exif()));
+    // libwebp writes a single frame as a still picture, which has no duration.
+    if (!facts_.average_rate) facts_.average_rate = recorded_rate(facts_.texts);
   }
 
   std::string_view chunk(const char* kind) const {

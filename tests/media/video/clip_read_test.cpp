@@ -314,6 +314,19 @@ TEST_CASE("what is a clip is told from what is a picture") {
   const Tensor frames = moving_frames(3, 20, 24);
   CHECK(is_clip(write_clip(folder, "a.gif", frames)));
   CHECK_FALSE(is_clip(write_clip(folder, "one.gif", frames.narrow(0, 0, 1))));
+  const PictureTexts record = {
+      {"diptych", R"({"schema": "diptych.video", "frames": 1, "fps": "25/2"})"}};
+  const Tensor one = frames.narrow(0, 0, 1);
+  CHECK(is_clip(write_clip(folder, "recorded.gif", one, {}, record)));
+  if (facts_of(ClipFormat::webp).built_in) {
+    const fs::path webp = write_clip(folder, "one.webp", one, {.quality = 100}, record);
+    CHECK(is_clip(webp));
+    CHECK(at::equal(read_clip(webp), one));
+    CHECK(count_clip_packets(webp) == 1);
+    CHECK(ClipReader(webp).facts().average_rate == FrameRate{25, 2});
+    CHECK(ClipReader(webp).facts().texts == record);
+    CHECK_FALSE(is_clip(write_clip(folder, "plain.webp", one)));
+  }
   CHECK(is_clip(write_clip(folder, "frames", frames)));
   write_png(folder / "a.png", frames[0]);
   CHECK_FALSE(is_clip(folder / "a.png"));
