@@ -40,6 +40,11 @@ struct TaskReads {  // beside texts
   }
 };
 
+// A field that has no effect on a task, and why: "is of what is read".
+struct TaskIdle {
+  std::string_view field, why;
+};
+
 struct Task {
   std::string_view name;  // of --task
   std::string_view help;  // "edit pictures"
@@ -55,12 +60,15 @@ struct Task {
   // there is none. It stands in the stage that makes the result.
   std::string_view sampling_key = {};
   std::string_view results = {};  // what the help calls its results: "edits"
+  // Beside what the kinds of its inputs and results say. Flags and items that set one are refused;
+  // stage configs may hold it for other tasks.
+  std::span<const TaskIdle> idle = {};
 };
 
 // What the models of a family take of a whole number, within the bounds of the common field.
 struct FieldLimit {
   std::string_view field;
-  std::int64_t low = 0, multiple = 1;
+  std::int64_t low = 0, high = std::numeric_limits<std::int64_t>::max(), multiple = 1;
   std::string_view why = {};   // "makes 0 updates", of a value below `low`
   std::string_view help = {};  // what the help adds
 };

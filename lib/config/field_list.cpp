@@ -65,6 +65,15 @@ constexpr ChoiceSlot choice(std::span<const OtherName> other_names = {}) {
           kChoiceNames<Choice>, other_names};
 }
 
+// Of the format that the output's name or --format says.
+std::optional<NamedRange> range_of_crf(const Options& options) {
+  std::optional<ClipFormat> format = clip_format(options.format);
+  if (!format) format = clip_format_of_name(options.output);
+  const auto crf = format ? facts_of(*format).crf : std::nullopt;
+  if (!crf) return std::nullopt;
+  return NamedRange{crf->min, crf->max, facts_of(*format).name};
+}
+
 constexpr std::string_view kNoFloat16 =
     "is not supported: the released weights are bfloat16, whose range float16 does not have; "
     "expected bfloat16, which takes as much memory";
@@ -116,7 +125,7 @@ constinit const auto kFields = std::to_array<Field>({
     {"crf", encoding, "--crf", "N",
      "constant rate factor of a .mp4 (1 to 51) or .webm (0 to 63): smaller is better and larger; "
      "auto: 18 and 24",
-     FreeWholeSlot{front<&Options::crf>, 0, 63}},
+     FreeWholeSlot{front<&Options::crf>, 0, 63, range_of_crf}},
     {"contact_sheet", output, "--contact-sheet", "FILE",
      "also write frames of a video side by side to this .png",
      PathSlot{front<&Options::contact_sheet>}},

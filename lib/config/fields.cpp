@@ -72,23 +72,23 @@ struct Assign {
   void operator()(const WholeSlot& slot) const {
     const FamilyConfig* family = options.run.family;
     const FieldLimit limit = family ? family->limit_of(field.name) : FieldLimit{field.name};
-    const std::int64_t low = std::max(slot.low, limit.low);
+    const std::int64_t low = std::max(slot.low, limit.low), high = std::min(slot.high, limit.high);
     const auto value = parse<std::int64_t>(text);
     if (!limit.why.empty() && value && *value >= slot.low && *value < low) {
       throw where.error("{} {}; expected at least {}", *value, limit.why, low);
     }
     const bool positive = value && *value > 0;
-    if (positive && *value <= slot.high && *value % limit.multiple != 0) {
+    if (positive && *value <= high && *value % limit.multiple != 0) {
       throw where.error("{} is not a multiple of {}; {}", *value, limit.multiple,
-                        nearest_multiples(*value, limit.multiple, slot.high));
+                        nearest_multiples(*value, limit.multiple, high));
     }
-    if (limit.multiple > 1 && all_digits(text) && (!positive || *value > slot.high)) {
+    if (limit.multiple > 1 && all_digits(text) && (!positive || *value > high)) {
       throw where.error(
-          "{} is out of range; expected a multiple of {}, at least {} (the model sets the "
-          "most)",
-          text, limit.multiple, low);
+          "{} is out of range; expected a multiple of {} from {} to {}, of which a model may take "
+          "fewer",
+          text, limit.multiple, low, high);
     }
-    slot.at(options) = whole_number(text, where, low, slot.high);
+    slot.at(options) = whole_number(text, where, low, high);
     if (slot.is_side) options.run.sampling.size_of_input = false;
   }
 
@@ -119,8 +119,9 @@ struct Assign {
     if (text == kUnset) return slot.at(options).reset();
     const auto rate = parse_frame_rate(text);
     if (!rate)
-      throw where.error("{} is not a rate; expected a number or a fraction such as 30000/1001",
-                        in_quotes(text));
+      throw where.error(
+          "{} is not a rate; expected {} to {}, as a number or a fraction such as 30000/1001",
+          in_quotes(text), kMinFrameRate, kMaxFrameRate);
     if (rate->value() < kMinFrameRate || rate->value() > kMaxFrameRate)
       throw where.error("{} is out of range; expected {} to {}", text, kMinFrameRate,
                         kMaxFrameRate);
@@ -129,6 +130,12 @@ struct Assign {
 
   void operator()(const FreeWholeSlot& slot) const {
     if (text == kUnset) return slot.at(options).reset();
+    const auto value = parse<std::int64_t>(text);
+    const bool outside = all_digits(text) && (!value || *value < slot.low || *value > slot.high);
+    if (const auto range = outside ? slot.range(options) : std::nullopt) {
+      throw where.error("{} is out of range; expected {} to {} of {}", text, range->low,
+                        range->high, range->of);
+    }
     slot.at(options) = whole_number(text, where, slot.low, slot.high);
   }
 

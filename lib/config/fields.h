@@ -54,9 +54,16 @@ struct RealSlot {
   double high = 1e6;  // far beyond any use; keeps products of values finite
 };
 inline constexpr std::string_view kUnset = "auto";  // of a number that may be left open
-struct FreeWholeSlot {                              // a number from `low` to `high`, or auto
+// A part of a range, and what has it.
+struct NamedRange {
+  std::int64_t low, high;
+  std::string_view of;  // "MP4"
+};
+struct FreeWholeSlot {  // a number from `low` to `high`, or auto
   std::optional<std::int64_t>& (*at)(Options&);
   std::int64_t low, high;
+  // What is left of it beside the other values, for messages; nothing where that is open.
+  std::optional<NamedRange> (*range)(const Options&);
 };
 struct FrameRateSlot {  // a number or a fraction, such as 30000/1001, or auto
   std::optional<FrameRate>& (*at)(Options&);

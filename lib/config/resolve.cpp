@@ -51,6 +51,7 @@ class Resolver {
   // The nearest known task would be no help.
   void refuse_unknown_video(const std::string& task, const std::string& where) const {
     if (!is_video_task(task) || resolved_.options.run.family->find_task(task) != nullptr) return;
+    if (unknown_model_) refuse_unknown_model(*unknown_model_);
     throw InputError("{}: {}: {}", where, in_quotes(task), who_makes(kVideos, sources_.families));
   }
 
@@ -72,9 +73,33 @@ class Resolver {
     }
     const std::optional<Given> model = find_model(tree);
     const FamilyConfig* owner = model ? owner_of(model->text) : nullptr;
+    if (model && owner == nullptr) {
+      refuse_part(*model);
+      unknown_model_ = model;
+    }
     start_with(owner == nullptr ? first : *owner);
     if (owner != nullptr && owner != &first)
       resolved_.note(field_index("pipeline"), fmt::format("the folder of {}", model->origin));
+  }
+
+  // A folder or a file of a checkpoint that is known.
+  void refuse_part(const Given& model) const {
+    std::error_code error;
+    const std::filesystem::path whole =
+        std::filesystem::weakly_canonical(model.text, error).parent_path();
+    if (error || !std::filesystem::exists(model.text, error)) return;
+    const FamilyConfig* owner = owner_of(whole);
+    if (owner == nullptr) return;
+    throw InputError("{}: {}: is a part of a checkpoint of {}; expected its folder, {}",
+                     model.origin, model.text, owner->name, whole.string());
+  }
+
+  [[noreturn]] void refuse_unknown_model(const Given& model) const {
+    require_folder(model.text, model.origin);
+    std::vector<std::string_view> names;
+    for (const FamilyConfig* family : sources_.families) names.push_back(family->name);
+    throw InputError("{}: {}: holds no checkpoint that is known; expected one of {}", model.origin,
+                     model.text, fmt::join(names, " or "));
   }
 
   std::optional<Given> find_model(const YamlNode* tree) const {
@@ -336,6 +361,7 @@ class Resolver {
   }
 
   const Sources& sources_;
+  std::optional<Given> unknown_model_;  // a model that no family owns, where nothing else names one
   std::map<std::string, std::vector<std::string>> flags_;  // by `flags` of the field or group
   Resolved resolved_;
 };

@@ -59,6 +59,7 @@ class IdleFinder {
       of_paintings();
     }
     if (settled_) of_media();
+    if (task_ != nullptr) of_task();
     of_other_tasks();
     of_texts();
     of_draws();
@@ -68,7 +69,7 @@ class IdleFinder {
  private:
   void forbid(std::initializer_list<std::string_view> names, const SettingText& why) {
     for (const std::string_view name : names)
-      idle_.push_back({Setting::of(name), resolved_.origins[field_index(name)], why});
+      idle_.push_back({Setting::of(name), resolved_.origins[field_index(name, fields_)], why});
   }
   void forbid_all(bool (*is_idle)(const Field&), const SettingText& why) {
     for (std::size_t i = 0; i < fields_.size(); ++i) {
@@ -85,12 +86,24 @@ class IdleFinder {
   }
 
   void of_paintings() {
-    forbid_all([](const Field& field) { return field.scope == Scope::answer; },
-               {"is of answers; a plan has ", plan_length_});
+    SettingText no_answer = {"is of answers"}, no_text = {"given without ", think_};
+    if (plans_) {
+      no_answer.insert(no_answer.end(), {"; a plan has ", plan_length_});
+    } else if (settled_) {
+      no_answer = no_text = {"has no meaning for ", Setting::of("task", run_.task),
+                             ", which writes no text"};
+    } else {
+      no_text = no_answer;
+    }
+    forbid_all([](const Field& field) { return field.scope == Scope::answer; }, no_answer);
     of_step_caches();
     of_guidance();
-    if (!run_.think) forbid({"temperature", "top_k", "top_p"}, {"given without ", think_});
+    if (!run_.think) forbid({"temperature", "top_k", "top_p"}, no_text);
     of_encoding();
+  }
+
+  void of_task() {
+    for (const auto& [field, why] : task_->idle) forbid({field}, {std::string(why)});
   }
 
   void of_encoding() {
@@ -183,6 +196,9 @@ class IdleFinder {
   const RunConfig& run_;
   std::span<const Field> fields_;
   const bool settled_ = run_.task != "auto";  // nothing runs where it is not
+  const Task* task_ = run_.family == nullptr ? nullptr : run_.family->find_task(run_.task);
+  // Not every family can write a plan; messages name only what it has.
+  const bool plans_ = run_.family == nullptr || run_.family->uses("think");
   const Setting think_ = Setting::of("think"), temperature_ = Setting::of("temperature"),
                 plan_length_ = Setting::of("max_think_tokens");
   std::vector<IdleValue> idle_;

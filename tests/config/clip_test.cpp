@@ -13,6 +13,7 @@
 namespace diptych {
 namespace {
 
+namespace fs = std::filesystem;
 using test::clip_family;
 using test::message_of;
 
@@ -163,13 +164,18 @@ TEST_CASE("frames, rate and encoding of a clip") {
   CHECK(set("--fps", "12.5") == "25/2");
   CHECK(set("--fps", "auto") == "auto");
   CHECK(set("--fps", "0") ==
-        "--fps: '0' is not a rate; expected a number or a fraction such as 30000/1001");
+        "--fps: '0' is not a rate; expected 1 to 120, as a number or a fraction such as "
+        "30000/1001");
   CHECK(set("--fps", "240") == "--fps: 240 is out of range; expected 1 to 120");
   CHECK(set("--crf", "18") == "18");
   CHECK(set("--crf", "auto") == "auto");
   CHECK(set("--crf", "64") == "--crf: 64 is out of range; expected 0 to 63");
+  run.flags["-o,--output"] = {"a.mp4"};
+  CHECK(set("--crf", "64") == "--crf: 64 is out of range; expected 1 to 51 of MP4");
+  run.flags.erase("-o,--output");
+  CHECK(set("--video-frames", "122") == "--video-frames: 122 is out of range; expected 1 to 121");
   run.flags["--video-frames"] = {"0"};
-  CHECK(run.error() == "--video-frames: 0 is out of range; expected 1 to 100000");
+  CHECK(run.error() == "--video-frames: 0 is out of range; expected 1 to 121");
   run.flags.erase("--video-frames");
   run.flags["--task"] = {"i2v"};
   run.inputs.push_back(kPicture);
@@ -179,6 +185,20 @@ TEST_CASE("frames, rate and encoding of a clip") {
       "    default_sampling_params: {num_frames: 33, fps: 30000/1001}\n";
   CHECK(value(run.resolve(), "video_frames") == "33");
   CHECK(value(run.resolve(), "fps") == "30000/1001");
+}
+
+TEST_CASE("a model that no family knows is named where it was given") {
+  const test::Folder folder;
+  Run run;
+  run.flags["--task"] = {"ti2v"};
+  run.flags["-m,--model"] = {folder.path().string()};
+  const std::string at = "--model: " + folder.path().string();
+  CHECK(run.error().starts_with(at + ": holds no checkpoint that is known; expected "));
+  folder.write("cinema/part/config.json", "{}");
+  run.flags.erase("--task");
+  run.flags["-m,--model"] = {(folder / "cinema/part").string()};
+  CHECK(run.error().ends_with("part: is a part of a checkpoint of cinema; expected its folder, " +
+                              fs::canonical(folder / "cinema").string()));
 }
 
 TEST_CASE("a clip that is edited gives the result its size and its frames") {

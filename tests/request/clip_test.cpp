@@ -94,6 +94,14 @@ TEST_CASE("values of clips have no meaning where none is made") {
         "input");
 }
 
+TEST_CASE("values of texts and inputs have no meaning for what is made from a prompt") {
+  CHECK(idle(film({{"--resolution", {"2"}}})) == "--resolution: is of what is read");
+  for (const char* flag : {"--temperature", "--max-tokens"}) {
+    CHECK(idle(film({{flag, {"1"}}})) ==
+          std::string(flag) + ": has no meaning for --task t2v, which writes no text");
+  }
+}
+
 TEST_CASE("what an encoding does not take has no meaning, or is out of range") {
   CHECK(idle(film({{"--crf", {"20"}}, {"-o,--output", {"a.gif"}}})) ==
         "--crf: has no meaning for GIF; expected a .mp4 or .webm");

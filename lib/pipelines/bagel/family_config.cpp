@@ -47,8 +47,7 @@ std::vector<FieldDefault> defaults() {
 
 std::vector<FieldLimit> limits() {
   constexpr std::int64_t kPatch = 16;  // pixels: 8 per VAE cell, 2 cells per latent patch
-  constexpr std::string_view kSide =
-      ", a multiple of 16; an edit has the size of its last input picture";
+  constexpr std::string_view kSide = ", a multiple of 16; an edit has the size of its last input";
   return {{.field = "width", .low = kPatch, .multiple = kPatch, .help = kSide},
           {.field = "height", .low = kPatch, .multiple = kPatch, .help = kSide},
           {.field = "steps",

@@ -6,6 +6,7 @@
 
 #include "lib/base/json_file.h"
 #include "lib/pipelines/lance/settings.h"
+#include "lib/pipelines/lance/sizes.h"
 
 namespace diptych {
 namespace {
@@ -27,11 +28,12 @@ bool owns(const fs::path& folder) {
 constexpr FieldDefault kClipFromText[] = {
     {"width", "848"}, {"height", "480"}, {"resolution", "video_480p"}};
 constexpr FieldDefault kClipFromPicture[] = {{"resolution", "video_480p"}, {"video_frames", "61"}};
+constexpr TaskIdle kReadsNone[] = {{"resolution", "is of what is read; expected --size"}};
 constexpr FieldDefault kOfClips[] = {{"resolution", "video_480p"}};
 
 std::vector<Task> tasks() {
   return {
-      {.name = "t2i", .help = "paint from text"},
+      {.name = "t2i", .help = "paint from text", .idle = kReadsNone},
       {.name = "image_edit",
        .help = "edit a picture",
        .reads = {.pictures = kOne},
@@ -52,7 +54,8 @@ std::vector<Task> tasks() {
        .makes = MediaKind::clip,
        .defaults = kClipFromText,
        .sampling_key = "t2v_sampling_params",
-       .results = "videos from text"},
+       .results = "videos from text",
+       .idle = kReadsNone},
       {.name = "i2v",
        .help = "make a video that begins with a picture",
        .reads = {.pictures = kOne},
@@ -69,7 +72,8 @@ std::vector<Task> tasks() {
        .help = "answer about a video",
        .reads = {.clips = kOne},
        .makes = MediaKind::text,
-       .defaults = kOfClips},
+       .defaults = kOfClips,
+       .results = "answers about a video"},
   };
 }
 
@@ -89,10 +93,11 @@ std::vector<FieldDefault> defaults() {
 
 std::vector<FieldLimit> limits() {
   constexpr std::int64_t kRow = 16;  // pixels of a latent row
-  constexpr std::string_view kSide = ", a multiple of 16; an edit has the size of its input";
+  constexpr std::string_view kSide = ", a multiple of 16; an edit has the size of its last input";
   return {{.field = "width", .low = kRow, .multiple = kRow, .help = kSide},
           {.field = "height", .low = kRow, .multiple = kRow, .help = kSide},
           {.field = "video_frames",
+           .high = kMaxLanceFrames,
            .help = ", at most 121; one more than a multiple of 4, else the next lower such number"},
           {.field = "steps", .help = "; as many updates"}};
 }

@@ -81,8 +81,8 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
   check_counts(config());
   if (is_of_clips(task) != is_of_clips(checkpoint.task)) {
     throw InputError(Setting::of("task", config().task),
-                     "needs other weights than {}, which this run has loaded; expected all tasks "
-                     "of a run to be of pictures, or all of videos",
+                     "needs other weights than {} of the same run; expected all tasks of a run to "
+                     "be of pictures, or all of videos",
                      name_of(checkpoint.task));
   }
   is_recorded = recording.is_recorded;
@@ -120,7 +120,9 @@ std::optional<LanceSource> LanceJob::plan_source() const {
       const ClipFacts facts = ClipReader(read.file).facts();
       read.size = facts.size;
       if (!facts.average_rate) throw InputError("{}: says no frame rate", read.file.string());
-      read.frames = sample_frames(count_clip_packets(read.file), facts.average_rate->value());
+      const std::int64_t frames = count_clip_packets(read.file);
+      about(Subject(read.file.string()),
+            [&] { read.frames = sample_frames(frames, facts.average_rate->value()); });
     });
   } else {
     read.size = read_input_size(read.file);
@@ -189,10 +191,6 @@ void LanceJob::check_sizes() const {
         Setting::of("width"),
         SettingText{"the result of ", Setting::of("task", config().task),
                     " has the size of what is read, which ", Setting::of("resolution"), " sets"});
-  if (task != LanceTask::t2v && task != LanceTask::i2v) return;
-  if (s.frames > kMaxLanceFrames)
-    throw InputError(Setting::of("video_frames"), "found {}, expected at most {}", s.frames,
-                     kMaxLanceFrames);
 }
 
 void LanceJob::lay_out(const LanceRecording& recording) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lib/base/error.h"
+#include "lib/base/messages.h"
 
 namespace diptych {
 namespace {
@@ -121,8 +122,9 @@ std::vector<std::int64_t> sample_frames(std::int64_t frames, double frames_per_s
     throw InputError("{} frames a second, expected 1 to 1000000", frames_per_second);
   const std::int64_t count = frames < 1 ? 0 : sampled_count(frames, rate);
   if (count < 1) {
-    throw InputError("{} frames at {} a second, expected a clip of more than {:.3f} seconds",
-                     frames, rate, 0.5 / kFramesPerSecond);
+    throw InputError("{} at {} a second, expected a clip of more than {:.3f} seconds",
+                     counted(static_cast<std::size_t>(frames), "frame"), rate,
+                     0.5 / kFramesPerSecond);
   }
   // numpy.linspace in whole numbers: each step is rounded down, the last frame always taken.
   const double last = static_cast<double>(frames - 1);

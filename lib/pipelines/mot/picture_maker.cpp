@@ -40,7 +40,9 @@ std::vector<MotPictureMaker::Decoded> MotPictureMaker::decode(const MotPainter& 
   before_decoding_();
   const std::vector<LatentSize>& sizes = painter.request().sizes;
   std::vector<Decoded> decoded;
-  progress.begin("vae", std::ssize(sizes));
+  // The frames of a clip are decoded while they are encoded.
+  const bool later = turns.front()->job().clip_shape().has_value();
+  if (!later) progress.begin("vae", std::ssize(sizes));
   std::int64_t row = 0;
   for (std::size_t r = 0; r < sizes.size(); ++r) {
     check_interrupted();
@@ -48,7 +50,7 @@ std::vector<MotPictureMaker::Decoded> MotPictureMaker::decode(const MotPainter& 
     const Tensor rows = latent.narrow(0, row, sizes[r].rows());
     decoded.push_back({rows, turns[r]->decode(rows, number, trace)});
     row += sizes[r].rows();
-    progress.update(std::ssize(decoded));
+    if (!later) progress.update(std::ssize(decoded));
   }
   progress.end();
   clock_.lap(report_, "vae", runtime_.device);

@@ -338,11 +338,14 @@ void MotSession::paint_once(MotPainter& painter, MotTurns& turns, std::uint64_t 
   report_.cfg_mode = name_of(painter.request().cfg_mode);
   report_.weights_hash = weights_hash();
   clock_.lap(report_, "hash", runtime_.device);
-  progress.begin("encode", std::ssize(painted));
+  // A clip has a stage of its own, of its frames, while the receiver decodes it.
+  const bool clips = std::ranges::any_of(
+      painted, [](const Result& result) { return std::holds_alternative<Clip>(result.media); });
+  if (!clips) progress.begin("encode", std::ssize(painted));
   for (const Result& result : painted) {
     report_.latent_hashes.push_back(result.latent_hash);
     results.result(result, report_);
-    progress.update(static_cast<std::int64_t>(result.request) + 1);
+    if (!clips) progress.update(static_cast<std::int64_t>(result.request) + 1);
   }
   progress.end();
   clock_.lap(report_, "encode", runtime_.device);
