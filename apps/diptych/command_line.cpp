@@ -129,11 +129,17 @@ std::string known_hint(const CLI::App& app, const std::string& flag) {
   return {};
 }
 
-// Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family.
+// Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family, and
+// "{video model}" the folder of one that makes videos.
 std::string fill_in_examples(std::string footer) {
-  const FamilyConfig& family = all_families().front()->config();
-  const std::array<std::pair<std::string_view, std::string_view>, 2> names = {
-      {{"{model}", family.released_model}, {"{family}", family.name}}};
+  const auto families = all_family_configs();
+  const FamilyConfig& family = *families.front();
+  const auto films = [](const FamilyConfig* each) { return each->makes(MediaKind::clip); };
+  const FamilyConfig& of_videos = **std::ranges::find_if(families, films);
+  const std::array<std::pair<std::string_view, std::string_view>, 3> names = {
+      {{"{model}", family.released_model},
+       {"{family}", family.name},
+       {"{video model}", of_videos.released_model}}};
   for (const auto& [mark, name] : names) {
     for (std::size_t at = footer.find(mark); at != std::string::npos; at = footer.find(mark, at))
       footer.replace(at, mark.size(), name);
@@ -177,7 +183,7 @@ LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared) {
 
 void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   app.name("diptych");
-  app.description("Pictures from text with unified models, from one binary.");
+  app.description("Pictures, videos, edits and answers with unified models, from one binary.");
   app.fallthrough();             // the shared flags may follow the verb
   app.require_subcommand(0, 1);  // another verb's name is an argument like others
   app.set_version_flag("-V,--version", "diptych " DIPTYCH_VERSION);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "apps/diptych/demo.h"
@@ -14,6 +15,7 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
+#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
@@ -39,6 +41,13 @@ void check_side_output(const char* name, const fs::path& path, const char* exten
     if (fs::absolute(path) == fs::absolute(result))
       throw InputError(setting, "{}: is also the place of the output", path.string());
   }
+}
+
+// A full disk shows only where something is written. A trace is the largest output by far, and
+// comes last.
+void require_room_for_trace(const fs::path& path) {
+  constexpr std::size_t kBytes = 65'536;
+  if (!path.empty()) AtomicFile(path).write(std::string(kBytes, '\0'));
 }
 
 void check_stdout(const Options& options) {
@@ -67,14 +76,33 @@ fs::path named_output(const Resolved& resolved) {
   return output;
 }
 
+// What --output is where nothing is said of it, once the task is known: an answer goes to stdout.
+fs::path printed_output(const Resolved& resolved) {
+  const bool answers = resolved.options.run.answers();
+  return answers && resolved.is_default("output") ? fs::path(kStdin) : named_output(resolved);
+}
+
+// What the family makes otherwise.
+void refuse_video_name(const Options& options) {
+  const RunConfig& run = options.run;
+  if (!run.family->makes(MediaKind::clip))
+    throw InputError(Setting::of("output"), "{}: {}", options.output.string(),
+                     who_makes(kVideos, all_family_configs()));
+  throw InputError(
+      Setting::of("output"),
+      SettingText{fmt::format("{}: names a video, but ", options.output.string()),
+                  Setting::of("task", run.task),
+                  fmt::format(" makes {}; expected {}", kind_name(run.makes),
+                              fmt::join(result_extensions(run.makes, options.format), ", "))});
+}
+
 // One path per picture or clip; none for a result on stdout.
 std::vector<fs::path> plan_paths(const Resolved& resolved) {
   const Options& options = resolved.options;
   std::vector<fs::path> paths;
   if (is_video_extension(options.output.extension().string()) &&
-      kind_name(options.run.makes) != kVideos)
-    throw InputError(Setting::of("output"), "{}: {}", options.output.string(),
-                     who_makes(kVideos, all_family_configs()));
+      options.run.makes != MediaKind::clip)
+    refuse_video_name(options);
   const bool named_stdout = options.output == kStdin;
   if (named_stdout) check_stdout(options);
   const bool to_stdout = named_stdout || (options.run.answers() && resolved.is_default("output"));
@@ -83,6 +111,7 @@ std::vector<fs::path> plan_paths(const Resolved& resolved) {
                          result_extensions(options.run.makes, options.format));
   }
   check_side_output("trace", options.run.trace, ".safetensors", paths);
+  require_room_for_trace(options.run.trace);
   check_side_output("think_output", options.think_output, ".txt", paths);
   check_side_output("contact_sheet", options.contact_sheet, ".png", paths);
   return paths;
@@ -177,6 +206,7 @@ int check_config(Resolved& resolved, Log& log) {
 int generate(const RequestFlags& flags, Log& log) {
   Resolved resolved = resolve_request(flags.sources(), log);
   if (flags.print_config) {
+    resolved.options.output = printed_output(resolved);
     fmt::print("{}", config_table(resolved));
     return 0;
   }
@@ -202,6 +232,8 @@ constexpr const char* kFooter =
     "  diptych generate -m {model} -i cat.png -i garden.png -p \"put the cat there\" --think\n"
     "  diptych generate -m {model} -p \"a cup of tea\" --cache-mode taylorseer "
     "--cache-report\n"
+    "  diptych generate -m {video model} --task t2v -p \"a boat at sea\" --video-frames 49 -o "
+    "boat.mp4\n"
     "  diptych generate -m {model} --task understand -i street.jpg -p \"how many cars?\"\n"
     "  diptych generate -m {model} --task chat -p \"what is a diptych?\" --temperature 0.7\n"
     "  diptych generate -c stage_configs/{family}.yaml -m {model} -p - -o tea-%03d.png -b 2 < "
@@ -211,7 +243,8 @@ constexpr const char* kFooter =
 }  // namespace
 
 void add_generate(CLI::App& app, Run& run) {
-  CLI::App* verb = app.add_subcommand("generate", "paint, edit or answer, from texts and pictures");
+  CLI::App* verb = app.add_subcommand(
+      "generate", "paint, film, edit or answer, from texts, pictures and videos");
   const auto flags = std::make_shared<RequestFlags>();
   add_request_flags(*verb, *flags);
   verb->add_flag("--check-config", flags->check_config,

@@ -177,6 +177,18 @@ std::string task_help(Families families) {
   return help;
 }
 
+// The limits of `first`, and those of other families that are not the same.
+std::string limits_help(const Field& field, const FamilyConfig& first, Families families) {
+  const std::string_view own = first.limit_of(field.name).help;
+  std::string help(own);
+  for (const FamilyConfig* family : families) {
+    const std::string_view other = family->limit_of(field.name).help;
+    if (!family->uses(field.name) || other.empty() || other == own) continue;
+    help += fmt::format("; {}: {}", family->name, other.substr(other.find(' ') + 1));
+  }
+  return help;
+}
+
 // The help, extended by the limits and defaults of the first family that uses the field.
 std::string help_of(const Field& field, Families families) {
   const auto uses = [&](const FamilyConfig* family) {
@@ -186,7 +198,7 @@ std::string help_of(const Field& field, Families families) {
   const FamilyConfig& family = **std::ranges::find_if(families, uses);
   const bool is_task = std::holds_alternative<TaskSlot>(field.slot);
   std::string help = is_task ? task_help(families) : std::string(field.help);
-  help += family.limit_of(field.name).help;
+  help += limits_help(field, family, families);
   std::string text = value_text(field, default_options(family));
   if (text.empty()) return help;
   for (const Task& task : family.tasks) {

@@ -2,6 +2,8 @@
 // each task that makes one, what reads it, and what a list and a trace are good for.
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <sstream>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -16,6 +18,23 @@ namespace {
 namespace fs = std::filesystem;
 using diptych::test::Outcome;
 using diptych::test::Words;
+
+// Every stage has a name, begins once and ends once.
+void check_stages(const std::string& err) {
+  std::map<std::string, int> begun, ended;
+  std::istringstream lines(err);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("{\"stage\"")) continue;
+    const nlohmann::json record = nlohmann::json::parse(line);
+    const bool last = record["progress"] == "end";
+    if (last) ++ended[record["stage"]];
+    if (!last && record["done"] == 0) ++begun[record["stage"]];
+  }
+  CHECK(!ended.contains(""));
+  CHECK(ended.contains("encode"));
+  CHECK(begun == ended);
+  for (const auto& [stage, count] : ended) CHECK_MESSAGE(count == 1, stage);
+}
 
 // A folder laid out as the released checkpoint, without weights, and what is made there.
 class Lance {
@@ -32,7 +51,7 @@ class Lance {
   std::string file(const std::string& name) const { return folder_.file(name); }
   Outcome run(const std::string& verb, const Words& arguments) const {
     const Words common = {verb,       "-m",  model().string(), "--load-format", "dummy",
-                          "--device", "cpu", "--progress",     "none"};
+                          "--device", "cpu", "--progress",     "jsonl"};
     return diptych::test::run(diptych::test::with(common, arguments));
   }
   // Of two updates. Returns the file, which is there.
@@ -42,6 +61,7 @@ class Lance {
     CAPTURE(outcome.err);
     REQUIRE(outcome.code == 0);
     REQUIRE(fs::exists(file(name)));
+    check_stages(outcome.err);
     return file(name);
   }
   void write(const std::string& name, const std::string& text) const { folder_.write(name, text); }
@@ -179,6 +199,10 @@ TEST_CASE("Lance: two settings of clips, frame by frame") {
 
 TEST_CASE("Lance: a token that the model has no embedding of is refused") {
   const Lance lance;
+  const Outcome seen = diptych::test::run({"inspect", lance.model().string()});
+  CAPTURE(seen.out);
+  CHECK(seen.out.starts_with("lance layout: "));
+  CHECK(seen.out.find("/Wan2.2_VAE.pth: ") != std::string::npos);
   const fs::path part = lance.model() / "Lance_3B", recorded = fs::canonical(part);
   fs::remove(part);
   fs::copy(recorded, part);

@@ -89,7 +89,7 @@ struct Type {
 
   std::string operator()(const WholeSlot& slot) const {
     const std::int64_t low = std::max(slot.low, limit.low);
-    const std::string range = range_text(low, slot.high);
+    const std::string range = range_text(low, std::min(slot.high, limit.high));
     return limit.multiple > 1
                ? fmt::format("whole number, a multiple of {}, {}", limit.multiple, range)
                : "whole number, " + range;
@@ -129,18 +129,44 @@ std::string default_text(const Field& field, const FamilyConfig& family) {
   const std::string text = value_text(field, default_options(family));
   std::string cell = text.empty() ? "not set" : code(text);
   for (const Task& task : family.tasks) {
-    if (const std::string_view own = task_default(task, field.name); !own.empty())
+    const std::string_view own = task_default(task, field.name);
+    if (!own.empty() && !task.results.empty())
       cell += fmt::format("; of {} {}", task.results, code(own));
   }
   return cell;
 }
 
-std::string key_row(const Field& field, const FamilyConfig& family) {
+// What `text` says of each family that uses the field; once where all say the same.
+template <typename Text>
+std::string of_families(const Field& field, const Text& text) {
+  std::vector<std::pair<std::string_view, std::string>> all;
+  for (const FamilyConfig* family : all_family_configs()) {
+    const bool has =
+        std::ranges::find(family->fields, field.name, &Field::name) != family->fields.end();
+    if (has && family->uses(field.name)) all.emplace_back(family->name, text(*family));
+  }
+  const auto is_first = [&](const auto& each) { return each.second == all.front().second; };
+  if (std::ranges::all_of(all, is_first)) return all.front().second;
+  std::string cell;
+  for (const auto& [name, own] : all)
+    cell += fmt::format("{}{}: {}", cell.empty() ? "" : "<br>", name, own);
+  return cell;
+}
+
+std::string types_text(const Field& field) {
+  return of_families(field, [&](const FamilyConfig& family) {
+    return std::visit(Type{family.limit_of(field.name)}, field.slot);
+  });
+}
+
+std::string key_row(const Field& field) {
   const std::string key(field.yaml.substr(field.yaml.rfind('.') + 1));
-  const std::string help = std::string(field.help) + std::string(family.limit_of(field.name).help);
-  return table_row({code(field.yaml), std::visit(Type{family.limit_of(field.name)}, field.slot),
-                    default_text(field, family),
-                    code(fmt::format("{}: {}", key, example_of(field))), help});
+  const auto help = [&](const FamilyConfig& family) {
+    return std::string(field.help) + std::string(family.limit_of(field.name).help);
+  };
+  const auto preset = [&](const FamilyConfig& family) { return default_text(field, family); };
+  return table_row({code(field.yaml), types_text(field), of_families(field, preset),
+                    code(fmt::format("{}: {}", key, example_of(field))), of_families(field, help)});
 }
 
 std::string keys_table(std::string_view place) {
@@ -151,7 +177,7 @@ std::string keys_table(std::string_view place) {
       const bool is_new = std::ranges::find(done, field.yaml) == done.end();
       if (field.place != place || !is_new || !family->uses(field.name)) continue;
       done.push_back(field.yaml);
-      text += key_row(field, *family);
+      text += key_row(field);
     }
   }
   return text;
@@ -211,16 +237,15 @@ std::string refused_table() {
 
 std::string ranges_table() {
   std::string text = table_head({"setting", "values", "default"});
-  const FamilyConfig& family = *all_family_configs().front();
-  for (const Field& field : family.fields) {
+  for (const Field& field : flag_fields(all_family_configs())) {
     const bool is_number = std::holds_alternative<WholeSlot>(field.slot) ||
                            std::holds_alternative<RealSlot>(field.slot) ||
                            std::holds_alternative<SeedSlot>(field.slot) ||
                            std::holds_alternative<IntervalSlot>(field.slot);
-    if (!is_number || field.flags.empty()) continue;
-    text += table_row({code(flag_label(field.flags)),
-                       std::visit(Type{family.limit_of(field.name)}, field.slot),
-                       default_text(field, family)});
+    if (!is_number) continue;
+    const auto preset = [&](const FamilyConfig& family) { return default_text(field, family); };
+    text +=
+        table_row({code(flag_label(field.flags)), types_text(field), of_families(field, preset)});
   }
   return text;
 }
