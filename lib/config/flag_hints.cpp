@@ -25,9 +25,9 @@ constexpr FlagHint kHints[] = {
      "what changes"},
     {"--mask,--mask-image,--mask-img",
      "not supported: there is no inpainting; the prompt of an edit says what changes where"},
-    {"--sampler,--sampling-method,--sample-method,--sample-solver,--scheduler",
-     "there is no choice of samplers: models here are sampled with Euler steps; --steps and "
-     "--timestep-shift set them"},
+    {"--sampling-method,--sample-method,--sample-solver,--scheduler",
+     "Wan has --sampler; other models are sampled with Euler steps, which --steps and "
+     "--timestep-shift set"},
     {"--lora,--lora-dir,--lora-model-dir,--lora-path,--lora-scale",
      "not supported: LoRA weights are not read; merge them into the checkpoint first"},
     {"--control-net,--controlnet,--control-image", "not supported: there is no ControlNet"},

@@ -71,6 +71,17 @@ constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string
     {"resolution", "image_512res"},
     {"noise_source", "cpu"},
     {"instruction", "Answer in one word."},
+    {"release", "ti2v-5b"},
+    {"cosmos_release", "2b-v2w"},
+    {"sampler", "euler"},
+    {"prompt_cleaning", "strip"},
+    {"guidance_scale_2", "3.5"},
+    {"boundary_ratio", "0.9"},
+    {"guidance_rescale", "0.7"},
+    {"cfg_gate", "0.5"},
+    {"teacache_coefficients", "0,0,0,1,0"},
+    {"teacache_first_steps", "2"},
+    {"teacache_ret_steps", "true"},
 });
 
 std::string_view example_of(const Field& field) {

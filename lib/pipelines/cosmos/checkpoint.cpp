@@ -141,7 +141,7 @@ void CosmosCheckpoint::check_layout() const {
 }
 
 std::string CosmosCheckpoint::name() const {
-  return folder_.empty() ? fmt::format("--release {}", name_of(release_)) : folder_.string();
+  return folder_.empty() ? fmt::format("--cosmos-release {}", name_of(release_)) : folder_.string();
 }
 
 std::unique_ptr<DitJob> CosmosCheckpoint::make_job(const RunConfig& request, Log& log) {

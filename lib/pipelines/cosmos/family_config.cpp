@@ -51,7 +51,7 @@ std::vector<FieldLimit> limits() {
 }
 
 constexpr auto kFields = std::to_array<Field>({
-    {"release", Scope::session, "--release", "2b-t2i|2b-v2w|14b-t2i|14b-v2w",
+    {"cosmos_release", Scope::session, "--cosmos-release", "2b-t2i|2b-v2w|14b-t2i|14b-v2w",
      "with random weights and without a folder: whose sizes",
      ChoiceSlot{[](Options& options) {
                   return static_cast<std::size_t>(options.run.own.get<CosmosSettings>().release);
@@ -60,7 +60,7 @@ constexpr auto kFields = std::to_array<Field>({
                   options.run.own.get<CosmosSettings>().release = static_cast<CosmosRelease>(place);
                 },
                 kChoiceNames<CosmosRelease>},
-     YamlPlace::top, "release"},
+     YamlPlace::top, "cosmos_release"},
 });
 
 // This family's reasons for keys that lib/config/stage_config_known.cpp has.

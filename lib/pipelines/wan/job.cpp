@@ -109,6 +109,9 @@ void WanJob::plan_size(Log& log) {
 
 void WanJob::plan_steps() {
   const SamplingConfig& s = config().sampling;
+  if (settings.sampler == FlowSampler::euler_karras)
+    throw InputError(Setting::of("sampler", "euler_karras"),
+                     "has the noise levels of Cosmos; expected another one for Wan");
   timesteps = make_flow_table(settings.sampler, s.steps, s.timestep_shift).timesteps;
   updates = std::ssize(timesteps);
   high_scale = s.cfg_text_scale;
