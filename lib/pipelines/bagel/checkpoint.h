@@ -25,7 +25,7 @@ struct BagelCheckpoint final : MotCheckpoint {
   std::unique_ptr<Tokenizer> tokenizer;
   std::int64_t bos = 0, eos = 0;    // <|im_start|>, <|im_end|>: around every text segment
   ImageMarkers markers;             // <|vision_start|>, <|vision_end|>
-  MatrixQuantization quantization;    // of the decoder layers' projections
+  MatrixQuantization quantization;  // of the decoder layers' projections
   std::optional<VaeStrips> strips;  // how the autoencoder works; set by who plans the memory
   Weights model_weights = Weights::dummy(at::kCPU, at::kFloat);  // where it was loaded from
   Weights vae_weights = Weights::dummy(at::kCPU, at::kFloat);
