@@ -126,7 +126,7 @@ TEST_CASE("frame rates are rounded, and a clip never has more than 69 frames") {
 
 TEST_CASE("clips without frames or a rate are refused") {
   CHECK(test::message_of([] { sample_frames(1, 24); }) ==
-        "1 frames at 24 a second, expected a clip of more than 0.042 seconds");
+        "1 frame at 24 a second, expected a clip of more than 0.042 seconds");
   CHECK(test::message_of([] { sample_frames(0, 24); }).starts_with("0 frames at 24 a second"));
   for (const double rate : {0.0, 0.4, -24.0, std::nan(""), std::numeric_limits<double>::infinity()})
     CHECK(test::message_of([&] {
