@@ -6,6 +6,7 @@
 
 #include "lib/config/resolve.h"
 #include "lib/pipelines/bagel/family_config.h"
+#include "lib/pipelines/cosmos/family_config.h"
 #include "lib/pipelines/lance/family_config.h"
 #include "lib/pipelines/wan/family_config.h"
 #include "tests/support/folder.h"
@@ -22,7 +23,7 @@ Resolved resolve_file(const fs::path& file) {
                   {},
                   environment,
                   std::nullopt,
-                  {&bagel_config(), &lance_config(), &wan_config()}});
+                  {&bagel_config(), &lance_config(), &wan_config(), &cosmos_config()}});
 }
 
 std::string family_of(const fs::path& file) {

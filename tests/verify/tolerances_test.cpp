@@ -88,8 +88,8 @@ TEST_CASE("groups among remarks in words") {
 }
 
 TEST_CASE("groups of so many units in the last place are judged by their norm") {
-  constexpr TraceGroups kLevels[] = {{"*.sigmas*", {"sigmas"}},
-                                     {"*.timesteps", {"timesteps", "sigmas"}}};
+  static constexpr TraceGroups kLevels[] = {{"*.sigmas*", {"sigmas"}},
+                                            {"*.timesteps", {"timesteps", "sigmas"}}};
   const auto tolerances_of = [&](const json& block) {
     return Tolerances::from_case({{"tolerance", block}}, {{}, {}, {}, kLevels});
   };
