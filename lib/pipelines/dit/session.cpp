@@ -247,7 +247,8 @@ Result DitSession::result_of(const DitJob& job, DitTurn& turn, const Painted& pa
   result.latent = rows(painted.latent);
   result.latent_hash = short_hash(result.latent);
   result.inputs = job.inputs;
-  progress.begin("vae", 1);
+  // The frames of a clip are decoded while they are encoded.
+  if (!job.clip_shape()) progress.begin("vae", 1);
   result.media = turn.decode(painted.latent, trace);
   progress.update(1);
   progress.end();
@@ -271,7 +272,8 @@ void DitSession::make(DitJob& job, TraceSink* trace, Progress& progress, const R
     report_.weights_hash = weights_hash();
     clock_.lap(report_, "hash", runtime_.device);
     report_.latent_hashes.push_back(result.latent_hash);
-    progress.begin("encode", 1);
+    // A clip has a stage of its own, of its frames, while the receiver decodes it.
+    if (!job.clip_shape()) progress.begin("encode", 1);
     results.result(result, report_);
     progress.update(1);
     progress.end();
