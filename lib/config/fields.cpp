@@ -84,8 +84,7 @@ struct Assign {
     }
     if (limit.multiple > 1 && all_digits(text) && (!positive || *value > high)) {
       throw where.error(
-          "{} is out of range; expected a multiple of {} from {} to {}, of which a model may take "
-          "fewer",
+          "{} is out of range; expected a multiple of {} from {} to {}, less with some models",
           text, limit.multiple, low, high);
     }
     slot.at(options) = whole_number(text, where, low, high);

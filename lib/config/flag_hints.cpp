@@ -106,10 +106,12 @@ std::string who_makes(std::string_view results, std::span<const FamilyConfig* co
   std::vector<std::string> makers, others;
   for (const FamilyConfig* family : families) {
     others.push_back(fmt::format("{}: {}", family->name, fmt::join(kinds_of(*family), " and ")));
+    std::vector<std::string_view> tasks;
     for (const Task& task : family->tasks) {
-      if (kind_name(task.makes) == results)
-        makers.push_back(fmt::format("{} with --task {}", family->name, task.name));
+      if (kind_name(task.makes) == results) tasks.push_back(task.name);
     }
+    if (!tasks.empty())
+      makers.push_back(fmt::format("{} (--task {})", family->name, fmt::join(tasks, " or ")));
   }
   if (!makers.empty()) return fmt::format("{} are made by {}", results, fmt::join(makers, ", "));
   return fmt::format("no model of this version makes {} ({})", results, fmt::join(others, "; "));

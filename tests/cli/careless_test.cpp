@@ -109,7 +109,7 @@ TEST_CASE("what the parser refuses is said as everything else is") {
       {{"bench", "--sizes", ""},
        "--sizes: '' is not a size; expected WIDTHxHEIGHT, such as 1024x768"},
       {{"generate", "-p", "x", "--set", "pipeline=nope"},
-       "--set pipeline: unknown family 'nope' (known: bagel, lance)"},
+       "--set pipeline: unknown family 'nope' (known: bagel, lance, wan, cosmos)"},
       {{"batch", "", "-o", folder.file("o")}, "batch: list: is empty; expected a path"},
       {{"batch", list, "-o", ""}, "batch: --output-dir: is empty; expected a path"},
       {{"calibrate", "--prompts", ""}, "calibrate: --prompts: is empty; expected a path"},
@@ -166,8 +166,8 @@ TEST_CASE("bad values") {
       {{"-W", "100"}, "--width: 100 is not a multiple of 16; nearest are 96 and 112"},
       {{"--size", "96x"}, "--size: '96x' is not a size; expected WIDTHxHEIGHT, such as 1024x768"},
       {{"--size", "0x96"},
-       "--size: width: 0 is out of range; expected a multiple of 16, at least 16 (the model sets "
-       "the most)"},
+       "--size: width: 0 is out of range; expected a multiple of 16 from 16 to 65536, less "
+       "with some models"},
       {{"--size", "96x96", "-W", "96"},
        "--width: given together with --size; expected one of them"},
       {{"--cfg-scale", "nan"}, "--cfg-scale/--cfg-text-scale: 'nan' is not a finite number"},

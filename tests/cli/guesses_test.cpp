@@ -68,8 +68,8 @@ TEST_CASE("flags of other programs that mean the same are taken") {
 
 TEST_CASE("flags of other programs that are not there say what to do") {
   const std::string videos =
-      "videos are made by lance with --task video_edit, lance with --task t2v, lance with --task "
-      "i2v";
+      "videos are made by lance (--task video_edit or t2v or i2v), wan (--task t2v or i2v), "
+      "cosmos (--task i2v or v2v)";
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--list-devices"}, "unknown flag '--list-devices': `diptych devices` lists them"},
       {{"generate", "-p", "x", "--threads", "8"},

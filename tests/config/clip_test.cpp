@@ -259,8 +259,7 @@ TEST_CASE("flags of clips are flags where a family has clips, and hints where no
   CHECK(flag_hint("--duration", one) == who_makes(kVideos, one));
   CHECK(flag_hint("--duration", both).starts_with("use --video-frames"));
   CHECK(who_makes(kVideos, both) ==
-        "videos are made by cinema with --task t2v, cinema with --task i2v, cinema with --task "
-        "video_edit, cinema with --task blend");
+        "videos are made by cinema (--task t2v or i2v or video_edit or blend)");
 }
 
 TEST_CASE("a family's own flag may be another name of a common one") {

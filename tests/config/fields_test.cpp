@@ -127,16 +127,15 @@ TEST_CASE("bad values say what was found and what is expected") {
   }
   CHECK(error_of("width", "1000") == "--x: 1000 is not a multiple of 16; nearest are 992 and 1008");
   CHECK(error_of("width", "8") == "--x: 8 is not a multiple of 16; nearest is 16");
-  CHECK(error_of("width", "0") ==
-        "--x: 0 is out of range; expected a multiple of 16 from 16 to 65536, of which a model may "
-        "take fewer");
   CHECK(
-      error_of("height", "-16") ==
-      "--x: -16 is out of range; expected a multiple of 16 from 16 to 65536, of which a model may "
-      "take fewer");
+      error_of("width", "0") ==
+      "--x: 0 is out of range; expected a multiple of 16 from 16 to 65536, less with some models");
+  CHECK(error_of("height", "-16") ==
+        "--x: -16 is out of range; expected a multiple of 16 from 16 to 65536, less with some "
+        "models");
   CHECK(error_of("height", "65552") ==
-        "--x: 65552 is out of range; expected a multiple of 16 from 16 to 65536, of which a model "
-        "may take fewer");
+        "--x: 65552 is out of range; expected a multiple of 16 from 16 to 65536, less with some "
+        "models");
   CHECK(error_of("batch_count", "0") == "--x: 0 is out of range; expected 1 to 100000");
   CHECK(error_of("seed", "-2") ==
         "--x: '-2' is not a whole number from 0 to 18446744073709551615, nor random");

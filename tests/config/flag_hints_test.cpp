@@ -43,8 +43,7 @@ TEST_CASE("who makes videos is what the families say") {
   CHECK(who_makes(kVideos, kFamilies) ==
         "no model of this version makes videos (bagel: pictures and texts)");
   CHECK(hint("--fps") == who_makes(kVideos, kFamilies));
-  CHECK(who_makes("texts", kFamilies) ==
-        "texts are made by bagel with --task understand, bagel with --task chat");
+  CHECK(who_makes("texts", kFamilies) == "texts are made by bagel (--task understand or chat)");
   CHECK(is_video_task("t2v"));
   CHECK_FALSE(is_video_task("t2i"));
   CHECK(is_video_extension(".MP4"));
