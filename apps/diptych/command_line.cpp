@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include <CLI/CLI.hpp>
+
 #include "lib/base/error.h"
 #include "lib/config/flag_hints.h"
 #include "lib/config/words.h"

@@ -5,11 +5,14 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/log.h"
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
 
 namespace diptych {
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 
+#include <CLI/CLI.hpp>
 #include <c10/core/InferenceMode.h>
 
 #include "apps/diptych/command_line.h"

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
 #include <unistd.h>
 

@@ -8,10 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "lib/base/log.h"
 #include "lib/config/resolve.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace diptych {
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/version.h>

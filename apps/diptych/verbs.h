@@ -6,9 +6,11 @@
 #include <functional>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "lib/base/log.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace diptych {
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <memory>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <torch/version.h>

@@ -1,4 +1,4 @@
-// The one precompiled header, for each level of optimisation: all of ATen, and the standard headers
+// The one precompiled header, for each level of optimisation: all of ATen, and the headers that
 // nearly every source needs.
 #pragma once
 
@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"

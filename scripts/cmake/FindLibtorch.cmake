@@ -1,5 +1,5 @@
 # Finds libtorch inside a Python torch wheel and defines
-#   torch::headers  nothing to link: for code that uses a header of the wheel (fmt) alone
+#   torch::headers  nothing to link: for code that uses a header of the wheel (fmt) alone, with lib/base/fmt.cpp
 #   torch::cpu   headers, libc10, libtorch_cpu
 #   torch::cuda  the same and libc10_cuda, libtorch_cuda (only where they and all they need are there)
 # Not torch's own find_package(Torch): that one demands a CUDA toolkit, rewrites the CUDA flags
@@ -49,7 +49,6 @@ if(NOT TARGET torch::cpu)
   add_library(torch::headers INTERFACE IMPORTED)
   target_include_directories(torch::headers SYSTEM INTERFACE ${Libtorch_INCLUDE_DIR}
                              ${Libtorch_INCLUDE_DIR}/torch/csrc/api/include)
-  target_compile_definitions(torch::headers INTERFACE FMT_HEADER_ONLY=1)
   add_library(torch::cpu INTERFACE IMPORTED)
   target_link_libraries(torch::cpu INTERFACE torch::headers ${_lib}/libc10.so ${_lib}/libtorch_cpu.so)
   # libtorch_cpu itself needs libcudart and libcupti; the linker must find them, we do not link them.

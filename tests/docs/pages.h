@@ -9,8 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 namespace diptych::docs {
 
 // What is wrong with a page, each one line that begins with its place.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "apps/diptych/bench/plan.h"
