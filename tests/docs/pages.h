@@ -9,6 +9,10 @@
 #include <string_view>
 #include <vector>
 
+namespace CLI {
+class App;
+}  // namespace CLI
+
 namespace diptych::docs {
 
 // What is wrong with a page, each one line that begins with its place.
