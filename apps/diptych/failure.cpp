@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include "lib/runtime/ranks.h"
 #include "lib/tensor/finite.h"
 
 namespace diptych {
@@ -53,6 +54,10 @@ Failure describe_failure(const std::exception_ptr& thrown) {
   } catch (const Interrupted& stop) {
     // Whoever closed the pipe has seen enough, and wants no message.
     return {kSignalBase + stop.signal_number, stop.signal_number == SIGPIPE ? "" : stop.what()};
+  } catch (const OtherRankFailed& other) {  // which has said why
+    return {other.exit_code, ""};
+  } catch (const RankFailed& failed) {
+    return {failed.exit_code, failed.text};
   } catch (const c10::OutOfMemoryError& error) {
     return out_of_memory(error.what_without_backtrace());
   } catch (const c10::AcceleratorError& error) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "apps/diptych/demo.h"
+#include "apps/diptych/ranks.h"
 #include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
@@ -125,12 +126,24 @@ struct CheckedRequest {
   std::unique_ptr<Job> job;
 };
 
+// Of processes that share a request one writes.
+bool writes(const Options& options) {
+  return options.run.ranks == nullptr || options.run.ranks->leads();
+}
+
+void drop_outputs(Options& options) {
+  options.run.trace.clear();
+  options.think_output.clear();
+  options.contact_sheet.clear();
+}
+
 void run(const Options& options, const CheckedRequest& request, Log& log) {
   const std::vector<fs::path>& paths = request.paths;
   Progress progress(log, options.progress);
   Results results;
   results.result = [&](const Result& result, const Report& report) {
     check_interrupted();
+    if (!writes(options)) return;
     const Painted painted{&options, &result};
     const MadeResult made{std::span(&painted, 1), 0, &report};
     if (paths.empty()) return print_result(made, progress);
@@ -140,7 +153,7 @@ void run(const Options& options, const CheckedRequest& request, Log& log) {
     print_path(path);
   };
   results.plan = [&](std::size_t, std::string_view plan, const std::string&) {
-    show_plan(options, plan, "", log);
+    if (writes(options)) show_plan(options, plan, "", log);
   };
   request.session->run({request.job.get()}, progress, results);
   const Report report = request.session->report();
@@ -164,7 +177,12 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   if (options.run.makes != MediaKind::clip) options.contact_sheet.clear();
   read_stdin_and_files(options.run.inputs);
   require_runnable(options);
-  std::vector<fs::path> paths = plan_paths(resolved);
+  std::vector<fs::path> paths;
+  if (writes(options)) {
+    paths = plan_paths(resolved);
+  } else {
+    drop_outputs(options);
+  }
   check_not_inputs(options, paths);
   CheckedRequest request{std::move(paths), find_family(options.run.pipeline).open(options.run, log),
                          nullptr};
@@ -212,7 +230,9 @@ int generate(const RequestFlags& flags, Log& log) {
     return 0;
   }
   return with_places(resolved, [&] {
-    return flags.check_config ? check_config(resolved, log) : start(resolved, log);
+    if (flags.check_config) return check_config(resolved, log);
+    const std::shared_ptr<Ranks> ranks = meet_ranks(resolved, log);
+    return as_rank(ranks, [&] { return start(resolved, log); });
   });
 }
 

@@ -22,6 +22,7 @@ class Log {
  public:
   explicit Log(LogLevel level = LogLevel::info) : level_(level) {}
   LogLevel level() const { return level_; }
+  void set_level(LogLevel level) { level_ = level; }
   template <typename... Args>
   void info(fmt::format_string<Args...> format, Args&&... args) {
     write(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));

@@ -64,28 +64,6 @@ std::optional<Shard> slurm_array(const Environment& environment) {
   return Shard{(*id - least) / step, *count, "SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT"};
 }
 
-// The rank among the processes that one launcher started; nothing for a single process.
-std::optional<Shard> process_rank(const Environment& environment) {
-  std::vector<Shard> found;
-  const auto look = [&](const char* index_name, const char* count_name) {
-    const auto rank = read_pair(environment, index_name, count_name);
-    if (rank && rank->count > 1) found.push_back(*rank);
-  };
-  look("RANK", "WORLD_SIZE");
-  look("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  look("PMI_RANK", "PMI_SIZE");
-  // A launcher within a Slurm task or a job script leaves Slurm's variables in place. They then
-  // count something larger.
-  if (found.empty() && !is_slurm_job_script(environment)) look("SLURM_PROCID", "SLURM_NTASKS");
-  for (const Shard& other : found) {
-    const Shard& first = found.front();
-    if (other.index == first.index && other.count == first.count) continue;
-    throw InputError("{} say {}, but {} say {}; give --shard I/N", first.origin, first.text(),
-                     other.origin, other.text());
-  }
-  return found.empty() ? std::nullopt : std::optional(found.front());
-}
-
 // The place among the groups of processes that share a request: their data group.
 std::optional<Shard> data_group(const std::optional<Shard>& rank, std::size_t ranks_per_request) {
   if (ranks_per_request == 1) return rank;
@@ -119,9 +97,30 @@ Shard parse_shard(std::string_view text, const Setting& setting) {
   return {*index, *count, setting.label};
 }
 
+std::optional<Shard> process_of_environment(const Environment& environment) {
+  std::vector<Shard> found;
+  const auto look = [&](const char* index_name, const char* count_name) {
+    const auto rank = read_pair(environment, index_name, count_name);
+    if (rank && rank->count > 1) found.push_back(*rank);
+  };
+  look("RANK", "WORLD_SIZE");
+  look("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+  look("PMI_RANK", "PMI_SIZE");
+  // A launcher within a Slurm task or a job script leaves Slurm's variables in place. They then
+  // count something larger.
+  if (found.empty() && !is_slurm_job_script(environment)) look("SLURM_PROCID", "SLURM_NTASKS");
+  for (const Shard& other : found) {
+    const Shard& first = found.front();
+    if (other.index == first.index && other.count == first.count) continue;
+    throw InputError("{} say {}, but {} say {}; give --shard I/N", first.origin, first.text(),
+                     other.origin, other.text());
+  }
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
 Shard shard_of_environment(const Environment& environment, std::size_t ranks_per_request) {
   const auto array = slurm_array(environment);
-  const auto rank = data_group(process_rank(environment), ranks_per_request);
+  const auto rank = data_group(process_of_environment(environment), ranks_per_request);
   if (!array || !rank) return array.value_or(rank.value_or(Shard{}));
   return {array->index * rank->count + rank->index, array->count * rank->count,
           fmt::format("{}, within it {}", array->origin, rank->origin)};

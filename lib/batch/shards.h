@@ -36,6 +36,10 @@ Shard parse_shard(std::string_view text, const Setting& setting);
 // that are no such numbers.
 Shard shard_of_environment(const Environment& environment, std::size_t ranks_per_request);
 
+// This process among those that one launcher started, of the same variables; nothing for one that
+// is alone. Throws InputError as above.
+std::optional<Shard> process_of_environment(const Environment& environment);
+
 // Whether the processes are those of a Slurm job script itself, which is one process whatever
 // SLURM_NTASKS says: srun, which starts more, sets SLURM_STEP_ID.
 bool is_slurm_job_script(const Environment& environment);

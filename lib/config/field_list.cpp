@@ -17,6 +17,8 @@ constexpr std::int64_t kMostFrames = 100'000;
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr std::int64_t kMostPictures = 100'000;
 constexpr std::int64_t kMostTokens = 1'000'000;
+constexpr std::int64_t kMostBranches = 3;
+constexpr std::int64_t kMostRanks = 1'024;
 
 // Members of Options as the functions that slots hold.
 template <auto Member>
@@ -30,6 +32,10 @@ auto& sampling(Options& options) {
 template <auto Member>
 auto& text(Options& options) {
   return options.run.text.*Member;
+}
+template <auto Member>
+auto& parallel(Options& options) {
+  return options.run.parallel.*Member;
 }
 template <auto Stage, auto Member>
 auto& stage(Options& options) {
@@ -74,6 +80,10 @@ std::optional<NamedRange> range_of_crf(const Options& options) {
   return NamedRange{crf->min, crf->max, facts_of(*format).name};
 }
 
+std::optional<NamedRange> no_other_range(const Options&) {
+  return std::nullopt;
+}
+
 constexpr std::string_view kNoFloat16 =
     "is not supported: the released weights are bfloat16, whose range float16 does not have; "
     "expected bfloat16, which takes as much memory";
@@ -85,6 +95,7 @@ using R = RunConfig;
 using S = SamplingConfig;
 using T = TextConfig;
 using A = StageAttention;
+using P = ParallelConfig;
 using enum Scope;
 
 constinit const auto kFields = std::to_array<Field>({
@@ -234,6 +245,15 @@ constinit const auto kFields = std::to_array<Field>({
     {"load_format", session, "--load-format", "safetensors|dummy",
      "dummy: random weights in the sizes of the checkpoint or, without one, of the released model",
      choice<run<&R::load_format>>(), YamlPlace::top, "load_format"},
+    {"cfg_parallel_size", session, "--cfg-parallel-size", "auto|N",
+     "of the processes that torchrun, mpirun or srun started: into how many parts they divide the "
+     "guidance branches",
+     FreeWholeSlot{parallel<&P::cfg>, 1, kMostBranches, no_other_range}, YamlPlace::painting,
+     "cfg_parallel_size"},
+    {"ulysses_degree", session, "--ulysses-degree", "auto|N",
+     "likewise, the rows of a picture or video and the heads of attention (Ulysses)",
+     FreeWholeSlot{parallel<&P::ulysses>, 1, kMostRanks, no_other_range}, YamlPlace::painting,
+     "ulysses_degree"},
     {"enforce_eager", painting, "--enforce-eager", "",
      "launch every operation of a denoise step instead of one CUDA graph; the same picture, for "
      "comparison",

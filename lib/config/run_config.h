@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@
 namespace diptych {
 
 struct FamilyConfig;
+class Ranks;  // lib/runtime/ranks.h
 
 // What a task makes, and what it reads.
 enum class MediaKind { picture, clip, text };
@@ -82,6 +84,12 @@ struct InputCounts {
   std::int64_t pictures = 0, clips = 0;
 };
 
+// Into how many parts processes that share a request divide it; nullopt: as it fits their number.
+struct ParallelConfig {
+  std::optional<std::int64_t> cfg;      // guidance branches
+  std::optional<std::int64_t> ulysses;  // rows, and heads of attention
+};
+
 struct RunConfig {
   const FamilyConfig* family = nullptr;  // whose fields, tasks and limits hold
   std::string pipeline;                  // its name, as it was asked for
@@ -107,6 +115,8 @@ struct RunConfig {
   TilingWish vae_tiling = TilingWish::automatic;
   double max_vram = 0;  // GiB of the GPU that the run may take, 0 = what is free
   StageAttention read_attention, paint_attention;
+  ParallelConfig parallel;
+  std::shared_ptr<Ranks> ranks;  // that share the requests of this run; null: this process alone
   SamplingConfig sampling;
   TextConfig text;
   std::vector<InputItem> inputs;

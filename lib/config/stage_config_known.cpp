@@ -83,13 +83,11 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "kernels", "", kTopLevel},
     {stage, "load_format", "", kTopLevel},
     // A stage: several devices.
-    {stage, "ulysses_degree", "1", kOneGpu},
     {stage, "ulysses_mode", "strict", kOneGpu},
     {stage, "ulysses_a2a_permute", "false", kOneGpu},
     {stage, "ring_degree", "1", kOneGpu},
     {stage, "allgather_degree", "1", kOneGpu},
     {stage, "sequence_parallel_size", "1", kOneGpu},
-    {stage, "cfg_parallel_size", "1", kOneGpu},
     {stage, "vae_patch_parallel_size", "1", kOneGpu},
     {stage, "vae_parallel_mode", "", kOneGpu},
     {stage, "text_encoder_tp_size", "1", kOneGpu},

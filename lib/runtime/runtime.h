@@ -17,7 +17,7 @@
 #include "lib/base/choices.h"
 #include "lib/base/log.h"
 #include "lib/ops/linear_operand.h"
-#include "lib/runtime/comm.h"
+#include "lib/runtime/ranks.h"
 #include "lib/runtime/stage_backends.h"
 #include "lib/tuning/find.h"
 
@@ -45,7 +45,7 @@ struct Runtime {
   bool vae_tf32 = false;                         // the autoencoder computes in TF32
   StageBackends read_attention;                  // prefill and text
   StageBackends paint_attention;                 // denoising
-  std::optional<Comm> comm;                      // nothing on one GPU
+  std::shared_ptr<Ranks> ranks;                  // null: this process works alone
   std::shared_ptr<const DeviceOpening> opening;  // null on the CPU
 };
 

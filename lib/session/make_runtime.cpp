@@ -89,6 +89,7 @@ Runtime make_runtime(const RunConfig& config, Log& log, std::span<const Attentio
   }
   require_quantizable(config.quantization, runtime.device, runtime.dtype, runtime.kernels);
   runtime.quantization = config.quantization;
+  runtime.ranks = config.ranks;
   // Not fp8 for what is read: that happens once, and every denoise step attends to it.
   runtime.read_attention = stage_backends("read_attention", config.read_attention, roles, runtime,
                                           Quantization::none, log);

@@ -107,19 +107,25 @@ void check_clip(const CosmosClip& clip, const CosmosConfig& c) {
 }  // namespace
 
 CosmosPlan CosmosTransformer::plan(const CosmosContext& context, const CosmosClip& clip,
-                                   SharedKeys shared) const {
+                                   SharedKeys shared, const RowShare& share) const {
   check_clip(clip, config);
   const at::Device device = options().device();
   CosmosPlan plan;
   plan.size = clip.size;
   plan.samples = context.samples();
+  plan.share = share;
   plan.masks = masks_of(clip, config).to(options());
   const Tensor angles = rope_angles(clip, config);
-  plan.cos = angles.cos().repeat({plan.samples, 1}).to(device);
-  plan.sin = angles.sin().repeat({plan.samples, 1}).to(device);
+  plan.cos = share.cut(angles.cos(), 0).repeat({plan.samples, 1}).to(device);
+  plan.sin = share.cut(angles.sin(), 0).repeat({plan.samples, 1}).to(device);
   plan.slots = at::arange(plan.rows(), at::TensorOptions(at::kLong).device(device));
-  const std::vector<std::int64_t> rows(static_cast<std::size_t>(plan.samples), clip.size.rows());
-  plan.self = AttentionLengths::make(rows, rows, clip.size.rows(), device);
+  const auto of_samples = [&](std::int64_t rows) {
+    return std::vector<std::int64_t>(static_cast<std::size_t>(plan.samples), rows);
+  };
+  const std::int64_t padded = share.padded(clip.size.rows());
+  plan.self =
+      AttentionLengths::make(of_samples(padded), of_samples(clip.size.rows()), padded, device);
+  const std::vector<std::int64_t> rows = of_samples(plan.own_rows());
   plan.text = TextAttention::make(context.texts, context.capacity(), rows, shared, device);
   return plan;
 }

@@ -84,7 +84,9 @@ CosmosTime CosmosTransformer::embed_time(const CosmosPlan& plan, const Tensor& t
   time.temb = linear(inner, time_embed.linear_2, {}, kernels);
   time.by_frame = timesteps.dim() == 2;
   const Tensor index = which.to(options().device());
-  time.of_row = index.repeat_interleave(time.by_frame ? plan.size.frame_rows() : plan.size.rows());
+  const Tensor of_rows =
+      index.repeat_interleave(time.by_frame ? plan.size.frame_rows() : plan.size.rows());
+  time.of_row = plan.share.cut(of_rows.view({plan.samples, plan.size.rows()}), 1).flatten();
   if (observer) {
     observer("timestep_sinusoid", sinusoid.index_select(0, index));
     observer("temb", time.temb.index_select(0, index));
@@ -103,7 +105,8 @@ Tensor CosmosTransformer::embed_latents(const CosmosPlan& plan, const Tensor& la
               config.out_channels, " x ", size.frames, " x ", size.height, " x ", size.width);
   const Tensor masks = plan.masks.unsqueeze(0).expand({plan.samples, -1, -1, -1, -1});
   const Tensor patches = patches_of(at::cat({latents.to(options().dtype()), masks}, 1));
-  const Tensor x = linear(patches, patch_embed, {}, kernels);
+  const Tensor own = plan.share.cut(patches.unflatten(0, {plan.samples, size.rows()}), 1);
+  const Tensor x = linear(own.flatten(0, 1), patch_embed, {}, kernels);
   if (observer) {
     constexpr std::int64_t kSide = CosmosConfig::kPatch;
     const auto doubled = [](const Tensor& table, std::int64_t rows) {  // as upstream holds it
@@ -132,9 +135,9 @@ Tensor CosmosTransformer::head(const CosmosPlan& plan, const CosmosTime& time, c
     observer("norm_out", normed.view({plan.samples, size.rows(), width}));
     observer("proj_out", rows.view({plan.samples, size.rows(), config.patch_out()}));
   }
-  return rows
-      .view({plan.samples, size.frames, size.height / kSide, size.width / kSide, kSide, kSide,
-             config.out_channels})
+  return plan.share.join(rows.view({plan.samples, plan.own_rows(), -1}), size.rows())
+      .reshape({plan.samples, size.frames, size.height / kSide, size.width / kSide, kSide, kSide,
+                config.out_channels})
       .permute({0, 6, 1, 2, 4, 3, 5})
       .reshape({plan.samples, config.out_channels, size.frames, size.height, size.width});
 }

@@ -15,6 +15,7 @@
 #include "lib/models/cosmos/block.h"
 #include "lib/models/padded_texts.h"
 #include "lib/ops/ops.h"
+#include "lib/runtime/row_share.h"
 
 namespace diptych {
 
@@ -59,13 +60,15 @@ struct CosmosContext {
 struct CosmosPlan {
   CosmosLatentSize size;
   std::int64_t samples = 0;
+  RowShare share;   // of each sample's rows
   Tensor masks;     // [channels, frames, height, width]: condition and padding, in the model's
                     // dtype; channels may be 0
   Tensor cos, sin;  // float32 [rows(), head_dim / 2]
   Tensor slots;     // int64 [rows()]: 0, 1, ...
-  AttentionLengths self;  // each sample's rows to themselves
+  AttentionLengths self;  // each sample's rows to themselves, those of all ranks
   TextAttention text;
-  std::int64_t rows() const { return samples * size.rows(); }
+  std::int64_t own_rows() const { return share.own(size.rows()); }  // of a sample
+  std::int64_t rows() const { return samples * own_rows(); }
 };
 
 // The timesteps of a forward. Rows of equal timesteps share a row of the tables.
@@ -108,7 +111,9 @@ struct CosmosTransformer {
   CosmosContext make_context(const std::vector<Tensor>& texts, const Kernels& kernels,
                              std::int64_t padded_to = kCosmosTextRows) const;
   // Throws InputError for more positions on an axis than config.most_positions().
-  CosmosPlan plan(const CosmosContext& context, const CosmosClip& clip, SharedKeys shared) const;
+  // Ranks that share rows make it and run its steps together.
+  CosmosPlan plan(const CosmosContext& context, const CosmosClip& clip, SharedKeys shared,
+                  const RowShare& share = {}) const;
 
   // A step is these four. The first two are independent of each other.
   // timesteps: float32 on the CPU, [samples] or, one for each latent frame, [samples, frames].

@@ -103,13 +103,21 @@ class Pass {
         .view({x.size(0), config_.num_attention_heads, config_.attention_head_dim});
   }
 
+  // q [rows, heads, head_dim], keys and values [samples, own rows, heads, head_dim].
+  LinearOperand attend_rows(const Tensor& q, const Tensor& keys, const Tensor& values) const {
+    if (!plan_.share.divides())
+      return attention_.forward_rows({q, keys, values, &plan_.self, false, scale()}, quantization_);
+    const Tensor qkv = at::stack({q.view_as(keys), keys, values}, 2);
+    return {ulysses_attention(plan_.share, qkv, plan_.self, scale(), attention_), {}};
+  }
+
   // -> [rows, width], to_out included.
   Tensor attend_self(LinearOperand h, const CosmosBlock& block) const {
     const std::int64_t n = config_.num_attention_heads, d = config_.attention_head_dim;
     Tensor qkv = project(kQkv, h, block.attn1_qkv);
     h = {};
     see_self(qkv, block);
-    const Tensor keys = at::empty({plan_.samples, plan_.size.rows(), n, d}, qkv.options());
+    const Tensor keys = at::empty({plan_.samples, plan_.own_rows(), n, d}, qkv.options());
     const Tensor values = at::empty_like(keys);
     const QkNormRoute route = {block.attn1_norm_q, block.attn1_norm_k,
                                RowSet::range(0, plan_.rows())};
@@ -130,8 +138,7 @@ class Pass {
     LinearOperand attended;
     {
       const LaunchLabel label(kSelfAttention);
-      attended =
-          attention_.forward_rows({q, keys, values, &plan_.self, false, scale()}, quantization_);
+      attended = attend_rows(q, keys, values);
     }
     q.reset();
     const Tensor out = project(kSelfOut, attended, block.attn1_out);

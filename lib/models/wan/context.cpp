@@ -168,7 +168,9 @@ Tensor index_of(const WanContext& context, std::int64_t keys) {
   return at::tensor(index, at::kLong);
 }
 
-void plan_texts(WanPlan& plan, const WanContext& context, WanSharedKeys shared, at::Device device) {
+// `rows`: the queries of each sample.
+void plan_texts(WanPlan& plan, const WanContext& context, WanSharedKeys shared,
+                const std::vector<std::int64_t>& rows, at::Device device) {
   const bool plain =
       std::ranges::all_of(context.texts, [](const auto& text) { return text.shared <= 1; });
   std::vector<std::int64_t> keys;
@@ -180,7 +182,7 @@ void plan_texts(WanPlan& plan, const WanContext& context, WanSharedKeys shared, 
     capacity = std::ranges::max(keys);
     plan.text_index = index_of(context, capacity).to(device);
   }
-  plan.text = AttentionLengths::make(plan.self.q, std::move(keys), capacity, device);
+  plan.text = AttentionLengths::make(rows, std::move(keys), capacity, device);
 }
 
 void check_positions(const char* axis, std::int64_t positions, const WanConfig& c) {
@@ -192,7 +194,7 @@ void check_positions(const char* axis, std::int64_t positions, const WanConfig& 
 }  // namespace
 
 WanPlan WanTransformer::plan(const WanContext& context, const WanLatentSize& size,
-                             WanSharedKeys shared) const {
+                             WanSharedKeys shared, const RowShare& share) const {
   TORCH_CHECK(size.frames > 0 && size.height > 0 && size.width > 0 && size.height % 2 == 0 &&
                   size.width % 2 == 0,
               "[wan] latents of ", size.frames, " x ", size.height, " x ", size.width);
@@ -203,17 +205,21 @@ WanPlan WanTransformer::plan(const WanContext& context, const WanLatentSize& siz
   WanPlan plan;
   plan.size = size;
   plan.samples = context.samples();
+  plan.share = share;
   const auto [cos, sin] =
       axial_rope_table({size.frames, size.height / 2, size.width / 2, config.attention_head_dim});
-  plan.cos = cos.to(device);
-  plan.sin = sin.to(device);
-  const std::vector<std::int64_t> rows(static_cast<std::size_t>(plan.samples), size.rows());
-  plan.self = AttentionLengths::make(rows, rows, size.rows(), device);
-  plan_texts(plan, context, shared, device);
+  plan.cos = share.cut(cos, 0).to(device);
+  plan.sin = share.cut(sin, 0).to(device);
+  const auto of_samples = [&](std::int64_t rows) {
+    return std::vector<std::int64_t>(static_cast<std::size_t>(plan.samples), rows);
+  };
+  const std::int64_t padded = share.padded(size.rows());
+  plan.self = AttentionLengths::make(of_samples(padded), of_samples(size.rows()), padded, device);
+  const std::vector<std::int64_t> rows = of_samples(plan.own_rows());
+  plan_texts(plan, context, shared, rows, device);
   if (!context.image.empty()) {
     const std::int64_t keys = context.image.front().size(1);
-    plan.image =
-        AttentionLengths::make(rows, std::vector<std::int64_t>(rows.size(), keys), keys, device);
+    plan.image = AttentionLengths::make(rows, of_samples(keys), keys, device);
   }
   return plan;
 }

@@ -88,15 +88,19 @@ class Pass {
   }
   AttentionCall call(const Tensor& q, const Tensor& keys, const Tensor& values,
                      const AttentionLengths& lengths) const {
-    const double scale = 1 / std::sqrt(static_cast<double>(config_.attention_head_dim));
-    return {heads(q), heads(keys), heads(values), &lengths, /*causal=*/false, scale};
+    return {heads(q), heads(keys), heads(values), &lengths, /*causal=*/false, scale()};
   }
+  double scale() const { return 1 / std::sqrt(static_cast<double>(config_.attention_head_dim)); }
 
   // What is given is gone behind it.
   LinearOperand attend_rows(Tensor qkv) const {
     const LaunchLabel label(kSelfAttention);
     const std::int64_t width = config_.width();
-    const Tensor samples = qkv.unflatten(0, {plan_.samples, plan_.size.rows()});
+    const Tensor samples = qkv.unflatten(0, {plan_.samples, plan_.own_rows()});
+    if (plan_.share.divides()) {
+      const Tensor split = heads(samples.unflatten(2, {3, width}));
+      return {ulysses_attention(plan_.share, split, plan_.self, scale(), attention_), {}};
+    }
     return attention_.forward_rows(call(qkv.narrow(1, 0, width), samples.narrow(2, width, width),
                                         samples.narrow(2, 2 * width, width), plan_.self),
                                    quantization_);

@@ -117,8 +117,10 @@ WanTime WanTransformer::embed_time(const WanPlan& plan, const Tensor& timesteps,
       at::linear(inner, time_embedder.linear_2, time_embedder.linear_2_bias).to(options().dtype());
   time.timestep_proj = linear(at::silu(time.temb), time_proj, time_proj_bias, kernels);
   const Tensor index = which.to(device);
-  if (distinct.size(0) > 1)
-    time.of_row = timesteps.dim() == 2 ? index : index.repeat_interleave(plan.size.rows());
+  if (distinct.size(0) > 1) {
+    time.of_row = timesteps.dim() == 2 ? plan.share.cut(index.view(timesteps.sizes()), 1).flatten()
+                                       : index.repeat_interleave(plan.own_rows());
+  }
   if (!observer) return time;
   const auto see = [&](const char* name, const Tensor& table, at::IntArrayRef leading) {
     std::vector<std::int64_t> shape(leading.begin(), leading.end());
@@ -143,8 +145,9 @@ Tensor WanTransformer::embed_latents(const WanPlan& plan, const Tensor& latents,
       latents.to(options().dtype())
           .view({plan.samples, config.in_channels, size.frames, h, side, w, side})
           .permute({0, 2, 3, 5, 1, 4, 6})
-          .reshape({plan.rows(), config.patch_in()});
-  const Tensor x = linear(patches, patch_embedding, patch_bias, kernels);
+          .reshape({plan.samples, size.rows(), config.patch_in()});
+  const Tensor own = plan.share.cut(patches, 1).flatten(0, 1);
+  const Tensor x = linear(own, patch_embedding, patch_bias, kernels);
   if (!observer) return x;
   const auto spread = [&](const Tensor& table) {  // each angle stored twice
     return table.repeat_interleave(2, 1).view({1, size.rows(), 1, config.attention_head_dim});
@@ -171,7 +174,8 @@ Tensor WanTransformer::head(const WanPlan& plan, const WanTime& time, const Tens
                              .view({plan.samples, size.rows(), config.width()}));
     observer("proj_out", rows.view({plan.samples, size.rows(), config.patch_out()}));
   }
-  return rows.view({plan.samples, size.frames, h, w, side, side, config.out_channels})
+  return plan.share.join(rows.view({plan.samples, plan.own_rows(), -1}), size.rows())
+      .reshape({plan.samples, size.frames, h, w, side, side, config.out_channels})
       .permute({0, 6, 1, 2, 4, 3, 5})
       .reshape({plan.samples, config.out_channels, size.frames, size.height, size.width});
 }

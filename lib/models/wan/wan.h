@@ -13,6 +13,7 @@
 #include "lib/models/wan/blocks.h"
 #include "lib/models/wan/context.h"
 #include "lib/ops/ops.h"
+#include "lib/runtime/row_share.h"
 
 namespace diptych {
 
@@ -26,13 +27,15 @@ struct WanLatentSize {  // of a sample; height and width are even
 struct WanPlan {
   WanLatentSize size;
   std::int64_t samples = 0;
-  Tensor cos, sin;         // float32 [size.rows(), head_dim / 2]
-  AttentionLengths self;   // each sample's rows to themselves
+  RowShare share;          // of each sample's rows
+  Tensor cos, sin;         // float32 [own_rows(), head_dim / 2]
+  AttentionLengths self;   // each sample's rows to themselves, those of all ranks
   AttentionLengths text;   // to the text's keys
   AttentionLengths image;  // to the image's keys, where there are
   Tensor text_bias;        // float32 [samples, capacity], of weighted keys; undefined: none
   Tensor text_index;       // int64: rows of the flattened keys, of repeated ones
-  std::int64_t rows() const { return samples * size.rows(); }
+  std::int64_t own_rows() const { return share.own(size.rows()); }  // of a sample
+  std::int64_t rows() const { return samples * own_rows(); }
 };
 
 // The timesteps of a forward. Rows of equal timesteps share a row of the tables.
@@ -79,7 +82,9 @@ struct WanTransformer {
   WanContext make_context(const WanTexts& texts, const Kernels& kernels,
                           const WanObserver& observer = {}) const;
   // Throws InputError for more positions on an axis than config.rope_max_seq_len.
-  WanPlan plan(const WanContext& context, const WanLatentSize& size, WanSharedKeys shared) const;
+  // Ranks that share rows make it and run its steps together.
+  WanPlan plan(const WanContext& context, const WanLatentSize& size, WanSharedKeys shared,
+               const RowShare& share = {}) const;
 
   // A step is these four. The first two are independent of each other.
   // timesteps: float32 on the CPU, [samples] or, one for each row, [samples, size.rows()].

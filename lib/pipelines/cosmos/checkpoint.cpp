@@ -12,6 +12,7 @@
 #include "lib/models/wan_vae/layout.h"
 #include "lib/models/wan_vae/memory.h"
 #include "lib/pipelines/cosmos/job.h"
+#include "lib/pipelines/vae_media.h"
 #include "lib/tensor/stored_tensors.h"
 
 namespace diptych {
@@ -21,21 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr const char *kTransformer = "transformer", *kText = "text_encoder", *kVae = "vae";
 constexpr std::int64_t kLatents = 12;  // those of a step, and the given frames'
-
-at::ScalarType vae_dtype_of(const RunConfig& run, const Runtime& runtime) {
-  switch (run.vae_dtype) {
-    case VaeDtype::float32:
-      return at::kFloat;
-    case VaeDtype::bfloat16:
-      return at::kBFloat16;
-    case VaeDtype::automatic:
-      return runtime.dtype;
-    case VaeDtype::tf32:
-      break;
-  }
-  throw InputError(Setting::of("vae_dtype", "tf32"),
-                   "the autoencoder of Cosmos computes in float32 or bfloat16");
-}
 
 Umt5Config released_text_config() {  // google-t5/t5-11b
   Umt5Config config;
@@ -72,7 +58,7 @@ CosmosCheckpoint::CosmosCheckpoint(const RunConfig& run, const Runtime& runtime)
       folder_(run.model),
       release_(run.own.get<CosmosSettings>().release),
       dummy_(run.load_format == LoadFormat::dummy),
-      vae_dtype_(vae_dtype_of(run, runtime)) {
+      vae_dtype_(wan_vae_dtype(run, runtime.dtype, "Cosmos")) {
   if (folder_.empty() && !dummy_) {
     throw InputError(Setting::absent("model"),
                      "missing; expected a Cosmos-Predict2 checkpoint folder (or --load-format "

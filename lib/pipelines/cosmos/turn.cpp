@@ -6,8 +6,9 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/base/interrupt.h"
 #include "lib/models/cosmos/frames.h"
+#include "lib/pipelines/vae_media.h"
+#include "lib/runtime/shared_branches.h"
 #include "lib/sampling/video_guidance.h"
 #include "lib/tensor/noise.h"
 
@@ -63,11 +64,12 @@ void CosmosTurn::read_texts() {
   const SharedKeys shared = preferred_shared_keys(runtime_.device);
   Reading reading;
   reading.context = model.make_context(rows, runtime_.kernels);
-  reading.together = model.plan(reading.context, clip, shared);
+  const RowShare share = {runtime_.ranks.get()};
+  reading.together = model.plan(reading.context, clip, shared, share);
   for (std::int64_t branch = 0; branch < job_.branches; ++branch) {
     const auto place = static_cast<std::size_t>(branch);
     reading.one[place] = reading.context.slice(branch, 1);
-    reading.alone[place] = model.plan(reading.one[place], clip, shared);
+    reading.alone[place] = model.plan(reading.one[place], clip, shared, share);
   }
   reading_ = std::move(reading);
 }
@@ -207,6 +209,14 @@ CosmosTurn::Branches CosmosTurn::outputs(const Tensor& input, std::int64_t step,
     const auto place = static_cast<std::size_t>(branch);
     return forward({&reading_->alone[place], &reading_->one[place], name}, input, step, trace);
   };
+  if (job_.guided() && shares_branches(runtime_.ranks.get())) {
+    const std::int64_t before = forwards_;
+    const std::vector<Tensor> all = share_branches(*runtime_.ranks, 2, [&](std::int64_t i) {
+      return i == 0 ? alone(job_.branches - 1, "cond") : alone(0, "uncond");
+    });
+    forwards_ += forwards_ - before;  // the other rank's
+    return {all[0], all[1]};
+  }
   Branches out;
   out.cond = alone(job_.branches - 1, "cond");
   if (job_.guided()) out.uncond = alone(0, "uncond");
@@ -252,56 +262,19 @@ Tensor CosmosTurn::step(const Tensor& latent, std::int64_t i, TraceSink* trace) 
   return next[0];
 }
 
-namespace {
-
-// latent: [t, h, w, z] normalised. `take` gets uint8 [n, H, W, 3] on the CPU.
-void decode_frames(const WanVae& vae, const Tensor& latent,
-                   const std::optional<WanVaeTiling>& tiling, std::vector<Tensor>* shown,
-                   const std::function<void(const Tensor& frames)>& take) {
-  std::optional<WanVaeDecoder> decoder;
-  if (tiling) {
-    decoder.emplace(vae, latent, *tiling);
-  } else {
-    decoder.emplace(vae, latent);
-  }
-  while (decoder->has_next()) {
-    check_interrupted();
-    const Tensor frames = decoder->next();
-    require_finite(frames, "the decoded picture");
-    if (shown != nullptr) shown->push_back(frames.to(at::kCPU));
-    take(cosmos_frames_to_uint8(frames).to(at::kCPU));
-  }
-}
-
-}  // namespace
-
 Media CosmosTurn::decode(const Tensor& latent, TraceSink* trace) {
   const WanVae& vae = job_.checkpoint.vae();
-  const Tensor rows = latent.permute({1, 2, 3, 0}).contiguous();
-  const std::optional<WanVaeTiling> tiling = job_.checkpoint.tiling();
-  const std::optional<ClipShape> shape = job_.clip_shape();
-  if (trace != nullptr) {
-    trace->record("final.latent", latent.unsqueeze(0));
-    trace->record("vae.latent_denormalized", vae.denormalise(latent).unsqueeze(0));
-  }
-  Clip clip;
-  if (shape) clip.shape = *shape;
-  if (shape && trace == nullptr) {
-    // The session outlives it, this turn may not.
-    clip.decode = [&vae, rows, tiling](const std::function<void(const Tensor&)>& take) {
-      decode_frames(vae, rows, tiling, nullptr, take);
-    };
-    return clip;
-  }
-  std::vector<Tensor> shown, chunks;
-  decode_frames(vae, rows, tiling, trace == nullptr ? nullptr : &shown,
-                [&](const Tensor& frames) { chunks.push_back(frames); });
-  if (trace != nullptr) trace->record("vae.decoded", at::cat(shown, 1).unsqueeze(0));
-  if (!shape) return Picture{chunks.front()[0]};
-  clip.decode = [chunks](const std::function<void(const Tensor&)>& take) {
-    for (const Tensor& frames : chunks) take(frames);
-  };
-  return clip;
+  const LatentFrames source = {vae, latent.permute({1, 2, 3, 0}).contiguous(),
+                               job_.checkpoint.tiling(), cosmos_frames_to_uint8};
+  if (trace == nullptr) return decode_media(source, job_.clip_shape());
+  trace->record("final.latent", latent.unsqueeze(0));
+  trace->record("vae.latent_denormalized", vae.denormalise(latent).unsqueeze(0));
+  std::vector<Tensor> seen;
+  Media media = decode_media(source, job_.clip_shape(), [&](const Tensor& frames, const Tensor&) {
+    seen.push_back(frames.to(at::kCPU));
+  });
+  trace->record("vae.decoded", at::cat(seen, 1).unsqueeze(0));
+  return media;
 }
 
 }  // namespace diptych

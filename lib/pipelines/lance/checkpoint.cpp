@@ -8,6 +8,7 @@
 #include "lib/base/folder.h"
 #include "lib/models/wan_vae/memory.h"
 #include "lib/pipelines/lance/job.h"
+#include "lib/pipelines/vae_media.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -34,21 +35,6 @@ fs::path first_of(const fs::path& folder, std::initializer_list<const char*> nam
       "{}: {} not found; expected a Lance folder as it is downloaded, with {}, {}, {} "
       "and Wan2.2_VAE.pth",
       folder.string(), *names.begin(), kPictures, kClips, kVision);
-}
-
-at::ScalarType vae_dtype_of(const RunConfig& run, const Runtime& runtime) {
-  switch (run.vae_dtype) {
-    case VaeDtype::float32:
-      return at::kFloat;
-    case VaeDtype::bfloat16:
-      return at::kBFloat16;
-    case VaeDtype::automatic:
-      return runtime.dtype;
-    case VaeDtype::tf32:
-      break;
-  }
-  throw InputError(Setting::of("vae_dtype", "tf32"),
-                   "the autoencoder of Lance computes in float32 or bfloat16");
 }
 
 // No config file tells the widths. Random weights take those of the folder's autoencoder where it
@@ -150,7 +136,7 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
   c.folders = LanceFolders::of(run.model, c.task);
   c.quantization = {runtime.quantization, runtime.kernels};
   c.kernels = runtime.kernels;
-  const at::ScalarType vae_dtype = vae_dtype_of(run, runtime);
+  const at::ScalarType vae_dtype = wan_vae_dtype(run, runtime.dtype, "Lance");
   if (!run.model.empty()) c.config = LanceConfig::load(c.folders.llm, c.folders.vit);
   // Buffers were cast with the weights, the rotary frequencies among them.
   c.config.llm.bf16_rope_frequencies = runtime.dtype == at::kBFloat16;

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/base/interrupt.h"
 #include "lib/pipelines/lance/job.h"
 #include "lib/pipelines/lance/trace.h"
+#include "lib/pipelines/vae_media.h"
 #include "lib/tensor/noise.h"
 
 namespace diptych {
@@ -129,53 +129,17 @@ Tensor LanceTurn::start_latent(Log& log, MotTrace* trace) {
   return at::cat({clean.to(start.device()), start.narrow(0, clean.size(0), rows - clean.size(0))});
 }
 
-namespace {
-
-// latent: [t, h, w, row width]. `take` gets uint8 [n, H, W, 3] on the CPU.
-void decode_frames(const WanVae& vae, const Tensor& latent, LanceTrace* trace,
-                   const std::function<void(const Tensor& frames)>& take) {
-  WanVaeDecoder decoder(vae, latent);
-  while (decoder.has_next()) {
-    check_interrupted();
-    const Tensor frames = decoder.next();
-    require_finite(frames, "the decoded picture");
-    const Tensor shown = frames_to_uint8(frames).to(at::kCPU);
-    if (trace != nullptr) trace->decoded(frames, shown);
-    take(shown);
-  }
-  if (trace != nullptr) trace->finish_decoding();
-}
-
-}  // namespace
-
 Media LanceTurn::decode(const Tensor& rows, const std::string&, MotTrace* trace) const {
   const LatentSize size = own_.size();
-  const Tensor latent = rows.view({size.t, size.h, size.w, -1});
-  if (trace != nullptr) trace->sink().record("latent.final", latent);
-  const WanVae& vae = own_.checkpoint.vae;
-  auto* const own_trace = static_cast<LanceTrace*>(trace);
-  const std::optional<ClipShape> shape = own_.clip_shape();
-  if (!shape) {
-    Picture picture;
-    decode_frames(vae, latent, own_trace, [&](const Tensor& frames) { picture.rgb = frames[0]; });
-    return picture;
-  }
-  Clip clip;
-  clip.shape = *shape;
-  if (trace == nullptr) {
-    // The session outlives it, this turn may not.
-    clip.decode = [&vae, latent](const std::function<void(const Tensor&)>& take) {
-      decode_frames(vae, latent, nullptr, take);
-    };
-    return clip;
-  }
-  // A trace shows every frame, whoever takes them.
-  std::vector<Tensor> chunks;
-  decode_frames(vae, latent, own_trace, [&](const Tensor& frames) { chunks.push_back(frames); });
-  clip.decode = [chunks](const std::function<void(const Tensor&)>& take) {
-    for (const Tensor& frames : chunks) take(frames);
-  };
-  return clip;
+  const LatentFrames source = {own_.checkpoint.vae, rows.view({size.t, size.h, size.w, -1})};
+  if (trace == nullptr) return decode_media(source, own_.clip_shape());
+  trace->sink().record("latent.final", source.latent);
+  auto& own_trace = static_cast<LanceTrace&>(*trace);
+  Media media = decode_media(
+      source, own_.clip_shape(),
+      [&](const Tensor& frames, const Tensor& shown) { own_trace.decoded(frames, shown); });
+  own_trace.finish_decoding();
+  return media;
 }
 
 }  // namespace diptych

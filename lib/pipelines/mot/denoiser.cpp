@@ -5,6 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/models/qwen_mot/kernel_work.h"
 #include "lib/pipelines/mot/trace.h"
+#include "lib/runtime/shared_branches.h"
 
 namespace diptych {
 
@@ -113,6 +114,12 @@ std::vector<Tensor> MotDenoiser::velocities(const Tensor& x, std::int64_t step,
   const auto is_computed = [&](std::int64_t context) {
     return context < count && computed[static_cast<std::size_t>(context)];
   };
+  if (shares_branches(runtime_.ranks.get())) {
+    count_forwards(count);
+    return share_branches(*runtime_.ranks, count, [&](std::int64_t context) {
+      return compute({context, 1}, latents, step)[0];
+    });
+  }
   std::vector<Tensor> velocities;
   for (std::int64_t context = 0; context < count;) {
     if (!is_computed(context)) {
@@ -131,6 +138,11 @@ std::vector<Tensor> MotDenoiser::velocities(const Tensor& x, std::int64_t step,
 std::vector<Tensor> MotDenoiser::velocities_at(const Tensor& x, const Tensor& time,
                                                std::int64_t count) const {
   const Tensor latents = embed(x, time);
+  if (shares_branches(runtime_.ranks.get())) {
+    return share_branches(*runtime_.ranks, count, [&](std::int64_t context) {
+      return compute({context, 1}, latents, {})[0];
+    });
+  }
   std::vector<Tensor> velocities;
   for (const Range& range : calls_of(count)) {
     for (Tensor& velocity : compute(range, latents, {})) velocities.push_back(std::move(velocity));

@@ -58,7 +58,9 @@ std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
 // Experts that come from the host and operations that look at values on the host cannot be
 // captured.
 bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
-  return request.step_graphs && runtime.kernels != KernelPolicy::reference &&
+  // Exchanges between ranks are not captured.
+  return request.step_graphs && runtime.ranks == nullptr &&
+         runtime.kernels != KernelPolicy::reference &&
          !model.backbone.layers.streams({.und = true, .gen = true});
 }
 

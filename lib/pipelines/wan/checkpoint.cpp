@@ -10,6 +10,7 @@
 #include "lib/models/wan/memory.h"
 #include "lib/models/wan_vae/layout.h"
 #include "lib/models/wan_vae/memory.h"
+#include "lib/pipelines/vae_media.h"
 #include "lib/pipelines/wan/job.h"
 #include "lib/tensor/stored_tensors.h"
 
@@ -24,21 +25,6 @@ constexpr std::string_view kBothExperts = "experts";
 constexpr std::int64_t kLatents = 12;  // of the solver's history, and those of a step
 
 constexpr const char *kText = "text_encoder", *kVae = "vae", *kVision = "image_encoder";
-
-at::ScalarType vae_dtype_of(const RunConfig& run, const Runtime& runtime) {
-  switch (run.vae_dtype) {
-    case VaeDtype::float32:
-      return at::kFloat;
-    case VaeDtype::bfloat16:
-      return at::kBFloat16;
-    case VaeDtype::automatic:
-      return runtime.dtype;
-    case VaeDtype::tf32:
-      break;
-  }
-  throw InputError(Setting::of("vae_dtype", "tf32"),
-                   "the autoencoder of Wan computes in float32 or bfloat16");
-}
 
 Umt5Config released_text_config() {  // google/umt5-xxl
   Umt5Config config;
@@ -62,7 +48,7 @@ WanCheckpoint::WanCheckpoint(const RunConfig& run, const Runtime& runtime, Log&)
     : runtime_(runtime),
       folder_(run.model),
       dummy_(run.load_format == LoadFormat::dummy),
-      vae_dtype_(vae_dtype_of(run, runtime)),
+      vae_dtype_(wan_vae_dtype(run, runtime.dtype, "Wan")),
       max_vram_(run.max_vram) {
   if (folder_.empty() && !dummy_) {
     throw InputError(Setting::absent("model"),

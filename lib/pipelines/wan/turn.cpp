@@ -5,8 +5,9 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/base/interrupt.h"
 #include "lib/media/resize.h"
+#include "lib/pipelines/vae_media.h"
+#include "lib/runtime/shared_branches.h"
 #include "lib/tensor/noise.h"
 
 namespace diptych {
@@ -156,11 +157,12 @@ const WanTurn::Reading& WanTurn::reading(std::size_t expert, TraceSink* trace) {
   }
   reading.context = model.make_context(texts, runtime_.kernels, observer);
   const WanSharedKeys shared = job_.shared_keys;
-  reading.together = model.plan(reading.context, job_.latent, shared);
+  const RowShare share = {runtime_.ranks.get()};
+  reading.together = model.plan(reading.context, job_.latent, shared, share);
   for (std::int64_t branch = 0; branch < branches(); ++branch) {
     const auto place = static_cast<std::size_t>(branch);
     reading.one[place] = reading.context.slice(branch, 1);
-    reading.alone[place] = model.plan(reading.one[place], job_.latent, shared);
+    reading.alone[place] = model.plan(reading.one[place], job_.latent, shared, share);
   }
   return readings_[expert].emplace(std::move(reading));
 }
@@ -279,6 +281,14 @@ WanTurn::Velocities WanTurn::velocities(const Tensor& x, std::int64_t step, bool
                     .name = name},
                    input, step, trace)[0];
   };
+  if (both && shares_branches(runtime_.ranks.get())) {
+    const std::int64_t before = forwards_;
+    const std::vector<Tensor> all = share_branches(*runtime_.ranks, 2, [&](std::int64_t i) {
+      return i == 0 ? alone(branches() - 1, "cond") : alone(0, "uncond");
+    });
+    forwards_ += forwards_ - before;  // the other rank's
+    return {all[0], all[1]};
+  }
   Velocities v;
   v.cond = alone(branches() - 1, "cond");
   if (both) v.uncond = alone(0, "uncond");
@@ -342,58 +352,19 @@ Tensor WanTurn::finish(const Tensor& x) {
   return model_input(x);
 }
 
-namespace {
-
-// latent: [t, h, w, z] normalised. `take` gets uint8 [n, H, W, 3] on the CPU.
-void decode_frames(const WanVae& vae, const Tensor& latent,
-                   const std::optional<WanVaeTiling>& tiling, std::vector<Tensor>* shown,
-                   const std::function<void(const Tensor& frames)>& take) {
-  std::optional<WanVaeDecoder> decoder;
-  if (tiling) {
-    decoder.emplace(vae, latent, *tiling);
-  } else {
-    decoder.emplace(vae, latent);
-  }
-  while (decoder->has_next()) {
-    check_interrupted();
-    const Tensor frames = decoder->next();
-    require_finite(frames, "the decoded picture");
-    if (shown != nullptr) shown->push_back(frames.to(at::kCPU));
-    take(frames_to_uint8(frames).to(at::kCPU));
-  }
-}
-
-}  // namespace
-
 Media WanTurn::decode(const Tensor& latent, TraceSink* trace) {
   const WanVae& vae = job_.checkpoint.vae();
-  const Tensor rows = latent.permute({1, 2, 3, 0}).contiguous();
-  const std::optional<WanVaeTiling> tiling = job_.checkpoint.tiling();
-  const std::optional<ClipShape> shape = job_.clip_shape();
-  if (trace != nullptr) {
-    trace->record("final.latent", latent.unsqueeze(0));
-    trace->record("vae.latent_denormalized", vae.denormalise(latent).unsqueeze(0));
-  }
-  if (shape && trace == nullptr) {
-    Clip clip;
-    clip.shape = *shape;
-    // The session outlives it, this turn may not.
-    clip.decode = [&vae, rows, tiling](const std::function<void(const Tensor&)>& take) {
-      decode_frames(vae, rows, tiling, nullptr, take);
-    };
-    return clip;
-  }
-  std::vector<Tensor> shown, chunks;
-  decode_frames(vae, rows, tiling, trace == nullptr ? nullptr : &shown,
-                [&](const Tensor& frames) { chunks.push_back(frames); });
-  if (trace != nullptr) trace->record("vae.decoded", at::cat(shown, 1).unsqueeze(0));
-  if (!shape) return Picture{chunks.front()[0]};
-  Clip clip;
-  clip.shape = *shape;
-  clip.decode = [chunks](const std::function<void(const Tensor&)>& take) {
-    for (const Tensor& frames : chunks) take(frames);
-  };
-  return clip;
+  const LatentFrames source = {vae, latent.permute({1, 2, 3, 0}).contiguous(),
+                               job_.checkpoint.tiling()};
+  if (trace == nullptr) return decode_media(source, job_.clip_shape());
+  trace->record("final.latent", latent.unsqueeze(0));
+  trace->record("vae.latent_denormalized", vae.denormalise(latent).unsqueeze(0));
+  std::vector<Tensor> seen;
+  Media media = decode_media(source, job_.clip_shape(), [&](const Tensor& frames, const Tensor&) {
+    seen.push_back(frames.to(at::kCPU));
+  });
+  trace->record("vae.decoded", at::cat(seen, 1).unsqueeze(0));
+  return media;
 }
 
 }  // namespace diptych

@@ -1,0 +1,66 @@
+#include "lib/pipelines/vae_media.h"
+
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+
+namespace diptych {
+namespace {
+
+WanVaeDecoder decoder_of(const LatentFrames& source) {
+  if (source.tiling) return {source.vae, source.latent, *source.tiling};
+  return {source.vae, source.latent};
+}
+
+// `take` gets what is shown.
+void decode_frames(const LatentFrames& source, const FramesObserver& observer,
+                   const std::function<void(const Tensor& shown)>& take) {
+  WanVaeDecoder decoder = decoder_of(source);
+  while (decoder.has_next()) {
+    check_interrupted();
+    const Tensor frames = decoder.next();
+    require_finite(frames, "the decoded picture");
+    const Tensor shown = source.to_uint8(frames).to(at::kCPU);
+    if (observer) observer(frames, shown);
+    take(shown);
+  }
+}
+
+}  // namespace
+
+Media decode_media(const LatentFrames& source, const std::optional<ClipShape>& shape,
+                   const FramesObserver& observer) {
+  Clip clip;
+  if (shape) clip.shape = *shape;
+  if (shape && !observer) {
+    clip.decode = [source](const std::function<void(const Tensor&)>& take) {
+      decode_frames(source, {}, take);
+    };
+    return clip;
+  }
+  std::vector<Tensor> chunks;
+  decode_frames(source, observer, [&](const Tensor& shown) { chunks.push_back(shown); });
+  if (!shape) return Picture{chunks.front()[0]};
+  clip.decode = [chunks](const std::function<void(const Tensor&)>& take) {
+    for (const Tensor& shown : chunks) take(shown);
+  };
+  return clip;
+}
+
+at::ScalarType wan_vae_dtype(const RunConfig& run, at::ScalarType of_run, std::string_view model) {
+  switch (run.vae_dtype) {
+    case VaeDtype::float32:
+      return at::kFloat;
+    case VaeDtype::bfloat16:
+      return at::kBFloat16;
+    case VaeDtype::automatic:
+      return of_run;
+    case VaeDtype::tf32:
+      break;
+  }
+  throw InputError(Setting::of("vae_dtype", "tf32"),
+                   "the autoencoder of {} computes in float32 or bfloat16", model);
+}
+
+}  // namespace diptych

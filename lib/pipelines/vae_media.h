@@ -1,0 +1,36 @@
+// What a Wan autoencoder, 2.1 or 2.2, makes of a final latent: the picture or clip of a result.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "lib/config/run_config.h"
+#include "lib/models/wan_vae/tiling.h"
+#include "lib/models/wan_vae/wan_vae.h"
+#include "lib/session/result.h"
+
+namespace diptych {
+
+struct LatentFrames {
+  const WanVae& vae;  // outlives the media
+  Tensor latent;      // [t, h, w, z] normalised
+  std::optional<WanVaeTiling> tiling = {};
+  Tensor (*to_uint8)(const Tensor& frames) = frames_to_uint8;
+};
+
+// Called with each chunk: frames [3, n, H, W] in -1..1 on the device of the weights, and what is
+// shown of them, uint8 [n, H, W, 3] on the CPU.
+using FramesObserver = std::function<void(const Tensor& frames, const Tensor& shown)>;
+
+// A clip of this shape, decoded when its frames are asked for; without a shape the picture that is
+// the first frame. With an observer everything is decoded before this returns. Decoding throws
+// RunError for frames that are not finite, and Interrupted.
+Media decode_media(const LatentFrames& source, const std::optional<ClipShape>& shape,
+                   const FramesObserver& observer = {});
+
+// What the autoencoder computes in by --vae-dtype; `automatic` is the dtype of the run. Throws
+// InputError for tf32, whose pixels were not compared; `model`: "Wan".
+at::ScalarType wan_vae_dtype(const RunConfig& run, at::ScalarType of_run, std::string_view model);
+
+}  // namespace diptych

@@ -1,0 +1,259 @@
+#include "lib/runtime/ranks.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define USE_C10D_GLOO 1
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "lib/base/error.h"
+#include "lib/runtime/rank_groups.h"
+
+namespace diptych {
+namespace {
+
+using namespace std::chrono_literals;
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+constexpr auto kMeeting = 60s;
+constexpr auto kBeat = 250ms;    // between two signs of life
+constexpr int kLostBeats = 40;   // without one: the process is gone
+constexpr auto kLastWords = 2s;  // until what a rank has said must be known
+constexpr int kLost = 3;         // exit code: RunError's
+constexpr const char* kFailed = "failed";
+
+std::string text_of(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+Store open_store(const Launch& launch) {
+  c10d::TCPStoreOptions options;
+  options.port = launch.port;
+  options.isServer = launch.rank == 0;
+  options.numWorkers = launch.size;
+  options.waitWorkers = false;
+  options.timeout = kMeeting;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(launch.host, options);
+  } catch (const std::exception& error) {
+    throw RunError("rank {} of {}: no meeting at {}:{} (MASTER_ADDR, MASTER_PORT): {}", launch.rank,
+                   launch.size, launch.host, launch.port,
+                   std::string(error.what()).substr(0, std::string(error.what()).find('\n')));
+  }
+}
+
+// Everybody says that it is there; who waits in vain names who is not.
+void await_all(c10d::Store& store, const Launch& launch, const std::string& place) {
+  const auto key = [&](std::size_t rank) { return place + std::to_string(rank); };
+  store.set(key(launch.rank), bytes_of("1"));
+  for (std::size_t rank = 0; rank < launch.size; ++rank) {
+    try {
+      store.wait({key(rank)}, kMeeting);
+    } catch (const std::exception&) {
+      throw RunError("rank {} of {} did not come to {}:{} within {} s", rank, launch.size,
+                     launch.host, launch.port, kMeeting.count());
+    }
+  }
+}
+
+// Tells the others that this process lives, and hears when one of them does not or has failed: on a
+// connection of its own, beside whatever the process waits for.
+class Watch {
+ public:
+  Watch(const Launch& launch, Store store)
+      : launch_(launch), store_(std::move(store)), beats_(launch.size) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+  std::optional<int> failed() const {
+    const int code = failed_;
+    return code < 0 ? std::nullopt : std::optional(code);
+  }
+  // Nobody's end matters from now on.
+  void stop() {
+    thread_.request_stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  struct Beats {
+    std::int64_t last = -1;
+    int missed = 0;
+  };
+
+  void run(const std::stop_token& stop) {
+    try {
+      while (!stop.stop_requested()) {
+        look();
+        if (failed_ >= 0) return end_soon(stop);
+        std::this_thread::sleep_for(kBeat);
+      }
+    } catch (const std::exception&) {  // the store is gone, and rank 0 with it
+      if (stop.stop_requested()) return;
+      failed_ = kLost;
+      end_soon(stop);
+    }
+  }
+
+  void look() {
+    store_->add(beat(launch_.rank), 1);
+    if (store_->check({kFailed})) {
+      failed_ = std::atoi(text_of(store_->get(kFailed)).c_str());
+      return;
+    }
+    for (std::size_t rank = 0; rank < launch_.size; ++rank) {
+      if (rank == launch_.rank) continue;
+      const std::int64_t now = store_->add(beat(rank), 0);
+      Beats& beats = beats_[rank];
+      beats.missed = now == beats.last ? beats.missed + 1 : 0;
+      beats.last = now;
+      if (beats.missed < kLostBeats) continue;
+      std::fprintf(stderr, "diptych: rank %zu: rank %zu is gone\n", launch_.rank, rank);
+      failed_ = kLost;
+      return;
+    }
+  }
+
+  // Whoever waits for a rank that will not come cannot end in order.
+  void end_soon(const std::stop_token& stop) const {
+    for (auto waited = 0ms; waited < 2 * kLastWords && !stop.stop_requested(); waited += kBeat)
+      std::this_thread::sleep_for(kBeat);
+    if (stop.stop_requested()) return;
+    std::fflush(nullptr);
+    std::_Exit(failed_);
+  }
+
+  static std::string beat(std::size_t rank) { return "beat" + std::to_string(rank); }
+
+  Launch launch_;
+  Store store_;
+  std::vector<Beats> beats_;
+  std::atomic<int> failed_ = -1;
+  std::jthread thread_;  // last: it uses the others
+};
+
+class C10dRanks final : public Ranks {
+ public:
+  C10dRanks(const Launch& launch, const Comm& comm, at::Device device)
+      : Ranks(launch.rank, comm), launch_(launch), store_(open_store(launch)) {
+    await_all(*store_, launch, "here");
+    watch_ = std::make_unique<Watch>(launch, open_store(follower()));
+    for (const RankAxis axis : {RankAxis::cfg, RankAxis::ulysses}) {
+      if (group(axis).size == 1) continue;
+      const Store own = c10::make_intrusive<c10d::PrefixStore>(name_of_group(axis), store_);
+      groups_[axis] = device.is_cuda() ? make_nccl_group(own, group(axis), device)
+                                       : make_gloo_group(own, group(axis));
+    }
+  }
+  ~C10dRanks() override { watch_->stop(); }
+
+  Tensor all_gather(RankAxis axis, const Tensor& part) override {
+    const auto ranks = static_cast<std::int64_t>(group(axis).size);
+    std::vector<std::int64_t> sizes = {ranks};
+    sizes.insert(sizes.end(), part.sizes().begin(), part.sizes().end());
+    Tensor all = at::empty(sizes, part.options());
+    Tensor flat = all.view({-1}), own = part.view({-1});
+    groups_.at(axis)->_allgather_base(flat, own)->wait();
+    return all;
+  }
+
+  Tensor all_to_all(RankAxis axis, const Tensor& parts) override {
+    Tensor in = parts.view({-1}), out = at::empty_like(in);
+    std::vector<std::int64_t> even;
+    groups_.at(axis)->alltoall_base(out, in, even, even)->wait();
+    return out.view_as(parts);
+  }
+
+  std::string common_text(const std::string& name,
+                          const std::function<std::string()>& make) override {
+    const std::string key = "text." + name;
+    if (rank() == 0) store_->set(key, bytes_of(make()));
+    return text_of(store_->get(key));
+  }
+
+  bool fail(int exit_code) noexcept override {
+    bool first = true;
+    try {
+      const auto own = bytes_of(fmt::format("{} of rank {}", exit_code, rank()));
+      first = store_->compareSet(kFailed, {}, own) == own;
+      if (rank() == 0) std::this_thread::sleep_for(3 * kBeat);  // the store goes with this process
+    } catch (const std::exception&) {                           // rank 0 has gone before
+    }
+    return first;
+  }
+
+  std::optional<int> failed_elsewhere() noexcept override {
+    for (auto waited = 0ms; waited < kLastWords; waited += kBeat) {
+      if (const auto code = watch_->failed()) return code;
+      std::this_thread::sleep_for(kBeat);
+    }
+    return std::nullopt;
+  }
+
+  void finish() override {
+    try {
+      await_all(*store_, launch_, "done");
+      watch_->stop();
+      await_left();
+    } catch (const std::exception&) {
+      if (const auto code = failed_elsewhere()) throw OtherRankFailed{*code};
+      throw;
+    }
+  }
+
+ private:
+  Launch follower() const {
+    Launch launch = launch_;
+    launch.rank = launch_.size;  // not the one that listens
+    return launch;
+  }
+
+  // Rank 0 listens until the others have heard everything.
+  void await_left() {
+    if (rank() != 0) return store_->set("left" + std::to_string(rank()), bytes_of("1"));
+    for (std::size_t other = 1; other < launch_.size; ++other)
+      store_->wait({"left" + std::to_string(other)}, kMeeting);
+  }
+
+  // Of the ranks that differ in the axis alone.
+  std::string name_of_group(RankAxis axis) const {
+    const Comm& c = comm();
+    const bool cfg = axis == RankAxis::cfg;
+    return std::string(cfg ? "cfg" : "ulysses") + "." + std::to_string(c.data.index) + "." +
+           std::to_string(c.ring.index) + "." +
+           std::to_string(cfg ? c.ulysses.index : c.cfg.index) + ".";
+  }
+
+  Launch launch_;
+  Store store_;
+  std::unique_ptr<Watch> watch_;
+  std::map<RankAxis, c10::intrusive_ptr<c10d::Backend>> groups_;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> make_gloo_group(const Store& store, const RankGroup& group) {
+  auto options = c10d::ProcessGroupGloo::Options::create(kExchangeTimeout);
+  options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(group.index),
+                                                     static_cast<int>(group.size), options);
+}
+
+std::shared_ptr<Ranks> Ranks::meet(const Launch& launch, const ParallelDegrees& degrees,
+                                   at::Device device) {
+  const Comm comm = Comm::of_rank(launch.rank, launch.size, degrees);
+  return std::make_shared<C10dRanks>(launch, comm, device);
+}
+
+}  // namespace diptych

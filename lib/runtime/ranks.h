@@ -1,0 +1,82 @@
+// Processes that were started together and work on one request: who they are, and what they
+// exchange. Through libtorch's c10d: NCCL between GPUs, Gloo between CPUs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lib/runtime/comm.h"
+#include "lib/tensor/types.h"
+
+namespace diptych {
+
+// What a launcher (torchrun, mpirun, srun) told this process.
+struct Launch {
+  std::size_t rank = 0, size = 1;
+  std::string host = "127.0.0.1";  // where rank 0 listens
+  std::uint16_t port = 29500;
+};
+
+// How the ranks that share a request divide it.
+enum class RankAxis { cfg, ulysses };
+
+// Why a rank ends early though nothing failed in it: another one did. That one has said why.
+struct OtherRankFailed {
+  int exit_code;
+};
+
+// What failed in this rank; the others end with it.
+struct RankFailed {
+  int exit_code;
+  std::string text;  // one line
+};
+
+class Ranks {
+ public:
+  // Meets the others, and opens a group for every degree above 1. Throws InputError as
+  // Comm::of_rank, and RunError where they do not all come within a minute.
+  static std::shared_ptr<Ranks> meet(const Launch& launch, const ParallelDegrees& degrees,
+                                     at::Device device);
+  virtual ~Ranks() = default;
+
+  const Comm& comm() const { return comm_; }
+  std::size_t rank() const { return rank_; }
+  const RankGroup& group(RankAxis axis) const {
+    return axis == RankAxis::cfg ? comm_.cfg : comm_.ulysses;
+  }
+  // Of the ranks that share a request, the one that writes its results.
+  bool leads() const {
+    return comm_.cfg.index == 0 && comm_.ulysses.index == 0 && comm_.ring.index == 0;
+  }
+
+  // part: contiguous, of one shape and dtype on all ranks of the group -> [ranks, ...], in their
+  // order. On CUDA the current stream waits, the host does not.
+  virtual Tensor all_gather(RankAxis axis, const Tensor& part) = 0;
+  // parts [ranks, ...], contiguous: slice i goes to rank i -> the slices that each rank has sent
+  // here, in their order. Likewise.
+  virtual Tensor all_to_all(RankAxis axis, const Tensor& parts) = 0;
+  // The text of rank 0, which alone calls `make`; the others wait for it.
+  virtual std::string common_text(const std::string& name,
+                                  const std::function<std::string()>& make) = 0;
+
+  // Says that this rank ends with that code: the others end likewise, within seconds. Whether it
+  // is the first to say so, and so the one that says why.
+  virtual bool fail(int exit_code) noexcept = 0;
+  // The exit code of another rank that has ended early. What fails because of that may be known a
+  // little earlier: waits up to two seconds.
+  virtual std::optional<int> failed_elsewhere() noexcept = 0;
+  // Waits until every rank has come so far. Nothing may be exchanged afterwards.
+  virtual void finish() = 0;
+
+ protected:
+  Ranks(std::size_t rank, const Comm& comm) : comm_(comm), rank_(rank) {}
+
+ private:
+  Comm comm_;
+  std::size_t rank_;
+};
+
+}  // namespace diptych

@@ -1,0 +1,129 @@
+// Ranks on threads of one process: each has its connection, and Gloo does not know the difference.
+#include "lib/runtime/ranks.h"
+
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include "lib/attention/attention.h"
+#include "lib/runtime/row_share.h"
+#include "lib/runtime/shared_branches.h"
+#include "tests/support/free_port.h"
+
+namespace diptych {
+namespace {
+
+// Runs `work` as each of so many ranks at once; fails where one of them throws.
+void as_ranks(const ParallelDegrees& degrees, std::size_t size,
+              const std::function<void(Ranks& ranks)>& work) {
+  const std::uint16_t port = test::free_port();
+  std::vector<std::exception_ptr> failures(size);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const std::shared_ptr<Ranks> ranks =
+            Ranks::meet({rank, size, "127.0.0.1", port}, degrees, at::kCPU);
+        work(*ranks);
+        ranks->finish();
+      } catch (...) {
+        failures[rank] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+Tensor random(at::IntArrayRef shape, std::uint64_t seed) {
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  return at::randn(shape, generator, at::kFloat);
+}
+
+}  // namespace
+
+TEST_CASE("every rank of a group gets the parts of all, in their order") {
+  std::vector<Tensor> gathered(4), swapped(4);
+  as_ranks({.cfg = 2, .ulysses = 2}, 4, [&](Ranks& ranks) {
+    const auto rank = static_cast<std::int64_t>(ranks.rank());
+    gathered[ranks.rank()] = ranks.all_gather(RankAxis::cfg, at::full({2}, rank, at::kInt));
+    const Tensor parts = at::tensor({10 * rank, 10 * rank + 1}, at::kLong).view({2, 1});
+    swapped[ranks.rank()] = ranks.all_to_all(RankAxis::ulysses, parts);
+    CHECK(ranks.leads() == (rank == 0));
+  });
+  // Rank = 2 * place among the branches + place among the rows.
+  for (const std::size_t rank : {0, 2})
+    CHECK(gathered[rank].equal(at::tensor({0, 0, 2, 2}, at::kInt).view({2, 2})));
+  for (const std::size_t rank : {1, 3})
+    CHECK(gathered[rank].equal(at::tensor({1, 1, 3, 3}, at::kInt).view({2, 2})));
+  CHECK(swapped[0].equal(at::tensor({0, 10}, at::kLong).view({2, 1})));
+  CHECK(swapped[1].equal(at::tensor({1, 11}, at::kLong).view({2, 1})));
+  CHECK(swapped[3].equal(at::tensor({21, 31}, at::kLong).view({2, 1})));
+}
+
+TEST_CASE("branches are computed once where they divide, and known to all") {
+  for (const std::int64_t count : {1, 2, 3}) {
+    CAPTURE(count);
+    std::vector<std::vector<std::int64_t>> computed(2);
+    as_ranks({.cfg = 2}, 2, [&](Ranks& ranks) {
+      const std::vector<Tensor> all = share_branches(ranks, count, [&](std::int64_t branch) {
+        computed[ranks.rank()].push_back(branch);
+        return at::full({3}, static_cast<double>(branch), at::kFloat);
+      });
+      CHECK(std::ssize(all) == count);
+      for (std::int64_t i = 0; i < std::ssize(all); ++i)
+        CHECK(all[static_cast<std::size_t>(i)].equal(
+            at::full({3}, static_cast<double>(i), at::kFloat)));
+    });
+    CHECK(computed[0] ==
+          (count == 3 ? std::vector<std::int64_t>{0, 2} : std::vector<std::int64_t>{0}));
+    CHECK(computed[1] == (count == 3   ? std::vector<std::int64_t>{1, 2}
+                          : count == 2 ? std::vector<std::int64_t>{1}
+                                       : std::vector<std::int64_t>{0}));
+  }
+}
+
+TEST_CASE("a text is that of rank 0") {
+  as_ranks({.ulysses = 3}, 3, [](Ranks& ranks) {
+    CHECK(ranks.common_text("seed", [&] { return std::to_string(40 + ranks.rank()); }) == "40");
+  });
+}
+
+TEST_CASE("rows and heads that are divided attend as they do whole") {
+  const auto attention = make_attention("math", at::kCPU);
+  constexpr std::int64_t kSamples = 2, kHeadDim = 8;
+  constexpr double kScale = 0.3;
+  for (const auto& [ranks_count, rows, heads] :
+       {std::tuple{2, 10, 4}, std::tuple{2, 7, 3}, std::tuple{4, 9, 6}, std::tuple{3, 4, 2}}) {
+    CAPTURE(ranks_count);
+    CAPTURE(rows);
+    CAPTURE(heads);
+    const Tensor qkv = random({kSamples, rows, 3, heads, kHeadDim}, 7);
+    const std::vector<std::int64_t> whole(kSamples, rows);
+    const AttentionLengths lengths = AttentionLengths::make(whole, whole, rows, at::kCPU);
+    const Tensor expected = attention
+                                ->forward({qkv.select(2, 0).flatten(0, 1), qkv.select(2, 1),
+                                           qkv.select(2, 2), &lengths, false, kScale})
+                                .view({kSamples, rows, heads * kHeadDim});
+    as_ranks({.ulysses = static_cast<std::size_t>(ranks_count)},
+             static_cast<std::size_t>(ranks_count), [&](Ranks& ranks) {
+               const RowShare share = {&ranks};
+               const std::int64_t padded = share.padded(rows);
+               const AttentionLengths of_all = AttentionLengths::make(
+                   std::vector<std::int64_t>(kSamples, padded), whole, padded, at::kCPU);
+               const Tensor own =
+                   ulysses_attention(share, share.cut(qkv, 1), of_all, kScale, *attention);
+               const Tensor all =
+                   share.join(own.view({kSamples, share.own(rows), heads * kHeadDim}), rows);
+               CHECK(at::allclose(all, expected, 1e-5, 1e-6));
+             });
+  }
+}
+
+}  // namespace diptych
