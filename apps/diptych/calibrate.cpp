@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "apps/diptych/demo.h"
+#include "apps/diptych/ranks.h"
 #include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
@@ -37,7 +38,8 @@ namespace fs = std::filesystem;
 bool takes_field(const Field& field) {
   using enum Scope;
   if (std::holds_alternative<TaskSlot>(field.slot)) return true;
-  for (const Scope unused : {request, answer, start, step_cache, report, encoding, output}) {
+  for (const Scope unused :
+       {request, answer, start, step_cache, report, encoding, output, parallel}) {
     if (field.scope == unused) return false;
   }
   return true;
@@ -229,7 +231,10 @@ int calibrate(const CalibrateFlags& flags, Log& log) {
     fmt::print("{}", config_table(resolved));
     return 0;
   }
-  return with_places(resolved, [&] { return start(flags, resolved, log); });
+  return with_places(resolved, [&] {
+    require_undivided(resolved.options.run);
+    return start(flags, resolved, log);
+  });
 }
 
 constexpr const char* kFooter =

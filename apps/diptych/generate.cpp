@@ -126,11 +126,7 @@ struct CheckedRequest {
   std::unique_ptr<Job> job;
 };
 
-// Of processes that share a request one writes.
-bool writes(const Options& options) {
-  return options.run.ranks == nullptr || options.run.ranks->leads();
-}
-
+// Of a process that shares the request and is not the one that writes.
 void drop_outputs(Options& options) {
   options.run.trace.clear();
   options.think_output.clear();
@@ -143,7 +139,7 @@ void run(const Options& options, const CheckedRequest& request, Log& log) {
   Results results;
   results.result = [&](const Result& result, const Report& report) {
     check_interrupted();
-    if (!writes(options)) return;
+    if (!writes_results(options.run)) return;
     const Painted painted{&options, &result};
     const MadeResult made{std::span(&painted, 1), 0, &report};
     if (paths.empty()) return print_result(made, progress);
@@ -153,7 +149,7 @@ void run(const Options& options, const CheckedRequest& request, Log& log) {
     print_path(path);
   };
   results.plan = [&](std::size_t, std::string_view plan, const std::string&) {
-    if (writes(options)) show_plan(options, plan, "", log);
+    if (writes_results(options.run)) show_plan(options, plan, "", log);
   };
   request.session->run({request.job.get()}, progress, results);
   const Report report = request.session->report();
@@ -178,7 +174,7 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   read_stdin_and_files(options.run.inputs);
   require_runnable(options);
   std::vector<fs::path> paths;
-  if (writes(options)) {
+  if (writes_results(options.run)) {
     paths = plan_paths(resolved);
   } else {
     drop_outputs(options);

@@ -89,21 +89,32 @@ void agree(RunConfig& run, Ranks& ranks) {
   sampling.seed = std::stoull(seed);
 }
 
+// `why`: with a place for the number of processes.
+void require_undivided(const RunConfig& run, fmt::format_string<std::int64_t&> why) {
+  for (const auto& [degree, field] : {std::pair{run.parallel.cfg, "cfg_parallel_size"},
+                                      std::pair{run.parallel.ulysses, "ulysses_degree"}}) {
+    std::int64_t processes = degree.value_or(1);
+    if (processes > 1) throw InputError(Setting::of(field), "{}", fmt::format(why, processes));
+  }
+}
+
 }  // namespace
+
+bool writes_results(const RunConfig& run) {
+  return run.ranks == nullptr || run.ranks->leads();
+}
+
+void require_undivided(const RunConfig& run) {
+  require_undivided(run, "{} processes for one request are for generate and bench; expected 1");
+}
 
 std::shared_ptr<Ranks> meet_ranks(Resolved& resolved, Log& log) {
   RunConfig& run = resolved.options.run;
   const auto process = process_of_environment(environment);
   if (!process) {
-    for (const auto& [degree, field] : {std::pair{run.parallel.cfg, "cfg_parallel_size"},
-                                        std::pair{run.parallel.ulysses, "ulysses_degree"}}) {
-      if (degree.value_or(1) > 1) {
-        throw InputError(Setting::of(field),
-                         "{} processes are expected, and this one is alone; start them with "
-                         "torchrun, mpirun or srun",
-                         *degree);
-      }
-    }
+    require_undivided(run,
+                      "{} processes are expected, and this one is alone; start them with "
+                      "torchrun, mpirun or srun");
     return nullptr;
   }
   const ParallelDegrees degrees = degrees_of(run, process->count);

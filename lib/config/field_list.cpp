@@ -34,7 +34,7 @@ auto& text(Options& options) {
   return options.run.text.*Member;
 }
 template <auto Member>
-auto& parallel(Options& options) {
+auto& degree(Options& options) {
   return options.run.parallel.*Member;
 }
 template <auto Stage, auto Member>
@@ -245,14 +245,14 @@ constinit const auto kFields = std::to_array<Field>({
     {"load_format", session, "--load-format", "safetensors|dummy",
      "dummy: random weights in the sizes of the checkpoint or, without one, of the released model",
      choice<run<&R::load_format>>(), YamlPlace::top, "load_format"},
-    {"cfg_parallel_size", session, "--cfg-parallel-size", "auto|N",
+    {"cfg_parallel_size", parallel, "--cfg-parallel-size", "auto|N",
      "of the processes that torchrun, mpirun or srun started: into how many parts they divide the "
      "guidance branches",
-     FreeWholeSlot{parallel<&P::cfg>, 1, kMostBranches, no_other_range}, YamlPlace::painting,
+     FreeWholeSlot{degree<&P::cfg>, 1, kMostBranches, no_other_range}, YamlPlace::painting,
      "cfg_parallel_size"},
-    {"ulysses_degree", session, "--ulysses-degree", "auto|N",
+    {"ulysses_degree", parallel, "--ulysses-degree", "auto|N",
      "likewise, the rows of a picture or video and the heads of attention (Ulysses)",
-     FreeWholeSlot{parallel<&P::ulysses>, 1, kMostRanks, no_other_range}, YamlPlace::painting,
+     FreeWholeSlot{degree<&P::ulysses>, 1, kMostRanks, no_other_range}, YamlPlace::painting,
      "ulysses_degree"},
     {"enforce_eager", painting, "--enforce-eager", "",
      "launch every operation of a denoise step instead of one CUDA graph; the same picture, for "

@@ -307,7 +307,8 @@ std::size_t field_index(std::string_view name, std::span<const Field> fields) {
 }
 
 bool is_of_request(Scope scope) {
-  return scope != Scope::command && scope != Scope::display && scope != Scope::session;
+  return scope != Scope::command && scope != Scope::display && scope != Scope::session &&
+         scope != Scope::parallel;
 }
 
 bool is_of_request(const Field& field) {

@@ -131,6 +131,7 @@ enum class Scope {
   command,     // one value for the whole command: stage config, family, memory to take
   display,     // how the progress of a run is shown
   session,     // what a model is opened with
+  parallel,    // into how many processes a request is divided
   request,     // what is asked for: the task, what it reads, how many results
   generation,  // how texts and pictures alike are made
   answer,      // of answers alone

@@ -16,7 +16,7 @@ inline constexpr std::chrono::hours kExchangeTimeout{24};
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                   const RankGroup& group);
-// Throws RunError in a build without CUDA.
+// Throws RunError in a build without NCCL.
 c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                   const RankGroup& group, at::Device device);
 

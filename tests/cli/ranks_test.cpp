@@ -159,6 +159,25 @@ TEST_CASE("degrees that do not fit the processes are refused") {
   check_all(run_ranks(2, demo("-", {"--ulysses-degree", "2"})), 2);
 }
 
+TEST_CASE("bench measures what ranks share; lists are shared another way") {
+  const Folder folder;
+  const std::vector<Outcome> outcomes =
+      run_ranks(2, {"bench", "--device", "cpu", "--steps", "3", "--size", "96x96", "--repeats", "1",
+                    "--warmup", "0", "--save-dir", folder.file("saved")});
+  check_all(outcomes, 0);
+  CHECK(outcomes[0].out.find("denoise") != std::string::npos);
+  CHECK(outcomes[1].out.empty());
+  folder.write(
+      "two.yaml",
+      "pipeline: bagel\nstages:\n  - stage_id: 0\n  - stage_id: 1\n    cfg_parallel_size: 2\n");
+  folder.write("list.txt", "a red circle\n");
+  const Outcome list = run_alone({"batch", folder.file("list.txt"), "-c", folder.file("two.yaml"),
+                                  "--output-dir", folder.file("out")});
+  CHECK(list.code == 2);
+  CHECK(list.err.find("cfg_parallel_size: 2 processes for one request are for generate and bench; "
+                      "expected 1") != std::string::npos);
+}
+
 TEST_SUITE_END();
 
 TEST_SUITE_BEGIN("needs goldens");

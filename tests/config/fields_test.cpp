@@ -44,11 +44,27 @@ std::vector<std::string_view> names_where(bool (*chosen)(const Field&)) {
 // A new field is put here on purpose: it may give an item of a batch its own value, or not.
 TEST_CASE("fields of a request, of the whole batch") {
   const auto of_batch = names_where([](const Field& field) { return !is_of_request(field); });
-  CHECK(of_batch == std::vector<std::string_view>{
-                        "config", "pipeline", "model", "inputs", "read_attention",
-                        "read_attention_self", "paint_attention", "paint_attention_self", "kernels",
-                        "device", "dtype", "quantization", "tuned_config_dir", "load_format",
-                        "read_enforce_eager", "offload", "vae_dtype", "max_vram", "progress"});
+  CHECK(of_batch == std::vector<std::string_view>{"config",
+                                                  "pipeline",
+                                                  "model",
+                                                  "inputs",
+                                                  "read_attention",
+                                                  "read_attention_self",
+                                                  "paint_attention",
+                                                  "paint_attention_self",
+                                                  "kernels",
+                                                  "device",
+                                                  "dtype",
+                                                  "quantization",
+                                                  "tuned_config_dir",
+                                                  "load_format",
+                                                  "cfg_parallel_size",
+                                                  "ulysses_degree",
+                                                  "read_enforce_eager",
+                                                  "offload",
+                                                  "vae_dtype",
+                                                  "max_vram",
+                                                  "progress"});
 }
 
 TEST_CASE("fields of painting, of them those that a shared forward has once") {

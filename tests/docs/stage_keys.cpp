@@ -58,6 +58,8 @@ constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string
     {"dtype", "float32"},
     {"quantization", "fp8"},
     {"load_format", "dummy"},
+    {"cfg_parallel_size", "2"},
+    {"ulysses_degree", "4"},
     {"enforce_eager", "true"},
     {"read_enforce_eager", "true"},
     {"cache_mode", "taylorseer"},

@@ -28,7 +28,7 @@ TEST_CASE("self-attention is the role's backend, else the stage's default") {
   const Runtime runtime = make_runtime(config, quiet);
   CHECK(name(runtime.read_attention, AttentionRole::self) == "math");
   CHECK(name(runtime.paint_attention, AttentionRole::self) == "sdpa");
-  CHECK_FALSE(runtime.comm.has_value());
+  CHECK(runtime.ranks == nullptr);
   // A model without cross-attention has no backend for it.
   CHECK_THROWS_AS(runtime.paint_attention.of(AttentionRole::cross), c10::Error);
 }

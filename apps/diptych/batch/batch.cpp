@@ -12,6 +12,7 @@
 #include "apps/diptych/batch/run.h"
 #include "apps/diptych/demo.h"
 #include "apps/diptych/failure.h"
+#include "apps/diptych/ranks.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
@@ -34,7 +35,7 @@ namespace fs = std::filesystem;
 
 // Each item names its own files.
 bool takes_field(const Field& field) {
-  return field.scope != Scope::output;
+  return field.scope != Scope::output && field.scope != Scope::parallel;
 }
 
 constexpr const char* kShardFlag = "--shard";
@@ -146,6 +147,7 @@ BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
 }
 
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
+  require_undivided(defaults.options.run);
   read_stdin_and_files(defaults.options.run.inputs, flags.list == kStdin);
   const BatchList list = read_batch_list(flags.list, fields_of(defaults.options));
   const std::vector<InputItem>& inputs = defaults.options.run.inputs;

@@ -14,6 +14,7 @@
 #include "apps/diptych/bench/report.h"
 #include "apps/diptych/bench/run.h"
 #include "apps/diptych/demo.h"
+#include "apps/diptych/ranks.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
@@ -94,7 +95,7 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
         std::max<std::int64_t>(1, request.options.run.family->limit_of("steps").low);
     plan.warmup_steps = whole_number(flags.warmup_steps, steps, least, kMostRuns);
   }
-  plan.save_dir = flags.save_dir;
+  if (writes_results(request.options.run)) plan.save_dir = flags.save_dir;
   plan.launches = flags.launches;
   plan.kernel_times = flags.kernel_times;
   plan.floor = flags.floor;
@@ -129,6 +130,7 @@ int start(const BenchFlags& flags, Resolved& request, Log& log) {
     return 0;
   }
   const BenchResult result = run_bench(plan, log);
+  if (!writes_results(request.options.run)) return 0;
   const std::string json =
       bench_json(plan, result).dump(2, ' ', false, Json::error_handler_t::replace);
   if (flags.json == kStdout) {
@@ -151,7 +153,10 @@ int bench(const BenchFlags& flags, Log& log) {
     fmt::print("{}", config_table(request));
     return 0;
   }
-  return with_places(request, [&] { return start(flags, request, log); });
+  return with_places(request, [&] {
+    const std::shared_ptr<Ranks> ranks = flags.check_config ? nullptr : meet_ranks(request, log);
+    return as_rank(ranks, [&] { return start(flags, request, log); });
+  });
 }
 
 constexpr const char* kFooter =

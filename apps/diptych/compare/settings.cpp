@@ -77,7 +77,7 @@ bool is_setting(const Field& field) {
 
 bool is_of_both_sides(const Field& field) {
   if (field.flags.starts_with("-b,")) return false;  // newer CLI11 takes -b for --b
-  return !is_one_of(field.scope, {Scope::report, Scope::output});
+  return !is_one_of(field.scope, {Scope::report, Scope::output, Scope::parallel});
 }
 
 std::vector<std::string> split_words(const std::string& text, std::string_view where) {

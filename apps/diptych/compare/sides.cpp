@@ -247,7 +247,9 @@ class SideComparison {
       Json& values = json[side->name]["values"] = Json::object();
       const Options& options = side->defaults.options;
       for (const Field& field : fields_of(options)) {
-        if (field.scope == Scope::display || field.scope == Scope::output) continue;
+        if (field.scope == Scope::display || field.scope == Scope::output ||
+            field.scope == Scope::parallel)
+          continue;
         values[std::string(field.name)] = value_text(field, options);
       }
       json[side->name]["settings"] = side->text;

@@ -178,8 +178,8 @@ std::optional<PathKind> path_kind(const Field& field) {
 // hashes instead.
 bool is_recorded(const Field& field) {
   return field.scope != Scope::output && field.scope != Scope::display &&
-         field.scope != Scope::encoding && !std::holds_alternative<InputsSlot>(field.slot) &&
-         path_kind(field) != PathKind::tuning;
+         field.scope != Scope::parallel && field.scope != Scope::encoding &&
+         !std::holds_alternative<InputsSlot>(field.slot) && path_kind(field) != PathKind::tuning;
 }
 
 // The value of a field as the text that assign() takes.
