@@ -207,8 +207,9 @@ bool has_field(const FamilyConfig& family, const Field& field) {
 
 // "50", "1360; of videos from a picture 1280"; what a checkpoint sets is said so. "" = no default.
 std::string default_of(const Field& field, const FamilyConfig& family) {
-  const Options defaults = default_options(family);
-  if (family.of_checkpoint != nullptr) {
+  Options defaults = default_options(family);
+  if (family.of_checkpoint != nullptr && field.scope != Scope::session) {
+    if (family.makes(MediaKind::clip)) defaults.run.makes = MediaKind::clip;
     const std::vector<OwnDefault> own = family.of_checkpoint(defaults.run);
     if (std::ranges::find(own, field.name, &OwnDefault::field) != own.end())
       return "depends on the model";
@@ -223,14 +224,15 @@ std::string default_of(const Field& field, const FamilyConfig& family) {
 
 // The default of the first family that has the field, and those of others that are not the same.
 std::string defaults_help(const Field& field, Families families) {
-  std::string help, first;
+  std::optional<std::string> first;
+  std::string help;
   for (const FamilyConfig* family : families) {
     if (!has_field(*family, field)) continue;
     const std::string text = default_of(field, *family);
-    if (help.empty()) {
-      help = first = text;
-    } else if (text != first && !text.empty()) {
-      help += fmt::format("; {}: {}", family->name, text);
+    if (!first) {
+      first = help = text;
+    } else if (text != *first && !text.empty()) {
+      help += fmt::format("{}{}: {}", help.empty() ? "" : "; ", family->name, text);
     }
   }
   return help;

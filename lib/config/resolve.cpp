@@ -76,7 +76,8 @@ class Resolver {
     const FamilyConfig* owner = model ? owner_of(model->text) : nullptr;
     if (model && !model->text.empty() && owner == nullptr) {
       refuse_part(*model);
-      refuse_unknown_model(*model);
+      // That of a stage config is told of where it is opened.
+      if (find_model(nullptr)) refuse_unknown_model(*model);
     }
     start_with(owner == nullptr ? first : *owner);
     if (owner != nullptr && owner != &first)

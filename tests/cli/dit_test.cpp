@@ -229,12 +229,12 @@ TEST_CASE("a folder that is missing or of no known model is said first") {
   const test::Folder folder;
   const std::string missing = folder.file("Wan2.1");
   CHECK(refused({"generate", "-m", missing, "-p", "x", "-o", "boat.mp4", "--video-frames", "9"}) ==
-        "-m/--model: " + missing + ": not found; expected a folder\n");
+        "--model: " + missing + ": not found; expected a folder\n");
   const std::string none = folder.path().string();
   const auto said = [&] {
     return refused({"generate", "-m", none, "-p", "x", "-o", "boat.mp4", "--video-frames", "9"});
   };
-  const std::string known = "-m/--model: " + none + ": holds no checkpoint of ";
+  const std::string known = "--model: " + none + ": holds no checkpoint of ";
   CHECK(said().starts_with(known));
   fs::create_directory(folder.path() / "transformer");
   CHECK(has(said(), ": it has no model_index.json\n"));
@@ -261,7 +261,7 @@ TEST_CASE("what is made from more than a text says so") {
         "--image: not given; the model in " + wan("checkpoint_i2v") +
             " makes videos that begin with a picture\n");
   CHECK(said(wan(), {"-o", "x.frames", "--size", "64x64", "--resolution", "480p"}) ==
-        "--resolution/--image-size: given together with --size, which says the same; expected one "
+        "--resolution: given together with --size, which says the same; expected one "
         "of them\n");
 }
 
