@@ -105,6 +105,10 @@ struct FamilyConfig {
   // Common fields that its models have no use for. Their flags and keys are refused, their
   // variables ignored.
   std::vector<std::string_view> unused = {};
+  // Keys of stage configs, with this family's reasons; they come before refused_keys().
+  std::vector<RefusedKey> refused = {};
+  // What the demo can do, and what its sizes are good for with random weights.
+  std::string_view demo_notice = {}, dummy_demo_notice = {};
   // Its own fields that have no effect on this run. Flags and items that set one are refused. Null:
   // each always has one. Throws as of_checkpoint.
   std::vector<OwnIdle> (*idle)(const Options& options) = nullptr;
@@ -113,10 +117,6 @@ struct FamilyConfig {
   // Throws InputError for a file that cannot be read.
   std::string (*describe_foreign)(const std::filesystem::path& folder) = nullptr;
   bool shares_forwards = true;  // whether requests can be painted in the same forwards
-  // Keys of stage configs, with this family's reasons; they come before refused_keys().
-  std::vector<RefusedKey> refused = {};
-  // What the demo can do, and what its sizes are good for with random weights.
-  std::string_view demo_notice = {}, dummy_demo_notice = {};
 
   const Task* find_task(std::string_view name) const;  // null where there is none
   // The first task that reads this; null where there is none.

@@ -102,7 +102,9 @@ std::string broken(const fs::path& model, const std::string& file, const std::st
                    const nlohmann::json& value) {
   const Copy copy(model);
   copy.set(file, key, value);
-  const std::string said = refused(small(copy.name(), {"-o", copy.file("x.png"), "--task", "t2i"}));
+  const std::string said =
+      refused({"generate", "-m", copy.name(), "-p", "x", "--device", "cpu", "-q", "--size", "64x64",
+               "--task", "t2i", "-o", copy.file("x.png")});
   const Outcome inspected = run({"inspect", copy.name()});
   CHECK(inspected.code != 0);
   CHECK_FALSE(has(inspected.out, "complete"));

@@ -118,10 +118,10 @@ const FamilyConfig& cosmos_config() {
                  "cache_threshold",
                  "cache_calibration",
                  "cache_report"},
+      .refused = refused_keys_of_cosmos(),
       .idle = idle_of_cosmos,
       .describe_foreign = foreign_pipeline,
       .shares_forwards = false,
-      .refused = refused_keys_of_cosmos(),
   };
   return config;
 }

@@ -355,7 +355,12 @@ std::vector<std::string> check_wan_layout(const fs::path& folder) {
     check_wan_tensors(weights, WanConfig::load(config));
   };
   check(kTransformers[0], transformer);
-  if (index.has_second_expert) check(kTransformers[1], transformer);
+  if (index.has_second_expert) {
+    check(kTransformers[1], [&](const Weights& weights, const fs::path& config) {
+      transformer(weights, config);
+      require_same_config(folder);
+    });
+  }
   check(kVae, [&](const Weights& weights, const fs::path& config) {
     check_names(weights, wan_vae_layout(WanVaeConfig::load(config)));
   });

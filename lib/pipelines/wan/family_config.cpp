@@ -167,10 +167,10 @@ const FamilyConfig& wan_config() {
                  "top_p", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min",
                  "read_attention", "read_attention_self", "read_enforce_eager", "enforce_eager",
                  "cache_calibration", "cache_report"},
+      .refused = refused_keys_of_wan(),
       .idle = idle_of_wan,
       .describe_foreign = foreign_pipeline,
       .shares_forwards = false,
-      .refused = refused_keys_of_wan(),
   };
   return config;
 }
