@@ -131,17 +131,27 @@ std::string known_hint(const CLI::App& app, const std::string& flag) {
   return {};
 }
 
+// The first task of the family that makes videos; "" where none does.
+std::string video_example(const FamilyConfig& family) {
+  const auto task = std::ranges::find(family.tasks, MediaKind::clip, &Task::makes);
+  if (task == family.tasks.end()) return "";
+  const std::string_view input = task->reads.pictures.least > 0 ? " -i boat.png"
+                                 : task->reads.clips.least > 0  ? " --video harbour.mp4"
+                                                                : "";
+  return fmt::format(
+      "  diptych generate -m {} --task {}{} -p \"a boat at sea\" --video-frames 49 -o boat.mp4\n",
+      family.released_model, task->name, input);
+}
+
 // Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family, and
-// "{video model}" the folder of one that makes videos.
+// "{videos}" stands for an example of each family that makes videos.
 std::string fill_in_examples(std::string footer) {
   const auto families = all_family_configs();
   const FamilyConfig& family = *families.front();
-  const auto films = [](const FamilyConfig* each) { return each->makes(MediaKind::clip); };
-  const FamilyConfig& of_videos = **std::ranges::find_if(families, films);
+  std::string videos;
+  for (const FamilyConfig* each : families) videos += video_example(*each);
   const std::array<std::pair<std::string_view, std::string_view>, 3> names = {
-      {{"{model}", family.released_model},
-       {"{family}", family.name},
-       {"{video model}", of_videos.released_model}}};
+      {{"{model}", family.released_model}, {"{family}", family.name}, {"{videos}", videos}}};
   for (const auto& [mark, name] : names) {
     for (std::size_t at = footer.find(mark); at != std::string::npos; at = footer.find(mark, at))
       footer.replace(at, mark.size(), name);

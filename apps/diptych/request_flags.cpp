@@ -64,17 +64,16 @@ std::string file_text(const std::string& name) {
 }
 
 // `text` is @NAME, or a prompt that begins with @ behind another one.
-std::string read_prompt_from_file(const std::string& text) {
+std::string read_prompt_from_file(const std::string& text, const Setting& setting) {
   const std::string name = text.substr(1);
   if (name.starts_with(kFileMark)) return name;
-  const Setting prompt = Setting::of("prompt");
   std::error_code ignored;
   if (!fs::exists(name, ignored)) {
-    throw InputError(prompt, "{}: no such file; @@ begins a prompt that begins with @",
+    throw InputError(setting, "{}: no such file; @@ begins a prompt that begins with @",
                      in_quotes(name));
   }
   return checked_prompt(
-      about(prompt, [&] { return read_text_start(fs::path(name), kMostPromptBytes + 1); }), name);
+      about(setting, [&] { return read_text_start(fs::path(name), kMostPromptBytes + 1); }), name);
 }
 
 // "--think", or "--think=false" against a variable or a stage config.
@@ -122,6 +121,17 @@ void refuse_count_as_negative(const RequestFlags& flags) {
                      "found {0}, expected what to lead away from; -b {0} makes {0} pictures, and "
                      "{1}={0} is the negative prompt \"{0}\"",
                      text, environment_name(long_names(field.flags).front()));
+  }
+}
+
+// -n @FILE, as of a prompt.
+void read_negative_from_file(RequestFlags& flags) {
+  const Field& field = all_fields()[field_index("negative_prompt")];
+  const auto given = flags.values.find(std::string(field.flags));
+  if (given == flags.values.end()) return;
+  for (std::string& text : given->second) {
+    if (text.starts_with(kFileMark))
+      text = read_prompt_from_file(text, Setting::of("negative_prompt"));
   }
 }
 
@@ -190,23 +200,53 @@ std::string limits_help(const Field& field, const FamilyConfig& first, Families 
   return help;
 }
 
-// The help, extended by the limits and defaults of the first family that uses the field.
-std::string help_of(const Field& field, Families families) {
-  const auto uses = [&](const FamilyConfig* family) {
-    return family->uses(field.name) &&
-           std::ranges::find(family->fields, field.name, &Field::name) != family->fields.end();
-  };
-  const FamilyConfig& family = **std::ranges::find_if(families, uses);
-  const bool is_task = std::holds_alternative<TaskSlot>(field.slot);
-  std::string help = is_task ? task_help(families) : std::string(field.help);
-  help += limits_help(field, family, families);
-  std::string text = value_text(field, default_options(family));
-  if (text.empty()) return help;
+bool has_field(const FamilyConfig& family, const Field& field) {
+  return family.uses(field.name) &&
+         std::ranges::find(family.fields, field.name, &Field::name) != family.fields.end();
+}
+
+// "50", "1360; of videos from a picture 1280"; what a checkpoint sets is said so. "" = no default.
+std::string default_of(const Field& field, const FamilyConfig& family) {
+  Options defaults = default_options(family);
+  if (family.of_checkpoint != nullptr && field.scope != Scope::session) {
+    if (family.makes(MediaKind::clip)) defaults.run.makes = MediaKind::clip;
+    const std::vector<OwnDefault> own = family.of_checkpoint(defaults.run);
+    if (std::ranges::find(own, field.name, &OwnDefault::field) != own.end())
+      return "depends on the model";
+  }
+  std::string text = value_text(field, defaults);
   for (const Task& task : family.tasks) {
     if (const std::string_view own = task_default(task, field.name); !own.empty())
       text += fmt::format("; of {} {}", task.results, own);
   }
-  return fmt::format("{} [{}]", help, text);
+  return text;
+}
+
+// The default of the first family that has the field, and those of others that are not the same.
+std::string defaults_help(const Field& field, Families families) {
+  std::optional<std::string> first;
+  std::string help;
+  for (const FamilyConfig* family : families) {
+    if (!has_field(*family, field)) continue;
+    const std::string text = default_of(field, *family);
+    if (!first) {
+      first = help = text;
+    } else if (text != *first && !text.empty()) {
+      help += fmt::format("{}{}: {}", help.empty() ? "" : "; ", family->name, text);
+    }
+  }
+  return help;
+}
+
+// The help, extended by limits and defaults.
+std::string help_of(const Field& field, Families families) {
+  const auto has = [&](const FamilyConfig* family) { return has_field(*family, field); };
+  const FamilyConfig& family = **std::ranges::find_if(families, has);
+  const bool is_task = std::holds_alternative<TaskSlot>(field.slot);
+  std::string help = is_task ? task_help(families) : std::string(field.help);
+  help += limits_help(field, family, families);
+  const std::string defaults = defaults_help(field, families);
+  return defaults.empty() ? help : fmt::format("{} [{}]", help, defaults);
 }
 
 // The variable that counts instead of one named after an alias: "DIPTYCH_STEPS" for
@@ -289,7 +329,7 @@ void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
     } else if (from_stdin) {
       item.text = read_prompt_from_stdin();
     } else if (item.is_text() && item.text.starts_with(kFileMark)) {
-      item.text = read_prompt_from_file(item.text);
+      item.text = read_prompt_from_file(item.text, Setting::of("prompt"));
     }
   }
 }
@@ -386,6 +426,7 @@ void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
     flags.inputs.push_back({kinds.at(option), option == prompt_file ? file_text(value) : value});
   }
   refuse_count_as_negative(flags);
+  read_negative_from_file(flags);
 }
 
 }  // namespace diptych

@@ -267,6 +267,9 @@ class Verifier {
       replay(family, checkpoint, config)(recorded, trace);
     } catch (const CheckFailed& failure) {
       outcome.problem = failure.what();
+    } catch (const Unsupported& reason) {
+      throw Unsupported("{} (with the checkpoint of {} in {})", reason.what(), family.config().name,
+                        checkpoint.string());
     }
     if (!options_.trace_dir.empty()) {
       trace.write(options_.trace_dir / (folder.filename().string() + ".safetensors"));

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/setting.h"
 #include "lib/config/fields.h"
 #include "lib/config/stage_config_known.h"
 
@@ -65,6 +66,13 @@ struct Task {
   std::span<const TaskIdle> idle = {};
 };
 
+// A field of the family's own that has no effect beside the other values of a run, and why: "given
+// without --cache-mode teacache".
+struct OwnIdle {
+  std::string_view field;
+  SettingText why;
+};
+
 // What the models of a family take of a whole number, within the bounds of the common field.
 struct FieldLimit {
   std::string_view field;
@@ -101,6 +109,14 @@ struct FamilyConfig {
   std::vector<RefusedKey> refused = {};
   // What the demo can do, and what its sizes are good for with random weights.
   std::string_view demo_notice = {}, dummy_demo_notice = {};
+  // Its own fields that have no effect on this run. Flags and items that set one are refused. Null:
+  // each always has one. Throws as of_checkpoint.
+  std::vector<OwnIdle> (*idle)(const Options& options) = nullptr;
+  // What a config file of a folder that no family owns says of itself, for the message: "its
+  // model_index.json is of a FluxPipeline". "" where nothing is known. Null: nothing ever is.
+  // Throws InputError for a file that cannot be read.
+  std::string (*describe_foreign)(const std::filesystem::path& folder) = nullptr;
+  bool shares_forwards = true;  // whether requests can be painted in the same forwards
 
   const Task* find_task(std::string_view name) const;  // null where there is none
   // The first task that reads this; null where there is none.

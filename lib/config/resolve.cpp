@@ -51,7 +51,6 @@ class Resolver {
   // The nearest known task would be no help.
   void refuse_unknown_video(const std::string& task, const std::string& where) const {
     if (!is_video_task(task) || resolved_.options.run.family->find_task(task) != nullptr) return;
-    if (unknown_model_) refuse_unknown_model(*unknown_model_);
     throw InputError("{}: {}: {}", where, in_quotes(task), who_makes(kVideos, sources_.families));
   }
 
@@ -69,13 +68,16 @@ class Resolver {
     if (const YamlEntry* name = tree == nullptr ? nullptr : tree->find("pipeline")) {
       const auto named = std::ranges::find(sources_.families, std::string_view(name->value.text),
                                            [](const FamilyConfig* each) { return each->name; });
-      return start_with(named == sources_.families.end() ? first : **named);
+      if (named == sources_.families.end()) return start_with(first);
+      refuse_model_of_another(**named, *tree, name->value.where);
+      return start_with(**named);
     }
     const std::optional<Given> model = find_model(tree);
     const FamilyConfig* owner = model ? owner_of(model->text) : nullptr;
-    if (model && owner == nullptr) {
+    if (model && !model->text.empty() && owner == nullptr) {
       refuse_part(*model);
-      unknown_model_ = model;
+      // That of a stage config is told of where it is opened.
+      if (find_model(nullptr)) refuse_unknown_model(*model);
     }
     start_with(owner == nullptr ? first : *owner);
     if (owner != nullptr && owner != &first)
@@ -96,10 +98,17 @@ class Resolver {
 
   [[noreturn]] void refuse_unknown_model(const Given& model) const {
     require_folder(model.text, model.origin);
-    std::vector<std::string_view> names;
-    for (const FamilyConfig* family : sources_.families) names.push_back(family->name);
-    throw InputError("{}: {}: holds no checkpoint that is known; expected one of {}", model.origin,
-                     model.text, fmt::join(names, " or "));
+    throw InputError("{}: {}", model.origin, about_unknown_folder(model.text, sources_.families));
+  }
+
+  // A stage config names the family; the folder may be named elsewhere.
+  void refuse_model_of_another(const FamilyConfig& family, const YamlNode& tree,
+                               const YamlWhere& where) const {
+    const std::optional<Given> model = find_model(&tree);
+    const FamilyConfig* owner = model ? owner_of(model->text) : nullptr;
+    if (owner == nullptr || owner == &family) return;
+    throw InputError("{}: {}: holds a checkpoint of the family {}, but {} is for the family {}",
+                     model->origin, model->text, owner->name, where.text(), family.name);
   }
 
   std::optional<Given> find_model(const YamlNode* tree) const {
@@ -135,6 +144,10 @@ class Resolver {
       const std::string_view meant = flags_called(long_names(foreign.flags));
       if (meant.empty()) continue;
       std::vector<std::string>& texts = flags_[std::string(meant)];
+      if (!texts.empty()) {
+        throw InputError("{}: given together with {}, which says the same; expected one of them",
+                         flag_label(foreign.flags), flag_label(meant));
+      }
       texts.insert(texts.end(), given->second.begin(), given->second.end());
       given->second.clear();
     }
@@ -153,6 +166,25 @@ class Resolver {
     const auto found =
         std::ranges::find_if(fields(), [&](const Field& field) { return has(field.aliases); });
     return found == fields().end() ? std::string_view() : found->flags;
+  }
+
+  // The only family that has a flag which was given, and that flag; null where there is none.
+  std::pair<const FamilyConfig*, std::string> family_of_flags() const {
+    std::pair<const FamilyConfig*, std::string> found = {nullptr, ""};
+    const auto has = [](const FamilyConfig* family, std::string_view flags) {
+      return std::ranges::find(family->fields, flags, &Field::flags) != family->fields.end();
+    };
+    for (const FamilyConfig* family : sources_.families) {
+      for (const Field& field : family->fields) {
+        if (field.flags.empty() || !from_flags(field.flags)) continue;
+        const auto others = std::ranges::count_if(
+            sources_.families, [&](const FamilyConfig* each) { return has(each, field.flags); });
+        if (others > 1 || found.first == family) continue;
+        if (found.first != nullptr) return {nullptr, ""};  // refuse_flags_of_other_families()
+        found = {family, flag_label(field.flags)};
+      }
+    }
+    return found;
   }
 
   // Their variables are ignored: these may serve other requests.
@@ -234,6 +266,11 @@ class Resolver {
     std::optional<Given> file = from_flags(config.flags);
     if (!file) file = from_environment(config.flags);
     const bool own_model = from_flags(model.flags) || from_environment(model.flags);
+    if (const auto [family, flag] = family_of_flags(); family != nullptr && !file && !own_model) {
+      start_with(*family);
+      resolved_.note(field_index("pipeline"), flag);
+      return {};
+    }
     if (!file && !own_model) {
       if (!sources_.demo) {
         throw InputError(
@@ -361,7 +398,6 @@ class Resolver {
   }
 
   const Sources& sources_;
-  std::optional<Given> unknown_model_;  // a model that no family owns, where nothing else names one
   std::map<std::string, std::vector<std::string>> flags_;  // by `flags` of the field or group
   Resolved resolved_;
 };
@@ -380,6 +416,19 @@ std::string yaml_value(const nlohmann::ordered_json& value) {
 }
 
 }  // namespace
+
+std::string about_unknown_folder(const std::filesystem::path& folder,
+                                 std::span<const FamilyConfig* const> families) {
+  std::vector<std::string_view> names;
+  std::string found;
+  for (const FamilyConfig* family : families) {
+    names.push_back(family->name);
+    if (found.empty() && family->describe_foreign != nullptr)
+      found = family->describe_foreign(folder);
+  }
+  return fmt::format("{}: holds no checkpoint of {}{}{}", folder.string(), fmt::join(names, ", "),
+                     found.empty() ? "" : ": ", found);
+}
 
 std::string value_place(const Field& field, std::string_view origin) {
   std::vector<std::string> own = {std::string(field.name)};

@@ -69,7 +69,9 @@ struct Resolved {
 // source overrules.
 //
 // The family is the one that the stage config names, else the one that owns the model's folder,
-// else the first. A stage config that names none we know is read as one of the first family's.
+// else the only one that has a flag which was given, else the first. Throws InputError for a folder
+// that none owns, or another than the one that is named. A stage config that names none we know is
+// read as one of the first family's.
 Resolved resolve(const Sources& sources);
 // The same but for the task, which settle_task() settles: what many requests have in common.
 Resolved resolve_sources(const Sources& sources);
@@ -79,6 +81,11 @@ Resolved without_sources(Options options);
 // The values of a request over those that are there. settle_task() comes behind it. Throws
 // InputError "<where>: ..." for a bad one.
 void give(Resolved& resolved, const std::vector<GivenValue>& values);
+
+// "models/x: holds no checkpoint of bagel, lance", and what a family says that it is instead.
+// Throws as FamilyConfig::describe_foreign.
+std::string about_unknown_folder(const std::filesystem::path& folder,
+                                 std::span<const FamilyConfig* const> families);
 
 // The place of a field's value, for a message about it: where it came from, with the field's name
 // where that is not the field's own: "--width", "--size: width", "bagel.yaml:12:5: width".

@@ -100,6 +100,40 @@ std::vector<MediaKind> wished_kinds(const Resolved& resolved) {
   return options.format ? kinds_of(*options.format) : std::vector<MediaKind>{};
 }
 
+// No task makes what the name of the output says from what is given: what is too much, or what
+// else to give. `makers`: the tasks that make it, at least one.
+void refuse_other_inputs(const RunConfig& run, const std::vector<const Task*>& makers) {
+  const std::string_view results = kind_name(makers.front()->makes);
+  for (const KindOfInput& of : kFiles) {
+    const bool read = std::ranges::any_of(
+        makers, [&](const Task* task) { return (task->reads.*of.reads).most > 0; });
+    if (run.input_counts().*of.count > 0 && !read)
+      throw InputError(Setting::of(input_name(of.kind)), "no task of {} that makes {} reads {}",
+                       run.family->name, results, kind_name(of.kind));
+  }
+  std::vector<Setting> missing;
+  for (const Task* task : makers) {
+    for (const KindOfInput& of : kFiles) {
+      if (run.input_counts().*of.count < (task->reads.*of.reads).least)
+        missing.push_back(Setting::of(input_name(of.kind), "FILE"));
+    }
+  }
+  if (missing.empty()) return;
+  SettingText text = {fmt::format("not given; {} makes {} from ", run.family->name, results)};
+  for (const Setting& each : missing)
+    text.insert(text.end(), {each.name == missing.front().name ? "" : " or ", each});
+  throw InputError(Setting::absent(missing.front().name), std::move(text));
+}
+
+// The tasks that make one of these kinds.
+std::vector<const Task*> makers_of(const FamilyConfig& family, std::span<const MediaKind> kinds) {
+  std::vector<const Task*> makers;
+  for (const Task& task : family.tasks) {
+    if (std::ranges::find(kinds, task.makes) != kinds.end()) makers.push_back(&task);
+  }
+  return makers;
+}
+
 const Task& choose_task(const Resolved& resolved) {
   const RunConfig& run = resolved.options.run;
   if (run.task != "auto") {
@@ -108,8 +142,13 @@ const Task& choose_task(const Resolved& resolved) {
     return *task;
   }
   const InputCounts inputs = run.input_counts();
-  const Task* task = run.family->task_for(inputs, wished_kinds(resolved));
-  if (task == nullptr) task = run.family->task_for(inputs);
+  const std::vector<MediaKind> wished = wished_kinds(resolved);
+  const Task* task = run.family->task_for(inputs, wished);
+  if (task == nullptr) {
+    const auto makers = makers_of(*run.family, wished);
+    if (!makers.empty()) refuse_other_inputs(run, makers);
+    task = run.family->task_for(inputs);
+  }
   if (task == nullptr) refuse_inputs(run);
   return *task;
 }

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/frame_names.h"
+#include "lib/base/messages.h"
 #include "lib/config/words.h"
 
 namespace diptych {
@@ -72,6 +74,14 @@ std::vector<fs::path> fill(const fs::path& folder, const Pattern& pattern, std::
   std::vector<fs::path> paths;
   for (std::int64_t i = 0; i < count; ++i) paths.push_back(folder / pattern.fill(i));
   return paths;
+}
+
+// The partial file beside a result has a shorter name, so only the last rename would fail.
+void require_short_name(const fs::path& path, const Subject& where) {
+  const std::size_t bytes = path.filename().native().size();
+  if (bytes <= NAME_MAX) return;
+  throw where.error("{}: a name of {} bytes; expected at most {}", shortened(path.string()), bytes,
+                    NAME_MAX);
 }
 
 // A folder that is not there yet.
@@ -169,6 +179,7 @@ void probe_output(const fs::path& path) {
 }
 
 void require_writable(const fs::path& path, const Subject& where) {
+  require_short_name(path, where);
   about(where, [&] { probe_output(path); });
 }
 
@@ -182,7 +193,9 @@ void check_relative_name(const fs::path& name, const Subject& where) {
 
 std::vector<fs::path> output_names(const fs::path& name, std::int64_t count,
                                    const Extensions& extensions, const Subject& where) {
-  return fill(name.parent_path(), choose_pattern(name, count, extensions, where), count);
+  auto names = fill(name.parent_path(), choose_pattern(name, count, extensions, where), count);
+  for (const fs::path& each : names) require_short_name(each, where);
+  return names;
 }
 
 std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,

@@ -61,6 +61,7 @@ class IdleFinder {
     if (settled_) of_media();
     if (task_ != nullptr) of_task();
     of_other_tasks();
+    of_family();
     of_texts();
     of_draws();
     return std::move(idle_);
@@ -165,6 +166,12 @@ class IdleFinder {
                          value.origin,
                          {"has an effect on ", Setting::of("task", value.task), " alone"}});
     }
+  }
+
+  void of_family() {
+    if (run_.family == nullptr || run_.family->idle == nullptr) return;
+    for (const OwnIdle& value : run_.family->idle(resolved_.options))
+      forbid({value.field}, value.why);
   }
 
   void of_texts() {

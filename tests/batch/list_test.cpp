@@ -138,7 +138,7 @@ TEST_CASE("an item may read clips") {
   Sources sources;
   sources.families = {&test::clip_family()};
   sources.environment = [](const std::string&) { return std::nullopt; };
-  sources.flags["-m,--model"] = {"m"};
+  sources.flags["-m,--model"] = {"cinema"};
   const Resolved defaults = resolve_sources(sources);
   const BatchList list = read_list(folder, "l.jsonl", lines);
   const auto options = [&](std::size_t item) {

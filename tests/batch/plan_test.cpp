@@ -377,7 +377,7 @@ TEST_CASE("a folder of frames is finished, hashed and removed as a file is") {
   Sources sources;
   sources.families = {&test::clip_family()};
   sources.environment = [](const std::string&) { return std::nullopt; };
-  sources.flags["-m,--model"] = {"m"};
+  sources.flags["-m,--model"] = {"cinema"};
   const auto plan_of = [&](const std::string& line) {
     return plan_batch(read_list(folder, "l.jsonl", line), resolve_sources(sources),
                       folder.path() / "out");

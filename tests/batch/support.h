@@ -7,15 +7,16 @@
 #include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/clip_family.h"
 #include "tests/support/folder.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych::test {
 
-// What flags give where none was given: no stage config, a checkpoint "m".
+// What flags give where none was given: no stage config, the tiny checkpoint.
 inline Resolved plain_defaults() {
   Sources sources;
   sources.families = {&bagel_config()};
   sources.environment = [](const std::string&) { return std::nullopt; };
-  sources.flags["-m,--model"] = {"m"};
+  sources.flags["-m,--model"] = {test::kTinyCheckpoint};
   return resolve_sources(sources);
 }
 

@@ -9,6 +9,7 @@
 #include "lib/config/resolve.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
@@ -95,9 +96,11 @@ constexpr const char* kFile =
     "    default_sampling_params: {num_frames: 33}\n"
     "    caption_sampling_params: {seed: 7}\n";
 
-TEST_CASE("the family is that of the stage config, of the model's folder, or the first") {
+TEST_CASE("the family is that of the stage config, of the model's folder, or of a flag") {
   Run run;
   run.flags["-m,--model"] = {"somewhere"};
+  CHECK(run.error() == "--model: somewhere: not found; expected a folder");
+  run.flags["-m,--model"] = {test::kTinyCheckpoint};
   Resolved resolved = run.resolve();
   CHECK(resolved.options.run.family == &bagel_config());
   CHECK(config_table(resolved).find("pipeline: bagel                           # default\n") !=
@@ -110,7 +113,16 @@ TEST_CASE("the family is that of the stage config, of the model's folder, or the
   CHECK(value(resolved, "pipeline") == "reel");
   CHECK(resolved.origins[field_index("pipeline")] == "the folder of --model");
   run.file = "pipeline: bagel\nstages: [{stage_id: 0}]\n";
-  CHECK(run.resolve().options.run.family == &bagel_config());
+  CHECK(run.error() ==
+        "--model: ./models/reel-1b: holds a checkpoint of the family reel, but f.yaml:1:11 is for "
+        "the family bagel");
+  run.file.clear();
+  run.flags.erase("-c,--config");
+  run.flags.erase("-m,--model");
+  run.flags["--takes"] = {"13"};
+  resolved = run.resolve();
+  CHECK(resolved.options.run.family == &reel_config());
+  CHECK(resolved.origins[field_index("pipeline")] == "--takes");
 }
 
 TEST_CASE("a flag wins over the stage config, the task's, the family's and the common defaults") {
@@ -183,7 +195,7 @@ TEST_CASE("stages and their keys are the family's") {
 
 TEST_CASE("a flag of another family is refused, its variable is not") {
   Run run;
-  run.flags["-m,--model"] = {"m"};
+  run.flags["-m,--model"] = {test::kTinyCheckpoint};
   run.variables["DIPTYCH_TAKES"] = "21";
   CHECK(run.error() == "no error");
   run.flags["--takes"] = {"13"};
@@ -210,7 +222,7 @@ TEST_CASE("a common field that a family has no use for is refused, its variable 
         "f.yaml:4:59: stages.0.default_sampling_params.extra_args.cfg_img_scale: the family reel "
         "has no use for it");
   Run of_bagel;
-  of_bagel.flags["-m,--model"] = {"m"};
+  of_bagel.flags["-m,--model"] = {test::kTinyCheckpoint};
   of_bagel.flags["--cfg-img-scale"] = {"2"};
   CHECK(value(of_bagel.resolve(), "cfg_img_scale") == "2");
 }

@@ -10,6 +10,7 @@
 #include "lib/pipelines/lance/family_config.h"
 #include "lib/pipelines/wan/family_config.h"
 #include "tests/support/folder.h"
+#include "tests/support/tiny_model.h"
 
 namespace diptych {
 namespace {
@@ -67,7 +68,7 @@ TEST_CASE("the released model's files say what the defaults are, those of editin
     sources.environment = [](const std::string&) { return std::optional<std::string>(); };
     sources.inputs = {{MediaKind::text, "a cup"}};
     if (edits) sources.inputs.push_back({MediaKind::picture, "cup.png"});
-    sources.flags["-m,--model"] = {"m"};
+    sources.flags["-m,--model"] = {test::kTinyCheckpoint};
     const Options defaults = resolve(sources).options;
     for (const char* name : {"bagel.yaml", "bagel_single_stage.yaml"}) {
       sources.flags["-c,--config"] = {(folder / name).string()};

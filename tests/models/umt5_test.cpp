@@ -186,6 +186,28 @@ TEST_CASE("the layout has the tensors of the released encoders") {
   }
 }
 
+TEST_CASE(
+    "a file may have the embedding under either name or both, and nothing beyond its config") {
+  using Names = std::vector<const char*>;
+  const char *const shared = "shared.weight", *const tied = "encoder.embed_tokens.weight";
+  for (const char* family : {"wan", "cosmos"}) {
+    for (const Names& names : {Names{shared}, Names{tied}, Names{shared, tied}}) {
+      const test::Folder folder;
+      const Weights weights =
+          Weights::open(whole_weights(family, folder, names), at::kCPU, at::kFloat);
+      Umt5Config config = config_of(family);
+      CHECK(test::message_of([&] { check_umt5_tensors(weights, config); }) == "no error");
+    }
+    const test::Folder folder;
+    const Weights weights = Weights::open(whole_weights(family, folder), at::kCPU, at::kFloat);
+    Umt5Config config = config_of(family);
+    --config.num_layers;
+    CHECK(test::message_of([&] {
+            check_umt5_tensors(weights, config);
+          }).find("unexpected tensors that the model does not have: ") != std::string::npos);
+  }
+}
+
 TEST_CASE("what the encoder cannot take is refused") {
   const Umt5 model = load("cosmos");
   CHECK(test::message_of([&] {

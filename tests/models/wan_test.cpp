@@ -173,6 +173,38 @@ TEST_CASE("wan: the layout is what a checkpoint holds, and what is loaded") {
   }
 }
 
+TEST_CASE("wan: a file may hold the norm that no model uses, and nothing else beyond its config") {
+  for (const char* name : {"checkpoint", "checkpoint_i2v"}) {
+    CAPTURE(name);
+    const fs::path folder = own_goldens() / name / "transformer";
+    WanConfig config = WanConfig::load(folder / "config.json");
+    const Weights stored = Weights::open(folder, at::kCPU, at::kFloat);
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (const auto& [tensor, shape] : wan_layout(config))
+      tensors.emplace_back(tensor, stored.get(tensor, shape));
+    if (config.image_dim) {
+      for (std::int64_t i = 0; i < config.num_layers; ++i)
+        tensors.emplace_back(fmt::format("blocks.{}.attn2.norm_added_q.weight", i),
+                             at::ones({config.width()}));
+    }
+    const test::Folder written;
+    write_safetensors(written / "t.safetensors", tensors);
+    const auto error = [&] {
+      return test::message_of([&] {
+        check_wan_tensors(Weights::open(written / "t.safetensors", at::kCPU, at::kFloat), config);
+      });
+    };
+    CHECK(error() == "no error");
+    config.cross_attn_norm = false;
+    CHECK(
+        error().find("unexpected tensors that the model does not have: \"blocks.0.norm2.bias\"") !=
+        std::string::npos);
+    config.cross_attn_norm = true;
+    --config.num_layers;
+    CHECK(error().find("unexpected tensors that the model does not have: ") != std::string::npos);
+  }
+}
+
 TEST_CASE("wan: the layout of the released sizes, where the full recordings are") {
   const fs::path shapes = full_goldens() / "real_shapes";
   if (!fs::exists(shapes)) return;

@@ -112,7 +112,11 @@ Json layout_report(const fs::path& path) {
   return {{"family", family->config().name}, {"problems", family->layout(path)}};
 }
 
-void print_layout(const Json& layout) {
+// `folder`: what the layout is of.
+void print_layout(const Json& layout, const fs::path& folder) {
+  if (layout.is_null() && fs::is_directory(folder)) {
+    fmt::print("{}\n", printable(about_unknown_folder(folder, all_family_configs())));
+  }
   if (layout.is_null()) return;
   const Json& problems = layout["problems"];
   fmt::print("{} layout: {}\n", layout["family"].get<std::string>(),
@@ -151,7 +155,7 @@ int inspect_tensors(const InspectOptions& options) {
     fmt::print("{}\n", dump(report));
     return code;
   }
-  print_layout(layout);
+  print_layout(layout, options.path);
   const bool one_file = !fs::is_directory(options.path);
   print_files(files, one_file || options.tensors || options.filter != kEveryEntry);
   if (files.size() > 1) {

@@ -184,7 +184,9 @@ class Replay {
   }
 
   void require_calibration(const RunConfig& run) const {
-    if (run.cache_mode != StepCacheMode::teacache || !run.cache_calibration.empty()) return;
+    const bool has_file = run.family->uses("cache_calibration");  // else its own coefficients
+    if (run.cache_mode != StepCacheMode::teacache || !run.cache_calibration.empty() || !has_file)
+      return;
     if (run.model.empty() || fs::exists(run.model / kCalibrationName)) return;
     throw InputError(
         "{}: was painted with the {} of its model's folder, which {} lacks; name the folder that "
@@ -207,7 +209,7 @@ class Replay {
       sources.demo = demo;
       sources.families = all_family_configs();
       const fs::path model = resolve_sources(sources).options.run.model;
-      if (model.filename() == recorded) return model;
+      if (model.filename() == recorded && family.config().owns(model)) return model;
     }
     const std::string place = fmt::format("{}: was painted by the model", name_);
     const fs::path cached = model_folder(recorded, environment, place);
@@ -226,13 +228,14 @@ class Replay {
     Log quiet(LogLevel::quiet);
     const bool on_gpu = resolve_device(device(), quiet).is_cuda();
     const bool waits = record_.offload == "all" && on_gpu;
-    // A record without it was painted before there was TF32. The CPU has none.
-    const bool tf32 = on_gpu && record_.vae_dtype == name_of(VaeDtype::tf32);
+    // A record without it was painted before there was another one. The CPU has no TF32.
+    VaeDtype vae_dtype = parse_choice<VaeDtype>(record_.vae_dtype).value_or(VaeDtype::float32);
+    if (vae_dtype == VaeDtype::tf32 && !on_gpu) vae_dtype = VaeDtype::float32;
     for (RunConfig& run : runs_) {
       run.max_vram = 0;
       run.offload = waits ? OffloadWish::layers : OffloadWish::automatic;
       if (record_.strips) run.vae_tiling = TilingWish::on;
-      run.vae_dtype = tf32 ? VaeDtype::tf32 : VaeDtype::float32;
+      run.vae_dtype = vae_dtype;
     }
   }
 

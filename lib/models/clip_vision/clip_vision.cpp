@@ -55,6 +55,16 @@ std::vector<TensorShape> layout_up_to(const ClipVisionConfig& c, std::int64_t la
   return tensors;
 }
 
+// A table of 0, 1, 2, ... that older files hold, and the projection of whole CLIP models.
+void read_over_foreign(const Weights& weights) {
+  if (weights.is_dummy()) return;
+  const auto read_over = [](const Weights& of, const char* name) {
+    if (of.contains(name)) of.check(name, of.shape(name));
+  };
+  read_over(weights.as(at::kLong), "vision_model.embeddings.position_ids");
+  read_over(weights, "visual_projection.weight");
+}
+
 // Marks what the checkpoint holds and nothing needs as read.
 void read_over_unused(const Weights& weights, const ClipVisionConfig& c) {
   const std::string last = fmt::format("vision_model.encoder.layers.{}.", c.num_hidden_layers - 1);
@@ -62,11 +72,7 @@ void read_over_unused(const Weights& weights, const ClipVisionConfig& c) {
     if (tensor.name.starts_with(last) || tensor.name.starts_with("vision_model.post_layernorm"))
       weights.check(tensor.name, tensor.shape);
   }
-  // A table of 0, 1, 2, ... that older files hold, and the projection of whole CLIP models.
-  if (weights.is_dummy()) return;
-  for (const char* name : {"vision_model.embeddings.position_ids", "visual_projection.weight"}) {
-    if (weights.contains(name)) weights.check(name, weights.shape(name));
-  }
+  read_over_foreign(weights);
 }
 
 }  // namespace
@@ -160,6 +166,12 @@ std::vector<TensorShape> clip_vision_layout(const ClipVisionConfig& c) {
   tensors.push_back({"vision_model.post_layernorm.weight", {c.hidden_size}});
   tensors.push_back({"vision_model.post_layernorm.bias", {c.hidden_size}});
   return tensors;
+}
+
+void check_clip_vision_tensors(const Weights& weights, const ClipVisionConfig& c) {
+  for (const auto& [name, shape] : clip_vision_layout(c)) weights.check(name, shape);
+  read_over_foreign(weights);
+  weights.require_all_read();
 }
 
 std::int64_t clip_vision_weight_bytes(const ClipVisionConfig& c, at::ScalarType dtype) {

@@ -53,6 +53,9 @@ struct ClipVision {
 
 // Every tensor of the checkpoint, those of the last layer among them.
 std::vector<TensorShape> clip_vision_layout(const ClipVisionConfig& config);
+// Checks the names and shapes of a tower's weights; reads none. Beside its layout there may be what
+// whole CLIP models and older files hold. Throws as Weights::check and Weights::require_all_read.
+void check_clip_vision_tensors(const Weights& weights, const ClipVisionConfig& config);
 // Bytes of the weights that are kept, and the most that one forward of so many pictures holds at
 // once beside them, without what the attention backend takes and an allocator adds.
 std::int64_t clip_vision_weight_bytes(const ClipVisionConfig& config, at::ScalarType dtype);

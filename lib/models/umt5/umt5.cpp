@@ -31,14 +31,16 @@ Umt5Layer Umt5Layer::load(const Weights& weights, const Umt5Config& c, bool has_
 
 namespace {
 
-// Under either of its two names; where both are there, they are one tensor.
+constexpr const char *kShared = "shared.weight", *kTied = "encoder.embed_tokens.weight";
+
+// The embedding has either of two names; where both are there, they are one tensor.
+const char* embedding_name(const Weights& weights) {
+  return weights.contains(kShared) || !weights.contains(kTied) ? kShared : kTied;
+}
+
 Tensor load_embedding(const Weights& weights, const Umt5Config& c) {
-  const char* const shared = "shared.weight";
-  const char* const tied = "encoder.embed_tokens.weight";
-  const bool has_shared = weights.contains(shared);
-  if (has_shared && weights.contains(tied)) weights.check(tied, {c.vocab_size, c.d_model});
-  return weights.get(has_shared || !weights.contains(tied) ? shared : tied,
-                     {c.vocab_size, c.d_model});
+  if (weights.contains(kTied)) weights.check(kTied, {c.vocab_size, c.d_model});
+  return weights.get(embedding_name(weights), {c.vocab_size, c.d_model});
 }
 
 // table [buckets, heads] -> [heads, n, n]: the bias of key j for query i by the bucket of j - i.
@@ -80,6 +82,13 @@ Tensor ids_tensor(std::span<const std::int64_t> ids, const Umt5Config& c) {
 }
 
 }  // namespace
+
+void check_umt5_tensors(const Weights& weights, const Umt5Config& c) {
+  for (const auto& [name, shape] : umt5_layout(c))
+    weights.check(name == kShared ? embedding_name(weights) : name, shape);
+  if (weights.contains(kTied)) weights.check(kTied, {c.vocab_size, c.d_model});
+  weights.require_all_read();
+}
 
 Umt5 Umt5::load(const Weights& weights, const Umt5Config& c) {
   Umt5 m;

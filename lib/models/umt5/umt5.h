@@ -50,6 +50,10 @@ struct Umt5 {
                  const Umt5Observer& observer = {}) const;
 };
 
+// Checks the names and shapes of an encoder's weights, where the embedding has either or both of
+// its names; reads none. Throws as Weights::check and Weights::require_all_read.
+void check_umt5_tensors(const Weights& weights, const Umt5Config& config);
+
 // The bucket of each relative position (key - query), int64, any shape, CPU: half of the buckets
 // for keys behind the query; of a half, the first half for one distance each, the others
 // logarithmic up to the largest distance.

@@ -76,6 +76,7 @@ void check_even(const char* key, std::int64_t value, const Path& path) {
 
 WanConfig WanConfig::load(const Path& path) {
   const Json json = read_json_object(path);
+  require_value(json, "_class_name", "WanTransformer3DModel", path);
   require_value(json, "qk_norm", "rms_norm_across_heads", path);
   require_value(json, "patch_size", Json::array({1, kPatch, kPatch}), path);
   WanConfig c;

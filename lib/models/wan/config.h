@@ -24,8 +24,9 @@ struct WanConfig {  // transformer/config.json's names; the values are Wan2.1 T2
   std::int64_t rope_max_seq_len = 1024;           // positions of an axis
 
   // A missing key has the value above. Throws InputError naming file and key: for a value out of
-  // range, another patch_size or qk_norm, and image sizes that do not fit each other.
+  // range, another class, patch_size or qk_norm, and image sizes that do not fit each other.
   static WanConfig load(const std::filesystem::path& path);
+  bool operator==(const WanConfig&) const = default;
 
   std::int64_t width() const { return num_attention_heads * attention_head_dim; }
   std::int64_t patch_in() const { return in_channels * kPatch * kPatch; }

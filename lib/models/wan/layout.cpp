@@ -76,4 +76,13 @@ std::vector<TensorShape> wan_layout(const WanConfig& c) {
   return layout.take();
 }
 
+void check_wan_tensors(const Weights& weights, const WanConfig& c) {
+  for (const auto& [name, shape] : wan_layout(c)) weights.check(name, shape);
+  for (std::int64_t i = 0; i < c.num_layers; ++i) {
+    const std::string unused = fmt::format("blocks.{}.attn2.norm_added_q.weight", i);
+    if (c.image_dim && weights.contains(unused)) weights.check(unused, {c.width()});
+  }
+  weights.require_all_read();
+}
+
 }  // namespace diptych

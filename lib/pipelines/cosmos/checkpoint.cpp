@@ -38,6 +38,7 @@ Umt5Config released_text_config() {  // google-t5/t5-11b
 
 void check_names(const Weights& weights, const std::vector<TensorShape>& layout) {
   for (const auto& [name, shape] : layout) weights.check(name, shape);
+  weights.require_all_read();
 }
 
 std::optional<BlockOffload> offload_of(const MemoryChoice& choice) {
@@ -48,6 +49,14 @@ std::optional<BlockOffload> offload_of(const MemoryChoice& choice) {
 std::int64_t block_bytes(const CosmosConfig& config, const MatrixFormat& format) {
   return CosmosBlock::matrix_bytes(BlockPart::step, config, format) +
          CosmosBlock::matrix_bytes(BlockPart::context, config, format);
+}
+
+// What the folder's pipeline says of its transformer.
+void require_kind(const CosmosConfig& dit, const CosmosIndex& index, const std::string& file) {
+  if (dit.takes_frames() == index.continues) return;
+  throw InputError("{}: in_channels: found {}, expected {} in a folder of {}", file,
+                   dit.in_channels, dit.out_channels + (index.continues ? 1 : 0),
+                   index.continues ? "video2world" : "text2image");
 }
 
 }  // namespace
@@ -103,11 +112,7 @@ void CosmosCheckpoint::open_folder() {
   dit_ = CosmosConfig::load(file);
   text_config_ = Umt5Config::load(folder_ / kText / "config.json");
   vae_config_ = WanVaeConfig::load(folder_ / kVae / "config.json");
-  if (dit_.takes_frames() != index_.continues) {
-    throw InputError("{}: in_channels: found {}, expected {} in a folder of {}", file,
-                     dit_.in_channels, dit_.out_channels + (index_.continues ? 1 : 0),
-                     index_.continues ? "video2world" : "text2image");
-  }
+  require_kind(dit_, index_, file);
   if (dit_.text_embed_dim != text_config_.d_model) {
     throw InputError("{}: text_embed_dim {}, but the text encoder has d_model {}", file,
                      dit_.text_embed_dim, text_config_.d_model);
@@ -118,12 +123,11 @@ void CosmosCheckpoint::open_folder() {
   }
 }
 
-// Names and shapes, ahead of the first byte. The text encoder's are checked as it is loaded.
+// Names and shapes, ahead of the first byte.
 void CosmosCheckpoint::check_layout() const {
   check_names(dit_weights_, cosmos_layout(dit_));
-  dit_weights_.require_all_read();
+  check_umt5_tensors(texts_->weights(), text_config_);
   check_names(vae_weights_, wan_vae_layout(vae_config_));
-  vae_weights_.require_all_read();
 }
 
 std::string CosmosCheckpoint::name() const {
@@ -274,7 +278,10 @@ std::vector<std::string> check_cosmos_layout(const fs::path& folder) {
       check_names(weights, layout(folder / part / "config.json"));
     });
   };
-  check([&] { CosmosIndex::load(folder); });
+  check([&] {
+    const fs::path file = folder / kTransformer / "config.json";
+    require_kind(CosmosConfig::load(file), CosmosIndex::load(folder), file.string());
+  });
   check_part(kTransformer,
              [](const fs::path& file) { return cosmos_layout(CosmosConfig::load(file)); });
   check_part(kVae, [](const fs::path& file) { return wan_vae_layout(WanVaeConfig::load(file)); });

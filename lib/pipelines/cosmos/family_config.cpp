@@ -4,6 +4,7 @@
 
 #include "lib/pipelines/cosmos/release.h"
 #include "lib/pipelines/cosmos/settings.h"
+#include "lib/pipelines/dit/model_index.h"
 
 namespace diptych {
 namespace {
@@ -63,6 +64,11 @@ constexpr auto kFields = std::to_array<Field>({
      YamlPlace::top, "cosmos_release"},
 });
 
+std::vector<OwnIdle> idle_of_cosmos(const Options& options) {
+  if (options.run.model.empty()) return {};
+  return {{"cosmos_release", {"has no effect with a folder, whose configs have the sizes"}}};
+}
+
 // This family's reasons for keys that lib/config/stage_config_known.cpp has.
 std::vector<RefusedKey> refused_keys_of_cosmos() {
   using enum YamlMap;
@@ -113,6 +119,9 @@ const FamilyConfig& cosmos_config() {
                  "cache_calibration",
                  "cache_report"},
       .refused = refused_keys_of_cosmos(),
+      .idle = idle_of_cosmos,
+      .describe_foreign = foreign_pipeline,
+      .shares_forwards = false,
   };
   return config;
 }

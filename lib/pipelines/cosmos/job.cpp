@@ -33,6 +33,11 @@ CosmosJob::CosmosJob(const RunConfig& request, CosmosCheckpoint& of, Log& log,
   check_task();
   if (continues()) plan_source();
   plan_size(log);
+  if (source_frames_ && *source_frames_ >= size.frames)
+    log.warning_once(fmt::format(
+        "--video: has {} frames, and the result of {} begins with its last ones: nothing is left "
+        "to be made; expected a longer --video-frames or a shorter video",
+        *source_frames_, size.frames));
   plan_steps();
   plan_texts(log);
 }
@@ -65,7 +70,8 @@ void CosmosJob::plan_source() {
   source_ = *found;
   if (is_recorded) return;
   if (source_.is_video()) {
-    about(Setting::of("video"), [&] { ClipReader(source_.file()).facts(); });
+    source_frames_ =
+        about(Setting::of("video"), [&] { return ClipReader(source_.file()).facts().frames; });
   } else {
     read_input_size(source_.file());
   }
@@ -103,9 +109,10 @@ void CosmosJob::plan_steps() {
   const SamplingConfig& s = config().sampling;
   updates = is_traced() ? s.steps : s.steps - 1;
   branches = s.cfg_text_scale > 1 ? 2 : 1;
-  static constexpr std::array<std::string_view, 1> kGiven = {"video_latent"};
+  const std::array<std::string_view, 1> given = {source_.is_video() ? "the input video"
+                                                                    : "the input picture"};
   BranchSituation situation;
-  if (continues()) situation.conditioned_by = kGiven;
+  if (continues()) situation.conditioned_by = given;
   why_sequential = diptych::why_sequential(situation);
 }
 

@@ -45,7 +45,8 @@ struct CosmosJob final : DitJob {
   void plan_texts(Log& log);
   std::vector<Tensor> read_source();
 
-  InputItem source_;  // the picture or clip
+  InputItem source_;                           // the picture or clip
+  std::optional<std::int64_t> source_frames_;  // of a clip whose container says it
 };
 
 }  // namespace diptych

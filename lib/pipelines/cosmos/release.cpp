@@ -3,8 +3,11 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
+#include "lib/pipelines/dit/model_index.h"
 
 namespace diptych {
 namespace {
@@ -24,11 +27,6 @@ constexpr std::string_view kNegativePrompt =
     "transitions, outdated special effects, fake elements, unconvincing visuals, poorly edited "
     "content, jump cuts, visual noise, and flickering. Overall, the video is of poor quality.";
 
-std::string class_name(const Json& index) {
-  const auto name = index.find("_class_name");
-  return name != index.end() && name->is_string() ? name->get<std::string>() : "";
-}
-
 // The pipeline sets what the file leaves out.
 void require_value(const Json& json, const fs::path& file, const char* key, const Json& expected) {
   const auto found = json.find(key);
@@ -40,15 +38,13 @@ void require_value(const Json& json, const fs::path& file, const char* key, cons
 }  // namespace
 
 bool owns_cosmos(const fs::path& folder) {
-  const fs::path file = folder / "model_index.json";
-  if (!fs::exists(file)) return false;
-  const std::string name = class_name(read_json_object(file));
+  const std::string name = pipeline_class(folder);
   return name == kOfPictures || name == kOfClips;
 }
 
 CosmosIndex CosmosIndex::load(const fs::path& folder) {
-  const fs::path file = folder / "model_index.json";
-  const std::string name = class_name(read_json_object(file));
+  const fs::path file = folder / kModelIndex;
+  const std::string name = pipeline_class(folder);
   if (name != kOfPictures && name != kOfClips) {
     throw InputError("{}: _class_name: found '{}', expected {} or {}", file.string(), name,
                      kOfPictures, kOfClips);
@@ -62,8 +58,17 @@ CosmosIndex CosmosIndex::load(const fs::path& folder) {
   return {.continues = name == kOfClips};
 }
 
-std::vector<OwnDefault> cosmos_defaults(const RunConfig&) {
-  return {{"negative_prompt", std::string(kNegativePrompt)}};
+std::vector<OwnDefault> cosmos_defaults(const RunConfig& run) {
+  std::vector<OwnDefault> defaults = {{"negative_prompt", std::string(kNegativePrompt)}};
+  if (run.model.empty() || !fs::exists(run.model / kModelIndex)) return defaults;
+  const bool continues = CosmosIndex::load(run.model).continues;
+  const Json config = read_json_object(run.model / "transformer" / "config.json");
+  constexpr std::int64_t kSmall = 16;  // heads of the 2B models
+  const auto heads = config.find("num_attention_heads");
+  const bool large = heads != config.end() && heads->is_number_integer() && *heads > kSmall;
+  defaults.push_back(
+      {"cosmos_release", fmt::format("{}-{}", large ? "14b" : "2b", continues ? "v2w" : "t2i")});
+  return defaults;
 }
 
 }  // namespace diptych

@@ -20,7 +20,8 @@ struct CosmosIndex {
 
 bool owns_cosmos(const std::filesystem::path& folder);
 
-// Defaults beside those of the family and its tasks, which every release shares.
+// Defaults beside those of the family and its tasks: those that every release shares, and of a
+// folder the release that its sizes are of. Throws as CosmosIndex::load.
 std::vector<OwnDefault> cosmos_defaults(const RunConfig& run);
 
 }  // namespace diptych

@@ -62,6 +62,9 @@ class DitTurn {
   virtual Tensor finish(const Tensor& x) { return x; }
   virtual Media decode(const Tensor& latent, TraceSink* trace) = 0;
   virtual std::int64_t forwards() const = 0;  // branch forwards so far
+  // What the log says of the steps behind the last one: "TeaCache computed 3 of 4 steps". "" =
+  // nothing.
+  virtual std::string step_note() const { return {}; }
 };
 
 }  // namespace diptych

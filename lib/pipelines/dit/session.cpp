@@ -64,10 +64,7 @@ void DitSession::require_attention() const {
 }
 
 std::unique_ptr<Job> DitSession::make_job(const RunConfig& request) {
-  std::unique_ptr<DitJob> job = checkpoint_->make_job(request, log_);
-  if (job->why_sequential && job->branches > 1 && request.cfg_mode != CfgMode::sequential)
-    log_.warning_once("--cfg-mode sequential: " + *job->why_sequential);
-  return job;
+  return checkpoint_->make_job(request, log_);
 }
 
 void DitSession::load(std::span<const JobGroup> expected, Progress& progress) {
@@ -177,7 +174,11 @@ void DitSession::run_traced(DitJob& job, TraceSink* trace, Progress& progress,
 
 // Whether the branches share forwards: as asked for, or as it is faster.
 bool DitSession::batches(const DitJob& job, DitTurn& turn, const Tensor& x) {
-  if (job.branches == 1 || job.why_sequential) return false;
+  if (job.branches == 1) return false;
+  if (job.why_sequential) {
+    if (job.config().cfg_mode != CfgMode::sequential) tell_sequential(*job.why_sequential);
+    return false;
+  }
   if (job.config().cfg_mode) return job.config().cfg_mode == CfgMode::batched;
   const std::string kind =
       fmt::format("{}x{}, {} frames", job.size.width, job.size.height, job.size.frames);
@@ -186,6 +187,11 @@ bool DitSession::batches(const DitJob& job, DitTurn& turn, const Tensor& x) {
     return false;
   }
   return faster_batched(turn, x, kind);
+}
+
+// Once for each reason. The default asks for batched, so it is no warning.
+void DitSession::tell_sequential(const std::string& why) {
+  if (told_.insert(why).second) log_.info("guidance runs sequentially: {}", why);
 }
 
 bool DitSession::faster_batched(DitTurn& turn, const Tensor& x, const std::string& kind) {
@@ -223,6 +229,7 @@ DitSession::Painted DitSession::paint(const DitJob& job, DitTurn& turn, std::uin
     progress.update(i + 1);
   }
   progress.end();
+  if (const std::string note = turn.step_note(); !note.empty()) log_.info("{}", note);
   painted.latent = turn.finish(x);
   painted.forwards = turn.forwards() - before;
   require_finite(painted.latent, "the latent");

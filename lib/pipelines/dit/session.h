@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,7 @@ class DitSession final : public Session {
   void read_weights(std::span<const std::vector<DitJob*>> runs, Progress& progress);
   void plan_run(DitJob& job);
   bool batches(const DitJob& job, DitTurn& turn, const Tensor& x);
+  void tell_sequential(const std::string& why);
   bool faster_batched(DitTurn& turn, const Tensor& x, const std::string& kind);
   Painted paint(const DitJob& job, DitTurn& turn, std::uint64_t seed, TraceSink* trace,
                 Progress& progress);
@@ -65,6 +67,7 @@ class DitSession final : public Session {
   std::exception_ptr why_not_loaded_;  // where load() found room for none of the runs
   std::unique_ptr<BackgroundHash> weights_hash_;
   std::map<std::string, bool> batched_is_faster_;  // that were measured, by the sizes of a step
+  std::set<std::string> told_;                     // why guidance ran sequentially
   double denoise_seconds_ = 0;
   std::int64_t updates_ = 0;
 };

@@ -25,6 +25,7 @@ constexpr std::string_view kBothExperts = "experts";
 constexpr std::int64_t kLatents = 12;  // of the solver's history, and those of a step
 
 constexpr const char *kText = "text_encoder", *kVae = "vae", *kVision = "image_encoder";
+constexpr const char* kProcessor = "image_processor/preprocessor_config.json";
 
 Umt5Config released_text_config() {  // google/umt5-xxl
   Umt5Config config;
@@ -39,6 +40,32 @@ Umt5Config released_text_config() {  // google/umt5-xxl
 
 void check_names(const Weights& weights, const std::vector<TensorShape>& layout) {
   for (const auto& [name, shape] : layout) weights.check(name, shape);
+  weights.require_all_read();
+}
+
+// What it makes of a picture must have the size that the vision tower reads.
+ClipImageProcessor load_processor(const fs::path& folder, const ClipVisionConfig& vision) {
+  const fs::path file = folder / kProcessor;
+  const ClipImageProcessor processor = ClipImageProcessor::load(file);
+  const auto made = processor.crop_size   ? processor.crop_size
+                    : processor.do_resize ? processor.exact_size
+                                          : std::nullopt;
+  if (made == std::array{vision.image_size, vision.image_size}) return processor;
+  throw InputError("{}: {}: found {}, expected {}x{}, the image_size of {}", file.string(),
+                   processor.crop_size ? "crop_size" : "size",
+                   made ? fmt::format("{}x{}", made->at(1), made->at(0)) : "no fixed size",
+                   vision.image_size, vision.image_size,
+                   (folder / kVision / "config.json").string());
+}
+
+// An expert has the sizes of the first transformer's config.
+void require_same_config(const fs::path& folder) {
+  const fs::path first = folder / kTransformers[0] / "config.json",
+                 second = folder / kTransformers[1] / "config.json";
+  const WanConfig a = WanConfig::load(first), b = WanConfig::load(second);
+  if (a == b) return;
+  throw InputError("{}: differs from {} in the sizes of the transformer; expected the same ones",
+                   second.string(), first.string());
 }
 
 }  // namespace
@@ -105,6 +132,7 @@ void WanCheckpoint::open_folder() {
   require_folder(folder_, Setting::of("model"));
   index_ = WanIndex::load(folder_);
   dit_ = WanConfig::load(folder_ / kTransformers[0] / "config.json");
+  if (has_experts()) require_same_config(folder_);
   text_config_ = Umt5Config::load(folder_ / kText / "config.json");
   vae_.config = WanVaeConfig::load(folder_ / kVae / "config.json");
   if (dit_.text_dim != text_config_.d_model)
@@ -113,19 +141,18 @@ void WanCheckpoint::open_folder() {
                      text_config_.d_model);
   if (!sees_picture()) return;
   vision_config_ = ClipVisionConfig::load(folder_ / kVision / "config.json");
-  image_processor_ =
-      ClipImageProcessor::load(folder_ / "image_processor" / "preprocessor_config.json");
+  image_processor_ = load_processor(folder_, vision_config_);
 }
 
 // Names and shapes of every part, ahead of the first byte.
 void WanCheckpoint::check_layout() const {
   for (const Weights& weights : expert_weights_) {
     if (&weights == &expert_weights_[1] && !has_experts()) break;
-    check_names(weights, wan_layout(dit_));
+    check_wan_tensors(weights, dit_);
   }
+  check_umt5_tensors(texts_->weights(), text_config_);
   check_names(vae_weights_, wan_vae_layout(vae_.config));
-  vae_weights_.require_all_read();
-  if (sees_picture()) check_names(vision_weights_, clip_vision_layout(vision_config_));
+  if (sees_picture()) check_clip_vision_tensors(vision_weights_, vision_config_);
 }
 
 std::unique_ptr<DitJob> WanCheckpoint::make_job(const RunConfig& request, Log& log) {
@@ -300,26 +327,39 @@ DitOpening wan_opening() {
 
 std::vector<std::string> check_wan_layout(const fs::path& folder) {
   std::vector<std::string> problems;
-  const auto check = [&](const char* part, const auto& layout) {
+  // `check_tensors`: with the weights of a part and its config file.
+  const auto check = [&](const char* part, const auto& check_tensors) {
     try {
-      const Weights weights = Weights::open(folder / part, at::kCPU, at::kFloat);
-      check_names(weights, layout());
+      check_tensors(Weights::open(folder / part, at::kCPU, at::kFloat),
+                    folder / part / "config.json");
     } catch (const InputError& error) {
       problems.emplace_back(error.what());
     }
   };
   const WanIndex index = WanIndex::load(folder);
-  const auto transformer = [&] {
-    return wan_layout(WanConfig::load(folder / kTransformers[0] / "config.json"));
+  const auto transformer = [&](const Weights& weights, const fs::path& config) {
+    check_wan_tensors(weights, WanConfig::load(config));
   };
   check(kTransformers[0], transformer);
-  if (index.has_second_expert) check(kTransformers[1], transformer);
-  check(kVae, [&] { return wan_vae_layout(WanVaeConfig::load(folder / kVae / "config.json")); });
-  check(kText, [&] { return umt5_layout(Umt5Config::load(folder / kText / "config.json")); });
-  if (index.has_image_encoder)
-    check(kVision, [&] {
-      return clip_vision_layout(ClipVisionConfig::load(folder / kVision / "config.json"));
+  if (index.has_second_expert) {
+    check(kTransformers[1], [&](const Weights& weights, const fs::path& config) {
+      transformer(weights, config);
+      require_same_config(folder);
     });
+  }
+  check(kVae, [&](const Weights& weights, const fs::path& config) {
+    check_names(weights, wan_vae_layout(WanVaeConfig::load(config)));
+  });
+  check(kText, [&](const Weights& weights, const fs::path& config) {
+    check_umt5_tensors(weights, Umt5Config::load(config));
+  });
+  if (index.has_image_encoder) {
+    check(kVision, [&](const Weights& weights, const fs::path& config) {
+      const ClipVisionConfig vision = ClipVisionConfig::load(config);
+      check_clip_vision_tensors(weights, vision);
+      load_processor(folder, vision);
+    });
+  }
   try {
     UnigramTokenizer::load(folder / "tokenizer");
   } catch (const InputError& error) {

@@ -2,8 +2,10 @@
 #include "lib/pipelines/wan/family_config.h"
 
 #include <array>
+#include <initializer_list>
 #include <type_traits>
 
+#include "lib/pipelines/dit/model_index.h"
 #include "lib/pipelines/wan/release.h"
 #include "lib/pipelines/wan/settings.h"
 
@@ -63,11 +65,13 @@ auto& member(Options& options) {
   return own(options).*Member;
 }
 
+constexpr std::string_view kSamplers = "unipc|unipc_official|unipc_fastvideo|euler|euler_omni";
+
 constexpr auto kFields = std::to_array<Field>({
     {"release", Scope::session, "--release", "t2v-1.3b|t2v-14b|i2v-14b|t2v-a14b|i2v-a14b|ti2v-5b",
      "with random weights and without a folder: whose sizes", choice<&WanSettings::release>(),
      YamlPlace::top, "release"},
-    {"sampler", Scope::painting, "--sampler", "SAMPLERS",
+    {"sampler", Scope::painting, "--sampler", kSamplers,
      "how steps go on from a velocity, and whose timesteps they have",
      choice<&WanSettings::sampler>(), YamlPlace::painting,
      "default_sampling_params.extra_args.sampler"},
@@ -77,7 +81,7 @@ constexpr auto kFields = std::to_array<Field>({
      "ftfy (ftfy), as diffusers without it, as FastVideo (strip), as vLLM-Omni (whitespace)",
      choice<&WanSettings::cleaning>(), YamlPlace::painting,
      "default_sampling_params.extra_args.prompt_cleaning"},
-    {"guidance_scale_2", Scope::painting, "--guidance-scale-2", "X",
+    {"guidance_scale_2", Scope::guidance, "--guidance-scale-2", "X",
      "text guidance of the expert for low noise; 0: as of the other",
      RealSlot{member<&WanSettings::low_noise_scale>, 0, true}, YamlPlace::painting,
      "default_sampling_params.guidance_scale_2"},
@@ -110,6 +114,25 @@ constexpr auto kFields = std::to_array<Field>({
      BoolSlot{member<&WanSettings::teacache_ret_steps>}, YamlPlace::painting,
      "default_sampling_params.extra_args.teacache_ret_steps"},
 });
+
+std::vector<OwnIdle> idle_of_wan(const Options& options) {
+  const RunConfig& run = options.run;
+  std::vector<OwnIdle> idle;
+  const auto forbid = [&](std::initializer_list<std::string_view> fields, const SettingText& why) {
+    for (const std::string_view field : fields) idle.push_back({field, why});
+  };
+  if (!run.model.empty())
+    forbid({"release"}, {"has no effect with a folder, whose configs have the sizes"});
+  if (run.cache_mode != StepCacheMode::teacache) {
+    forbid({"teacache_coefficients", "teacache_first_steps", "teacache_ret_steps"},
+           {"given without ", Setting::of("cache_mode", "teacache")});
+  }
+  if (!wan_has_experts(run)) {
+    forbid({"guidance_scale_2", "boundary_ratio"},
+           {"has no effect on a model with one transformer"});
+  }
+  return idle;
+}
 
 // This family's reasons for keys that lib/config/stage_config_known.cpp has.
 std::vector<RefusedKey> refused_keys_of_wan() {
@@ -145,6 +168,9 @@ const FamilyConfig& wan_config() {
                  "read_attention", "read_attention_self", "read_enforce_eager", "enforce_eager",
                  "cache_calibration", "cache_report"},
       .refused = refused_keys_of_wan(),
+      .idle = idle_of_wan,
+      .describe_foreign = foreign_pipeline,
+      .shares_forwards = false,
   };
   return config;
 }

@@ -71,8 +71,8 @@ WanJob::WanJob(const RunConfig& request, WanCheckpoint& of, Log& log)
     throw InputError(Setting::of("task", config().task),
                      "the model in {} makes videos from text alone", checkpoint.folder().string());
   if (picture.empty() && checkpoint.joins_picture())
-    throw InputError(Setting::of("task", config().task),
-                     "the model in {} needs a picture to begin with; expected --task i2v",
+    throw InputError(Setting::absent("image"),
+                     "not given; the model in {} makes videos that begin with a picture",
                      checkpoint.folder().string());
   plan_size(log);
   plan_steps();
@@ -123,9 +123,7 @@ void WanJob::plan_steps() {
     boundary = ratio * kTrainSteps;
   }
   std::vector<std::string_view> conditions;
-  if (!picture.empty())
-    conditions.push_back(checkpoint.joins_picture() ? "image_latent" : "pil_image");
-  if (!picture.empty() && checkpoint.sees_picture()) conditions.push_back("image_embeds");
+  if (!picture.empty()) conditions.push_back("the input picture");
   why_sequential =
       diptych::why_sequential({.conditioned_by = conditions, .gated = settings.cfg_gate < 1});
 }
@@ -139,10 +137,13 @@ void WanJob::plan_cache() {
   const WanTeaCacheModel model = checkpoint.joins_picture()
                                      ? (large_picture ? i2v_14b_720p : i2v_14b_480p)
                                      : (dit.num_attention_heads <= 12 ? t2v_1_3b : t2v_14b);
-  if (checkpoint.has_experts() ||
-      (settings.teacache.empty() && checkpoint.index().expand_timesteps)) {
-    throw InputError(Setting::of("cache_mode", "teacache"),
-                     "has no published coefficients for this model; expected none");
+  const Setting mode = Setting::of("cache_mode", "teacache");
+  if (checkpoint.has_experts())
+    throw InputError(mode, "is not there for models with two transformers; expected none");
+  if (settings.teacache.empty() && checkpoint.index().expand_timesteps) {
+    throw InputError(mode,
+                     SettingText{"has no published coefficients for this model; expected ",
+                                 Setting::of("teacache_coefficients", "A,B,C,D,E"), ", or none"});
   }
   teacache = WanTeaCacheConfig::published(model, settings.teacache_ret_steps);
   teacache->threshold = config().cache_threshold;

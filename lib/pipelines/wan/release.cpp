@@ -1,17 +1,22 @@
 #include "lib/pipelines/wan/release.h"
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
+#include "lib/pipelines/dit/model_index.h"
 
 namespace diptych {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+constexpr std::string_view kOfText = "WanPipeline", kOfPictures = "WanImageToVideoPipeline";
 
 struct Preset {
   WanRelease release;
@@ -56,38 +61,54 @@ bool has_part(const Json& index, std::string_view part) {
   return found != index.end() && found->is_array() && found->size() == 2 && !(*found)[1].is_null();
 }
 
-std::string class_name(const Json& index) {
-  const auto name = index.find("_class_name");
-  return name != index.end() && name->is_string() ? name->get<std::string>() : "";
+// A file that leaves a key out means the value that this version has.
+void require_one_of(const Json& json, const fs::path& file, const char* key,
+                    std::initializer_list<Json> known) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return;
+  std::string expected;
+  for (const Json& value : known) {
+    if (*found == value) return;
+    expected += (expected.empty() ? "" : " or ") + value.dump();
+  }
+  throw InputError("{}: {}: found {}, expected {}", file.string(), key, shown_json(*found),
+                   expected);
+}
+
+// Of the scheduler the shift alone is taken; the rest says that it is for this kind of model.
+double read_shift(const fs::path& file) {
+  const Json json = read_json_object(file);
+  require_one_of(json, file, "_class_name",
+                 {"UniPCMultistepScheduler", "FlowMatchEulerDiscreteScheduler"});
+  require_one_of(json, file, "prediction_type", {"flow_prediction"});
+  require_one_of(json, file, "num_train_timesteps", {1000});
+  require_one_of(json, file, "solver_order", {2});
+  const double shift = key_or(json, file, "flow_shift", key_or(json, file, "shift", 3.0));
+  if (shift > 0) return shift;
+  throw InputError("{}: flow_shift: found {}, expected a number above 0", file.string(), shift);
 }
 
 }  // namespace
 
 bool owns_wan(const fs::path& folder) {
-  const fs::path file = folder / "model_index.json";
-  if (!fs::exists(file)) return false;
-  const std::string name = class_name(read_json_object(file));
-  return name == "WanPipeline" || name == "WanImageToVideoPipeline";
+  const std::string name = pipeline_class(folder);
+  return name == kOfText || name == kOfPictures;
 }
 
 WanIndex WanIndex::load(const fs::path& folder) {
-  const fs::path file = folder / "model_index.json";
+  const fs::path file = folder / kModelIndex;
   const Json json = read_json_object(file);
   WanIndex index;
-  index.from_picture = class_name(json) == "WanImageToVideoPipeline";
+  index.from_picture = pipeline_class(folder) == kOfPictures;
   index.expand_timesteps = key_or(json, file, "expand_timesteps", false);
   index.has_second_expert = has_part(json, "transformer_2");
   index.has_image_encoder = has_part(json, "image_encoder");
   const double ratio = key_or(json, file, "boundary_ratio", 0.0);
   // Converted single models carry one, too: it counts where there is a second expert.
   if (ratio > 0 && index.has_second_expert) index.boundary_ratio = ratio;
-  const fs::path scheduler = folder / "scheduler" / "scheduler_config.json";
-  const Json config = read_json_object(scheduler);
-  index.flow_shift =
-      key_or(config, scheduler, "flow_shift", key_or(config, scheduler, "shift", 3.0));
-  if (!(index.flow_shift > 0))
-    throw InputError("{}: flow_shift: found {}, expected a number above 0", scheduler.string(),
-                     index.flow_shift);
+  if (ratio < 0 || ratio > 1)
+    throw InputError("{}: boundary_ratio: found {}, expected 0 to 1", file.string(), ratio);
+  index.flow_shift = read_shift(folder / "scheduler" / "scheduler_config.json");
   return index;
 }
 
@@ -99,11 +120,19 @@ WanRelease wan_release_of(std::int64_t heads, std::int64_t in_channels, bool exp
   return heads <= kSmall ? WanRelease::t2v_1_3b : WanRelease::t2v_14b;
 }
 
+bool wan_has_experts(const RunConfig& run) {
+  if (!run.model.empty() && fs::exists(run.model / kModelIndex))
+    return WanIndex::load(run.model).has_second_expert;
+  const WanRelease release = run.own.get<WanSettings>().release;
+  return release == WanRelease::t2v_a14b || release == WanRelease::i2v_a14b;
+}
+
 std::vector<OwnDefault> wan_defaults(const RunConfig& run) {
   WanRelease release = run.own.get<WanSettings>().release;
-  std::optional<double> shift;
-  if (!run.model.empty() && fs::exists(run.model / "model_index.json")) {
+  std::optional<double> shift, boundary;
+  if (!run.model.empty() && fs::exists(run.model / kModelIndex)) {
     const WanIndex index = WanIndex::load(run.model);
+    boundary = index.boundary_ratio;
     const fs::path file = run.model / "transformer" / "config.json";
     const Json config = read_json_object(file);
     release = wan_release_of(key_or(config, file, "num_attention_heads", std::int64_t{40}),
@@ -113,6 +142,7 @@ std::vector<OwnDefault> wan_defaults(const RunConfig& run) {
   }
   const auto preset = std::ranges::find(kPresets, release, &Preset::release);
   std::vector<OwnDefault> defaults = {
+      {"release", std::string(name_of(release))},
       {"steps", std::string(preset->steps)},
       {"cfg_text_scale", std::string(preset->scale)},
       {"guidance_scale_2", std::string(preset->low_noise_scale)},
@@ -123,6 +153,7 @@ std::vector<OwnDefault> wan_defaults(const RunConfig& run) {
       {"fps", std::string(preset->fps)},
       {"negative_prompt", std::string(preset->chinese ? kChinese : kEnglish)},
   };
+  if (boundary) defaults.push_back({"boundary_ratio", fmt::format("{}", *boundary)});
   if (run.makes == MediaKind::clip)
     defaults.push_back({"video_frames", std::string(preset->frames)});
   return defaults;

@@ -32,6 +32,10 @@ bool owns_wan(const std::filesystem::path& folder);
 // WanIndex::load.
 std::vector<OwnDefault> wan_defaults(const RunConfig& run);
 
+// Whether the model that the run names has one transformer for high noise and one for low. Throws
+// as WanIndex::load.
+bool wan_has_experts(const RunConfig& run);
+
 // The release that these sizes are of: width of the transformer, channels in and layers.
 WanRelease wan_release_of(std::int64_t heads, std::int64_t in_channels, bool experts);
 

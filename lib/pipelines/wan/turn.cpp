@@ -199,6 +199,12 @@ void WanTurn::plan_cache(const WanTransformer& model, const WanPlan& plan) {
   computes_ = plan_wan_teacache(*job_.teacache, at::cat(modulations));
 }
 
+std::string WanTurn::step_note() const {
+  if (computes_.empty()) return {};
+  return fmt::format("TeaCache computed {} of {} steps", std::ranges::count(computes_, true),
+                     computes_.size());
+}
+
 // x is consumed.
 Tensor WanTurn::run_blocks(const WanTransformer& model, const Call& call, const WanTime& time,
                            Tensor x, std::int64_t step, const WanObserver& observer) {

@@ -26,6 +26,7 @@ class WanTurn final : public DitTurn {
   Tensor finish(const Tensor& x) override;
   Media decode(const Tensor& latent, TraceSink* trace) override;
   std::int64_t forwards() const override { return forwards_; }
+  std::string step_note() const override;
 
  private:
   // What an expert made of the texts and the picture. The branches are the negative text, then the

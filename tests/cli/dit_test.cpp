@@ -1,0 +1,291 @@
+// Wan and Cosmos as a careless user runs them, on the small checkpoints of the full recordings.
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/clip_formats.h"
+#include "lib/base/text_file.h"
+#include "lib/media/video/clip_read.h"
+#include "tests/cli/process.h"
+#include "tests/cli/words.h"
+#include "tests/support/skip.h"
+#include "tests/support/tiny_model.h"
+#include "tests/verify/goldens.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace diptych;
+using diptych::test::has;
+using diptych::test::kPicture;
+using diptych::test::Outcome;
+using diptych::test::refusal;
+using diptych::test::run;
+using diptych::test::with;
+using diptych::test::Words;
+
+// A whole checkpoint of the full recordings; empty where they are not.
+fs::path checkpoint(const std::string& family, const std::string& name) {
+  const fs::path folder = test::goldens_of(family).back() / name;
+  return fs::exists(folder / "model_index.json") ? folder : fs::path();
+}
+
+// "wan/checkpoint" may be missing: the full recordings are not everywhere.
+bool lacks_recordings() {
+  if (!checkpoint("wan", "checkpoint").empty() && !checkpoint("cosmos", "checkpoint_t2i").empty())
+    return false;
+  test::skip("the full recordings are not here");
+  return true;
+}
+
+std::string wan(const std::string& name = "checkpoint") {
+  return checkpoint("wan", name).string();
+}
+std::string cosmos(const std::string& name) {
+  return checkpoint("cosmos", name).string();
+}
+
+const Words kSmall = {"--size", "64x64", "--video-frames", "9", "--steps", "4"};
+
+Words small(const std::string& model, const Words& more) {
+  return with(with({"generate", "-m", model, "-p", "x", "--device", "cpu", "-q"}, kSmall), more);
+}
+
+std::string refused(const Words& words) {
+  return refusal(run(words));
+}
+
+// The texts of a video that was just made.
+PictureTexts made(const test::Folder& folder, const std::string& model, const Words& more) {
+  const std::string file = folder.file("a.frames");
+  const Outcome outcome = run(small(model, with(more, {"-o", file})));
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return read_clip_texts(file);
+}
+
+std::string text_of(const PictureTexts& texts, std::string_view keyword) {
+  for (const auto& [key, text] : texts) {
+    if (key == keyword) return text;
+  }
+  return "";
+}
+
+// A copy of a checkpoint that tests may change: its files are links to the original ones.
+class Copy {
+ public:
+  explicit Copy(const fs::path& model) {
+    fs::copy(model, path(), fs::copy_options::recursive | fs::copy_options::create_symlinks);
+  }
+  fs::path path() const { return folder_.path() / "model"; }
+  std::string name() const { return path().string(); }
+  std::string file(const std::string& name) const { return (path() / name).string(); }
+  void write(const std::string& name, const std::string& text) const {
+    fs::remove(path() / name);
+    std::ofstream(path() / name) << text;
+  }
+  void set(const std::string& name, const std::string& key, const nlohmann::json& value) const {
+    nlohmann::json json = nlohmann::json::parse(read_text_file(path() / name));
+    json[key] = value;
+    write(name, json.dump());
+  }
+
+ private:
+  test::Folder folder_;
+};
+
+// What a configuration whose key is another one makes generate say; inspect says it, too.
+std::string broken(const fs::path& model, const std::string& file, const std::string& key,
+                   const nlohmann::json& value) {
+  const Copy copy(model);
+  copy.set(file, key, value);
+  const std::string said =
+      refused({"generate", "-m", copy.name(), "-p", "x", "--device", "cpu", "-q", "--size", "64x64",
+               "--task", "t2i", "-o", copy.file("x.png")});
+  const Outcome inspected = run({"inspect", copy.name()});
+  CHECK(inspected.code != 0);
+  CHECK_FALSE(has(inspected.out, "complete"));
+  return said;
+}
+
+TEST_CASE("a video comes out again: in bfloat16, with TeaCache of the model's own coefficients") {
+  if (lacks_recordings()) return;
+  const test::Folder folder;
+  const std::string file = folder.file("a.frames");
+  for (const Words& more : {Words{"--dtype", "bf16"}, Words{"--cache-mode", "teacache"},
+                            Words{"--cache-mode", "teacache", "--teacache-ret-steps",
+                                  "--teacache-coefficients", "0,0,0,1,0"}}) {
+    made(folder, wan(), more);
+    const Outcome again = run({"inspect", file, "--replay", "-q", "-m", wan(), "--device", "cpu"});
+    CAPTURE(again.err);
+    CHECK(again.code == 0);
+    CHECK(has(again.out, "identical"));
+    CHECK_FALSE(has(again.out, "VAE dtype"));
+    fs::remove_all(file);
+  }
+}
+
+TEST_CASE("the web UI's text lists what the family uses") {
+  if (lacks_recordings()) return;
+  const test::Folder folder;
+  const std::string text =
+      text_of(made(folder, wan("checkpoint_a14b"), {"--cfg-gate", "0.5", "--negative-prompt", ""}),
+              "parameters");
+  CAPTURE(text);
+  CHECK(has(text, "Steps: 4, Sampler: unipc, CFG scale: 4, Seed: 42, Size: 64x64, Frames: 9, "));
+  CHECK(has(text, "Guidance scale 2: 3"));
+  CHECK(has(text, "Cfg gate: 0.5"));
+  CHECK(has(text, "Boundary ratio: 0.875"));
+  for (const char* absent : {"Image CFG", "CFG interval", "renorm", "Step cache"})
+    CHECK_FALSE(has(text, absent));
+  fs::remove_all(folder.file("a.frames"));
+  const std::string cached =
+      text_of(made(folder, wan(), {"--cache-mode", "teacache"}), "parameters");
+  CAPTURE(cached);
+  CHECK(has(cached, "Step cache: teacache, Step cache threshold: "));
+  CHECK_FALSE(has(cached, "Guidance scale 2"));
+}
+
+TEST_CASE("configs that name fewer layers than the files hold are refused") {
+  if (lacks_recordings()) return;
+  const char* const spare = "unexpected tensors that the model does not have: ";
+  const fs::path t2v = checkpoint("wan", "checkpoint"),
+                 t2i = checkpoint("cosmos", "checkpoint_t2i");
+  CHECK(has(broken(t2v, "transformer/config.json", "num_layers", 1), spare));
+  CHECK(has(broken(t2v, "transformer/config.json", "cross_attn_norm", false), spare));
+  CHECK(has(broken(t2v, "text_encoder/config.json", "num_layers", 1), spare));
+  CHECK(has(broken(t2i, "text_encoder/config.json", "num_layers", 1), spare));
+  CHECK(has(broken(t2i, "transformer/config.json", "num_layers", 1), spare));
+  CHECK(run({"inspect", wan()}).code == 0);
+  CHECK(run({"inspect", wan("checkpoint_i2v")}).code == 0);
+  CHECK(run({"inspect", cosmos("checkpoint_v2w")}).code == 0);
+}
+
+TEST_CASE("configs that contradict what runs are refused") {
+  if (lacks_recordings()) return;
+  const fs::path t2v = checkpoint("wan", "checkpoint"), a14b = checkpoint("wan", "checkpoint_a14b"),
+                 t2i = checkpoint("cosmos", "checkpoint_t2i");
+  const char* const scheduler = "scheduler/scheduler_config.json";
+  CHECK(has(broken(t2v, scheduler, "prediction_type", "epsilon"),
+            "prediction_type: found \"epsilon\", expected \"flow_prediction\""));
+  CHECK(has(broken(t2v, scheduler, "_class_name", "DDIMScheduler"), "_class_name: found "));
+  CHECK(has(broken(t2v, scheduler, "num_train_timesteps", 100), "expected 1000"));
+  CHECK(has(broken(t2v, scheduler, "solver_order", 3), "expected 2"));
+  CHECK(has(broken(t2v, "transformer/config.json", "_class_name", "FluxTransformer2DModel"),
+            "_class_name: found "));
+  CHECK(has(broken(a14b, "model_index.json", "boundary_ratio", 5),
+            "boundary_ratio: found 5, expected 0 to 1"));
+  CHECK(has(broken(a14b, "transformer_2/config.json", "eps", 0.1), "differs from "));
+  CHECK(has(broken(t2i, "model_index.json", "_class_name", "Cosmos2VideoToWorldPipeline"),
+            "in_channels: found 16, expected 17"));
+}
+
+TEST_CASE("flags that have no effect are refused") {
+  if (lacks_recordings()) return;
+  const auto said = [](const std::string& model, const Words& more) {
+    return refused(small(model, with(more, {"-o", "x.frames"})));
+  };
+  const std::string no_cache = ": given without --cache-mode teacache\n";
+  CHECK(said(wan(), {"--teacache-coefficients", "no"}) == "--teacache-coefficients" + no_cache);
+  CHECK(said(wan(), {"--teacache-first-steps", "2"}) == "--teacache-first-steps" + no_cache);
+  CHECK(said(wan(), {"--teacache-ret-steps"}) == "--teacache-ret-steps" + no_cache);
+  const std::string one = ": has no effect on a model with one transformer\n";
+  CHECK(said(wan(), {"--guidance-scale-2", "3"}) == "--guidance-scale-2" + one);
+  CHECK(said(wan(), {"--boundary-ratio", "0.5"}) == "--boundary-ratio" + one);
+  CHECK(has(said(wan("checkpoint_a14b"), {"--guidance-scale-2", "9", "--cfg-scale", "1"}),
+            "--guidance-scale-2: has no effect without text guidance"));
+  const std::string folder = ": has no effect with a folder, whose configs have the sizes\n";
+  CHECK(said(wan(), {"--release", "t2v-14b"}) == "--release" + folder);
+  CHECK(refused({"generate", "-m", cosmos("checkpoint_t2i"), "-p", "x", "-o", "x.png",
+                 "--cosmos-release", "2b-t2i"}) == "--cosmos-release" + folder);
+  CHECK(said(wan("checkpoint_a14b"),
+             {"--cache-mode", "teacache", "--teacache-coefficients", "0,0,0,1,0"}) ==
+        "--cache-mode teacache: is not there for models with two transformers; expected none\n");
+}
+
+TEST_CASE("items of a list are refused likewise") {
+  if (lacks_recordings()) return;
+  const test::Folder folder;
+  folder.write("list.jsonl", R"({"prompt": "x", "guidance_scale_2": 3})"
+                             "\n");
+  const std::string said = refused({"batch", folder.file("list.jsonl"), "-m", wan(), "-o",
+                                    folder.file("out"), "--device", "cpu", "-q"});
+  CHECK(has(said, "guidance_scale_2: has no effect on a model with one transformer"));
+}
+
+TEST_CASE("a flag that one family alone has names the family") {
+  const Outcome printed =
+      run({"generate", "--load-format", "dummy", "--release", "t2v-1.3b", "--print-config"});
+  CHECK(printed.code == 0);
+  CHECK(has(printed.out, "pipeline: wan"));
+  CHECK(has(printed.out, "release: t2v-1.3b"));
+  const Outcome other =
+      run({"generate", "--load-format", "dummy", "--cosmos-release", "2b-v2w", "--print-config"});
+  CHECK(has(other.out, "pipeline: cosmos"));
+}
+
+TEST_CASE("a folder that is missing or of no known model is said first") {
+  const test::Folder folder;
+  const std::string missing = folder.file("Wan2.1");
+  CHECK(refused({"generate", "-m", missing, "-p", "x", "-o", "boat.mp4", "--video-frames", "9"}) ==
+        "--model: " + missing + ": not found; expected a folder\n");
+  const std::string none = folder.path().string();
+  const auto said = [&] {
+    return refused({"generate", "-m", none, "-p", "x", "-o", "boat.mp4", "--video-frames", "9"});
+  };
+  const std::string known = "--model: " + none + ": holds no checkpoint of ";
+  CHECK(said().starts_with(known));
+  fs::create_directory(folder.path() / "transformer");
+  CHECK(has(said(), ": it has no model_index.json\n"));
+  folder.write("model_index.json", "{}");
+  CHECK(has(said(), ": its model_index.json has no _class_name\n"));
+  folder.write("model_index.json", R"({"_class_name": "FluxPipeline"})");
+  CHECK(has(said(), ": its model_index.json is of a FluxPipeline\n"));
+  folder.write("model_index.json", "");
+  CHECK(has(said(), "model_index.json: is empty, expected JSON\n"));
+  folder.write("model_index.json", R"({"_class_name": "WanPi)");
+  CHECK(has(said(), "truncated?\n"));
+}
+
+TEST_CASE("what is made from more than a text says so") {
+  if (lacks_recordings()) return;
+  const auto said = [](const std::string& model, const Words& more) {
+    return refused(with({"generate", "-m", model, "-p", "x", "--device", "cpu", "-q"}, more));
+  };
+  CHECK(said(cosmos("checkpoint_v2w"), {"-o", "x.frames"}) ==
+        "--image: not given; cosmos makes videos from --image FILE or --video FILE\n");
+  CHECK(said(cosmos("checkpoint_t2i"), {"-i", kPicture, "-o", "x.png"}) ==
+        "--image: no task of cosmos that makes pictures reads pictures\n");
+  CHECK(said(wan("checkpoint_i2v"), {"-o", "x.frames"}) ==
+        "--image: not given; the model in " + wan("checkpoint_i2v") +
+            " makes videos that begin with a picture\n");
+  CHECK(said(wan(), {"-o", "x.frames", "--size", "64x64", "--resolution", "480p"}) ==
+        "--resolution: given together with --size, which says the same; expected one "
+        "of them\n");
+}
+
+TEST_CASE("a stage config of one family and a folder of another") {
+  if (lacks_recordings()) return;
+  CHECK(has(refused({"generate", "-c", test::kTinyConfig, "-m", wan(), "-p", "x", "-o", "x.png"}),
+            "holds a checkpoint of the family wan, but " + test::kTinyConfig));
+  const std::string recorded =
+      (test::goldens_of("wan").back() / "cases/t2v_unipc_sequential").string();
+  CHECK(has(refused({"verify", recorded, "-m", cosmos("checkpoint_t2i")}),
+            "(with the checkpoint of cosmos in " + cosmos("checkpoint_t2i") + ")"));
+}
+
+TEST_CASE("guidance that runs sequentially is no warning") {
+  if (lacks_recordings()) return;
+  const test::Folder folder;
+  const Outcome outcome = run({"generate", "-m", wan("checkpoint_i2v"), "-i", kPicture, "-p", "x",
+                               "--steps", "2", "--video-frames", "5", "--size", "64x64", "--device",
+                               "cpu", "-o", folder.file("a.frames")});
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK_FALSE(has(outcome.err, "[WARN"));
+}
+
+}  // namespace
