@@ -82,6 +82,12 @@ struct InputCounts {
   std::int64_t pictures = 0, clips = 0;
 };
 
+// What somebody said in a conversation.
+struct ChatTurn {
+  std::string role;  // "system", "user" or "assistant"
+  std::string text;
+};
+
 struct RunConfig {
   const FamilyConfig* family = nullptr;  // whose fields, tasks and limits hold
   std::string pipeline;                  // its name, as it was asked for
@@ -110,7 +116,8 @@ struct RunConfig {
   SamplingConfig sampling;
   TextConfig text;
   std::vector<InputItem> inputs;
-  std::string negative_prompt;  // what text guidance leads away from, "" = nothing
+  std::vector<ChatTurn> history;  // of a conversation, before the inputs; no field sets it
+  std::string negative_prompt;    // what text guidance leads away from, "" = nothing
   bool think = false;
   std::filesystem::path noise;            // initial noise instead of the seed's
   std::filesystem::path trace;            // safetensors, "" = off
