@@ -132,16 +132,19 @@ std::string known_hint(const CLI::App& app, const std::string& flag) {
 }
 
 // Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family, and
-// "{video model}" the folder of one that makes videos.
+// "{video model}" the folder of one that makes videos, "{text model}" of one that drafts texts.
 std::string fill_in_examples(std::string footer) {
   const auto families = all_family_configs();
   const FamilyConfig& family = *families.front();
   const auto films = [](const FamilyConfig* each) { return each->makes(MediaKind::clip); };
   const FamilyConfig& of_videos = **std::ranges::find_if(families, films);
-  const std::array<std::pair<std::string_view, std::string_view>, 3> names = {
+  const auto drafts = [](const FamilyConfig* each) { return each->drafting.has_value(); };
+  const FamilyConfig& of_texts = **std::ranges::find_if(families, drafts);
+  const std::array<std::pair<std::string_view, std::string_view>, 4> names = {
       {{"{model}", family.released_model},
        {"{family}", family.name},
-       {"{video model}", of_videos.released_model}}};
+       {"{video model}", of_videos.released_model},
+       {"{text model}", of_texts.released_model}}};
   for (const auto& [mark, name] : names) {
     for (std::size_t at = footer.find(mark); at != std::string::npos; at = footer.find(mark, at))
       footer.replace(at, mark.size(), name);
