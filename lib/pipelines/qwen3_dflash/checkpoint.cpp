@@ -7,7 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/json_file.h"
-#include "lib/pipelines/qwen3_dflash/drafter_keys.h"
+#include "lib/pipelines/qwen3_dflash/layout.h"
 #include "lib/pipelines/qwen3_dflash/settings.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
@@ -95,6 +95,7 @@ void Qwen3Checkpoint::open_folder() {
   why_no_chat_ = why_no_chat(folder_);
   weights_ = dummy_ ? Weights::dummy(runtime_.device, runtime_.dtype)
                     : Weights::open(folder_, runtime_.device, runtime_.dtype);
+  if (!dummy_) check_qwen3_tensors(weights_, config_);  // ahead of the first byte
 }
 
 void Qwen3Checkpoint::open_drafter() {
@@ -102,7 +103,6 @@ void Qwen3Checkpoint::open_drafter() {
   require_folder(drafter_folder_, drafter);
   const fs::path file = drafter_folder_ / "config.json";
   about(drafter, [&] {
-    require_dflash_keys(file);
     drafter_config_ = DflashConfig::load(file, config_);
     constexpr std::uint64_t kSeed = 1;  // of weights that are not the model's
     drafter_weights_ = dummy_ ? Weights::dummy(runtime_.device, runtime_.dtype, kSeed)

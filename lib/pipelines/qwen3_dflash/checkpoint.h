@@ -7,7 +7,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <vector>
 
 #include "lib/base/log.h"
 #include "lib/config/run_config.h"
@@ -61,8 +60,5 @@ class Qwen3Checkpoint {
 
 // What a checkpoint stores; throws InputError.
 StoredWeights stored_qwen3(const RunConfig& config);
-
-// What the folder lacks, or holds beyond or in another shape than its config says.
-std::vector<std::string> check_qwen3_layout(const std::filesystem::path& folder);
 
 }  // namespace diptych

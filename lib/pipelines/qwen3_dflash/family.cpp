@@ -1,7 +1,7 @@
 #include "lib/pipelines/qwen3_dflash/family.h"
 
-#include "lib/pipelines/qwen3_dflash/checkpoint.h"
 #include "lib/pipelines/qwen3_dflash/family_config.h"
+#include "lib/pipelines/qwen3_dflash/layout.h"
 #include "lib/pipelines/qwen3_dflash/replay.h"
 #include "lib/pipelines/qwen3_dflash/session.h"
 #include "lib/pipelines/qwen3_dflash/trace_names.h"

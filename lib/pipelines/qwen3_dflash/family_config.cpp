@@ -65,7 +65,7 @@ constexpr auto kFields = std::to_array<Field>({
      kPromptFormat, YamlPlace::reading, "default_sampling_params.extra_args.prompt_format"},
     {"system", Scope::answer, "--system", "TEXT", "what the model is told before the conversation",
      TextSlot{member<&Qwen3Settings::system>}, YamlPlace::reading,
-     "default_sampling_params.extra_args.system", "--system-prompt"},
+     "default_sampling_params.extra_args.system"},
     {"messages", Scope::request, "--messages", "FILE",
      "a conversation that goes on: JSON lines of {\"role\": \"user\", \"content\": \"...\"}, also "
      "of system, assistant and tool; a prompt is the next thing that the user says",
@@ -115,6 +115,7 @@ const FamilyConfig& qwen3_config() {
       .owns = owns,
       .tasks = {{.name = "chat", .help = "answer", .makes = MediaKind::text}},
       .defaults = defaults(),
+      .limits = {},
       .stages = {{YamlPlace::reading, "writes"}},
       .fields = fields(),
       .unused = {"negative_prompt",
