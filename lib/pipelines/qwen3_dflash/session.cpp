@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
@@ -10,7 +9,6 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
-#include "lib/sampling/token_sampler.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/finite.h"
 
@@ -23,18 +21,11 @@ std::vector<const Qwen3Job*> own_jobs(const JobGroup& group) {
   return jobs;
 }
 
-// The races of each prompt's tokens, from its own seed: a text does not depend on what is written
-// beside it.
-NoiseRows races_of(const std::vector<const Qwen3Job*>& jobs, std::int64_t vocab) {
-  auto draws = std::make_shared<std::vector<RaceDraws>>();
-  for (const Qwen3Job* job : jobs)
-    draws->emplace_back(at::make_generator<at::CPUGeneratorImpl>(job->config().sampling.seed),
-                        vocab);
-  return [draws](std::size_t prompt, std::int64_t rows) {
-    std::vector<Tensor> races;
-    for (std::int64_t i = 0; i < rows; ++i) races.push_back(draws->at(prompt).next());
-    return at::stack(races);
-  };
+// Each prompt has its own, so that a text does not depend on what is written beside it.
+std::vector<std::uint64_t> seeds_of(const std::vector<const Qwen3Job*>& jobs) {
+  std::vector<std::uint64_t> seeds;
+  for (const Qwen3Job* job : jobs) seeds.push_back(job->config().sampling.seed);
+  return seeds;
 }
 
 }  // namespace
@@ -116,6 +107,7 @@ void Qwen3Session::read_weights(std::span<const Jobs> runs, Progress& progress) 
     limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
   log_.debug("memory planned: {}", least.summary());
   checkpoint_->load(progress);
+  writer_.emplace(checkpoint_->target(), checkpoint_->drafter(), runtime_);
   weights_hash_ = std::make_unique<BackgroundHash>(
       [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
   clock_.lap(report_, "load", runtime_.device);
@@ -176,9 +168,8 @@ std::vector<SpeculativeText> Qwen3Session::write(const Jobs& jobs, std::vector<T
     return !streams[prompt].stopped();
   };
   if (trace != nullptr) observer.trace = [trace](std::size_t) { return trace; };
-  SpeculativeWriter writer(checkpoint_->target(), checkpoint_->drafter(), runtime_);
-  std::vector<SpeculativeText> texts =
-      writer.write(prompts, request, races_of(jobs, checkpoint_->config().vocab_size), observer);
+  std::vector<SpeculativeText> texts = writer_->write(
+      prompts, request, seeded_noise(seeds_of(jobs), checkpoint_->config().vocab_size), observer);
   progress.end();
   return texts;
 }

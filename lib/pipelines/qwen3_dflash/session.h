@@ -51,6 +51,7 @@ class Qwen3Session final : public Session {
   Report report_;
   StageClock clock_;
   std::unique_ptr<Qwen3Checkpoint> checkpoint_;
+  std::optional<SpeculativeWriter> writer_;  // once the weights are there
   MemoryBudget budget_;
   std::exception_ptr why_not_loaded_;  // where load() found room for none of the runs
   std::unique_ptr<BackgroundHash> weights_hash_;
