@@ -93,6 +93,8 @@ Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::m
   request.block_size = own.block_size;
   if (!own.ignore_eos) request.stop_ids = {checkpoint.stop_id()};
   request.sampling = {run.text.temperature, run.text.top_k, run.text.top_p};
+  constexpr double kGreedy = 1e-5;  // as the reference
+  if (request.sampling.temperature < kGreedy) request.sampling.temperature = 0;
   request.sampling.check();
   request.vocab_limit = std::min(checkpoint.tokenizer().size(), checkpoint.config().vocab_size);
   request.may_switch_off = own.adaptive_drafting;

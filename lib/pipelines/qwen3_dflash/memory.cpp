@@ -38,10 +38,11 @@ std::int64_t drafted_block(const Qwen3Checkpoint& checkpoint, std::int64_t asked
   return asked > 0 ? asked : checkpoint.drafter_config()->block_size;
 }
 
-MemoryPlan plan_qwen3(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& sizes,
-                      const Runtime& runtime) {
+namespace {
+
+MemoryPlan plan_run(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& sizes,
+                    const Runtime& runtime, const MatrixFormat& format) {
   const QwenConfig& target = checkpoint.config();
-  const MatrixFormat format = {runtime.dtype, runtime.quantization};
   const auto element = static_cast<std::int64_t>(c10::elementSize(runtime.dtype));
   const std::int64_t vocabulary = target.vocab_size * target.hidden_size * element;
   const std::int64_t block = drafted_block(checkpoint, sizes.block);
@@ -69,6 +70,25 @@ MemoryPlan plan_qwen3(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& si
   constexpr std::int64_t kMebi = std::int64_t{1} << 20;
   plan.slack = 512 * kMebi + largest_part(plan.work).second / 4;
   return plan;
+}
+
+}  // namespace
+
+MemoryCosts qwen3_costs(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& sizes,
+                        const Runtime& runtime) {
+  const auto plan_with = [&checkpoint, &runtime, sizes](Quantization quantization) -> PlanFn {
+    return [&checkpoint, &runtime, sizes, quantization](const MemoryChoice& choice, PixelSize) {
+      MemoryPlan plan = plan_run(checkpoint, sizes, runtime, {runtime.dtype, quantization});
+      plan.choice = choice;
+      return plan;
+    };
+  };
+  MemoryCosts costs;
+  costs.plan = plan_with(runtime.quantization);
+  if (runtime.quantization != Quantization::none) return costs;
+  costs.forms.push_back(
+      {{Setting::of("quantization", name_of(Quantization::int8))}, plan_with(Quantization::int8)});
+  return costs;
 }
 
 }  // namespace diptych

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "lib/pipelines/qwen3_dflash/checkpoint.h"
-#include "lib/session/memory/plan.h"
+#include "lib/session/memory/fit.h"
 
 namespace diptych {
 
@@ -18,7 +18,8 @@ struct Qwen3RunSizes {
 // Tokens that are checked at once: 1 without a drafter. `asked`: as SpeculativeRequest has it.
 std::int64_t drafted_block(const Qwen3Checkpoint& checkpoint, std::int64_t asked);
 
-MemoryPlan plan_qwen3(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& sizes,
-                      const Runtime& runtime);
+// `checkpoint` and `runtime` must outlive the costs.
+MemoryCosts qwen3_costs(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& sizes,
+                        const Runtime& runtime);
 
 }  // namespace diptych

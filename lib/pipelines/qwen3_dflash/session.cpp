@@ -72,13 +72,7 @@ MemoryPlan Qwen3Session::plan(const Jobs& jobs) const {
     sizes.block = std::max(sizes.block, job->request.block_size);
   }
   sizes.texts = std::ssize(jobs);
-  MemoryCosts costs;
-  costs.plan = [&](const MemoryChoice& choice, PixelSize) {
-    MemoryPlan plan = plan_qwen3(*checkpoint_, sizes, runtime_);
-    plan.choice = choice;
-    return plan;
-  };
-  return fit_memory(costs, {}, budget_);
+  return fit_memory(qwen3_costs(*checkpoint_, sizes, runtime_), {}, budget_);
 }
 
 void Qwen3Session::load(std::span<const JobGroup> expected, Progress& progress) {
