@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Qwen/Qwen3-8B, config.json.
-QwenConfig released_config() {
-  QwenConfig config;
+Qwen3Config released_config() {
+  Qwen3Config config;
   config.hidden_size = 4096;
   config.num_hidden_layers = 36;
   config.num_attention_heads = 32;
@@ -29,8 +29,8 @@ QwenConfig released_config() {
   config.intermediate_size = 12288;
   config.vocab_size = 151936;
   config.max_position_embeddings = 40960;
-  config.attention_bias = kQwen3Parts.attention_bias;
-  config.qk_norm = kQwen3Parts.qk_norm;
+  config.attention_bias = false;
+  config.qk_norm = true;
   return config;
 }
 
@@ -89,7 +89,7 @@ Qwen3Checkpoint::Qwen3Checkpoint(const RunConfig& run, const Runtime& runtime)
 
 void Qwen3Checkpoint::open_folder() {
   require_folder(folder_, Setting::of("model"));
-  config_ = QwenConfig::load(folder_ / "config.json", kQwen3Parts);
+  config_ = Qwen3Config::load(folder_ / "config.json");
   tokenizer_ = load_byte_level_bpe(folder_);
   stop_id_ = find_stop_id(folder_, *tokenizer_);
   why_no_chat_ = why_no_chat(folder_);

@@ -23,7 +23,7 @@ class Qwen3Checkpoint {
   // Reads no weights. Throws InputError.
   Qwen3Checkpoint(const RunConfig& config, const Runtime& runtime);
 
-  const QwenConfig& config() const { return config_; }
+  const Qwen3Config& config() const { return config_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   std::int64_t stop_id() const { return stop_id_; }  // the tokenizer's end of a turn
   bool has_drafter() const { return drafter_config_.has_value(); }
@@ -48,7 +48,7 @@ class Qwen3Checkpoint {
   const Runtime& runtime_;
   std::filesystem::path folder_, drafter_folder_;  // "" = random weights; none
   bool dummy_ = false;
-  QwenConfig config_;
+  Qwen3Config config_;
   std::optional<DflashConfig> drafter_config_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::int64_t stop_id_ = 0;

@@ -1,7 +1,6 @@
 #include "lib/pipelines/qwen3_dflash/layout.h"
 
 #include "lib/base/error.h"
-#include "lib/models/qwen3/qwen3.h"
 #include "lib/text/byte_level_bpe.h"
 
 namespace diptych {
@@ -26,7 +25,7 @@ void check_layer(const Weights& layer, const QwenConfig& c) {
 
 }  // namespace
 
-void check_qwen3_tensors(const Weights& weights, const QwenConfig& c) {
+void check_qwen3_tensors(const Weights& weights, const Qwen3Config& c) {
   const Weights model = weights.scope("model");
   model.check("embed_tokens.weight", {c.vocab_size, c.hidden_size});
   model.check("norm.weight", {c.hidden_size});
@@ -48,7 +47,7 @@ std::vector<std::string> check_qwen3_layout(const std::filesystem::path& folder)
     }
   };
   check([&] {
-    const QwenConfig config = QwenConfig::load(folder / "config.json", kQwen3Parts);
+    const Qwen3Config config = Qwen3Config::load(folder / "config.json");
     check_qwen3_tensors(Weights::open(folder, at::kCPU, at::kFloat), config);
   });
   check([&] { load_byte_level_bpe(folder); });

@@ -42,7 +42,7 @@ namespace {
 
 MemoryPlan plan_run(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& sizes,
                     const Runtime& runtime, const MatrixFormat& format) {
-  const QwenConfig& target = checkpoint.config();
+  const Qwen3Config& target = checkpoint.config();
   const auto element = static_cast<std::int64_t>(c10::elementSize(runtime.dtype));
   const std::int64_t vocabulary = target.vocab_size * target.hidden_size * element;
   const std::int64_t block = drafted_block(checkpoint, sizes.block);
