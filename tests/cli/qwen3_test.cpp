@@ -95,7 +95,7 @@ TEST_CASE("a raw prompt is gone on with") {
       "<|im_start|>user\nCount from 103 to 114.<|im_end|>\n<|im_start|>assistant\n<think>\n\n"
       "</think>\n\n";
   const Outcome raw = run(
-      {.arguments = with(kDrafted, {"--prompt-format", "raw", "-p", "-"}), .input = chat + "\n\n"});
+      {.arguments = with(kDrafted, {"--prompt-format", "raw", "-p", "-"}), .input = chat + "\n"});
   CAPTURE(raw.err);
   CHECK(raw.out.starts_with("103"));
 }
@@ -295,8 +295,8 @@ TEST_CASE("a benchmark over sets of questions, with answers in between and accur
 
 TEST_CASE("Ctrl-C ends a text that is being written") {
   Command command{.arguments = with(kDrafted, {"-p", kCount, "--ignore-eos", "--max-tokens",
-                                               "30000", "--log-level", "debug"})};
-  command.interrupt_after = "weights are read";
+                                               "30000", "--progress", "kv"})};
+  command.interrupt_after = "stage=answer";
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
   CHECK(outcome.code == 130);
