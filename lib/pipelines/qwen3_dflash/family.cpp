@@ -2,7 +2,9 @@
 
 #include "lib/pipelines/qwen3_dflash/family_config.h"
 #include "lib/pipelines/qwen3_dflash/layout.h"
+#include "lib/pipelines/qwen3_dflash/replay.h"
 #include "lib/pipelines/qwen3_dflash/session.h"
+#include "lib/pipelines/qwen3_dflash/trace_names.h"
 
 namespace diptych {
 namespace {
@@ -14,7 +16,9 @@ std::unique_ptr<Session> open_qwen3(const RunConfig& config, Log& log) {
 constexpr Family kQwen3 = {
     .config = qwen3_config,
     .open = open_qwen3,
+    .replay = replay_qwen3_dflash,
     .layout = check_qwen3_layout,
+    .trace_names = qwen3_dflash_trace_names,
 };
 
 }  // namespace
