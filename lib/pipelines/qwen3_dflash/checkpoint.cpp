@@ -89,6 +89,9 @@ Qwen3Checkpoint::Qwen3Checkpoint(const RunConfig& run, const Runtime& runtime)
 
 void Qwen3Checkpoint::open_folder() {
   require_folder(folder_, Setting::of("model"));
+  if (!fs::exists(folder_ / "config.json") && fs::exists(folder_ / kRecordedTarget))
+    throw InputError(Setting::of("model"), "{}: holds a model and its drafters; expected {}",
+                     folder_.string(), (folder_ / kRecordedTarget).string());
   config_ = Qwen3Config::load(folder_ / "config.json");
   tokenizer_ = load_byte_level_bpe(folder_);
   stop_id_ = find_stop_id(folder_, *tokenizer_);

@@ -15,13 +15,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool owns(const fs::path& folder) {
+bool is_qwen3(const fs::path& folder) {
   const fs::path file = folder / "config.json";
   if (!fs::exists(file)) return false;
   const auto json = read_json_object(file);
   const auto names = json.find("architectures");
   return names != json.end() && names->is_array() &&
          std::ranges::find(*names, "Qwen3ForCausalLM") != names->end();
+}
+
+// Recorded cases have a model and its drafters in one folder.
+bool owns(const fs::path& folder) {
+  return is_qwen3(folder) || is_qwen3(folder / kRecordedTarget);
 }
 
 constexpr std::int64_t kMostBlock = 1024;

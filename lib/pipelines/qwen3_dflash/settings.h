@@ -18,6 +18,9 @@ enum class PromptFormat { chat, raw };
 template <>
 inline constexpr std::array<std::string_view, 2> kChoiceNames<PromptFormat> = {"chat", "raw"};
 
+// The model's folder in that of recorded cases, which holds drafters beside it.
+inline constexpr const char* kRecordedTarget = "target";
+
 struct Qwen3Settings {
   std::filesystem::path draft_model;  // folder of the drafter, "" = none
   std::int64_t block_size = 0;        // tokens of a draft and the one before; 0: the drafter's
