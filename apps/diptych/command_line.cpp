@@ -144,14 +144,20 @@ std::string video_example(const FamilyConfig& family) {
 }
 
 // Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family, and
-// "{videos}" stands for an example of each family that makes videos.
+// "{videos}" stands for an example of each family that makes videos; "{text model}" is the folder of
+// one that drafts texts.
 std::string fill_in_examples(std::string footer) {
   const auto families = all_family_configs();
   const FamilyConfig& family = *families.front();
   std::string videos;
   for (const FamilyConfig* each : families) videos += video_example(*each);
-  const std::array<std::pair<std::string_view, std::string_view>, 3> names = {
-      {{"{model}", family.released_model}, {"{family}", family.name}, {"{videos}", videos}}};
+  const auto drafts = [](const FamilyConfig* each) { return each->drafting.has_value(); };
+  const FamilyConfig& of_texts = **std::ranges::find_if(families, drafts);
+  const std::array<std::pair<std::string_view, std::string_view>, 4> names = {
+      {{"{model}", family.released_model},
+       {"{family}", family.name},
+       {"{videos}", videos},
+       {"{text model}", of_texts.released_model}}};
   for (const auto& [mark, name] : names) {
     for (std::size_t at = footer.find(mark); at != std::string::npos; at = footer.find(mark, at))
       footer.replace(at, mark.size(), name);

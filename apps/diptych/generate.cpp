@@ -136,12 +136,16 @@ void drop_outputs(Options& options) {
 void run(const Options& options, const CheckedRequest& request, Log& log) {
   const std::vector<fs::path>& paths = request.paths;
   Progress progress(log, options.progress);
+  PrintedPieces pieces(progress);
   Results results;
+  if (paths.empty() && options.run.answers())
+    results.piece = [&](std::size_t, std::string_view piece) { pieces.print(piece); };
   results.result = [&](const Result& result, const Report& report) {
     check_interrupted();
     if (!writes_results(options.run)) return;
     const Painted painted{&options, &result};
     const MadeResult made{std::span(&painted, 1), 0, &report};
+    if (pieces.any()) return pieces.end();
     if (paths.empty()) return print_result(made, progress);
     const fs::path& path = paths.at(result.index);
     write_result(path, made, progress);
@@ -251,6 +255,7 @@ constexpr const char* kFooter =
     "--cache-report\n"
     "{videos}"
     "  diptych generate -m {model} --task understand -i street.jpg -p \"how many cars?\"\n"
+    "  diptych generate -m {text model} --draft-model {text model}-DFlash-b16 -p \"count to ten\"\n"
     "  diptych generate -m {model} --task chat -p \"what is a diptych?\" --temperature 0.7\n"
     "  diptych generate -c stage_configs/{family}.yaml -m {model} -p - -o tea-%03d.png -b 2 < "
     "prompt.txt\n"

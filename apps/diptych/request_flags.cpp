@@ -278,8 +278,8 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
       "DIPTYCH_AGAINST", "DIPTYCH_OUTPUT_DIR", "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME",
       "DIPTYCH_SHARD", "DIPTYCH_REPLAY", "DIPTYCH_PROMPTS", "DIPTYCH_PICTURES", "DIPTYCH_SIZES",
       "DIPTYCH_REPEATS", "DIPTYCH_WARMUP", "DIPTYCH_WARMUP_STEPS", "DIPTYCH_LAUNCHES",
-      "DIPTYCH_KERNEL_TIMES", "DIPTYCH_FLOOR", "DIPTYCH_SAVE_DIR", "DIPTYCH_CUDA",
-      "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
+      "DIPTYCH_KERNEL_TIMES", "DIPTYCH_FLOOR", "DIPTYCH_SAVE_DIR", "DIPTYCH_DATASET_FORMAT",
+      "DIPTYCH_MAX_SAMPLES", "DIPTYCH_CUDA", "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };

@@ -149,6 +149,19 @@ void print_result(const MadeResult& made, Progress& progress) {
   flush_stdout();
 }
 
+void PrintedPieces::print(std::string_view piece) {
+  check_interrupted();
+  progress_.clear();
+  any_ = true;
+  fmt::print("{}", piece);
+  flush_stdout();
+}
+
+void PrintedPieces::end() {
+  fmt::print("\n");
+  flush_stdout();
+}
+
 void print_path(const std::filesystem::path& path) {
   fmt::print("{}\n", path.string());
   flush_stdout();

@@ -46,6 +46,20 @@ void write_result(const std::filesystem::path& path, const MadeResult& made, Pro
 // line end. Throws as flush_stdout().
 void print_result(const MadeResult& made, Progress& progress);
 
+// A text that goes to stdout while it is written.
+class PrintedPieces {
+ public:
+  explicit PrintedPieces(Progress& progress) : progress_(progress) {}
+  // Throws Interrupted, and as flush_stdout().
+  void print(std::string_view piece);
+  bool any() const { return any_; }
+  void end();  // the line end behind the text
+
+ private:
+  Progress& progress_;
+  bool any_ = false;
+};
+
 // Shows a plan (`label`: in front of it), and keeps it where options.think_output says.
 void show_plan(const Options& options, std::string_view plan, std::string_view label, Log& log);
 

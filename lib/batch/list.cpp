@@ -212,13 +212,7 @@ class ItemReader {
     if (field.scope == Scope::output && std::holds_alternative<PathSlot>(field.slot))
       return scalar_text(entry.value, entry.key);
     if (std::holds_alternative<TextSlot>(field.slot)) return written_text(entry.value, entry.key);
-    if (!std::holds_alternative<TextListSlot>(field.slot) ||
-        entry.value.kind != YamlNode::Kind::sequence)
-      return field_text(field, entry.value, entry.key);
-    std::string texts;
-    for (const YamlNode& text : entry.value.items)
-      texts += (texts.empty() ? "" : ";") + scalar_text(text, entry.key);
-    return texts;
+    return field_text(field, entry.value, entry.key);
   }
 
   static void add(BatchItem& item, GivenValue value) {

@@ -366,6 +366,9 @@ std::string request_hash(const PlannedItem& item) {
   json["noise"] = run.noise.empty() ? "" : content_hash(run.noise);
   json["cache_calibration"] =
       run.cache_calibration.empty() ? "" : content_hash(run.cache_calibration);
+  for (const FileRead& read : files_read(run)) {
+    if (read.role == kMessagesFile) json["messages"] = content_hash(read.file);
+  }
   for (const InputItem& input : run.inputs) {
     json["inputs"].push_back(input.is_text() ? Json{{"text", input.text}}
                                              : Json{{std::string(input_name(input.kind())),

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -88,6 +89,12 @@ struct StageKind {
   std::string_view does;   // "reads", in messages
 };
 
+// How a family writes texts faster than its model alone.
+struct Drafting {
+  std::string_view field;  // names the second model, which drafts
+  FieldDefault without;    // the value that leaves it out, for comparisons
+};
+
 struct FamilyConfig {
   std::string_view name;            // the key `pipeline` of a stage config
   std::string_view released_model;  // the folder's name of a released checkpoint, for examples
@@ -105,6 +112,10 @@ struct FamilyConfig {
   // Common fields that its models have no use for. Their flags and keys are refused, their
   // variables ignored.
   std::vector<std::string_view> unused = {};
+  // The field of a file that can hold what is asked, so that no prompt is needed; "" = there is
+  // none.
+  std::string_view prompt_file = {};
+  std::optional<Drafting> drafting = {};
   // Keys of stage configs, with this family's reasons; they come before refused_keys().
   std::vector<RefusedKey> refused = {};
   // What the demo can do, and what its sizes are good for with random weights.

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <filesystem>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace diptych {
 namespace {
@@ -86,6 +86,12 @@ std::string path_text(const YamlNode& node, std::string_view path) {
 }
 
 std::string field_text(const Field& field, const YamlNode& node, std::string_view path) {
+  const auto* list = std::get_if<TextListSlot>(&field.slot);
+  if (list != nullptr && node.kind == YamlNode::Kind::sequence) {
+    std::vector<std::string> texts;
+    for (const YamlNode& text : node.items) texts.push_back(scalar_text(text, path));
+    return list->exact ? list_text(texts) : fmt::format("{}", fmt::join(texts, ";"));
+  }
   if (std::holds_alternative<IntervalSlot>(field.slot)) return interval_text(node, path);
   if (std::holds_alternative<BoolSlot>(field.slot)) return truth_text(node, path);
   const bool is_word =

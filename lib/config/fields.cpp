@@ -249,9 +249,23 @@ struct Assign {
   }
 
   void operator()(const TextListSlot& slot) const {
-    if (split_list(text).empty()) throw where.error("is empty; expected {}", field.value);
-    slot.at(options).clear();
-    for (const std::string_view part : split_list(text)) slot.at(options).emplace_back(part);
+    std::vector<std::string> texts = read_texts(slot.exact);
+    if (texts.empty()) throw where.error("is empty; expected {}", field.value);
+    for (const std::string& each : texts) check_prompt(each, where);
+    slot.at(options) = std::move(texts);
+  }
+
+  // What list_text() made, or "a;b".
+  std::vector<std::string> read_texts(bool exact) const {
+    const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto is_text = [](const nlohmann::json& each) { return each.is_string(); };
+    if (exact && json.is_array() && std::ranges::all_of(json, is_text)) {
+      auto texts = json.get<std::vector<std::string>>();
+      std::erase(texts, "");
+      return texts;
+    }
+    const std::vector<std::string_view> parts = split_list(text);
+    return {parts.begin(), parts.end()};
   }
 };
 
@@ -405,6 +419,10 @@ std::vector<std::string_view> split_list(std::string_view text) {
   return parts;
 }
 
+std::string list_text(const std::vector<std::string>& texts) {
+  return Json(texts).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string inputs_text(const std::vector<InputItem>& inputs) {
   Options options;
   options.run.inputs = inputs;
@@ -443,9 +461,11 @@ std::string value_text(const Field& field, const Options& options) {
   }
   if (value.is_number_float()) return fmt::format("{}", value.get<double>());
   if (!value.is_array()) return value.dump();
-  const bool list = std::holds_alternative<TextListSlot>(field.slot);
-  return list ? fmt::format("{}", fmt::join(value.get<std::vector<std::string>>(), ";"))
-              : fmt::format("{}", fmt::join(value.get<std::vector<double>>(), ","));
+  const auto* const list = std::get_if<TextListSlot>(&field.slot);
+  if (list != nullptr && list->exact)
+    return value.empty() ? "" : list_text(value.get<std::vector<std::string>>());
+  return list != nullptr ? fmt::format("{}", fmt::join(value.get<std::vector<std::string>>(), ";"))
+                         : fmt::format("{}", fmt::join(value.get<std::vector<double>>(), ","));
 }
 
 std::uint64_t draw_seed() {

@@ -105,6 +105,9 @@ struct PathSlot {
 };
 struct TextListSlot {
   std::vector<std::string>& (*at)(Options&);
+  // Each flag is one text as it stands, whatever it holds. Otherwise ; separates texts; elsewhere
+  // (variables, stage configs, lists) it does so in both.
+  bool exact = false;
 };
 struct BoolSlot {  // a flag without a value; true, false, on, off, 1, 0 elsewhere
   bool& (*at)(Options&);
@@ -223,6 +226,9 @@ std::string attention_name(std::string_view text, const Subject& where);
 
 // The parts of "a;b;c" that are not empty: lists in variables and stage configs.
 std::vector<std::string_view> split_list(std::string_view text);
+
+// Texts as one that assign() takes for a list, whatever they hold: ["a;b","c"].
+std::string list_text(const std::vector<std::string>& texts);
 
 // Throws InputError where the prompt holds a NUL or is not valid UTF-8.
 void check_prompt(std::string_view prompt, const Subject& where);

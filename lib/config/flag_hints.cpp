@@ -53,7 +53,8 @@ constexpr FlagHint kHints[] = {
     {"--min-p,--repeat-penalty,--repetition-penalty",
      "not supported; --temperature, --top-k and --top-p are"},
     {"--system-prompt",
-     "use --instruction for an answer where the model has it; the others read the prompt alone"},
+     "use --system or --instruction for an answer, as the model has it; the others read the prompt "
+     "alone"},
     {"--ctx-size", "not needed: the context is as long as the request"},
     {"--server,--host,--port,--listen",
      "not supported: there is no server; `diptych batch` keeps a "

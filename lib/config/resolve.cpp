@@ -359,9 +359,10 @@ class Resolver {
     const std::string label = flag_label(flags);
     const auto known = flag_fields(sources_.families);
     const auto field = std::ranges::find(known, flags, &Field::flags);
-    if (field != known.end() && std::holds_alternative<TextListSlot>(field->slot)) {
-      return Given{fmt::format("{}", fmt::join(texts, ";")), label};
-    }
+    const auto* list = field == known.end() ? nullptr : std::get_if<TextListSlot>(&field->slot);
+    if (list != nullptr)
+      return Given{list->exact ? list_text(texts) : fmt::format("{}", fmt::join(texts, ";")),
+                   label};
     if (texts.size() > 1) {
       throw InputError("{}: given {} times ({} and {}); expected once", label, texts.size(),
                        in_quotes(texts[0]), in_quotes(texts[1]));
@@ -371,7 +372,10 @@ class Resolver {
 
   // A model may be named as on the hub.
   Given located(Given given, std::string_view flags) const {
-    if (given.text.empty() || flags != all_fields()[field_index("model")].flags) return given;
+    const auto known = flag_fields(sources_.families);
+    const auto field = std::ranges::find(known, flags, &Field::flags);
+    const auto* path = field == known.end() ? nullptr : std::get_if<PathSlot>(&field->slot);
+    if (given.text.empty() || path == nullptr || path->kind != PathKind::checkpoint) return given;
     given.text = model_folder(given.text, sources_.environment, given.origin).string();
     return given;
   }

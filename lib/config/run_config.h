@@ -90,6 +90,12 @@ struct ParallelConfig {
   std::optional<std::int64_t> ulysses;  // rows, and heads of attention
 };
 
+// What somebody said in a conversation.
+struct ChatTurn {
+  std::string role;  // "system", "user" or "assistant"
+  std::string text;
+};
+
 struct RunConfig {
   const FamilyConfig* family = nullptr;  // whose fields, tasks and limits hold
   std::string pipeline;                  // its name, as it was asked for
@@ -120,7 +126,8 @@ struct RunConfig {
   SamplingConfig sampling;
   TextConfig text;
   std::vector<InputItem> inputs;
-  std::string negative_prompt;  // what text guidance leads away from, "" = nothing
+  std::vector<ChatTurn> history;  // of a conversation, before the inputs; no field sets it
+  std::string negative_prompt;    // what text guidance leads away from, "" = nothing
   bool think = false;
   std::filesystem::path noise;            // initial noise instead of the seed's
   std::filesystem::path trace;            // safetensors, "" = off

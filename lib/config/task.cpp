@@ -153,6 +153,14 @@ const Task& choose_task(const Resolved& resolved) {
   return *task;
 }
 
+// What is asked stands in a file: no text is added to it.
+bool asks_by_file(const Resolved& resolved) {
+  const std::string_view name = resolved.options.run.family->prompt_file;
+  if (name.empty()) return false;
+  const auto fields = fields_of(resolved.options);
+  return !value_text(fields[field_index(name, fields)], resolved.options).empty();
+}
+
 // One result, whatever the number of pictures is; a flag keeps its origin, by which it is refused.
 void make_one_answer(Resolved& resolved) {
   const std::size_t count = field_index("batch_count");
@@ -190,7 +198,11 @@ std::string_view sized_by(const RunConfig& run) {
 
 void settle_task(Resolved& resolved) {
   RunConfig& run = resolved.options.run;
-  if (run.task == "auto" && run.inputs.empty()) return;  // nothing runs
+  if (run.inputs.empty() && asks_by_file(resolved)) run.inputs.push_back({"", {}});
+  if (run.task == "auto" && run.inputs.empty()) {  // nothing runs
+    if (run.family->tasks.size() == 1) set_task(run, run.family->tasks.front());
+    return;
+  }
   const Task& task = choose_task(resolved);
   set_task(run, task);
   check_inputs(run, task);

@@ -10,12 +10,14 @@
 #include "lib/pipelines/bagel/family.h"
 #include "lib/pipelines/cosmos/family.h"
 #include "lib/pipelines/lance/family.h"
+#include "lib/pipelines/qwen3_dflash/family.h"
 #include "lib/pipelines/wan/family.h"
 
 namespace diptych {
 namespace {
 
-const std::array kFamilies = {&bagel_family(), &lance_family(), &wan_family(), &cosmos_family()};
+const std::array kFamilies = {&bagel_family(), &lance_family(), &wan_family(), &cosmos_family(),
+                              &qwen3_family()};
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "lib/request/files_read.h"
 
+#include "lib/config/family_config.h"
+
 namespace diptych {
 namespace {
 
@@ -26,6 +28,27 @@ bool lies_in(const fs::path& folder, const fs::path& file) {
   return false;
 }
 
+// The value of a field of paths.
+fs::path own_path(const RunConfig& run, std::string_view name) {
+  Options options;
+  options.run = run;
+  const auto fields = fields_of(options);
+  return value_text(fields[field_index(name, fields)], options);
+}
+
+// All that the run loads.
+std::vector<fs::path> model_folders(const RunConfig& run) {
+  Options options;
+  options.run = run;
+  std::vector<fs::path> folders;
+  for (const Field& field : fields_of(options)) {
+    const auto* path = std::get_if<PathSlot>(&field.slot);
+    if (path != nullptr && path->kind == PathKind::checkpoint)
+      folders.emplace_back(value_text(field, options));
+  }
+  return folders;
+}
+
 }  // namespace
 
 std::vector<FileRead> files_read(const RunConfig& run) {
@@ -37,6 +60,8 @@ std::vector<FileRead> files_read(const RunConfig& run) {
     add(item.file(), item.is_video() ? "an input video" : "an input picture");
   add(run.noise, "the noise");
   add(run.cache_calibration, "the calibration");
+  if (run.family != nullptr && !run.family->prompt_file.empty())
+    add(own_path(run, run.family->prompt_file), kMessagesFile);
   return files;
 }
 
@@ -46,7 +71,9 @@ std::optional<std::string_view> role_of_file(const RunConfig& run, const fs::pat
   for (const FileRead& read : files_read(run)) {
     if (same_file(file, read.file)) return read.role;
   }
-  if (lies_in(run.model, file)) return kModelFile;
+  for (const fs::path& folder : model_folders(run)) {
+    if (lies_in(folder, file)) return kModelFile;
+  }
   return std::nullopt;
 }
 

@@ -12,9 +12,11 @@
 
 namespace diptych {
 
+inline constexpr std::string_view kMessagesFile = "the messages";
+
 struct FileRead {
   std::filesystem::path file;
-  std::string_view role;  // "an input picture", "an input video", "the noise", "the calibration"
+  std::string_view role;  // "an input picture", "an input video", "the noise", kMessagesFile, ...
 };
 // The files that the request names, the model's aside.
 std::vector<FileRead> files_read(const RunConfig& run);

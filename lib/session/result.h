@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/base/frame_rate.h"
+#include "lib/session/drafting_report.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
@@ -42,7 +43,8 @@ struct Text {
   std::string text;
   std::string finish_reason;
   std::int64_t tokens = 0;
-  double seconds = 0;  // of decoding
+  double seconds = 0;                        // of decoding
+  std::optional<DraftingReport> drafting{};  // where a second model drafted it
 };
 
 // What a task makes. A kind of media joins here and in result_files of the application.
@@ -107,6 +109,7 @@ struct Report {
   std::int64_t updates = 0;                // per picture or clip
   std::int64_t tokens = 0;                 // of written text, the end marker among them
   double token_seconds = 0;                // of writing it
+  std::optional<DraftingReport> drafting;  // of all texts that a second model drafted
   std::vector<std::string> latent_hashes;  // likewise
 };
 
@@ -125,6 +128,10 @@ struct Results {
   std::function<void(const Result& result, const Report& report)> result;
   std::function<void(std::size_t request, std::string_view plan, const std::string& finish_reason)>
       plan;
+  // A piece of a text that is still being written: whole characters, which stay. Where it is called
+  // for a request, all pieces together are the text of its result. May be empty, and not every
+  // family calls it.
+  std::function<void(std::size_t request, std::string_view piece)> piece{};
 };
 
 }  // namespace diptych

@@ -35,6 +35,11 @@ void require_plain_match(const Node& added_token) {
   }
 }
 
+bool is_special(const Node& added_token) {
+  const Node special = member(added_token, "special");
+  return special.value != nullptr && special.value->is_boolean() && special.value->get<bool>();
+}
+
 std::vector<BpeTables::Token> read_pieces(const Node& vocab) {
   std::vector<BpeTables::Token> pieces;
   pieces.reserve(vocab.value->size());
@@ -279,7 +284,8 @@ BpeTables parse_slow_files(const NamedText& vocab, const NamedText& merges,
   for (const auto& [id, token] : decoder.value->items()) {
     const Node node = object_of({&token, fmt::format("{}[{:?}]", decoder.place, id)});
     require_plain_match(node);
-    tables.added.push_back({string_of(member(node, "content")), parse_id(id, decoder.place)});
+    tables.added.push_back(
+        {string_of(member(node, "content")), parse_id(id, decoder.place), is_special(node)});
   }
   tables.added_place = decoder.place;
   return tables;
@@ -309,7 +315,8 @@ BpeTables parse_fast_file(const NamedText& tokenizer) {
   for (std::size_t i = 0; i < added.value->size(); ++i) {
     const Node token = object_of({&(*added.value)[i], fmt::format("{}[{}]", added.place, i)});
     require_plain_match(token);
-    tables.added.push_back({string_of(member(token, "content")), id_of(member(token, "id"))});
+    tables.added.push_back(
+        {string_of(member(token, "content")), id_of(member(token, "id")), is_special(token)});
   }
   tables.added_place = added.place;
   return tables;

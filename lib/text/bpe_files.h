@@ -16,6 +16,7 @@ struct BpeTables {
   struct Token {
     std::string text;  // of a piece in the byte alphabet, of an added token as it is
     std::int64_t id;
+    bool special = false;  // of an added token: it marks structure
   };
   struct Merge {
     std::string left, right;  // in the byte alphabet

@@ -39,6 +39,7 @@ class ByteLevelBpe final : public Tokenizer {
   std::string decode(std::span<const std::int64_t> ids) const override;
   std::optional<std::int64_t> token_id(std::string_view token) const override;
   std::int64_t size() const override { return size_; }
+  bool is_special(std::int64_t id) const override;
 
   void require_made_pieces() const;
 
@@ -47,6 +48,7 @@ class ByteLevelBpe final : public Tokenizer {
     std::string_view text;  // in tables_, as the files spell it
     std::int64_t id = 0;
     bool added = false;
+    bool special = false;
     bool made = false;  // by a merge
   };
   struct MergedIds {
@@ -129,7 +131,9 @@ void ByteLevelBpe::add_added_tokens() {
       throw InputError("{}: {:?} has id {}, which another token has too", tables_.added_place,
                        token.text, token.id);
     }
-    tokens_[*by_id_.find(static_cast<std::uint64_t>(token.id))].added = true;
+    Token& own = tokens_[*by_id_.find(static_cast<std::uint64_t>(token.id))];
+    own.added = true;
+    own.special = token.special;
     added_.add(token.text, token.id);
   }
 }
@@ -265,6 +269,11 @@ std::optional<std::int64_t> ByteLevelBpe::token_id(std::string_view token) const
   return found->id;
 }
 
+bool ByteLevelBpe::is_special(std::int64_t id) const {
+  const std::uint32_t* const place = id < 0 ? nullptr : by_id_.find(static_cast<std::uint64_t>(id));
+  return place != nullptr && tokens_[*place].special;
+}
+
 // Qwen2.5's, in the order of their ids from 151643 on.
 constexpr std::int64_t kFirstQwenAddedId = 151643;
 constexpr std::string_view kQwenAdded[] = {
@@ -301,7 +310,9 @@ std::unique_ptr<Tokenizer> byte_tokenizer() {
       piece += alphabet_text(static_cast<std::uint8_t>(byte));
     tables.pieces.push_back({std::move(piece), id});
   }
-  for (const std::string_view text : kQwenAdded) tables.added.push_back({std::string(text), id++});
+  constexpr std::size_t kSpecial = 14;  // the first of them
+  for (std::size_t i = 0; i < std::size(kQwenAdded); ++i)
+    tables.added.push_back({std::string(kQwenAdded[i]), id++, i < kSpecial});
   return make_byte_level_bpe(std::move(tables));
 }
 

@@ -21,6 +21,8 @@ class Tokenizer {
   virtual std::optional<std::int64_t> token_id(
       std::string_view token) const = 0;  // added tokens and vocabulary
   virtual std::int64_t size() const = 0;  // one past the largest id
+  // Whether it marks structure and is no part of a text that is shown (skip_special_tokens).
+  virtual bool is_special(std::int64_t) const { return false; }
 };
 
 }  // namespace diptych

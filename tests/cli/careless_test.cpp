@@ -109,7 +109,7 @@ TEST_CASE("what the parser refuses is said as everything else is") {
       {{"bench", "--sizes", ""},
        "--sizes: '' is not a size; expected WIDTHxHEIGHT, such as 1024x768"},
       {{"generate", "-p", "x", "--set", "pipeline=nope"},
-       "--set pipeline: unknown family 'nope' (known: bagel, lance, wan, cosmos)"},
+       "--set pipeline: unknown family 'nope' (known: bagel, lance, wan, cosmos, qwen3_dflash)"},
       {{"batch", "", "-o", folder.file("o")}, "batch: list: is empty; expected a path"},
       {{"batch", list, "-o", ""}, "batch: --output-dir: is empty; expected a path"},
       {{"calibrate", "--prompts", ""}, "calibrate: --prompts: is empty; expected a path"},

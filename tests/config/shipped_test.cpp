@@ -8,6 +8,7 @@
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/cosmos/family_config.h"
 #include "lib/pipelines/lance/family_config.h"
+#include "lib/pipelines/qwen3_dflash/family_config.h"
 #include "lib/pipelines/wan/family_config.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny_model.h"
@@ -19,17 +20,18 @@ namespace fs = std::filesystem;
 
 Resolved resolve_file(const fs::path& file) {
   const auto environment = [](const std::string&) { return std::optional<std::string>(); };
-  return resolve({{},
-                  {{"-c,--config", {file.string()}}},
-                  {},
-                  environment,
-                  std::nullopt,
-                  {&bagel_config(), &lance_config(), &wan_config(), &cosmos_config()}});
+  return resolve(
+      {{},
+       {{"-c,--config", {file.string()}}},
+       {},
+       environment,
+       std::nullopt,
+       {&bagel_config(), &lance_config(), &wan_config(), &cosmos_config(), &qwen3_config()}});
 }
 
 std::string family_of(const fs::path& file) {
   const std::string name = file.filename().string();
-  for (const char* family : {"cosmos", "lance", "wan"}) {
+  for (const char* family : {"cosmos", "lance", "qwen3_dflash", "wan"}) {
     if (name.starts_with(family)) return family;
   }
   return "bagel";

@@ -84,6 +84,14 @@ constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string
     {"teacache_coefficients", "0,0,0,1,0"},
     {"teacache_first_steps", "2"},
     {"teacache_ret_steps", "true"},
+    {"draft_model", "../Qwen3-8B-DFlash-b16"},
+    {"block_size", "8"},
+    {"adaptive_drafting", "true"},
+    {"prompt_format", "raw"},
+    {"system", "Answer in one sentence."},
+    {"enable_thinking", "true"},
+    {"stop", "[\"END\"]"},
+    {"ignore_eos", "true"},
 });
 
 std::string_view example_of(const Field& field) {

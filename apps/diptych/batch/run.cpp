@@ -179,6 +179,7 @@ class BatchRun {
     if (!shares_session_) return;
     report_.seconds = stages_between(before, report_);
     report_.steps_per_second = report_.tokens_per_second = 0;  // of all lists
+    report_.drafting.reset();
   }
 
   // Runs the group once more, for nothing but what only a first run takes. What fails here fails

@@ -1,6 +1,7 @@
 // `diptych bench`: how long a request takes, measured so that two figures can be held against each
 // other.
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -8,8 +9,10 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "apps/diptych/bench/datasets.h"
+#include "apps/diptych/bench/drafting.h"
 #include "apps/diptych/bench/plan.h"
 #include "apps/diptych/bench/report.h"
 #include "apps/diptych/bench/run.h"
@@ -19,8 +22,10 @@
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
+#include "lib/config/words.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
+#include "lib/request/request_checks.h"
 #include "lib/runtime/runtime.h"
 #include "lib/session/session.h"
 
@@ -44,8 +49,10 @@ constexpr std::int64_t kMostRuns = 10'000;
 
 struct BenchFlags : RequestFlags {
   std::optional<std::string> sizes;
-  std::string repeats = "5", warmup = "1", warmup_steps;
-  std::vector<std::string> against;
+  std::optional<std::string> repeats;
+  std::string warmup = "1", warmup_steps;
+  std::vector<std::string> against, datasets;
+  std::optional<std::string> dataset_format, max_samples;
   fs::path json, save_dir;
   bool launches = false, kernel_times = false, floor = false;
 };
@@ -84,7 +91,7 @@ void check_probe(std::string_view flag, const RunConfig& run) {
 
 BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   BenchPlan plan;
-  plan.repeats = whole_number(flags.repeats, Setting::of("repeats"), 1, kMostRuns);
+  plan.repeats = whole_number(flags.repeats.value_or("5"), Setting::of("repeats"), 1, kMostRuns);
   plan.warmup = whole_number(flags.warmup, Setting::of("warmup"), 0, kMostRuns);
   const bool paints = !request.options.run.answers();
   if (!flags.warmup_steps.empty()) {
@@ -99,7 +106,8 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   plan.launches = flags.launches;
   plan.kernel_times = flags.kernel_times;
   plan.floor = flags.floor;
-  plan.cases = plan_bench(request, flags.sizes, flags.against);
+  plan.cases = plan_bench(request, flags.sizes,
+                          flags.against.empty() ? against_drafting(request) : flags.against);
   for (const auto& [flag, given] : {std::pair{kLaunches, plan.launches},
                                     {kKernelTimes, plan.kernel_times},
                                     {kFloor, plan.floor}}) {
@@ -110,19 +118,103 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   return plan;
 }
 
-void check_json_place(const fs::path& json, const BenchPlan& plan) {
+// `requests`: those whose inputs it must not replace.
+void check_json_place(const fs::path& json, const std::vector<const RunConfig*>& requests) {
   if (json.empty() || json == kStdout) return;
   const Setting setting = Setting::of("json");
   require_extension(json, {".json"}, setting);
-  for (const BenchSetting& each : plan.cases.front().settings)  // of any size the same files
-    check_not_an_input(each.options().run, json, setting);
+  for (const RunConfig* each : requests) check_not_an_input(*each, json, setting);
   require_writable(json, setting);
 }
 
+// The table on stdout and the JSON where it is asked for.
+void show(const fs::path& place, const std::string& table, const Json& result) {
+  const std::string json = result.dump(2, ' ', false, Json::error_handler_t::replace);
+  if (place == kStdout) {
+    fmt::print("{}\n", json);
+    return;
+  }
+  fmt::print("{}", table);
+  if (place.empty()) return;
+  write_text_file(place, json);
+  print_path(place);
+}
+
+// What measures one request and has no meaning for many.
+void refuse_request_flags(const BenchFlags& flags) {
+  const std::pair<const char*, bool> given[] = {{"repeats", flags.repeats.has_value()},
+                                                {"sizes", flags.sizes.has_value()},
+                                                {"against", !flags.against.empty()},
+                                                {"save_dir", !flags.save_dir.empty()},
+                                                {"warmup_steps", !flags.warmup_steps.empty()},
+                                                {"prompt", !flags.inputs.empty()},
+                                                {"launches", flags.launches},
+                                                {"kernel_times", flags.kernel_times},
+                                                {"floor", flags.floor}};
+  for (const auto& [flag, is_given] : given) {
+    if (is_given)
+      throw InputError(Setting::of(flag),
+                       SettingText{"has no meaning with ", Setting::of("dataset"),
+                                   ", whose rows are asked once"});
+  }
+}
+
+DatasetSettings dataset_settings(const BenchFlags& flags, const RunConfig& run) {
+  refuse_request_flags(flags);
+  if (!run.answers())
+    throw InputError(
+        Setting::of("dataset"),
+        SettingText{"is of texts, but ", Setting::of("task", run.task), " writes none"});
+  DatasetSettings settings;
+  settings.files.assign(flags.datasets.begin(), flags.datasets.end());
+  settings.warmup = whole_number(flags.warmup, Setting::of("warmup"), 0, kMostRuns);
+  if (flags.max_samples)
+    settings.max_samples = whole_number(*flags.max_samples, Setting::of("max_samples"), 1,
+                                        std::numeric_limits<std::int32_t>::max());
+  if (!flags.dataset_format) return settings;
+  const auto kind = parse_choice<DatasetKind>(*flags.dataset_format);
+  if (!kind)
+    throw InputError(Setting::of("dataset_format"), "unknown value {}{}",
+                     in_quotes(*flags.dataset_format),
+                     suggestion(*flags.dataset_format, kChoiceNames<DatasetKind>));
+  settings.kind = *kind;
+  return settings;
+}
+
+int start_datasets(const BenchFlags& flags, const Resolved& request, Log& log) {
+  const DatasetSettings settings = dataset_settings(flags, request.options.run);
+  require_meaning(request, "--");
+  require_model(request.options.run);
+  check_json_place(flags.json, {&request.options.run});
+  if (flags.check_config) {
+    check_datasets(request, settings, log);
+    fmt::print("configuration: valid\n");
+    return 0;
+  }
+  const DatasetResult result = run_datasets(request, settings, log);
+  show(flags.json, datasets_table(result), datasets_json(request, result));
+  return 0;
+}
+
+// What is only for data sets.
+void refuse_dataset_flags(const BenchFlags& flags) {
+  for (const auto& [flag, given] : {std::pair{"dataset_format", flags.dataset_format.has_value()},
+                                    {"max_samples", flags.max_samples.has_value()}}) {
+    if (given)
+      throw InputError(Setting::of(flag),
+                       SettingText{"given without ", Setting::of("dataset", "FILE")});
+  }
+}
+
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
+  if (!flags.datasets.empty()) return start_datasets(flags, request, log);
+  refuse_dataset_flags(flags);
   read_stdin_and_files(request.options.run.inputs);
   const BenchPlan plan = make_plan(flags, request);
-  check_json_place(flags.json, plan);
+  std::vector<const RunConfig*> requests;
+  for (const BenchSetting& each : plan.cases.front().settings)  // of any size the same files
+    requests.push_back(&each.options().run);
+  check_json_place(flags.json, requests);
   if (request.uses_demo) log.info("{}", demo_notice(request.options.run));
   if (flags.check_config) {
     check_bench(plan, log);
@@ -131,16 +223,7 @@ int start(const BenchFlags& flags, Resolved& request, Log& log) {
   }
   const BenchResult result = run_bench(plan, log);
   if (!writes_results(request.options.run)) return 0;
-  const std::string json =
-      bench_json(plan, result).dump(2, ' ', false, Json::error_handler_t::replace);
-  if (flags.json == kStdout) {
-    fmt::print("{}\n", json);
-    return 0;
-  }
-  fmt::print("{}", bench_table(plan, result));
-  if (flags.json.empty()) return 0;
-  write_text_file(flags.json, json);
-  print_path(flags.json);
+  show(flags.json, bench_table(plan, result), bench_json(plan, result));
   return 0;
 }
 
@@ -171,7 +254,11 @@ constexpr const char* kFooter =
     "prints the ratio of their times pair by pair, median and quartiles, and how far their\n"
     "pictures are apart. The key is any flag of a request with _ for -; several --against change\n"
     "several values. If one belongs to the model (dtype, attention, kernels, model, ...), both\n"
-    "models are loaded at once.\n"
+    "models are loaded at once. A text with a drafter is held against the same without one.\n"
+    "--dataset asks a language model every row of a file of questions, with its drafter and\n"
+    "without: acceptance, also by position, tokens per second, speed-up and accuracy where the\n"
+    "right answer is known. Rows are JSON as Alpaca, GSM8K, HumanEval, MATH-500, MBPP and\n"
+    "MT-Bench are published, or {\"prompt\": ...}, {\"question\": ...}, {\"turns\": [...]}.\n"
     "Examples:\n"
     "  diptych bench -c stage_configs/{family}.yaml --load-format dummy --sizes 256x256,512x512\n"
     "  diptych bench -m {model} --size 1024x1024 --repeats 7 --json bench.json --save-dir "
@@ -179,6 +266,7 @@ constexpr const char* kFooter =
     "  diptych bench -m {model} --sizes 256x256,1024x1024 --against cfg_mode=sequential\n"
     "  diptych bench -m {model} --size 512x512 --against attention=flash --launches\n"
     "  diptych bench -m {model} --sizes 256x256,1024x1024 --floor --kernel-times\n"
+    "  diptych bench -m {text model} --draft-model {text model}-DFlash-b16 --dataset gsm8k.jsonl\n"
     "  diptych bench -m {model} --task chat -p \"what is a diptych?\" --max-tokens 512";
 
 void add_probe_flags(CLI::App& verb, BenchFlags& flags) {
@@ -196,6 +284,19 @@ void add_probe_flags(CLI::App& verb, BenchFlags& flags) {
                 "measure the steps' products and attention alone behind each run (CUDA), and "
                 "print denoise / floor")
       ->envname("DIPTYCH_FLOOR");
+}
+
+void add_dataset_flags(CLI::App& verb, BenchFlags& flags) {
+  add_text_option(verb, "--dataset", "FILE",
+                  "questions in JSON lines to measure a language model with; may be repeated",
+                  flags.datasets);
+  verb.add_option("--dataset-format", flags.dataset_format,
+                  "what the rows are [auto: as the keys of the first say]")
+      ->type_name(fmt::format("{}", fmt::join(kChoiceNames<DatasetKind>, "|")))
+      ->envname("DIPTYCH_DATASET_FORMAT");
+  verb.add_option("--max-samples", flags.max_samples, "first rows of each --dataset [all]")
+      ->type_name("N")
+      ->envname("DIPTYCH_MAX_SAMPLES");
 }
 
 }  // namespace
@@ -219,6 +320,7 @@ void add_bench(CLI::App& app, Run& run) {
       ->type_name("N")
       ->envname("DIPTYCH_WARMUP_STEPS");
   add_probe_flags(*verb, *flags);
+  add_dataset_flags(*verb, *flags);
   verb->add_option("--json", flags->json,
                    "a .json (replaced if it exists); -: on stdout, instead of the table")
       ->type_name("FILE")

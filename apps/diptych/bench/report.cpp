@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <torch/version.h>
 
+#include "apps/diptych/bench/drafting.h"
 #include "apps/diptych/record/result_record.h"
 #include "lib/base/messages.h"
 #include "lib/base/sha256.h"
@@ -129,6 +130,7 @@ std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMe
   text += fmt::format("  {:<12}{:>11}{:>11}{:>11}{:>11}\n", "", "min", "median", "p90", "IQR");
   for (const Quantity& q : quantities(m)) text += row(q);
   for (const Quantity& q : stages(m)) text += row(q);
+  if (m.drafting) text += fmt::format("  drafts: {}\n", m.drafting->summary());
   if (m.launches) {
     text += fmt::format(
         "  a step, {}: {:.1f} kernels, {:.1f} copies and fills; by the host {:.1f} launches, "
@@ -167,9 +169,12 @@ std::vector<Ratio> ratios(const std::vector<BenchMeasured>& settings) {
         [](const BenchMeasured& m, const BenchRun& run) { return per_step(m, run); });
   }
   if (a.runs.front().tokens > 0) {
-    add("a token", "seconds_per_token", [](const BenchMeasured&, const BenchRun& run) {
-      return run.token_seconds / static_cast<double>(run.tokens);
-    });
+    // What drafts gain, where the other setting has none.
+    const bool speed_up = a.drafting && !b.drafting;
+    add(speed_up ? "speed-up" : "a token", speed_up ? "speed_up" : "seconds_per_token",
+        [](const BenchMeasured&, const BenchRun& run) {
+          return run.token_seconds / static_cast<double>(run.tokens);
+        });
   }
   return all;
 }
@@ -316,6 +321,7 @@ Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
   }
   if (!m.floors.empty()) json["floor"] = floor_json(m.floors);
   if (m.kernels) json["kernels"] = kernel_table_json(*m.kernels);
+  if (m.drafting) json["drafting"] = drafting_json(*m.drafting);
   if (m.painted.empty()) {
     json["answer"] = m.text;
     if (!m.files.empty()) json["file"] = m.files.front().name;

@@ -33,6 +33,7 @@ struct Outcome {
   std::vector<Result> painted;
   std::vector<std::vector<std::uint8_t>> encoded;  // in the order of `painted`
   std::string text;
+  std::optional<DraftingReport> drafting;
   // What two runs of the same request have in common.
   std::vector<std::string> content() const {
     std::vector<std::string> all = {text};
@@ -215,6 +216,7 @@ class Bench {
     results.result = [&](const Result& result, const Report& report) {
       if (const auto* text = std::get_if<Text>(&result.media)) {
         outcome.text = text->text;
+        outcome.drafting = text->drafting;
         return;
       }
       const Painted painted{&options, &result};
@@ -280,6 +282,7 @@ class Bench {
     first_[{c, s}] = outcome.content();
     measured.painted = outcome.painted;
     measured.text = outcome.text;
+    measured.drafting = outcome.drafting;
     if (!plan_.save_dir.empty()) measured.files = save(outcome, names_of(c, s));
   }
 

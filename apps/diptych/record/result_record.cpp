@@ -495,6 +495,7 @@ std::string stage_times(const Report& report) {
   }
   if (report.steps_per_second > 0) add(fmt::format("{:.2f} it/s", report.steps_per_second));
   if (report.tokens_per_second > 0) add(fmt::format("{:.1f} tok/s", report.tokens_per_second));
+  if (report.drafting) add(report.drafting->summary());
   if (report.peak_bytes > 0)
     add(fmt::format("peak {:.2f} GiB", static_cast<double>(report.peak_bytes) / kGib));
   return line;

@@ -1,0 +1,23 @@
+// What a drafter gives, in `diptych bench`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/config/resolve.h"
+#include "lib/session/drafting_report.h"
+
+namespace diptych {
+
+// The --against that leaves the drafter of the request out; none where it names no drafter, or
+// leaves it out itself.
+std::vector<std::string> against_drafting(const Resolved& request);
+
+// The same request without the drafter; as it is where against_drafting() has nothing.
+RunConfig without_drafting(const Resolved& request);
+
+nlohmann::ordered_json drafting_json(const DraftingReport& report);
+
+}  // namespace diptych

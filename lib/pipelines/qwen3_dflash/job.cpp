@@ -1,0 +1,117 @@
+#include "lib/pipelines/qwen3_dflash/job.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "lib/base/error.h"
+#include "lib/pipelines/qwen3_dflash/checkpoint.h"
+#include "lib/pipelines/qwen3_dflash/settings.h"
+#include "lib/text/chat_messages.h"
+
+namespace diptych {
+namespace {
+
+// What is asked, in the format that the checkpoint was trained on.
+std::string render_chat(const RunConfig& run, const Qwen3Settings& own) {
+  ChatRequest chat;
+  if (!own.messages.empty())
+    chat = about(Setting::of("messages"), [&] { return read_chat_messages(own.messages); });
+  std::vector<ChatMessage>& messages = chat.messages;
+  for (const ChatTurn& turn : run.history) messages.push_back({turn.role, turn.text});
+  const bool has_system = !messages.empty() && messages.front().role == "system";
+  if (!own.system.empty() && has_system)
+    throw InputError(Setting::of("system"),
+                     SettingText{"given together with a system message of ",
+                                 Setting::of("messages"), "; expected one of them"});
+  if (!own.system.empty()) messages.insert(messages.begin(), {"system", own.system});
+  // A conversation in a file may end with what is asked.
+  const std::string prompt = run.prompt();
+  if (!prompt.empty() || own.messages.empty()) messages.push_back({"user", prompt});
+  if (messages.back().role == "assistant" || messages.back().role == "system")
+    throw InputError(Setting::absent("prompt"),
+                     "not given; the messages end with one of the {}, expected what the user says "
+                     "next",
+                     messages.back().role);
+  chat.enable_thinking = own.enable_thinking;
+  return about(Setting::of("messages"), [&] { return render_qwen3_chat(chat); });
+}
+
+// What has a meaning in a conversation alone.
+void refuse_chat_settings(const RunConfig& run, const Qwen3Settings& own) {
+  const Setting raw = Setting::of("prompt_format", "raw");
+  const auto refuse = [&](std::string_view field) {
+    throw InputError(Setting::of(field), SettingText{"has no meaning with ", raw});
+  };
+  if (!own.system.empty()) refuse("system");
+  if (!own.messages.empty()) refuse("messages");
+  if (own.enable_thinking) refuse("enable_thinking");
+  if (!run.history.empty()) throw InputError(raw, "a conversation has a format; expected chat");
+}
+
+// Those of drafts, where nothing is drafted.
+void require_drafter(const Qwen3Settings& own) {
+  const Setting drafter = Setting::of("draft_model", "DIR");
+  if (own.block_size > 1)
+    throw InputError(Setting::of("block_size"), SettingText{"given without ", drafter});
+  if (own.adaptive_drafting)
+    throw InputError(Setting::of("adaptive_drafting"), SettingText{"given without ", drafter});
+}
+
+void check_length(const Qwen3Job& job, const QwenConfig& model) {
+  const std::int64_t room = model.max_position_embeddings - std::ssize(job.prompt);
+  if (job.request.max_new_tokens <= room) return;
+  throw InputError(SettingProblem{
+      Setting::of("max_tokens"),
+      fmt::format("{}", job.request.max_new_tokens),
+      {fmt::format(", but the prompt has {} tokens and the model {} positions; expected at most {}",
+                   job.prompt.size(), model.max_position_embeddings,
+                   std::max<std::int64_t>(room, 0))}});
+}
+
+}  // namespace
+
+Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::move(of)) {
+  const RunConfig& run = config();
+  const auto own = run.own.get<Qwen3Settings>();
+  if (!checkpoint.has_drafter()) require_drafter(own);
+  if (own.prompt_format == PromptFormat::raw) {
+    refuse_chat_settings(run, own);
+    prompt = checkpoint.tokenizer().encode(run.prompt());
+  } else {
+    checkpoint.require_chat();
+    prompt = checkpoint.tokenizer().encode(render_chat(run, own));
+  }
+  if (prompt.empty())
+    throw InputError(Setting::of("prompt"), "is empty; expected a text to go on with");
+  const auto beyond = std::ranges::max_element(prompt);
+  if (*beyond >= checkpoint.config().vocab_size)
+    throw InputError("the tokenizer gives token {}, but the model's vocab_size is {}", *beyond,
+                     checkpoint.config().vocab_size);
+  request.max_new_tokens = run.text.max_tokens;
+  request.block_size = own.block_size;
+  if (!own.ignore_eos) request.stop_ids = {checkpoint.stop_id()};
+  request.sampling = {run.text.temperature, run.text.top_k, run.text.top_p};
+  constexpr double kGreedy = 1e-5;  // as the reference
+  if (request.sampling.temperature < kGreedy) request.sampling.temperature = 0;
+  request.sampling.check();
+  request.vocab_limit = std::min(checkpoint.tokenizer().size(), checkpoint.config().vocab_size);
+  request.may_switch_off = own.adaptive_drafting;
+  stops = own.stop;
+  check_length(*this, checkpoint.config());
+}
+
+bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b) {
+  const auto own_a = a.own.get<Qwen3Settings>(), own_b = b.own.get<Qwen3Settings>();
+  const auto of_drafts = [](const Qwen3Settings& own) {
+    return std::tuple(own.block_size, own.adaptive_drafting, own.ignore_eos);
+  };
+  const auto of_tokens = [](const TextConfig& text) {
+    return std::tuple(text.max_tokens, text.temperature, text.top_k, text.top_p);
+  };
+  return a.trace.empty() && b.trace.empty() && of_drafts(own_a) == of_drafts(own_b) &&
+         of_tokens(a.text) == of_tokens(b.text);
+}
+
+}  // namespace diptych

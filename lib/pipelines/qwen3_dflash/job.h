@@ -1,0 +1,31 @@
+// A request to a Qwen3 as its session reads it, made once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/pipelines/qwen3_dflash/writer.h"
+#include "lib/session/job.h"
+#include "lib/text/tokenizer.h"
+
+namespace diptych {
+
+class Qwen3Checkpoint;
+
+struct Qwen3Job final : Job {
+  // Renders and tokenises what is asked. Throws InputError for what the checkpoint cannot serve.
+  Qwen3Job(RunConfig config, const Qwen3Checkpoint& checkpoint);
+  void read_inputs() override {}  // there are no pictures
+
+  std::vector<std::int64_t> prompt;  // ids, at least one
+  SpeculativeRequest request;
+  std::vector<std::string> stops;
+
+  bool is_traced() const { return !config().trace.empty(); }
+};
+
+// Whether both ask for texts of the same kind, whatever they are about.
+bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b);
+
+}  // namespace diptych
