@@ -7,6 +7,7 @@
 #include <ATen/core/TransformationHelper.h>
 
 #include "lib/base/error.h"
+#include "lib/sampling/token_rows.h"
 #include "lib/tensor/finite.h"
 
 namespace diptych {
@@ -14,26 +15,26 @@ namespace {
 
 constexpr double kLeastTemperature = 1e-4;  // below, ordinary logits could overflow float32
 
-// sorted: probabilities, largest first, float32 [n] -> bool [n]: beyond the smallest set whose sum
-// reaches top_p of the whole. A running sum of floats on the GPU depends on the order in which its
-// blocks finish; one of integers does not.
+// sorted: probabilities, largest first, float32 [rows, n] -> bool [rows, n]: beyond the smallest
+// set whose sum reaches top_p of the row's whole. A running sum of floats on the GPU depends on the
+// order in which its blocks finish; one of integers does not.
 Tensor outside_nucleus(const Tensor& sorted, double top_p) {
   constexpr double kUnits = static_cast<double>(std::int64_t{1} << 40);
   const Tensor mass = (sorted.to(at::kDouble) * kUnits).to(at::kLong);
-  const Tensor through = mass.cumsum(0), before = through - mass;
-  const Tensor whole = through.narrow(0, through.size(0) - 1, 1);
+  const Tensor through = mass.cumsum(1), before = through - mass;
+  const Tensor whole = through.narrow(1, through.size(1) - 1, 1);
   return before.to(at::kDouble) >= whole.to(at::kDouble) * top_p;
 }
 
-// p, race float32 [n] -> int64 [1]
-Tensor race_winner(const Tensor& p, const Tensor& race, const TokenSampling& sampling) {
-  if (sampling.top_k == 0 && sampling.top_p == 1) return (p / race).argmax(0, /*keepdim=*/true);
-  const auto [sorted, ids] = at::sort(p, /*stable=*/true, 0, /*descending=*/true);
-  const std::int64_t kept = sampling.top_k == 0 ? p.size(0) : std::min(sampling.top_k, p.size(0));
-  const Tensor best = sorted.narrow(0, 0, kept), best_ids = ids.narrow(0, 0, kept);
-  Tensor score = best / race.index_select(0, best_ids);
+// p, race float32 [rows, n] -> int64 [rows]
+Tensor race_winners(const Tensor& p, const Tensor& race, const TokenSampling& sampling) {
+  if (sampling.top_k == 0 && sampling.top_p == 1) return (p / race).argmax(1);
+  const auto [sorted, ids] = at::sort(p, /*stable=*/true, 1, /*descending=*/true);
+  const std::int64_t kept = sampling.top_k == 0 ? p.size(1) : std::min(sampling.top_k, p.size(1));
+  const Tensor best = sorted.narrow(1, 0, kept), best_ids = ids.narrow(1, 0, kept);
+  Tensor score = best / race.gather(1, best_ids);
   if (sampling.top_p < 1) score.masked_fill_(outside_nucleus(best, sampling.top_p), -1);
-  return best_ids.index_select(0, score.argmax(0, /*keepdim=*/true));
+  return best_ids.gather(1, score.argmax(1, /*keepdim=*/true)).squeeze(1);
 }
 
 }  // namespace
@@ -52,24 +53,31 @@ void TokenSampling::check() const {
 
 Tensor next_token(const Tensor& logits, const TokenSampling& sampling, const Tensor& race,
                   std::int64_t vocab_limit) {
-  sampling.check();
   TORCH_CHECK(logits.dim() == 1, "[next_token] logits ", logits.sizes());
-  TORCH_CHECK(vocab_limit >= 1 && vocab_limit <= logits.size(0), "[next_token] limit ", vocab_limit,
-              " of ", logits.size(0), " logits");
-  Tensor scores = logits.narrow(0, 0, vocab_limit);
-  Tensor id;
+  return next_tokens(logits.unsqueeze(0), sampling, race.defined() ? race.unsqueeze(0) : race,
+                     vocab_limit);
+}
+
+Tensor next_tokens(const Tensor& logits, const TokenSampling& sampling, const Tensor& race,
+                   std::int64_t vocab_limit) {
+  sampling.check();
+  TORCH_CHECK(logits.dim() == 2, "[next_tokens] logits ", logits.sizes());
+  TORCH_CHECK(vocab_limit >= 1 && vocab_limit <= logits.size(1), "[next_tokens] limit ",
+              vocab_limit, " of ", logits.size(1), " logits");
+  Tensor scores = logits.narrow(1, 0, vocab_limit);
+  Tensor ids;
   if (sampling.temperature == 0) {
-    id = scores.argmax(0, /*keepdim=*/true);
+    ids = scores.argmax(1);
   } else {
     TORCH_CHECK(
         race.defined() && race.sizes() == logits.sizes() && race.device() == logits.device(),
-        "[next_token] a race is needed for ", logits.sizes(), " on ", logits.device());
+        "[next_tokens] a race is needed for ", logits.sizes(), " on ", logits.device());
     scores = scores.to(at::kFloat) / sampling.temperature;
-    id = race_winner(at::softmax(scores, 0), race.narrow(0, 0, vocab_limit), sampling);
+    ids = race_winners(at::softmax(scores, 1), race.narrow(1, 0, vocab_limit), sampling);
   }
   // The largest is NaN where any is.
-  const Tensor finite = at::isfinite(scores.amax(0, /*keepdim=*/true));
-  return id.masked_fill_(finite.logical_not(), kNoToken);
+  const Tensor finite = at::isfinite(scores.amax(1));
+  return ids.masked_fill_(finite.logical_not(), kNoToken);
 }
 
 std::int64_t read_token(const Tensor& id) {

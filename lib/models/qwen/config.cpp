@@ -41,6 +41,23 @@ void read_head_dim(const Json& json, QwenConfig& c, const std::filesystem::path&
   }
 }
 
+// As transformers 5 writes it. Any other key scales positions in a way that is not here.
+void read_rope_parameters(const Json& json, QwenConfig& c, const std::filesystem::path& path) {
+  const auto rope = json.find("rope_parameters");
+  if (rope == json.end() || rope->is_null()) return;
+  if (!rope->is_object()) {
+    throw InputError("{}: rope_parameters: found {}, expected an object", path.string(),
+                     shown_json(*rope));
+  }
+  for (const auto& [key, value] : rope->items()) {
+    if (key == "rope_theta" || (key == "rope_type" && value == "default")) continue;
+    throw InputError(
+        "{}: rope_parameters.{}: found {}, expected rope_theta and a rope_type \"default\" alone",
+        path.string(), key, shown_json(value));
+  }
+  read_number(*rope, "rope_theta", c.rope_theta, 1.0, 1e12, path);
+}
+
 // The section cuts a head into runs of angles; nothing else is scaled.
 void check_only_mrope(const Json& json, const std::filesystem::path& path) {
   const auto scaling = json.find("rope_scaling");
@@ -105,6 +122,7 @@ QwenConfig QwenConfig::load(const std::filesystem::path& path, const QwenParts& 
                   path);
   QwenConfig c;
   read_sizes(json, c, path);
+  read_rope_parameters(json, c, path);
   read_head_dim(json, c, path);
   if (c.num_attention_heads % c.num_key_value_heads != 0) {
     throw InputError("{}: num_attention_heads {} is no multiple of num_key_value_heads {}",

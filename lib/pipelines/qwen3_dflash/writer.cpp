@@ -1,0 +1,234 @@
+#include "lib/pipelines/qwen3_dflash/writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "lib/base/interrupt.h"
+#include "lib/pipelines/qwen3_dflash/block_runner.h"
+#include "lib/pipelines/qwen3_dflash/draft_trial.h"
+#include "lib/sampling/speculative.h"
+#include "lib/session/result.h"
+
+namespace diptych {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// A text that is being written, in a row of the caches.
+struct Growing {
+  std::size_t prompt = 0;
+  DecidedText text;
+  SpeculativeText result;
+  bool refused = false;  // by the observer
+};
+
+struct WritingParts {
+  std::span<const std::vector<std::int64_t>> prompts;
+  const SpeculativeRequest& request;
+  const NoiseRows& noise;
+  const SpeculativeObserver& observer;
+  std::int64_t block = 1;  // rows of a block
+  bool samples = false;
+};
+
+// One call of SpeculativeWriter::write.
+class Writing {
+ public:
+  Writing(const WritingParts& parts, BlockRunner& runner, at::Device device)
+      : parts_(parts), runner_(runner), device_(device), texts_(parts.prompts.size()) {}
+
+  std::vector<SpeculativeText> run() {
+    for (std::size_t prompt = 0; prompt < parts_.prompts.size(); ++prompt) begin(prompt);
+    decoding_ = Clock::now();
+    while (!growing_.empty()) {
+      check_interrupted();
+      iterate();
+    }
+    return std::move(texts_);
+  }
+
+ private:
+  void begin(std::size_t prompt) {
+    const Clock::time_point began = Clock::now();
+    check_interrupted();
+    const SpeculativeRequest& request = parts_.request;
+    Growing growing{prompt, DecidedText({request.max_new_tokens, request.stop_ids}), {}};
+    TextTrace trace(parts_.observer.trace ? parts_.observer.trace(prompt) : nullptr);
+    const Tensor noise = parts_.samples ? parts_.noise(prompt, 1) : Tensor();
+    const auto row = static_cast<std::int64_t>(growing_.size());
+    const std::int64_t first = runner_.prefill(row, parts_.prompts[prompt], noise, trace);
+    growing.result.prefill_seconds = seconds_since(began);
+    decide(growing, std::span(&first, 1));
+    if (growing.refused) {
+      end(growing);
+    } else {
+      growing_.push_back(std::move(growing));
+      traces_.push_back(std::move(trace));
+    }
+  }
+
+  void iterate() {
+    const Clock::time_point began = Clock::now();
+    const bool may_draft = parts_.block > 1 && !trial_.switched_off();
+    const bool drafts =
+        may_draft && (!parts_.request.may_switch_off || trial_.drafts(growing_.size()));
+    const std::int64_t width = drafts ? parts_.block : 1;
+    Tensor drafted;
+    if (drafts) drafted = runner_.draft(width, traces_);
+    if (drafts && !started_) {
+      synchronize(device_);
+      decoding_ = Clock::now();
+    }
+    started_ = true;
+    const std::vector<BlockResult> results = runner_.verify(drafted, noise(width), traces_);
+    std::int64_t tokens = 0;
+    for (std::size_t row = 0; row < results.size(); ++row) {
+      tokens += results[row].acceptance;
+      growing_[row].result.acceptance.push_back(results[row].acceptance);
+      decide(growing_[row], results[row].new_ids);
+    }
+    if (may_draft && parts_.request.may_switch_off) judge(seconds_since(began), tokens);
+    remove_ended();
+  }
+
+  // [texts * width, vocab]
+  Tensor noise(std::int64_t width) const {
+    if (!parts_.samples) return {};
+    std::vector<Tensor> rows;
+    for (const Growing& growing : growing_) rows.push_back(parts_.noise(growing.prompt, width));
+    return at::cat(rows);
+  }
+
+  void decide(Growing& growing, std::span<const std::int64_t> ids) {
+    const std::span<const std::int64_t> counted = growing.text.add(ids);
+    if (counted.empty() || !parts_.observer.accepted) return;
+    growing.refused = !parts_.observer.accepted(growing.prompt, counted);
+  }
+
+  void judge(double seconds, std::int64_t tokens) {
+    trial_.add(seconds, tokens);
+    if (!trial_.switched_off()) return;
+    runner_.drop_drafter();
+    for (Growing& growing : growing_) growing.result.switched_off = true;
+  }
+
+  // From the last row on, so that what moves into a row has been looked at.
+  void remove_ended() {
+    for (std::size_t row = growing_.size(); row-- > 0;) {
+      if (!growing_[row].refused && !growing_[row].text.ended()) continue;
+      traces_[row].finish();
+      end(growing_[row]);
+      runner_.move(static_cast<std::int64_t>(growing_.size()) - 1, static_cast<std::int64_t>(row));
+      growing_[row] = std::move(growing_.back());
+      traces_[row] = std::move(traces_.back());
+      growing_.pop_back();
+      traces_.pop_back();
+    }
+  }
+
+  void end(Growing& growing) {
+    SpeculativeText& text = growing.result;
+    if (started_) text.seconds = seconds_since(decoding_);
+    text.ids = growing.text.ids();
+    const bool itself = growing.refused || growing.text.stopped();
+    text.finish_reason = itself ? kFinishedItself : kFinishedByLimit;
+    texts_[growing.prompt] = std::move(text);
+  }
+
+  const WritingParts& parts_;
+  BlockRunner& runner_;
+  at::Device device_;
+  std::vector<SpeculativeText> texts_;
+  std::vector<Growing> growing_;   // by rows
+  std::vector<TextTrace> traces_;  // likewise
+  DraftTrial trial_;
+  Clock::time_point decoding_;
+  bool started_ = false;  // an iteration has begun
+};
+
+std::int64_t block_of(const SpeculativeRequest& request, const DflashDrafter* drafter) {
+  const std::int64_t own = drafter == nullptr ? 1 : drafter->config.block_size;
+  const std::int64_t block = request.block_size == 0 ? own : request.block_size;
+  TORCH_CHECK(block >= 1 && (block == 1 || drafter != nullptr), "[speculative] a block of ", block,
+              " rows", drafter == nullptr ? " without a drafter" : "");
+  return block;
+}
+
+// Below this the reference takes the largest logit.
+TokenSampling sampling_of(const SpeculativeRequest& request) {
+  constexpr double kGreedyBelow = 1e-5;
+  TokenSampling sampling = request.sampling;
+  if (sampling.temperature >= 0 && sampling.temperature < kGreedyBelow) sampling.temperature = 0;
+  sampling.check();
+  return sampling;
+}
+
+}  // namespace
+
+NoiseRows seeded_noise(std::span<const std::uint64_t> seeds, std::int64_t vocab_size) {
+  auto draws = std::make_shared<std::vector<RaceDraws>>();
+  for (const std::uint64_t seed : seeds)
+    draws->emplace_back(at::detail::createCPUGenerator(seed), vocab_size);
+  return [draws](std::size_t prompt, std::int64_t rows) {
+    std::vector<Tensor> noise;
+    for (std::int64_t row = 0; row < rows; ++row) noise.push_back(draws->at(prompt).next());
+    return at::stack(noise);
+  };
+}
+
+SpeculativeWriter::SpeculativeWriter(const Qwen3& target, const DflashDrafter* drafter,
+                                     const Runtime& runtime)
+    : target_(target), drafter_(drafter), runtime_(runtime) {}
+
+void SpeculativeWriter::make_caches(std::int64_t rows, std::int64_t capacity, bool drafts) {
+  const auto options = at::TensorOptions().device(runtime_.device).dtype(runtime_.dtype);
+  const auto fits = [&](const std::optional<KvCache>& cache) {
+    return cache && cache->rows() >= rows && cache->capacity() >= capacity;
+  };
+  if (!fits(target_cache_)) {
+    // The smaller ones go first.
+    target_cache_.reset();
+    drafter_cache_.reset();
+    target_cache_.emplace(target_.config.kv_shape(), rows, KvCache::rounded_capacity(capacity),
+                          options);
+  }
+  if (drafts && !drafter_cache_) {
+    drafter_cache_.emplace(drafter_->config.decoder.kv_shape(), target_cache_->rows(),
+                           target_cache_->capacity(), options);
+  }
+}
+
+std::vector<SpeculativeText> SpeculativeWriter::write(
+    std::span<const std::vector<std::int64_t>> prompts, const SpeculativeRequest& request,
+    const NoiseRows& noise, const SpeculativeObserver& observer) {
+  if (prompts.empty()) return {};
+  const TokenSampling sampling = sampling_of(request);
+  const std::int64_t block = block_of(request, drafter_);
+  const bool samples = sampling.temperature > 0;
+  TORCH_CHECK(!samples || noise, "[speculative] tokens are sampled, there is no noise");
+  std::size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  // The last block may begin at the last token that is allowed.
+  make_caches(static_cast<std::int64_t>(prompts.size()),
+              static_cast<std::int64_t>(longest) + request.max_new_tokens + block, block > 1);
+  const std::int64_t vocab = target_.config.vocab_size;
+  BlockRunner runner({.target = target_,
+                      .drafter = block > 1 ? drafter_ : nullptr,
+                      .runtime = runtime_,
+                      .target_cache = *target_cache_,
+                      .drafter_cache = block > 1 ? &*drafter_cache_ : nullptr,
+                      .sampling = sampling,
+                      .vocab_limit = request.vocab_limit == 0 ? vocab : request.vocab_limit});
+  const WritingParts parts{prompts, request, noise, observer, block, samples};
+  return Writing(parts, runner, runtime_.device).run();
+}
+
+}  // namespace diptych

@@ -1,0 +1,53 @@
+// Records what happens to one text under the names of the golden data (goldens/dflash), without
+// their "pNN.".
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lib/tensor/trace.h"
+
+namespace diptych {
+
+class TextTrace {
+ public:
+  explicit TextTrace(TraceSink* sink = nullptr) : sink_(sink) {}
+  // Whether anything is recorded; where it is not, none of the others does anything.
+  explicit operator bool() const { return sink_ != nullptr; }
+  bool wants(std::string_view name) const { return sink_ != nullptr && sink_->wants(name); }
+
+  void record(std::string_view name, const Tensor& value);
+  void prefill(std::string_view what, const Tensor& value);  // "prefill.WHAT"
+  void block(std::string_view what, const Tensor& value);    // "blockKKK.WHAT" of this iteration
+  // Of a context that the next drafter call has behind what it had before: all of these rows at the
+  // prefill, else as many of them as are accepted. The values must not change afterwards.
+  void context(std::string_view what, const Tensor& rows);
+  void noise(const Tensor& rows);  // [rows, vocab], of one iteration
+  template <typename Make>
+  void first_probabilities(const Make& make) {  // [rows, vocab], of the first iteration
+    constexpr const char* kName = "sampling.block000.probs";
+    if (iteration_ == 0 && wants(kName)) sink_->record(kName, make());
+  }
+
+  // A drafter call begins: records its positions and its context. `start`: the anchor's position.
+  void begin_draft(std::int64_t start, std::int64_t width);
+  // An iteration ends. `block`: the ids that were verified, `choices`: the target's, behind each.
+  void end_block(std::int64_t start, std::span<const std::int64_t> block,
+                 std::span<const std::int64_t> choices, std::int64_t acceptance);
+  // The text ends: records what iterations have gathered.
+  void finish();
+
+ private:
+  TraceSink* sink_;
+  std::int64_t iteration_ = 0, drafter_length_ = 0;
+  std::int64_t kept_ = -1;  // rows of the next context that count; below 0: all
+  std::vector<std::pair<std::string, Tensor>> context_;
+  std::vector<std::int64_t> starts_, blocks_, choices_, acceptance_, lengths_before_, contexts_;
+  std::vector<Tensor> noise_;
+};
+
+}  // namespace diptych
