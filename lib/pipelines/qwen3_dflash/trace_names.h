@@ -1,0 +1,10 @@
+// The names of the recorded tensors of Qwen3 with DFlash (goldens/dflash).
+#pragma once
+
+#include "lib/verify/trace_names.h"
+
+namespace diptych {
+
+const TraceNames& qwen3_dflash_trace_names();
+
+}  // namespace diptych

@@ -1,0 +1,41 @@
+// The recorded pair of a target and its drafters, and the cases that were recorded of it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "lib/pipelines/qwen3_dflash/writer.h"
+
+namespace diptych::dflash_cases {
+
+using Ids = std::vector<std::int64_t>;
+
+struct Options {
+  at::Device device{at::kCPU};
+  at::ScalarType dtype = at::kFloat;
+  std::string attention = "auto";
+  Quantization quantization = Quantization::none;
+};
+Runtime make_runtime(const Options& options);
+
+// A target and a drafter of a case.
+struct Pair {
+  Runtime runtime;
+  Qwen3 target;
+  DflashDrafter drafter;
+};
+// `goldens`: a folder with checkpoints and cases.
+Pair load_pair(const std::filesystem::path& goldens, const nlohmann::json& description,
+               const Options& options = {});
+
+SpeculativeRequest request_of(const nlohmann::json& prompt);
+
+// The folder in the repository, and with it the full recordings where they are.
+std::vector<std::filesystem::path> goldens();
+nlohmann::json own_case(const std::string& name);  // of the first of them
+Pair own_pair(const std::string& case_name, const Options& options = {});
+
+}  // namespace diptych::dflash_cases

@@ -1,0 +1,60 @@
+// Every recorded case of Qwen3 with DFlash, where the full recordings are.
+#include <doctest/doctest.h>
+
+#include "lib/pipelines/qwen3_dflash/replay.h"
+#include "lib/pipelines/qwen3_dflash/trace_names.h"
+#include "lib/verify/trace_compare.h"
+#include "tests/support/skip.h"
+#include "tests/verify/goldens.h"
+
+namespace diptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path full_goldens() {
+  const fs::path folder = test::goldens_of("dflash").back();
+  return fs::exists(folder / "cases/tokenizer") ? folder : fs::path();
+}
+
+void replay_case(const fs::path& goldens, const fs::path& folder) {
+  INFO("case: ", folder.string());
+  const RecordedCase recorded{folder, test::case_json(folder)};
+  RunConfig config;
+  config.device = {DeviceChoice::Kind::cpu};
+  config.dtype = DtypeChoice::float32;
+  const fs::path file = folder / "expected.safetensors";
+  const NamedTensors expected = fs::exists(file) ? read_trace(file) : NamedTensors();
+  std::vector<std::string> wanted;
+  for (const auto& [name, tensor] : expected) wanted.push_back(name);
+  TraceSink trace(wanted);
+  Log log(LogLevel::quiet);
+  const bool is_trained = recorded.description.value("checkpoint", "") == "checkpoint_trained";
+  const fs::path checkpoint = goldens / (is_trained ? "checkpoint_trained" : "checkpoint");
+  replay_qwen3_dflash(checkpoint, config, log)(recorded, trace);
+  CHECK(expected.size() + trace.rows() > 0);
+  const TraceNames& names = qwen3_dflash_trace_names();
+  const auto& list = trace.tensors();
+  const TraceComparison comparison =
+      compare_traces(NamedTensors(list.begin(), list.end()), expected,
+                     Tolerances::from_case(recorded.description, names), names);
+  const TensorComparison* first = comparison.first_divergence();
+  INFO("first divergence: ", first != nullptr ? describe(*first) : std::string("none"));
+  INFO("failures: ", comparison.failures(), " of ", comparison.tensors.size());
+  CHECK(comparison.pass());
+}
+
+}  // namespace
+
+TEST_CASE("dflash: recorded cases of the official code") {
+  const fs::path goldens = full_goldens();
+  if (goldens.empty()) return test::skip("the full recordings are not here");
+  std::size_t replayed = 0;
+  for (const auto& entry : fs::directory_iterator(goldens / "cases")) {
+    replay_case(goldens, entry.path());
+    ++replayed;
+  }
+  CHECK(replayed == 16);
+}
+
+}  // namespace diptych
