@@ -197,6 +197,23 @@ TEST_CASE("dflash: a drafter that may be switched off does not change a text") {
   CHECK(write_one(writer, prompt, request).ids == text.ids);
 }
 
+TEST_CASE("dflash: a long prompt that enters in pieces gives the text of one that enters whole") {
+  const Pair pair = own_pair("acceptance_b16");
+  SpeculativeWriter writer(pair.target, &pair.drafter, pair.runtime);
+  const Ids chat = own_case("acceptance_b16")["prompts"][0]["input_ids"];
+  Ids prompt;
+  while (prompt.size() < 4200) prompt.insert(prompt.end(), chat.begin(), chat.end());
+  SpeculativeRequest request;
+  request.max_new_tokens = 12;
+  const SpeculativeText pieces = write_one(writer, prompt, request);
+  TraceSink sink({"prefill.context_feature"});
+  const SpeculativeObserver traced{{}, [&](std::size_t) { return &sink; }};
+  const SpeculativeText whole = write_one(writer, prompt, request, traced);
+  CHECK(sink.tensors().at(0).second.size(0) == static_cast<std::int64_t>(prompt.size()));
+  CHECK(pieces.ids == whole.ids);
+  CHECK(pieces.acceptance == whole.acceptance);
+}
+
 TEST_CASE("dflash: in bfloat16, fp8 and int8 drafts are accepted nearly as often") {
   const Json description = own_case("acceptance_b16");
   const double expected =

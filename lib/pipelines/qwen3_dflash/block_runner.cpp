@@ -34,6 +34,12 @@ Tensor cached(const Tensor& layer, std::int64_t row, std::int64_t length) {
   return layer.select(0, row).narrow(0, 0, length).transpose(0, 1);
 }
 
+// From page-locked memory the copy does not wait for what was launched before it.
+Tensor on_device(const Tensor& noise, at::Device device) {
+  if (!noise.defined() || !device.is_cuda()) return noise;
+  return noise.pin_memory().to(device, /*non_blocking=*/true);
+}
+
 Tensor probabilities(const Tensor& logits, double temperature) {
   return at::softmax(logits.to(at::kFloat) / temperature, -1);
 }
@@ -128,8 +134,7 @@ void BlockRunner::write_context(QwenRows rows, const Tensor& features,
 }
 
 Tensor BlockRunner::choose(const Tensor& logits, const Tensor& noise) const {
-  return next_tokens(logits, sampling_, noise.defined() ? noise.to(runtime_.device) : noise,
-                     vocab_limit_);
+  return next_tokens(logits, sampling_, on_device(noise, runtime_.device), vocab_limit_);
 }
 
 // Rows [begin, begin + ids.size(0)) of a prompt. -> the last of them, behind the final norm

@@ -6,8 +6,8 @@
 namespace diptych {
 namespace {
 
-// Every name begins with its prompt, "p00".
-constexpr auto kStages = std::to_array<std::string_view>({"p"});
+// Every name begins with its prompt, "p00", or with a row of the tokenizer's tables.
+constexpr auto kStages = std::to_array<std::string_view>({"s", "c", "p"});
 
 constexpr auto kWithin = std::to_array<std::string_view>(
     {"tokens", "prefill", "block", "sampling", "dflash", "plain",
