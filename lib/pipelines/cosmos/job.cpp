@@ -109,10 +109,10 @@ void CosmosJob::plan_steps() {
   const SamplingConfig& s = config().sampling;
   updates = is_traced() ? s.steps : s.steps - 1;
   branches = s.cfg_text_scale > 1 ? 2 : 1;
-  const std::array<std::string_view, 1> given = {source_.is_video() ? "the input video"
-                                                                    : "the input picture"};
+  const std::array<std::string_view, 1> source = {source_.is_video() ? "the input video"
+                                                                     : "the input picture"};
   BranchSituation situation;
-  if (continues()) situation.conditioned_by = given;
+  if (continues()) situation.conditioned_by = source;
   why_sequential = diptych::why_sequential(situation);
 }
 
