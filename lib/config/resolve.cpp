@@ -322,7 +322,7 @@ class Resolver {
     const std::string label = flag_label(flags);
     const auto known = flag_fields(sources_.families);
     const auto field = std::ranges::find(known, flags, &Field::flags);
-    if (field != known.end() && std::holds_alternative<TextListSlot>(field->slot)) {
+    if (field != known.end() && is_list(*field)) {
       return Given{fmt::format("{}", fmt::join(texts, ";")), label};
     }
     if (texts.size() > 1) {

@@ -1,5 +1,7 @@
 #include "lib/request/files_read.h"
 
+#include "lib/config/family_config.h"
+
 namespace diptych {
 namespace {
 
@@ -37,6 +39,16 @@ std::vector<FileRead> files_read(const RunConfig& run) {
     add(item.file(), item.is_video() ? "an input video" : "an input picture");
   add(run.noise, "the noise");
   add(run.cache_calibration, "the calibration");
+  Options options;
+  options.run = run;
+  for (const Field& field : fields_of(options)) {
+    const auto* path = std::get_if<PathSlot>(&field.slot);
+    if (path != nullptr && path->kind == PathKind::weights)
+      add(path->at(options), "a file of weights");
+    if (const auto* added = std::get_if<AddedWeightsSlot>(&field.slot)) {
+      for (const AddedWeights& each : added->at(options)) add(each.file, "a file of weights");
+    }
+  }
   return files;
 }
 

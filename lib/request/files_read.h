@@ -14,7 +14,8 @@ namespace diptych {
 
 struct FileRead {
   std::filesystem::path file;
-  std::string_view role;  // "an input picture", "an input video", "the noise", "the calibration"
+  std::string_view role;  // "an input picture", "an input video", "the noise", "the calibration",
+                          // "a file of weights"
 };
 // The files that the request names, the model's aside.
 std::vector<FileRead> files_read(const RunConfig& run);

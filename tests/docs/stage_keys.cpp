@@ -132,6 +132,9 @@ struct Type {
   std::string operator()(const TextSlot&) const { return "text"; }
   std::string operator()(const PathSlot&) const { return "path, relative to the file"; }
   std::string operator()(const TextListSlot&) const { return "texts"; }
+  std::string operator()(const AddedWeightsSlot&) const {
+    return "list of `[PART=]FILE[:SCALE]`, relative to the file";
+  }
   std::string operator()(const BoolSlot&) const { return "`true`, `false`"; }
   std::string operator()(const InputsSlot&) const { return "texts, pictures and videos"; }
 };
