@@ -23,11 +23,12 @@ using WeightChanges =
 
 // How a file is read for a model that calls its tensors otherwise.
 struct WeightReading {
-  std::string prefix;  // of the stored names that are the model's; tensors without it are left out
+  std::string
+      prefix{};  // of the stored names that are the model's; tensors without it are left out
   // Stored name, without the prefix -> the model's; "": it is left out. A name that is not here is
   // the model's.
-  std::map<std::string, std::string, std::less<>> names;
-  WeightChanges changes;
+  std::map<std::string, std::string, std::less<>> names{};
+  WeightChanges changes{};
 };
 
 // Where a tensor of the model is stored, and what its values are multiplied by.

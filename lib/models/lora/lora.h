@@ -33,7 +33,7 @@ struct LoraOptions {
   double scale = 1;
   bool all_differences = false;  // those of norms and tables, too
   // Which keys are read; none: all.
-  std::function<bool(std::string_view key)> takes;
+  std::function<bool(std::string_view key)> takes = {};
 };
 
 struct Lora {

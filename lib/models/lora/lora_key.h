@@ -18,8 +18,8 @@ enum class LoraTensor {
 
 struct LoraKey {
   LoraTensor kind = LoraTensor::other;
-  std::string_view module;  // what stands before the suffix, as it is in the file
-  std::string_view form;    // of `other`: the name of that form ("DoRA"), "" = an unknown key
+  std::string_view module = {};  // what stands before the suffix, as it is in the file
+  std::string_view form = {};    // of `other`: the name of that form ("DoRA"), "" = an unknown key
 };
 
 LoraKey parse_lora_key(std::string_view key);

@@ -81,9 +81,19 @@ void describe_tensors(const CheckpointFiles& files, const WeightReading& reading
         fmt::format("{} that such a model does not have", counted(unexpected, "tensor")));
 }
 
+// Nothing that is said depends on how many heads there are.
+WanConfig one_head(const CheckpointFiles& files, const WanFileNaming& naming) {
+  const auto owner = files.owner.find(naming.prefix + "patch_embedding.weight");
+  const auto& shape = files.files[owner->second].entries().find(owner->first)->second.shape;
+  WanConfig config;
+  config.num_attention_heads = 1;
+  config.attention_head_dim = shape.empty() ? 1 : std::max<std::int64_t>(shape.front(), 1);
+  return config;
+}
+
 Lines describe_transformer(const CheckpointFiles& files, const WanFileNaming& naming) {
   Lines lines = {fmt::format("Wan transformer, {}", naming_text(naming.original, naming.prefix))};
-  const WanConfig c = wan_file_sizes(files, naming, std::nullopt);
+  const WanConfig c = wan_file_sizes(files, naming, one_head(files, naming));
   lines.push_back(fmt::format("{}: {}, width {}, ffn {}, {} channels in, {} out, text width {}",
                               kind_of(c), counted(static_cast<std::size_t>(c.num_layers), "block"),
                               c.width(), c.ffn_dim, c.in_channels, c.out_channels, c.text_dim));
