@@ -123,7 +123,11 @@ TEST_CASE("files of weights that cannot be used end with 2 and one line") {
   folder.write("cut.safetensors", "\x08");
   CHECK(has(refusal({"--transformer", folder.file("cut.safetensors")}), "--transformer: "));
   // What is read is not written over.
-  CHECK(has(refusal({"--transformer", single, "-o", single}), "--output: "));
+  const fs::path own = folder.path() / "own.safetensors.png";
+  fs::copy(single, own);
+  const Outcome over = generate(goldens, own.string(), {"-q", "--transformer", own.string()});
+  CHECK(over.code == 2);
+  CHECK(has(over.err, "is a file of weights"));
 }
 
 }  // namespace diptych
