@@ -19,6 +19,10 @@ std::string number_text(const YamlNode& node, std::string_view path) {
       fmt::format("expected a number, found {}{}", is_text ? "the text " : "", node.description()));
 }
 
+std::filesystem::path beside(const std::filesystem::path& file, const std::filesystem::path& path) {
+  return (file.parent_path() / path).lexically_normal();
+}
+
 bool is_number(std::string_view text) {
   double value = 0;  // "nan" and "inf" are words
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -58,6 +62,29 @@ std::string truth_text(const YamlNode& node, std::string_view path) {
                          is_scalar && !node.plain ? "the text " : "", node.description()));
 }
 
+// A text, or a list of them. Files are relative to the stage config's folder.
+std::string added_weights_list(const AddedWeightsSlot& slot, const YamlNode& node,
+                               std::string_view path) {
+  const bool is_one = node.kind == YamlNode::Kind::scalar;
+  if (!is_one && node.kind != YamlNode::Kind::sequence)
+    yaml_error(node.where, path, fmt::format("expected a list, found {}", node.description()));
+  std::string texts;
+  const auto add = [&](const YamlNode& each) {
+    for (const std::string_view text : split_list(scalar_text(each, path))) {
+      AddedWeights added =
+          parse_added_weights(text, slot.parts, fmt::format("{}: {}", each.where.text(), path));
+      if (each.where.in_file()) added.file = beside(*each.where.source, added.file);
+      texts += (texts.empty() ? "" : ";") + added_weights_text(added);
+    }
+  };
+  if (is_one) {
+    add(node);
+  } else {
+    for (const YamlNode& each : node.items) add(each);
+  }
+  return texts;
+}
+
 }  // namespace
 
 std::string scalar_text(const YamlNode& node, std::string_view path) {
@@ -81,8 +108,7 @@ std::string written_text(const YamlNode& node, std::string_view path) {
 std::string path_text(const YamlNode& node, std::string_view path) {
   std::string text = scalar_text(node, path);
   if (text.empty() || !node.where.in_file()) return text;
-  const std::filesystem::path folder = std::filesystem::path(*node.where.source).parent_path();
-  return (folder / text).lexically_normal().string();
+  return beside(*node.where.source, text).string();
 }
 
 std::string field_text(const Field& field, const YamlNode& node, std::string_view path) {
@@ -94,6 +120,8 @@ std::string field_text(const Field& field, const YamlNode& node, std::string_vie
   }
   if (std::holds_alternative<IntervalSlot>(field.slot)) return interval_text(node, path);
   if (std::holds_alternative<BoolSlot>(field.slot)) return truth_text(node, path);
+  if (const auto* added = std::get_if<AddedWeightsSlot>(&field.slot))
+    return added_weights_list(*added, node, path);
   const bool is_word =
       !word_of(field).empty() && node.kind == YamlNode::Kind::scalar && node.text == word_of(field);
   if (takes_number(field) && !is_word) return number_text(node, path);

@@ -248,6 +248,13 @@ struct Assign {
         in_quotes(item.dump()));
   }
 
+  void operator()(const AddedWeightsSlot& slot) const {
+    if (split_list(text).empty()) throw where.error("is empty; expected {}", field.value);
+    slot.at(options).clear();
+    for (const std::string_view part : split_list(text))
+      slot.at(options).push_back(parse_added_weights(part, slot.parts, where));
+  }
+
   void operator()(const TextListSlot& slot) const {
     std::vector<std::string> texts = read_texts(slot.exact);
     if (texts.empty()) throw where.error("is empty; expected {}", field.value);
@@ -290,6 +297,11 @@ struct ToJson {
   Json operator()(const ChoiceSlot& slot) const { return slot.names[slot.get(options)]; }
   Json operator()(const DeviceSlot& slot) const { return device_name(slot.at(options)); }
   Json operator()(const PathSlot& slot) const { return slot.at(options).string(); }
+  Json operator()(const AddedWeightsSlot& slot) const {
+    Json list = Json::array();
+    for (const AddedWeights& added : slot.at(options)) list.push_back(added_weights_text(added));
+    return list;
+  }
   Json operator()(const InputsSlot& slot) const {
     Json list = Json::array();
     for (const InputItem& item : slot.at(options)) {
@@ -368,6 +380,11 @@ bool same_model(const Options& a, const Options& b) {
     const bool of_model = field.scope == Scope::command || field.scope == Scope::session;
     return !of_model || value_text(field, a) == value_text(field, b);
   });
+}
+
+bool is_list(const Field& field) {
+  return std::holds_alternative<TextListSlot>(field.slot) ||
+         std::holds_alternative<AddedWeightsSlot>(field.slot);
 }
 
 std::vector<std::string_view> long_names(std::string_view flags) {
@@ -464,8 +481,8 @@ std::string value_text(const Field& field, const Options& options) {
   const auto* const list = std::get_if<TextListSlot>(&field.slot);
   if (list != nullptr && list->exact)
     return value.empty() ? "" : list_text(value.get<std::vector<std::string>>());
-  return list != nullptr ? fmt::format("{}", fmt::join(value.get<std::vector<std::string>>(), ";"))
-                         : fmt::format("{}", fmt::join(value.get<std::vector<double>>(), ","));
+  return is_list(field) ? fmt::format("{}", fmt::join(value.get<std::vector<std::string>>(), ";"))
+                        : fmt::format("{}", fmt::join(value.get<std::vector<double>>(), ","));
 }
 
 std::uint64_t draw_seed() {

@@ -16,6 +16,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/frame_rate.h"
+#include "lib/config/added_weights.h"
 #include "lib/config/result_formats.h"
 #include "lib/config/run_config.h"
 
@@ -98,6 +99,7 @@ enum class PathKind {
   other,
   checkpoint,  // a folder, which may also be named as on the hub
   tuning,      // tables of kernels, which a record knows by their hash
+  weights,     // of a part of the model, instead of the checkpoint's
 };
 struct PathSlot {
   std::filesystem::path& (*at)(Options&);
@@ -109,6 +111,11 @@ struct TextListSlot {
   // (variables, stage configs, lists) it does so in both.
   bool exact = false;
 };
+// Files of weights that are added to the model's; as text with semicolons between them.
+struct AddedWeightsSlot {
+  std::vector<AddedWeights>& (*at)(Options&);
+  std::span<const std::string_view> parts;  // of the model, which a file may be for
+};
 struct BoolSlot {  // a flag without a value; true, false, on, off, 1, 0 elsewhere
   bool& (*at)(Options&);
 };
@@ -118,7 +125,7 @@ struct InputsSlot {
 };
 using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, FreeWholeSlot, FrameRateSlot, IntervalSlot,
                           ChoiceSlot, TaskSlot, AttentionSlot, DeviceSlot, TextSlot, PathSlot,
-                          TextListSlot, BoolSlot, InputsSlot>;
+                          TextListSlot, AddedWeightsSlot, BoolSlot, InputsSlot>;
 
 // Which map of a stage config holds the key of a field: the file itself, or the stage of a kind
 // that families name (StageKind). These are the kinds of the common fields; a family may have
@@ -195,6 +202,8 @@ bool may_share_forwards(const RunConfig& a, const RunConfig& b);
 // Whether one loaded model serves both.
 bool same_model(const Options& a, const Options& b);
 
+// Whether its flag may be repeated, and its text has semicolons between the values.
+bool is_list(const Field& field);
 // "-s,--seed" -> "seed"; "--cfg-scale,--cfg-text-scale" -> "cfg-scale", "cfg-text-scale".
 std::vector<std::string_view> long_names(std::string_view flags);
 // "--cfg-scale/--cfg-text-scale", for messages.

@@ -359,10 +359,11 @@ class Resolver {
     const std::string label = flag_label(flags);
     const auto known = flag_fields(sources_.families);
     const auto field = std::ranges::find(known, flags, &Field::flags);
-    const auto* list = field == known.end() ? nullptr : std::get_if<TextListSlot>(&field->slot);
-    if (list != nullptr)
-      return Given{list->exact ? list_text(texts) : fmt::format("{}", fmt::join(texts, ";")),
-                   label};
+    if (field != known.end() && is_list(*field)) {
+      const auto* list = std::get_if<TextListSlot>(&field->slot);
+      const bool exact = list != nullptr && list->exact;
+      return Given{exact ? list_text(texts) : fmt::format("{}", fmt::join(texts, ";")), label};
+    }
     if (texts.size() > 1) {
       throw InputError("{}: given {} times ({} and {}); expected once", label, texts.size(),
                        in_quotes(texts[0]), in_quotes(texts[1]));

@@ -67,7 +67,9 @@ void read_matrix_rows(const Weights& weights, const std::string& name, at::IntAr
                       const MatrixQuantization& quantization) {
   if (quantization.kind == Quantization::none)
     return weights.read(name, shape, into.values.narrow(0, row, shape.front()));
-  weights.get_then(name, shape, [into, row, quantization](const Tensor& plain) {
+  // Rounded once: what is computed in float32 is quantised from there.
+  const Weights exact = weights.is_computed(name) ? weights.as(at::kFloat) : weights;
+  exact.get_then(name, shape, [into, row, quantization](const Tensor& plain) {
     quantize_into(plain, into, row, quantization);
   });
 }

@@ -60,6 +60,10 @@ struct Family {
   // What the folder lacks, holds beyond, or holds in another shape than its configs say, one line
   // each; empty for a whole one. Reads headers only. Throws InputError as loading does.
   std::vector<std::string> (*layout)(const std::filesystem::path& folder) = nullptr;
+  // What one file of weights is, of those that its models take beside or instead of their folder,
+  // a line each: layout, parts, sizes, and what it cannot be used for. Empty for other files. Throws
+  // InputError for one that cannot be read.
+  std::vector<std::string> (*describe_file)(const std::filesystem::path& file) = nullptr;
   // What the names of its recorded tensors say.
   const TraceNames& (*trace_names)() = nullptr;
   // Tensors of the case that are judged by their norm, since their values are larger than those

@@ -62,6 +62,16 @@ std::vector<FileRead> files_read(const RunConfig& run) {
   add(run.cache_calibration, "the calibration");
   if (run.family != nullptr && !run.family->prompt_file.empty())
     add(own_path(run, run.family->prompt_file), kMessagesFile);
+  Options options;
+  options.run = run;
+  for (const Field& field : fields_of(options)) {
+    const auto* path = std::get_if<PathSlot>(&field.slot);
+    if (path != nullptr && path->kind == PathKind::weights)
+      add(path->at(options), "a file of weights");
+    if (const auto* added = std::get_if<AddedWeightsSlot>(&field.slot)) {
+      for (const AddedWeights& each : added->at(options)) add(each.file, "a file of weights");
+    }
+  }
   return files;
 }
 

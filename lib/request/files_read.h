@@ -16,7 +16,9 @@ inline constexpr std::string_view kMessagesFile = "the messages";
 
 struct FileRead {
   std::filesystem::path file;
-  std::string_view role;  // "an input picture", "an input video", "the noise", kMessagesFile, ...
+  // "an input picture", "an input video", "the noise", "the calibration", "a file of weights",
+  // kMessagesFile, ...
+  std::string_view role;
 };
 // The files that the request names, the model's aside.
 std::vector<FileRead> files_read(const RunConfig& run);

@@ -55,6 +55,10 @@ struct InputRecord {   // of one input picture or clip
   std::int64_t width = 0, height = 0;
 };
 
+struct AddedWeightsRecord {  // of one file whose weights were added to the model's
+  std::string sha256, part;  // of the file; which part of the model it went to, "" = it has one
+};
+
 // A picture painted with a step cache, held against the same one painted without. Forwards and
 // seconds are of all pictures that were painted together; the uncached ones are painted second,
 // when everything is warm.
@@ -104,7 +108,8 @@ struct Report {
   // "all" where the weights that write texts waited in host memory, too: other kernels take them
   // then. What waits for painting alone changes no bit, and is "none".
   std::string offload = "none";
-  bool step_graphs = false;                // denoise steps were CUDA graphs
+  std::vector<AddedWeightsRecord> added_weights;  // in the order they were given
+  bool step_graphs = false;                       // denoise steps were CUDA graphs
   bool kept_step_graphs = false;           // that an earlier run() has left, from the first step on
   std::int64_t updates = 0;                // per picture or clip
   std::int64_t tokens = 0;                 // of written text, the end marker among them

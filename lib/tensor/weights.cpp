@@ -14,6 +14,7 @@
 #include "lib/tensor/checkpoint_hash.h"
 #include "lib/tensor/device_reader.h"
 #include "lib/tensor/dtype.h"
+#include "lib/tensor/stored_tensors.h"
 #include "lib/tensor/tensor_names.h"
 
 namespace diptych {
@@ -21,6 +22,8 @@ namespace diptych {
 struct Weights::Store {
   at::Device device;
   std::optional<CheckpointFiles> checkpoint;  // nullopt: dummy weights
+  WeightSources sources{};
+  WeightReading reading{};
   std::uint64_t seed = 0;
   std::set<std::string, std::less<>> read{};  // full names
   std::function<void(std::uint64_t bytes)> on_read{};
@@ -64,31 +67,30 @@ Tensor random_weight(std::uint64_t seed, const std::string& name, at::IntArrayRe
   return narrow ? weight.to(dtype) : weight;
 }
 
-// The file and entry of a tensor. Throws with the nearest name where it is missing.
-std::pair<const TensorFile&, const TensorEntry&> find(const CheckpointFiles& checkpoint,
-                                                      const std::string& name) {
-  if (const auto owner = checkpoint.owner.find(name); owner != checkpoint.owner.end()) {
-    const TensorFile& file = checkpoint.files[owner->second];
-    return {file, file.entries().find(name)->second};
-  }
-  NearestName nearest(name);
-  for (const auto& [candidate, place] : checkpoint.owner) nearest.offer(candidate);
-  const std::string& best = nearest.best();
-  throw InputError("{}: tensor {} is missing{}", checkpoint.path.string(), shown_name(name),
-                   best.empty() ? "" : fmt::format("; the nearest name is {}", shown_name(best)));
+// A tensor of the model in the file that holds it.
+struct Found {
+  const TensorFile& file;
+  const TensorEntry& entry;
+  const WeightSource& source;
+};
+
+// What the files call a tensor of the model that they lack.
+std::string stored_name(const WeightReading& reading, const std::string& name) {
+  const auto found = std::ranges::find(reading.names, name, [](const auto& e) { return e.second; });
+  return reading.prefix + (found == reading.names.end() ? name : found->first);
 }
 
-void check_entry(const TensorFile& file, const TensorEntry& entry, const std::string& name,
-                 at::IntArrayRef shape, at::ScalarType dtype) {
+void check_entry(const Found& found, at::IntArrayRef shape, at::ScalarType dtype) {
+  const auto& [file, entry, source] = found;
   if (at::IntArrayRef(entry.shape) != shape) {
     throw InputError("{}: tensor {} has shape {}, expected {}", file.path().string(),
-                     shown_name(name), shown_shape(entry.shape), shown_shape(shape));
+                     shown_name(source.stored), shown_shape(entry.shape), shown_shape(shape));
   }
   // Between floating-point types a conversion is rounding; any other one would be a guess.
   const bool converts = at::isFloatingType(entry.dtype) && at::isFloatingType(dtype);
   if (entry.dtype != dtype && !converts) {
     throw InputError("{}: tensor {} has dtype {}, expected {}", file.path().string(),
-                     shown_name(name), dtype_name(entry.dtype),
+                     shown_name(source.stored), dtype_name(entry.dtype),
                      at::isFloatingType(dtype) ? "a floating-point one" : dtype_name(dtype));
   }
 }
@@ -99,19 +101,47 @@ void expect_sequential_reads(const CheckpointFiles& checkpoint, bool sequential)
 
 }  // namespace
 
-Weights Weights::open(const std::filesystem::path& path, at::Device device, at::ScalarType dtype) {
+// The store is what its members make of a name.
+struct Weights::Lookup {
+  const Store& store;
+
+  bool has(const std::string& name) const { return store.sources.contains(name); }
+  // Throws with the nearest name where it is missing.
+  Found find(const std::string& name) const {
+    const CheckpointFiles& checkpoint = *store.checkpoint;
+    if (const auto known = store.sources.find(name); known != store.sources.end()) {
+      const TensorFile& file = checkpoint.files[known->second.file];
+      return {file, file.entries().find(known->second.stored)->second, known->second};
+    }
+    const std::string wanted = stored_name(store.reading, name);
+    NearestName nearest(wanted);
+    for (const auto& [candidate, source] : store.sources) nearest.offer(source.stored);
+    const std::string& best = nearest.best();
+    throw InputError("{}: tensor {} is missing{}", checkpoint.path.string(), shown_name(wanted),
+                     best.empty() ? "" : fmt::format("; the nearest name is {}", shown_name(best)));
+  }
+};
+
+Weights Weights::open(const std::filesystem::path& path, at::Device device, at::ScalarType dtype,
+                      WeightReading reading) {
   Weights weights;
   weights.store_ = std::make_shared<Store>(Store{device, open_checkpoint(path)});
+  Store& store = *weights.store_;
+  store.sources = weight_sources(*store.checkpoint, reading);
+  store.reading = std::move(reading);
   weights.dtype_ = dtype;
+  for (const auto& [name, changes] : store.reading.changes) Lookup{store}.find(name);
   // For a device every byte is read once; on the CPU most tensors stay views of the
   // map.
-  expect_sequential_reads(*weights.store_->checkpoint, !device.is_cpu());
+  expect_sequential_reads(*store.checkpoint, !device.is_cpu());
   return weights;
 }
 
-Weights Weights::dummy(at::Device device, at::ScalarType dtype, std::uint64_t seed) {
+Weights Weights::dummy(at::Device device, at::ScalarType dtype, std::uint64_t seed,
+                       WeightChanges changes) {
   Weights weights;
-  weights.store_ = std::make_shared<Store>(Store{device, std::nullopt, seed});
+  weights.store_ = std::make_shared<Store>(Store{device, std::nullopt, {}, {}, seed});
+  weights.store_->reading.changes = std::move(changes);
   weights.dtype_ = dtype;
   return weights;
 }
@@ -132,6 +162,14 @@ Weights Weights::as(at::ScalarType dtype) const {
   return other;
 }
 
+Weights Weights::on(at::Device device) const {
+  Weights other = *this;
+  const Store& store = *store_;
+  other.store_ = std::make_shared<Store>(
+      Store{device, store.checkpoint, store.sources, store.reading, store.seed});
+  return other;
+}
+
 Weights Weights::standing_in(std::string_view part) const {
   Weights other = *this;
   other.stood_in_ = part;
@@ -140,12 +178,12 @@ Weights Weights::standing_in(std::string_view part) const {
 
 std::string Weights::full_name(std::string_view name) const {
   std::string full = fmt::format("{}{}", prefix_, name);
-  if (stood_in_.empty() || is_dummy() || store_->checkpoint->owner.contains(full)) return full;
+  if (stood_in_.empty() || is_dummy() || store_->sources.contains(full)) return full;
   const std::size_t at = full.find(stood_in_);
   if (at == std::string::npos) return full;
   std::string other = full;
   other.erase(at, stood_in_.size());
-  return store_->checkpoint->owner.contains(other) ? other : full;
+  return store_->sources.contains(other) ? other : full;
 }
 
 at::TensorOptions Weights::options() const {
@@ -157,13 +195,35 @@ Tensor Weights::source(std::string_view name, at::IntArrayRef shape) const {
   if (is_dummy()) return random_weight(store_->seed, full, shape, options());
   check_interrupted();  // a load of gigabytes stops at the next tensor
   check(name, shape);
-  const auto [file, entry] = find(*store_->checkpoint, full);
+  const auto [file, entry, source] = Lookup{*store_}.find(full);
   if (store_->on_read) store_->on_read(entry.end - entry.begin);
-  return file.view(full);
+  return file.view(source.stored);
+}
+
+// Nothing for a tensor that is not computed.
+const std::vector<WeightChange>* Weights::changes_of(const std::string& full) const {
+  static const std::vector<WeightChange> kNone;
+  const WeightChanges& changes = store_->reading.changes;
+  if (const auto found = changes.find(full); found != changes.end()) return &found->second;
+  const auto source = store_->sources.find(full);
+  const bool scaled = source != store_->sources.end() && source->second.scale.defined();
+  return scaled ? &kNone : nullptr;
+}
+
+Tensor Weights::made(const std::string& full, const Tensor& stored) const {
+  const std::vector<WeightChange>* changes = changes_of(full);
+  if (changes == nullptr) return stored;
+  const auto source = store_->sources.find(full);
+  return computed_weight(stored, source == store_->sources.end() ? Tensor() : source->second.scale,
+                         *changes, store_->device);
+}
+
+bool Weights::is_computed(std::string_view name) const {
+  return changes_of(full_name(name)) != nullptr;
 }
 
 Tensor Weights::get(std::string_view name, at::IntArrayRef shape) const {
-  if (!reads_ahead()) return source(name, shape).to(store_->device, dtype_);
+  if (!reads_ahead()) return made(full_name(name), source(name, shape)).to(store_->device, dtype_);
   Tensor wanted = at::empty(shape, options());
   read(name, shape, wanted);
   return wanted;
@@ -173,23 +233,27 @@ void Weights::read(std::string_view name, at::IntArrayRef shape, const Tensor& i
   TORCH_CHECK(into.sizes() == shape && into.scalar_type() == dtype_, "[weights] ", name,
               " of shape ", shape, " and dtype ", dtype_, " into ", into.sizes(), " of ",
               into.scalar_type());
+  const std::string full = full_name(name);
   if (!reads_ahead()) {
-    into.copy_(source(name, shape));
+    into.copy_(made(full, source(name, shape)));
     return;
   }
   check(name, shape);
-  const std::string full = full_name(name);
-  const TensorEntry& entry = find(*store_->checkpoint, full).second;
-  if (entry.dtype == dtype_ && into.is_contiguous()) return begin_read(full, into, {});
-  begin_read(full, {}, [into](const Tensor& stored) { into.copy_(stored); });
+  const TensorEntry& entry = Lookup{*store_}.find(full).entry;
+  const bool as_it_is = entry.dtype == dtype_ && changes_of(full) == nullptr;
+  if (as_it_is && into.is_contiguous()) return begin_read(full, into, {});
+  begin_read(full, {}, [self = *this, full, into](const Tensor& stored) {
+    into.copy_(self.made(full, stored));
+  });
 }
 
 void Weights::get_then(std::string_view name, at::IntArrayRef shape,
                        std::function<void(const Tensor&)> use) const {
   if (!reads_ahead()) return use(get(name, shape));
   check(name, shape);
-  begin_read(full_name(name), {}, [dtype = dtype_, use = std::move(use)](const Tensor& stored) {
-    use(stored.to(dtype));
+  const std::string full = full_name(name);
+  begin_read(full, {}, [self = *this, full, use = std::move(use)](const Tensor& stored) {
+    use(self.made(full, stored).to(self.dtype_));
   });
 }
 
@@ -200,7 +264,7 @@ bool Weights::reads_ahead() const {
 void Weights::begin_read(const std::string& full, Tensor into,
                          std::function<void(const Tensor&)> then) const {
   check_interrupted();
-  const auto [file, entry] = find(*store_->checkpoint, full);
+  const auto [file, entry, source] = Lookup{*store_}.find(full);
   const bool temporary = !into.defined();
   if (temporary)
     into = at::empty(entry.shape, at::TensorOptions().device(store_->device).dtype(entry.dtype));
@@ -231,13 +295,12 @@ void Weights::ReadAhead::finish() {
 void Weights::check(std::string_view name, at::IntArrayRef shape) const {
   if (is_dummy()) return;
   const std::string full = full_name(name);
-  const auto [file, entry] = find(*store_->checkpoint, full);
-  check_entry(file, entry, full, shape, dtype_);
+  check_entry(Lookup{*store_}.find(full), shape, dtype_);
   store_->read.insert(full);
 }
 
 bool Weights::contains(std::string_view name) const {
-  return is_dummy() || store_->checkpoint->owner.contains(full_name(name));
+  return is_dummy() || store_->sources.contains(full_name(name));
 }
 
 std::vector<std::int64_t> Weights::shape(std::string_view name) const {
@@ -246,14 +309,14 @@ std::vector<std::int64_t> Weights::shape(std::string_view name) const {
     throw InputError("dummy weights: the shape of {} is not known; it must come from the config",
                      shown_name(full));
   }
-  return find(*store_->checkpoint, full).second.shape;
+  return Lookup{*store_}.find(full).entry.shape;
 }
 
 std::vector<std::string> Weights::unread() const {
   std::vector<std::string> names;
   if (is_dummy()) return names;
-  const auto& owner = store_->checkpoint->owner;
-  for (auto item = owner.lower_bound(prefix_); item != owner.end(); ++item) {
+  const WeightSources& sources = store_->sources;
+  for (auto item = sources.lower_bound(prefix_); item != sources.end(); ++item) {
     if (!item->first.starts_with(prefix_)) break;
     if (!store_->read.contains(item->first)) names.push_back(item->first);
   }
@@ -266,7 +329,7 @@ void Weights::require_all_read() const {
   if (names.empty()) return;
   std::vector<std::string> shown;
   for (const auto& name : std::span(names).first(std::min(names.size(), kMaxNames))) {
-    shown.push_back(shown_name(name));
+    shown.push_back(shown_name(store_->sources.at(name).stored));
   }
   const std::string more =
       names.size() > kMaxNames ? fmt::format(" and {} more", names.size() - kMaxNames) : "";
@@ -286,6 +349,10 @@ std::uint64_t Weights::total_bytes() const {
     for (const auto& [name, entry] : file.entries()) bytes += entry.end - entry.begin;
   }
   return bytes;
+}
+
+void Weights::require_finite() const {
+  if (!is_dummy()) diptych::require_finite(*store_->checkpoint);
 }
 
 std::string Weights::hash(const std::stop_token& stop) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/tensor/types.h"
+#include "lib/tensor/weight_sources.h"
 
 namespace diptych {
 
@@ -35,16 +36,22 @@ class Weights {
   // `path`: a .safetensors or .pth file, an index (*.safetensors.index.json), or a folder with a
   // .safetensors file or an index (which counts: lib/tensor/checkpoint_files.h). Opens the maps;
   // reads no tensor. Throws InputError naming the file.
-  static Weights open(const std::filesystem::path& path, at::Device device, at::ScalarType dtype);
+  // Tensors of fp8 codes with a scale are multiplied by it. `reading`: other names, and changes
+  // that are added; throws InputError where a change is of a tensor that there is not.
+  static Weights open(const std::filesystem::path& path, at::Device device, at::ScalarType dtype,
+                      WeightReading reading = {});
   // No file: get() makes random weights of the asked shape on the device. From two dimensions on,
   // normal with standard deviation 1/sqrt(fan in), the fan in being all dimensions but the first;
   // below, 1 + 0.1 n for tensors named "weight" and 0.1 n for all others. A tensor depends on
   // `seed`, its full name, shape, dtype and kind of device alone, not on the order of calls.
-  static Weights dummy(at::Device device, at::ScalarType dtype, std::uint64_t seed = 0);
+  // Changes are added to them.
+  static Weights dummy(at::Device device, at::ScalarType dtype, std::uint64_t seed = 0,
+                       WeightChanges changes = {});
 
   bool is_dummy() const;
   Weights scope(std::string_view prefix) const;  // scope("layers.3").scope("mlp"); shares the store
   Weights as(at::ScalarType dtype) const;        // the same view, loading in another dtype
+  Weights on(at::Device device) const;           // the same tensors for another device
   // The same view, where the tensor without `part` in its full name stands in for a missing one
   // with it: standing_in("_gen") has "a.b_gen.c" where "a.b_gen.c" or "a.b.c" is there.
   Weights standing_in(std::string_view part) const;
@@ -63,6 +70,9 @@ class Weights {
   void get_then(std::string_view name, at::IntArrayRef shape,
                 std::function<void(const Tensor&)> use) const;
   at::TensorOptions options() const;  // device and dtype of what get() returns
+  // Whether get() computes the tensor in float32, by a scale or changes, and then rounds it. Who
+  // rounds it further asks for float32: as().
+  bool is_computed(std::string_view name) const;
   // The checks of get() without the tensor: marks it as read, loads nothing. Dummy: does nothing.
   void check(std::string_view name, at::IntArrayRef shape) const;
   bool contains(std::string_view name) const;  // dummy: always true
@@ -71,9 +81,11 @@ class Weights {
   std::vector<std::string> unread() const;  // full names below this prefix that get() never read
   // Throws InputError listing up to five unread tensors, unless there are none.
   void require_all_read() const;
-  // Sha-256 (hex) over names, dtypes, shapes and bytes of every tensor of the checkpoint, whatever
-  // the scope and however it is cut into files; reads all of it, slow. Dummy: "dummy-<seed>".
-  // A stop that is requested meanwhile ends it early with an empty text.
+  // Throws BadWeights naming the first stored tensor that holds NaN or infinity; reads all, slow.
+  void require_finite() const;
+  // Sha-256 (hex) over names, dtypes, shapes and bytes of every tensor of the checkpoint, as they
+  // are stored, whatever the scope and however it is cut into files; reads all of it, slow. Dummy:
+  // "dummy-<seed>". A stop that is requested meanwhile ends it early with an empty text.
   std::string hash(const std::stop_token& stop = {}) const;
 
   // Called with the bytes of each tensor that get() brings, for a progress line.
@@ -82,9 +94,14 @@ class Weights {
 
  private:
   struct Store;
+  struct Lookup;
   std::string full_name(std::string_view name) const;
   // As stored, or drawn where there is no file; counts as read.
   Tensor source(std::string_view name, at::IntArrayRef shape) const;
+  // What get() makes of it: in float32 where it is computed, else as it is.
+  Tensor made(const std::string& full, const Tensor& stored) const;
+  // Null where it is as it is stored.
+  const std::vector<WeightChange>* changes_of(const std::string& full) const;
   // Ahead of the bytes: begins to read a tensor as it is stored, into `into` or, where that is
   // undefined, into memory on the device that `then` gets.
   void begin_read(const std::string& full, Tensor into,

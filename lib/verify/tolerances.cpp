@@ -83,14 +83,14 @@ Groups read_norms(const Json& block) {
   return groups;
 }
 
-// {GROUP: NUMBER or "exact"}; other texts and objects are remarks.
+// {GROUP: NUMBER, "exact" or "bit-exact"}; other texts and objects are remarks.
 void read_flat(const Json& block, Groups& groups) {
   const auto is_own = [](std::string_view key) {
     return key == kPictureMean || std::ranges::count(kOverall, key) > 0 ||
            std::ranges::count(kPictures, key) > 0;
   };
   for (const auto& [group, value] : block.items()) {
-    if (value == "exact") groups[group] = 0;
+    if (value == "exact" || value == "bit-exact") groups[group] = 0;
     if (value.is_string() || value.is_object() || is_own(group)) continue;
     groups[group] = checked(value, group);
   }

@@ -28,15 +28,15 @@ TEST_CASE("a hint is of a flag that is not there") {
   }
   for (const char* flag :
        {"--list-devices", "--threads", "-t", "--init-img", "--strength", "--sampling-method",
-        "--scheduler", "--lora", "--fp16", "--frames", "--fps", "-y"}) {
+        "--scheduler", "--lora-scale", "--fp16", "--frames", "--fps", "-y"}) {
     CAPTURE(flag);
     CHECK_FALSE(known.contains(flag));
     CHECK_FALSE(hint(flag).empty());
   }
   CHECK(hint("--thread").empty());
   CHECK(hint("").empty());
-  CHECK(hint("--lora") ==
-        "not supported: LoRA weights are not read; merge them into the checkpoint first");
+  CHECK(hint("--lora-scale") ==
+        "Wan has --lora FILE:SCALE; weights of other models are merged with it first");
 }
 
 TEST_CASE("who makes videos is what the families say") {

@@ -73,6 +73,12 @@ constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string
     {"resolution", "image_512res"},
     {"noise_source", "cpu"},
     {"instruction", "Answer in one word."},
+    {"lora", "high=style.safetensors:0.8"},
+    {"lora_diffs", "all"},
+    {"transformer", "wan_high_noise_fp8_scaled.safetensors"},
+    {"transformer_2", "wan_low_noise_fp8_scaled.safetensors"},
+    {"text_encoder", "umt5_xxl_fp8_e4m3fn_scaled.safetensors"},
+    {"vae", "wan_2.1_vae.safetensors"},
     {"release", "ti2v-5b"},
     {"cosmos_release", "2b-v2w"},
     {"sampler", "euler"},
@@ -142,6 +148,9 @@ struct Type {
   std::string operator()(const TextSlot&) const { return "text"; }
   std::string operator()(const PathSlot&) const { return "path, relative to the file"; }
   std::string operator()(const TextListSlot&) const { return "texts"; }
+  std::string operator()(const AddedWeightsSlot&) const {
+    return "list of `[PART=]FILE[:SCALE]`, relative to the file";
+  }
   std::string operator()(const BoolSlot&) const { return "`true`, `false`"; }
   std::string operator()(const InputsSlot&) const { return "texts, pictures and videos"; }
 };

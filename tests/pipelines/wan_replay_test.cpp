@@ -1,5 +1,5 @@
-// Every recorded case of Wan that this version can replay, where the full recordings are: whole
-// runs in both CFG modes, and single parts.
+// Every recorded case of Wan, where the full recordings are: whole runs in both CFG modes, some
+// with LoRA files or single files of weights, and single parts.
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
@@ -24,7 +24,7 @@ fs::path full_goldens() {
 bool is_run(const nlohmann::json& description) {
   const std::string task = description.at("task");
   const bool known = task.starts_with("t2v") || task.starts_with("i2v") || task.starts_with("ti2v");
-  return known && !description.contains("lora") && !description.contains("weights");
+  return known;
 }
 
 // A part of a checkpoint stands in it: "checkpoint/vae".
@@ -80,9 +80,7 @@ std::size_t replay_cases(const fs::path& goldens, CfgMode mode, bool runs) {
   std::size_t replayed = 0;
   for (const auto& entry : fs::directory_iterator(goldens / "cases")) {
     const RecordedCase recorded{entry.path(), test::case_json(entry.path())};
-    const bool is_of_weights =
-        recorded.description.contains("lora") || recorded.description.contains("weights");
-    if (is_of_weights || is_run(recorded.description) != runs) continue;
+    if (is_run(recorded.description) != runs) continue;
     replay_case(goldens, recorded, mode);
     ++replayed;
   }
@@ -96,7 +94,7 @@ TEST_CASE("recorded runs of Wan" * doctest::test_suite("needs utf8proc")) {
   const fs::path goldens = full_goldens();
   if (goldens.empty()) return;
   for (const CfgMode mode : {CfgMode::batched, CfgMode::sequential})
-    CHECK(replay_cases(goldens, mode, true) == 15);
+    CHECK(replay_cases(goldens, mode, true) == 21);
 }
 
 TEST_CASE("recorded parts of Wan" * doctest::test_suite("needs utf8proc")) {
@@ -104,18 +102,6 @@ TEST_CASE("recorded parts of Wan" * doctest::test_suite("needs utf8proc")) {
   const fs::path goldens = full_goldens();
   if (goldens.empty()) return;
   CHECK(replay_cases(goldens, CfgMode::batched, false) == 12);
-}
-
-TEST_CASE("recorded cases with weights of other files are refused") {
-  const fs::path goldens = full_goldens();
-  if (goldens.empty()) return;
-  const fs::path folder = goldens / "cases/single_file_original";
-  const Family& family = find_family("wan");
-  Log log(LogLevel::quiet);
-  TraceSink trace;
-  const CaseReplay replay =
-      family.replay(goldens / "checkpoint", config_of(family, CfgMode::batched), log);
-  CHECK_THROWS_AS(replay({folder, test::case_json(folder)}, trace), Unsupported);
 }
 
 }  // namespace diptych

@@ -124,9 +124,26 @@ void print_layout(const Json& layout, const fs::path& folder) {
   for (const Json& line : problems) fmt::print("  {}\n", printable(line.get<std::string>()));
 }
 
+// What the first family that knows the file says of it; null for others.
+Json description_of(const fs::path& path) {
+  if (fs::is_directory(path)) return nullptr;
+  for (const Family* family : all_families()) {
+    if (family->describe_file == nullptr) continue;
+    if (const auto lines = family->describe_file(path); !lines.empty())
+      return {{"family", family->config().name}, {"lines", lines}};
+  }
+  return nullptr;
+}
+
+void print_description(const Json& description) {
+  if (description.is_null()) return;
+  for (const Json& line : description["lines"])
+    fmt::print("{}\n", printable(line.get<std::string>()));
+}
+
 // Returns 1 if the checkpoint does not match its configs.
 int inspect_tensors(const InspectOptions& options) {
-  const Json layout = layout_report(options.path);
+  const Json layout = layout_report(options.path), description = description_of(options.path);
   const std::vector<fs::path> paths = tensor_files(options.path);
   if (paths.empty() && layout.is_null())  // else the layout says what is missing
     throw InputError("{}: holds no .safetensors or .pth file, nor do the folders in it",
@@ -147,15 +164,14 @@ int inspect_tensors(const InspectOptions& options) {
   require_match(options.path, options.filter, all.tensors, "tensors");
   const int code = layout.is_null() || layout["problems"].empty() ? 0 : 1;
   if (options.json) {
-    const Json report = {{"path", options.path.string()},
-                         {"layout", layout},
-                         {"tensors", all.tensors},
-                         {"bytes", all.bytes},
-                         {"files", std::move(files)}};
+    const Json report = {
+        {"path", options.path.string()}, {"layout", layout},   {"description", description},
+        {"tensors", all.tensors},        {"bytes", all.bytes}, {"files", std::move(files)}};
     fmt::print("{}\n", dump(report));
     return code;
   }
   print_layout(layout, options.path);
+  print_description(description);
   const bool one_file = !fs::is_directory(options.path);
   print_files(files, one_file || options.tensors || options.filter != kEveryEntry);
   if (files.size() > 1) {
@@ -255,6 +271,14 @@ void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* repl
             "a picture it was made from; else one of the recorded name, beside it or here; may be "
             "repeated");
   add_input("--video", MediaKind::clip, "likewise, a video");
+  verb.add_option(
+          "--weights", again.weights,
+          "a file of weights it was made with (of --lora, --transformer and the like); else "
+          "one of the recorded name, beside it or here; may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false)
+      ->check(path_problem)
+      ->needs(replay);
   verb.add_option("-o,--output", again.output,
                   "keep what is made in this file, named as the format is")
       ->type_name("FILE")
@@ -271,6 +295,8 @@ constexpr const char* kFooter =
     "is a video as a folder of PNG files.\n"
     "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
     "(exit code 1), and its files and those of the folders in it.\n"
+    "A file of weights that Wan takes (--transformer, --text-encoder, --vae, --lora): its naming,\n"
+    "formats and sizes.\n"
     "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
     "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
     "--replay paints the picture again from its record and compares the files. Exit code 0:\n"

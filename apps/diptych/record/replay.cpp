@@ -99,6 +99,8 @@ class Replay {
   }
 
  private:
+  static constexpr const char* kWithWeights = "was painted with the weights";
+
   void check_output() const {
     const fs::path& output = settings_.output;
     if (output.empty()) return;
@@ -169,9 +171,55 @@ class Replay {
   }
 
   void find_files() {
-    for (RunConfig& run : runs_) {
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      RunConfig& run = runs_[i];
       run.noise = find_file(run.noise, "began with the noise");
       run.cache_calibration = find_file(run.cache_calibration, "was painted with the calibration");
+      find_weights(run);
+    }
+  }
+
+  // Files of weights. Those that were added are known by their content, others by their name:
+  // the hash of all weights says whether they are the same.
+  void find_weights(RunConfig& run) {
+    Options options;
+    options.run = run;
+    for (const Field& field : fields_of(options)) {
+      if (const auto* path = std::get_if<PathSlot>(&field.slot);
+          path != nullptr && path->kind == PathKind::weights)
+        path->at(options) = find_weight_file(path->at(options));
+      if (const auto* added = std::get_if<AddedWeightsSlot>(&field.slot))
+        find_added(added->at(options));
+    }
+    run = options.run;
+  }
+
+  fs::path find_weight_file(const fs::path& name) const {
+    const auto given = std::ranges::find_if(
+        settings_.weights, [&](const fs::path& file) { return file.filename() == name; });
+    return given != settings_.weights.end() ? *given : find_file(name, kWithWeights);
+  }
+
+  void find_added(std::vector<AddedWeights>& all) const {
+    if (all.size() != record_.added_weights.size())
+      throw InputError("{}: its record is broken", name_);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::string& sha256 = record_.added_weights[i].sha256;
+      const std::string name = all[i].file.string();
+      std::vector<fs::path> places = settings_.weights;
+      const auto beside = places_of(name);
+      places.insert(places.end(), beside.begin(), beside.end());
+      const auto is_it = [&](const fs::path& place) { return file_sha256(place) == sha256; };
+      const auto found = std::ranges::find_if(places, is_it);
+      if (found == places.end()) {
+        throw InputError("{}: {} {}, sha256 {:.16}, which {}; give it with --weights", name_,
+                         kWithWeights, in_quotes(name), sha256,
+                         beside.empty() ? std::string("is neither beside it nor here")
+                                        : fmt::format("is not the one ({} has other content)",
+                                                      beside.front().string()));
+      }
+      all[i].file = *found;
+      all[i].part = record_.added_weights[i].part;
     }
   }
 

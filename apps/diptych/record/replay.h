@@ -19,8 +19,9 @@ struct ReplaySettings {
   std::filesystem::path output;  // of what is made anew, "" = it is not kept
   // That it was made from, or some of them.
   std::map<MediaKind, std::vector<std::filesystem::path>> inputs;
-  std::optional<DeviceChoice> device;      // nullopt: as recorded
-  std::filesystem::path tuned_config_dir;  // "" = the built-in tuning
+  std::vector<std::filesystem::path> weights;  // likewise, files of weights
+  std::optional<DeviceChoice> device;          // nullopt: as recorded
+  std::filesystem::path tuned_config_dir;      // "" = the built-in tuning
   ProgressStyle progress = ProgressStyle::automatic;
   bool json = false;
 };

@@ -87,6 +87,24 @@ Json cache_report_json(const CacheReport& report) {
           {"uncached_forwards", report.uncached_forwards}};
 }
 
+// The files of the request, in their order, and what became of them.
+Json added_weights_json(const Options& options, const Report& report) {
+  Json list = Json::array();
+  for (const Field& field : fields_of(options)) {
+    const auto* slot = std::get_if<AddedWeightsSlot>(&field.slot);
+    if (slot == nullptr) continue;
+    Options copy = options;
+    for (const AddedWeights& added : slot->at(copy)) {
+      const AddedWeightsRecord& record = report.added_weights.at(list.size());
+      list.push_back({{"file", last_name(added.file)},
+                      {"sha256", record.sha256},
+                      {"part", record.part},
+                      {"scale", added.scale}});
+    }
+  }
+  return list;
+}
+
 Json record_json(const MadeResult& made, const ResultEncoding& encoding,
                  const std::string& pixels_hash) {
   const Options& options = made.options();
@@ -127,6 +145,7 @@ Json record_json(const MadeResult& made, const ResultEncoding& encoding,
   if (Json encoded = encoding_json(encoding); !encoded.is_null())
     json["encoding"] = std::move(encoded);
   if (!keeps_pixels(encoding)) json["pixels_hash"] = pixels_hash;
+  if (!report.added_weights.empty()) json["added_weights"] = added_weights_json(options, report);
   if (report.quantization != kPlain) json["quantization"] = report.quantization;
   if (report.vae_dtype != kExact) json["vae_dtype"] = report.vae_dtype;
   if (report.tuning != kUntuned) json["tuning"] = report.tuning;
@@ -233,6 +252,17 @@ std::optional<PathKind> path_kind(const Field& field) {
   return path == nullptr ? std::nullopt : std::optional(path->kind);
 }
 
+// Of their paths the last names.
+Json added_weights_names(const Field& field, const Options& options) {
+  Options copy = options;
+  Json list = Json::array();
+  for (AddedWeights added : std::get<AddedWeightsSlot>(field.slot).at(copy)) {
+    added.file = last_name(added.file);
+    list.push_back(added_weights_text(added));
+  }
+  return list;
+}
+
 // Whether a picture's record says what was asked for; inputs and tuned kernels are there with their
 // hashes instead.
 bool is_recorded(const Field& field) {
@@ -271,6 +301,11 @@ class RecordReader {
     record.noise_hash = json_.at("noise").at("hash").get<std::string>();
     record.tuning = json_.value("tuning", kUntuned);
     record.threads = threads();
+    if (json_.contains("added_weights")) {
+      for (const Json& added : json_["added_weights"])
+        record.added_weights.push_back(
+            {added.at("sha256").get<std::string>(), added.at("part").get<std::string>()});
+    }
     record.vae_dtype = vae_dtype();
     record.pixels_hash = json_.value("pixels_hash", "");
     record.strips = json_.value("vae_tiling", "") == kTiled;
@@ -410,7 +445,7 @@ class RecordReader {
       }
       const auto kind = path_kind(*field);
       std::string text = text_of(value);
-      if (kind && text.empty()) continue;
+      if ((kind || is_list(*field)) && text.empty()) continue;
       if (kind == PathKind::checkpoint) text = path_of_name(text).string();
       values.push_back(
           {static_cast<std::size_t>(field - fields.begin()), std::move(text), name_ + ": " + key});
@@ -432,6 +467,10 @@ Json requested_json(const Options& options) {
     if (is_of_input(field, options.run.sampling)) continue;
     const auto kind = path_kind(field);
     const std::filesystem::path path = kind ? value_text(field, options) : "";
+    if (std::holds_alternative<AddedWeightsSlot>(field.slot)) {
+      json[std::string(field.name)] = added_weights_names(field, options);
+      continue;
+    }
     json[std::string(field.name)] = !kind                          ? value_json(field, options)
                                     : kind == PathKind::checkpoint ? Json(model_name(path))
                                                                    : Json(last_name(path));

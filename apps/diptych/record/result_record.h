@@ -74,10 +74,11 @@ struct ResultRecord {
   ResultEncoding encoding;            // of a PNG as of all of them
   std::string pixels_hash;            // "" = of the file itself, which loses nothing
   std::string version, weights_hash, device, dtype, attention, noise_hash, calibration_hash;
-  CfgMode cfg_mode = CfgMode::batched;  // that ran
-  std::string vae_dtype;                // as Report
-  std::string offload;                  // as Report
-  std::string tuning;                   // as Report
+  std::vector<AddedWeightsRecord> added_weights;  // as Report
+  CfgMode cfg_mode = CfgMode::batched;            // that ran
+  std::string vae_dtype;                          // as Report
+  std::string offload;                            // as Report
+  std::string tuning;                             // as Report
   bool strips = false;
   int threads = 0;
 };

@@ -16,6 +16,7 @@
 #include "lib/runtime/runtime.h"
 #include "lib/runtime/stored_dtype.h"
 #include "lib/session/memory/fit.h"
+#include "lib/session/result.h"
 
 namespace diptych {
 
@@ -40,6 +41,8 @@ class DitCheckpoint {
   // Throws BadWeights naming the first tensor that holds NaN or infinity; reads them all, slow.
   virtual void require_finite_weights() const = 0;
   virtual std::string_view vae_dtype() const = 0;
+  // Of LoRA files and the like; reads them all.
+  virtual std::vector<AddedWeightsRecord> added_weights() const { return {}; }
 };
 
 // How a family opens its checkpoints. Neither reads weights; both throw InputError.

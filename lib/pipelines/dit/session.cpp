@@ -124,8 +124,10 @@ void DitSession::read_weights(std::span<const std::vector<DitJob*>> runs, Progre
     log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
   encode_texts(*runs.front().front(), progress);
   checkpoint_->load(plan_, progress);
-  weights_hash_ = std::make_unique<BackgroundHash>(
-      [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
+  weights_hash_ = std::make_unique<BackgroundHash>([this](const std::stop_token& stop) {
+    added_weights_ = checkpoint_->added_weights();
+    return checkpoint_->weights_hash(stop);
+  });
   clock_.lap(report_, "load", runtime_.device);
   log_.mark("weights are read");
 }
@@ -277,6 +279,7 @@ void DitSession::make(DitJob& job, TraceSink* trace, Progress& progress, const R
         result_of(job, *turn, painted, static_cast<std::uint64_t>(i), trace, progress);
     report_.attention = runtime_.paint_attention.of(AttentionRole::self).served_by();
     report_.weights_hash = weights_hash();
+    report_.added_weights = added_weights_;
     clock_.lap(report_, "hash", runtime_.device);
     report_.latent_hashes.push_back(result.latent_hash);
     // A clip has a stage of its own, of its frames, while the receiver decodes it.

@@ -64,7 +64,8 @@ class DitSession final : public Session {
   std::unique_ptr<DitCheckpoint> checkpoint_;
   MemoryBudget budget_;
   MemoryPlan plan_;
-  std::exception_ptr why_not_loaded_;  // where load() found room for none of the runs
+  std::exception_ptr why_not_loaded_;              // where load() found room for none of the runs
+  std::vector<AddedWeightsRecord> added_weights_;  // set once weights_hash_ has its hash
   std::unique_ptr<BackgroundHash> weights_hash_;
   std::map<std::string, bool> batched_is_faster_;  // that were measured, by the sizes of a step
   std::set<std::string> told_;                     // why guidance ran sequentially

@@ -27,7 +27,7 @@ TokenIds byte_ids(std::string_view text, std::int64_t vocab) {
 
 DitTexts::DitTexts(const std::filesystem::path& folder, Umt5Config config, const Weights& weights,
                    const Runtime& runtime)
-    : runtime_(runtime), config_(std::move(config)), folder_(folder), weights_(weights) {
+    : runtime_(runtime), config_(std::move(config)), weights_(weights) {
   if (folder.empty()) return;
   tokenizer_ = UnigramTokenizer::load(folder / "tokenizer");
   if (tokenizer_->size() > config_.vocab_size) {
@@ -88,8 +88,7 @@ Weights DitTexts::placed(std::int64_t needed, std::optional<std::int64_t> room, 
   log.warning_once(fmt::format(
       "the text encoder runs on the CPU: it takes {:.1f} GiB of the device, {:.1f} are free",
       to_gib(needed), to_gib(std::max<std::int64_t>(*room, 0))));
-  return weights_.is_dummy() ? Weights::dummy(at::kCPU, runtime_.dtype)
-                             : Weights::open(folder_ / "text_encoder", at::kCPU, runtime_.dtype);
+  return weights_.on(at::kCPU);
 }
 
 void DitTexts::encode(const std::vector<TokenIds>& texts, std::optional<std::int64_t> room,

@@ -54,7 +54,6 @@ class DitTexts {
 
   const Runtime& runtime_;
   Umt5Config config_;
-  std::filesystem::path folder_;
   Weights weights_;  // of the device
   std::optional<UnigramTokenizer> tokenizer_;
   std::map<TokenIds, Tensor> kept_;

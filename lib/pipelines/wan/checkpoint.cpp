@@ -6,12 +6,14 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/base/user_cache.h"
 #include "lib/models/wan/layout.h"
 #include "lib/models/wan/memory.h"
 #include "lib/models/wan_vae/layout.h"
 #include "lib/models/wan_vae/memory.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/pipelines/wan/job.h"
+#include "lib/tensor/checkpoint_hash.h"
 #include "lib/tensor/stored_tensors.h"
 
 namespace diptych {
@@ -19,29 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, WanCheckpoint::kExperts> kTransformers = {"transformer",
-                                                                            "transformer_2"};
 constexpr std::string_view kBothExperts = "experts";
+// Where the experts of the releases change, as a share of the timesteps.
+constexpr double kTextBoundary = 0.875, kPictureBoundary = 0.9;
 constexpr std::int64_t kLatents = 12;  // of the solver's history, and those of a step
 
-constexpr const char *kText = "text_encoder", *kVae = "vae", *kVision = "image_encoder";
+constexpr const char* kVision = "image_encoder";
 constexpr const char* kProcessor = "image_processor/preprocessor_config.json";
-
-Umt5Config released_text_config() {  // google/umt5-xxl
-  Umt5Config config;
-  config.vocab_size = 256384;
-  config.d_model = 4096;
-  config.d_kv = 64;
-  config.d_ff = 10240;
-  config.num_layers = 24;
-  config.num_heads = 64;
-  return config;
-}
-
-void check_names(const Weights& weights, const std::vector<TensorShape>& layout) {
-  for (const auto& [name, shape] : layout) weights.check(name, shape);
-  weights.require_all_read();
-}
 
 // What it makes of a picture must have the size that the vision tower reads.
 ClipImageProcessor load_processor(const fs::path& folder, const ClipVisionConfig& vision) {
@@ -60,8 +46,8 @@ ClipImageProcessor load_processor(const fs::path& folder, const ClipVisionConfig
 
 // An expert has the sizes of the first transformer's config.
 void require_same_config(const fs::path& folder) {
-  const fs::path first = folder / kTransformers[0] / "config.json",
-                 second = folder / kTransformers[1] / "config.json";
+  const fs::path first = folder / kWanTransformers[0] / "config.json",
+                 second = folder / kWanTransformers[1] / "config.json";
   const WanConfig a = WanConfig::load(first), b = WanConfig::load(second);
   if (a == b) return;
   throw InputError("{}: differs from {} in the sizes of the transformer; expected the same ones",
@@ -71,15 +57,16 @@ void require_same_config(const fs::path& folder) {
 }  // namespace
 
 // Random weights have the sizes of the folder's configs, or of a release.
-WanCheckpoint::WanCheckpoint(const RunConfig& run, const Runtime& runtime, Log&)
+WanCheckpoint::WanCheckpoint(const RunConfig& run, const Runtime& runtime, Log& log)
     : runtime_(runtime),
       folder_(run.model),
+      parts_(folder_, run.own.get<WanSettings>()),
       dummy_(run.load_format == LoadFormat::dummy),
       vae_dtype_(wan_vae_dtype(run, runtime.dtype, "Wan")),
       max_vram_(run.max_vram) {
-  if (folder_.empty() && !dummy_) {
-    throw InputError(Setting::absent("model"),
-                     "missing; expected a Wan checkpoint folder (or --load-format dummy)");
+  if (folder_.empty() && (!dummy_ || parts_.gives_any())) {
+    throw InputError(Setting::absent("model"), "missing; expected a Wan checkpoint folder{}",
+                     dummy_ ? " with the parts that are not given" : " (or --load-format dummy)");
   }
   if (folder_.empty()) {
     open_release(run.own.get<WanSettings>().release);
@@ -89,17 +76,29 @@ WanCheckpoint::WanCheckpoint(const RunConfig& run, const Runtime& runtime, Log&)
   if (dit_.out_channels != vae_.config.z_dim)
     throw InputError("{}: out_channels {}, but the autoencoder has {} channels", folder_.string(),
                      dit_.out_channels, vae_.config.z_dim);
-  texts_.emplace(folder_, text_config_, open_part(kText, runtime.dtype), runtime_);
-  for (std::size_t i = 0; i < (has_experts() ? kExperts : 1); ++i)
-    expert_weights_[i] = open_part(kTransformers[i], runtime.dtype);
-  vae_weights_ = open_part(kVae, vae_dtype_);
-  if (sees_picture()) vision_weights_ = open_part(kVision, runtime.dtype);
-  if (!dummy_) check_layout();
+  loras_ = read_wan_loras(run.own.get<WanSettings>(), dit_, has_experts(), log);
+  open_weights();
 }
 
-Weights WanCheckpoint::open_part(std::string_view name, at::ScalarType dtype) const {
-  if (dummy_) return Weights::dummy(runtime_.device, dtype);
-  return Weights::open(folder_ / name, runtime_.device, dtype);
+// Names and shapes of every part are checked ahead of the first byte.
+void WanCheckpoint::open_weights() {
+  const at::Device device = runtime_.device;
+  const WanPlace place{device, runtime_.dtype};
+  const std::size_t experts = has_experts() ? kExperts : 1;
+  for (std::size_t i = 0; i < experts; ++i) {
+    expert_weights_[i] = dummy_ ? Weights::dummy(device, runtime_.dtype, 0, loras_.changes[i])
+                                : parts_.open_transformer(i, dit_, place, loras_.changes[i]);
+  }
+  const auto dummy = [&](at::ScalarType dtype) { return Weights::dummy(device, dtype); };
+  texts_.emplace(folder_, text_config_,
+                 dummy_ ? dummy(runtime_.dtype) : parts_.open_text_encoder(text_config_, place),
+                 runtime_);
+  vae_weights_ = dummy_ ? dummy(vae_dtype_) : parts_.open_vae(vae_.config, {device, vae_dtype_});
+  if (!sees_picture()) return;
+  vision_weights_ =
+      dummy_ ? dummy(runtime_.dtype) : Weights::open(folder_ / kVision, device, runtime_.dtype);
+  if (dummy_) return;
+  check_clip_vision_tensors(vision_weights_, vision_config_);
 }
 
 void WanCheckpoint::open_release(WanRelease release) {
@@ -107,7 +106,7 @@ void WanCheckpoint::open_release(WanRelease release) {
   const bool small = release == t2v_1_3b, wide = release == ti2v_5b;
   const bool picture = release == i2v_14b || release == i2v_a14b;
   index_.has_second_expert = release == t2v_a14b || release == i2v_a14b;
-  if (index_.has_second_expert) index_.boundary_ratio = picture ? 0.9 : 0.875;
+  if (index_.has_second_expert) index_.boundary_ratio = picture ? kPictureBoundary : kTextBoundary;
   index_.expand_timesteps = wide;
   index_.has_image_encoder = release == i2v_14b;
   index_.from_picture = picture;
@@ -125,34 +124,29 @@ void WanCheckpoint::open_release(WanRelease release) {
   if (picture) dit_.in_channels = 36;
   if (index_.has_image_encoder) dit_.image_dim = vision_config_.hidden_size;
   vae_.config = wide ? WanVaeConfig::wan22() : WanVaeConfig::wan21();
-  text_config_ = released_text_config();
+  text_config_ = released_umt5();
 }
 
 void WanCheckpoint::open_folder() {
   require_folder(folder_, Setting::of("model"));
   index_ = WanIndex::load(folder_);
-  dit_ = WanConfig::load(folder_ / kTransformers[0] / "config.json");
-  if (has_experts()) require_same_config(folder_);
-  text_config_ = Umt5Config::load(folder_ / kText / "config.json");
-  vae_.config = WanVaeConfig::load(folder_ / kVae / "config.json");
+  dit_ = parts_.transformer();
+  text_config_ = parts_.text_encoder();
+  vae_.config = parts_.vae();
+  if (parts_.is_given(kWanTransformers[1]) && !has_experts()) {
+    index_.has_second_expert = true;
+    index_.boundary_ratio = joins_picture() ? kPictureBoundary : kTextBoundary;
+  }
+  if (has_experts() && !parts_.is_given(kWanTransformers[0]) &&
+      !parts_.is_given(kWanTransformers[1]))
+    require_same_config(folder_);
   if (dit_.text_dim != text_config_.d_model)
     throw InputError("{}: text_dim {}, but the text encoder has d_model {}",
-                     (folder_ / kTransformers[0] / "config.json").string(), dit_.text_dim,
+                     parts_.sizes_file(kWanTransformers[0]).string(), dit_.text_dim,
                      text_config_.d_model);
   if (!sees_picture()) return;
   vision_config_ = ClipVisionConfig::load(folder_ / kVision / "config.json");
   image_processor_ = load_processor(folder_, vision_config_);
-}
-
-// Names and shapes of every part, ahead of the first byte.
-void WanCheckpoint::check_layout() const {
-  for (const Weights& weights : expert_weights_) {
-    if (&weights == &expert_weights_[1] && !has_experts()) break;
-    check_wan_tensors(weights, dit_);
-  }
-  check_umt5_tensors(texts_->weights(), text_config_);
-  check_names(vae_weights_, wan_vae_layout(vae_.config));
-  if (sees_picture()) check_clip_vision_tensors(vision_weights_, vision_config_);
 }
 
 std::unique_ptr<DitJob> WanCheckpoint::make_job(const RunConfig& request, Log& log) {
@@ -212,16 +206,21 @@ std::string WanCheckpoint::weights_hash(const std::stop_token& stop) const {
   add(texts_->weights());
   add(vae_weights_);
   if (sees_picture()) add(vision_weights_);
+  for (const std::filesystem::path& lora : loras_.files)
+    hash +=
+        fmt::format("-{:.16}", checkpoint_hash(open_checkpoint(lora), stop, user_cache_folder()));
   return hash;
 }
 
 void WanCheckpoint::require_finite_weights() const {
+  for (const std::filesystem::path& lora : loras_.files) require_finite(open_checkpoint(lora));
   if (dummy_) return;
-  require_finite(open_checkpoint(folder_ / kTransformers[0]));
-  if (has_experts()) require_finite(open_checkpoint(folder_ / kTransformers[1]));
-  require_finite(open_checkpoint(folder_ / kVae));
-  require_finite(open_checkpoint(folder_ / kText));
-  if (sees_picture()) require_finite(open_checkpoint(folder_ / kVision));
+  for (const Weights& weights : expert_weights_) {
+    if (&weights == &expert_weights_[0] || has_experts()) weights.require_finite();
+  }
+  vae_weights_.require_finite();
+  texts_->weights().require_finite();
+  if (sees_picture()) vision_weights_.require_finite();
 }
 
 std::string_view WanCheckpoint::vae_dtype() const {
@@ -315,7 +314,8 @@ MemoryCosts WanCheckpoint::costs(DitJobs jobs) const {
 DitOpening wan_opening() {
   return {.stored = [](const RunConfig& run) -> StoredWeights {
             if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
-            const CheckpointFiles files = open_checkpoint(run.model / kTransformers[0]);
+            const WanParts parts(run.model, run.own.get<WanSettings>());
+            const CheckpointFiles files = open_checkpoint(parts.path(kWanTransformers[0]));
             const std::uint64_t bytes = stored_bytes(files);
             return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
           },
@@ -340,17 +340,17 @@ std::vector<std::string> check_wan_layout(const fs::path& folder) {
   const auto transformer = [&](const Weights& weights, const fs::path& config) {
     check_wan_tensors(weights, WanConfig::load(config));
   };
-  check(kTransformers[0], transformer);
+  check(kWanTransformers[0], transformer);
   if (index.has_second_expert) {
-    check(kTransformers[1], [&](const Weights& weights, const fs::path& config) {
+    check(kWanTransformers[1], [&](const Weights& weights, const fs::path& config) {
       transformer(weights, config);
       require_same_config(folder);
     });
   }
-  check(kVae, [&](const Weights& weights, const fs::path& config) {
-    check_names(weights, wan_vae_layout(WanVaeConfig::load(config)));
+  check(kWanVae, [&](const Weights& weights, const fs::path& config) {
+    check_tensors(weights, wan_vae_layout(WanVaeConfig::load(config)));
   });
-  check(kText, [&](const Weights& weights, const fs::path& config) {
+  check(kWanText, [&](const Weights& weights, const fs::path& config) {
     check_umt5_tensors(weights, Umt5Config::load(config));
   });
   if (index.has_image_encoder) {

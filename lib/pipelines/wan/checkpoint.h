@@ -17,6 +17,8 @@
 #include "lib/models/wan/wan.h"
 #include "lib/models/wan_vae/wan_vae.h"
 #include "lib/pipelines/dit/checkpoint.h"
+#include "lib/pipelines/wan/loras.h"
+#include "lib/pipelines/wan/parts.h"
 #include "lib/pipelines/wan/release.h"
 
 namespace diptych {
@@ -37,6 +39,7 @@ class WanCheckpoint final : public DitCheckpoint {
   std::string weights_hash(const std::stop_token& stop) const override;
   void require_finite_weights() const override;
   std::string_view vae_dtype() const override;
+  std::vector<AddedWeightsRecord> added_weights() const override { return recorded_loras(loras_); }
 
   const Runtime& runtime() const { return runtime_; }
   const WanIndex& index() const { return index_; }
@@ -49,6 +52,7 @@ class WanCheckpoint final : public DitCheckpoint {
   // fit: the other goes, and what was made of it must not be used any more.
   const WanTransformer& expert(std::size_t place);
   bool keeps_experts() const { return keeps_experts_; }
+  const Weights& expert_weights(std::size_t place) const { return expert_weights_.at(place); }
   const WanVae& vae() const { return vae_; }
   std::optional<WanVaeTiling> tiling() const;
   const ClipVision& vision() const { return *vision_; }
@@ -57,14 +61,9 @@ class WanCheckpoint final : public DitCheckpoint {
   const std::filesystem::path& folder() const { return folder_; }
 
  private:
-  struct Part {
-    std::string_view name;
-    Weights weights;
-  };
-  Weights open_part(std::string_view name, at::ScalarType dtype) const;
   void open_release(WanRelease release);
   void open_folder();
-  void check_layout() const;
+  void open_weights();
   WanTransformer load_expert(std::size_t place) const;
   MemoryPlan plan(const MemoryChoice& choice, const DitJob& job, PixelSize size,
                   std::size_t experts) const;
@@ -73,6 +72,8 @@ class WanCheckpoint final : public DitCheckpoint {
 
   const Runtime& runtime_;
   std::filesystem::path folder_;  // "" = random weights of a release
+  WanParts parts_;
+  WanLoras loras_;
   bool dummy_ = false;
   at::ScalarType vae_dtype_ = at::kFloat;
   double max_vram_ = 0;

@@ -2,6 +2,7 @@
 
 #include "lib/pipelines/dit/session.h"
 #include "lib/pipelines/wan/checkpoint.h"
+#include "lib/pipelines/wan/describe.h"
 #include "lib/pipelines/wan/family_config.h"
 #include "lib/pipelines/wan/replay.h"
 #include "lib/pipelines/wan/trace_names.h"
@@ -24,6 +25,7 @@ constexpr Family kWan = {
     .open = open_wan,
     .replay = replay_wan,
     .layout = check_wan_layout,
+    .describe_file = describe_wan_file,
     .trace_names = wan_trace_names,
     .norm_tolerances = norm_tolerances,
 };

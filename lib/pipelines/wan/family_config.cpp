@@ -68,6 +68,29 @@ auto& member(Options& options) {
 constexpr std::string_view kSamplers = "unipc|unipc_official|unipc_fastvideo|euler|euler_omni";
 
 constexpr auto kFields = std::to_array<Field>({
+    {"lora", Scope::session, "--lora", "[high=|low=|both=]FILE[:SCALE]",
+     "add the weights of a LoRA file, times SCALE (1); may be repeated. Of two experts high= and "
+     "low= say which one it is for; without that the name of the file, else both",
+     AddedWeightsSlot{member<&WanSettings::loras>, kWanLoraParts}, YamlPlace::top, "lora"},
+    {"lora_diffs", Scope::session, "--lora-diffs", "diffusers|all",
+     "which .diff keys of LoRA files count: those that diffusers reads (biases of linear layers "
+     "and the last layer), or all, also of norms, tables and the patch embedding",
+     choice<&WanSettings::lora_diffs>(), YamlPlace::top, "lora_diffs"},
+    {"transformer", Scope::session, "--transformer", "FILE",
+     "weights of the transformer instead of the folder's, of two experts the one for high noise: a "
+     "single file in Wan's own or diffusers' naming, also of fp8 codes with or without scales",
+     PathSlot{member<&WanSettings::transformer>, PathKind::weights}, YamlPlace::top, "transformer"},
+    {"transformer_2", Scope::session, "--transformer-2", "FILE",
+     "likewise, of the expert for low noise",
+     PathSlot{member<&WanSettings::transformer_2>, PathKind::weights}, YamlPlace::top,
+     "transformer_2"},
+    {"text_encoder", Scope::session, "--text-encoder", "FILE",
+     "weights of the text encoder instead of the folder's, likewise",
+     PathSlot{member<&WanSettings::text_encoder>, PathKind::weights}, YamlPlace::top,
+     "text_encoder"},
+    {"vae", Scope::session, "--vae", "FILE",
+     "weights of the autoencoder instead of the folder's, likewise; also a .pth file",
+     PathSlot{member<&WanSettings::vae>, PathKind::weights}, YamlPlace::top, "vae"},
     {"release", Scope::session, "--release", "t2v-1.3b|t2v-14b|i2v-14b|t2v-a14b|i2v-a14b|ti2v-5b",
      "with random weights and without a folder: whose sizes", choice<&WanSettings::release>(),
      YamlPlace::top, "release"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <initializer_list>
 
 #include <fmt/format.h>
@@ -122,10 +123,62 @@ WanRelease wan_release_of(std::int64_t heads, std::int64_t in_channels, bool exp
 
 bool wan_has_experts(const RunConfig& run) {
   if (!run.model.empty() && fs::exists(run.model / kModelIndex))
-    return WanIndex::load(run.model).has_second_expert;
+    return WanIndex::load(run.model).has_second_expert ||
+           !run.own.get<WanSettings>().transformer_2.empty();
   const WanRelease release = run.own.get<WanSettings>().release;
   return release == WanRelease::t2v_a14b || release == WanRelease::i2v_a14b;
 }
+
+namespace {
+
+struct TransformerSizes {
+  std::int64_t heads = 40, in_channels = 16;
+};
+
+// The shape of the patch embedding, from the header of a .safetensors file; nothing where there is
+// none: who loads the file says what is wrong with it. This library is without torch, and so
+// without lib/tensor.
+std::optional<TransformerSizes> sizes_of_file(const fs::path& path) {
+  constexpr std::uint64_t kMostBytes = 100'000'000;
+  constexpr std::int64_t kHeadDim = 128;
+  std::ifstream file(path, std::ios::binary);
+  std::array<unsigned char, 8> length{};
+  if (!file.read(reinterpret_cast<char*>(length.data()), length.size())) return std::nullopt;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < length.size(); ++i) bytes |= std::uint64_t{length[i]} << (8 * i);
+  std::error_code error;
+  if (bytes > std::min<std::uint64_t>(kMostBytes, fs::file_size(path, error)) || error)
+    return std::nullopt;
+  std::string text(bytes, '\0');
+  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) return std::nullopt;
+  const Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!header.is_object()) return std::nullopt;
+  for (const auto& [name, tensor] : header.items()) {
+    if (!name.ends_with("patch_embedding.weight") || !tensor.is_object()) continue;
+    const auto shape = tensor.find("shape");
+    const bool fits = shape != tensor.end() && shape->is_array() && shape->size() == 5 &&
+                      (*shape)[0].is_number_integer() && (*shape)[1].is_number_integer();
+    if (!fits) continue;
+    return TransformerSizes{(*shape)[0].get<std::int64_t>() / kHeadDim,
+                            (*shape)[1].get<std::int64_t>()};
+  }
+  return std::nullopt;
+}
+
+// Of the file that was given, else of the folder.
+TransformerSizes transformer_sizes(const RunConfig& run) {
+  if (const fs::path given = run.own.get<WanSettings>().transformer; !given.empty()) {
+    if (const auto sizes = sizes_of_file(given)) return *sizes;
+  }
+  const fs::path file = run.model / "transformer" / "config.json";
+  if (!fs::exists(file) && !run.own.get<WanSettings>().transformer.empty()) return {};
+  const Json config = read_json_object(file);
+  const TransformerSizes usual;
+  return {key_or(config, file, "num_attention_heads", usual.heads),
+          key_or(config, file, "in_channels", usual.in_channels)};
+}
+
+}  // namespace
 
 std::vector<OwnDefault> wan_defaults(const RunConfig& run) {
   WanRelease release = run.own.get<WanSettings>().release;
@@ -133,11 +186,10 @@ std::vector<OwnDefault> wan_defaults(const RunConfig& run) {
   if (!run.model.empty() && fs::exists(run.model / kModelIndex)) {
     const WanIndex index = WanIndex::load(run.model);
     boundary = index.boundary_ratio;
-    const fs::path file = run.model / "transformer" / "config.json";
-    const Json config = read_json_object(file);
-    release = wan_release_of(key_or(config, file, "num_attention_heads", std::int64_t{40}),
-                             key_or(config, file, "in_channels", std::int64_t{16}),
-                             index.has_second_expert);
+    const TransformerSizes sizes = transformer_sizes(run);
+    const bool experts =
+        index.has_second_expert || !run.own.get<WanSettings>().transformer_2.empty();
+    release = wan_release_of(sizes.heads, sizes.in_channels, experts);
     shift = index.flow_shift;
   }
   const auto preset = std::ranges::find(kPresets, release, &Preset::release);

@@ -12,6 +12,7 @@
 #include "lib/pipelines/wan/checkpoint.h"
 #include "lib/pipelines/wan/job.h"
 #include "lib/pipelines/wan/replay_padding.h"
+#include "lib/pipelines/wan/replay_weights.h"
 #include "lib/tensor/safetensors.h"
 
 namespace diptych {
@@ -87,11 +88,6 @@ std::string_view task_of(const RecordedCase& recorded) {
 // Turns a case into a request, which goes a user's way through the session.
 void replay_clip(DitSession& session, const RunConfig& config, const RecordedCase& recorded,
                  Log& log, TraceSink& trace) {
-  for (const char* key : {"lora", "weights"}) {
-    if (recorded.description.contains(key))
-      throw Unsupported("{}: {} is not in this version", (recorded.folder / "case.json").string(),
-                        key);
-  }
   const auto add = [&](RecordedValues& values) { add_values(recorded, task_of(recorded), values); };
   RunConfig request = recorded_request(config, recorded, add, inputs_of(recorded));
   request.sampling.size_of_input = false;
@@ -123,8 +119,12 @@ CaseReplay replay_wan(const fs::path& folder, const RunConfig& config, Log& log)
     if (task_of(recorded).empty())
       throw Unsupported("{}: task '{}' is not in this version",
                         (recorded.folder / "case.json").string(), task);
+    const auto run = [&](DitSession& opened, const RunConfig& of, TraceSink& sink) {
+      replay_clip(opened, of, recorded, log, sink);
+    };
+    if (has_own_weights(recorded)) return replay_wan_weights(own, recorded, log, trace, run);
     if (*session == nullptr) *session = std::make_unique<DitSession>(own, wan_opening(), log);
-    replay_clip(**session, own, recorded, log, trace);
+    run(**session, own, trace);
   };
 }
 

@@ -3,10 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/base/choices.h"
+#include "lib/config/added_weights.h"
 
 namespace diptych {
 
@@ -29,6 +32,14 @@ template <>
 inline constexpr std::array<std::string_view, 5> kChoiceNames<WanCleaning> = {
     "none", "strip", "diffusers", "ftfy", "whitespace"};
 
+// Which differences of a LoRA file are added: those that diffusers adds, or all.
+enum class WanLoraDiffs { diffusers, all };
+template <>
+inline constexpr std::array<std::string_view, 2> kChoiceNames<WanLoraDiffs> = {"diffusers", "all"};
+
+// The experts a LoRA file may be for, as --lora names them.
+inline constexpr std::array<std::string_view, 3> kWanLoraParts = {"high", "low", "both"};
+
 struct WanSettings {
   WanRelease release = WanRelease::t2v_14b;
   FlowSampler sampler = FlowSampler::unipc;
@@ -40,6 +51,9 @@ struct WanSettings {
   std::string teacache;  // coefficients of TeaCache, highest power first; "" = the model's
   std::int64_t teacache_first = 0;  // its steps at the start that are computed; 0: as published
   bool teacache_ret_steps = false;  // its mode of the modulated projections
+  std::vector<AddedWeights> loras;
+  WanLoraDiffs lora_diffs = WanLoraDiffs::diffusers;
+  std::filesystem::path transformer, transformer_2, text_encoder, vae;  // "" = the folder's
 };
 
 }  // namespace diptych

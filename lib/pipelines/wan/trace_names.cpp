@@ -9,8 +9,9 @@ namespace diptych {
 namespace {
 
 constexpr auto kStages =
-    joined(std::to_array<std::string_view>({"tokens", "text", "image", "schedule", "step", "final",
-                                            "vae.latent_denormalized", "vae", "encode", "decode"}),
+    joined(std::to_array<std::string_view>(
+               {"dequant", "fused", "metadata", "tokens", "text", "image", "schedule", "step",
+                "final", "vae.latent_denormalized", "vae", "encode", "decode", "plain", "lora"}),
            kPartStages);
 
 constexpr auto kWithin =
@@ -69,14 +70,23 @@ constexpr auto kWithin =
            kPartWithin);
 
 constexpr auto kGroups =
-    joined(std::to_array<TraceGroups>({{"step*", {"step_tensors"}},
-                                       {"image.*", {"step_tensors"}},
-                                       {"text.*", {"step_tensors"}},
-                                       {"final.latent", {"final_latent"}},
-                                       {"vae.latent_denormalized", {"final_latent"}},
-                                       {"vae.decoded", {"video"}},
-                                       {"encode.*", {"encode"}},
-                                       {"decode.*", {"decode"}}}),
+    joined(std::to_array<TraceGroups>(
+               {{"step*", {"step_tensors"}},
+                {"image.*", {"step_tensors"}},
+                {"text.*", {"text", "step_tensors"}},
+                {"final.latent", {"final_latent"}},
+                {"vae.latent_denormalized", {"latent_denormalized", "final_latent"}},
+                {"dequant.*", {"dequant"}},
+                {"fused.*", {"fused_weights"}},
+                {"metadata.fused.*", {"fused_weights"}},
+                {"plain.final.latent", {"plain_final_latent"}},
+                {"plain.*", {"step_tensors"}},
+                {"lora.fused.*", {"lora_fused_weights"}},
+                {"lora.final.latent", {"lora_final_latent"}},
+                {"lora.step*", {"lora_v_cond"}},
+                {"vae.decoded", {"video"}},
+                {"encode.*", {"encode"}},
+                {"decode.*", {"decode"}}}),
            kPartGroups);
 
 constexpr TraceNames kNames = {kStages, kWithin, {}, kGroups};

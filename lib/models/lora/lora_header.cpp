@@ -1,0 +1,86 @@
+#include "lib/models/lora/lora_header.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/error.h"
+#include "lib/base/json_file.h"
+
+namespace diptych {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kEntry = "lora_adapter_metadata";
+constexpr std::string_view kModel = "transformer.";  // of the model in a pipeline of diffusers
+
+class HeaderReader {
+ public:
+  HeaderReader(const TensorFile& file, const std::string& text)
+      : place_(fmt::format("{}: {}", file.path().string(), kEntry)),
+        json_(Json::parse(text, nullptr, /*allow_exceptions=*/false)) {
+    if (!json_.is_object()) throw InputError("{}: is no JSON object", place_);
+  }
+
+  // Nothing where it is of other parts of a pipeline alone.
+  std::optional<LoraHeader> read() const {
+    bool is_of_model = false;
+    for (const auto& [key, value] : json_.items())
+      is_of_model = is_of_model || key.starts_with(kModel);
+    if (!is_of_model) return std::nullopt;
+    LoraHeader header;
+    if (const Json* alpha = find("lora_alpha")) header.lora_alpha = number("lora_alpha", *alpha);
+    if (const Json* pattern = find("alpha_pattern")) {
+      if (!pattern->is_object())
+        throw InputError("{}: alpha_pattern: found {}, expected an object", place_,
+                         shown_json(*pattern));
+      for (const auto& [module, alpha] : pattern->items())
+        header.alphas[module.starts_with('^') ? module.substr(1) : module] =
+            number("alpha_pattern." + module, alpha);
+    }
+    header.rank_stabilised = is_on("use_rslora");
+    if (is_on("use_dora")) throw InputError("{}: use_dora: DoRA is not supported", place_);
+    return header;
+  }
+
+ private:
+  const Json* find(std::string_view key) const {
+    const auto found = json_.find(fmt::format("{}{}", kModel, key));
+    return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+  double number(const std::string& key, const Json& value) const {
+    if (value.is_number() && std::isfinite(value.get<double>())) return value.get<double>();
+    throw InputError("{}: {}: found {}, expected a number", place_, key, shown_json(value));
+  }
+  bool is_on(std::string_view key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return false;
+    if (!value->is_boolean())
+      throw InputError("{}: {}: found {}, expected true or false", place_, key, shown_json(*value));
+    return value->get<bool>();
+  }
+
+  std::string place_;
+  Json json_;
+};
+
+}  // namespace
+
+double LoraHeader::alpha(std::string_view module) const {
+  for (const auto& [pattern, value] : alphas) {
+    const bool is_end = module.ends_with(pattern) && module.size() > pattern.size() &&
+                        module[module.size() - pattern.size() - 1] == '.';
+    if (module == pattern || is_end) return value;
+  }
+  return lora_alpha;
+}
+
+std::optional<LoraHeader> LoraHeader::read(const TensorFile& file) {
+  const auto text = file.metadata().find(kEntry);
+  if (text == file.metadata().end()) return std::nullopt;
+  return HeaderReader(file, text->second).read();
+}
+
+}  // namespace diptych
