@@ -140,7 +140,8 @@ class Resolver {
   void take_other_names() {
     for (const Field& foreign : flag_fields(sources_.families)) {
       const auto given = flags_.find(std::string(foreign.flags));
-      if (given == flags_.end() || is_flag_of_family(foreign.flags)) continue;
+      if (given == flags_.end() || given->second.empty() || is_flag_of_family(foreign.flags))
+        continue;
       const std::string_view meant = flags_called(long_names(foreign.flags));
       if (meant.empty()) continue;
       std::vector<std::string>& texts = flags_[std::string(meant)];
