@@ -46,6 +46,13 @@ std::vector<std::pair<std::string, std::string>> recorded_texts() {
   return texts;
 }
 
+Outcome run_with_input(const std::vector<std::string>& arguments, const std::string& input) {
+  Command command;
+  command.arguments = arguments;
+  command.input = input;
+  return run(command);
+}
+
 }  // namespace
 
 TEST_CASE("a text is printed, the same with the drafter, without and in pieces") {
@@ -67,8 +74,7 @@ TEST_CASE("a text is printed, the same with the drafter, without and in pieces")
 TEST_CASE("a text is written to a file, of a prompt from stdin") {
   const Folder folder;
   const std::string file = folder.file("answer.txt");
-  const Outcome outcome =
-      run({.arguments = with(kDrafted, {"-p", "-", "-o", file}), .input = kCount});
+  const Outcome outcome = run_with_input(with(kDrafted, {"-p", "-", "-o", file}), kCount);
   CAPTURE(outcome.err);
   CHECK(outcome.code == 0);
   CHECK(outcome.out == file + "\n");
@@ -94,8 +100,8 @@ TEST_CASE("a raw prompt is gone on with") {
   const std::string chat =
       "<|im_start|>user\nCount from 103 to 114.<|im_end|>\n<|im_start|>assistant\n<think>\n\n"
       "</think>\n\n";
-  const Outcome raw = run(
-      {.arguments = with(kDrafted, {"--prompt-format", "raw", "-p", "-"}), .input = chat + "\n"});
+  const Outcome raw =
+      run_with_input(with(kDrafted, {"--prompt-format", "raw", "-p", "-"}), chat + "\n");
   CAPTURE(raw.err);
   CHECK(raw.out.starts_with("103"));
 }
@@ -294,8 +300,9 @@ TEST_CASE("a benchmark over sets of questions, with answers in between and accur
 }
 
 TEST_CASE("Ctrl-C ends a text that is being written") {
-  Command command{.arguments = with(kDrafted, {"-p", kCount, "--ignore-eos", "--max-tokens",
-                                               "30000", "--progress", "kv"})};
+  Command command;
+  command.arguments =
+      with(kDrafted, {"-p", kCount, "--ignore-eos", "--max-tokens", "30000", "--progress", "kv"});
   command.interrupt_after = "stage=answer";
   const Outcome outcome = run(command);
   CAPTURE(outcome.err);
