@@ -176,7 +176,7 @@ class Resolver {
       return std::ranges::find(family->fields, flags, &Field::flags) != family->fields.end();
     };
     for (const FamilyConfig* family : sources_.families) {
-      for (const Field& field : family->fields) {
+      for (const Field& field : std::span(family->fields).subspan(all_fields().size())) {
         if (field.flags.empty() || !from_flags(field.flags)) continue;
         const auto others = std::ranges::count_if(
             sources_.families, [&](const FamilyConfig* each) { return has(each, field.flags); });

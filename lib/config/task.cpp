@@ -114,8 +114,10 @@ void refuse_other_inputs(const RunConfig& run, const std::vector<const Task*>& m
   std::vector<Setting> missing;
   for (const Task* task : makers) {
     for (const KindOfInput& of : kFiles) {
-      if (run.input_counts().*of.count < (task->reads.*of.reads).least)
-        missing.push_back(Setting::of(input_name(of.kind), "FILE"));
+      const std::string_view name = input_name(of.kind);
+      const bool is_new = std::ranges::find(missing, name, &Setting::name) == missing.end();
+      if (is_new && run.input_counts().*of.count < (task->reads.*of.reads).least)
+        missing.push_back(Setting::of(name, "FILE"));
     }
   }
   if (missing.empty()) return;

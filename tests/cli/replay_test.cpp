@@ -328,7 +328,7 @@ TEST_CASE("a record that cannot be run is refused") {
   CHECK(has(refused([](json& r) { r["dtype"] = "float16"; }),
             "b.png: its record: dtype: 'float16' is not supported"));
   CHECK(has(refused([](json& r) { r["vae_dtype"] = "auto"; }),
-            "its record: vae_dtype: found 'auto', expected float32 or tf32"));
+            "its record: vae_dtype: found 'auto', expected float32, tf32 or bfloat16"));
   CHECK(has(refused([](json& r) { r["attention"] = "math, zz"; }),
             "b.png: its record: attention: unknown attention backend 'zz'"));
   for (const char* mode : {"", "auto", "zz"})
