@@ -144,8 +144,8 @@ std::string video_example(const FamilyConfig& family) {
 }
 
 // Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family, and
-// "{videos}" stands for an example of each family that makes videos; "{text model}" is the folder of
-// one that drafts texts.
+// "{videos}" stands for an example of each family that makes videos; "{text model}" is the folder
+// of one that drafts texts.
 std::string fill_in_examples(std::string footer) {
   const auto families = all_family_configs();
   const FamilyConfig& family = *families.front();

@@ -70,7 +70,8 @@ std::string added_weights_list(const AddedWeightsSlot& slot, const YamlNode& nod
     yaml_error(node.where, path, fmt::format("expected a list, found {}", node.description()));
   std::string texts;
   const auto add = [&](const YamlNode& each) {
-    for (const std::string_view text : split_list(scalar_text(each, path))) {
+    const std::string all = scalar_text(each, path);
+    for (const std::string_view text : split_list(all)) {
       AddedWeights added =
           parse_added_weights(text, slot.parts, fmt::format("{}: {}", each.where.text(), path));
       if (each.where.in_file()) added.file = beside(*each.where.source, added.file);

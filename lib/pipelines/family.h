@@ -61,8 +61,8 @@ struct Family {
   // each; empty for a whole one. Reads headers only. Throws InputError as loading does.
   std::vector<std::string> (*layout)(const std::filesystem::path& folder) = nullptr;
   // What one file of weights is, of those that its models take beside or instead of their folder,
-  // a line each: layout, parts, sizes, and what it cannot be used for. Empty for other files. Throws
-  // InputError for one that cannot be read.
+  // a line each: layout, parts, sizes, and what it cannot be used for. Empty for other files.
+  // Throws InputError for one that cannot be read.
   std::vector<std::string> (*describe_file)(const std::filesystem::path& file) = nullptr;
   // What the names of its recorded tensors say.
   const TraceNames& (*trace_names)() = nullptr;

@@ -103,8 +103,8 @@ TEST_CASE("flags of other programs that are not there say what to do") {
        "HOME are not set); to get it: hf download no-org/no-model"},
   };
   for (const auto& [words, message] : cases) CHECK(refusal(words) == "diptych: " + message + "\n");
-  for (const char* flag : {"--init-img", "--strength", "--sampling-method", "--scheduler", "--lora-path",
-                           "--cpu", "--flash-attn", "--offload-to-cpu"}) {
+  for (const char* flag : {"--init-img", "--strength", "--sampling-method", "--scheduler",
+                           "--lora-path", "--cpu", "--flash-attn", "--offload-to-cpu"}) {
     const std::string line = refusal(Words{"generate", "-p", "x", flag, "1"});
     CAPTURE(line);
     CHECK(line.find(std::string("unknown flag '") + flag + "': ") != std::string::npos);

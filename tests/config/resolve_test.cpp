@@ -255,8 +255,12 @@ TEST_CASE("attention comes from a flag, our variable, the Python servers' variab
 TEST_CASE("without a file the demo is taken, unless a model is given") {
   Run run;
   CHECK(message_of([&] { run.resolve_as_is(); }).starts_with("-c/--config: not given"));
+  const std::string model = DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/checkpoint";
   run.variables["DIPTYCH_MODEL"] = "BAGEL";
-  CHECK(run.resolve_as_is().options.run.model == "BAGEL");
+  CHECK(message_of([&] { run.resolve_as_is(); }) ==
+        "DIPTYCH_MODEL: BAGEL: not found; expected a folder");
+  run.variables["DIPTYCH_MODEL"] = model;
+  CHECK(run.resolve_as_is().options.run.model == model);
   CHECK_FALSE(run.resolve_as_is().uses_demo);
   run.overrides = {"stages.0.x=1"};
   CHECK(message_of([&] { run.resolve_as_is(); }) ==

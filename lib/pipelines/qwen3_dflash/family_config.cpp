@@ -124,6 +124,8 @@ const FamilyConfig& qwen3_config() {
       .stages = {{YamlPlace::reading, "writes"}},
       .fields = fields(),
       .unused = {"negative_prompt",
+                 "cfg_parallel_size",
+                 "ulysses_degree",
                  "format",
                  "quality",
                  "crf",
