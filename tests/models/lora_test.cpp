@@ -55,7 +55,8 @@ std::size_t check_merged(const fs::path& expected, const std::string& prefix,
 // The files of a case, at their strengths, in one.
 WeightChanges changes_of(const fs::path& folder, bool all = false) {
   WeightChanges changes;
-  for (const auto& each : test::case_json(folder).at("lora")) {
+  const nlohmann::json description = test::case_json(folder);
+  for (const auto& each : description.at("lora")) {
     const Lora lora = read(folder / each.at("file").get<std::string>(),
                            {.scale = each.at("strength").get<double>(), .all_differences = all});
     for (const auto& [name, added] : lora.changes)
