@@ -78,7 +78,15 @@ std::string text_of(const PictureTexts& texts, std::string_view keyword) {
 class Copy {
  public:
   explicit Copy(const fs::path& model) {
-    fs::copy(model, path(), fs::copy_options::recursive | fs::copy_options::create_symlinks);
+    fs::create_directory(path());
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(model)) {
+      const fs::path place = path() / entry.path().lexically_relative(model);
+      if (entry.is_directory()) {
+        fs::create_directory(place);
+      } else {
+        fs::create_symlink(entry.path(), place);
+      }
+    }
   }
   fs::path path() const { return folder_.path() / "model"; }
   std::string name() const { return path().string(); }
