@@ -73,6 +73,38 @@ TEST_CASE("dflash: ids and acceptance are those of the official code") {
   }
 }
 
+TEST_CASE("dflash: a defect of the drafter shows in what is accepted, never in a text") {
+  struct Defect {
+    const char* what;
+    void (*put)(DflashDrafter& drafter);
+    double most;  // mean acceptance; without a defect it is 11.95
+  };
+  const std::array defects = {
+      Defect{"another mask", [](DflashDrafter& d) { d.config.mask_token_id = 587; }, 1.5},
+      Defect{"another rope_theta", [](DflashDrafter& d) { d.config.decoder.rope_theta = 1e4; }, 2},
+      Defect{"features of other layers",
+             [](DflashDrafter& d) {
+               d.config.target_layer_ids = {1, 2, 3};
+             },
+             4},
+      Defect{"no weight of k_norm",
+             [](DflashDrafter& d) {
+               for (QwenLayer& layer : d.decoder.layers) layer.k_norm = at::ones_like(layer.k_norm);
+             },
+             11},
+  };
+  const Json description = own_case("acceptance_b16");
+  for (const Defect& defect : defects) {
+    Pair pair = own_pair("acceptance_b16");
+    defect.put(pair.drafter);
+    const std::vector<SpeculativeText> texts = write_first(pair, description, 6, 16);
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      CHECK(texts[i].ids == description["prompts"][i]["new_ids"].get<Ids>());
+    INFO(defect.what, ": ", mean_acceptance(texts));
+    CHECK(mean_acceptance(texts) < defect.most);
+  }
+}
+
 TEST_CASE("dflash: every attention of the CPU accepts the same") {
   const Json description = own_case("acceptance_b16");
   for (const char* attention : {"math", "sdpa"}) {
@@ -195,6 +227,17 @@ TEST_CASE("dflash: a drafter that may be switched off does not change a text") {
   const SpeculativeText text = write_one(writer, prompt, request);
   request.may_switch_off = true;
   CHECK(write_one(writer, prompt, request).ids == text.ids);
+  // A trace goes through plain steps and drafts alike.
+  TraceSink sink({"dflash.*", "*.ctx_norm"});
+  const SpeculativeObserver traced{{}, [&](std::size_t) { return &sink; }};
+  const SpeculativeText seen = write_one(writer, prompt, request, traced);
+  CHECK(seen.ids == text.ids);
+  std::int64_t rows = 0;
+  for (const auto& [name, value] : sink.tensors()) {
+    if (name.ends_with(".ctx_norm")) rows += value.size(0);
+    if (name == "dflash.block_ids") CHECK(value.size(0) == std::ssize(seen.acceptance));
+  }
+  CHECK(rows >= std::ssize(prompt));
 }
 
 TEST_CASE("dflash: a long prompt that enters in pieces gives the text of one that enters whole") {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
@@ -38,7 +39,16 @@ struct RecordedPrompt {
   Ids ids;
   SpeculativeRequest request;
   std::optional<std::uint64_t> seed;
+  Ids new_ids, acceptance;  // what came of it
 };
+
+// A list of whole numbers that case.json has, too.
+void check_list(std::string_view row, std::string_view what, const Ids& found,
+                const Ids& expected) {
+  if (found == expected) return;
+  throw CheckFailed(fmt::format("{}: {} are [{}], expected [{}]", row, what, fmt::join(found, ", "),
+                                fmt::join(expected, ", ")));
+}
 
 RecordedPrompt read_prompt(const RecordedCase& recorded, std::size_t index) {
   const auto at = [&](const char* key) { return fmt::format("/prompts/{}/{}", index, key); };
@@ -48,6 +58,8 @@ RecordedPrompt read_prompt(const RecordedCase& recorded, std::size_t index) {
   prompt.request.max_new_tokens = recorded_field<std::int64_t>(recorded, at("max_new_tokens"));
   prompt.request.block_size = recorded_field<std::int64_t>(recorded, at("block_size"));
   prompt.request.sampling.temperature = recorded_field<double>(recorded, at("temperature"));
+  prompt.new_ids = recorded_field<Ids>(recorded, at("new_ids"));
+  prompt.acceptance = recorded_field<Ids>(recorded, at("acceptance_lengths"));
   const auto given = [&](const char* key) {
     const std::string pointer = at(key);
     return has_field(recorded, pointer) &&
@@ -125,52 +137,56 @@ class Replayer {
       record(fmt::format("{}.output_ids", way), whole_numbers(all));
     };
     TraceSink drafted = sink_for(kDraftedGlobs);
-    record_ids("dflash", write(prompt, writer, vocab, drafted));
+    const SpeculativeText text = write(prompt, writer, vocab, drafted);
+    record_ids("dflash", text.ids);
     for (const auto& [name, value] : drafted.tensors()) record(name, value);
+    check_list(prompt.key, "acceptance_lengths", text.acceptance, prompt.acceptance);
+    check_list(prompt.key, "new_ids", text.ids, prompt.new_ids);
+    trace.count_row();
     // A case has plain texts of greedy prompts alone.
     if (!trace.wants(prompt.key + ".plain.new_ids")) return;
     RecordedPrompt alone = prompt;
     alone.request.block_size = 1;
     TraceSink plain = sink_for(kPlainGlobs);
-    const Ids ids = write(alone, writer, vocab, plain);
+    const Ids ids = write(alone, writer, vocab, plain).ids;
     record_ids("plain", ids);
     record("plain.logit_gap", logit_gaps(plain, ids.size()));
   }
 
-  static Ids write(const RecordedPrompt& prompt, SpeculativeWriter& writer, std::int64_t vocab,
-                   TraceSink& sink) {
+  static SpeculativeText write(const RecordedPrompt& prompt, SpeculativeWriter& writer,
+                               std::int64_t vocab, TraceSink& sink) {
     NoiseRows noise;
     if (prompt.seed) noise = seeded_noise(std::span(&*prompt.seed, 1), vocab);
     const SpeculativeObserver observer{{}, [&](std::size_t) { return &sink; }};
-    return writer.write(std::span(&prompt.ids, 1), prompt.request, noise, observer).front().ids;
+    return writer.write(std::span(&prompt.ids, 1), prompt.request, noise, observer).front();
   }
 
-  // The ids of texts and of what chats are rendered to are tensors of the case, texts that come
-  // back are rows.
+  // Of texts and of what chats are rendered to, ids are tensors of the case and rows of its tables.
   void replay_tokenizer(const RecordedCase& recorded, TraceSink& trace) const {
     const auto tokenizer = load_byte_level_bpe(checkpoint_ / "target");
-    const auto encode = [&](const std::string& row, const char* text) {
+    const auto replay_row = [&](const std::string& row, const char* text) {
+      const auto key = recorded_field<std::string>(recorded, row + "/key");
       const Ids ids =
           tokenizer->encode(recorded_field<std::string>(recorded, fmt::format("{}/{}", row, text)));
-      trace.record(recorded_field<std::string>(recorded, row + "/key") + ".ids",
-                   whole_numbers(ids));
+      trace.record(key + ".ids", whole_numbers(ids));
+      check_list(key, "ids", ids, recorded_field<Ids>(recorded, row + "/ids"));
+      trace.count_row();
+      return ids;
     };
     const auto rows_of = [&](const char* table) {
       return recorded_field<std::vector<nlohmann::json>>(recorded, table).size();
     };
     for (std::size_t i = 0; i < rows_of("/strings"); ++i) {
       const std::string row = fmt::format("/strings/{}", i);
-      encode(row, "text");
-      const std::string found = tokenizer->decode(recorded_field<Ids>(recorded, row + "/ids"));
+      const std::string found = tokenizer->decode(replay_row(row, "text"));
       const auto expected = recorded_field<std::string>(recorded, row + "/decoded");
       if (found != expected) {
         throw CheckFailed(fmt::format("{}: its ids become {}, expected {}", row, shown_json(found),
                                       shown_json(expected)));
       }
-      trace.count_row();
     }
     for (std::size_t i = 0; i < rows_of("/chats"); ++i)
-      encode(fmt::format("/chats/{}", i), "rendered");
+      replay_row(fmt::format("/chats/{}", i), "rendered");
   }
 
   fs::path checkpoint_;

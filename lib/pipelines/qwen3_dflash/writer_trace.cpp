@@ -1,12 +1,19 @@
 #include "lib/pipelines/qwen3_dflash/writer_trace.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace diptych {
 namespace {
 
-Tensor whole_numbers(const std::vector<std::int64_t>& values) {
-  return at::tensor(values, at::kLong);
+Tensor whole_numbers(std::span<const std::int64_t> values) {
+  return at::tensor(at::IntArrayRef(values.data(), values.size()), at::kLong);
+}
+
+// Iterations without drafts have one row: where there are both kinds, these are filled up.
+Tensor stacked(const std::vector<Tensor>& iterations) {
+  return at::pad_sequence(iterations, /*batch_first=*/true, -1);
 }
 
 }  // namespace
@@ -24,7 +31,17 @@ void TextTrace::block(std::string_view what, const Tensor& value) {
 }
 
 void TextTrace::context(std::string_view what, const Tensor& rows) {
-  if (sink_ != nullptr) context_.emplace_back(what, rows);
+  if (sink_ != nullptr) pending_.emplace_back(what, rows);
+}
+
+void TextTrace::keep(const Named& more, std::int64_t rows) {
+  const Tensor counted = more.second.narrow(0, 0, rows);
+  const auto found = std::ranges::find(context_, more.first, &Named::first);
+  if (found == context_.end()) {
+    context_.emplace_back(more.first, counted);
+  } else {
+    found->second = at::cat({found->second, counted});
+  }
 }
 
 void TextTrace::noise(const Tensor& rows) {
@@ -34,8 +51,9 @@ void TextTrace::noise(const Tensor& rows) {
 void TextTrace::begin_draft(std::int64_t start, std::int64_t width) {
   if (sink_ == nullptr) return;
   block("position_ids", at::arange(drafter_length_, start + width, at::kLong));
-  for (const auto& [what, rows] : context_)
-    block(what, kept_ < 0 ? rows : rows.narrow(0, 0, kept_));
+  for (const Named& rows : pending_) keep(rows, rows.second.size(0));  // of the prefill
+  pending_.clear();
+  for (const auto& [what, rows] : context_) block(what, rows);
   context_.clear();
   lengths_before_.push_back(drafter_length_);
   contexts_.push_back(start - drafter_length_);
@@ -46,10 +64,11 @@ void TextTrace::end_block(std::int64_t start, std::span<const std::int64_t> bloc
                           std::span<const std::int64_t> choices, std::int64_t acceptance) {
   if (sink_ == nullptr) return;
   starts_.push_back(start);
-  blocks_.insert(blocks_.end(), block.begin(), block.end());
-  choices_.insert(choices_.end(), choices.begin(), choices.end());
+  blocks_.push_back(whole_numbers(block));
+  choices_.push_back(whole_numbers(choices));
   acceptance_.push_back(acceptance);
-  kept_ = acceptance;
+  for (const Named& rows : pending_) keep(rows, acceptance);
+  pending_.clear();
   ++iteration_;
 }
 
@@ -60,15 +79,15 @@ void TextTrace::finish() {
   };
   record_ids("start", whole_numbers(starts_));
   record_ids("acceptance_lengths", whole_numbers(acceptance_));
-  const Tensor blocks = whole_numbers(blocks_).view({iteration_, -1});
+  const Tensor blocks = stacked(blocks_);
   record_ids("block_ids", blocks);
-  record_ids("posterior_ids", whole_numbers(choices_).view({iteration_, -1}));
+  record_ids("posterior_ids", stacked(choices_));
   if (!lengths_before_.empty()) {
     record_ids("draft_ids", blocks.narrow(1, 1, blocks.size(1) - 1));
     record_ids("draft_cache_len_before", whole_numbers(lengths_before_));
     record_ids("context_len", whole_numbers(contexts_));
   }
-  if (!noise_.empty()) sink_->record("sampling.noise", at::stack(noise_));
+  if (!noise_.empty()) sink_->record("sampling.noise", stacked(noise_));
 }
 
 }  // namespace diptych

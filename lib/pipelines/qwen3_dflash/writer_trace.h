@@ -43,11 +43,14 @@ class TextTrace {
 
  private:
   TraceSink* sink_;
+  using Named = std::pair<std::string, Tensor>;
+  // Rows of a context that count: the rows of `more` follow those that are there.
+  void keep(const Named& more, std::int64_t rows);
+
   std::int64_t iteration_ = 0, drafter_length_ = 0;
-  std::int64_t kept_ = -1;  // rows of the next context that count; below 0: all
-  std::vector<std::pair<std::string, Tensor>> context_;
-  std::vector<std::int64_t> starts_, blocks_, choices_, acceptance_, lengths_before_, contexts_;
-  std::vector<Tensor> noise_;
+  std::vector<Named> pending_, context_;  // of this iteration; since the last drafter call
+  std::vector<std::int64_t> starts_, acceptance_, lengths_before_, contexts_;
+  std::vector<Tensor> blocks_, choices_, noise_;  // of each iteration
 };
 
 }  // namespace diptych
