@@ -263,6 +263,7 @@ class Verifier {
     if (config.dtype == DtypeChoice::automatic)
       config.dtype = is_bf16(recorded) ? DtypeChoice::bfloat16 : DtypeChoice::float32;
     Outcome outcome;
+    static_cast<void>(recorded.task());  // that it has none is no matter of the checkpoint
     try {
       replay(family, checkpoint, config)(recorded, trace);
     } catch (const CheckFailed& failure) {

@@ -177,7 +177,9 @@ class Resolver {
     };
     for (const FamilyConfig* family : sources_.families) {
       for (const Field& field : std::span(family->fields).subspan(all_fields().size())) {
-        if (field.flags.empty() || !from_flags(field.flags)) continue;
+        const bool is_given = !field.flags.empty() && from_flags(field.flags).has_value();
+        // What other programs call a common flag says nothing of the family.
+        if (!is_given || !flags_called(long_names(field.flags)).empty()) continue;
         const auto others = std::ranges::count_if(
             sources_.families, [&](const FamilyConfig* each) { return has(each, field.flags); });
         if (others > 1 || found.first == family) continue;

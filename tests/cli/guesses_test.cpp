@@ -36,6 +36,7 @@ std::string printed(Words flags, const std::string& field) {
 }
 
 TEST_CASE("flags of other programs that mean the same are taken") {
+  const std::string model = DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/checkpoint";
   const std::vector<std::pair<Words, std::pair<std::string, std::string>>> cases = {
       {{"--num-inference-steps", "9"}, {"steps", "9"}},
       {{"--sampling-steps=9"}, {"steps", "9"}},
@@ -48,7 +49,7 @@ TEST_CASE("flags of other programs that mean the same are taken") {
       {{"--max-new-tokens", "7"}, {"max_tokens", "7"}},
       {{"--temp", "0.5"}, {"temperature", "0.5"}},
       {{"--shift", "2.5"}, {"timestep_shift", "2.5"}},
-      {{"--model-path", "/m"}, {"model", "/m"}},
+      {{"--model-path", model}, {"model", model}},
       {{"--dtype", "bf16"}, {"dtype", "bfloat16"}},
       {{"--device", "gpu"}, {"device", "cuda"}},
       {{"--size", "512"}, {"width", "512"}},

@@ -166,7 +166,7 @@ TEST_CASE("what has no meaning is refused by its flag") {
   says(refused(with(kPlain, {"-p", "a", "--draft-model", kTarget})), "--draft-model");
   says(refused(with(kPlain, {"-p", "a", "--draft-model", "none"})), "--draft-model: none");
   says(refused(kPlain), "--prompt: not given");
-  says(refused({"generate", "-m", kGoldens + "/../wan/checkpoint", "-p", "a", "--draft-model",
+  says(refused({"generate", "-m", kGoldens + "/../bagel/checkpoint", "-p", "a", "--draft-model",
                 kDrafter}),
        "--draft-model: belongs to the family qwen3_dflash");
 }

@@ -94,13 +94,13 @@ TEST_CASE("values of LoRA files come from flags, variables and stage configs") {
                            (goldens / "checkpoint").string()));
   const Outcome file = run({"generate", "-c", folder.file("s.yaml"), "-p", "x", "--print-config"});
   CAPTURE(file.err);
-  CHECK(has(file.out, fmt::format("lora: low={}:0.5;{}", folder.file("x/a.safetensors"),
+  CHECK(has(file.out, fmt::format("lora: [\"low={}:0.5\",\"{}\"]", folder.file("x/a.safetensors"),
                                   folder.file("b.safetensors"))));
   test::Command variable;
   variable.arguments = {"generate", "-m", (goldens / "checkpoint").string(),
                         "-p",       "x",  "--print-config"};
   variable.environment["DIPTYCH_LORA"] = "high=c.safetensors;d.safetensors:2";
-  CHECK(has(run(variable).out, "lora: high=c.safetensors;d.safetensors:2"));
+  CHECK(has(run(variable).out, "lora: [\"high=c.safetensors\",\"d.safetensors:2\"]"));
 }
 
 TEST_CASE("files of weights that cannot be used end with 2 and one line") {
