@@ -131,16 +131,16 @@ std::string known_hint(const CLI::App& app, const std::string& flag) {
   return {};
 }
 
-// The first task of the family that makes videos; "" where none does.
+// A video from a text, else from a picture; "" where the family makes none of these.
 std::string video_example(const FamilyConfig& family) {
-  const auto task = std::ranges::find(family.tasks, MediaKind::clip, &Task::makes);
-  if (task == family.tasks.end()) return "";
-  const std::string_view input = task->reads.pictures.least > 0 ? " -i boat.png"
-                                 : task->reads.clips.least > 0  ? " --video harbour.mp4"
-                                                                : "";
+  const Task* of_text = family.task_for({}, MediaKind::clip);
+  const Task* task =
+      of_text == nullptr ? family.task_for({.pictures = 1}, MediaKind::clip) : of_text;
+  if (task == nullptr) return "";
   return fmt::format(
       "  diptych generate -m {} --task {}{} -p \"a boat at sea\" --video-frames 49 -o boat.mp4\n",
-      family.released_model, task->name, input);
+      family.released_film.empty() ? family.released_model : family.released_film, task->name,
+      task == of_text ? "" : " -i boat.png");
 }
 
 // Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family, and

@@ -188,21 +188,47 @@ std::string task_help(Families families) {
   return help;
 }
 
-// The limits of `first`, and those of other families that are not the same.
-std::string limits_help(const Field& field, const FamilyConfig& first, Families families) {
-  const std::string_view own = first.limit_of(field.name).help;
-  std::string help(own);
-  for (const FamilyConfig* family : families) {
-    const std::string_view other = family->limit_of(field.name).help;
-    if (!family->uses(field.name) || other.empty() || other == own) continue;
-    help += fmt::format("; {}: {}", family->name, other.substr(other.find(' ') + 1));
-  }
-  return help;
-}
-
 bool has_field(const FamilyConfig& family, const Field& field) {
   return family.uses(field.name) &&
          std::ranges::find(family.fields, field.name, &Field::name) != family.fields.end();
+}
+
+// What each family says of a field, "" = nothing.
+using FamilyTexts = std::vector<std::pair<std::string_view, std::string>>;
+
+bool all_agree(const FamilyTexts& texts) {
+  return std::ranges::all_of(texts,
+                             [&](const auto& each) { return each.second == texts.front().second; });
+}
+
+// "bagel: 50; lance, wan: 30"
+std::string by_family(const FamilyTexts& texts) {
+  FamilyTexts names;  // text -> the families that say it
+  for (const auto& [family, text] : texts) {
+    if (text.empty()) continue;
+    const auto known = std::ranges::find(names, text, &FamilyTexts::value_type::first);
+    if (known == names.end()) {
+      names.emplace_back(text, family);
+    } else {
+      known->second += fmt::format(", {}", family);
+    }
+  }
+  std::string all;
+  for (const auto& [text, families] : names)
+    all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", families, text);
+  return all;
+}
+
+// Behind the help of the field: limits of its families.
+std::string limits_help(const Field& field, Families families) {
+  FamilyTexts texts;
+  for (const FamilyConfig* family : families) {
+    if (has_field(*family, field))
+      texts.emplace_back(family->name, family->limit_of(field.name).help);
+  }
+  if (all_agree(texts)) return texts.front().second;
+  for (auto& [family, text] : texts) text.erase(0, text.find(' ') + 1);  // ", " or "; "
+  return fmt::format("; {}", by_family(texts));
 }
 
 // "50", "1360; of videos from a picture 1280"; what a checkpoint sets is said so. "" = no default.
@@ -222,29 +248,19 @@ std::string default_of(const Field& field, const FamilyConfig& family) {
   return text;
 }
 
-// The default of the first family that has the field, and those of others that are not the same.
 std::string defaults_help(const Field& field, Families families) {
-  std::optional<std::string> first;
-  std::string help;
+  FamilyTexts texts;
   for (const FamilyConfig* family : families) {
-    if (!has_field(*family, field)) continue;
-    const std::string text = default_of(field, *family);
-    if (!first) {
-      first = help = text;
-    } else if (text != *first && !text.empty()) {
-      help += fmt::format("{}{}: {}", help.empty() ? "" : "; ", family->name, text);
-    }
+    if (has_field(*family, field)) texts.emplace_back(family->name, default_of(field, *family));
   }
-  return help;
+  return all_agree(texts) ? texts.front().second : by_family(texts);
 }
 
 // The help, extended by limits and defaults.
 std::string help_of(const Field& field, Families families) {
-  const auto has = [&](const FamilyConfig* family) { return has_field(*family, field); };
-  const FamilyConfig& family = **std::ranges::find_if(families, has);
   const bool is_task = std::holds_alternative<TaskSlot>(field.slot);
   std::string help = is_task ? task_help(families) : std::string(field.help);
-  help += limits_help(field, family, families);
+  help += limits_help(field, families);
   const std::string defaults = defaults_help(field, families);
   return defaults.empty() ? help : fmt::format("{} [{}]", help, defaults);
 }

@@ -96,8 +96,9 @@ struct Drafting {
 };
 
 struct FamilyConfig {
-  std::string_view name;            // the key `pipeline` of a stage config
-  std::string_view released_model;  // the folder's name of a released checkpoint, for examples
+  std::string_view name;                // the key `pipeline` of a stage config
+  std::string_view released_model;      // the folder's name of a released checkpoint, for examples
+  std::string_view released_film = {};  // likewise of one for videos; "" = that one makes them
   // Whether the folder holds a checkpoint of this family, judged by its config files. Throws
   // InputError for one that cannot be read.
   bool (*owns)(const std::filesystem::path& folder);

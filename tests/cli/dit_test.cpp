@@ -236,6 +236,16 @@ TEST_CASE("a flag that one family alone has names the family") {
   CHECK(has(other.out, "pipeline: cosmos"));
 }
 
+TEST_CASE("the help has an example that each family can run, and whose a default is") {
+  const std::string help = run({"generate", "--help"}).out;
+  for (const char* example :
+       {"-m Lance --task t2v -p", "-m Wan2.1-T2V-1.3B-Diffusers --task t2v -p",
+        "-m Cosmos-Predict2-2B-Video2World --task i2v -i boat.png -p"})
+    CHECK(has(help, example));
+  CHECK(has(help, "[bagel: 50; lance: 30; wan: depends on the model; cosmos: 35]"));
+  CHECK(has(help, "--sampler unipc|"));
+}
+
 TEST_CASE("a folder that is missing or of no known model is said first") {
   const test::Folder folder;
   const std::string missing = folder.file("Wan2.1");

@@ -91,6 +91,7 @@ const FamilyConfig& cosmos_config() {
   static const FamilyConfig config = {
       .name = "cosmos",
       .released_model = "Cosmos-Predict2-2B-Text2Image",
+      .released_film = "Cosmos-Predict2-2B-Video2World",
       .owns = owns_cosmos,
       .tasks = tasks(),
       .defaults = defaults(),
