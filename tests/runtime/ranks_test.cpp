@@ -1,6 +1,9 @@
 // Ranks on threads of one process: each has its connection, and Gloo does not know the difference.
+// What c10d keeps once a process is its list of past exchanges (FlightRecorder), which threads
+// corrupt for each other: it is off here.
 #include "lib/runtime/ranks.h"
 
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <thread>
@@ -20,6 +23,7 @@ namespace {
 // Runs `work` as each of so many ranks at once; fails where one of them throws.
 void as_ranks(const ParallelDegrees& degrees, std::size_t size,
               const std::function<void(Ranks& ranks)>& work) {
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // c10d reads it when the first group opens
   const std::uint16_t port = test::free_port();
   std::vector<std::exception_ptr> failures(size);
   std::vector<std::thread> threads;
