@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <regex>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -50,6 +51,38 @@ ManifestRecord record_of(const Json& json) {
   record.request = json.at("request").get<std::string>();
   return record;
 }
+
+// Locks of an open file, each of one byte of it; there need be no such byte.
+enum class LockedByte : off_t { run, line };  // held for the whole run, and while lines are written
+
+// `type`: F_RDLCK, F_WRLCK or F_UNLCK. Returns 0, or why not: EAGAIN where another has it.
+int set_lock(int descriptor, LockedByte byte, short type, bool wait = false) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(byte);
+  lock.l_len = 1;
+  for (;;) {
+    if (fcntl(descriptor, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock) == 0) return 0;
+    if (errno != EINTR) return errno == EACCES ? EAGAIN : errno;
+  }
+}
+
+// While several processes may write lines.
+class LineLock {
+ public:
+  LineLock(int descriptor, bool needed) : descriptor_(needed ? descriptor : -1) {
+    if (needed) set_lock(descriptor_, LockedByte::line, F_WRLCK, /*wait=*/true);
+  }
+  ~LineLock() {
+    if (descriptor_ >= 0) set_lock(descriptor_, LockedByte::line, F_UNLCK);
+  }
+  LineLock(const LineLock&) = delete;
+  LineLock& operator=(const LineLock&) = delete;
+
+ private:
+  int descriptor_;
+};
 
 // Whether the open file is the one of that name.
 bool is_at(int descriptor, const fs::path& file) {
@@ -92,7 +125,9 @@ std::optional<ManifestRecord> ManifestRecord::parse(const std::string& line) {
 // The file may be removed, as an empty manifest is, or replaced between its opening and its
 // locking: then the lock is of a file that nobody sees any more.
 void Manifest::open_locked() {
+  using namespace std::chrono_literals;
   constexpr int kMostTries = 1000;  // then its file system does not number files steadily
+  const auto start = std::chrono::steady_clock::now();
   for (int tries = 1;; ++tries) {
     descriptor_ = open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor_ < 0)
@@ -102,10 +137,24 @@ void Manifest::open_locked() {
       close(descriptor_);
       throw InputError("{}: is a {}, expected a file", file_.string(), file_kind(status.st_mode));
     }
-    // Some network file systems have no locks: there the user alone must keep runs apart.
-    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    const int locked = set_lock(descriptor_, LockedByte::run, shared_ ? F_RDLCK : F_WRLCK);
+    if (locked == EAGAIN && shared_ && std::chrono::steady_clock::now() - start < 5s) {
+      close(descriptor_);  // one of the other processes may be done, and puts it in order
+      std::this_thread::sleep_for(20ms);
+      tries = 0;
+      continue;
+    }
+    if (locked == EAGAIN) {
       close(descriptor_);
       throw InputError("{}: another process is writing it", file_.string());
+    }
+    // Some network file systems have no locks: there the user alone must keep runs apart.
+    if (locked != 0 && shared_) {
+      close(descriptor_);
+      throw InputError(
+          "{}: cannot be locked ({}), and so not be written by several processes; "
+          "--shard I/N gives each its own",
+          file_.string(), std::strerror(locked));
     }
     numbered_steadily_ = is_at(descriptor_, file_);
     if (numbered_steadily_ || tries == kMostTries) return;
@@ -113,10 +162,11 @@ void Manifest::open_locked() {
   }
 }
 
-Manifest::Manifest(fs::path file, bool resume) : file_(std::move(file)) {
+Manifest::Manifest(fs::path file, bool resume, const std::set<std::string>* others)
+    : file_(std::move(file)), shared_(others != nullptr) {
   open_locked();
   try {
-    read(resume);
+    read(resume, others);
   } catch (...) {
     close_it();
     throw;
@@ -129,13 +179,34 @@ Manifest::~Manifest() {
 
 void Manifest::close_it() {
   const bool empty = lseek(descriptor_, 0, SEEK_END) == 0;
-  if (empty && is_at(descriptor_, file_)) unlink(file_.c_str());
+  if (empty && is_last() && is_at(descriptor_, file_)) unlink(file_.c_str());
   close(descriptor_);
 }
 
-void Manifest::read(bool resume) {
+// The own lock goes first: of two processes that end at the same time one sees itself as the last.
+bool Manifest::is_last() {
+  if (!shared_) return true;
+  set_lock(descriptor_, LockedByte::run, F_UNLCK);
+  return set_lock(descriptor_, LockedByte::run, F_WRLCK) == 0;
+}
+
+void Manifest::read(bool resume, const std::set<std::string>* others) {
+  const LineLock alone(descriptor_, shared_);
+  read_lines();
+  if (resume || (order_.empty() && unreadable_ == 0 && !torn_at_)) return;
+  if (has_results(others)) {
+    throw InputError(
+        "{}: the folder holds a run already; --resume goes on with it, another --output-dir begins "
+        "a new one",
+        file_.string());
+  }
+  torn_at_ = 0;
+  records_.clear();
+  order_.clear();
+}
+
+void Manifest::read_lines() {
   const std::string text = read_text_file(file_);
-  if (text.empty()) return;
   std::size_t begin = 0;
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     auto record = ManifestRecord::parse(text.substr(begin, end - begin));
@@ -147,22 +218,15 @@ void Manifest::read(bool resume) {
     records_[record->id] = std::move(*record);
   }
   if (begin < text.size()) torn_at_ = begin;
-  if (resume) return;
-  if (has_results()) {
-    throw InputError(
-        "{}: the folder holds a run already; --resume goes on with it, another --output-dir begins "
-        "a new one",
-        file_.string());
-  }
-  torn_at_ = 0;
-  records_.clear();
-  order_.clear();
 }
 
-bool Manifest::has_results() const {
+bool Manifest::has_results(const std::set<std::string>* others) const {
   if (unreadable_ > 0 || torn_at_) return true;  // who knows
-  return std::ranges::any_of(
-      records_, [](const auto& entry) { return entry.second.ok || !entry.second.files.empty(); });
+  return std::ranges::any_of(records_, [&](const auto& entry) {
+    const auto& [id, record] = entry;
+    if (others != nullptr && others->contains(id)) return false;
+    return record.ok || !record.files.empty();
+  });
 }
 
 void Manifest::require_in_place() const {
@@ -173,7 +237,15 @@ void Manifest::require_in_place() const {
                    (has_folder ? file_ : folder).string());
 }
 
+// With several processes, one of them may have been killed since.
 void Manifest::cut_torn_line() {
+  if (shared_) {
+    torn_at_.reset();
+    const off_t size = lseek(descriptor_, 0, SEEK_END);
+    char last = '\n';
+    if (size > 0 && pread(descriptor_, &last, 1, size - 1) == 1 && last != '\n')
+      torn_at_ = read_text_file(file_).rfind('\n') + 1;  // 0 where there is no line at all
+  }
   if (torn_at_ && ftruncate(descriptor_, static_cast<off_t>(*torn_at_)) != 0)
     throw WriteError("{}: write failed: {}", file_.string(), std::strerror(errno));
   torn_at_.reset();
@@ -186,9 +258,18 @@ const ManifestRecord* Manifest::find(const std::string& id) const {
 
 void Manifest::append(std::span<const ManifestRecord> records) {
   require_in_place();
-  cut_torn_line();
   std::string text;
   for (const ManifestRecord& record : records) text += record.line() + "\n";
+  write_lines(text);
+  for (const ManifestRecord& record : records) {
+    order_.push_back(record.id);
+    records_[record.id] = record;
+  }
+}
+
+void Manifest::write_lines(std::string_view text) {
+  const LineLock alone(descriptor_, shared_);
+  cut_torn_line();
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t bytes = write(descriptor_, text.data() + done, text.size() - done);
     if (bytes < 0 && errno == EINTR) continue;
@@ -197,14 +278,20 @@ void Manifest::append(std::span<const ManifestRecord> records) {
   }
   if (fdatasync(descriptor_) != 0)
     throw WriteError("{}: write failed: {}", file_.string(), std::strerror(errno));
-  for (const ManifestRecord& record : records) {
-    order_.push_back(record.id);
-    records_[record.id] = record;
-  }
 }
 
 void Manifest::finish(const std::vector<std::string>& ids) {
   require_in_place();
+  if (shared_) {
+    if (!is_last()) return;
+    records_.clear();
+    order_.clear();
+    unreadable_ = 0;
+    torn_at_.reset();
+    read_lines();
+    // A process that was killed, or that is still to begin, leaves the rest to a later one.
+    if (!std::ranges::all_of(ids, [&](const auto& id) { return records_.contains(id); })) return;
+  }
   if (order_ == ids && unreadable_ == 0 && !torn_at_) return;
   AtomicFile whole(file_);
   for (const std::string& id : ids) whole.write(records_.at(id).line() + "\n");

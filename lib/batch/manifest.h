@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace diptych {
@@ -37,15 +39,18 @@ struct ManifestRecord {
   static std::optional<ManifestRecord> parse(const std::string& line);
 };
 
-// The manifest of one process, which alone may write it (an advisory lock). Of several records with
-// one id the last counts.
+// The manifest of one process, which alone may write it, or of several that were started together
+// (advisory locks). Of several records with one id the last counts.
 class Manifest {
  public:
   // Creates the file where it is missing. Throws InputError where another process has it, and where
   // it has content and `resume` is false, unless every item failed and left no file: such a run
   // begins anew, and the first write replaces its lines. A last line without its end, which a
   // killed process left, counts as none, and is cut off by the first write.
-  Manifest(std::filesystem::path file, bool resume);
+  // `others`: the ids of items that other processes record in the same file meanwhile; null: this
+  // process is alone. With others, their records are no content, lines that count no more stay
+  // until the end, and a file system without locks is refused.
+  Manifest(std::filesystem::path file, bool resume, const std::set<std::string>* others = nullptr);
   ~Manifest();  // a manifest without a record is removed
   Manifest(const Manifest&) = delete;
   Manifest& operator=(const Manifest&) = delete;
@@ -58,18 +63,23 @@ class Manifest {
   void require_in_place() const;
   // All in one write, on disk when it returns. Throws WriteError, as require_in_place(), too.
   void append(std::span<const ManifestRecord> records);
-  // The end of a complete run: one record for each of these ids, in their order. Throws as
-  // append().
+  // The end of a complete run: one record for each of these ids, in their order. Of several
+  // processes the last one does it, if all ids have records by then. Nothing may be appended
+  // afterwards. Throws as append().
   void finish(const std::vector<std::string>& ids);
 
  private:
   void open_locked();
   void close_it();  // an empty one goes away
-  void read(bool resume);
-  bool has_results() const;
+  void read(bool resume, const std::set<std::string>* others);
+  void read_lines();
+  bool has_results(const std::set<std::string>* others) const;
+  bool is_last();  // of its processes; the others are done, or gone
   void cut_torn_line();
+  void write_lines(std::string_view text);
   std::filesystem::path file_;
   int descriptor_ = -1;
+  bool shared_;                    // by several processes
   bool numbered_steadily_ = true;  // by its file system
   std::map<std::string, ManifestRecord> records_;
   std::vector<std::string> order_;  // of the ids in the file

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include <sys/wait.h>
@@ -212,6 +213,90 @@ TEST_CASE("empty manifests that come and go are held by one at a time") {
   CHECK(held > 0);
   CHECK(wrong == 0);
   CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("several processes write one manifest, the last one puts it in order") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  const std::set<std::string> of_a = {"a"}, of_b = {"b"};
+  const std::string in_order = record("a", 0).line() + "\n" + record("b", 1).line() + "\n";
+  {
+    Manifest b(file, false, &of_a);
+    CHECK(message_of([&] { Manifest(file, true); }) ==
+          file.string() + ": another process is writing it");
+    b.append(std::vector{record("b", 1)});
+    {
+      Manifest a(file, false, &of_b);  // b's record is of this run
+      a.append(std::vector{record("a", 0)});
+      a.finish({"a", "b"});
+    }
+    CHECK(read_text_file(file) == record("b", 1).line() + "\n" + record("a", 0).line() + "\n");
+    b.finish({"a", "b"});
+    CHECK(read_text_file(file) == in_order);
+  }
+  CHECK(message_of([&] { Manifest(file, false, &of_b); }).find("holds a run already") !=
+        std::string::npos);
+  // One that begins when another is done: the rest is still to come.
+  std::filesystem::remove(file);
+  {
+    Manifest b(file, false, &of_a);
+    b.append(std::vector{record("b", 1)});
+    b.finish({"a", "b"});
+  }
+  {
+    Manifest a(file, false, &of_b);
+    a.append(std::vector{record("a", 0)});
+    a.finish({"a", "b"});
+  }
+  CHECK(read_text_file(file) == in_order);
+  folder.write("manifest.jsonl", record("gone", 0).line() + "\n");
+  CHECK(message_of([&] { Manifest(file, false, &of_b); }).find("holds a run already") !=
+        std::string::npos);
+}
+
+TEST_CASE("a line that a killed process left is cut off by the next one of another") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  const std::set<std::string> others = {"b"};
+  for (const std::string& before : {std::string(), record("b", 1).line() + "\n"}) {
+    folder.write("manifest.jsonl", before);
+    Manifest a(file, true, &others);
+    std::ofstream(file, std::ios::app) << "{\"id\": \"torn";
+    a.append(std::vector{record("a", 0)});
+    CHECK(read_text_file(file) == before + record("a", 0).line() + "\n");
+  }
+}
+
+TEST_CASE("an empty manifest stays while another process has it") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  const std::set<std::string> others = {"b"};
+  Manifest a(file, false, &others);
+  { const Manifest b(file, false, &others); }
+  a.append(std::vector{record("a", 0)});
+  CHECK(read_text_file(file) == record("a", 0).line() + "\n");
+}
+
+TEST_CASE("lines of several processes do not mix") {
+  const test::Folder folder;
+  const auto file = folder.path() / "manifest.jsonl";
+  const std::set<std::string> others = {"x"};
+  constexpr int kProcesses = 4, kEach = 25;
+  std::vector<std::jthread> threads;
+  for (int process = 0; process < kProcesses; ++process) {
+    threads.emplace_back([&, process] {
+      Manifest own(file, true, &others);
+      for (int i = 0; i < kEach; ++i) {
+        ManifestRecord made = record(std::to_string(process * kEach + i), 0);
+        made.text = std::string(3000, 'x');
+        own.append(std::vector{made});
+      }
+    });
+  }
+  threads.clear();
+  const auto records = read_manifest(file);
+  REQUIRE(records);
+  CHECK(records->size() == kProcesses * kEach);
 }
 
 TEST_CASE("a manifest is read without being taken up") {
