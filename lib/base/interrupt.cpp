@@ -28,6 +28,10 @@ void install_interrupt_handlers() {
   for (const int each : {SIGPIPE, SIGXFSZ}) std::signal(each, SIG_IGN);
 }
 
+void interrupt() noexcept {
+  if (pending_signal == 0) pending_signal = SIGTERM;
+}
+
 void check_interrupted() {
   if (pending_signal != 0) throw Interrupted(pending_signal);
 }

@@ -8,5 +8,7 @@ namespace diptych {
 // SIGXFSZ become errors of the write that meets them.
 void install_interrupt_handlers();
 void check_interrupted();  // throws Interrupted when a signal has come
+// As if SIGTERM had come: for what ends the process without a signal. Says nothing by itself.
+void interrupt() noexcept;
 
 }  // namespace diptych

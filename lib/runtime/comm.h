@@ -1,5 +1,4 @@
-// Which ranks work together, and on what: plain numbers. There is no process group yet; it comes
-// with runs on several GPUs.
+// Which ranks work together, and on what: plain numbers. Their groups are those of ranks.h.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +23,8 @@ struct RankGroup {
 // group differ in the index of that group alone.
 struct Comm {
   RankGroup data, cfg, ulysses, ring;
+  // Of the ranks that share a request, the one that writes its results.
+  bool leads() const { return cfg.index == 0 && ulysses.index == 0 && ring.index == 0; }
 
   // rank = ((data * cfg + cfg index) * ring + ring index) * ulysses + ulysses index: ranks that
   // exchange the most are neighbours, on one host. Throws InputError where the ranks are not a

@@ -1,5 +1,6 @@
 #include "lib/runtime/ranks.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -10,11 +11,13 @@
 #include <vector>
 
 #define USE_C10D_GLOO 1
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lib/base/error.h"
+#include "lib/base/interrupt.h"
 #include "lib/runtime/rank_groups.h"
 
 namespace diptych {
@@ -24,6 +27,7 @@ using namespace std::chrono_literals;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 constexpr auto kMeeting = 60s;
+constexpr auto kGlance = 10ms;   // between two looks for what another rank says
 constexpr auto kBeat = 250ms;    // between two signs of life
 constexpr int kLostBeats = 40;   // without one: the process is gone
 constexpr auto kLastWords = 2s;  // until what a rank has said must be known
@@ -55,8 +59,8 @@ Store open_store(const Launch& launch) {
 }
 
 // Everybody says that it is there; who waits in vain names who is not.
-void await_all(c10d::Store& store, const Launch& launch, const std::string& place) {
-  const auto key = [&](std::size_t rank) { return place + std::to_string(rank); };
+void await_all(c10d::Store& store, const Launch& launch) {
+  const auto key = [](std::size_t rank) { return "here" + std::to_string(rank); };
   store.set(key(launch.rank), bytes_of("1"));
   for (std::size_t rank = 0; rank < launch.size; ++rank) {
     try {
@@ -101,9 +105,14 @@ class Watch {
       }
     } catch (const std::exception&) {  // the store is gone, and rank 0 with it
       if (stop.stop_requested()) return;
-      failed_ = kLost;
+      lost(0);
       end_soon(stop);
     }
+  }
+
+  void lost(std::size_t rank) {
+    std::fprintf(stderr, "diptych: rank %zu: rank %zu is gone\n", launch_.rank, rank);
+    failed_ = kLost;
   }
 
   void look() {
@@ -119,14 +128,13 @@ class Watch {
       beats.missed = now == beats.last ? beats.missed + 1 : 0;
       beats.last = now;
       if (beats.missed < kLostBeats) continue;
-      std::fprintf(stderr, "diptych: rank %zu: rank %zu is gone\n", launch_.rank, rank);
-      failed_ = kLost;
-      return;
+      return lost(rank);
     }
   }
 
   // Whoever waits for a rank that will not come cannot end in order.
   void end_soon(const std::stop_token& stop) const {
+    interrupt();
     for (auto waited = 0ms; waited < 2 * kLastWords && !stop.stop_requested(); waited += kBeat)
       std::this_thread::sleep_for(kBeat);
     if (stop.stop_requested()) return;
@@ -147,7 +155,7 @@ class C10dRanks final : public Ranks {
  public:
   C10dRanks(const Launch& launch, const Comm& comm, at::Device device)
       : Ranks(launch.rank, comm), launch_(launch), store_(open_store(launch)) {
-    await_all(*store_, launch, "here");
+    await_all(*store_, launch);
     watch_ = std::make_unique<Watch>(launch, open_store(follower()));
     for (const RankAxis axis : {RankAxis::cfg, RankAxis::ulysses}) {
       if (group(axis).size == 1) continue;
@@ -156,7 +164,11 @@ class C10dRanks final : public Ranks {
                                        : make_gloo_group(own, group(axis));
     }
   }
-  ~C10dRanks() override { watch_->stop(); }
+  // The store goes with rank 0, which may have heard of a failure before the others.
+  ~C10dRanks() override {
+    if (rank() == 0 && (has_failed_ || failed())) std::this_thread::sleep_for(3 * kBeat);
+    watch_->stop();
+  }
 
   Tensor all_gather(RankAxis axis, const Tensor& part) override {
     const auto ranks = static_cast<std::int64_t>(group(axis).size);
@@ -177,18 +189,22 @@ class C10dRanks final : public Ranks {
 
   std::string common_text(const std::string& name,
                           const std::function<std::string()>& make) override {
-    const std::string key = "text." + name;
-    if (rank() == 0) store_->set(key, bytes_of(make()));
-    return text_of(store_->get(key));
+    return text_of_rank(0, "all." + name, make);
+  }
+
+  std::string group_text(const std::string& name,
+                         const std::function<std::string()>& make) override {
+    const std::size_t shared = launch_.size / comm().data.size;
+    return text_of_rank(comm().data.index * shared, "group." + name, make);
   }
 
   bool fail(int exit_code) noexcept override {
     bool first = true;
     try {
       const auto own = bytes_of(fmt::format("{} of rank {}", exit_code, rank()));
+      has_failed_ = true;
       first = store_->compareSet(kFailed, {}, own) == own;
-      if (rank() == 0) std::this_thread::sleep_for(3 * kBeat);  // the store goes with this process
-    } catch (const std::exception&) {                           // rank 0 has gone before
+    } catch (const std::exception&) {  // rank 0 has gone before
     }
     return first;
   }
@@ -201,18 +217,37 @@ class C10dRanks final : public Ranks {
     return std::nullopt;
   }
 
-  void finish() override {
-    try {
-      await_all(*store_, launch_, "done");
-      watch_->stop();
-      await_left();
-    } catch (const std::exception&) {
-      if (const auto code = failed_elsewhere()) throw OtherRankFailed{*code};
-      throw;
+  std::optional<int> failed() const noexcept override { return watch_->failed(); }
+
+  int finish(int exit_code) override {
+    int greatest = 0;
+    for (std::size_t other = 0; other < launch_.size; ++other) {
+      const std::string code =
+          text_of_rank(other, "done", [&] { return std::to_string(exit_code); });
+      greatest = std::max(greatest, std::atoi(code.c_str()));
     }
+    watch_->stop();
+    await_left();
+    return greatest;
   }
 
  private:
+  std::string text_of_rank(std::size_t speaker, const std::string& name,
+                           const std::function<std::string()>& make) {
+    const std::string key = fmt::format("text.{}.{}", speaker, name);
+    if (rank() == speaker) {
+      const std::string text = make();
+      store_->set(key, bytes_of(text));
+      return text;
+    }
+    while (!store_->check({key})) {
+      if (const auto code = failed()) throw OtherRankFailed{*code};
+      check_interrupted();
+      std::this_thread::sleep_for(kGlance);
+    }
+    return text_of(store_->get(key));
+  }
+
   Launch follower() const {
     Launch launch = launch_;
     launch.rank = launch_.size;  // not the one that listens
@@ -237,6 +272,7 @@ class C10dRanks final : public Ranks {
 
   Launch launch_;
   Store store_;
+  bool has_failed_ = false;
   std::unique_ptr<Watch> watch_;
   std::map<RankAxis, c10::intrusive_ptr<c10d::Backend>> groups_;
 };
@@ -252,6 +288,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_group(const Store& store, const Rank
 
 std::shared_ptr<Ranks> Ranks::meet(const Launch& launch, const ParallelDegrees& degrees,
                                    at::Device device) {
+  // c10d's warnings about connections that end come with frames of its stack. What has ended is
+  // said by the ranks; who wants to know more asks libtorch.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   const Comm comm = Comm::of_rank(launch.rank, launch.size, degrees);
   return std::make_shared<C10dRanks>(launch, comm, device);
 }

@@ -1,5 +1,5 @@
-// Processes that were started together and work on one request: who they are, and what they
-// exchange. Through libtorch's c10d: NCCL between GPUs, Gloo between CPUs.
+// Processes that were started together and share requests: who they are, and what they exchange.
+// Through libtorch's c10d: NCCL between GPUs, Gloo between CPUs.
 #pragma once
 
 #include <cstdint>
@@ -48,9 +48,7 @@ class Ranks {
     return axis == RankAxis::cfg ? comm_.cfg : comm_.ulysses;
   }
   // Of the ranks that share a request, the one that writes its results.
-  bool leads() const {
-    return comm_.cfg.index == 0 && comm_.ulysses.index == 0 && comm_.ring.index == 0;
-  }
+  bool leads() const { return comm_.leads(); }
 
   // part: contiguous, of one shape and dtype on all ranks of the group -> [ranks, ...], in their
   // order. On CUDA the current stream waits, the host does not.
@@ -58,9 +56,13 @@ class Ranks {
   // parts [ranks, ...], contiguous: slice i goes to rank i -> the slices that each rank has sent
   // here, in their order. Likewise.
   virtual Tensor all_to_all(RankAxis axis, const Tensor& parts) = 0;
-  // The text of rank 0, which alone calls `make`; the others wait for it.
+  // The text of rank 0, which alone calls `make`; the others wait for it, however long it takes.
+  // Each name once. Throws Interrupted, and OtherRankFailed.
   virtual std::string common_text(const std::string& name,
                                   const std::function<std::string()>& make) = 0;
+  // Likewise of the leading one of the ranks that share a request.
+  virtual std::string group_text(const std::string& name,
+                                 const std::function<std::string()>& make) = 0;
 
   // Says that this rank ends with that code: the others end likewise, within seconds. Whether it
   // is the first to say so, and so the one that says why.
@@ -68,8 +70,11 @@ class Ranks {
   // The exit code of another rank that has ended early. What fails because of that may be known a
   // little earlier: waits up to two seconds.
   virtual std::optional<int> failed_elsewhere() noexcept = 0;
-  // Waits until every rank has come so far. Nothing may be exchanged afterwards.
-  virtual void finish() = 0;
+  // The same as far as it is known now. From then on check_interrupted() throws.
+  virtual std::optional<int> failed() const noexcept = 0;
+  // Waits until every rank has come so far, and returns the greatest of their exit codes. Nothing
+  // may be exchanged afterwards. Throws as common_text().
+  virtual int finish(int exit_code) = 0;
 
  protected:
   Ranks(std::size_t rank, const Comm& comm) : comm_(comm), rank_(rank) {}

@@ -20,9 +20,10 @@
 namespace diptych {
 namespace {
 
-// Runs `work` as each of so many ranks at once; fails where one of them throws.
+// Runs `work` as each of so many ranks at once; fails where one of them throws. `finish`: whether
+// `work` leaves that to this function.
 void as_ranks(const ParallelDegrees& degrees, std::size_t size,
-              const std::function<void(Ranks& ranks)>& work) {
+              const std::function<void(Ranks& ranks)>& work, bool finish = true) {
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // c10d reads it when the first group opens
   const std::uint16_t port = test::free_port();
   std::vector<std::exception_ptr> failures(size);
@@ -33,7 +34,7 @@ void as_ranks(const ParallelDegrees& degrees, std::size_t size,
         const std::shared_ptr<Ranks> ranks =
             Ranks::meet({rank, size, "127.0.0.1", port}, degrees, at::kCPU);
         work(*ranks);
-        ranks->finish();
+        if (finish) ranks->finish(0);
       } catch (...) {
         failures[rank] = std::current_exception();
       }
@@ -93,7 +94,21 @@ TEST_CASE("branches are computed once where they divide, and known to all") {
   }
 }
 
-TEST_CASE("a text is that of rank 0") {
+TEST_CASE("a text is that of rank 0, or of the leading one of those that share a request") {
+  as_ranks({.cfg = 2}, 4, [](Ranks& ranks) {
+    const auto own = [&] { return std::to_string(40 + ranks.rank()); };
+    CHECK(ranks.common_text("one", own) == "40");
+    CHECK(ranks.group_text("one", own) == (ranks.rank() < 2 ? "40" : "42"));
+  });
+}
+
+TEST_CASE("all ranks end with the greatest of their exit codes") {
+  as_ranks(
+      {.cfg = 2}, 2, [](Ranks& ranks) { CHECK(ranks.finish(ranks.rank() == 0 ? 0 : 4) == 4); },
+      false);
+}
+
+TEST_CASE("only rank 0 makes the common text") {
   as_ranks({.ulysses = 3}, 3, [](Ranks& ranks) {
     CHECK(ranks.common_text("seed", [&] { return std::to_string(40 + ranks.rank()); }) == "40");
   });
