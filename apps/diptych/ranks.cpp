@@ -39,26 +39,83 @@ Launch launch_of(const Shard& process) {
   return launch;
 }
 
+std::size_t asked(const std::optional<std::int64_t>& degree) {
+  return static_cast<std::size_t>(degree.value_or(0));
+}
+
+// Why ranks cannot divide the guidance branches of a request; nothing where they can.
+std::optional<SettingText> why_one_branch(const RunConfig& run) {
+  if (run.answers())
+    return SettingText{Setting::of("task", run.task), " writes a text, which is the work of one"};
+  if (run.sampling.cfg_text_scale <= 1)
+    return SettingText{"guidance is off, and there is one branch (",
+                       Setting::of("cfg_text_scale").called("--cfg-scale"), " above 1 has two)"};
+  return std::nullopt;
+}
+
+// The same of the rows.
+std::optional<SettingText> why_whole_rows(const RunConfig& run) {
+  if (run.answers())
+    return SettingText{Setting::of("task", run.task), " writes a text, which is the work of one"};
+  return std::nullopt;
+}
+
+bool may_divide_branches(const RunConfig& run) {
+  return run.family->uses("cfg_parallel_size") && !why_one_branch(run);
+}
+
+bool may_divide_rows(const RunConfig& run) {
+  return run.family->uses("ulysses_degree") && !why_whole_rows(run);
+}
+
 // What was asked for; else two ranks for the branches of guided requests, all others for the rows.
-ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks) {
-  const bool divides_rows = run.family->uses("ulysses_degree");
-  const auto asked = [](const std::optional<std::int64_t>& degree) {
-    return static_cast<std::size_t>(degree.value_or(0));
-  };
+// `one_forward`: the branches are to share one, which no ranks can divide.
+ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_forward) {
   ParallelDegrees degrees;
   const std::size_t ulysses = asked(run.parallel.ulysses);
   degrees.cfg = asked(run.parallel.cfg);
   if (degrees.cfg == 0) {
     const std::size_t left = ranks / std::max<std::size_t>(ulysses, 1);
-    const bool guided = run.sampling.cfg_text_scale != 1 && run.family->uses("cfg_parallel_size");
-    degrees.cfg = guided && left % 2 == 0 ? 2 : 1;
+    degrees.cfg = may_divide_branches(run) && !one_forward && left % 2 == 0 ? 2 : 1;
   }
-  degrees.ulysses = ulysses > 0 ? ulysses : divides_rows ? ranks / degrees.cfg : 1;
+  degrees.ulysses = ulysses > 0 ? ulysses : may_divide_rows(run) ? ranks / degrees.cfg : 1;
   return degrees;
+}
+
+// Of a request, or of an item of a list.
+void require_divisible(const RunConfig& run, const ParallelDegrees& degrees) {
+  const std::size_t shared = degrees.ranks_per_request();
+  if (const auto why = why_one_branch(run); why && degrees.cfg > 1)
+    throw InputError(Setting::of("cfg_parallel_size", std::to_string(degrees.cfg)), *why);
+  if (const auto why = why_whole_rows(run); why && degrees.ulysses > 1)
+    throw InputError(Setting::of("ulysses_degree", std::to_string(degrees.ulysses)), *why);
+  if (degrees.cfg > 1 && run.cache_mode != StepCacheMode::none)
+    throw InputError(Setting::of("cache_mode"), "is for one process, which has all branches");
+  if (degrees.ulysses > 1 && !run.trace.empty())
+    throw InputError(
+        Setting::of("trace"),
+        "needs all rows in one process; expected a single one, or --cfg-parallel-size {}", shared);
+}
+
+void refuse_stdin(const RunConfig& run, const Shard& process) {
+  for (const InputItem& item : run.inputs) {
+    if (item.text == kStdin || item.file() == kStdin) {
+      throw InputError("-: stdin has no meaning for {} processes ({}); expected a file",
+                       process.count, process.origin);
+    }
+  }
 }
 
 void check_degrees(const RunConfig& run, const ParallelDegrees& degrees, const Shard& process) {
   const std::size_t shared = degrees.ranks_per_request();
+  require_divisible(run, degrees);
+  const bool unguided = run.family->uses("cfg_parallel_size") && why_one_branch(run);
+  if (shared == 1 && (run.answers() || unguided)) {
+    throw InputError(Setting::of("cfg_parallel_size"),
+                     "{} processes share one request ({}), and there is nothing to divide: {}",
+                     process.count, process.origin,
+                     run.answers() ? "a text is the work of one" : "guidance is off");
+  }
   if (shared != process.count) {
     throw InputError(
         Setting::of("cfg_parallel_size"),
@@ -66,19 +123,21 @@ void check_degrees(const RunConfig& run, const ParallelDegrees& degrees, const S
         "the work of {}",
         process.count, process.origin, degrees.cfg, degrees.ulysses, shared);
   }
-  if (degrees.cfg > 1 && run.cache_mode != StepCacheMode::none)
-    throw InputError(Setting::of("cache_mode"), "is for one process, which has all branches");
-  if (degrees.ulysses > 1 && !run.trace.empty())
-    throw InputError(
-        Setting::of("trace"),
-        "needs all rows in one process; expected a single one, or --cfg-parallel-size {}",
-        process.count);
-  for (const InputItem& item : run.inputs) {
-    if (item.text == kStdin || item.file() == kStdin) {
-      throw InputError("-: stdin has no meaning for {} processes ({}); expected a file",
-                       process.count, process.origin);
-    }
-  }
+  refuse_stdin(run, process);
+}
+
+// Where each branch is computed by a rank of its own, none share a forward. A stage config, or the
+// default, may say so for a single process; a flag is meant.
+bool asks_for_one_forward(const Resolved& resolved) {
+  return resolved.options.run.cfg_mode == CfgMode::batched &&
+         resolved.origins[field_index("cfg_mode")].starts_with("--");
+}
+
+void require_branches_apart(const Resolved& resolved, const ParallelDegrees& degrees) {
+  if (degrees.cfg == 1 || !asks_for_one_forward(resolved)) return;
+  throw InputError(Setting::of("cfg_mode", "batched"),
+                   "is for one process; the branches are divided among {}, as in sequential",
+                   degrees.cfg);
 }
 
 // Whatever a process draws or chooses by itself.
@@ -88,6 +147,33 @@ void agree(RunConfig& run, Ranks& ranks) {
   const std::string seed = ranks.common_text("seed", [&] { return std::to_string(sampling.seed); });
   sampling.seed = std::stoull(seed);
 }
+
+// Meets the others. The settings become those of this rank.
+void meet(Resolved& resolved, const Shard& process, const ParallelDegrees& degrees, Log& log) {
+  RunConfig& run = resolved.options.run;
+  const Comm comm = Comm::of_rank(process.index, process.count, degrees);
+  if (const auto device = device_of_rank(run.device, list_gpus().size(), environment))
+    run.device = *device;
+  const at::Device device = resolve_device(run.device, log);
+  if (!comm.leads()) {
+    log.set_level(LogLevel::quiet);
+    resolved.options.progress = ProgressStyle::none;
+  }
+  run.ranks = Ranks::meet(launch_of(process), degrees, device);
+  agree(run, *run.ranks);
+  if (degrees.cfg > 1) run.cfg_mode = CfgMode::sequential;
+}
+
+// Nothing is divided that nobody asked for: the processes then have items of their own.
+ParallelDegrees degrees_of_items(const RunConfig& defaults) {
+  ParallelDegrees degrees;
+  degrees.cfg = std::max<std::size_t>(asked(defaults.parallel.cfg), 1);
+  degrees.ulysses = std::max<std::size_t>(asked(defaults.parallel.ulysses), 1);
+  return degrees;
+}
+
+constexpr fmt::format_string<std::int64_t&> kAlone =
+    "{} processes are expected, and this one is alone; start them with torchrun, mpirun or srun";
 
 // `why`: with a place for the number of processes.
 void require_undivided(const RunConfig& run, fmt::format_string<std::int64_t&> why) {
@@ -105,41 +191,64 @@ bool writes_results(const RunConfig& run) {
 }
 
 void require_undivided(const RunConfig& run) {
-  require_undivided(run, "{} processes for one request are for generate and bench; expected 1");
+  require_undivided(run,
+                    "{} processes for one request are for generate, batch and bench; expected 1");
 }
 
 std::shared_ptr<Ranks> meet_ranks(Resolved& resolved, Log& log) {
   RunConfig& run = resolved.options.run;
   const auto process = process_of_environment(environment);
   if (!process) {
-    require_undivided(run,
-                      "{} processes are expected, and this one is alone; start them with "
-                      "torchrun, mpirun or srun");
+    require_undivided(run, kAlone);
     return nullptr;
   }
-  const ParallelDegrees degrees = degrees_of(run, process->count);
+  const ParallelDegrees degrees = degrees_of(run, process->count, asks_for_one_forward(resolved));
   check_degrees(run, degrees, *process);
-  if (const auto device = device_of_rank(run.device, list_gpus().size(), environment))
-    run.device = *device;
-  const at::Device device = resolve_device(run.device, log);
-  if (process->index > 0) log.set_level(LogLevel::quiet);
-  run.ranks = Ranks::meet(launch_of(*process), degrees, device);
-  agree(run, *run.ranks);
-  if (degrees.cfg > 1) run.cfg_mode = CfgMode::sequential;
+  require_branches_apart(resolved, degrees);
+  meet(resolved, *process, degrees, log);
   log.info("{} processes share this request: {} for the guidance branches x {} for the rows",
            process->count, degrees.cfg, degrees.ulysses);
   return run.ranks;
 }
 
+std::size_t ranks_per_item(const RunConfig& defaults) {
+  return degrees_of_items(defaults).ranks_per_request();
+}
+
+std::shared_ptr<Ranks> meet_list_ranks(Resolved& defaults, Log& log) {
+  RunConfig& run = defaults.options.run;
+  const ParallelDegrees degrees = degrees_of_items(run);
+  if (degrees.ranks_per_request() == 1) return nullptr;
+  const auto process = process_of_environment(environment);
+  if (!process) require_undivided(run, kAlone);
+  refuse_stdin(run, *process);
+  require_branches_apart(defaults, degrees);
+  meet(defaults, *process, degrees, log);
+  log.info(
+      "{} processes share this list: {} for its items x {} for the guidance branches x {} for the "
+      "rows",
+      process->count, run.ranks->comm().data.size, degrees.cfg, degrees.ulysses);
+  return run.ranks;
+}
+
+void require_divisible(const RunConfig& item, const RunConfig& defaults) {
+  const ParallelDegrees degrees = degrees_of_items(defaults);
+  require_divisible(item, degrees);
+  const bool own_mode = item.cfg_mode != defaults.cfg_mode;
+  if (degrees.cfg > 1 && own_mode && item.cfg_mode == CfgMode::batched)
+    throw InputError(Setting::of("cfg_mode", "batched"),
+                     "is for one process; the branches are divided among {}, as in sequential",
+                     degrees.cfg);
+}
+
 int as_rank(const std::shared_ptr<Ranks>& ranks, const std::function<int()>& work) {
   if (ranks == nullptr) return work();
   try {
-    const int code = work();
-    ranks->finish();
-    return code;
+    return ranks->finish(work());
   } catch (const OtherRankFailed&) {
     throw;
   } catch (...) {
+    if (const auto code = ranks->failed()) throw OtherRankFailed{*code};
     const Failure failure = describe_failure(std::current_exception());
     if (failure.code == kRunFailed) {  // perhaps only because another rank has gone
       if (const auto code = ranks->failed_elsewhere()) throw OtherRankFailed{*code};

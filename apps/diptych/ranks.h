@@ -11,20 +11,29 @@
 namespace diptych {
 
 // Meets the other processes that a launcher started with this one; null where there are none. All
-// of them share the one request: its settings become those of this rank (device, seed, CFG mode),
-// and all ranks but the one that writes are quiet. Throws InputError for settings that do not fit
-// the number of processes, RunError where they do not meet.
+// of them share the one request: its settings become those of this rank (device, seed, CFG mode,
+// progress), and all ranks but the one that writes are quiet. Throws InputError for settings that
+// do not fit the number of processes or the request, RunError where they do not meet.
 std::shared_ptr<Ranks> meet_ranks(Resolved& resolved, Log& log);
 
-// Whether this process writes what a request gives: it is alone, or the one of its ranks that does.
+// How many processes share each request of a list: as many as it was asked for, 1 if it was not.
+std::size_t ranks_per_item(const RunConfig& defaults);
+// Meets the others where that is more than 1, else null: processes that share no request need not
+// meet. Groups of them work on different items. `defaults` become those of this rank, as above.
+std::shared_ptr<Ranks> meet_list_ranks(Resolved& defaults, Log& log);
+// Throws InputError for an item that the ranks of `defaults` cannot divide.
+void require_divisible(const RunConfig& item, const RunConfig& defaults);
+
+// Whether this process writes what a request gives: it is alone, or of the ranks that share it the
+// one that does.
 bool writes_results(const RunConfig& run);
 
-// Of a verb whose requests are each the work of one process. Throws InputError where a stage config
-// divides them.
+// Of a verb whose requests are each the work of one process. Throws InputError where they are to be
+// divided.
 void require_undivided(const RunConfig& run);
 
-// Runs `work` as one of these ranks (null: alone). A failure of any rank ends all of them, with its
-// exit code; it says why, the others nothing.
+// Runs `work` as one of these ranks (null: alone). Returns the greatest of their exit codes. A
+// failure of any rank ends all of them, with its exit code; it says why, the others nothing.
 int as_rank(const std::shared_ptr<Ranks>& ranks, const std::function<int()>& work);
 
 }  // namespace diptych

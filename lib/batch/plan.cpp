@@ -171,7 +171,7 @@ void fail(PlannedItem& planned, std::string error, std::uint64_t seed) {
 }
 
 PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs::path& folder,
-                      IdleFlags& idle, CommonError& common) {
+                      const ItemCheck& check, IdleFlags& idle, CommonError& common) {
   PlannedItem planned = blank_plan(item, fields_of(defaults.options));
   Resolved settled;
   try {
@@ -190,6 +190,7 @@ PlannedItem plan_item(const BatchItem& item, const Resolved& defaults, const fs:
     if (error.empty()) {
       planned.options = settled.options;
       plan_settled(item, folder, planned);
+      if (check) check(planned.options.run);
     }
   } catch (const InputError& refused) {
     of_batch = batch_error(planned, settled, refused);
@@ -303,13 +304,13 @@ std::string stem_of_partial(const std::string& name) {
 }  // namespace
 
 std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
-                                    const fs::path& folder) {
+                                    const fs::path& folder, const ItemCheck& check) {
   std::vector<PlannedItem> items;
   items.reserve(list.items.size());
   IdleFlags idle;
   CommonError common;
   for (const BatchItem& item : list.items)
-    items.push_back(plan_item(item, defaults, folder, idle, common));
+    items.push_back(plan_item(item, defaults, folder, check, idle, common));
   idle.refuse();
   common.refuse();
   refuse_collisions(items);

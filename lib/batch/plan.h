@@ -30,12 +30,16 @@ struct PlannedItem {
   std::vector<std::filesystem::path> files;    // all: results, plan, trace
 };
 
-// Every item of the list with its defaults and names; bad values become the item's error. Throws
-// InputError where a flag of the whole batch does nothing for any of them, or lets none of them
-// run, where two items would write one file, one would write what another reads, or a link leads
-// out of the folder.
+// Throws InputError about a setting that keeps an item from running.
+using ItemCheck = std::function<void(const RunConfig& item)>;
+
+// Every item of the list with its defaults and names; bad values, and what `check` refuses, become
+// the item's error. Throws InputError where a flag of the whole batch does nothing for any of them,
+// or lets none of them run, where two items would write one file, one would write what another
+// reads, or a link leads out of the folder.
 std::vector<PlannedItem> plan_batch(const BatchList& list, const Resolved& defaults,
-                                    const std::filesystem::path& folder);
+                                    const std::filesystem::path& folder,
+                                    const ItemCheck& check = {});
 
 // What an error says of this item: it begins with the item's place and, where the list has keys,
 // speaks of these; a value that a flag of the whole batch gave keeps that flag.

@@ -118,12 +118,9 @@ std::optional<Shard> process_of_environment(const Environment& environment) {
   return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
-Shard shard_of_environment(const Environment& environment, std::size_t ranks_per_request) {
-  const auto array = slurm_array(environment);
-  const auto rank = data_group(process_of_environment(environment), ranks_per_request);
-  if (!array || !rank) return array.value_or(rank.value_or(Shard{}));
-  return {array->index * rank->count + rank->index, array->count * rank->count,
-          fmt::format("{}, within it {}", array->origin, rank->origin)};
+ListPart part_of_environment(const Environment& environment, std::size_t ranks_per_request) {
+  return {slurm_array(environment).value_or(Shard{}),
+          data_group(process_of_environment(environment), ranks_per_request).value_or(Shard{})};
 }
 
 bool is_slurm_job_script(const Environment& environment) {

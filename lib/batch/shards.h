@@ -1,5 +1,5 @@
 // Which part of a list this process takes, and on which GPU: from --shard, or from what Slurm,
-// torchrun or MPI say in the environment. Processes that share one request take the same part.
+// torchrun or MPI say in the environment. Processes that share requests take the same part.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +21,27 @@ struct Shard {
   std::string manifest_name() const;  // "manifest.jsonl", "manifest-2-of-8.jsonl"
 };
 
+// What of a list this process works on.
+struct ListPart {
+  Shard shard;  // with a manifest of its own: --shard, or the task of a Slurm array
+  // Of this shard: the group of processes among those that were started together. All groups write
+  // one manifest. They take forwards of the shard in turn, so contains() is of forwards.
+  Shard group;
+};
+
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 // "2/8". Throws InputError "<where>: ...".
 Shard parse_shard(std::string_view text, const Setting& setting);
 
-// The task of a Slurm array (SLURM_ARRAY_TASK_ID, _MIN, _MAX, _STEP, _COUNT), and within it the
-// process: torchrun's RANK and WORLD_SIZE, Open MPI's OMPI_COMM_WORLD_RANK and _SIZE, MPICH's
-// PMI_RANK and PMI_SIZE, or where none of these is set, Slurm's SLURM_PROCID and SLURM_NTASKS,
-// except in the job script itself. Where both are set, each task's part is divided among its
-// processes. `ranks_per_request`: so many consecutive processes work on one request together
-// (ParallelDegrees::ranks_per_request()) and are one shard. Throws InputError for processes that
-// are numbered differently or cannot be divided into such groups, an array with gaps, and values
-// that are no such numbers.
-Shard shard_of_environment(const Environment& environment, std::size_t ranks_per_request);
+// The shard is the task of a Slurm array (SLURM_ARRAY_TASK_ID, _MIN, _MAX, _STEP, _COUNT), the
+// group that of the process within it: torchrun's RANK and WORLD_SIZE, Open MPI's
+// OMPI_COMM_WORLD_RANK and _SIZE, MPICH's PMI_RANK and PMI_SIZE, or where none of these is set,
+// Slurm's SLURM_PROCID and SLURM_NTASKS, except in the job script itself. `ranks_per_request`: so
+// many consecutive processes work on one request together (ParallelDegrees::ranks_per_request())
+// and are one group. Throws InputError for processes that are numbered differently or cannot be
+// divided into such groups, an array with gaps, and values that are no such numbers.
+ListPart part_of_environment(const Environment& environment, std::size_t ranks_per_request);
 
 // This process among those that one launcher started, of the same variables; nothing for one that
 // is alone. Throws InputError as above.

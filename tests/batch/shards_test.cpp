@@ -18,8 +18,13 @@ Environment environment_of(Variables variables) {
   };
 }
 
+// The part of the list: "0/1" for the whole, the shard of a Slurm array, and the group of processes
+// within it.
 std::string shard(const Variables& variables, std::size_t ranks_per_request = 1) {
-  return shard_of_environment(environment_of(variables), ranks_per_request).text();
+  const ListPart part = part_of_environment(environment_of(variables), ranks_per_request);
+  if (part.group.count == 1) return part.shard.text();
+  if (part.shard.count == 1) return part.group.text();
+  return part.group.text() + " of " + part.shard.text();
 }
 std::string error(const Variables& variables, std::size_t ranks_per_request = 1) {
   return message_of([&] { shard(variables, ranks_per_request); });
@@ -72,7 +77,7 @@ TEST_CASE("tasks of a Slurm array, wherever it begins and however it steps") {
   // Within a task, its processes.
   Variables both = array("2", "1", "3", "1", "3");
   both.insert({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}});
-  CHECK(shard(both) == "3/6");
+  CHECK(shard(both) == "1/2 of 1/3");
 }
 
 TEST_CASE("a launcher within Slurm's tasks counts its own processes") {
@@ -107,7 +112,7 @@ TEST_CASE("a Slurm job script is one process, whatever number of tasks it asked 
   CHECK(shard(of_array) == "2/3");
 }
 
-TEST_CASE("processes that share a request are one shard") {
+TEST_CASE("processes that share a request are one group") {
   const auto torchrun = [](const char* rank, const char* world) {
     return Variables{{"RANK", rank}, {"WORLD_SIZE", world}};
   };
@@ -128,7 +133,7 @@ TEST_CASE("processes that share a request are one shard") {
   // Each task of an array has its own processes.
   Variables array = torchrun("2", "4");
   array.insert({{"SLURM_ARRAY_TASK_ID", "2"}, {"SLURM_ARRAY_TASK_COUNT", "3"}});
-  CHECK(shard(array, 2) == "5/6");
+  CHECK(shard(array, 2) == "1/2 of 2/3");
 }
 
 TEST_CASE("values that are no ranks are refused") {

@@ -23,6 +23,7 @@
 #include "lib/base/text_file.h"
 #include "lib/media/png.h"
 #include "lib/tensor/safetensors.h"
+#include "tests/cli/batch_contents.h"
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
 #include "tests/cli/words.h"
@@ -35,8 +36,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::Command;
+using test::contents;
 using test::Folder;
 using test::has;
+using test::manifest;
 using test::Outcome;
 using test::Words;
 
@@ -57,31 +60,10 @@ Command batch(const Folder& folder, const std::string& list, const Words& more =
   return command;
 }
 
-// Every file below the folder by its name; a manifest without its seconds.
-std::map<std::string, std::string> contents(const fs::path& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (!entry.is_regular_file()) continue;
-    std::string text = read_text_file(entry.path());
-    for (std::size_t at = 0; entry.path().extension() == ".jsonl" &&
-                             (at = text.find("\"seconds\":", at)) != std::string::npos;)
-      text.erase(at, text.find(',', at) + 1 - at);
-    files[fs::relative(entry.path(), folder).string()] = std::move(text);
-  }
-  return files;
-}
-
 Words names(const std::map<std::string, std::string>& files) {
   Words all;
   for (const auto& [name, text] : files) all.push_back(name);
   return all;
-}
-
-std::vector<json> manifest(const fs::path& file) {
-  std::ifstream stream(file);
-  std::vector<json> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
-  return lines;
 }
 
 // A run of kSmall that nobody disturbed: its folder, and how long it took.
@@ -611,16 +593,18 @@ TEST_CASE("an item's - is a text, and a batch size that nothing shares is pointe
 TEST_CASE("shards share a list and a folder") {
   const Folder folder;
   folder.write("l.jsonl", kSmall);
-  Command first = batch(folder, "l.jsonl", {"--shard", "0/2"});
+  auto one = std::async(std::launch::async, [&] {
+    return run(batch(folder, "l.jsonl", {"--shard", "0/2"}));
+  });
   Command second = batch(folder, "l.jsonl");
-  second.environment = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
-  auto one = std::async(std::launch::async, [&] { return run(first); });
+  second.environment = {{"SLURM_ARRAY_TASK_ID", "1"}, {"SLURM_ARRAY_TASK_COUNT", "2"}};
   const Outcome two = run(second);
   CAPTURE(two.err);
   CHECK(one.get().code == 0);
   CHECK(two.code == 0);
-  CHECK(
-      has(two.err, "shard 1/2 of 6 items, from RANK and WORLD_SIZE; --shard 0/1 takes the whole"));
+  CHECK(has(two.err,
+            "shard 1/2 of 6 items, from SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT; --shard "
+            "0/1 takes the whole list"));
   const fs::path out = folder.path() / "out";
   auto files = contents(out);
   CHECK(manifest(out / "manifest-0-of-2.jsonl").size() == 3);
@@ -636,7 +620,8 @@ TEST_CASE("shards share a list and a folder") {
   const Outcome idle = run(batch(folder, "l.jsonl", {"--shard", "6/7"}));
   CHECK(idle.code == 0);
   CHECK(has(idle.err, "the list has no item for shard 6/7"));
-  second.arguments.insert(second.arguments.end(), {"--shard", "0/1", "--check-config"});
+  second = batch(folder, "l.jsonl", {"--shard", "0/1", "--check-config"});
+  second.environment = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
   CHECK(run(second).code == 0);
   second = batch(folder, "l.jsonl");
   second.environment = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}};

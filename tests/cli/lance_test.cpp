@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/clip_formats.h"
+#include "tests/cli/lance_folder.h"
 #include "tests/cli/words.h"
 #include "tests/support/skip.h"
 
@@ -39,14 +40,7 @@ void check_stages(const std::string& err) {
 // A folder laid out as the released checkpoint, without weights, and what is made there.
 class Lance {
  public:
-  Lance() {
-    const fs::path goldens = fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/lance";
-    fs::create_directory(model());
-    for (const char* part : {"Lance_3B", "Lance_3B_Video"})
-      fs::create_symlink(goldens / "checkpoint/Lance_3B", model() / part);
-    fs::create_symlink(goldens / "vit", model() / "Qwen2.5-VL-ViT");
-    fs::create_symlink(goldens / "checkpoint/Wan2.2_VAE.pth", model() / "Wan2.2_VAE.pth");
-  }
+  Lance() { diptych::test::link_lance(model()); }
   fs::path model() const { return folder_.path() / "model"; }
   std::string file(const std::string& name) const { return folder_.file(name); }
   Outcome run(const std::string& verb, const Words& arguments) const {

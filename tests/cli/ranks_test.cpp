@@ -1,55 +1,37 @@
-// Several processes that share a request, as a launcher starts them: each is told its rank by the
-// environment.
+// Several processes that share a request.
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "tests/cli/lance_folder.h"
+#include "tests/cli/rank_processes.h"
 #include "tests/cli/words.h"
-#include "tests/support/free_port.h"
 #include "tests/support/skip.h"
+#include "tests/support/tiny_model.h"
+#include "tests/verify/goldens.h"
 
 namespace {
 
 namespace fs = std::filesystem;
+using diptych::test::check_all;
 using diptych::test::Command;
 using diptych::test::Folder;
 using diptych::test::Outcome;
+using diptych::test::run_ranks;
+using diptych::test::signal_at_cue;
 using diptych::test::skip;
+using diptych::test::with;
 using diptych::test::Words;
 
 std::string bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   REQUIRE(file);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// `change`: what is different about one of them.
-std::vector<Outcome> run_ranks(std::size_t size, const Words& arguments,
-                               const std::function<void(std::size_t, Command&)>& change = {}) {
-  const std::string port = std::to_string(diptych::test::free_port());
-  std::vector<Outcome> outcomes(size);
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    Command command;
-    command.arguments = arguments;
-    command.environment = {{"RANK", std::to_string(rank)},
-                           {"WORLD_SIZE", std::to_string(size)},
-                           {"MASTER_ADDR", "127.0.0.1"},
-                           {"MASTER_PORT", port},
-                           {"OMP_NUM_THREADS", "1"}};
-    if (change) change(rank, command);
-    threads.emplace_back([&outcomes, rank, command] { outcomes[rank] = run(command); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return outcomes;
 }
 
 Outcome run_alone(const Words& arguments) {
@@ -60,30 +42,21 @@ Outcome run_alone(const Words& arguments) {
 }
 
 Words demo(const std::string& output, const Words& more = {"--steps", "4"}) {
-  return diptych::test::with(
+  return with(
       {"generate", "-p", "a red circle on a white background", "--device", "cpu", "-o", output},
       more);
 }
 
 // Of the recorded runs; "" where they are not there.
-std::string wan_checkpoint() {
-  const char* named = std::getenv("DIPTYCH_GOLDENS");
-  const fs::path goldens = named != nullptr
-                               ? fs::path(named)
-                               : fs::path(DIPTYCH_SOURCE_DIR).parent_path() / "shared/goldens";
-  const fs::path model = goldens / "wan/checkpoint";
+std::string checkpoint(const std::string& family, const std::string& name = "checkpoint") {
+  const fs::path model = diptych::test::goldens_of(family).back() / name;
   return fs::exists(model / "model_index.json") ? model.string() : "";
 }
 
 Words wan(const std::string& output, const Words& more = {}) {
-  return diptych::test::with(
-      {"generate", "-m", wan_checkpoint(), "-p", "a cat", "--device", "cpu", "--size", "64x48",
-       "--video-frames", "5", "--steps", "3", "-o", output},
-      more);
-}
-
-void check_all(const std::vector<Outcome>& outcomes, int code) {
-  for (const Outcome& outcome : outcomes) CHECK_MESSAGE(outcome.code == code, outcome.err);
+  return with({"generate", "-m", checkpoint("wan"), "-p", "a cat", "--device", "cpu", "--size",
+               "64x48", "--video-frames", "5", "--steps", "3", "-o", output},
+              more);
 }
 
 }  // namespace
@@ -126,22 +99,36 @@ TEST_CASE("a rank that is killed, or stopped by a signal, ends the others") {
     CAPTURE(signal);
     const auto start = std::chrono::steady_clock::now();
     const std::vector<Outcome> outcomes =
-        run_ranks(2, demo(output, {"--steps", "9999", "--progress", "kv", "-v"}),
-                  [signal = signal](std::size_t rank, Command& c) {
-                    if (rank != 1) return;
-                    c.signal = signal;
-                    c.interrupt_after = "stage=denoise";
+        run_ranks(2, demo(output, {"--steps", "9999", "--progress", "kv"}),
+                  [&, signal = signal](std::size_t rank, Command& c) {
+                    signal_at_cue(rank, c, /*victim=*/1, /*watched=*/0, "stage=denoise", signal,
+                                  folder.file("process"));
                   });
     CHECK_MESSAGE(outcomes[0].code == code, outcomes[0].err);
     if (signal == SIGKILL) {
       CHECK(outcomes[1].code == 1000 + SIGKILL);
+      CHECK(outcomes[1].err.empty());
       CHECK(outcomes[0].err.find("diptych: ") != std::string::npos);
     } else {
       CHECK(outcomes[1].code == code);
     }
-    CHECK(!fs::exists(output));
+    CHECK(folder.names() == std::vector<std::string>{"process"});
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
   }
+}
+
+TEST_CASE("the other ranks say so where the first one is killed") {
+  const Folder folder;
+  const std::vector<Outcome> outcomes =
+      run_ranks(2, demo(folder.file("a.png"), {"--steps", "9999", "--progress", "kv"}),
+                [&](std::size_t rank, Command& c) {
+                  if (rank != 0) return;
+                  c.interrupt_after = "stage=denoise";
+                  c.signal = SIGKILL;
+                });
+  CHECK(outcomes[0].code == 1000 + SIGKILL);
+  CHECK(outcomes[1].code == 3);
+  CHECK(outcomes[1].err == "diptych: rank 1: rank 0 is gone\n");
 }
 
 TEST_CASE("degrees that do not fit the processes are refused") {
@@ -159,7 +146,7 @@ TEST_CASE("degrees that do not fit the processes are refused") {
   check_all(run_ranks(2, demo("-", {"--ulysses-degree", "2"})), 2);
 }
 
-TEST_CASE("bench measures what ranks share; lists are shared another way") {
+TEST_CASE("bench measures what ranks share") {
   const Folder folder;
   const std::vector<Outcome> outcomes =
       run_ranks(2, {"bench", "--device", "cpu", "--steps", "3", "--size", "96x96", "--repeats", "1",
@@ -167,15 +154,47 @@ TEST_CASE("bench measures what ranks share; lists are shared another way") {
   check_all(outcomes, 0);
   CHECK(outcomes[0].out.find("denoise") != std::string::npos);
   CHECK(outcomes[1].out.empty());
-  folder.write(
-      "two.yaml",
-      "pipeline: bagel\nstages:\n  - stage_id: 0\n  - stage_id: 1\n    cfg_parallel_size: 2\n");
-  folder.write("list.txt", "a red circle\n");
-  const Outcome list = run_alone({"batch", folder.file("list.txt"), "-c", folder.file("two.yaml"),
-                                  "--output-dir", folder.file("out")});
-  CHECK(list.code == 2);
-  CHECK(list.err.find("cfg_parallel_size: 2 processes for one request are for generate and bench; "
-                      "expected 1") != std::string::npos);
+}
+
+TEST_CASE("what ranks cannot divide is refused") {
+  const Folder folder;
+  const std::string output = folder.file("a.png");
+  const auto refused = [&](const Words& words) {
+    const std::vector<Outcome> outcomes = run_ranks(2, words);
+    check_all(outcomes, 2);
+    return outcomes[0].err;
+  };
+  CHECK(refused(demo(output, {"--cfg-scale", "1"})) ==
+        "diptych: --cfg-parallel-size: 2 processes share one request (RANK and WORLD_SIZE), and "
+        "there is nothing to divide: guidance is off\n");
+  CHECK(refused(demo(output, {"--cfg-scale", "1", "--cfg-parallel-size", "2"})) ==
+        "diptych: --cfg-parallel-size 2: guidance is off, and there is one branch (--cfg-scale "
+        "above 1 has two)\n");
+  CHECK(refused(demo(output, {"--cfg-mode", "batched", "--cfg-parallel-size", "2"})) ==
+        "diptych: --cfg-mode batched: is for one process; the branches are divided among 2, as in "
+        "sequential\n");
+  const Words chat = {"generate", "--task", "chat", "-p", "hello", "--device", "cpu"};
+  CHECK(refused(chat) ==
+        "diptych: --cfg-parallel-size: 2 processes share one request (RANK and WORLD_SIZE), and "
+        "there is nothing to divide: a text is the work of one\n");
+  CHECK(refused(with(chat, {"--cfg-parallel-size", "2"})) ==
+        "diptych: --cfg-parallel-size 2: --task chat writes a text, which is the work of one\n");
+  folder.write("two.yaml",
+               "pipeline: bagel\nstages:\n  - stage_id: 0\n  - stage_id: 1\n    "
+               "cfg_parallel_size: 2\n");
+  const Outcome calibrate =
+      run_alone({"calibrate", "-c", folder.file("two.yaml"), "--device", "cpu"});
+  CHECK(calibrate.code == 2);
+}
+
+TEST_CASE("a trace of divided branches, and the picture beside it") {
+  const Folder folder;
+  const std::string alone = folder.file("alone.png"), shared = folder.file("shared.png");
+  const Words edit = {"-i", diptych::test::kPicture, "--steps", "4", "--think=false"};
+  CHECK(run_alone(demo(alone, with(edit, {"--cfg-mode", "sequential"}))).code == 0);
+  check_all(run_ranks(2, demo(shared, with(edit, {"--trace", folder.file("t.safetensors")}))), 0);
+  CHECK(bytes(shared) == bytes(alone));
+  CHECK(fs::exists(folder.file("t.safetensors")));
 }
 
 TEST_SUITE_END();
@@ -183,7 +202,7 @@ TEST_SUITE_END();
 TEST_SUITE_BEGIN("needs goldens");
 
 TEST_CASE("ranks that divide branches and rows of a clip") {
-  if (wan_checkpoint().empty()) return skip("there is no checkpoint of Wan");
+  if (checkpoint("wan").empty()) return skip("there is no checkpoint of Wan");
   const Folder folder;
   const std::string alone = folder.file("alone.frames");
   CHECK(run_alone(wan(alone, {"--cfg-mode", "sequential"})).code == 0);
@@ -211,6 +230,50 @@ TEST_CASE("ranks that divide branches and rows of a clip") {
         diptych::test::run({"check", first, "--against", second, "--max-abs", "0"});
     CHECK_MESSAGE(equal.code == 0, (equal.out + equal.err));
   }
+}
+
+TEST_CASE("ranks that divide branches and rows of Cosmos") {
+  const std::string model = checkpoint("cosmos", "checkpoint_t2i");
+  if (model.empty()) return skip("there is no checkpoint of Cosmos");
+  const Folder folder;
+  const auto cosmos = [&](const std::string& name, const Words& more) {
+    return with({"generate", "-m", model, "-p", "a cat", "--device", "cpu", "--size", "64x48",
+                 "--steps", "3", "-o", folder.file(name)},
+                more);
+  };
+  CHECK(run_alone(cosmos("alone.png", {"--cfg-mode", "sequential"})).code == 0);
+  check_all(run_ranks(2, cosmos("branches.png", {"--cfg-parallel-size", "2"})), 0);
+  CHECK(bytes(folder.file("branches.png")) == bytes(folder.file("alone.png")));
+  const Words rows = {"--ulysses-degree", "2", "--cfg-parallel-size", "1"};
+  check_all(run_ranks(2, cosmos("rows.png", rows)), 0);
+  check_all(run_ranks(2, cosmos("again.png", rows)), 0);
+  CHECK(bytes(folder.file("rows.png")) == bytes(folder.file("again.png")));
+  const Outcome near = diptych::test::run(
+      {"check", folder.file("rows.png"), "--against", folder.file("alone.png"), "--max-abs", "1"});
+  CHECK_MESSAGE(near.code == 0, (near.out + near.err));
+}
+
+TEST_SUITE_END();
+
+TEST_SUITE_BEGIN("ranks");
+
+TEST_CASE("ranks that divide the branches of Lance") {
+  const Folder folder;
+  diptych::test::link_lance(folder.path() / "model");
+  const auto lance = [&](const std::string& name, const Words& more) {
+    return with({"generate", "-m", folder.file("model"), "--load-format", "dummy", "--device",
+                 "cpu", "--steps", "3", "-p", "a boat", "--size", "64x48", "-o", folder.file(name)},
+                more);
+  };
+  CHECK(run_alone(lance("alone.png", {"--cfg-mode", "sequential"})).code == 0);
+  check_all(run_ranks(2, lance("shared.png", {"--cfg-parallel-size", "2"})), 0);
+  CHECK(bytes(folder.file("shared.png")) == bytes(folder.file("alone.png")));
+  const Words clip = {"--task", "t2v", "--video-frames", "5"};
+  CHECK(run_alone(lance("alone.frames", with(clip, {"--cfg-mode", "sequential"}))).code == 0);
+  check_all(run_ranks(2, lance("shared.frames", with(clip, {"--cfg-parallel-size", "2"}))), 0);
+  const Outcome same = diptych::test::run({"check", folder.file("shared.frames"), "--against",
+                                           folder.file("alone.frames"), "--max-abs", "0"});
+  CHECK_MESSAGE(same.code == 0, (same.out + same.err));
 }
 
 TEST_SUITE_END();

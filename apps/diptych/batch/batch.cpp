@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +27,7 @@
 #include "lib/batch/shards.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/request_checks.h"
-#include "lib/runtime/comm.h"
+#include "lib/runtime/ranks.h"
 #include "lib/runtime/runtime.h"
 
 namespace diptych {
@@ -35,7 +37,7 @@ namespace fs = std::filesystem;
 
 // Each item names its own files.
 bool takes_field(const Field& field) {
-  return field.scope != Scope::output && field.scope != Scope::parallel;
+  return field.scope != Scope::output;
 }
 
 constexpr const char* kShardFlag = "--shard";
@@ -106,14 +108,21 @@ int check_items(const std::vector<PlannedItem>& items, const Resolved& defaults,
   return kDone;
 }
 
-Shard choose_shard(const BatchFlags& flags) {
-  if (flags.shard) return parse_shard(*flags.shard, Setting::of("shard"));
-  const ParallelDegrees degrees;  // every request is the work of one process
-  return shard_of_environment(environment, degrees.ranks_per_request());
+ListPart choose_part(const BatchFlags& flags, std::size_t ranks_per_item) {
+  if (!flags.shard) return part_of_environment(environment, ranks_per_item);
+  const ListPart part = {parse_shard(*flags.shard, Setting::of("shard")), {}};
+  const auto process = process_of_environment(environment);
+  if (ranks_per_item > 1 && process && process->count != ranks_per_item) {
+    throw InputError(Setting::of("shard"),
+                     "is a part of the list for {} processes, which share each item; found {} ({})",
+                     ranks_per_item, process->count, process->origin);
+  }
+  return part;
 }
 
-void log_shard(const Shard& shard, std::size_t items, Log& log) {
-  const bool launched = shard.origin.ends_with("SIZE");  // by torchrun or MPI
+void log_part(const ListPart& part, std::size_t items, Log& log) {
+  const Shard& shard = part.shard;
+  const bool launched = part.group.count > 1;
   if (shard.origin != kShardFlag && !launched && is_slurm_job_script(environment) &&
       environment("SLURM_NTASKS") != "1") {
     log.info(
@@ -121,67 +130,151 @@ void log_shard(const Shard& shard, std::size_t items, Log& log) {
         "process, and takes what all tasks would share; srun starts one for each",
         *environment("SLURM_NTASKS"));
   }
-  if (shard.count == 1 || shard.origin == kShardFlag) return;
-  log.info("shard {} of {}, from {}; --shard 0/1 takes the whole list", shard.text(),
-           counted(items, "item"), shard.origin);
+  if (shard.origin == kShardFlag) return;
+  if (shard.count > 1) {
+    log.info("shard {} of {}, from {}; --shard 0/1 takes the whole list", shard.text(),
+             counted(items, "item"), shard.origin);
+  }
+  if (launched) {
+    log.info("part {} of {}, from {}; all write {}", part.group.text(),
+             shard.count > 1 ? "it" : counted(items, "item"), part.group.origin,
+             shard.manifest_name());
+  }
 }
 
-void choose_device(RunConfig& model, Log& log) {
-  const std::size_t gpus = list_gpus().size();
-  const auto device = device_of_rank(model.device, gpus, environment);
-  if (!device) return;
-  log.info("{}: chosen from {} GPUs by this process's rank on the host", device_name(*device),
-           gpus);
-  model.device = *device;
+// The items that this process, and those that share them with it, work on: the forwards of the list
+// in turn. So it does not depend on the number of processes which items share a forward, nor on
+// what is finished which process has them.
+std::vector<bool> own_items(const std::vector<PlannedItem>& items, const Shard& group,
+                            const BatchSettings& settings) {
+  std::vector<bool> own(items.size(), true);
+  if (group.count == 1) return own;
+  const auto able = std::ranges::find(items, std::string(), &PlannedItem::error);
+  std::unique_ptr<Session> session;
+  Log quiet(LogLevel::quiet);  // the session that runs them says the same
+  if (settings.batch_size > 1 && able != items.end())
+    session = open_session(settings.defaults, *able, quiet);
+  for (std::size_t i = 0; i < items.size(); ++i) own[i] = group.contains(i);  // those that fail
+  const auto forwards = plan_forwards(items, settings.batch_size, session.get());
+  for (std::size_t i = 0; i < forwards.size(); ++i) {
+    for (const std::size_t member : forwards[i]) own[member] = group.contains(i);
+  }
+  return own;
+}
+
+// The ids of the items that other processes record.
+std::set<std::string> ids_of_others(const std::vector<PlannedItem>& items,
+                                    const std::vector<bool>& own) {
+  std::set<std::string> others;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (!own[i]) others.insert(items[i].id);
+  }
+  return others;
+}
+
+// Of ranks that share requests, those that write open it. What keeps the first one from it ends all
+// before another one finds its records there.
+void open_folder(std::optional<BatchFolder>& folder, const std::vector<PlannedItem>& items,
+                 const BatchFlags& flags, const ListPart& part, const BatchSettings& settings) {
+  const std::set<std::string> others = ids_of_others(items, settings.own);
+  const auto open = [&] {
+    folder.emplace(flags.output_dir, part.shard, settings.resume,
+                   part.group.count > 1 ? &others : nullptr);
+    return std::string("open");
+  };
+  const RunConfig& run = settings.defaults.options.run;
+  if (run.ranks != nullptr) run.ranks->common_text("folder", open);
+  if (!folder && writes_results(run)) open();
+}
+
+// What each process has drawn for itself, and where only the one that writes says where.
+void agree(std::vector<PlannedItem>& items, const RunConfig& defaults) {
+  if (defaults.ranks == nullptr) return;
+  const auto of_leader = [&] {
+    std::string seeds;
+    for (const PlannedItem& item : items)
+      seeds += fmt::format("{} ", item.options.run.sampling.seed);
+    return seeds;
+  };
+  std::istringstream seeds(defaults.ranks->group_text("seeds", of_leader));
+  for (PlannedItem& item : items) {
+    RunConfig& run = item.options.run;
+    seeds >> run.sampling.seed;
+    if (defaults.ranks->comm().cfg.size > 1) run.cfg_mode = CfgMode::sequential;
+    if (writes_results(defaults)) continue;
+    run.trace.clear();
+    item.options.think_output.clear();
+    item.options.contact_sheet.clear();
+  }
+}
+
+void choose_device(RunConfig& model) {
+  if (const auto device = device_of_rank(model.device, list_gpus().size(), environment))
+    model.device = *device;
+}
+
+void log_device(const RunConfig& asked, const RunConfig& chosen, Log& log) {
+  if (device_name(asked.device) == device_name(chosen.device)) return;
+  log.info("{}: chosen from {} GPUs by this process's rank on the host", device_name(chosen.device),
+           list_gpus().size());
 }
 
 BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
   BatchSettings settings;
-  settings.shard = choose_shard(flags);
   settings.resume = flags.resume;
   settings.batch_size = static_cast<std::size_t>(
       whole_number(flags.batch_size, Setting::of("batch_size"), 1, kMostTogether));
   settings.progress = defaults.options.progress;
+  settings.prints_paths = writes_results(defaults.options.run);
   settings.defaults = defaults;
+  choose_device(settings.defaults.options.run);
   return settings;
 }
 
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
-  require_undivided(defaults.options.run);
+  const RunConfig& common = defaults.options.run;
+  const ListPart part = choose_part(flags, ranks_per_item(common));
+  if (common.ranks != nullptr && flags.list == kStdin)
+    throw InputError("-: stdin has no meaning for processes that share its items; expected a file");
   read_stdin_and_files(defaults.options.run.inputs, flags.list == kStdin);
   const BatchList list = read_batch_list(flags.list, fields_of(defaults.options));
-  const std::vector<InputItem>& inputs = defaults.options.run.inputs;
-  if (list.prompts_only && std::ranges::any_of(inputs, &InputItem::is_text)) {
+  if (list.prompts_only && std::ranges::any_of(common.inputs, &InputItem::is_text)) {
     throw InputError(Setting::of("prompt"), "every line of {} is one; expected none",
                      flags.list.string());
   }
-  std::vector<PlannedItem> items = plan_batch(list, defaults, flags.output_dir);
-  require_model(defaults.options.run);
+  std::vector<PlannedItem> items =
+      plan_batch(list, defaults, flags.output_dir,
+                 [&](const RunConfig& item) { require_divisible(item, common); });
+  agree(items, common);
+  require_model(common);
   BatchSettings settings = read_settings(flags, defaults);
+  settings.shard = part.shard;
+  check_list_is_kept(flags.list, flags.output_dir, part.shard, items);
+  std::optional<BatchFolder> folder;
   if (flags.check_config) {
-    check_list_is_kept(flags.list, flags.output_dir, settings.shard, items);
-    const BatchFolder folder(flags.output_dir, settings.shard, settings.resume);  // can it be had?
+    settings.own = own_items(items, part.group, settings);
+    open_folder(folder, items, flags, part, settings);  // can it be had?
     log_list(list, flags.list, log);
-    choose_device(settings.defaults.options.run, log);
+    log_device(common, settings.defaults.options.run, log);
     return check_items(items, settings.defaults, flags.list, log);
   }
   const std::size_t all = items.size();
-  std::erase_if(items,
-                [&](const PlannedItem& item) { return !settings.shard.contains(item.number); });
-  check_list_is_kept(flags.list, flags.output_dir, settings.shard, items);
+  std::erase_if(items, [&](const PlannedItem& item) { return !part.shard.contains(item.number); });
+  settings.own = own_items(items, part.group, settings);
+  const bool has_items = std::ranges::find(settings.own, true) != settings.own.end();
   // Errors of the command come before the messages about the run.
-  std::optional<BatchFolder> folder;
-  if (!items.empty()) folder.emplace(flags.output_dir, settings.shard, settings.resume);
+  if (has_items || common.ranks != nullptr) open_folder(folder, items, flags, part, settings);
   log_list(list, flags.list, log);
   warn_of_other_formats(list, defaults.options, log);
   if (defaults.uses_demo) note_demo(defaults.options.run, log);
-  log_shard(settings.shard, all, log);
-  if (!folder) {
-    log.info("the list has no item for shard {}", settings.shard.text());
+  log_part(part, all, log);
+  if (!has_items) {
+    log.info("the list has no item for {} {}", part.group.count > 1 ? "part" : "shard",
+             (part.group.count > 1 ? part.group : part.shard).text());
     return kDone;
   }
-  choose_device(settings.defaults.options.run, log);
-  return run_batch(items, settings, *folder, log);
+  log_device(common, settings.defaults.options.run, log);
+  return run_batch(items, settings, folder ? &*folder : nullptr, log);
 }
 
 int batch(const BatchFlags& flags, Log& log) {
@@ -191,7 +284,11 @@ int batch(const BatchFlags& flags, Log& log) {
     fmt::print("{}", config_table(defaults));
     return kDone;
   }
-  return with_places(defaults, [&] { return start(flags, defaults, log); });
+  return with_places(defaults, [&] {
+    const std::shared_ptr<Ranks> ranks =
+        flags.check_config ? nullptr : meet_list_ranks(defaults, log);
+    return as_rank(ranks, [&] { return start(flags, defaults, log); });
+  });
 }
 
 constexpr const char* kFooter =
@@ -219,16 +316,20 @@ constexpr const char* kFooter =
     "where products of other sizes round differently.\n"
     "--resume keeps complete results in DIR and runs new, changed and failed items. If every\n"
     "item failed, a run without it begins anew.\n"
-    "--shard I/N takes items I, I+N, I+2N, ... and writes manifest-I-of-N.jsonl. Without it,\n"
-    "SLURM_ARRAY_TASK_ID and SLURM_PROCID, torchrun's RANK and the ranks of MPI are used, and\n"
-    "LOCAL_RANK or its like picks the GPU. Ctrl-C drops the running item.\n"
+    "--shard I/N takes items I, I+N, I+2N, ... and writes manifest-I-of-N.jsonl, as the tasks\n"
+    "of a Slurm array do (SLURM_ARRAY_TASK_ID). Processes of torchrun, mpirun or srun take turns\n"
+    "at the list and write one manifest; LOCAL_RANK or its like picks the GPU. With\n"
+    "--cfg-parallel-size or --ulysses-degree so many of them share each item.\n"
+    "Ctrl-C drops the running item.\n"
     "Examples:\n"
     "  diptych batch prompts.txt -o out -m {model} --size 512x512 --batch-size 4\n"
     "  diptych batch prompts.txt -o out -m {model} --size 512x512 --batch-size 4 --resume\n"
     "  diptych batch edits.jsonl -o out -m {model} --think\n"
     "    {\"image\": \"room.jpg\", \"prompt\": \"remove the chair\", \"output\": \"room.png\"}\n"
     "    {\"task\": \"understand\", \"image\": \"street.jpg\", \"prompt\": \"how many cars?\"}\n"
-    "  srun -n 8 --gpus-per-task 1 diptych batch prompts.txt -o out -m {model}";
+    "  srun -n 8 --gpus-per-task 1 diptych batch prompts.txt -o out -m {model}\n"
+    "  torchrun --no-python --nproc-per-node 8 diptych batch prompts.txt -o out -m {model} \\\n"
+    "    --cfg-parallel-size 2";
 
 }  // namespace
 

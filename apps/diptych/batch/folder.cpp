@@ -32,16 +32,17 @@ BatchFolder::BatchFolder(fs::path path)
       made_(about(Setting::of(kOutputDir), [&] { return MadeFolder(path_); })) {}
 
 // The destructor removes the folder again if the rest fails.
-BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume)
+BatchFolder::BatchFolder(fs::path path, const Shard& shard, bool resume,
+                         const std::set<std::string>* others)
     : BatchFolder(std::move(path)) {
-  const auto others = manifests_of_other_shards(path_, shard.count);
-  if (!others.empty()) {
+  const auto other_shards = manifests_of_other_shards(path_, shard.count);
+  if (!other_shards.empty()) {
     throw InputError(
         Setting::of(kOutputDir),
         "{}: holds {}, of a run with other shards; give the same --shard I/N, or another folder",
-        path_.string(), others.front());
+        path_.string(), other_shards.front());
   }
-  manifest_.emplace(path_ / shard.manifest_name(), resume);
+  manifest_.emplace(path_ / shard.manifest_name(), resume, others);
 }
 
 void check_list_is_kept(const fs::path& list, const fs::path& folder, const Shard& shard,
@@ -81,8 +82,9 @@ const std::vector<bool>& EarlierRun::find_finished(Progress& progress) {
   for (std::size_t i = 0; i < items_.size(); ++i) {
     check_interrupted();
     const ManifestRecord* record = manifest_.find(items_[i].id);
-    if (record != nullptr && items_[i].error.empty() && is_finished(items_[i], *record, folder_)) {
-      finished_[i] = true;
+    finished_[i] = own_[i] && record != nullptr && items_[i].error.empty() &&
+                   is_finished(items_[i], *record, folder_);
+    if (finished_[i] || !own_[i]) {
       for (const fs::path& file : items_[i].files) kept_.insert(file.string());
     }
     progress.update(static_cast<std::int64_t>(i) + 1);
@@ -93,8 +95,10 @@ const std::vector<bool>& EarlierRun::find_finished(Progress& progress) {
 
 void EarlierRun::remove_partial() const {
   std::vector<fs::path> names = {shard_.manifest_name()};
-  for (const PlannedItem& item : items_)
-    names.insert(names.end(), item.files.begin(), item.files.end());
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    const std::vector<fs::path>& files = items_[i].files;
+    if (own_[i]) names.insert(names.end(), files.begin(), files.end());
+  }
   const std::size_t removed = remove_partial_files(folder_, names);
   if (removed > 0) log_.info("removed {} of a killed run", counted(removed, "unfinished file"));
 }
@@ -105,7 +109,7 @@ void EarlierRun::forget_unfinished() const {
     const ManifestRecord* record = manifest_.find(items_[i].id);
     if (record == nullptr) continue;
     ++known;
-    if (!finished_[i]) forget(items_[i], *record);
+    if (own_[i] && !finished_[i]) forget(items_[i], *record);
   }
   if (known < manifest_.records().size()) {
     log_.warning("{} of the manifest {} no longer among the items to run; their files are kept",

@@ -23,9 +23,10 @@ void make_batch_folder(const std::filesystem::path& folder);
 // The folder that a batch writes to, with its manifest; this process's until the end.
 class BatchFolder {
  public:
-  // Makes the folder where it is missing. Throws InputError where that cannot be, where it holds a
-  // run with other shards, or one that is not to be resumed.
-  BatchFolder(std::filesystem::path path, const Shard& shard, bool resume);
+  // Makes the folder where it is missing. `others`: as Manifest takes it. Throws InputError where
+  // that cannot be, where it holds a run with other shards, or one that is not to be resumed.
+  BatchFolder(std::filesystem::path path, const Shard& shard, bool resume,
+              const std::set<std::string>* others = nullptr);
   ~BatchFolder() = default;  // removes what it made where that is empty
   BatchFolder(const BatchFolder&) = delete;
   BatchFolder& operator=(const BatchFolder&) = delete;
@@ -46,12 +47,14 @@ void check_list_is_kept(const std::filesystem::path& list, const std::filesystem
 // What computed an item, for its record: device, dtype, quantization, kernels, attention.
 std::map<std::string, std::string> made_by(const PlannedItem& item, const Report& report);
 
-// What --resume finds of an earlier run. All must outlive it.
+// What --resume finds of an earlier run. `own`: whether each item is this process's; the others are
+// left alone. All must outlive it.
 class EarlierRun {
  public:
-  EarlierRun(const std::vector<PlannedItem>& items, const Shard& shard, BatchFolder& folder,
-             Log& log)
+  EarlierRun(const std::vector<PlannedItem>& items, const std::vector<bool>& own,
+             const Shard& shard, BatchFolder& folder, Log& log)
       : items_(items),
+        own_(own),
         shard_(shard),
         folder_(folder.path()),
         manifest_(folder.manifest()),
@@ -71,12 +74,13 @@ class EarlierRun {
   void forget(const PlannedItem& item, const ManifestRecord& record) const;
 
   const std::vector<PlannedItem>& items_;
+  const std::vector<bool>& own_;
   const Shard& shard_;
   const std::filesystem::path& folder_;
   Manifest& manifest_;
   Log& log_;
   std::vector<bool> finished_;  // per item
-  std::set<std::string> kept_;  // files of finished items
+  std::set<std::string> kept_;  // files of finished items, and of others' ones
 };
 
 }  // namespace diptych

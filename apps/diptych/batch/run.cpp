@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/diptych/failure.h"
 #include "apps/diptych/record/result_record.h"
@@ -21,6 +23,7 @@
 #include "lib/batch/manifest.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/output_names.h"
+#include "lib/runtime/ranks.h"
 
 namespace diptych {
 namespace {
@@ -29,18 +32,24 @@ namespace fs = std::filesystem;
 
 class BatchRun {
  public:
+  // `folder`: null for a rank that does not write.
   BatchRun(const std::vector<PlannedItem>& items, const BatchSettings& settings,
-           BatchFolder& folder, Log& log)
+           BatchFolder* folder, Log& log)
       : items_(items),
         settings_(settings),
-        folder_(folder.path()),
-        manifest_(folder.manifest()),
+        ranks_(settings.defaults.options.run.ranks.get()),
+        own_(settings.own.empty() ? std::vector<bool>(items.size(), true) : settings.own),
+        folder_(folder),
         log_(log),
         progress_(log, settings.progress),
-        earlier_(items, settings.shard, folder, log),
         started_(steady_seconds()),
         states_(items.size(), State::pending),
-        jobs_(items.size()) {}
+        jobs_(items.size()) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (!own_[i]) states_[i] = State::of_others;
+    }
+    if (folder != nullptr) earlier_.emplace(items, own_, settings.shard, *folder, log);
+  }
 
   BatchRun(const BatchRun&) = delete;
   BatchRun& operator=(const BatchRun&) = delete;
@@ -52,7 +61,7 @@ class BatchRun {
       if (settings_.resume) skip_finished();
       // What is wrong with the command ends it before a file is touched.
       open_session(std::move(shared));
-      if (settings_.resume) earlier_.forget_unfinished();
+      if (settings_.resume && writes()) earlier_->forget_unfinished();
       fail_invalid();
       groups_ = pending_groups();
     });
@@ -80,15 +89,17 @@ class BatchRun {
   // Runs the items. `expected`: all runs of their session.
   int finish(std::span<const JobGroup> expected) {
     saying_where_it_stopped([&] { run_pending(expected); });
-    std::vector<std::string> ids;
-    for (const PlannedItem& item : items_) ids.push_back(item.id);
-    manifest_.finish(ids);
-    log_summary();
+    if (writes()) {
+      std::vector<std::string> ids;
+      for (const PlannedItem& item : items_) ids.push_back(item.id);
+      manifest().finish(ids);
+      log_summary();
+    }
     return count(State::failed) > 0 ? kSomeFailed : kDone;
   }
 
  private:
-  enum class State { pending, skipped, done, failed };
+  enum class State { pending, skipped, done, failed, of_others };
   using Members = std::span<const std::size_t>;  // indices into items_, which run together
 
   // What the members of one run have given so far.
@@ -105,7 +116,7 @@ class BatchRun {
     } catch (...) {
       if (through() > 0) {
         log_.info("stopped after {} of {}; the same command with --resume continues", through(),
-                  counted(items_.size(), "item"));
+                  counted(static_cast<std::size_t>(total()), "item"));
       }
       throw;
     }
@@ -114,19 +125,27 @@ class BatchRun {
   std::size_t count(State state) const {
     return static_cast<std::size_t>(std::ranges::count(states_, state));
   }
-  fs::path path(const fs::path& name) const { return folder_ / name; }
+  bool writes() const { return folder_ != nullptr; }
+  fs::path path(const fs::path& name) const { return folder_->path() / name; }
+  Manifest& manifest() const { return folder_->manifest(); }
 
+  // Ranks that share the items skip the same ones.
   void skip_finished() {
-    const std::vector<bool>& finished = earlier_.find_finished(progress_);
+    const auto find = [&] {
+      std::string marks;
+      for (const bool finished : earlier_->find_finished(progress_)) marks += finished ? '+' : '-';
+      return marks;
+    };
+    const std::string marks = ranks_ == nullptr ? find() : ranks_->group_text("finished", find);
     for (std::size_t i = 0; i < items_.size(); ++i) {
-      if (finished[i]) states_[i] = State::skipped;
+      if (marks[i] == '+') states_[i] = State::skipped;
     }
   }
 
   // Before anything is loaded.
   void fail_invalid() {
     for (std::size_t i = 0; i < items_.size(); ++i) {
-      if (!items_[i].error.empty()) record_failure(i, {}, items_[i].error);
+      if (is_pending(i) && !items_[i].error.empty()) record_failure(i, {}, items_[i].error);
     }
   }
 
@@ -169,7 +188,7 @@ class BatchRun {
     session_->load(expected, progress_);
     for (std::int64_t i = 0; i < settings_.warmup; ++i) warm_up(groups_.front());
     loaded_ = steady_seconds();
-    earlier_.warn_of_other_settings(session_->report());
+    if (writes()) earlier_->warn_of_other_settings(session_->report());
     progress_.set_items(through(), total());
     for (const std::vector<std::size_t>& group : groups_) {
       run_group(group);
@@ -207,17 +226,7 @@ class BatchRun {
   // their groups differ and so would their pictures.
   std::vector<std::vector<std::size_t>> pending_groups() const {
     if (count(State::pending) == 0) return {};
-    std::vector<std::size_t> valid;
-    for (std::size_t i = 0; i < items_.size(); ++i) {
-      if (items_[i].error.empty()) valid.push_back(i);
-    }
-    auto groups =
-        share_groups(valid.size(), settings_.batch_size, [&](std::size_t a, std::size_t b) {
-          return session_->may_share(items_[valid[a]].options.run, items_[valid[b]].options.run);
-        });
-    for (std::vector<std::size_t>& group : groups) {
-      for (std::size_t& index : group) index = valid[index];
-    }
+    auto groups = plan_forwards(items_, settings_.batch_size, session_.get());
     const auto is_shared = [](const auto& group) { return group.size() > 1; };
     if (settings_.batch_size > 1 && std::ranges::none_of(groups, is_shared)) {
       const FamilyConfig& family = *items_.front().options.run.family;
@@ -246,7 +255,11 @@ class BatchRun {
   }
 
   void run_group(std::vector<std::size_t> members) {
-    if (members.size() > 1) std::erase_if(members, [&](std::size_t i) { return is_refused(i); });
+    if (ranks_ != nullptr) {
+      members = agreed(std::move(members));
+    } else if (members.size() > 1) {
+      std::erase_if(members, [&](std::size_t i) { return is_refused(i); });
+    }
     if (!any_pending(members)) return;
     check_interrupted();
     const auto error = attempt(members);
@@ -257,6 +270,35 @@ class BatchRun {
       if (!is_pending(i)) continue;
       check_interrupted();
       attempt(std::span(&i, 1));
+    }
+  }
+
+  // Those of the members that the leading rank can run, which the ranks that share them then run
+  // together: whoever went on alone would wait for the others for ever. Throws what keeps another
+  // rank from running them.
+  std::vector<std::size_t> agreed(std::vector<std::size_t> members) {
+    if (writes()) std::erase_if(members, [&](std::size_t i) { return is_refused(i); });
+    const std::string name = fmt::format("forward {}", agreements_++);
+    std::istringstream chosen(
+        ranks_->group_text(name, [&] { return fmt::format("{}", fmt::join(members, " ")); }));
+    if (writes()) return members;
+    std::vector<std::size_t> able;
+    for (std::size_t i = 0; chosen >> i;) able.push_back(i);
+    for (const std::size_t i : members) {
+      if (std::ranges::find(able, i) != able.end()) {
+        prepare(i);
+      } else if (is_pending(i)) {
+        states_[i] = State::failed;
+      }
+    }
+    return able;
+  }
+
+  void prepare(std::size_t i) {
+    try {
+      job(i).read_inputs();
+    } catch (const InputError& error) {
+      throw InputError("{}", item_error(items_[i], settings_.defaults, error));
     }
   }
 
@@ -289,11 +331,12 @@ class BatchRun {
       run_together(members, outcome);
     } catch (...) {
       const Failure failure = describe_failure(std::current_exception());
-      if (!failure.of_item) {
-        discard(members, outcome);
+      // Whether the other ranks have failed alike, nobody knows; they may wait for this one.
+      if (!failure.of_item || ranks_ != nullptr) {
+        if (writes()) discard(members, outcome);
         throw;
       }
-      manifest_.require_in_place();  // a folder that is gone is no failure of the items
+      manifest().require_in_place();  // a folder that is gone is no failure of the items
       if (members.size() > 1) return failure.text;
       record_failure(members.front(), std::move(outcome.records.front().files),
                      text_of(failure, items_[members.front()]));
@@ -305,7 +348,7 @@ class BatchRun {
 
   // Before anything is painted.
   void require_places(const PlannedItem& item) const {
-    manifest_.require_in_place();
+    manifest().require_in_place();
     for (const fs::path& file : item.files) {
       make_batch_folder(path(file).parent_path());
       probe_output(path(file));  // goes again
@@ -316,7 +359,7 @@ class BatchRun {
     JobGroup jobs;
     for (const std::size_t i : members) {
       jobs.push_back(&job(i));
-      if (is_pending(i)) require_places(items_[i]);
+      if (writes() && is_pending(i)) require_places(items_[i]);
     }
     const auto item = [&](std::size_t request) -> const PlannedItem& {
       return items_[members[request]];
@@ -324,6 +367,7 @@ class BatchRun {
     Results results;
     results.result = [&](const Result& result, const Report& report) {
       check_interrupted();
+      if (!writes()) return;
       if (members.size() == 1) {
         const Painted painted{&item(0).options, &result};
         return write_one({std::span(&painted, 1), 0, &report}, item(0), outcome.records[0]);
@@ -333,7 +377,7 @@ class BatchRun {
     };
     results.plan = [&](std::size_t request, std::string_view plan,
                        const std::string& finish_reason) {
-      if (!is_pending(members[request])) return;
+      if (!writes() || !is_pending(members[request])) return;
       show_plan(item(request).options, plan, item(request).id + ": ", log_);
       outcome.records[request].plan = plan;
       outcome.records[request].finish_reason = finish_reason;
@@ -392,6 +436,12 @@ class BatchRun {
   }
 
   void record_done(Members members, Outcome& outcome, double seconds) {
+    if (!writes()) {
+      for (const std::size_t i : members) {
+        if (is_pending(i)) states_[i] = State::done;
+      }
+      return;
+    }
     const Report report = session_->report();
     std::vector<ManifestRecord> records;
     for (std::size_t request = 0; request < members.size(); ++request) {
@@ -406,7 +456,7 @@ class BatchRun {
       for (const fs::path& file : item.files) record.files.push_back(hashed(file.string()));
       records.push_back(record);
     }
-    manifest_.append(records);
+    manifest().append(records);
     run_count_ += records.size();
     const std::size_t left = count(State::pending) - records.size();
     for (const std::size_t i : members) {
@@ -418,18 +468,24 @@ class BatchRun {
 
   void record_failure(std::size_t index, std::vector<ManifestRecord::File> files,
                       const std::string& error) {
+    if (!writes()) {
+      states_[index] = State::failed;
+      return;
+    }
     const PlannedItem& item = items_[index];
     ManifestRecord record = blank_record(item);
     for (const ManifestRecord::File& file : files) record.files.push_back(hashed(file.name));
     record.error = error;
     if (item.error.empty()) record.request = request_hash(item);
-    manifest_.append(std::span(&record, 1));
+    manifest().append(std::span(&record, 1));
     states_[index] = State::failed;
     log_.write(LogLevel::error, fmt::format("{}: {}", item.id, record.error));
     progress_.set_items(through(), total());
   }
 
-  std::int64_t total() const { return static_cast<std::int64_t>(items_.size()); }
+  std::int64_t total() const {
+    return static_cast<std::int64_t>(items_.size() - count(State::of_others));
+  }
   std::int64_t through() const {
     return total() - static_cast<std::int64_t>(count(State::pending));
   }
@@ -450,9 +506,9 @@ class BatchRun {
   void log_summary() const {
     const double seconds = steady_seconds() - started_;
     const std::size_t done = count(State::done);
-    std::string line =
-        fmt::format("{}: {} done, {} failed, {} skipped in {:.1f}s", counted(items_.size(), "item"),
-                    done, count(State::failed), count(State::skipped), seconds);
+    std::string line = fmt::format("{}: {} done, {} failed, {} skipped in {:.1f}s",
+                                   counted(static_cast<std::size_t>(total()), "item"), done,
+                                   count(State::failed), count(State::skipped), seconds);
     if (done > 0)
       line += fmt::format(", {:.1f} items/min", 60 * static_cast<double>(done) / seconds);
     const std::string stages = stage_times(report_);
@@ -462,13 +518,15 @@ class BatchRun {
 
   const std::vector<PlannedItem>& items_;
   const BatchSettings& settings_;
-  const fs::path& folder_;
-  Manifest& manifest_;
+  Ranks* ranks_;           // that share the items; null: this process alone
+  std::vector<bool> own_;  // per item
+  BatchFolder* folder_;    // null: another rank writes
   Log& log_;
   Progress progress_;
-  EarlierRun earlier_;
+  std::optional<EarlierRun> earlier_;             // of the folder
   double started_, loaded_ = 0;                   // seconds
   std::size_t run_count_ = 0;                     // items that ran to their end
+  std::size_t agreements_ = 0;                    // of the ranks
   std::vector<State> states_;                     // per item
   std::shared_ptr<Session> session_;              // null where no item can run
   bool shares_session_ = false;                   // which another list opened
@@ -487,8 +545,24 @@ std::unique_ptr<Session> open_session(const Resolved& defaults, const PlannedIte
   return find_family(model.pipeline).open(model, log);
 }
 
+std::vector<std::vector<std::size_t>> plan_forwards(const std::vector<PlannedItem>& items,
+                                                    std::size_t batch_size,
+                                                    const Session* session) {
+  std::vector<std::size_t> valid;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (items[i].error.empty()) valid.push_back(i);
+  }
+  auto forwards = share_groups(valid.size(), batch_size, [&](std::size_t a, std::size_t b) {
+    return session->may_share(items[valid[a]].options.run, items[valid[b]].options.run);
+  });
+  for (std::vector<std::size_t>& forward : forwards) {
+    for (std::size_t& index : forward) index = valid[index];
+  }
+  return forwards;
+}
+
 int run_batch(const std::vector<PlannedItem>& items, const BatchSettings& settings,
-              BatchFolder& folder, Log& log) {
+              BatchFolder* folder, Log& log) {
   BatchRun run(items, settings, folder, log);
   run.begin();
   return run.finish(run.expected());
@@ -498,7 +572,7 @@ int run_batches(std::span<const BatchPass> passes, Log& log) {
   std::vector<std::unique_ptr<BatchRun>> runs;
   std::shared_ptr<Session> session;
   for (const BatchPass& pass : passes) {
-    runs.push_back(std::make_unique<BatchRun>(*pass.items, *pass.settings, *pass.folder, log));
+    runs.push_back(std::make_unique<BatchRun>(*pass.items, *pass.settings, pass.folder, log));
     if (auto opened = runs.back()->begin(session)) session = std::move(opened);
   }
   std::vector<JobGroup> expected;
