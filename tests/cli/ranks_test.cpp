@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 using diptych::test::check_all;
 using diptych::test::Command;
 using diptych::test::Folder;
+using diptych::test::has;
 using diptych::test::Outcome;
 using diptych::test::run_ranks;
 using diptych::test::signal_at_cue;
@@ -182,9 +183,10 @@ TEST_CASE("what ranks cannot divide is refused") {
   folder.write("two.yaml",
                "pipeline: bagel\nstages:\n  - stage_id: 0\n  - stage_id: 1\n    "
                "cfg_parallel_size: 2\n");
-  const Outcome calibrate =
-      run_alone({"calibrate", "-c", folder.file("two.yaml"), "--device", "cpu"});
-  CHECK(calibrate.code == 2);
+  CHECK(has(diptych::test::refusal(
+                run_alone({"calibrate", "-c", folder.file("two.yaml"), "--device", "cpu"})),
+            "cfg_parallel_size: 2 processes for one request are for generate, batch and bench; "
+            "expected 1"));
 }
 
 TEST_CASE("a trace of divided branches, and the picture beside it") {
