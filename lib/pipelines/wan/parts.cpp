@@ -78,6 +78,11 @@ fs::path WanParts::config_file(std::string_view part) const {
   return folder_ / part / "config.json";
 }
 
+CheckpointFiles WanParts::transformer_files() const {
+  const char* const part = kWanTransformers[0];
+  return about_part(is_given(part), part, [&] { return open_checkpoint(path(part)); });
+}
+
 WanConfig WanParts::transformer() const {
   const char* const part = kWanTransformers[0];
   const fs::path config = config_file(part);

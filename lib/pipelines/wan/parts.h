@@ -37,6 +37,7 @@ class WanParts {
   bool is_given(std::string_view part) const { return !file(part).empty(); }
   bool gives_any() const;
 
+  CheckpointFiles transformer_files() const;
   // By its config.json; of a file that was given, by its tensors.
   WanConfig transformer() const;
   // config.json's; without one, the released sizes.
