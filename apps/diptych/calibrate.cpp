@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -39,7 +40,7 @@ bool takes_field(const Field& field) {
   using enum Scope;
   if (std::holds_alternative<TaskSlot>(field.slot)) return true;
   for (const Scope unused :
-       {request, answer, start, step_cache, report, encoding, output, parallel}) {
+       {request, answer, enhancing, start, step_cache, report, encoding, output, parallel}) {
     if (field.scope == unused) return false;
   }
   return true;
@@ -227,6 +228,9 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
 
 int calibrate(const CalibrateFlags& flags, Log& log) {
   Resolved resolved = resolve_request(flags.sources(takes_field), log, takes_field);
+  // A stage config may set it for `generate`.
+  if (std::exchange(resolved.options.enhance.on, false))
+    log.warning("enhance_prompt has no effect on this verb, which measures prompts as they are");
   if (flags.print_config) {
     fmt::print("{}", config_table(resolved));
     return 0;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "apps/diptych/demo.h"
+#include "apps/diptych/enhancer.h"
 #include "apps/diptych/ranks.h"
 #include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
@@ -24,6 +25,7 @@
 #include "lib/base/stdin.h"
 #include "lib/config/flag_hints.h"
 #include "lib/pipelines/registry.h"
+#include "lib/request/enhanced_prompt.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
 #include "lib/request/request_checks.h"
@@ -124,6 +126,7 @@ struct CheckedRequest {
   std::vector<fs::path> paths;  // of its results; none for an answer on stdout
   std::unique_ptr<Session> session;
   std::unique_ptr<Job> job;
+  std::unique_ptr<PromptEnhancer> enhancer = nullptr;  // where the prompt is rewritten first
 };
 
 // Of a process that shares the request and is not the one that writes.
@@ -163,10 +166,17 @@ void run(const Options& options, const CheckedRequest& request, Log& log) {
 }
 
 void check_not_inputs(const Options& options, const std::vector<fs::path>& paths) {
-  for (const fs::path& path : paths) check_not_an_input(options.run, path, Setting::of("output"));
-  check_not_an_input(options.run, options.think_output, Setting::of("think_output"));
-  check_not_an_input(options.run, options.contact_sheet, Setting::of("contact_sheet"));
-  check_not_an_input(options.run, options.run.trace, Setting::of("trace"));
+  for (const fs::path& path : paths) check_not_an_input(options, path, Setting::of("output"));
+  check_not_an_input(options, options.think_output, Setting::of("think_output"));
+  check_not_an_input(options, options.contact_sheet, Setting::of("contact_sheet"));
+  check_not_an_input(options, options.run.trace, Setting::of("trace"));
+}
+
+// As the session sees it.
+void make_job(CheckedRequest& request, const Options& options) {
+  request.job = request.session->make_job(options.run);
+  require_encodable(options, *request.job);
+  request.job->read_inputs();
 }
 
 CheckedRequest check_request(Resolved& resolved, Log& log) {
@@ -186,21 +196,31 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   check_not_inputs(options, paths);
   CheckedRequest request{std::move(paths), find_family(options.run.pipeline).open(options.run, log),
                          nullptr};
-  request.job = request.session->make_job(options.run);
-  require_encodable(options, *request.job);
-  request.job->read_inputs();
+  make_job(request, options);
+  if (enhances(options)) {
+    request.enhancer = std::make_unique<PromptEnhancer>(options, log);
+    request.enhancer->check(options);
+  }
   log.mark("the request is checked");
   return request;
 }
 
 int start(Resolved& resolved, Log& log) {
   CheckedRequest request = check_request(resolved, log);
-  const Options& options = resolved.options;
+  Options& options = resolved.options;
   if (resolved.uses_demo) note_demo(options.run, log);
   if (options.run.sampling.seed_drawn) log.info("seed {}", options.run.sampling.seed);
   std::optional<MadeFolder> folder;
   if (!request.paths.empty() && request.paths.front().has_parent_path())
     about(Setting::of("output"), [&] { folder.emplace(request.paths.front().parent_path()); });
+  if (request.enhancer) {  // its weights make room for the painter's
+    {
+      Progress progress(log, options.progress);
+      request.enhancer->rewrite(options, "", progress);
+    }
+    request.enhancer.reset();
+    make_job(request, options);
+  }
   run(options, request, log);
   // What is done by now needs no orderly end, and the process ends here. An answer's session may
   // still be writing the hash of its weights.

@@ -43,6 +43,8 @@ ManifestRecord record_of(const Json& json) {
   for (const Json& file : json.at("files"))
     record.files.push_back(
         {file.at("file").get<std::string>(), file.at("sha256").get<std::string>()});
+  if (json.contains("prompt")) record.prompt = json["prompt"].get<std::string>();
+  if (json.contains("prompt_given")) record.prompt_given = json["prompt_given"].get<std::string>();
   if (json.contains("text")) record.text = json["text"].get<std::string>();
   if (json.contains("plan")) record.plan = json["plan"].get<std::string>();
   if (json.contains("finish_reason"))
@@ -106,6 +108,8 @@ std::string ManifestRecord::line() const {
   json["files"] = Json::array();
   for (const File& file : files)
     json["files"].push_back({{"file", file.name}, {"sha256", file.sha256}});
+  if (prompt) json["prompt"] = *prompt;
+  if (prompt_given) json["prompt_given"] = *prompt_given;
   if (text) json["text"] = *text;
   if (plan) json["plan"] = *plan;
   if (!finish_reason.empty()) json["finish_reason"] = finish_reason;

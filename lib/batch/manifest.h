@@ -27,12 +27,13 @@ struct ManifestRecord {
   std::uint64_t seed = 0;
   // What computed it: device, dtype, quantization, kernels, attention; those that are recorded.
   std::map<std::string, std::string> made_by;
-  std::vector<File> files;          // of a failed item: the pictures before the failure
-  std::optional<std::string> text;  // of an answer
-  std::optional<std::string> plan;  // of think mode, the last one
-  std::string finish_reason;        // of the text or the plan, "" = there is none
-  std::string error;                // of a failed item
-  std::string request;              // request_hash() of what was run
+  std::vector<File> files;  // of a failed item: the pictures before the failure
+  std::optional<std::string> prompt, prompt_given;  // that was painted, rewritten from the other
+  std::optional<std::string> text;                  // of an answer
+  std::optional<std::string> plan;                  // of think mode, the last one
+  std::string finish_reason;                        // of the text or the plan, "" = there is none
+  std::string error;                                // of a failed item
+  std::string request;                              // request_hash() of what was run
 
   std::string line() const;  // without its end
   // Nothing for a line that is no such record.

@@ -15,6 +15,7 @@
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/sha256.h"
+#include "lib/request/enhanced_prompt.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
 #include "lib/request/request_checks.h"
@@ -234,13 +235,13 @@ std::optional<FileNumber> file_number(const fs::path& file) {
 void refuse_inputs_as_outputs(const std::vector<PlannedItem>& items, const fs::path& folder) {
   std::map<FileNumber, const PlannedItem*> readers;
   for (const PlannedItem& item : items) {
-    for (const FileRead& read : files_read(item.options.run)) {
+    for (const FileRead& read : files_read(item.options)) {
       if (const auto number = file_number(read.file)) readers.emplace(*number, &item);
     }
   }
   for (const PlannedItem& item : items) {
     for (const fs::path& file : item.files) {
-      if (role_of_file(item.options.run, folder / file) == kModelFile)
+      if (role_of_file(item.options, folder / file) == kModelFile)
         throw InputError("{}: writes {}, which is {}; give it another output", item.where,
                          file.string(), kModelFile);
       const auto number = file_number(folder / file);
@@ -289,6 +290,17 @@ void refuse_links_out(const std::vector<PlannedItem>& items, const fs::path& fol
 
 std::string content_hash(const fs::path& file) {
   return file_sha256(file).value_or("missing");
+}
+
+// What asks for another prompt than the item's own.
+Json enhancement_json(const Options& options) {
+  const EnhanceConfig& enhance = options.enhance;
+  std::error_code ignored;
+  return {{"enhancer", fs::weakly_canonical(enhance.model, ignored).string()},
+          {"drafter", fs::weakly_canonical(enhance.drafter, ignored).string()},
+          {"instructions", enhance.instructions.empty() ? enhance_instructions(options)
+                                                        : content_hash(enhance.instructions)},
+          {"max_tokens", enhance.max_tokens}};
 }
 
 // The partial_stem() of the file that AtomicFile was writing under this name, "" = none.
@@ -356,7 +368,8 @@ std::string request_hash(const PlannedItem& item) {
     const bool path = std::holds_alternative<PathSlot>(field.slot);
     if (run.family != nullptr && !run.family->uses(field.name)) continue;
     // Of the encoding, the format stands in the names of the files.
-    if (is_of_request(field) && !path && field.scope != Scope::encoding)
+    if (is_of_request(field) && !path && field.scope != Scope::encoding &&
+        field.scope != Scope::enhancing)
       json[std::string(field.name)] = value_json(field, item.options);
   }
   if (run.sampling.seed_drawn) json["seed"] = "random";  // any that was drawn will do
@@ -370,10 +383,13 @@ std::string request_hash(const PlannedItem& item) {
   for (const FileRead& read : files_read(run)) {
     if (read.role == kMessagesFile) json["messages"] = content_hash(read.file);
   }
+  if (enhances(item.options)) json["enhance"] = enhancement_json(item.options);
+  const std::optional<EnhancedPrompt>& enhanced = item.options.enhanced;
   for (const InputItem& input : run.inputs) {
-    json["inputs"].push_back(input.is_text() ? Json{{"text", input.text}}
-                                             : Json{{std::string(input_name(input.kind())),
-                                                     content_hash(input.file())}});
+    json["inputs"].push_back(
+        input.is_text()
+            ? Json{{"text", enhanced ? enhanced->given : input.text}}
+            : Json{{std::string(input_name(input.kind())), content_hash(input.file())}});
   }
   for (const fs::path& file : item.files) json["files"].push_back(file.string());
   Sha256 hash;

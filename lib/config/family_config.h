@@ -117,6 +117,9 @@ struct FamilyConfig {
   // none.
   std::string_view prompt_file = {};
   std::optional<Drafting> drafting = {};
+  // The field of what a writer of texts is told ahead of the prompt. A family that has one can
+  // rewrite the prompts of others (--enhancer); "" = it cannot.
+  std::string_view instructions = {};
   // Keys of stage configs, with this family's reasons; they come before refused_keys().
   std::vector<RefusedKey> refused = {};
   // What the demo can do, and what its sizes are good for with random weights.

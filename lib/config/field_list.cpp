@@ -42,6 +42,10 @@ auto& stage(Options& options) {
   return options.run.*Stage.*Member;
 }
 template <auto Member>
+auto& enhance(Options& options) {
+  return options.enhance.*Member;
+}
+template <auto Member>
 auto& front(Options& options) {
   return options.*Member;
 }
@@ -96,6 +100,7 @@ using S = SamplingConfig;
 using T = TextConfig;
 using A = StageAttention;
 using P = ParallelConfig;
+using E = EnhanceConfig;
 using enum Scope;
 
 constinit const auto kFields = std::to_array<Field>({
@@ -115,6 +120,30 @@ constinit const auto kFields = std::to_array<Field>({
      "text that guidance leads away from; @FILE reads it from a file",
      TextSlot{run<&R::negative_prompt>}, YamlPlace::painting,
      "default_sampling_params.extra_args.negative_prompt", "--negative,--neg-prompt"},
+    {"enhance_prompt", enhancing, "--enhance-prompt", "",
+     "let the enhancer rewrite the prompt before it is painted; the record keeps both",
+     BoolSlot{enhance<&E::on>}, YamlPlace::enhancing,
+     "default_sampling_params.extra_args.enhance_prompt"},
+    {"enhancer", enhancing, "--enhancer", "DIR",
+     "checkpoint folder of the language model that rewrites prompts, such as Qwen3-8B",
+     PathSlot{enhance<&E::model>, PathKind::checkpoint}, YamlPlace::enhancing, "model"},
+    {"enhancer_drafter", enhancing, "--enhancer-drafter", "DIR",
+     "folder of a drafter for the enhancer, with which it writes the same text faster",
+     PathSlot{enhance<&E::drafter>, PathKind::checkpoint}, YamlPlace::enhancing, "draft_model"},
+    {"enhance_instructions", enhancing, "--enhance-instructions", "FILE",
+     "text file with what the enhancer is told instead of the texts that --print-config shows",
+     PathSlot{enhance<&E::instructions>}, YamlPlace::enhancing,
+     "default_sampling_params.extra_args.instructions"},
+    {"enhance_picture_instructions", enhancing, "", "",
+     "what the enhancer is told where a picture is painted",
+     TextSlot{enhance<&E::picture_instructions>}, YamlPlace::enhancing,
+     "default_sampling_params.extra_args.picture_instructions"},
+    {"enhance_clip_instructions", enhancing, "", "",
+     "what the enhancer is told where a video is made", TextSlot{enhance<&E::clip_instructions>},
+     YamlPlace::enhancing, "default_sampling_params.extra_args.clip_instructions"},
+    {"enhance_max_tokens", enhancing, "--enhance-max-tokens", "N",
+     "most tokens of a rewritten prompt", WholeSlot{enhance<&E::max_tokens>, 1, kMostTokens},
+     YamlPlace::enhancing, "default_sampling_params.max_tokens"},
     {"output",
      output,
      "-o,--output",

@@ -355,7 +355,7 @@ bool is_shared_by_forwards(const Field& field) {
 bool is_of_painting(const Field& field) {
   using enum Scope;
   return field.scope == picture || field.scope == start || field.scope == encoding ||
-         is_shared_by_forwards(field);
+         field.scope == enhancing || is_shared_by_forwards(field);
 }
 
 bool is_of_input(const Field& field, const SamplingConfig& sampling) {

@@ -17,6 +17,7 @@
 #include "lib/base/error.h"
 #include "lib/base/frame_rate.h"
 #include "lib/config/added_weights.h"
+#include "lib/config/enhance_config.h"
 #include "lib/config/result_formats.h"
 #include "lib/config/run_config.h"
 
@@ -31,8 +32,10 @@ struct Options {
   std::int64_t quality = 95;                    // in formats that have one
   std::optional<std::int64_t> crf;              // likewise; nullopt: the format's usual one
   ProgressStyle progress = ProgressStyle::automatic;
-  std::filesystem::path think_output;   // the plan as a text file, "" = none
-  std::filesystem::path contact_sheet;  // frames of a clip as a picture, "" = none
+  std::filesystem::path think_output;           // the plan as a text file, "" = none
+  std::filesystem::path contact_sheet;          // frames of a clip as a picture, "" = none
+  EnhanceConfig enhance;                        // of the prompt, before a session sees the request
+  std::optional<EnhancedPrompt> enhanced = {};  // once that is done; no field sets it
 };
 
 // The inputs as the text that the field "inputs" takes.
@@ -133,6 +136,8 @@ using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, FreeWholeSlot, FrameRat
 struct YamlPlace {
   static constexpr std::string_view none = "", top = "file", reading = "reading",
                                     painting = "painting";
+  // Of the stage that may stand in front of any family's.
+  static constexpr std::string_view enhancing = "enhancing";
 };
 
 // What a field is about. It decides which verbs take it, which items of a batch may have it, where
@@ -143,6 +148,7 @@ enum class Scope {
   session,     // what a model is opened with
   parallel,    // into how many processes a request is divided
   request,     // what is asked for: the task, what it reads, how many results
+  enhancing,   // of the model that rewrites the prompt of what is painted
   generation,  // how texts and pictures alike are made
   answer,      // of answers alone
   picture,     // of painted pictures, where each in a shared forward has a value of its own

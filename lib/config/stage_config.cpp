@@ -27,6 +27,10 @@ struct Role {
   }
 };
 
+constexpr const char* kModelStage = "model_stage";  // marks the stage in front of the family's
+constexpr const char* kEnhancer = "enhancer";
+constexpr StageKind kEnhancerStage = {YamlPlace::enhancing, "rewrites prompts"};
+
 std::string number_word(std::size_t number) {
   return number == 2 ? "two" : fmt::format("{}", number);
 }
@@ -125,10 +129,12 @@ class StageConfigReader {
 
   void read_stages(const YamlNode& stages) {
     const std::span<const StageKind> kinds = family_.stages;
-    if (stages.items.size() != 1 && stages.items.size() != kinds.size()) {
-      yaml_error(
-          stages.where, "stages",
-          fmt::format("{} stages; expected one{}", stages.items.size(), or_one_of_each(kinds)));
+    const std::size_t enhancers = has_enhancer(stages) ? 1 : 0;  // ahead of the family's stages
+    const std::size_t own = stages.items.size() - enhancers;
+    if (own != 1 && own != kinds.size()) {
+      yaml_error(stages.where, "stages",
+                 fmt::format("{} stages{}; expected one{}", own,
+                             enhancers > 0 ? " behind the enhancer" : "", or_one_of_each(kinds)));
     }
     for (const YamlNode& stage : stages.items) {
       const std::int64_t id = stage_id_of(stage, "stages");
@@ -138,10 +144,43 @@ class StageConfigReader {
                    fmt::format("stage_id {} of {} stage{}; they count from 0", id, count,
                                count == 1 ? "" : "s"));
       }
-      const bool does_all = count == 1;
-      read_stage(stage, id,
-                 {.kinds = does_all ? kinds : kinds.subspan(static_cast<std::size_t>(id), 1)});
+      const auto place = static_cast<std::size_t>(id);
+      if (place < enhancers) {
+        read_stage(stage, id, {.kinds = std::span(&kEnhancerStage, 1)});
+      } else {
+        read_stage(stage, id, {.kinds = own == 1 ? kinds : kinds.subspan(place - enhancers, 1)});
+      }
     }
+  }
+
+  // Whether stage 0 rewrites prompts for the others.
+  bool has_enhancer(const YamlNode& stages) const {
+    bool found = false;
+    for (const YamlNode& stage : stages.items) {
+      const YamlEntry* marker = stage.find(kModelStage);
+      if (marker == nullptr) continue;
+      const std::int64_t id = stage_id_of(stage, "stages");
+      const std::string path = fmt::format("stages.{}.{}", id, kModelStage);
+      const std::string name = scalar_text(marker->value, path);
+      if (name != kEnhancer) {
+        yaml_error(marker->value.where, path,
+                   fmt::format("found {}, expected {}, a stage in front of the family's that "
+                               "rewrites prompts; other stages do not have the key",
+                               in_quotes(name), kEnhancer));
+      }
+      if (!family_.uses("enhance_prompt")) {
+        yaml_error(
+            marker->value.where, path,
+            fmt::format("the family {} paints nothing; expected no {}", family_.name, kEnhancer));
+      }
+      if (id != 0) {
+        yaml_error(marker->value.where, path,
+                   fmt::format("stage {} is the {}; expected stage 0, in front of all others", id,
+                               kEnhancer));
+      }
+      found = true;
+    }
+    return found;
   }
 
   static std::string or_one_of_each(std::span<const StageKind> kinds) {
@@ -155,6 +194,7 @@ class StageConfigReader {
   void read_stage(const YamlNode& stage, std::int64_t id, Role role) {
     YamlReader reader(stage, fmt::format("stages.{}", id));
     reader.required("stage_id");
+    if (role.has(YamlPlace::enhancing)) reader.optional(kModelStage);
     if (const YamlNode* devices = reader.optional("devices")) read_devices(*devices, reader);
     if (const YamlNode* inputs = reader.optional("input_connectors"))
       read_inputs(*inputs, reader, id);

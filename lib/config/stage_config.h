@@ -4,7 +4,7 @@
 //
 // Which stages there are, the family says. A file has one of each kind in their order, or a single
 // stage that does all: of BAGEL's, stage 0 reads (tokenise, prefill), stage 1 paints (denoise,
-// decode).
+// decode). In front of them a stage with `model_stage: enhancer` may stand, which rewrites prompts.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,7 @@
 #include "lib/request/files_read.h"
 
 #include "lib/config/family_config.h"
+#include "lib/request/enhanced_prompt.h"
 
 namespace diptych {
 namespace {
@@ -87,9 +88,41 @@ std::optional<std::string_view> role_of_file(const RunConfig& run, const fs::pat
   return std::nullopt;
 }
 
+std::vector<FileRead> files_read(const Options& options) {
+  std::vector<FileRead> files = files_read(options.run);
+  if (enhances(options) && !options.enhance.instructions.empty())
+    files.push_back({options.enhance.instructions, "the instructions of the enhancer"});
+  return files;
+}
+
+std::optional<std::string_view> role_of_file(const Options& options, const fs::path& file) {
+  if (const auto role = role_of_file(options.run, file)) return role;
+  std::error_code error;
+  if (!enhances(options) || file.empty() || !fs::exists(file, error)) return std::nullopt;
+  for (const FileRead& read : files_read(options)) {
+    if (same_file(file, read.file)) return read.role;
+  }
+  for (const fs::path& folder : {options.enhance.model, options.enhance.drafter}) {
+    if (lies_in(folder, file)) return kModelFile;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+void refuse_role(const std::optional<std::string_view>& role, const fs::path& file,
+                 const Subject& subject) {
+  if (role) throw subject.error("{}: is {}; expected another name", file.string(), *role);
+}
+
+}  // namespace
+
 void check_not_an_input(const RunConfig& run, const fs::path& file, const Subject& subject) {
-  if (const auto role = role_of_file(run, file))
-    throw subject.error("{}: is {}; expected another name", file.string(), *role);
+  refuse_role(role_of_file(run, file), file, subject);
+}
+
+void check_not_an_input(const Options& options, const fs::path& file, const Subject& subject) {
+  refuse_role(role_of_file(options, file), file, subject);
 }
 
 }  // namespace diptych

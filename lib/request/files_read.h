@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/base/error.h"
+#include "lib/config/fields.h"
 #include "lib/config/run_config.h"
 
 namespace diptych {
@@ -22,6 +23,8 @@ struct FileRead {
 };
 // The files that the request names, the model's aside.
 std::vector<FileRead> files_read(const RunConfig& run);
+// Those of its enhancer, too.
+std::vector<FileRead> files_read(const Options& options);
 
 inline constexpr std::string_view kModelFile = "a file of the model";
 // What `file`, under whatever name, is to the request: its role, or kModelFile (weights, JSON and
@@ -29,9 +32,14 @@ inline constexpr std::string_view kModelFile = "a file of the model";
 // it is not there or not read.
 std::optional<std::string_view> role_of_file(const RunConfig& run,
                                              const std::filesystem::path& file);
+// kModelFile also of one in the folders of its enhancer.
+std::optional<std::string_view> role_of_file(const Options& options,
+                                             const std::filesystem::path& file);
 // Throws InputError "<subject>: <file>: is an input picture; expected another name"; an empty path
 // is no file. `file` is one that will be written.
 void check_not_an_input(const RunConfig& run, const std::filesystem::path& file,
+                        const Subject& subject);
+void check_not_an_input(const Options& options, const std::filesystem::path& file,
                         const Subject& subject);
 
 }  // namespace diptych

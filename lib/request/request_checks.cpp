@@ -11,6 +11,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/request/enhanced_prompt.h"
 #include "lib/request/output_names.h"
 
 namespace diptych {
@@ -99,6 +100,9 @@ class IdleFinder {
     forbid_all([](const Field& field) { return field.scope == Scope::answer; }, no_answer);
     of_step_caches();
     of_guidance();
+    if (!resolved_.options.enhance.on)
+      forbid({"enhancer", "enhancer_drafter", "enhance_instructions", "enhance_max_tokens"},
+             {"given without ", Setting::of("enhance_prompt")});
     if (!run_.think) forbid({"temperature", "top_k", "top_p"}, no_text);
     of_encoding();
   }
@@ -283,6 +287,11 @@ void require_complete(const Options& options) {
     if (!item.is_text()) require_input(item);
   }
   if (!run.noise.empty()) require_file(Setting::of("noise"), run.noise);
+  if (enhances(options)) {
+    require_enhanceable(options);
+    const fs::path& instructions = options.enhance.instructions;
+    if (!instructions.empty()) require_file(Setting::of("enhance_instructions"), instructions);
+  }
   if (!run.answers()) require_format(options);
   // Sampled plans differ, and so may those that read input pictures, whose noise is drawn anew.
   const bool plans_differ = run.text.temperature > 0 || reads_files(run);

@@ -35,12 +35,16 @@ ManifestRecord record(const std::string& id, std::size_t number, bool ok = true)
 
 TEST_CASE("a record survives its line") {
   ManifestRecord made = record("a b", 3);
+  made.prompt = "a tall red house";
+  made.prompt_given = "a house";
   made.text = "an answer\nwith \xF0\x9F\x98\x80";
   made.plan = "";
   made.finish_reason = "length";
   const auto read = ManifestRecord::parse(made.line());
   REQUIRE(read);
   CHECK(read->line() == made.line());
+  CHECK(read->prompt.value_or("none") == "a tall red house");
+  CHECK(read->prompt_given.value_or("none") == "a house");
   CHECK(read->text.value_or("none") == *made.text);
   CHECK(read->plan.value_or("none").empty());
   CHECK(read->finish_reason == "length");

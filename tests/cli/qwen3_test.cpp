@@ -180,7 +180,11 @@ TEST_CASE("a drafter of a later kind is refused by the names of its keys") {
   };
   Json later = config;
   later["dflash_config"]["selector_rank"] = 256;
-  CHECK(error_of(later).find("selector_rank") != std::string::npos);
+  CHECK(error_of(later).find("dflash_config.selector_rank: found 256") != std::string::npos);
+  Json grouped = config;
+  grouped["conv_group_size"] = 4;
+  CHECK(error_of(grouped).find("conv_group_size: found 4, expected no such key: a successor of "
+                               "DFlash is not in this version") != std::string::npos);
   Json sliding = config;
   sliding["layer_types"] = {"full_attention", "sliding_attention"};
   CHECK(error_of(sliding).find("layer_types") != std::string::npos);

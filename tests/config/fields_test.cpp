@@ -48,6 +48,8 @@ TEST_CASE("fields of a request, of the whole batch") {
                                                   "pipeline",
                                                   "model",
                                                   "inputs",
+                                                  "enhance_picture_instructions",
+                                                  "enhance_clip_instructions",
                                                   "read_attention",
                                                   "read_attention_self",
                                                   "paint_attention",
@@ -75,8 +77,11 @@ TEST_CASE("fields of painting, of them those that a shared forward has once") {
                                       "cache_calibration", "cache_report", "vae_tiling"});
   CHECK(names_where([](const Field& field) {
           return is_of_painting(field) && !is_shared_by_forwards(field);
-        }) == std::vector<std::string_view>{"negative_prompt", "format", "quality", "crf", "width",
-                                            "height", "video_frames", "fps", "noise"});
+        }) == std::vector<std::string_view>{
+                  "negative_prompt", "enhance_prompt", "enhancer", "enhancer_drafter",
+                  "enhance_instructions", "enhance_picture_instructions",
+                  "enhance_clip_instructions", "enhance_max_tokens", "format", "quality", "crf",
+                  "width", "height", "video_frames", "fps", "noise"});
 }
 
 TEST_CASE("requests share forwards where every value of painting is the same") {

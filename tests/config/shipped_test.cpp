@@ -62,6 +62,24 @@ TEST_CASE("the demo points at the checkpoint beside it") {
   CHECK(run.sampling.steps == 25);
 }
 
+TEST_CASE("the file with an enhancer has the program's own instructions") {
+  const fs::path folder = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs";
+  const Resolved resolved = resolve_file(folder / "wan2.1_t2v_1.3b_enhanced.yaml");
+  const EnhanceConfig& enhance = resolved.options.enhance;
+  CHECK(enhance.on);
+  CHECK(enhance.model == fs::path(DIPTYCH_SOURCE_DIR) / "Qwen3-8B");
+  CHECK(enhance.clip_instructions == kClipInstructions);
+  CHECK(enhance.max_tokens == EnhanceConfig().max_tokens);
+  CHECK(resolved.of_stage_config[field_index("enhance_clip_instructions")]);
+  // The rest is the file without one.
+  const Options plain = resolve_file(folder / "wan2.1_t2v_1.3b.yaml").options;
+  for (const Field& field : fields_of(plain)) {
+    CAPTURE(field.name);
+    if (field.name == "config" || field.scope == Scope::enhancing) continue;
+    CHECK(value_text(field, resolved.options) == value_text(field, plain));
+  }
+}
+
 TEST_CASE("the released model's files say what the defaults are, those of editing, too") {
   const fs::path folder = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs";
   for (const bool edits : {false, true}) {

@@ -5,6 +5,7 @@
 
 #include "lib/config/stage_config_known.h"
 #include "lib/pipelines/bagel/family_config.h"
+#include "lib/pipelines/qwen3_dflash/family_config.h"
 #include "tests/support/folder.h"
 
 namespace diptych {
@@ -269,6 +270,70 @@ TEST_CASE("stages are one or two, numbered from 0, each once") {
         "f.yaml:2:9: stages: expected a list of stages, found nothing");
   CHECK(file.error("") == "f.yaml:1:1: expected a map of keys, found nothing");
   CHECK(file.error("- stages\n") == "f.yaml:1:1: expected a map of keys, found a list");
+}
+
+TEST_CASE("a stage in front of the family's rewrites prompts") {
+  const File file;
+  constexpr const char* text =
+      "stages:\n"
+      "  - stage_id: 0\n"
+      "    model_stage: enhancer\n"
+      "    model: ../Qwen3-8B\n"
+      "    draft_model: /drafter\n"
+      "    default_sampling_params:\n"
+      "      max_tokens: 99\n"
+      "      extra_args: {enhance_prompt: true, picture_instructions: Be brief.}\n"
+      "  - {stage_id: 1, default_sampling_params: {max_tokens: 7}}\n"
+      "  - {stage_id: 2, input_connectors: {from_stage_1: shared_memory_connector}, cfg_mode: "
+      "auto}\n";
+  CHECK(file.value(text, "enhance_prompt") == "true");
+  CHECK(std::filesystem::path(file.value(text, "enhancer")) ==
+        (file.folder.path() / ".." / "Qwen3-8B").lexically_normal());
+  CHECK(file.value(text, "enhancer_drafter") == "/drafter");
+  CHECK(file.value(text, "enhance_max_tokens") == "99");
+  CHECK(file.value(text, "enhance_picture_instructions") == "Be brief.");
+  CHECK(file.value(text, "max_tokens") == "7");
+  CHECK(file.value(text, "model") == "none");
+  CHECK(file.value(text, "cfg_mode") == "auto");
+  // Behind it a single stage does all, too.
+  constexpr const char* two =
+      "stages: [{stage_id: 0, model_stage: enhancer}, {stage_id: 1, cfg_mode: auto, "
+      "default_sampling_params: {max_tokens: 7}}]";
+  CHECK(file.value(two, "cfg_mode") == "auto");
+  CHECK(file.value(two, "max_tokens") == "7");
+  CHECK(file.value(two, "enhance_max_tokens") == "none");
+}
+
+TEST_CASE("the stage that rewrites prompts is stage 0 and has its own keys") {
+  const File file;
+  CHECK(file.error("stages: [{stage_id: 0, model_stage: enhancer}]") ==
+        "f.yaml:1:9: stages: 0 stages behind the enhancer; expected one that does all, or two: "
+        "one reads, one paints");
+  CHECK(file.error("stages: [{stage_id: 0}, {stage_id: 1, model_stage: enhancer}]") ==
+        "f.yaml:1:52: stages.1.model_stage: stage 1 is the enhancer; expected stage 0, in front of "
+        "all others");
+  CHECK(file.error("stages: [{stage_id: 0, model_stage: thinker}]")
+            .find("stages.0.model_stage: found 'thinker', expected enhancer") != std::string::npos);
+  CHECK(file.error("stages: [{stage_id: 0, model_stage: enhancer, cfg_mode: auto}, {stage_id: 1}]")
+            .find("this stage rewrites prompts; the key belongs to the one that paints") !=
+        std::string::npos);
+  CHECK(file.error("stages: [{stage_id: 0, model_stage: enhancer, dtype: float32}, {stage_id: 1}]")
+            .find("it holds for all stages") != std::string::npos);
+  CHECK(file.error("stages: [{stage_id: 0, model: a}]").find("it holds for all stages") !=
+        std::string::npos);
+  CHECK(file.error("stages: [{stage_id: 0, model_stage: enhancer, default_sampling_params: "
+                   "{max_tokens: [1]}}, {stage_id: 1}]")
+            .find("stages.0.default_sampling_params.max_tokens: expected a number") !=
+        std::string::npos);
+  const auto of_texts = message_of([&] {
+    read_stage_tree(load_stage_config(file.folder.write("q.yaml",
+                                                        "stages: [{stage_id: 0, model_stage: "
+                                                        "enhancer}, {stage_id: 1}]"),
+                                      {}),
+                    qwen3_config());
+  });
+  CHECK(of_texts.find("the family qwen3_dflash paints nothing; expected no enhancer") !=
+        std::string::npos);
 }
 
 TEST_CASE("stages share one device") {

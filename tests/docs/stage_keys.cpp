@@ -29,6 +29,13 @@ constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string
     {"pipeline", "bagel"},
     {"model", "BAGEL-7B-MoT"},
     {"negative_prompt", "blurry, low contrast"},
+    {"enhance_prompt", "true"},
+    {"enhancer", "../Qwen3-8B"},
+    {"enhancer_drafter", "../Qwen3-8B-DFlash-b16"},
+    {"enhance_instructions", "instructions.txt"},
+    {"enhance_picture_instructions", "Describe an oil painting of it."},
+    {"enhance_clip_instructions", "Say how the camera moves."},
+    {"enhance_max_tokens", "200"},
     {"think", "true"},
     {"max_think_tokens", "200"},
     {"max_tokens", "200"},
@@ -282,7 +289,7 @@ std::string ranges_table() {
 
 // Every place that a family's stage config has.
 std::vector<std::string_view> places() {
-  std::vector<std::string_view> places = {YamlPlace::top};
+  std::vector<std::string_view> places = {YamlPlace::top, YamlPlace::enhancing};
   for (const FamilyConfig* family : all_family_configs()) {
     for (const StageKind& kind : family->stages) {
       if (std::ranges::find(places, kind.place) == places.end()) places.push_back(kind.place);
@@ -294,9 +301,13 @@ std::vector<std::string_view> places() {
 // Sets the example in a file of all the family's stages and reads it.
 void take_example(const Field& field, const FamilyConfig& family, const fs::path& file) {
   std::string path(field.yaml), yaml = fmt::format("pipeline: {}\nstages:\n", family.name);
-  for (std::size_t id = 0; id < family.stages.size(); ++id) {
+  std::vector<std::string_view> stages;  // by their places
+  if (family.uses("enhance_prompt")) stages.push_back(YamlPlace::enhancing);
+  for (const StageKind& kind : family.stages) stages.push_back(kind.place);
+  for (std::size_t id = 0; id < stages.size(); ++id) {
     yaml += fmt::format("  - stage_id: {}\n", id);
-    if (family.stages[id].place == field.place) path = fmt::format("stages.{}.{}", id, field.yaml);
+    if (stages[id] == YamlPlace::enhancing) yaml += "    model_stage: enhancer\n";
+    if (stages[id] == field.place) path = fmt::format("stages.{}.{}", id, field.yaml);
   }
   std::ofstream(file) << yaml;
   const std::array<std::string, 1> set = {fmt::format("{}={}", path, example_of(field))};
@@ -322,6 +333,7 @@ void check_stage_keys(const std::vector<Page>& pages, Problems& problems) {
   std::vector<std::string_view> structure = {"base_config",
                                              "stages",
                                              "stage_id",
+                                             "model_stage",
                                              "devices",
                                              "input_connectors",
                                              "connectors",

@@ -13,6 +13,7 @@
 
 #include "apps/diptych/batch/run.h"
 #include "apps/diptych/demo.h"
+#include "apps/diptych/enhancer.h"
 #include "apps/diptych/failure.h"
 #include "apps/diptych/ranks.h"
 #include "apps/diptych/request_flags.h"
@@ -26,6 +27,7 @@
 #include "lib/batch/plan.h"
 #include "lib/batch/shards.h"
 #include "lib/pipelines/registry.h"
+#include "lib/request/enhanced_prompt.h"
 #include "lib/request/request_checks.h"
 #include "lib/runtime/ranks.h"
 #include "lib/runtime/runtime.h"
@@ -75,12 +77,14 @@ void warn_of_other_formats(const BatchList& list, const Options& defaults, Log& 
 }
 
 // Why the item cannot run, as far as this is known without weights; "" if nothing is wrong.
-std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session* session) {
+std::string problem_of(const PlannedItem& item, const Resolved& defaults, Session* session,
+                       PromptEnhancers& enhancers, Log& log) {
   if (!item.error.empty()) return item.error;
   try {
     const std::unique_ptr<Job> job = session->make_job(item.options.run);
     require_encodable(item.options, *job);
     job->read_inputs();
+    if (enhances(item.options)) enhancer_of(item.options, enhancers, log).check(item.options);
     return {};
   } catch (const InputError& error) {
     return item_error(item, defaults, error);
@@ -93,9 +97,10 @@ int check_items(const std::vector<PlannedItem>& items, const Resolved& defaults,
   std::unique_ptr<Session> session;
   if (able != items.end()) session = open_session(defaults, *able, log);
   std::size_t wrong = 0;
+  PromptEnhancers enhancers;
   for (const PlannedItem& item : items) {
     check_interrupted();
-    const std::string problem = problem_of(item, defaults, session.get());
+    const std::string problem = problem_of(item, defaults, session.get(), enhancers, log);
     if (problem.empty()) continue;
     ++wrong;
     log.write(LogLevel::error, fmt::format("{}: {}", item.id, problem));
@@ -306,7 +311,8 @@ constexpr const char* kFooter =
     "DIR/manifest.jsonl gets one line per item: id, status,\n"
     "seconds, seed, device, dtype, quantization, kernels and attention as requested, files\n"
     "with sha256, error, the text of an answer or plan and why it ends (finish_reason: stop,\n"
-    "length).\n"
+    "length). With --enhance-prompt all prompts are rewritten first; the line has prompt, the\n"
+    "one that is painted, and prompt_given.\n"
     "A list with an unknown key, with two items for one file, or with an output that a link\n"
     "leads out of DIR, is refused (exit code 2). An item that fails is counted and the others\n"
     "go on (exit code 4). If DIR or its manifest is moved or removed, the run stops (exit\n"

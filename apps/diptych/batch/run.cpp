@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "apps/diptych/enhancer.h"
 #include "apps/diptych/failure.h"
 #include "apps/diptych/record/result_record.h"
 #include "apps/diptych/result_files.h"
@@ -22,6 +23,7 @@
 #include "lib/base/sha256.h"
 #include "lib/batch/manifest.h"
 #include "lib/pipelines/registry.h"
+#include "lib/request/enhanced_prompt.h"
 #include "lib/request/output_names.h"
 #include "lib/runtime/ranks.h"
 
@@ -48,7 +50,7 @@ class BatchRun {
     for (std::size_t i = 0; i < items.size(); ++i) {
       if (!own_[i]) states_[i] = State::of_others;
     }
-    if (folder != nullptr) earlier_.emplace(items, own_, settings.shard, *folder, log);
+    if (folder != nullptr) earlier_.emplace(items_, own_, settings.shard, *folder, log);
   }
 
   BatchRun(const BatchRun&) = delete;
@@ -64,6 +66,7 @@ class BatchRun {
       if (settings_.resume && writes()) earlier_->forget_unfinished();
       fail_invalid();
       groups_ = pending_groups();
+      enhance_prompts();
     });
     return session_;
   }
@@ -163,9 +166,70 @@ class BatchRun {
     CommonError common;
     for (const std::size_t i : able) {
       check_interrupted();
-      if (!common.see(refused_default(i))) return;
+      if (!common.see(refused_default(i))) break;
     }
     common.refuse();
+    for (const std::size_t i : able) open_enhancer(i);
+  }
+
+  // An item that cannot have its enhancer fails when it is its turn. Throws InputError where the
+  // whole batch has named it.
+  void open_enhancer(std::size_t i) {
+    if (!enhances(items_[i].options)) return;
+    try {
+      enhancer_of(items_[i].options, enhancers_, log_);
+    } catch (const InputError& error) {
+      if (const auto text = batch_error(items_[i], settings_.defaults, error))
+        throw InputError(*text);
+    }
+  }
+
+  // All prompts of the groups that ask for it, model by model, before the painter's weights are
+  // read. Items that run again beside a pending one get theirs, too.
+  void enhance_prompts() {
+    PromptEnhancers enhancers = std::exchange(enhancers_, {});
+    for (std::unique_ptr<PromptEnhancer>& enhancer : enhancers) {
+      for_each_to_enhance([&](std::size_t i) {
+        if (enhancer->serves(items_[i].options)) enhance(i, *enhancer);
+      });
+      enhancer.reset();
+    }
+    for_each_to_enhance([&](std::size_t i) {  // says why there is no enhancer
+      of_item(i, [&] { PromptEnhancer(items_[i].options, log_).check(items_[i].options); });
+    });
+    for (std::vector<std::size_t>& group : groups_)
+      std::erase_if(group, [&](std::size_t i) { return is_to_enhance(i); });
+    std::erase_if(groups_, [&](const auto& group) { return !any_pending(group); });
+  }
+
+  template <typename Work>
+  void for_each_to_enhance(const Work& work) {
+    for (const std::vector<std::size_t>& group : groups_) {
+      for (const std::size_t i : group) {
+        if (is_to_enhance(i) && states_[i] != State::failed) work(i);
+      }
+    }
+  }
+  bool is_to_enhance(std::size_t i) const {
+    return enhances(items_[i].options) && !items_[i].options.enhanced;
+  }
+
+  void enhance(std::size_t i, PromptEnhancer& enhancer) {
+    check_interrupted();
+    of_item(i, [&] { enhancer.rewrite(items_[i].options, items_[i].id + ": ", progress_); });
+    jobs_[i].reset();  // of the prompt before
+  }
+
+  // What fails in this is a failure of the item, unless it ends the batch.
+  template <typename Work>
+  void of_item(std::size_t i, const Work& work) {
+    try {
+      work();
+    } catch (...) {
+      const Failure failure = describe_failure(std::current_exception());
+      if (!failure.of_item) throw;
+      if (is_pending(i)) record_failure(i, {}, text_of(failure, items_[i]));
+    }
   }
 
   // The model's error about a value that the whole batch has, if there is one.
@@ -426,6 +490,10 @@ class BatchRun {
     record.id = item.id;
     record.number = item.number;
     record.seed = item.options.run.sampling.seed;
+    if (const auto& enhanced = item.options.enhanced) {
+      record.prompt = item.options.run.prompt();
+      record.prompt_given = enhanced->given;
+    }
     return record;
   }
 
@@ -516,7 +584,7 @@ class BatchRun {
     log_.info("{}", line);
   }
 
-  const std::vector<PlannedItem>& items_;
+  std::vector<PlannedItem> items_;  // with the prompts that are painted
   const BatchSettings& settings_;
   Ranks* ranks_;           // that share the items; null: this process alone
   std::vector<bool> own_;  // per item
@@ -528,6 +596,7 @@ class BatchRun {
   std::size_t run_count_ = 0;                     // items that ran to their end
   std::size_t agreements_ = 0;                    // of the ranks
   std::vector<State> states_;                     // per item
+  PromptEnhancers enhancers_;                     // of the items, until their prompts are written
   std::shared_ptr<Session> session_;              // null where no item can run
   bool shares_session_ = false;                   // which another list opened
   std::vector<std::vector<std::size_t>> groups_;  // that run together

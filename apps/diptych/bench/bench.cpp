@@ -17,6 +17,7 @@
 #include "apps/diptych/bench/report.h"
 #include "apps/diptych/bench/run.h"
 #include "apps/diptych/demo.h"
+#include "apps/diptych/enhancer.h"
 #include "apps/diptych/ranks.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
@@ -119,11 +120,11 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
 }
 
 // `requests`: those whose inputs it must not replace.
-void check_json_place(const fs::path& json, const std::vector<const RunConfig*>& requests) {
+void check_json_place(const fs::path& json, const std::vector<const Options*>& requests) {
   if (json.empty() || json == kStdout) return;
   const Setting setting = Setting::of("json");
   require_extension(json, {".json"}, setting);
-  for (const RunConfig* each : requests) check_not_an_input(*each, json, setting);
+  for (const Options* each : requests) check_not_an_input(*each, json, setting);
   require_writable(json, setting);
 }
 
@@ -185,7 +186,7 @@ int start_datasets(const BenchFlags& flags, const Resolved& request, Log& log) {
   const DatasetSettings settings = dataset_settings(flags, request.options.run);
   require_meaning(request, "--");
   require_model(request.options.run);
-  check_json_place(flags.json, {&request.options.run});
+  check_json_place(flags.json, {&request.options});
   if (flags.check_config) {
     check_datasets(request, settings, log);
     fmt::print("configuration: valid\n");
@@ -206,14 +207,24 @@ void refuse_dataset_flags(const BenchFlags& flags) {
   }
 }
 
+// Ahead of what is measured.
+void enhance_plan(BenchPlan& plan, Log& log) {
+  std::vector<Options*> requests;
+  for (BenchCase& each : plan.cases) {
+    for (BenchSetting& setting : each.settings) requests.push_back(&setting.request.options);
+  }
+  Progress progress(log, requests.front()->progress);
+  enhance_prompts(requests, progress, log);
+}
+
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
   if (!flags.datasets.empty()) return start_datasets(flags, request, log);
   refuse_dataset_flags(flags);
   read_stdin_and_files(request.options.run.inputs);
-  const BenchPlan plan = make_plan(flags, request);
-  std::vector<const RunConfig*> requests;
+  BenchPlan plan = make_plan(flags, request);
+  std::vector<const Options*> requests;
   for (const BenchSetting& each : plan.cases.front().settings)  // of any size the same files
-    requests.push_back(&each.options().run);
+    requests.push_back(&each.options());
   check_json_place(flags.json, requests);
   if (request.uses_demo) log.info("{}", demo_notice(request.options.run));
   if (flags.check_config) {
@@ -221,6 +232,7 @@ int start(const BenchFlags& flags, Resolved& request, Log& log) {
     fmt::print("configuration: valid\n");
     return 0;
   }
+  enhance_plan(plan, log);
   const BenchResult result = run_bench(plan, log);
   if (!writes_results(request.options.run)) return 0;
   show(flags.json, bench_table(plan, result), bench_json(plan, result));

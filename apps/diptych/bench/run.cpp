@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "apps/diptych/enhancer.h"
 #include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
@@ -16,6 +17,7 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
 #include "lib/pipelines/registry.h"
+#include "lib/request/enhanced_prompt.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
 #include "lib/runtime/runtime.h"
@@ -64,6 +66,10 @@ class Bench {
       at_place(0, s, [&] { session = find_family(config.pipeline).open(config, log_); });
       for (std::size_t c = 0; c < plan_.cases.size(); ++c)
         at_place(c, s, [&] { make_job(*session, c, s)->read_inputs(); });
+      PromptEnhancers enhancers;
+      const Options& options = setting(0, s).options();  // of any size the same prompt
+      if (enhances(options))
+        at_place(0, s, [&] { enhancer_of(options, enhancers, log_).check(options); });
     }
   }
 
@@ -113,7 +119,7 @@ class Bench {
       for (std::size_t s = 0; s < settings(); ++s) {
         for (const fs::path& name : names_of(c, s)) {
           for (const BenchSetting& reader : plan_.cases[c].settings)
-            check_not_an_input(reader.options().run, plan_.save_dir / name, Setting::of(kSaveDir));
+            check_not_an_input(reader.options(), plan_.save_dir / name, Setting::of(kSaveDir));
         }
       }
     }

@@ -105,6 +105,23 @@ Json added_weights_json(const Options& options, const Report& report) {
   return list;
 }
 
+constexpr const char* kEnhanced = "enhanced";
+
+// How the prompt came about; "inputs" has the one that was painted.
+Json enhanced_json(const EnhancedPrompt& enhanced) {
+  Json json = {{"prompt_given", enhanced.given}, {"enhancer", enhanced.enhancer}};
+  if (!enhanced.drafter.empty()) json["drafter"] = enhanced.drafter;
+  json["instructions"] = enhanced.instructions;
+  json["max_tokens"] = enhanced.max_tokens;
+  return json;
+}
+
+EnhancedPrompt read_enhanced(const Json& json) {
+  return {json.at("prompt_given").get<std::string>(), json.at("enhancer").get<std::string>(),
+          json.value("drafter", ""), json.at("instructions").get<std::string>(),
+          json.at("max_tokens").get<std::int64_t>()};
+}
+
 Json record_json(const MadeResult& made, const ResultEncoding& encoding,
                  const std::string& pixels_hash) {
   const Options& options = made.options();
@@ -158,6 +175,7 @@ Json record_json(const MadeResult& made, const ResultEncoding& encoding,
     json["plan"] = result.plan;
     json["finish_reason"] = result.plan_finish_reason;
   }
+  if (options.enhanced) json[kEnhanced] = enhanced_json(*options.enhanced);
   json["requested"] = requested_json(options);
   if (made.together.size() > 1) json["together"] = together_json(made.together, made.place);
   return json;
@@ -268,6 +286,7 @@ Json added_weights_names(const Field& field, const Options& options) {
 bool is_recorded(const Field& field) {
   return field.scope != Scope::output && field.scope != Scope::display &&
          field.scope != Scope::parallel && field.scope != Scope::encoding &&
+         field.scope != Scope::enhancing &&  // what came of it is in "enhanced"
          !std::holds_alternative<InputsSlot>(field.slot) && path_kind(field) != PathKind::tuning;
 }
 
@@ -320,6 +339,8 @@ class RecordReader {
     if (record.place > together.size()) throw InputError("{}: its record is broken", name_);
     together.insert(together.begin() + static_cast<std::ptrdiff_t>(record.place),
                     request(requested, json_.at("inputs")));
+    if (json_.contains(kEnhanced))
+      together[record.place].options.enhanced = read_enhanced(json_[kEnhanced]);
     record.encoding = encoding(together[record.place].options.run.makes);
     return record;
   }

@@ -124,6 +124,13 @@ const FamilyConfig& qwen3_config() {
       .stages = {{YamlPlace::reading, "writes"}},
       .fields = fields(),
       .unused = {"negative_prompt",
+                 "enhance_prompt",
+                 "enhancer",
+                 "enhancer_drafter",
+                 "enhance_instructions",
+                 "enhance_picture_instructions",
+                 "enhance_clip_instructions",
+                 "enhance_max_tokens",
                  "cfg_parallel_size",
                  "ulysses_degree",
                  "format",
@@ -160,6 +167,7 @@ const FamilyConfig& qwen3_config() {
                  "noise"},
       .prompt_file = "messages",
       .drafting = Drafting{"draft_model", {"block_size", "1"}},
+      .instructions = "system",
       .refused = refused_keys_of_qwen3(),
   };
   return config;
