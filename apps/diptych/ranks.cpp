@@ -73,12 +73,17 @@ bool may_divide_rows(const RunConfig& run) {
 ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_forward) {
   ParallelDegrees degrees;
   const std::size_t ulysses = asked(run.parallel.ulysses);
+  degrees.ring = std::max<std::size_t>(asked(run.parallel.ring), 1);
   degrees.cfg = asked(run.parallel.cfg);
   if (degrees.cfg == 0) {
-    const std::size_t left = ranks / std::max<std::size_t>(ulysses, 1);
+    const std::size_t left = ranks / (degrees.ring * std::max<std::size_t>(ulysses, 1));
     degrees.cfg = may_divide_branches(run) && !one_forward && left % 2 == 0 ? 2 : 1;
   }
-  degrees.ulysses = ulysses > 0 ? ulysses : may_divide_rows(run) ? ranks / degrees.cfg : 1;
+  degrees.ulysses = ulysses;
+  if (ulysses == 0) {
+    const std::size_t left = ranks / (degrees.ring * degrees.cfg);
+    degrees.ulysses = may_divide_rows(run) ? std::max<std::size_t>(left, 1) : 1;
+  }
   return degrees;
 }
 
@@ -89,9 +94,11 @@ void require_divisible(const RunConfig& run, const ParallelDegrees& degrees) {
     throw InputError(Setting::of("cfg_parallel_size", std::to_string(degrees.cfg)), *why);
   if (const auto why = why_whole_rows(run); why && degrees.ulysses > 1)
     throw InputError(Setting::of("ulysses_degree", std::to_string(degrees.ulysses)), *why);
+  if (const auto why = why_whole_rows(run); why && degrees.ring > 1)
+    throw InputError(Setting::of("ring_degree", std::to_string(degrees.ring)), *why);
   if (degrees.cfg > 1 && run.cache_mode != StepCacheMode::none)
     throw InputError(Setting::of("cache_mode"), "is for one process, which has all branches");
-  if (degrees.ulysses > 1 && !run.trace.empty())
+  if (degrees.of_rows() > 1 && !run.trace.empty())
     throw InputError(
         Setting::of("trace"),
         "needs all rows in one process; expected a single one, or --cfg-parallel-size {}", shared);
@@ -121,7 +128,7 @@ void check_degrees(const RunConfig& run, const ParallelDegrees& degrees, const S
         Setting::of("cfg_parallel_size"),
         "{} processes share one request ({}), but {} parts of its branches and {} of its rows are "
         "the work of {}",
-        process.count, process.origin, degrees.cfg, degrees.ulysses, shared);
+        process.count, process.origin, degrees.cfg, degrees.of_rows(), shared);
   }
   refuse_stdin(run, process);
 }
@@ -169,6 +176,7 @@ ParallelDegrees degrees_of_items(const RunConfig& defaults) {
   ParallelDegrees degrees;
   degrees.cfg = std::max<std::size_t>(asked(defaults.parallel.cfg), 1);
   degrees.ulysses = std::max<std::size_t>(asked(defaults.parallel.ulysses), 1);
+  degrees.ring = std::max<std::size_t>(asked(defaults.parallel.ring), 1);
   return degrees;
 }
 
@@ -178,7 +186,8 @@ constexpr fmt::format_string<std::int64_t&> kAlone =
 // `why`: with a place for the number of processes.
 void require_undivided(const RunConfig& run, fmt::format_string<std::int64_t&> why) {
   for (const auto& [degree, field] : {std::pair{run.parallel.cfg, "cfg_parallel_size"},
-                                      std::pair{run.parallel.ulysses, "ulysses_degree"}}) {
+                                      std::pair{run.parallel.ulysses, "ulysses_degree"},
+                                      std::pair{run.parallel.ring, "ring_degree"}}) {
     std::int64_t processes = degree.value_or(1);
     if (processes > 1) throw InputError(Setting::of(field), "{}", fmt::format(why, processes));
   }
@@ -207,7 +216,7 @@ std::shared_ptr<Ranks> meet_ranks(Resolved& resolved, Log& log) {
   require_branches_apart(resolved, degrees);
   meet(resolved, *process, degrees, log);
   log.info("{} processes share this request: {} for the guidance branches x {} for the rows",
-           process->count, degrees.cfg, degrees.ulysses);
+           process->count, degrees.cfg, degrees.of_rows());
   return run.ranks;
 }
 
@@ -227,7 +236,7 @@ std::shared_ptr<Ranks> meet_list_ranks(Resolved& defaults, Log& log) {
   log.info(
       "{} processes share this list: {} for its items x {} for the guidance branches x {} for the "
       "rows",
-      process->count, run.ranks->comm().data.size, degrees.cfg, degrees.ulysses);
+      process->count, run.ranks->comm().data.size, degrees.cfg, degrees.of_rows());
   return run.ranks;
 }
 

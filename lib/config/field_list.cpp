@@ -284,6 +284,10 @@ constinit const auto kFields = std::to_array<Field>({
      "likewise, the rows of a picture or video and the heads of attention (Ulysses)",
      FreeWholeSlot{degree<&P::ulysses>, 1, kMostRanks, no_other_range}, YamlPlace::painting,
      "ulysses_degree"},
+    {"ring_degree", parallel, "--ring-degree", "auto|N",
+     "likewise, the rows, all of whose keys and values each process gets for attention",
+     FreeWholeSlot{degree<&P::ring>, 1, kMostRanks, no_other_range}, YamlPlace::painting,
+     "ring_degree"},
     {"enforce_eager", painting, "--enforce-eager", "",
      "launch every operation of a denoise step instead of one CUDA graph; the same picture, for "
      "comparison",

@@ -88,6 +88,7 @@ struct InputCounts {
 struct ParallelConfig {
   std::optional<std::int64_t> cfg;      // guidance branches
   std::optional<std::int64_t> ulysses;  // rows, and heads of attention
+  std::optional<std::int64_t> ring;     // rows, and keys and values of attention
 };
 
 // What somebody said in a conversation.

@@ -85,7 +85,6 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     // A stage: several devices.
     {stage, "ulysses_mode", "strict", kOneGpu},
     {stage, "ulysses_a2a_permute", "false", kOneGpu},
-    {stage, "ring_degree", "1", kOneGpu},
     {stage, "allgather_degree", "1", kOneGpu},
     {stage, "sequence_parallel_size", "1", kOneGpu},
     {stage, "vae_patch_parallel_size", "1", kOneGpu},

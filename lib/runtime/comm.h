@@ -9,8 +9,9 @@ namespace diptych {
 struct ParallelDegrees {
   std::size_t cfg = 1;      // guidance branches, a rank for each part of them
   std::size_t ulysses = 1;  // attention heads
-  std::size_t ring = 1;     // keys and values, which go round
-  std::size_t ranks_per_request() const { return cfg * ulysses * ring; }
+  std::size_t ring = 1;     // queries of attention, each for all keys and values
+  std::size_t of_rows() const { return ulysses * ring; }
+  std::size_t ranks_per_request() const { return cfg * of_rows(); }
 };
 
 // One of the groups that a rank is in: how many ranks it has, and which of them this one is.

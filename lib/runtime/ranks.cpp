@@ -157,7 +157,7 @@ class C10dRanks final : public Ranks {
       : Ranks(launch.rank, comm), launch_(launch), store_(open_store(launch)) {
     await_all(*store_, launch);
     watch_ = std::make_unique<Watch>(launch, open_store(follower()));
-    for (const RankAxis axis : {RankAxis::cfg, RankAxis::ulysses}) {
+    for (const RankAxis axis : {RankAxis::cfg, RankAxis::ulysses, RankAxis::ring}) {
       if (group(axis).size == 1) continue;
       const Store own = c10::make_intrusive<c10d::PrefixStore>(name_of_group(axis), store_);
       groups_[axis] = device.is_cuda() ? make_nccl_group(own, group(axis), device)
@@ -261,13 +261,12 @@ class C10dRanks final : public Ranks {
       store_->wait({"left" + std::to_string(other)}, kMeeting);
   }
 
-  // Of the ranks that differ in the axis alone.
+  // Of the ranks that differ in the axis alone: the places of the first of them.
   std::string name_of_group(RankAxis axis) const {
     const Comm& c = comm();
-    const bool cfg = axis == RankAxis::cfg;
-    return std::string(cfg ? "cfg" : "ulysses") + "." + std::to_string(c.data.index) + "." +
-           std::to_string(c.ring.index) + "." +
-           std::to_string(cfg ? c.ulysses.index : c.cfg.index) + ".";
+    const auto place = [&](RankAxis of) { return of == axis ? 0 : group(of).index; };
+    return fmt::format("{}.{}.{}.{}.{}.", static_cast<int>(axis), c.data.index,
+                       place(RankAxis::cfg), place(RankAxis::ring), place(RankAxis::ulysses));
   }
 
   Launch launch_;
@@ -284,6 +283,18 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_group(const Store& store, const Rank
   options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(group.index),
                                                      static_cast<int>(group.size), options);
+}
+
+const RankGroup& Ranks::group(RankAxis axis) const {
+  switch (axis) {
+    case RankAxis::cfg:
+      return comm_.cfg;
+    case RankAxis::ulysses:
+      return comm_.ulysses;
+    case RankAxis::ring:
+      return comm_.ring;
+  }
+  TORCH_CHECK(false, "[ranks] an axis that is none");
 }
 
 std::shared_ptr<Ranks> Ranks::meet(const Launch& launch, const ParallelDegrees& degrees,

@@ -21,7 +21,7 @@ struct Launch {
 };
 
 // How the ranks that share a request divide it.
-enum class RankAxis { cfg, ulysses };
+enum class RankAxis { cfg, ulysses, ring };
 
 // Why a rank ends early though nothing failed in it: another one did. That one has said why.
 struct OtherRankFailed {
@@ -44,9 +44,7 @@ class Ranks {
 
   const Comm& comm() const { return comm_; }
   std::size_t rank() const { return rank_; }
-  const RankGroup& group(RankAxis axis) const {
-    return axis == RankAxis::cfg ? comm_.cfg : comm_.ulysses;
-  }
+  const RankGroup& group(RankAxis axis) const;
   // Of the ranks that share a request, the one that writes its results.
   bool leads() const { return comm_.leads(); }
 

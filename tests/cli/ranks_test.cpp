@@ -217,11 +217,12 @@ TEST_CASE("ranks that divide branches and rows of a clip") {
     std::size_t ranks;
     Words degrees;
   };
-  for (const Case& each :
-       {Case{2, {"--cfg-parallel-size", "1"}},
-        Case{3, {"--ulysses-degree", "3", "--cfg-parallel-size", "1"}}, Case{4, {}}}) {
-    CAPTURE(each.ranks);
-    const std::string name = std::to_string(each.ranks);
+  for (const Case& each : {Case{2, {"--cfg-parallel-size", "1"}},
+                           Case{3, {"--ulysses-degree", "3", "--cfg-parallel-size", "1"}},
+                           Case{4, {}}, Case{3, {"--ring-degree", "3"}},
+                           Case{4, {"--ring-degree", "2", "--cfg-parallel-size", "1"}}}) {
+    const std::string name = std::to_string(each.ranks) + "-" + std::to_string(each.degrees.size());
+    CAPTURE(name);
     const std::string first = folder.file(name + "a.frames"),
                       second = folder.file(name + "b.frames");
     check_all(run_ranks(each.ranks, wan(first, each.degrees)), 0);

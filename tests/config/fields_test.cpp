@@ -62,6 +62,7 @@ TEST_CASE("fields of a request, of the whole batch") {
                                                   "load_format",
                                                   "cfg_parallel_size",
                                                   "ulysses_degree",
+                                                  "ring_degree",
                                                   "read_enforce_eager",
                                                   "offload",
                                                   "vae_dtype",

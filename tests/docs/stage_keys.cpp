@@ -67,6 +67,7 @@ constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string
     {"load_format", "dummy"},
     {"cfg_parallel_size", "2"},
     {"ulysses_degree", "4"},
+    {"ring_degree", "2"},
     {"enforce_eager", "true"},
     {"read_enforce_eager", "true"},
     {"cache_mode", "taylorseer"},

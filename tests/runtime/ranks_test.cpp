@@ -118,9 +118,15 @@ TEST_CASE("rows and heads that are divided attend as they do whole") {
   const auto attention = make_attention("math", at::kCPU);
   constexpr std::int64_t kSamples = 2, kHeadDim = 8;
   constexpr double kScale = 0.3;
-  for (const auto& [ranks_count, rows, heads] :
-       {std::tuple{2, 10, 4}, std::tuple{2, 7, 3}, std::tuple{4, 9, 6}, std::tuple{3, 4, 2}}) {
-    CAPTURE(ranks_count);
+  struct Case {
+    std::size_t ulysses, ring;
+    std::int64_t rows, heads;
+  };
+  for (const auto& [ulysses, ring, rows, heads] :
+       {Case{2, 1, 10, 4}, Case{2, 1, 7, 3}, Case{4, 1, 9, 6}, Case{3, 1, 4, 2}, Case{1, 2, 10, 4},
+        Case{1, 3, 7, 3}, Case{2, 2, 9, 3}}) {
+    CAPTURE(ulysses);
+    CAPTURE(ring);
     CAPTURE(rows);
     CAPTURE(heads);
     const Tensor qkv = random({kSamples, rows, 3, heads, kHeadDim}, 7);
@@ -130,18 +136,13 @@ TEST_CASE("rows and heads that are divided attend as they do whole") {
                                 ->forward({qkv.select(2, 0).flatten(0, 1), qkv.select(2, 1),
                                            qkv.select(2, 2), &lengths, false, kScale})
                                 .view({kSamples, rows, heads * kHeadDim});
-    as_ranks({.ulysses = static_cast<std::size_t>(ranks_count)},
-             static_cast<std::size_t>(ranks_count), [&](Ranks& ranks) {
-               const RowShare share = {&ranks};
-               const std::int64_t padded = share.padded(rows);
-               const AttentionLengths of_all = AttentionLengths::make(
-                   std::vector<std::int64_t>(kSamples, padded), whole, padded, at::kCPU);
-               const Tensor own =
-                   ulysses_attention(share, share.cut(qkv, 1), of_all, kScale, *attention);
-               const Tensor all =
-                   share.join(own.view({kSamples, share.own(rows), heads * kHeadDim}), rows);
-               CHECK(at::allclose(all, expected, 1e-5, 1e-6));
-             });
+    as_ranks({.ulysses = ulysses, .ring = ring}, ulysses * ring, [&](Ranks& ranks) {
+      const RowShare share = {&ranks};
+      const AttentionLengths of_all = share.lengths(kSamples, rows, at::kCPU);
+      const Tensor own = shared_attention(share, share.cut(qkv, 1), of_all, kScale, *attention);
+      const Tensor all = share.join(own.view({kSamples, share.own(rows), heads * kHeadDim}), rows);
+      CHECK(at::allclose(all, expected, 1e-5, 1e-6));
+    });
   }
 }
 

@@ -325,7 +325,7 @@ constexpr const char* kFooter =
     "--shard I/N takes items I, I+N, I+2N, ... and writes manifest-I-of-N.jsonl, as the tasks\n"
     "of a Slurm array do (SLURM_ARRAY_TASK_ID). Processes of torchrun, mpirun or srun take turns\n"
     "at the list and write one manifest; LOCAL_RANK or its like picks the GPU. With\n"
-    "--cfg-parallel-size or --ulysses-degree so many of them share each item.\n"
+    "--cfg-parallel-size, --ulysses-degree or --ring-degree so many of them share each item.\n"
     "Ctrl-C drops the running item.\n"
     "Examples:\n"
     "  diptych batch prompts.txt -o out -m {model} --size 512x512 --batch-size 4\n"

@@ -119,13 +119,8 @@ CosmosPlan CosmosTransformer::plan(const CosmosContext& context, const CosmosCli
   plan.cos = share.cut(angles.cos(), 0).repeat({plan.samples, 1}).to(device);
   plan.sin = share.cut(angles.sin(), 0).repeat({plan.samples, 1}).to(device);
   plan.slots = at::arange(plan.rows(), at::TensorOptions(at::kLong).device(device));
-  const auto of_samples = [&](std::int64_t rows) {
-    return std::vector<std::int64_t>(static_cast<std::size_t>(plan.samples), rows);
-  };
-  const std::int64_t padded = share.padded(clip.size.rows());
-  plan.self =
-      AttentionLengths::make(of_samples(padded), of_samples(clip.size.rows()), padded, device);
-  const std::vector<std::int64_t> rows = of_samples(plan.own_rows());
+  plan.self = share.lengths(plan.samples, clip.size.rows(), device);
+  const std::vector<std::int64_t> rows(static_cast<std::size_t>(plan.samples), plan.own_rows());
   plan.text = TextAttention::make(context.texts, context.capacity(), rows, shared, device);
   return plan;
 }

@@ -108,7 +108,7 @@ class Pass {
     if (!plan_.share.divides())
       return attention_.forward_rows({q, keys, values, &plan_.self, false, scale()}, quantization_);
     const Tensor qkv = at::stack({q.view_as(keys), keys, values}, 2);
-    return {ulysses_attention(plan_.share, qkv, plan_.self, scale(), attention_), {}};
+    return {shared_attention(plan_.share, qkv, plan_.self, scale(), attention_), {}};
   }
 
   // -> [rows, width], to_out included.

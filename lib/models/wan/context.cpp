@@ -213,8 +213,7 @@ WanPlan WanTransformer::plan(const WanContext& context, const WanLatentSize& siz
   const auto of_samples = [&](std::int64_t rows) {
     return std::vector<std::int64_t>(static_cast<std::size_t>(plan.samples), rows);
   };
-  const std::int64_t padded = share.padded(size.rows());
-  plan.self = AttentionLengths::make(of_samples(padded), of_samples(size.rows()), padded, device);
+  plan.self = share.lengths(plan.samples, size.rows(), device);
   const std::vector<std::int64_t> rows = of_samples(plan.own_rows());
   plan_texts(plan, context, shared, rows, device);
   if (!context.image.empty()) {

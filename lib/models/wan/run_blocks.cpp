@@ -99,7 +99,7 @@ class Pass {
     const Tensor samples = qkv.unflatten(0, {plan_.samples, plan_.own_rows()});
     if (plan_.share.divides()) {
       const Tensor split = heads(samples.unflatten(2, {3, width}));
-      return {ulysses_attention(plan_.share, split, plan_.self, scale(), attention_), {}};
+      return {shared_attention(plan_.share, split, plan_.self, scale(), attention_), {}};
     }
     return attention_.forward_rows(call(qkv.narrow(1, 0, width), samples.narrow(2, width, width),
                                         samples.narrow(2, 2 * width, width), plan_.self),

@@ -133,6 +133,7 @@ const FamilyConfig& qwen3_config() {
                  "enhance_max_tokens",
                  "cfg_parallel_size",
                  "ulysses_degree",
+                 "ring_degree",
                  "format",
                  "quality",
                  "crf",

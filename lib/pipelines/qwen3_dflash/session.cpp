@@ -185,6 +185,8 @@ void Qwen3Session::give(const Jobs& jobs, const std::vector<SpeculativeText>& te
     given.push_back(std::move(text));
   }
   count(texts, given);
+  if (std::ranges::any_of(texts, &SpeculativeText::switched_off))
+    log_.info_once("the drafter is left out of texts that it was measured to slow down");
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (given[i].finish_reason == kFinishedByLimit)
       log_.warning_once(
