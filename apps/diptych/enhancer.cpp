@@ -1,6 +1,7 @@
 #include "apps/diptych/enhancer.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <utility>
 
@@ -27,6 +28,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kModel = "model";
 constexpr const char* kMaxTokens = "max_tokens";
+// How ranks hear of a prompt: in front of it, or of what is wrong.
+constexpr char kWritten = '+', kRefused = '-';
 
 // The family of the folder, of those that are told what to do.
 const Family& family_of_enhancer(const fs::path& folder) {
@@ -167,13 +170,28 @@ std::string PromptEnhancer::write(const Options& options, const std::string& ins
 
 void PromptEnhancer::rewrite(Options& options, std::string_view label, Progress& progress) {
   std::string instructions = enhance_instructions(options);
-  const auto make = [&] { return write(options, instructions, progress); };
-  const std::shared_ptr<Ranks>& ranks = options.run.ranks;
-  const auto name = [&] {  // of this very prompt among all that the ranks share
-    return fmt::format("prompt {} {} {} {} {}", model_.model.string(), model_.drafter.string(),
-                       options.enhance.max_tokens, instructions, options.run.prompt());
-  };
-  std::string prompt = ranks == nullptr ? make() : ranks->common_text(name(), make);
+  std::string prompt;
+  if (const std::shared_ptr<Ranks>& ranks = options.run.ranks; ranks == nullptr) {
+    prompt = write(options, instructions, progress);
+  } else {
+    // Of this very prompt among all that the ranks share.
+    const std::string name = fmt::format("prompt {}{} {} {} {} {}", label, model_.model.string(),
+                                         model_.drafter.string(), options.enhance.max_tokens,
+                                         instructions, options.run.prompt());
+    // What is wrong with it is so for all of them: a list goes on without it.
+    std::exception_ptr refused;
+    const std::string told = ranks->group_text(name, [&]() -> std::string {
+      try {
+        return kWritten + write(options, instructions, progress);
+      } catch (const InputError& error) {
+        refused = std::current_exception();
+        return kRefused + std::string(error.what());
+      }
+    });
+    if (refused) std::rethrow_exception(refused);
+    if (told.front() == kRefused) throw InputError("{}", told.substr(1));
+    prompt = told.substr(1);
+  }
   log_.info("{}prompt: {}", label, prompt);
   set_enhanced_prompt(options, std::move(prompt), std::move(instructions));
 }

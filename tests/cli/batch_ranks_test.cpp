@@ -82,6 +82,28 @@ TEST_CASE("groups of ranks share a list, and the ranks of a group its items") {
   CHECK((together == single));
 }
 
+TEST_CASE("each group of ranks paints the prompts that its first rank has rewritten") {
+  const Folder folder;
+  folder.write("l.jsonl", R"({"prompt": "Count from 103 to 114.", "id": "a"}
+{"prompt": "Count from 7 to 9.", "id": "b"}
+{"prompt": "", "id": "c"}
+)");
+  folder.write("how.txt", "Count.");
+  const Words rewritten = {"--enhance-prompt",
+                           "--enhancer",
+                           DIPTYCH_SOURCE_DIR "/tests/goldens/dflash/checkpoint_trained/target",
+                           "--enhance-instructions",
+                           folder.file("how.txt"),
+                           "--enhance-max-tokens",
+                           "24"};
+  const std::vector<Outcome> ranks = run_ranks(4, batch(folder, "out", with(kBranches, rewritten)));
+  check_all(ranks, 4);
+  CHECK(has(ranks[0].err, "a: prompt: "));
+  CHECK(has(ranks[2].err, "b: prompt: "));
+  auto together = contents(folder.path() / "out"), single = alone(folder, 4, rewritten);
+  CHECK((together == single));
+}
+
 TEST_CASE("an item that fails is recorded, and its ranks go on") {
   const Folder folder;
   folder.write("l.jsonl", R"({"prompt": "one"}
