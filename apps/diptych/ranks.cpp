@@ -64,26 +64,23 @@ bool may_divide_branches(const RunConfig& run) {
   return run.family->uses("cfg_parallel_size") && !why_one_branch(run);
 }
 
-bool may_divide_rows(const RunConfig& run) {
-  return run.family->uses("ulysses_degree") && !why_whole_rows(run);
+bool may_divide_rows(const RunConfig& run, std::string_view field) {
+  return run.family->uses(field) && !why_whole_rows(run);
 }
 
 // What was asked for; else two ranks for the branches of guided requests, all others for the rows.
 // `one_forward`: the branches are to share one, which no ranks can divide.
 ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_forward) {
   ParallelDegrees degrees;
-  const std::size_t ulysses = asked(run.parallel.ulysses);
+  degrees.cfg = std::max<std::size_t>(asked(run.parallel.cfg), 1);
+  degrees.ulysses = std::max<std::size_t>(asked(run.parallel.ulysses), 1);
   degrees.ring = std::max<std::size_t>(asked(run.parallel.ring), 1);
-  degrees.cfg = asked(run.parallel.cfg);
-  if (degrees.cfg == 0) {
-    const std::size_t left = ranks / (degrees.ring * std::max<std::size_t>(ulysses, 1));
-    degrees.cfg = may_divide_branches(run) && !one_forward && left % 2 == 0 ? 2 : 1;
-  }
-  degrees.ulysses = ulysses;
-  if (ulysses == 0) {
-    const std::size_t left = ranks / (degrees.ring * degrees.cfg);
-    degrees.ulysses = may_divide_rows(run) ? std::max<std::size_t>(left, 1) : 1;
-  }
+  const auto left = [&] { return std::max<std::size_t>(ranks / degrees.ranks_per_request(), 1); };
+  if (!run.parallel.cfg && may_divide_branches(run) && !one_forward && left() % 2 == 0)
+    degrees.cfg = 2;
+  // Where the model can exchange rows for heads, that comes first.
+  if (!run.parallel.ulysses && may_divide_rows(run, "ulysses_degree")) degrees.ulysses = left();
+  if (!run.parallel.ring && may_divide_rows(run, "ring_degree")) degrees.ring = left();
   return degrees;
 }
 

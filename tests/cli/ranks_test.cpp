@@ -77,6 +77,29 @@ TEST_CASE("two ranks that divide the branches give the bytes of sequential guida
   CHECK(bytes(shared) == bytes(alone));
 }
 
+TEST_CASE("ranks that divide the rows of a picture") {
+  const Folder folder;
+  const auto paint = [&](std::size_t ranks, const std::string& name, const Words& more) {
+    const Words words = demo(folder.file(name), with({"--size", "128x96", "--steps", "8"}, more));
+    check_all(ranks == 1 ? std::vector<Outcome>{run_alone(words)} : run_ranks(ranks, words), 0);
+    return folder.file(name);
+  };
+  const auto differ_by = [](const std::string& a, const std::string& b, const std::string& most) {
+    const Outcome outcome = diptych::test::run({"check", a, "--against", b, "--max-abs", most});
+    CHECK_MESSAGE(outcome.code == 0, (outcome.out + outcome.err));
+  };
+  const std::string alone = paint(1, "alone.png", {});
+  // 48 rows; of five ranks the last has fewer of its own.
+  const std::string five = paint(5, "five.png", {"--ring-degree", "5"});
+  differ_by(five, alone, "1");
+  differ_by(paint(5, "again.png", {"--ring-degree", "5"}), five, "0");
+  differ_by(paint(2, "batched.png", {"--cfg-mode", "batched"}), alone, "1");
+  differ_by(paint(4, "both.png", {}), alone, "1");  // branches, too
+  const Words cached = {"--cache-mode", "taylorseer"};
+  differ_by(paint(2, "cached.png", with(cached, {"--cfg-parallel-size", "1"})),
+            paint(1, "alone_cached.png", cached), "1");
+}
+
 TEST_CASE("what fails in one rank ends all, and is said once") {
   const Folder folder;
   const std::string output = folder.file("a.png");
@@ -140,10 +163,10 @@ TEST_CASE("degrees that do not fit the processes are refused") {
   CHECK(alone.err ==
         "diptych: --cfg-parallel-size: 2 processes are expected, and this one is alone; start them "
         "with torchrun, mpirun or srun\n");
-  const std::vector<Outcome> three = run_ranks(3, demo(output));
+  const std::vector<Outcome> three = run_ranks(3, demo(output, {"--cfg-parallel-size", "2"}));
   check_all(three, 2);
-  CHECK(three[0].err.find("3 processes share one request (RANK and WORLD_SIZE), but 1 parts of its "
-                          "branches and 1 of its rows are the work of 1") != std::string::npos);
+  CHECK(three[0].err.find("3 processes share one request (RANK and WORLD_SIZE), but 2 parts of its "
+                          "branches and 1 of its rows are the work of 2") != std::string::npos);
   check_all(run_ranks(2, demo("-", {"--ulysses-degree", "2"})), 2);
 }
 
@@ -165,7 +188,7 @@ TEST_CASE("what ranks cannot divide is refused") {
     check_all(outcomes, 2);
     return outcomes[0].err;
   };
-  CHECK(refused(demo(output, {"--cfg-scale", "1"})) ==
+  CHECK(refused(demo(output, {"--cfg-scale", "1", "--ring-degree", "1"})) ==
         "diptych: --cfg-parallel-size: 2 processes share one request (RANK and WORLD_SIZE), and "
         "there is nothing to divide: guidance is off\n");
   CHECK(refused(demo(output, {"--cfg-scale", "1", "--cfg-parallel-size", "2"})) ==
@@ -277,6 +300,11 @@ TEST_CASE("ranks that divide the branches of Lance") {
   const Outcome same = diptych::test::run({"check", folder.file("shared.frames"), "--against",
                                            folder.file("alone.frames"), "--max-abs", "0"});
   CHECK_MESSAGE(same.code == 0, (same.out + same.err));
+  const Words rows = {"--ring-degree", "2", "--cfg-parallel-size", "1"};
+  check_all(run_ranks(2, lance("rows.frames", with(clip, rows))), 0);
+  const Outcome near = diptych::test::run({"check", folder.file("rows.frames"), "--against",
+                                           folder.file("alone.frames"), "--max-abs", "1"});
+  CHECK_MESSAGE(near.code == 0, (near.out + near.err));
 }
 
 TEST_SUITE_END();

@@ -41,6 +41,7 @@ void MotPlan::follow(const MotPlan& other) {
   cos.copy_(other.cos);
   sin.copy_(other.sin);
   slots.copy_(other.slots);
+  if (share) all_slots.copy_(other.all_slots);
   gen.follow(other.gen);
   und.follow(other.und);
 }
@@ -57,6 +58,21 @@ MotPlan MotPlan::leaving() const {
   if (wanted != MotWanted::all) rest.und_rows = 0;
   if (wanted == MotWanted::none) rest.gen_rows = 0;
   return rest;
+}
+
+MotPlan MotPlan::divided(std::shared_ptr<const MotRowShare> among) const {
+  MotPlan part = *this;
+  const auto own = [&](const Tensor& rows) {
+    return at::cat({among->cut(rows.narrow(0, 0, gen_rows)), rows.narrow(0, gen_rows, und_rows)});
+  };
+  part.gen_rows = among->own();
+  part.cos = own(cos);
+  part.sin = own(sin);
+  part.slots = own(slots);
+  part.all_slots = slots.narrow(0, 0, gen_rows).contiguous();
+  part.gen = AttentionLengths::make(among->own_rows(), gen.k, gen.capacity, slots.device());
+  part.share = std::move(among);
+  return part;
 }
 
 Quantization MotPlan::row_format(Quantization projections) const {
@@ -144,6 +160,13 @@ Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan&
   args.eps = c.rms_norm_eps;
   args.rounding = plan.rounding;
   return qk_norm_rope(args, kernels);
+}
+
+// Those of other ranks are there afterwards, too.
+void exchange(const MotPlan& plan, const Tensor& keys, const Tensor& values) {
+  const auto flat = [](const Tensor& rows) { return rows.view({-1, rows.size(2), rows.size(3)}); };
+  plan.share->exchange(flat(keys), flat(values), plan.slots.narrow(0, 0, plan.gen_rows),
+                       plan.all_slots);
 }
 
 // -> [rows, heads * head_dim] of each part, as the projections may take them
@@ -238,6 +261,7 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
     const MotLayer& layer = layers.acquire(i, needed);
     // Keys and values of both kinds of rows are in place before either attends.
     Tensor q = project_qkv(h, layer, plan, config, keys, values, kernels);
+    if (plan.share) exchange(plan, keys, values);
     const bool last = i + 1 == layers.size();
     // From here on, of the last layer, only the wanted rows.
     const MotPlan& rest = last ? wanted : plan;

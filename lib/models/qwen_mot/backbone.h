@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "lib/attention/attention.h"
 #include "lib/attention/kv_cache.h"
 #include "lib/models/qwen_mot/layers.h"
+#include "lib/models/qwen_mot/row_share.h"
 #include "lib/ops/ops.h"
 #include "lib/tensor/weights.h"
 
@@ -41,6 +43,10 @@ struct MotPlan {
   bool causal = false;  // text; image blocks are full
   RopeRounding rounding = RopeRounding::every_step;
   MotWanted wanted = MotWanted::all;
+  // Ranks that divide the generation rows: those above are this rank's, `all_slots` int64 has the
+  // slots of all. Null: this process has them all.
+  std::shared_ptr<const MotRowShare> share;
+  Tensor all_slots;
 
   std::int64_t rows() const { return gen_rows + und_rows; }
   // Takes over positions, slots and lengths of keys from a plan with as many rows of each sample in
@@ -48,6 +54,8 @@ struct MotPlan {
   void follow(const MotPlan& other);
   MotRows split(const Tensor& rows) const;  // [gen_rows + und_rows, ...] -> views of the two parts
   MotPlan leaving() const;                  // of the rows that leave the last layer
+  // Of this rank's rows. Every rank has all understanding rows, and the whole cache.
+  MotPlan divided(std::shared_ptr<const MotRowShare> among) const;
   // The format in which norms and the activation hand rows to the projections: quantised where the
   // projections would quantise all of the rows anyway.
   Quantization row_format(Quantization projections) const;
@@ -80,10 +88,11 @@ struct MotBackbone {
 
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
   Tensor embed(const Tensor& ids) const;
-  // x [gen_rows + und_rows, hidden], contiguous. Writes the keys and values of all rows into the
-  // cache slots (it does not advance the cache) and returns the wanted rows after the final norm,
-  // all of them where there is an observer. `x` is consumed: its storage holds the residual stream,
-  // at the end what left the last layer of the rows that are returned.
+  // x [gen_rows + und_rows, hidden], contiguous. Ranks that divide rows call it together. Writes
+  // the keys and values of all rows into the cache slots (it does not advance the cache) and
+  // returns the wanted rows after the final norm, all of them where there is an observer. `x` is
+  // consumed: its storage holds the residual stream, at the end what left the last layer of the
+  // rows that are returned.
   MotRows forward(const MotPlan& plan, Tensor x, const KvCache& cache,
                   const AttentionBackend& attention, const Kernels& kernels,
                   const MotObserver& observer = {}) const;

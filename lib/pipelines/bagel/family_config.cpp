@@ -98,7 +98,7 @@ const FamilyConfig& bagel_config() {
       .limits = limits(),
       .stages = {{YamlPlace::reading, "reads"}, {YamlPlace::painting, "paints"}},
       .fields = with_common_fields(),
-      .unused = {"ulysses_degree", "ring_degree", "video_frames", "fps", "crf", "contact_sheet"},
+      .unused = {"ulysses_degree", "video_frames", "fps", "crf", "contact_sheet"},
       .refused = refused_keys_of_bagel(),
       .demo_notice =
           "the demo of stage_configs knows pictures of one to three coloured shapes, at "

@@ -171,8 +171,8 @@ const FamilyConfig& lance_config() {
       .limits = limits(),
       .stages = {{YamlPlace::reading, "reads"}, {YamlPlace::painting, "paints"}},
       .fields = with_common_fields(kFields),
-      .unused = {"ulysses_degree", "ring_degree", "think", "think_output", "max_think_tokens",
-                 "negative_prompt", "cfg_img_scale", "vae_tiling"},
+      .unused = {"ulysses_degree", "think", "think_output", "max_think_tokens", "negative_prompt",
+                 "cfg_img_scale", "vae_tiling"},
       .refused = refused_keys_of_lance(),
   };
   return config;

@@ -5,6 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/models/qwen_mot/kernel_work.h"
 #include "lib/pipelines/mot/trace.h"
+#include "lib/runtime/row_share.h"
 #include "lib/runtime/shared_branches.h"
 
 namespace diptych {
@@ -40,6 +41,7 @@ MotDenoiser::MotDenoiser(const MotModel& model, const PrefilledContexts& context
     rows_ += size.rows();
   }
   positions_ = at::cat(positions);
+  if (RowShare{runtime.ranks.get()}.divides()) share_ = share_among(1);
   if (const Tensor mask = clean_mask(rows); mask.defined()) {
     is_clean_ = mask.to(runtime.device);
     const float clean = 0;
@@ -62,6 +64,23 @@ MotDenoiser::MotDenoiser(const MotModel& model, const PrefilledContexts& context
   }
 }
 
+// Ranks that divide the rows of so many contexts.
+std::shared_ptr<const MotRowShare> MotDenoiser::share_among(std::int64_t contexts) const {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t c = 0; c < contexts; ++c) {
+    for (const LatentSize& size : sizes_) rows.push_back(size.rows());
+  }
+  return std::make_shared<MotRowShare>(*runtime_.ranks, rows, runtime_.device);
+}
+
+Tensor MotDenoiser::own(const Tensor& all) const {
+  return share_ ? share_->cut(all) : all;
+}
+
+Tensor MotDenoiser::join(const Tensor& own) const {
+  return share_ ? share_->join(own) : own;
+}
+
 MotPlan MotDenoiser::plan(Range range) const {
   const auto [first, count] = range;
   std::vector<MotSample> rows;
@@ -78,7 +97,7 @@ MotPlan MotDenoiser::plan(Range range) const {
   MotPlan plan = make_plan({rows, in_plan_order(rows, positions)}, contexts_.cache_row(first, 0),
                            contexts_.cache(), model_.backbone.config, options);
   plan.wanted = MotWanted::generation;
-  return plan;
+  return share_ ? plan.divided(share_among(count)) : plan;
 }
 
 void MotDenoiser::follow_contexts() {
@@ -203,10 +222,10 @@ bool MotDenoiser::is_plain() const {
   return trace_ == nullptr && !observer_ && !uses_cache();
 }
 
-// Rows of its own for every branch, [count * (rows + 2 * samples), hidden].
+// Rows of its own for every branch, [count * (own rows + 2 * samples), hidden].
 Tensor MotDenoiser::packed(Range range, const Tensor& latents) const {
   const auto count = static_cast<std::size_t>(range.second);
-  std::vector<Tensor> parts(count, latents);
+  std::vector<Tensor> parts(count, own(latents));
   parts.insert(parts.end(), count, markers_);
   return at::cat(parts);
 }
@@ -217,7 +236,7 @@ std::vector<Tensor> MotDenoiser::compute(Range range, const Tensor& latents,
   const MotPlan& plan = plans_.at(range);
   // The backbone works in place: `stream` holds what leaves the last layer afterwards.
   Tensor rows = packed(range, latents);
-  const Tensor stream = plan.split(rows).gen.view({count, rows_, -1});
+  const Tensor stream = plan.split(rows).gen.view({count, own_rows(), -1});
   std::vector<Tensor> layers;  // [count, rows + 2 * samples, hidden] each
   MotObserver observer;
   if (trace_ != nullptr) {
@@ -237,21 +256,23 @@ std::vector<Tensor> MotDenoiser::compute(Range range, const Tensor& latents,
                                               runtime_.paint_attention.of(AttentionRole::self),
                                               runtime_.kernels, observer);
   for (std::int64_t i = 0; i < count; ++i) {
-    if (observer_) observer_(step.value(), first + i, latents, stream[i]);
+    if (observer_) observer_(step.value(), first + i, own(latents), stream[i]);
     if (!uses_cache()) continue;
     const Tensor kept = keeps_layers_ ? at::stack(layers, 1)[i] : stream[i];
-    cache_->store(first + i, cache_input(latents), kept);
+    cache_->store(first + i, cache_input(own(latents)), kept);
   }
-  return model_.latents.velocity(out.gen).split(rows_);
+  std::vector<Tensor> velocities = model_.latents.velocity(out.gen).split(own_rows());
+  for (Tensor& velocity : velocities) velocity = join(velocity);
+  return velocities;
 }
 
 Tensor MotDenoiser::predict(std::int64_t context, const Tensor& latents, std::int64_t step) const {
   const MotBackbone& backbone = model_.backbone;
-  const Tensor kept = cache_->predict(context, cache_input(latents));
+  const Tensor kept = cache_->predict(context, cache_input(own(latents)));
   if (keeps_layers_) trace_prediction(context, latents, kept, step);
   const Tensor last = keeps_layers_ ? rows_of(kept[-1]).gen : kept;
-  return model_.latents.velocity(
-      rms_norm(last, backbone.norm_gen, backbone.config.rms_norm_eps, runtime_.kernels));
+  return join(model_.latents.velocity(
+      rms_norm(last, backbone.norm_gen, backbone.config.rms_norm_eps, runtime_.kernels)));
 }
 
 // What the cache is given as a context's input, of the shape of a layer's kept rows.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -80,6 +81,10 @@ class MotDenoiser {
   std::vector<Range> calls_of(std::int64_t count) const;
   Tensor embed(const Tensor& x, const Tensor& time) const;
   Tensor packed(Range range, const Tensor& latents) const;
+  std::shared_ptr<const MotRowShare> share_among(std::int64_t contexts) const;
+  Tensor own(const Tensor& all) const;
+  Tensor join(const Tensor& own) const;
+  std::int64_t own_rows() const { return share_ ? share_->own() : rows_; }
   // `step`: for trace and observer; none where there are neither.
   std::vector<Tensor> compute(Range range, const Tensor& latents,
                               std::optional<std::int64_t> step) const;
@@ -95,7 +100,8 @@ class MotDenoiser {
   const PrefilledContexts& contexts_;
   const Runtime& runtime_;
   std::vector<LatentSize> sizes_;
-  std::int64_t rows_ = 0;  // latent rows of all samples
+  std::int64_t rows_ = 0;                     // latent rows of all samples
+  std::shared_ptr<const MotRowShare> share_;  // of these rows; null: this process has them all
   CfgMode mode_;
   std::map<Range, MotPlan> plans_;  // of every range that a step may compute together
   Tensor times_;                    // [updates, hidden], embedded
