@@ -144,7 +144,7 @@ void PromptEnhancer::check(const Options& options) {
 }
 
 std::string PromptEnhancer::write(const Options& options, const std::string& instructions,
-                                  Progress& progress) {
+                                  std::string_view label, Progress& progress) {
   const std::unique_ptr<Job> job = make_job(options, instructions);
   const JobGroup group = {job.get()};
   Text answer;
@@ -156,7 +156,7 @@ std::string PromptEnhancer::write(const Options& options, const std::string& ins
   as_enhancer(family_.config(), [&] { session_->run(group, progress, results); });
   log_.debug("enhancer: {}", stage_times(session_->report()));
   if (answer.finish_reason == kFinishedByLimit)
-    log_.warning("the rewritten prompt was stopped by --enhance-max-tokens {}",
+    log_.warning("{}the rewritten prompt was stopped by --enhance-max-tokens {}", label,
                  options.enhance.max_tokens);
   std::string prompt = prompt_of_answer(answer.text);
   if (prompt.empty())
@@ -167,7 +167,7 @@ std::string PromptEnhancer::write(const Options& options, const std::string& ins
 
 void PromptEnhancer::rewrite(Options& options, std::string_view label, Progress& progress) {
   std::string instructions = enhance_instructions(options);
-  const auto make = [&] { return write(options, instructions, progress); };
+  const auto make = [&] { return write(options, instructions, label, progress); };
   const std::shared_ptr<Ranks>& ranks = options.run.ranks;
   const auto name = [&] {  // of this very prompt among all that the ranks share
     return fmt::format("prompt {} {} {} {} {}", model_.model.string(), model_.drafter.string(),
