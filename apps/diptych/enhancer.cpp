@@ -147,7 +147,7 @@ void PromptEnhancer::check(const Options& options) {
 }
 
 std::string PromptEnhancer::write(const Options& options, const std::string& instructions,
-                                  Progress& progress) {
+                                  std::string_view label, Progress& progress) {
   const std::unique_ptr<Job> job = make_job(options, instructions);
   const JobGroup group = {job.get()};
   Text answer;
@@ -159,7 +159,7 @@ std::string PromptEnhancer::write(const Options& options, const std::string& ins
   as_enhancer(family_.config(), [&] { session_->run(group, progress, results); });
   log_.debug("enhancer: {}", stage_times(session_->report()));
   if (answer.finish_reason == kFinishedByLimit)
-    log_.warning("the rewritten prompt was stopped by --enhance-max-tokens {}",
+    log_.warning("{}the rewritten prompt was stopped by --enhance-max-tokens {}", label,
                  options.enhance.max_tokens);
   std::string prompt = prompt_of_answer(answer.text);
   if (prompt.empty())
@@ -172,7 +172,7 @@ void PromptEnhancer::rewrite(Options& options, std::string_view label, Progress&
   std::string instructions = enhance_instructions(options);
   std::string prompt;
   if (const std::shared_ptr<Ranks>& ranks = options.run.ranks; ranks == nullptr) {
-    prompt = write(options, instructions, progress);
+    prompt = write(options, instructions, label, progress);
   } else {
     // Of this very prompt among all that the ranks share.
     const std::string name = fmt::format("prompt {}{} {} {} {} {}", label, model_.model.string(),
@@ -182,7 +182,7 @@ void PromptEnhancer::rewrite(Options& options, std::string_view label, Progress&
     std::exception_ptr refused;
     const std::string told = ranks->group_text(name, [&]() -> std::string {
       try {
-        return kWritten + write(options, instructions, progress);
+        return kWritten + write(options, instructions, label, progress);
       } catch (const InputError& error) {
         refused = std::current_exception();
         return kRefused + std::string(error.what());

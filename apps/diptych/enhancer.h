@@ -38,7 +38,8 @@ class PromptEnhancer {
 
  private:
   std::unique_ptr<Job> make_job(const Options& options, const std::string& instructions);
-  std::string write(const Options& options, const std::string& instructions, Progress& progress);
+  std::string write(const Options& options, const std::string& instructions, std::string_view label,
+                    Progress& progress);
 
   Log& log_;
   // Of the session, whose notes speak of flags of its own and repeat those of the painter's.

@@ -6,7 +6,8 @@
 namespace diptych {
 namespace {
 
-constexpr std::string_view kOneGpu = "a run uses one device";
+constexpr std::string_view kOneGpu =
+    "processes divide a request by cfg_parallel_size, ulysses_degree and ring_degree";
 constexpr std::string_view kOneProcess = "the stages run one after the other in one process";
 constexpr std::string_view kNoPython = "this program runs no Python";
 constexpr std::string_view kOffload = "set offload at the top of the file";

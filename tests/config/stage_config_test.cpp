@@ -178,9 +178,10 @@ TEST_CASE("every key that cannot be served passes where it is off, and says why 
   }
   // Another family refuses these keys, too.
   CHECK(reasons_of_bagel == bagel_config().refused.size());
-  CHECK(file.error(file_with("painting", "ring_degree", "3")) ==
-        "f.yaml:4:5: stages.1.ring_degree: '3' is not supported by this version: a run uses one "
-        "device; expected 1");
+  CHECK(
+      file.error(file_with("painting", "tensor_parallel_size", "3")) ==
+      "f.yaml:4:5: stages.1.tensor_parallel_size: '3' is not supported by this version: processes "
+      "divide a request by cfg_parallel_size, ulysses_degree and ring_degree; expected 1");
   CHECK(
       file.error(file_with("painting", "diffusion_attention_config", "{per_role: {cross: flash}}"))
           .find("self-attention only") != std::string::npos);
