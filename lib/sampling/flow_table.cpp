@@ -145,7 +145,7 @@ FlowTable make_flow_table(FlowSampler sampler, std::int64_t steps, double shift)
   return table;
 }
 
-CosmosScaling CosmosScaling::of(float sigma) {
+EdmPreconditioning EdmPreconditioning::of(float sigma) {
   const float t = sigma / (sigma + 1);
   return {t, 1 - t, 1 - t, -t};
 }

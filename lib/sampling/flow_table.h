@@ -26,11 +26,12 @@ FlowTable make_flow_table(FlowSampler sampler, std::int64_t steps, double shift)
 
 bool is_unipc(FlowSampler sampler);
 
-// What Cosmos' network and its preconditioning see of a level: t = sigma / (sigma + 1), in float32.
-// Its input is x * (1 - t), and x0 = x * (1 - t) - t * output (specs: cosmos.md 4).
-struct CosmosScaling {
+// Preconditioning (Karras et al. 2022, arXiv:2206.00364, section 5) of a network that predicts a
+// flow: at the level sigma it sees t = sigma / (sigma + 1), in float32, and its input is x * c_in;
+// x0 = x * c_skip + c_out * output (specs: cosmos.md 4).
+struct EdmPreconditioning {
   float t, c_in, c_skip, c_out;
-  static CosmosScaling of(float sigma);
+  static EdmPreconditioning of(float sigma);
 };
 
 }  // namespace diptych

@@ -101,12 +101,12 @@ TEST_CASE("Cosmos' levels fall as those of Karras, and the last is there twice")
     CHECK(most_ulps(table.sigmas, recorded("sigmas")) <= 2);
     CHECK(most_ulps(table.timesteps, recorded("timesteps")) <= 2);
     std::vector<float> times;
-    for (const float sigma : table.sigmas) times.push_back(CosmosScaling::of(sigma).t);
+    for (const float sigma : table.sigmas) times.push_back(EdmPreconditioning::of(sigma).t);
     CHECK(most_ulps(times, recorded("t_model")) <= 2);
     const auto last = table.sigmas.size() - 1;
     CHECK(table.sigmas[last] == table.sigmas[last - 1]);
   }
-  const CosmosScaling scaling = CosmosScaling::of(3);
+  const EdmPreconditioning scaling = EdmPreconditioning::of(3);
   CHECK(scaling.t == 0.75F);
   CHECK(scaling.c_in == 0.25F);
   CHECK(scaling.c_skip == 0.25F);

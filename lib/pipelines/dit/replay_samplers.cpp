@@ -145,7 +145,7 @@ void replay_flow_tables(const RecordedCase& recorded, const RunConfig&, TraceSin
     record_table(stem, run.sampler, table.sigmas, table.timesteps, trace);
     if (run.sampler != FlowSampler::euler_karras) continue;
     std::vector<float> times;
-    for (const float sigma : table.sigmas) times.push_back(CosmosScaling::of(sigma).t);
+    for (const float sigma : table.sigmas) times.push_back(EdmPreconditioning::of(sigma).t);
     trace.record(stem + "t_model", to_tensor(times));
   }
 }
