@@ -270,20 +270,23 @@ TEST_CASE("ranks that divide branches and rows of Cosmos") {
   CHECK(run_alone(cosmos("alone.png", {"--cfg-mode", "sequential"})).code == 0);
   check_all(run_ranks(2, cosmos("branches.png", {"--cfg-parallel-size", "2"})), 0);
   CHECK(bytes(folder.file("branches.png")) == bytes(folder.file("alone.png")));
-  const Words rows = {"--ulysses-degree", "2", "--cfg-parallel-size", "1"};
-  check_all(run_ranks(2, cosmos("rows.png", rows)), 0);
-  check_all(run_ranks(2, cosmos("again.png", rows)), 0);
-  CHECK(bytes(folder.file("rows.png")) == bytes(folder.file("again.png")));
-  const Outcome near = diptych::test::run(
-      {"check", folder.file("rows.png"), "--against", folder.file("alone.png"), "--max-abs", "1"});
-  CHECK_MESSAGE(near.code == 0, (near.out + near.err));
+  for (const char* degree : {"--ulysses-degree", "--ring-degree"}) {
+    CAPTURE(degree);
+    const Words rows = {degree, "2", "--cfg-parallel-size", "1"};
+    check_all(run_ranks(2, cosmos("rows.png", rows)), 0);
+    check_all(run_ranks(2, cosmos("again.png", rows)), 0);
+    CHECK(bytes(folder.file("rows.png")) == bytes(folder.file("again.png")));
+    const Outcome near = diptych::test::run({"check", folder.file("rows.png"), "--against",
+                                             folder.file("alone.png"), "--max-abs", "1"});
+    CHECK_MESSAGE(near.code == 0, (near.out + near.err));
+  }
 }
 
 TEST_SUITE_END();
 
 TEST_SUITE_BEGIN("ranks");
 
-TEST_CASE("ranks that divide the branches of Lance") {
+TEST_CASE("ranks that divide the branches and rows of Lance") {
   const Folder folder;
   diptych::test::link_lance(folder.path() / "model");
   const auto lance = [&](const std::string& name, const Words& more) {
