@@ -99,7 +99,8 @@ class SdpaAttention final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
-    if (call.bias.defined() && !call.q.is_cpu()) return "takes no bias on a GPU";
+    if (call.bias.defined() && !call.q.is_cpu() && call.q.scalar_type() != at::kFloat)
+      return "takes a bias on a GPU in float32 alone";
     return log_sum_exp_unsupported(call);
   }
 

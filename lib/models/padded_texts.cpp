@@ -32,8 +32,8 @@ Tensor index_of(std::span<const PaddedText> texts, std::int64_t capacity, std::i
 
 }  // namespace
 
-SharedKeys preferred_shared_keys(at::Device device) {
-  return device.is_cpu() ? SharedKeys::weighted : SharedKeys::repeated;
+SharedKeys preferred_shared_keys(at::Device device, at::ScalarType dtype) {
+  return device.is_cpu() || dtype == at::kFloat ? SharedKeys::weighted : SharedKeys::repeated;
 }
 
 std::vector<PaddedText> padded_texts(std::span<const Tensor> rows, std::int64_t padded_to,

@@ -21,8 +21,9 @@ enum class SharedKeys {
   weighted,  // as one key, the logarithm of their number added to its logit
   repeated,  // as they are, as many as they are: of backends that take no bias
 };
-// Repeated on a GPU, whose fast backends take no bias.
-SharedKeys preferred_shared_keys(at::Device device);
+// Repeated in 16 bits on a GPU, whose fast backends take no bias. In float32 one key is more exact:
+// a sum over hundreds of equal terms rounds each time.
+SharedKeys preferred_shared_keys(at::Device device, at::ScalarType dtype);
 
 // `rows`: of each text [1 to padded_to, width]. Throws c10::Error for others, "[<model>] ...".
 std::vector<PaddedText> padded_texts(std::span<const Tensor> rows, std::int64_t padded_to,

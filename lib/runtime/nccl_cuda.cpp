@@ -14,6 +14,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d:
   auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, static_cast<int>(group.index),
                                                           static_cast<int>(group.size), options);
   nccl->setBoundDeviceId(device);
+  nccl->eagerConnectSingleDevice(device);  // not in the first step
   return nccl;
 }
 

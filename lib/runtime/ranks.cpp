@@ -176,14 +176,18 @@ class C10dRanks final : public Ranks {
     sizes.insert(sizes.end(), part.sizes().begin(), part.sizes().end());
     Tensor all = at::empty(sizes, part.options());
     Tensor flat = all.view({-1}), own = part.view({-1});
-    groups_.at(axis)->_allgather_base(flat, own)->wait();
+    c10d::AllgatherOptions options;
+    options.asyncOp = false;  // on the current stream
+    groups_.at(axis)->_allgather_base(flat, own, options)->wait();
     return all;
   }
 
   Tensor all_to_all(RankAxis axis, const Tensor& parts) override {
     Tensor in = parts.view({-1}), out = at::empty_like(in);
     std::vector<std::int64_t> even;
-    groups_.at(axis)->alltoall_base(out, in, even, even)->wait();
+    c10d::AllToAllOptions options;
+    options.asyncOp = false;
+    groups_.at(axis)->alltoall_base(out, in, even, even, options)->wait();
     return out.view_as(parts);
   }
 

@@ -14,11 +14,12 @@ namespace diptych {
 
 std::optional<std::string_view> why_not_rehearsed(const FirstRun& first, at::Device device,
                                                   const MemoryBudget& budget) {
-  const std::array<std::pair<bool, std::string_view>, 8> reasons = {{
+  const std::array<std::pair<bool, std::string_view>, 9> reasons = {{
       {!device.is_cuda(), "the run is on the CPU"},
       {!first.is_known, "it is not known what comes first"},
       {!first.reads_files, "no weights are read from files"},
       {budget.limited, "--max-vram"},
+      {!first.is_alone, "other processes have parts of the request"},
       {!first.paints_at_once, "something is read or written ahead of the steps"},
       {!first.has_cfg_mode, "the CFG mode is to be measured"},
       {!first.captures_steps, "the steps are not captured"},

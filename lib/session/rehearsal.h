@@ -22,6 +22,7 @@ struct FirstRun {
   bool is_known = false;        // which requests it serves
   bool reads_files = false;     // weights come from files, and not from the device itself
   bool paints_at_once = false;  // no picture, plan or answer is read or written ahead of the steps
+  bool is_alone = false;        // no other process has a part of it
   bool has_cfg_mode = false;    // nothing is measured to choose it
   bool captures_steps = false;  // as CUDA graphs, which no trace and no step cache looks into
   bool keeps_steps_fits = false;  // memory has room for them beside the rest of the run

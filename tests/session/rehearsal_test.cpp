@@ -10,6 +10,7 @@ namespace {
 const FirstRun kWhole{.is_known = true,
                       .reads_files = true,
                       .paints_at_once = true,
+                      .is_alone = true,
                       .has_cfg_mode = true,
                       .captures_steps = true,
                       .keeps_steps_fits = true};
@@ -27,7 +28,7 @@ TEST_CASE("a run is rehearsed on a GPU where all that it takes is known") {
   limited.limited = true;
   CHECK(why_not_rehearsed(kWhole, gpu, limited) == "--max-vram");
   for (bool FirstRun::*const needed :
-       {&FirstRun::is_known, &FirstRun::reads_files, &FirstRun::paints_at_once,
+       {&FirstRun::is_known, &FirstRun::reads_files, &FirstRun::paints_at_once, &FirstRun::is_alone,
         &FirstRun::has_cfg_mode, &FirstRun::captures_steps, &FirstRun::keeps_steps_fits}) {
     FirstRun lacking = kWhole;
     lacking.*needed = false;

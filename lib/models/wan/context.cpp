@@ -223,8 +223,8 @@ WanPlan WanTransformer::plan(const WanContext& context, const WanLatentSize& siz
   return plan;
 }
 
-WanSharedKeys wan_shared_keys(at::Device device) {
-  return device.is_cpu() ? WanSharedKeys::weighted : WanSharedKeys::repeated;
+WanSharedKeys wan_shared_keys(at::Device device, at::ScalarType dtype) {
+  return device.is_cpu() || dtype == at::kFloat ? WanSharedKeys::weighted : WanSharedKeys::repeated;
 }
 
 }  // namespace diptych

@@ -110,7 +110,7 @@ struct WanTransformer {
   Tensor embed_image(const Tensor& image, std::int64_t samples, const Kernels& kernels) const;
 };
 
-// How the keys should enter attention there: repeated on a GPU, whose fast backends take no bias.
-WanSharedKeys wan_shared_keys(at::Device device);
+// How the keys should enter attention: as preferred_shared_keys (lib/models/padded_texts.h).
+WanSharedKeys wan_shared_keys(at::Device device, at::ScalarType dtype);
 
 }  // namespace diptych

@@ -227,7 +227,7 @@ CosmosForward CosmosCheckpoint::step_sizes(const DitJob& job, PixelSize size,
   step.times = continues() ? 2 : 1;
   for (const TokenIds& ids : job.texts)
     step.text_keys = std::max<std::int64_t>(step.text_keys, std::ssize(ids) + 1);
-  step.shared = preferred_shared_keys(runtime_.device);
+  step.shared = preferred_shared_keys(runtime_.device, runtime_.dtype);
   step.reference_kernels = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   return step;
 }

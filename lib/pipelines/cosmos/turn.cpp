@@ -61,7 +61,7 @@ void CosmosTurn::read_texts() {
   clip.size = job_.latent;
   clip.known_frames = known_;
   if (job_.continues()) clip.fps = job_.fps();
-  const SharedKeys shared = preferred_shared_keys(runtime_.device);
+  const SharedKeys shared = preferred_shared_keys(runtime_.device, runtime_.dtype);
   Reading reading;
   reading.context = model.make_context(rows, runtime_.kernels);
   const RowShare share = {runtime_.ranks.get()};

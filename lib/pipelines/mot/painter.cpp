@@ -56,11 +56,9 @@ std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
 }
 
 // Experts that come from the host and operations that look at values on the host cannot be
-// captured.
+// captured. NCCL's exchanges can: all ranks capture the same steps.
 bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
-  // Exchanges between ranks are not captured.
-  return request.step_graphs && runtime.ranks == nullptr &&
-         runtime.kernels != KernelPolicy::reference &&
+  return request.step_graphs && runtime.kernels != KernelPolicy::reference &&
          !model.backbone.layers.streams({.und = true, .gen = true});
 }
 

@@ -218,6 +218,7 @@ FirstRun MotSession::describe_first_run(MotJobs jobs) const {
   const auto is_watched = [](const MotJob* job) { return job->is_traced() || job->records_steps; };
   run.is_known = true;
   run.paints_at_once = std::ranges::none_of(jobs, reads_more);
+  run.is_alone = runtime_.ranks == nullptr;
   run.has_cfg_mode = first.config().cfg_mode.has_value();
   run.captures_steps = std::ranges::none_of(jobs, is_watched) && !first.paint.caches() &&
                        captures_steps(first.paint, checkpoint_->mot(), runtime_);
