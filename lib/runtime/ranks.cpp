@@ -151,6 +151,11 @@ class Watch {
   std::jthread thread_;  // last: it uses the others
 };
 
+// NCCL gives nothing to wait for where an exchange runs on the current stream.
+void await(const c10::intrusive_ptr<c10d::Work>& work) {
+  if (work) work->wait();
+}
+
 class C10dRanks final : public Ranks {
  public:
   C10dRanks(const Launch& launch, const Comm& comm, at::Device device)
@@ -178,7 +183,7 @@ class C10dRanks final : public Ranks {
     Tensor flat = all.view({-1}), own = part.view({-1});
     c10d::AllgatherOptions options;
     options.asyncOp = false;  // on the current stream
-    groups_.at(axis)->_allgather_base(flat, own, options)->wait();
+    await(groups_.at(axis)->_allgather_base(flat, own, options));
     return all;
   }
 
@@ -187,7 +192,7 @@ class C10dRanks final : public Ranks {
     std::vector<std::int64_t> even;
     c10d::AllToAllOptions options;
     options.asyncOp = false;
-    groups_.at(axis)->alltoall_base(out, in, even, even, options)->wait();
+    await(groups_.at(axis)->alltoall_base(out, in, even, even, options));
     return out.view_as(parts);
   }
 
