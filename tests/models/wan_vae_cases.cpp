@@ -64,8 +64,8 @@ fs::path checkpoint() {
 }
 
 WanVae load(const On& on) {
-  const Weights weights = Weights::open(checkpoint(), on.device, on.dtype);
-  return WanVae::load(weights, WanVaeConfig::infer(weights), on.kernels);
+  const Weights weights = Weights::open(checkpoint(), on.device, on.precision.maps);
+  return WanVae::load(weights, WanVaeConfig::infer(weights), {on.kernels, on.precision.is_tf32()});
 }
 
 Tensor draw(at::IntArrayRef shape, std::uint64_t seed) {

@@ -10,7 +10,7 @@ namespace diptych::wan_vae_cases {
 
 struct On {
   at::Device device{at::kCPU};
-  at::ScalarType dtype = at::kFloat;
+  WanVaePrecision precision = {};
   KernelPolicy kernels = KernelPolicy::automatic;
 };
 

@@ -19,8 +19,8 @@ at::Device gpu() {
   return resolve_device({DeviceChoice::Kind::numbered, 0}, log);
 }
 
-cases::On on_gpu(at::ScalarType dtype) {
-  return {gpu(), dtype, KernelPolicy::strict};
+cases::On on_gpu(WanVaePrecision precision) {
+  return {gpu(), precision, KernelPolicy::strict};
 }
 
 // Near the plan from either side: cuDNN may take a workspace for a convolution.
@@ -49,7 +49,7 @@ TEST_CASE("bfloat16 stays near float32 on the GPU") {
 
 TEST_CASE("the released sizes on the GPU take the planned memory, whatever the clip's length") {
   const WanVae vae = WanVae::load(Weights::dummy(gpu(), at::kBFloat16), WanVaeConfig::wan22(),
-                                  KernelPolicy::strict);
+                                  {KernelPolicy::strict});
   const std::int64_t width = 832, height = 480;
   for (const std::int64_t t : {1, 3, 5}) {
     CAPTURE(t);
