@@ -2,8 +2,7 @@
 // later chunk's decode and encode by step, memory against the plan, and of the widest convolutions
 // in other forms than the one used; or, with --frames, of the decode of a whole clip.
 //   build/gpu/tests/models/wan_vae_bench 832x480 1280x704
-//   build/gpu/tests/models/wan_vae_bench 832x480 --release 2.1 --frames 81 \
-//     --vae-dtype bfloat16,tf32,float32
+//   build/gpu/tests/models/wan_vae_bench 832x480 --release 2.1 --frames 81 --vae-dtype tf32,float32
 #include <chrono>
 #include <functional>
 #include <sstream>
