@@ -48,19 +48,19 @@ Media decode_media(const LatentFrames& source, const std::optional<ClipShape>& s
   return clip;
 }
 
-at::ScalarType wan_vae_dtype(const RunConfig& run, at::ScalarType of_run, std::string_view model) {
+WanVaePrecision wan_vae_precision(const RunConfig& run, const Runtime& runtime, bool exact) {
   switch (run.vae_dtype) {
     case VaeDtype::float32:
       return at::kFloat;
+    case VaeDtype::tf32:
+      return WanVaePrecision::tf32();
     case VaeDtype::bfloat16:
       return at::kBFloat16;
     case VaeDtype::automatic:
-      return of_run;
-    case VaeDtype::tf32:
       break;
   }
-  throw InputError(Setting::of("vae_dtype", "tf32"),
-                   "the autoencoder of {} computes in float32 or bfloat16", model);
+  const bool narrow = runtime.device.is_cuda() && runtime.dtype == at::kBFloat16;
+  return exact && narrow ? WanVaePrecision::tf32() : runtime.dtype;
 }
 
 }  // namespace diptych

@@ -3,11 +3,11 @@
 
 #include <functional>
 #include <optional>
-#include <string_view>
 
 #include "lib/config/run_config.h"
 #include "lib/models/wan_vae/tiling.h"
 #include "lib/models/wan_vae/wan_vae.h"
+#include "lib/runtime/runtime.h"
 #include "lib/session/result.h"
 
 namespace diptych {
@@ -29,8 +29,8 @@ using FramesObserver = std::function<void(const Tensor& frames, const Tensor& sh
 Media decode_media(const LatentFrames& source, const std::optional<ClipShape>& shape,
                    const FramesObserver& observer = {});
 
-// What the autoencoder computes in by --vae-dtype; `automatic` is the dtype of the run. Throws
-// InputError for tf32, whose pixels were not compared; `model`: "Wan".
-at::ScalarType wan_vae_dtype(const RunConfig& run, at::ScalarType of_run, std::string_view model);
+// What the autoencoder computes in by --vae-dtype; `automatic` is the dtype of the run, or tf32 for
+// runs in bfloat16 on CUDA where `exact`: the family's official code decodes in float32.
+WanVaePrecision wan_vae_precision(const RunConfig& run, const Runtime& runtime, bool exact);
 
 }  // namespace diptych

@@ -1,7 +1,8 @@
-// The Wan 2.2 autoencoder of the released size with random weights in bfloat16: milliseconds of a
-// picture's and of a later chunk's decode and encode by step, memory against the plan, and of the
-// widest convolutions in other forms than the one used.
+// A Wan autoencoder of the released size with random weights: milliseconds of a picture's and of a
+// later chunk's decode and encode by step, memory against the plan, and of the widest convolutions
+// in other forms than the one used; or, with --frames, of the decode of a whole clip.
 //   build/gpu/tests/models/wan_vae_bench 832x480 1280x704
+//   build/gpu/tests/models/wan_vae_bench 832x480 --release 2.1 --frames 81 --vae-dtype tf32,float32
 #include <chrono>
 #include <functional>
 #include <sstream>
@@ -82,29 +83,57 @@ class StepClock {
   Clock::time_point start_;
 };
 
-void measure_passes(const WanVae& vae, const Size& size, at::Device device) {
+WanVae load_release(const WanVaeConfig& config, const WanVaePrecision& precision,
+                    at::Device device) {
+  return WanVae::load(Weights::dummy(device, precision.maps), config,
+                      {KernelPolicy::automatic, precision.is_tf32()});
+}
+
+void decode_clip(const WanVae& vae, const Tensor& latent, const WanVaeObserver& observer = {}) {
+  WanVaeDecoder decoder(vae, latent, observer);
+  while (decoder.has_next()) frames_to_uint8(decoder.next());
+}
+
+Tensor draw_latent(const WanVaeConfig& config, std::int64_t t, const Size& size,
+                   at::Device device) {
+  const std::int64_t side = config.spatial();
+  return at::randn({t, size.height / side, size.width / side, config.z_dim},
+                   at::TensorOptions().device(device));
+}
+
+// As levels of 255 on the device.
+void measure_clip(const WanVae& vae, const WanVaePrecision& precision, const Size& size,
+                  std::int64_t frames, at::Device device) {
+  const std::int64_t t = WanVaeConfig::latent_frames(frames);
+  const Tensor latent = draw_latent(vae.config, t, size, device);
+  const double ms = milliseconds(device, [&] { decode_clip(vae, latent); });
+  fmt::print("{}x{} decode, {}: {} frames {:.1f} ms\n", size.width, size.height,
+             name_of(precision.name()), WanVaeConfig::frames(t), ms);
+  print_memory("decode", device,
+               wan_vae_decode_bytes(vae.config, {size.width, size.height, frames}, precision),
+               [&] { decode_clip(vae, latent); });
+}
+
+void measure_passes(const WanVae& vae, const WanVaePrecision& precision, const Size& size,
+                    at::Device device) {
   const WanVaeClip clip{size.width, size.height, WanVaeConfig::frames(kChunks)};
   const auto options = at::TensorOptions().device(device);
-  const Tensor latent = at::randn({kChunks, size.height / 16, size.width / 16, 48}, options);
+  const Tensor latent = draw_latent(vae.config, kChunks, size, device);
   const Tensor video = at::randn({3, clip.frames, size.height, size.width}, options).clamp_(-1, 1);
-  const auto decode = [&](const Tensor& z, const WanVaeObserver& observer) {
-    WanVaeDecoder decoder(vae, z, observer);
-    while (decoder.has_next()) frames_to_uint8(decoder.next());
-  };
   const auto ms = [&](const std::function<void()>& work) { return milliseconds(device, work); };
-  const double one = ms([&] { decode(latent.narrow(0, 0, 1), {}); });
-  const double fewer = ms([&] { decode(latent.narrow(0, 0, kChunks - 1), {}); });
-  const double all = ms([&] { decode(latent, {}); });
-  fmt::print("{}x{} decode: a picture {:.1f} ms, a chunk of four frames {:.1f} ms\n", size.width,
-             size.height, one, all - fewer);
+  const double one = ms([&] { decode_clip(vae, latent.narrow(0, 0, 1)); });
+  const double fewer = ms([&] { decode_clip(vae, latent.narrow(0, 0, kChunks - 1)); });
+  const double all = ms([&] { decode_clip(vae, latent); });
+  fmt::print("{}x{} decode, {}: a picture {:.1f} ms, a chunk of four frames {:.1f} ms\n",
+             size.width, size.height, name_of(precision.name()), one, all - fewer);
   const double picture = ms([&] { vae.encode(video.narrow(1, 0, 1)); });
   const double shorter = ms([&] { vae.encode(video.narrow(1, 0, clip.frames - 4)); });
   const double whole = ms([&] { vae.encode(video); });
-  fmt::print("{}x{} encode: a picture {:.1f} ms, a chunk of four frames {:.1f} ms\n", size.width,
-             size.height, picture, whole - shorter);
-  print_memory("decode", device, wan_vae_decode_bytes(vae.config, clip, at::kBFloat16),
-               [&] { decode(latent, {}); });
-  print_memory("encode", device, wan_vae_encode_bytes(vae.config, clip, at::kBFloat16),
+  fmt::print("{}x{} encode, {}: a picture {:.1f} ms, a chunk of four frames {:.1f} ms\n",
+             size.width, size.height, name_of(precision.name()), picture, whole - shorter);
+  print_memory("decode", device, wan_vae_decode_bytes(vae.config, clip, precision),
+               [&] { decode_clip(vae, latent); });
+  print_memory("encode", device, wan_vae_encode_bytes(vae.config, clip, precision),
                [&] { vae.encode(video); });
   StepClock clock(device);
   const WanVaeObserver lap = [&](std::int64_t chunk, std::string_view name, const Tensor&) {
@@ -120,9 +149,10 @@ void measure_passes(const WanVae& vae, const Size& size, at::Device device) {
 
 // One causal convolution of `frames` frames of `channels`, h x w: as one in three dimensions, in
 // channels_last and not, as three in two dimensions, and as one over three frames' channels.
-void measure_forms(std::int64_t channels, std::int64_t frames, std::int64_t h, std::int64_t w,
-                   at::Device device) {
-  const auto options = at::TensorOptions().device(device).dtype(at::kBFloat16);
+void measure_forms(std::int64_t channels, std::int64_t frames, const Size& size,
+                   at::ScalarType dtype, at::Device device) {
+  const std::int64_t h = size.height, w = size.width;
+  const auto options = at::TensorOptions().device(device).dtype(dtype);
   const Tensor x = at::randn({frames + 2, h, w, channels}, options);
   const Tensor weight = at::randn({channels, channels, 3, 3, 3}, options)
                             .contiguous(at::MemoryFormat::ChannelsLast3d);
@@ -152,25 +182,57 @@ void measure_forms(std::int64_t channels, std::int64_t frames, std::int64_t h, s
     const double ms = milliseconds(device, work);
     fmt::print("  {:<34} {:>8.3f} ms {:>6.0f} TFLOP/s\n", form, ms, flops / ms / 1e9);
   };
-  fmt::print("{} channels, {} frames of {}x{}:\n", channels, frames, w, h);
-  print("conv3d, channels_last (used)", [&] { at::conv3d(clip, weight, bias, 1, padding); });
+  fmt::print("{} channels, {} frames of {}x{}, {}:\n", channels, frames, w, h,
+             c10::toString(dtype));
+  const bool split = wan_vae_splits_taps(channels, channels, dtype);
+  print(split ? "conv3d, channels_last" : "conv3d, channels_last (used)",
+        [&] { at::conv3d(clip, weight, bias, 1, padding); });
   print("conv3d", [&] { at::conv3d(plain_clip, plain_weight, bias, 1, padding); });
-  print("three conv2d and sums", [&] { flat(); });
+  print(split ? "three conv2d and sums (used)" : "three conv2d and sums", [&] { flat(); });
   print("conv2d of three frames' channels", [&] { joined(); });
 }
 
-void run(const std::vector<std::string>& sizes) {
+// The widest convolutions of each stage, of a chunk that is not the first.
+void measure_stages(const WanVaeConfig& config, const Size& size, at::ScalarType dtype,
+                    at::Device device) {
+  const std::int64_t side = config.spatial();
+  std::int64_t frames = 1, doubled = 1;
+  for (std::size_t s = 0; s < config.stages(); ++s) {
+    measure_forms(config.decoder_out(s), frames,
+                  {size.width / side * doubled, size.height / side * doubled}, dtype, device);
+    doubled *= 2;
+    if (s + 1 < config.stages() && config.doubles_time(s)) frames *= 2;
+  }
+}
+
+struct Asked {
+  std::vector<std::string> sizes{"832x480", "1280x704"}, dtypes{"bfloat16"};
+  std::string release = "2.2";
+  std::int64_t frames = 0;  // of a whole clip; 0: the steps
+};
+
+WanVaePrecision parse_precision(const std::string& name) {
+  if (name == name_of(VaeDtype::tf32)) return WanVaePrecision::tf32();
+  return name == name_of(VaeDtype::float32) ? at::kFloat : at::kBFloat16;
+}
+
+void run(const Asked& asked) {
   Log log(LogLevel::quiet);
   const at::Device device = resolve_device({DeviceChoice::Kind::automatic, 0}, log);
-  const WanVae vae = WanVae::load(Weights::dummy(device, at::kBFloat16), WanVaeConfig::wan22());
-  for (const std::string& text : sizes) {
-    const Size size = parse_size(text);
-    measure_passes(vae, size, device);
-    const std::int64_t h = size.height / 16, w = size.width / 16;
-    measure_forms(1024, 1, h, w, device);
-    measure_forms(1024, 2, 2 * h, 2 * w, device);
-    measure_forms(512, 4, 4 * h, 4 * w, device);
-    measure_forms(256, 4, 8 * h, 8 * w, device);
+  const WanVaeConfig config =
+      asked.release == "2.1" ? WanVaeConfig::wan21() : WanVaeConfig::wan22();
+  for (const std::string& dtype : asked.dtypes) {
+    const WanVaePrecision precision = parse_precision(dtype);
+    const WanVae vae = load_release(config, precision, device);
+    for (const std::string& text : asked.sizes) {
+      const Size size = parse_size(text);
+      if (asked.frames > 0) {
+        measure_clip(vae, precision, size, asked.frames, device);
+        continue;
+      }
+      measure_passes(vae, precision, size, device);
+      measure_stages(config, size, precision.products, device);
+    }
   }
 }
 
@@ -178,9 +240,15 @@ void run(const std::vector<std::string>& sizes) {
 
 int main(int argc, char** argv) {
   constexpr int kNoGpu = 77, kFailed = 3;
-  CLI::App app("Times the Wan 2.2 autoencoder at its released size in bfloat16");
-  std::vector<std::string> sizes{"832x480", "1280x704"};
-  app.add_option("sizes", sizes, "WIDTHxHEIGHT in pixels, multiples of 16")
+  CLI::App app("Times a Wan autoencoder at its released size");
+  Asked asked;
+  app.add_option("--release", asked.release)->check(CLI::IsMember({"2.1", "2.2"}));
+  app.add_option("--vae-dtype", asked.dtypes, "one or more, with commas between them")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"bfloat16", "tf32", "float32"}));
+  app.add_option("--frames", asked.frames, "decode a clip of so many, and nothing else")
+      ->check(CLI::PositiveNumber);
+  app.add_option("sizes", asked.sizes, "WIDTHxHEIGHT in pixels, multiples of 16")
       ->check(CLI::Validator(
           [](const std::string& text) -> std::string {
             const Size size = parse_size(text);
@@ -196,7 +264,7 @@ int main(int argc, char** argv) {
   }
   try {
     const c10::InferenceMode inference;
-    run(sizes);
+    run(asked);
   } catch (const std::exception& error) {
     fmt::print(stderr, "wan_vae_bench: {}\n", error.what());
     return kFailed;

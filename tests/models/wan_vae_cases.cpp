@@ -64,8 +64,8 @@ fs::path checkpoint() {
 }
 
 WanVae load(const On& on) {
-  const Weights weights = Weights::open(checkpoint(), on.device, on.dtype);
-  return WanVae::load(weights, WanVaeConfig::infer(weights), on.kernels);
+  const Weights weights = Weights::open(checkpoint(), on.device, on.precision.maps);
+  return WanVae::load(weights, WanVaeConfig::infer(weights), {on.kernels, on.precision.is_tf32()});
 }
 
 Tensor draw(at::IntArrayRef shape, std::uint64_t seed) {
@@ -138,6 +138,27 @@ void check_bfloat16(const On& on) {
   check(decoded, 0.05);
   check(mu, 0.09);
   check(log_var, 0.014);
+}
+
+void check_tf32(const WanVae& exact, const WanVae& vae, const Tensor& latent, double limit) {
+  CHECK((vae.encoder.conv1.bias.scalar_type() == at::kHalf));
+  CHECK((vae.mean.scalar_type() == at::kFloat));
+  const Tensor frames = decode(exact, latent), found = decode(vae, latent);
+  const Tensor levels = frames_to_uint8(frames).to(at::kInt);
+  const Tensor apart = (frames_to_uint8(found).to(at::kInt) - levels).abs();
+  CHECK(levels.to(at::kFloat).std().item<double>() > 5);
+  const WanVaeMoments moments = vae.encode(frames), expected = exact.encode(frames);
+  const double mu = relative_norm(moments.mu, expected.mu);
+  const double log_var = relative_norm(moments.log_var, expected.log_var);
+  MESSAGE("tf32: decoded " << relative_norm(found, frames) << ", another level in "
+                           << apart.to(at::kFloat).mean().item<double>() << ", mu " << mu
+                           << ", log_var " << log_var);
+  CHECK(!found.equal(frames));  // another computation
+  CHECK(apart.max().item<int>() <= 1);
+  CHECK(relative_norm(found, frames) < 0.0025);  // on the CPU 0.0010 to 0.0015
+  CHECK(mu > 0);
+  CHECK(mu < limit);
+  CHECK(log_var < limit);
 }
 
 }  // namespace diptych::wan_vae_cases

@@ -10,7 +10,7 @@ namespace diptych::wan_vae_cases {
 
 struct On {
   at::Device device{at::kCPU};
-  at::ScalarType dtype = at::kFloat;
+  WanVaePrecision precision = {};
   KernelPolicy kernels = KernelPolicy::automatic;
 };
 
@@ -27,5 +27,8 @@ std::size_t check_recorded(const On& on, const std::filesystem::path& folder);
 void check_beginnings(const On& on);
 // bfloat16 beside float32 on the same device, in both directions.
 void check_bfloat16(const On& on);
+// tf32 beside float32, both on the same device: decoded frames are at most one level of 255 apart,
+// and latents by less than `limit` of their norm. `latent` [t, h, w, z].
+void check_tf32(const WanVae& exact, const WanVae& vae, const Tensor& latent, double limit);
 
 }  // namespace diptych::wan_vae_cases

@@ -131,12 +131,12 @@ std::vector<std::pair<std::string, Tensor>> own_tensors(const WanVaeConfig& conf
 }
 
 WanVae load_tensors(const std::vector<std::pair<std::string, Tensor>>& tensors,
-                    const WanVaeConfig& config) {
+                    const WanVaeConfig& config, bool tf32 = false) {
   const test::Folder folder;
   write_safetensors(folder / "vae.safetensors", tensors);
   const Weights weights = Weights::open(folder / "vae.safetensors", at::kCPU, at::kFloat);
   CHECK((wan_vae_naming_of(weights) == config.naming));
-  return WanVae::load(weights, config);
+  return WanVae::load(weights, config, {KernelPolicy::automatic, tf32});
 }
 
 WanVaeConfig config_of(const Json& json) {
@@ -215,6 +215,27 @@ TEST_CASE("a recorded latent becomes its frames, in both namings") {
   config.naming = WanVaeNaming::original;
   const WanVae original = load_tensors(own_tensors(config), config);
   CHECK(cases::decode(original, latent.permute({1, 2, 3, 0})).equal(frames));
+}
+
+TEST_CASE("a recorded latent becomes its frames in tf32, at most one level away") {
+  const WanVaeConfig config = WanVaeConfig::load(own_goldens() / "config.json");
+  const NamedTensors recorded = read_trace(own_goldens() / "decode.safetensors");
+  const Tensor latent = recorded.at("final.latent")[0].permute({1, 2, 3, 0});
+  const Tensor frames = cases::decode(load_tensors(own_tensors(config), config), latent);
+  const Tensor found = cases::decode(load_tensors(own_tensors(config), config, true), latent);
+  const auto levels = [](const Tensor& of) { return frames_to_uint8(of).to(at::kInt); };
+  CHECK(cases::relative_norm(found, frames) < 0.002);
+  CHECK(!found.equal(frames));
+  CHECK((levels(found) - levels(frames)).abs().max().item<int>() <= 1);
+}
+
+TEST_CASE("tf32 of Wan 2.1 with random weights, both directions") {
+  WanVaeConfig config = WanVaeConfig::wan21();
+  config.base_dim = config.decoder_base_dim = 16;
+  const Weights weights = Weights::dummy(at::kCPU, at::kFloat);
+  cases::check_tf32(WanVae::load(weights, config),
+                    WanVae::load(weights, config, {KernelPolicy::automatic, true}),
+                    cases::draw({3, 4, 6, 16}, 22), 0.0015);
 }
 
 TEST_CASE("2.2 in the names of diffusers computes what it does in its own, to the bit") {

@@ -19,8 +19,8 @@ at::Device gpu() {
   return resolve_device({DeviceChoice::Kind::numbered, 0}, log);
 }
 
-cases::On on_gpu(at::ScalarType dtype) {
-  return {gpu(), dtype, KernelPolicy::strict};
+cases::On on_gpu(WanVaePrecision precision) {
+  return {gpu(), precision, KernelPolicy::strict};
 }
 
 // Near the plan from either side: cuDNN may take a workspace for a convolution.
@@ -47,9 +47,51 @@ TEST_CASE("bfloat16 stays near float32 on the GPU") {
   cases::check_bfloat16(on_gpu(at::kFloat));
 }
 
+TEST_CASE("tf32 stays within one level of float32 on the GPU") {
+  const cases::On on = on_gpu(WanVaePrecision::tf32());
+  cases::check_beginnings(on);
+  cases::check_tf32(cases::load(on_gpu(at::kFloat)), cases::load(on), cases::draw({3, 4, 5, 48}, 3),
+                    1);
+}
+
+// At the released widths, of which the narrowest are split into taps.
+TEST_CASE("tf32 of Wan 2.1 and 2.2 is within one level of float32 at the released widths") {
+  for (const WanVaeConfig& config : {WanVaeConfig::wan21(), WanVaeConfig::wan22()}) {
+    CAPTURE(config.z_dim);
+    const Weights weights = Weights::dummy(gpu(), at::kFloat);
+    const WanVae exact = WanVae::load(weights, config, {KernelPolicy::strict});
+    const WanVae vae = WanVae::load(weights, config, {KernelPolicy::strict, /*tf32=*/true});
+    const bool narrow = config.patch_size == 1;
+    CHECK(vae.decoder.upsamples.back().blocks.back().conv2.taps.size() == (narrow ? 3 : 0));
+    cases::check_tf32(exact, vae, cases::draw({3, 8, 12, config.z_dim}, 3), 0.012);
+  }
+}
+
+TEST_CASE("tf32 at the released sizes on the GPU takes the planned memory") {
+  const WanVaePrecision tf32 = WanVaePrecision::tf32();
+  const std::int64_t width = 832, height = 480, t = 3;
+  for (const WanVaeConfig& config : {WanVaeConfig::wan21(), WanVaeConfig::wan22()}) {
+    CAPTURE(config.z_dim);
+    const WanVae vae = WanVae::load(Weights::dummy(gpu(), tf32.maps), config,
+                                    {KernelPolicy::strict, tf32.is_tf32()});
+    const WanVaeClip clip{width, height, WanVaeConfig::frames(t)};
+    const std::int64_t side = config.spatial();
+    const Tensor latent = cases::draw({t, height / side, width / side, config.z_dim}, 1);
+    Tensor frames;
+    check_memory(peak_bytes([&] {
+                   WanVaeDecoder decoder(vae, latent);
+                   while (decoder.has_next()) frames = decoder.next();
+                 }),
+                 wan_vae_decode_bytes(config, clip, tf32));
+    CHECK(frames.isfinite().all().item<bool>());
+    const Tensor video = cases::draw({3, clip.frames, height, width}, 2).clamp(-1, 1);
+    check_memory(peak_bytes([&] { vae.encode(video); }), wan_vae_encode_bytes(config, clip, tf32));
+  }
+}
+
 TEST_CASE("the released sizes on the GPU take the planned memory, whatever the clip's length") {
   const WanVae vae = WanVae::load(Weights::dummy(gpu(), at::kBFloat16), WanVaeConfig::wan22(),
-                                  KernelPolicy::strict);
+                                  {KernelPolicy::strict});
   const std::int64_t width = 832, height = 480;
   for (const std::int64_t t : {1, 3, 5}) {
     CAPTURE(t);

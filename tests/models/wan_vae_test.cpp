@@ -97,6 +97,66 @@ TEST_CASE("bfloat16 is as near to float32 as the official code's") {
   CHECK(ours < 2 * theirs);
 }
 
+TEST_CASE("tf32 stays within one level of float32") {
+  const WanVae exact = cases::load({}), vae = cases::load({at::kCPU, WanVaePrecision::tf32()});
+  cases::check_tf32(exact, vae, cases::draw({3, 4, 5, 48}, 3), 0.008);
+  const NamedTensors recorded =
+      read_trace(test::goldens_of("lance").front() / "cases/08_vae/inputs.safetensors");
+  for (const auto& [name, value] : recorded) {
+    if (name.ends_with(".latent")) cases::check_tf32(exact, vae, value, 0.008);
+  }
+}
+
+TEST_CASE("in tf32, too, a clip's beginning does not depend on what follows it") {
+  cases::check_beginnings({at::kCPU, WanVaePrecision::tf32()});
+}
+
+TEST_CASE("tf32 in tiles is near float32 in the same tiles") {
+  const WanVae exact = cases::load({}), vae = cases::load({at::kCPU, WanVaePrecision::tf32()});
+  const Tensor latent = cases::draw({2, 3, 4, 48}, 13);
+  const auto decode = [&](const WanVae& of) {
+    WanVaeDecoder decoder(of, latent, WanVaeTiling{32, 32, 16, 16});
+    std::vector<Tensor> frames;
+    while (decoder.has_next()) frames.push_back(decoder.next());
+    return frames_to_uint8(at::cat(frames, 1)).to(at::kInt);
+  };
+  CHECK((decode(vae) - decode(exact)).abs().max().item<int>() <= 1);
+}
+
+TEST_CASE("weights for tf32 are read in float32") {
+  CHECK_THROWS_AS(WanVae::load(Weights::dummy(at::kCPU, at::kBFloat16), narrow_config(),
+                               {KernelPolicy::automatic, /*tf32=*/true}),
+                  c10::Error);
+}
+
+TEST_CASE("a convolution's taps one by one make what it makes") {
+  const Weights weights = Weights::dummy(at::kCPU, at::kFloat);
+  const Tensor x = cases::draw({4, 5, 6, 8}, 21);
+  for (const bool tf32 : {false, true}) {
+    CAPTURE(tf32);
+    const WanVaeConv conv = WanVaeConv::load(weights, 12, 8, 3, 3, tf32);
+    WanVaeConv split = conv;
+    split.split_taps();
+    CHECK(split.taps.size() == 3);
+    CHECK(split.taps[0].is_contiguous(at::MemoryFormat::ChannelsLast));
+    WanVaeHistory one, other;
+    for (const std::int64_t first : {0, 1, 3}) {  // alone, of two frames, behind history
+      const std::int64_t count = first == 1 ? 2 : 1;
+      one.begin_chunk(false);
+      other.begin_chunk(false);
+      const Tensor expected = conv.forward(x.narrow(0, first, count), one);
+      const Tensor found = split.forward(x.narrow(0, first, count), other);
+      CHECK((found.scalar_type() == (tf32 ? at::kHalf : at::kFloat)));
+      CHECK(cases::relative_norm(found.to(at::kFloat), expected.to(at::kFloat)) <
+            (tf32 ? 1e-3 : 1e-6));
+    }
+  }
+  CHECK(wan_vae_splits_taps(96, 96, at::kHalf));
+  CHECK(wan_vae_splits_taps(96, 96, at::kBFloat16));
+  CHECK(!wan_vae_splits_taps(96, 96, at::kFloat));
+  CHECK(!wan_vae_splits_taps(96, 192, at::kHalf));
+}
+
 TEST_CASE("a decoder gives one frame, then four at a time, and ends") {
   const WanVae vae = cases::load({});
   const Tensor latent = cases::draw({3, 1, 2, 48}, 5), before = latent.clone();
@@ -222,6 +282,32 @@ TEST_CASE("the released sizes: 5.6 GiB to decode 1280x704, 0.6 GiB to decode one
   const std::int64_t kept = 48 + (4 + 7) * 1024 + 4 * 7 * 1024 + 16 * (1024 + 5 * 512) +
                             64 * (512 + 5 * 256 + 256);  // channels, in frames of a latent's size
   CHECK(clip - maps == 2 * kept * latent * 2);
+}
+
+TEST_CASE("the memory of tf32: float32 maps, and what convolutions read and make in float16") {
+  const WanVaeConfig config = WanVaeConfig::wan22();
+  const WanVaePrecision tf32 = WanVaePrecision::tf32();
+  CHECK((tf32.name() == VaeDtype::tf32));
+  CHECK((WanVaePrecision(at::kBFloat16).name() == VaeDtype::bfloat16));
+  CHECK((WanVaePrecision().name() == VaeDtype::float32));
+  // The last stage's first block of one frame: input, its normed copy, the norm ahead of it.
+  const std::int64_t pixels = 640 * 352;
+  CHECK(wan_vae_decode_bytes(config, {1280, 704, 1}, tf32) == 512 * pixels * (4 + 2 + 4));
+  const auto bytes = [](const WanVae& vae) {
+    std::int64_t sum = 0;
+    for (const WanVaeUpStage& stage : vae.decoder.upsamples) {
+      for (const WanVaeResidualBlock& block : stage.blocks)
+        sum += static_cast<std::int64_t>(block.conv1.weight.nbytes());
+    }
+    return sum;
+  };
+  const WanVae exact = cases::load({}), vae = cases::load({at::kCPU, tf32});
+  CHECK(2 * bytes(vae) == bytes(exact));
+  const std::int64_t whole = wan_vae_weight_bytes(config, at::kFloat);
+  // Outside of convolutions: norms, products of 1x1 kernels, attention.
+  const std::int64_t products = 2 * wan_vae_weight_bytes(config, tf32) - whole;
+  CHECK(products > 0);
+  CHECK(products < whole / 20);
 }
 
 }  // namespace diptych

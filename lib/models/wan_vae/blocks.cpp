@@ -20,14 +20,65 @@ Tensor images_as_frames(const Tensor& x) {
   return x.permute({0, 2, 3, 1}).contiguous();
 }
 
+at::TensorOptions products_of(const Weights& weights, bool tf32) {
+  return tf32 ? weights.options().dtype(WanVaePrecision::tf32().products) : weights.options();
+}
+
 // Into the layout that the convolutions want; good within a Weights::ReadAhead, too.
-Tensor load_weight(const Weights& weights, at::IntArrayRef shape, at::MemoryFormat layout) {
-  Tensor weight = at::empty(shape, weights.options(), layout);
-  weights.read("weight", shape, weight);
+Tensor load_weight(const Weights& weights, at::IntArrayRef shape, at::MemoryFormat layout,
+                   bool tf32) {
+  Tensor weight = at::empty(shape, products_of(weights, tf32), layout);
+  if (tf32) {
+    weights.get_then("weight", shape, [weight](const Tensor& read) { weight.copy_(read); });
+  } else {
+    weights.read("weight", shape, weight);
+  }
   return weight;
 }
 
+Tensor load_bias(const Weights& weights, std::int64_t out, bool tf32) {
+  if (!tf32) return weights.get("bias", {out});
+  Tensor bias = at::empty({out}, products_of(weights, tf32));
+  weights.get_then("bias", {out}, [bias](const Tensor& read) { bias.copy_(read); });
+  return bias;
+}
+
+// `convolution` of x, the weight and the bias (undefined: none). Not every CPU's convolution has
+// float16: there it is of the same values in float32, and rounded.
+template <class Convolution>
+Tensor in_float16_too(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const Convolution& convolution) {
+  if (!x.is_cpu() || x.scalar_type() != at::kHalf) return convolution(x, weight, bias);
+  const auto wide = [](const Tensor& part) { return part.defined() ? part.to(at::kFloat) : part; };
+  return convolution(wide(x), wide(weight), wide(bias)).to(at::kHalf);
+}
+
+// frames [n, h, w, in] -> [n, h', w', out]
+Tensor convolve_images(const Tensor& frames, const Tensor& weight, const Tensor& bias,
+                       std::int64_t stride, std::int64_t padding) {
+  const auto convolution = [&](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return at::conv2d(x, w, b, stride, padding);
+  };
+  return images_as_frames(in_float16_too(frames_as_images(frames), weight, bias, convolution));
+}
+
+// frames [n, h, w, in] -> [n', h, w, out], every `stride`-th; not padded in time.
+Tensor convolve_clip(const Tensor& frames, const Tensor& weight, const Tensor& bias,
+                     std::int64_t stride) {
+  const std::int64_t padding = weight.size(3) / 2;
+  const auto convolution = [&](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return at::conv3d(x, w, b, at::IntArrayRef({stride, 1, 1}),
+                      at::IntArrayRef({0, padding, padding}));
+  };
+  return clip_as_frames(in_float16_too(frames_as_clip(frames), weight, bias, convolution));
+}
+
 }  // namespace
+
+bool wan_vae_splits_taps(std::int64_t out, std::int64_t in, at::ScalarType products) {
+  constexpr std::int64_t kMost = 128;
+  return products != at::kFloat && out <= kMost && in <= kMost;
+}
 
 void WanVaeHistory::begin_chunk(bool last) {
   first_ = !started_;
@@ -82,43 +133,67 @@ void WanVaeHistory::skip() {
 }
 
 WanVaeConv WanVaeConv::load(const Weights& weights, std::int64_t out, std::int64_t in,
-                            std::int64_t t, std::int64_t k) {
-  return {load_weight(weights, {out, in, t, k, k}, at::MemoryFormat::ChannelsLast3d),
-          weights.get("bias", {out})};
+                            std::int64_t t, std::int64_t k, bool tf32) {
+  WanVaeConv conv;
+  conv.bias = load_bias(weights, out, tf32);
+  const at::ScalarType products = conv.bias.scalar_type();
+  if (!conv.bias.is_cuda() || k == 1 || !wan_vae_splits_taps(out, in, products)) {
+    conv.weight = load_weight(weights, {out, in, t, k, k}, at::MemoryFormat::ChannelsLast3d, tf32);
+    return conv;
+  }
+  for (std::int64_t i = 0; i < t; ++i)
+    conv.taps.push_back(at::empty({out, in, k, k}, conv.options(), at::MemoryFormat::ChannelsLast));
+  weights.get_then("weight", {out, in, t, k, k}, [taps = conv.taps](const Tensor& read) {
+    for (std::size_t i = 0; i < taps.size(); ++i)
+      taps[i].copy_(read.select(2, static_cast<std::int64_t>(i)));
+  });
+  return conv;
+}
+
+void WanVaeConv::split_taps() {
+  for (std::int64_t i = 0; i < weight.size(2); ++i)
+    taps.push_back(weight.select(2, i).contiguous(at::MemoryFormat::ChannelsLast));
+  weight.reset();
 }
 
 Tensor WanVaeConv::forward(const Tensor& x, WanVaeHistory& history) const {
-  Tensor frames = history.room_behind(x.sizes(), x.options());
+  Tensor frames = history.room_behind(x.sizes(), options());
   frames.narrow(0, frames.size(0) - x.size(0), x.size(0)).copy_(x);
   return forward_filled(frames, history);
 }
 
 Tensor WanVaeConv::forward_filled(const Tensor& frames, WanVaeHistory& history) const {
   history.keep(frames);
-  const std::int64_t taps = weight.size(2), padding = weight.size(3) / 2;
+  return convolve(frames);
+}
+
+Tensor WanVaeConv::convolve(const Tensor& frames) const {
   if (frames.size(0) == 1) {  // zeros before it: the other taps add nothing
-    return images_as_frames(
-        at::conv2d(frames_as_images(frames), weight.select(2, taps - 1), bias, 1, padding));
+    const Tensor last = taps.empty() ? weight.select(2, weight.size(2) - 1) : taps.back();
+    return convolve_images(frames, last, bias, 1, last.size(3) / 2);
   }
-  return clip_as_frames(
-      at::conv3d(frames_as_clip(frames), weight, bias, 1, at::IntArrayRef({0, padding, padding})));
+  if (taps.empty()) return convolve_clip(frames, weight, bias, 1);
+  const std::int64_t n = frames.size(0) - std::ssize(taps) + 1, padding = taps[0].size(3) / 2;
+  Tensor sum = convolve_images(frames.narrow(0, 0, n), taps[0], bias, 1, padding);
+  for (std::size_t i = 1; i < taps.size(); ++i) {
+    const Tensor seen = frames.narrow(0, static_cast<std::int64_t>(i), n);
+    sum.add_(convolve_images(seen, taps[i], {}, 1, padding));
+  }
+  return sum;
 }
 
 Tensor WanVaeConv::forward_halved(const Tensor& frames) const {
-  const std::int64_t padding = weight.size(3) / 2;
-  return clip_as_frames(at::conv3d(frames_as_clip(frames), weight, bias, at::IntArrayRef({2, 1, 1}),
-                                   at::IntArrayRef({0, padding, padding})));
+  return convolve_clip(frames, weight, bias, 2);
 }
 
-WanVaeSpatialConv WanVaeSpatialConv::load(const Weights& weights, std::int64_t out,
-                                          std::int64_t in) {
-  return {load_weight(weights, {out, in, 3, 3}, at::MemoryFormat::ChannelsLast),
-          weights.get("bias", {out})};
+WanVaeSpatialConv WanVaeSpatialConv::load(const Weights& weights, std::int64_t out, std::int64_t in,
+                                          bool tf32) {
+  return {load_weight(weights, {out, in, 3, 3}, at::MemoryFormat::ChannelsLast, tf32),
+          load_bias(weights, out, tf32)};
 }
 
 Tensor WanVaeSpatialConv::forward(const Tensor& x, std::int64_t stride) const {
-  return images_as_frames(
-      at::conv2d(frames_as_images(x), weight, bias, stride, stride == 1 ? 1 : 0));
+  return convolve_images(x, weight, bias, stride, stride == 1 ? 1 : 0);
 }
 
 WanVaeLinear WanVaeLinear::load(const Weights& weights, std::int64_t out, std::int64_t in,
@@ -151,13 +226,18 @@ void WanVaeNorm::silu_into(const Tensor& x, const Tensor& out) const {
   // Frame by frame, so that between the two steps one frame is held and not the map.
   for (std::int64_t i = 0; i < x.size(0); ++i) {
     Tensor frame = out.select(0, i);
-    at::silu_out(frame, forward(x.select(0, i)));
+    Tensor normed = forward(x.select(0, i).to(gamma.scalar_type()));
+    if (frame.scalar_type() == normed.scalar_type()) {
+      at::silu_out(frame, normed);
+    } else {
+      frame.copy_(at::silu_(normed));
+    }
   }
 }
 
 Tensor wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, Tensor x,
                               WanVaeHistory& history) {
-  const Tensor frames = history.room_behind(x.sizes(), x.options());
+  const Tensor frames = history.room_behind(x.sizes(), conv.options());
   norm.silu_into(x, frames.narrow(0, frames.size(0) - x.size(0), x.size(0)));
   x.reset();
   return conv.forward_filled(frames, history);
@@ -165,12 +245,12 @@ Tensor wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, Te
 
 WanVaeResidualBlock WanVaeResidualBlock::load(const Weights& w, const WanVaeBlockNames& names,
                                               std::int64_t in, std::int64_t out,
-                                              KernelPolicy kernels) {
+                                              const WanVaeCompute& compute) {
   WanVaeResidualBlock block;
-  block.norm1 = WanVaeNorm::load(w.scope(names.norm1), in, kernels);
-  block.conv1 = WanVaeConv::load(w.scope(names.conv1), out, in, 3, 3);
-  block.norm2 = WanVaeNorm::load(w.scope(names.norm2), out, kernels);
-  block.conv2 = WanVaeConv::load(w.scope(names.conv2), out, out, 3, 3);
+  block.norm1 = WanVaeNorm::load(w.scope(names.norm1), in, compute.kernels);
+  block.conv1 = WanVaeConv::load(w.scope(names.conv1), out, in, 3, 3, compute.tf32);
+  block.norm2 = WanVaeNorm::load(w.scope(names.norm2), out, compute.kernels);
+  block.conv2 = WanVaeConv::load(w.scope(names.conv2), out, out, 3, 3, compute.tf32);
   if (in != out) block.shortcut = WanVaeLinear::load(w.scope(names.shortcut), out, in);
   return block;
 }
@@ -179,7 +259,8 @@ Tensor WanVaeResidualBlock::forward(const Tensor& x, WanVaeHistory& history) con
   // Step by step: a temporary of a nested call would live to the end of the whole expression.
   Tensor h = wan_vae_norm_silu_conv(norm1, conv1, x, history);
   h = wan_vae_norm_silu_conv(norm2, conv2, std::move(h), history);
-  return h.add_(shortcut ? shortcut->forward(x) : x);
+  if (h.scalar_type() == x.scalar_type()) return h.add_(shortcut ? shortcut->forward(x) : x);
+  return shortcut ? shortcut->forward(x).add_(h) : at::add(x, h);
 }
 
 WanVaeAttention WanVaeAttention::load(const Weights& w, std::int64_t channels,

@@ -1,6 +1,8 @@
 // The building blocks of the Wan video autoencoders. A feature map is [n, h, w, c], contiguous: n
 // frames in channels_last, which is the same memory as one clip in channels_last_3d, so that
 // products of 1x1 kernels, two-dimensional and three-dimensional convolutions read it as it is.
+// Convolutions give the dtype of their weights; everything else is in the dtype of the maps
+// (precision.h).
 // Port of Wan-Video/Wan2.2, wan/modules/vae2_2.py, as bytedance/Lance @4baeee0 runs it; specs:
 // lance.md section 10.1. Wan 2.1 has the same blocks.
 #pragma once
@@ -11,9 +13,19 @@
 
 #include "lib/base/choices.h"
 #include "lib/models/wan_vae/layout.h"
+#include "lib/models/wan_vae/precision.h"
 #include "lib/tensor/weights.h"
 
 namespace diptych {
+
+struct WanVaeCompute {
+  KernelPolicy kernels = KernelPolicy::automatic;
+  bool tf32 = false;  // WanVaePrecision::tf32(), of weights that are read in float32
+};
+
+// Whether a causal 3x3x3 convolution on a GPU is three in two dimensions and their sum, which is
+// faster there than one in three dimensions at few channels and 16 bits.
+bool wan_vae_splits_taps(std::int64_t out, std::int64_t in, at::ScalarType products);
 
 // The last input frames of every temporal convolution of a pass over a clip, in the order in which
 // they run: what a chunk of frames sees of the chunks before it. Bounded whatever the clip's
@@ -44,21 +56,28 @@ class WanVaeHistory {
   bool started_ = false, first_ = false, last_ = false;
 };
 
-struct WanVaeConv {     // causal: kernels of three frames end at the frame that they make
-  Tensor weight, bias;  // [out, in, t, k, k] in channels_last_3d, [out]
+struct WanVaeConv {          // causal: kernels of three frames end at the frame that they make
+  Tensor weight, bias;       // [out, in, t, k, k] in channels_last_3d, [out]
+  std::vector<Tensor> taps;  // instead of `weight`: of each frame, [out, in, k, k] in channels_last
   static WanVaeConv load(const Weights& weights, std::int64_t out, std::int64_t in, std::int64_t t,
-                         std::int64_t k);
-  // x [n, h, w, in] -> [n, h, w, out], padded by k / 2; for t = 3.
+                         std::int64_t k, bool tf32);
+  void split_taps();  // `weight` becomes `taps`
+  // x [n, h, w, in] of any dtype -> [n, h, w, out], padded by k / 2; for t = 3.
   Tensor forward(const Tensor& x, WanVaeHistory& history) const;
   // The same with what WanVaeHistory::room_behind gave, filled.
   Tensor forward_filled(const Tensor& frames, WanVaeHistory& history) const;
   // Every second window of frames [2 m + 1, h, w, in] -> [m, h, w, out]; not padded in time.
   Tensor forward_halved(const Tensor& frames) const;
+  at::TensorOptions options() const { return bias.options(); }
+
+ private:
+  Tensor convolve(const Tensor& frames) const;
 };
 
 struct WanVaeSpatialConv {  // of each frame, 3x3
   Tensor weight, bias;      // [out, in, 3, 3] in channels_last, [out]
-  static WanVaeSpatialConv load(const Weights& weights, std::int64_t out, std::int64_t in);
+  static WanVaeSpatialConv load(const Weights& weights, std::int64_t out, std::int64_t in,
+                                bool tf32);
   // [n, h, w, in] -> [n, h, w, out], padded by 1; at stride 2 not padded.
   Tensor forward(const Tensor& x, std::int64_t stride = 1) const;
 };
@@ -78,7 +97,8 @@ struct WanVaeNorm {  // x / max(|x|, 1e-12) * sqrt(c) * gamma over the channels
   static WanVaeNorm load(const Weights& weights, std::int64_t channels, KernelPolicy kernels,
                          std::int64_t dims = 4);
   Tensor forward(const Tensor& x) const;
-  void silu_into(const Tensor& x, const Tensor& out) const;  // out = silu(norm(x)), of x's sizes
+  // out = silu(norm(x)), of x's sizes; x and out of any dtype, rounded once.
+  void silu_into(const Tensor& x, const Tensor& out) const;
 };
 
 // conv(silu(norm(x))): the norm writes where the convolution reads, behind its history. x is let go
@@ -91,7 +111,7 @@ struct WanVaeResidualBlock {
   WanVaeConv conv1, conv2;
   std::optional<WanVaeLinear> shortcut;  // where the width changes
   static WanVaeResidualBlock load(const Weights& weights, const WanVaeBlockNames& names,
-                                  std::int64_t in, std::int64_t out, KernelPolicy kernels);
+                                  std::int64_t in, std::int64_t out, const WanVaeCompute& compute);
   Tensor forward(const Tensor& x, WanVaeHistory& history) const;
 };
 

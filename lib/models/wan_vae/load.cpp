@@ -7,26 +7,26 @@ namespace {
 
 class Loader {
  public:
-  Loader(WanVae& vae, const Weights& weights, KernelPolicy kernels)
+  Loader(WanVae& vae, const Weights& weights, const WanVaeCompute& compute)
       : vae_(vae),
         c_(vae.config),
         weights_(weights),
-        kernels_(kernels),
+        compute_(compute),
         paths_(vae.config),
         names_(WanVaeBlockNames::of(vae.config.naming)) {}
 
   void encoder() {
     const std::size_t last = c_.stages() - 1;
     vae_.encoder.conv1 = WanVaeConv::load(weights_.scope(paths_.conv_in("encoder")), c_.base_dim,
-                                          c_.patch_channels(), 3, 3);
+                                          c_.patch_channels(), 3, 3, compute_.tf32);
     for (std::size_t s = 0; s <= last; ++s) {
       const std::int64_t in = c_.encoder_in(s), out = c_.encoder_dim(s);
       WanVaeDownStage& down = vae_.encoder.downsamples.emplace_back();
       for (std::int64_t i = 0; i < c_.num_res_blocks; ++i)
         down.blocks.push_back(block(paths_.down_block(s, i), i == 0 ? in : out, out));
       if (s == last) break;
-      down.downsample =
-          WanVaeDownsample::load(weights_.scope(paths_.downsample(s)), out, c_.halves_time(s));
+      down.downsample = WanVaeDownsample::load(weights_.scope(paths_.downsample(s)), out,
+                                               c_.halves_time(s), compute_.tf32);
     }
     vae_.encoder.middle = middle("encoder", c_.encoder_dim(last));
     vae_.encoder.head = head("encoder", c_.encoder_dim(last), 2 * c_.z_dim);
@@ -35,7 +35,7 @@ class Loader {
   void decoder() {
     const std::size_t last = c_.stages() - 1;
     vae_.decoder.conv1 = WanVaeConv::load(weights_.scope(paths_.conv_in("decoder")),
-                                          c_.decoder_in(0), c_.z_dim, 3, 3);
+                                          c_.decoder_in(0), c_.z_dim, 3, 3, compute_.tf32);
     vae_.decoder.middle = middle("decoder", c_.decoder_in(0));
     for (std::size_t s = 0; s <= last; ++s) {
       const std::int64_t in = c_.decoder_in(s), out = c_.decoder_out(s);
@@ -44,7 +44,7 @@ class Loader {
         up.blocks.push_back(block(paths_.up_block(s, i), i == 0 ? in : out, out));
       if (s == last) break;
       up.upsample = WanVaeUpsample::load(weights_.scope(paths_.upsample(s)), c_.upsampled_dim(s),
-                                         out, c_.doubles_time(s));
+                                         out, c_.doubles_time(s), compute_.tf32);
     }
     vae_.decoder.head = head("decoder", c_.decoder_out(last), c_.patch_channels());
   }
@@ -57,23 +57,23 @@ class Loader {
 
  private:
   WanVaeResidualBlock block(const std::string& path, std::int64_t in, std::int64_t out) const {
-    return WanVaeResidualBlock::load(weights_.scope(path), names_, in, out, kernels_);
+    return WanVaeResidualBlock::load(weights_.scope(path), names_, in, out, compute_);
   }
   WanVaeMiddle middle(const std::string& side, std::int64_t channels) const {
-    return {
-        block(paths_.middle_block(side, 0), channels, channels),
-        block(paths_.middle_block(side, 1), channels, channels),
-        WanVaeAttention::load(weights_.scope(paths_.middle_attention(side)), channels, kernels_)};
+    return {block(paths_.middle_block(side, 0), channels, channels),
+            block(paths_.middle_block(side, 1), channels, channels),
+            WanVaeAttention::load(weights_.scope(paths_.middle_attention(side)), channels,
+                                  compute_.kernels)};
   }
   WanVaeHead head(const std::string& side, std::int64_t in, std::int64_t out) const {
-    return {WanVaeNorm::load(weights_.scope(paths_.norm_out(side)), in, kernels_),
-            WanVaeConv::load(weights_.scope(paths_.conv_out(side)), out, in, 3, 3)};
+    return {WanVaeNorm::load(weights_.scope(paths_.norm_out(side)), in, compute_.kernels),
+            WanVaeConv::load(weights_.scope(paths_.conv_out(side)), out, in, 3, 3, compute_.tf32)};
   }
 
   WanVae& vae_;
   const WanVaeConfig& c_;
   const Weights& weights_;
-  KernelPolicy kernels_;
+  WanVaeCompute compute_;
   WanVaePaths paths_;
   WanVaeBlockNames names_;
 };
@@ -85,13 +85,16 @@ Tensor wan_vae_table(const std::vector<double>& values, const at::TensorOptions&
       .to(options.device(), options.dtype().toScalarType());
 }
 
-WanVae WanVae::load(const Weights& weights, const WanVaeConfig& config, KernelPolicy kernels) {
+WanVae WanVae::load(const Weights& weights, const WanVaeConfig& config,
+                    const WanVaeCompute& compute) {
+  TORCH_CHECK(!compute.tf32 || weights.options().dtype() == at::kFloat, "[wan_vae] weights are ",
+              weights.options().dtype(), ", expected float32 for tf32");
   WanVae vae;
   vae.config = config;
   // In the dtype of the pass, as the official code has them.
   vae.mean = wan_vae_table(config.latents_mean, weights.options());
   vae.inverse_std = wan_vae_table(config.latents_std, weights.options()).reciprocal();
-  Loader loader(vae, weights, kernels);
+  Loader loader(vae, weights, compute);
   loader.between();
   loader.encoder();
   loader.decoder();

@@ -11,69 +11,109 @@ namespace {
 
 constexpr std::int64_t kKernel = 3;
 
-// A pass at the sizes of one of its steps. Each step says how many elements its maps have, those
+std::int64_t size_of(at::ScalarType dtype) {
+  return static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
+// A pass at the sizes of one of its steps. Each step says how many bytes its maps have, those
 // included that stay beside them.
 class Pass {
  public:
-  Pass(std::int64_t width, std::int64_t height, std::int64_t frames, bool history)
-      : width_(width), height_(height), frames_(frames), history_(history) {}
+  Pass(std::int64_t width, std::int64_t height, std::int64_t frames, bool history,
+       const WanVaePrecision& precision)
+      : width_(width), height_(height), frames_(frames), history_(history), precision_(precision) {}
 
   std::int64_t map(std::int64_t channels) const { return frames_ * frame(channels); }
-  void step(std::int64_t elements) { most_ = std::max(most_, elements); }
+  void step(std::int64_t bytes) { most_ = std::max(most_, bytes); }
+  std::int64_t bytes() const { return most_ + kept_; }
 
-  void conv(std::int64_t in, std::int64_t out) { step(map(in) + room(in) + map(out)); }
-  // Norm, SiLU and convolution of the last thing that is held, with `beside` beside it.
-  void norm_conv(std::int64_t beside, std::int64_t in, std::int64_t out) {
-    const std::int64_t filled = room(in);
-    step(beside + map(in) + filled + frame(in));
-    step(beside + filled + map(out));
+  void conv(std::int64_t in, std::int64_t out) {
+    step(map(in) + room(in) + product(out));
+    become_map(map(in), out);
   }
-  // `stage`: the elements of its stage's input, where that is held to the end; `first`: it is the
+  // Norm, SiLU and convolution of the last thing that is held, a map, with `beside` beside it.
+  void norm_conv(std::int64_t beside, std::int64_t in, std::int64_t out) {
+    norm_conv_of(beside, map(in), frame(in), in, out);
+    become_map(beside, out);
+  }
+  // `stage`: the bytes of its stage's input, where that is held to the end; `first`: it is the
   // block's input.
   void block(std::int64_t in, std::int64_t out, std::int64_t stage = 0, bool first = false) {
     const std::int64_t beside = stage + (first ? 0 : map(in));
-    step(beside + room_of(in) + std::max(map(out), frame(in)));
-    norm_conv(beside, out, out);
+    step(beside + room_of(in) + std::max(convolved(in, out), frame(in)));
+    // Where the first convolution made no map, a frame becomes one before its norm.
+    norm_conv_of(beside, product(out), (mixed() ? 2 : 1) * frame(out), out, out);
     kept_ += before_of(in);
-    if (in != out) step(beside + 2 * map(out));
+    if (in != out || mixed()) step(beside + product(out) + map(out));
   }
   void middle(std::int64_t channels) {
     block(channels, channels);
     step(6 * map(channels));  // input, q, k, v, attended, projected
     block(channels, channels);
   }
-  // Of a stage whose input has `stage` elements.
+  // Of a stage whose input has `stage` bytes.
   void downsample(std::int64_t channels, std::int64_t stage, bool temporal) {
-    const std::int64_t padded = channels * frames_ * (width_ + 1) * (height_ + 1);
-    step(stage + map(channels) + padded);
+    become_product(stage, channels);
+    const std::int64_t padded = product_frame(channels, width_ + 1, height_ + 1) * frames_;
+    step(stage + product(channels) + padded);
     width_ /= 2;
     height_ /= 2;
-    step(stage + padded + map(channels));
-    if (!temporal || !history_) return;
-    kept_ += frame(channels);
-    frames_ /= 2;
+    step(stage + padded + product(channels));
+    if (temporal && history_) {
+      kept_ += product_frame(channels, width_, height_);
+      frames_ /= 2;
+    }
+    become_map(stage, channels);
   }
   void upsample(std::int64_t in, std::int64_t out, std::int64_t stage, bool temporal) {
+    become_product(stage, in);
     const std::int64_t times = temporal && history_ ? 2 : 1;
-    if (times == 2) step(stage + map(in) + room(in) + 2 * map(in));
-    const std::int64_t before = times * map(in);
+    if (times == 2) step(stage + product(in) + room(in) + 2 * product(in));
+    const std::int64_t before = times * product(in);
     frames_ *= times;
     width_ *= 2;
     height_ *= 2;
-    step(stage + before + map(in));
-    step(stage + map(in) + map(out));
-  }
-  std::int64_t bytes(at::ScalarType dtype) const {
-    return (most_ + kept_) * static_cast<std::int64_t>(c10::elementSize(dtype));
+    step(stage + before + product(in));
+    step(stage + product(in) + product(out));
+    become_map(stage, out);
   }
 
  private:
-  std::int64_t frame(std::int64_t channels) const { return channels * width_ * height_; }
+  bool mixed() const { return precision_.maps != precision_.products; }
+  std::int64_t frame(std::int64_t channels) const {
+    return channels * width_ * height_ * size_of(precision_.maps);
+  }
+  // What a convolution reads or makes.
+  std::int64_t product_frame(std::int64_t channels, std::int64_t width, std::int64_t height) const {
+    return channels * width * height * size_of(precision_.products);
+  }
+  std::int64_t product(std::int64_t channels) const {
+    return frames_ * product_frame(channels, width_, height_);
+  }
+  // What a causal convolution of three frames has beside its input at most.
+  std::int64_t convolved(std::int64_t in, std::int64_t out) const {
+    const bool sum = history_ && wan_vae_splits_taps(out, in, precision_.products);
+    return (sum ? 2 : 1) * product(out);
+  }
+  // A copy, where the two have other dtypes.
+  void become_map(std::int64_t beside, std::int64_t channels) {
+    if (mixed()) step(beside + product(channels) + map(channels));
+  }
+  void become_product(std::int64_t beside, std::int64_t channels) { become_map(beside, channels); }
+  // Of something that has `held` bytes; `norm`: the bytes between the norm and SiLU.
+  void norm_conv_of(std::int64_t beside, std::int64_t held, std::int64_t norm, std::int64_t in,
+                    std::int64_t out) {
+    const std::int64_t filled = room(in);
+    step(beside + held + filled + norm);
+    step(beside + filled + convolved(in, out));
+  }
   // Frames before a chunk that a convolution keeps, and its input with them in front.
   std::int64_t before_of(std::int64_t channels) const {
-    return history_ ? (kKernel - 1) * frame(channels) : 0;
+    return history_ ? (kKernel - 1) * product_frame(channels, width_, height_) : 0;
   }
-  std::int64_t room_of(std::int64_t channels) const { return map(channels) + before_of(channels); }
+  std::int64_t room_of(std::int64_t channels) const {
+    return product(channels) + before_of(channels);
+  }
   std::int64_t room(std::int64_t channels) {
     kept_ += before_of(channels);
     return room_of(channels);
@@ -81,15 +121,16 @@ class Pass {
 
   std::int64_t width_, height_, frames_;  // of a map
   bool history_;                          // chunks follow each other
+  WanVaePrecision precision_;
   std::int64_t most_ = 0, kept_ = 0;
 };
 
 }  // namespace
 
 std::int64_t wan_vae_decode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
-                                  at::ScalarType dtype) {
+                                  WanVaePrecision precision) {
   const std::size_t last = c.stages() - 1;
-  Pass pass(clip.width / c.spatial(), clip.height / c.spatial(), 1, clip.frames > 1);
+  Pass pass(clip.width / c.spatial(), clip.height / c.spatial(), 1, clip.frames > 1, precision);
   pass.conv(c.z_dim, c.decoder_in(0));
   pass.middle(c.decoder_in(0));
   for (std::size_t s = 0; s <= last; ++s) {
@@ -100,15 +141,15 @@ std::int64_t wan_vae_decode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
     if (s < last) pass.upsample(out, c.upsampled_dim(s), stage, c.doubles_time(s));
   }
   pass.norm_conv(0, c.decoder_out(last), c.patch_channels());
-  return pass.bytes(dtype);
+  return pass.bytes();
 }
 
 std::int64_t wan_vae_encode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
-                                  at::ScalarType dtype) {
+                                  WanVaePrecision precision) {
   const std::size_t last = c.stages() - 1;
   const bool history = clip.frames > WanVaeConfig::kTemporal;
   Pass pass(clip.width / c.patch_size, clip.height / c.patch_size,
-            history ? WanVaeConfig::kTemporal : 1, history);
+            history ? WanVaeConfig::kTemporal : 1, history, precision);
   pass.conv(c.patch_channels(), c.base_dim);
   for (std::size_t s = 0; s <= last; ++s) {
     const std::int64_t in = c.encoder_in(s), out = c.encoder_dim(s);
@@ -119,7 +160,7 @@ std::int64_t wan_vae_encode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
   }
   pass.middle(c.encoder_dim(last));
   pass.norm_conv(0, c.encoder_dim(last), 2 * c.z_dim);
-  return pass.bytes(dtype);
+  return pass.bytes();
 }
 
 namespace {
@@ -134,19 +175,26 @@ WanVaeClip largest_tile(const WanVaeConfig& c, const WanVaeClip& clip, const Wan
 }  // namespace
 
 std::int64_t wan_vae_decode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
-                                  at::ScalarType dtype, const WanVaeTiling& tiling) {
-  return wan_vae_decode_bytes(config, largest_tile(config, clip, tiling), dtype);
+                                  WanVaePrecision precision, const WanVaeTiling& tiling) {
+  return wan_vae_decode_bytes(config, largest_tile(config, clip, tiling), precision);
 }
 
 std::int64_t wan_vae_encode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
-                                  at::ScalarType dtype, const WanVaeTiling& tiling) {
-  return wan_vae_encode_bytes(config, largest_tile(config, clip, tiling), dtype);
+                                  WanVaePrecision precision, const WanVaeTiling& tiling) {
+  return wan_vae_encode_bytes(config, largest_tile(config, clip, tiling), precision);
 }
 
-std::int64_t wan_vae_weight_bytes(const WanVaeConfig& c, at::ScalarType dtype) {
-  std::int64_t count = 0;
-  for (const TensorShape& tensor : wan_vae_layout(c)) count += c10::multiply_integers(tensor.shape);
-  return count * static_cast<std::int64_t>(c10::elementSize(dtype));
+std::int64_t wan_vae_weight_bytes(const WanVaeConfig& c, WanVaePrecision precision) {
+  std::int64_t bytes = 0;
+  bool convolves = false;  // a bias goes with the weight before it
+  for (const TensorShape& tensor : wan_vae_layout(c)) {
+    const bool is_bias = tensor.name.ends_with(".bias");
+    if (!is_bias)
+      convolves = tensor.name.ends_with(".weight") && tensor.shape[2] * tensor.shape.back() > 1;
+    bytes += c10::multiply_integers(tensor.shape) *
+             size_of(convolves ? precision.products : precision.maps);
+  }
+  return bytes;
 }
 
 }  // namespace diptych

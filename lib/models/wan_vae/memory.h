@@ -9,18 +9,18 @@ struct WanVaeClip {
   std::int64_t width = 0, height = 0, frames = 1;  // pixels; frames of the clip, not of its latent
 };
 
-// The most bytes of feature maps and histories held at once in a pass over a clip with weights of
-// `dtype`. From the third chunk on (nine frames) it does not grow. Weights, the clip, its latent
-// and what an allocator or a convolution's workspace adds are not among them.
+// The most bytes of feature maps and histories held at once in a pass over a clip. From the third
+// chunk on (nine frames) it does not grow. Weights, the clip, its latent and what an allocator or a
+// convolution's workspace adds are not among them.
 std::int64_t wan_vae_decode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
-                                  at::ScalarType dtype);
+                                  WanVaePrecision precision);
 // In tiles, of which one is on the device at a time; as above where the clip is no larger than one.
 std::int64_t wan_vae_decode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
-                                  at::ScalarType dtype, const WanVaeTiling& tiling);
+                                  WanVaePrecision precision, const WanVaeTiling& tiling);
 std::int64_t wan_vae_encode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
-                                  at::ScalarType dtype);
+                                  WanVaePrecision precision);
 std::int64_t wan_vae_encode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
-                                  at::ScalarType dtype, const WanVaeTiling& tiling);
-std::int64_t wan_vae_weight_bytes(const WanVaeConfig& config, at::ScalarType dtype);
+                                  WanVaePrecision precision, const WanVaeTiling& tiling);
+std::int64_t wan_vae_weight_bytes(const WanVaeConfig& config, WanVaePrecision precision);
 
 }  // namespace diptych

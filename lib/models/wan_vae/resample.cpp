@@ -15,30 +15,37 @@ Tensor spread(const Tensor& x, std::int64_t times) {
 
 }  // namespace
 
-WanVaeDownsample WanVaeDownsample::load(const Weights& w, std::int64_t channels, bool temporal) {
-  WanVaeDownsample down{WanVaeSpatialConv::load(w.scope("resample.1"), channels, channels), {}};
-  if (temporal) down.time_conv = WanVaeConv::load(w.scope("time_conv"), channels, channels, 3, 1);
+WanVaeDownsample WanVaeDownsample::load(const Weights& w, std::int64_t channels, bool temporal,
+                                        bool tf32) {
+  WanVaeDownsample down{WanVaeSpatialConv::load(w.scope("resample.1"), channels, channels, tf32),
+                        {}};
+  if (temporal)
+    down.time_conv = WanVaeConv::load(w.scope("time_conv"), channels, channels, 3, 1, tf32);
   return down;
 }
 
 Tensor WanVaeDownsample::forward(Tensor x, WanVaeHistory& history) const {
+  const at::ScalarType maps = x.scalar_type();
+  x = x.to(resample.weight.scalar_type());
   // One zero column right and one row below.
   x = at::constant_pad_nd(x, {0, 0, 0, 1, 0, 1});
   x = resample.forward(x, 2);
-  if (!time_conv) return x;
+  if (!time_conv) return x.to(maps);
   const Tensor before = history.exchange_last(x);
-  if (!before.defined()) return x;
-  return time_conv->forward_halved(at::cat({before, x}));
+  if (!before.defined()) return x.to(maps);
+  return time_conv->forward_halved(at::cat({before, x})).to(maps);
 }
 
 WanVaeUpsample WanVaeUpsample::load(const Weights& w, std::int64_t out, std::int64_t in,
-                                    bool temporal) {
-  WanVaeUpsample up{WanVaeSpatialConv::load(w.scope("resample.1"), out, in), {}};
-  if (temporal) up.time_conv = WanVaeConv::load(w.scope("time_conv"), 2 * in, in, 3, 1);
+                                    bool temporal, bool tf32) {
+  WanVaeUpsample up{WanVaeSpatialConv::load(w.scope("resample.1"), out, in, tf32), {}};
+  if (temporal) up.time_conv = WanVaeConv::load(w.scope("time_conv"), 2 * in, in, 3, 1, tf32);
   return up;
 }
 
 Tensor WanVaeUpsample::forward(Tensor x, WanVaeHistory& history) const {
+  const at::ScalarType maps = x.scalar_type();
+  x = x.to(resample.weight.scalar_type());
   std::int64_t times = 1;
   if (time_conv && history.first_chunk()) {
     history.skip();  // the second chunk sees zeros before it, not this one
@@ -47,7 +54,8 @@ Tensor WanVaeUpsample::forward(Tensor x, WanVaeHistory& history) const {
     times = 2;
   }
   x = spread(x, times);
-  return resample.forward(x);
+  x = resample.forward(x);
+  return x.to(maps);
 }
 
 Tensor wan_vae_average_down(const Tensor& x, std::int64_t frames) {

@@ -8,11 +8,14 @@
 
 namespace diptych {
 
+// Both take and give maps, and hand float16 from one convolution to the next in tf32.
+
 // Halves the sides and, with time_conv, the frames; the first chunk's one frame stays one.
 struct WanVaeDownsample {
   WanVaeSpatialConv resample;           // resample.1
   std::optional<WanVaeConv> time_conv;  // [c, c, 3, 1, 1]
-  static WanVaeDownsample load(const Weights& weights, std::int64_t channels, bool temporal);
+  static WanVaeDownsample load(const Weights& weights, std::int64_t channels, bool temporal,
+                               bool tf32);
   Tensor forward(Tensor x, WanVaeHistory& history) const;
 };
 
@@ -21,7 +24,7 @@ struct WanVaeUpsample {
   WanVaeSpatialConv resample;           // resample.1
   std::optional<WanVaeConv> time_conv;  // [2 * in, in, 3, 1, 1]: even frames, then odd ones
   static WanVaeUpsample load(const Weights& weights, std::int64_t out, std::int64_t in,
-                             bool temporal);
+                             bool temporal, bool tf32);
   Tensor forward(Tensor x, WanVaeHistory& history) const;
 };
 

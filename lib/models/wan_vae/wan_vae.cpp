@@ -76,14 +76,19 @@ Tensor unpatchify(const Tensor& x, std::int64_t p) {
       .reshape({WanVaeConfig::kColours, n, p * h, p * w});
 }
 
+// What a convolution made, as a map: float16 ends here in tf32.
+Tensor as_map(const WanVae& vae, const Tensor& made) {
+  return made.to(vae.mean.scalar_type());
+}
+
 // One chunk of frames, patchified -> moments [1, h, w, 2 z].
 Tensor encode_chunk(const WanVae& vae, Tensor h, WanVaeHistory& history, const Report& report) {
   const auto& encoder = vae.encoder;
-  h = report("encoder.conv1", encoder.conv1.forward(h, history));
+  h = report("encoder.conv1", as_map(vae, encoder.conv1.forward(h, history)));
   h = run_stages(vae, std::move(h), history, report);
   h = run_middle(encoder.middle, std::move(h), history, report, "encoder");
   h = wan_vae_norm_silu_conv(encoder.head.norm, encoder.head.conv, std::move(h), history);
-  return vae.conv1.forward(report("encoder.out", std::move(h)));
+  return vae.conv1.forward(report("encoder.out", as_map(vae, h)));
 }
 
 // One latent frame [1, h, w, z] -> frames [n, H, W, c], patches where the config has them.
@@ -91,14 +96,14 @@ Tensor decode_chunk(const WanVae& vae, const Tensor& latent, WanVaeHistory& hist
                     const Report& report) {
   const auto& decoder = vae.decoder;
   Tensor h = vae.conv2.forward(latent / vae.inverse_std + vae.mean);
-  h = report("decoder.conv1", decoder.conv1.forward(h, history));
+  h = report("decoder.conv1", as_map(vae, decoder.conv1.forward(h, history)));
   h = run_middle(decoder.middle, std::move(h), history, report, "decoder");
   for (std::size_t s = 0; s < decoder.upsamples.size(); ++s) {
     h = report(fmt::format("decoder.up{}", s),
                run_stage(decoder.upsamples[s], std::move(h), vae.config.is_residual, history));
   }
   h = wan_vae_norm_silu_conv(decoder.head.norm, decoder.head.conv, std::move(h), history);
-  return report("decoder.out", std::move(h));
+  return report("decoder.out", as_map(vae, h));
 }
 
 }  // namespace

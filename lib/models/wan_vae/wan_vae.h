@@ -54,7 +54,7 @@ struct WanVaeMoments {
 
 struct WanVae {
   WanVaeConfig config;
-  Tensor mean, inverse_std;  // [z], in the weights' dtype
+  Tensor mean, inverse_std;  // [z], in the maps' dtype
   WanVaeLinear conv1;        // behind the encoder; quant_conv
   WanVaeLinear conv2;        // before the decoder; post_quant_conv
   struct {
@@ -71,10 +71,10 @@ struct WanVae {
   } decoder;
 
   // `weights`: the root of the file, with names as config.naming says, in the dtype to compute in:
-  // float32, or bfloat16 as the official code does on a GPU. Throws InputError for missing,
-  // misshapen and unknown tensors.
+  // float32, or bfloat16 as Lance's official code does on a GPU; float32 for compute.tf32. Throws
+  // InputError for missing, misshapen and unknown tensors.
   static WanVae load(const Weights& weights, const WanVaeConfig& config,
-                     KernelPolicy kernels = KernelPolicy::automatic);
+                     const WanVaeCompute& compute = {});
 
   // video [3, T, H, W] in -1..1 on any device, T >= 1, H and W multiples of config.spatial();
   // frames beyond the last group of four are dropped. One chunk of four frames is on the device at

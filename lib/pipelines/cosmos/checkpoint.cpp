@@ -67,7 +67,7 @@ CosmosCheckpoint::CosmosCheckpoint(const RunConfig& run, const Runtime& runtime)
       folder_(run.model),
       release_(run.own.get<CosmosSettings>().release),
       dummy_(run.load_format == LoadFormat::dummy),
-      vae_dtype_(wan_vae_dtype(run, runtime.dtype, "Cosmos")) {
+      vae_precision_(wan_vae_precision(run, runtime, /*exact=*/false)) {
   if (folder_.empty() && !dummy_) {
     throw InputError(Setting::absent("model"),
                      "missing; expected a Cosmos-Predict2 checkpoint folder (or --load-format "
@@ -80,7 +80,7 @@ CosmosCheckpoint::CosmosCheckpoint(const RunConfig& run, const Runtime& runtime)
   }
   texts_.emplace(folder_, text_config_, open_part(kText, runtime.dtype), runtime_);
   dit_weights_ = open_part(kTransformer, runtime.dtype);
-  vae_weights_ = open_part(kVae, vae_dtype_);
+  vae_weights_ = open_part(kVae, vae_precision_.maps);
   if (!dummy_) check_layout();
 }
 
@@ -154,7 +154,8 @@ void CosmosCheckpoint::load(const MemoryPlan& plan, Progress& progress) {
       CosmosTransformer::load(dit_weights_, dit_, offload_of(plan.choice),
                               {runtime_.quantization, runtime_.kernels.policy});
   reading.finish();
-  vae_ = WanVae::load(vae_weights_, vae_config_, runtime_.kernels.policy);
+  vae_ =
+      WanVae::load(vae_weights_, vae_config_, {runtime_.kernels.policy, vae_precision_.is_tf32()});
   transformer_.emplace(std::move(transformer));
   for (Weights* weights : sources) weights->on_read({});
   progress.end();
@@ -176,7 +177,7 @@ void CosmosCheckpoint::require_finite_weights() const {
 }
 
 std::string_view CosmosCheckpoint::vae_dtype() const {
-  return name_of(vae_dtype_ == at::kFloat ? VaeDtype::float32 : VaeDtype::bfloat16);
+  return name_of(vae_precision_.name());
 }
 
 MemoryPlan CosmosCheckpoint::plan(const MemoryChoice& choice, const DitJob& job,
@@ -193,15 +194,15 @@ MemoryPlan CosmosCheckpoint::plan(const MemoryChoice& choice, const DitJob& job,
         (dit_.num_layers - std::clamp<std::int64_t>(offload->resident, 0, dit_.num_layers)) *
         block_bytes(dit_, format);
   memory.held = {{"transformer", cosmos_weight_bytes(dit_, format, offload)},
-                 {"autoencoder", wan_vae_weight_bytes(vae_config_, vae_dtype_)},
+                 {"autoencoder", wan_vae_weight_bytes(vae_config_, vae_precision_)},
                  // The plans of all branches together, and of each alone.
                  {"contexts", cosmos_context_bytes(dit_, all, runtime_.dtype) +
                                   2 * cosmos_plan_bytes(dit_, all, runtime_.dtype)},
                  {"latents", kLatents * step.size.frames * step.size.height * step.size.width *
                                  dit_.out_channels * 4}};
   const auto vae_bytes = [&](const auto& pass) {
-    return choice.strips ? pass(vae_config_, clip, vae_dtype_, WanVaeTiling())
-                         : pass(vae_config_, clip, vae_dtype_);
+    return choice.strips ? pass(vae_config_, clip, vae_precision_, WanVaeTiling())
+                         : pass(vae_config_, clip, vae_precision_);
   };
   memory.work = {{kDenoiseStepPart, cosmos_forward_bytes(dit_, step, format)},
                  {"vae decode",

@@ -57,7 +57,7 @@ class CosmosCheckpoint final : public DitCheckpoint {
   std::filesystem::path folder_;  // "" = random weights of a release
   CosmosRelease release_;
   bool dummy_ = false;
-  at::ScalarType vae_dtype_ = at::kFloat;
+  WanVaePrecision vae_precision_;
   CosmosIndex index_;
   CosmosConfig dit_;
   Umt5Config text_config_;

@@ -127,7 +127,7 @@ class VaeReplay {
       : recorded_(recorded), quiet_(config), trace_(trace), tiling_(tiling()) {
     const fs::path folder = config.model / "vae";
     vae_ = WanVae::load(Weights::open(folder, runtime_.device, at::kFloat),
-                        WanVaeConfig::load(folder / "config.json"), runtime_.kernels.policy);
+                        WanVaeConfig::load(folder / "config.json"), {runtime_.kernels.policy});
   }
 
   // video [3, T, H, W]

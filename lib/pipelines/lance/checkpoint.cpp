@@ -79,7 +79,7 @@ void check_model_layout(const Weights& weights, const LanceConfig& config, bool 
 // The names and shapes of the autoencoder's file. On the meta device nothing of it is read.
 void check_vae_layout(const fs::path& file) {
   const Weights weights = Weights::open(file, at::kMeta, at::kFloat);
-  WanVae::load(weights, WanVaeConfig::infer(weights), KernelPolicy::reference);
+  WanVae::load(weights, WanVaeConfig::infer(weights), {KernelPolicy::reference});
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
   c.folders = LanceFolders::of(run.model, c.task);
   c.quantization = {runtime.quantization, runtime.kernels};
   c.kernels = runtime.kernels;
-  const at::ScalarType vae_dtype = wan_vae_dtype(run, runtime.dtype, "Lance");
+  c.vae_precision = wan_vae_precision(run, runtime, /*exact=*/false);
   if (!run.model.empty()) c.config = LanceConfig::load(c.folders.llm, c.folders.vit);
   // Buffers were cast with the weights, the rotary frequencies among them.
   c.config.llm.bf16_rope_frequencies = runtime.dtype == at::kBFloat16;
@@ -144,9 +144,9 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
   c.markers = LanceMarkers::of(*c.tokenizer);
   if (dummy) {
     c.model_weights = c.vit_weights = Weights::dummy(runtime.device, runtime.dtype);
-    c.vae_weights = Weights::dummy(runtime.device, vae_dtype);
+    c.vae_weights = Weights::dummy(runtime.device, c.vae_precision.maps);
   } else {
-    c.open_weights(runtime, vae_dtype, log);
+    c.open_weights(runtime, log);
   }
   // Requests are checked against these before anything is loaded.
   c.language_model.config = c.config.llm;
@@ -162,10 +162,10 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
   return opened;
 }
 
-void LanceCheckpoint::open_weights(const Runtime& runtime, at::ScalarType vae_dtype, Log& log) {
+void LanceCheckpoint::open_weights(const Runtime& runtime, Log& log) {
   model_weights = Weights::open(folders.model_file(), runtime.device, runtime.dtype);
   vit_weights = Weights::open(folders.vit_file(), runtime.device, runtime.dtype);
-  vae_weights = Weights::open(folders.vae_file(), runtime.device, vae_dtype);
+  vae_weights = Weights::open(folders.vae_file(), runtime.device, vae_precision.maps);
   if (bundles_vision())
     log.debug("{}: its vit_model.* replaces {}, as the official loader does",
               folders.model_file().string(), folders.vit_file().string());
@@ -185,7 +185,8 @@ void LanceCheckpoint::load(const std::optional<MotOffload>& offload,
       MotBackbone::load(complete.scope("language_model"), config.llm, offload, quantization);
   latents =
       MotLatents::load(model_weights, config.llm.hidden_size, config.row_width, config.positions);
-  vae = WanVae::load(vae_weights, vae.config, kernels);  // while the larger file is read
+  // While the larger file is read.
+  vae = WanVae::load(vae_weights, vae.config, {kernels, vae_precision.is_tf32()});
   if (placed) placed();
   reading.finish();
 }
@@ -233,14 +234,13 @@ MotSizes LanceCheckpoint::sizes() const {
                              element == 4 ? at::kFloat : at::kBFloat16) +
            2 * patches * vit.hidden_size * element;
   };
-  const auto dtype = c10::typeMetaToScalarType(vae_weights.options().dtype());
   const WanVaeConfig& own = vae.config;
-  sizes.vae.weights = wan_vae_weight_bytes(own, dtype);
-  sizes.vae.encode = [own, dtype](const FrameSize& size, bool) {
-    return wan_vae_encode_bytes(own, {size.width, size.height, size.frames}, dtype);
+  sizes.vae.weights = wan_vae_weight_bytes(own, vae_precision);
+  sizes.vae.encode = [own, precision = vae_precision](const FrameSize& size, bool) {
+    return wan_vae_encode_bytes(own, {size.width, size.height, size.frames}, precision);
   };
-  sizes.vae.decode = [own, dtype](const FrameSize& size, bool) {
-    return wan_vae_decode_bytes(own, {size.width, size.height, size.frames}, dtype);
+  sizes.vae.decode = [own, precision = vae_precision](const FrameSize& size, bool) {
+    return wan_vae_decode_bytes(own, {size.width, size.height, size.frames}, precision);
   };
   return sizes;
 }
@@ -263,8 +263,7 @@ MappedWeights LanceCheckpoint::mapped() const {
 }
 
 std::string_view LanceCheckpoint::vae_dtype() const {
-  const bool wide = vae_weights.options().dtype() == at::kFloat;
-  return name_of(wide ? VaeDtype::float32 : VaeDtype::bfloat16);
+  return name_of(vae_precision.name());
 }
 
 // Chunks of four frames bound what a pass holds.

@@ -51,6 +51,7 @@ struct LanceCheckpoint final : MotCheckpoint {
   // Where it was loaded from. The vision tower's are those of the model's file where it has them.
   Weights model_weights = Weights::dummy(at::kCPU, at::kFloat);
   Weights vit_weights = Weights::dummy(at::kCPU, at::kFloat);
+  WanVaePrecision vae_precision;
   Weights vae_weights = Weights::dummy(at::kCPU, at::kFloat);
 
   // As BagelCheckpoint::open. `run`: its model, task, load_format and vae_dtype. Logs which file's
@@ -84,7 +85,7 @@ struct LanceCheckpoint final : MotCheckpoint {
   bool bundles_vision() const;
 
  private:
-  void open_weights(const Runtime& runtime, at::ScalarType vae_dtype, Log& log);
+  void open_weights(const Runtime& runtime, Log& log);
 };
 
 // For MotSession.

@@ -61,7 +61,7 @@ void replay_vae(const RecordedCase& recorded, const RunConfig& config, TraceSink
   const Runtime runtime = make_runtime(config, quiet);
   // The tolerances of these cases are those of float32, whatever the model's dtype.
   const Weights weights = Weights::open(folders_of(config).vae_file(), runtime.device, at::kFloat);
-  const WanVae vae = WanVae::load(weights, WanVaeConfig::infer(weights), runtime.kernels);
+  const WanVae vae = WanVae::load(weights, WanVaeConfig::infer(weights), {runtime.kernels});
   const VaeReplay replay(vae, runtime.device, trace);
   trace.record("scale.mean", vae.mean);
   trace.record("scale.inv_std", vae.inverse_std);

@@ -62,7 +62,7 @@ WanCheckpoint::WanCheckpoint(const RunConfig& run, const Runtime& runtime, Log& 
       folder_(run.model),
       parts_(folder_, run.own.get<WanSettings>()),
       dummy_(run.load_format == LoadFormat::dummy),
-      vae_dtype_(wan_vae_dtype(run, runtime.dtype, "Wan")),
+      vae_precision_(wan_vae_precision(run, runtime, /*exact=*/true)),
       max_vram_(run.max_vram) {
   if (folder_.empty() && (!dummy_ || parts_.gives_any())) {
     throw InputError(Setting::absent("model"), "missing; expected a Wan checkpoint folder{}",
@@ -93,7 +93,8 @@ void WanCheckpoint::open_weights() {
   texts_.emplace(folder_, text_config_,
                  dummy_ ? dummy(runtime_.dtype) : parts_.open_text_encoder(text_config_, place),
                  runtime_);
-  vae_weights_ = dummy_ ? dummy(vae_dtype_) : parts_.open_vae(vae_.config, {device, vae_dtype_});
+  const at::ScalarType vae = vae_precision_.maps;
+  vae_weights_ = dummy_ ? dummy(vae) : parts_.open_vae(vae_.config, {device, vae});
   if (!sees_picture()) return;
   vision_weights_ =
       dummy_ ? dummy(runtime_.dtype) : Weights::open(folder_ / kVision, device, runtime_.dtype);
@@ -186,7 +187,8 @@ void WanCheckpoint::load(const MemoryPlan& plan, Progress& progress) {
     offload_ = WanOffload{plan.choice.offload->resident, plan.choice.offload->slots};
   expert(0);
   if (has_experts() && keeps_experts_) expert(1);
-  vae_ = WanVae::load(vae_weights_, vae_.config, runtime_.kernels.policy);
+  vae_ =
+      WanVae::load(vae_weights_, vae_.config, {runtime_.kernels.policy, vae_precision_.is_tf32()});
   if (sees_picture()) vision_ = ClipVision::load(vision_weights_, vision_config_);
   for (Weights& weights : sources) weights.on_read({});
   progress.end();
@@ -224,7 +226,7 @@ void WanCheckpoint::require_finite_weights() const {
 }
 
 std::string_view WanCheckpoint::vae_dtype() const {
-  return name_of(vae_dtype_ == at::kFloat ? VaeDtype::float32 : VaeDtype::bfloat16);
+  return name_of(vae_precision_.name());
 }
 
 // `experts`: how many are on the device at a time.
@@ -245,7 +247,7 @@ MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, const DitJob& job, Pi
   memory.host = copies * wan_host_bytes(dit_, format, offload);
   memory.held = {
       {both ? kBothExperts : "transformer", copies * wan_weight_bytes(dit_, format, offload)},
-      {"autoencoder", wan_vae_weight_bytes(vae, vae_dtype_)},
+      {"autoencoder", wan_vae_weight_bytes(vae, vae_precision_)},
       {"contexts", copies * wan_context_bytes(dit_, contexts, runtime_.dtype)},
       {"latents", kLatents * step.latent.frames * step.latent.height * step.latent.width *
                       dit_.in_channels * 4}};
@@ -254,10 +256,10 @@ MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, const DitJob& job, Pi
                              clip_vision_weight_bytes(vision_config_, runtime_.dtype));
   memory.work = {
       {kDenoiseStepPart, wan_step_bytes(dit_, step, format)},
-      {"vae decode", choice.strips ? wan_vae_decode_bytes(vae, clip, vae_dtype_, WanVaeTiling())
-                                   : wan_vae_decode_bytes(vae, clip, vae_dtype_)}};
+      {"vae decode", choice.strips ? wan_vae_decode_bytes(vae, clip, vae_precision_, WanVaeTiling())
+                                   : wan_vae_decode_bytes(vae, clip, vae_precision_)}};
   if (job.config().reads_images())
-    memory.work.emplace_back("vae encode", wan_vae_encode_bytes(vae, clip, vae_dtype_));
+    memory.work.emplace_back("vae encode", wan_vae_encode_bytes(vae, clip, vae_precision_));
   if (runtime_.device.is_cpu()) return memory;
   constexpr std::int64_t kMebi = std::int64_t{1} << 20;
   memory.slack = 640 * kMebi + largest_part(memory.work).second / 4;

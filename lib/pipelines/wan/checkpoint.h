@@ -75,7 +75,7 @@ class WanCheckpoint final : public DitCheckpoint {
   WanParts parts_;
   WanLoras loras_;
   bool dummy_ = false;
-  at::ScalarType vae_dtype_ = at::kFloat;
+  WanVaePrecision vae_precision_;
   double max_vram_ = 0;
   WanIndex index_;
   WanConfig dit_;

@@ -1,0 +1,32 @@
+// What a Wan autoencoder computes in.
+#pragma once
+
+#include "lib/base/choices.h"
+#include "lib/tensor/types.h"
+
+namespace diptych {
+
+// tf32: convolutions run in float16, whose fraction has TF32's 10 bits: their weights and inputs
+// are rounded to it, sums are float32, results come back in float16. Everything else, the maps
+// between them, norms, products of 1x1 kernels and attention, is float32. Unlike TF32, float16 ends
+// at 65504: beyond it a result is not finite.
+struct WanVaePrecision {
+  at::ScalarType maps = at::kFloat;      // and of the weights as they are read
+  at::ScalarType products = at::kFloat;  // of convolutions' operands and results
+
+  WanVaePrecision() = default;
+  // Everything in one dtype: float32 or bfloat16.
+  WanVaePrecision(at::ScalarType dtype) : maps(dtype), products(dtype) {}  // NOLINT: converts
+  static WanVaePrecision tf32() {
+    WanVaePrecision mixed;
+    mixed.products = at::kHalf;
+    return mixed;
+  }
+  bool is_tf32() const { return products == at::kHalf; }
+  VaeDtype name() const {
+    if (is_tf32()) return VaeDtype::tf32;
+    return maps == at::kFloat ? VaeDtype::float32 : VaeDtype::bfloat16;
+  }
+};
+
+}  // namespace diptych
