@@ -93,6 +93,11 @@ constexpr auto kFields = std::to_array<Field>({
 std::vector<Field> fields() {
   std::vector<Field> all = with_common_fields(kFields);
   all[field_index("seed", all)].place = YamlPlace::reading;
+  Field& eager = all[field_index("enforce_eager", all)];
+  eager.place = YamlPlace::reading;
+  eager.help =
+      "launch every operation of a token or block instead of CUDA graphs; the same text, for "
+      "comparison";
   return all;
 }
 
@@ -156,7 +161,6 @@ const FamilyConfig& qwen3_config() {
                  "cfg_mode",
                  "paint_attention",
                  "paint_attention_self",
-                 "enforce_eager",
                  "read_enforce_eager",
                  "cache_mode",
                  "cache_threshold",
