@@ -1,8 +1,8 @@
 // Attention that reads lengths on the device, held against torch's own on the CPU.
+#include "lib/pipelines/qwen3_dflash/block_attention.h"
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <doctest/doctest.h>
-
-#include "lib/pipelines/qwen3_dflash/block_attention.h"
 
 namespace diptych {
 namespace {
@@ -40,8 +40,8 @@ TEST_CASE("block attention: masked and unmasked rows see the keys that torch sho
   struct Case {
     std::vector<std::int64_t> queries, keys;
   };
-  for (const Case& c : {Case{{1}, {1}}, Case{{1, 1, 1}, {9, 64, 1}}, Case{{16}, {16}},
-                        Case{{5, 5}, {64, 21}}}) {
+  for (const Case& c :
+       {Case{{1}, {1}}, Case{{1, 1, 1}, {9, 64, 1}}, Case{{16}, {16}}, Case{{5, 5}, {64, 21}}}) {
     const Rows rows = make_rows(c.queries, c.keys);
     for (const bool causal : {false, true}) {
       const Tensor expected = sdpa->forward(call_of(rows, causal));

@@ -217,12 +217,11 @@ TEST_CASE("dflash on a GPU: what is launched ahead of an end is never seen") {
   for (const std::size_t seen : {1, 2, 8, 9, 10, 17, 40}) {
     INFO(seen);
     Ids streamed;
-    const SpeculativeObserver observer{
-        [&](std::size_t, std::span<const std::int64_t> ids) {
-          streamed.insert(streamed.end(), ids.begin(), ids.end());
-          return streamed.size() < seen;
-        },
-        {}};
+    const SpeculativeObserver observer{[&](std::size_t, std::span<const std::int64_t> ids) {
+                                         streamed.insert(streamed.end(), ids.begin(), ids.end());
+                                         return streamed.size() < seen;
+                                       },
+                                       {}};
     const SpeculativeText refused = texts.write(prompts, request, true, observer)[0];
     const Ids expected(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(seen));
     CHECK(refused.ids == expected);

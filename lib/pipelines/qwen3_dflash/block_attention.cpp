@@ -37,8 +37,8 @@ Tensor BlockAttention::forward(const AttentionCall& call) const {
   const bool masked = call.causal && lengths.max_q > 1;
   if (flash_ && (masked || lengths.max_q > kMostSplitQueries)) return flash_->forward(call);
   if (masked) return attend_rows(call);
-  return decode_attention(
-      {call.q, call.k, call.v, lengths.k_device, lengths.cu_q, call.scale}, kernels_);
+  return decode_attention({call.q, call.k, call.v, lengths.k_device, lengths.cu_q, call.scale},
+                          kernels_);
 }
 
 // Row j of n sees all but the last n - 1 - j keys of its sample.
@@ -54,10 +54,10 @@ Tensor BlockAttention::attend_rows(const AttentionCall& call) const {
       return own.expand({rows, own.size(1), own.size(2), own.size(3)});
     };
     const Tensor counts = lengths.k_device.narrow(0, sample, 1) + at::arange(1 - rows, 1, numbers);
-    outputs.push_back(decode_attention({call.q.narrow(0, first, rows), of_each_row(call.k),
-                                        of_each_row(call.v), counts,
-                                        at::arange(rows + 1, numbers), call.scale},
-                                       kernels_));
+    outputs.push_back(
+        decode_attention({call.q.narrow(0, first, rows), of_each_row(call.k), of_each_row(call.v),
+                          counts, at::arange(rows + 1, numbers), call.scale},
+                         kernels_));
     first += rows;
   }
   return outputs.size() == 1 ? outputs.front() : at::cat(outputs);

@@ -98,9 +98,8 @@ BlockRunner::Block& BlockRunner::block_of(std::int64_t texts, std::int64_t width
   Block& block = blocks_[{texts, width}];
   if (block.texts > 0) return block;
   const DflashDrafter* drafter = parts_.drafter;
-  block.on_device =
-      !why_not_on_device(target_.config, drafter == nullptr ? nullptr : &drafter->config.decoder,
-                         runtime_, width);
+  block.on_device = !why_not_on_device(
+      target_.config, drafter == nullptr ? nullptr : &drafter->config.decoder, runtime_, width);
   const auto numbers = starts_.options();
   const std::vector<std::int64_t> rows(static_cast<std::size_t>(texts), width);
   const std::int64_t capacity = target_cache_.capacity();
@@ -224,8 +223,8 @@ Tensor BlockRunner::forward(const QwenRows& rows, Tensor x, const Tensor& featur
     if (features.defined()) drafter_->collect(layer, behind, features);
     if (observer) observer(layer, behind);
   };
-  const Tensor hidden = target_.decoder.forward(rows, std::move(x), target_cache_, attention,
-                                                runtime_.kernels, seen);
+  const Tensor hidden =
+      target_.decoder.forward(rows, std::move(x), target_cache_, attention, runtime_.kernels, seen);
   if (features.defined()) drafter_->collect_last(hidden, features);
   return hidden;
 }
@@ -413,16 +412,14 @@ void BlockRunner::launch_verify(const Block& block, std::span<TextTrace> traces)
   const Tensor starts = starts_.narrow(0, 0, texts), anchors = anchors_.narrow(0, 0, texts);
   const Tensor ids = at::cat({anchors.unsqueeze(1), block.drafts}, 1);
   const Tensor features = empty_features(texts * width);
-  const Tensor hidden =
-      forward(rows_of(block.packed, target_rotation_), target_.embed(ids.flatten()), features,
-              attention_of(block), {});
+  const Tensor hidden = forward(rows_of(block.packed, target_rotation_),
+                                target_.embed(ids.flatten()), features, attention_of(block), {});
   const Tensor logits = target_.logits(hidden, runtime_.kernels);
   const Tensor choices =
       next_tokens(logits, sampling_, block.noise, vocab_limit_).view({texts, width});
   const Tensor acceptance = acceptance_lengths(block.drafts, choices);
   show_verify(block, logits, features, traces);
-  if (features.defined())
-    write_context(rows_of(block.packed, drafter_rotation_), features, traces);
+  if (features.defined()) write_context(rows_of(block.packed, drafter_rotation_), features, traces);
   block.results.index_copy_(0, block.place,
                             at::cat({acceptance.unsqueeze(1), choices, ids}, 1).unsqueeze(0));
   block.place.add_(1).remainder_(kMostAhead);

@@ -102,7 +102,7 @@ class BlockRunner {
     // int64 [kMostAhead, texts, 1 + 2 * width]: acceptance, choices, and the block itself, of as
     // many iterations, one after the other and from the front again.
     Tensor results;
-    Tensor place;  // int64 [1]: of the next iteration in them
+    Tensor place;           // int64 [1]: of the next iteration in them
     std::int64_t next = 0;  // the same, for the host
   };
   enum class Forward { draft, verify, verify_for_drafts };

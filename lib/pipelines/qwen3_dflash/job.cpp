@@ -112,8 +112,7 @@ bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b) {
     return std::tuple(text.max_tokens, text.temperature, text.top_k, text.top_p);
   };
   return a.trace.empty() && b.trace.empty() && a.enforce_eager == b.enforce_eager &&
-         of_drafts(own_a) == of_drafts(own_b) &&
-         of_tokens(a.text) == of_tokens(b.text);
+         of_drafts(own_a) == of_drafts(own_b) && of_tokens(a.text) == of_tokens(b.text);
 }
 
 }  // namespace diptych

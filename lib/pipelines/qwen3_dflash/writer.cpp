@@ -124,9 +124,7 @@ class Writing {
     decide(growing, result.new_ids);
   }
 
-  static bool has_ended(const Growing& growing) {
-    return growing.refused || growing.text.ended();
-  }
+  static bool has_ended(const Growing& growing) { return growing.refused || growing.text.ended(); }
 
   // [texts * width, vocab]
   Tensor noise(std::int64_t width) const {
@@ -263,15 +261,14 @@ std::vector<SpeculativeText> SpeculativeWriter::write(
   make_caches(static_cast<std::int64_t>(prompts.size()),
               static_cast<std::int64_t>(longest) + request.max_new_tokens + block, block > 1);
   const std::int64_t vocab = target_.config.vocab_size;
-  auto runner =
-      take_runner({.target = target_,
-                   .drafter = block > 1 ? drafter_ : nullptr,
-                   .runtime = runtime_,
-                   .target_cache = *target_cache_,
-                   .drafter_cache = block > 1 ? &*drafter_cache_ : nullptr,
-                   .sampling = sampling,
-                   .vocab_limit = request.vocab_limit == 0 ? vocab : request.vocab_limit,
-                   .graphs = request.graphs});
+  auto runner = take_runner({.target = target_,
+                             .drafter = block > 1 ? drafter_ : nullptr,
+                             .runtime = runtime_,
+                             .target_cache = *target_cache_,
+                             .drafter_cache = block > 1 ? &*drafter_cache_ : nullptr,
+                             .sampling = sampling,
+                             .vocab_limit = request.vocab_limit == 0 ? vocab : request.vocab_limit,
+                             .graphs = request.graphs});
   const WritingParts parts{prompts, request, noise, observer, block, samples};
   std::vector<SpeculativeText> texts = Writing(parts, *runner, runtime_.device).run();
   runners_[block > 1 ? 1 : 0] = std::move(runner);
