@@ -93,6 +93,8 @@ constexpr auto kFields = std::to_array<Field>({
 std::vector<Field> fields() {
   std::vector<Field> all = with_common_fields(kFields);
   all[field_index("seed", all)].place = YamlPlace::reading;
+  // One field for the flag and the key.
+  all[field_index("read_enforce_eager", all)].place = YamlPlace::none;
   Field& eager = all[field_index("enforce_eager", all)];
   eager.place = YamlPlace::reading;
   eager.help =
