@@ -102,6 +102,7 @@ RunConfig enhancer_request(const FamilyConfig& family, const Options& options,
   run.dtype = painter.dtype;
   run.quantization = painter.quantization;
   run.kernels = painter.kernels;
+  run.enforce_eager = painter.enforce_eager;
   run.tuned_config_dir = painter.tuned_config_dir;
   run.max_vram = painter.max_vram;
   run.inputs = {{painter.prompt(), {}}};

@@ -13,6 +13,7 @@ Runtime make_runtime(const Options& options) {
   runtime.device = options.device;
   runtime.dtype = options.dtype;
   runtime.quantization = options.quantization;
+  runtime.kernels = options.kernels;
   runtime.read_attention = StageBackends(make_attention(options.attention, options.device));
   return runtime;
 }

@@ -18,6 +18,7 @@ struct Options {
   at::ScalarType dtype = at::kFloat;
   std::string attention = "auto";
   Quantization quantization = Quantization::none;
+  KernelPolicy kernels = KernelPolicy::automatic;
 };
 Runtime make_runtime(const Options& options);
 

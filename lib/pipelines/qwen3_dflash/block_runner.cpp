@@ -1,6 +1,7 @@
 #include "lib/pipelines/qwen3_dflash/block_runner.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -47,10 +48,13 @@ Tensor probabilities(const Tensor& logits, double temperature) {
 }  // namespace
 
 BlockRunner::BlockRunner(const BlockRunnerParts& parts)
-    : target_(parts.target),
+    : parts_(parts),
+      target_(parts.target),
       drafter_(parts.drafter),
       runtime_(parts.runtime),
       attention_(parts.runtime.read_attention.of(AttentionRole::self)),
+      block_attention_({parts.runtime.device, parts.runtime.dtype, parts.target.config.head_dim},
+                       parts.runtime.kernels),
       target_cache_(parts.target_cache),
       drafter_cache_(parts.drafter_cache),
       sampling_(parts.sampling),
@@ -67,6 +71,19 @@ BlockRunner::BlockRunner(const BlockRunnerParts& parts)
   if (drafter_ != nullptr) drafter_rotation_ = rotation(drafter_->config.decoder);
 }
 
+bool BlockRunner::serves(const BlockRunnerParts& parts) const {
+  const auto settings = [](const BlockRunnerParts& p) {
+    return std::tuple(&p.target, p.drafter, &p.runtime, &p.target_cache, p.drafter_cache,
+                      p.sampling.temperature, p.sampling.top_k, p.sampling.top_p, p.vocab_limit,
+                      p.graphs);
+  };
+  return settings(parts_) == settings(parts);
+}
+
+const AttentionBackend& BlockRunner::attention_of(const Block& block) const {
+  return block.on_device ? static_cast<const AttentionBackend&>(block_attention_) : attention_;
+}
+
 QwenRows BlockRunner::rows_of(const Packed& packed, const Rotation& table) const {
   QwenRows rows;
   rows.cos = table.cos.index_select(0, packed.positions);
@@ -76,29 +93,123 @@ QwenRows BlockRunner::rows_of(const Packed& packed, const Rotation& table) const
   return rows;
 }
 
-// The tensors of lengths are kept while shapes are the same, so that the attention finds its
-// decisions again.
-void BlockRunner::pack(std::int64_t texts, std::int64_t width) {
-  const std::int64_t capacity = target_cache_.capacity();
-  std::vector<std::int64_t> keys;
-  for (std::int64_t row = 0; row < texts; ++row) keys.push_back(target_cache_.length(row) + width);
-  const Tensor starts = starts_.narrow(0, 0, texts);
-  const std::vector<std::int64_t> queries(static_cast<std::size_t>(texts), width);
-  AttentionLengths& lengths = packed_.lengths;
-  if (lengths.q != queries) {
-    lengths = AttentionLengths::make(queries, keys, capacity, runtime_.device);
-  } else {
-    lengths.max_k = *std::ranges::max_element(keys);
-    TORCH_CHECK(lengths.max_k <= capacity, "[speculative] ", lengths.max_k, " rows in a cache of ",
-                capacity);
-    lengths.k = std::move(keys);
-    lengths.k_device.copy_(starts + width);
-  }
+// A block is kept, so that graphs find its tensors and the attention its decisions again.
+BlockRunner::Block& BlockRunner::block_of(std::int64_t texts, std::int64_t width) {
+  Block& block = blocks_[{texts, width}];
+  if (block.texts > 0) return block;
+  const DflashDrafter* drafter = parts_.drafter;
+  block.on_device = !why_not_on_device(
+      target_.config, drafter == nullptr ? nullptr : &drafter->config.decoder, runtime_, width);
   const auto numbers = starts_.options();
-  const Tensor positions = starts.unsqueeze(1) + at::arange(width, numbers);
-  const Tensor first_slots = at::arange(texts, numbers).mul_(capacity).unsqueeze(1);
-  packed_.positions = positions.flatten();
-  packed_.slots = (positions + first_slots).flatten();
+  const std::vector<std::int64_t> rows(static_cast<std::size_t>(texts), width);
+  const std::int64_t capacity = target_cache_.capacity();
+  block.packed.lengths = AttentionLengths::make(rows, rows, capacity, runtime_.device);
+  block.packed.positions = at::zeros({texts * width}, numbers);
+  block.packed.slots = at::zeros({texts * width}, numbers);
+  block.offsets = at::arange(width, numbers).unsqueeze(0);
+  block.first_slots = at::arange(texts, numbers).mul_(capacity).unsqueeze(1);
+  block.drafts = at::zeros({texts, width - 1}, numbers);
+  block.results = at::zeros({kMostAhead, texts, 1 + 2 * width}, numbers);
+  block.place = at::zeros({1}, numbers);
+  block.width = width;
+  block.texts = texts;  // last: a block that is there is whole
+  settled_ = false;
+  return block;
+}
+
+// What the host knows of them, before as many iterations that accept no draft.
+void BlockRunner::follow_lengths(Block& block, std::int64_t iterations) const {
+  const std::int64_t capacity = target_cache_.capacity();
+  AttentionLengths& lengths = block.packed.lengths;
+  for (std::int64_t row = 0; row < block.texts; ++row)
+    lengths.k[static_cast<std::size_t>(row)] = target_cache_.length(row) + block.width;
+  lengths.max_k = *std::ranges::max_element(lengths.k);
+  TORCH_CHECK(lengths.max_k + iterations - 1 <= capacity, "[speculative] ",
+              lengths.max_k + iterations - 1, " rows in a cache of ", capacity);
+}
+
+// Where rows lie, and how many keys there are with them.
+void BlockRunner::place_rows(const Block& block) const {
+  const Tensor starts = starts_.narrow(0, 0, block.texts);
+  const Tensor positions = starts.unsqueeze(1) + block.offsets;
+  block.packed.positions.copy_(positions.flatten());
+  block.packed.slots.copy_((positions + block.first_slots).flatten());
+  block.packed.lengths.k_device.copy_(starts + block.width);
+}
+
+bool BlockRunner::captures(std::int64_t width, std::span<const TextTrace> traces) {
+  return parts_.graphs && !any(traces) &&
+         block_of(static_cast<std::int64_t>(traces.size()), width).on_device;
+}
+
+BlockRunner::Forward BlockRunner::verification() const {
+  return drafter_ == nullptr ? Forward::verify : Forward::verify_for_drafts;
+}
+
+RepeatedWork BlockRunner::work_of(Block& block, Forward forward, std::int64_t times) {
+  constexpr std::int64_t kForwards = 4, kWidths = 1 << 20;
+  RepeatedWork work;
+  work.key = (block.texts * kWidths + block.width) * kForwards + static_cast<std::int64_t>(forward);
+  work.times = times;
+  work.once = [this, &block, forward] {
+    std::vector<TextTrace> none(static_cast<std::size_t>(block.texts));
+    if (forward == Forward::draft) {
+      launch_draft(block, none);
+    } else {
+      launch_verify(block, none);
+    }
+  };
+  return work;
+}
+
+// A forward that is captured is computed once before: that must leave no trace in what texts go on
+// from. What it writes to the caches lies behind their texts.
+void BlockRunner::prepare(std::int64_t width, std::span<const TextTrace> traces) {
+  if (!captures(width, traces)) return;
+  Block& block = block_of(static_cast<std::int64_t>(traces.size()), width);
+  std::vector<RepeatedWork> works;
+  if (width > 1) works.push_back(work_of(block, Forward::draft, 1));
+  works.push_back(work_of(block, verification(), 1));
+  std::erase_if(works, [&](const RepeatedWork& work) { return captured_.contains(work.key); });
+  if (works.empty()) return;
+  follow_lengths(block, 1);
+  if (sampling_.temperature > 0 && !block.noise.defined()) {
+    block.noise = at::ones({block.texts * width, target_.config.vocab_size},
+                           starts_.options().dtype(at::kFloat));
+  }
+  if (width > 1) place_rows(block);
+  const Tensor starts = starts_.clone(), anchors = anchors_.clone();
+  settled_ = false;
+  settle();
+  if (!graphs_) graphs_ = make_launch_graphs(runtime_.device);
+  graphs_->prepare(works);
+  starts_.copy_(starts);
+  anchors_.copy_(anchors);
+  block.place.zero_();
+  block.next = 0;
+  settled_ = false;
+  for (const RepeatedWork& work : works) captured_.insert(work.key);
+}
+
+// Graphs run on a stream of their own.
+void BlockRunner::settle() {
+  if (!std::exchange(settled_, true)) synchronize(runtime_.device);
+}
+
+void BlockRunner::run(Block& block, Forward forward, std::int64_t times,
+                      std::span<TextTrace> traces) {
+  if (captures(block.width, traces)) {
+    const RepeatedWork work = work_of(block, forward, times);
+    if (!captured_.contains(work.key)) prepare(block.width, traces);
+    settle();
+    graphs_->run(std::span(&work, 1), [] {});
+    return;
+  }
+  if (forward == Forward::draft) {
+    launch_draft(block, traces);
+  } else {
+    launch_verify(block, traces);
+  }
 }
 
 Tensor BlockRunner::empty_features(std::int64_t rows) const {
@@ -107,13 +218,13 @@ Tensor BlockRunner::empty_features(std::int64_t rows) const {
 }
 
 Tensor BlockRunner::forward(const QwenRows& rows, Tensor x, const Tensor& features,
-                            const QwenObserver& observer) {
+                            const AttentionBackend& attention, const QwenObserver& observer) {
   const auto seen = [&](std::int64_t layer, const Tensor& behind) {
     if (features.defined()) drafter_->collect(layer, behind, features);
     if (observer) observer(layer, behind);
   };
-  const Tensor hidden = target_.decoder.forward(rows, std::move(x), target_cache_, attention_,
-                                                runtime_.kernels, seen);
+  const Tensor hidden =
+      target_.decoder.forward(rows, std::move(x), target_cache_, attention, runtime_.kernels, seen);
   if (features.defined()) drafter_->collect_last(hidden, features);
   return hidden;
 }
@@ -131,10 +242,6 @@ void BlockRunner::write_context(QwenRows rows, const Tensor& features,
     observer = show;
   }
   drafter_->write_context(rows, features, *drafter_cache_, runtime_.kernels, observer);
-}
-
-Tensor BlockRunner::choose(const Tensor& logits, const Tensor& noise) const {
-  return next_tokens(logits, sampling_, on_device(noise, runtime_.device), vocab_limit_);
 }
 
 // Rows [begin, begin + ids.size(0)) of a prompt. -> the last of them, behind the final norm
@@ -157,7 +264,7 @@ Tensor BlockRunner::read_prompt(std::int64_t row, std::int64_t begin, const Tens
       trace.prefill(fmt::format("layer{:02}.hidden", layer), behind);
     };
   }
-  const Tensor hidden = forward(rows, std::move(x), features, observer);
+  const Tensor hidden = forward(rows, std::move(x), features, attention_, observer);
   trace.prefill("final_norm", hidden);
   if (features.defined()) {
     trace.prefill("context_feature", features);
@@ -180,11 +287,13 @@ std::int64_t BlockRunner::prefill(std::int64_t row, std::span<const std::int64_t
     last = read_prompt(row, begin, ids.narrow(0, begin, std::min(step, length - begin)), trace);
   }
   const Tensor logits = target_.logits(last, runtime_.kernels);
-  const Tensor token = choose(logits, noise);
+  const Tensor token =
+      next_tokens(logits, sampling_, on_device(noise, runtime_.device), vocab_limit_);
   set_length(row, length);
   starts_.select(0, row).fill_(length);
   anchors_.select(0, row).copy_(token[0]);
   show_prefill(row, logits, noise, trace);
+  settled_ = false;
   return read_token(token);
 }
 
@@ -209,11 +318,17 @@ void BlockRunner::set_length(std::int64_t row, std::int64_t length) {
   if (drafter_cache_ != nullptr) drafter_cache_->truncate(row, length);
 }
 
-Tensor BlockRunner::draft(std::int64_t width, std::span<TextTrace> traces) {
-  const auto texts = static_cast<std::int64_t>(traces.size());
-  pack(texts, width);
-  for (std::int64_t row = 0; row < texts; ++row)
+void BlockRunner::draft(std::int64_t width, std::span<TextTrace> traces) {
+  Block& block = block_of(static_cast<std::int64_t>(traces.size()), width);
+  follow_lengths(block, 1);
+  for (std::int64_t row = 0; row < block.texts; ++row)
     traces[static_cast<std::size_t>(row)].begin_draft(target_cache_.length(row), width);
+  run(block, Forward::draft, 1, traces);
+}
+
+void BlockRunner::launch_draft(const Block& block, std::span<TextTrace> traces) {
+  place_rows(block);
+  const std::int64_t texts = block.texts, width = block.width;
   const Tensor ids = at::full({texts, width}, drafter_->config.mask_token_id, anchors_.options());
   ids.select(1, 0).copy_(anchors_.narrow(0, 0, texts));
   Tensor x = target_.embed(ids.flatten());
@@ -224,22 +339,23 @@ Tensor BlockRunner::draft(std::int64_t width, std::span<TextTrace> traces) {
       show_block(traces, fmt::format("layer{:02}.hidden", layer), behind);
     };
   }
-  const Tensor hidden = drafter_->forward(rows_of(packed_, drafter_rotation_), std::move(x),
-                                          *drafter_cache_, attention_, runtime_.kernels, observer);
+  const Tensor hidden =
+      drafter_->forward(rows_of(block.packed, drafter_rotation_), std::move(x), *drafter_cache_,
+                        attention_of(block), runtime_.kernels, observer);
   // The first row is the anchor's own.
   const Tensor masked = hidden.view({texts, width, -1}).narrow(1, 1, width - 1).flatten(0, 1);
   const Tensor logits = target_.logits(masked, runtime_.kernels);
-  show_draft(hidden, logits, traces);
-  return logits.narrow(1, 0, vocab_limit_).argmax(1).view({texts, width - 1});
+  show_draft(block, hidden, logits, traces);
+  block.drafts.copy_(logits.narrow(1, 0, vocab_limit_).argmax(1).view({texts, width - 1}));
 }
 
-void BlockRunner::show_draft(const Tensor& hidden, const Tensor& logits,
+void BlockRunner::show_draft(const Block& block, const Tensor& hidden, const Tensor& logits,
                              std::span<TextTrace> traces) const {
   if (!any(traces)) return;
   show_block(traces, "norm_out", hidden);
   show_block(traces, "draft_logits", logits);
   for (std::size_t i = 0; i < traces.size(); ++i) {
-    const std::int64_t length = packed_.lengths.k[i];
+    const std::int64_t length = block.packed.lengths.k[i];
     for (std::int64_t layer = 0; layer < drafter_cache_->shape().layers; ++layer) {
       const std::string name = fmt::format("draft_kv.layer{:02}.", layer);
       const auto row = static_cast<std::int64_t>(i);
@@ -249,35 +365,77 @@ void BlockRunner::show_draft(const Tensor& hidden, const Tensor& logits,
   }
 }
 
-std::vector<BlockResult> BlockRunner::verify(const Tensor& drafts, const Tensor& noise,
+// The one copy of an iteration from the device.
+std::vector<BlockResult> BlockRunner::verify(std::int64_t width, const Tensor& noise,
                                              std::span<TextTrace> traces) {
-  const auto texts = static_cast<std::int64_t>(traces.size());
-  if (!drafts.defined()) pack(texts, 1);
-  Tensor starts = starts_.narrow(0, 0, texts), anchors = anchors_.narrow(0, 0, texts);
-  Tensor block = anchors.unsqueeze(1).clone();
-  if (drafts.defined()) block = at::cat({block, drafts}, 1);
-  const std::int64_t width = block.size(1);
-  const Tensor features = empty_features(texts * width);
-  const Tensor hidden =
-      forward(rows_of(packed_, target_rotation_), target_.embed(block.flatten()), features, {});
-  const Tensor logits = target_.logits(hidden, runtime_.kernels);
-  const Tensor choices = choose(logits, noise).view({texts, width});
-  const Tensor acceptance = acceptance_lengths(block.narrow(1, 1, width - 1), choices);
-  show_verify(logits, features, noise, traces);
-  if (features.defined()) write_context(rows_of(packed_, drafter_rotation_), features, traces);
-  starts.add_(acceptance);
-  anchors.copy_(choices.gather(1, (acceptance - 1).unsqueeze(1)).squeeze(1));
-  return read(acceptance, choices, block, traces);
+  Block& block = block_of(static_cast<std::int64_t>(traces.size()), width);
+  follow_lengths(block, 1);
+  take_noise(block, noise);
+  run(block, verification(), 1, traces);
+  const Tensor host = block.results[block.next].cpu();
+  block.next = (block.next + 1) % kMostAhead;
+  std::vector<BlockResult> results;
+  for (std::int64_t row = 0; row < block.texts; ++row)
+    results.push_back(read(block, host[row], row, traces[static_cast<std::size_t>(row)]));
+  return results;
 }
 
-void BlockRunner::show_verify(const Tensor& logits, const Tensor& features, const Tensor& noise,
+void BlockRunner::run_ahead(std::int64_t count,
+                            const std::function<bool(const BlockResult&)>& take) {
+  TORCH_CHECK(count >= 1 && count <= kMostAhead, "[speculative] ", count, " iterations at once");
+  TextTrace none;
+  Block& block = block_of(1, 1);
+  follow_lengths(block, count);
+  run(block, verification(), count, std::span(&none, 1));
+  const Tensor host = block.results.cpu();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Tensor numbers = host[(block.next + i) % kMostAhead][0];
+    if (!take(read(block, numbers, 0, none))) break;
+  }
+  block.next = (block.next + count) % kMostAhead;
+}
+
+// Into the memory that a captured forward reads.
+void BlockRunner::take_noise(Block& block, const Tensor& noise) {
+  const Tensor own = on_device(noise, runtime_.device);
+  if (!own.defined() || !block.noise.defined() || !block.on_device) {
+    block.noise = own;
+  } else {
+    block.noise.copy_(own);
+  }
+  if (own.defined()) settled_ = false;
+}
+
+void BlockRunner::launch_verify(const Block& block, std::span<TextTrace> traces) {
+  const std::int64_t texts = block.texts, width = block.width;
+  if (width == 1) place_rows(block);  // else the drafts are of the same rows
+  const Tensor starts = starts_.narrow(0, 0, texts), anchors = anchors_.narrow(0, 0, texts);
+  const Tensor ids = at::cat({anchors.unsqueeze(1), block.drafts}, 1);
+  const Tensor features = empty_features(texts * width);
+  const Tensor hidden = forward(rows_of(block.packed, target_rotation_),
+                                target_.embed(ids.flatten()), features, attention_of(block), {});
+  const Tensor logits = target_.logits(hidden, runtime_.kernels);
+  const Tensor choices =
+      next_tokens(logits, sampling_, block.noise, vocab_limit_).view({texts, width});
+  const Tensor acceptance = acceptance_lengths(block.drafts, choices);
+  show_verify(block, logits, features, traces);
+  if (features.defined()) write_context(rows_of(block.packed, drafter_rotation_), features, traces);
+  block.results.index_copy_(0, block.place,
+                            at::cat({acceptance.unsqueeze(1), choices, ids}, 1).unsqueeze(0));
+  block.place.add_(1).remainder_(kMostAhead);
+  starts.add_(acceptance);
+  anchors.copy_(choices.gather(1, (acceptance - 1).unsqueeze(1)).squeeze(1));
+}
+
+void BlockRunner::show_verify(const Block& block, const Tensor& logits, const Tensor& features,
                               std::span<TextTrace> traces) const {
   if (!any(traces)) return;
-  show_block(traces, "verify.position_ids", packed_.positions);
+  show_block(traces, "verify.position_ids", block.packed.positions.clone());
   show_block(traces, "verify.logits", logits);
   if (features.defined()) show_block(traces, "verify.feature", features);
-  if (!noise.defined()) return;
-  const std::int64_t width = packed_.lengths.max_q;
+  if (!block.noise.defined()) return;
+  const std::int64_t width = block.width;
+  const Tensor noise = block.noise.cpu();
   for (std::size_t i = 0; i < traces.size(); ++i) {
     traces[i].noise(of_text(noise, i, width));
     traces[i].first_probabilities(
@@ -285,27 +443,19 @@ void BlockRunner::show_verify(const Tensor& logits, const Tensor& features, cons
   }
 }
 
-// The one copy of an iteration from the device.
-std::vector<BlockResult> BlockRunner::read(const Tensor& acceptance, const Tensor& choices,
-                                           const Tensor& block, std::span<TextTrace> traces) {
-  std::vector<Tensor> columns = {acceptance.unsqueeze(1), choices};
-  if (any(traces)) columns.push_back(block);
-  const Tensor host = at::cat(columns, 1).cpu();
-  const std::int64_t width = choices.size(1);
-  std::vector<BlockResult> results;
-  for (std::int64_t row = 0; row < host.size(0); ++row) {
-    const auto* numbers = host[row].const_data_ptr<std::int64_t>();
-    const std::span<const std::int64_t> chosen(numbers + 1, static_cast<std::size_t>(width));
-    BlockResult result{*numbers, {}};
-    for (const std::int64_t id : chosen.first(static_cast<std::size_t>(result.acceptance)))
-      result.new_ids.push_back(id == kNoToken ? read_token(at::tensor(id)) : id);
-    const std::int64_t start = target_cache_.length(row);
-    if (TextTrace& trace = traces[static_cast<std::size_t>(row)]; trace)
-      trace.end_block(start, {numbers + 1 + width, chosen.size()}, chosen, result.acceptance);
-    set_length(row, start + result.acceptance);
-    results.push_back(std::move(result));
-  }
-  return results;
+// `numbers`: a row of an iteration's results, on the CPU. The text goes on behind what is accepted.
+BlockResult BlockRunner::read(const Block& block, const Tensor& numbers, std::int64_t row,
+                              TextTrace& trace) {
+  const auto* first = numbers.const_data_ptr<std::int64_t>();
+  const auto width = static_cast<std::size_t>(block.width);
+  const std::span<const std::int64_t> chosen(first + 1, width);
+  BlockResult result{*first, {}};
+  for (const std::int64_t id : chosen.first(static_cast<std::size_t>(result.acceptance)))
+    result.new_ids.push_back(id == kNoToken ? read_token(at::tensor(id)) : id);
+  const std::int64_t start = target_cache_.length(row);
+  if (trace) trace.end_block(start, {first + 1 + width, width}, chosen, result.acceptance);
+  set_length(row, start + result.acceptance);
+  return result;
 }
 
 void BlockRunner::move(std::int64_t from, std::int64_t to) {
@@ -315,6 +465,7 @@ void BlockRunner::move(std::int64_t from, std::int64_t to) {
     drafter_cache_->copy_row(to, *drafter_cache_, from, drafter_cache_->length(from));
   starts_.select(0, to).copy_(starts_.select(0, from));
   anchors_.select(0, to).copy_(anchors_.select(0, from));
+  settled_ = false;
 }
 
 }  // namespace diptych

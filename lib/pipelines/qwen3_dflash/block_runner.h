@@ -1,10 +1,15 @@
 // The forwards of texts that are written together: the prefill of each prompt, then iterations over
 // packed blocks. Positions, anchors, drafts, choices and acceptance stay on the device; an
 // iteration reads back one small tensor at its end and waits for nothing before. Where texts are
-// in it, and how many rows a block has, are all that the shapes depend on.
+// in it, and how many rows a block has, are all that the shapes depend on. Forwards of blocks are
+// captured, each of these shapes once, and replayed, where that is wished and can be.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,7 +17,9 @@
 #include "lib/attention/kv_cache.h"
 #include "lib/models/dflash/dflash.h"
 #include "lib/models/qwen3/qwen3.h"
+#include "lib/pipelines/qwen3_dflash/block_attention.h"
 #include "lib/pipelines/qwen3_dflash/writer_trace.h"
+#include "lib/runtime/launch_graphs.h"
 #include "lib/runtime/runtime.h"
 #include "lib/sampling/token_sampler.h"
 
@@ -32,67 +39,117 @@ struct BlockRunnerParts {
   KvCache* drafter_cache = nullptr;  // of the target cache's rows and capacity
   TokenSampling sampling;
   std::int64_t vocab_limit = 0;
+  bool graphs = true;  // where they can be had; else the same operations are launched one by one
 };
 
 class BlockRunner {
  public:
+  // Iterations that run_ahead() does at once, at most.
+  static constexpr std::int64_t kMostAhead = 8;
+
   explicit BlockRunner(const BlockRunnerParts& parts);
 
+  // Whether it does what one of these parts would: then its captured forwards serve again.
+  bool serves(const BlockRunnerParts& parts) const;
+  // Before the next texts; undoes drop_drafter().
+  void restart() { drafter_ = parts_.drafter; }
+
   // Reads a prompt into a row of the caches and begins a text there. `noise`: [1, vocab] where
-  // tokens are sampled. -> the first new token.
+  // tokens are sampled. Waits for the device. -> the first new token.
   std::int64_t prefill(std::int64_t row, std::span<const std::int64_t> prompt, const Tensor& noise,
                        TextTrace& trace);
-  // The drafts of a block of `width` rows (at least 2) behind the anchor of each of the first
-  // `traces.size()` rows: int64 [texts, width - 1].
-  Tensor draft(std::int64_t width, std::span<TextTrace> traces);
-  // Verifies them; undefined drafts: a width of 1. `noise` [texts * width, vocab] on the CPU, where
-  // tokens are sampled. Waits for the device.
-  std::vector<BlockResult> verify(const Tensor& drafts, const Tensor& noise,
+  // Whether iterations of the first `traces.size()` rows with blocks of `width` rows are captured:
+  // not where one is traced.
+  bool captures(std::int64_t width, std::span<const TextTrace> traces);
+  // Captures what is not yet captured of such an iteration, so that the first is no slower than
+  // others. Texts and their caches stay as they are.
+  void prepare(std::int64_t width, std::span<const TextTrace> traces);
+  // Makes the drafts of a block of `width` rows (at least 2) behind the anchor of each of the first
+  // `traces.size()` rows.
+  void draft(std::int64_t width, std::span<TextTrace> traces);
+  // Verifies them; a width of 1 has none. `noise` [texts * width, vocab] on the CPU, where tokens
+  // are sampled. Waits for the device.
+  std::vector<BlockResult> verify(std::int64_t width, const Tensor& noise,
                                   std::span<TextTrace> traces);
+  // As many verify() of a width of 1, greedy, for the one text that is left, none of which waits
+  // for the one before; for whom captures() is true. `take` is given the results in order until it
+  // returns false: the text then ends with that one, and what follows it is as if it never was.
+  void run_ahead(std::int64_t count, const std::function<bool(const BlockResult&)>& take);
   // A text moves to the row of one that has ended.
   void move(std::int64_t from, std::int64_t to);
   // From here on blocks have one row, and features are not kept any longer.
   void drop_drafter() { drafter_ = nullptr; }
 
  private:
-  // The rows of a call: `width` of each of the first `texts` rows, behind what they hold.
-  struct Packed {
-    Tensor positions, slots;  // int64 [texts * width]
-    AttentionLengths lengths;
-  };
   struct Rotation {
     Tensor cos, sin;  // float32 [capacity, head_dim / 2]
   };
+  // The rows of a call.
+  struct Packed {
+    Tensor positions, slots;  // int64 [rows]
+    AttentionLengths lengths;
+  };
+  // `width` rows of each of the first `texts` texts, behind what they hold. Its tensors stay where
+  // they are; a forward reads and writes nothing else that outlasts it, but caches and anchors.
+  struct Block {
+    std::int64_t texts = 0, width = 0;
+    bool on_device = false;  // attention reads lengths there, and nothing waits
+    Packed packed;
+    Tensor offsets;      // int64 [1, width], of a text's rows from its anchor
+    Tensor first_slots;  // int64 [texts, 1]
+    Tensor drafts;       // int64 [texts, width - 1]
+    Tensor noise;        // float32 [texts * width, vocab], where tokens are sampled
+    // int64 [kMostAhead, texts, 1 + 2 * width]: acceptance, choices, and the block itself, of as
+    // many iterations, one after the other and from the front again.
+    Tensor results;
+    Tensor place;           // int64 [1]: of the next iteration in them
+    std::int64_t next = 0;  // the same, for the host
+  };
+  enum class Forward { draft, verify, verify_for_drafts };
 
+  const AttentionBackend& attention_of(const Block& block) const;
   QwenRows rows_of(const Packed& packed, const Rotation& table) const;
-  void pack(std::int64_t texts, std::int64_t width);
+  Block& block_of(std::int64_t texts, std::int64_t width);
+  void follow_lengths(Block& block, std::int64_t iterations) const;
+  void place_rows(const Block& block) const;
+  Forward verification() const;
+  RepeatedWork work_of(Block& block, Forward forward, std::int64_t times);
+  void run(Block& block, Forward forward, std::int64_t times, std::span<TextTrace> traces);
+  void settle();
+  void launch_draft(const Block& block, std::span<TextTrace> traces);
+  void launch_verify(const Block& block, std::span<TextTrace> traces);
+  void take_noise(Block& block, const Tensor& noise);
   // Collects features where they are defined.
   Tensor forward(const QwenRows& rows, Tensor x, const Tensor& features,
-                 const QwenObserver& observer);
+                 const AttentionBackend& attention, const QwenObserver& observer);
   Tensor read_prompt(std::int64_t row, std::int64_t begin, const Tensor& ids, TextTrace& trace);
   void write_context(QwenRows rows, const Tensor& features, std::span<TextTrace> traces);
-  Tensor choose(const Tensor& logits, const Tensor& noise) const;
   Tensor empty_features(std::int64_t rows) const;  // undefined without a drafter
   void set_length(std::int64_t row, std::int64_t length);
-  std::vector<BlockResult> read(const Tensor& acceptance, const Tensor& choices,
-                                const Tensor& block, std::span<TextTrace> traces);
+  BlockResult read(const Block& block, const Tensor& numbers, std::int64_t row, TextTrace& trace);
   void show_prefill(std::int64_t row, const Tensor& logits, const Tensor& noise,
                     TextTrace& trace) const;
-  void show_draft(const Tensor& hidden, const Tensor& logits, std::span<TextTrace> traces) const;
-  void show_verify(const Tensor& logits, const Tensor& features, const Tensor& noise,
+  void show_draft(const Block& block, const Tensor& hidden, const Tensor& logits,
+                  std::span<TextTrace> traces) const;
+  void show_verify(const Block& block, const Tensor& logits, const Tensor& features,
                    std::span<TextTrace> traces) const;
 
+  BlockRunnerParts parts_;
   const Qwen3& target_;
   const DflashDrafter* drafter_;
   const Runtime& runtime_;
-  const AttentionBackend& attention_;
+  const AttentionBackend& attention_;  // of prompts
+  BlockAttention block_attention_;     // of blocks that are on the device
   KvCache& target_cache_;
   KvCache* drafter_cache_;
   TokenSampling sampling_;
   std::int64_t vocab_limit_;
   Rotation target_rotation_, drafter_rotation_;
   Tensor starts_, anchors_;  // int64 [rows]: the position of each text's anchor, and its id
-  Packed packed_;            // of the iteration that runs
+  std::map<std::pair<std::int64_t, std::int64_t>, Block> blocks_;  // by texts and width
+  std::unique_ptr<LaunchGraphs> graphs_;                           // once something is captured
+  std::set<std::int64_t> captured_;                                // keys of graphs_
+  bool settled_ = true;  // nothing is launched on another stream than that of graphs
 };
 
 }  // namespace diptych

@@ -93,6 +93,13 @@ constexpr auto kFields = std::to_array<Field>({
 std::vector<Field> fields() {
   std::vector<Field> all = with_common_fields(kFields);
   all[field_index("seed", all)].place = YamlPlace::reading;
+  // One field for the flag and the key.
+  all[field_index("read_enforce_eager", all)].place = YamlPlace::none;
+  Field& eager = all[field_index("enforce_eager", all)];
+  eager.place = YamlPlace::reading;
+  eager.help =
+      "launch every operation of a token or block instead of CUDA graphs; the same text, for "
+      "comparison";
   return all;
 }
 
@@ -156,7 +163,6 @@ const FamilyConfig& qwen3_config() {
                  "cfg_mode",
                  "paint_attention",
                  "paint_attention_self",
-                 "enforce_eager",
                  "read_enforce_eager",
                  "cache_mode",
                  "cache_threshold",

@@ -98,6 +98,7 @@ Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::m
   request.sampling.check();
   request.vocab_limit = std::min(checkpoint.tokenizer().size(), checkpoint.config().vocab_size);
   request.may_switch_off = own.adaptive_drafting;
+  request.graphs = !run.enforce_eager;
   stops = own.stop;
   check_length(*this, checkpoint.config());
 }
@@ -110,8 +111,8 @@ bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b) {
   const auto of_tokens = [](const TextConfig& text) {
     return std::tuple(text.max_tokens, text.temperature, text.top_k, text.top_p);
   };
-  return a.trace.empty() && b.trace.empty() && of_drafts(own_a) == of_drafts(own_b) &&
-         of_tokens(a.text) == of_tokens(b.text);
+  return a.trace.empty() && b.trace.empty() && a.enforce_eager == b.enforce_eager &&
+         of_drafts(own_a) == of_drafts(own_b) && of_tokens(a.text) == of_tokens(b.text);
 }
 
 }  // namespace diptych

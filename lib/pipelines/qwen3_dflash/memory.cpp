@@ -4,6 +4,7 @@
 #include <array>
 
 #include "lib/models/matrices.h"
+#include "lib/pipelines/qwen3_dflash/block_attention.h"
 
 namespace diptych {
 namespace {
@@ -38,6 +39,12 @@ std::int64_t drafted_block(const Qwen3Checkpoint& checkpoint, std::int64_t asked
   return asked > 0 ? asked : checkpoint.drafter_config()->block_size;
 }
 
+std::optional<std::string> blocks_uncaptured(const Qwen3Checkpoint& checkpoint, std::int64_t block,
+                                             const Runtime& runtime) {
+  const QwenConfig* drafter = block > 1 ? &checkpoint.drafter_config()->decoder : nullptr;
+  return why_not_on_device(checkpoint.config(), drafter, runtime, block);
+}
+
 namespace {
 
 MemoryPlan plan_run(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& sizes,
@@ -67,6 +74,9 @@ MemoryPlan plan_run(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& size
                {"verification", forward_bytes(target, verified, element) +
                                     verified * (features + target.vocab_size * (4 + 2 * element))}};
   if (runtime.device.is_cpu()) return plan;
+  // Graphs share the memory of one forward, and keep it while prompts are read.
+  if (sizes.graphs && !blocks_uncaptured(checkpoint, block, runtime))
+    plan.held.emplace_back("captured forwards", plan.work.back().second);
   constexpr std::int64_t kMebi = std::int64_t{1} << 20;
   plan.slack = 512 * kMebi + largest_part(plan.work).second / 4;
   return plan;

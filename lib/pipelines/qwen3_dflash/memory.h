@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "lib/pipelines/qwen3_dflash/checkpoint.h"
 #include "lib/session/memory/fit.h"
@@ -13,10 +15,15 @@ struct Qwen3RunSizes {
   std::int64_t rows = 0;            // of all: prompts and what may follow them
   std::int64_t longest_prompt = 0;  // tokens
   std::int64_t block = 0;           // as SpeculativeRequest has it
+  bool graphs = true;               // likewise
 };
 
 // Tokens that are checked at once: 1 without a drafter. `asked`: as SpeculativeRequest has it.
 std::int64_t drafted_block(const Qwen3Checkpoint& checkpoint, std::int64_t asked);
+
+// Why such blocks cannot be captured, or nothing: why_not_on_device() of the checkpoint's models.
+std::optional<std::string> blocks_uncaptured(const Qwen3Checkpoint& checkpoint, std::int64_t block,
+                                             const Runtime& runtime);
 
 // `checkpoint` and `runtime` must outlive the costs.
 MemoryCosts qwen3_costs(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& sizes,

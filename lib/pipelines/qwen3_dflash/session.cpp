@@ -72,6 +72,7 @@ MemoryPlan Qwen3Session::plan(const Jobs& jobs) const {
     sizes.block = std::max(sizes.block, job->request.block_size);
   }
   sizes.texts = std::ssize(jobs);
+  sizes.graphs = jobs.front()->request.graphs && !jobs.front()->is_traced();
   return fit_memory(qwen3_costs(*checkpoint_, sizes, runtime_), {}, budget_);
 }
 
@@ -120,6 +121,7 @@ void Qwen3Session::run(const JobGroup& group, Progress& progress, const Results&
   clock_.start();
   if (!checkpoint_->is_loaded()) read_weights(std::span(&jobs, 1), progress);
   plan(jobs);  // throws where there is no room
+  log_why_uncaptured(*jobs.front());
   runtime_.read_attention.of(AttentionRole::self).forget_served();
   const RunConfig& first = jobs.front()->config();
   std::optional<TraceSink> trace;
@@ -139,6 +141,21 @@ void Qwen3Session::run(const JobGroup& group, Progress& progress, const Results&
     log_.warning("--trace-filter {}: matches no tensor of this run",
                  fmt::join(first.trace_filter, ";"));
   trace->write(first.trace);
+}
+
+// Why tokens or blocks that could be CUDA graphs are launched one by one.
+void Qwen3Session::log_why_uncaptured(const Qwen3Job& job) {
+  if (!job.request.graphs) {
+    if (runtime_.device.is_cpu())
+      log_.warning_once("enforce_eager: has no effect on the CPU, which has no graphs");
+    return;
+  }
+  if (runtime_.device.is_cpu()) return;
+  const std::int64_t block = drafted_block(*checkpoint_, job.request.block_size);
+  const auto reason = blocks_uncaptured(*checkpoint_, block, runtime_);
+  if (reason) log_.info_once(fmt::format("texts are written without CUDA graphs: {}", *reason));
+  if (!reason && job.is_traced())
+    log_.info_once("a text that is traced is written without CUDA graphs");
 }
 
 std::vector<SpeculativeText> Qwen3Session::write(const Jobs& jobs, std::vector<TextStream>& streams,

@@ -76,28 +76,55 @@ class Writing {
   }
 
   void iterate() {
-    const Clock::time_point began = Clock::now();
     const bool may_draft = parts_.block > 1 && !trial_.switched_off();
+    if (!may_draft && may_run_ahead()) return run_ahead();
     const bool drafts =
         may_draft && (!parts_.request.may_switch_off || trial_.drafts(growing_.size()));
     const std::int64_t width = drafts ? parts_.block : 1;
-    Tensor drafted;
-    if (drafts) drafted = runner_.draft(width, traces_);
+    runner_.prepare(width, traces_);
+    const Clock::time_point began = Clock::now();
+    if (drafts) runner_.draft(width, traces_);
     if (drafts && !started_) {
       synchronize(device_);
       decoding_ = Clock::now();
     }
     started_ = true;
-    const std::vector<BlockResult> results = runner_.verify(drafted, noise(width), traces_);
+    const std::vector<BlockResult> results = runner_.verify(width, noise(width), traces_);
     std::int64_t tokens = 0;
     for (std::size_t row = 0; row < results.size(); ++row) {
       tokens += results[row].acceptance;
-      growing_[row].result.acceptance.push_back(results[row].acceptance);
-      decide(growing_[row], results[row].new_ids);
+      add(growing_[row], results[row]);
     }
     if (may_draft && parts_.request.may_switch_off) judge(seconds_since(began), tokens);
     remove_ended();
   }
+
+  // Beside other texts a row that has ended would go on: those would be computed in another shape
+  // than they are alone.
+  bool may_run_ahead() {
+    return growing_.size() == 1 && !parts_.samples && runner_.captures(1, traces_);
+  }
+
+  // Several tokens of the one text, launched before the first is looked at.
+  void run_ahead() {
+    Growing& growing = growing_.front();
+    runner_.prepare(1, traces_);
+    started_ = true;
+    // One token each, until there is one more than is allowed (DecidedText::ended).
+    const std::int64_t left = parts_.request.max_new_tokens + 1 - growing.text.decided();
+    runner_.run_ahead(std::min(left, BlockRunner::kMostAhead), [&](const BlockResult& result) {
+      add(growing, result);
+      return !has_ended(growing);
+    });
+    remove_ended();
+  }
+
+  void add(Growing& growing, const BlockResult& result) {
+    growing.result.acceptance.push_back(result.acceptance);
+    decide(growing, result.new_ids);
+  }
+
+  static bool has_ended(const Growing& growing) { return growing.refused || growing.text.ended(); }
 
   // [texts * width, vocab]
   Tensor noise(std::int64_t width) const {
@@ -123,7 +150,7 @@ class Writing {
   // From the last row on, so that what moves into a row has been looked at.
   void remove_ended() {
     for (std::size_t row = growing_.size(); row-- > 0;) {
-      if (!growing_[row].refused && !growing_[row].text.ended()) continue;
+      if (!has_ended(growing_[row])) continue;
       traces_[row].finish();
       end(growing_[row]);
       runner_.move(static_cast<std::int64_t>(growing_.size()) - 1, static_cast<std::int64_t>(row));
@@ -188,13 +215,16 @@ SpeculativeWriter::SpeculativeWriter(const Qwen3& target, const DflashDrafter* d
                                      const Runtime& runtime)
     : target_(target), drafter_(drafter), runtime_(runtime) {}
 
+SpeculativeWriter::~SpeculativeWriter() = default;
+
 void SpeculativeWriter::make_caches(std::int64_t rows, std::int64_t capacity, bool drafts) {
   const auto options = at::TensorOptions().device(runtime_.device).dtype(runtime_.dtype);
   const auto fits = [&](const std::optional<KvCache>& cache) {
     return cache && cache->rows() >= rows && cache->capacity() >= capacity;
   };
   if (!fits(target_cache_)) {
-    // The smaller ones go first.
+    // The smaller ones go first, and what has captured them before.
+    for (auto& runner : runners_) runner.reset();
     target_cache_.reset();
     drafter_cache_.reset();
     target_cache_.emplace(target_.config.kv_shape(), rows, KvCache::rounded_capacity(capacity),
@@ -204,6 +234,17 @@ void SpeculativeWriter::make_caches(std::int64_t rows, std::int64_t capacity, bo
     drafter_cache_.emplace(drafter_->config.decoder.kv_shape(), target_cache_->rows(),
                            target_cache_->capacity(), options);
   }
+}
+
+// It is kept by the caller only once a call has ended well.
+std::unique_ptr<BlockRunner> SpeculativeWriter::take_runner(const BlockRunnerParts& parts) {
+  auto kept = std::move(runners_[parts.drafter == nullptr ? 0 : 1]);
+  if (kept == nullptr || !kept->serves(parts)) {
+    kept.reset();
+    return std::make_unique<BlockRunner>(parts);
+  }
+  kept->restart();
+  return kept;
 }
 
 std::vector<SpeculativeText> SpeculativeWriter::write(
@@ -220,15 +261,18 @@ std::vector<SpeculativeText> SpeculativeWriter::write(
   make_caches(static_cast<std::int64_t>(prompts.size()),
               static_cast<std::int64_t>(longest) + request.max_new_tokens + block, block > 1);
   const std::int64_t vocab = target_.config.vocab_size;
-  BlockRunner runner({.target = target_,
-                      .drafter = block > 1 ? drafter_ : nullptr,
-                      .runtime = runtime_,
-                      .target_cache = *target_cache_,
-                      .drafter_cache = block > 1 ? &*drafter_cache_ : nullptr,
-                      .sampling = sampling,
-                      .vocab_limit = request.vocab_limit == 0 ? vocab : request.vocab_limit});
+  auto runner = take_runner({.target = target_,
+                             .drafter = block > 1 ? drafter_ : nullptr,
+                             .runtime = runtime_,
+                             .target_cache = *target_cache_,
+                             .drafter_cache = block > 1 ? &*drafter_cache_ : nullptr,
+                             .sampling = sampling,
+                             .vocab_limit = request.vocab_limit == 0 ? vocab : request.vocab_limit,
+                             .graphs = request.graphs});
   const WritingParts parts{prompts, request, noise, observer, block, samples};
-  return Writing(parts, runner, runtime_.device).run();
+  std::vector<SpeculativeText> texts = Writing(parts, *runner, runtime_.device).run();
+  runners_[block > 1 ? 1 : 0] = std::move(runner);
+  return texts;
 }
 
 }  // namespace diptych

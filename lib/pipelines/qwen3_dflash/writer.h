@@ -4,8 +4,10 @@
 // (dflash_generate), with static buffers: nothing is cropped, lengths are counters.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,6 +32,9 @@ struct SpeculativeRequest {
   // Leave the drafter out where it is measured, during the run, to make texts slower. Greedy texts
   // stay the same; sampled ones are others then, as well distributed, and depend on the clock.
   bool may_switch_off = false;
+  // On CUDA: iterations are CUDA graphs where they can be (why_not_on_device) and no prompt is
+  // traced; else the same operations are launched one by one.
+  bool graphs = true;
 };
 
 struct SpeculativeText {
@@ -63,11 +68,17 @@ using NoiseRows = std::function<Tensor(std::size_t prompt, std::int64_t rows)>;
 // torch.manual_seed(seed).
 NoiseRows seeded_noise(std::span<const std::uint64_t> seeds, std::int64_t vocab_size);
 
+class BlockRunner;
+struct BlockRunnerParts;
+
 class SpeculativeWriter {
  public:
   // `drafter`: null for the target alone. All three must outlive the writer. Uses the runtime's
   // read_attention.
   SpeculativeWriter(const Qwen3& target, const DflashDrafter* drafter, const Runtime& runtime);
+  SpeculativeWriter(const SpeculativeWriter&) = delete;
+  SpeculativeWriter& operator=(const SpeculativeWriter&) = delete;
+  ~SpeculativeWriter();
   // One text for each prompt. Prompts enter one by one and are then verified in shared forwards,
   // each with its own acceptance and end; those that have ended leave the batch. Several texts at
   // once equal those of one at a time up to rounding, which in float32 changes no id unless two
@@ -79,11 +90,14 @@ class SpeculativeWriter {
 
  private:
   void make_caches(std::int64_t rows, std::int64_t capacity, bool drafts);
+  std::unique_ptr<BlockRunner> take_runner(const BlockRunnerParts& parts);
 
   const Qwen3& target_;
   const DflashDrafter* drafter_;
   const Runtime& runtime_;
   std::optional<KvCache> target_cache_, drafter_cache_;  // kept from call to call, grown as needed
+  // With what they have captured, for later calls: of the target alone, and with the drafter.
+  std::array<std::unique_ptr<BlockRunner>, 2> runners_;
 };
 
 }  // namespace diptych
