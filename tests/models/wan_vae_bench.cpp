@@ -2,7 +2,7 @@
 // later chunk's decode and encode by step, memory against the plan, and of the widest convolutions
 // in other forms than the one used; or, with --frames, of the decode of a whole clip.
 //   build/gpu/tests/models/wan_vae_bench 832x480 1280x704
-//   build/gpu/tests/models/wan_vae_bench 832x480 --release 2.1 --frames 81 --vae-dtype tf32,float32
+//   build/gpu/tests/models/wan_vae_bench --release 2.1 --frames 81 --vae-dtype tf32,float32 832x480
 #include <chrono>
 #include <functional>
 #include <sstream>
@@ -242,9 +242,10 @@ int main(int argc, char** argv) {
   constexpr int kNoGpu = 77, kFailed = 3;
   CLI::App app("Times a Wan autoencoder at its released size");
   Asked asked;
-  app.add_option("--release", asked.release)->check(CLI::IsMember({"2.1", "2.2"}));
+  app.add_option("--release", asked.release, "of Wan")->check(CLI::IsMember({"2.1", "2.2"}));
   app.add_option("--vae-dtype", asked.dtypes, "one or more, with commas between them")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::IsMember({"bfloat16", "tf32", "float32"}));
   app.add_option("--frames", asked.frames, "decode a clip of so many, and nothing else")
       ->check(CLI::PositiveNumber);
