@@ -94,6 +94,21 @@ TEST_CASE("stop strings of variables and stage configs") {
   CHECK(request.resolve().options.run.sampling.seed == 3);
 }
 
+TEST_CASE("graphs are switched off by a flag and by the key of the one stage") {
+  Request request;
+  request.prompt("a");
+  CHECK_FALSE(request.resolve().options.run.enforce_eager);
+  const auto file = request.write(
+      "qwen.yaml", "pipeline: qwen3_dflash\nstages:\n  - stage_id: 0\n    enforce_eager: true\n");
+  request.flag("-c,--config", {file.string()});
+  CHECK(request.resolve().options.run.enforce_eager);
+  CHECK_FALSE(request.resolve().options.run.read_enforce_eager);
+  Request other;
+  other.prompt("a");
+  other.flag("--enforce-eager", {"true"});
+  CHECK(other.resolve().options.run.enforce_eager);
+}
+
 TEST_CASE("a file of messages needs no prompt, and is no place for an output") {
   Request request;
   const auto file = request.write("chat.jsonl", "");

@@ -164,6 +164,9 @@ TEST_CASE("requests share forwards only where they ask for texts of one kind") {
   other = base;
   other.trace = "t.safetensors";
   CHECK_FALSE(runner.session().may_share(base, other));
+  other = base;
+  other.enforce_eager = true;
+  CHECK_FALSE(runner.session().may_share(base, other));
 }
 
 TEST_CASE("a conversation in the request is part of the prompt") {
