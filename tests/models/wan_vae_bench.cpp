@@ -3,6 +3,7 @@
 // in other forms than the one used; or, with --frames, of the decode of a whole clip.
 //   build/gpu/tests/models/wan_vae_bench 832x480 1280x704
 //   build/gpu/tests/models/wan_vae_bench --release 2.1 --frames 81 --vae-dtype tf32,float32 832x480
+#include <array>
 #include <chrono>
 #include <functional>
 #include <sstream>
@@ -159,7 +160,7 @@ void measure_forms(std::int64_t channels, std::int64_t frames, const Size& size,
   const Tensor bias = at::zeros({channels}, options);
   const Tensor clip = x.permute({3, 0, 1, 2}).unsqueeze(0);
   const Tensor plain_clip = clip.contiguous(), plain_weight = weight.contiguous();
-  const at::IntArrayRef padding({0, 1, 1});
+  const std::array<std::int64_t, 3> padding = {0, 1, 1};
   const auto tap = [&](std::int64_t i) {
     return weight.select(2, i).contiguous(at::MemoryFormat::ChannelsLast);
   };

@@ -196,20 +196,18 @@ void BlockRunner::settle() {
   if (!std::exchange(settled_, true)) synchronize(runtime_.device);
 }
 
-void BlockRunner::run(Block& block, Forward forward, std::int64_t times,
-                      std::span<TextTrace> traces) {
+void BlockRunner::run(Block& block, std::int64_t times, std::span<TextTrace> traces) {
   if (captures(block.width, traces)) {
-    const RepeatedWork work = work_of(block, forward, times);
-    if (!captured_.contains(work.key)) prepare(block.width, traces);
+    std::vector<RepeatedWork> works;
+    if (std::exchange(draft_pending_, false)) works.push_back(work_of(block, Forward::draft, 1));
+    works.push_back(work_of(block, verification(), times));
+    const auto is_new = [&](const RepeatedWork& work) { return !captured_.contains(work.key); };
+    if (std::ranges::any_of(works, is_new)) prepare(block.width, traces);
     settle();
-    graphs_->run(std::span(&work, 1), [] {});
+    graphs_->run(works, [] {});
     return;
   }
-  if (forward == Forward::draft) {
-    launch_draft(block, traces);
-  } else {
-    launch_verify(block, traces);
-  }
+  launch_verify(block, traces);
 }
 
 Tensor BlockRunner::empty_features(std::int64_t rows) const {
@@ -323,7 +321,12 @@ void BlockRunner::draft(std::int64_t width, std::span<TextTrace> traces) {
   follow_lengths(block, 1);
   for (std::int64_t row = 0; row < block.texts; ++row)
     traces[static_cast<std::size_t>(row)].begin_draft(target_cache_.length(row), width);
-  run(block, Forward::draft, 1, traces);
+  // Captured, it is launched with the verification: the host waits once for both.
+  if (captures(width, traces)) {
+    draft_pending_ = true;
+  } else {
+    launch_draft(block, traces);
+  }
 }
 
 void BlockRunner::launch_draft(const Block& block, std::span<TextTrace> traces) {
@@ -371,7 +374,7 @@ std::vector<BlockResult> BlockRunner::verify(std::int64_t width, const Tensor& n
   Block& block = block_of(static_cast<std::int64_t>(traces.size()), width);
   follow_lengths(block, 1);
   take_noise(block, noise);
-  run(block, verification(), 1, traces);
+  run(block, 1, traces);
   const Tensor host = block.results[block.next].cpu();
   block.next = (block.next + 1) % kMostAhead;
   std::vector<BlockResult> results;
@@ -386,7 +389,7 @@ void BlockRunner::run_ahead(std::int64_t count,
   TextTrace none;
   Block& block = block_of(1, 1);
   follow_lengths(block, count);
-  run(block, verification(), count, std::span(&none, 1));
+  run(block, count, std::span(&none, 1));
   const Tensor host = block.results.cpu();
   for (std::int64_t i = 0; i < count; ++i) {
     const Tensor numbers = host[(block.next + i) % kMostAhead][0];

@@ -114,7 +114,7 @@ class BlockRunner {
   void place_rows(const Block& block) const;
   Forward verification() const;
   RepeatedWork work_of(Block& block, Forward forward, std::int64_t times);
-  void run(Block& block, Forward forward, std::int64_t times, std::span<TextTrace> traces);
+  void run(Block& block, std::int64_t times, std::span<TextTrace> traces);  // verifications
   void settle();
   void launch_draft(const Block& block, std::span<TextTrace> traces);
   void launch_verify(const Block& block, std::span<TextTrace> traces);
@@ -149,7 +149,8 @@ class BlockRunner {
   std::map<std::pair<std::int64_t, std::int64_t>, Block> blocks_;  // by texts and width
   std::unique_ptr<LaunchGraphs> graphs_;                           // once something is captured
   std::set<std::int64_t> captured_;                                // keys of graphs_
-  bool settled_ = true;  // nothing is launched on another stream than that of graphs
+  bool draft_pending_ = false;  // launched with the next verification
+  bool settled_ = true;         // nothing is launched on another stream than that of graphs
 };
 
 }  // namespace diptych

@@ -22,8 +22,8 @@ struct Recipe {
 constexpr int kThreads = 4;
 
 // The instruction sets that x264 may use. Its tree of macroblocks ("mbtree") gives, with AVX-512,
-// other bytes for the same frames where memory was in use before (x264 164), so it has all sets of a
-// CPU with AVX-512 but that one.
+// other bytes for the same frames where memory was in use before (x264 164), so it has all sets of
+// a CPU with AVX-512 but that one.
 const char* x264_params() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return "asm=MMX2,SSE2Fast,SSSE3,SSE4.2,AVX,FMA3,BMI2,AVX2";
