@@ -66,6 +66,9 @@ TEST_CASE("a text is printed, the same with the drafter, without and in pieces")
   const Outcome plain = run(with(kPlain, {"-p", kCount}));
   CHECK(plain.out == std::string(kCounted) + "\n");
   CHECK(plain.err.find("verification") == std::string::npos);
+  const Outcome eager = run(with(kDrafted, {"-p", kCount, "--enforce-eager"}));
+  CHECK(eager.out == plain.out);
+  CHECK(eager.err.find("enforce_eager: has no effect on the CPU") != std::string::npos);
   const Outcome narrow = run(with(kDrafted, {"-p", kCount, "--block-size", "4"}));
   CHECK(narrow.out == std::string(kCounted) + "\n");
   CHECK(narrow.err.find("tokens a verification of 4") != std::string::npos);

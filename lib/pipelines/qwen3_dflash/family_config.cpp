@@ -97,6 +97,7 @@ std::vector<Field> fields() {
   all[field_index("read_enforce_eager", all)].place = YamlPlace::none;
   Field& eager = all[field_index("enforce_eager", all)];
   eager.place = YamlPlace::reading;
+  eager.scope = Scope::generation;
   eager.help =
       "launch every operation of a token or block instead of CUDA graphs; the same text, for "
       "comparison";
