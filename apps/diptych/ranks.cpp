@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint16_t kPort = 29500;  // torchrun's
 
-// Where rank 0 is to be met: by torchrun's variables, or on this host.
+// Where the ranks meet: by torchrun's variables, or on rank 0's host.
 Launch launch_of(const Shard& process) {
   Launch launch{process.index, process.count, "127.0.0.1", kPort};
   for (const char* name : {"MASTER_ADDR", "SLURM_LAUNCH_NODE_IPADDR"}) {
@@ -36,6 +36,8 @@ Launch launch_of(const Shard& process) {
     if (error != std::errc{} || end != port->data() + port->size() || launch.port == 0)
       throw InputError("MASTER_PORT: {} is no port, a number from 1 to 65535", in_quotes(*port));
   }
+  launch.launcher_listens = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  launch.attempt = environment("TORCHELASTIC_RESTART_COUNT").value_or(launch.attempt);
   return launch;
 }
 

@@ -45,12 +45,14 @@ std::vector<std::uint8_t> bytes_of(const std::string& text) {
 Store open_store(const Launch& launch) {
   c10d::TCPStoreOptions options;
   options.port = launch.port;
-  options.isServer = launch.rank == 0;
+  options.isServer = launch.rank == 0 && !launch.launcher_listens;
   options.numWorkers = launch.size;
   options.waitWorkers = false;
   options.timeout = kMeeting;
   try {
-    return c10::make_intrusive<c10d::TCPStore>(launch.host, options);
+    // The launcher has names of its own there, and those of an attempt that failed stay.
+    return c10::make_intrusive<c10d::PrefixStore>(
+        "diptych." + launch.attempt, c10::make_intrusive<c10d::TCPStore>(launch.host, options));
   } catch (const std::exception& error) {
     throw RunError("rank {} of {}: no meeting at {}:{} (MASTER_ADDR, MASTER_PORT): {}", launch.rank,
                    launch.size, launch.host, launch.port,

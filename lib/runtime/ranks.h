@@ -18,6 +18,8 @@ struct Launch {
   std::size_t rank = 0, size = 1;
   std::string host = "127.0.0.1";  // where rank 0 listens
   std::uint16_t port = 29500;
+  bool launcher_listens = false;  // in rank 0's place, as torchrun does
+  std::string attempt = "0";      // which one, of a launcher that starts all again
 };
 
 // How the ranks that share a request divide it.
