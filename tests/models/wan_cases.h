@@ -19,7 +19,7 @@ struct Options {
   at::Device device{at::kCPU};
   at::ScalarType dtype = at::kFloat;
   std::string attention = "auto";
-  WanSharedKeys shared = WanSharedKeys::weighted;
+  SharedKeys shared = SharedKeys::weighted;
   Kernels kernels{};
   Quantization quantization = Quantization::none;
   std::optional<WanOffload> offload{};

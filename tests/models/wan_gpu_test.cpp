@@ -15,7 +15,7 @@ Options on_gpu(at::ScalarType dtype = at::kFloat) {
   Options options;
   options.device = kGpu;
   options.dtype = dtype;
-  options.shared = wan_shared_keys(kGpu, dtype);
+  options.shared = preferred_shared_keys(kGpu, dtype);
   options.kernels = KernelPolicy::strict;
   return options;
 }

@@ -89,7 +89,7 @@ TEST_CASE("wan memory: a step of the released size") {
   // 75600 rows of 5120 bfloat16 are 774 MB: x, the rows normed, queries, keys and values of a block
   // or the wide rows of its network.
   const WanForwardSizes sizes = {
-      .latent = {21, 90, 160}, .text_keys = 100, .shared = WanSharedKeys::repeated};
+      .latent = {21, 90, 160}, .text_keys = 100, .shared = SharedKeys::repeated};
   const std::int64_t bytes = wan_step_bytes({}, sizes, {at::kBFloat16});
   CHECK(bytes > 4 * std::int64_t{774'144'000});
   CHECK(bytes < 6 * std::int64_t{774'144'000});

@@ -111,7 +111,7 @@ void check_calls(const Case& recorded, const WanTransformer& model, const Option
 // Equal keys as one and as many.
 std::vector<Options> both_ways() {
   Options repeated;
-  repeated.shared = WanSharedKeys::repeated;
+  repeated.shared = SharedKeys::repeated;
   return {{}, repeated};
 }
 
@@ -343,7 +343,7 @@ TEST_CASE("wan: a part of a context gives what a context of that part gives") {
   alone.latents = inputs.latents.narrow(0, 1, 1);
   alone.timesteps = inputs.timesteps.narrow(0, 1, 1);
   const Tensor expected = run(model, alone).velocity;
-  for (const WanSharedKeys shared : {WanSharedKeys::weighted, WanSharedKeys::repeated}) {
+  for (const SharedKeys shared : {SharedKeys::weighted, SharedKeys::repeated}) {
     const WanPlan plan = model.plan(context, {3, 4, 6}, shared);
     const WanTime time = model.embed_time(plan, alone.timesteps, kernels);
     Tensor x = model.embed_latents(plan, alone.latents, kernels);
@@ -444,7 +444,7 @@ TEST_CASE("wan: what does not fit is refused") {
   Inputs inputs = noise_inputs(config, {3});
   const WanContext context = model.make_context(inputs.texts, kernels);
   const auto plan = [&](WanLatentSize size) {
-    return model.plan(context, size, WanSharedKeys::weighted);
+    return model.plan(context, size, SharedKeys::weighted);
   };
   CHECK(plan({3, 6, 6}).size.rows() == 27);
   CHECK(test::message_of([&] {

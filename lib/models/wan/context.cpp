@@ -1,7 +1,6 @@
 #include "lib/models/wan/context.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -22,26 +21,12 @@ Tensor affine_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, do
       .values;
 }
 
-std::vector<WanContext::Text> lengths_of(const WanTexts& texts, const WanConfig& c) {
-  std::vector<WanContext::Text> lengths;
-  for (const Tensor& rows : texts.rows) {
-    TORCH_CHECK(rows.dim() == 2 && rows.size(0) >= 1 && rows.size(0) <= texts.padded_to &&
-                    rows.size(1) == c.text_dim,
-                "[wan] a text of ", rows.sizes(), ", expected [1 to ", texts.padded_to, ", ",
-                c.text_dim, "]");
-    lengths.push_back({rows.size(0), texts.padded_to - rows.size(0)});
-  }
-  TORCH_CHECK(!lengths.empty(), "[wan] a context without texts");
-  return lengths;
-}
-
 // Of each sample its own rows and then, as far as its keys go and behind them, the zero row, which
 // is the last of `embedded`. -> [samples * capacity, width]
-Tensor lay_out(const Tensor& embedded, const std::vector<WanContext::Text>& texts,
-               std::int64_t capacity) {
+Tensor lay_out(const Tensor& embedded, std::span<const PaddedText> texts, std::int64_t capacity) {
   std::vector<std::int64_t> index;
   std::int64_t first = 0;
-  for (const WanContext::Text& text : texts) {
+  for (const PaddedText& text : texts) {
     for (std::int64_t row = 0; row < capacity; ++row)
       index.push_back(row < text.own ? first + row : embedded.size(0) - 1);
     first += text.own;
@@ -64,7 +49,7 @@ void show_texts(const Tensor& laid_out, const WanContext& context, const WanText
   const std::int64_t capacity = laid_out.size(0) / context.samples();
   std::vector<std::int64_t> index;
   for (std::int64_t sample = 0; sample < context.samples(); ++sample) {
-    const WanContext::Text& text = context.texts[static_cast<std::size_t>(sample)];
+    const PaddedText& text = context.texts[static_cast<std::size_t>(sample)];
     for (std::int64_t row = 0; row < count; ++row)
       index.push_back(sample * capacity + std::min(row, text.keys() - 1));
   }
@@ -106,11 +91,11 @@ Tensor WanTransformer::embed_image(const Tensor& image, std::int64_t samples,
 WanContext WanTransformer::make_context(const WanTexts& texts, const Kernels& kernels,
                                         const WanObserver& observer) const {
   WanContext context;
-  context.texts = lengths_of(texts, config);
+  context.texts = padded_texts(texts.rows, texts.padded_to, config.text_dim, "wan");
   TORCH_CHECK(texts.image.defined() == config.image_dim.has_value(),
               "[wan] a context with an image: ", texts.image.defined());
   const std::int64_t samples = context.samples(), width = config.width();
-  const std::int64_t capacity = std::ranges::max(context.texts, {}, &WanContext::Text::keys).keys();
+  const std::int64_t capacity = key_capacity(context.texts);
   const Tensor text = lay_out(embed_texts(texts.rows, kernels), context.texts, capacity);
   if (observer) show_texts(text, context, texts, observer);
   Tensor image;  // [samples * image rows, width]
@@ -146,45 +131,6 @@ WanContext WanContext::slice(std::int64_t first, std::int64_t count) const {
 
 namespace {
 
-// The logarithm of how many keys each key stands for.
-Tensor bias_of(const WanContext& context) {
-  const Tensor bias = at::zeros({context.samples(), context.capacity()}, at::kFloat);
-  for (std::int64_t i = 0; i < context.samples(); ++i) {
-    const WanContext::Text& text = context.texts[static_cast<std::size_t>(i)];
-    if (text.shared > 1) bias[i][text.own] = std::log(static_cast<double>(text.shared));
-  }
-  return bias;
-}
-
-// Where each key lies among all samples' rows, those that are equal as often as they count.
-// `keys`: the most of a sample.
-Tensor index_of(const WanContext& context, std::int64_t keys) {
-  std::vector<std::int64_t> index;
-  for (std::int64_t i = 0; i < context.samples(); ++i) {
-    const WanContext::Text& text = context.texts[static_cast<std::size_t>(i)];
-    for (std::int64_t key = 0; key < keys; ++key)
-      index.push_back(i * context.capacity() + std::min(key, text.keys() - 1));
-  }
-  return at::tensor(index, at::kLong);
-}
-
-// `rows`: the queries of each sample.
-void plan_texts(WanPlan& plan, const WanContext& context, WanSharedKeys shared,
-                const std::vector<std::int64_t>& rows, at::Device device) {
-  const bool plain =
-      std::ranges::all_of(context.texts, [](const auto& text) { return text.shared <= 1; });
-  std::vector<std::int64_t> keys;
-  for (const WanContext::Text& text : context.texts)
-    keys.push_back(shared == WanSharedKeys::weighted ? text.keys() : text.own + text.shared);
-  std::int64_t capacity = context.capacity();
-  if (!plain && shared == WanSharedKeys::weighted) plan.text_bias = bias_of(context).to(device);
-  if (!plain && shared == WanSharedKeys::repeated) {
-    capacity = std::ranges::max(keys);
-    plan.text_index = index_of(context, capacity).to(device);
-  }
-  plan.text = AttentionLengths::make(rows, std::move(keys), capacity, device);
-}
-
 void check_positions(const char* axis, std::int64_t positions, const WanConfig& c) {
   if (positions <= c.rope_max_seq_len) return;
   throw InputError("wan: {} positions along the {}, expected at most {}", positions, axis,
@@ -194,7 +140,7 @@ void check_positions(const char* axis, std::int64_t positions, const WanConfig& 
 }  // namespace
 
 WanPlan WanTransformer::plan(const WanContext& context, const WanLatentSize& size,
-                             WanSharedKeys shared, const RowShare& share) const {
+                             SharedKeys shared, const RowShare& share) const {
   TORCH_CHECK(size.frames > 0 && size.height > 0 && size.width > 0 && size.height % 2 == 0 &&
                   size.width % 2 == 0,
               "[wan] latents of ", size.frames, " x ", size.height, " x ", size.width);
@@ -215,16 +161,12 @@ WanPlan WanTransformer::plan(const WanContext& context, const WanLatentSize& siz
   };
   plan.self = share.lengths(plan.samples, size.rows(), device);
   const std::vector<std::int64_t> rows = of_samples(plan.own_rows());
-  plan_texts(plan, context, shared, rows, device);
+  plan.text = TextAttention::make(context.texts, context.capacity(), rows, shared, device);
   if (!context.image.empty()) {
     const std::int64_t keys = context.image.front().size(1);
     plan.image = AttentionLengths::make(rows, of_samples(keys), keys, device);
   }
   return plan;
-}
-
-WanSharedKeys wan_shared_keys(at::Device device, at::ScalarType dtype) {
-  return device.is_cpu() || dtype == at::kFloat ? WanSharedKeys::weighted : WanSharedKeys::repeated;
 }
 
 }  // namespace diptych

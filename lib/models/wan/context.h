@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/models/padded_texts.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
@@ -16,27 +17,16 @@ namespace diptych {
 // embedding, and attend to all of them without a mask. Zero rows all become the same key.
 inline constexpr std::int64_t kWanTextRows = 512;
 
-// How the equal keys of a text enter attention.
-enum class WanSharedKeys {
-  weighted,  // as one key, the logarithm of their number added to its logit
-  repeated,  // as they are, as many as they are: of backends that take no bias
-};
-
 // Called with the names of the golden data without the step's prefix, such as "block00.norm1". The
 // value is good during the call only.
 using WanObserver = std::function<void(std::string_view name, const Tensor& value)>;
 
 struct WanContext {
-  struct Text {
-    std::int64_t own = 0;     // rows that are a text's own
-    std::int64_t shared = 0;  // zero rows behind them, which are one key and value
-    std::int64_t keys() const { return own + (shared > 0 ? 1 : 0); }
-  };
-  std::vector<Text> texts;    // of each sample
-  std::vector<Tensor> text;   // of each block: [samples, capacity, 2 * width], keys (normed) before
-                              // values; behind a text's keys() any finite rows
-  std::vector<Tensor> image;  // of each block: [samples, image rows, 2 * width], likewise; empty:
-                              // there is no image
+  std::vector<PaddedText> texts;  // of each sample
+  std::vector<Tensor> text;       // of each block: [samples, capacity, 2 * width], keys (normed)
+                                  // before values; behind a text's keys() any finite rows
+  std::vector<Tensor> image;      // of each block: [samples, image rows, 2 * width], likewise;
+                                  // empty: there is no image
 
   std::int64_t samples() const { return static_cast<std::int64_t>(texts.size()); }
   std::int64_t capacity() const { return text.front().size(1); }

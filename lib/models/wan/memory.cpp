@@ -59,7 +59,7 @@ class Step {
     return wide(2) + (s_.reference ? 6 * rows_ * c_.width() * kFloat : 0);
   }
   std::int64_t cross_attention() const {
-    const bool repeats = s_.shared == WanSharedKeys::repeated;
+    const bool repeats = s_.shared == SharedKeys::repeated;
     const std::int64_t keys = repeats ? s_.samples * kWanTextRows * 2 * c_.width() * element_ : 0;
     const std::int64_t rope = s_.reference ? 6 * rows_ * c_.width() * kFloat : 0;
     return std::max(wide(s_.image_keys > 0 ? 3 : 2) + keys, wide(1) + rope) + quantised(c_.width());

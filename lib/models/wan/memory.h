@@ -22,7 +22,7 @@ struct WanForwardSizes {
   std::int64_t times = 1;       // different timesteps of a step
   std::int64_t text_keys = 0;   // of the longest text: its rows and one
   std::int64_t image_keys = 0;  // or 0
-  WanSharedKeys shared = WanSharedKeys::weighted;
+  SharedKeys shared = SharedKeys::weighted;
   bool reference = false;  // of the element-wise operations, in plain ATen (the CPU)
 };
 // Of a WanContext.

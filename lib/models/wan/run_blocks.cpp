@@ -134,23 +134,14 @@ class Pass {
     return h;
   }
 
-  // Keys and values of the text as attention is to have them: [samples, capacity, 2 * width].
-  Tensor text_keys(const WanContext& context) const {
-    const Tensor& kept = context.text[index_];
-    if (!plan_.text_index.defined()) return kept;
-    return kept.flatten(0, 1)
-        .index_select(0, plan_.text_index)
-        .view({plan_.samples, plan_.text.capacity, kept.size(2)});
-  }
-
-  // Likewise.
+  // What is given is gone behind it.
   LinearOperand attend_keys(Tensor q, const WanContext& context) const {
     const LaunchLabel label(kCrossAttention);
     const std::int64_t width = config_.width();
-    const Tensor text = text_keys(context);
+    const Tensor text = plan_.text.keys(context.text[index_]);
     AttentionCall to_text =
-        call(q, text.narrow(2, 0, width), text.narrow(2, width, width), plan_.text);
-    to_text.bias = plan_.text_bias;
+        call(q, text.narrow(2, 0, width), text.narrow(2, width, width), plan_.text.lengths);
+    to_text.bias = plan_.text.bias;
     if (context.image.empty()) return attention_.forward_rows(to_text, quantization_);
     // Two softmaxes with the same queries; what they give is summed.
     const Tensor& image = context.image[index_];

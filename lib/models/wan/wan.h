@@ -30,10 +30,8 @@ struct WanPlan {
   RowShare share;          // of each sample's rows
   Tensor cos, sin;         // float32 [own_rows(), head_dim / 2]
   AttentionLengths self;   // each sample's rows to themselves, those of all ranks
-  AttentionLengths text;   // to the text's keys
+  TextAttention text;      // to the text's keys
   AttentionLengths image;  // to the image's keys, where there are
-  Tensor text_bias;        // float32 [samples, capacity], of weighted keys; undefined: none
-  Tensor text_index;       // int64: rows of the flattened keys, of repeated ones
   std::int64_t own_rows() const { return share.own(size.rows()); }  // of a sample
   std::int64_t rows() const { return samples * own_rows(); }
 };
@@ -83,7 +81,7 @@ struct WanTransformer {
                           const WanObserver& observer = {}) const;
   // Throws InputError for more positions on an axis than config.rope_max_seq_len.
   // Ranks that share rows make it and run its steps together.
-  WanPlan plan(const WanContext& context, const WanLatentSize& size, WanSharedKeys shared,
+  WanPlan plan(const WanContext& context, const WanLatentSize& size, SharedKeys shared,
                const RowShare& share = {}) const;
 
   // A step is these four. The first two are independent of each other.
@@ -109,8 +107,5 @@ struct WanTransformer {
   // [samples, image rows, width]
   Tensor embed_image(const Tensor& image, std::int64_t samples, const Kernels& kernels) const;
 };
-
-// How the keys should enter attention: as preferred_shared_keys (lib/models/padded_texts.h).
-WanSharedKeys wan_shared_keys(at::Device device, at::ScalarType dtype);
 
 }  // namespace diptych

@@ -277,8 +277,8 @@ WanForwardSizes WanCheckpoint::step_sizes(const DitJob& job, PixelSize size,
   for (const TokenIds& ids : job.texts)
     step.text_keys = std::max(step.text_keys, std::ssize(ids) + 1);
   step.image_keys = sees_picture() ? vision_config_.rows() : 0;
-  step.shared = wan_shared_keys(runtime_.device, runtime_.dtype);
-  if (step.shared == WanSharedKeys::repeated) step.text_keys = kWanTextRows;
+  step.shared = preferred_shared_keys(runtime_.device, runtime_.dtype);
+  if (step.shared == SharedKeys::repeated) step.text_keys = kWanTextRows;
   step.reference = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   return step;
 }

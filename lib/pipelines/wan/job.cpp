@@ -59,7 +59,7 @@ WanJob::WanJob(const RunConfig& request, WanCheckpoint& of, Log& log)
     : DitJob(request),
       checkpoint(of),
       settings(config().own.get<WanSettings>()),
-      shared_keys(wan_shared_keys(of.runtime().device, of.runtime().dtype)) {
+      shared_keys(preferred_shared_keys(of.runtime().device, of.runtime().dtype)) {
   check_counts(config());
   if (config().cache_mode == StepCacheMode::taylorseer)
     throw InputError(Setting::of("cache_mode", "taylorseer"),

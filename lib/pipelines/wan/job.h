@@ -38,7 +38,7 @@ struct WanJob final : DitJob {
   std::optional<double> boundary;  // a timestep, of two experts: from here on down the second
   std::filesystem::path picture;   // "" = none
   Tensor image;                    // once read: uint8 [H, W, 3]
-  WanSharedKeys shared_keys;       // how the equal keys of the texts' padding enter attention
+  SharedKeys shared_keys;          // how the equal keys of the texts' padding enter attention
   Tensor recorded_noise;           // of a case: float32 [C, F, h, w]
 
  private:

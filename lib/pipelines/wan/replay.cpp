@@ -98,7 +98,7 @@ void replay_clip(DitSession& session, const RunConfig& config, const RecordedCas
   // further from the recording: by 6e-6 behind the first cross attention, which guidance multiplies
   // (with it t2v_unipc_batched and t2v_unipc_sequential exceed their tolerance, by 1.5 at most).
   // A GPU sums in another order: repeated or not, it does not come as near.
-  if (checkpoint.runtime().device.is_cpu()) job.shared_keys = WanSharedKeys::repeated;
+  if (checkpoint.runtime().device.is_cpu()) job.shared_keys = SharedKeys::repeated;
   const SafetensorsFile inputs = SafetensorsFile::open(recorded.folder / "inputs.safetensors");
   job.recorded_noise = inputs.view("initial_latents")[0].to(at::kFloat).clone();
   Progress progress(log, ProgressStyle::none);

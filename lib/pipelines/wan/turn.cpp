@@ -156,7 +156,7 @@ const WanTurn::Reading& WanTurn::reading(std::size_t expert, TraceSink* trace) {
     };
   }
   reading.context = model.make_context(texts, runtime_.kernels, observer);
-  const WanSharedKeys shared = job_.shared_keys;
+  const SharedKeys shared = job_.shared_keys;
   const RowShare share = {runtime_.ranks.get()};
   reading.together = model.plan(reading.context, job_.latent, shared, share);
   for (std::int64_t branch = 0; branch < branches(); ++branch) {
