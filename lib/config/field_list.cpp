@@ -313,9 +313,8 @@ constinit const auto kFields = std::to_array<Field>({
      "they do not fit",
      choice<run<&R::offload>>(), YamlPlace::top, "offload"},
     {"vae_dtype", session, "--vae-dtype", "auto|float32|tf32|bfloat16",
-     "precision of the autoencoder, of which a family takes some: tf32 needs a GPU, is faster and "
-     "changes no pixel by more than one level; auto: the fastest of the family's that keeps to the "
-     "official code; float32 where --dtype is",
+     "precision of the autoencoder, of which a family takes some: tf32 needs a GPU, is faster than "
+     "float32 and keeps near it; auto: the family's choice; float32 where --dtype is",
      choice<run<&R::vae_dtype>>(), YamlPlace::painting, "vae_dtype"},
     {"vae_tiling", painting, "--vae-tiling", "auto|on|off",
      "run the autoencoder in strips of rows: less memory, the same picture except for rounding; "

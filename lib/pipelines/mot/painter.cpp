@@ -1,6 +1,7 @@
 #include "lib/pipelines/mot/painter.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "lib/pipelines/mot/trace.h"
+#include "lib/runtime/ranks.h"
 #include "lib/session/session.h"
 
 namespace diptych {
@@ -55,12 +57,44 @@ std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
   return last + 1;
 }
 
+namespace {
+
+constexpr std::array kAxes = {RankAxis::cfg, RankAxis::ulysses, RankAxis::ring};
+
+bool divides(const Runtime& runtime, RankAxis axis) {
+  return runtime.ranks != nullptr && runtime.ranks->group(axis).size > 1;
+}
+
+std::int64_t divided_axes(const Runtime& runtime) {
+  return std::ranges::count_if(kAxes, [&](RankAxis axis) { return divides(runtime, axis); });
+}
+
+}  // namespace
+
 // Experts that come from the host and operations that look at values on the host cannot be
-// captured. NCCL's exchanges can: all ranks capture the same steps.
+// captured. NCCL's exchanges can where all ranks capture the same; with those of two groups in one
+// graph it may wait for ever (NCCL's guide, "Using NCCL with CUDA Graphs").
 bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
-  return request.step_graphs && runtime.kernels != KernelPolicy::reference &&
+  return request.step_graphs && divided_axes(runtime) <= 1 &&
+         runtime.kernels != KernelPolicy::reference &&
          !model.backbone.layers.streams({.und = true, .gen = true});
 }
+
+namespace {
+
+// Whether every rank that shares the request captures: memory decides, and theirs may differ.
+bool all_capture(const Runtime& runtime, bool own) {
+  if (!runtime.device.is_cuda()) return own;
+  for (const RankAxis axis : kAxes) {
+    if (!divides(runtime, axis)) continue;
+    const Tensor mine =
+        at::full({1}, own ? 1 : 0, at::TensorOptions(at::kInt).device(runtime.device));
+    own = runtime.ranks->all_gather(axis, mine).min().item<int>() == 1;
+  }
+  return own;
+}
+
+}  // namespace
 
 MotPainter::MotPainter(const MotModel& model, PaintRequest request, PrefilledContexts contexts,
                        const Runtime& runtime)
@@ -165,8 +199,8 @@ Tensor MotPainter::paint(const Tensor& noise, MotTrace* trace, Progress& progres
   RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching, trace);
   progress.begin("denoise", updates());
-  const DenoiseLoop::OnDevice how = {.graphs = captures_steps(request_, model_, runtime_),
-                                     .keep = request_.keep_graphs};
+  const bool captures = all_capture(runtime_, captures_steps(request_, model_, runtime_));
+  const DenoiseLoop::OnDevice how = {.graphs = captures, .keep = request_.keep_graphs};
   TraceSink* const sink = trace == nullptr ? nullptr : &trace->sink();
   Tensor latent = denoiser_.is_plain() ? loop_.run_on_device(denoise_model_, noise, how, progress)
                                        : loop_.run_by_step(denoise_model_, noise, sink, progress);

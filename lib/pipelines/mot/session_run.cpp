@@ -182,7 +182,12 @@ CfgMode MotSession::choose_cfg_mode(const PaintRequest& paint, const PrefilledCo
   // Its attention notes what served the measured steps, which the picture's record does not tell.
   const Runtime apart = make_runtime(config_, quiet);
   const CfgModeTimes times = time_widest_step(checkpoint_->mot(), measured, contexts, apart);
-  const CfgMode faster = times.sequential < times.batched ? CfgMode::sequential : CfgMode::batched;
+  CfgMode faster = times.sequential < times.batched ? CfgMode::sequential : CfgMode::batched;
+  if (runtime_.ranks != nullptr) {  // clocks differ, and all must take the same
+    const std::string taken = runtime_.ranks->group_text(
+        "cfg_mode." + kind, [faster] { return std::string(name_of(faster)); });
+    faster = taken == name_of(CfgMode::sequential) ? CfgMode::sequential : CfgMode::batched;
+  }
   log_.info("--cfg-mode auto: {} for {} (a step: batched {:.1f} ms, sequential {:.1f} ms)",
             name_of(faster), kind, 1e3 * times.batched, 1e3 * times.sequential);
   clock_.lap(report_, "measure", runtime_.device);
@@ -198,12 +203,15 @@ void MotSession::log_why_uncaptured(const PaintRequest& paint) {
       !captures_steps(paint, checkpoint_->mot(), runtime_)) {
     log_.warning_once(runtime_.kernels == KernelPolicy::reference
                           ? "denoise steps are launched one by one: --kernels reference"
-                          : "denoise steps are launched one by one: weights come from the host");
+                      : checkpoint_->mot().backbone.layers.streams({.und = true, .gen = true})
+                          ? "denoise steps are launched one by one: weights come from the host"
+                          : "denoise steps are launched one by one: two degrees divide them");
   }
 }
 
 bool MotSession::keeps_graphs(const MotJob& job) const {
-  return (expects_more_ || job.config().sampling.batch_count > 1) &&
+  // Ranks whose memory differs would not keep the same.
+  return runtime_.ranks == nullptr && (expects_more_ || job.config().sampling.batch_count > 1) &&
          memory_->room_beside_kept_step() >= 0;
 }
 

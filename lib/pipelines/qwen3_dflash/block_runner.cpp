@@ -174,8 +174,7 @@ void BlockRunner::prepare(std::int64_t width, std::span<const TextTrace> traces)
   if (works.empty()) return;
   follow_lengths(block, 1);
   if (sampling_.temperature > 0 && !block.noise.defined()) {
-    block.noise = at::ones({block.texts * width, target_.config.vocab_size},
-                           starts_.options().dtype(at::kFloat));
+    block.noise = noise_room(block);
   }
   if (width > 1) place_rows(block);
   const Tensor starts = starts_.clone(), anchors = anchors_.clone();
@@ -380,6 +379,7 @@ std::vector<BlockResult> BlockRunner::verify(std::int64_t width, const Tensor& n
   std::vector<BlockResult> results;
   for (std::int64_t row = 0; row < block.texts; ++row)
     results.push_back(read(block, host[row], row, traces[static_cast<std::size_t>(row)]));
+  if (!block.on_device) block.noise.reset();
   return results;
 }
 
@@ -400,13 +400,24 @@ void BlockRunner::run_ahead(std::int64_t count,
 
 // Into the memory that a captured forward reads.
 void BlockRunner::take_noise(Block& block, const Tensor& noise) {
-  const Tensor own = on_device(noise, runtime_.device);
-  if (!own.defined() || !block.noise.defined() || !block.on_device) {
-    block.noise = own;
+  if (!noise.defined()) return;
+  if (block.on_device) {
+    if (!block.noise.defined()) block.noise = noise_room(block);
+    block.noise.copy_(on_device(noise, runtime_.device));
   } else {
-    block.noise.copy_(own);
+    block.noise = on_device(noise, runtime_.device);
   }
-  if (own.defined()) settled_ = false;
+  settled_ = false;
+}
+
+// Blocks of one width have theirs in one place: only one of them runs at a time.
+Tensor BlockRunner::noise_room(const Block& block) {
+  Tensor& all = noise_[block.width];
+  if (!all.defined()) {
+    all = at::ones({target_cache_.rows() * block.width, target_.config.vocab_size},
+                   starts_.options().dtype(at::kFloat));
+  }
+  return all.narrow(0, 0, block.texts * block.width);
 }
 
 void BlockRunner::launch_verify(const Block& block, std::span<TextTrace> traces) {

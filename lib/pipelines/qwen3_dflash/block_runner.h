@@ -119,6 +119,7 @@ class BlockRunner {
   void launch_draft(const Block& block, std::span<TextTrace> traces);
   void launch_verify(const Block& block, std::span<TextTrace> traces);
   void take_noise(Block& block, const Tensor& noise);
+  Tensor noise_room(const Block& block);
   // Collects features where they are defined.
   Tensor forward(const QwenRows& rows, Tensor x, const Tensor& features,
                  const AttentionBackend& attention, const QwenObserver& observer);
@@ -147,10 +148,11 @@ class BlockRunner {
   Rotation target_rotation_, drafter_rotation_;
   Tensor starts_, anchors_;  // int64 [rows]: the position of each text's anchor, and its id
   std::map<std::pair<std::int64_t, std::int64_t>, Block> blocks_;  // by texts and width
-  std::unique_ptr<LaunchGraphs> graphs_;                           // once something is captured
-  std::set<std::int64_t> captured_;                                // keys of graphs_
-  bool draft_pending_ = false;  // launched with the next verification
-  bool settled_ = true;         // nothing is launched on another stream than that of graphs
+  std::map<std::int64_t, Tensor> noise_;  // by width: float32 [cache rows * width, vocab]
+  std::unique_ptr<LaunchGraphs> graphs_;  // once something is captured
+  std::set<std::int64_t> captured_;       // keys of graphs_
+  bool draft_pending_ = false;            // launched with the next verification
+  bool settled_ = true;  // nothing is launched on another stream than that of graphs
 };
 
 }  // namespace diptych
