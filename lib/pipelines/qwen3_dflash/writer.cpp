@@ -84,7 +84,7 @@ class Writing {
     runner_.prepare(width, traces_);
     const Clock::time_point began = Clock::now();
     if (drafts) runner_.draft(width, traces_);
-    if (drafts && !started_) {
+    if (!started_) {
       synchronize(device_);
       decoding_ = Clock::now();
     }
@@ -109,6 +109,7 @@ class Writing {
   void run_ahead() {
     Growing& growing = growing_.front();
     runner_.prepare(1, traces_);
+    if (!started_) decoding_ = Clock::now();
     started_ = true;
     // One token each, until there is one more than is allowed (DecidedText::ended).
     const std::int64_t left = parts_.request.max_new_tokens + 1 - growing.text.decided();

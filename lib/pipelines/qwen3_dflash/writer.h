@@ -44,8 +44,8 @@ struct SpeculativeText {
   std::vector<std::int64_t> acceptance;
   std::string finish_reason;  // kFinishedItself or kFinishedByLimit
   double prefill_seconds = 0;
-  // Of decoding, up to this text's end: from behind the first drafter call, or from behind the
-  // prefill of all prompts where there is none.
+  // Of decoding, up to this text's end: from behind the prefill of all prompts, what is captured
+  // for the first block and, unless that is captured, its drafter call.
   double seconds = 0;
   bool switched_off = false;  // the drafter was left out before this text had ended
 };
