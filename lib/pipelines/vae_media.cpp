@@ -17,10 +17,14 @@ WanVaeDecoder decoder_of(const LatentFrames& source) {
 void decode_frames(const LatentFrames& source, const FramesObserver& observer,
                    const std::function<void(const Tensor& shown)>& take) {
   WanVaeDecoder decoder = decoder_of(source);
+  const bool narrow = source.vae.decoder.conv1.options().dtype() == at::kHalf;
+  const char* what = narrow ? "the picture decoded by --vae-dtype tf32 (float16 ends at 65504, "
+                              "float32 does not)"
+                            : "the decoded picture";
   while (decoder.has_next()) {
     check_interrupted();
     const Tensor frames = decoder.next();
-    require_finite(frames, "the decoded picture");
+    require_finite(frames, what);
     const Tensor shown = source.to_uint8(frames).to(at::kCPU);
     if (observer) observer(frames, shown);
     take(shown);
