@@ -275,7 +275,7 @@ constexpr const char* kFooter =
     "--cache-report\n"
     "{videos}"
     "  diptych generate -m {model} --task understand -i street.jpg -p \"how many cars?\"\n"
-    "  diptych generate -m {text model} --draft-model {text model}-DFlash-b16 -p \"count to ten\"\n"
+    "  diptych generate -m {text model} --draft-model DRAFTER -p \"count to ten\"\n"
     "  diptych generate -m {model} --task chat -p \"what is a diptych?\" --temperature 0.7\n"
     "  diptych generate -c stage_configs/{family}.yaml -m {model} -p - -o tea-%03d.png -b 2 < "
     "prompt.txt\n"

@@ -289,8 +289,9 @@ constinit const auto kFields = std::to_array<Field>({
      FreeWholeSlot{degree<&P::ring>, 1, kMostRanks, no_other_range}, YamlPlace::painting,
      "ring_degree"},
     {"enforce_eager", painting, "--enforce-eager", "",
-     "launch every operation of a denoise step instead of one CUDA graph; the same picture, for "
-     "comparison",
+     "launch every operation of a denoise step, or of written tokens where nothing is painted, "
+     "instead of CUDA graphs; the "
+     "same result, for comparison",
      BoolSlot{run<&R::enforce_eager>}, YamlPlace::painting, "enforce_eager"},
     {"read_enforce_eager", generation, "", "",
      "launch every operation of a token of written text instead of one CUDA graph",

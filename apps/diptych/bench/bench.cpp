@@ -278,7 +278,7 @@ constexpr const char* kFooter =
     "  diptych bench -m {model} --sizes 256x256,1024x1024 --against cfg_mode=sequential\n"
     "  diptych bench -m {model} --size 512x512 --against attention=flash --launches\n"
     "  diptych bench -m {model} --sizes 256x256,1024x1024 --floor --kernel-times\n"
-    "  diptych bench -m {text model} --draft-model {text model}-DFlash-b16 --dataset gsm8k.jsonl\n"
+    "  diptych bench -m {text model} --draft-model DRAFTER --dataset gsm8k.jsonl\n"
     "  diptych bench -m {model} --task chat -p \"what is a diptych?\" --max-tokens 512";
 
 void add_probe_flags(CLI::App& verb, BenchFlags& flags) {

@@ -98,9 +98,6 @@ std::vector<Field> fields() {
   Field& eager = all[field_index("enforce_eager", all)];
   eager.place = YamlPlace::reading;
   eager.scope = Scope::generation;
-  eager.help =
-      "launch every operation of a token or block instead of CUDA graphs; the same text, for "
-      "comparison";
   return all;
 }
 
