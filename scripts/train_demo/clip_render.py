@@ -1,0 +1,57 @@
+"""Clips to frames, with the outlines of render.py."""
+import torch
+
+import clips
+import render
+import world
+
+THINGS = 2
+PARAMETERS = 14  # per thing: shape, r, g, b, start x, y, end x, y, radius at start, end, turn, seen from, until, variant
+
+
+def pack(films):
+    """float32 [n, 3 + 2 * 14] rows for `frames`: background, then two things (radius 0: none)."""
+    rows = torch.zeros(len(films), 3 + THINGS * PARAMETERS)
+    for row, clip in zip(rows, films):
+        values = list(world.BACKGROUNDS[clip.background])
+        for thing in clip.things:
+            values += [world.SHAPES.index(thing.shape), *world.COLOURS[thing.colour], *thing.start, *thing.end,
+                       *thing.radii, thing.turn, *thing.seen, thing.variant]
+        row[:len(values)] = torch.tensor(values, dtype=torch.float32)
+    return rows
+
+
+def frames(rows, numbers, count, width, height):
+    """float32 [n, t, 3, height, width] in 0..255 of packed clips; `numbers` [n, t]: which frames; `count` [n, 1]:
+    how many the whole clip has."""
+    n, t = numbers.shape
+    device = rows.device
+    y = (torch.arange(height, device=device, dtype=torch.float32) + 0.5).view(1, -1, 1)
+    x = (torch.arange(width, device=device, dtype=torch.float32) + 0.5).view(1, 1, -1)
+    done = (numbers / (count - 1)).reshape(-1)
+    rows = rows.repeat_interleave(t, dim=0)
+    flat = numbers.reshape(-1)
+    picture = rows[:, :3, None, None].expand(-1, 3, height, width)
+    for index in range(THINGS):
+        first = 3 + index * PARAMETERS
+        shape, _, _, _, x0, y0, x1, y1, r0, r1, turn, seen, gone, variant = \
+            rows[:, first:first + PARAMETERS].unbind(1)
+        radius = torch.where((flat >= seen) & (flat < gone), r0 + (r1 - r0) * done, torch.zeros_like(r0))
+        angle = turn * done
+
+        def wide(values):
+            return values.view(-1, 1, 1)
+
+        dx, dy = x - wide(x0 + (x1 - x0) * done), y - wide(y0 + (y1 - y0) * done)
+        cos, sin = wide(angle.cos()), wide(angle.sin())
+        distance = render._distance(wide(shape), dx * cos + dy * sin, dy * cos - dx * sin, wide(radius), wide(variant))
+        cover = torch.where(wide(radius) > 0, (0.5 - distance).clamp(0, 1), 0.0).unsqueeze(1)
+        picture = picture + cover * (rows[:, first + 1:first + 4, None, None] - picture)
+    return picture.view(n, t, 3, height, width)
+
+
+def film(clip):
+    """uint8 [frames, height, width, 3] of one clip, on the CPU."""
+    numbers = torch.arange(clip.frames, dtype=torch.float32)[None]
+    drawn = frames(pack([clip]), numbers, torch.tensor([[float(clip.frames)]]), clip.width, clip.height)[0]
+    return render.to_bytes(drawn).permute(0, 2, 3, 1).contiguous()

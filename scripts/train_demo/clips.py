@@ -1,0 +1,446 @@
+"""The clip demo's world: one or two things of world.py that move, grow, spin or stay, and the language that
+speaks of them. Plain Python over a `random.Random`.
+
+A `ClipSpec` is what a caption says; a `Clip` is one film of it. Things go through a clip in a straight line at
+constant speed; radii and angles change likewise.
+"""
+import dataclasses
+import math
+
+import world
+from world import BACKGROUNDS, COLOURS, SHAPES, SIZES, background_word, clashes
+
+MOTIONS = ("moves from left to right", "moves from right to left", "moves up", "moves down", "grows", "shrinks",
+           "spins", "appears", "disappears", "stays still")
+RIGHT, LEFT, UP, DOWN, GROWS, SHRINKS, SPINS, APPEARS, DISAPPEARS, STILL = MOTIONS
+HORIZONTAL, VERTICAL = (RIGHT, LEFT), (UP, DOWN)
+TRAVELS = HORIZONTAL + VERTICAL
+
+# (width, height), frames, and how often training sees them; sizes are those of the buckets of "video_96p"
+# and, for clips from text, others between.
+BUCKETS = ((128, 128), (144, 112), (112, 144), (176, 96), (96, 176))
+SHAPES_OF_CLIPS = (
+    ((128, 128), 17, 20), ((128, 128), 25, 24), ((128, 128), 33, 8), ((128, 128), 21, 4), ((128, 128), 29, 4),
+    ((144, 112), 17, 5), ((144, 112), 25, 5), ((112, 144), 17, 5), ((112, 144), 25, 5), ((176, 96), 17, 4),
+    ((96, 176), 17, 4), ((96, 96), 25, 3), ((160, 160), 17, 3), ((160, 96), 25, 3), ((96, 160), 25, 3))
+REFERENCE_SIDE = 128  # things scale with the short side
+MARGIN = 4.0
+RADII = {1: {"small": 14.0, None: 20.0, "large": 26.0}, 2: {"small": 11.0, None: 15.0, "large": 19.0}}
+GROWN = 1.3, 0.5  # of the radius: the larger and the smaller end of growing and shrinking
+TURN = math.pi  # of a spin, clockwise
+LOOSE_RADII = ((8.0, 14.0), (16.0, 27.0))
+
+
+def is_held_out(thing):
+    """A fifth of all pairs of colour and motion and a fifth of those of shape and motion never stand in a clip
+    that training sees."""
+    colour, shape = list(COLOURS).index(thing.colour), SHAPES.index(thing.shape)
+    motion = MOTIONS.index(thing.motion)
+    return (3 * colour + motion) % 5 == 0 or (3 * shape + motion) % 5 == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """A thing as a caption tells of it."""
+    size: str | None
+    colour: str
+    shape: str
+    motion: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ClipSpec:
+    things: tuple[Said, ...]
+    background: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Moving:
+    shape: str
+    colour: str
+    size: str | None
+    motion: str
+    start: tuple[float, float]
+    end: tuple[float, float]
+    radii: tuple[float, float]  # at the first and the last frame
+    seen: tuple[float, float] = (0.0, 1e9)  # from this frame until before that one
+    variant: float = 0.0
+
+    @property
+    def turn(self):
+        return TURN if self.motion == SPINS else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Clip:
+    width: int
+    height: int
+    frames: int
+    background: str
+    things: tuple[Moving, ...]
+
+
+def cut_of(frames):
+    """The frame at which things appear or are gone: where a latent frame begins, near the middle."""
+    return 1 + 4 * ((frames - 1) // 8)
+
+
+# ---------------------------------------------------------------------------------------------
+# Specs and the clips that fulfil them
+
+
+def sample_spec(rng, held_out=False, things=None):
+    """`held_out`: at least one thing is; else none."""
+    while True:
+        background = rng.choice(tuple(BACKGROUNDS)) if rng.random() < 0.75 else None
+        number = things or (1 if rng.random() < 0.5 else 2)
+        said = []
+        for _ in range(number):
+            size = rng.choice(SIZES) if rng.random() < 0.5 else None
+            colours = [c for c in COLOURS if not clashes(c, background)]
+            said.append(Said(size, rng.choice(colours), rng.choice(SHAPES), rng.choice(MOTIONS)))
+        if number == 2 and (said[0].colour, said[0].shape) == (said[1].colour, said[1].shape):
+            continue
+        if any(is_held_out(thing) for thing in said) == held_out:
+            return ClipSpec(tuple(said), background)
+
+
+def path_in(box, motion, radius, scale):
+    """Start and end of a centre that keeps within `box` (left, top, right, bottom)."""
+    left, top, right, bottom = box
+    edge = 1.08 * radius + MARGIN * scale
+    middle = (left + right) / 2, (top + bottom) / 2
+    if motion in HORIZONTAL:
+        ends = (left + edge, middle[1]), (right - edge, middle[1])
+        return ends if motion == RIGHT else ends[::-1]
+    if motion in VERTICAL:
+        ends = (middle[0], top + edge), (middle[0], bottom - edge)
+        return ends if motion == DOWN else ends[::-1]
+    return middle, middle
+
+
+def boxes_of(motions, width, height):
+    """A part of the picture for each of two things: beside each other or stacked, whichever leaves their ways
+    longer."""
+    across = [m in HORIZONTAL for m in motions]
+    along = [m in VERTICAL for m in motions]
+    if any(across) and any(along):  # the one that goes up or down needs no width
+        split = (0.38 if along[0] else 0.62) * width
+    elif any(along) or not any(across) and width >= height:
+        split = width / 2
+    else:
+        return (0, 0, width, height / 2), (0, height / 2, width, height)
+    return (0, 0, split, height), (split, 0, width, height)
+
+
+def radii_of(motion, radius):
+    ends = radius * GROWN[0], radius * GROWN[1]
+    return ends[::-1] if motion == GROWS else ends if motion == SHRINKS else (radius, radius)
+
+
+def seen_of(motion, cut):
+    return (cut, 1e9) if motion == APPEARS else (0.0, cut) if motion == DISAPPEARS else (0.0, 1e9)
+
+
+def arrange(rng, spec, width, height, frames):
+    """The one clip of a spec, but for the background where that is left open: a painter of little capacity would
+    mix several."""
+    background = spec.background
+    if background is None:
+        colours = {thing.colour for thing in spec.things}
+        background = "white" if "white" not in colours else "gray"
+    scale = min(width, height) / REFERENCE_SIDE
+    boxes = ((0, 0, width, height),) if len(spec.things) == 1 else \
+        boxes_of([thing.motion for thing in spec.things], width, height)
+    things = []
+    for said, box in zip(spec.things, boxes):
+        radius = RADII[len(spec.things)][said.size] * scale
+        things.append(Moving(said.shape, said.colour, said.size, said.motion,
+                             *path_in(box, said.motion, radius, scale), radii_of(said.motion, radius),
+                             seen_of(said.motion, cut_of(frames))))
+    return Clip(width, height, frames, background, tuple(things))
+
+
+def swept(thing):
+    r = 1.08 * max(thing.radii)
+    (x0, y0), (x1, y1) = thing.start, thing.end
+    return min(x0, x1) - r, min(y0, y1) - r, max(x0, x1) + r, max(y0, y1) + r
+
+
+def disjoint(a, b, gap):
+    return a[2] + gap < b[0] or b[2] + gap < a[0] or a[3] + gap < b[1] or b[3] + gap < a[1]
+
+
+def film(rng, said, width, height, frames, whole_way):
+    """A loose `Moving`: anywhere, of any radius; `whole_way`: a way ends at the border, an end of growing or
+    shrinking is fixed by its beginning, and things go at the cut: what a clip that continues a picture needs."""
+    scale = min(width, height) / REFERENCE_SIDE
+    radius = rng.uniform(*rng.choice(LOOSE_RADII)) * scale
+    radii = (radius, radius)
+    if said.motion in (GROWS, SHRINKS):
+        radius *= 1.0 if radius < 15 * scale else 0.75
+        ratio = 2.2 if whole_way else rng.uniform(1.6, 2.6)
+        radii = (radius, radius * ratio) if said.motion == GROWS else (radius * 1.5, radius * 1.5 / ratio)
+    largest = max(radii)
+    edge = 1.08 * largest + MARGIN * scale
+    if 2 * edge >= min(width, height):
+        return None
+    x, y = rng.uniform(edge, width - edge), rng.uniform(edge, height - edge)
+    start = end = x, y
+    if said.motion in TRAVELS:
+        axis = 0 if said.motion in HORIZONTAL else 1
+        length = (width, height)[axis]
+        low, high = edge, length - edge
+        least = min(0.25 * length, 0.8 * (high - low))
+        a = rng.uniform(low, high - least)
+        b = high if whole_way else rng.uniform(a + least, high)
+        if said.motion in (LEFT, UP):
+            a, b = length - a, length - b
+        start, end = ((a, y), (b, y)) if axis == 0 else ((x, a), (x, b))
+    cut = cut_of(frames) if whole_way else rng.randrange(int(0.3 * frames), int(0.7 * frames) + 1)
+    return Moving(said.shape, said.colour, None, said.motion, start, end, radii, seen_of(said.motion, cut),
+                  rng.uniform(-1, 1))
+
+
+def shoot(rng, spec, width, height, frames, whole_way=False):
+    """A loose clip of a spec; None where a few tries found no room."""
+    background = spec.background or rng.choice(
+        [b for b in BACKGROUNDS if not any(clashes(thing.colour, b) for thing in spec.things)])
+    for _ in range(60):
+        things = [film(rng, said, width, height, frames, whole_way) for said in spec.things]
+        if None in things:
+            continue
+        if len(things) == 2 and not disjoint(swept(things[0]), swept(things[1]), 4):
+            continue
+        return Clip(width, height, frames, background, tuple(things))
+    return None
+
+
+def sample_loose(rng, width, height, frames, held_out=False, whole_way=False, motions=MOTIONS):
+    """(spec, clip) of things with these motions."""
+    while True:
+        spec = sample_spec(rng, held_out)
+        if all(thing.motion in motions for thing in spec.things):
+            clip = shoot(rng, spec, width, height, frames, whole_way)
+            if clip:
+                return spec, clip
+
+
+# ---------------------------------------------------------------------------------------------
+# Captions
+
+VERBS = (("moves", "moving"), ("slides", "sliding"), ("travels", "travelling"), ("goes", "going"),
+         ("glides", "gliding"), ("drifts", "drifting"))
+WAYS = {
+    RIGHT: ("from left to right", "from left to right", "from left to right", "from the left to the right",
+            "to the right", "right", "rightwards"),
+    LEFT: ("from right to left", "from right to left", "from right to left", "from the right to the left",
+           "to the left", "left", "leftwards"),
+    UP: ("up", "up", "up", "upwards", "upward", "from bottom to top", "to the top"),
+    DOWN: ("down", "down", "down", "downwards", "downward", "from top to bottom", "to the bottom"),
+}
+DEEDS = {
+    GROWS: (("grows", "growing"), ("grows", "growing"), ("grows larger", "growing larger"),
+            ("gets bigger", "getting bigger"), ("gets larger", "getting larger"),
+            ("becomes larger", "becoming larger"), ("expands", "expanding")),
+    SHRINKS: (("shrinks", "shrinking"), ("shrinks", "shrinking"), ("gets smaller", "getting smaller"),
+              ("becomes smaller", "becoming smaller"), ("contracts", "contracting")),
+    SPINS: (("spins", "spinning"), ("spins", "spinning"), ("rotates", "rotating"),
+            ("spins around", "spinning around"), ("turns around", "turning around")),
+    APPEARS: (("appears", "appearing"), ("appears", "appearing"), ("shows up", "showing up"),
+              ("pops up", "popping up"), ("comes into view", "coming into view")),
+    DISAPPEARS: (("disappears", "disappearing"), ("disappears", "disappearing"), ("vanishes", "vanishing"),
+                 ("goes away", "going away")),
+    STILL: (("stays still", "staying still"), ("stays still", "staying still"), ("stands still", "standing still"),
+            ("remains still", "remaining still"), ("stays in place", "staying in place"),
+            ("does not move", "not moving")),
+}
+
+
+def deed(rng, motion, plain=0.72):
+    """What a thing does, behind its name: "moves up", "is moving up", "moving up"."""
+    if motion in WAYS:
+        verb = VERBS[0] if rng.random() < 0.7 else rng.choice(VERBS)
+        if motion in VERTICAL and rng.random() < 0.06:
+            pair = ("rises", "rising") if motion == UP else ("falls", "falling")
+        else:
+            way = rng.choice(WAYS[motion])
+            pair = f"{verb[0]} {way}", f"{verb[1]} {way}"
+    else:
+        pair = rng.choice(DEEDS[motion])
+    if rng.random() < plain:
+        return pair[0]
+    return ("is " if rng.random() < 0.5 else "") + pair[1]
+
+
+def noun(rng, said):
+    words = [rng.choice(world.SIZE_WORDS[said.size])] if said.size else []
+    words = " ".join(words + [said.colour, said.shape])
+    chance = rng.random()
+    return f"one {words}" if chance < 0.02 else f"the {words}" if chance < 0.06 else world.with_article(words)
+
+
+def caption(rng, spec):
+    """One of the many ways to say it."""
+    said = [f"{noun(rng, thing)} {deed(rng, thing.motion)}" for thing in spec.things]
+    text = said[0]
+    if len(said) == 2:
+        chance = rng.random()
+        text = f"{said[0]} while {said[1]}" if chance < 0.75 else f"{said[0]} and {said[1]}" if chance < 0.93 \
+            else f"{said[0]}, {said[1]}"
+    if spec.background:
+        if rng.random() < 0.06:
+            text = f"on a {background_word(rng, spec.background)} background, {text}"
+        else:
+            text += world.background_words(rng, spec.background)
+    if rng.random() < 0.1:
+        text = rng.choice(("a video of ", "a clip of ", "a video in which ", "an animation of ", "a short clip: ",
+                           "make a video of ", "show ")) + text
+    return finished(rng, text)
+
+
+def finished(rng, text):
+    if rng.random() < 0.2:
+        text = text[0].upper() + text[1:]
+    if rng.random() < 0.2:
+        text += "."
+    return text
+
+
+def name(rng, thing, things):
+    """A name that fits no other thing; None where there is none."""
+    names = []
+    if sum(t.shape == thing.shape for t in things) == 1:
+        names += [f"the {thing.shape}"] * 5
+    if sum((t.shape, t.colour) == (thing.shape, thing.colour) for t in things) == 1:
+        names += [f"the {thing.colour} {thing.shape}"] * 4
+    if len(things) > 1 and sum(t.colour == thing.colour for t in things) == 1:
+        names += [f"the {thing.colour} {rng.choice(('one', 'thing', 'shape'))}"]
+    return rng.choice(names) if names else None
+
+
+def continuation(rng, clip):
+    """What the things of a given picture are to do: "the circle moves up"."""
+    told = [thing for thing in clip.things if thing.motion != STILL or rng.random() < 0.35]
+    told = told or [rng.choice(clip.things)]
+    rng.shuffle(told)
+    parts = [f"{name(rng, thing, clip.things)} {deed(rng, thing.motion)}" for thing in told]
+    text = (" while " if rng.random() < 0.8 else " and ").join(parts)
+    if rng.random() < 0.1:
+        text += world.background_words(rng, clip.background)
+    return finished(rng, text)
+
+
+# ---------------------------------------------------------------------------------------------
+# Edits
+
+CHANGES = ("make {it} {to}", "make {it} {to}", "make {it} {to}", "turn {it} {to}", "change {it} to {to}",
+           "paint {it} {to}", "colour {it} {to}", "color {it} {to}", "recolour {it} {to}",
+           "change the {word} of {it} to {to}", "{it} should be {to}", "let {it} be {to}")
+
+
+def sample_edit(rng, clip, held_out=False):
+    """(words, the clip after it): another colour of a thing or of the background; None where that is held out,
+    or, for `held_out`, is not."""
+    if rng.random() < 0.35:
+        options = [b for b in BACKGROUNDS
+                   if b != clip.background and not any(clashes(t.colour, b) for t in clip.things)]
+        to = rng.choice(options)
+        after, it, to = dataclasses.replace(clip, background=to), "the background", background_word(rng, to)
+    else:
+        index = rng.randrange(len(clip.things))
+        thing = clip.things[index]
+        others = [t for i, t in enumerate(clip.things) if i != index]
+        options = [c for c in COLOURS if c != thing.colour and not clashes(c, clip.background)
+                   and all((t.colour, t.shape) != (c, thing.shape) for t in others)]
+        to = rng.choice(options)
+        things = list(clip.things)
+        things[index] = dataclasses.replace(thing, colour=to)
+        after, it = dataclasses.replace(clip, things=tuple(things)), name(rng, thing, clip.things)
+    if any(is_held_out(t) for t in after.things) != held_out:
+        return None
+    words = rng.choice(CHANGES).format(it=it, to=to, word=rng.choice(("colour", "color")))
+    return finished(rng, words), after
+
+
+# ---------------------------------------------------------------------------------------------
+# Questions
+
+QUESTION_KINDS = {"describe": 24, "what moves": 16, "how": 20, "which": 20, "colour": 6, "shape": 4, "count": 3,
+                  "background": 4, "does": 6}
+WHICH = {motion: motion for motion in MOTIONS}
+WHICH[RIGHT], WHICH[LEFT] = "moves to the right", "moves to the left"
+
+
+def definite(things):
+    """the red circle and the blue star; nothing."""
+    return " and ".join(f"the {t.colour} {t.shape}" for t in things) or "nothing"
+
+
+def described(clip):
+    parts = [f"{world.with_article(f'{t.colour} {t.shape}')} {t.motion}" for t in clip.things]
+    return f"{' while '.join(parts)} on a {clip.background} background"
+
+
+def sample_question(rng, clip, kind):
+    """(question, answer), or None."""
+    things = clip.things
+    thing = rng.choice(things)
+    called = name(rng, thing, things)
+    if kind == "describe":
+        return rng.choice(("describe the clip", "describe the clip", "describe the video", "what happens?",
+                           "what happens in the clip?", "what happens in the video?", "describe what happens",
+                           "what do you see?")), described(clip)
+    if kind == "what moves":
+        moving = [t for t in things if t.motion in TRAVELS]
+        if not moving and rng.random() < 0.7:
+            return None
+        return rng.choice(("what moves?", "what moves?", "what is moving?", "which thing moves?",
+                           "which object moves?")), definite(moving)
+    if kind == "how":
+        return rng.choice((f"how does {called} move?", f"how does {called} move?", f"what does {called} do?",
+                           f"what happens to {called}?", f"how is {called} moving?")), "it " + thing.motion
+    if kind == "which":
+        motion = thing.motion if rng.random() < 0.85 else rng.choice(MOTIONS)
+        verb = motion if rng.random() < 0.6 else WHICH[motion]
+        return rng.choice((f"which thing {verb}?", f"which thing {verb}?", f"what {verb}?",
+                           f"which object {verb}?", f"which shape {verb}?")), \
+            definite([t for t in things if t.motion == motion])
+    if kind == "colour":
+        if sum(t.shape == thing.shape for t in things) > 1:
+            return None
+        return f"what {rng.choice(('colour', 'color'))} is the {thing.shape}?", thing.colour
+    if kind == "shape":
+        if sum(t.motion == thing.motion for t in things) > 1:
+            return None
+        return rng.choice((f"what shape {thing.motion}?", f"what shape is the thing that {thing.motion}?")), \
+            thing.shape
+    if kind == "count":
+        return rng.choice(("how many things are there?", "how many objects are there?",
+                           "how many shapes are in the clip?")), world.NUMBERS[len(things)]
+    if kind == "background":
+        return rng.choice((f"what {rng.choice(('colour', 'color'))} is the background?",
+                           "what is the background?")), clip.background
+    motion = thing.motion if rng.random() < 0.5 else rng.choice(MOTIONS)
+    base = {STILL: "stay still", DISAPPEARS: "disappear", APPEARS: "appear", SPINS: "spin", GROWS: "grow",
+            SHRINKS: "shrink"}.get(motion) or motion.replace("moves", "move")
+    return f"does {called} {base}?", "yes" if motion == thing.motion else "no"
+
+
+def sample_any_question(rng, clip):
+    while True:
+        kind = rng.choices(tuple(QUESTION_KINDS), tuple(QUESTION_KINDS.values()))[0]
+        asked = sample_question(rng, clip, kind)
+        if asked:
+            question, answer = asked
+            if rng.random() < 0.3:
+                question = question[0].upper() + question[1:]
+            if rng.random() < 0.1:
+                question = question.rstrip("?")
+            return question, answer
+
+
+def clip_shape(rng, buckets_only=False):
+    listed = [entry for entry in SHAPES_OF_CLIPS if not buckets_only or entry[0] in BUCKETS]
+    size, frames, _ = rng.choices(listed, [weight for _, _, weight in listed])[0]
+    return size, frames
