@@ -10,18 +10,21 @@ namespace diptych {
 
 namespace fs = std::filesystem;
 
-std::optional<fs::path> find_demo() {
-  const fs::path demo = fs::path("stage_configs") / "demo" / "demo.yaml";
+std::vector<fs::path> find_demos() {
+  const fs::path demo = fs::path("stage_configs") / "demo";
   std::error_code error;
   const fs::path binary = fs::read_symlink("/proc/self/exe", error);
-  if (error) return std::nullopt;
+  if (error) return {};
   for (fs::path folder = binary.parent_path();; folder = folder.parent_path()) {
     for (const fs::path& place : {folder / demo, folder / "share" / "diptych" / demo}) {
-      if (fs::exists(place, error)) return place;
+      std::vector<fs::path> found;
+      for (const char* name : {"demo.yaml", "clips.yaml"}) {
+        if (fs::exists(place / name, error)) found.push_back(place / name);
+      }
+      if (!found.empty()) return found;
     }
-    if (folder == folder.parent_path()) break;
+    if (folder == folder.parent_path()) return {};
   }
-  return std::nullopt;
 }
 
 std::string demo_notice(const RunConfig& run) {

@@ -389,7 +389,7 @@ Sources RequestFlags::sources(FieldChoice takes) const {
   const auto visible = [takes](const std::string& name) {
     return is_left_out(name, takes) ? std::nullopt : environment(name);
   };
-  return {inputs, values, overrides, visible, find_demo(), all_family_configs()};
+  return {inputs, values, overrides, visible, find_demos(), all_family_configs()};
 }
 
 void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {

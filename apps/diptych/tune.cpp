@@ -63,7 +63,7 @@ Resolved resolve_model(const TuneFlags& flags) {
     return counts ? environment(name) : std::nullopt;
   };
   Resolved resolved =
-      resolve_sources({{}, flags.values, {}, visible, find_demo(), all_family_configs()});
+      resolve_sources({{}, flags.values, {}, visible, find_demos(), all_family_configs()});
   if (resolved.uses_demo) resolved.options.run.model.clear();
   return resolved;
 }

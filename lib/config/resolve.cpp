@@ -10,12 +10,15 @@
 #include "lib/config/field_text.h"
 #include "lib/config/flag_hints.h"
 #include "lib/config/hub_cache.h"
+#include "lib/config/result_formats.h"
 #include "lib/config/stage_config.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"
 
 namespace diptych {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct Given {
   std::string text, origin;
@@ -269,22 +272,7 @@ class Resolver {
     std::optional<Given> file = from_flags(config.flags);
     if (!file) file = from_environment(config.flags);
     const bool own_model = from_flags(model.flags) || from_environment(model.flags);
-    if (const auto [family, flag] = family_of_flags(); family != nullptr && !file && !own_model) {
-      start_with(*family);
-      resolved_.note(field_index("pipeline"), flag);
-      return {};
-    }
-    if (!file && !own_model) {
-      if (!sources_.demo) {
-        throw InputError(
-            "-c/--config: not given, and stage_configs/demo was not found; give a stage config");
-      }
-      resolved_.uses_demo = true;
-      const YamlNode tree = load_stage_config(*sources_.demo, sources_.overrides);
-      choose_family(&tree);
-      resolved_.options.config = *sources_.demo;
-      return read_stage_tree(tree, *resolved_.options.run.family);
-    }
+    if (!file && !own_model) return read_demo();
     if (!file) {
       if (!sources_.overrides.empty())
         throw InputError("--set: edits a stage config; give one with -c");
@@ -298,6 +286,67 @@ class Resolver {
     choose_family(&tree);
     set(field_index("config"), file->text, file->origin, file->origin);
     return read_stage_tree(tree, *resolved_.options.run.family);
+  }
+
+  std::vector<Assignment> read_demo() {
+    const auto [family, flag] = family_of_flags();
+    const fs::path* demo = find_demo(family);
+    if (demo == nullptr && family != nullptr) {
+      start_with(*family);
+      resolved_.note(field_index("pipeline"), flag);
+      return {};
+    }
+    if (demo == nullptr) {
+      throw InputError(
+          "-c/--config: not given, and stage_configs/demo was not found; give a stage config");
+    }
+    resolved_.uses_demo = true;
+    const YamlNode tree = load_stage_config(*demo, sources_.overrides);
+    choose_family(&tree);
+    resolved_.options.config = *demo;
+    return read_stage_tree(tree, *resolved_.options.run.family);
+  }
+
+  // The first demo whose family has a task for what is asked for, else the first of all. `only`:
+  // the family that a flag names; null where none does. Null where there is no such demo.
+  const fs::path* find_demo(const FamilyConfig* only) const {
+    const fs::path* first = nullptr;
+    for (const fs::path& demo : sources_.demos) {
+      const FamilyConfig* family = family_of_demo(demo);
+      if (only != nullptr && family != only) continue;
+      if (first == nullptr) first = &demo;
+      if (family != nullptr && has_task(*family)) return &demo;
+    }
+    return first;
+  }
+
+  const FamilyConfig* family_of_demo(const fs::path& demo) const {
+    const YamlNode tree = load_stage_config(demo, {});
+    const YamlEntry* name = tree.find("pipeline");
+    const auto named = std::ranges::find_if(sources_.families, [&](const FamilyConfig* each) {
+      return name != nullptr && each->name == name->value.text;
+    });
+    return named == sources_.families.end() ? nullptr : *named;
+  }
+
+  // For the task that is named, else for the inputs and the name of the output.
+  bool has_task(const FamilyConfig& family) const {
+    const auto given = [this](std::string_view name) {
+      const Field& field = all_fields()[field_index(name)];
+      std::optional<Given> value = from_flags(field.flags);
+      return value ? value : from_environment(field.flags);
+    };
+    if (const auto task = given("task"); task && task->text != "auto")
+      return family.find_task(task->text) != nullptr;
+    InputCounts inputs;
+    for (const FlagInput& input : sources_.inputs) {
+      inputs.pictures += input.kind == MediaKind::picture ? 1 : 0;
+      inputs.clips += input.kind == MediaKind::clip ? 1 : 0;
+    }
+    const auto output = given("output");
+    const std::vector<MediaKind> kinds =
+        output ? kinds_of_name(output->text) : std::vector<MediaKind>{};
+    return (kinds.empty() ? family.task_for(inputs) : family.task_for(inputs, kinds)) != nullptr;
   }
 
   // What is wrong inside a file is named by its place there.

@@ -27,7 +27,9 @@ struct Sources {
   std::map<std::string, std::vector<std::string>> flags;  // by `flags` of the field or group
   std::vector<std::string> overrides;                     // --set
   std::function<std::optional<std::string>(const std::string&)> environment;
-  std::optional<std::filesystem::path> demo;  // the stage config used without -c and -m
+  // The stage configs of demos, of which one is used without -c and -m: the first whose family has a
+  // task for what is asked for, else the first.
+  std::vector<std::filesystem::path> demos;
   std::vector<const FamilyConfig*> families;  // at least one
 };
 
@@ -69,7 +71,8 @@ struct Resolved {
 // source overrules.
 //
 // The family is the one that the stage config names, else the one that owns the model's folder,
-// else the only one that has a flag which was given, else the first. Throws InputError for a folder
+// else the only one that has a flag which was given (its demo is used, where there is one), else the
+// demo's, else the first. Throws InputError for a folder
 // that none owns, or another than the one that is named. A stage config that names none we know is
 // read as one of the first family's.
 Resolved resolve(const Sources& sources);

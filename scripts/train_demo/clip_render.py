@@ -1,22 +1,23 @@
 """Clips to frames, with the outlines of render.py."""
 import torch
 
-import clips
 import render
 import world
 
 THINGS = 2
-PARAMETERS = 14  # per thing: shape, r, g, b, start x, y, end x, y, radius at start, end, turn, seen from, until, variant
+# Per thing: shape, r, g, b, start x, y, end x, y, radius at start, end, turn, seen from, until, variant, other shape.
+PARAMETERS = 15
 
 
 def pack(films):
-    """float32 [n, 3 + 2 * 14] rows for `frames`: background, then two things (radius 0: none)."""
+    """float32 [n, 3 + 2 * 15] rows for `frames`: background, then two things (radius 0: none)."""
     rows = torch.zeros(len(films), 3 + THINGS * PARAMETERS)
     for row, clip in zip(rows, films):
         values = list(world.BACKGROUNDS[clip.background])
         for thing in clip.things:
-            values += [world.SHAPES.index(thing.shape), *world.COLOURS[thing.colour], *thing.start, *thing.end,
-                       *thing.radii, thing.turn, *thing.seen, thing.variant]
+            values += [world.SHAPES.index(thing.shape), *(thing.tint or world.COLOURS[thing.colour]), *thing.start,
+                       *thing.end, *thing.radii, thing.turn, *thing.seen, thing.variant,
+                       world.SHAPES.index(thing.morph or thing.shape)]
         row[:len(values)] = torch.tensor(values, dtype=torch.float32)
     return rows
 
@@ -34,7 +35,7 @@ def frames(rows, numbers, count, width, height):
     picture = rows[:, :3, None, None].expand(-1, 3, height, width)
     for index in range(THINGS):
         first = 3 + index * PARAMETERS
-        shape, _, _, _, x0, y0, x1, y1, r0, r1, turn, seen, gone, variant = \
+        shape, _, _, _, x0, y0, x1, y1, r0, r1, turn, seen, gone, variant, other = \
             rows[:, first:first + PARAMETERS].unbind(1)
         radius = torch.where((flat >= seen) & (flat < gone), r0 + (r1 - r0) * done, torch.zeros_like(r0))
         angle = turn * done
@@ -44,7 +45,9 @@ def frames(rows, numbers, count, width, height):
 
         dx, dy = x - wide(x0 + (x1 - x0) * done), y - wide(y0 + (y1 - y0) * done)
         cos, sin = wide(angle.cos()), wide(angle.sin())
-        distance = render._distance(wide(shape), dx * cos + dy * sin, dy * cos - dx * sin, wide(radius), wide(variant))
+        u, v = dx * cos + dy * sin, dy * cos - dx * sin
+        outlines = [render._distance(wide(each), u, v, wide(radius), wide(variant)) for each in (shape, other)]
+        distance = torch.lerp(*outlines, 0.5)
         cover = torch.where(wide(radius) > 0, (0.5 - distance).clamp(0, 1), 0.0).unsqueeze(1)
         picture = picture + cover * (rows[:, first + 1:first + 4, None, None] - picture)
     return picture.view(n, t, 3, height, width)

@@ -36,7 +36,8 @@ def is_held_out(thing):
     that training sees."""
     colour, shape = list(COLOURS).index(thing.colour), SHAPES.index(thing.shape)
     motion = MOTIONS.index(thing.motion)
-    return (3 * colour + motion) % 5 == 0 or (3 * shape + motion) % 5 == 1
+    return thing.tint is None and (3 * colour + motion) % 5 == 0 or \
+        thing.morph is None and (3 * shape + motion) % 5 == 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,10 @@ class Said:
     colour: str
     shape: str
     motion: str
+    # Of things that have no name: red, green and blue instead of the colour; another shape, half of each. Where only
+    # those are seen with a motion, a model learns to see motions apart from colours and shapes.
+    tint: tuple[float, float, float] | None = None
+    morph: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +70,16 @@ class Moving:
     radii: tuple[float, float]  # at the first and the last frame
     seen: tuple[float, float] = (0.0, 1e9)  # from this frame until before that one
     variant: float = 0.0
+    tint: tuple[float, float, float] | None = None
+    morph: str | None = None
 
     @property
     def turn(self):
         return TURN if self.motion == SPINS else 0.0
+
+    @property
+    def has_name(self):
+        return self.tint is None and self.morph is None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +210,7 @@ def film(rng, said, width, height, frames, whole_way):
         start, end = ((a, y), (b, y)) if axis == 0 else ((x, a), (x, b))
     cut = cut_of(frames) if whole_way else rng.randrange(int(0.3 * frames), int(0.7 * frames) + 1)
     return Moving(said.shape, said.colour, None, said.motion, start, end, radii, seen_of(said.motion, cut),
-                  rng.uniform(-1, 1))
+                  rng.uniform(-1, 1), said.tint, said.morph)
 
 
 def shoot(rng, spec, width, height, frames, whole_way=False):
@@ -216,10 +227,30 @@ def shoot(rng, spec, width, height, frames, whole_way=False):
     return None
 
 
-def sample_loose(rng, width, height, frames, held_out=False, whole_way=False, motions=MOTIONS):
+def estranged(rng, said):
+    """Some of what has a name taken from a thing, and any motion that is not held out then."""
+    tint = tuple(rng.uniform(0, 255) for _ in range(3)) if rng.random() < 0.6 else None
+    morph = rng.choice([s for s in SHAPES if s != said.shape]) if tint is None or rng.random() < 0.6 else None
+    while True:
+        thing = dataclasses.replace(said, motion=rng.choice(MOTIONS), tint=tint, morph=morph)
+        if not is_held_out(thing):
+            return thing
+
+
+def sample_strange(rng, width, height, frames):
+    """A clip with things that have no name."""
+    while True:
+        spec = sample_spec(rng)
+        spec = dataclasses.replace(spec, things=tuple(estranged(rng, t) for t in spec.things))
+        clip = shoot(rng, spec, width, height, frames)
+        if clip and not any(t.tint and math.dist(t.tint, BACKGROUNDS[clip.background]) < 90 for t in clip.things):
+            return clip
+
+
+def sample_loose(rng, width, height, frames, held_out=False, whole_way=False, motions=MOTIONS, things=None):
     """(spec, clip) of things with these motions."""
     while True:
-        spec = sample_spec(rng, held_out)
+        spec = sample_spec(rng, held_out, things)
         if all(thing.motion in motions for thing in spec.things):
             clip = shoot(rng, spec, width, height, frames, whole_way)
             if clip:
@@ -310,12 +341,14 @@ def finished(rng, text):
 def name(rng, thing, things):
     """A name that fits no other thing; None where there is none."""
     names = []
-    if sum(t.shape == thing.shape for t in things) == 1:
+    if thing.morph is None and sum(t.shape == thing.shape for t in things) == 1:
         names += [f"the {thing.shape}"] * 5
-    if sum((t.shape, t.colour) == (thing.shape, thing.colour) for t in things) == 1:
+    if thing.has_name and sum((t.shape, t.colour) == (thing.shape, thing.colour) for t in things) == 1:
         names += [f"the {thing.colour} {thing.shape}"] * 4
-    if len(things) > 1 and sum(t.colour == thing.colour for t in things) == 1:
+    if len(things) > 1 and thing.tint is None and sum(t.colour == thing.colour for t in things) == 1:
         names += [f"the {thing.colour} {rng.choice(('one', 'thing', 'shape'))}"]
+    if len(things) == 1 and not names:
+        names = ["the thing", "the shape", "it"]
     return rng.choice(names) if names else None
 
 
@@ -339,28 +372,40 @@ CHANGES = ("make {it} {to}", "make {it} {to}", "make {it} {to}", "turn {it} {to}
            "change the {word} of {it} to {to}", "{it} should be {to}", "let {it} be {to}")
 
 
+@dataclasses.dataclass(frozen=True)
+class ClipEdit:
+    """Another colour of the thing at `index` of `before`, or, where that is None, another background."""
+    index: int | None
+    to: str
+    before: Clip
+    after: Clip
+
+
 def sample_edit(rng, clip, held_out=False):
-    """(words, the clip after it): another colour of a thing or of the background; None where that is held out,
-    or, for `held_out`, is not."""
-    if rng.random() < 0.35:
-        options = [b for b in BACKGROUNDS
-                   if b != clip.background and not any(clashes(t.colour, b) for t in clip.things)]
-        to = rng.choice(options)
-        after, it, to = dataclasses.replace(clip, background=to), "the background", background_word(rng, to)
+    """None where the result is held out, or, for `held_out`, is not."""
+    if rng.random() < 0.25:
+        index, to = None, rng.choice([b for b in BACKGROUNDS if b != clip.background
+                                      and not any(clashes(t.colour, b) for t in clip.things)])
+        after = dataclasses.replace(clip, background=to)
     else:
         index = rng.randrange(len(clip.things))
         thing = clip.things[index]
         others = [t for i, t in enumerate(clip.things) if i != index]
-        options = [c for c in COLOURS if c != thing.colour and not clashes(c, clip.background)
-                   and all((t.colour, t.shape) != (c, thing.shape) for t in others)]
-        to = rng.choice(options)
+        to = rng.choice([c for c in COLOURS if c != thing.colour and not clashes(c, clip.background)
+                         and all((t.colour, t.shape) != (c, thing.shape) for t in others)])
         things = list(clip.things)
         things[index] = dataclasses.replace(thing, colour=to)
-        after, it = dataclasses.replace(clip, things=tuple(things)), name(rng, thing, clip.things)
-    if any(is_held_out(t) for t in after.things) != held_out:
-        return None
-    words = rng.choice(CHANGES).format(it=it, to=to, word=rng.choice(("colour", "color")))
-    return finished(rng, words), after
+        after = dataclasses.replace(clip, things=tuple(things))
+    return ClipEdit(index, to, clip, after) if any(is_held_out(t) for t in after.things) == held_out else None
+
+
+def edit_words(rng, edit):
+    """One of the many ways to ask for it."""
+    if edit.index is None:
+        it, to = "the background", background_word(rng, edit.to)
+    else:
+        it, to = name(rng, edit.before.things[edit.index], edit.before.things), edit.to
+    return finished(rng, rng.choice(CHANGES).format(it=it, to=to, word=rng.choice(("colour", "color"))))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -372,13 +417,22 @@ WHICH = {motion: motion for motion in MOTIONS}
 WHICH[RIGHT], WHICH[LEFT] = "moves to the right", "moves to the left"
 
 
+def in_order(things):
+    """As answers tell of them: from left to right, and from above, where they begin."""
+    return sorted(things, key=lambda t: (round(t.start[0]), t.start[1]))
+
+
 def definite(things):
-    """the red circle and the blue star; nothing."""
-    return " and ".join(f"the {t.colour} {t.shape}" for t in things) or "nothing"
+    """the red circle and the blue star; nothing. None where one has no name."""
+    if not all(t.has_name for t in things):
+        return None
+    return " and ".join(f"the {t.colour} {t.shape}" for t in in_order(things)) or "nothing"
 
 
 def described(clip):
-    parts = [f"{world.with_article(f'{t.colour} {t.shape}')} {t.motion}" for t in clip.things]
+    if not all(t.has_name for t in clip.things):
+        return None
+    parts = [f"{world.with_article(f'{t.colour} {t.shape}')} {t.motion}" for t in in_order(clip.things)]
     return f"{' while '.join(parts)} on a {clip.background} background"
 
 
@@ -387,6 +441,8 @@ def sample_question(rng, clip, kind):
     things = clip.things
     thing = rng.choice(things)
     called = name(rng, thing, things)
+    if called is None and kind in ("how", "does"):
+        return None
     if kind == "describe":
         return rng.choice(("describe the clip", "describe the clip", "describe the video", "what happens?",
                            "what happens in the clip?", "what happens in the video?", "describe what happens",
@@ -407,11 +463,11 @@ def sample_question(rng, clip, kind):
                            f"which object {verb}?", f"which shape {verb}?")), \
             definite([t for t in things if t.motion == motion])
     if kind == "colour":
-        if sum(t.shape == thing.shape for t in things) > 1:
+        if sum(t.shape == thing.shape for t in things) > 1 or not thing.has_name:
             return None
         return f"what {rng.choice(('colour', 'color'))} is the {thing.shape}?", thing.colour
     if kind == "shape":
-        if sum(t.motion == thing.motion for t in things) > 1:
+        if sum(t.motion == thing.motion for t in things) > 1 or not thing.has_name:
             return None
         return rng.choice((f"what shape {thing.motion}?", f"what shape is the thing that {thing.motion}?")), \
             thing.shape
@@ -431,7 +487,7 @@ def sample_any_question(rng, clip):
     while True:
         kind = rng.choices(tuple(QUESTION_KINDS), tuple(QUESTION_KINDS.values()))[0]
         asked = sample_question(rng, clip, kind)
-        if asked:
+        if asked and asked[1]:
             question, answer = asked
             if rng.random() < 0.3:
                 question = question[0].upper() + question[1:]

@@ -39,8 +39,9 @@ def corpus(rng, count=40000):
         yield " ".join(rng.choice(world.CHAT))
 
 
-def train(folder, seed=1):
-    """Writes vocab.json, merges.txt, tokenizer.json and tokenizer_config.json."""
+def train(folder, seed=1, lines=corpus, merges=MERGES):
+    """Writes vocab.json, merges.txt, tokenizer.json and tokenizer_config.json. `lines`: of a random.Random, what
+    it is trained on."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.normalizer = tokenizers.normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -48,8 +49,8 @@ def train(folder, seed=1):
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(corpus(random.Random(seed)), trainers.BpeTrainer(
-        vocab_size=len(alphabet) + MERGES, initial_alphabet=sorted(alphabet), show_progress=False))
+    tokenizer.train_from_iterator(lines(random.Random(seed)), trainers.BpeTrainer(
+        vocab_size=len(alphabet) + merges, initial_alphabet=sorted(alphabet), show_progress=False))
     tokenizer.add_special_tokens(list(ADDED[:SPECIAL]))
     tokenizer.add_tokens(list(ADDED[SPECIAL:]))
     folder = pathlib.Path(folder)
@@ -69,21 +70,25 @@ def train(folder, seed=1):
 
 
 class Vocabulary:
-    def __init__(self, folder):
+    def __init__(self, folder, size=PADDED):
         self.tokenizer = tokenizers.Tokenizer.from_file(str(pathlib.Path(folder) / "tokenizer.json"))
         self.bos, self.eos, self.image_start, self.image_end = (
             self.tokenizer.token_to_id(token)
             for token in ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"))
-        self.size = PADDED
-        assert self.tokenizer.get_vocab_size() <= PADDED
+        self.size = size
+        assert self.tokenizer.get_vocab_size() <= size
         self.cache = {}
 
     def encode(self, text):
         if text in (sequence.GEN_THINK_SYSTEM_PROMPT, sequence.VLM_THINK_SYSTEM_PROMPT):
-            if text not in self.cache:
-                self.cache[text] = self.tokenizer.encode(text).ids
-            return self.cache[text]
+            return self.encode_fixed(text)
         return self.tokenizer.encode(text).ids
+
+    def encode_fixed(self, text):
+        """One of a few texts that come again and again."""
+        if text not in self.cache:
+            self.cache[text] = self.tokenizer.encode(text).ids
+        return self.cache[text]
 
     def decode(self, ids):
         return self.tokenizer.decode(ids, skip_special_tokens=False)

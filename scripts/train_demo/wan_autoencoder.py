@@ -4,6 +4,8 @@ Learned from Wan-Video/Wan2.2 @388807310646, wan/modules/vae2_2.py. A clip goes 
 chunks: the first frame stands alone, every four after it become one latent frame, and where the chunked code
 treats its first chunk otherwise, the same is done here to the first frame. float32 [n, channels, t, h, w].
 """
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -223,8 +225,11 @@ class Autoencoder(nn.Module):
     def decode_raw(self, raw):
         return unpatchify(self.decoder(self.conv2(raw)))
 
+    def raw(self, latents):
+        return latents * constant(STD, latents) + constant(MEAN, latents)
+
     def decode(self, latents):
-        return self.decode_raw(latents * constant(STD, latents) + constant(MEAN, latents)).float().clamp(-1, 1)
+        return self.decode_raw(self.raw(latents)).float().clamp(-1, 1)
 
     @torch.no_grad()
     def standardise(self, mean, std):
@@ -244,7 +249,12 @@ class Autoencoder(nn.Module):
 
 
 def constant(values, like):
-    return torch.tensor(values, device=like.device, dtype=torch.float32).view(1, -1, 1, 1, 1)
+    return on_device(values, like.device)
+
+
+@functools.lru_cache
+def on_device(values, device):
+    return torch.tensor(values, device=device, dtype=torch.float32).view(1, -1, 1, 1, 1)
 
 
 def to_rows(latents):

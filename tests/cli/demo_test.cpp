@@ -52,6 +52,38 @@ TEST_CASE("a checkpoint of other sizes without its config.json is told that it i
                               " is missing, which may say other sizes than the released ones\n"));
 }
 
+// The model that would run, of the table of --print-config.
+std::string model_of(const Words& words) {
+  Words all = {"generate", "--print-config"};
+  all.insert(all.end(), words.begin(), words.end());
+  const Outcome outcome = run(all);
+  const std::size_t at = outcome.out.find("\nmodel: ") + 8;
+  return outcome.out.substr(at, outcome.out.find(' ', at) - at);
+}
+
+TEST_CASE("what is asked for chooses between the demo of pictures and that of clips") {
+  const std::string demos = DIPTYCH_SOURCE_DIR "/stage_configs/demo/";
+  CHECK(model_of({}) == demos + "checkpoint");
+  CHECK(model_of({"-p", "a star", "-o", "a.png"}) == demos + "checkpoint");
+  CHECK(model_of({"--task", "t2v"}) == demos + "clips");
+  CHECK(model_of({"-p", "a star", "-o", "a.mp4"}) == demos + "clips");
+  CHECK(model_of({"--video", "a.mp4", "-p", "what moves?"}) == demos + "clips");
+  CHECK(model_of({"--resolution", "video_96p"}) == demos + "clips");
+}
+
+TEST_CASE("without -c and -m the demo of clips makes a clip, and is found again by --replay") {
+  const test::Folder folder;
+  const std::string file = folder.file("a.gif"), again = folder.file("again.gif");
+  const Outcome outcome =
+      run(Words{"generate", "--task", "t2v", "-p", "a red circle moves up", "--video-frames", "5",
+                "-o", file, "--steps", "2", "--device", "cpu", "-v"});
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.err.find(std::string(kNotice) + "knows clips") != std::string::npos);
+  CHECK(run(Words{"inspect", file, "--replay", "-q", "-o", again}).code == 0);
+  CHECK(read_text_file(again) == read_text_file(file));
+}
+
 TEST_CASE("batch says that it is the demo which runs") {
   const test::Folder folder;
   folder.write("p.txt", "a blue star\n");

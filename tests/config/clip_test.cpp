@@ -35,7 +35,7 @@ struct Run {
       return found == variables.end() ? std::nullopt : std::optional(found->second);
     };
     return diptych::resolve(
-        {inputs, flags, {}, environment, std::nullopt, {&bagel_config(), &clip_family()}});
+        {inputs, flags, {}, environment, {}, {&bagel_config(), &clip_family()}});
   }
   std::string task() { return resolve().options.run.task; }
   std::string error() {

@@ -72,7 +72,7 @@ struct Run {
       return found == variables.end() ? std::nullopt : std::optional(found->second);
     };
     return diptych::resolve(
-        {inputs, flags, {}, environment, std::nullopt, {&bagel_config(), &reel_config()}});
+        {inputs, flags, {}, environment, {}, {&bagel_config(), &reel_config()}});
   }
   std::string error() {
     std::string message = message_of([&] { resolve(); });

@@ -42,7 +42,7 @@ struct Run {
       return found == variables.end() ? std::nullopt : std::optional(found->second);
     };
     return diptych::resolve(
-        {inputs, flags, overrides, environment, std::nullopt, {&bagel_config()}});
+        {inputs, flags, overrides, environment, {}, {&bagel_config()}});
   }
   std::string error() {
     return message_of([&] { resolve(); });

@@ -25,7 +25,7 @@ Resolved resolve_file(const fs::path& file) {
        {{"-c,--config", {file.string()}}},
        {},
        environment,
-       std::nullopt,
+       {},
        {&bagel_config(), &lance_config(), &wan_config(), &cosmos_config(), &qwen3_config()}});
 }
 

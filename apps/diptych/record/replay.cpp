@@ -251,10 +251,10 @@ class Replay {
     for (const fs::path& place : places_of(recorded.string())) {
       if (family.config().owns(place)) return place;  // any folder may have such a name
     }
-    if (const auto demo = find_demo()) {
+    for (const fs::path& demo : find_demos()) {
       Sources sources;
       sources.environment = [](const std::string&) { return std::nullopt; };
-      sources.demo = demo;
+      sources.demos = {demo};
       sources.families = all_family_configs();
       const fs::path model = resolve_sources(sources).options.run.model;
       if (model.filename() == recorded && family.config().owns(model)) return model;

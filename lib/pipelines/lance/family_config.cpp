@@ -119,7 +119,7 @@ constexpr ChoiceSlot choice() {
 
 constexpr auto kFields = std::to_array<Field>({
     {"resolution", Scope::generation, "--resolution",
-     "video_192p|image_256res|image_512res|image_768res|video_360p|video_480p",
+     "video_96p|video_192p|image_256res|image_512res|image_768res|video_360p|video_480p",
      "how large the pictures and videos are that are read, and what is made of them",
      choice<&LanceSettings::resolution>(), YamlPlace::painting,
      "default_sampling_params.extra_args.resolution"},
@@ -174,6 +174,12 @@ const FamilyConfig& lance_config() {
       .unused = {"ulysses_degree", "think", "think_output", "max_think_tokens", "negative_prompt",
                  "cfg_img_scale", "vae_tiling"},
       .refused = refused_keys_of_lance(),
+      .demo_notice =
+          "the demo of stage_configs knows clips of one or two coloured shapes, of 17 to 33 frames "
+          "and 96 to 176 pixels a side; -m takes a Lance checkpoint for anything else",
+      .dummy_demo_notice =
+          "random weights of the demo's sizes; -c stage_configs/lance.yaml takes those of the "
+          "released model",
   };
   return config;
 }

@@ -57,6 +57,8 @@ std::int64_t sampled_count(std::int64_t frames, double frames_per_second) {
 
 LanceSides sides_of(LanceResolution resolution) {
   switch (resolution) {
+    case LanceResolution::video_96p:
+      return {128, 144};
     case LanceResolution::video_192p:
     case LanceResolution::image_256res:
       return {256, 224};

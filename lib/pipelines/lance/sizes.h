@@ -15,8 +15,9 @@
 
 namespace diptych {
 
-// `--resolution` of the official code: how large sources are read.
+// `--resolution` of the official code: how large sources are read; and video_96p, of the demo.
 enum class LanceResolution {
+  video_96p,
   video_192p,
   image_256res,
   image_512res,
@@ -25,8 +26,8 @@ enum class LanceResolution {
   video_480p
 };
 template <>
-inline constexpr std::array<std::string_view, 6> kChoiceNames<LanceResolution> = {
-    "video_192p", "image_256res", "image_512res", "image_768res", "video_360p", "video_480p"};
+inline constexpr std::array<std::string_view, 7> kChoiceNames<LanceResolution> = {
+    "video_96p", "video_192p", "image_256res", "image_512res", "image_768res", "video_360p", "video_480p"};
 
 // Of the square that has as many pixels as the buckets.
 struct LanceSides {
