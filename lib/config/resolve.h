@@ -27,8 +27,8 @@ struct Sources {
   std::map<std::string, std::vector<std::string>> flags;  // by `flags` of the field or group
   std::vector<std::string> overrides;                     // --set
   std::function<std::optional<std::string>(const std::string&)> environment;
-  // The stage configs of demos, of which one is used without -c and -m: the first whose family has a
-  // task for what is asked for, else the first.
+  // The stage configs of demos, of which one is used without -c and -m: the first whose family has
+  // a task for what is asked for, else the first.
   std::vector<std::filesystem::path> demos;
   std::vector<const FamilyConfig*> families;  // at least one
 };
@@ -71,10 +71,10 @@ struct Resolved {
 // source overrules.
 //
 // The family is the one that the stage config names, else the one that owns the model's folder,
-// else the only one that has a flag which was given (its demo is used, where there is one), else the
-// demo's, else the first. Throws InputError for a folder
-// that none owns, or another than the one that is named. A stage config that names none we know is
-// read as one of the first family's.
+// else the only one that has a flag which was given (its demo is used, where there is one), else
+// the demo's, else the first. Throws InputError for a folder that none owns, or another than the
+// one that is named. A stage config that names no family that we know is read as one of the first
+// family's.
 Resolved resolve(const Sources& sources);
 // The same but for the task, which settle_task() settles: what many requests have in common.
 Resolved resolve_sources(const Sources& sources);

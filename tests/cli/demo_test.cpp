@@ -68,7 +68,7 @@ TEST_CASE("what is asked for chooses between the demo of pictures and that of cl
   CHECK(model_of({"--task", "t2v"}) == demos + "clips");
   CHECK(model_of({"-p", "a star", "-o", "a.mp4"}) == demos + "clips");
   CHECK(model_of({"--video", "a.mp4", "-p", "what moves?"}) == demos + "clips");
-  CHECK(model_of({"--resolution", "video_96p"}) == demos + "clips");
+  CHECK(model_of({"--noise-source", "cpu"}) == demos + "clips");
 }
 
 TEST_CASE("without -c and -m the demo of clips makes a clip, and is found again by --replay") {

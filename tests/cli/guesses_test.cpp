@@ -71,6 +71,7 @@ TEST_CASE("flags of other programs that are not there say what to do") {
   const std::string videos =
       "videos are made by lance (--task video_edit or t2v or i2v), wan (--task t2v or i2v), "
       "cosmos (--task i2v or v2v)";
+  const std::string bagel = DIPTYCH_SOURCE_DIR "/stage_configs/demo/checkpoint";
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--list-devices"}, "unknown flag '--list-devices': `diptych devices` lists them"},
       {{"generate", "-p", "x", "--threads", "8"},
@@ -89,9 +90,10 @@ TEST_CASE("flags of other programs that are not there say what to do") {
       {{"generate", "-p", "x", "--duration", "5"},
        "generate: unknown flag '--duration': use --video-frames N; they last N seconds divided by "
        "--fps"},
-      {{"generate", "-p", "x", "--video", "a.mp4"}, "--video: no task of bagel reads videos"},
-      {{"generate", "-p", "x", "--task", "t2v"}, "--task: 't2v': " + videos},
-      {{"generate", "-p", "x", "-o", "a.mp4"}, "--output: a.mp4: " + videos},
+      {{"generate", "-m", bagel, "-p", "x", "--video", "a.mp4"},
+       "--video: no task of bagel reads videos"},
+      {{"generate", "-m", bagel, "-p", "x", "--task", "t2v"}, "--task: 't2v': " + videos},
+      {{"generate", "-m", bagel, "-p", "x", "-o", "a.mp4"}, "--output: a.mp4: " + videos},
       {{"-m", "model", "-p", "x"},
        "unknown flag '-m': it stands behind the verb: diptych generate -m"},
       {{"--steps", "4", "generate", "-p", "x"},

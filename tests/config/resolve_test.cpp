@@ -41,8 +41,7 @@ struct Run {
       const auto found = variables.find(name);
       return found == variables.end() ? std::nullopt : std::optional(found->second);
     };
-    return diptych::resolve(
-        {inputs, flags, overrides, environment, {}, {&bagel_config()}});
+    return diptych::resolve({inputs, flags, overrides, environment, {}, {&bagel_config()}});
   }
   std::string error() {
     return message_of([&] { resolve(); });

@@ -27,7 +27,8 @@ enum class LanceResolution {
 };
 template <>
 inline constexpr std::array<std::string_view, 7> kChoiceNames<LanceResolution> = {
-    "video_96p", "video_192p", "image_256res", "image_512res", "image_768res", "video_360p", "video_480p"};
+    "video_96p",    "video_192p", "image_256res", "image_512res",
+    "image_768res", "video_360p", "video_480p"};
 
 // Of the square that has as many pixels as the buckets.
 struct LanceSides {
