@@ -19,6 +19,7 @@ using test::Words;
 
 constexpr int kSide = 192;  // pixels, without --size
 constexpr const char* kNotice = "no -c or -m given: the demo of stage_configs ";
+constexpr const char* kClipNotice = "no -c or -m given: the demo of stage_configs knows clips";
 
 TEST_CASE("without -c and -m the demo paints, says so with -v, and is found again by --replay") {
   const test::Folder folder;
@@ -79,7 +80,7 @@ TEST_CASE("without -c and -m the demo of clips makes a clip, and is found again 
                 "-o", file, "--steps", "2", "--device", "cpu", "-v"});
   CAPTURE(outcome.err);
   REQUIRE(outcome.code == 0);
-  CHECK(outcome.err.find(std::string(kNotice) + "knows clips") != std::string::npos);
+  CHECK(outcome.err.find(kClipNotice) != std::string::npos);
   CHECK(run(Words{"inspect", file, "--replay", "-q", "-o", again}).code == 0);
   CHECK(read_text_file(again) == read_text_file(file));
 }
