@@ -350,11 +350,11 @@ void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
   }
 }
 
-std::vector<std::string> split_sizes(const std::string& sizes) {
+std::vector<std::string> split_list(const std::string& values) {
   std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= sizes.size();) {
-    const std::size_t end = std::min(sizes.find(',', begin), sizes.size());
-    parts.push_back(sizes.substr(begin, end - begin));
+  for (std::size_t begin = 0; begin <= values.size();) {
+    const std::size_t end = std::min(values.find(',', begin), values.size());
+    parts.push_back(values.substr(begin, end - begin));
     begin = end + 1;
   }
   return parts;

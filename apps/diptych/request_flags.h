@@ -72,9 +72,9 @@ auto with_places(const Resolved& resolved, const Work& work) {
 void add_text_option(CLI::App& verb, std::string_view flags, std::string_view value,
                      const std::string& help, std::vector<std::string>& texts);
 
-// The parts of a --sizes, "256x256,512x512". None is looked at: "" has one, which is empty.
-std::vector<std::string> split_sizes(const std::string& sizes);
-// One of them as the width and height of a request. Throws InputError about --sizes.
+// The parts of "256x256,512x512". None is looked at: "" has one, which is empty.
+std::vector<std::string> split_list(const std::string& values);
+// One of a --sizes as the width and height of a request. Throws InputError about --sizes.
 void assign_size(Options& options, const std::string& size);
 
 }  // namespace diptych

@@ -82,7 +82,7 @@ at::Device gpu_of(const DeviceChoice& choice, Log& log) {
 std::vector<std::pair<std::int64_t, std::int64_t>> read_sizes(const std::string& texts,
                                                               const FamilyConfig& family) {
   std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
-  for (const std::string& text : split_sizes(texts)) {
+  for (const std::string& text : split_list(texts)) {
     Options options = default_options(family);
     assign_size(options, text);
     const auto [width, height] = std::pair(options.run.sampling.width, options.run.sampling.height);

@@ -71,6 +71,8 @@ std::string request_hash(const PlannedItem& item);
 bool is_finished(const PlannedItem& item, const ManifestRecord& record,
                  const std::filesystem::path& folder);
 
+// Requests that one forward serves, at most.
+inline constexpr std::int64_t kMostTogether = 1024;
 // Consecutive indices of 0 .. count - 1 that may run together, at most `most` of them, each with
 // each.
 using MayShare = std::function<bool(std::size_t a, std::size_t b)>;

@@ -255,6 +255,71 @@ TEST_CASE("a benchmark of a text tells acceptance, and the speed-up over plain d
   CHECK(each.at("comparison").at("same_answer") == true);
 }
 
+TEST_CASE("a benchmark of forced acceptance, of one text and of three at once") {
+  const std::vector<std::string> words = {"bench",
+                                          "-m",
+                                          kTarget,
+                                          "--draft-model",
+                                          kDrafter,
+                                          "--device",
+                                          "cpu",
+                                          "--load-format",
+                                          "dummy",
+                                          "--forced-acceptance",
+                                          "6",
+                                          "--max-tokens",
+                                          "24",
+                                          "-p",
+                                          "x",
+                                          "--batch-sizes",
+                                          "1,3",
+                                          "--repeats",
+                                          "1",
+                                          "--json",
+                                          "-"};
+  const Outcome outcome = run(words);
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const Json json = Json::parse(outcome.out);
+  for (const std::int64_t texts : {1, 3}) {
+    const Json& each = json.at("cases").at(texts == 1 ? 0 : 1);
+    CHECK(each.at("name") == "chat-x" + std::to_string(texts));
+    CHECK(each.at("together") == texts);
+    const Json& forced = each.at("settings").at(0);
+    CHECK(forced.at("drafting").at("mean_acceptance") == 6);
+    CHECK(forced.at("drafting").at("verifications") == 4 * texts);
+    CHECK(forced.at("runs").at(0).at("tokens") == 24 * texts);
+    CHECK(each.at("settings").at(1).at("runs").at(0).at("tokens") == 24 * texts);
+    CHECK(each.at("comparison").at("speed_up").at("median").get<double>() > 0);
+  }
+  CHECK(json.at("cases").at(1).at("settings").at(0).at("answers").size() == 3);
+}
+
+TEST_CASE("forced acceptance and batch sizes are refused where they have no meaning") {
+  const auto error_of = [](std::vector<std::string> words) {
+    words.insert(words.begin() + 1, {"-m", kTarget, "--device", "cpu", "-p", "x", "-q"});
+    const Outcome outcome = run(words);
+    CHECK(outcome.code == 2);
+    return outcome.err;
+  };
+  CHECK(error_of({"generate", "--draft-model", kDrafter, "--forced-acceptance", "6"}) ==
+        "diptych: --forced-acceptance 6: the text would not be the model's; expected --load-format "
+        "dummy\n");
+  CHECK(error_of({"generate", "--load-format", "dummy", "--forced-acceptance", "6"}) ==
+        "diptych: --forced-acceptance: given without --draft-model DIR\n");
+  CHECK(error_of({"bench", "--draft-model", kDrafter, "--load-format", "dummy",
+                  "--forced-acceptance", "17"}) ==
+        "diptych: --forced-acceptance 17: a block has 16 tokens; expected at most as many\n");
+  CHECK(error_of({"bench", "--draft-model", kDrafter, "--load-format", "dummy",
+                  "--forced-acceptance", "6", "--adaptive-drafting"}) ==
+        "diptych: --forced-acceptance 6: given together with --adaptive-drafting; expected one of "
+        "them\n");
+  CHECK(error_of({"bench", "--batch-sizes", "2,2"}) ==
+        "diptych: --batch-sizes: 2 given twice\n");
+  CHECK(error_of({"bench", "--batch-sizes", "0"}) ==
+        "diptych: --batch-sizes: 0 is out of range, expected 1 to 1024\n");
+}
+
 TEST_CASE("a benchmark over sets of questions, with answers in between and accuracy") {
   const Folder folder;
   folder.write("gsm8k.jsonl",

@@ -106,6 +106,7 @@ constexpr auto kExamples = std::to_array<std::pair<std::string_view, std::string
     {"enable_thinking", "true"},
     {"stop", "[\"END\"]"},
     {"ignore_eos", "true"},
+    {"forced_acceptance", "6"},
 });
 
 std::string_view example_of(const Field& field) {

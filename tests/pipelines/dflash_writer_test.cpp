@@ -162,6 +162,32 @@ TEST_CASE("dflash: no block size changes a text, and none is the target alone") 
   CHECK(std::ranges::all_of(text.acceptance, [](std::int64_t length) { return length == 1; }));
 }
 
+TEST_CASE("dflash: what is forced is what every block of drafts gives, of one text or several") {
+  const Json description = own_case("acceptance_b16");
+  const Pair pair = own_pair("acceptance_b16");
+  SpeculativeWriter writer(pair.target, &pair.drafter, pair.runtime);
+  const std::vector<Ids> all = prompts_of(description);
+  const std::vector<Ids> prompts(all.begin(), all.begin() + 2);
+  SpeculativeRequest request = request_of(description["prompts"][0]);
+  request.stop_ids.clear();
+  request.max_new_tokens = 31;
+  for (const std::int64_t forced : {1, 6, 16}) {
+    request.forced_acceptance = forced;
+    for (const SpeculativeText& text : writer.write(prompts, request, {}, {})) {
+      CHECK(text.ids.size() == 31);
+      // The prefill gives one; the last block makes one more than is allowed (DecidedText::ended).
+      CHECK(text.acceptance == Ids(static_cast<std::size_t>((31 + forced - 1) / forced), forced));
+    }
+  }
+  // Of rows without drafts nothing is forced, and what is accepted comes back.
+  request.block_size = 1;
+  CHECK(write_one(writer, prompts[0], request).acceptance == Ids(31, 1));
+  request.block_size = 0;
+  request.forced_acceptance = 0;
+  CHECK(write_one(writer, prompts[0], request).ids ==
+        write_one(writer, prompts[0], request_of(description["prompts"][0])).ids);
+}
+
 TEST_CASE("dflash: an observer that refuses ends its prompt, and only that one") {
   const Json description = own_case("acceptance_b16");
   const Pair pair = own_pair("acceptance_b16");

@@ -43,7 +43,6 @@ bool takes_field(const Field& field) {
 }
 
 constexpr const char* kShardFlag = "--shard";
-constexpr std::int64_t kMostTogether = 1024;
 
 struct BatchFlags : RequestFlags {
   fs::path list, output_dir;

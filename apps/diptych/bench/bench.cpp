@@ -49,7 +49,7 @@ constexpr const char* kFloor = "--floor";
 constexpr std::int64_t kMostRuns = 10'000;
 
 struct BenchFlags : RequestFlags {
-  std::optional<std::string> sizes;
+  std::optional<std::string> sizes, batch_sizes;
   std::optional<std::string> repeats;
   std::string warmup = "1", warmup_steps;
   std::vector<std::string> against, datasets;
@@ -107,8 +107,9 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   plan.launches = flags.launches;
   plan.kernel_times = flags.kernel_times;
   plan.floor = flags.floor;
-  plan.cases = plan_bench(request, flags.sizes,
-                          flags.against.empty() ? against_drafting(request) : flags.against);
+  plan.cases = plan_bench(
+      request, {flags.sizes, flags.batch_sizes,
+                flags.against.empty() ? against_drafting(request) : flags.against});
   for (const auto& [flag, given] : {std::pair{kLaunches, plan.launches},
                                     {kKernelTimes, plan.kernel_times},
                                     {kFloor, plan.floor}}) {
@@ -145,6 +146,7 @@ void show(const fs::path& place, const std::string& table, const Json& result) {
 void refuse_request_flags(const BenchFlags& flags) {
   const std::pair<const char*, bool> given[] = {{"repeats", flags.repeats.has_value()},
                                                 {"sizes", flags.sizes.has_value()},
+                                                {"batch_sizes", flags.batch_sizes.has_value()},
                                                 {"against", !flags.against.empty()},
                                                 {"save_dir", !flags.save_dir.empty()},
                                                 {"warmup_steps", !flags.warmup_steps.empty()},
@@ -267,6 +269,8 @@ constexpr const char* kFooter =
     "pictures are apart. The key is any flag of a request with _ for -; several --against change\n"
     "several values. If one belongs to the model (dtype, attention, kernels, model, ...), both\n"
     "models are loaded at once. A text with a drafter is held against the same without one.\n"
+    "--batch-sizes writes as many texts of the prompt at once, as batch --batch-size does; an\n"
+    "answer's seconds are then those of all, divided by their number.\n"
     "--dataset asks a language model every row of a file of questions, with its drafter and\n"
     "without: acceptance, also by position, tokens per second, speed-up and accuracy where the\n"
     "right answer is known. Rows are JSON as Alpaca, GSM8K, HumanEval, MATH-500, MBPP and\n"
@@ -279,6 +283,7 @@ constexpr const char* kFooter =
     "  diptych bench -m {model} --size 512x512 --against attention=flash --launches\n"
     "  diptych bench -m {model} --sizes 256x256,1024x1024 --floor --kernel-times\n"
     "  diptych bench -m {text model} --draft-model DRAFTER --dataset gsm8k.jsonl\n"
+    "  diptych bench -m {text model} --draft-model DRAFTER --batch-sizes 1,4,16\n"
     "  diptych bench -m {model} --task chat -p \"what is a diptych?\" --max-tokens 512";
 
 void add_probe_flags(CLI::App& verb, BenchFlags& flags) {
@@ -319,6 +324,10 @@ void add_bench(CLI::App& app, Run& run) {
   verb->add_option("--sizes", flags->sizes, "pictures of these sizes, such as 256x256,512x512")
       ->type_name("WxH,...")
       ->envname("DIPTYCH_SIZES");
+  verb->add_option("--batch-sizes", flags->batch_sizes,
+                   "texts that are written in one forward, such as 1,4,16")
+      ->type_name("N,...")
+      ->envname("DIPTYCH_BATCH_SIZES");
   add_text_option(*verb, "--against", "KEY=VALUE",
                   "also run with this value, in turn; may be repeated", flags->against);
   verb->add_option("--repeats", flags->repeats, "measured runs of each size and setting [5]")

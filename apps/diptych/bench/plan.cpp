@@ -10,6 +10,7 @@
 
 #include "apps/diptych/request_flags.h"
 #include "lib/base/error.h"
+#include "lib/batch/plan.h"
 #include "lib/config/words.h"
 #include "lib/request/request_checks.h"
 
@@ -149,10 +150,32 @@ BenchCase plan_case(const Resolved& base, const std::vector<std::string>& agains
   return planned;
 }
 
+std::vector<BenchCase> plan_batch_sizes(const Resolved& request, const BenchVariants& variants) {
+  const Setting flag = Setting::of("batch_sizes");
+  if (!request.options.run.answers())
+    throw InputError(flag, "has no meaning where something is painted; expected a task that "
+                           "writes texts");
+  std::vector<BenchCase> cases;
+  for (const std::string& each : split_list(*variants.batch_sizes)) {
+    BenchCase& planned = cases.emplace_back(plan_case(request, variants.against));
+    planned.together = whole_number(each, flag, 1, kMostTogether);
+    planned.name += fmt::format("-x{}", planned.together);
+    const auto same = [&](const BenchCase& other) { return other.together == planned.together; };
+    if (std::ranges::count_if(cases, same) > 1)
+      throw InputError(flag, "{} given twice", planned.together);
+  }
+  return cases;
+}
+
 }  // namespace
 
-std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<std::string>& sizes,
-                                  const std::vector<std::string>& against) {
+std::vector<BenchCase> plan_bench(const Resolved& request, const BenchVariants& variants) {
+  const auto& [sizes, batch_sizes, against] = variants;
+  if (sizes && batch_sizes)
+    throw InputError(Setting::of("batch_sizes"),
+                     SettingText{"given together with ", Setting::of("sizes"),
+                                 "; expected one of them"});
+  if (batch_sizes) return plan_batch_sizes(request, variants);
   if (!sizes) return {plan_case(request, against)};
   const Setting sizes_flag = Setting::of("sizes");
   const auto fields = fields_of(request.options);
@@ -166,7 +189,7 @@ std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<s
                           [&](const std::string& text) { return gives_size(text, fields); }))
     throw InputError("{}: a size cannot differ together with {}", kAgainst, sizes_flag.label);
   std::vector<BenchCase> cases;
-  for (const std::string& each : split_sizes(*sizes)) {
+  for (const std::string& each : split_list(*sizes)) {
     Resolved resolved = request;
     set_size(resolved, each);
     cases.push_back(plan_case(resolved, against));

@@ -19,8 +19,9 @@ struct BenchSetting {
 };
 
 struct BenchCase {
-  std::string name;                    // "512x512", "edit" of the input's size, "chat"
+  std::string name;                    // "512x512", "edit" of the input's size, "chat", "chat-x4"
   std::vector<BenchSetting> settings;  // the base, and what it is held against
+  std::int64_t together = 1;           // requests that share forwards, each with the next seed
 };
 
 struct BenchPlan {
@@ -33,10 +34,15 @@ struct BenchPlan {
   bool floor = false;              // is measured behind each run
 };
 
-// `sizes`: "256x256,512x512", nothing = the request's own. `against`: "cfg_mode=sequential", ...
+// What a benchmark runs beside the request itself.
+struct BenchVariants {
+  std::optional<std::string> sizes;        // "256x256,512x512"; none: the request's own
+  std::optional<std::string> batch_sizes;  // "1,4,16", of texts; none: one at a time
+  std::vector<std::string> against;        // "cfg_mode=sequential", ...
+};
+
 // Throws InputError for sizes and values that do not go with the request, which is checked as
 // `generate` checks its own.
-std::vector<BenchCase> plan_bench(const Resolved& request, const std::optional<std::string>& sizes,
-                                  const std::vector<std::string>& against);
+std::vector<BenchCase> plan_bench(const Resolved& request, const BenchVariants& variants);
 
 }  // namespace diptych

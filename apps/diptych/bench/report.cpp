@@ -32,7 +32,7 @@ Spread spread_over(const std::vector<BenchRun>& runs, const Value& value) {
 }
 
 double per_result(const BenchMeasured& m, const BenchRun& run) {
-  return run.seconds / static_cast<double>(m.painted.size());
+  return run.seconds / static_cast<double>(m.painted.empty() ? m.texts.size() : m.painted.size());
 }
 
 // Of what is painted: "image", as the keys have it, or "video".
@@ -64,7 +64,8 @@ std::vector<Quantity> quantities(const BenchMeasured& m) {
     all.push_back({name, key, spread_over(m.runs, value)});
   };
   if (m.painted.empty()) {
-    add("answer s", "seconds_per_answer", [](const BenchRun& run) { return run.seconds; });
+    add("answer s", "seconds_per_answer",
+        [&](const BenchRun& run) { return per_result(m, run); });
   } else {
     add(fmt::format("{} s", one_of(m)), fmt::format("seconds_per_{}", one_of(m)),
         [&](const BenchRun& run) { return per_result(m, run); });
@@ -161,7 +162,7 @@ std::vector<Ratio> ratios(const std::vector<BenchMeasured>& settings) {
   };
   if (a.painted.empty()) {
     add("an answer", "seconds_per_answer",
-        [](const BenchMeasured&, const BenchRun& run) { return run.seconds; });
+        [](const BenchMeasured& m, const BenchRun& run) { return per_result(m, run); });
   } else {
     add(one_of(a) == "video" ? "a video" : "an image", fmt::format("seconds_per_{}", one_of(a)),
         [](const BenchMeasured& m, const BenchRun& run) { return per_result(m, run); });
@@ -177,6 +178,14 @@ std::vector<Ratio> ratios(const std::vector<BenchMeasured>& settings) {
         });
   }
   return all;
+}
+
+// Answers of both settings that agree.
+std::int64_t same_texts(const std::vector<BenchMeasured>& settings) {
+  std::int64_t same = 0;
+  for (std::size_t i = 0; i < settings[0].texts.size(); ++i)
+    same += settings[0].texts[i] == settings[1].texts[i] ? 1 : 0;
+  return same;
 }
 
 struct Gap {
@@ -214,8 +223,10 @@ std::string comparison_table(const BenchCase& planned, const std::vector<BenchMe
                         r.spread.median, r.spread.p25, r.spread.p75);
   }
   if (settings[0].painted.empty()) {
-    return text +
-           (settings[0].text == settings[1].text ? "  the same answer\n" : "  another answer\n");
+    const auto count = static_cast<std::int64_t>(settings[0].texts.size());
+    const std::int64_t same = same_texts(settings);
+    if (count > 1) return text + fmt::format("  {} of {} answers the same\n", same, count);
+    return text + (same == 1 ? "  the same answer\n" : "  another answer\n");
   }
   const auto gaps = gaps_between(settings);
   const std::string_view noun = noun_of(settings[0]);
@@ -323,8 +334,16 @@ Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
   if (m.kernels) json["kernels"] = kernel_table_json(*m.kernels);
   if (m.drafting) json["drafting"] = drafting_json(*m.drafting);
   if (m.painted.empty()) {
-    json["answer"] = m.text;
-    if (!m.files.empty()) json["file"] = m.files.front().name;
+    Json answers = Json::array();
+    for (std::size_t i = 0; i < m.texts.size(); ++i) {
+      answers.push_back({{"answer", m.texts[i]}});
+      if (!m.files.empty()) answers.back()["file"] = m.files[i].name;
+    }
+    if (answers.size() == 1) {
+      json.update(answers.front());
+    } else {
+      json["answers"] = std::move(answers);
+    }
   } else {
     json[fmt::format("{}s", noun_of(m))] = results_json(m);
   }
@@ -346,7 +365,9 @@ Json comparison_json(const std::vector<BenchMeasured>& settings) {
   Json json = {{"ratio", "against / base, of each pair of runs"}};
   for (const Ratio& r : ratios(settings)) json[r.key] = spread_json(r.spread);
   if (settings[0].painted.empty()) {
-    json["same_answer"] = settings[0].text == settings[1].text;
+    const std::int64_t same = same_texts(settings);
+    json["same_answer"] = same == std::ssize(settings[0].texts);
+    json["same_answers"] = same;
     return json;
   }
   Json& list = json[fmt::format("{}s", noun_of(settings[0]))] = Json::array();
@@ -421,7 +442,9 @@ Json bench_json(const BenchPlan& plan, const BenchResult& result) {
                {"peak_host_bytes", result.peak_host_bytes},
                {"cases", Json::array()}};
   for (std::size_t c = 0; c < plan.cases.size(); ++c) {
-    Json each = {{"name", plan.cases[c].name}, {"settings", Json::array()}};
+    Json each = {{"name", plan.cases[c].name},
+                 {"together", plan.cases[c].together},
+                 {"settings", Json::array()}};
     for (std::size_t s = 0; s < result.cases[c].size(); ++s)
       each["settings"].push_back(setting_json(plan.cases[c].settings[s], result.cases[c][s]));
     if (result.cases[c].size() > 1) each["comparison"] = comparison_json(result.cases[c]);

@@ -34,11 +34,11 @@ struct Outcome {
   BenchRun run;
   std::vector<Result> painted;
   std::vector<std::vector<std::uint8_t>> encoded;  // in the order of `painted`
-  std::string text;
+  std::vector<std::string> texts;
   std::optional<DraftingReport> drafting;
   // What two runs of the same request have in common.
   std::vector<std::string> content() const {
-    std::vector<std::string> all = {text};
+    std::vector<std::string> all = texts;
     for (const Result& picture : painted) all.push_back(picture.latent_hash + picture.plan);
     return all;
   }
@@ -65,7 +65,10 @@ class Bench {
       std::unique_ptr<Session> session;
       at_place(0, s, [&] { session = find_family(config.pipeline).open(config, log_); });
       for (std::size_t c = 0; c < plan_.cases.size(); ++c)
-        at_place(c, s, [&] { make_job(*session, c, s)->read_inputs(); });
+        at_place(c, s, [&] {
+          require_together(*session, c, s);
+          make_job(*session, c, s)->read_inputs();
+        });
       PromptEnhancers enhancers;
       const Options& options = setting(0, s).options();  // of any size the same prompt
       if (enhances(options))
@@ -100,7 +103,8 @@ class Bench {
     const Extensions extensions = result_extensions(run.makes, setting(c, s).options().format);
     const char* place = settings() == 1 ? "" : s == 0 ? "-a" : "-b";
     return output_names(plan_.cases[c].name + place + std::string(extensions.front()),
-                        run.sampling.batch_count, extensions, Setting::of(kSaveDir));
+                        run.sampling.batch_count * plan_.cases[c].together, extensions,
+                        Setting::of(kSaveDir));
   }
 
   void check_formats() const {
@@ -141,11 +145,39 @@ class Bench {
     }
   }
 
+  using Jobs = std::vector<std::unique_ptr<Job>>;
+
   std::unique_ptr<Job> make_job(Session& session, std::size_t c, std::size_t s) const {
     const Options& options = setting(c, s).options();
     std::unique_ptr<Job> job = session.make_job(options.run);
     require_encodable(options, *job);
     return job;
+  }
+
+  // Of forwards that several requests share.
+  void require_together(const Session& session, std::size_t c, std::size_t s) const {
+    const std::int64_t together = plan_.cases[c].together;
+    const RunConfig& run = setting(c, s).options().run;
+    if (together > 1 && !session.may_share(run, run))
+      throw InputError(Setting::of("batch_sizes"),
+                       "found {}, but requests like this are run one at a time; expected 1",
+                       together);
+  }
+
+  // One request for each text of a case, as one prompt in a list with --batch-size.
+  Jobs make_jobs(Session& session, std::size_t c, RunConfig config) const {
+    Jobs jobs;
+    for (std::int64_t i = 0; i < plan_.cases[c].together; ++i) {
+      jobs.push_back(session.make_job(config));
+      ++config.sampling.seed;
+    }
+    return jobs;
+  }
+
+  static JobGroup group_of(const Jobs& jobs) {
+    JobGroup group;
+    for (const auto& job : jobs) group.push_back(job.get());
+    return group;
   }
 
   RunConfig warmup_config(std::size_t c, std::size_t s) const {
@@ -172,19 +204,22 @@ class Bench {
              [&] { sessions_.push_back(find_family(config.pipeline).open(config, log_)); });
     Session& session = *sessions_.back();
     if (plan_.floor || plan_.kernel_times) require_meter(session, config);
-    std::vector<std::unique_ptr<Job>> jobs;
+    std::vector<Jobs> groups;
     std::vector<JobGroup> expected;
-    const auto expect = [&](const RunConfig& run) {
-      jobs.push_back(session.make_job(run));
-      expected.push_back({jobs.back().get()});
+    const auto expect = [&](std::size_t c, const RunConfig& run) {
+      groups.push_back(make_jobs(session, c, run));
+      expected.push_back(group_of(groups.back()));
     };
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       for (std::size_t s = first; s < end; ++s) {
         at_place(c, s, [&] {
-          expect(setting(c, s).options().run);
-          require_encodable(setting(c, s).options(), *jobs.back());
-          jobs.back()->read_inputs();
-          expect(warmup_config(c, s));
+          require_together(session, c, s);
+          expect(c, setting(c, s).options().run);
+          for (const auto& job : groups.back()) {
+            require_encodable(setting(c, s).options(), *job);
+            job->read_inputs();
+          }
+          expect(c, warmup_config(c, s));
         });
       }
     }
@@ -221,8 +256,10 @@ class Bench {
     Results results;
     results.result = [&](const Result& result, const Report& report) {
       if (const auto* text = std::get_if<Text>(&result.media)) {
-        outcome.text = text->text;
-        outcome.drafting = text->drafting;
+        outcome.texts.push_back(text->text);
+        if (!text->drafting) return;
+        if (!outcome.drafting) outcome.drafting.emplace();
+        outcome.drafting->add(*text->drafting);
         return;
       }
       const Painted painted{&options, &result};
@@ -237,8 +274,8 @@ class Bench {
     const Report before = session.report();
     const double start = steady_seconds();
     at_place(c, s, [&] {
-      const std::unique_ptr<Job> job = session.make_job(config);
-      session.run({job.get()}, progress_, results);
+      const Jobs jobs = make_jobs(session, c, config);
+      session.run(group_of(jobs), progress_, results);
     });
     outcome.run.seconds = steady_seconds() - start;
     const Report after = session.report();
@@ -287,7 +324,7 @@ class Bench {
     }
     first_[{c, s}] = outcome.content();
     measured.painted = outcome.painted;
-    measured.text = outcome.text;
+    measured.texts = outcome.texts;
     measured.drafting = outcome.drafting;
     if (!plan_.save_dir.empty()) measured.files = save(outcome, names_of(c, s));
   }
@@ -295,7 +332,7 @@ class Bench {
   std::vector<BenchFile> save(const Outcome& outcome, const std::vector<fs::path>& names) const {
     std::vector<BenchFile> files;
     for (std::size_t i = 0; i < names.size(); ++i) {
-      const std::string text = outcome.text + "\n";
+      const std::string text = outcome.encoded.empty() ? outcome.texts.at(i) + "\n" : "";
       const std::span<const std::byte> bytes =
           outcome.encoded.empty() ? std::as_bytes(std::span(text))
                                   : std::as_bytes(std::span(outcome.encoded.at(i)));

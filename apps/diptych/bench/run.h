@@ -29,11 +29,11 @@ struct BenchFile {
 
 struct BenchMeasured {  // of one setting of one case
   std::vector<BenchRun> warmups, runs;
-  // Pictures or clips, whose frames are gone, of the first of `runs`, as are `files` and `text`.
+  // Pictures or clips, whose frames are gone, of the first of `runs`, as are `files` and `texts`.
   std::vector<Result> painted;
   std::vector<BenchFile> files;            // what was kept
-  std::string text;                        // an answer
-  std::optional<DraftingReport> drafting;  // of it
+  std::vector<std::string> texts;          // answers
+  std::optional<DraftingReport> drafting;  // of all of them
   Report ran;
   bool repeatable = true;               // every run gave the same results
   std::uint64_t peak_tensor_bytes = 0;  // of the device; 0 on the CPU, and where two models are

@@ -75,7 +75,7 @@ bool BlockRunner::serves(const BlockRunnerParts& parts) const {
   const auto settings = [](const BlockRunnerParts& p) {
     return std::tuple(&p.target, p.drafter, &p.runtime, &p.target_cache, p.drafter_cache,
                       p.sampling.temperature, p.sampling.top_k, p.sampling.top_p, p.vocab_limit,
-                      p.graphs);
+                      p.graphs, p.forced_acceptance);
   };
   return settings(parts_) == settings(parts);
 }
@@ -420,6 +420,13 @@ Tensor BlockRunner::noise_room(const Block& block) {
   return all.narrow(0, 0, block.texts * block.width);
 }
 
+// What is forced is put over what was found, so that a forward has as much to do.
+Tensor BlockRunner::acceptance_of(const Block& block, const Tensor& choices) const {
+  Tensor acceptance = acceptance_lengths(block.drafts, choices);
+  if (parts_.forced_acceptance > 0 && block.width > 1) acceptance.fill_(parts_.forced_acceptance);
+  return acceptance;
+}
+
 void BlockRunner::launch_verify(const Block& block, std::span<TextTrace> traces) {
   const std::int64_t texts = block.texts, width = block.width;
   if (width == 1) place_rows(block);  // else the drafts are of the same rows
@@ -431,7 +438,7 @@ void BlockRunner::launch_verify(const Block& block, std::span<TextTrace> traces)
   const Tensor logits = target_.logits(hidden, runtime_.kernels);
   const Tensor choices =
       next_tokens(logits, sampling_, block.noise, vocab_limit_).view({texts, width});
-  const Tensor acceptance = acceptance_lengths(block.drafts, choices);
+  const Tensor acceptance = acceptance_of(block, choices);
   show_verify(block, logits, features, traces);
   if (features.defined()) write_context(rows_of(block.packed, drafter_rotation_), features, traces);
   block.results.index_copy_(0, block.place,

@@ -40,6 +40,8 @@ struct BlockRunnerParts {
   TokenSampling sampling;
   std::int64_t vocab_limit = 0;
   bool graphs = true;  // where they can be had; else the same operations are launched one by one
+  // As SpeculativeRequest::forced_acceptance.
+  std::int64_t forced_acceptance = 0;
 };
 
 class BlockRunner {
@@ -127,6 +129,7 @@ class BlockRunner {
   void write_context(QwenRows rows, const Tensor& features, std::span<TextTrace> traces);
   Tensor empty_features(std::int64_t rows) const;  // undefined without a drafter
   void set_length(std::int64_t row, std::int64_t length);
+  Tensor acceptance_of(const Block& block, const Tensor& choices) const;  // int64 [texts]
   BlockResult read(const Block& block, const Tensor& numbers, std::int64_t row, TextTrace& trace);
   void show_prefill(std::int64_t row, const Tensor& logits, const Tensor& noise,
                     TextTrace& trace) const;

@@ -65,6 +65,11 @@ constexpr auto kFields = std::to_array<Field>({
      "leave the drafter out of the rest of a text that it is measured to slow down",
      BoolSlot{member<&Qwen3Settings::adaptive_drafting>}, YamlPlace::reading,
      "default_sampling_params.extra_args.adaptive_drafting"},
+    {"forced_acceptance", Scope::answer, "--forced-acceptance", "N",
+     "for measuring with --load-format dummy: every block of drafts gives N tokens, and no end "
+     "marker ends a text",
+     WholeSlot{member<&Qwen3Settings::forced_acceptance>, 0, kMostBlock}, YamlPlace::reading,
+     "default_sampling_params.extra_args.forced_acceptance"},
     {"prompt_format", Scope::answer, "--prompt-format", "chat|raw",
      "chat: the prompt is what a user says; raw: the text that the model goes on with",
      kPromptFormat, YamlPlace::reading, "default_sampling_params.extra_args.prompt_format"},

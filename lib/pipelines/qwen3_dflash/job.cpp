@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/pipelines/qwen3_dflash/checkpoint.h"
+#include "lib/pipelines/qwen3_dflash/memory.h"
 #include "lib/pipelines/qwen3_dflash/settings.h"
 #include "lib/text/chat_messages.h"
 
@@ -57,6 +58,22 @@ void require_drafter(const Qwen3Settings& own) {
     throw InputError(Setting::of("block_size"), SettingText{"given without ", drafter});
   if (own.adaptive_drafting)
     throw InputError(Setting::of("adaptive_drafting"), SettingText{"given without ", drafter});
+  if (own.forced_acceptance > 0)
+    throw InputError(Setting::of("forced_acceptance"), SettingText{"given without ", drafter});
+}
+
+// `block`: of the drafter, where none is asked for. A block of 1 has no drafts: what drafting is
+// held against.
+void check_forced_acceptance(const Qwen3Settings& own, LoadFormat weights, std::int64_t block) {
+  const Setting forced = Setting::of("forced_acceptance", std::to_string(own.forced_acceptance));
+  if (weights != LoadFormat::dummy)
+    throw InputError(forced, SettingText{"the text would not be the model's; expected ",
+                                         Setting::of("load_format", "dummy")});
+  if (own.adaptive_drafting)
+    throw InputError(forced, SettingText{"given together with ", Setting::of("adaptive_drafting"),
+                                         "; expected one of them"});
+  if (block > 1 && own.forced_acceptance > block)
+    throw InputError(forced, "a block has {} tokens; expected at most as many", block);
 }
 
 void check_length(const Qwen3Job& job, const QwenConfig& model) {
@@ -76,6 +93,8 @@ Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::m
   const RunConfig& run = config();
   const auto own = run.own.get<Qwen3Settings>();
   if (!checkpoint.has_drafter()) require_drafter(own);
+  if (own.forced_acceptance > 0)
+    check_forced_acceptance(own, run.load_format, drafted_block(checkpoint, own.block_size));
   if (own.prompt_format == PromptFormat::raw) {
     refuse_chat_settings(run, own);
     prompt = checkpoint.tokenizer().encode(run.prompt());
@@ -91,13 +110,15 @@ Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::m
                      checkpoint.config().vocab_size);
   request.max_new_tokens = run.text.max_tokens;
   request.block_size = own.block_size;
-  if (!own.ignore_eos) request.stop_ids = {checkpoint.stop_id()};
+  const bool ends_itself = !own.ignore_eos && own.forced_acceptance == 0;
+  if (ends_itself) request.stop_ids = {checkpoint.stop_id()};
   request.sampling = {run.text.temperature, run.text.top_k, run.text.top_p};
   constexpr double kGreedy = 1e-5;  // as the reference
   if (request.sampling.temperature < kGreedy) request.sampling.temperature = 0;
   request.sampling.check();
   request.vocab_limit = std::min(checkpoint.tokenizer().size(), checkpoint.config().vocab_size);
   request.may_switch_off = own.adaptive_drafting;
+  request.forced_acceptance = own.forced_acceptance;
   request.graphs = !run.enforce_eager;
   stops = own.stop;
   check_length(*this, checkpoint.config());
@@ -106,7 +127,8 @@ Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::m
 bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b) {
   const auto own_a = a.own.get<Qwen3Settings>(), own_b = b.own.get<Qwen3Settings>();
   const auto of_drafts = [](const Qwen3Settings& own) {
-    return std::tuple(own.block_size, own.adaptive_drafting, own.ignore_eos);
+    return std::tuple(own.block_size, own.adaptive_drafting, own.ignore_eos,
+                      own.forced_acceptance);
   };
   const auto of_tokens = [](const TextConfig& text) {
     return std::tuple(text.max_tokens, text.temperature, text.top_k, text.top_p);

@@ -25,6 +25,7 @@ struct Qwen3Settings {
   std::filesystem::path draft_model;  // folder of the drafter, "" = none
   std::int64_t block_size = 0;        // tokens of a draft and the one before; 0: the drafter's
   bool adaptive_drafting = false;     // leave the drafter out where it makes a text slower
+  std::int64_t forced_acceptance = 0;  // tokens that each block of drafts gives; 0: as accepted
   PromptFormat prompt_format = PromptFormat::chat;
   std::string system;              // what comes before the conversation, "" = nothing
   std::filesystem::path messages;  // a conversation in JSON lines, "" = none

@@ -255,6 +255,8 @@ std::vector<SpeculativeText> SpeculativeWriter::write(
   const TokenSampling sampling = sampling_of(request);
   const std::int64_t block = block_of(request, drafter_);
   const bool samples = sampling.temperature > 0;
+  TORCH_CHECK(request.forced_acceptance <= block || block == 1, "[speculative] ",
+              request.forced_acceptance, " tokens of a block of ", block);
   TORCH_CHECK(!samples || noise, "[speculative] tokens are sampled, there is no noise");
   std::size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
@@ -269,7 +271,8 @@ std::vector<SpeculativeText> SpeculativeWriter::write(
                              .drafter_cache = block > 1 ? &*drafter_cache_ : nullptr,
                              .sampling = sampling,
                              .vocab_limit = request.vocab_limit == 0 ? vocab : request.vocab_limit,
-                             .graphs = request.graphs});
+                             .graphs = request.graphs,
+                             .forced_acceptance = request.forced_acceptance});
   const WritingParts parts{prompts, request, noise, observer, block, samples};
   std::vector<SpeculativeText> texts = Writing(parts, *runner, runtime_.device).run();
   runners_[block > 1 ? 1 : 0] = std::move(runner);

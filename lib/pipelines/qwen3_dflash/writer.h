@@ -32,6 +32,9 @@ struct SpeculativeRequest {
   // Leave the drafter out where it is measured, during the run, to make texts slower. Greedy texts
   // stay the same; sampled ones are others then, as well distributed, and depend on the clock.
   bool may_switch_off = false;
+  // For measuring: each block of drafts gives as many tokens, the model's own choices behind its
+  // rows, whatever the drafts are. At most the block. 0: those that the rule accepts.
+  std::int64_t forced_acceptance = 0;
   // On CUDA: iterations are CUDA graphs where they can be (why_not_on_device) and no prompt is
   // traced; else the same operations are launched one by one.
   bool graphs = true;
