@@ -194,7 +194,7 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
     drop_outputs(options);
   }
   check_not_inputs(options, paths);
-  CheckedRequest request{std::move(paths), find_family(options.run.pipeline).open(options.run, log),
+  CheckedRequest request{std::move(paths), open_session(options.run, log),
                          nullptr};
   make_job(request, options);
   if (enhances(options)) {

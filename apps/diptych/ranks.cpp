@@ -14,6 +14,7 @@
 #include "lib/base/stdin.h"
 #include "lib/batch/shards.h"
 #include "lib/config/words.h"
+#include "lib/runtime/handoff.h"
 #include "lib/runtime/runtime.h"
 
 namespace diptych {
@@ -39,6 +40,13 @@ Launch launch_of(const Shard& process) {
   launch.launcher_listens = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
   launch.attempt = environment("TORCHELASTIC_RESTART_COUNT").value_or(launch.attempt);
   return launch;
+}
+
+// Processes that share a request and are one stage of it each: with --read-device, unless this one
+// is alone and has both.
+std::size_t stages_of(const RunConfig& run) {
+  const auto process = process_of_environment(environment);
+  return run.read_device && process && process->count > 1 ? 2 : 1;
 }
 
 std::size_t asked(const std::optional<std::int64_t>& degree) {
@@ -77,6 +85,8 @@ ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_for
   degrees.cfg = std::max<std::size_t>(asked(run.parallel.cfg), 1);
   degrees.ulysses = std::max<std::size_t>(asked(run.parallel.ulysses), 1);
   degrees.ring = std::max<std::size_t>(asked(run.parallel.ring), 1);
+  degrees.stages = stages_of(run);
+  if (degrees.stages > 1) return degrees;
   const auto left = [&] { return std::max<std::size_t>(ranks / degrees.ranks_per_request(), 1); };
   if (!run.parallel.cfg && may_divide_branches(run) && !one_forward && left() % 2 == 0)
     degrees.cfg = 2;
@@ -84,6 +94,20 @@ ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_for
   if (!run.parallel.ulysses && may_divide_rows(run, "ulysses_degree")) degrees.ulysses = left();
   if (!run.parallel.ring && may_divide_rows(run, "ring_degree")) degrees.ring = left();
   return degrees;
+}
+
+// Of two stages that are a process each.
+void require_stages_alone(const RunConfig& run, const ParallelDegrees& degrees) {
+  const Setting apart = Setting::of("read_device", device_name(*run.read_device));
+  if (run.answers())
+    throw InputError(apart, SettingText{Setting::of("task", run.task),
+                                        " writes a text, which is the work of one process"});
+  if (degrees.divides_steps())
+    throw InputError(apart, "the stage that paints is one process, found {} (cfg {}, rows {})",
+                     degrees.cfg * degrees.of_rows(), degrees.cfg, degrees.of_rows());
+  if (run.connector == Connector::in_process)
+    throw InputError(Setting::of("connector", "in_process"),
+                     "the stages are two processes; expected shared_memory or c10d");
 }
 
 // Of a request, or of an item of a list.
@@ -95,6 +119,7 @@ void require_divisible(const RunConfig& run, const ParallelDegrees& degrees) {
     throw InputError(Setting::of("ulysses_degree", std::to_string(degrees.ulysses)), *why);
   if (const auto why = why_whole_rows(run); why && degrees.ring > 1)
     throw InputError(Setting::of("ring_degree", std::to_string(degrees.ring)), *why);
+  if (degrees.stages > 1) require_stages_alone(run, degrees);
   if (degrees.cfg > 1 && run.cache_mode != StepCacheMode::none)
     throw InputError(Setting::of("cache_mode"), "is for one process, which has all branches");
   if (degrees.of_rows() > 1 && !run.trace.empty())
@@ -122,6 +147,11 @@ void check_degrees(const RunConfig& run, const ParallelDegrees& degrees, const S
                      process.count, process.origin,
                      run.answers() ? "a text is the work of one" : "guidance is off");
   }
+  if (degrees.stages > 1 && shared != process.count)
+    throw InputError(Setting::of("read_device", device_name(*run.read_device)),
+                     "{} processes share one request ({}), but a stage that reads and one that "
+                     "paints are the work of 2",
+                     process.count, process.origin);
   if (shared != process.count) {
     throw InputError(
         Setting::of("cfg_parallel_size"),
@@ -158,6 +188,10 @@ void agree(RunConfig& run, Ranks& ranks) {
 void meet(Resolved& resolved, const Shard& process, const ParallelDegrees& degrees, Log& log) {
   RunConfig& run = resolved.options.run;
   const Comm comm = Comm::of_rank(process.index, process.count, degrees);
+  const bool apart = degrees.stages > 1;
+  const bool all_on_gpus = run.device.kind != DeviceChoice::Kind::cpu &&
+                           (!apart || run.read_device->kind != DeviceChoice::Kind::cpu);
+  if (comm.stage.index == 1) run.device = *run.read_device;
   if (const auto device = device_of_rank(run.device, list_gpus().size(), environment))
     run.device = *device;
   const at::Device device = resolve_device(run.device, log);
@@ -165,7 +199,9 @@ void meet(Resolved& resolved, const Shard& process, const ParallelDegrees& degre
     log.set_level(LogLevel::quiet);
     resolved.options.progress = ProgressStyle::none;
   }
-  run.ranks = Ranks::meet(launch_of(process), degrees, device);
+  run.ranks = Ranks::meet(launch_of(process), degrees, device,
+                          all_on_gpus ? device : at::Device(at::kCPU));
+  if (apart) run.stage_end = make_stage_end(run.ranks, run.connector);
   agree(run, *run.ranks);
   if (degrees.cfg > 1) run.cfg_mode = CfgMode::sequential;
 }
@@ -176,6 +212,7 @@ ParallelDegrees degrees_of_items(const RunConfig& defaults) {
   degrees.cfg = std::max<std::size_t>(asked(defaults.parallel.cfg), 1);
   degrees.ulysses = std::max<std::size_t>(asked(defaults.parallel.ulysses), 1);
   degrees.ring = std::max<std::size_t>(asked(defaults.parallel.ring), 1);
+  degrees.stages = stages_of(defaults);
   return degrees;
 }
 
@@ -192,6 +229,13 @@ void require_undivided(const RunConfig& run, fmt::format_string<std::int64_t&> w
   }
 }
 
+void require_stages_together(const RunConfig& run) {
+  if (run.read_device)
+    throw InputError(Setting::of("read_device", device_name(*run.read_device)),
+                     "two devices for one request are for generate, batch and bench; expected {}",
+                     kSameDevice);
+}
+
 }  // namespace
 
 bool writes_results(const RunConfig& run) {
@@ -201,6 +245,7 @@ bool writes_results(const RunConfig& run) {
 void require_undivided(const RunConfig& run) {
   require_undivided(run,
                     "{} processes for one request are for generate, batch and bench; expected 1");
+  require_stages_together(run);
 }
 
 std::shared_ptr<Ranks> meet_ranks(Resolved& resolved, Log& log) {
@@ -214,6 +259,11 @@ std::shared_ptr<Ranks> meet_ranks(Resolved& resolved, Log& log) {
   check_degrees(run, degrees, *process);
   require_branches_apart(resolved, degrees);
   meet(resolved, *process, degrees, log);
+  if (degrees.stages > 1) {
+    log.info("2 processes share this request: one reads, the other one paints ({})",
+             name_of(run.connector));
+    return run.ranks;
+  }
   log.info("{} processes share this request: {} for the guidance branches x {} for the rows",
            process->count, degrees.cfg, degrees.of_rows());
   return run.ranks;
@@ -232,6 +282,13 @@ std::shared_ptr<Ranks> meet_list_ranks(Resolved& defaults, Log& log) {
   refuse_stdin(run, *process);
   require_branches_apart(defaults, degrees);
   meet(defaults, *process, degrees, log);
+  if (degrees.stages > 1) {
+    log.info(
+        "{} processes share this list: {} for its items x 2, of which one reads and the other one "
+        "paints ({})",
+        process->count, run.ranks->comm().data.size, name_of(run.connector));
+    return run.ranks;
+  }
   log.info(
       "{} processes share this list: {} for its items x {} for the guidance branches x {} for the "
       "rows",

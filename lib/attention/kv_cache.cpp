@@ -36,14 +36,22 @@ void KvCache::copy_row(std::int64_t row, const KvCache& from, std::int64_t from_
                        std::int64_t length) {
   TORCH_CHECK(length <= from.length(from_row), "[kv_cache] copies ", length, " of ",
               from.length(from_row));
-  truncate(row, length);
-  if (length == 0) return;
-  keys_.select(1, row)
-      .narrow(1, 0, length)
-      .copy_(from.keys_.select(1, from_row).narrow(1, 0, length));
-  values_.select(1, row)
-      .narrow(1, 0, length)
-      .copy_(from.values_.select(1, from_row).narrow(1, 0, length));
+  write_row(row, from.keys_.select(1, from_row).narrow(1, 0, length),
+            from.values_.select(1, from_row).narrow(1, 0, length));
+}
+
+Tensor KvCache::row_keys(std::int64_t row) const {
+  return keys_.select(1, row).narrow(1, 0, length(row));
+}
+Tensor KvCache::row_values(std::int64_t row) const {
+  return values_.select(1, row).narrow(1, 0, length(row));
+}
+
+void KvCache::write_row(std::int64_t row, const Tensor& keys, const Tensor& values) {
+  truncate(row, keys.size(1));
+  if (keys.size(1) == 0) return;
+  row_keys(row).copy_(keys);
+  row_values(row).copy_(values);
 }
 
 }  // namespace diptych

@@ -31,6 +31,11 @@ class KvCache {
   void truncate(std::int64_t row, std::int64_t length);
   // Copies the first `length` rows of a context; lengths follow. Rows may be of another cache.
   void copy_row(std::int64_t row, const KvCache& from, std::int64_t from_row, std::int64_t length);
+  // The keys, or values, of a context in all layers: [layers, length, kv_heads, head_dim], a view.
+  Tensor row_keys(std::int64_t row) const;
+  Tensor row_values(std::int64_t row) const;
+  // Copies such keys and values, of any device, to a context; its length follows.
+  void write_row(std::int64_t row, const Tensor& keys, const Tensor& values);
 
  private:
   KvShape shape_;

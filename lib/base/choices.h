@@ -65,6 +65,10 @@ enum class StepCacheMode {
 enum class OffloadWish { automatic, none, layers };  // layers: weights wait in host memory
 enum class TilingWish { automatic, on, off };        // on: the autoencoder works in strips
 
+// The way from the stage that reads to the one that paints, where they are apart. in_process: two
+// devices of one process.
+enum class Connector { automatic, in_process, shared_memory, c10d };
+
 // A bar where stderr is a terminal, key=value lines, or JSON lines.
 enum class ProgressStyle { automatic, none, kv, jsonl };
 
@@ -106,6 +110,9 @@ inline constexpr std::array<std::string_view, 3> kChoiceNames<OffloadWish> = {"a
                                                                               "layers"};
 template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<TilingWish> = {"auto", "on", "off"};
+template <>
+inline constexpr std::array<std::string_view, 4> kChoiceNames<Connector> = {
+    "auto", "in_process", "shared_memory", "c10d"};
 template <>
 inline constexpr std::array<std::string_view, 4> kChoiceNames<ProgressStyle> = {"auto", "none",
                                                                                 "kv", "jsonl"};

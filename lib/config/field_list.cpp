@@ -261,6 +261,14 @@ constinit const auto kFields = std::to_array<Field>({
      choice<run<&R::kernels>>(), YamlPlace::top, "kernels"},
     {"device", session, "--device", "auto|cpu|cuda|cuda:N", "where to compute; gpu is cuda",
      DeviceSlot{run<&R::device>}, YamlPlace::top, "device"},
+    {"read_device", session, "--read-device", "same|auto|cpu|cuda|cuda:N",
+     "where to read what is painted: texts, pictures and plans; another device than same has a model "
+     "of its own and reads ahead (batch)",
+     FreeDeviceSlot{run<&R::read_device>}, YamlPlace::none},
+    {"connector", session, "--connector", "auto|in_process|shared_memory|c10d",
+     "with --read-device: how the caches come to the device that paints; auto: in_process, or of two "
+     "processes shared_memory on one host, else c10d",
+     choice<run<&R::connector>>(), YamlPlace::none},
     {"dtype", session, "--dtype", "auto|float32|bfloat16",
      "auto: bfloat16 on CUDA; on the CPU float32, but bfloat16 where 1 GiB or more of weights are "
      "stored so and the CPU has AVX512-BF16 or AMX-BF16; also bf16, fp32",

@@ -184,14 +184,22 @@ struct Assign {
     slot.at(options) = slot.may_be_empty && text.empty() ? "" : attention_name(text, where);
   }
 
-  void operator()(const DeviceSlot& slot) const {
+  void operator()(const DeviceSlot& slot) const { slot.at(options) = device(""); }
+
+  void operator()(const FreeDeviceSlot& slot) const {
+    slot.at(options) = text == kSameDevice ? std::nullopt : std::optional(device("same, "));
+  }
+
+  // `more`: other values that are known.
+  DeviceChoice device(std::string_view more) const {
     constexpr std::string_view kGpu = "gpu";  // gpu, gpu:1
     const bool is_gpu = text == kGpu || text.starts_with("gpu:");
     const auto device = parse_device(is_gpu ? "cuda" + text.substr(kGpu.size()) : text);
     if (!device) {
-      throw where.error("unknown value {} (known: auto, cpu, cuda, cuda:N)", in_quotes(text));
+      throw where.error("unknown value {} (known: {}auto, cpu, cuda, cuda:N)", in_quotes(text),
+                        more);
     }
-    slot.at(options) = *device;
+    return *device;
   }
 
   void operator()(const TextSlot& slot) const {
@@ -296,6 +304,9 @@ struct ToJson {
   }
   Json operator()(const ChoiceSlot& slot) const { return slot.names[slot.get(options)]; }
   Json operator()(const DeviceSlot& slot) const { return device_name(slot.at(options)); }
+  Json operator()(const FreeDeviceSlot& slot) const {
+    return slot.at(options) ? device_name(*slot.at(options)) : std::string(kSameDevice);
+  }
   Json operator()(const PathSlot& slot) const { return slot.at(options).string(); }
   Json operator()(const AddedWeightsSlot& slot) const {
     Json list = Json::array();

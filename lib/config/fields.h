@@ -57,7 +57,8 @@ struct RealSlot {
   bool low_included;
   double high = 1e6;  // far beyond any use; keeps products of values finite
 };
-inline constexpr std::string_view kUnset = "auto";  // of a number that may be left open
+inline constexpr std::string_view kUnset = "auto";      // of a number that may be left open
+inline constexpr std::string_view kSameDevice = "same";  // of a device that may be another one's
 // A part of a range, and what has it.
 struct NamedRange {
   std::int64_t low, high;
@@ -95,6 +96,9 @@ struct AttentionSlot {  // a backend's name, or as the Python servers spell it (
 struct DeviceSlot {
   DeviceChoice& (*at)(Options&);
 };
+struct FreeDeviceSlot {  // a device, or same: that of the run
+  std::optional<DeviceChoice>& (*at)(Options&);
+};
 struct TextSlot {
   std::string& (*at)(Options&);
 };
@@ -127,7 +131,7 @@ struct InputsSlot {
   std::vector<InputItem>& (*at)(Options&);
 };
 using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, FreeWholeSlot, FrameRateSlot, IntervalSlot,
-                          ChoiceSlot, TaskSlot, AttentionSlot, DeviceSlot, TextSlot, PathSlot,
+                          ChoiceSlot, TaskSlot, AttentionSlot, DeviceSlot, FreeDeviceSlot, TextSlot, PathSlot,
                           TextListSlot, AddedWeightsSlot, BoolSlot, InputsSlot>;
 
 // Which map of a stage config holds the key of a field: the file itself, or the stage of a kind

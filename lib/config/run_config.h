@@ -20,7 +20,8 @@
 namespace diptych {
 
 struct FamilyConfig;
-class Ranks;  // lib/runtime/ranks.h
+class Ranks;     // lib/runtime/ranks.h
+class StageEnd;  // lib/runtime/handoff.h
 
 // What a task makes, and what it reads.
 enum class MediaKind { picture, clip, text };
@@ -106,6 +107,9 @@ struct RunConfig {
   std::filesystem::path model;           // checkpoint folder; may be empty with load_format dummy
   LoadFormat load_format = LoadFormat::safetensors;
   DeviceChoice device;
+  // Of the stage that reads, which then has a model of its own; none: it shares the one of `device`.
+  std::optional<DeviceChoice> read_device;
+  Connector connector = Connector::automatic;
   DtypeChoice dtype = DtypeChoice::automatic;
   Quantization quantization = Quantization::none;
   KernelPolicy kernels = KernelPolicy::automatic;
@@ -124,6 +128,7 @@ struct RunConfig {
   StageAttention read_attention, paint_attention;
   ParallelConfig parallel;
   std::shared_ptr<Ranks> ranks;  // that share the requests of this run; null: this process alone
+  std::shared_ptr<StageEnd> stage_end;  // of the one stage that this model is; null: it is both
   SamplingConfig sampling;
   TextConfig text;
   std::vector<InputItem> inputs;

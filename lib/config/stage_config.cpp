@@ -1,6 +1,7 @@
 #include "lib/config/stage_config.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <utility>
@@ -35,6 +36,16 @@ std::string number_word(std::size_t number) {
   return number == 2 ? "two" : fmt::format("{}", number);
 }
 
+// As the Python servers' stage files spell them.
+struct ConnectorType {
+  std::string_view type;
+  Connector connector;
+};
+constexpr std::array<ConnectorType, 3> kConnectorTypes = {
+    {{"SharedMemoryConnector", Connector::shared_memory},
+     {"InProcessConnector", Connector::in_process},
+     {"C10dConnector", Connector::c10d}}};
+
 class StageConfigReader {
  public:
   explicit StageConfigReader(const FamilyConfig& family) : family_(family) {}
@@ -55,7 +66,8 @@ class StageConfigReader {
     require_stage_list(stages);
     read_map(file, {.top = true}, YamlMap::file, "");
     read_stages(stages);
-    if (devices_) assign_devices(tree);
+    if (devices_ || reading_devices_) assign_devices(tree);
+    assign_connector();
     return std::move(assignments_);
   }
 
@@ -195,9 +207,9 @@ class StageConfigReader {
     YamlReader reader(stage, fmt::format("stages.{}", id));
     reader.required("stage_id");
     if (role.has(YamlPlace::enhancing)) reader.optional(kModelStage);
-    if (const YamlNode* devices = reader.optional("devices")) read_devices(*devices, reader);
+    if (const YamlNode* devices = reader.optional("devices")) read_devices(*devices, reader, role);
     if (const YamlNode* inputs = reader.optional("input_connectors"))
-      read_inputs(*inputs, reader, id);
+      read_inputs(*inputs, reader, id, role);
     if (const YamlNode* sampling = reader.optional("default_sampling_params")) {
       YamlReader map(*sampling, reader.path_of("default_sampling_params"));
       read_sampling(map, role);
@@ -246,53 +258,76 @@ class StageConfigReader {
     read_map(map, role, YamlMap::sampling, "default_sampling_params.");
   }
 
-  // "0" is CUDA device 0; every stage names the same one.
-  void read_devices(const YamlNode& node, const YamlReader& stage) {
+  struct Devices {
+    std::string text;
+    YamlWhere where;
+    std::string path;
+  };
+
+  // "0" is CUDA device 0. The stage that reads may name another one than those behind it.
+  void read_devices(const YamlNode& node, const YamlReader& stage, Role role) {
     const std::string path = stage.path_of("devices");
     const std::string text = scalar_text(node, path);
     const bool number = !text.empty() && text.size() <= 3 &&
                         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
     if (!number && text != "cpu") {
-      yaml_error(
-          node.where, path,
-          fmt::format("{} is not supported by this version: a run uses one device; expected the "
-                      "number of one GPU, such as \"0\", or cpu",
-                      in_quotes(text)));
+      yaml_error(node.where, path,
+                 fmt::format("{} is not supported by this version: a stage uses one device; "
+                             "expected the number of one GPU, such as \"0\", or cpu",
+                             in_quotes(text)));
+    }
+    const Devices devices = {text, node.where, path};
+    const bool reads = role.kinds.size() == 1 && role.has(YamlPlace::reading) &&
+                       family_.stages.size() > 1 && family_.uses("read_device");
+    if (reads) {
+      reading_devices_ = devices;
+      return;
     }
     if (devices_ && devices_->text != text) {
       yaml_error(
           node.where, path,
-          fmt::format("{} is not supported by this version: a run uses one device; the stage "
+          fmt::format("{} is not supported by this version: these stages use one device; the stage "
                       "before has {}",
                       in_quotes(text), in_quotes(devices_->text)));
     }
-    devices_ = Devices{text, node.where, path};
+    devices_ = devices;
   }
 
   void assign_devices(const YamlNode& tree) {
-    const Devices& devices = *devices_;
+    const Devices& devices = devices_ ? *devices_ : *reading_devices_;
     if (const YamlEntry* device = tree.find("device")) {
       yaml_error(
           devices.where, devices.path,
           fmt::format("the file also has device ({}); expected one of them", device->where.text()));
     }
-    add(field_index("device"), devices.text == "cpu" ? "cpu" : "cuda:" + devices.text,
-        devices.where, devices.path);
+    add_device("device", devices);
+    if (devices_ && reading_devices_ && devices_->text != reading_devices_->text)
+      add_device("read_device", *reading_devices_);
   }
 
-  // A stage takes what the one before it left in memory; other ways connect processes.
-  void read_inputs(const YamlNode& node, const YamlReader& stage, std::int64_t id) {
+  void add_device(std::string_view field, const Devices& devices) {
+    add(field_index(field), devices.text == "cpu" ? "cpu" : "cuda:" + devices.text, devices.where,
+        devices.path);
+  }
+
+  // How a stage gets what the one before it has left. Where both are one model, that is at hand.
+  void read_inputs(const YamlNode& node, const YamlReader& stage, std::int64_t id, Role role) {
     YamlReader map(node, stage.path_of("input_connectors"));
     const std::string from = fmt::format("from_stage_{}", id - 1);
     const YamlNode* connector = id > 0 ? map.optional(from) : nullptr;
     if (connector != nullptr) {
       const std::string path = map.path_of(from);
       const std::string name = scalar_text(*connector, path);
-      const bool known = std::ranges::find(connectors_, name) != connectors_.end();
-      if (!known && name != "shared_memory_connector") {
-        yaml_error(
-            connector->where, path,
-            fmt::format("unknown connector {} (known: shared_memory_connector)", in_quotes(name)));
+      const auto known = connectors_.find(name);
+      if (known == connectors_.end()) {
+        std::vector<std::string_view> names;
+        for (const auto& [each, unused] : connectors_) names.push_back(each);
+        yaml_error(connector->where, path,
+                   fmt::format("unknown connector {} (known: {})", in_quotes(name),
+                               fmt::join(names, ", ")));
+      }
+      if (role.has(YamlPlace::painting) && family_.uses("connector")) {
+        connector_ = {known->second, connector->where, path};
       }
     }
     if (id > 0) return map.finish();
@@ -305,27 +340,41 @@ class StageConfigReader {
     for (const YamlEntry& entry : node.entries) {
       YamlReader connector(entry.value, fmt::format("connectors.{}", entry.key));
       const YamlNode& type = connector.required("name");
-      connector.refuse("extra", "", "the stages share one process");
+      connector.refuse("extra", "", "the connectors of this version have no settings");
       connector.finish();
-      if (type.text != "SharedMemoryConnector") {
+      const auto kind = std::ranges::find(kConnectorTypes, type.text, &ConnectorType::type);
+      if (kind == kConnectorTypes.end()) {
         yaml_error(type.where, connector.path_of("name"),
-                   fmt::format("{} is not supported by this version: the stages share one process; "
-                               "expected SharedMemoryConnector",
+                   fmt::format("{} is not supported by this version; expected "
+                               "SharedMemoryConnector, InProcessConnector or C10dConnector",
                                type.description()));
       }
-      connectors_.push_back(entry.key);
+      connectors_[entry.key] = kind->connector;
     }
   }
 
-  struct Devices {
-    std::string text;
+  // Where the stages are apart; else the stage config names what is not needed.
+  void assign_connector() {
+    if (!connector_ || !devices_ || !reading_devices_ ||
+        devices_->text == reading_devices_->text)
+      return;
+    add(field_index("connector"), std::string(name_of(connector_->connector)), connector_->where,
+        connector_->path);
+  }
+
+  struct NamedConnector {
+    Connector connector;
     YamlWhere where;
     std::string path;
   };
   const FamilyConfig& family_;
   std::vector<Assignment> assignments_;
-  std::vector<std::string> connectors_;
-  std::optional<Devices> devices_;
+  std::map<std::string, Connector, std::less<>> connectors_ = {
+      {"shared_memory_connector", Connector::shared_memory},
+      {"in_process_connector", Connector::in_process},
+      {"c10d_connector", Connector::c10d}};
+  std::optional<NamedConnector> connector_;
+  std::optional<Devices> devices_, reading_devices_;
   const Task* task_ = nullptr;  // whose values alone are read
 };
 

@@ -8,7 +8,9 @@ namespace {
 
 constexpr std::string_view kOneGpu =
     "processes divide a request by cfg_parallel_size, ulysses_degree and ring_degree";
-constexpr std::string_view kOneProcess = "the stages run one after the other in one process";
+constexpr std::string_view kLauncher =
+    "processes are started with torchrun, mpirun or srun, and share the list of a batch";
+constexpr std::string_view kWholeContexts = "a stage hands on what it has read as a whole";
 constexpr std::string_view kNoPython = "this program runs no Python";
 constexpr std::string_view kOffload = "set offload at the top of the file";
 constexpr std::string_view kMemory = "a request takes the memory it needs, up to max_vram";
@@ -27,29 +29,29 @@ using enum YamlMap;
 // parameters of its diffusion requests.
 constexpr auto kRefused = std::to_array<RefusedKey>({
     // The file.
-    {file, "async_chunk", "false", kOneProcess},
-    {file, "edges", "", kOneProcess},
+    {file, "async_chunk", "false", kWholeContexts},
+    {file, "edges", "", "set input_connectors in the next stage"},
     {file, "platforms", "", "a file holds for every device"},
     {file, "session_mode", "turn", kOther},
     {file, "model_runner", "", kOther},
     {file, "active_stream_window", "0", kOther},
     {file, "duplex_session", "", kOther},
     {file, "trust_remote_code", "true|false", kNoPython},
-    {file, "distributed_executor_backend", "uni", kOneProcess},
+    {file, "distributed_executor_backend", "uni", kLauncher},
     {file, "enable_prefix_caching", "false", "every context is prefilled anew"},
     {file, "enable_chunked_prefill", "false", "a context is prefilled in one piece"},
     {file, "data_parallel_size", "1", kOneGpu},
     {file, "pipeline_parallel_size", "1", kOneGpu},
     {file, "custom_voice_dir", "", kOther},
     // A stage: identity, wiring.
-    {stage, "num_replicas", "1", kOneProcess},
+    {stage, "num_replicas", "1", kLauncher},
     {stage, "env", "", "set the variables of the command itself"},
     {stage, "runtime", "", "set devices in the stage itself"},
     {stage, "engine_args", "", "set the keys in the stage itself"},
     {stage, "engine_extras", "", "set the keys in the stage itself"},
     {stage, "model_config", "", "the checkpoint's own config.json is read"},
     {stage, "model_class_name", "", "set pipeline at the top of the file"},
-    {stage, "async_chunk", "false", kOneProcess},
+    {stage, "async_chunk", "false", kWholeContexts},
     {stage, "output_connectors", "", "set input_connectors in the next stage"},
     {stage, "default_pooling_params", "", kOther},
     {stage, "subtalker_sampling_params", "", kOther},
@@ -59,12 +61,12 @@ constexpr auto kRefused = std::to_array<RefusedKey>({
     {stage, "data_parallel_size", "1", kOneGpu},
     {stage, "pipeline_parallel_size", "1", kOneGpu},
     {stage, "enable_expert_parallel", "false", kOneGpu},
-    {stage, "distributed_executor_backend", "uni", kOneProcess},
+    {stage, "distributed_executor_backend", "uni", kLauncher},
     {stage, "gpu_memory_utilization", "", kMemory},
     {stage, "max_num_seqs", "1", "one request runs at a time"},
     {stage, "max_num_batched_tokens", "", kMemory},
     {stage, "max_model_len", "", "the checkpoint's own limit holds"},
-    {stage, "async_scheduling", "false", kOneProcess},
+    {stage, "async_scheduling", "false", kWholeContexts},
     {stage, "disable_hybrid_kv_cache_manager", "", kMemory},
     {stage, "mm_processor_cache_gb", "0", kMemory},
     {stage, "mamba_ssm_cache_dtype", "", kOther},

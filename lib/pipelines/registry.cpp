@@ -12,6 +12,8 @@
 #include "lib/pipelines/lance/family.h"
 #include "lib/pipelines/qwen3_dflash/family.h"
 #include "lib/pipelines/wan/family.h"
+#include "lib/runtime/runtime.h"
+#include "lib/session/staged_session.h"
 
 namespace diptych {
 namespace {
@@ -40,6 +42,23 @@ const Family& find_family(std::string_view name) {
   }
   throw InputError(Setting::of("pipeline").called("pipeline"), "unknown family '{}' (known: {})",
                    name, known);
+}
+
+std::unique_ptr<Session> open_session(const RunConfig& config, Log& log) {
+  const Family& family = find_family(config.pipeline);
+  if (!config.read_device || config.stage_end != nullptr) return family.open(config, log);
+  if (config.connector == Connector::c10d)
+    throw InputError(Setting::of("connector", "c10d"),
+                     "is between processes, and this one is alone; expected in_process, or two "
+                     "processes, started with torchrun, mpirun or srun");
+  if (config.connector == Connector::shared_memory)
+    log.info_once("connector shared_memory: both stages are in this process, as with in_process");
+  const at::Device painting = resolve_device(config.device, log);
+  if (painting.is_cuda() && resolve_device(*config.read_device, log) == painting)
+    throw InputError(Setting::of("read_device", device_name(*config.read_device)),
+                     "cuda:{} paints, and has no room for a second model; expected another device",
+                     painting.index());
+  return std::make_unique<StagedSession>(config, family.open, log);
 }
 
 const Family* family_of_checkpoint(const std::filesystem::path& folder) {

@@ -187,6 +187,7 @@ class IdleFinder {
     if (!writes_plan(run_))
       forbid({"think_output"},
              {"given without a plan to paint by; expected ", think_, " and a task that paints"});
+    if (!run_.read_device) forbid({"connector"}, {"given without ", Setting::of("read_device")});
     if (run_.trace.empty())
       forbid({"trace_filter"}, {"given without ", Setting::of("trace", "FILE")});
     if (run_.text.temperature == 0) forbid({"top_k", "top_p"}, {"given without ", temperature_});
@@ -287,6 +288,11 @@ void require_complete(const Options& options) {
     if (!item.is_text()) require_input(item);
   }
   if (!run.noise.empty()) require_file(Setting::of("noise"), run.noise);
+  if (run.read_device && !run.trace.empty())
+    throw InputError(Setting::of("trace"),
+                     SettingText{"needs a model that reads and paints, and ",
+                                 Setting::of("read_device", device_name(*run.read_device)),
+                                 " makes two"});
   if (enhances(options)) {
     require_enhanceable(options);
     const fs::path& instructions = options.enhance.instructions;

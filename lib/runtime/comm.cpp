@@ -9,11 +9,12 @@ namespace diptych {
 Comm Comm::of_rank(std::size_t rank, std::size_t world_size, const ParallelDegrees& degrees) {
   const std::size_t shared = degrees.ranks_per_request();
   TORCH_CHECK(shared > 0, "[comm] degrees are cfg ", degrees.cfg, ", ulysses ", degrees.ulysses,
-              ", ring ", degrees.ring, "; expected 1 or more each");
+              ", ring ", degrees.ring, ", stages ", degrees.stages, "; expected 1 or more each");
   TORCH_CHECK(rank < world_size, "[comm] rank ", rank, " of ", world_size);
   if (world_size % shared != 0) {
-    throw InputError("found {} rank(s), expected a multiple of {} (cfg {}, ulysses {}, ring {})",
-                     world_size, shared, degrees.cfg, degrees.ulysses, degrees.ring);
+    throw InputError("found {} rank(s), expected a multiple of {} (cfg {}, ulysses {}, ring {}{})",
+                     world_size, shared, degrees.cfg, degrees.ulysses, degrees.ring,
+                     degrees.stages > 1 ? ", and reading apart" : "");
   }
   Comm comm;
   comm.ulysses = {degrees.ulysses, rank % degrees.ulysses};
@@ -21,7 +22,9 @@ Comm Comm::of_rank(std::size_t rank, std::size_t world_size, const ParallelDegre
   comm.ring = {degrees.ring, rank % degrees.ring};
   rank /= degrees.ring;
   comm.cfg = {degrees.cfg, rank % degrees.cfg};
-  comm.data = {world_size / shared, rank / degrees.cfg};
+  rank /= degrees.cfg;
+  comm.stage = {degrees.stages, rank % degrees.stages};
+  comm.data = {world_size / shared, rank / degrees.stages};
   return comm;
 }
 

@@ -10,8 +10,10 @@ struct ParallelDegrees {
   std::size_t cfg = 1;      // guidance branches, a rank for each part of them
   std::size_t ulysses = 1;  // attention heads
   std::size_t ring = 1;     // queries of attention, each for all keys and values
+  std::size_t stages = 1;   // 2: reading has a rank of its own
   std::size_t of_rows() const { return ulysses * ring; }
-  std::size_t ranks_per_request() const { return cfg * of_rows(); }
+  bool divides_steps() const { return cfg * of_rows() > 1; }
+  std::size_t ranks_per_request() const { return stages * cfg * of_rows(); }
 };
 
 // One of the groups that a rank is in: how many ranks it has, and which of them this one is.
@@ -23,12 +25,15 @@ struct RankGroup {
 // The groups of one rank. Ranks with the same index in `data` share their requests; the ranks of a
 // group differ in the index of that group alone.
 struct Comm {
-  RankGroup data, cfg, ulysses, ring;
+  RankGroup data, stage, cfg, ulysses, ring;  // stage 0 paints, stage 1 reads
+  bool divides_steps() const { return cfg.size * ulysses.size * ring.size > 1; }
   // Of the ranks that share a request, the one that writes its results.
-  bool leads() const { return cfg.index == 0 && ulysses.index == 0 && ring.index == 0; }
+  bool leads() const {
+    return stage.index == 0 && cfg.index == 0 && ulysses.index == 0 && ring.index == 0;
+  }
 
-  // rank = ((data * cfg + cfg index) * ring + ring index) * ulysses + ulysses index: ranks that
-  // exchange the most are neighbours, on one host. Throws InputError where the ranks are not a
+  // rank = (((data * stages + stage) * cfg + cfg index) * ring + ring index) * ulysses + ulysses
+  // index: ranks that exchange the most are neighbours, on one host. Throws InputError where the ranks are not a
   // multiple of degrees.ranks_per_request(), c10::Error for a degree of 0 or a rank outside
   // [0, world_size).
   static Comm of_rank(std::size_t rank, std::size_t world_size, const ParallelDegrees& degrees);

@@ -23,6 +23,10 @@ void limit_memory(at::Device device, std::uint64_t bytes);
 // Page-locked host memory, uint8 [bytes]: the device reads it without a detour, while it computes.
 // Throws RunError where the system does not give it.
 Tensor pinned_bytes(std::int64_t bytes);
+// Page-locks memory that is there already. Whether that is so now: where the system does not do it,
+// it stays as it is.
+bool pin(void* memory, std::int64_t bytes) noexcept;
+void unpin(void* memory) noexcept;
 // Makes the device's context on a thread of its own, then loads the libraries of products and
 // convolutions by a small one of each. `free`: gets the free bytes between the two. `log`: gets a
 // mark at both ends.

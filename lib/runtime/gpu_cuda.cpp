@@ -87,6 +87,17 @@ Tensor pinned_bytes(std::int64_t bytes) {
       memory, {bytes}, [](void* pointer) { cudaFreeHost(pointer); }, at::kByte);
 }
 
+bool pin(void* memory, std::int64_t bytes) noexcept {
+  const auto error =
+      cudaHostRegister(memory, static_cast<std::size_t>(bytes), cudaHostRegisterPortable);
+  if (error != cudaSuccess) cudaGetLastError();  // it is not the next call's
+  return error == cudaSuccess;
+}
+
+void unpin(void* memory) noexcept {
+  if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+}
+
 std::jthread open_device(at::Device device, std::promise<std::optional<std::uint64_t>> free,
                          Log& log) {
   return std::jthread([device, free = std::move(free), &log]() mutable {

@@ -24,6 +24,10 @@ void limit_memory(at::Device, std::uint64_t) {}
 Tensor pinned_bytes(std::int64_t /*bytes*/) {
   throw RunError("page-locked host memory: {}", *why_none());
 }
+bool pin(void* /*memory*/, std::int64_t /*bytes*/) noexcept {
+  return false;
+}
+void unpin(void* /*memory*/) noexcept {}
 std::jthread open_device(at::Device, std::promise<std::optional<std::uint64_t>> free, Log&) {
   free.set_value(std::nullopt);
   return {};

@@ -33,6 +33,7 @@ constexpr int kLostBeats = 20;   // without one: the process is gone
 constexpr auto kLastWords = 2s;  // until what a rank has said must be known
 constexpr int kLost = 3;         // exit code: RunError's
 constexpr const char* kFailed = "failed";
+constexpr int kTag = 0;  // of what goes from one rank to another: in order
 
 std::string text_of(const std::vector<std::uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
@@ -160,15 +161,21 @@ void await(const c10::intrusive_ptr<c10d::Work>& work) {
 
 class C10dRanks final : public Ranks {
  public:
-  C10dRanks(const Launch& launch, const Comm& comm, at::Device device)
-      : Ranks(launch.rank, comm), launch_(launch), store_(open_store(launch)) {
+  C10dRanks(const Launch& launch, const Comm& comm, at::Device device, at::Device stage_device)
+      : Ranks(launch.rank, comm),
+        launch_(launch),
+        device_(device),
+        stage_device_(stage_device),
+        store_(open_store(launch)) {
     await_all(*store_, launch);
     watch_ = std::make_unique<Watch>(launch, open_store(follower()));
-    for (const RankAxis axis : {RankAxis::cfg, RankAxis::ulysses, RankAxis::ring}) {
+    for (const RankAxis axis :
+         {RankAxis::cfg, RankAxis::ulysses, RankAxis::ring, RankAxis::stage}) {
       if (group(axis).size == 1) continue;
       const Store own = c10::make_intrusive<c10d::PrefixStore>(name_of_group(axis), store_);
-      groups_[axis] = device.is_cuda() ? make_nccl_group(own, group(axis), device)
-                                       : make_gloo_group(own, group(axis));
+      groups_[axis] = this->device(axis).is_cuda()
+                          ? make_nccl_group(own, group(axis), this->device(axis))
+                          : make_gloo_group(own, group(axis));
     }
   }
   // The store goes with rank 0, which may have heard of a failure before the others.
@@ -196,6 +203,32 @@ class C10dRanks final : public Ranks {
     options.asyncOp = false;
     await(groups_.at(axis)->alltoall_base(out, in, even, even, options));
     return out.view_as(parts);
+  }
+
+  at::Device device(RankAxis axis) const override {
+    return axis == RankAxis::stage ? stage_device_ : device_;
+  }
+
+  void send(RankAxis axis, const Tensor& tensor) override {
+    std::vector<Tensor> one = {tensor};
+    await(groups_.at(axis)->send(one, other_in(axis), kTag));
+  }
+
+  void receive(RankAxis axis, const Tensor& tensor) override {
+    std::vector<Tensor> one = {tensor};
+    await(groups_.at(axis)->recv(one, other_in(axis), kTag));
+  }
+
+  void tell(RankAxis axis, const std::string& name, const std::string& text) override {
+    store_->set(key_of(axis, group(axis).index, name), bytes_of(text));
+  }
+
+  std::string hear(RankAxis axis, const std::string& name) override {
+    const std::string key =
+        key_of(axis, static_cast<std::size_t>(other_in(axis)), name);
+    std::string text = await_text(key);
+    store_->deleteKey(key);  // there may be very many
+    return text;
   }
 
   std::string common_text(const std::string& name,
@@ -251,12 +284,22 @@ class C10dRanks final : public Ranks {
       store_->set(key, bytes_of(text));
       return text;
     }
+    return await_text(key);
+  }
+
+  std::string await_text(const std::string& key) {
     while (!store_->check({key})) {
       if (const auto code = failed()) throw OtherRankFailed{*code};
       check_interrupted();
       std::this_thread::sleep_for(kGlance);
     }
     return text_of(store_->get(key));
+  }
+
+  int other_in(RankAxis axis) const { return static_cast<int>(1 - group(axis).index); }
+
+  std::string key_of(RankAxis axis, std::size_t teller, const std::string& name) const {
+    return fmt::format("told.{}{}.{}", name_of_group(axis), teller, name);
   }
 
   Launch follower() const {
@@ -276,11 +319,13 @@ class C10dRanks final : public Ranks {
   std::string name_of_group(RankAxis axis) const {
     const Comm& c = comm();
     const auto place = [&](RankAxis of) { return of == axis ? 0 : group(of).index; };
-    return fmt::format("{}.{}.{}.{}.{}.", static_cast<int>(axis), c.data.index,
-                       place(RankAxis::cfg), place(RankAxis::ring), place(RankAxis::ulysses));
+    return fmt::format("{}.{}.{}.{}.{}.{}.", static_cast<int>(axis), c.data.index,
+                       place(RankAxis::stage), place(RankAxis::cfg), place(RankAxis::ring),
+                       place(RankAxis::ulysses));
   }
 
   Launch launch_;
+  at::Device device_, stage_device_;
   Store store_;
   bool has_failed_ = false;
   std::unique_ptr<Watch> watch_;
@@ -304,17 +349,19 @@ const RankGroup& Ranks::group(RankAxis axis) const {
       return comm_.ulysses;
     case RankAxis::ring:
       return comm_.ring;
+    case RankAxis::stage:
+      return comm_.stage;
   }
   TORCH_CHECK(false, "[ranks] an axis that is none");
 }
 
 std::shared_ptr<Ranks> Ranks::meet(const Launch& launch, const ParallelDegrees& degrees,
-                                   at::Device device) {
+                                   at::Device device, at::Device stage_device) {
   // c10d's warnings about connections that end come with frames of its stack. What has ended is
   // said by the ranks; who wants to know more asks libtorch.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   const Comm comm = Comm::of_rank(launch.rank, launch.size, degrees);
-  return std::make_shared<C10dRanks>(launch, comm, device);
+  return std::make_shared<C10dRanks>(launch, comm, device, stage_device);
 }
 
 }  // namespace diptych

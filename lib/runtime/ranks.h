@@ -22,8 +22,8 @@ struct Launch {
   std::string attempt = "0";      // which one, of a launcher that starts all again
 };
 
-// How the ranks that share a request divide it.
-enum class RankAxis { cfg, ulysses, ring };
+// How the ranks that share a request divide it. stage: who reads, and who paints.
+enum class RankAxis { cfg, ulysses, ring, stage };
 
 // Why a rank ends early though nothing failed in it: another one did. That one has said why.
 struct OtherRankFailed {
@@ -38,10 +38,11 @@ struct RankFailed {
 
 class Ranks {
  public:
-  // Meets the others, and opens a group for every degree above 1. Throws InputError as
-  // Comm::of_rank, and RunError where they do not all come within a minute.
+  // Meets the others, and opens a group for every degree above 1: of `device`, of the stage axis of
+  // `stage_device`. Throws InputError as Comm::of_rank, and RunError where they do not all come
+  // within a minute.
   static std::shared_ptr<Ranks> meet(const Launch& launch, const ParallelDegrees& degrees,
-                                     at::Device device);
+                                     at::Device device, at::Device stage_device);
   virtual ~Ranks() = default;
 
   const Comm& comm() const { return comm_; }
@@ -56,6 +57,15 @@ class Ranks {
   // parts [ranks, ...], contiguous: slice i goes to rank i -> the slices that each rank has sent
   // here, in their order. Likewise.
   virtual Tensor all_to_all(RankAxis axis, const Tensor& parts) = 0;
+  // tensor: contiguous, on the group's device; goes to, or is filled by, the other rank of an axis
+  // of two. On CUDA the current stream waits, the host does not.
+  virtual at::Device device(RankAxis axis) const = 0;  // of the group
+  virtual void send(RankAxis axis, const Tensor& tensor) = 0;
+  virtual void receive(RankAxis axis, const Tensor& tensor) = 0;
+  // A text for the other rank of an axis of two, which waits for it there. Each name once. hear()
+  // throws as common_text().
+  virtual void tell(RankAxis axis, const std::string& name, const std::string& text) = 0;
+  virtual std::string hear(RankAxis axis, const std::string& name) = 0;
   // The text of rank 0, which alone calls `make`; the others wait for it, however long it takes.
   // Each name once. Throws Interrupted, and OtherRankFailed.
   virtual std::string common_text(const std::string& name,

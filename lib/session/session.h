@@ -36,6 +36,11 @@ class Session {
   // Whether both can share forwards: their settings agree (may_share_forwards, lib/config/fields.h)
   // and neither has to run alone.
   virtual bool may_share(const RunConfig& a, const RunConfig& b) const = 0;
+  // Whether it can begin with what comes behind the next run().
+  virtual bool reads_ahead() const { return false; }
+  // The jobs of the run() behind the next one, which stay until then. They may be run otherwise, or
+  // not at all.
+  virtual void expect_next(const JobGroup& /*jobs*/) {}
   // Runs the jobs together; several must share pairwise and paint one picture each. Throws
   // Interrupted between steps.
   virtual void run(const JobGroup& jobs, Progress& progress, const Results& results) = 0;

@@ -337,17 +337,28 @@ TEST_CASE("the stage that rewrites prompts is stage 0 and has its own keys") {
         std::string::npos);
 }
 
-TEST_CASE("stages share one device") {
+TEST_CASE("the stage that reads may have a device of its own") {
   const File file;
-  CHECK(file.error("stages: [{stage_id: 0, devices: '0'}, {stage_id: 1, devices: '1'}]")
-            .find("a run uses one device; the stage before has '0'") != std::string::npos);
-  CHECK(file.error("stages: [{stage_id: 0, devices: '0,1'}]").find("a run uses one device") !=
+  const std::string apart =
+      "stages: [{stage_id: 0, devices: '0'}, {stage_id: 1, devices: '1', input_connectors: "
+      "{from_stage_0: c10d_connector}}]\n";
+  CHECK(file.value(apart, "device") == "cuda:1");
+  CHECK(file.value(apart, "read_device") == "cuda:0");
+  CHECK(file.value(apart, "connector") == "c10d");
+  const std::string same =
+      "stages: [{stage_id: 0, devices: cpu}, {stage_id: 1, devices: cpu, input_connectors: "
+      "{from_stage_0: c10d_connector}}]\n";
+  CHECK(file.value(same, "device") == "cpu");
+  CHECK(file.value(same, "read_device") == "none");
+  CHECK(file.value(same, "connector") == "none");
+  CHECK(file.value("stages: [{stage_id: 0, devices: '1'}]", "device") == "cuda:1");
+  CHECK(file.error("stages: [{stage_id: 0, devices: '0,1'}]").find("a stage uses one device") !=
         std::string::npos);
   CHECK(file.error("device: cpu\nstages: [{stage_id: 0, devices: '0'}]")
             .find("the file also has device") != std::string::npos);
 }
 
-TEST_CASE("connectors stay in the process") {
+TEST_CASE("connectors have known names and types") {
   const File file;
   const auto stages = [](std::string_view input) {
     return fmt::format("stages: [{{stage_id: 0}}, {{stage_id: 1, input_connectors: {}}}]\n", input);

@@ -153,6 +153,7 @@ struct Type {
     return slot.may_be_empty ? "as `default`, or empty"
                              : "`auto`, `math`, `sdpa`, `flash`, `cudnn`";
   }
+  std::string operator()(const FreeDeviceSlot&) const { return "`same` or a device"; }
   std::string operator()(const DeviceSlot&) const { return "`auto`, `cpu`, `cuda`, `cuda:N`"; }
   std::string operator()(const TextSlot&) const { return "text"; }
   std::string operator()(const PathSlot&) const { return "path, relative to the file"; }

@@ -32,7 +32,7 @@ void as_ranks(const ParallelDegrees& degrees, std::size_t size,
     threads.emplace_back([&, rank] {
       try {
         const std::shared_ptr<Ranks> ranks =
-            Ranks::meet({rank, size, "127.0.0.1", port}, degrees, at::kCPU);
+            Ranks::meet({rank, size, "127.0.0.1", port}, degrees, at::kCPU, at::kCPU);
         work(*ranks);
         if (finish) ranks->finish(0);
       } catch (...) {

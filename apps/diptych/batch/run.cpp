@@ -254,9 +254,18 @@ class BatchRun {
     loaded_ = steady_seconds();
     if (writes()) earlier_->warn_of_other_settings(session_->report());
     progress_.set_items(through(), total());
-    for (const std::vector<std::size_t>& group : groups_) {
-      run_group(group);
-      for (const std::size_t i : group) jobs_[i].reset();
+    std::vector<std::size_t> chosen = choose(groups_.front());
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const std::vector<std::size_t> members = std::move(chosen);
+      const bool has_next = g + 1 < groups_.size();
+      const bool looks_ahead = has_next && session_->reads_ahead();
+      if (looks_ahead) {
+        chosen = choose(groups_[g + 1]);
+        if (any_pending(members)) session_->expect_next(jobs_of(chosen));
+      }
+      run_group(members);
+      for (const std::size_t i : groups_[g]) jobs_[i].reset();
+      if (has_next && !looks_ahead) chosen = choose(groups_[g + 1]);
     }
     report_ = session_->report();
     if (!shares_session_) return;
@@ -318,12 +327,22 @@ class BatchRun {
     return std::ranges::any_of(members, [&](std::size_t i) { return is_pending(i); });
   }
 
-  void run_group(std::vector<std::size_t> members) {
-    if (ranks_ != nullptr) {
-      members = agreed(std::move(members));
-    } else if (members.size() > 1) {
+  // Those members of a group that can run. One that reads ahead must know so of single ones, too.
+  std::vector<std::size_t> choose(std::vector<std::size_t> members) {
+    if (ranks_ != nullptr) return agreed(std::move(members));
+    if (members.size() > 1 || session_->reads_ahead())
       std::erase_if(members, [&](std::size_t i) { return is_refused(i); });
-    }
+    return members;
+  }
+
+  // Of items that job() has been made for.
+  JobGroup jobs_of(Members members) const {
+    JobGroup jobs;
+    for (const std::size_t i : members) jobs.push_back(jobs_[i].get());
+    return jobs;
+  }
+
+  void run_group(Members members) {
     if (!any_pending(members)) return;
     check_interrupted();
     const auto error = attempt(members);
@@ -611,7 +630,7 @@ std::unique_ptr<Session> open_session(const Resolved& defaults, const PlannedIte
   RunConfig model = defaults.options.run;
   model.task = first.options.run.task;
   model.makes = first.options.run.makes;
-  return find_family(model.pipeline).open(model, log);
+  return open_session(model, log);
 }
 
 std::vector<std::vector<std::size_t>> plan_forwards(const std::vector<PlannedItem>& items,

@@ -75,6 +75,7 @@ void check_probe(std::string_view flag, const RunConfig& run) {
   const auto refuse = [&](std::string_view why) {
     throw InputError(Setting::of(with_underscores(flag.substr(2))), "{}", why);
   };
+  if (run.read_device) refuse("of a model that reads and paints, and read_device makes two");
   if (run.answers()) refuse("of a denoise step, and nothing is painted");
   Log quiet(LogLevel::quiet);
   if (!resolve_device(run.device, quiet).is_cuda())

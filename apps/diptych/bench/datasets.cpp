@@ -32,7 +32,7 @@ class DatasetBench {
     }
     check_turns();
     with_places(request_, [&] {
-      session_ = find_family(request_.options.run.pipeline).open(request_.options.run, log_);
+      session_ = open_session(request_.options.run, log_);
     });
   }
 

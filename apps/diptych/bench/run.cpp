@@ -63,7 +63,7 @@ class Bench {
     for (std::size_t s = 0; s < settings(); ++s) {
       const RunConfig& config = setting(0, s).options().run;
       std::unique_ptr<Session> session;
-      at_place(0, s, [&] { session = find_family(config.pipeline).open(config, log_); });
+      at_place(0, s, [&] { session = open_session(config, log_); });
       for (std::size_t c = 0; c < plan_.cases.size(); ++c)
         at_place(c, s, [&] {
           require_together(*session, c, s);
@@ -201,7 +201,7 @@ class Bench {
     model.setting = first;
     const double start = steady_seconds();
     at_place(0, first,
-             [&] { sessions_.push_back(find_family(config.pipeline).open(config, log_)); });
+             [&] { sessions_.push_back(open_session(config, log_)); });
     Session& session = *sessions_.back();
     if (plan_.floor || plan_.kernel_times) require_meter(session, config);
     std::vector<Jobs> groups;

@@ -309,7 +309,7 @@ class Replay {
     model.device = device();
     // Sums of the CPU are split among its threads, and round accordingly.
     if (record_.threads > 0) at::set_num_threads(record_.threads);
-    const auto session = find_family(model.pipeline).open(model, log_);
+    const auto session = open_session(model, log_);
     std::vector<std::unique_ptr<Job>> jobs;
     JobGroup group;
     for (const RunConfig& run : runs_) {

@@ -158,6 +158,7 @@ std::string BagelTurn::text_of(const std::vector<std::int64_t>& fed) const {
 void BagelTurn::keep_plan(const GeneratedText& written) {
   plan = text_of(written.ids);
   plan_finish_reason = written.finish_reason;
+  plan_ids = written.ids;
   reading_ = own_.reading.with_plan({own_.checkpoint.mot().text_segment(*plan)});
 }
 

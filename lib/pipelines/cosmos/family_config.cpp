@@ -99,7 +99,7 @@ const FamilyConfig& cosmos_config() {
       .limits = limits(),
       .stages = {{YamlPlace::painting, "paints"}},
       .fields = with_common_fields(kFields),
-      .unused = {"think",
+      .unused = {"read_device", "connector", "think",
                  "think_output",
                  "max_think_tokens",
                  "max_tokens",

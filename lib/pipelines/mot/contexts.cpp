@@ -269,6 +269,30 @@ PrefilledContexts PrefilledContexts::read(const MotModel& model, const ContextsR
   return contexts;
 }
 
+PrefilledContexts PrefilledContexts::received(const MotModel& model,
+                                              const ContextsRequest& request,
+                                              const Runtime& runtime,
+                                              std::span<const Tensor> rows) {
+  PrefilledContexts contexts(model, request, runtime);
+  KvCache& cache = *contexts.cache_;
+  TORCH_CHECK(std::ssize(rows) == 2 * cache.rows(), "[contexts] ", rows.size(), " tensors for ",
+              cache.rows(), " rows");
+  for (std::int64_t row = 0; row < cache.rows(); ++row) {
+    const auto at = static_cast<std::size_t>(2 * row);
+    cache.write_row(row, rows[at], rows[at + 1]);
+  }
+  return contexts;
+}
+
+std::vector<Tensor> PrefilledContexts::rows() const {
+  std::vector<Tensor> rows;
+  for (std::int64_t row = 0; row < cache_->rows(); ++row) {
+    rows.push_back(cache_->row_keys(row).contiguous());
+    rows.push_back(cache_->row_values(row).contiguous());
+  }
+  return rows;
+}
+
 bool PrefilledContexts::laid_out_as(const PrefilledContexts& other) const {
   return samples_ == other.samples_ && distinct_ == other.distinct_ &&
          context_of_branch_ == other.context_of_branch_ &&

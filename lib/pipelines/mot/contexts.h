@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -106,6 +107,13 @@ class PrefilledContexts {
  public:
   static PrefilledContexts read(const MotModel& model, const ContextsRequest& request,
                                 const Runtime& runtime);
+  // What read() has given on another device, or in another process, from its rows(). Of the request
+  // only the branches and the room behind them are looked at.
+  static PrefilledContexts received(const MotModel& model, const ContextsRequest& request,
+                                    const Runtime& runtime, std::span<const Tensor> rows);
+  // Keys and values of one cache row after the other, contiguous: [layers, length, kv_heads,
+  // head_dim].
+  std::vector<Tensor> rows() const;
 
   std::int64_t samples() const { return samples_; }
   std::int64_t distinct() const { return static_cast<std::int64_t>(distinct_.size()); }

@@ -16,6 +16,7 @@ void MotTurn::seed(std::uint64_t seed) {
   reseed(seed);
   plan.reset();
   plan_finish_reason.clear();
+  plan_ids.clear();
 }
 
 std::vector<BranchContexts> packed_branches(MotJobs jobs) {

@@ -88,6 +88,7 @@ class MotTurn {
   at::Generator generator;          // of everything that follows the seed
   std::optional<std::string> plan;  // once written; may be empty
   std::string plan_finish_reason;
+  std::vector<std::int64_t> plan_ids;  // fed tokens, as GeneratedText has them
 
  protected:
   explicit MotTurn(const MotJob& job) : job_(&job) {}

@@ -159,14 +159,14 @@ MemoryPlan plan_mot_memory(const MotSizes& sizes, const MotWork& work, const Mem
       {"autoencoder", std::max<std::int64_t>(
                           sizes.vae.weights - (sizes.mapped ? sizes.mapped->autoencoder : 0), 0)},
       {kKeyValueCachePart, planner.key_values()},
-      {kDenoiseLayoutPart, planner.denoise_layout()},
+      {kDenoiseLayoutPart, work.paints ? planner.denoise_layout() : 0},
       {"step cache", work.cache_bytes},
   };
   if (work.prefill_rows > 0) memory.work.emplace_back("prefill", planner.prefill());
   if (work.vision_patches > 0) memory.work.emplace_back("vision", planner.look());
   if (work.encoded.width > 0)
     memory.work.emplace_back("vae encode", sizes.vae.encode(work.encoded, choice.strips));
-  if (work.width > 0) {
+  if (work.width > 0 && work.paints) {
     memory.work.emplace_back(kDenoiseStepPart, planner.denoise_step());
     memory.work.emplace_back(
         "vae decode", sizes.vae.decode({work.width, work.height, work.frames}, choice.strips));

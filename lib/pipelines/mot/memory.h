@@ -75,6 +75,7 @@ struct MotWork {
   std::int64_t vision_patches = 0;  // most patches of a picture that is looked at
   std::int64_t cache_bytes = 0;     // what a step cache keeps between steps
   bool writes_logits = false;       // the attention backend is math
+  bool paints = true;               // else what was read goes to another model, which does
   // Steps of two kinds, with and without guidance, each become a CUDA graph unless experts wait in
   // host memory. They share memory, but blocks of the first that suit the second are not promised.
   bool two_graphs = false;

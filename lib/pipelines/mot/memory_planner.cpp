@@ -19,16 +19,6 @@ MotLoadedParts operator|(MotLoadedParts a, MotLoadedParts b) {
   return {a.vision || b.vision, a.head || b.head};
 }
 
-MotLoadedParts parts_of(const MotJob& job) {
-  return {.vision = job.looks(), .head = job.writes()};
-}
-
-MotLoadedParts parts_of(MotJobs jobs) {
-  MotLoadedParts parts;
-  for (const MotJob* job : jobs) parts = parts | parts_of(*job);
-  return parts;
-}
-
 MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint& checkpoint,
                                    const Runtime& runtime)
     : config_(config),
@@ -36,6 +26,18 @@ MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint&
       runtime_(runtime),
       budget_(MemoryBudget::of(config.max_vram, runtime)) {
   if (runtime.device.is_cpu()) mapped_ = checkpoint.mapped();
+}
+
+MotLoadedParts MotMemoryPlanner::needed_parts(MotJobs jobs) const {
+  MotLoadedParts parts;
+  if (is_stage(StageRole::paints)) return parts;
+  for (const MotJob* job : jobs)
+    parts = parts | MotLoadedParts{.vision = job->looks(), .head = job->writes()};
+  return parts;
+}
+
+bool MotMemoryPlanner::is_stage(StageRole role) const {
+  return config_.stage_end != nullptr && config_.stage_end->role() == role;
 }
 
 void MotMemoryPlanner::plan_loading(MotJobs jobs, MotLoadedParts parts, bool others) {
@@ -51,7 +53,7 @@ void MotMemoryPlanner::plan_loading(MotJobs jobs, MotLoadedParts parts, bool oth
 void MotMemoryPlanner::plan_run(MotJobs jobs, std::int64_t kept_rows) {
   const MotLoadedParts loaded = {checkpoint_.has_vision(),
                                  checkpoint_.mot().backbone.lm_head.defined()};
-  const MotLoadedParts parts = parts_of(jobs) | loaded;
+  const MotLoadedParts parts = needed_parts(jobs) | loaded;
   plan_ = refit_memory(mot_costs(sizes(parts), work_of(jobs, kept_rows)),
                        wishes(jobs.front()->config()), budget_, plan_.choice.offload);
 }
@@ -87,6 +89,12 @@ MotWork MotMemoryPlanner::work_of(MotJobs jobs, std::int64_t kept_rows) const {
   };
   work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
   work.two_graphs = captures_two_kinds(*jobs.front());
+  work.paints = !is_stage(StageRole::reads);
+  if (is_stage(StageRole::paints)) work.prefill_rows = work.vision_patches = work.text_rows = 0;
+  if (!work.paints) {
+    work.cache_bytes = 0;
+    work.two_graphs = false;
+  }
   return work;
 }
 

@@ -9,14 +9,12 @@
 #include "lib/pipelines/mot/checkpoint.h"
 #include "lib/pipelines/mot/job.h"
 #include "lib/pipelines/mot/memory.h"
+#include "lib/runtime/handoff.h"
 #include "lib/session/memory/budget.h"
 #include "lib/session/memory/fit.h"
 
 namespace diptych {
 
-// Parts that a job needs, or any of several.
-MotLoadedParts parts_of(const MotJob& job);
-MotLoadedParts parts_of(MotJobs jobs);
 MotLoadedParts operator|(MotLoadedParts a, MotLoadedParts b);
 
 class MotMemoryPlanner {
@@ -26,6 +24,8 @@ class MotMemoryPlanner {
   MotMemoryPlanner(const RunConfig& config, const MotCheckpoint& checkpoint,
                    const Runtime& runtime);
 
+  // Parts that these jobs need of this session, which may be one stage alone.
+  MotLoadedParts needed_parts(MotJobs jobs) const;
   // Before loading: chooses where the weights lie, so that these requests fit, and those planned
   // before (`others`). Throws as fit_memory.
   void plan_loading(MotJobs jobs, MotLoadedParts parts, bool others);
@@ -45,6 +45,7 @@ class MotMemoryPlanner {
   static std::int64_t text_rows(const MotJob& job, std::int64_t kept);
 
  private:
+  bool is_stage(StageRole role) const;
   MotWork work_of(MotJobs jobs, std::int64_t kept_rows) const;
   bool captures_two_kinds(const MotJob& job) const;
   void add_contexts(MotWork& work, MotJobs jobs) const;

@@ -116,7 +116,7 @@ void MotSession::load(std::span<const JobGroup> expected, Progress& progress) {
   if (writer_ != nullptr) return;
   MotLoadedParts parts;
   for (const JobGroup& group : expected) {
-    parts = parts | parts_of(own_jobs(group));
+    parts = parts | memory_->needed_parts(own_jobs(group));
   }
   bool planned = false;
   for (const JobGroup& group : expected) {
@@ -138,8 +138,18 @@ void MotSession::load_unplanned(Progress& progress) {
   if (writer_ == nullptr) read_weights({}, progress);
 }
 
+bool MotSession::is_stage(StageRole role) const {
+  return config_.stage_end != nullptr && config_.stage_end->role() == role;
+}
+
+void MotSession::begin_hash() {
+  weights_hash_ = std::make_unique<BackgroundHash>(
+      [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
+}
+
 std::string MotSession::weights_hash() {
   if (weights_hash_ == nullptr && why_not_loaded_) std::rethrow_exception(why_not_loaded_);
+  if (weights_hash_ == nullptr && writer_ != nullptr) begin_hash();
   TORCH_CHECK(weights_hash_ != nullptr, "[session] the hash of weights that were not loaded");
   return weights_hash_->get();
 }
@@ -164,7 +174,7 @@ void MotSession::load_for(std::span<const MotJobs> runs, Progress& progress) {
   if (writer_ != nullptr) return;
   MotLoadedParts parts;
   for (const MotJobs run : runs) {
-    parts = parts | parts_of(run);
+    parts = parts | memory_->needed_parts(run);
   }
   for (const MotJobs& run : runs) memory_->plan_loading(run, parts, &run != &runs.front());
   read_weights(runs.front(), progress);
@@ -177,7 +187,7 @@ void MotSession::make_ready(MotJobs jobs) {
   if (!kept_.empty())
     kept_.make_room(memory_->room_beside_kept_step(), has_captured(jobs),
                     memory_->plan().kept_step_bytes());
-  const MotLoadedParts parts = parts_of(jobs);
+  const MotLoadedParts parts = memory_->needed_parts(jobs);
   if (parts.vision) checkpoint_->load_vision();
   if (parts.head) checkpoint_->load_head();
   clock_.lap(report_, "load", runtime_.device);
@@ -232,8 +242,8 @@ void MotSession::read_weights(MotJobs first, Progress& progress) {
   progress.update(static_cast<std::int64_t>(total / kMebi));  // parts that may come later
   progress.end();
   writer_ = std::make_unique<TextWriter>(checkpoint_->mot(), runtime_);
-  weights_hash_ = std::make_unique<BackgroundHash>(
-      [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
+  // Of two stages the one that paints says what the weights were.
+  if (!is_stage(StageRole::reads)) begin_hash();
   clock_.lap(report_, "load", runtime_.device);
 }
 
@@ -280,7 +290,7 @@ StepRecording MotSession::record_steps(const JobGroup& jobs, Progress& progress)
     MotTurns turns = turns_of(run);
     turns.front()->seed(job->config().sampling.seed);
     const std::unique_ptr<MotPainter> painter =
-        read(turns, packed_request(run), nullptr, progress, {});
+        read(turns, packed_request(run), false, nullptr, progress, {});
     recorder.begin_picture();
     painter->observe([&](std::int64_t step, std::int64_t context, const Tensor& input,
                          const Tensor& output) { recorder.record(step, context, input, output); });
@@ -302,7 +312,7 @@ std::vector<StepKindWork> MotSession::measure_steps(Job& job, bool measures, Pro
   make_ready(jobs);
   MotTurns turns = turns_of(jobs);
   turns.front()->seed(own->config().sampling.seed);
-  std::unique_ptr<MotPainter> painter = read(turns, packed_request(jobs), nullptr, progress, {});
+  std::unique_ptr<MotPainter> painter = read(turns, packed_request(jobs), false, nullptr, progress, {});
   std::vector<StepKindWork> kinds = measure_step_kinds(checkpoint_->mot(), painter->request(),
                                                        painter->contexts(), runtime_, measures);
   keep(std::move(painter));

@@ -14,6 +14,7 @@
 #include "lib/pipelines/mot/job.h"
 #include "lib/pipelines/mot/memory_planner.h"
 #include "lib/pipelines/mot/picture_maker.h"
+#include "lib/runtime/handoff.h"
 #include "lib/session/hashes.h"
 #include "lib/session/kept_steps.h"
 #include "lib/session/rehearsal.h"
@@ -33,6 +34,8 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   bool may_share(const RunConfig& a, const RunConfig& b) const override;
   void run(const JobGroup& jobs, Progress& progress, const Results& results) override;
   Capabilities capabilities() override { return {this, this, this}; }
+  // Where the other stage is another process, it takes the next jobs by itself.
+  bool reads_ahead() const override { return is_stage(StageRole::paints); }
   Report report() const override;
 
   // run() of jobs that record their tensors in `trace` (null: off) instead of a file.
@@ -60,6 +63,7 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   // `first`: what will be run first, if it is known.
   void read_weights(MotJobs first, Progress& progress);
   void warn_of_slow_weights(bool offloads);
+  void begin_hash();
   FirstRun describe_first_run(MotJobs jobs) const;
   std::vector<Rehearsal::Part> rehearsal_parts(MotJobs jobs);
   void wait_for_rehearsed_steps();
@@ -70,12 +74,22 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   void require_calibration(const MotJob& job);
   void answer(MotJob& job, MotTrace* trace, Progress& progress, const Results& results);
   void paint(MotJobs jobs, MotTrace* trace, Progress& progress, const Results& results);
+  // Of a session that is one stage alone.
+  bool is_stage(StageRole role) const;
+  static bool reads_anew(MotJobs jobs);
+  static void seed(MotTurns& turns, std::int64_t index, bool reads);
+  void hand_over(MotJobs jobs, Progress& progress);
+  PrefilledContexts take_over(MotTurns& turns, const PaintRequest& paint, const Results& results);
   void paint_once(MotPainter& painter, MotTurns& turns, std::uint64_t index, MotTrace* trace,
                   Progress& progress, const Results& results);
-  std::unique_ptr<MotPainter> read(MotTurns& turns, const PaintRequest& packed, MotTrace* trace,
-                                   Progress& progress, const Results& results);
+  // `taken`: from the stage that reads, where there is one.
+  std::unique_ptr<MotPainter> read(MotTurns& turns, const PaintRequest& packed, bool taken,
+                                   MotTrace* trace, Progress& progress, const Results& results);
+  PrefilledContexts read_all(MotTurns& turns, const PaintRequest& paint, MotTrace* trace,
+                             Progress& progress, const Results& results);
   GeneratedText write(MotTurn& turn, MotTrace* trace, Progress& progress,
                       std::optional<PrefilledContexts>& contexts);
+  void warn_of_limit(const MotJob& job, const GeneratedText& written);
   PrefilledContexts read_contexts(std::span<MotTurn* const> turns,
                                   std::vector<BranchContexts> branches,
                                   std::vector<std::int64_t> own_rows,

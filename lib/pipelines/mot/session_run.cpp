@@ -5,6 +5,7 @@
 
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
 #include "lib/pipelines/mot/cfg_mode.h"
@@ -43,6 +44,7 @@ void MotSession::run_traced(MotJobs jobs, MotTrace* trace, Progress& progress,
   runtime_.read_attention.of(AttentionRole::self).forget_served();
   try {
     if (answers) return answer(*jobs.front(), trace, progress, results);
+    if (is_stage(StageRole::reads)) return hand_over(jobs, progress);
     paint(jobs, trace, progress, results);
   } catch (const NotFinite& error) {
     finish_rehearsal();
@@ -104,14 +106,17 @@ GeneratedText MotSession::write(MotTurn& turn, MotTrace* trace, Progress& progre
   // The end marker was computed, too, but is no token of the text.
   report_.tokens += std::ssize(written.ids);
   report_.token_seconds += written.seconds;
-  if (written.finish_reason == kFinishedByLimit) {
-    log_.warning_once(fmt::format(
-        "{} was stopped by {} {}", job.answers() ? "an answer" : "a plan",
-        job.config().think ? "--max-think-tokens" : "--max-tokens",
-        job.config().think ? job.config().text.max_think_tokens : job.config().text.max_tokens));
-  }
+  warn_of_limit(job, written);
   clock_.lap(report_, "prefill", "text", written.seconds, runtime_.device);
   return written;
+}
+
+void MotSession::warn_of_limit(const MotJob& job, const GeneratedText& written) {
+  if (written.finish_reason != kFinishedByLimit) return;
+  const RunConfig& run = job.config();
+  log_.warning_once(fmt::format("{} was stopped by {} {}", job.answers() ? "an answer" : "a plan",
+                                run.think ? "--max-think-tokens" : "--max-tokens",
+                                run.think ? run.text.max_think_tokens : run.text.max_tokens));
 }
 
 void MotSession::answer(MotJob& job, MotTrace* trace, Progress& progress, const Results& results) {
@@ -211,7 +216,8 @@ void MotSession::log_why_uncaptured(const PaintRequest& paint) {
 
 bool MotSession::keeps_graphs(const MotJob& job) const {
   // Ranks whose memory differs would not keep the same.
-  return runtime_.ranks == nullptr && (expects_more_ || job.config().sampling.batch_count > 1) &&
+  const bool divided = runtime_.ranks != nullptr && runtime_.ranks->comm().divides_steps();
+  return !divided && (expects_more_ || job.config().sampling.batch_count > 1) &&
          memory_->room_beside_kept_step() >= 0;
 }
 
@@ -225,7 +231,7 @@ FirstRun MotSession::describe_first_run(MotJobs jobs) const {
   };
   const auto is_watched = [](const MotJob* job) { return job->is_traced() || job->records_steps; };
   run.is_known = true;
-  run.paints_at_once = std::ranges::none_of(jobs, reads_more);
+  run.paints_at_once = !is_stage(StageRole::reads) && std::ranges::none_of(jobs, reads_more);
   run.is_alone = runtime_.ranks == nullptr;
   run.has_cfg_mode = first.config().cfg_mode.has_value();
   run.captures_steps = std::ranges::none_of(jobs, is_watched) && !first.paint.caches() &&
@@ -274,11 +280,8 @@ void MotSession::finish_rehearsal() {
 }
 
 // Plans and contexts of all turns.
-std::unique_ptr<MotPainter> MotSession::read(MotTurns& turns, const PaintRequest& packed,
-                                             MotTrace* trace, Progress& progress,
-                                             const Results& results) {
-  const MotJob& first = turns.front()->job();
-  PaintRequest paint = packed;
+PrefilledContexts MotSession::read_all(MotTurns& turns, const PaintRequest& paint, MotTrace* trace,
+                                       Progress& progress, const Results& results) {
   std::optional<PrefilledContexts> thought;
   for (std::size_t i = 0; i < turns.size(); ++i) {
     MotTurn& turn = *turns[i];
@@ -286,14 +289,23 @@ std::unique_ptr<MotPainter> MotSession::read(MotTurns& turns, const PaintRequest
     write(turn, trace, progress, thought);
     if (results.plan) results.plan(i, *turn.plan, turn.plan_finish_reason);
   }
-  paint.keep_graphs = keeps_graphs(first);
   progress.begin("prefill", 1);
   for (const auto& turn : turns)
     check_positions(turn->job(), turn->branches(), turn->plan.has_value(), checkpoint_->mot());
   const bool one = turns.size() == 1 && thought.has_value();
-  PrefilledContexts contexts =
-      read_contexts(pointers(turns), paint.needed(packed_branches(turns), trace != nullptr),
-                    paint.block_rows(), one ? &*thought : nullptr, trace);
+  return read_contexts(pointers(turns), paint.needed(packed_branches(turns), trace != nullptr),
+                       paint.block_rows(), one ? &*thought : nullptr, trace);
+}
+
+std::unique_ptr<MotPainter> MotSession::read(MotTurns& turns, const PaintRequest& packed,
+                                             bool taken, MotTrace* trace, Progress& progress,
+                                             const Results& results) {
+  const MotJob& first = turns.front()->job();
+  PaintRequest paint = packed;
+  paint.keep_graphs = keeps_graphs(first);
+  if (taken) progress.begin("prefill", 1);
+  PrefilledContexts contexts = taken ? take_over(turns, paint, results)
+                                     : read_all(turns, paint, trace, progress, results);
   if (trace != nullptr) trace->contexts(contexts);
   log_why_uncaptured(paint);
   if (!first.config().cfg_mode)
@@ -307,28 +319,96 @@ std::unique_ptr<MotPainter> MotSession::read(MotTurns& turns, const PaintRequest
   return painter;
 }
 
+// What each turn has drawn and planned, then what all have read.
+void MotSession::hand_over(MotJobs jobs, Progress& progress) {
+  const MotJob& first = *jobs.front();
+  const PaintRequest packed = packed_request(jobs);
+  MotTurns turns = turns_of(jobs);
+  for (std::int64_t i = 0; i < first.config().sampling.batch_count; ++i) {
+    if (i > 0 && !reads_anew(jobs)) break;
+    seed(turns, i, true);
+    const std::int64_t tokens = report_.tokens;
+    const double seconds = report_.token_seconds;
+    const PrefilledContexts contexts = read_all(turns, packed, nullptr, progress, {});
+    progress.update(1);
+    progress.end();
+    Handoff handoff;
+    nlohmann::json json = {{"tokens", report_.tokens - tokens},
+                           {"token_seconds", report_.token_seconds - seconds},
+                           {"turns", nlohmann::json::array()}};
+    for (const auto& turn : turns) {
+      nlohmann::json plan;  // null without one
+      if (turn->plan)
+        plan = {{"ids", turn->plan_ids}, {"finish_reason", turn->plan_finish_reason}};
+      json["turns"].push_back(std::move(plan));
+      handoff.tensors.push_back(turn->generator.get_state());
+    }
+    handoff.text = json.dump();
+    for (Tensor& rows : contexts.rows()) handoff.tensors.push_back(std::move(rows));
+    config_.stage_end->send(handoff, runtime_.device);
+    clock_.lap(report_, "prefill", runtime_.device);
+  }
+}
+
+PrefilledContexts MotSession::take_over(MotTurns& turns, const PaintRequest& paint,
+                                        const Results& results) {
+  const Handoff handoff = config_.stage_end->receive(runtime_.device);
+  const auto json = nlohmann::json::parse(handoff.text);
+  report_.tokens += json["tokens"].get<std::int64_t>();
+  report_.token_seconds += json["token_seconds"].get<double>();
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    MotTurn& turn = *turns[i];
+    turn.generator.set_state(handoff.tensors[i].cpu());
+    const nlohmann::json& plan = json["turns"][i];
+    if (plan.is_null()) continue;
+    GeneratedText written;
+    written.ids = plan["ids"].get<std::vector<std::int64_t>>();
+    written.finish_reason = plan["finish_reason"];
+    turn.keep_plan(written);
+    warn_of_limit(turn.job(), written);
+    if (results.plan) results.plan(i, *turn.plan, turn.plan_finish_reason);
+  }
+  ContextsRequest request;
+  request.branches = paint.needed(packed_branches(turns), false);
+  request.own_rows = paint.block_rows();
+  PrefilledContexts contexts =
+      PrefilledContexts::received(checkpoint_->mot(), request, runtime_,
+                                  std::span(handoff.tensors).subspan(turns.size()));
+  synchronize(runtime_.device);  // what was received may be written over
+  return contexts;
+}
+
+// Whether each picture of the request has readings of its own.
+bool MotSession::reads_anew(MotJobs jobs) {
+  return std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws(); });
+}
+
+// Of picture `index` of the request.
+void MotSession::seed(MotTurns& turns, std::int64_t index, bool reads) {
+  for (const auto& turn : turns) {
+    const MotJob& job = turn->job();
+    const std::uint64_t seed = job.config().sampling.seed + static_cast<std::uint64_t>(index);
+    if (reads) {
+      turn->seed(seed);
+    } else {
+      turn->reseed(seed);
+    }
+    if (turns.front()->job().official_batch) turn->generator = turns.front()->generator;
+  }
+}
+
 void MotSession::paint(MotJobs jobs, MotTrace* trace, Progress& progress, const Results& results) {
   const MotJob& first = *jobs.front();
   require_calibration(first);
   const PaintRequest packed = packed_request(jobs);
-  const bool reads_anew =
-      std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws(); });
   MotTurns turns = turns_of(jobs);
   std::unique_ptr<MotPainter> painter;
   for (std::int64_t i = 0; i < first.config().sampling.batch_count; ++i) {
-    const bool reads = painter == nullptr || reads_anew;
-    for (const auto& turn : turns) {
-      const std::uint64_t seed = turn->job().config().sampling.seed + static_cast<std::uint64_t>(i);
-      if (reads) {
-        turn->seed(seed);
-      } else {
-        turn->reseed(seed);
-      }
-      if (first.official_batch) turn->generator = turns.front()->generator;
-    }
+    const bool reads = painter == nullptr || reads_anew(jobs);
+    seed(turns, i, reads);
     if (reads) {
       keep(std::move(painter));
-      painter = read(turns, packed, trace, progress, results);
+      painter = read(turns, packed, is_stage(StageRole::paints), trace, progress, results);
       if (i == 0) report_.kept_step_graphs = painter->forwards() > 0;  // it has painted
     }
     paint_once(*painter, turns, static_cast<std::uint64_t>(i), trace, progress, results);

@@ -141,6 +141,8 @@ const FamilyConfig& qwen3_config() {
                  "enhance_picture_instructions",
                  "enhance_clip_instructions",
                  "enhance_max_tokens",
+                 "read_device",
+                 "connector",
                  "cfg_parallel_size",
                  "ulysses_degree",
                  "ring_degree",
