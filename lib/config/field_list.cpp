@@ -261,11 +261,11 @@ constinit const auto kFields = std::to_array<Field>({
      choice<run<&R::kernels>>(), YamlPlace::top, "kernels"},
     {"device", session, "--device", "auto|cpu|cuda|cuda:N", "where to compute; gpu is cuda",
      DeviceSlot{run<&R::device>}, YamlPlace::top, "device"},
-    {"read_device", session, "--read-device", "same|auto|cpu|cuda|cuda:N",
+    {"read_device", parallel, "--read-device", "same|auto|cpu|cuda|cuda:N",
      "where to read what is painted: texts, pictures and plans; another device than same has a model "
      "of its own and reads ahead (batch)",
      FreeDeviceSlot{run<&R::read_device>}, YamlPlace::none},
-    {"connector", session, "--connector", "auto|in_process|shared_memory|c10d",
+    {"connector", parallel, "--connector", "auto|in_process|shared_memory|c10d",
      "with --read-device: how the caches come to the device that paints; auto: in_process, or of two "
      "processes shared_memory on one host, else c10d",
      choice<run<&R::connector>>(), YamlPlace::none},

@@ -388,7 +388,9 @@ bool may_share_forwards(const RunConfig& a, const RunConfig& b) {
 bool same_model(const Options& a, const Options& b) {
   if (a.run.family != b.run.family) return false;
   return std::ranges::all_of(fields_of(a), [&](const Field& field) {
-    const bool of_model = field.scope == Scope::command || field.scope == Scope::session;
+    using enum Scope;
+    const bool of_model =
+        field.scope == command || field.scope == session || field.scope == parallel;
     return !of_model || value_text(field, a) == value_text(field, b);
   });
 }

@@ -150,7 +150,7 @@ enum class Scope {
   command,     // one value for the whole command: stage config, family, memory to take
   display,     // how the progress of a run is shown
   session,     // what a model is opened with
-  parallel,    // into how many processes a request is divided
+  parallel,    // among how many models, or processes, a request is divided
   request,     // what is asked for: the task, what it reads, how many results
   enhancing,   // of the model that rewrites the prompt of what is painted
   generation,  // how texts and pictures alike are made
