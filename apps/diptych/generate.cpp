@@ -145,7 +145,7 @@ void run(const Options& options, const CheckedRequest& request, Log& log) {
     results.piece = [&](std::size_t, std::string_view piece) { pieces.print(piece); };
   results.result = [&](const Result& result, const Report& report) {
     check_interrupted();
-    if (!writes_results(options.run)) return;
+    if (!writes_results(options.run)) return help_decode(result.media);
     const Painted painted{&options, &result};
     const MadeResult made{std::span(&painted, 1), 0, &report};
     if (pieces.any()) return pieces.end();

@@ -8,15 +8,37 @@
 namespace diptych {
 namespace {
 
-WanVaeDecoder decoder_of(const LatentFrames& source) {
+using TakeFrames = std::function<void(const Tensor& shown)>;
+
+// Whether ranks may decode it together, as far as each knows without the others.
+bool may_divide(const LatentFrames& source) {
+  return WanVaeBand::divides(source.ranks, source.latent.size(1));
+}
+
+bool splits_into_tiles(const LatentFrames& source) {
+  return source.tiling &&
+         source.tiling->splits(source.vae.config, source.latent.size(1), source.latent.size(2));
+}
+
+// Whether they do. Tiles are a matter of each rank's memory: all call this, and one that needs them
+// decides for all.
+bool divides(const LatentFrames& source) {
+  if (!may_divide(source)) return false;
+  const Tensor whole =
+      at::full({1}, splits_into_tiles(source) ? 0 : 1, source.vae.mean.options().dtype(at::kInt));
+  return source.ranks->all_gather(RankAxis::request, whole).min().item<int>() == 1;
+}
+
+WanVaeDecoder decoder_of(const LatentFrames& source, bool divided) {
+  if (divided) return {source.vae, source.latent, *source.ranks};
   if (source.tiling) return {source.vae, source.latent, *source.tiling};
   return {source.vae, source.latent};
 }
 
-// `take` gets what is shown.
-void decode_frames(const LatentFrames& source, const FramesObserver& observer,
-                   const std::function<void(const Tensor& shown)>& take) {
-  WanVaeDecoder decoder = decoder_of(source);
+// `take` gets what is shown; empty: nothing is.
+void decode_frames(const LatentFrames& source, bool divided, const FramesObserver& observer,
+                   const TakeFrames& take) {
+  WanVaeDecoder decoder = decoder_of(source, divided);
   const bool narrow = source.vae.decoder.conv1.options().dtype() == at::kHalf;
   const char* what = narrow ? "the picture decoded by --vae-dtype tf32 (float16 ends at 65504, "
                               "float32 does not)"
@@ -25,6 +47,7 @@ void decode_frames(const LatentFrames& source, const FramesObserver& observer,
     check_interrupted();
     const Tensor frames = decoder.next();
     require_finite(frames, what);
+    if (!take) continue;
     const Tensor shown = source.to_uint8(frames).to(at::kCPU);
     if (observer) observer(frames, shown);
     take(shown);
@@ -38,15 +61,21 @@ Media decode_media(const LatentFrames& source, const std::optional<ClipShape>& s
   Clip clip;
   if (shape) clip.shape = *shape;
   if (shape && !observer) {
-    clip.decode = [source](const std::function<void(const Tensor&)>& take) {
-      decode_frames(source, {}, take);
+    clip.decode = [source](const TakeFrames& take) {
+      decode_frames(source, divides(source), {}, take);
     };
+    if (may_divide(source)) {
+      clip.help_decode = [source] {
+        if (divides(source)) decode_frames(source, true, {}, {});
+      };
+    }
     return clip;
   }
   std::vector<Tensor> chunks;
-  decode_frames(source, observer, [&](const Tensor& shown) { chunks.push_back(shown); });
+  decode_frames(source, divides(source), observer,
+                [&](const Tensor& shown) { chunks.push_back(shown); });
   if (!shape) return Picture{chunks.front()[0]};
-  clip.decode = [chunks](const std::function<void(const Tensor&)>& take) {
+  clip.decode = [chunks](const TakeFrames& take) {
     for (const Tensor& shown : chunks) take(shown);
   };
   return clip;

@@ -13,8 +13,9 @@
 namespace diptych {
 
 struct LatentFrames {
-  const WanVae& vae;  // outlives the media
-  Tensor latent;      // [t, h, w, z] normalised
+  const WanVae& vae;       // outlives the media
+  Tensor latent;           // [t, h, w, z] normalised
+  Ranks* ranks = nullptr;  // that share the request; null: this process is alone
   std::optional<WanVaeTiling> tiling = {};
   Tensor (*to_uint8)(const Tensor& frames) = frames_to_uint8;
 };
@@ -25,7 +26,9 @@ using FramesObserver = std::function<void(const Tensor& frames, const Tensor& sh
 
 // A clip of this shape, decoded when its frames are asked for; without a shape the picture that is
 // the first frame. With an observer everything is decoded before this returns. Decoding throws
-// RunError for frames that are not finite, and Interrupted.
+// RunError for frames that are not finite, and Interrupted. Ranks that share the request decode
+// together if each can have some of the latent's rows and none decodes in tiles, else each for
+// itself; all of them call this, in the same order.
 Media decode_media(const LatentFrames& source, const std::optional<ClipShape>& shape,
                    const FramesObserver& observer = {});
 

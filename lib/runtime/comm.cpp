@@ -17,6 +17,8 @@ Comm Comm::of_rank(std::size_t rank, std::size_t world_size, const ParallelDegre
                      degrees.stages > 1 ? ", and reading apart" : "");
   }
   Comm comm;
+  const std::size_t of_stage = degrees.cfg * degrees.of_rows();
+  comm.request = {of_stage, rank % of_stage};
   comm.ulysses = {degrees.ulysses, rank % degrees.ulysses};
   rank /= degrees.ulysses;
   comm.ring = {degrees.ring, rank % degrees.ring};

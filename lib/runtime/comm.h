@@ -22,20 +22,21 @@ struct RankGroup {
   bool operator==(const RankGroup&) const = default;
 };
 
-// The groups of one rank. Ranks with the same index in `data` share their requests; the ranks of a
-// group differ in the index of that group alone.
+// The groups of one rank. Ranks with the same index in `data` share their requests; the ranks of
+// the other groups but `request` differ in the index of that group alone.
 struct Comm {
   RankGroup data, stage, cfg, ulysses, ring;  // stage 0 paints, stage 1 reads
-  bool divides_steps() const { return cfg.size * ulysses.size * ring.size > 1; }
+  RankGroup request;  // all of the stage that share a request, in the order of their ranks
+  bool divides_steps() const { return request.size > 1; }
   // Of the ranks that share a request, the one that writes its results.
   bool leads() const {
     return stage.index == 0 && cfg.index == 0 && ulysses.index == 0 && ring.index == 0;
   }
 
   // rank = (((data * stages + stage) * cfg + cfg index) * ring + ring index) * ulysses + ulysses
-  // index: ranks that exchange the most are neighbours, on one host. Throws InputError where the ranks are not a
-  // multiple of degrees.ranks_per_request(), c10::Error for a degree of 0 or a rank outside
-  // [0, world_size).
+  // index: ranks that exchange the most are neighbours, on one host. Throws InputError where the
+  // ranks are not a multiple of degrees.ranks_per_request(), c10::Error for a degree of 0 or a rank
+  // outside [0, world_size).
   static Comm of_rank(std::size_t rank, std::size_t world_size, const ParallelDegrees& degrees);
 };
 

@@ -33,7 +33,9 @@ constexpr int kLostBeats = 20;   // without one: the process is gone
 constexpr auto kLastWords = 2s;  // until what a rank has said must be known
 constexpr int kLost = 3;         // exit code: RunError's
 constexpr const char* kFailed = "failed";
-constexpr int kTag = 0;  // of what goes from one rank to another: in order
+constexpr int kTag = 0;          // of what goes from one rank to another: in order
+constexpr std::array kAxes = {RankAxis::cfg, RankAxis::ulysses, RankAxis::ring, RankAxis::stage,
+                              RankAxis::request};  // `request` last: it may be one of the others
 
 std::string text_of(const std::vector<std::uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
@@ -169,13 +171,8 @@ class C10dRanks final : public Ranks {
         store_(open_store(launch)) {
     await_all(*store_, launch);
     watch_ = std::make_unique<Watch>(launch, open_store(follower()));
-    for (const RankAxis axis :
-         {RankAxis::cfg, RankAxis::ulysses, RankAxis::ring, RankAxis::stage}) {
-      if (group(axis).size == 1) continue;
-      const Store own = c10::make_intrusive<c10d::PrefixStore>(name_of_group(axis), store_);
-      groups_[axis] = this->device(axis).is_cuda()
-                          ? make_nccl_group(own, group(axis), this->device(axis))
-                          : make_gloo_group(own, group(axis));
+    for (const RankAxis axis : kAxes) {
+      if (group(axis).size > 1) groups_[axis] = open_group(axis);
     }
   }
   // The store goes with rank 0, which may have heard of a failure before the others.
@@ -224,11 +221,31 @@ class C10dRanks final : public Ranks {
   }
 
   std::string hear(RankAxis axis, const std::string& name) override {
-    const std::string key =
-        key_of(axis, static_cast<std::size_t>(other_in(axis)), name);
+    const std::string key = key_of(axis, static_cast<std::size_t>(other_in(axis)), name);
     std::string text = await_text(key);
     store_->deleteKey(key);  // there may be very many
     return text;
+  }
+
+  Tensor exchange(RankAxis axis, const Tensor& edges) override {
+    const RankGroup& ranks = group(axis);
+    const std::int64_t before = ranks.index > 0 ? 1 : 0;
+    const std::int64_t behind = ranks.index + 1 < ranks.size ? 1 : 0;
+    std::vector<std::int64_t> sent(ranks.size, 0);
+    if (before > 0) sent[ranks.index - 1] = 1;
+    if (behind > 0) sent[ranks.index + 1] = 1;
+    std::vector<std::int64_t> received = sent;  // Gloo takes both vectors away
+    // As bytes: not every backend knows every dtype.
+    const Tensor bytes = edges.reshape({2, -1}).view(at::kByte);
+    const Tensor all = at::empty_like(bytes);
+    if (before == 0) all[0].zero_();
+    if (behind == 0) all[1].zero_();
+    Tensor in = bytes.narrow(0, 1 - before, before + behind);
+    Tensor out = all.narrow(0, 1 - before, before + behind);
+    c10d::AllToAllOptions options;
+    options.asyncOp = false;
+    await(groups_.at(axis)->alltoall_base(out, in, received, sent, options));
+    return all.view(edges.scalar_type()).view(edges.sizes());
   }
 
   std::string common_text(const std::string& name,
@@ -315,10 +332,23 @@ class C10dRanks final : public Ranks {
       store_->wait({"left" + std::to_string(other)}, kMeeting);
   }
 
+  c10::intrusive_ptr<c10d::Backend> open_group(RankAxis axis) const {
+    // Where one degree alone divides the request, all that share it are that degree's group.
+    for (const auto& [other, backend] : groups_) {
+      if (axis == RankAxis::request && group(other) == group(axis)) return backend;
+    }
+    const Store own = c10::make_intrusive<c10d::PrefixStore>(name_of_group(axis), store_);
+    return device(axis).is_cuda() ? make_nccl_group(own, group(axis), device(axis))
+                                  : make_gloo_group(own, group(axis));
+  }
+
   // Of the ranks that differ in the axis alone: the places of the first of them.
   std::string name_of_group(RankAxis axis) const {
     const Comm& c = comm();
-    const auto place = [&](RankAxis of) { return of == axis ? 0 : group(of).index; };
+    const auto place = [&](RankAxis of) {
+      const bool within = of == axis || (axis == RankAxis::request && of != RankAxis::stage);
+      return within ? 0 : group(of).index;
+    };
     return fmt::format("{}.{}.{}.{}.{}.{}.", static_cast<int>(axis), c.data.index,
                        place(RankAxis::stage), place(RankAxis::cfg), place(RankAxis::ring),
                        place(RankAxis::ulysses));
@@ -351,6 +381,8 @@ const RankGroup& Ranks::group(RankAxis axis) const {
       return comm_.ring;
     case RankAxis::stage:
       return comm_.stage;
+    case RankAxis::request:
+      return comm_.request;
   }
   TORCH_CHECK(false, "[ranks] an axis that is none");
 }

@@ -22,8 +22,9 @@ struct Launch {
   std::string attempt = "0";      // which one, of a launcher that starts all again
 };
 
-// How the ranks that share a request divide it. stage: who reads, and who paints.
-enum class RankAxis { cfg, ulysses, ring, stage };
+// How the ranks that share a request divide it. stage: who reads, and who paints; request: all of
+// the stage.
+enum class RankAxis { cfg, ulysses, ring, stage, request };
 
 // Why a rank ends early though nothing failed in it: another one did. That one has said why.
 struct OtherRankFailed {
@@ -57,9 +58,12 @@ class Ranks {
   // parts [ranks, ...], contiguous: slice i goes to rank i -> the slices that each rank has sent
   // here, in their order. Likewise.
   virtual Tensor all_to_all(RankAxis axis, const Tensor& parts) = 0;
+  // edges [2, ...], contiguous: slice 0 goes to the rank before this one, slice 1 to the one behind
+  // -> what these have sent here, likewise; zeros where there is none. Likewise.
+  virtual Tensor exchange(RankAxis axis, const Tensor& edges) = 0;
+  virtual at::Device device(RankAxis axis) const = 0;  // of the group
   // tensor: contiguous, on the group's device; goes to, or is filled by, the other rank of an axis
   // of two. On CUDA the current stream waits, the host does not.
-  virtual at::Device device(RankAxis axis) const = 0;  // of the group
   virtual void send(RankAxis axis, const Tensor& tensor) = 0;
   virtual void receive(RankAxis axis, const Tensor& tensor) = 0;
   // A text for the other rank of an axis of two, which waits for it there. Each name once. hear()

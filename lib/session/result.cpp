@@ -18,6 +18,11 @@ std::vector<std::pair<std::string, double>> stages_between(const Report& before,
   return stages;
 }
 
+void help_decode(const Media& media) {
+  const auto* clip = std::get_if<Clip>(&media);
+  if (clip != nullptr && clip->help_decode) clip->help_decode();
+}
+
 void require_finite(const Tensor& values, std::string_view what) {
   if (values.isfinite().all().item<bool>()) return;
   throw NotFinite("{} is not finite (NaN or infinity): weights, start noise or scales out of range",

@@ -33,6 +33,9 @@ struct Clip {
   // CPU, n >= 1. May be called once, before the session runs anything else or ends. What `take`
   // throws ends it and is passed on; it throws Interrupted and NotFinite, too.
   std::function<void(const std::function<void(const Tensor& frames)>& take)> decode;
+  // Where ranks may decode the clip together: what one of them that has no use for the frames calls
+  // instead, as soon as the others call decode. They wait for each other. May be empty.
+  std::function<void()> help_decode{};
 };
 
 // Why a text ends where it does, in the words of OpenAI's API: its end marker, or its limit of
@@ -49,6 +52,9 @@ struct Text {
 
 // What a task makes. A kind of media joins here and in result_files of the application.
 using Media = std::variant<Picture, Clip, Text>;
+
+// Of a rank that has no use for a result: what the others need of it to have theirs.
+void help_decode(const Media& media);
 
 struct InputRecord {   // of one input picture or clip
   std::string sha256;  // of a picture's decoded pixels, uint8 [H, W, 3]; of a clip's file

@@ -54,6 +54,12 @@ std::string checkpoint(const std::string& family, const std::string& name = "che
   return fs::exists(model / "model_index.json") ? model.string() : "";
 }
 
+// Two clips, as folders of frames.
+void check_same_frames(const std::string& a, const std::string& b) {
+  const Outcome outcome = diptych::test::run({"check", a, "--against", b, "--max-abs", "0"});
+  CHECK_MESSAGE(outcome.code == 0, (outcome.out + outcome.err));
+}
+
 Words wan(const std::string& output, const Words& more = {}) {
   return with({"generate", "-m", checkpoint("wan"), "-p", "a cat", "--device", "cpu", "--size",
                "64x48", "--video-frames", "5", "--steps", "3", "-o", output},
@@ -233,9 +239,7 @@ TEST_CASE("ranks that divide branches and rows of a clip") {
   CHECK(run_alone(wan(alone, {"--cfg-mode", "sequential"})).code == 0);
   const std::string branches = folder.file("branches.frames");
   check_all(run_ranks(2, wan(branches)), 0);
-  const Outcome same =
-      diptych::test::run({"check", branches, "--against", alone, "--max-abs", "0"});
-  CHECK_MESSAGE(same.code == 0, (same.out + same.err));
+  check_same_frames(branches, alone);
   struct Case {
     std::size_t ranks;
     Words degrees;
@@ -256,6 +260,85 @@ TEST_CASE("ranks that divide branches and rows of a clip") {
         diptych::test::run({"check", first, "--against", second, "--max-abs", "0"});
     CHECK_MESSAGE(equal.code == 0, (equal.out + equal.err));
   }
+}
+
+TEST_CASE("a clip that ranks decode together has the bytes of one that a process decodes alone") {
+  if (checkpoint("wan").empty()) return skip("there is no checkpoint of Wan");
+  const Folder folder;
+  const auto of_size = [&](const std::string& name, const std::string& size, const Words& more) {
+    return with({"generate", "-m", checkpoint("wan"), "-p", "a cat", "--device", "cpu", "--size",
+                 size, "--video-frames", "9", "--steps", "3", "-o", folder.file(name)},
+                more);
+  };
+  const auto clip = [&](const std::string& name, const Words& more) {
+    return of_size(name, "48x64", more);
+  };
+  const std::string sheet = folder.file("sheet.png");
+  const Outcome alone =
+      run_alone(clip("alone.gif", {"--cfg-mode", "sequential", "--contact-sheet", sheet}));
+  CHECK_MESSAGE(alone.code == 0, alone.err);
+  // Eight latent rows; three ranks have three, three and two. A third one repeats a branch.
+  for (const std::size_t ranks : {2, 3}) {
+    CAPTURE(ranks);
+    const std::string name = std::to_string(ranks) + ".gif", own = folder.file("own.png");
+    const Words degree = {"--cfg-parallel-size", std::to_string(ranks), "--contact-sheet", own};
+    check_all(run_ranks(ranks, clip(name, degree)), 0);
+    CHECK(bytes(folder.file(name)) == bytes(folder.file("alone.gif")));
+    CHECK(bytes(own) == bytes(sheet));
+  }
+  // A trace of the first rank looks at the frames while the others give theirs.
+  check_all(run_ranks(2, clip("traced.gif", {"--trace", folder.file("t.safetensors")})), 0);
+  CHECK(bytes(folder.file("traced.gif")) == bytes(folder.file("alone.gif")));
+  // In tiles each process decodes alone, and so it does where there are more ranks than rows.
+  const std::string wide = "320x32", low = "64x16";
+  const Words tiles = {"--vae-tiling", "on"}, sequential = {"--cfg-mode", "sequential"};
+  CHECK(run_alone(of_size("tiles.gif", wide, with(tiles, sequential))).code == 0);
+  check_all(run_ranks(2, of_size("divided.gif", wide, tiles)), 0);
+  CHECK(bytes(folder.file("divided.gif")) == bytes(folder.file("tiles.gif")));
+  CHECK(run_alone(of_size("low.gif", low, sequential)).code == 0);
+  check_all(run_ranks(3, of_size("three.gif", low, {"--cfg-parallel-size", "3"})), 0);
+  CHECK(bytes(folder.file("three.gif")) == bytes(folder.file("low.gif")));
+}
+
+TEST_CASE("a rank that is killed while ranks decode together ends the others") {
+  if (checkpoint("wan").empty()) return skip("there is no checkpoint of Wan");
+  const Folder folder;
+  const auto start = std::chrono::steady_clock::now();
+  const Words words = {
+      "generate", "-m",    checkpoint("wan"),      "-p",  "a cat",   "--device", "cpu",
+      "--size",   "64x48", "--video-frames",       "161", "--steps", "2",        "--progress",
+      "kv",       "-o",    folder.file("a.frames")};
+  const std::vector<Outcome> outcomes = run_ranks(2, words, [&](std::size_t rank, Command& c) {
+    signal_at_cue(rank, c, /*victim=*/1, /*watched=*/0, "stage=encode", SIGKILL,
+                  folder.file("process"));
+  });
+  CHECK_MESSAGE(outcomes[0].code == 3, outcomes[0].err);
+  CHECK(outcomes[1].code == 1000 + SIGKILL);
+  CHECK(folder.names() == std::vector<std::string>{"process"});
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
+}
+
+TEST_CASE("a video of Cosmos that ranks decode together") {
+  const std::string model = checkpoint("cosmos", "checkpoint_v2w");
+  if (model.empty()) return skip("there is no checkpoint of Cosmos");
+  const Folder folder;
+  const auto cosmos = [&](const std::string& name, const Words& more) {
+    return with(
+        {"generate", "-m", model, "-i", diptych::test::kPicture, "-p", "a cat", "--device", "cpu",
+         "--size", "64x48", "--video-frames", "9", "--steps", "3", "-o", folder.file(name)},
+        more);
+  };
+  CHECK(run_alone(cosmos("alone.gif", {"--cfg-mode", "sequential"})).code == 0);
+  for (const std::size_t ranks : {2, 3}) {
+    CAPTURE(ranks);
+    const Words degree = {"--cfg-parallel-size", std::to_string(ranks)};
+    check_all(run_ranks(ranks, cosmos("together.gif", degree)), 0);
+    CHECK(bytes(folder.file("together.gif")) == bytes(folder.file("alone.gif")));
+  }
+  const Words four = {"--cfg-parallel-size", "2", "--ring-degree", "2"};
+  check_all(run_ranks(4, cosmos("four.frames", four)), 0);
+  check_all(run_ranks(4, cosmos("again.frames", four)), 0);
+  check_same_frames(folder.file("four.frames"), folder.file("again.frames"));
 }
 
 TEST_CASE("ranks that divide branches and rows of Cosmos") {
@@ -299,10 +382,12 @@ TEST_CASE("ranks that divide the branches and rows of Lance") {
   CHECK(bytes(folder.file("shared.png")) == bytes(folder.file("alone.png")));
   const Words clip = {"--task", "t2v", "--video-frames", "5"};
   CHECK(run_alone(lance("alone.frames", with(clip, {"--cfg-mode", "sequential"}))).code == 0);
-  check_all(run_ranks(2, lance("shared.frames", with(clip, {"--cfg-parallel-size", "2"}))), 0);
-  const Outcome same = diptych::test::run({"check", folder.file("shared.frames"), "--against",
-                                           folder.file("alone.frames"), "--max-abs", "0"});
-  CHECK_MESSAGE(same.code == 0, (same.out + same.err));
+  for (const std::size_t ranks : {2, 3}) {  // three latent rows
+    CAPTURE(ranks);
+    const Words degree = {"--cfg-parallel-size", std::to_string(ranks)};
+    check_all(run_ranks(ranks, lance("shared.frames", with(clip, degree))), 0);
+    check_same_frames(folder.file("shared.frames"), folder.file("alone.frames"));
+  }
   const Words rows = {"--ring-degree", "2", "--cfg-parallel-size", "1"};
   check_all(run_ranks(2, lance("rows.frames", with(clip, rows))), 0);
   const Outcome near = diptych::test::run({"check", folder.file("rows.frames"), "--against",

@@ -15,7 +15,7 @@ using test::message_of;
 
 TEST_CASE("one rank is alone in every group") {
   const Comm comm = Comm::of_rank(0, 1, {});
-  for (const RankGroup& group : {comm.data, comm.cfg, comm.ulysses, comm.ring})
+  for (const RankGroup& group : {comm.data, comm.cfg, comm.ulysses, comm.ring, comm.request})
     CHECK((group == RankGroup{1, 0}));
 }
 
@@ -43,9 +43,11 @@ TEST_CASE("of eight ranks, neighbours exchange heads, then keys, then branches")
   CHECK((five.cfg == RankGroup{2, 1}));
   CHECK((five.ring == RankGroup{2, 0}));
   CHECK((five.ulysses == RankGroup{2, 1}));
+  CHECK((five.request == RankGroup{8, 5}));
   const Comm six = Comm::of_rank(6, 8, {.cfg = 1, .ulysses = 2, .ring = 1});
   CHECK((six.data == RankGroup{4, 3}));
   CHECK((six.ulysses == RankGroup{2, 0}));
+  CHECK((six.request == RankGroup{2, 0}));
 }
 
 TEST_CASE("every rank has a place of its own") {

@@ -1,12 +1,5 @@
-// Ranks on threads of one process: each has its connection, and Gloo does not know the difference.
-// What c10d keeps once a process is its list of past exchanges (FlightRecorder), which threads
-// corrupt for each other: it is off here.
 #include "lib/runtime/ranks.h"
 
-#include <cstdlib>
-#include <exception>
-#include <functional>
-#include <thread>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -15,36 +8,12 @@
 #include "lib/attention/attention.h"
 #include "lib/runtime/row_share.h"
 #include "lib/runtime/shared_branches.h"
-#include "tests/support/free_port.h"
+#include "tests/support/rank_threads.h"
 
 namespace diptych {
 namespace {
 
-// Runs `work` as each of so many ranks at once; fails where one of them throws. `finish`: whether
-// `work` leaves that to this function.
-void as_ranks(const ParallelDegrees& degrees, std::size_t size,
-              const std::function<void(Ranks& ranks)>& work, bool finish = true) {
-  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // c10d reads it when the first group opens
-  const std::uint16_t port = test::free_port();
-  std::vector<std::exception_ptr> failures(size);
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        const std::shared_ptr<Ranks> ranks =
-            Ranks::meet({rank, size, "127.0.0.1", port}, degrees, at::kCPU, at::kCPU);
-        work(*ranks);
-        if (finish) ranks->finish(0);
-      } catch (...) {
-        failures[rank] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
-}
+using test::as_ranks;
 
 Tensor random(at::IntArrayRef shape, std::uint64_t seed) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
@@ -70,6 +39,44 @@ TEST_CASE("every rank of a group gets the parts of all, in their order") {
   CHECK(swapped[0].equal(at::tensor({0, 10}, at::kLong).view({2, 1})));
   CHECK(swapped[1].equal(at::tensor({1, 11}, at::kLong).view({2, 1})));
   CHECK(swapped[3].equal(at::tensor({21, 31}, at::kLong).view({2, 1})));
+}
+
+TEST_CASE("neighbours exchange their edges") {
+  struct Case {
+    ParallelDegrees degrees;
+    std::size_t size;
+    RankAxis axis;
+  };
+  for (const Case& each : {Case{{.ring = 3}, 3, RankAxis::ring}, Case{{.cfg = 2}, 4, RankAxis::cfg},
+                           Case{{.cfg = 2}, 2, RankAxis::request},
+                           Case{{.cfg = 2, .ring = 2}, 4, RankAxis::request}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      std::vector<Tensor> got(each.size);
+      as_ranks(each.degrees, each.size, [&](Ranks& ranks) {
+        const auto rank = static_cast<double>(ranks.rank());
+        const Tensor edges = at::tensor({10 * rank, 10 * rank + 1}).view({2, 1, 1}).to(dtype);
+        got[ranks.rank()] = ranks.exchange(each.axis, edges.expand({2, 3, 5}).contiguous());
+      });
+      const std::size_t shared = each.degrees.ranks_per_request();
+      for (std::size_t rank = 0; rank < each.size; ++rank) {
+        const auto number = static_cast<double>(rank);
+        const std::size_t place = rank % shared;
+        const double above = place == 0 ? 0 : 10 * (number - 1) + 1;
+        const double below = place + 1 == shared ? 0 : 10 * (number + 1);
+        const Tensor expected = at::tensor({above, below}).view({2, 1, 1}).to(dtype);
+        CHECK(got[rank].equal(expected.expand({2, 3, 5})));
+      }
+    }
+  }
+}
+
+TEST_CASE("the ranks that share a request are one group, in their order") {
+  as_ranks({.cfg = 2, .ulysses = 2}, 8, [](Ranks& ranks) {
+    const auto rank = static_cast<std::int64_t>(ranks.rank());
+    const Tensor all = ranks.all_gather(RankAxis::request, at::full({1}, rank, at::kLong));
+    const std::int64_t first = rank < 4 ? 0 : 4;
+    CHECK(all.flatten().equal(at::arange(first, first + 4)));
+  });
 }
 
 TEST_CASE("branches are computed once where they divide, and known to all") {

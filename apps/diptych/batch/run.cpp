@@ -450,8 +450,8 @@ class BatchRun {
     Results results;
     results.result = [&](const Result& result, const Report& report) {
       check_interrupted();
-      if (!writes()) return;
       if (members.size() == 1) {
+        if (!writes()) return help_decode(result.media);
         const Painted painted{&item(0).options, &result};
         return write_one({std::span(&painted, 1), 0, &report}, item(0), outcome.records[0]);
       }
@@ -478,6 +478,10 @@ class BatchRun {
     for (std::size_t i = 0; i < painted.size(); ++i) {
       const std::size_t request = outcome.results[i].request;
       if (!is_pending(members[request])) continue;
+      if (!writes()) {
+        help_decode(outcome.results[i].media);
+        continue;
+      }
       write_one({painted, i, &outcome.report}, items_[members[request]], outcome.records[request]);
     }
   }

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "apps/diptych/enhancer.h"
+#include "apps/diptych/ranks.h"
 #include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
@@ -262,12 +263,19 @@ class Bench {
         outcome.drafting->add(*text->drafting);
         return;
       }
-      const Painted painted{&options, &result};
-      const MadeResult made{std::span(&painted, 1), 0, &report};
-      outcome.encoded.push_back(
-          encode_result(made, encoding_of(options, result.media), progress_).bytes);
+      if (writes_results(config)) {
+        const Painted painted{&options, &result};
+        const MadeResult made{std::span(&painted, 1), 0, &report};
+        outcome.encoded.push_back(
+            encode_result(made, encoding_of(options, result.media), progress_).bytes);
+      } else {
+        help_decode(result.media);
+      }
       outcome.painted.push_back(result);
-      if (auto* clip = std::get_if<Clip>(&outcome.painted.back().media)) clip->decode = nullptr;
+      if (auto* clip = std::get_if<Clip>(&outcome.painted.back().media)) {
+        clip->decode = nullptr;
+        clip->help_decode = nullptr;
+      }
     };
     note_peak(session);
     reset_peak_memory(device(s));

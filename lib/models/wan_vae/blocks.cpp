@@ -1,5 +1,10 @@
 #include "lib/models/wan_vae/blocks.h"
 
+#include <algorithm>
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
 #include "lib/ops/ops.h"
 
 namespace diptych {
@@ -53,24 +58,58 @@ Tensor in_float16_too(const Tensor& x, const Tensor& weight, const Tensor& bias,
   return convolution(wide(x), wide(weight), wide(bias)).to(at::kHalf);
 }
 
-// frames [n, h, w, in] -> [n, h', w', out]
+// In float32 on the CPU by oneDNN, which makes the same bits of a row whatever the other rows are.
+// Left alone, libtorch takes another kernel for small maps, which does not.
+Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, at::IntArrayRef stride,
+                at::IntArrayRef padding) {
+  const std::vector<std::int64_t> one(stride.size(), 1), zero(stride.size(), 0);
+  if (x.is_cpu() && x.scalar_type() == at::kFloat && at::globalContext().userEnabledMkldnn())
+    return at::mkldnn_convolution(x, weight, bias, padding, stride, one, 1);
+  return at::convolution(x, weight, bias, stride, padding, one, false, zero, 1);
+}
+
+// frames [n, h, w, in] -> [n, h', w', out], padded by so many rows and columns.
 Tensor convolve_images(const Tensor& frames, const Tensor& weight, const Tensor& bias,
-                       std::int64_t stride, std::int64_t padding) {
+                       std::int64_t stride, std::int64_t rows, std::int64_t columns) {
   const auto convolution = [&](const Tensor& x, const Tensor& w, const Tensor& b) {
-    return at::conv2d(x, w, b, stride, padding);
+    return convolve(x, w, b, {stride, stride}, {rows, columns});
   };
   return images_as_frames(in_float16_too(frames_as_images(frames), weight, bias, convolution));
 }
 
-// frames [n, h, w, in] -> [n', h, w, out], every `stride`-th; not padded in time.
+// frames [n, h, w, in] -> [n', h', w, out], every `stride`-th; not padded in time, and padded by so
+// many rows.
 Tensor convolve_clip(const Tensor& frames, const Tensor& weight, const Tensor& bias,
-                     std::int64_t stride) {
-  const std::int64_t padding = weight.size(3) / 2;
+                     std::int64_t stride, std::int64_t rows) {
   const auto convolution = [&](const Tensor& x, const Tensor& w, const Tensor& b) {
-    return at::conv3d(x, w, b, at::IntArrayRef({stride, 1, 1}),
-                      at::IntArrayRef({0, padding, padding}));
+    return convolve(x, w, b, {stride, 1, 1}, {0, rows, weight.size(4) / 2});
   };
   return clip_as_frames(in_float16_too(frames_as_clip(frames), weight, bias, convolution));
+}
+
+// to = silu(from), [h, w, c] contiguous. On the CPU in pieces of a row: libtorch rounds the last
+// elements of what it is given, or of a thread's part of that, in another way than the others, and
+// the bits of a row must not depend on the other rows. A piece is too small for several threads.
+void silu(const Tensor& from, Tensor to) {
+  if (!from.is_cpu()) {
+    at::silu_out(to, from);
+    return;
+  }
+  constexpr std::int64_t kPiece = at::internal::GRAIN_SIZE / 2;
+  const std::int64_t rows = from.size(0), width = from.size(1) * from.size(2);
+  const Tensor in = from.view({rows, width}), out = to.view({rows, width});
+  const bool inference = c10::InferenceMode::is_enabled();
+  const auto of_rows = [&](std::int64_t begin, std::int64_t end) {
+    const c10::InferenceMode mode(inference);  // each thread has its own
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t first = 0; first < width; first += kPiece) {
+        const std::int64_t count = std::min(kPiece, width - first);
+        Tensor piece = out[row].narrow(0, first, count);
+        at::silu_out(piece, in[row].narrow(0, first, count));
+      }
+    }
+  };
+  at::parallel_for(0, rows, std::max<std::int64_t>(1, kPiece / width), of_rows);
 }
 
 }  // namespace
@@ -103,6 +142,11 @@ Tensor WanVaeHistory::room_behind(at::IntArrayRef sizes, const at::TensorOptions
     head.zero_();
   }
   return frames;
+}
+
+Tensor WanVaeHistory::chunk_of(const Tensor& frames) {
+  const std::int64_t n = frames.size(0);
+  return n == 1 ? frames : frames.narrow(0, kHistory, n - kHistory);
 }
 
 void WanVaeHistory::keep(const Tensor& frames) {
@@ -156,34 +200,43 @@ void WanVaeConv::split_taps() {
   weight.reset();
 }
 
+WanVaeConv::Room WanVaeConv::room_for(at::IntArrayRef sizes, WanVaeHistory& history) const {
+  const std::int64_t halo = history.band_of(kernel_rows()) == nullptr ? 0 : 1;
+  const Tensor frames =
+      history.room_behind({sizes[0], sizes[1] + 2 * halo, sizes[2], sizes[3]}, options());
+  return {frames, WanVaeHistory::chunk_of(frames).narrow(1, halo, sizes[1])};
+}
+
 Tensor WanVaeConv::forward(const Tensor& x, WanVaeHistory& history) const {
-  Tensor frames = history.room_behind(x.sizes(), options());
-  frames.narrow(0, frames.size(0) - x.size(0), x.size(0)).copy_(x);
-  return forward_filled(frames, history);
+  const Room room = room_for(x.sizes(), history);
+  room.x.copy_(x);
+  return forward_filled(room.frames, history);
 }
 
 Tensor WanVaeConv::forward_filled(const Tensor& frames, WanVaeHistory& history) const {
+  const WanVaeBand* band = history.band_of(kernel_rows());
+  if (band != nullptr) band->fill_halo(WanVaeHistory::chunk_of(frames));
   history.keep(frames);
-  return convolve(frames);
+  return convolve(frames, band == nullptr ? kernel_rows() / 2 : 0);
 }
 
-Tensor WanVaeConv::convolve(const Tensor& frames) const {
+Tensor WanVaeConv::convolve(const Tensor& frames, std::int64_t rows) const {
   if (frames.size(0) == 1) {  // zeros before it: the other taps add nothing
     const Tensor last = taps.empty() ? weight.select(2, weight.size(2) - 1) : taps.back();
-    return convolve_images(frames, last, bias, 1, last.size(3) / 2);
+    return convolve_images(frames, last, bias, 1, rows, last.size(3) / 2);
   }
-  if (taps.empty()) return convolve_clip(frames, weight, bias, 1);
-  const std::int64_t n = frames.size(0) - std::ssize(taps) + 1, padding = taps[0].size(3) / 2;
-  Tensor sum = convolve_images(frames.narrow(0, 0, n), taps[0], bias, 1, padding);
+  if (taps.empty()) return convolve_clip(frames, weight, bias, 1, rows);
+  const std::int64_t n = frames.size(0) - std::ssize(taps) + 1, columns = taps[0].size(3) / 2;
+  Tensor sum = convolve_images(frames.narrow(0, 0, n), taps[0], bias, 1, rows, columns);
   for (std::size_t i = 1; i < taps.size(); ++i) {
     const Tensor seen = frames.narrow(0, static_cast<std::int64_t>(i), n);
-    sum.add_(convolve_images(seen, taps[i], {}, 1, padding));
+    sum.add_(convolve_images(seen, taps[i], {}, 1, rows, columns));
   }
   return sum;
 }
 
 Tensor WanVaeConv::forward_halved(const Tensor& frames) const {
-  return convolve_clip(frames, weight, bias, 2);
+  return convolve_clip(frames, weight, bias, 2, kernel_rows() / 2);
 }
 
 WanVaeSpatialConv WanVaeSpatialConv::load(const Weights& weights, std::int64_t out, std::int64_t in,
@@ -193,7 +246,12 @@ WanVaeSpatialConv WanVaeSpatialConv::load(const Weights& weights, std::int64_t o
 }
 
 Tensor WanVaeSpatialConv::forward(const Tensor& x, std::int64_t stride) const {
-  return convolve_images(x, weight, bias, stride, stride == 1 ? 1 : 0);
+  const std::int64_t padding = stride == 1 ? 1 : 0;
+  return convolve_images(x, weight, bias, stride, padding, padding);
+}
+
+Tensor WanVaeSpatialConv::forward_band(const Tensor& x) const {
+  return convolve_images(x, weight, bias, 1, 0, 1);
 }
 
 WanVaeLinear WanVaeLinear::load(const Weights& weights, std::int64_t out, std::int64_t in,
@@ -225,22 +283,23 @@ Tensor WanVaeNorm::forward(const Tensor& x) const {
 void WanVaeNorm::silu_into(const Tensor& x, const Tensor& out) const {
   // Frame by frame, so that between the two steps one frame is held and not the map.
   for (std::int64_t i = 0; i < x.size(0); ++i) {
-    Tensor frame = out.select(0, i);
-    Tensor normed = forward(x.select(0, i).to(gamma.scalar_type()));
+    const Tensor frame = out.select(0, i);
+    const Tensor normed = forward(x.select(0, i).to(gamma.scalar_type()));
     if (frame.scalar_type() == normed.scalar_type()) {
-      at::silu_out(frame, normed);
+      silu(normed, frame);
     } else {
-      frame.copy_(at::silu_(normed));
+      silu(normed, normed);
+      frame.copy_(normed);
     }
   }
 }
 
 Tensor wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, Tensor x,
                               WanVaeHistory& history) {
-  const Tensor frames = history.room_behind(x.sizes(), conv.options());
-  norm.silu_into(x, frames.narrow(0, frames.size(0) - x.size(0), x.size(0)));
+  const WanVaeConv::Room room = conv.room_for(x.sizes(), history);
+  norm.silu_into(x, room.x);
   x.reset();
-  return conv.forward_filled(frames, history);
+  return conv.forward_filled(room.frames, history);
 }
 
 WanVaeResidualBlock WanVaeResidualBlock::load(const Weights& w, const WanVaeBlockNames& names,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/base/choices.h"
+#include "lib/models/wan_vae/band.h"
 #include "lib/models/wan_vae/layout.h"
 #include "lib/models/wan_vae/precision.h"
 #include "lib/tensor/weights.h"
@@ -32,14 +33,21 @@ bool wan_vae_splits_taps(std::int64_t out, std::int64_t in, at::ScalarType produ
 // length.
 class WanVaeHistory {
  public:
+  // `band`: the rows of the maps of this pass, where other ranks have the others.
+  explicit WanVaeHistory(std::optional<WanVaeBand> band = {}) : band_(band) {}
   // `last`: no chunk follows, nothing is kept.
   void begin_chunk(bool last);
   bool first_chunk() const { return first_; }
+
+  // Where other ranks have rows that a kernel of `k` rows reads.
+  const WanVaeBand* band_of(std::int64_t k) const { return k > 1 && band_ ? &*band_ : nullptr; }
 
   // For the next convolution: unset room for a chunk of `sizes` [n, h, w, c] (the last n frames of
   // the result) behind the two frames before it, zeros where there are none. One frame with nothing
   // before it stays alone: WanVaeConv knows that zeros count for nothing.
   Tensor room_behind(at::IntArrayRef sizes, const at::TensorOptions& options);
+  // Of what room_behind() returned, the frames of the chunk.
+  static Tensor chunk_of(const Tensor& frames);
   // What room_behind() returned, filled. The next convolution's turn.
   void keep(const Tensor& frames);
 
@@ -54,6 +62,7 @@ class WanVaeHistory {
   std::vector<Tensor> slots_;
   std::size_t next_ = 0;
   bool started_ = false, first_ = false, last_ = false;
+  std::optional<WanVaeBand> band_;
 };
 
 struct WanVaeConv {          // causal: kernels of three frames end at the frame that they make
@@ -64,14 +73,21 @@ struct WanVaeConv {          // causal: kernels of three frames end at the frame
   void split_taps();  // `weight` becomes `taps`
   // x [n, h, w, in] of any dtype -> [n, h, w, out], padded by k / 2; for t = 3.
   Tensor forward(const Tensor& x, WanVaeHistory& history) const;
-  // The same with what WanVaeHistory::room_behind gave, filled.
+  // The same in two steps: where x goes, [n, h, w, in], and what is made of it.
+  struct Room {
+    Tensor frames;  // of WanVaeHistory::room_behind(), with a halo where `history` has a band
+    Tensor x;       // in it
+  };
+  Room room_for(at::IntArrayRef sizes, WanVaeHistory& history) const;
   Tensor forward_filled(const Tensor& frames, WanVaeHistory& history) const;
   // Every second window of frames [2 m + 1, h, w, in] -> [m, h, w, out]; not padded in time.
   Tensor forward_halved(const Tensor& frames) const;
   at::TensorOptions options() const { return bias.options(); }
 
  private:
-  Tensor convolve(const Tensor& frames) const;
+  std::int64_t kernel_rows() const { return taps.empty() ? weight.size(3) : taps[0].size(2); }
+  // `rows`: by which the frames are padded above and below.
+  Tensor convolve(const Tensor& frames, std::int64_t rows) const;
 };
 
 struct WanVaeSpatialConv {  // of each frame, 3x3
@@ -80,6 +96,8 @@ struct WanVaeSpatialConv {  // of each frame, 3x3
                                 bool tf32);
   // [n, h, w, in] -> [n, h, w, out], padded by 1; at stride 2 not padded.
   Tensor forward(const Tensor& x, std::int64_t stride = 1) const;
+  // x has its halo: [n, 1 + h + 1, w, in] -> [n, h, w, out].
+  Tensor forward_band(const Tensor& x) const;
 };
 
 struct WanVaeLinear {   // a convolution with a kernel of 1

@@ -3,14 +3,28 @@
 namespace diptych {
 namespace {
 
-// [n, h, w, times * c] -> [n * times, 2 h, 2 w, c]: frames out of channels and pixels doubled, in
-// one pass.
-Tensor spread(const Tensor& x, std::int64_t times) {
+// [n, h, w, times * c] -> [n, times, h, 2, w, 2, c], a view: frames out of channels, and pixels
+// doubled.
+Tensor spread_view(const Tensor& x, std::int64_t times) {
   const std::int64_t n = x.size(0), h = x.size(1), w = x.size(2), c = x.size(3) / times;
   const Tensor frames = x.view({n, h, w, times, c}).permute({0, 3, 1, 2, 4});
-  return frames.view({n, times, h, 1, w, 1, c})
-      .expand({n, times, h, 2, w, 2, c})
-      .reshape({n * times, 2 * h, 2 * w, c});
+  return frames.view({n, times, h, 1, w, 1, c}).expand({n, times, h, 2, w, 2, c});
+}
+
+// [n, h, w, times * c] -> [n * times, 2 h, 2 w, c], in one pass.
+Tensor spread(const Tensor& x, std::int64_t times) {
+  return spread_view(x, times).reshape(
+      {x.size(0) * times, 2 * x.size(1), 2 * x.size(2), x.size(3) / times});
+}
+
+// The same of a band, with its halo: [n * times, 1 + 2 h + 1, 2 w, c].
+Tensor spread_band(const Tensor& x, std::int64_t times, const WanVaeBand& band) {
+  const Tensor pixels = spread_view(x, times);
+  const std::int64_t n = x.size(0) * times, h = 2 * x.size(1), w = 2 * x.size(2);
+  const Tensor frames = at::empty({n, h + 2, w, x.size(3) / times}, x.options());
+  frames.narrow(1, 1, h).view(pixels.sizes()).copy_(pixels);
+  band.fill_halo(frames);
+  return frames;
 }
 
 }  // namespace
@@ -52,6 +66,10 @@ Tensor WanVaeUpsample::forward(Tensor x, WanVaeHistory& history) const {
   } else if (time_conv) {
     x = time_conv->forward(x, history);
     times = 2;
+  }
+  if (const WanVaeBand* band = history.band_of(3)) {
+    x = spread_band(x, times, *band);
+    return resample.forward_band(x).to(maps);
   }
   x = spread(x, times);
   x = resample.forward(x);

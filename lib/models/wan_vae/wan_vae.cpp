@@ -91,13 +91,18 @@ Tensor encode_chunk(const WanVae& vae, Tensor h, WanVaeHistory& history, const R
   return vae.conv1.forward(report("encoder.out", as_map(vae, h)));
 }
 
-// One latent frame [1, h, w, z] -> frames [n, H, W, c], patches where the config has them.
-Tensor decode_chunk(const WanVae& vae, const Tensor& latent, WanVaeHistory& history,
-                    const Report& report) {
+// One latent frame [1, h, w, z] -> its map where upsampling begins, [1, h, w, c].
+Tensor begin_decoding(const WanVae& vae, const Tensor& latent, WanVaeHistory& history,
+                      const Report& report) {
   const auto& decoder = vae.decoder;
   Tensor h = vae.conv2.forward(latent / vae.inverse_std + vae.mean);
   h = report("decoder.conv1", as_map(vae, decoder.conv1.forward(h, history)));
-  h = run_middle(decoder.middle, std::move(h), history, report, "decoder");
+  return run_middle(decoder.middle, std::move(h), history, report, "decoder");
+}
+
+// That map or a band of it -> frames [n, H, W, c], patches where the config has them.
+Tensor finish_decoding(const WanVae& vae, Tensor h, WanVaeHistory& history, const Report& report) {
+  const auto& decoder = vae.decoder;
   for (std::size_t s = 0; s < decoder.upsamples.size(); ++s) {
     h = report(fmt::format("decoder.up{}", s),
                run_stage(decoder.upsamples[s], std::move(h), vae.config.is_residual, history));
@@ -205,10 +210,24 @@ WanVaeDecoder::WanVaeDecoder(const WanVae& vae, Tensor latent, const WanVaeTilin
   if (tiling.splits(vae.config, latent_.size(1), latent_.size(2))) tiling_ = tiling;
 }
 
+WanVaeDecoder::WanVaeDecoder(const WanVae& vae, Tensor latent, Ranks& ranks)
+    : WanVaeDecoder(vae, std::move(latent)) {
+  band_.emplace(ranks, latent_.size(1));
+  band_history_ = WanVaeHistory(band_);
+}
+
+// What comes before upsampling, every rank does for all rows: its attention is over all of them,
+// and it is a small part of the work.
 Tensor WanVaeDecoder::next_map() {
-  history_.begin_chunk(chunk_ + 1 == latent_.size(0));
+  const bool last = chunk_ + 1 == latent_.size(0);
+  history_.begin_chunk(last);
+  band_history_.begin_chunk(last);
   const Tensor latent = latent_.narrow(0, chunk_, 1).to(vae_.mean.options());
-  return decode_chunk(vae_, latent, history_, {observer_, chunk_++});
+  const Report report{observer_, chunk_++};
+  Tensor map = begin_decoding(vae_, latent, history_, report);
+  if (band_) map = band_->cut(map);
+  map = finish_decoding(vae_, std::move(map), band_history_, report);
+  return band_ ? band_->join(map) : map;
 }
 
 Tensor WanVaeDecoder::decode_tiles() const {

@@ -100,6 +100,10 @@ class WanVaeDecoder {
   // picture that differs a little, and all frames in float32 in the host's memory, made by the
   // first next().
   WanVaeDecoder(const WanVae& vae, Tensor latent, const WanVaeTiling& tiling);
+  // Together with the other ranks that share the request: each has the same latent, decodes a band
+  // of its rows, and gets all frames from next(), which all of them call. WanVaeBand::divides() is
+  // true of the latent's rows.
+  WanVaeDecoder(const WanVae& vae, Tensor latent, Ranks& ranks);
   bool has_next() const { return chunk_ < latent_.size(0); }
   // The frames of the next latent frame, one for the first, else four: float32 [3, n, H, W] in
   // -1..1, on the weights' device; tiled on the CPU. Not to be called again behind an exception.
@@ -116,7 +120,9 @@ class WanVaeDecoder {
   WanVaeObserver observer_;
   std::optional<WanVaeTiling> tiling_;
   Tensor tiled_;  // [T, h, w, channels], CPU: all frames, before patches become pixels
-  WanVaeHistory history_;
+  std::optional<WanVaeBand> band_;  // of this rank, where several decode
+  WanVaeHistory history_;           // of the layers at the latent's size, which have all rows
+  WanVaeHistory band_history_;      // of those behind them
   std::int64_t chunk_ = 0;
 };
 

@@ -131,7 +131,8 @@ Tensor LanceTurn::start_latent(Log& log, MotTrace* trace) {
 
 Media LanceTurn::decode(const Tensor& rows, const std::string&, MotTrace* trace) const {
   const LatentSize size = own_.size();
-  const LatentFrames source = {own_.checkpoint.vae, rows.view({size.t, size.h, size.w, -1})};
+  const LatentFrames source = {own_.checkpoint.vae, rows.view({size.t, size.h, size.w, -1}),
+                               own_.runtime.ranks.get()};
   if (trace == nullptr) return decode_media(source, own_.clip_shape());
   trace->sink().record("latent.final", source.latent);
   auto& own_trace = static_cast<LanceTrace&>(*trace);

@@ -69,6 +69,7 @@ Tensor pixels_of(Media& media) {
   clip.decode([&](const Tensor& frames) { parts.push_back(frames.clone()); });
   const Tensor all = at::cat(parts);
   clip.decode = [all](const std::function<void(const Tensor&)>& take) { take(all); };
+  clip.help_decode = nullptr;
   return all;
 }
 

@@ -360,7 +360,7 @@ Tensor WanTurn::finish(const Tensor& x) {
 
 Media WanTurn::decode(const Tensor& latent, TraceSink* trace) {
   const WanVae& vae = job_.checkpoint.vae();
-  const LatentFrames source = {vae, latent.permute({1, 2, 3, 0}).contiguous(),
+  const LatentFrames source = {vae, latent.permute({1, 2, 3, 0}).contiguous(), runtime_.ranks.get(),
                                job_.checkpoint.tiling()};
   if (trace == nullptr) return decode_media(source, job_.clip_shape());
   trace->record("final.latent", latent.unsqueeze(0));
