@@ -194,8 +194,7 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
     drop_outputs(options);
   }
   check_not_inputs(options, paths);
-  CheckedRequest request{std::move(paths), open_session(options.run, log),
-                         nullptr};
+  CheckedRequest request{std::move(paths), open_session(options.run, log), nullptr};
   make_job(request, options);
   if (enhances(options)) {
     request.enhancer = std::make_unique<PromptEnhancer>(options, log);

@@ -199,8 +199,8 @@ void meet(Resolved& resolved, const Shard& process, const ParallelDegrees& degre
     log.set_level(LogLevel::quiet);
     resolved.options.progress = ProgressStyle::none;
   }
-  run.ranks = Ranks::meet(launch_of(process), degrees, device,
-                          all_on_gpus ? device : at::Device(at::kCPU));
+  run.ranks =
+      Ranks::meet(launch_of(process), degrees, device, all_on_gpus ? device : at::Device(at::kCPU));
   if (apart) run.stage_end = make_stage_end(run.ranks, run.connector);
   agree(run, *run.ranks);
   if (degrees.cfg > 1) run.cfg_mode = CfgMode::sequential;

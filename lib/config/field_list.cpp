@@ -262,11 +262,13 @@ constinit const auto kFields = std::to_array<Field>({
     {"device", session, "--device", "auto|cpu|cuda|cuda:N", "where to compute; gpu is cuda",
      DeviceSlot{run<&R::device>}, YamlPlace::top, "device"},
     {"read_device", parallel, "--read-device", "same|auto|cpu|cuda|cuda:N",
-     "where to read what is painted: texts, pictures and plans; another device than same has a model "
+     "where to read what is painted: texts, pictures and plans; another device than same has a "
+     "model "
      "of its own and reads ahead (batch)",
      FreeDeviceSlot{run<&R::read_device>}, YamlPlace::none},
     {"connector", parallel, "--connector", "auto|in_process|shared_memory|c10d",
-     "with --read-device: how the caches come to the device that paints; auto: in_process, or of two "
+     "with --read-device: how the caches come to the device that paints; auto: in_process, or of "
+     "two "
      "processes shared_memory on one host, else c10d",
      choice<run<&R::connector>>(), YamlPlace::none},
     {"dtype", session, "--dtype", "auto|float32|bfloat16",

@@ -57,7 +57,7 @@ struct RealSlot {
   bool low_included;
   double high = 1e6;  // far beyond any use; keeps products of values finite
 };
-inline constexpr std::string_view kUnset = "auto";      // of a number that may be left open
+inline constexpr std::string_view kUnset = "auto";       // of a number that may be left open
 inline constexpr std::string_view kSameDevice = "same";  // of a device that may be another one's
 // A part of a range, and what has it.
 struct NamedRange {
@@ -131,8 +131,8 @@ struct InputsSlot {
   std::vector<InputItem>& (*at)(Options&);
 };
 using Slot = std::variant<WholeSlot, SeedSlot, RealSlot, FreeWholeSlot, FrameRateSlot, IntervalSlot,
-                          ChoiceSlot, TaskSlot, AttentionSlot, DeviceSlot, FreeDeviceSlot, TextSlot, PathSlot,
-                          TextListSlot, AddedWeightsSlot, BoolSlot, InputsSlot>;
+                          ChoiceSlot, TaskSlot, AttentionSlot, DeviceSlot, FreeDeviceSlot, TextSlot,
+                          PathSlot, TextListSlot, AddedWeightsSlot, BoolSlot, InputsSlot>;
 
 // Which map of a stage config holds the key of a field: the file itself, or the stage of a kind
 // that families name (StageKind). These are the kinds of the common fields; a family may have

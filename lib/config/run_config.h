@@ -107,7 +107,8 @@ struct RunConfig {
   std::filesystem::path model;           // checkpoint folder; may be empty with load_format dummy
   LoadFormat load_format = LoadFormat::safetensors;
   DeviceChoice device;
-  // Of the stage that reads, which then has a model of its own; none: it shares the one of `device`.
+  // Of the stage that reads, which then has a model of its own; none: it shares the one of
+  // `device`.
   std::optional<DeviceChoice> read_device;
   Connector connector = Connector::automatic;
   DtypeChoice dtype = DtypeChoice::automatic;

@@ -355,8 +355,7 @@ class StageConfigReader {
 
   // Where the stages are apart; else the stage config names what is not needed.
   void assign_connector() {
-    if (!connector_ || !devices_ || !reading_devices_ ||
-        devices_->text == reading_devices_->text)
+    if (!connector_ || !devices_ || !reading_devices_ || devices_->text == reading_devices_->text)
       return;
     add(field_index("connector"), std::string(name_of(connector_->connector)), connector_->where,
         connector_->path);

@@ -289,10 +289,10 @@ void require_complete(const Options& options) {
   }
   if (!run.noise.empty()) require_file(Setting::of("noise"), run.noise);
   if (run.read_device && !run.trace.empty())
-    throw InputError(Setting::of("trace"),
-                     SettingText{"needs a model that reads and paints, and ",
-                                 Setting::of("read_device", device_name(*run.read_device)),
-                                 " makes two"});
+    throw InputError(
+        Setting::of("trace"),
+        SettingText{"needs a model that reads and paints, and ",
+                    Setting::of("read_device", device_name(*run.read_device)), " makes two"});
   if (enhances(options)) {
     require_enhanceable(options);
     const fs::path& instructions = options.enhance.instructions;

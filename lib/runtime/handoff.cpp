@@ -193,8 +193,7 @@ class SharedMemoryEnd final : public StageEnd {
 
   Handoff receive(at::Device device) override {
     ranks_->tell(RankAxis::stage, fmt::format("ready {}", count_), "1");
-    std::string described =
-        ranks_->hear(RankAxis::stage, fmt::format("handoff {}", count_++));
+    std::string described = ranks_->hear(RankAxis::stage, fmt::format("handoff {}", count_++));
     const std::string path = take_line(described);
     const std::int64_t bytes = std::stoll(take_line(described));
     if (path != path_ || bytes != shared_.size()) shared_.open(path, bytes, device);
@@ -202,9 +201,8 @@ class SharedMemoryEnd final : public StageEnd {
     Handoff handoff;
     std::int64_t at = 0;
     for (const Layout& layout : read_layouts(described, handoff.text)) {
-      handoff.tensors.push_back(layout.bytes() == 0
-                                    ? at::empty(layout.sizes, layout.dtype)
-                                    : view_of(shared_.bytes(), at, layout));
+      handoff.tensors.push_back(layout.bytes() == 0 ? at::empty(layout.sizes, layout.dtype)
+                                                    : view_of(shared_.bytes(), at, layout));
       at += aligned(layout.bytes());
     }
     return handoff;
@@ -231,7 +229,8 @@ std::string host_of_this_process() {
   std::getline(boot, id);
   std::array<char, 256> space{};
   const ssize_t length = readlink("/proc/self/ns/pid", space.data(), space.size());
-  return id + " " + std::string(space.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+  return id + " " +
+         std::string(space.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
 }
 
 }  // namespace
@@ -274,8 +273,8 @@ void HandoffQueue::abandon() {
 
 std::shared_ptr<StageEnd> make_stage_end(const std::shared_ptr<Ranks>& ranks,
                                          Connector& connector) {
-  const StageRole role = ranks->group(RankAxis::stage).index == 0 ? StageRole::paints
-                                                                  : StageRole::reads;
+  const StageRole role =
+      ranks->group(RankAxis::stage).index == 0 ? StageRole::paints : StageRole::reads;
   const std::string own = host_of_this_process();
   ranks->tell(RankAxis::stage, "host", own);
   const bool one_host = ranks->hear(RankAxis::stage, "host") == own;
@@ -284,8 +283,7 @@ std::shared_ptr<StageEnd> make_stage_end(const std::shared_ptr<Ranks>& ranks,
                      "the two processes are not on one host; expected c10d");
   if (connector == Connector::automatic)
     connector = one_host ? Connector::shared_memory : Connector::c10d;
-  if (connector == Connector::shared_memory)
-    return std::make_shared<SharedMemoryEnd>(role, ranks);
+  if (connector == Connector::shared_memory) return std::make_shared<SharedMemoryEnd>(role, ranks);
   return std::make_shared<GroupEnd>(role, ranks);
 }
 

@@ -33,7 +33,7 @@ constexpr int kLostBeats = 20;   // without one: the process is gone
 constexpr auto kLastWords = 2s;  // until what a rank has said must be known
 constexpr int kLost = 3;         // exit code: RunError's
 constexpr const char* kFailed = "failed";
-constexpr int kTag = 0;          // of what goes from one rank to another: in order
+constexpr int kTag = 0;  // of what goes from one rank to another: in order
 constexpr std::array kAxes = {RankAxis::cfg, RankAxis::ulysses, RankAxis::ring, RankAxis::stage,
                               RankAxis::request};  // `request` last: it may be one of the others
 

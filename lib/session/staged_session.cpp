@@ -83,8 +83,9 @@ StagedSession::StagedSession(const RunConfig& config, const OpenSession& open, L
   const bool tf32 = of_reader.vae_dtype == "tf32" || of_painter.vae_dtype == "tf32";
   reads_ahead_ = !tf32 || (of_reader.dtype != "float32" && of_painter.dtype != "float32");
   if (!reads_ahead_)
-    log_.info("nothing is read ahead: the autoencoder's TF32 would change float32 of the other "
-              "stage");
+    log_.info(
+        "nothing is read ahead: the autoencoder's TF32 would change float32 of the other "
+        "stage");
 }
 
 StagedSession::~StagedSession() {

@@ -39,8 +39,8 @@ class ReadingThread {
 
 class StagedSession final : public Session {
  public:
-  // config.read_device is given. `open`: of the family, for a config that has a stage_end. Throws as
-  // it does.
+  // config.read_device is given. `open`: of the family, for a config that has a stage_end. Throws
+  // as it does.
   StagedSession(const RunConfig& config, const OpenSession& open, Log& log);
   ~StagedSession() override;
 

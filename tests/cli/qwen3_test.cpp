@@ -256,26 +256,16 @@ TEST_CASE("a benchmark of a text tells acceptance, and the speed-up over plain d
 }
 
 TEST_CASE("a benchmark of forced acceptance, of one text and of three at once") {
-  const std::vector<std::string> words = {"bench",
-                                          "-m",
-                                          kTarget,
-                                          "--draft-model",
-                                          kDrafter,
-                                          "--device",
-                                          "cpu",
-                                          "--load-format",
-                                          "dummy",
-                                          "--forced-acceptance",
-                                          "6",
-                                          "--max-tokens",
-                                          "24",
-                                          "-p",
-                                          "x",
-                                          "--batch-sizes",
-                                          "1,3",
-                                          "--repeats",
-                                          "1",
-                                          "--json",
+  const std::vector<std::string> words = {"bench",  "-m",
+                                          kTarget,  "--draft-model",
+                                          kDrafter, "--device",
+                                          "cpu",    "--load-format",
+                                          "dummy",  "--forced-acceptance",
+                                          "6",      "--max-tokens",
+                                          "24",     "-p",
+                                          "x",      "--batch-sizes",
+                                          "1,3",    "--repeats",
+                                          "1",      "--json",
                                           "-"};
   const Outcome outcome = run(words);
   CAPTURE(outcome.err);
@@ -314,8 +304,7 @@ TEST_CASE("forced acceptance and batch sizes are refused where they have no mean
                   "--forced-acceptance", "6", "--adaptive-drafting"}) ==
         "diptych: --forced-acceptance 6: given together with --adaptive-drafting; expected one of "
         "them\n");
-  CHECK(error_of({"bench", "--batch-sizes", "2,2"}) ==
-        "diptych: --batch-sizes: 2 given twice\n");
+  CHECK(error_of({"bench", "--batch-sizes", "2,2"}) == "diptych: --batch-sizes: 2 given twice\n");
   CHECK(error_of({"bench", "--batch-sizes", "0"}) ==
         "diptych: --batch-sizes: 0 is out of range, expected 1 to 1024\n");
 }

@@ -134,8 +134,9 @@ TEST_CASE("a list is read ahead, with the bytes of one model's") {
 
 TEST_CASE("an item that fails is left out of what is read ahead") {
   const Folder folder;
-  folder.write("l.jsonl", "{\"prompt\": \"one\"}\n{\"prompt\": \"two\", \"image\": \"none.png\"}\n"
-                          "{\"prompt\": \"three\"}\n");
+  folder.write("l.jsonl",
+               "{\"prompt\": \"one\"}\n{\"prompt\": \"two\", \"image\": \"none.png\"}\n"
+               "{\"prompt\": \"three\"}\n");
   folder.write("none.png", "no picture");
   for (const std::size_t ranks : {1, 2}) {
     const std::string name = "out" + std::to_string(ranks);
@@ -192,8 +193,7 @@ TEST_CASE("stages apart are refused where they have no meaning") {
     CHECK(outcome.code == 2);
     return outcome.err;
   };
-  CHECK(error_of({"--connector", "c10d"}) ==
-        "diptych: --connector: given without --read-device\n");
+  CHECK(error_of({"--connector", "c10d"}) == "diptych: --connector: given without --read-device\n");
   CHECK(has(error_of(with(kApart, {"--connector", "c10d"})),
             "--connector c10d: is between processes, and this one is alone"));
   CHECK(error_of({"--read-device", "tpu"}) ==
@@ -218,8 +218,9 @@ TEST_CASE("stages apart are refused where they have no meaning") {
 TEST_CASE("a clip of two stages, and one of a picture") {
   const Folder folder;
   const std::string input = folder.file("input.png");
-  const Words clip = {"generate", "--task", "t2v", "-p", "a red circle moves up", "--video-frames",
-                      "5", "--steps", "2", "--device", "cpu"};
+  const Words clip = {
+      "generate", "--task", "t2v",      "-p", "a red circle moves up", "--video-frames", "5",
+      "--steps",  "2",      "--device", "cpu"};
   REQUIRE(run_alone(demo(input, {})).code == 0);
   for (const Words& more : {Words{}, Words{"--task", "i2v", "-i", input}}) {
     Words words = clip;

@@ -108,9 +108,9 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   plan.launches = flags.launches;
   plan.kernel_times = flags.kernel_times;
   plan.floor = flags.floor;
-  plan.cases = plan_bench(
-      request, {flags.sizes, flags.batch_sizes,
-                flags.against.empty() ? against_drafting(request) : flags.against});
+  plan.cases =
+      plan_bench(request, {flags.sizes, flags.batch_sizes,
+                           flags.against.empty() ? against_drafting(request) : flags.against});
   for (const auto& [flag, given] : {std::pair{kLaunches, plan.launches},
                                     {kKernelTimes, plan.kernel_times},
                                     {kFloor, plan.floor}}) {

@@ -31,9 +31,7 @@ class DatasetBench {
       result_.sets.push_back(std::move(set));
     }
     check_turns();
-    with_places(request_, [&] {
-      session_ = open_session(request_.options.run, log_);
-    });
+    with_places(request_, [&] { session_ = open_session(request_.options.run, log_); });
   }
 
   // The first turns: what comes behind them has answers in between.

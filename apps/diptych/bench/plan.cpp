@@ -153,8 +153,9 @@ BenchCase plan_case(const Resolved& base, const std::vector<std::string>& agains
 std::vector<BenchCase> plan_batch_sizes(const Resolved& request, const BenchVariants& variants) {
   const Setting flag = Setting::of("batch_sizes");
   if (!request.options.run.answers())
-    throw InputError(flag, "has no meaning where something is painted; expected a task that "
-                           "writes texts");
+    throw InputError(flag,
+                     "has no meaning where something is painted; expected a task that "
+                     "writes texts");
   std::vector<BenchCase> cases;
   for (const std::string& each : split_list(*variants.batch_sizes)) {
     BenchCase& planned = cases.emplace_back(plan_case(request, variants.against));
@@ -172,9 +173,9 @@ std::vector<BenchCase> plan_batch_sizes(const Resolved& request, const BenchVari
 std::vector<BenchCase> plan_bench(const Resolved& request, const BenchVariants& variants) {
   const auto& [sizes, batch_sizes, against] = variants;
   if (sizes && batch_sizes)
-    throw InputError(Setting::of("batch_sizes"),
-                     SettingText{"given together with ", Setting::of("sizes"),
-                                 "; expected one of them"});
+    throw InputError(
+        Setting::of("batch_sizes"),
+        SettingText{"given together with ", Setting::of("sizes"), "; expected one of them"});
   if (batch_sizes) return plan_batch_sizes(request, variants);
   if (!sizes) return {plan_case(request, against)};
   const Setting sizes_flag = Setting::of("sizes");

@@ -64,8 +64,7 @@ std::vector<Quantity> quantities(const BenchMeasured& m) {
     all.push_back({name, key, spread_over(m.runs, value)});
   };
   if (m.painted.empty()) {
-    add("answer s", "seconds_per_answer",
-        [&](const BenchRun& run) { return per_result(m, run); });
+    add("answer s", "seconds_per_answer", [&](const BenchRun& run) { return per_result(m, run); });
   } else {
     add(fmt::format("{} s", one_of(m)), fmt::format("seconds_per_{}", one_of(m)),
         [&](const BenchRun& run) { return per_result(m, run); });

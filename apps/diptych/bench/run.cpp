@@ -201,8 +201,7 @@ class Bench {
     BenchModel& model = result_.models.emplace_back();
     model.setting = first;
     const double start = steady_seconds();
-    at_place(0, first,
-             [&] { sessions_.push_back(open_session(config, log_)); });
+    at_place(0, first, [&] { sessions_.push_back(open_session(config, log_)); });
     Session& session = *sessions_.back();
     if (plan_.floor || plan_.kernel_times) require_meter(session, config);
     std::vector<Jobs> groups;

@@ -269,8 +269,7 @@ PrefilledContexts PrefilledContexts::read(const MotModel& model, const ContextsR
   return contexts;
 }
 
-PrefilledContexts PrefilledContexts::received(const MotModel& model,
-                                              const ContextsRequest& request,
+PrefilledContexts PrefilledContexts::received(const MotModel& model, const ContextsRequest& request,
                                               const Runtime& runtime,
                                               std::span<const Tensor> rows) {
   PrefilledContexts contexts(model, request, runtime);

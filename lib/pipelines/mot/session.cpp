@@ -312,7 +312,8 @@ std::vector<StepKindWork> MotSession::measure_steps(Job& job, bool measures, Pro
   make_ready(jobs);
   MotTurns turns = turns_of(jobs);
   turns.front()->seed(own->config().sampling.seed);
-  std::unique_ptr<MotPainter> painter = read(turns, packed_request(jobs), false, nullptr, progress, {});
+  std::unique_ptr<MotPainter> painter =
+      read(turns, packed_request(jobs), false, nullptr, progress, {});
   std::vector<StepKindWork> kinds = measure_step_kinds(checkpoint_->mot(), painter->request(),
                                                        painter->contexts(), runtime_, measures);
   keep(std::move(painter));

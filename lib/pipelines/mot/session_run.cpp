@@ -304,8 +304,8 @@ std::unique_ptr<MotPainter> MotSession::read(MotTurns& turns, const PaintRequest
   PaintRequest paint = packed;
   paint.keep_graphs = keeps_graphs(first);
   if (taken) progress.begin("prefill", 1);
-  PrefilledContexts contexts = taken ? take_over(turns, paint, results)
-                                     : read_all(turns, paint, trace, progress, results);
+  PrefilledContexts contexts =
+      taken ? take_over(turns, paint, results) : read_all(turns, paint, trace, progress, results);
   if (trace != nullptr) trace->contexts(contexts);
   log_why_uncaptured(paint);
   if (!first.config().cfg_mode)
@@ -338,8 +338,7 @@ void MotSession::hand_over(MotJobs jobs, Progress& progress) {
                            {"turns", nlohmann::json::array()}};
     for (const auto& turn : turns) {
       nlohmann::json plan;  // null without one
-      if (turn->plan)
-        plan = {{"ids", turn->plan_ids}, {"finish_reason", turn->plan_finish_reason}};
+      if (turn->plan) plan = {{"ids", turn->plan_ids}, {"finish_reason", turn->plan_finish_reason}};
       json["turns"].push_back(std::move(plan));
       handoff.tensors.push_back(turn->generator.get_state());
     }
@@ -371,9 +370,8 @@ PrefilledContexts MotSession::take_over(MotTurns& turns, const PaintRequest& pai
   ContextsRequest request;
   request.branches = paint.needed(packed_branches(turns), false);
   request.own_rows = paint.block_rows();
-  PrefilledContexts contexts =
-      PrefilledContexts::received(checkpoint_->mot(), request, runtime_,
-                                  std::span(handoff.tensors).subspan(turns.size()));
+  PrefilledContexts contexts = PrefilledContexts::received(
+      checkpoint_->mot(), request, runtime_, std::span(handoff.tensors).subspan(turns.size()));
   synchronize(runtime_.device);  // what was received may be written over
   return contexts;
 }

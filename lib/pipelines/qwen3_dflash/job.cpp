@@ -127,8 +127,7 @@ Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::m
 bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b) {
   const auto own_a = a.own.get<Qwen3Settings>(), own_b = b.own.get<Qwen3Settings>();
   const auto of_drafts = [](const Qwen3Settings& own) {
-    return std::tuple(own.block_size, own.adaptive_drafting, own.ignore_eos,
-                      own.forced_acceptance);
+    return std::tuple(own.block_size, own.adaptive_drafting, own.ignore_eos, own.forced_acceptance);
   };
   const auto of_tokens = [](const TextConfig& text) {
     return std::tuple(text.max_tokens, text.temperature, text.top_k, text.top_p);

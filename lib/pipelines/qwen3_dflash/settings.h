@@ -22,9 +22,9 @@ inline constexpr std::array<std::string_view, 2> kChoiceNames<PromptFormat> = {"
 inline constexpr const char* kRecordedTarget = "target";
 
 struct Qwen3Settings {
-  std::filesystem::path draft_model;  // folder of the drafter, "" = none
-  std::int64_t block_size = 0;        // tokens of a draft and the one before; 0: the drafter's
-  bool adaptive_drafting = false;     // leave the drafter out where it makes a text slower
+  std::filesystem::path draft_model;   // folder of the drafter, "" = none
+  std::int64_t block_size = 0;         // tokens of a draft and the one before; 0: the drafter's
+  bool adaptive_drafting = false;      // leave the drafter out where it makes a text slower
   std::int64_t forced_acceptance = 0;  // tokens that each block of drafts gives; 0: as accepted
   PromptFormat prompt_format = PromptFormat::chat;
   std::string system;              // what comes before the conversation, "" = nothing
