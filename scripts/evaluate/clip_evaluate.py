@@ -76,21 +76,20 @@ def make(arguments, passed_on, folder):
     clip_exam.write_inputs(items, folder)
     commands = []
     for task, name in clip_exam.TASKS.items():
-        requests = [{key: value for key, value in item.request.items() if key != "output"} |
-                    {"output": pathlib.Path(item.output).name} for item in items if item.task == task]
-        if not requests:
-            continue
-        listed = folder / f"{name}.jsonl"
-        listed.write_text("".join(json.dumps(request) + "\n" for request in requests), encoding="utf-8")
-        command = [arguments.program, "batch", listed, "--output-dir", folder / "run" / name, "--config",
-                   arguments.config, *passed_on]
-        commands.append([str(word) for word in command])
-        print("$ " + shlex.join(commands[-1]), file=sys.stderr, flush=True)
-        status = subprocess.run(commands[-1], stdout=subprocess.DEVNULL, check=False).returncode
-        if status not in (0, 4):  # 4: some items failed, which counts as wrong
-            sys.exit(f"evaluate_clips: diptych batch ended with exit code {status}")
+        requests = [{**item.request, "output": pathlib.Path(item.output).name} for item in items if item.task == task]
+        if requests:
+            listed = folder / f"{name}.jsonl"
+            listed.write_text("".join(json.dumps(request) + "\n" for request in requests), encoding="utf-8")
+            commands.append([str(word) for word in (
+                arguments.program, "batch", listed, "--output-dir", folder / "run" / name, "--config",
+                arguments.config, *passed_on)])
     (folder / "exam.json").write_text(json.dumps({"seed": arguments.seed, "counts": counts, "commands": commands},
                                                  indent=1), encoding="utf-8")
+    for command in commands:
+        print("$ " + shlex.join(command), file=sys.stderr, flush=True)
+        status = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+        if status not in (0, 4):  # 4: some items failed, which counts as wrong
+            sys.exit(f"evaluate_clips: diptych batch ended with exit code {status}")
 
 
 def mark_all(items, folder):
@@ -112,7 +111,10 @@ def kinds_of_failure(marked):
     """{task: {kind of complaint: items}}: what was wrong, however much of it."""
     counted = collections.defaultdict(collections.Counter)
     for item, _, complaints in marked:
-        counted[item.task].update({complaint.partition(":")[0] for complaint in complaints})
+        kinds = {complaint.partition(":")[0] for complaint in complaints}
+        counted[item.task].update(kinds)
+        if len(kinds) == 1:
+            counted[item.task][f"nothing but {kinds.pop()}"] += 1
     return {task: dict(kinds.most_common()) for task, kinds in counted.items() if kinds}
 
 

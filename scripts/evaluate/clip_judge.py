@@ -32,6 +32,7 @@ LIKENESS, RING_LIKENESS, LEAD = 0.73, 0.66, 0.03
 SMALL, SMALL_LIKENESS, SMALL_LEAD = 11.0, 0.64, 0.006  # radius, at the reference side
 FRAME_LIKENESS, TINY = 0.6, 9.0  # in a single frame; of things with a smaller radius no single frame is looked at
 ANGLES, REACH = 120, 10  # of a full turn; of these a thing may turn by so many from one frame to the next
+NOTCHED, SOFTNESS = ("star", "cross"), (2.5, 4.0)  # standard deviation on judge.CANVAS
 CALM = 2e-6  # per squared step of an angle: what is as alike at many angles does not turn
 ROUND = ("circle", "ring")  # spinning cannot be seen
 
@@ -174,16 +175,30 @@ def turn_back(mask, angle):
     return cv2.warpAffine(mask, matrix, mask.shape[::-1], flags=cv2.INTER_LINEAR)
 
 
+@functools.cache
+def outlines():
+    """As judge.templates, and those with deep notches with their notches half filled, too: what is as small as few
+    pixels keeps no sharp corners."""
+    names, masks = judge.templates()
+    masks = list(masks.reshape(len(names), judge.CANVAS, judge.CANVAS))
+    sharp = [(name, mask) for name, mask in zip(names, masks) if name[0] in NOTCHED]
+    for softness in SOFTNESS:
+        rounded = [cv2.GaussianBlur(mask, (0, 0), softness) for _, mask in sharp]
+        masks += [judge.normalised((mask > 0.5).astype(np.float32)) for mask in rounded]
+        names = names + [name for name, _ in sharp]
+    return names, np.stack(masks).reshape(len(names), -1)
+
+
 def likeness(masks):
-    """[masks, templates]: intersection over union."""
-    _, templates = judge.templates()
+    """[masks, outlines]: intersection over union."""
+    _, templates = outlines()
     own = np.stack(masks).reshape(len(masks), 1, -1)
     return np.minimum(own, templates).sum(2) / np.maximum(own, templates).sum(2)
 
 
 def name_shape(masks, areas, scale):
     """(shape, or None where that is not clear; the likeliest shape and variant) of upright masks."""
-    names, _ = judge.templates()
+    names, _ = outlines()
     weights = np.asarray(areas) / np.sum(areas)
     alike = likeness([np.tensordot(weights, np.stack(masks), 1).astype(np.float32)])[0]
     best = int(alike.argmax())
