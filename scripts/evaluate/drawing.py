@@ -67,13 +67,26 @@ def outline(shape, variant=0.0):
     }[shape]()
 
 
-def coverage(shape, variant, x, y, r, width, height):
-    """float32 [height, width] in 0..1: how much of each pixel the shape covers."""
+def coverage(shape, variant, x, y, r, width, height, turn=0.0):
+    """float32 [height, width] in 0..1: how much of each pixel the shape covers, turned clockwise by so many
+    radians."""
     canvas = np.zeros((height * FINE, width * FINE), np.uint8)
-    polygons = [np.round(((points * r + (x, y)) * FINE - 0.5) * (1 << SHIFT)).astype(np.int32)
+    turned = np.array([(math.cos(turn), math.sin(turn)), (-math.sin(turn), math.cos(turn))])
+    polygons = [np.round(((points @ turned * r + (x, y)) * FINE - 0.5) * (1 << SHIFT)).astype(np.int32)
                 for points in outline(shape, variant)]
     cv2.fillPoly(canvas, polygons, 255, cv2.LINE_8, SHIFT)
     return cv2.resize(canvas, (width, height), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
+
+
+def paint(picture, shape, variant, colour, x, y, r, turn=0.0):
+    """Draws a thing into float32 [height, width, 3]."""
+    height, width = picture.shape[:2]
+    reach = int(1.2 * r) + 2
+    left, top = max(0, int(x) - reach), max(0, int(y) - reach)
+    right, bottom = min(width, left + 2 * reach + 2), min(height, top + 2 * reach + 2)
+    cover = coverage(shape, variant, x - left, y - top, r, right - left, bottom - top, turn)[..., None]
+    part = picture[top:bottom, left:right]
+    part += cover * (np.array(colour, np.float32) - part)
 
 
 def draw(scene):
@@ -81,13 +94,7 @@ def draw(scene):
     picture = np.empty((scene.height, scene.width, 3), np.float32)
     picture[:] = world.BACKGROUNDS[scene.background]
     for thing in scene.things:
-        reach = int(1.2 * thing.r) + 2
-        left, top = max(0, int(thing.x) - reach), max(0, int(thing.y) - reach)
-        right, bottom = min(scene.width, left + 2 * reach + 2), min(scene.height, top + 2 * reach + 2)
-        cover = coverage(thing.shape, thing.variant, thing.x - left, thing.y - top, thing.r,
-                         right - left, bottom - top)[..., None]
-        part = picture[top:bottom, left:right]
-        part += cover * (np.array(world.COLOURS[thing.colour], np.float32) - part)
+        paint(picture, thing.shape, thing.variant, world.COLOURS[thing.colour], thing.x, thing.y, thing.r)
     return np.clip(np.round(picture), 0, 255).astype(np.uint8)
 
 

@@ -43,10 +43,10 @@ def pooled(counted, tasks):
     return [sum(counted[task][ALL][i] for task in tasks) for i in (0, 1)]
 
 
-def verdicts(counted):
-    """What is required of the tasks that were run."""
+def verdicts(counted, required=REQUIRED):
+    """What is required of the tasks that were run; `required`: {task: per cent}."""
     found = []
-    for task, least in REQUIRED.items():
+    for task, least in required.items():
         if task in counted:
             reached = percent(*counted[task][ALL])
             found.append(Verdict(task, f"{reached:.1f} %", f">= {least} %", reached >= least))
