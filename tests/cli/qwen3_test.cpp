@@ -306,7 +306,7 @@ TEST_CASE("forced acceptance and batch sizes are refused where they have no mean
         "them\n");
   CHECK(error_of({"bench", "--batch-sizes", "2,2"}) == "diptych: --batch-sizes: 2 given twice\n");
   CHECK(error_of({"bench", "--batch-sizes", "0"}) ==
-        "diptych: --batch-sizes: 0 is out of range, expected 1 to 1024\n");
+        "diptych: --batch-sizes: 0 is out of range; expected 1 to 1024\n");
 }
 
 TEST_CASE("a benchmark over sets of questions, with answers in between and accuracy") {

@@ -56,6 +56,8 @@ TEST_CASE("fields of a request, of the whole batch") {
                                                   "paint_attention_self",
                                                   "kernels",
                                                   "device",
+                                                  "read_device",
+                                                  "connector",
                                                   "dtype",
                                                   "quantization",
                                                   "tuned_config_dir",

@@ -34,6 +34,7 @@ std::string family_of(const fs::path& file) {
   for (const char* family : {"cosmos", "lance", "qwen3_dflash", "wan"}) {
     if (name.starts_with(family)) return family;
   }
+  if (name == "clips.yaml") return "lance";
   return "bagel";
 }
 
