@@ -184,8 +184,9 @@ TEST_CASE("dflash: what is forced is what every block of drafts gives, of one te
   CHECK(write_one(writer, prompts[0], request).acceptance == Ids(31, 1));
   request.block_size = 0;
   request.forced_acceptance = 0;
+  SpeculativeWriter unforced(pair.target, &pair.drafter, pair.runtime);
   CHECK(write_one(writer, prompts[0], request).ids ==
-        write_one(writer, prompts[0], request_of(description["prompts"][0])).ids);
+        write_one(unforced, prompts[0], request).ids);
 }
 
 TEST_CASE("dflash: an observer that refuses ends its prompt, and only that one") {
