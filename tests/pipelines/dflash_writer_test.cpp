@@ -185,8 +185,7 @@ TEST_CASE("dflash: what is forced is what every block of drafts gives, of one te
   request.block_size = 0;
   request.forced_acceptance = 0;
   SpeculativeWriter unforced(pair.target, &pair.drafter, pair.runtime);
-  CHECK(write_one(writer, prompts[0], request).ids ==
-        write_one(unforced, prompts[0], request).ids);
+  CHECK(write_one(writer, prompts[0], request).ids == write_one(unforced, prompts[0], request).ids);
 }
 
 TEST_CASE("dflash: an observer that refuses ends its prompt, and only that one") {
