@@ -7,6 +7,9 @@ import world
 THINGS = 2
 # Per thing: shape, r, g, b, start x, y, end x, y, radius at start, end, turn, seen from, until, variant, other shape.
 PARAMETERS = 15
+# Weights of errors: of every pixel; of a thing's and those up to so many pixels around it, all together, where that is
+# no less than this share of the clip.
+UNNOTICED, NOTICED, NEAR, LEAST_SHARE = 0.3, 0.35, 3.0, 0.012
 
 
 def pack(films):
@@ -22,9 +25,10 @@ def pack(films):
     return rows
 
 
-def frames(rows, numbers, count, width, height):
+def frames(rows, numbers, count, width, height, weighted=False):
     """float32 [n, t, 3, height, width] in 0..255 of packed clips; `numbers` [n, t]: which frames; `count` [n, 1]:
-    how many the whole clip has."""
+    how many the whole clip has. `weighted`: (frames, [n, t, 1, height, width]), how much an error at a pixel is to
+    count: each thing as much as the other and more than all else, however small it is."""
     n, t = numbers.shape
     device = rows.device
     y = (torch.arange(height, device=device, dtype=torch.float32) + 0.5).view(1, -1, 1)
@@ -33,6 +37,7 @@ def frames(rows, numbers, count, width, height):
     rows = rows.repeat_interleave(t, dim=0)
     flat = numbers.reshape(-1)
     picture = rows[:, :3, None, None].expand(-1, 3, height, width)
+    weights = torch.full((n, t, height, width), UNNOTICED, device=device) if weighted else None
     for index in range(THINGS):
         first = 3 + index * PARAMETERS
         shape, _, _, _, x0, y0, x1, y1, r0, r1, turn, seen, gone, variant, other = \
@@ -50,7 +55,11 @@ def frames(rows, numbers, count, width, height):
         distance = torch.lerp(*outlines, 0.5)
         cover = torch.where(wide(radius) > 0, (0.5 - distance).clamp(0, 1), 0.0).unsqueeze(1)
         picture = picture + cover * (rows[:, first + 1:first + 4, None, None] - picture)
-    return picture.view(n, t, 3, height, width)
+        if weighted:
+            near = ((distance < NEAR) & (wide(radius) > 0)).float().view(n, t, height, width)
+            weights = weights + near * (NOTICED / near.mean(dim=(1, 2, 3), keepdim=True).clamp(min=LEAST_SHARE))
+    picture = picture.view(n, t, 3, height, width)
+    return (picture, weights.unsqueeze(2)) if weighted else picture
 
 
 def film(clip):

@@ -21,6 +21,7 @@ SYSTEM = {
 SYSTEM["i2v"] = SYSTEM["t2v"]
 SLOTS = ("vit", "context", "latent")  # rows behind the text rows, in this order
 SHIFT = 1000  # of what the vision tower sees of a clip to be edited, in time
+HIDDEN, COLUMNS = -30000.0, 8  # what is added to the products of rows that do not see each other; see lay_out
 SECONDS = 2  # positions from a frame of a block to the next
 
 
@@ -148,16 +149,31 @@ def lay_out(packed, grids, unseen):
         add(where[:, None, :3] + places_in(grids[name], rows.device), where[:, 3:])
     if not {"context", "latent"} & set(grids):
         add(rows.new_zeros(n, unseen, 3), rows.new_full((n, 1), -1))
+    lengths = [part.shape[1] for part in segments[1:]]
     positions, segments, causal = (torch.cat(parts, dim=1) for parts in (positions, segments, causal))
-    branches = F.pad(rows[..., 7], (0, segments.shape[1] - length))
-    order = torch.arange(segments.shape[1], device=rows.device)
-    mine, theirs = segments.unsqueeze(2), segments.unsqueeze(1)
-    later = order.view(1, 1, -1) > order.view(1, -1, 1)
-    sees = (theirs >= 0) & ((theirs < mine) | ((theirs == mine) & ~(causal.unsqueeze(2) & later)))
-    sees &= (branches.unsqueeze(1) == 0) | (branches.unsqueeze(1) == branches.unsqueeze(2))
-    sees |= order.view(1, 1, -1) == order.view(1, -1, 1)  # rows of padding see themselves
+    branches = F.pad(rows[..., 7], (0, sum(lengths)))
+    order = torch.arange(length + sum(lengths), device=rows.device)
+
+    def seen_by(first, count):
+        """bool [n, count, rows]: what the rows from `first` on see."""
+        mine = slice(first, first + count)
+        own = segments[:, mine, None]
+        sees = segments[:, None] < own
+        sees |= (segments[:, None] == own) & ~(causal[:, mine, None] & (order > order[mine, None]))
+        sees &= (segments[:, None] >= 0) & ((branches[:, None] == 0) | (branches[:, None] == branches[:, mine, None]))
+        return sees | (order == order[mine, None])  # rows of padding see themselves
+
+    dtype = torch.bfloat16 if rows.is_cuda else torch.float32
     # Additive and finite, as fused attention wants it; its rows lie whole pieces of 16 bytes apart.
-    count = len(order)
-    mask = torch.zeros(n, count, -(-count // 8) * 8, dtype=torch.bfloat16 if rows.is_cuda else torch.float32,
-                       device=rows.device)[..., :count].masked_fill_(~sees, -30000.0)
-    return {"ids": rows[..., 0], "targets": rows[..., 6], "positions": positions.clamp(min=0), "mask": mask}
+    mask = torch.zeros(n, length, -(-len(order) // 8) * 8, dtype=dtype, device=rows.device)[..., :len(order)]
+    mask = mask.masked_fill_(~seen_by(0, length), HIDDEN)
+    # All rows of a slot see the same: columns of keys and queries whose products hide the rest.
+    hides = torch.zeros(n, len(order), COLUMNS, dtype=dtype, device=rows.device)
+    hidden = torch.zeros(sum(lengths), COLUMNS, dtype=dtype, device=rows.device)
+    first = 0
+    for column, count in enumerate(lengths):
+        hides[..., column].masked_fill_(~seen_by(length + first, 1)[:, 0], HIDDEN)
+        hidden[first:first + count, column] = 1
+        first += count
+    return {"ids": rows[..., 0], "targets": rows[..., 6], "positions": positions.clamp(min=0),
+            "mask": (mask, hidden, hides)}

@@ -25,10 +25,10 @@ SHAPES_OF_CLIPS = (
     ((96, 176), 17, 4), ((96, 96), 25, 3), ((160, 160), 17, 3), ((160, 96), 25, 3), ((96, 160), 25, 3))
 REFERENCE_SIDE = 128  # things scale with the short side
 MARGIN = 4.0
-RADII = {1: {"small": 14.0, None: 20.0, "large": 26.0}, 2: {"small": 11.0, None: 15.0, "large": 19.0}}
+RADII = {1: {"small": 16.0, None: 21.0, "large": 26.0}, 2: {"small": 13.0, None: 16.5, "large": 20.0}}
 GROWN = 1.3, 0.5  # of the radius: the larger and the smaller end of growing and shrinking
 TURN = math.pi  # of a spin, clockwise
-LOOSE_RADII = ((8.0, 14.0), (16.0, 27.0))
+LOOSE_RADII = ((10.0, 16.0), (17.0, 27.0))
 
 
 def is_held_out(thing):

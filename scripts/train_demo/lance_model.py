@@ -29,10 +29,10 @@ class Sizes:
     sections: tuple = (4, 6, 6)  # of a head's frequencies: those that turn with time, row and column
     # Frequencies are powers of two: the official code rounds them to bfloat16 in that mode, and no other.
     rope_theta: float = 65536.0
-    vit_hidden: int = 64
+    vit_hidden: int = 80
     vit_layers: int = 3
     vit_heads: int = 2
-    vit_intermediate: int = 144
+    vit_intermediate: int = 192
 
     @property
     def head_dim(self):

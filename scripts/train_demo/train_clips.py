@@ -36,8 +36,8 @@ import model as mot
 import sequence
 import vocabulary
 import wan_autoencoder
-from training import (UNLIMITED, Clock, Group, Log, Replayed, Tally, Training, cosine, loader, mixed, sample_times,
-                      to_input, trapezoid)
+from training import (UNLIMITED, Clock, Group, Log, Muon, Replayed, Tally, Training, cosine, loader, mixed,
+                      sample_times, to_input, trapezoid)
 
 SLOTS = {"t2v": ("latent",), "i2v": ("latent",), "edit": ("vit", "context", "latent"), "x2t": ("vit",)}
 PAINTS = ("t2v", "i2v", "edit")
@@ -122,8 +122,8 @@ class Films(torch.utils.data.Dataset):
         return {"size": size, **drawn}
 
 
-def draw(batch, device, size):
-    return clip_render.frames(*(batch[name].to(device) for name in ("films", "numbers", "count")), *size)
+def draw(batch, device, size, weighted=False):
+    return clip_render.frames(*(batch[name].to(device) for name in ("films", "numbers", "count")), *size, weighted)
 
 
 def measure_latents(vae, batches, device):
@@ -148,15 +148,20 @@ def train_autoencoder(args, device, clock, log):
         return vae
     steps, begun = args.vae_steps, clock.seconds()
     films = Films(2 * steps, steps, args.seed, args.vae_batch)
-    rate, squared = torch.zeros((), device=device), torch.zeros((), device=device)
+    rate, inner_rate, squared = (torch.zeros((), device=device) for _ in range(3))
 
-    def optimized(parameters):
-        return torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.99), weight_decay=1e-4, fused=True,
-                                 capturable=device.type == "cuda")
+    def optimized(*parts):
+        """Kernels inside by Muon, all else by AdamW."""
+        inner, outer = [], []
+        for name, p in ((name, p) for part in parts for name, p in part.named_parameters()):
+            (inner if p.dim() > 3 and ("samples" in name or "middle" in name) else outer).append(p)
+        return inner + outer, Muon(inner, inner_rate), torch.optim.AdamW(
+            outer, lr=rate, betas=(0.9, 0.99), weight_decay=1e-4, fused=True, capturable=device.type == "cuda")
 
     def learn(key, inputs):
         size, _, decoding = key
-        target = to_clip(draw(inputs, device, size))
+        target, weights = draw(inputs, device, size, weighted=True)
+        target, weights = to_clip(target), weights.transpose(1, 2)
         loss = 0
         with mixed(device):
             if decoding:
@@ -171,16 +176,19 @@ def train_autoencoder(args, device, clock, log):
                 loss = 1e-5 * 0.5 * (mean.square() + logvar.exp() - 1 - logvar).mean()
             out = vae.decode_raw(raw).float()
         error = out - target
-        squared.copy_(error.detach().square().mean())
-        loss = loss + error.abs().mean() + 2 * error.square().mean()
-        optimizer.zero_grad(set_to_none=True)
+        squared.copy_((weights * error.detach().square()).mean())
+        loss = loss + (weights * error.abs()).mean() + 2 * (weights * error.square()).mean()
+        parameters, muon, adam = optimizer
+        for p in parameters:
+            p.grad = None
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
-        optimizer.step()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        muon.step()
+        adam.step()
 
     take = Replayed(learn, device, args.graphs and device.type == "cuda")
     batches, decoding, step, turned = loader(films, 0, args.workers), False, 0, 0.0
-    optimizer = optimized(vae.parameters())
+    optimizer = optimized(vae)
     while True:
         if step % 25 == 0 and device.type == "cuda":
             torch.cuda.synchronize()  # graphs are launched faster than they run; the clock is the GPU's
@@ -190,12 +198,14 @@ def train_autoencoder(args, device, clock, log):
             vae.standardise(*measure_latents(vae, [films[steps + i] for i in range(12)], device))
             vae.encoder.requires_grad_(False)
             vae.conv1.requires_grad_(False)
-            optimizer = optimized([*vae.decoder.parameters(), *vae.conv2.parameters()])
+            optimizer = optimized(vae.decoder, vae.conv2)
             batches = loader(films, steps, args.workers)
         if behind >= 1:
             break
         share = (behind - turned) / (1 - turned) if decoding else behind / (ENCODED + 0.1)
-        rate.fill_((1e-3 if decoding else 2e-3) * min(1, (step + 1) / 100) * cosine(int(1000 * share), 1000, 1.0, 0))
+        fade = min(1, (step + 1) / 100) * cosine(int(1000 * share), 1000, 1.0, 0)
+        rate.fill_((1e-3 if decoding else 2e-3) * fade)
+        inner_rate.fill_((0.01 if decoding else 0.02) * fade)
         batch = next(batches)
         size = tuple(batch["size"])
         inputs = {name: batch[name] for name in ("films", "numbers", "count")}
@@ -358,14 +368,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/clip_demo"))
     parser.add_argument("--minutes", type=float, default=UNLIMITED, help="stop and save after so many")
-    parser.add_argument("--within", type=float, default=32.0, metavar="MINUTES",
-                        help="all pieces together, with fewer steps where they take longer (32)")
+    parser.add_argument("--within", type=float, default=38.0, metavar="MINUTES",
+                        help="all pieces together, with fewer steps where they take longer (38)")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=60000, help="at most (60000)")
+    parser.add_argument("--steps", type=int, default=150000, help="at most (150000)")
     parser.add_argument("--rate", type=float, default=5e-3)
     parser.add_argument("--inner-rate", type=float, default=0.015, help="of the matrices inside layers")
-    parser.add_argument("--vae-steps", type=int, default=9000, help="at most (9000)")
-    parser.add_argument("--vae-minutes", type=float, default=5.0)
+    parser.add_argument("--vae-steps", type=int, default=40000, help="at most (40000)")
+    parser.add_argument("--vae-minutes", type=float, default=7.5)
     parser.add_argument("--vae-batch", type=int, default=48, help="pieces of clips a step (48)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, help="processes that draw samples",

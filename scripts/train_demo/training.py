@@ -176,6 +176,28 @@ def orthogonal(matrices):
     return (x.mT if tall else x).float()
 
 
+class Muon:
+    """KellerJordan/Muon @857d1ad for kernels of convolutions: those of a shape together, [out, all else] each."""
+
+    def __init__(self, parameters, rate):
+        """`rate`: a tensor, read at each step."""
+        self.rate, self.groups = rate, []
+        shapes = {}
+        for p in parameters:
+            shapes.setdefault(p.flatten(1).shape, []).append(p)
+        for (rows, columns), group in shapes.items():
+            momentum = torch.zeros(len(group), rows, columns, device=group[0].device)
+            self.groups.append((group, momentum, max(1, rows / columns) ** 0.5))
+
+    @torch.no_grad()
+    def step(self):
+        for group, momentum, scale in self.groups:
+            grads = torch.stack([p.grad.flatten(1) for p in group])
+            momentum.lerp_(grads, 0.05)
+            steps = orthogonal(grads.lerp(momentum, 0.95)) * (self.rate * scale)
+            torch._foreach_sub_(group, [step.view_as(p) for step, p in zip(steps, group)])
+
+
 class Training:
     """The model with all that its training remembers. Matrices inside layers are trained by Muon
     (KellerJordan/Muon @857d1ad), all else by Adam."""

@@ -12,7 +12,7 @@ from torch import nn
 
 LATENT = 48
 TIME, SIDE = 4, 16  # frames and pixels of a latent row
-ENCODER_BASE, DECODER_BASE = 6, 12
+ENCODER_BASE, DECODER_BASE = 8, 12
 MULTIPLIERS = (1, 2, 4, 4)
 HALVES_TIME = (False, True, True)  # of the encoder's stages but the last
 # A posterior so narrow that its noise is nothing: latents that condition are drawn from it.
