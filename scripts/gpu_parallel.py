@@ -1,5 +1,5 @@
-"""The part "parallel" of scripts/gpu_check: one request on two GPUs against one of them, random weights of the
-released sizes."""
+"""The part "parallel" of scripts/gpu_check: one request on two GPUs, and on four where they are, against one of them,
+random weights of the released sizes."""
 import os
 import pathlib
 import re
@@ -7,10 +7,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RANKS = 2
 CFG, RING, ULYSSES = "--cfg-parallel-size", "--ring-degree", "--ulysses-degree"
 
-# What is painted: stage config, flags, how rows are divided, and the least speed-ups (branches, rows).
+# What is painted: stage config, flags, how rows are divided, and the least speed-ups of two GPUs (branches, rows).
 REQUESTS = (
     ("BAGEL 1024x1024", "bagel.yaml", ("--size", "1024x1024"), RING, 1.90, 1.7),
     ("BAGEL 512x512", "bagel.yaml", ("--size", "512x512"), RING, None, None),
@@ -35,29 +34,35 @@ def denoise_seconds(check, what, command):
     return float(found[1])
 
 
+def divisions(rows, least):
+    """[(column, ranks, flags, least speed-up)]"""
+    two = [("2 branches", 2, (CFG, 2), least[0]), ("2 rows", 2, (rows, 2), least[1])]
+    if gpus() < 4:
+        return two
+    return two + [("2 branches x 2 rows", 4, (CFG, 2, RING, 2), None), ("4 rows", 4, (rows, 4), None)]
+
+
 def parallel(check, program, prompt):
-    if gpus() < RANKS:
+    if gpus() < 2:
         check.note("parallel", "two GPUs", "off", f"{gpus()} GPU is here")
         return
     # NVLink multicast stays off, as docs/parallel.md was measured.
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", RANKS]
-    print(f"\n== seconds of denoising, one GPU and {RANKS}\n{'':28} {'one':>7} {'branches':>9} {'x':>5} {'rows':>7} {'x':>5}",
-          flush=True)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
+    print("\n== seconds of denoising, and times as fast as one GPU", flush=True)
     for what, config, flags, rows, *least in REQUESTS:
         command = [program, "generate", "-c", ROOT / "stage_configs" / config, "--load-format", "dummy", "--device", "cuda", *flags,
                    "--prompt", prompt, "-v", "--output", ROOT / "build" / ("parallel.png" if config == "bagel.yaml" else "parallel.frames")]
         one = denoise_seconds(check, what, command)
         if one is None:
             continue
-        text = f"{what:28} {one:7.2f}"
-        for degree, wanted in zip((CFG, rows), least):
-            name = f"{what}, {degree}"
-            seconds = denoise_seconds(check, name, [*launch, *command, degree, RANKS])
+        text = f"{what:28} one {one:.2f}"
+        for column, ranks, degrees, wanted in divisions(rows, least):
+            seconds = denoise_seconds(check, f"{what}, {column}", [*launch, ranks, *command, *degrees])
             if seconds is None:
                 continue
-            text += f" {seconds:8.2f} {one / seconds:5.2f}"
+            text += f" | {column} {seconds:.2f} {one / seconds:.2f}x"
             good = wanted is None or one / seconds >= wanted
-            check.note("parallel", name, "ok" if good else "FAILED",
+            check.note("parallel", f"{what}, {column}", "ok" if good else "FAILED",
                        "" if good else f"{one / seconds:.2f} times one GPU, expected at least {wanted}")
         print(text, flush=True)

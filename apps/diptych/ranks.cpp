@@ -78,7 +78,10 @@ bool may_divide_rows(const RunConfig& run, std::string_view field) {
   return run.family->uses(field) && !why_whole_rows(run);
 }
 
-// What was asked for; else two ranks for the branches of guided requests, all others for the rows.
+// What was asked for; else what was fastest on two and four GPUs of one host (docs/parallel.md).
+// Models without Ulysses capture their steps where one degree alone divides them: two ranks take
+// the branches, more of them the rows. The others take two for the branches and the rest for the
+// rows: two as a ring, which moves as much as Ulysses with fewer steps between, more by Ulysses.
 // `one_forward`: the branches are to share one, which no ranks can divide.
 ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_forward) {
   ParallelDegrees degrees;
@@ -88,11 +91,13 @@ ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_for
   degrees.stages = stages_of(run);
   if (degrees.stages > 1) return degrees;
   const auto left = [&] { return std::max<std::size_t>(ranks / degrees.ranks_per_request(), 1); };
-  if (!run.parallel.cfg && may_divide_branches(run) && !one_forward && left() % 2 == 0)
+  const bool has_ulysses = may_divide_rows(run, "ulysses_degree");
+  const bool rows_alone = left() > 2 && !has_ulysses && !run.parallel.ring && may_divide_rows(run, "ring_degree");
+  if (!run.parallel.cfg && may_divide_branches(run) && !one_forward && left() % 2 == 0 && !rows_alone)
     degrees.cfg = 2;
-  // Where the model can exchange rows for heads, that comes first.
-  if (!run.parallel.ulysses && may_divide_rows(run, "ulysses_degree")) degrees.ulysses = left();
-  if (!run.parallel.ring && may_divide_rows(run, "ring_degree")) degrees.ring = left();
+  const bool takes_ring = !run.parallel.ring && may_divide_rows(run, "ring_degree");
+  if (!run.parallel.ulysses && has_ulysses && !(takes_ring && left() == 2)) degrees.ulysses = left();
+  if (takes_ring) degrees.ring = left();
   return degrees;
 }
 

@@ -100,7 +100,8 @@ TEST_CASE("ranks that divide the rows of a picture") {
   differ_by(five, alone, "1");
   differ_by(paint(5, "again.png", {"--ring-degree", "5"}), five, "0");
   differ_by(paint(2, "batched.png", {"--cfg-mode", "batched"}), alone, "1");
-  differ_by(paint(4, "both.png", {}), alone, "1");  // branches, too
+  differ_by(paint(4, "both.png", {"--cfg-parallel-size", "2"}), alone, "1");  // branches, too
+  differ_by(paint(4, "rows.png", {}), paint(4, "ring.png", {"--ring-degree", "4"}), "0");
   const Words cached = {"--cache-mode", "taylorseer"};
   differ_by(paint(2, "cached.png", with(cached, {"--cfg-parallel-size", "1"})),
             paint(1, "alone_cached.png", cached), "1");
