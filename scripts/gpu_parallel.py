@@ -49,7 +49,7 @@ def parallel(check, program, prompt):
     # NVLink multicast stays off, as docs/parallel.md was measured.
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node"]
-    print("\n== seconds of denoising, and times as fast as one GPU", flush=True)
+    print("\n== seconds of denoising, how many times as fast as one GPU, and that by the number of GPUs", flush=True)
     for what, config, flags, rows, *least in REQUESTS:
         command = [program, "generate", "-c", ROOT / "stage_configs" / config, "--load-format", "dummy", "--device", "cuda", *flags,
                    "--prompt", prompt, "-v", "--output", ROOT / "build" / ("parallel.png" if config == "bagel.yaml" else "parallel.frames")]
@@ -61,7 +61,7 @@ def parallel(check, program, prompt):
             seconds = denoise_seconds(check, f"{what}, {column}", [*launch, ranks, *command, *degrees])
             if seconds is None:
                 continue
-            text += f" | {column} {seconds:.2f} {one / seconds:.2f}x"
+            text += f" | {column} {seconds:.2f} {one / seconds:.2f}x {one / (ranks * seconds):.0%}"
             good = wanted is None or one / seconds >= wanted
             check.note("parallel", f"{what}, {column}", "ok" if good else "FAILED",
                        "" if good else f"{one / seconds:.2f} times one GPU, expected at least {wanted}")

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 
@@ -20,13 +22,26 @@ bool splits_into_tiles(const LatentFrames& source) {
          source.tiling->splits(source.vae.config, source.latent.size(1), source.latent.size(2));
 }
 
-// Whether they do. Tiles are a matter of each rank's memory: all call this, and one that needs them
-// decides for all.
+void log_why_undivided(const LatentFrames& source, const std::string& why) {
+  source.log.info_once(fmt::format("decoding is not divided: {}", why));
+}
+
+// Whether they do, and in the log why not. Tiles are a matter of each rank's memory: all call this,
+// and one that needs them decides for all.
 bool divides(const LatentFrames& source) {
-  if (!may_divide(source)) return false;
+  const std::size_t ranks =
+      source.ranks == nullptr ? 1 : source.ranks->group(RankAxis::request).size;
+  if (ranks == 1) return false;
+  if (!may_divide(source)) {
+    log_why_undivided(source, fmt::format("the latent has {} rows, fewer than {} processes",
+                                          source.latent.size(1), ranks));
+    return false;
+  }
   const Tensor whole =
       at::full({1}, splits_into_tiles(source) ? 0 : 1, source.vae.mean.options().dtype(at::kInt));
-  return source.ranks->all_gather(RankAxis::request, whole).min().item<int>() == 1;
+  if (source.ranks->all_gather(RankAxis::request, whole).min().item<int>() == 1) return true;
+  log_why_undivided(source, "a process decodes in tiles (--vae-tiling)");
+  return false;
 }
 
 WanVaeDecoder decoder_of(const LatentFrames& source, bool divided) {

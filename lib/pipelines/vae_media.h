@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "lib/base/log.h"
 #include "lib/config/run_config.h"
 #include "lib/models/wan_vae/tiling.h"
 #include "lib/models/wan_vae/wan_vae.h"
@@ -15,6 +16,7 @@ namespace diptych {
 struct LatentFrames {
   const WanVae& vae;       // outlives the media
   Tensor latent;           // [t, h, w, z] normalised
+  Log& log;                // outlives the media
   Ranks* ranks = nullptr;  // that share the request; null: this process is alone
   std::optional<WanVaeTiling> tiling = {};
   Tensor (*to_uint8)(const Tensor& frames) = frames_to_uint8;
@@ -28,7 +30,7 @@ using FramesObserver = std::function<void(const Tensor& frames, const Tensor& sh
 // the first frame. With an observer everything is decoded before this returns. Decoding throws
 // RunError for frames that are not finite, and Interrupted. Ranks that share the request decode
 // together if each can have some of the latent's rows and none decodes in tiles, else each for
-// itself; all of them call this, in the same order.
+// itself, and the log says why, once; all of them call this, in the same order.
 Media decode_media(const LatentFrames& source, const std::optional<ClipShape>& shape,
                    const FramesObserver& observer = {});
 

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lib/runtime/runtime.h"
+#include "lib/runtime/stopwatch.h"
 
 namespace diptych::gpu {
 
@@ -32,6 +34,7 @@ void unpin(void* memory) noexcept;
 // mark at both ends.
 std::jthread open_device(at::Device device, std::promise<std::optional<std::uint64_t>> free,
                          Log& log);
+std::unique_ptr<Stopwatch> make_stopwatch(at::Device device);
 // Before the first use of a GPU. Exact float32 and repeatable kernels: no TF32, deterministic
 // cuDNN.
 void initialise();

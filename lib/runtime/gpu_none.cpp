@@ -32,6 +32,9 @@ std::jthread open_device(at::Device, std::promise<std::optional<std::uint64_t>> 
   free.set_value(std::nullopt);
   return {};
 }
+std::unique_ptr<Stopwatch> make_stopwatch(at::Device device) {
+  throw InputError("nothing can be timed on {}: {}", device.str(), *why_none());
+}
 void initialise() {}
 
 }  // namespace diptych::gpu

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/cli/lance_folder.h"
 #include "tests/cli/rank_processes.h"
@@ -184,6 +185,9 @@ TEST_CASE("bench measures what ranks share") {
                     "--warmup", "0", "--save-dir", folder.file("saved")});
   check_all(outcomes, 0);
   CHECK(outcomes[0].out.find("denoise") != std::string::npos);
+  CHECK(has(outcomes[0].out, "\n  exchanges: this process sends "));
+  CHECK(has(outcomes[0].out, " MiB for an image (branches "));
+  CHECK(has(outcomes[0].out, " % of denoising\n"));
   CHECK(outcomes[1].out.empty());
 }
 
@@ -294,10 +298,17 @@ TEST_CASE("a clip that ranks decode together has the bytes of one that a process
   const std::string wide = "320x32", low = "64x16";
   const Words tiles = {"--vae-tiling", "on"}, sequential = {"--cfg-mode", "sequential"};
   CHECK(run_alone(of_size("tiles.gif", wide, with(tiles, sequential))).code == 0);
-  check_all(run_ranks(2, of_size("divided.gif", wide, tiles)), 0);
+  const std::vector<Outcome> in_tiles = run_ranks(2, of_size("divided.gif", wide, tiles));
+  check_all(in_tiles, 0);
+  CHECK(
+      has(in_tiles[0].err, "decoding is not divided: a process decodes in tiles (--vae-tiling)\n"));
   CHECK(bytes(folder.file("divided.gif")) == bytes(folder.file("tiles.gif")));
   CHECK(run_alone(of_size("low.gif", low, sequential)).code == 0);
-  check_all(run_ranks(3, of_size("three.gif", low, {"--cfg-parallel-size", "3"})), 0);
+  const std::vector<Outcome> of_few =
+      run_ranks(3, of_size("three.gif", low, {"--cfg-parallel-size", "3"}));
+  check_all(of_few, 0);
+  CHECK(has(of_few[0].err,
+            "decoding is not divided: the latent has 2 rows, fewer than 3 processes\n"));
   CHECK(bytes(folder.file("three.gif")) == bytes(folder.file("low.gif")));
 }
 
@@ -369,6 +380,73 @@ TEST_CASE("ranks that divide branches and rows of Cosmos") {
 TEST_SUITE_END();
 
 TEST_SUITE_BEGIN("ranks");
+
+TEST_CASE("bench tells the bytes that a rank sends, and its time in exchanges") {
+  const Folder folder;
+  diptych::test::link_lance(folder.path() / "model");
+  const auto measure = [&](std::size_t ranks, const Words& more) {
+    const Words words = with({"bench",
+                              "-m",
+                              folder.file("model"),
+                              "--load-format",
+                              "dummy",
+                              "--device",
+                              "cpu",
+                              "--dtype",
+                              "float32",
+                              "--vae-dtype",
+                              "float32",
+                              "--steps",
+                              "4",
+                              "-p",
+                              "a boat",
+                              "--size",
+                              "64x48",
+                              "--repeats",
+                              "1",
+                              "--warmup",
+                              "0",
+                              "--json",
+                              "-"},
+                             more);
+    const std::vector<Outcome> outcomes = run_ranks(ranks, words);
+    check_all(outcomes, 0);
+    return nlohmann::json::parse(outcomes[0].out)["cases"][0]["settings"];
+  };
+  constexpr std::int64_t kLayers = 3, kKeyHeads = 2, kHeadDim = 16, kWidth = 48, kFloat = 4;
+  const auto check_time = [](const nlohmann::json& exchanges) {
+    CHECK(exchanges["share_of_denoising"] > 0);
+    CHECK(exchanges["share_of_denoising"] < 1);
+    for (const auto& [axis, cost] : exchanges["axes"].items()) CHECK(cost["seconds"] > 0);
+  };
+  // 12 rows: of three ranks each has 4, and sends them to two.
+  for (const std::int64_t ranks : {2, 3}) {
+    CAPTURE(ranks);
+    const auto setting =
+        measure(static_cast<std::size_t>(ranks), {"--ring-degree", std::to_string(ranks)})[0];
+    const auto& exchanges = setting["exchanges"];
+    const std::int64_t own = 12 / ranks, forwards = setting["ran"]["forwards"];
+    CHECK(forwards == 2 * setting["ran"]["updates"].get<std::int64_t>());
+    const std::int64_t of_layer = 2 * own * kKeyHeads * kHeadDim;  // keys and values
+    const std::int64_t sent = forwards * (ranks - 1) * kFloat * (kLayers * of_layer + own * kWidth);
+    CHECK(exchanges["processes"] == ranks);
+    CHECK(exchanges["axes"]["ring"]["sent_bytes"] == sent);
+    CHECK_FALSE(exchanges["axes"].contains("branches"));
+    check_time(exchanges);
+  }
+  // The velocity of a branch goes to the other one.
+  const auto setting = measure(2, {"--cfg-parallel-size", "2"})[0];
+  const auto& exchanges = setting["exchanges"];
+  CHECK(exchanges["axes"]["branches"]["count"] == setting["ran"]["updates"]);
+  CHECK(exchanges["axes"]["branches"]["sent_bytes"] ==
+        setting["ran"]["updates"].get<std::int64_t>() * 12 * kWidth * kFloat);
+  // Both ranks decode: edges and frames.
+  CHECK(exchanges["axes"]["decoding"]["sent_bytes"] > 0);
+  CHECK(exchanges["sent_bytes_per_image"].get<std::int64_t>() ==
+        exchanges["axes"]["branches"]["sent_bytes"].get<std::int64_t>() +
+            exchanges["axes"]["decoding"]["sent_bytes"].get<std::int64_t>());
+  check_time(exchanges);
+}
 
 TEST_CASE("ranks that divide the branches and rows of Lance") {
   const Folder folder;

@@ -1,11 +1,14 @@
 #include "lib/runtime/ranks.h"
 
+#include <map>
+#include <memory>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
 #include "lib/attention/attention.h"
+#include "lib/runtime/metered_ranks.h"
 #include "lib/runtime/row_share.h"
 #include "lib/runtime/shared_branches.h"
 #include "tests/support/rank_threads.h"
@@ -106,6 +109,37 @@ TEST_CASE("a text is that of rank 0, or of the leading one of those that share a
     const auto own = [&] { return std::to_string(40 + ranks.rank()); };
     CHECK(ranks.common_text("one", own) == "40");
     CHECK(ranks.group_text("one", own) == (ranks.rank() < 2 ? "40" : "42"));
+  });
+}
+
+TEST_CASE("a meter counts what a rank sends, while it is asked to") {
+  as_ranks({.cfg = 1, .ulysses = 3}, 3, [](Ranks& ranks) {
+    MeteredRanks metered(std::shared_ptr<Ranks>(std::shared_ptr<void>(), &ranks));
+    CHECK(metered.rank() == ranks.rank());
+    CHECK(metered.comm().ulysses == ranks.comm().ulysses);
+    const Tensor part = at::ones({5}, at::kFloat);
+    const auto all = [&] { return metered.all_gather(RankAxis::ulysses, part); };
+    CHECK(all().equal(at::ones({3, 5})));
+    CHECK(metered.stop().empty());  // was not asked to
+    metered.start();
+    CHECK(all().equal(at::ones({3, 5})));
+    CHECK(metered.all_to_all(RankAxis::ulysses, at::ones({3, 2}, at::kDouble))
+              .equal(at::ones({3, 2}, at::kDouble)));
+    metered.exchange(RankAxis::request, at::ones({2, 7}, at::kHalf));
+    const std::map<RankAxis, ExchangeCost> costs = metered.stop();
+    REQUIRE(costs.size() == 2);
+    const ExchangeCost& rows = costs.at(RankAxis::ulysses);
+    CHECK(rows.count == 2);
+    CHECK(rows.sent_bytes == 2 * 5 * 4 + 2 * 2 * 8);  // to two others
+    CHECK(rows.seconds > 0);
+    const ExchangeCost& edges = costs.at(RankAxis::request);
+    CHECK(edges.count == 1);
+    CHECK(edges.sent_bytes == (ranks.rank() == 1 ? 2 : 1) * 7 * 2);  // to the neighbours
+    metered.start();
+    all();
+    CHECK(metered.stop().at(RankAxis::ulysses).count == 1);
+    all();
+    CHECK(metered.stop().empty());
   });
 }
 

@@ -220,11 +220,21 @@ void enhance_plan(BenchPlan& plan, Log& log) {
   enhance_prompts(requests, progress, log);
 }
 
+// Puts a meter in front of the ranks of the request, where they divide its steps.
+std::shared_ptr<MeteredRanks> meter_ranks(RunConfig& run) {
+  if (run.ranks == nullptr || !run.ranks->comm().divides_steps()) return nullptr;
+  auto meter = std::make_shared<MeteredRanks>(run.ranks);
+  run.ranks = meter;
+  return meter;
+}
+
 int start(const BenchFlags& flags, Resolved& request, Log& log) {
   if (!flags.datasets.empty()) return start_datasets(flags, request, log);
   refuse_dataset_flags(flags);
   read_stdin_and_files(request.options.run.inputs);
+  const std::shared_ptr<MeteredRanks> meter = meter_ranks(request.options.run);
   BenchPlan plan = make_plan(flags, request);
+  plan.meter = meter;
   std::vector<const Options*> requests;
   for (const BenchSetting& each : plan.cases.front().settings)  // of any size the same files
     requests.push_back(&each.options());
@@ -270,6 +280,8 @@ constexpr const char* kFooter =
     "pictures are apart. The key is any flag of a request with _ for -; several --against change\n"
     "several values. If one belongs to the model (dtype, attention, kernels, model, ...), both\n"
     "models are loaded at once. A text with a drafter is held against the same without one.\n"
+    "Processes that share a request also tell what the first of them sends to the others, and\n"
+    "its share of denoising in exchanges, measured in one more run of each size and setting.\n"
     "--batch-sizes writes as many texts of the prompt at once, as batch --batch-size does; an\n"
     "answer's seconds are then those of all, divided by their number.\n"
     "--dataset asks a language model every row of a file of questions, with its drafter and\n"

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/config/resolve.h"
+#include "lib/runtime/metered_ranks.h"
 
 namespace diptych {
 
@@ -32,6 +34,8 @@ struct BenchPlan {
   bool launches = false;           // are counted
   bool kernel_times = false;       // are told, with what they have to do
   bool floor = false;              // is measured behind each run
+  // That of the requests, where they divide the steps: their exchanges are measured. Else null.
+  std::shared_ptr<MeteredRanks> meter;
 };
 
 // What a benchmark runs beside the request itself.

@@ -123,6 +123,38 @@ double per_step(std::int64_t count, const BenchMeasured& m) {
   return static_cast<double>(count) / static_cast<double>(m.steps());
 }
 
+std::string_view axis_name(RankAxis axis) {
+  switch (axis) {
+    case RankAxis::cfg:
+      return "branches";
+    case RankAxis::ulysses:
+      return "ulysses";
+    case RankAxis::ring:
+      return "ring";
+    case RankAxis::stage:
+      return "stages";
+    case RankAxis::request:
+      return "decoding";
+  }
+  TORCH_CHECK(false, "[bench] an axis that is none");
+}
+
+double per_result(std::int64_t bytes, const BenchMeasured& m) {
+  return static_cast<double>(bytes) / static_cast<double>(m.painted.size());
+}
+
+std::string exchanges_text(const BenchMeasured& m) {
+  const auto mib = [&](std::int64_t bytes) { return per_result(bytes, m) / (1 << 20); };
+  std::vector<std::string> parts;
+  for (const auto& [axis, cost] : m.exchanges->axes)
+    parts.push_back(fmt::format("{} {:.3f}", axis_name(axis), mib(cost.sent_bytes)));
+  return fmt::format(
+      "  exchanges: this process sends {:.3f} MiB for {} {} ({}); {:.1f} % of denoising{}\n",
+      mib(m.exchanges->sent_bytes()), one_of(m) == "video" ? "a" : "an", one_of(m),
+      fmt::join(parts, ", "), 100 * m.exchanges->share_of_denoising(),
+      m.ran.step_graphs ? ", of steps launched one by one" : "");
+}
+
 std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMeasured& m) {
   const std::string label = planned.settings.size() == 1 ? "" : ", " + planned.settings[s].label;
   std::string text = fmt::format("{}{}: {}; {}\n", planned.name, printable(label),
@@ -139,6 +171,7 @@ std::string setting_table(const BenchCase& planned, std::size_t s, const BenchMe
         per_step(m.launches->copies, m), per_step(m.launches->calls, m),
         per_step(m.launches->allocations, m), per_step(m.launches->waits, m));
   }
+  if (m.exchanges) text += exchanges_text(m);
   if (!m.floors.empty()) text += floor_text(m.floors);
   if (m.kernels) text += kernel_table_text(*m.kernels, m.ran.dtype);
   return text;
@@ -311,6 +344,21 @@ Json results_json(const BenchMeasured& m) {
   return list;
 }
 
+// Bytes and seconds of one run by one process; those of an axis count all its pictures or videos.
+Json exchanges_json(const BenchSetting& setting, const BenchMeasured& m) {
+  const BenchExchanges& exchanges = *m.exchanges;
+  Json axes = Json::object();
+  for (const auto& [axis, cost] : exchanges.axes) {
+    axes[std::string(axis_name(axis))] = {
+        {"count", cost.count}, {"sent_bytes", cost.sent_bytes}, {"seconds", cost.seconds}};
+  }
+  return {{"processes", setting.options().run.ranks->comm().request.size},
+          {fmt::format("sent_bytes_per_{}", one_of(m)), per_result(exchanges.sent_bytes(), m)},
+          {"share_of_denoising", exchanges.share_of_denoising()},
+          {"denoise_seconds", exchanges.denoise_seconds},
+          {"axes", std::move(axes)}};
+}
+
 Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
   Json json = {{"label", setting.label},
                {"requested", requested_json(setting.options())},
@@ -329,6 +377,7 @@ Json setting_json(const BenchSetting& setting, const BenchMeasured& m) {
                         {"memory_calls", per_step(m.launches->allocations, m)},
                         {"waits", per_step(m.launches->waits, m)}};
   }
+  if (m.exchanges) json["exchanges"] = exchanges_json(setting, m);
   if (!m.floors.empty()) json["floor"] = floor_json(m.floors);
   if (m.kernels) json["kernels"] = kernel_table_json(*m.kernels);
   if (m.drafting) json["drafting"] = drafting_json(*m.drafting);

@@ -82,6 +82,7 @@ class Bench {
     prepare_files();
     load();
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) measure(c);
+    if (plan_.meter != nullptr) measure_exchanges();
     // At the end: a profiler stays in the way of what runs after it.
     if (plan_.launches || plan_.kernel_times) profile();
     for (const auto& session : sessions_) note_peak(*session);
@@ -381,6 +382,25 @@ class Bench {
     measured.floors.push_back({denoise, measure_steps(c, s, true)});
   }
 
+  // One more run of each, so that meters take no time in those that count. A replay of captured
+  // steps shows the host no exchange: here they are launched one by one.
+  void measure_exchanges() {
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      for (std::size_t s = 0; s < settings(); ++s) {
+        BenchMeasured& measured = result_.cases[c][s];
+        if (measured.painted.empty()) continue;
+        RunConfig config = setting(c, s).options().run;
+        if (measured.ran.step_graphs) {
+          config.enforce_eager = true;
+          drop_kept_steps(session(s));  // two sets of buffers may not fit
+        }
+        plan_.meter->start();
+        const Outcome outcome = run_once(c, s, config);
+        measured.exchanges = {plan_.meter->stop(), outcome.run.stage("denoise")};
+      }
+    }
+  }
+
   DevicePeaks peaks_of(std::size_t s) {
     const RunConfig& run = setting(0, s).options().run;
     const at::ScalarType dtype = resolve_dtype(run.dtype, device(s));
@@ -435,6 +455,20 @@ double BenchRun::stage(std::string_view name) const {
     if (stage == name) return own;
   }
   return 0;
+}
+
+std::int64_t BenchExchanges::sent_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& [axis, cost] : axes) bytes += cost.sent_bytes;
+  return bytes;
+}
+
+double BenchExchanges::share_of_denoising() const {
+  double seconds = 0;
+  for (const auto& [axis, cost] : axes) {
+    if (axis != RankAxis::request) seconds += cost.seconds;  // that of decoding
+  }
+  return seconds / denoise_seconds;
 }
 
 std::int64_t BenchMeasured::steps() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "apps/diptych/bench/plan.h"
 #include "lib/base/log.h"
 #include "lib/runtime/launches.h"
+#include "lib/runtime/metered_ranks.h"
 #include "lib/session/kernel_report.h"
 #include "lib/session/session.h"
 
@@ -27,6 +29,13 @@ struct BenchFile {
   std::string name, sha256;
 };
 
+struct BenchExchanges {  // of this process with the others, in one more run
+  std::map<RankAxis, ExchangeCost> axes;
+  double denoise_seconds = 0;  // of that run
+  std::int64_t sent_bytes() const;
+  double share_of_denoising() const;  // of the time; exchanges of decoding do not count
+};
+
 struct BenchMeasured {  // of one setting of one case
   std::vector<BenchRun> warmups, runs;
   // Pictures or clips, whose frames are gone, of the first of `runs`, as are `files` and `texts`.
@@ -40,8 +49,9 @@ struct BenchMeasured {  // of one setting of one case
   std::optional<Launches> launches;     // in `updates` of each result
   bool launches_replay = false;         // of steps that an earlier run captured
   std::optional<KernelTable> kernels;
-  std::vector<FloorPair> floors;  // one for each of `runs`
-  std::int64_t steps() const;     // updates of all results of a run
+  std::vector<FloorPair> floors;            // one for each of `runs`
+  std::optional<BenchExchanges> exchanges;  // where ranks divide the steps
+  std::int64_t steps() const;               // updates of all results of a run
 };
 
 struct BenchModel {

@@ -173,7 +173,8 @@ Tensor BagelTurn::start_latent(Log& log, MotTrace*) {
 }
 
 // One picture has plain names in the trace, a batch numbers them.
-Media BagelTurn::decode(const Tensor& latent, const std::string& number, MotTrace* trace) const {
+Media BagelTurn::decode(const Tensor& latent, const std::string& number, Log&,
+                        MotTrace* trace) const {
   const BagelConfig& config = own_.checkpoint.model.config;
   const LatentSize size = own_.size();
   const Tensor input =

@@ -57,7 +57,8 @@ class BagelTurn final : public MotTurn {
   std::string text_of(const std::vector<std::int64_t>& fed) const override;
   void keep_plan(const GeneratedText& written) override;
   Tensor start_latent(Log& log, MotTrace* trace) override;
-  Media decode(const Tensor& latent, const std::string& number, MotTrace* trace) const override;
+  Media decode(const Tensor& latent, const std::string& number, Log& log,
+               MotTrace* trace) const override;
 
  private:
   ImageRows read_latent(BagelImage& image, const MotSample& block, const ImageTrace& trace);

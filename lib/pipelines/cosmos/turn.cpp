@@ -262,10 +262,14 @@ Tensor CosmosTurn::step(const Tensor& latent, std::int64_t i, TraceSink* trace) 
   return next[0];
 }
 
-Media CosmosTurn::decode(const Tensor& latent, TraceSink* trace) {
+Media CosmosTurn::decode(const Tensor& latent, Log& log, TraceSink* trace) {
   const WanVae& vae = job_.checkpoint.vae();
-  const LatentFrames source = {vae, latent.permute({1, 2, 3, 0}).contiguous(), runtime_.ranks.get(),
-                               job_.checkpoint.tiling(), cosmos_frames_to_uint8};
+  const LatentFrames source = {vae,
+                               latent.permute({1, 2, 3, 0}).contiguous(),
+                               log,
+                               runtime_.ranks.get(),
+                               job_.checkpoint.tiling(),
+                               cosmos_frames_to_uint8};
   if (trace == nullptr) return decode_media(source, job_.clip_shape());
   trace->record("final.latent", latent.unsqueeze(0));
   trace->record("vae.latent_denormalized", vae.denormalise(latent).unsqueeze(0));

@@ -26,7 +26,7 @@ class CosmosTurn final : public DitTurn {
   void use_mode(bool batched) override { batched_ = batched; }
   void time_step(const Tensor& x) override;
   Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) override;
-  Media decode(const Tensor& latent, TraceSink* trace) override;
+  Media decode(const Tensor& latent, Log& log, TraceSink* trace) override;
   std::int64_t forwards() const override { return forwards_; }
 
  private:

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/log.h"
 #include "lib/pipelines/dit/texts.h"
 #include "lib/session/job.h"
 #include "lib/session/result.h"
@@ -60,7 +61,7 @@ class DitTurn {
   virtual Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) = 0;
   // Behind the last update.
   virtual Tensor finish(const Tensor& x) { return x; }
-  virtual Media decode(const Tensor& latent, TraceSink* trace) = 0;
+  virtual Media decode(const Tensor& latent, Log& log, TraceSink* trace) = 0;
   virtual std::int64_t forwards() const = 0;  // branch forwards so far
   // What the log says of the steps behind the last one: "TeaCache computed 3 of 4 steps". "" =
   // nothing.

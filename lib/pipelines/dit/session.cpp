@@ -258,7 +258,7 @@ Result DitSession::result_of(const DitJob& job, DitTurn& turn, const Painted& pa
   result.inputs = job.inputs;
   // The frames of a clip are decoded while they are encoded.
   if (!job.clip_shape()) progress.begin("vae", 1);
-  result.media = turn.decode(painted.latent, trace);
+  result.media = turn.decode(painted.latent, log_, trace);
   progress.update(1);
   progress.end();
   clock_.lap(report_, "vae", runtime_.device);

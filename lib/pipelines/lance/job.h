@@ -93,7 +93,8 @@ class LanceTurn final : public MotTurn {
   std::string text_of(const std::vector<std::int64_t>& fed) const override;
   void keep_plan(const GeneratedText& written) override;
   Tensor start_latent(Log& log, MotTrace* trace) override;
-  Media decode(const Tensor& latent, const std::string& number, MotTrace* trace) const override;
+  Media decode(const Tensor& latent, const std::string& number, Log& log,
+               MotTrace* trace) const override;
 
  private:
   Tensor draw_noise(Log& log) const;

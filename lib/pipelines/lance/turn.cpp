@@ -129,9 +129,9 @@ Tensor LanceTurn::start_latent(Log& log, MotTrace* trace) {
   return at::cat({clean.to(start.device()), start.narrow(0, clean.size(0), rows - clean.size(0))});
 }
 
-Media LanceTurn::decode(const Tensor& rows, const std::string&, MotTrace* trace) const {
+Media LanceTurn::decode(const Tensor& rows, const std::string&, Log& log, MotTrace* trace) const {
   const LatentSize size = own_.size();
-  const LatentFrames source = {own_.checkpoint.vae, rows.view({size.t, size.h, size.w, -1}),
+  const LatentFrames source = {own_.checkpoint.vae, rows.view({size.t, size.h, size.w, -1}), log,
                                own_.runtime.ranks.get()};
   if (trace == nullptr) return decode_media(source, own_.clip_shape());
   trace->sink().record("latent.final", source.latent);

@@ -83,7 +83,8 @@ class MotTurn {
   // The picture or clip of a final latent; a clip is decoded when it is taken (Clip::decode), which
   // this must outlive. `number`: of its names in the trace, "" = it is the only one. Throws
   // RunError for what is not finite.
-  virtual Media decode(const Tensor& latent, const std::string& number, MotTrace* trace) const = 0;
+  virtual Media decode(const Tensor& latent, const std::string& number, Log& log,
+                       MotTrace* trace) const = 0;
 
   at::Generator generator;          // of everything that follows the seed
   std::optional<std::string> plan;  // once written; may be empty

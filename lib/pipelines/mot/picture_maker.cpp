@@ -48,7 +48,7 @@ std::vector<MotPictureMaker::Decoded> MotPictureMaker::decode(const MotPainter& 
     check_interrupted();
     const std::string number = sizes.size() == 1 ? "" : fmt::format(".{}", r);
     const Tensor rows = latent.narrow(0, row, sizes[r].rows());
-    decoded.push_back({rows, turns[r]->decode(rows, number, trace)});
+    decoded.push_back({rows, turns[r]->decode(rows, number, log_, trace)});
     row += sizes[r].rows();
     if (!later) progress.update(std::ssize(decoded));
   }

@@ -358,10 +358,10 @@ Tensor WanTurn::finish(const Tensor& x) {
   return model_input(x);
 }
 
-Media WanTurn::decode(const Tensor& latent, TraceSink* trace) {
+Media WanTurn::decode(const Tensor& latent, Log& log, TraceSink* trace) {
   const WanVae& vae = job_.checkpoint.vae();
-  const LatentFrames source = {vae, latent.permute({1, 2, 3, 0}).contiguous(), runtime_.ranks.get(),
-                               job_.checkpoint.tiling()};
+  const LatentFrames source = {vae, latent.permute({1, 2, 3, 0}).contiguous(), log,
+                               runtime_.ranks.get(), job_.checkpoint.tiling()};
   if (trace == nullptr) return decode_media(source, job_.clip_shape());
   trace->record("final.latent", latent.unsqueeze(0));
   trace->record("vae.latent_denormalized", vae.denormalise(latent).unsqueeze(0));

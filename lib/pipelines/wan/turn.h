@@ -24,7 +24,7 @@ class WanTurn final : public DitTurn {
   void time_step(const Tensor& x) override;
   Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) override;
   Tensor finish(const Tensor& x) override;
-  Media decode(const Tensor& latent, TraceSink* trace) override;
+  Media decode(const Tensor& latent, Log& log, TraceSink* trace) override;
   std::int64_t forwards() const override { return forwards_; }
   std::string step_note() const override;
 
