@@ -92,11 +92,14 @@ ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_for
   if (degrees.stages > 1) return degrees;
   const auto left = [&] { return std::max<std::size_t>(ranks / degrees.ranks_per_request(), 1); };
   const bool has_ulysses = may_divide_rows(run, "ulysses_degree");
-  const bool rows_alone = left() > 2 && !has_ulysses && !run.parallel.ring && may_divide_rows(run, "ring_degree");
-  if (!run.parallel.cfg && may_divide_branches(run) && !one_forward && left() % 2 == 0 && !rows_alone)
+  const bool rows_alone =
+      left() > 2 && !has_ulysses && !run.parallel.ring && may_divide_rows(run, "ring_degree");
+  if (!run.parallel.cfg && may_divide_branches(run) && !one_forward && left() % 2 == 0 &&
+      !rows_alone)
     degrees.cfg = 2;
   const bool takes_ring = !run.parallel.ring && may_divide_rows(run, "ring_degree");
-  if (!run.parallel.ulysses && has_ulysses && !(takes_ring && left() == 2)) degrees.ulysses = left();
+  if (!run.parallel.ulysses && has_ulysses && !(takes_ring && left() == 2))
+    degrees.ulysses = left();
   if (takes_ring) degrees.ring = left();
   return degrees;
 }
