@@ -25,10 +25,11 @@ def pack(films):
     return rows
 
 
-def frames(rows, numbers, count, width, height, weighted=False):
+def frames(rows, numbers, count, width, height, weighted=False, morphs=True):
     """float32 [n, t, 3, height, width] in 0..255 of packed clips; `numbers` [n, t]: which frames; `count` [n, 1]:
     how many the whole clip has. `weighted`: (frames, [n, t, 1, height, width]), how much an error at a pixel is to
-    count: each thing as much as the other and more than all else, however small it is."""
+    count: each thing as much as the other and more than all else, however small it is. `morphs`: some things may be
+    half of one shape and half of another, which takes twice as long."""
     n, t = numbers.shape
     device = rows.device
     y = (torch.arange(height, device=device, dtype=torch.float32) + 0.5).view(1, -1, 1)
@@ -51,8 +52,9 @@ def frames(rows, numbers, count, width, height, weighted=False):
         dx, dy = x - wide(x0 + (x1 - x0) * done), y - wide(y0 + (y1 - y0) * done)
         cos, sin = wide(angle.cos()), wide(angle.sin())
         u, v = dx * cos + dy * sin, dy * cos - dx * sin
-        outlines = [render._distance(wide(each), u, v, wide(radius), wide(variant)) for each in (shape, other)]
-        distance = torch.lerp(*outlines, 0.5)
+        distance = render._distance(wide(shape), u, v, wide(radius), wide(variant))
+        if morphs:
+            distance = torch.lerp(distance, render._distance(wide(other), u, v, wide(radius), wide(variant)), 0.5)
         cover = torch.where(wide(radius) > 0, (0.5 - distance).clamp(0, 1), 0.0).unsqueeze(1)
         picture = picture + cover * (rows[:, first + 1:first + 4, None, None] - picture)
         if weighted:

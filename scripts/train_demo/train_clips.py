@@ -122,8 +122,8 @@ class Films(torch.utils.data.Dataset):
         return {"size": size, **drawn}
 
 
-def draw(batch, device, size, weighted=False):
-    return clip_render.frames(*(batch[name].to(device) for name in ("films", "numbers", "count")), *size, weighted)
+def draw(batch, device, size, **how):
+    return clip_render.frames(*(batch[name].to(device) for name in ("films", "numbers", "count")), *size, **how)
 
 
 def measure_latents(vae, batches, device):
@@ -131,7 +131,7 @@ def measure_latents(vae, batches, device):
     parts = []
     for batch in batches:
         with torch.no_grad(), mixed(device):
-            means = vae.moments(to_clip(draw(batch, device, batch["size"])))[0]
+            means = vae.moments(to_clip(draw(batch, device, batch["size"], morphs=False)))[0]
         parts.append(means.transpose(0, 1).flatten(1))
     latents = torch.cat(parts, dim=1)
     std = latents.std(dim=1)
@@ -160,7 +160,7 @@ def train_autoencoder(args, device, clock, log):
 
     def learn(key, inputs):
         size, _, decoding = key
-        target, weights = draw(inputs, device, size, weighted=True)
+        target, weights = draw(inputs, device, size, weighted=True, morphs=False)
         target, weights = to_clip(target), weights.transpose(1, 2)
         loss = 0
         with mixed(device):
@@ -240,7 +240,7 @@ def encode_pool(args, device, vae, clock, log):
         kind, (size, frames) = block["kind"], block["shape"]
         for index, name in enumerate(name for name in ("before", "after") if name in block):
             with torch.no_grad(), mixed(device):
-                drawn = draw(block[name], device, size)
+                drawn = draw(block[name], device, size, morphs=False)
                 if kind == "edit" and name == "before":
                     drawn = degraded(drawn)
                 elif kind == "i2v":
