@@ -29,7 +29,7 @@ def frames(rows, numbers, count, width, height, weighted=False, morphs=True):
     """float32 [n, t, 3, height, width] in 0..255 of packed clips; `numbers` [n, t]: which frames; `count` [n, 1]:
     how many the whole clip has. `weighted`: (frames, [n, t, 1, height, width]), how much an error at a pixel is to
     count: each thing as much as the other and more than all else, however small it is. `morphs`: some things may be
-    half of one shape and half of another, which takes twice as long."""
+    half of one shape and half of another; without them a second outline need not be drawn."""
     n, t = numbers.shape
     device = rows.device
     y = (torch.arange(height, device=device, dtype=torch.float32) + 0.5).view(1, -1, 1)

@@ -102,8 +102,8 @@ class SelfAttention(nn.Module):
 
 def attend(q, k, v, mask):
     """[n, heads, rows, head_dim]. `mask`: what is added to the products; or of the first rows alone, with columns for
-    the queries of the others and for all keys, which do the same there by their products: kernels without a mask are
-    several times as fast."""
+    the queries of the others and for all keys, which do the same there by their products: kernels that take no mask
+    serve those, and no mask of all rows is written."""
     if isinstance(mask, torch.Tensor):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.unsqueeze(1))
     mask, hidden, hides = mask

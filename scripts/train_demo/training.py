@@ -176,6 +176,12 @@ def orthogonal(matrices):
     return (x.mT if tall else x).float()
 
 
+def nesterov(grads, momentum):
+    """Muon's: the gradients, led on by their moving average `momentum`, which is brought up to date."""
+    momentum.lerp_(grads, 0.05)
+    return grads.lerp(momentum, 0.95)
+
+
 class Muon:
     """KellerJordan/Muon @857d1ad for kernels of convolutions: those of a shape together, [out, all else] each."""
 
@@ -193,8 +199,7 @@ class Muon:
     def step(self):
         for group, momentum, scale in self.groups:
             grads = torch.stack([p.grad.flatten(1) for p in group])
-            momentum.lerp_(grads, 0.05)
-            steps = orthogonal(grads.lerp(momentum, 0.95)) * (self.rate * scale)
+            steps = orthogonal(nesterov(grads, momentum)) * (self.rate * scale)
             torch._foreach_sub_(group, [step.view_as(p) for step, p in zip(steps, group)])
 
 
@@ -238,9 +243,7 @@ class Training:
         # Gradients that are not finite count as none; known on the GPU, without waiting for it.
         self.skipped += ~norm.isfinite()
         flat.grad.copy_(torch.where(norm.isfinite(), flat.grad * (1 / (norm + 1e-6)).clamp(max=1), 0.0))
-        inner = flat.grad[:flat.inner]
-        self.momentum.lerp_(inner, 0.05)
-        ahead = inner.lerp(self.momentum, 0.95)
+        ahead = nesterov(flat.grad[:flat.inner], self.momentum)
         flat.values[:flat.inner].mul_(1 - 0.01 * inner_rate)  # weight decay
         for first, last, (rows, columns) in flat.stacks:
             step = orthogonal(ahead[first:last].view(-1, rows, columns)).flatten()
