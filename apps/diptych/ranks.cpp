@@ -78,10 +78,10 @@ bool may_divide_rows(const RunConfig& run, std::string_view field) {
   return run.family->uses(field) && !why_whole_rows(run);
 }
 
-// What was asked for; else what was fastest on two and four GPUs of one host (docs/parallel.md).
-// Models without Ulysses capture their steps where one degree alone divides them: two ranks take
-// the branches, more of them the rows. The others take two for the branches and the rest for the
-// rows: two as a ring, which moves as much as Ulysses with fewer steps between, more by Ulysses.
+// What was asked for; else what was measured as the fastest on two and four GPUs of one host, or
+// within 3 % of it (docs/parallel.md). Steps of models without Ulysses are captured where one
+// degree alone divides them: two ranks take the branches, more of them the rows. Of the others two
+// groups take the branches, and each divides the rows: two ranks as a ring, more by Ulysses.
 // `one_forward`: the branches are to share one, which no ranks can divide.
 ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_forward) {
   ParallelDegrees degrees;
@@ -91,16 +91,14 @@ ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_for
   degrees.stages = stages_of(run);
   if (degrees.stages > 1) return degrees;
   const auto left = [&] { return std::max<std::size_t>(ranks / degrees.ranks_per_request(), 1); };
-  const bool has_ulysses = may_divide_rows(run, "ulysses_degree");
-  const bool rows_alone =
-      left() > 2 && !has_ulysses && !run.parallel.ring && may_divide_rows(run, "ring_degree");
+  const bool by_ulysses = may_divide_rows(run, "ulysses_degree");
+  const bool by_ring = !run.parallel.ring && may_divide_rows(run, "ring_degree");
+  const bool rows_alone = by_ring && !by_ulysses && left() > 2;
   if (!run.parallel.cfg && may_divide_branches(run) && !one_forward && left() % 2 == 0 &&
       !rows_alone)
     degrees.cfg = 2;
-  const bool takes_ring = !run.parallel.ring && may_divide_rows(run, "ring_degree");
-  if (!run.parallel.ulysses && has_ulysses && !(takes_ring && left() == 2))
-    degrees.ulysses = left();
-  if (takes_ring) degrees.ring = left();
+  if (!run.parallel.ulysses && by_ulysses && !(by_ring && left() == 2)) degrees.ulysses = left();
+  if (by_ring) degrees.ring = left();
   return degrees;
 }
 
