@@ -1,6 +1,7 @@
 """What one training step of the clip demo learns from. Clips whose latents are needed are a pool, numbered within
 each size and length, encoded once (train_clips.py); wordings, questions and what is left out are drawn anew at each
 use. The same seed, step and number give the same, whichever worker makes it."""
+import itertools
 import random
 
 import torch
@@ -12,12 +13,13 @@ import vocabulary
 
 MERGES, PADDED = 420, 704  # of the tokenizer; rows of the embedding table: 256 bytes, the merges, 22 added tokens
 POOL = {"t2v": 70000, "i2v": 36000, "edit": 36000}  # clips, of all shapes together
-ROWS = {"t2v": 28000, "i2v": 24000, "edit": 44000, "x2t": 24000}  # of a step, of that kind
-TURNS = ("edit", "x2t", "i2v", "edit", "x2t", "edit", "x2t", "i2v")  # what a step has beside clips from text
+ROWS = {"t2v": 28000, "i2v": 32000, "edit": 44000, "x2t": 24000}  # of a step, of that kind
+TURNS = ("edit", "x2t", "i2v", "edit", "i2v", "edit", "x2t", "i2v")  # what a step has beside clips from text
 LENGTH = {"t2v": 112, "i2v": 112, "edit": 136, "x2t": 184}  # text rows of a sample
 DROPPED = 0.1  # of the captions, for classifier-free guidance
 STRETCHED = 0.3  # of the clips that are read: shown at less than 12 frames a second, so that frames come twice
 STRANGE = 0.4  # of the clips that are asked about: their things have no names
+TINTED = 0.35  # of the things in clips that continue a picture or are edited: of a colour without a name
 UNMOVED = tuple(motion for motion in clips.MOTIONS if motion != clips.APPEARS)
 
 # What the vision tower gets of a clip, by its width and height: the bucket, and what is left of it.
@@ -55,10 +57,11 @@ def clip_of_pool(seed, kind, shape, number):
         spec = clips.sample_spec(rng)
         return spec, clips.arrange(rng, spec, *size, frames)
     if kind == "i2v":
-        return clips.sample_loose(rng, *size, frames, whole_way=True, motions=UNMOVED)[1]
+        return clips.tinted(rng, clips.sample_loose(rng, *size, frames, whole_way=True, motions=UNMOVED)[1], TINTED)
     while True:
         things = 2 if rng.random() < 0.7 else 1
-        edit = clips.sample_edit(rng, clips.sample_loose(rng, *size, filmed(rng, frames), things=things)[1])
+        clip = clips.sample_loose(rng, *size, filmed(rng, frames), things=things)[1]
+        edit = clips.sample_edit(rng, clips.tinted(rng, clip, TINTED))
         if edit:
             return edit
 
@@ -87,7 +90,7 @@ def corpus(rng, count=12000):
         size, frames = clips.clip_shape(rng, True)
         spec, clip = clips.sample_loose(rng, *size, frames)
         yield clips.caption(rng, spec)
-        yield " ".join(clips.sample_any_question(rng, clip))
+        yield " ".join(next(clips.sample_questions(rng, clip))[:2])
         yield clips.continuation(rng, clip)
         edit = clips.sample_edit(rng, clip)
         if edit:
@@ -160,7 +163,7 @@ class Steps(torch.utils.data.Dataset):
             samples.append(sample)
             numbers.append(number)
             films.append(film)
-        packed = clip_sequence.collate(samples, LENGTH[kind])
+        packed = clip_sequence.collate(samples, LENGTH[kind], PADDED - 1)
         if kind in self.pool:
             packed["pool"] = torch.tensor(numbers)
         if kind in ("edit", "x2t"):
@@ -185,5 +188,5 @@ class Steps(torch.utils.data.Dataset):
         strange = rng.random() < STRANGE
         clip = clips.sample_strange(rng, *size, filmed(rng, frames)) if strange else \
             clips.sample_loose(rng, *size, filmed(rng, frames))[1]
-        questions = (clips.sample_any_question(rng, clip) for _ in range(20))
+        questions = itertools.islice(clips.sample_questions(rng, clip), 20)
         return clip_sequence.asked(self.tokenizer, questions, seen_grid(*shape), LENGTH[kind]), clip

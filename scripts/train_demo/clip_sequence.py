@@ -22,6 +22,8 @@ SYSTEM["i2v"] = SYSTEM["t2v"]
 SLOTS = ("vit", "context", "latent")  # rows behind the text rows, in this order
 SHIFT = 1000  # of what the vision tower sees of a clip to be edited, in time
 HIDDEN, COLUMNS = -30000.0, 8  # what is added to the products of rows that do not see each other; see lay_out
+END = "<|im_end|>"  # of a turn
+SPARED = 6  # ids, at most, at a row
 SECONDS = 2  # positions from a frame of a block to the next
 
 
@@ -32,6 +34,7 @@ class Sample:
         self.tokenizer = tokenizer
         self.rows = []  # (id, position in time, row, column, segment, causal, target, branch)
         self.slots = {}  # name -> (position in time, row and column of its first row, segment)
+        self.spared = {}  # row -> ids beside its target that count as no mistake
         self.position = self.segment = self.branch = 0
 
     def text(self, text, learned=False, fixed=False):
@@ -75,8 +78,19 @@ class Sample:
 
     def copy(self):
         other = Sample(self.tokenizer)
-        other.__dict__.update(self.__dict__, rows=list(self.rows), slots=dict(self.slots))
+        other.__dict__.update(self.__dict__, rows=list(self.rows), slots=dict(self.slots), spared=dict(self.spared))
         return other
+
+    def spare(self, text, others):
+        """The text was learned last; that it is none of the others is not."""
+        ids = self.tokenizer.encode(text)
+        before = len(self.rows) - len(ids) - 1
+        for other in others:
+            pairs = zip(ids, self.tokenizer.encode(other))
+            place, token = next((i, b) for i, (a, b) in enumerate(pairs) if a != b)
+            spared = self.spared.setdefault(before + place, [])
+            if token not in spared:
+                spared.append(token)
 
 
 def painted(tokenizer, words, grid, dropped):
@@ -99,30 +113,36 @@ def edited(tokenizer, words, grid, vit_grid, dropped):
 
 
 def asked(tokenizer, questions, vit_grid, length):
-    """As many of the questions, (question, answer) each, as there are rows for."""
+    """As many of the questions, (question, answer, what the model is not to unlearn for it) each, as there are rows
+    for."""
     trunk = Sample(tokenizer).opened("x2t").block("vit", vit_grid)
     sample = trunk
-    for number, (question, answer) in enumerate(questions, 1):
+    for number, (question, answer, others) in enumerate(questions, 1):
         longer = sample.copy()
         longer.position, longer.segment, longer.branch = trunk.position, trunk.segment, number
-        longer.text(question).answered().text(answer + "<|im_end|>", learned=True)
+        longer.text(question).answered().text(answer + END, learned=True)
         if len(longer.rows) > length:
             break
+        longer.spare(answer + END, sorted(other + END for other in others))
         sample = longer
     return sample
 
 
-def collate(samples, length):
-    """int16 tensors [n, length, 8] of the text rows and [n, 3, 4] of the slots; segment -1: nothing."""
+def collate(samples, length, unused):
+    """int16 tensors [n, length, 8] of the text rows, [n, 3, 4] of the slots, and [n, length, SPARED] of the ids that
+    count as no mistake; segment -1: nothing. `unused`: an id that never stands in a text."""
     rows = torch.zeros(len(samples), length, 8, dtype=torch.int16)
     rows[:, :, 4] = -1
     rows[:, :, 6] = sequence.IGNORED
     slots = torch.full((len(samples), len(SLOTS), 4), -1, dtype=torch.int16)
+    spared = torch.full((len(samples), length, SPARED), unused, dtype=torch.int16)
     for i, sample in enumerate(samples):
         rows[i, :len(sample.rows)] = torch.tensor(sample.rows, dtype=torch.int16)
         for name, where in sample.slots.items():
             slots[i, SLOTS.index(name)] = torch.tensor(where)
-    return {"rows": rows, "slots": slots}
+        for row, ids in sample.spared.items():
+            spared[i, row, :len(ids)] = torch.tensor(ids)
+    return {"rows": rows, "slots": slots, "spared": spared}
 
 
 def places_in(grid, device):

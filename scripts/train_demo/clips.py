@@ -237,14 +237,30 @@ def estranged(rng, said):
             return thing
 
 
+def stands_out(thing, background):
+    return thing.tint is None or math.dist(thing.tint, BACKGROUNDS[background]) >= 90
+
+
 def sample_strange(rng, width, height, frames):
     """A clip with things that have no name."""
     while True:
         spec = sample_spec(rng)
         spec = dataclasses.replace(spec, things=tuple(estranged(rng, t) for t in spec.things))
         clip = shoot(rng, spec, width, height, frames)
-        if clip and not any(t.tint and math.dist(t.tint, BACKGROUNDS[clip.background]) < 90 for t in clip.things):
+        if clip and all(stands_out(thing, clip.background) for thing in clip.things):
             return clip
+
+
+def tinted(rng, clip, share):
+    """The clip with so many of its things in colours that have no name: what carries a colour on, or puts another in
+    its place, does not ask which it is. They can still be told from each other by their shapes."""
+    things = []
+    for thing in clip.things:
+        alone = sum(t.shape == thing.shape for t in clip.things) == 1
+        changed = dataclasses.replace(thing, tint=tuple(rng.uniform(0, 255) for _ in range(3)))
+        take = alone and rng.random() < share and stands_out(changed, clip.background)
+        things.append(changed if take else thing)
+    return dataclasses.replace(clip, things=tuple(things))
 
 
 def sample_loose(rng, width, height, frames, held_out=False, whole_way=False, motions=MOTIONS, things=None):
@@ -384,17 +400,20 @@ class ClipEdit:
 def sample_edit(rng, clip, held_out=False):
     """None where the result is held out, or, for `held_out`, is not."""
     if rng.random() < 0.25:
-        index, to = None, rng.choice([b for b in BACKGROUNDS if b != clip.background
-                                      and not any(clashes(t.colour, b) for t in clip.things)])
+        free = [b for b in BACKGROUNDS if b != clip.background
+                and not any(t.tint is None and clashes(t.colour, b) or not stands_out(t, b) for t in clip.things)]
+        if not free:
+            return None
+        index, to = None, rng.choice(free)
         after = dataclasses.replace(clip, background=to)
     else:
         index = rng.randrange(len(clip.things))
         thing = clip.things[index]
         others = [t for i, t in enumerate(clip.things) if i != index]
         to = rng.choice([c for c in COLOURS if c != thing.colour and not clashes(c, clip.background)
-                         and all((t.colour, t.shape) != (c, thing.shape) for t in others)])
+                         and all(t.tint or (t.colour, t.shape) != (c, thing.shape) for t in others)])
         things = list(clip.things)
-        things[index] = dataclasses.replace(thing, colour=to)
+        things[index] = dataclasses.replace(thing, colour=to, tint=None)
         after = dataclasses.replace(clip, things=tuple(things))
     return ClipEdit(index, to, clip, after) if any(is_held_out(t) for t in after.things) == held_out else None
 
@@ -436,64 +455,88 @@ def described(clip):
     return f"{' while '.join(parts)} on a {clip.background} background"
 
 
-def sample_question(rng, clip, kind):
-    """(question, answer), or None."""
+def draw_question(rng, clip, kind):
+    """(question, what answers it: of a clip, None where nothing does), or None."""
     things = clip.things
-    thing = rng.choice(things)
+    index = rng.choice(range(len(things)))
+    thing = things[index]
     called = name(rng, thing, things)
     if called is None and kind in ("how", "does"):
         return None
     if kind == "describe":
         return rng.choice(("describe the clip", "describe the clip", "describe the video", "what happens?",
                            "what happens in the clip?", "what happens in the video?", "describe what happens",
-                           "what do you see?")), described(clip)
+                           "what do you see?")), described
     if kind == "what moves":
-        moving = [t for t in things if t.motion in TRAVELS]
-        if not moving and rng.random() < 0.7:
+        if not any(t.motion in TRAVELS for t in things) and rng.random() < 0.7:
             return None
         return rng.choice(("what moves?", "what moves?", "what is moving?", "which thing moves?",
-                           "which object moves?")), definite(moving)
+                           "which object moves?")), \
+            lambda seen: definite([t for t in seen.things if t.motion in TRAVELS])
     if kind == "how":
         return rng.choice((f"how does {called} move?", f"how does {called} move?", f"what does {called} do?",
-                           f"what happens to {called}?", f"how is {called} moving?")), "it " + thing.motion
+                           f"what happens to {called}?", f"how is {called} moving?")), \
+            lambda seen: "it " + seen.things[index].motion
     if kind == "which":
         motion = thing.motion if rng.random() < 0.85 else rng.choice(MOTIONS)
         verb = motion if rng.random() < 0.6 else WHICH[motion]
         return rng.choice((f"which thing {verb}?", f"which thing {verb}?", f"what {verb}?",
                            f"which object {verb}?", f"which shape {verb}?")), \
-            definite([t for t in things if t.motion == motion])
+            lambda seen: definite([t for t in seen.things if t.motion == motion])
     if kind == "colour":
         if sum(t.shape == thing.shape for t in things) > 1 or not thing.has_name:
             return None
-        return f"what {rng.choice(('colour', 'color'))} is the {thing.shape}?", thing.colour
+        return f"what {rng.choice(('colour', 'color'))} is the {thing.shape}?", lambda seen: seen.things[index].colour
     if kind == "shape":
         if sum(t.motion == thing.motion for t in things) > 1 or not thing.has_name:
             return None
         return rng.choice((f"what shape {thing.motion}?", f"what shape is the thing that {thing.motion}?")), \
-            thing.shape
+            lambda seen: seen.things[index].shape
     if kind == "count":
         return rng.choice(("how many things are there?", "how many objects are there?",
-                           "how many shapes are in the clip?")), world.NUMBERS[len(things)]
+                           "how many shapes are in the clip?")), lambda seen: world.NUMBERS[len(seen.things)]
     if kind == "background":
         return rng.choice((f"what {rng.choice(('colour', 'color'))} is the background?",
-                           "what is the background?")), clip.background
+                           "what is the background?")), lambda seen: seen.background
     motion = thing.motion if rng.random() < 0.5 else rng.choice(MOTIONS)
     base = {STILL: "stay still", DISAPPEARS: "disappear", APPEARS: "appear", SPINS: "spin", GROWS: "grow",
             SHRINKS: "shrink"}.get(motion) or motion.replace("moves", "move")
-    return f"does {called} {base}?", "yes" if motion == thing.motion else "no"
+    return f"does {called} {base}?", lambda seen: "yes" if motion == seen.things[index].motion else "no"
 
 
-def sample_any_question(rng, clip):
+def sample_question(rng, clip, kind):
+    """(question, answer), or None."""
+    drawn = draw_question(rng, clip, kind)
+    return drawn and (drawn[0], drawn[1](clip))
+
+
+def neighbours(clip):
+    """The clip with another motion, colour or shape of one of its things, wherever that is held out."""
+    for index, thing in enumerate(clip.things):
+        others = [{"motion": motion} for motion in MOTIONS if motion != thing.motion]
+        others += [{"colour": colour} for colour in COLOURS if thing.tint is None and colour != thing.colour]
+        others += [{"shape": shape} for shape in SHAPES if thing.morph is None and shape != thing.shape]
+        for change in others:
+            changed = dataclasses.replace(thing, **change)
+            if is_held_out(changed):
+                yield dataclasses.replace(clip, things=(*clip.things[:index], changed, *clip.things[index + 1:]))
+
+
+def sample_questions(rng, clip):
+    """Without end: (question, answer, what neighbours of the clip would have answered). A model that is told to
+    prefer the answer to these learns from it which pairs are held out, instead of looking."""
+    near = list(neighbours(clip))
     while True:
         kind = rng.choices(tuple(QUESTION_KINDS), tuple(QUESTION_KINDS.values()))[0]
-        asked = sample_question(rng, clip, kind)
-        if asked and asked[1]:
-            question, answer = asked
+        drawn = draw_question(rng, clip, kind)
+        answer = drawn and drawn[1](clip)
+        if answer:
+            question = drawn[0]
             if rng.random() < 0.3:
                 question = question[0].upper() + question[1:]
             if rng.random() < 0.1:
                 question = question.rstrip("?")
-            return question, answer
+            yield question, answer, {drawn[1](other) for other in near} - {answer, None}
 
 
 def clip_shape(rng, buckets_only=False):

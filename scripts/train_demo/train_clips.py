@@ -9,6 +9,7 @@ comes `--within` so many minutes of all pieces. The checkpoint, in the released 
 after each piece; it is finished with the last one. How it went is in OUTPUT/log.jsonl.
 """
 import argparse
+import functools
 import os
 import pathlib
 import random
@@ -42,6 +43,7 @@ from training import (UNLIMITED, Clock, Group, Log, Muon, Replayed, Tally, Train
 SLOTS = {"t2v": ("latent",), "i2v": ("latent",), "edit": ("vit", "context", "latent"), "x2t": ("vit",)}
 PAINTS = ("t2v", "i2v", "edit")
 CE_WEIGHT = 0.2
+IMPOSSIBLE = -1e4  # the logit of an id that is not to be told from the right one
 CROP, CROPPED_FRAMES = 64, 9  # pixels and frames of what the autoencoder learns on at first
 ENCODED = 0.7  # of the training of the autoencoder: until then all of it is trained, then the decoder alone
 FORGIVEN = 0.25  # standard deviations of noise, at most, that the decoder learns to see through
@@ -63,14 +65,23 @@ def degraded(frames, share=0.6):
     return torch.where(chosen, coarse, frames).round()
 
 
+@functools.cache
+def resizing(length, to, first, count, device):
+    """[count, length]: what makes of `length` pixels those from `first` on of `to` many, bicubic with antialiasing."""
+    shares = F.interpolate(torch.eye(length, device=device)[None, None], size=(to, length), mode="bicubic",
+                           antialias=True, align_corners=False)
+    return shares[0, 0, first:first + count].contiguous()
+
+
 def looked_at(frames, size, mean, std):
     """[n, t, 3, h, w] in 0..255 -> what the vision tower gets: resized to its bucket, cropped, an even t."""
-    n, t = frames.shape[:2]
+    n, t, _, h, w = frames.shape
     (wide, high), (width, height) = clip_data.SEEN[size]
-    x = F.interpolate(frames.flatten(0, 1), size=(high, wide), mode="bicubic", antialias=True,
-                      align_corners=False).round().clamp(0, 255)
-    top, left = round((high - height) / 2), round((wide - width) / 2)
-    x = ((x[..., top:top + height, left:left + width] / 255 - mean) / std).unflatten(0, (n, t))
+    down = resizing(h, high, round((high - height) / 2), height, frames.device)
+    across = resizing(w, wide, round((wide - width) / 2), width, frames.device)
+    with torch.autocast(frames.device.type, enabled=False):
+        x = (down @ frames.flatten(0, 1) @ across.T).round().clamp(0, 255)
+    x = ((x / 255 - mean) / std).unflatten(0, (n, t))
     return torch.cat([x, x[:, -1:]], dim=1) if t % 2 else x
 
 
@@ -123,7 +134,8 @@ class Films(torch.utils.data.Dataset):
 
 
 def draw(batch, device, size, **how):
-    return clip_render.frames(*(batch[name].to(device) for name in ("films", "numbers", "count")), *size, **how)
+    return clip_render.frames(*(batch[name].to(device) for name in ("films", "numbers", "count")), *size,
+                              outline=clip_render.looked_up, **how)
 
 
 def measure_latents(vae, batches, device):
@@ -265,7 +277,7 @@ def losses(model, kind, packed, pool, shape, constants):
     batch = clip_sequence.lay_out(packed, grids, mot.UNSEEN)
     if "vit" in grids:
         with torch.no_grad():
-            drawn = degraded(draw(packed, device, size))
+            drawn = degraded(draw(packed, device, size, morphs=kind == "x2t"))
             batch["seen"] = looked_at(drawn, size, *constants)
     if "context" in grids:
         batch["context"] = pool[kind][shape][0][packed["pool"]].float()
@@ -288,6 +300,7 @@ def losses(model, kind, packed, pool, shape, constants):
     else:
         targets = batch["targets"].flatten()
         logits = model.logits(hidden).float().flatten(0, 1)
+        logits = logits.scatter(1, packed["spared"].long().flatten(0, 1), IMPOSSIBLE)
         told[2] = F.cross_entropy(logits, targets, reduction="sum", ignore_index=sequence.IGNORED)
         told[3] = (targets != sequence.IGNORED).sum().float()
         told[4] = (logits.argmax(dim=-1) == targets).sum().float()

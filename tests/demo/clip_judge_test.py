@@ -354,6 +354,37 @@ sys.exit(4)
 """
 
 
+class Training(unittest.TestCase):
+    def test_what_it_is_not_to_unlearn_is_held_out(self):
+        rng = random.Random(5)
+        for _ in range(40):
+            clip = clips.sample_loose(rng, 128, 128, 17)[1]
+            near = list(clips.neighbours(clip))
+            self.assertTrue(near)
+            self.assertFalse(any(clips.is_held_out(thing) for thing in clip.things))
+            for other in near:
+                self.assertEqual(sum(clips.is_held_out(thing) for thing in other.things), 1)
+            said = {clips.described(other) for other in near}
+            self.assertEqual(len(said), len(near))
+            told = 0
+            for _, answer, others in itertools.islice(clips.sample_questions(rng, clip), 20):
+                self.assertNotIn(answer, others)
+                told += bool(others)
+            self.assertGreater(told, 5)
+
+    def test_colours_without_a_name_leave_every_thing_one(self):
+        rng, tinted = random.Random(6), 0
+        for _ in range(200):
+            clip = clips.tinted(rng, clips.sample_loose(rng, 128, 128, 17)[1], 0.7)
+            tinted += sum(thing.tint is not None for thing in clip.things)
+            for thing in clip.things:
+                self.assertIsNotNone(clips.name(rng, thing, clip.things))
+            edit = clips.sample_edit(rng, clip)
+            if edit and edit.index is not None:
+                self.assertIsNone(edit.after.things[edit.index].tint)
+        self.assertGreater(tinted, 60)
+
+
 def run_command(flags):
     silence = io.StringIO()
     with mock.patch.object(sys, "argv", ["evaluate_clips", *flags]), contextlib.redirect_stdout(silence), \
@@ -371,6 +402,20 @@ class Drawing(unittest.TestCase):
             difference = np.abs(film.astype(int) - clip_render.film(clip).numpy())
             self.assertLess(difference.mean(), 0.3, clip)
             self.assertLess((difference > 24).mean(), 0.002, clip)
+
+    def test_outlines_from_a_table_are_those_that_are_computed(self):
+        try:
+            import clip_render
+            import clip_data
+        except (ImportError, OSError, ValueError) as error:
+            self.skipTest(f"torch: {error}")
+        rng = random.Random(7)
+        drawn = clip_data.drawn([clips.sample_strange(rng, 128, 112, 17) for _ in range(6)], 17)
+        exact, quick = (clip_render.frames(*drawn.values(), 128, 112, weighted=True, outline=outline)
+                        for outline in (clip_render.exact, clip_render.looked_up))
+        self.assertLess((exact[0] - quick[0]).abs().max(), 26)
+        self.assertLess((exact[0] - quick[0]).abs().mean(), 0.01)
+        self.assertLess((exact[1] - quick[1]).abs().mean(), 0.01)
 
 
 if __name__ == "__main__":
