@@ -1,4 +1,6 @@
-// Runs the diptych binary as a user's shell would.
+// Runs the diptych binary as a user's shell would. Its start, which is mostly that of libtorch,
+// takes half a second of a core; where nothing of it matters, a fork of the tests, which have
+// loaded the same libraries, runs the program's own code instead.
 #pragma once
 
 #include <csignal>
@@ -15,8 +17,9 @@ struct Command {
   std::vector<std::string> arguments;  // behind "diptych"
   std::map<std::string, std::string>
       environment;                    // beside PATH and the GPUs to see, all that is inherited
+  std::filesystem::path folder;       // to stand in, "" = where the tests do
   std::string input;                  // on stdin
-  std::function<void()> before_exec;  // in the child: limits, closed streams
+  std::function<void()> before_exec;  // in the child: limits, closed streams; then never a fork
   std::string interrupt_after;        // send `signal` once this stands on stderr
   int signal = SIGINT;
   std::function<void()> at_cue;  // done then, instead of the signal
