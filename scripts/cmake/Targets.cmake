@@ -53,13 +53,18 @@ function(diptych_library name)
   endif()
 endfunction()
 
-# diptych_test(NAME SOURCES a_test.cpp ... LINK dep ... [LABELS gpu] [NEEDS what ...])
+# diptych_test(NAME SOURCES a_test.cpp ... LINK dep ... [LABELS gpu] [NEEDS what ...] [TWO_THREADS])
 # A doctest executable NAME_tests, one ctest entry of that name. Labelled gpu, it exits with 77
 # ("skipped") where torch sees no GPU. The test suite "needs WHAT" is an entry NAME_needs_WHAT, which
-# is skipped where the build or the machine lacks it (tests/support/skip.h).
+# is skipped where the build or the machine lacks it (tests/support/skip.h). TWO_THREADS: of what is
+# parallel itself; the others run side by side, with a thread each.
 function(diptych_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS;NEEDS" ${ARGN})
+  cmake_parse_arguments(ARG "TWO_THREADS" "" "SOURCES;LINK;LABELS;NEEDS" ${ARGN})
   set(target ${name}_tests)
+  set(threads 1)
+  if(ARG_TWO_THREADS)
+    set(threads 2)
+  endif()
   set(main main.cpp)
   if("gpu" IN_LIST ARG_LABELS)
     set(main gpu_main.cpp)
@@ -77,8 +82,9 @@ function(diptych_test name)
   endforeach()
   set_tests_properties(${entries} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${ARG_LABELS}" TIMEOUT 600
     FAIL_REGULAR_EXPRESSION "test cases: +0 "   # a run of no case shows nothing
-    # Tests run side by side; each with all cores would only wait for the others.
-    ENVIRONMENT "OMP_NUM_THREADS=2;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache" PROCESSORS 2)
+    # libgomp's threads spin, which is a loss beside another test.
+    ENVIRONMENT "OMP_NUM_THREADS=${threads};GOMP_SPINCOUNT=1000;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache"
+    PROCESSORS ${threads})
   if("gpu" IN_LIST ARG_LABELS)
     set_tests_properties(${entries} PROPERTIES RESOURCE_LOCK gpu)   # its memory is for one test at a time
   endif()
