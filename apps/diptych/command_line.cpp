@@ -145,13 +145,15 @@ std::string video_example(const FamilyConfig& family) {
 
 // Examples name a released model: "{model}" is its checkpoint's folder, "{family}" its family, and
 // "{videos}" stands for an example of each family that makes videos; "{text model}" is the folder
-// of one that drafts texts.
+// of one that writes texts alone and drafts them.
 std::string fill_in_examples(std::string footer) {
   const auto families = all_family_configs();
   const FamilyConfig& family = *families.front();
   std::string videos;
   for (const FamilyConfig* each : families) videos += video_example(*each);
-  const auto drafts = [](const FamilyConfig* each) { return each->drafting.has_value(); };
+  const auto drafts = [](const FamilyConfig* each) {
+    return each->drafting.has_value() && !each->makes(MediaKind::picture);
+  };
   const FamilyConfig& of_texts = **std::ranges::find_if(families, drafts);
   const std::array<std::pair<std::string_view, std::string_view>, 4> names = {
       {{"{model}", family.released_model},

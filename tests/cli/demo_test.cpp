@@ -36,6 +36,45 @@ TEST_CASE("without -c and -m the demo paints, says so with -v, and is found agai
   CHECK(read_text_file(again) == read_text_file(file));
 }
 
+TEST_CASE("the demo's drafter leaves plans, pictures and answers as they are") {
+  const test::Folder folder;
+  const Words drafter = {"--draft-model", DIPTYCH_SOURCE_DIR "/stage_configs/demo/drafter"};
+  const auto output_of = [&](Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return outcome;
+  };
+  const auto paint = [&](const std::string& name, const Words& more) {
+    const std::string picture = folder.file(name + ".png"), plan = folder.file(name + ".txt");
+    return output_of({"generate", "-p", "a large red circle left of a small blue square", "--think",
+                      "--think-output", plan, "-o", picture, "--steps", "3", "--device", "cpu"},
+                     more)
+        .err;
+  };
+  CHECK(paint("drafted", drafter).find(" tokens a verification of 8, accepted") !=
+        std::string::npos);
+  CHECK(paint("alone", {}).find("verification") == std::string::npos);
+  const std::string plan = read_text_file(folder.file("drafted.txt"));
+  CHECK(plan.find("circle") != std::string::npos);
+  CHECK(read_text_file(folder.file("alone.txt")) == plan);
+  CHECK(read_png(folder.file("drafted.png")).rgb.equal(read_png(folder.file("alone.png")).rgb));
+  CHECK(run(Words{"inspect", folder.file("drafted.png"), "--replay", "-q"}).code == 0);
+  const Words ask = {"generate",
+                     "--task",
+                     "understand",
+                     "-i",
+                     folder.file("alone.png"),
+                     "-p",
+                     "describe the picture",
+                     "--device",
+                     "cpu"};
+  const Outcome answer = output_of(ask, drafter);
+  CHECK(answer.out == output_of(ask, {}).out);
+  CHECK(answer.err.find("verification of 8") != std::string::npos);
+}
+
 TEST_CASE("a checkpoint of other sizes without its config.json is told that it is missing") {
   const fs::path demo = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs/demo/checkpoint";
   const test::Folder folder;

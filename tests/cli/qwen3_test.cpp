@@ -171,7 +171,7 @@ TEST_CASE("what has no meaning is refused by its flag") {
   says(refused(kPlain), "--prompt: not given");
   says(refused({"generate", "-m", kGoldens + "/../bagel/checkpoint", "-p", "a", "--draft-model",
                 kDrafter}),
-       "--draft-model: belongs to the family qwen3_dflash");
+       "--draft-model: has no meaning where no text is written");
 }
 
 TEST_CASE("a drafter of a later kind is refused by the names of its keys") {

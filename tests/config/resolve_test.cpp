@@ -283,7 +283,7 @@ inputs: [{"text":"a: b # c"}])") == "--prompt/--image");
   CHECK(origin_of("\nsteps: 10") == (run.folder.path() / "f.yaml:3:61").string());
   CHECK(origin_of("\ncfg_mode: batched") == "default");
   CHECK(std::count(table.begin(), table.end(), '\n') ==
-        std::ranges::count_if(all_fields(),
+        std::ranges::count_if(bagel_config().fields,
                               [](const Field& field) { return bagel_config().uses(field.name); }));
 }
 

@@ -376,7 +376,8 @@ TEST_CASE("the caches that a text is written with are known before") {
   CHECK(rows(2048) == read + 2048);
 
   f.checkpoint.load_head();
-  TextWriter writer(f.checkpoint.mot(), f.runtime);
+  const std::optional<OpenedDrafter> no_drafter;
+  TextWriter writer(f.checkpoint.mot(), no_drafter, f.runtime);
   CHECK(writer.capacity() == 0);
   const BagelJob job = f.job(request);
   std::vector<BranchContexts> branches = job.branches();

@@ -1,5 +1,5 @@
 // Attention that reads lengths on the device, held against torch's own on the CPU.
-#include "lib/pipelines/qwen3_dflash/block_attention.h"
+#include "lib/pipelines/drafting/block_attention.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <doctest/doctest.h>

@@ -1,6 +1,9 @@
 #include "tests/pipelines/dflash_cases.h"
 
+#include <algorithm>
+
 #include "lib/attention/attention.h"
+#include "lib/tensor/trace.h"
 #include "tests/verify/goldens.h"
 
 namespace diptych::dflash_cases {
@@ -41,6 +44,37 @@ SpeculativeRequest request_of(const Json& prompt) {
   request.sampling.temperature = prompt["temperature"];
   if (!prompt["stop_token_ids"].is_null()) request.stop_ids = prompt["stop_token_ids"].get<Ids>();
   return request;
+}
+
+Parted compare_with_target_alone(const Pair& pair, const std::vector<Ids>& prompts,
+                                 const SpeculativeRequest& request) {
+  SpeculativeWriter drafted(text_target(pair.target), &pair.drafter, pair.runtime);
+  SpeculativeWriter alone(text_target(pair.target), nullptr, pair.runtime);
+  SpeculativeRequest plain = request;
+  plain.block_size = 1;
+  Parted parted;
+  for (const Ids& prompt : prompts) {
+    const Ids ids = drafted.write(std::span(&prompt, 1), request, {}, {}).front().ids;
+    const Ids expected = alone.write(std::span(&prompt, 1), plain, {}, {}).front().ids;
+    ++parted.texts;
+    const auto [own, other] = std::ranges::mismatch(ids, expected);
+    if (own == ids.end() || other == expected.end()) {
+      parted.exact += ids.size() == expected.size() ? 1 : 0;
+      continue;
+    }
+    Ids before = prompt;
+    before.insert(before.end(), ids.begin(), own);
+    TraceSink sink({"prefill.logits_last"});
+    SpeculativeObserver observer;
+    observer.trace = [&](std::size_t) { return &sink; };
+    SpeculativeRequest next = plain;
+    next.max_new_tokens = 1;
+    alone.write(std::span(&before, 1), next, {}, observer);
+    const Tensor scores = sink.tensors().begin()->second.flatten().to(at::kCPU, at::kDouble);
+    const double regret = (scores.max() - scores[*own]).item<double>();
+    parted.largest_regret = std::max(parted.largest_regret, regret);
+  }
+  return parted;
 }
 
 std::vector<fs::path> goldens() {

@@ -7,7 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lib/pipelines/qwen3_dflash/writer.h"
+#include "lib/pipelines/drafting/speculative_writer.h"
+#include "lib/pipelines/qwen3_dflash/target.h"
 
 namespace diptych::dflash_cases {
 
@@ -33,6 +34,15 @@ Pair load_pair(const std::filesystem::path& goldens, const nlohmann::json& descr
                const Options& options = {});
 
 SpeculativeRequest request_of(const nlohmann::json& prompt);
+
+// Greedy texts in a dtype that rounds may part from those of the target alone, where two tokens are
+// nearly as likely.
+struct Parted {
+  std::size_t texts = 0, exact = 0;
+  double largest_regret = 0;  // nats: of a parted token against the likeliest one there
+};
+Parted compare_with_target_alone(const Pair& pair, const std::vector<Ids>& prompts,
+                                 const SpeculativeRequest& request);
 
 // The folder in the repository, and with it the full recordings where they are.
 std::vector<std::filesystem::path> goldens();

@@ -1,5 +1,5 @@
 // When a drafter is left out, by times that are made up.
-#include "lib/pipelines/qwen3_dflash/draft_trial.h"
+#include "lib/pipelines/drafting/draft_trial.h"
 
 #include <doctest/doctest.h>
 

@@ -15,7 +15,8 @@ const Field& field_of(std::string_view name, const Options& options) {
 bool drafts(const Resolved& request) {
   const Options& options = request.options;
   const auto& drafting = options.run.family->drafting;
-  return drafting && !value_text(field_of(drafting->field, options), options).empty() &&
+  return drafting && options.run.answers() &&
+         !value_text(field_of(drafting->field, options), options).empty() &&
          value_text(field_of(drafting->without.field, options), options) != drafting->without.text;
 }
 

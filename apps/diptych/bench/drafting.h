@@ -11,8 +11,8 @@
 
 namespace diptych {
 
-// The --against that leaves the drafter of the request out; none where it names no drafter, or
-// leaves it out itself.
+// The --against that leaves the drafter of the request out; none where it names no drafter,
+// leaves it out itself, or paints: a plan is only a part of that.
 std::vector<std::string> against_drafting(const Resolved& request);
 
 // The same request without the drafter; as it is where against_drafting() has nothing.

@@ -273,8 +273,9 @@ void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* repl
   add_input("--video", MediaKind::clip, "likewise, a video");
   verb.add_option(
           "--weights", again.weights,
-          "a file of weights it was made with (of --lora, --transformer and the like); else "
-          "one of the recorded name, beside it or here; may be repeated")
+          "a file of weights it was made with (of --lora, --transformer and the like), or the "
+          "folder "
+          "of its drafter; else one of the recorded name, beside it or here; may be repeated")
       ->type_name("FILE")
       ->allow_extra_args(false)
       ->check(path_problem)

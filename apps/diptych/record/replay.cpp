@@ -184,10 +184,18 @@ class Replay {
   void find_weights(RunConfig& run) {
     Options options;
     options.run = run;
+    const std::vector<OwnIdle> idle =
+        run.family->idle == nullptr ? std::vector<OwnIdle>() : run.family->idle(options);
     for (const Field& field : fields_of(options)) {
-      if (const auto* path = std::get_if<PathSlot>(&field.slot);
-          path != nullptr && path->kind == PathKind::weights)
+      const auto* path = std::get_if<PathSlot>(&field.slot);
+      const bool second_model =
+          path != nullptr && path->kind == PathKind::checkpoint && field.name != "model";
+      const bool has_no_effect = std::ranges::find(idle, field.name, &OwnIdle::field) != idle.end();
+      if (second_model && has_no_effect) {
+        path->at(options).clear();
+      } else if (second_model || (path != nullptr && path->kind == PathKind::weights)) {
         path->at(options) = find_weight_file(path->at(options));
+      }
       if (const auto* added = std::get_if<AddedWeightsSlot>(&field.slot))
         find_added(added->at(options));
     }
@@ -197,7 +205,13 @@ class Replay {
   fs::path find_weight_file(const fs::path& name) const {
     const auto given = std::ranges::find_if(
         settings_.weights, [&](const fs::path& file) { return file.filename() == name; });
-    return given != settings_.weights.end() ? *given : find_file(name, kWithWeights);
+    if (given != settings_.weights.end()) return *given;
+    for (const fs::path& demo : find_demos()) {  // it has its own beside it
+      if (!name.empty() && places_of(name.string()).empty() &&
+          fs::exists(demo.parent_path() / name))
+        return demo.parent_path() / name;
+    }
+    return find_file(name, kWithWeights);
   }
 
   void find_added(std::vector<AddedWeights>& all) const {

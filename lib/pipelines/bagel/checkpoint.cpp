@@ -139,7 +139,8 @@ MotOpening bagel_opening() {
                                "the autoencoder of BAGEL computes in float32 or tf32");
             return BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy,
                                          runtime);
-          }};
+          },
+          .drafting = [](const RunConfig& config) { return config.own.get<DraftSettings>(); }};
 }
 
 std::unique_ptr<MotJob> BagelCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,

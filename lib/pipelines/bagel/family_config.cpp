@@ -2,6 +2,7 @@
 #include "lib/pipelines/bagel/family_config.h"
 
 #include "lib/base/json_file.h"
+#include "lib/pipelines/drafting/settings.h"
 
 namespace diptych {
 namespace {
@@ -56,6 +57,14 @@ std::vector<FieldLimit> limits() {
            .help = "; N of them make N - 1 updates"}};
 }
 
+DraftSettings& drafting(Options& options) {
+  return options.run.own.get<DraftSettings>();
+}
+
+std::vector<OwnIdle> idle(const Options& options) {
+  return idle_drafts(options.run);
+}
+
 // This family's reasons for keys that lib/config/stage_config_known.cpp has, with their values that
 // are allowed all the same.
 std::vector<RefusedKey> refused_keys_of_bagel() {
@@ -97,8 +106,9 @@ const FamilyConfig& bagel_config() {
       .defaults = defaults(),
       .limits = limits(),
       .stages = {{YamlPlace::reading, "reads"}, {YamlPlace::painting, "paints"}},
-      .fields = with_common_fields(),
+      .fields = with_common_fields(draft_fields<drafting>()),
       .unused = {"ulysses_degree", "video_frames", "fps", "crf", "contact_sheet"},
+      .drafting = kDrafting,
       .refused = refused_keys_of_bagel(),
       .demo_notice =
           "the demo of stage_configs knows pictures of one to three coloured shapes, at "
@@ -106,6 +116,7 @@ const FamilyConfig& bagel_config() {
       .dummy_demo_notice =
           "random weights of the demo's sizes; -c stage_configs/bagel.yaml takes "
           "those of the released model",
+      .idle = idle,
   };
   return config;
 }

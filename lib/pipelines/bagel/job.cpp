@@ -47,7 +47,7 @@ BagelJob::BagelJob(const RunConfig& request, const BagelCheckpoint& of, const Ru
   official_batch = recording.official_batch;
   const BagelConfig& model = checkpoint.model.config;
   transforms_ = recording.transforms.value_or(ImageTransforms::of(model));
-  text = make_text_request(config());
+  text = make_text_request(config(), config().own.get<DraftSettings>());
   text.first_token = checkpoint.bos;
   for (const InputItem& item : config().inputs) {
     check_interrupted();
@@ -57,7 +57,8 @@ BagelJob::BagelJob(const RunConfig& request, const BagelCheckpoint& of, const Ru
   }
   reading = BagelReading::of(config(), images, checkpoint.mot());
   check_positions(*this, branches(), /*planned=*/false, checkpoint.mot());
-  if (writes()) require_text_kernel(model.llm, runtime, log);
+  if (writes() && !config().own.get<DraftSettings>().drafts())
+    require_text_kernel(model.llm, runtime, log);
   if (answers()) return;
   calibration = read_calibration(config(), hash_of_dummy(checkpoint));
   const SamplingConfig& s = config().sampling;

@@ -8,6 +8,7 @@
 #include "lib/base/folder.h"
 #include "lib/models/wan_vae/memory.h"
 #include "lib/pipelines/lance/job.h"
+#include "lib/pipelines/lance/settings.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
@@ -288,6 +289,9 @@ MotOpening lance_opening() {
           .open = [](const RunConfig& run, const Runtime& runtime,
                      Log& log) -> std::unique_ptr<MotCheckpoint> {
             return LanceCheckpoint::open(run, runtime, log);
+          },
+          .drafting = [](const RunConfig& run) -> DraftSettings {
+            return run.own.get<LanceSettings>();
           }};
 }
 

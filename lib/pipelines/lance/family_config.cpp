@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "lib/base/json_file.h"
+#include "lib/pipelines/drafting/settings.h"
 #include "lib/pipelines/lance/settings.h"
 #include "lib/pipelines/lance/sizes.h"
 
@@ -134,6 +135,20 @@ constexpr auto kFields = std::to_array<Field>({
      YamlPlace::reading, "default_sampling_params.extra_args.instruction"},
 });
 
+DraftSettings& drafting(Options& options) {
+  return own(options);
+}
+
+std::vector<Field> own_fields() {
+  std::vector<Field> fields(kFields.begin(), kFields.end());
+  for (const Field& field : draft_fields<drafting>()) fields.push_back(field);
+  return fields;
+}
+
+std::vector<OwnIdle> idle(const Options& options) {
+  return idle_drafts(options.run);
+}
+
 // This family's reasons for keys that lib/config/stage_config_known.cpp has, with their values that
 // are allowed all the same.
 std::vector<RefusedKey> refused_keys_of_lance() {
@@ -170,9 +185,10 @@ const FamilyConfig& lance_config() {
       .defaults = defaults(),
       .limits = limits(),
       .stages = {{YamlPlace::reading, "reads"}, {YamlPlace::painting, "paints"}},
-      .fields = with_common_fields(kFields),
+      .fields = with_common_fields(own_fields()),
       .unused = {"ulysses_degree", "think", "think_output", "max_think_tokens", "negative_prompt",
                  "cfg_img_scale", "vae_tiling"},
+      .drafting = kDrafting,
       .refused = refused_keys_of_lance(),
       .demo_notice =
           "the demo of stage_configs knows clips of one or two coloured shapes, of 17 to 33 frames "
@@ -180,6 +196,7 @@ const FamilyConfig& lance_config() {
       .dummy_demo_notice =
           "random weights of the demo's sizes; -c stage_configs/lance.yaml takes those of the "
           "released model",
+      .idle = idle,
   };
   return config;
 }

@@ -93,11 +93,11 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
   lay_out(recording);
   check_positions(*this, branches_, /*planned=*/false, checkpoint.mot());
   if (answers()) {
-    text = make_text_request(config());
+    text = make_text_request(config(), settings);
     // The one that is fed first is no token of the answer.
     text.max_tokens += 1;
     text.first_token = cut_->ids.back();
-    require_text_kernel(checkpoint.config.llm, runtime, log);
+    if (!settings.drafts()) require_text_kernel(checkpoint.config.llm, runtime, log);
     return;
   }
   plan_painting();

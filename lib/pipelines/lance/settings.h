@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lib/base/choices.h"
+#include "lib/pipelines/drafting/settings.h"
 #include "lib/pipelines/lance/sizes.h"
 
 namespace diptych {
@@ -14,7 +15,7 @@ template <>
 inline constexpr std::array<std::string_view, 3> kChoiceNames<LanceNoiseSource> = {"auto", "cpu",
                                                                                    "cuda"};
 
-struct LanceSettings {
+struct LanceSettings : DraftSettings {
   LanceResolution resolution = LanceResolution::image_768res;  // of what is read
   LanceNoiseSource noise_source = LanceNoiseSource::automatic;
   std::string instruction;  // of an answer, "" = the official examples'

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/config/run_config.h"
+#include "lib/pipelines/drafting/settings.h"
 #include "lib/pipelines/mot/memory.h"
 #include "lib/pipelines/mot/model.h"
 #include "lib/runtime/runtime.h"
@@ -68,6 +69,7 @@ struct MotOpening {
   // What the model's file of the run stores; nothing of dummy weights.
   StoredWeights (*stored)(const RunConfig& config);
   std::unique_ptr<MotCheckpoint> (*open)(const RunConfig& config, const Runtime& runtime, Log& log);
+  DraftSettings (*drafting)(const RunConfig& config);  // of the run's texts
 };
 
 }  // namespace diptych

@@ -67,6 +67,11 @@ std::int64_t MotContext::position() const {
   return next_position.value_or(position_before(segments.size()));
 }
 
+Tensor in_token_order(const MotRows& rows) {
+  if (!rows.gen.defined()) return rows.und;
+  return at::cat({rows.und.narrow(0, 0, 1), rows.gen, rows.und.narrow(0, 1, 1)});
+}
+
 std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples) {
   std::vector<BranchContexts> packed = std::move(samples.front());
   for (const auto& sample : std::span(samples).subspan(1)) {
@@ -200,18 +205,25 @@ class ContextReader {
     advance(sample, segment.rows + 2);
   }
 
-  // In the official order: start marker, rows, end marker. `block`: of the first sample of a call.
+  // `block`: of the first sample of a call.
   MotObserver observe(std::int64_t sample, const MotSample& block) {
+    MotObserver recorded = record(sample, block);
+    if (!request_.observer || distinct_ != 0) return recorded;
+    MotObserver seen = request_.observer(block.context, block.gen_rows + block.und_rows);
+    if (!recorded) return seen;
+    return [recorded, seen](std::string_view what, const MotRows& rows) {
+      recorded(what, rows);
+      seen(what, rows);
+    };
+  }
+
+  MotObserver record(std::int64_t sample, const MotSample& block) {
     if (trace_ == nullptr) return {};
     const SeenKeys keys = {cache_, contexts_.cache_row(distinct_, sample),
                            block.context + block.gen_rows + block.und_rows};
     return [trace = trace_, name = call_name(sample), keys](std::string_view what,
                                                             const MotRows& seen) {
-      const Tensor rows =
-          seen.gen.defined()
-              ? at::cat({seen.und.narrow(0, 0, 1), seen.gen, seen.und.narrow(0, 1, 1)})
-              : seen.und;
-      trace->rows(name, what, rows, keys);
+      trace->rows(name, what, in_token_order(seen), keys);
     };
   }
 
@@ -258,6 +270,8 @@ PrefilledContexts::PrefilledContexts(const MotModel& model, const ContextsReques
 
 PrefilledContexts PrefilledContexts::read(const MotModel& model, const ContextsRequest& request,
                                           const Runtime& runtime) {
+  TORCH_CHECK(!request.observer || request.own_rows.size() == 1, "[contexts] an observer of ",
+              request.own_rows.size(), " samples");
   PrefilledContexts contexts(model, request, runtime);
   for (std::int64_t i = 0; i < contexts.distinct(); ++i) {
     ContextReader reader(contexts, i, model, request, runtime);

@@ -83,6 +83,11 @@ struct ImageRows {
 using ReadImage = std::function<ImageRows(std::int64_t sample, const ImageSegment& segment,
                                           const MotSample& block, const std::string& name)>;
 
+// What looks at the call that reads the rows [first, first + rows) of a context.
+using ContextObserver = std::function<MotObserver(std::int64_t first, std::int64_t rows)>;
+// The rows of one sample's call, in the order of its tokens.
+Tensor in_token_order(const MotRows& rows);
+
 // What each of the samples reads in the same branches -> the branches of all of them.
 std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples);
 
@@ -98,6 +103,9 @@ struct ContextsRequest {
   // Contexts of the same samples whose caches are copied as far as they agree; null: none.
   const PrefilledContexts* earlier = nullptr;
   MotTrace* trace = nullptr;  // null: off
+  // Of a single sample: looks at what the first context reads that no other has read before. Empty:
+  // nobody does.
+  ContextObserver observer = {};
 };
 
 // The contexts of all branches a run needs, each distinct one computed once, and what two of them

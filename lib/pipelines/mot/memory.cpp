@@ -134,8 +134,18 @@ struct Planner {
     return work.two_graphs && !choice.offload ? backbone(work.samples * rows()) : 0;
   }
   std::int64_t prefill() const {
-    return backbone(work.prefill_rows) + work.prefill_rows * llm.hidden_size * element +
+    const std::int64_t features = sizes.drafter ? sizes.drafter->features : 0;
+    return backbone(work.prefill_rows) +
+           work.prefill_rows * (llm.hidden_size * element + features) +
            work.samples * llm.vocab_size * kFloat;
+  }
+  // A block of tokens is computed as rows that are read are, and has logits. A draw sorts them:
+  // scores, shares, ids, masks and sums of every id.
+  std::int64_t verification() const {
+    constexpr std::int64_t kDraw = 60;
+    const std::int64_t rows = sizes.drafter->block;
+    const std::int64_t score = kFloat + 2 * element + (sizes.drafter->samples ? kDraw : 0);
+    return backbone(rows) + rows * (sizes.drafter->features + llm.vocab_size * score);
   }
   std::int64_t look() const { return sizes.look_bytes(work.vision_patches, element); }
 };
@@ -162,6 +172,11 @@ MemoryPlan plan_mot_memory(const MotSizes& sizes, const MotWork& work, const Mem
       {kDenoiseLayoutPart, work.paints ? planner.denoise_layout() : 0},
       {"step cache", work.cache_bytes},
   };
+  if (sizes.drafter) {
+    memory.held.emplace_back("drafter", sizes.drafter->weights);
+    memory.held.emplace_back("drafter's cache", work.text_rows * sizes.drafter->row);
+    memory.work.emplace_back("verification", planner.verification());
+  }
   if (work.prefill_rows > 0) memory.work.emplace_back("prefill", planner.prefill());
   if (work.vision_patches > 0) memory.work.emplace_back("vision", planner.look());
   if (work.encoded.width > 0)

@@ -38,6 +38,14 @@ struct AutoencoderCosts {
   std::function<std::int64_t(const FrameSize&size, bool strips)> encode, decode;
 };
 
+struct DrafterCosts {  // of texts' drafter, in bytes
+  std::int64_t weights = 0;
+  std::int64_t row = 0;       // keys and values of a row
+  std::int64_t features = 0;  // of a row that is read
+  std::int64_t block = 0;     // tokens that are checked at once
+  bool samples = false;       // their choices are drawn
+};
+
 struct MotSizes {  // of the checkpoint
   QwenConfig llm;
   // Every tensor of the model. Those of the layers, the head and the embeddings have their names
@@ -54,6 +62,7 @@ struct MotSizes {  // of the checkpoint
   // Whether gate, up and their activation of so many rows are one kernel; none: never.
   std::function<bool(std::int64_t rows)> gates_at_once = {};
   std::optional<MappedWeights> mapped = {};  // on the CPU
+  std::optional<DrafterCosts> drafter = {};  // where texts are drafted
 
   std::int64_t expert_matrix_bytes() const {
     return QwenLayer::matrix_bytes(llm, {dtype, quantization});

@@ -20,9 +20,11 @@ MotLoadedParts operator|(MotLoadedParts a, MotLoadedParts b) {
 }
 
 MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint& checkpoint,
+                                   const std::optional<OpenedDrafter>& drafter,
                                    const Runtime& runtime)
     : config_(config),
       checkpoint_(checkpoint),
+      drafter_(drafter),
       runtime_(runtime),
       budget_(MemoryBudget::of(config.max_vram, runtime)) {
   if (runtime.device.is_cpu()) mapped_ = checkpoint.mapped();
@@ -45,7 +47,7 @@ void MotMemoryPlanner::plan_loading(MotJobs jobs, MotLoadedParts parts, bool oth
     const std::optional<OffloadChoice>& offload = plan.choice.offload;
     return offload ? offload->resident : std::numeric_limits<std::int64_t>::max();
   };
-  MemoryPlan plan = fit_memory(mot_costs(sizes(parts), work_of(jobs, 0)),
+  MemoryPlan plan = fit_memory(mot_costs(sizes(parts, jobs), work_of(jobs, 0)),
                                wishes(jobs.front()->config()), budget_);
   if (!others || kept(plan) < kept(plan_)) plan_ = std::move(plan);
 }
@@ -54,7 +56,7 @@ void MotMemoryPlanner::plan_run(MotJobs jobs, std::int64_t kept_rows) {
   const MotLoadedParts loaded = {checkpoint_.has_vision(),
                                  checkpoint_.mot().backbone.lm_head.defined()};
   const MotLoadedParts parts = needed_parts(jobs) | loaded;
-  plan_ = refit_memory(mot_costs(sizes(parts), work_of(jobs, kept_rows)),
+  plan_ = refit_memory(mot_costs(sizes(parts, jobs), work_of(jobs, kept_rows)),
                        wishes(jobs.front()->config()), budget_, plan_.choice.offload);
 }
 
@@ -78,7 +80,7 @@ MotWork MotMemoryPlanner::work_of(MotJobs jobs, std::int64_t kept_rows) const {
       raise(work.encoded.height, input.encoded.height);
       raise(work.encoded.frames, input.encoded.frames);
     }
-    raise(work.text_rows, text_rows(*job, kept_rows));
+    raise(work.text_rows, text_rows(*job, kept_rows) + (job->writes() ? block_of(*job) - 1 : 0));
   }
   work.samples = std::ssize(jobs);
   work.steps = jobs.front()->config().sampling.steps;
@@ -159,13 +161,38 @@ std::int64_t MotMemoryPlanner::cache_bytes(const MotWork& work, const MotJob& jo
          static_cast<std::int64_t>(c10::elementSize(runtime_.dtype));
 }
 
-MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts) const {
+// Tokens that are checked at once.
+std::int64_t MotMemoryPlanner::block_of(const MotJob& job) const {
+  return drafted_block(drafter_ ? &*drafter_ : nullptr, job.text.block_size);
+}
+
+// The largest block of these texts; it is loaded with the head.
+std::optional<DrafterCosts> MotMemoryPlanner::drafter_costs(MotJobs jobs) const {
+  if (!drafter_) return std::nullopt;
+  const DflashConfig& config = drafter_->config();
+  const QwenConfig& layers = config.decoder;
+  const auto element = static_cast<std::int64_t>(c10::elementSize(runtime_.dtype));
+  DrafterCosts costs;
+  costs.features = config.feature_width() * element;
+  costs.row = 2 * layers.num_hidden_layers * layers.kv_width() * element;
+  costs.weights = layers.hidden_size * costs.features +
+                  layers.num_hidden_layers *
+                      QwenLayer::matrix_bytes(layers, {runtime_.dtype, runtime_.quantization});
+  for (const MotJob* job : jobs) {
+    raise(costs.block, block_of(*job));
+    costs.samples = costs.samples || (job->writes() && job->text.sampling.temperature > 0);
+  }
+  return costs;
+}
+
+MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts, MotJobs jobs) const {
   MotSizes sizes = checkpoint_.sizes();
   sizes.dtype = runtime_.dtype;
   sizes.parts = parts;
   sizes.quantization = runtime_.quantization;
   sizes.reference_kernels = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   sizes.mapped = mapped_;
+  if (parts.head) sizes.drafter = drafter_costs(jobs);
   if (sizes.quantization == Quantization::none) {
     const at::TensorOptions options = at::TensorOptions(runtime_.device).dtype(runtime_.dtype);
     sizes.gates_at_once = [options, llm = sizes.llm,

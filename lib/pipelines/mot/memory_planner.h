@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "lib/pipelines/drafting/drafter.h"
 #include "lib/pipelines/mot/checkpoint.h"
 #include "lib/pipelines/mot/job.h"
 #include "lib/pipelines/mot/memory.h"
@@ -20,9 +21,10 @@ MotLoadedParts operator|(MotLoadedParts a, MotLoadedParts b);
 class MotMemoryPlanner {
  public:
   // With what is free now, or --max-vram. `config` is the session's, of a checkpoint that is open
-  // but not loaded. All must outlive it. Throws InputError for a --max-vram that there is not.
+  // but not loaded; `drafter`: of its texts, once one is opened. All must outlive it. Throws
+  // InputError for a --max-vram that there is not.
   MotMemoryPlanner(const RunConfig& config, const MotCheckpoint& checkpoint,
-                   const Runtime& runtime);
+                   const std::optional<OpenedDrafter>& drafter, const Runtime& runtime);
 
   // Parts that these jobs need of this session, which may be one stage alone.
   MotLoadedParts needed_parts(MotJobs jobs) const;
@@ -50,11 +52,14 @@ class MotMemoryPlanner {
   bool captures_two_kinds(const MotJob& job) const;
   void add_contexts(MotWork& work, MotJobs jobs) const;
   std::int64_t cache_bytes(const MotWork& work, const MotJob& job) const;
-  MotSizes sizes(MotLoadedParts parts) const;
+  MotSizes sizes(MotLoadedParts parts, MotJobs jobs) const;
+  std::optional<DrafterCosts> drafter_costs(MotJobs jobs) const;
+  std::int64_t block_of(const MotJob& job) const;
   MemoryWishes wishes(const RunConfig& config) const;
 
   const RunConfig& config_;
   const MotCheckpoint& checkpoint_;
+  const std::optional<OpenedDrafter>& drafter_;
   const Runtime& runtime_;
   MemoryBudget budget_;
   std::optional<MappedWeights> mapped_;  // on the CPU

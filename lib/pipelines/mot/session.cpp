@@ -61,7 +61,8 @@ MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& 
   report_.vae_dtype = checkpoint_->vae_dtype();
   require_attention();
   require_quantizable();
-  memory_ = std::make_unique<MotMemoryPlanner>(config_, *checkpoint_, runtime_);
+  draft_model_ = opening.drafting(config_).draft_model;
+  memory_ = std::make_unique<MotMemoryPlanner>(config_, *checkpoint_, drafter_, runtime_);
   check_offload(config.offload, memory_->budget());
 }
 
@@ -95,6 +96,9 @@ void MotSession::require_quantizable() const {
 
 std::unique_ptr<Job> MotSession::make_job(const RunConfig& request) {
   std::unique_ptr<MotJob> job = checkpoint_->make_job(request, runtime_, log_);
+  if (job->writes() && !draft_model_.empty() && !drafter_)
+    drafter_.emplace(draft_model_, llm_config(), config_.load_format == LoadFormat::dummy,
+                     runtime_);
   if (!job->answers()) {
     for (const std::string& text : idle_settings(request, job->paint)) log_.warning_once(text);
   }
@@ -189,7 +193,10 @@ void MotSession::make_ready(MotJobs jobs) {
                     memory_->plan().kept_step_bytes());
   const MotLoadedParts parts = memory_->needed_parts(jobs);
   if (parts.vision) checkpoint_->load_vision();
-  if (parts.head) checkpoint_->load_head();
+  if (parts.head) {
+    checkpoint_->load_head();
+    if (drafter_) drafter_->load({runtime_.quantization, runtime_.kernels.policy});
+  }
   clock_.lap(report_, "load", runtime_.device);
 }
 
@@ -241,7 +248,7 @@ void MotSession::read_weights(MotJobs first, Progress& progress) {
   for (Weights& weights : sources) weights.on_read({});
   progress.update(static_cast<std::int64_t>(total / kMebi));  // parts that may come later
   progress.end();
-  writer_ = std::make_unique<TextWriter>(checkpoint_->mot(), runtime_);
+  writer_ = std::make_unique<TextWriter>(checkpoint_->mot(), drafter_, runtime_);
   // Of two stages the one that paints says what the weights were.
   if (!is_stage(StageRole::reads)) begin_hash();
   clock_.lap(report_, "load", runtime_.device);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/pipelines/drafting/drafter.h"
 #include "lib/pipelines/mot/checkpoint.h"
 #include "lib/pipelines/mot/job.h"
 #include "lib/pipelines/mot/memory_planner.h"
@@ -90,10 +91,8 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   GeneratedText write(MotTurn& turn, MotTrace* trace, Progress& progress,
                       std::optional<PrefilledContexts>& contexts);
   void warn_of_limit(const MotJob& job, const GeneratedText& written);
-  PrefilledContexts read_contexts(std::span<MotTurn* const> turns,
-                                  std::vector<BranchContexts> branches,
-                                  std::vector<std::int64_t> own_rows,
-                                  const PrefilledContexts* earlier, MotTrace* trace);
+  // `request`: all but how pictures are read.
+  PrefilledContexts read_contexts(std::span<MotTurn* const> turns, ContextsRequest request);
   CfgMode choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts,
                           bool looked_into);
   void log_why_uncaptured(const PaintRequest& paint);
@@ -112,6 +111,8 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   StageClock clock_;
   std::unique_ptr<MotCheckpoint> checkpoint_;
   MotPictureMaker maker_{runtime_, log_, report_, clock_, [this] { finish_rehearsal(); }};
+  std::filesystem::path draft_model_;     // of the drafter, "" = none
+  std::optional<OpenedDrafter> drafter_;  // once there is a text to write
   std::unique_ptr<MotMemoryPlanner> memory_;
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded
   std::unique_ptr<BackgroundHash> weights_hash_;

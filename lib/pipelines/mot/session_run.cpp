@@ -74,14 +74,8 @@ void MotSession::require_calibration(const MotJob& job) {
 }
 
 PrefilledContexts MotSession::read_contexts(std::span<MotTurn* const> turns,
-                                            std::vector<BranchContexts> branches,
-                                            std::vector<std::int64_t> own_rows,
-                                            const PrefilledContexts* earlier, MotTrace* trace) {
-  ContextsRequest request;
-  request.branches = std::move(branches);
-  request.own_rows = std::move(own_rows);
-  request.earlier = earlier;
-  request.trace = trace;
+                                            ContextsRequest request) {
+  MotTrace* const trace = request.trace;
   request.read_image = [&](std::int64_t sample, const ImageSegment& segment, const MotSample& block,
                            const std::string& name) {
     return turns[static_cast<std::size_t>(sample)]->read_image(segment, block, name, trace);
@@ -98,14 +92,30 @@ GeneratedText MotSession::write(MotTurn& turn, MotTrace* trace, Progress& progre
   if (!last_reader) branches.resize(1);  // an answer has one branch; a trace names all
   // The writer has a cache of its own, so that no rows are added here.
   MotTurn* const alone = &turn;
-  contexts.emplace(read_contexts(std::span(&alone, 1), std::move(branches), {0}, nullptr, trace));
+  ContextsRequest reading;
+  reading.observer = writer_->watch(branches.front().samples.front(), job.text, trace);
+  reading.branches = std::move(branches);
+  reading.own_rows = {0};
+  reading.trace = trace;
+  contexts.emplace(read_contexts(std::span(&alone, 1), std::move(reading)));
   if (last_reader) trace->contexts(*contexts);
+  if (drafter_ && job.text.block_size != 1) {
+    if (trace != nullptr) {
+      log_.info_once("a text that is traced is written without the drafter");
+    } else if (runtime_.device.is_cuda()) {
+      log_.info_once("drafted texts are launched one operation at a time, without CUDA graphs");
+    }
+  }
   GeneratedText written = writer_->write(*contexts, 0, job.text, turn.generator,
                                          job.answers() ? "answer" : "think", trace, progress);
   if (!job.answers()) turn.keep_plan(written);
   // The end marker was computed, too, but is no token of the text.
   report_.tokens += std::ssize(written.ids);
   report_.token_seconds += written.seconds;
+  if (written.drafting) {
+    if (!report_.drafting) report_.drafting.emplace();
+    report_.drafting->add(*written.drafting);
+  }
   warn_of_limit(job, written);
   clock_.lap(report_, "prefill", "text", written.seconds, runtime_.device);
   return written;
@@ -129,7 +139,8 @@ void MotSession::answer(MotJob& job, MotTrace* trace, Progress& progress, const 
   result.media = Text{.text = turn->text_of(written.ids),
                       .finish_reason = written.finish_reason,
                       .tokens = std::ssize(written.ids) - 1,
-                      .seconds = written.seconds};
+                      .seconds = written.seconds,
+                      .drafting = written.drafting};
   result.inputs = job.inputs;
   results.result(result, report_);
 }
@@ -251,9 +262,10 @@ std::vector<Rehearsal::Part> MotSession::rehearsal_parts(MotJobs jobs) {
   shared->paint = packed_request(jobs);
   shared->paint.keep_graphs = keeps_graphs(*jobs.front());
   const auto read = [this, shared] {
-    shared->contexts = read_contexts(pointers(shared->turns),
-                                     shared->paint.needed(packed_branches(shared->turns), false),
-                                     shared->paint.block_rows(), nullptr, nullptr);
+    ContextsRequest reading;
+    reading.branches = shared->paint.needed(packed_branches(shared->turns), false);
+    reading.own_rows = shared->paint.block_rows();
+    shared->contexts = read_contexts(pointers(shared->turns), std::move(reading));
   };
   const auto capture = [this, shared] {
     auto painter = std::make_unique<MotPainter>(checkpoint_->mot(), shared->paint,
@@ -293,8 +305,12 @@ PrefilledContexts MotSession::read_all(MotTurns& turns, const PaintRequest& pain
   for (const auto& turn : turns)
     check_positions(turn->job(), turn->branches(), turn->plan.has_value(), checkpoint_->mot());
   const bool one = turns.size() == 1 && thought.has_value();
-  return read_contexts(pointers(turns), paint.needed(packed_branches(turns), trace != nullptr),
-                       paint.block_rows(), one ? &*thought : nullptr, trace);
+  ContextsRequest reading;
+  reading.branches = paint.needed(packed_branches(turns), trace != nullptr);
+  reading.own_rows = paint.block_rows();
+  reading.earlier = one ? &*thought : nullptr;
+  reading.trace = trace;
+  return read_contexts(pointers(turns), std::move(reading));
 }
 
 std::unique_ptr<MotPainter> MotSession::read(MotTurns& turns, const PaintRequest& packed,

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/pipelines/drafting/drafter.h"
 #include "lib/sampling/schedule.h"
 #include "lib/sampling/step_cache/step_cache.h"
 
@@ -51,14 +52,16 @@ std::vector<std::string> idle_settings(const RunConfig& config, const PaintReque
   return texts;
 }
 
-TextRequest make_text_request(const RunConfig& config) {
+TextRequest make_text_request(const RunConfig& config, const DraftSettings& drafts) {
   TextRequest request;
   request.max_tokens = config.think ? config.text.max_think_tokens : config.text.max_tokens;
   request.sampling.temperature = config.text.temperature;
   request.sampling.top_k = config.text.top_k;
   request.sampling.top_p = config.text.top_p;
   request.graph = !config.read_enforce_eager;
+  request.block_size = drafts.block_size;
   if (!config.answers() && !config.think) return request;  // nothing is written
+  require_drafter(drafts);
   request.sampling.check();
   return request;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/config/run_config.h"
+#include "lib/pipelines/drafting/settings.h"
 #include "lib/pipelines/inputs.h"
 #include "lib/pipelines/mot/painter.h"
 #include "lib/pipelines/mot/text.h"
@@ -22,8 +23,8 @@ namespace diptych {
 // naming its flag.
 std::vector<std::string> idle_settings(const RunConfig& config, const PaintRequest& paint);
 
-// Of the answer, or of the plan.
-TextRequest make_text_request(const RunConfig& config);
+// Of the answer, or of the plan. Throws as require_drafter().
+TextRequest make_text_request(const RunConfig& config, const DraftSettings& drafts);
 
 // All but its sizes, and batched for `auto`, which the session settles. `points`: of the schedule.
 // `calibration`: of TeaCache, null without it. Throws as FlowSchedule::shifted.

@@ -69,10 +69,7 @@ std::string why_no_chat(const fs::path& folder) {
 
 // Random weights have the sizes of the folder's config, or of the released model.
 Qwen3Checkpoint::Qwen3Checkpoint(const RunConfig& run, const Runtime& runtime)
-    : runtime_(runtime),
-      folder_(run.model),
-      drafter_folder_(run.own.get<Qwen3Settings>().draft_model),
-      dummy_(run.load_format == LoadFormat::dummy) {
+    : runtime_(runtime), folder_(run.model), dummy_(run.load_format == LoadFormat::dummy) {
   if (folder_.empty() && !dummy_)
     throw InputError(Setting::absent("model"),
                      "missing; expected a Qwen3 checkpoint folder (or --load-format dummy)");
@@ -84,7 +81,8 @@ Qwen3Checkpoint::Qwen3Checkpoint(const RunConfig& run, const Runtime& runtime)
   } else {
     open_folder();
   }
-  if (!drafter_folder_.empty()) open_drafter();
+  const fs::path drafter = run.own.get<Qwen3Settings>().draft_model;
+  if (!drafter.empty()) drafter_.emplace(drafter, config_, dummy_, runtime);
 }
 
 void Qwen3Checkpoint::open_folder() {
@@ -101,18 +99,6 @@ void Qwen3Checkpoint::open_folder() {
   if (!dummy_) check_qwen3_tensors(weights_, config_);  // ahead of the first byte
 }
 
-void Qwen3Checkpoint::open_drafter() {
-  const Setting drafter = Setting::of("draft_model");
-  require_folder(drafter_folder_, drafter);
-  const fs::path file = drafter_folder_ / "config.json";
-  about(drafter, [&] {
-    drafter_config_ = DflashConfig::load(file, config_);
-    constexpr std::uint64_t kSeed = 1;  // of weights that are not the model's
-    drafter_weights_ = dummy_ ? Weights::dummy(runtime_.device, runtime_.dtype, kSeed)
-                              : Weights::open(drafter_folder_, runtime_.device, runtime_.dtype);
-  });
-}
-
 void Qwen3Checkpoint::require_chat() const {
   if (why_no_chat_.empty()) return;
   throw InputError(Setting::of("prompt_format", "chat"),
@@ -122,7 +108,7 @@ void Qwen3Checkpoint::require_chat() const {
 
 void Qwen3Checkpoint::load(Progress& progress) {
   std::vector<Weights> sources = {weights_};
-  if (has_drafter()) sources.push_back(drafter_weights_);
+  if (drafter_) sources.push_back(drafter_->weights());
   constexpr std::uint64_t kMebi = 1 << 20;
   std::uint64_t total = 0, done = 0;
   for (const Weights& weights : sources) total += weights.total_bytes();
@@ -138,25 +124,21 @@ void Qwen3Checkpoint::load(Progress& progress) {
     target_ = Qwen3::load(weights_, config_, quantization);
     reading.finish();
   }
-  if (has_drafter()) {
-    Weights::ReadAhead reading(drafter_weights_);
-    drafter_ = DflashDrafter::load(drafter_weights_, *drafter_config_, quantization);
-    reading.finish();
-  }
+  if (drafter_) drafter_->load(quantization);
   for (Weights& weights : sources) weights.on_read({});
   progress.end();
 }
 
 std::string Qwen3Checkpoint::weights_hash(const std::stop_token& stop) const {
   std::string hash = fmt::format("{:.16}", weights_.hash(stop));
-  if (has_drafter()) hash += fmt::format("-{:.16}", drafter_weights_.hash(stop));
+  if (drafter_) hash += fmt::format("-{:.16}", drafter_->weights().hash(stop));
   return hash;
 }
 
 void Qwen3Checkpoint::require_finite_weights() const {
   if (dummy_) return;
   require_finite(open_checkpoint(folder_));
-  if (has_drafter()) require_finite(open_checkpoint(drafter_folder_));
+  if (drafter_) drafter_->require_finite_weights();
 }
 
 StoredWeights stored_qwen3(const RunConfig& run) {

@@ -10,8 +10,8 @@
 
 #include "lib/base/log.h"
 #include "lib/config/run_config.h"
-#include "lib/models/dflash/dflash.h"
 #include "lib/models/qwen3/qwen3.h"
+#include "lib/pipelines/drafting/drafter.h"
 #include "lib/runtime/runtime.h"
 #include "lib/runtime/stored_dtype.h"
 #include "lib/text/tokenizer.h"
@@ -26,15 +26,14 @@ class Qwen3Checkpoint {
   const Qwen3Config& config() const { return config_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   std::int64_t stop_id() const { return stop_id_; }  // the tokenizer's end of a turn
-  bool has_drafter() const { return drafter_config_.has_value(); }
-  const std::optional<DflashConfig>& drafter_config() const { return drafter_config_; }
+  const OpenedDrafter* drafter() const { return drafter_ ? &*drafter_ : nullptr; }  // null: none
   // Throws InputError where the folder's chat template is not that of Qwen3.
   void require_chat() const;
 
   void load(Progress& progress);
   bool is_loaded() const { return target_.has_value(); }
   const Qwen3& target() const { return *target_; }
-  const DflashDrafter* drafter() const { return drafter_ ? &*drafter_ : nullptr; }
+  const DflashDrafter* loaded_drafter() const { return drafter_ ? drafter_->loaded() : nullptr; }
 
   // A name for the files' content; reads them all, slow. A stop requested meanwhile ends it early.
   std::string weights_hash(const std::stop_token& stop) const;
@@ -43,19 +42,17 @@ class Qwen3Checkpoint {
 
  private:
   void open_folder();
-  void open_drafter();
 
   const Runtime& runtime_;
-  std::filesystem::path folder_, drafter_folder_;  // "" = random weights; none
+  std::filesystem::path folder_;  // "" = random weights
   bool dummy_ = false;
   Qwen3Config config_;
-  std::optional<DflashConfig> drafter_config_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::int64_t stop_id_ = 0;
   std::string why_no_chat_;  // "" = the template is Qwen3's
-  Weights weights_, drafter_weights_;
+  Weights weights_;
   std::optional<Qwen3> target_;
-  std::optional<DflashDrafter> drafter_;
+  std::optional<OpenedDrafter> drafter_;
 };
 
 // What a checkpoint stores; throws InputError.

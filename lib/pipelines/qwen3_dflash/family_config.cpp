@@ -29,14 +29,15 @@ bool owns(const fs::path& folder) {
   return is_qwen3(folder) || is_qwen3(folder / kRecordedTarget);
 }
 
-constexpr std::int64_t kMostBlock = 1024;
-
 std::vector<FieldDefault> defaults() {
   return {{"max_tokens", "2048"}};
 }
 
 Qwen3Settings& own(Options& options) {
   return options.run.own.get<Qwen3Settings>();
+}
+DraftSettings& drafting(Options& options) {
+  return own(options);
 }
 template <auto Member>
 auto& member(Options& options) {
@@ -51,16 +52,6 @@ constexpr ChoiceSlot kPromptFormat = {
     kChoiceNames<PromptFormat>};
 
 constexpr auto kFields = std::to_array<Field>({
-    {"draft_model", Scope::session, "--draft-model", "DIR",
-     "folder of a DFlash drafter for the model, which drafts several tokens at once; the model "
-     "accepts what it would have written, so the text is the same",
-     PathSlot{member<&Qwen3Settings::draft_model>, PathKind::checkpoint}, YamlPlace::top,
-     "draft_model", "--drafter,--speculative-model"},
-    {"block_size", Scope::answer, "--block-size", "N",
-     "tokens that are checked at once: one that is known and N - 1 drafts; 0: as the drafter was "
-     "trained; 1: without drafts",
-     WholeSlot{member<&Qwen3Settings::block_size>, 0, kMostBlock}, YamlPlace::reading,
-     "default_sampling_params.extra_args.block_size"},
     {"adaptive_drafting", Scope::answer, "--adaptive-drafting", "",
      "leave the drafter out of the rest of a text that it is measured to slow down",
      BoolSlot{member<&Qwen3Settings::adaptive_drafting>}, YamlPlace::reading,
@@ -96,7 +87,10 @@ constexpr auto kFields = std::to_array<Field>({
 
 // The one stage writes, and draws what it samples.
 std::vector<Field> fields() {
-  std::vector<Field> all = with_common_fields(kFields);
+  constexpr auto kDrafts = draft_fields<drafting>();
+  std::vector<Field> own(kDrafts.begin(), kDrafts.end());
+  own.insert(own.end(), kFields.begin(), kFields.end());
+  std::vector<Field> all = with_common_fields(own);
   all[field_index("seed", all)].place = YamlPlace::reading;
   // One field for the flag and the key.
   all[field_index("read_enforce_eager", all)].place = YamlPlace::none;
@@ -178,7 +172,7 @@ const FamilyConfig& qwen3_config() {
                  "vae_tiling",
                  "noise"},
       .prompt_file = "messages",
-      .drafting = Drafting{"draft_model", {"block_size", "1"}},
+      .drafting = kDrafting,
       .instructions = "system",
       .refused = refused_keys_of_qwen3(),
   };

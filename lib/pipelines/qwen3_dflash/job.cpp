@@ -51,21 +51,13 @@ void refuse_chat_settings(const RunConfig& run, const Qwen3Settings& own) {
   if (!run.history.empty()) throw InputError(raw, "a conversation has a format; expected chat");
 }
 
-// Those of drafts, where nothing is drafted.
-void require_drafter(const Qwen3Settings& own) {
-  const Setting drafter = Setting::of("draft_model", "DIR");
-  if (own.block_size > 1)
-    throw InputError(Setting::of("block_size"), SettingText{"given without ", drafter});
-  if (own.adaptive_drafting)
-    throw InputError(Setting::of("adaptive_drafting"), SettingText{"given without ", drafter});
-  if (own.forced_acceptance > 0)
-    throw InputError(Setting::of("forced_acceptance"), SettingText{"given without ", drafter});
-}
-
 // `block`: of the drafter, where none is asked for. A block of 1 has no drafts: what drafting is
 // held against.
 void check_forced_acceptance(const Qwen3Settings& own, LoadFormat weights, std::int64_t block) {
   const Setting forced = Setting::of("forced_acceptance", std::to_string(own.forced_acceptance));
+  if (own.draft_model.empty())
+    throw InputError(Setting::of("forced_acceptance"),
+                     SettingText{"given without ", Setting::of("draft_model", "DIR")});
   if (weights != LoadFormat::dummy)
     throw InputError(forced, SettingText{"the text would not be the model's; expected ",
                                          Setting::of("load_format", "dummy")});
@@ -92,9 +84,13 @@ void check_length(const Qwen3Job& job, const QwenConfig& model) {
 Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::move(of)) {
   const RunConfig& run = config();
   const auto own = run.own.get<Qwen3Settings>();
-  if (!checkpoint.has_drafter()) require_drafter(own);
+  require_drafter(own);
+  if (own.adaptive_drafting && own.draft_model.empty())
+    throw InputError(Setting::of("adaptive_drafting"),
+                     SettingText{"given without ", Setting::of("draft_model", "DIR")});
   if (own.forced_acceptance > 0)
-    check_forced_acceptance(own, run.load_format, drafted_block(checkpoint, own.block_size));
+    check_forced_acceptance(own, run.load_format,
+                            drafted_block(checkpoint.drafter(), own.block_size));
   if (own.prompt_format == PromptFormat::raw) {
     refuse_chat_settings(run, own);
     prompt = checkpoint.tokenizer().encode(run.prompt());

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/pipelines/qwen3_dflash/writer.h"
+#include "lib/pipelines/drafting/speculative_writer.h"
 #include "lib/session/job.h"
 #include "lib/text/tokenizer.h"
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "lib/models/matrices.h"
-#include "lib/pipelines/qwen3_dflash/block_attention.h"
+#include "lib/pipelines/drafting/block_attention.h"
 
 namespace diptych {
 namespace {
@@ -34,14 +34,9 @@ std::int64_t forward_bytes(const QwenConfig& c, std::int64_t rows, std::int64_t 
 
 }  // namespace
 
-std::int64_t drafted_block(const Qwen3Checkpoint& checkpoint, std::int64_t asked) {
-  if (!checkpoint.has_drafter()) return 1;
-  return asked > 0 ? asked : checkpoint.drafter_config()->block_size;
-}
-
 std::optional<std::string> blocks_uncaptured(const Qwen3Checkpoint& checkpoint, std::int64_t block,
                                              const Runtime& runtime) {
-  const QwenConfig* drafter = block > 1 ? &checkpoint.drafter_config()->decoder : nullptr;
+  const QwenConfig* drafter = block > 1 ? &checkpoint.drafter()->config().decoder : nullptr;
   return why_not_on_device(checkpoint.config(), drafter, runtime, block);
 }
 
@@ -52,7 +47,7 @@ MemoryPlan plan_run(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& size
   const Qwen3Config& target = checkpoint.config();
   const auto element = static_cast<std::int64_t>(c10::elementSize(runtime.dtype));
   const std::int64_t vocabulary = target.vocab_size * target.hidden_size * element;
-  const std::int64_t block = drafted_block(checkpoint, sizes.block);
+  const std::int64_t block = drafted_block(checkpoint.drafter(), sizes.block);
   const std::int64_t rows = sizes.rows + sizes.texts * block;
   MemoryPlan plan;
   plan.held = {{"weights", target.num_hidden_layers * layer_bytes(target, format) +
@@ -60,7 +55,7 @@ MemoryPlan plan_run(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& size
                {kKeyValueCachePart, rows * row_bytes(target, element)}};
   std::int64_t features = 0;
   if (block > 1) {
-    const DflashConfig& drafter = *checkpoint.drafter_config();
+    const DflashConfig& drafter = checkpoint.drafter()->config();
     const auto layers = static_cast<std::int64_t>(drafter.target_layer_ids.size());
     features = layers * target.hidden_size * element;  // of a row
     plan.held.emplace_back(

@@ -18,9 +18,6 @@ struct Qwen3RunSizes {
   bool graphs = true;               // likewise
 };
 
-// Tokens that are checked at once: 1 without a drafter. `asked`: as SpeculativeRequest has it.
-std::int64_t drafted_block(const Qwen3Checkpoint& checkpoint, std::int64_t asked);
-
 // Why such blocks cannot be captured, or nothing: why_not_on_device() of the checkpoint's models.
 std::optional<std::string> blocks_uncaptured(const Qwen3Checkpoint& checkpoint, std::int64_t block,
                                              const Runtime& runtime);

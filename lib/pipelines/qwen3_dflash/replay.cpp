@@ -9,7 +9,8 @@
 
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
-#include "lib/pipelines/qwen3_dflash/writer.h"
+#include "lib/pipelines/drafting/speculative_writer.h"
+#include "lib/pipelines/qwen3_dflash/target.h"
 #include "lib/pipelines/recorded_values.h"
 #include "lib/session/make_runtime.h"
 #include "lib/text/byte_level_bpe.h"
@@ -95,7 +96,7 @@ class Replayer {
     }
     const Qwen3& target = load_target(recorded);
     const DflashDrafter& drafter = load_drafter(recorded, target.config);
-    SpeculativeWriter writer(target, &drafter, runtime_);
+    SpeculativeWriter writer(text_target(target), &drafter, runtime_);
     const auto prompts = recorded_field<std::vector<nlohmann::json>>(recorded, "/prompts").size();
     for (std::size_t i = 0; i < prompts; ++i)
       replay_prompt(read_prompt(recorded, i), writer, target.config.vocab_size, trace);

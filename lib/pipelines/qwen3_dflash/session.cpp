@@ -9,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/pipelines/qwen3_dflash/target.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/finite.h"
 
@@ -102,7 +103,7 @@ void Qwen3Session::read_weights(std::span<const Jobs> runs, Progress& progress) 
     limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
   log_.debug("memory planned: {}", least.summary());
   checkpoint_->load(progress);
-  writer_.emplace(checkpoint_->target(), checkpoint_->drafter(), runtime_);
+  writer_.emplace(text_target(checkpoint_->target()), checkpoint_->loaded_drafter(), runtime_);
   weights_hash_ = std::make_unique<BackgroundHash>(
       [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
   clock_.lap(report_, "load", runtime_.device);
@@ -151,7 +152,7 @@ void Qwen3Session::log_why_uncaptured(const Qwen3Job& job) {
     return;
   }
   if (runtime_.device.is_cpu()) return;
-  const std::int64_t block = drafted_block(*checkpoint_, job.request.block_size);
+  const std::int64_t block = drafted_block(checkpoint_->drafter(), job.request.block_size);
   const auto reason = blocks_uncaptured(*checkpoint_, block, runtime_);
   if (reason) log_.info_once(fmt::format("texts are written without CUDA graphs: {}", *reason));
   if (!reason && job.is_traced())
@@ -197,7 +198,7 @@ void Qwen3Session::give(const Jobs& jobs, const std::vector<SpeculativeText>& te
     text.finish_reason = streams[i].stopped() ? kFinishedItself : written.finish_reason;
     text.tokens = std::ssize(written.ids);
     text.seconds = written.seconds;
-    const std::int64_t block = drafted_block(*checkpoint_, jobs[i]->request.block_size);
+    const std::int64_t block = drafted_block(checkpoint_->drafter(), jobs[i]->request.block_size);
     if (block > 1) text.drafting = DraftingReport{block, written.acceptance, written.switched_off};
     given.push_back(std::move(text));
   }

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lib/base/choices.h"
+#include "lib/pipelines/drafting/settings.h"
 
 namespace diptych {
 
@@ -21,9 +21,7 @@ inline constexpr std::array<std::string_view, 2> kChoiceNames<PromptFormat> = {"
 // The model's folder in that of recorded cases, which holds drafters beside it.
 inline constexpr const char* kRecordedTarget = "target";
 
-struct Qwen3Settings {
-  std::filesystem::path draft_model;   // folder of the drafter, "" = none
-  std::int64_t block_size = 0;         // tokens of a draft and the one before; 0: the drafter's
+struct Qwen3Settings : DraftSettings {
   bool adaptive_drafting = false;      // leave the drafter out where it makes a text slower
   std::int64_t forced_acceptance = 0;  // tokens that each block of drafts gives; 0: as accepted
   PromptFormat prompt_format = PromptFormat::chat;

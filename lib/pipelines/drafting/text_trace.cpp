@@ -1,4 +1,4 @@
-#include "lib/pipelines/qwen3_dflash/writer_trace.h"
+#include "lib/pipelines/drafting/text_trace.h"
 
 #include <algorithm>
 

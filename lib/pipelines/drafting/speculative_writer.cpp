@@ -1,4 +1,4 @@
-#include "lib/pipelines/qwen3_dflash/writer.h"
+#include "lib/pipelines/drafting/speculative_writer.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,8 +8,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "lib/base/interrupt.h"
-#include "lib/pipelines/qwen3_dflash/block_runner.h"
-#include "lib/pipelines/qwen3_dflash/draft_trial.h"
+#include "lib/models/qwen/rope.h"
+#include "lib/pipelines/drafting/block_runner.h"
+#include "lib/pipelines/drafting/draft_trial.h"
 #include "lib/sampling/speculative.h"
 #include "lib/session/result.h"
 
@@ -32,6 +33,7 @@ struct Growing {
 
 struct WritingParts {
   std::span<const std::vector<std::int64_t>> prompts;
+  const TextContext* context = nullptr;  // of the one text, instead of prompts
   const SpeculativeRequest& request;
   const NoiseRows& noise;
   const SpeculativeObserver& observer;
@@ -43,9 +45,13 @@ struct WritingParts {
 class Writing {
  public:
   Writing(const WritingParts& parts, BlockRunner& runner, at::Device device)
-      : parts_(parts), runner_(runner), device_(device), texts_(parts.prompts.size()) {}
+      : parts_(parts),
+        runner_(runner),
+        device_(device),
+        texts_(parts.context != nullptr ? 1 : parts.prompts.size()) {}
 
   std::vector<SpeculativeText> run() {
+    if (parts_.context != nullptr) go_on();
     for (std::size_t prompt = 0; prompt < parts_.prompts.size(); ++prompt) begin(prompt);
     decoding_ = Clock::now();
     while (!growing_.empty()) {
@@ -56,6 +62,13 @@ class Writing {
   }
 
  private:
+  void go_on() {
+    runner_.go_on(*parts_.context);
+    const SpeculativeRequest& request = parts_.request;
+    growing_.push_back({0, DecidedText({request.max_new_tokens, request.stop_ids}), {}});
+    traces_.emplace_back();
+  }
+
   void begin(std::size_t prompt) {
     const Clock::time_point began = Clock::now();
     check_interrupted();
@@ -212,9 +225,9 @@ NoiseRows seeded_noise(std::span<const std::uint64_t> seeds, std::int64_t vocab_
   };
 }
 
-SpeculativeWriter::SpeculativeWriter(const Qwen3& target, const DflashDrafter* drafter,
+SpeculativeWriter::SpeculativeWriter(TextTarget target, const DflashDrafter* drafter,
                                      const Runtime& runtime)
-    : target_(target), drafter_(drafter), runtime_(runtime) {}
+    : target_(std::move(target)), drafter_(drafter), runtime_(runtime) {}
 
 SpeculativeWriter::~SpeculativeWriter() = default;
 
@@ -252,17 +265,47 @@ std::vector<SpeculativeText> SpeculativeWriter::write(
     std::span<const std::vector<std::int64_t>> prompts, const SpeculativeRequest& request,
     const NoiseRows& noise, const SpeculativeObserver& observer) {
   if (prompts.empty()) return {};
+  std::size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  const std::int64_t block = block_of(request, drafter_);
+  // The last block may begin at the last token that is allowed.
+  make_caches(static_cast<std::int64_t>(prompts.size()),
+              static_cast<std::int64_t>(longest) + request.max_new_tokens + block, block > 1);
+  return write_with(prompts, nullptr, request, noise, observer);
+}
+
+KvCache& SpeculativeWriter::make_room(std::int64_t context, const SpeculativeRequest& request) {
+  const std::int64_t block = block_of(request, drafter_);
+  make_caches(1, context + request.max_new_tokens + block, block > 1);
+  return *target_cache_;
+}
+
+void SpeculativeWriter::add_features(std::int64_t first, const Tensor& features) {
+  QwenRows rows;
+  rows.slots = at::arange(first, first + features.size(0),
+                          at::TensorOptions().device(runtime_.device).dtype(at::kLong));
+  std::tie(rows.cos, rows.sin) =
+      rope_table(rope_angles(rows.slots, drafter_->config.decoder), runtime_.dtype);
+  drafter_->write_context(rows, features, *drafter_cache_, runtime_.kernels);
+}
+
+SpeculativeText SpeculativeWriter::go_on(const TextContext& context,
+                                         const SpeculativeRequest& request, const NoiseRows& noise,
+                                         const SpeculativeObserver& observer) {
+  make_room(context.length, request);
+  return std::move(write_with({}, &context, request, noise, observer).front());
+}
+
+std::vector<SpeculativeText> SpeculativeWriter::write_with(
+    std::span<const std::vector<std::int64_t>> prompts, const TextContext* context,
+    const SpeculativeRequest& request, const NoiseRows& noise,
+    const SpeculativeObserver& observer) {
   const TokenSampling sampling = sampling_of(request);
   const std::int64_t block = block_of(request, drafter_);
   const bool samples = sampling.temperature > 0;
   TORCH_CHECK(request.forced_acceptance <= block || block == 1, "[speculative] ",
               request.forced_acceptance, " tokens of a block of ", block);
   TORCH_CHECK(!samples || noise, "[speculative] tokens are sampled, there is no noise");
-  std::size_t longest = 0;
-  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
-  // The last block may begin at the last token that is allowed.
-  make_caches(static_cast<std::int64_t>(prompts.size()),
-              static_cast<std::int64_t>(longest) + request.max_new_tokens + block, block > 1);
   const std::int64_t vocab = target_.config.vocab_size;
   auto runner = take_runner({.target = target_,
                              .drafter = block > 1 ? drafter_ : nullptr,
@@ -273,7 +316,7 @@ std::vector<SpeculativeText> SpeculativeWriter::write(
                              .vocab_limit = request.vocab_limit == 0 ? vocab : request.vocab_limit,
                              .graphs = request.graphs,
                              .forced_acceptance = request.forced_acceptance});
-  const WritingParts parts{prompts, request, noise, observer, block, samples};
+  const WritingParts parts{prompts, context, request, noise, observer, block, samples};
   std::vector<SpeculativeText> texts = Writing(parts, *runner, runtime_.device).run();
   runners_[block > 1 ? 1 : 0] = std::move(runner);
   return texts;

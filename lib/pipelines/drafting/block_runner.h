@@ -16,9 +16,9 @@
 
 #include "lib/attention/kv_cache.h"
 #include "lib/models/dflash/dflash.h"
-#include "lib/models/qwen3/qwen3.h"
-#include "lib/pipelines/qwen3_dflash/block_attention.h"
-#include "lib/pipelines/qwen3_dflash/writer_trace.h"
+#include "lib/pipelines/drafting/block_attention.h"
+#include "lib/pipelines/drafting/text_target.h"
+#include "lib/pipelines/drafting/text_trace.h"
 #include "lib/runtime/launch_graphs.h"
 #include "lib/runtime/runtime.h"
 #include "lib/sampling/token_sampler.h"
@@ -32,7 +32,7 @@ struct BlockResult {
 };
 
 struct BlockRunnerParts {
-  const Qwen3& target;
+  const TextTarget& target;
   const DflashDrafter* drafter = nullptr;  // null: the target alone
   const Runtime& runtime;
   KvCache& target_cache;
@@ -54,12 +54,17 @@ class BlockRunner {
   // Whether it does what one of these parts would: then its captured forwards serve again.
   bool serves(const BlockRunnerParts& parts) const;
   // Before the next texts; undoes drop_drafter().
-  void restart() { drafter_ = parts_.drafter; }
+  void restart() {
+    drafter_ = parts_.drafter;
+    shift_ = 0;
+  }
 
   // Reads a prompt into a row of the caches and begins a text there. `noise`: [1, vocab] where
   // tokens are sampled. Waits for the device. -> the first new token.
   std::int64_t prefill(std::int64_t row, std::span<const std::int64_t> prompt, const Tensor& noise,
                        TextTrace& trace);
+  // Begins the one text behind a context that lies in row 0 of the caches.
+  void go_on(const TextContext& context);
   // Whether iterations of the first `traces.size()` rows with blocks of `width` rows are captured:
   // not where one is traced.
   bool captures(std::int64_t width, std::span<const TextTrace> traces);
@@ -110,7 +115,9 @@ class BlockRunner {
   enum class Forward { draft, verify, verify_for_drafts };
 
   const AttentionBackend& attention_of(const Block& block) const;
-  QwenRows rows_of(const Packed& packed, const Rotation& table) const;
+  QwenRows target_rows(const Packed& packed) const;
+  QwenRows drafter_rows(const Packed& packed) const;
+  static QwenRows rows_at(const Tensor& positions, const Packed& packed, const Rotation& table);
   Block& block_of(std::int64_t texts, std::int64_t width);
   void follow_lengths(Block& block, std::int64_t iterations) const;
   void place_rows(const Block& block) const;
@@ -139,7 +146,7 @@ class BlockRunner {
                    std::span<TextTrace> traces) const;
 
   BlockRunnerParts parts_;
-  const Qwen3& target_;
+  const TextTarget& target_;
   const DflashDrafter* drafter_;
   const Runtime& runtime_;
   const AttentionBackend& attention_;  // of prompts
@@ -148,6 +155,7 @@ class BlockRunner {
   KvCache* drafter_cache_;
   TokenSampling sampling_;
   std::int64_t vocab_limit_;
+  std::int64_t shift_ = 0;  // from rows to the positions by which the target turns them
   Rotation target_rotation_, drafter_rotation_;
   Tensor starts_, anchors_;  // int64 [rows]: the position of each text's anchor, and its id
   std::map<std::pair<std::int64_t, std::int64_t>, Block> blocks_;  // by texts and width

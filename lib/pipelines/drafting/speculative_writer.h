@@ -1,6 +1,6 @@
-// Writes texts with Qwen3, alone or with a DFlash drafter: each iteration drafts a block, verifies
-// all of it in one forward of the target and keeps what the target would have written itself.
-// specs: dflash.md sections 6 to 8. Port of z-lab/dflash @44947fb, dflash/model.py
+// Writes texts with a language model, alone or with a DFlash drafter: each iteration drafts a
+// block, verifies all of it in one forward of the target and keeps what the target would have
+// written itself. specs: dflash.md sections 6 to 8. Port of z-lab/dflash @44947fb, dflash/model.py
 // (dflash_generate), with static buffers: nothing is cropped, lengths are counters.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 #include "lib/attention/kv_cache.h"
 #include "lib/models/dflash/dflash.h"
-#include "lib/models/qwen3/qwen3.h"
+#include "lib/pipelines/drafting/text_target.h"
 #include "lib/runtime/runtime.h"
 #include "lib/sampling/token_sampler.h"
 #include "lib/tensor/trace.h"
@@ -76,9 +76,9 @@ struct BlockRunnerParts;
 
 class SpeculativeWriter {
  public:
-  // `drafter`: null for the target alone. All three must outlive the writer. Uses the runtime's
-  // read_attention.
-  SpeculativeWriter(const Qwen3& target, const DflashDrafter* drafter, const Runtime& runtime);
+  // `drafter`: null for the target alone. It, the runtime and what the target asks must outlive the
+  // writer. Uses the runtime's read_attention.
+  SpeculativeWriter(TextTarget target, const DflashDrafter* drafter, const Runtime& runtime);
   SpeculativeWriter(const SpeculativeWriter&) = delete;
   SpeculativeWriter& operator=(const SpeculativeWriter&) = delete;
   ~SpeculativeWriter();
@@ -91,11 +91,26 @@ class SpeculativeWriter {
                                      const SpeculativeRequest& request, const NoiseRows& noise,
                                      const SpeculativeObserver& observer);
 
+  // The same of one text behind a context that the caller reads. First, for the rows of a context
+  // and the request:
+  KvCache& make_room(std::int64_t context, const SpeculativeRequest& request);
+  // whose row 0 takes the context's keys and values; and, where there is a drafter, what the
+  // target's layers gave for the context's rows [first, first + rows) (DflashDrafter::collect).
+  void add_features(std::int64_t first, const Tensor& features);
+  // Then the text. Its ids are those behind the first token. Nothing is recorded.
+  SpeculativeText go_on(const TextContext& context, const SpeculativeRequest& request,
+                        const NoiseRows& noise, const SpeculativeObserver& observer);
+  std::int64_t capacity() const { return target_cache_ ? target_cache_->capacity() : 0; }
+
  private:
   void make_caches(std::int64_t rows, std::int64_t capacity, bool drafts);
   std::unique_ptr<BlockRunner> take_runner(const BlockRunnerParts& parts);
+  std::vector<SpeculativeText> write_with(std::span<const std::vector<std::int64_t>> prompts,
+                                          const TextContext* context,
+                                          const SpeculativeRequest& request, const NoiseRows& noise,
+                                          const SpeculativeObserver& observer);
 
-  const Qwen3& target_;
+  const TextTarget target_;
   const DflashDrafter* drafter_;
   const Runtime& runtime_;
   std::optional<KvCache> target_cache_, drafter_cache_;  // kept from call to call, grown as needed

@@ -1,4 +1,4 @@
-#include "lib/pipelines/qwen3_dflash/block_runner.h"
+#include "lib/pipelines/drafting/block_runner.h"
 
 #include <algorithm>
 #include <tuple>
@@ -84,10 +84,21 @@ const AttentionBackend& BlockRunner::attention_of(const Block& block) const {
   return block.on_device ? static_cast<const AttentionBackend&>(block_attention_) : attention_;
 }
 
-QwenRows BlockRunner::rows_of(const Packed& packed, const Rotation& table) const {
+QwenRows BlockRunner::target_rows(const Packed& packed) const {
+  const Tensor positions = shift_ == 0 ? packed.positions : packed.positions + shift_;
+  return rows_at(positions, packed, target_rotation_);
+}
+
+// A drafter counts rows, whatever the target has at one position.
+QwenRows BlockRunner::drafter_rows(const Packed& packed) const {
+  return rows_at(packed.positions, packed, drafter_rotation_);
+}
+
+QwenRows BlockRunner::rows_at(const Tensor& positions, const Packed& packed,
+                              const Rotation& table) {
   QwenRows rows;
-  rows.cos = table.cos.index_select(0, packed.positions);
-  rows.sin = table.sin.index_select(0, packed.positions);
+  rows.cos = table.cos.index_select(0, positions);
+  rows.sin = table.sin.index_select(0, positions);
   rows.slots = packed.slots;
   rows.lengths = &packed.lengths;
   return rows;
@@ -98,8 +109,10 @@ BlockRunner::Block& BlockRunner::block_of(std::int64_t texts, std::int64_t width
   Block& block = blocks_[{texts, width}];
   if (block.texts > 0) return block;
   const DflashDrafter* drafter = parts_.drafter;
-  block.on_device = !why_not_on_device(
-      target_.config, drafter == nullptr ? nullptr : &drafter->config.decoder, runtime_, width);
+  block.on_device =
+      target_.captures &&
+      !why_not_on_device(target_.config, drafter == nullptr ? nullptr : &drafter->config.decoder,
+                         runtime_, width);
   const auto numbers = starts_.options();
   const std::vector<std::int64_t> rows(static_cast<std::size_t>(texts), width);
   const std::int64_t capacity = target_cache_.capacity();
@@ -211,7 +224,7 @@ void BlockRunner::run(Block& block, std::int64_t times, std::span<TextTrace> tra
 
 Tensor BlockRunner::empty_features(std::int64_t rows) const {
   if (drafter_ == nullptr) return {};
-  return at::empty({rows, drafter_->config.feature_width()}, target_.embed_tokens.options());
+  return at::empty({rows, drafter_->config.feature_width()}, drafter_->fc.options());
 }
 
 Tensor BlockRunner::forward(const QwenRows& rows, Tensor x, const Tensor& features,
@@ -221,7 +234,7 @@ Tensor BlockRunner::forward(const QwenRows& rows, Tensor x, const Tensor& featur
     if (observer) observer(layer, behind);
   };
   const Tensor hidden =
-      target_.decoder.forward(rows, std::move(x), target_cache_, attention, runtime_.kernels, seen);
+      target_.forward(rows, std::move(x), target_cache_, attention, runtime_.kernels, seen);
   if (features.defined()) drafter_->collect_last(hidden, features);
   return hidden;
 }
@@ -250,7 +263,7 @@ Tensor BlockRunner::read_prompt(std::int64_t row, std::int64_t begin, const Tens
   packed.slots = packed.positions;
   packed.lengths =
       AttentionLengths::make({count}, {begin + count}, target_cache_.capacity(), runtime_.device);
-  QwenRows rows = rows_of(packed, target_rotation_);
+  QwenRows rows = target_rows(packed);
   rows.first_cache_row = row;
   const Tensor features = empty_features(count);
   Tensor x = target_.embed(ids);
@@ -265,7 +278,7 @@ Tensor BlockRunner::read_prompt(std::int64_t row, std::int64_t begin, const Tens
   trace.prefill("final_norm", hidden);
   if (features.defined()) {
     trace.prefill("context_feature", features);
-    QwenRows context = rows_of(packed, drafter_rotation_);
+    QwenRows context = drafter_rows(packed);
     context.first_cache_row = row;
     write_context(context, features, std::span(&trace, 1));
   }
@@ -292,6 +305,18 @@ std::int64_t BlockRunner::prefill(std::int64_t row, std::span<const std::int64_t
   show_prefill(row, logits, noise, trace);
   settled_ = false;
   return read_token(token);
+}
+
+void BlockRunner::go_on(const TextContext& context) {
+  TORCH_CHECK(!target_.captures || context.position == context.length,
+              "[speculative] positions that are shifted in a forward that is captured");
+  TORCH_CHECK(context.position >= 0 && context.position <= context.length,
+              "[speculative] position ", context.position, " behind ", context.length, " rows");
+  shift_ = context.position - context.length;
+  set_length(0, context.length);
+  starts_.select(0, 0).fill_(context.length);
+  anchors_.select(0, 0).fill_(context.first_token);
+  settled_ = false;
 }
 
 void BlockRunner::show_prefill(std::int64_t row, const Tensor& logits, const Tensor& noise,
@@ -341,9 +366,8 @@ void BlockRunner::launch_draft(const Block& block, std::span<TextTrace> traces) 
       show_block(traces, fmt::format("layer{:02}.hidden", layer), behind);
     };
   }
-  const Tensor hidden =
-      drafter_->forward(rows_of(block.packed, drafter_rotation_), std::move(x), *drafter_cache_,
-                        attention_of(block), runtime_.kernels, observer);
+  const Tensor hidden = drafter_->forward(drafter_rows(block.packed), std::move(x), *drafter_cache_,
+                                          attention_of(block), runtime_.kernels, observer);
   // The first row is the anchor's own.
   const Tensor masked = hidden.view({texts, width, -1}).narrow(1, 1, width - 1).flatten(0, 1);
   const Tensor logits = target_.logits(masked, runtime_.kernels);
@@ -433,14 +457,14 @@ void BlockRunner::launch_verify(const Block& block, std::span<TextTrace> traces)
   const Tensor starts = starts_.narrow(0, 0, texts), anchors = anchors_.narrow(0, 0, texts);
   const Tensor ids = at::cat({anchors.unsqueeze(1), block.drafts}, 1);
   const Tensor features = empty_features(texts * width);
-  const Tensor hidden = forward(rows_of(block.packed, target_rotation_),
-                                target_.embed(ids.flatten()), features, attention_of(block), {});
+  const Tensor hidden = forward(target_rows(block.packed), target_.embed(ids.flatten()), features,
+                                attention_of(block), {});
   const Tensor logits = target_.logits(hidden, runtime_.kernels);
   const Tensor choices =
       next_tokens(logits, sampling_, block.noise, vocab_limit_).view({texts, width});
   const Tensor acceptance = acceptance_of(block, choices);
   show_verify(block, logits, features, traces);
-  if (features.defined()) write_context(rows_of(block.packed, drafter_rotation_), features, traces);
+  if (features.defined()) write_context(drafter_rows(block.packed), features, traces);
   block.results.index_copy_(0, block.place,
                             at::cat({acceptance.unsqueeze(1), choices, ids}, 1).unsqueeze(0));
   block.place.add_(1).remainder_(kMostAhead);

@@ -1,4 +1,4 @@
-#include "lib/pipelines/qwen3_dflash/block_attention.h"
+#include "lib/pipelines/drafting/block_attention.h"
 
 #include <vector>
 

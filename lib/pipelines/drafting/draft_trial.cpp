@@ -1,4 +1,4 @@
-#include "lib/pipelines/qwen3_dflash/draft_trial.h"
+#include "lib/pipelines/drafting/draft_trial.h"
 
 #include <algorithm>
 
