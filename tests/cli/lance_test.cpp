@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/clip_formats.h"
+#include "lib/base/text_file.h"
 #include "tests/cli/lance_folder.h"
 #include "tests/cli/words.h"
 #include "tests/support/skip.h"
@@ -87,6 +88,45 @@ const Words kSmallClip = {"--task",         "t2v", "-p", "a boat", "--size", "64
                           "--video-frames", "5"};
 
 TEST_SUITE("needs libav") {
+  TEST_CASE("an answer of Lance is the same with a drafter, whatever that drafts") {
+    if (!diptych::facts_of(diptych::ClipFormat::mp4).built_in)
+      return diptych::test::skip("this build has no libav");
+    const std::string source = DIPTYCH_SOURCE_DIR, demo = source + "/stage_configs/demo";
+    std::string config = diptych::read_text_file(demo + "/drafter/config.json");
+    const auto set = [&](const std::string& found, const std::string& value) {
+      REQUIRE(config.find(found) != std::string::npos);
+      config.replace(config.find(found), found.size(), value);
+    };
+    set(R"("hidden_size": 192)", R"("hidden_size": 160)");
+    set(R"("num_target_layers": 6)", R"("num_target_layers": 5)");
+    set(R"("mask_token_id": 831)", R"("mask_token_id": 703)");
+    const diptych::test::Folder drafter;
+    drafter.write("config.json", config);
+    const std::vector<std::string> ask = {"generate",
+                                          "-m",
+                                          demo + "/clips",
+                                          "--load-format",
+                                          "dummy",
+                                          "--task",
+                                          "x2t_video",
+                                          "--video",
+                                          source + "/docs/clip.gif",
+                                          "-p",
+                                          "what moves?",
+                                          "--max-tokens",
+                                          "12",
+                                          "--device",
+                                          "cpu"};
+    std::vector<std::string> drafted = ask;
+    drafted.insert(drafted.end(), {"--draft-model", drafter.path().string()});
+    const Outcome alone = diptych::test::run(ask), together = diptych::test::run(drafted);
+    CAPTURE(together.err);
+    REQUIRE(together.code == 0);
+    CHECK(alone.out.size() > 1);
+    CHECK(together.out == alone.out);
+    CHECK(together.err.find(" tokens a verification of 8") != std::string::npos);
+  }
+
   TEST_CASE("Lance: a clip of each task, as ffprobe sees it; answers about them; a replay") {
     if (!diptych::facts_of(diptych::ClipFormat::mp4).built_in)
       return diptych::test::skip("this build has no libav");
