@@ -117,6 +117,32 @@ __device__ __forceinline__ void load_tile_for(std::uint16_t blocks, void* shared
       "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"(blocks)
       : "memory");
 }
+// The same of arrays of three and of four dimensions; places count from the innermost one.
+__device__ __forceinline__ void load_box(void* shared, const CUtensorMap* map,
+                                         std::uint64_t* barrier, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(shared)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+__device__ __forceinline__ void load_box(void* shared, const CUtensorMap* map,
+                                         std::uint64_t* barrier, int x, int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(shared)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+__device__ __forceinline__ void load_box_for(std::uint16_t blocks, void* shared,
+                                             const CUtensorMap* map, std::uint64_t* barrier, int x,
+                                             int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address(shared)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(w), "h"(blocks)
+      : "memory");
+}
 __device__ __forceinline__ void store_tile(const CUtensorMap* map, const void* shared, int column,
                                            int row) {
   asm volatile(
@@ -168,13 +194,14 @@ __device__ __forceinline__ TilePlace tile_place(std::int64_t tile, std::int64_t 
 
 // --- products of a warpgroup -----------------------------------------------------------------
 
-// Of a swizzled tile whose rows are the rows (or columns) of a matrix and whose 128 bytes are
-// summed over; the next 32 of those are kDescriptorStep further. Groups of 8 rows follow each
-// other.
-__device__ __forceinline__ std::uint64_t tile_descriptor(const void* shared) {
+// Of a swizzled tile. Either its rows are the rows (or columns) of a matrix and its 128 bytes are
+// summed over; the next 32 of those are kDescriptorStep further. Or its rows are summed over, and
+// panels of 64 columns lie `panel_bytes` apart. Groups of 8 rows follow each other.
+__device__ __forceinline__ std::uint64_t tile_descriptor(const void* shared,
+                                                         std::uint64_t panel_bytes = 16) {
   constexpr std::uint64_t kGroupBytes = kSwizzleRows * kSwizzledBytes, kSwizzle128 = 1;
   return (static_cast<std::uint64_t>(shared_address(shared)) & 0x3ffff) >> 4 |
-         std::uint64_t{1} << 16 | kGroupBytes >> 4 << 32 | kSwizzle128 << 62;
+         panel_bytes >> 4 << 16 | kGroupBytes >> 4 << 32 | kSwizzle128 << 62;
 }
 inline constexpr std::uint64_t kDescriptorStep = 32 >> 4;
 
@@ -193,7 +220,7 @@ __device__ __forceinline__ void await_products() {
 template <int kCount>
 __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 #pragma unroll
-  for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
 // The places of sums in an instruction's text, and the sums.
@@ -205,10 +232,13 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
   ", "                                                                               \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define DIPTYCH_PLACES_80 \
+  DIPTYCH_PLACES_64       \
+  ", "                    \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define DIPTYCH_PLACES_128                                                                     \
-  DIPTYCH_PLACES_64                                                                            \
+  DIPTYCH_PLACES_80                                                                            \
   ", "                                                                                         \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "           \
   "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "           \
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "     \
   "%111, "                                                                                     \
@@ -220,30 +250,32 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 #define DIPTYCH_SUMS_32(i) \
   DIPTYCH_SUMS_8(i), DIPTYCH_SUMS_8((i) + 8), DIPTYCH_SUMS_8((i) + 16), DIPTYCH_SUMS_8((i) + 24)
 #define DIPTYCH_SUMS_64(i) DIPTYCH_SUMS_32(i), DIPTYCH_SUMS_32((i) + 32)
+#define DIPTYCH_SUMS_80(i) DIPTYCH_SUMS_64(i), DIPTYCH_SUMS_8((i) + 64), DIPTYCH_SUMS_8((i) + 72)
 #define DIPTYCH_SUMS_128(i) DIPTYCH_SUMS_64(i), DIPTYCH_SUMS_64((i) + 64)
-#define DIPTYCH_WGMMA_64X256(shape, type, transposes)                                            \
+// shape: columns "n..." and depth "k..."; orders: of each factor in shared memory ", 0" where its
+// rows are rows (or columns) of the matrix, ", 1" where they are summed over. The last arguments
+// are the operands of a.
+#define DIPTYCH_WGMMA(shape, type, orders, count, a_places, b_place, adds_place, ...)            \
   asm volatile(                                                                                  \
       "{\n"                                                                                      \
       ".reg .pred adds;\n"                                                                       \
-      "setp.ne.b32 adds, %130, 0;\n"                                                             \
-      "wgmma.mma_async.sync.aligned.m64n256" shape ".f32." type "." type " {" DIPTYCH_PLACES_128 \
-      "}, %128, %129, adds, 1, 1" transposes                                                     \
+      "setp.ne.b32 adds, " adds_place                                                            \
+      ", 0;\n"                                                                                   \
+      "wgmma.mma_async.sync.aligned.m64" shape ".f32." type "." type " {" DIPTYCH_PLACES_##count \
+      "}, " a_places ", " b_place ", adds, 1, 1" orders                                          \
       ";\n"                                                                                      \
       "}"                                                                                        \
-      : DIPTYCH_SUMS_128(0)                                                                      \
-      : "l"(a), "l"(b), "r"(static_cast<int>(adds)))
-#define DIPTYCH_WGMMA_FROM_REGISTERS(columns, type, count, a_places, b_place, adds_place) \
-  asm volatile(                                                                           \
-      "{\n"                                                                               \
-      ".reg .pred adds;\n"                                                                \
-      "setp.ne.b32 adds, " adds_place                                                     \
-      ", 0;\n"                                                                            \
-      "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type                \
-      " {" DIPTYCH_PLACES_##count "}, {" a_places "}, " b_place                           \
-                                  ", adds, 1, 1, 0;\n"                                    \
-                                  "}"                                                     \
-      : DIPTYCH_SUMS_##count(0)                                                           \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)))
+      : DIPTYCH_SUMS_##count(0)                                                                  \
+      : __VA_ARGS__, "l"(b), "r"(static_cast<int>(adds)))
+// The same of 16-bit elements X.
+#define DIPTYCH_WGMMA_16(columns, ...)                 \
+  if constexpr (std::is_same_v<X, __half>) {           \
+    DIPTYCH_WGMMA(columns "k16", "f16", __VA_ARGS__);  \
+  } else {                                             \
+    static_assert(std::is_same_v<X, __nv_bfloat16>);   \
+    DIPTYCH_WGMMA(columns "k16", "bf16", __VA_ARGS__); \
+  }
+#define DIPTYCH_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 
 // sums = or += a [64, k] * b [256, k]^T, asynchronously, of the k elements that 32 bytes hold. Of 8
 // columns each thread holds, at 4 * (column / 8), those 2p and 2p + 1 of the row 16w + q, then of
@@ -251,52 +283,48 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 template <typename X>
 __device__ __forceinline__ void multiply_64x256(float (&sums)[128], std::uint64_t a,
                                                 std::uint64_t b, bool adds) {
-  if constexpr (std::is_same_v<X, __half>) {
-    DIPTYCH_WGMMA_64X256("k16", "f16", ", 0, 0");
-  } else if constexpr (std::is_same_v<X, __nv_fp8_e4m3>) {
-    DIPTYCH_WGMMA_64X256("k32", "e4m3", "");
+  if constexpr (std::is_same_v<X, __nv_fp8_e4m3>) {
+    DIPTYCH_WGMMA("n256k32", "e4m3", "", 128, "%128", "%129", "%130", "l"(a));
   } else {
-    static_assert(std::is_same_v<X, __nv_bfloat16>);
-    DIPTYCH_WGMMA_64X256("k16", "bf16", ", 0, 0");
+    DIPTYCH_WGMMA_16("n256", ", 0, 0", 128, "%128", "%129", "%130", "l"(a))
   }
+}
+// The same with b [160, 16], of 16-bit elements.
+template <typename X>
+__device__ __forceinline__ void multiply_64x160(float (&sums)[80], std::uint64_t a, std::uint64_t b,
+                                                bool adds) {
+  DIPTYCH_WGMMA_16("n160", ", 0, 0", 80, "%80", "%81", "%82", "l"(a))
 }
 
 // sums = or += a [64, 16] * b [columns, 16]^T of 16-bit elements, asynchronously, with a of this
 // thread's registers: two elements each, where sums has those of a column: of the rows 16w + q and
 // 16w + q + 8 the elements 2p and 2p + 1, then of both the elements 2p + 8 and 2p + 9.
-template <typename X, int kCount>
+// kRowsSummed: b is stored as [16, columns].
+template <typename X, bool kRowsSummed = false, int kCount>
 __device__ __forceinline__ void multiply_registers(float (&sums)[kCount], const unsigned (&a)[4],
                                                    std::uint64_t b, bool adds) {
-  constexpr bool kHalf = std::is_same_v<X, __half>;
-  static_assert(kHalf || std::is_same_v<X, __nv_bfloat16>);
-  static_assert(kCount == 32 || kCount == 64 || kCount == 128);
+  static_assert(kCount == 64 || (!kRowsSummed && (kCount == 32 || kCount == 128)));
   if constexpr (kCount == 32) {
-    if constexpr (kHalf) {
-      DIPTYCH_WGMMA_FROM_REGISTERS("64", "f16", 32, "%32, %33, %34, %35", "%36", "%37");
-    } else {
-      DIPTYCH_WGMMA_FROM_REGISTERS("64", "bf16", 32, "%32, %33, %34, %35", "%36", "%37");
-    }
-  } else if constexpr (kCount == 64) {
-    if constexpr (kHalf) {
-      DIPTYCH_WGMMA_FROM_REGISTERS("128", "f16", 64, "%64, %65, %66, %67", "%68", "%69");
-    } else {
-      DIPTYCH_WGMMA_FROM_REGISTERS("128", "bf16", 64, "%64, %65, %66, %67", "%68", "%69");
-    }
+    DIPTYCH_WGMMA_16("n64", ", 0", 32, "{%32, %33, %34, %35}", "%36", "%37", DIPTYCH_REGISTERS)
+  } else if constexpr (kCount == 128) {
+    DIPTYCH_WGMMA_16("n256", ", 0", 128, "{%128, %129, %130, %131}", "%132", "%133",
+                     DIPTYCH_REGISTERS)
+  } else if constexpr (kRowsSummed) {
+    DIPTYCH_WGMMA_16("n128", ", 1", 64, "{%64, %65, %66, %67}", "%68", "%69", DIPTYCH_REGISTERS)
   } else {
-    if constexpr (kHalf) {
-      DIPTYCH_WGMMA_FROM_REGISTERS("256", "f16", 128, "%128, %129, %130, %131", "%132", "%133");
-    } else {
-      DIPTYCH_WGMMA_FROM_REGISTERS("256", "bf16", 128, "%128, %129, %130, %131", "%132", "%133");
-    }
+    DIPTYCH_WGMMA_16("n128", ", 0", 64, "{%64, %65, %66, %67}", "%68", "%69", DIPTYCH_REGISTERS)
   }
 }
-#undef DIPTYCH_WGMMA_FROM_REGISTERS
-#undef DIPTYCH_WGMMA_64X256
+#undef DIPTYCH_REGISTERS
+#undef DIPTYCH_WGMMA_16
+#undef DIPTYCH_WGMMA
 #undef DIPTYCH_SUMS_128
+#undef DIPTYCH_SUMS_80
 #undef DIPTYCH_SUMS_64
 #undef DIPTYCH_SUMS_32
 #undef DIPTYCH_SUMS_8
 #undef DIPTYCH_PLACES_128
+#undef DIPTYCH_PLACES_80
 #undef DIPTYCH_PLACES_64
 #undef DIPTYCH_PLACES_32
 

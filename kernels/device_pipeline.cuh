@@ -54,6 +54,15 @@ struct Worker {
   __device__ __forceinline__ bool fills() const { return group == kMultiplying; }
 };
 
+// The dynamic shared memory, from where a tile may begin; up to kTileAlignment bytes of it are
+// lost.
+__device__ __forceinline__ char* tiles_in_shared() {
+  extern __shared__ char unaligned[];
+  return reinterpret_cast<char*>(
+      (reinterpret_cast<std::uintptr_t>(unaligned) + kTileAlignment - 1) / kTileAlignment *
+      kTileAlignment);
+}
+
 // In shared memory: a stage holds a piece, or may be filled again.
 template <int kStages>
 struct StageBarriers {
@@ -71,10 +80,7 @@ struct Pipeline {
   // empties: arrivals at `emptied` from one warpgroup of one block.
   __device__ __forceinline__ static Pipeline begin(StageBarriers<kStages>& barriers, unsigned fills,
                                                    unsigned empties) {
-    extern __shared__ char unaligned[];
-    char* const stages =
-        reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(unaligned) + kTileAlignment - 1) /
-                                kTileAlignment * kTileAlignment);
+    char* const stages = tiles_in_shared();
     if (threadIdx.x == 0) {
       for (int i = 0; i < kStages; ++i) {
         init_barrier(&barriers.filled[i], fills);

@@ -62,6 +62,36 @@ inline const char* make_tile_map(CUtensorMap* map, TileElement element, const vo
   return result == CUDA_SUCCESS ? nullptr : "the driver takes no tensor map of these sizes";
 }
 
+// Boxes of an array of 16-bit elements, which the accelerator moves one at a time.
+template <int kDims>
+struct Boxes {
+  const void* at;
+  std::int64_t sizes[kDims];        // the innermost first; elements outside are 0
+  std::int64_t strides[kDims - 1];  // of all but the innermost, which is contiguous
+  int box[kDims];                   // innermost 128 bytes, swizzled within rows of that length
+};
+
+// Returns nullptr or the text of the error.
+template <int kDims>
+const char* make_box_map(CUtensorMap* map, TileElement element, const Boxes<kDims>& boxes) {
+  if (encode_tiled() == nullptr) return "the driver has no cuTensorMapEncodeTiled";
+  cuuint64_t sizes[kDims], strides[kDims - 1];
+  cuuint32_t box[kDims], steps[kDims];
+  for (int i = 0; i < kDims; ++i) {
+    sizes[i] = static_cast<cuuint64_t>(boxes.sizes[i]);
+    box[i] = static_cast<cuuint32_t>(boxes.box[i]);
+    steps[i] = 1;
+    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(boxes.strides[i - 1] * 2);
+  }
+  const CUtensorMapDataType type = element == TileElement::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const CUresult result =
+      encode_tiled()(map, type, kDims, const_cast<void*>(boxes.at), sizes, strides, box, steps,
+                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? nullptr : "the driver takes no tensor map of these sizes";
+}
+
 // Whether the current device is of compute capability 9.0 and the build has this kernel for it:
 // code that was not built for sm_90a is without its body, and so without its barriers in shared
 // memory.
@@ -76,20 +106,21 @@ bool has_hopper_code(Kernel* kernel) {
          attributes.sharedSizeBytes > 0;
 }
 
-inline std::int64_t clusters_at_once() {
-  return device_attribute(cudaDevAttrMultiProcessorCount) / kClusterBlocks;
+template <int kBlocks = kClusterBlocks>
+std::int64_t clusters_at_once() {
+  return device_attribute(cudaDevAttrMultiProcessorCount) / kBlocks;
 }
 
 inline Tiles make_tiles(std::int64_t down, std::int64_t across) {
-  return {down, across, std::min(down * across, clusters_at_once())};
+  return {down, across, std::min(down * across, clusters_at_once<>())};
 }
 
 // Returns nullptr or the text of the error.
-template <typename... Parameters, typename... Arguments>
+template <int kBlocks = kClusterBlocks, typename... Parameters, typename... Arguments>
 const char* launch_clusters(void (*kernel)(Parameters...), std::int64_t clusters, int shared_bytes,
                             CUstream_st* stream, const Arguments&... arguments) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  kernel<<<static_cast<unsigned>(clusters * kClusterBlocks), kProductThreads,
+  kernel<<<static_cast<unsigned>(clusters * kBlocks), kProductThreads,
            static_cast<std::size_t>(shared_bytes), stream>>>(arguments...);
   return launch_error();
 }

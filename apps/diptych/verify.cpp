@@ -371,7 +371,7 @@ void add_verify(CLI::App& app, Run& run) {
   };
   add("--device", options->device, "auto, cpu, cuda or cuda:N");
   add("--dtype", options->dtype, "auto (the recording's), float32 or bfloat16");
-  add("--attention", options->attention, "math, sdpa, flash, cudnn or auto");
+  add("--attention", options->attention, "math, sdpa, flash, cudnn, hopper or auto");
   add("--cfg-mode", options->cfg_mode, "batched or sequential");
   add("--kernels", options->kernels, "automatic, strict or reference");
   verb->add_option(

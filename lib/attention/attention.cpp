@@ -7,6 +7,7 @@
 
 #include "lib/attention/backends.h"
 #include "lib/base/error.h"
+#include "lib/ops/hopper_attention.h"
 
 #if DIPTYCH_HAVE_CUDA
 #include <ATen/cuda/CUDAContext.h>
@@ -35,6 +36,7 @@ std::unique_ptr<AttentionBackend> make_cudnn_or_throw([[maybe_unused]] at::Devic
 }
 
 constexpr std::array kBackends = {
+    BackendKind{kHopper, hopper_unavailable, make_hopper},
     BackendKind{"cudnn", cudnn_unavailable, make_cudnn_or_throw},
     BackendKind{"flash", flash_unavailable, make_flash},
     BackendKind{"sdpa", sdpa_unavailable, [](at::Device) { return make_sdpa(); }},
@@ -66,9 +68,12 @@ std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, AutoOptions o
   const std::optional<ComputeCapability> capability = compute_capability(device);
   // Before Hopper cuDNN is no faster than FlashAttention-2 and refuses more shapes.
   const bool prefers_cudnn = capability.has_value() && capability->major >= 9;
+  const bool is_hopper = capability.has_value() && capability->major == 9;
+  const bool own_kernels = options.kernels != KernelPolicy::reference;
   std::vector<std::unique_ptr<AttentionBackend>> preferred;
   for (const BackendKind& kind : kBackends) {
     if (kind.name == "cudnn" && !prefers_cudnn) continue;
+    if (kind.name == kHopper && (!is_hopper || !own_kernels)) continue;
     if (kind.name == "flash" && device.is_cpu()) continue;
     if (const std::optional<std::string> reason = kind.unavailable(device)) {
       if (options.say != nullptr)
@@ -83,7 +88,6 @@ std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, AutoOptions o
     preferred.push_back(make_cudnn_or_throw(device));
   // These come last: `auto` puts them first for the calls they are meant for, and no other call
   // should report that they cannot serve it.
-  const bool own_kernels = options.kernels != KernelPolicy::reference;
   if (own_kernels && !splitkv_unavailable(device)) preferred.push_back(make_splitkv(device));
   if (own_kernels && options.quantization == Quantization::fp8 && device.is_cuda()) {
     if (const std::optional<std::string> reason = cudnn_fp8_unavailable(device)) {
@@ -203,7 +207,8 @@ std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Devi
   const BackendKind* kind = find_backend(name);
   if (kind == nullptr) {
     throw InputError(
-        "attention backend \"{}\" is not known; known are auto, cudnn, flash, sdpa, math", name);
+        "attention backend \"{}\" is not known; known are auto, hopper, cudnn, flash, sdpa, math",
+        name);
   }
   if (const std::optional<std::string> reason = kind->unavailable(device))
     throw InputError("attention backend {}: {}", name, *reason);
@@ -271,6 +276,24 @@ std::optional<std::string> splitkv_unavailable(at::Device device) {
   if (!device.is_cuda()) return fmt::format("needs a CUDA device, not {}", device.str());
 #if DIPTYCH_HAVE_CUDA
   return missing_gpu(device);
+#else
+  return "this build is without CUDA";
+#endif
+}
+
+std::optional<std::string> hopper_unavailable(at::Device device) {
+  if (!device.is_cuda()) return fmt::format("needs a CUDA device, not {}", device.str());
+#if DIPTYCH_HAVE_CUDA
+  if (std::optional<std::string> reason = missing_gpu(device)) return reason;
+  const ComputeCapability capability = compute_capability(device).value();
+  if (capability.major != 9 || capability.minor != 0) {
+    return fmt::format("needs compute capability 9.0, found {}.{}", capability.major,
+                       capability.minor);
+  }
+  const at::Device there(device.type(),
+                         device.has_index() ? device.index() : at::cuda::current_device());
+  if (!has_hopper_attention(there)) return "this build has no code for sm_90a";
+  return std::nullopt;
 #else
   return "this build is without CUDA";
 #endif

@@ -35,10 +35,11 @@ struct AttentionLengths {
 };
 
 struct AttentionCall {
-  Tensor q;     // [total_q, heads, head_dim], sample after sample; the last dimension is contiguous
-  Tensor k, v;  // [samples, capacity, kv_heads, head_dim]; each [kv_heads, head_dim] row
-                // contiguous, the sample stride is free; rows beyond k_lengths[i] do not change
-                // the result, but must be finite: cuDNN multiplies the rest of a tile by zero
+  Tensor q;  // [total_q, heads, head_dim], sample after sample; the last dimension is contiguous
+  Tensor k,
+      v;  // [samples, capacity, kv_heads, head_dim]; each [kv_heads, head_dim] row
+          // contiguous, sample and row strides are free; rows beyond k_lengths[i] do not change
+          // the result, but must be finite: cuDNN and hopper multiply the rest of a tile by zero
   const AttentionLengths* lengths = nullptr;
   bool causal = false;  // lower-right aligned: query j of n sees keys up to k_length - n + j
   double scale = 0;     // of q k^T; head_dim^-0.5 in most models, 1 in T5
@@ -94,6 +95,8 @@ class AttentionBackend {
   virtual void forget_served() const {}
 };
 
+// Our kernel for compute capability 9.0 and heads of 128.
+inline constexpr std::string_view kHopper = "hopper";
 // On CUDA, for calls of at most kMostSplitQueries (lib/tuning/choices.h) queries a sample. Only
 // `auto` uses it; a user cannot ask for it, because it cannot serve a whole picture alone.
 inline constexpr std::string_view kSplitKv = "splitkv";
@@ -112,9 +115,10 @@ struct AutoOptions {
   Quantization quantization = Quantization::none;  // fp8: with cudnn_fp8
 };
 
-// `name`: math, sdpa, flash, cudnn, splitkv, cudnn_fp8 or auto. For each call `auto` takes the
-// first backend in the device's order of preference that serves it. CPU: sdpa, math. CUDA: cudnn
-// (Hopper or newer), flash, sdpa, math, with these exceptions: flash goes first for causal calls
+// `name`: math, sdpa, flash, cudnn, hopper, splitkv, cudnn_fp8 or auto. For each call `auto` takes
+// the first backend in the device's order of preference that serves it. CPU: sdpa, math. CUDA:
+// hopper (Hopper, but under KernelPolicy::reference), cudnn (Hopper or newer), flash, sdpa, math,
+// with these exceptions: flash goes first for causal calls
 // and for few queries, splitkv before it for very few, and cudnn_fp8 before all for
 // kFewestFp8Queries or more without a causal mask. A backend asked for by name throws InputError
 // with its reason when it cannot serve a call. Throws InputError for an unknown name (lists those

@@ -74,16 +74,18 @@ class AutoAttention final : public AttentionBackend {
   std::string_view name() const override { return "auto"; }
 
   std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
-    return choose(preferred_, [&kind](const auto& b) { return b.kind_unsupported(kind); })
+    return choose(preferred_, kind, [&kind](const auto& b) { return b.kind_unsupported(kind); })
         .refusal();
   }
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
-    return choose(preferred_, [&call](const auto& b) { return b.unsupported(call); }).refusal();
+    return choose(preferred_, kind_of(call), [&call](const auto& b) { return b.unsupported(call); })
+        .refusal();
   }
 
   std::optional<std::string> prepare(const AttentionCall& call) const override {
-    return choose(order(call), [&call](const auto& b) { return b.prepare(call); }).refusal();
+    return choose(order(call), kind_of(call), [&call](const auto& b) { return b.prepare(call); })
+        .refusal();
   }
 
   Tensor forward(const AttentionCall& call) const override {
@@ -135,13 +137,15 @@ class AutoAttention final : public AttentionBackend {
     }
   };
 
-  // The first that `ask` has no reason against.
+  // The first that `ask` has no reason against, for a call of that kind.
   template <typename Ask>
-  static Choice choose(const Order& order, const Ask& ask) {
+  static Choice choose(const Order& order, const AttentionKind& kind, const Ask& ask) {
     std::string reasons;
     for (const AttentionBackend* backend : order) {
       const std::optional<std::string> reason = ask(*backend);
       if (!reason) return {backend, std::move(reasons)};
+      // Made for heads of one size, and missed by no other.
+      if (backend->name() == kHopper && backend->kind_unsupported(kind)) continue;
       reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", backend->name(), *reason);
     }
     return {nullptr, std::move(reasons)};
@@ -159,8 +163,7 @@ class AutoAttention final : public AttentionBackend {
       const auto tuned = tuning_->find(TunedKernel::attention, shape, queries);
       if (tuned) return first(static_cast<FirstAttention>(*tuned));
     }
-    const FirstAttention usual = usual_attention(queries);
-    return usual == FirstAttention::cudnn ? preferred_ : first(usual);
+    return first(usual_attention(queries));
   }
 
   const AttentionBackend& backend_for(const AttentionCall& call) const {
@@ -171,7 +174,8 @@ class AutoAttention final : public AttentionBackend {
         return *decision.backend;
       }
     }
-    const Choice choice = choose(order(call), [&call](const auto& b) { return b.prepare(call); });
+    const Choice choice =
+        choose(order(call), kind_of(call), [&call](const auto& b) { return b.prepare(call); });
     if (choice.backend == nullptr) {
       throw InputError("attention: no backend can serve this call ({})", choice.reasons);
     }
@@ -193,7 +197,7 @@ class AutoAttention final : public AttentionBackend {
 
   std::vector<std::unique_ptr<AttentionBackend>> backends_;
   Order preferred_;             // of backends_
-  std::array<Order, 4> first_;  // the same with each FirstAttention in front
+  std::array<Order, 5> first_;  // the same with each FirstAttention in front
   Order many_;                  // the same with cudnn_fp8 in front, where that is
   SayFn say_;
   void* context_;

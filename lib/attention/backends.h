@@ -24,6 +24,7 @@ std::optional<std::string> flash_unavailable(at::Device device);
 std::optional<std::string> cudnn_unavailable(at::Device device);
 std::optional<std::string> cudnn_fp8_unavailable(at::Device device);
 std::optional<std::string> splitkv_unavailable(at::Device device);
+std::optional<std::string> hopper_unavailable(at::Device device);
 
 std::unique_ptr<AttentionBackend> make_math();
 std::unique_ptr<AttentionBackend> make_sdpa();
@@ -31,6 +32,7 @@ std::unique_ptr<AttentionBackend> make_flash(at::Device device);
 std::unique_ptr<AttentionBackend> make_cudnn(at::Device device);
 std::unique_ptr<AttentionBackend> make_cudnn_fp8(at::Device device);
 std::unique_ptr<AttentionBackend> make_splitkv(at::Device device);
+std::unique_ptr<AttentionBackend> make_hopper(at::Device device);
 // Takes the first that prepares a call; `preferred` is in order of preference.
 std::unique_ptr<AttentionBackend> make_auto(
     std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context,

@@ -370,7 +370,7 @@ Texts expand_attention(const std::string& text, const Subject& where) {
 constinit const auto kGroups = std::to_array<FlagGroup>({
     {"--size", picture, "WxH", "width and height in one; 512 is 512x512", expand_size,
      "--resolution,--image-size"},
-    {"--attention", session, "auto|math|sdpa|flash|cudnn",
+    {"--attention", session, "auto|math|sdpa|flash|cudnn|hopper",
      "attention backend of both stages; also from DIFFUSION_ATTENTION_BACKEND", expand_attention,
      "--attention-backend"},
 });

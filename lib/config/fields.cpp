@@ -515,8 +515,8 @@ std::int64_t whole_number(std::string_view text, const Subject& where, std::int6
 }
 
 std::string attention_name(std::string_view text, const Subject& where) {
-  static constexpr std::array<std::string_view, 5> kNames = {"auto", "math", "sdpa", "flash",
-                                                             "cudnn"};
+  static constexpr std::array<std::string_view, 6> kNames = {"auto",  "math",  "sdpa",
+                                                             "flash", "cudnn", "hopper"};
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPythonNames = {
       {{"flash_attn", "flash"}, {"torch_sdpa", "sdpa"}, {"cudnn_attn", "cudnn"}}};
   std::string lower(text);

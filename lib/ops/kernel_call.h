@@ -7,6 +7,7 @@
 #include "kernels/dequantize_rows/dequantize_rows.h"
 #include "kernels/gated_linear/gated_linear.h"
 #include "kernels/group_norm_silu/group_norm_silu.h"
+#include "kernels/hopper_attention/hopper_attention.h"
 #include "kernels/int8_linear/int8_linear.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear_row/linear_row.h"
@@ -36,6 +37,7 @@ void launch(const kernels::RmsNormArgs& args, at::Device device);
 void launch(const kernels::SiluMulArgs& args, at::Device device);
 void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
+void launch(const kernels::HopperAttentionArgs& args, at::Device device);
 void launch(const kernels::GroupNormTableArgs& args, at::Device device);
 void launch(const kernels::GroupNormSiluArgs& args, at::Device device);
 void launch(const kernels::LayerNormArgs& args, at::Device device);
@@ -50,6 +52,7 @@ void launch(const kernels::DequantizeRowsArgs& args, at::Device device);
 
 // Whether the kernel has code for that device; its index must be set.
 bool has_gated_linear(at::Device device);
+bool has_hopper_attention(at::Device device);
 bool has_int8_linear(at::Device device);
 // How many tiles that one computes at a time on the device, whose index must be set; 0: it has no
 // code for it.

@@ -64,6 +64,11 @@ void launch(const kernels::DecodeAttentionArgs& args, at::Device device) {
                  kernels::decode_attention);
 }
 
+void launch(const kernels::HopperAttentionArgs& args, at::Device device) {
+  launch_checked("hopper_attention", args, device, kernels::hopper_attention_unsupported,
+                 kernels::hopper_attention);
+}
+
 void launch(const kernels::GroupNormTableArgs& args, at::Device device) {
   launch_checked("group_norm_table", args, device, kernels::group_norm_table_unsupported,
                  kernels::group_norm_table);
@@ -104,6 +109,11 @@ void launch(const kernels::Int8LinearArgs& args, at::Device device) {
 bool has_int8_linear(at::Device device) {
   static PerDevice<bool> has;
   return has.get(device, kernels::int8_linear_runs_here);
+}
+
+bool has_hopper_attention(at::Device device) {
+  static PerDevice<bool> has;
+  return has.get(device, kernels::hopper_attention_runs_here);
 }
 
 bool has_gated_linear(at::Device device) {

@@ -10,6 +10,9 @@ const char* gated_linear_unsupported(const GatedLinearArgs&) {
 const char* routed_linear_unsupported(const RoutedLinearArgs&) {
   return "this diptych was built without CUDA";
 }
+const char* hopper_attention_unsupported(const HopperAttentionArgs&) {
+  return "this diptych was built without CUDA";
+}
 const char* int8_linear_unsupported(const Int8LinearArgs&) {
   return "this diptych was built without CUDA";
 }
@@ -41,6 +44,9 @@ void launch(const kernels::QkNormRopeArgs&, at::Device device) {
 void launch(const kernels::DecodeAttentionArgs&, at::Device device) {
   refuse("decode_attention", device);
 }
+void launch(const kernels::HopperAttentionArgs&, at::Device device) {
+  refuse("hopper_attention", device);
+}
 void launch(const kernels::GroupNormTableArgs&, at::Device device) {
   refuse("group_norm_table", device);
 }
@@ -66,6 +72,9 @@ void launch(const kernels::Int8LinearArgs&, at::Device device) {
   refuse("linear", device);
 }
 bool has_int8_linear(at::Device) {
+  return false;
+}
+bool has_hopper_attention(at::Device) {
   return false;
 }
 bool has_gated_linear(at::Device) {

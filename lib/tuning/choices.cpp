@@ -28,7 +28,8 @@ constexpr auto kQuantizeVectors = std::to_array<Name>({"four_vectors", "two_vect
 constexpr auto kSiluVectors = std::to_array<Name>({"three_vectors", "four_vectors", "none"});
 static_assert(kQuantizeVectors.size() == kernels::kQuantizeShapes);
 static_assert(kSiluVectors.size() == kernels::kSiluShapes);
-constexpr auto kFirstAttentions = std::to_array<Name>({"cudnn", "flash", "sdpa", "splitkv"});
+constexpr auto kFirstAttentions =
+    std::to_array<Name>({"cudnn", "flash", "sdpa", "splitkv", "hopper"});
 
 // A single row meets fp8 weights unquantised, and is the row kernel's with int8 ones.
 constexpr std::int64_t kSeveral = 2;
@@ -165,7 +166,7 @@ QuantizeVectors usual_quantize_vectors(std::int64_t rows) {
 
 FirstAttention usual_attention(std::int64_t queries) {
   if (queries <= kMostSplitQueries) return FirstAttention::splitkv;
-  return queries < kFewQueries ? FirstAttention::flash : FirstAttention::cudnn;
+  return queries < kFewQueries ? FirstAttention::flash : FirstAttention::hopper;
 }
 
 std::optional<std::string> impossible_choice(TunedKernel kernel, const TunedShape& shape,

@@ -40,7 +40,7 @@ enum class NormVectors { one, two, four };            // 16 bytes each, that a t
 enum class QuantizeVectors { four, two };             // the same; QuantizeRowsArgs::shape
 // Of rows that are fetched ahead; or they are not. SiluMulArgs::shape.
 enum class SiluVectors { three, four, not_ahead };
-enum class FirstAttention { cudnn, flash, sdpa, splitkv };  // that `auto` asks first
+enum class FirstAttention { cudnn, flash, sdpa, splitkv, hopper };  // that `auto` asks first
 
 using TunedShape = std::array<std::int64_t, 3>;  // in the order of TunedKernelInfo::widths, then 0
 
@@ -73,7 +73,8 @@ inline constexpr std::int64_t kFewestMixedRows = 2048;
 GatedProduct usual_gated_product(std::int64_t rows);
 inline constexpr std::int64_t kFewestGatedRows = 640;
 // Of attention, by the queries of the longest sample: splitkv up to the most that it takes, then
-// flash, as fewer than kFewQueries are not worth a plan of cuDNN's.
+// flash, as fewer than kFewQueries are not worth a plan of cuDNN's; then hopper, and where that
+// does not serve, the device's order.
 FirstAttention usual_attention(std::int64_t queries);
 inline constexpr std::int64_t kMostSplitQueries = 16;
 inline constexpr std::int64_t kFewQueries = 128;

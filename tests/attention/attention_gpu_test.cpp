@@ -57,9 +57,14 @@ TEST_CASE("auto takes the fastest in bfloat16, and sdpa in float32 with one line
   const ComputeCapability capability = compute_capability(kGpu).value();
   const bool cudnn = capability.major >= 9 && !cudnn_unavailable(kGpu);
   const std::string plain = capability.major >= 8 ? "flash" : "sdpa";
+  const std::string fused = cudnn ? "cudnn" : plain;
+  const std::string fastest = hopper_unavailable(kGpu) ? fused : "hopper";
   const auto many = make_attention("auto", kGpu);
   many->forward(inputs.to(kGpu, at::kBFloat16).call(false));
-  CHECK(many->served_by() == (cudnn ? "cudnn" : plain));
+  CHECK(many->served_by() == fastest);
+  const auto of_libraries = make_attention("auto", kGpu, {.kernels = KernelPolicy::reference});
+  of_libraries->forward(inputs.to(kGpu, at::kBFloat16).call(false));
+  CHECK(of_libraries->served_by() == fused);
   // Few queries, or a causal prefill, are not worth building a plan for.
   const auto prefill = make_attention("auto", kGpu);
   prefill->forward(inputs.to(kGpu, at::kBFloat16).call(true));
@@ -81,6 +86,35 @@ TEST_CASE("auto takes the fastest in bfloat16, and sdpa in float32 with one line
   for (int repeat = 0; repeat < 3; ++repeat) single->forward(on_gpu.call(false));
   CHECK(single->served_by() == "sdpa");
   CHECK(said.size() == (capability.major >= 8 ? 1 : 0));
+}
+
+TEST_CASE("hopper says what it cannot serve, and gives the log-sum-exp") {
+  if (const auto reason = hopper_unavailable(kGpu)) return test::skip(*reason);
+  const auto hopper = make_attention("hopper", kGpu);
+  CHECK_FALSE(attention_unsupported("hopper", {kGpu, at::kHalf, 128}).has_value());
+  CHECK(attention_unsupported("hopper", {kGpu, at::kFloat, 128}) ==
+        "needs bfloat16 or float16, not Float");
+  CHECK(attention_unsupported("hopper", {kGpu, at::kBFloat16, 72}) ==
+        "needs a head_dim of 128, not 72");
+  const auto plain = attention_cases::make_inputs({"", 28, 4, 128, {140, 3}, {160, 140}, 164}, 1e4);
+  for (const bool causal : {false, true}) {
+    const auto inputs = plain.to(kGpu, at::kBFloat16);
+    AttentionCall call = inputs.call(causal);
+    const Tensor sums = at::empty({28, 143}, call.q.options().dtype(at::kFloat)).t();
+    call.log_sum_exp = sums;
+    const Tensor got = hopper->forward(call);
+    AttentionCall again = call;
+    const Tensor wanted = at::empty_like(sums);
+    again.log_sum_exp = wanted;
+    const Tensor near = make_attention("math", kGpu)->forward(again);
+    CHECK(attention_cases::relative_norm(got, near.to(at::kDouble).cpu()) <= 0.005);
+    CHECK((sums - wanted).abs().max().item<float>() <= 1e-4F);
+    const auto automatic = make_attention("auto", kGpu);
+    automatic->forward(call);
+    CHECK(automatic->served_by() == "hopper");
+    call.bias = at::zeros({2, 164}, call.q.options().dtype(at::kFloat));
+    CHECK(hopper->unsupported(call) == "takes no bias");
+  }
 }
 
 TEST_CASE("splitkv says what it cannot serve") {
@@ -168,10 +202,11 @@ TEST_CASE("auto attends in e4m3 to many queries beside weights in fp8" *
     backend->forward_rows(inputs.call(false), quantization);
     return backend->served_by();
   };
+  const std::string_view in_bfloat16 = hopper_unavailable(kGpu) ? "cudnn" : kHopper;
   CHECK(served({2048, 2048}, Quantization::fp8) == kCudnnFp8);
-  CHECK(served({2047, 2047}, Quantization::fp8) == "cudnn");
-  CHECK(served({2048, 2040}, Quantization::fp8) == "cudnn");
-  CHECK(served({2048, 2048}, Quantization::int8) == "cudnn");
+  CHECK(served({2047, 2047}, Quantization::fp8) == in_bfloat16);
+  CHECK(served({2048, 2040}, Quantization::fp8) == in_bfloat16);
+  CHECK(served({2048, 2048}, Quantization::int8) == in_bfloat16);
   CHECK(served({2048, 2048}, Quantization::fp8, KernelPolicy::reference) == "cudnn");
 }
 

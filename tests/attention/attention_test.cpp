@@ -30,10 +30,13 @@ std::string refusal(Act&& act) {
 // asked to prepare.
 class Limited final : public AttentionBackend {
  public:
-  Limited(std::string name, std::int64_t most, bool late) : name_(name), most_(most), late_(late) {}
+  // head_dim: of the heads that it serves; 0: of all.
+  Limited(std::string name, std::int64_t most, bool late, std::int64_t head_dim = 0)
+      : name_(name), most_(most), head_dim_(head_dim), late_(late) {}
   std::string_view name() const override { return name_; }
-  std::optional<std::string> kind_unsupported(const AttentionKind& /*kind*/) const override {
-    return std::nullopt;
+  std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
+    if (head_dim_ == 0 || kind.head_dim == head_dim_) return std::nullopt;
+    return fmt::format("not heads of {}", kind.head_dim);
   }
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     return late_ ? std::nullopt : refuse(call);
@@ -48,11 +51,12 @@ class Limited final : public AttentionBackend {
 
  private:
   std::optional<std::string> refuse(const AttentionCall& call) const {
+    if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
     if (call.q.size(0) <= most_) return std::nullopt;
     return fmt::format("at most {} queries", most_);
   }
   std::string name_;
-  std::int64_t most_;
+  std::int64_t most_, head_dim_;
   bool late_;  // it finds out only when it prepares
 };
 
@@ -146,7 +150,8 @@ TEST_CASE("the backends of the CPU, and why not the others") {
   for (const AttentionInfo& info : list_attention(at::kCPU)) {
     reasons[info.name] = info.unavailable.value_or("usable");
   }
-  const std::map<std::string, std::string> wanted = {{"cudnn", "needs a CUDA device, not cpu"},
+  const std::map<std::string, std::string> wanted = {{"hopper", "needs a CUDA device, not cpu"},
+                                                     {"cudnn", "needs a CUDA device, not cpu"},
                                                      {"flash", "needs a CUDA device, not cpu"},
                                                      {"sdpa", "usable"},
                                                      {"math", "usable"}};
@@ -155,11 +160,14 @@ TEST_CASE("the backends of the CPU, and why not the others") {
 
 TEST_CASE("a backend that is not there is refused by name") {
   CHECK(refusal([] { make_attention("flash3", at::kCPU); }) ==
-        "attention backend \"flash3\" is not known; known are auto, cudnn, flash, sdpa, math");
+        "attention backend \"flash3\" is not known; known are auto, hopper, cudnn, flash, sdpa, "
+        "math");
   CHECK(refusal([] { make_attention("flash", at::kCPU); }) ==
         "attention backend flash: needs a CUDA device, not cpu");
   CHECK(refusal([] { make_attention("cudnn", at::kCPU); }) ==
         "attention backend cudnn: needs a CUDA device, not cpu");
+  CHECK(refusal([] { make_attention("hopper", at::kCPU); }) ==
+        "attention backend hopper: needs a CUDA device, not cpu");
   CHECK(refusal([] { make_attention("splitkv", at::kCPU); }) ==
         "attention backend splitkv: needs a CUDA device, not cpu");
 }
@@ -183,12 +191,14 @@ TEST_CASE("what a backend cannot serve is known from the kind of calls alone") {
   CHECK(asked("math", at::kDouble, 16) == "needs float32, bfloat16 or float16, not Double");
   CHECK(asked("flash", at::kBFloat16, 128) == "needs a CUDA device, not cpu");
   CHECK(asked("cudnn", at::kBFloat16, 128) == "needs a CUDA device, not cpu");
+  CHECK(asked("hopper", at::kBFloat16, 128) == "needs a CUDA device, not cpu");
   CHECK(asked("splitkv", at::kBFloat16, 128) == "needs a CUDA device, not cpu");
   CHECK(asked("auto", at::kDouble, 16) ==
         "sdpa: needs float32, bfloat16 or float16, not Double; math: needs float32, bfloat16 or "
         "float16, not Double");
   CHECK(refusal([&] { asked("flash3", at::kFloat, 16); }) ==
-        "attention backend \"flash3\" is not known; known are auto, cudnn, flash, sdpa, math");
+        "attention backend \"flash3\" is not known; known are auto, hopper, cudnn, flash, sdpa, "
+        "math");
   // The rules of flash and cuDNN, which no CPU can make.
   const auto half = [](at::ScalarType dtype, std::int64_t head_dim, std::int64_t most) {
     const AttentionKind kind = {at::Device(at::kCUDA, 0), dtype, head_dim};
@@ -268,6 +278,31 @@ TEST_CASE("auto asks first what a tuning says, of calls that it knows") {
   // Without it, few queries go where others do.
   for (const std::int64_t queries : {5, 7, 16, 17})
     CHECK(server(queries, 16, false, at::kBFloat16, false) == "flash");
+}
+
+TEST_CASE(
+    "auto asks hopper first for many queries, and says nothing where heads are of another size") {
+  for (const bool serves : {true, false}) {
+    std::vector<std::unique_ptr<AttentionBackend>> preferred;
+    preferred.push_back(std::make_unique<Limited>("hopper", 1000, false, serves ? 16 : 128));
+    for (const char* name : {"cudnn", "flash"})
+      preferred.push_back(std::make_unique<Limited>(name, 1000, false));
+    preferred.push_back(make_math());
+    std::vector<std::string> said;
+    const auto backend = make_auto(std::move(preferred), collect, &said);
+    backend->forward(make_inputs({"", 4, 2, 16, {150}, {150}, 150}, 0).call(false));
+    CHECK(backend->served_by() == (serves ? "hopper" : "cudnn"));
+    backend->forward(make_inputs({"", 4, 2, 16, {20}, {20}, 20}, 0).call(false));
+    CHECK(backend->served_by() == (serves ? "hopper, flash" : "cudnn, flash"));
+    CHECK(said.empty());
+    backend->forward(make_inputs({"", 4, 2, 16, {1001}, {1001}, 1001}, 0).call(false));
+    CHECK(said ==
+          std::vector<std::string>(
+              1, serves ? "attention takes math (hopper: at most 1000 queries; cudnn: at most 1000 "
+                          "queries; flash: at most 1000 queries)"
+                        : "attention takes math (cudnn: at most 1000 queries; flash: at "
+                          "most 1000 queries)"));
+  }
 }
 
 TEST_CASE("auto decides once per plan and kind of call") {

@@ -43,7 +43,9 @@ bool should_serve(const std::string& backend, const AttentionCall& call) {
     const std::int64_t queries = call.lengths->max_q, lanes = call.q.size(2) / 8;  // of bfloat16
     return queries <= 16 && (queries == 1 || !call.causal) && (lanes & (lanes - 1)) == 0;
   }
-  return (backend != "flash" && backend != "cudnn") || call.q.scalar_type() == at::kBFloat16;
+  const bool half = call.q.scalar_type() == at::kBFloat16;
+  if (backend == kHopper) return half && call.q.size(2) == 128;
+  return (backend != "flash" && backend != "cudnn") || half;
 }
 
 // float32: 1e-5 relative. bfloat16: at most twice the error that float32 arithmetic on the rounded
@@ -108,8 +110,8 @@ void check_rows_behind_keys_unread(at::Device device) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Inputs clean = make_inputs(shape, 0).to(device, at::kBFloat16);
   for (const std::string& name : usable_backends(device)) {
-    // cuDNN reads whole tiles and weighs what lies behind the keys with zero.
-    const double behind = name == "cudnn" ? 1e4 : nan;
+    // Some read whole tiles and weigh what lies behind the keys with zero.
+    const double behind = name == "cudnn" || name == kHopper ? 1e4 : nan;
     const Inputs poisoned = make_inputs(shape, behind).to(device, at::kBFloat16);
     for (const bool causal : {false, true}) {
       INFO("backend: ", name, ", causal ", causal);

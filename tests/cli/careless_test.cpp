@@ -474,7 +474,7 @@ TEST_CASE("a bad variable is named") {
   command.environment = {{"DIFFUSION_ATTENTION_BACKEND", "SAGE_ATTN"}};
   CHECK(
       refusal(command).starts_with("DIFFUSION_ATTENTION_BACKEND: unknown attention backend "
-                                   "'SAGE_ATTN' (known: auto, math, sdpa, flash, cudnn)"));
+                                   "'SAGE_ATTN' (known: auto, math, sdpa, flash, cudnn, hopper)"));
 }
 
 }  // namespace

@@ -199,7 +199,7 @@ TEST_CASE("bad values say what was found and what is expected") {
   }
   CHECK(error_of("paint_attention", "flsh") ==
         "--x: unknown attention backend 'flsh' (did you mean 'flash'? known: auto, math, sdpa, "
-        "flash, cudnn); also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN");
+        "flash, cudnn, hopper); also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN");
   CHECK(error_of("negative_prompt", "ok\xC3") == "--x: not valid UTF-8: byte 0xC3 at offset 2");
   CHECK(error_of("negative_prompt", std::string("a\0b", 3)) == "--x: a NUL character at offset 1");
   CHECK(error_of("model", "") == "--x: is empty; expected a path");

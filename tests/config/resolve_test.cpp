@@ -248,7 +248,7 @@ TEST_CASE("attention comes from a flag, our variable, the Python servers' variab
   run.variables = {{"DIFFUSION_ATTENTION_BACKEND", "SAGE_ATTN"}};
   CHECK(run.error() ==
         "DIFFUSION_ATTENTION_BACKEND: unknown attention backend 'SAGE_ATTN' (known: auto, math, "
-        "sdpa, flash, cudnn); also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN");
+        "sdpa, flash, cudnn, hopper); also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN");
 }
 
 TEST_CASE("without a file the demo is taken, unless a model is given") {

@@ -151,7 +151,7 @@ struct Type {
   std::string operator()(const TaskSlot&) const { return "a task of the family"; }
   std::string operator()(const AttentionSlot& slot) const {
     return slot.may_be_empty ? "as `default`, or empty"
-                             : "`auto`, `math`, `sdpa`, `flash`, `cudnn`";
+                             : "`auto`, `math`, `sdpa`, `flash`, `cudnn`, `hopper`";
   }
   std::string operator()(const FreeDeviceSlot&) const { return "`same` or a device"; }
   std::string operator()(const DeviceSlot&) const { return "`auto`, `cpu`, `cuda`, `cuda:N`"; }

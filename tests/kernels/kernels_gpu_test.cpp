@@ -5,6 +5,7 @@
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
+#include "tests/kernels/attention_cases.h"
 #include "tests/kernels/field.h"
 #include "tests/kernels/linear_cases.h"
 #include "tests/kernels/routed_cases.h"
@@ -157,6 +158,14 @@ TEST_CASE("rows of two weight sets are multiplied where they lie on compute capa
   check_routed_linear(on_gpu<kernels::RoutedLinearArgs>(kernels::routed_linear));
 }
 
+TEST_CASE("many rows attend to many keys on compute capability 9.0" * doctest::test_suite(kSm90)) {
+  if (!kernels::hopper_attention_runs_here())
+    return test::skip("the device or the build has no such kernel");
+  const auto kernel = on_gpu<kernels::HopperAttentionArgs>(kernels::hopper_attention);
+  check_hopper_attention(kernel);
+  check_hopper_attention_alone(kernel);
+}
+
 TEST_CASE("calls that no kernel takes are refused with the reason, no rows are fine") {
   kernels::RmsNormArgs norm;
   CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "the width is below 1");
@@ -203,6 +212,22 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
         "rows do not begin at multiples of 16 bytes");
   gated.dtype = kernels::DType::f32;
   CHECK(text_of(kernels::gated_linear(gated, nullptr)) == "rows are not of bfloat16 or float16");
+
+  kernels::HopperAttentionArgs attention;
+  CHECK(text_of(kernels::hopper_attention(attention, nullptr)) == "there are no keys");
+  attention.samples = attention.capacity = 1;
+  attention.heads = 6;
+  attention.kv_heads = 4;
+  CHECK(text_of(kernels::hopper_attention(attention, nullptr)) ==
+        "the heads are no multiple of the key heads");
+  attention.kv_heads = 3;
+  CHECK(text_of(kernels::hopper_attention(attention, nullptr)) == "");
+  attention.value_stride = 4;
+  CHECK(text_of(kernels::hopper_attention(attention, nullptr)) ==
+        "rows do not begin at multiples of 16 bytes");
+  attention.dtype = kernels::DType::f32;
+  CHECK(text_of(kernels::hopper_attention(attention, nullptr)) ==
+        "rows are not of bfloat16 or float16");
 
   kernels::RoutedLinearArgs routed;
   CHECK(text_of(kernels::routed_linear(routed, nullptr)) == "inputs or outputs is below 1");

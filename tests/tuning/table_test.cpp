@@ -152,15 +152,17 @@ TEST_CASE("attention goes to splitkv first for the queries that it takes") {
   };
   CHECK(usual({}, 16) == static_cast<int>(FirstAttention::splitkv));
   CHECK(usual({}, 17) == static_cast<int>(FirstAttention::flash));
-  CHECK(usual({}, 128) == static_cast<int>(FirstAttention::cudnn));
-  const std::vector<TunedTimes> measured = {times(2, {9.0, 3.0, 2.0, 1.0}),
-                                            times(256, {5.0, 1.0, 2.0, {}})};
+  CHECK(usual({}, 128) == static_cast<int>(FirstAttention::hopper));
+  const std::vector<TunedTimes> measured = {times(2, {9.0, 3.0, 2.0, 1.0, 4.0}),
+                                            times(256, {5.0, 1.0, 2.0, {}, 3.0}),
+                                            times(1024, {5.0, 9.0, 9.0, {}, 4.0})};
   const auto classes = make_classes(TunedKernel::attention, {28, 4, 128}, measured, usual);
-  REQUIRE(classes.size() == 2);
+  REQUIRE(classes.size() == 3);
   CHECK(classes[0].choice == static_cast<int>(FirstAttention::splitkv));
   CHECK(classes[0].last_rows == 16);
   CHECK(classes[1].choice == static_cast<int>(FirstAttention::flash));
   CHECK(classes[1].first_rows == 17);
+  CHECK(classes[2].choice == static_cast<int>(FirstAttention::hopper));
 }
 
 TEST_CASE("the hash is of the choices, not of their times or order") {

@@ -55,7 +55,10 @@ class Measurement {
     }
     const TunedShape heads = {tuning_.llm.num_attention_heads, tuning_.llm.num_key_value_heads,
                               tuning_.llm.head_dim};
-    add(TunedKernel::attention, heads, usual_first_attention, attention());
+    const bool hopper =
+        !attention_unsupported(kHopper, {device_, at::kBFloat16, tuning_.llm.head_dim});
+    add(TunedKernel::attention, heads, hopper ? usual_first_attention : usual_without_hopper,
+        attention());
     progress_.end();
     return std::move(table_);
   }
@@ -81,8 +84,13 @@ class Measurement {
   static int usual_quantize(const TunedShape&, std::int64_t rows) {
     return static_cast<int>(usual_quantize_vectors(rows));
   }
+  // The usual one that was measured: where there is no hopper, cudnn stands in for it.
   static int usual_first_attention(const TunedShape&, std::int64_t queries) {
     return static_cast<int>(usual_attention(queries));
+  }
+  static int usual_without_hopper(const TunedShape&, std::int64_t queries) {
+    const FirstAttention usual = usual_attention(queries);
+    return static_cast<int>(usual == FirstAttention::hopper ? FirstAttention::cudnn : usual);
   }
 
   std::array<TunedShape, kProjections> projections() const {
