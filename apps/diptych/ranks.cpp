@@ -79,8 +79,8 @@ bool may_divide_rows(const RunConfig& run, std::string_view field) {
 }
 
 // What was asked for; else what was measured as the fastest on two and four GPUs of one host, or
-// within 3 % of it (docs/parallel.md). Steps of models without Ulysses are captured where one
-// degree alone divides them: two ranks take the branches, more of them the rows. Of the others two
+// within 3 % of it (docs/parallel.md). Families with CUDA graphs capture steps that the branches or
+// a ring alone divides: two ranks take the branches, more of them the rows. Of the others two
 // groups take the branches, and each divides the rows: two ranks as a ring, more by Ulysses.
 // `one_forward`: the branches are to share one, which no ranks can divide.
 ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_forward) {
@@ -91,9 +91,10 @@ ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_for
   degrees.stages = stages_of(run);
   if (degrees.stages > 1) return degrees;
   const auto left = [&] { return std::max<std::size_t>(ranks / degrees.ranks_per_request(), 1); };
-  const bool by_ulysses = may_divide_rows(run, "ulysses_degree");
+  const bool captured = run.family->uses("enforce_eager");
+  const bool by_ulysses = !captured && may_divide_rows(run, "ulysses_degree");
   const bool by_ring = !run.parallel.ring && may_divide_rows(run, "ring_degree");
-  const bool rows_alone = by_ring && !by_ulysses && left() > 2;
+  const bool rows_alone = by_ring && captured && left() > 2;
   if (!run.parallel.cfg && may_divide_branches(run) && !one_forward && left() % 2 == 0 &&
       !rows_alone)
     degrees.cfg = 2;

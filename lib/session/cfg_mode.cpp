@@ -13,12 +13,12 @@ namespace diptych {
 namespace {
 
 constexpr double kEnoughSeconds = 0.2;  // of timed steps: what is short is timed more than once
-constexpr int kMostRounds = 8;
+constexpr int kMostRounds = 8, kRoundsTogether = 2;
 
 }  // namespace
 
 CfgModeTimes time_cfg_modes(const std::function<void()>& batched,
-                            const std::function<void()>& sequential, bool graphs,
+                            const std::function<void()>& sequential, bool graphs, bool together,
                             c10::Device device) {
   const std::unique_ptr<LaunchGraphs> captured = graphs ? make_launch_graphs(device) : nullptr;
   const auto seconds_of = [&](const std::function<void()>& launch) {
@@ -38,7 +38,10 @@ CfgModeTimes time_cfg_modes(const std::function<void()>& batched,
   for (int run = 0; run < (captured ? 2 : 1); ++run) seconds_of(batched), seconds_of(sequential);
   CfgModeTimes least = {seconds_of(batched), seconds_of(sequential)};
   double spent = least.batched + least.sequential;
-  for (int round = 1; round < kMostRounds && spent < kEnoughSeconds; ++round) {
+  const auto enough = [&](int rounds) {
+    return together ? rounds >= kRoundsTogether : rounds >= kMostRounds || spent >= kEnoughSeconds;
+  };
+  for (int round = 1; !enough(round); ++round) {
     const CfgModeTimes next = {seconds_of(batched), seconds_of(sequential)};
     least.batched = std::min(least.batched, next.batched);
     least.sequential = std::min(least.sequential, next.sequential);

@@ -13,9 +13,10 @@ struct CfgModeTimes {
 
 // Of one step, which each function launches, behind a warm-up of each mode; `graphs`: as CUDA
 // graphs, where the device has such. Both take turns: one step each, and more where these are
-// short; the least seconds of each count. Waits for the device; throws Interrupted.
+// short; the least seconds of each count. `together`: other ranks take the same steps, so that
+// their number must not depend on a clock. Waits for the device; throws Interrupted.
 CfgModeTimes time_cfg_modes(const std::function<void()>& batched,
-                            const std::function<void()>& sequential, bool graphs,
+                            const std::function<void()>& sequential, bool graphs, bool together,
                             c10::Device device);
 
 }  // namespace diptych

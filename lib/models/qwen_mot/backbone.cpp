@@ -70,7 +70,7 @@ MotPlan MotPlan::divided(std::shared_ptr<const MotRowShare> among) const {
   part.sin = own(sin);
   part.slots = own(slots);
   part.all_slots = slots.narrow(0, 0, gen_rows).contiguous();
-  part.gen = AttentionLengths::make(among->own_rows(), gen.k, gen.capacity, slots.device());
+  part.gen = AttentionLengths::make(among->attending_rows(), gen.k, gen.capacity, slots.device());
   part.share = std::move(among);
   return part;
 }
@@ -162,24 +162,61 @@ Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan&
   return qk_norm_rope(args, kernels);
 }
 
-// Those of other ranks are there afterwards, too.
+// Those of other ranks are there afterwards, too, of the heads that this one attends to.
 void exchange(const MotPlan& plan, const Tensor& keys, const Tensor& values) {
   const auto flat = [](const Tensor& rows) { return rows.view({-1, rows.size(2), rows.size(3)}); };
   plan.share->exchange(flat(keys), flat(values), plan.slots.narrow(0, 0, plan.gen_rows),
                        plan.all_slots);
 }
 
+double scale_of(const Tensor& q) {
+  return 1 / std::sqrt(static_cast<double>(q.size(-1)));
+}
+
+// Of ranks that have all rows of a part of the heads each: what one attends with.
+MotRows rows_by_heads(const MotRows& q, const MotRowShare& share) {
+  return {q.gen.defined() ? share.rows_for_heads(q.gen) : Tensor(),
+          q.und.defined() ? share.own_query_heads(q.und) : Tensor()};
+}
+
+// -> of the same shape
+MotRows attend_with_heads(const MotRows& q, const MotPlan& plan, const Tensor& keys,
+                          const Tensor& values, const AttentionBackend& attention) {
+  const MotRowShare& share = *plan.share;
+  const auto part = [&](const Tensor& rows, const AttentionLengths& lengths, const char* kind) {
+    if (!rows.defined()) return Tensor();
+    const LaunchLabel label(LaunchName{mot_families::kAttention, kind});
+    return attention.forward({rows, share.own_key_heads(keys), share.own_key_heads(values),
+                              &lengths, plan.causal, scale_of(rows)});
+  };
+  return {part(q.gen, plan.gen, mot_families::kGen), part(q.und, plan.und, mot_families::kUnd)};
+}
+
+// As attend(), by such ranks. What attention gives in fp8 goes its way in the model's dtype.
+MotOperands attend_by_heads(const MotRows& q, const MotPlan& plan, const Tensor& keys,
+                            const Tensor& values, const AttentionBackend& attention) {
+  const MotRowShare& share = *plan.share;
+  const MotRows attended =
+      attend_with_heads(rows_by_heads(q, share), plan, keys, values, attention);
+  MotOperands parts;
+  if (q.gen.defined()) parts.gen.values = share.heads_for_rows(attended.gen).flatten(1);
+  if (q.und.defined()) parts.und.values = share.join_heads(attended.und).flatten(1);
+  return parts;
+}
+
 // -> [rows, heads * head_dim] of each part, as the projections may take them
 MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tensor& values,
                    const AttentionBackend& attention, Quantization projections) {
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  const double scale = scale_of(q);
+  const MotRows parts = plan.split(q);
+  if (plan.share && plan.share->by_heads())
+    return attend_by_heads(parts, plan, keys, values, attention);
   const auto part = [&](const Tensor& rows, const AttentionLengths& lengths,
                         const char* kind) -> LinearOperand {
     if (!rows.defined()) return {};
     const LaunchLabel label(LaunchName{mot_families::kAttention, kind});
     return attention.forward_rows({rows, keys, values, &lengths, plan.causal, scale}, projections);
   };
-  const MotRows parts = plan.split(q);
   return {part(parts.gen, plan.gen, mot_families::kGen),
           part(parts.und, plan.und, mot_families::kUnd)};
 }
@@ -297,6 +334,8 @@ MotProductRows MotBackbone::product_rows(const MotPlan& plan, const Tensor& x, c
                          format, kernels);
   rows.q = project_qkv(rows.hidden, layer, plan, config, keys, values, kernels);
   rows.attended = quantize_rows(rows.q.flatten(1), format, kernels);
+  if (plan.share && plan.share->by_heads())
+    rows.by_heads = rows_by_heads(plan.split(rows.q), *plan.share);
   rows.inner = activate(rows.hidden, layer, plan, format, kernels);
   return rows;
 }
@@ -313,7 +352,12 @@ Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, co
     };
     product(plan, rows.hidden, &QwenLayer::qkv_proj, &QwenLayer::qkv_bias);
     if (rest.rows() == 0) break;
-    attend(rows.q, rest, keys, values, attention, quantization);
+    if (plan.share && plan.share->by_heads()) {
+      const Tensor und = rest.und_rows > 0 ? rows.by_heads.und : Tensor();
+      attend_with_heads({rows.by_heads.gen, und}, rest, keys, values, attention);
+    } else {
+      attend(rows.q, rest, keys, values, attention, quantization);
+    }
     // What attention gives may be quantised there; these rows are as wide, and are already.
     product(rest, rows.attended, &QwenLayer::o_proj);
     // Where one kernel multiplies and activates, that is the product.

@@ -43,8 +43,9 @@ struct MotPlan {
   bool causal = false;  // text; image blocks are full
   RopeRounding rounding = RopeRounding::every_step;
   MotWanted wanted = MotWanted::all;
-  // Ranks that divide the generation rows: those above are this rank's, `all_slots` int64 has the
-  // slots of all. Null: this process has them all.
+  // Ranks that divide the generation rows: those above are this rank's, but for the queries of
+  // `gen`, which are those of its attention; `all_slots` int64 has the slots of all. Null: this
+  // process has them all.
   std::shared_ptr<const MotRowShare> share;
   Tensor all_slots;
 
@@ -54,7 +55,7 @@ struct MotPlan {
   void follow(const MotPlan& other);
   MotRows split(const Tensor& rows) const;  // [gen_rows + und_rows, ...] -> views of the two parts
   MotPlan leaving() const;                  // of the rows that leave the last layer
-  // Of this rank's rows. Every rank has all understanding rows, and the whole cache.
+  // Of this rank's rows. Every rank has all understanding rows, and a cache for all heads.
   MotPlan divided(std::shared_ptr<const MotRowShare> among) const;
   // The format in which norms and the activation hand rows to the projections: quantised where the
   // projections would quantise all of the rows anyway.
@@ -66,6 +67,7 @@ struct MotProductRows {
   LinearOperand hidden, inner;  // [gen_rows + und_rows, hidden or intermediate]
   Tensor q;                     // [gen_rows + und_rows, heads, head_dim]
   LinearOperand attended;       // [gen_rows + und_rows, heads * head_dim], q in place of the result
+  MotRows by_heads;             // q as it attends, of ranks that attend by heads
 };
 
 // Called with "layerLL.attn.q" and "layerLL.attn.out" (of the rows that attend: [rows, heads,
@@ -89,10 +91,10 @@ struct MotBackbone {
   // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
   Tensor embed(const Tensor& ids) const;
   // x [gen_rows + und_rows, hidden], contiguous. Ranks that divide rows call it together. Writes
-  // the keys and values of all rows into the cache slots (it does not advance the cache) and
-  // returns the wanted rows after the final norm, all of them where there is an observer. `x` is
-  // consumed: its storage holds the residual stream, at the end what left the last layer of the
-  // rows that are returned.
+  // the keys and values of all rows into the cache slots, of the heads that this rank attends to
+  // (it does not advance the cache), and returns the wanted rows after the final norm, all of them
+  // where there is an observer. `x` is consumed: its storage holds the residual stream, at the end
+  // what left the last layer of the rows that are returned.
   MotRows forward(const MotPlan& plan, Tensor x, const KvCache& cache,
                   const AttentionBackend& attention, const Kernels& kernels,
                   const MotObserver& observer = {}) const;

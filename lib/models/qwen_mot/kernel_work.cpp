@@ -39,8 +39,11 @@ class WorkSum {
     const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
     add_projections(kQkv, rows, config_.qkv_width(), hidden, {.biased = config_.attention_bias});
     add_rope(rows.rows(), config_.qkv_width());
-    add_attention(true, rest.gen_rows, rest.gen);
-    add_attention(false, rest.und_rows, rest.und);
+    const MotHeads heads = by_heads(rest)
+                               ? rest.share->attending_heads()
+                               : MotHeads{config_.num_attention_heads, config_.num_key_value_heads};
+    if (rest.gen_rows > 0) add_attention(true, heads, rest.gen);
+    if (rest.und_rows > 0) add_attention(false, heads, rest.und);
     add_projections(kO, rest, hidden, config_.q_width(), {.plain_rows = true});
     if (rest.rows() == 0) return;
     add_norm(rest.rows(), 3, quantised_);
@@ -98,7 +101,8 @@ class WorkSum {
         add(kDequantise, 0, rows_bytes(outputs, inputs, true) + rows_bytes(outputs, inputs, false));
       const bool rows_quantised = quantizes_rows(format_.quantization, rows);
       const bool weights_quantised = !copied && format_.quantization != Quantization::none;
-      const bool plain_rows = projection.plain_rows && !(gen && fp8_attention_);
+      // What ranks attend by heads comes back plain.
+      const bool plain_rows = projection.plain_rows && !(gen && fp8_attention_ && !by_heads(plan));
       if (rows_quantised && (plain_rows || !quantised_))
         add(kQuantise, 0, rows_bytes(rows, inputs, false) + rows_bytes(rows, inputs, true));
       add(family_of(what, gen),
@@ -119,9 +123,12 @@ class WorkSum {
             static_cast<double>(rows * (config_.head_dim * kFloat + kSlot)));
   }
 
-  void add_attention(bool gen, std::int64_t rows, const AttentionLengths& lengths) {
-    if (rows == 0) return;
-    const std::int64_t width = config_.q_width(), kv_width = config_.kv_width();
+  static bool by_heads(const MotPlan& plan) { return plan.share && plan.share->by_heads(); }
+
+  void add_attention(bool gen, const MotHeads& heads, const AttentionLengths& lengths) {
+    const std::int64_t rows = std::accumulate(lengths.q.begin(), lengths.q.end(), std::int64_t{0});
+    const std::int64_t width = heads.heads * config_.head_dim;
+    const std::int64_t kv_width = heads.kv_heads * config_.head_dim;
     const std::int64_t keys = std::accumulate(lengths.k.begin(), lengths.k.end(), std::int64_t{0});
     const std::int64_t pairs =
         std::inner_product(lengths.q.begin(), lengths.q.end(), lengths.k.begin(), std::int64_t{0});

@@ -107,7 +107,7 @@ const FamilyConfig& bagel_config() {
       .limits = limits(),
       .stages = {{YamlPlace::reading, "reads"}, {YamlPlace::painting, "paints"}},
       .fields = with_common_fields(draft_fields<drafting>()),
-      .unused = {"ulysses_degree", "video_frames", "fps", "crf", "contact_sheet"},
+      .unused = {"video_frames", "fps", "crf", "contact_sheet"},
       .drafting = kDrafting,
       .refused = refused_keys_of_bagel(),
       .demo_notice =

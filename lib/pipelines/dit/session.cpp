@@ -203,9 +203,17 @@ bool DitSession::faster_batched(DitTurn& turn, const Tensor& x, const std::strin
     turn.use_mode(batched);
     turn.time_step(x);
   };
-  const CfgModeTimes times = time_cfg_modes([&] { step(true); }, [&] { step(false); },
-                                            /*graphs=*/false, runtime_.device);
-  const bool batched = times.batched <= times.sequential;
+  const CfgModeTimes times =
+      time_cfg_modes([&] { step(true); }, [&] { step(false); },
+                     /*graphs=*/false, runtime_.ranks != nullptr, runtime_.device);
+  bool batched = times.batched <= times.sequential;
+  if (runtime_.ranks != nullptr) {  // clocks differ, and all must take the same
+    const auto name = [](bool mode) {
+      return std::string(name_of(mode ? CfgMode::batched : CfgMode::sequential));
+    };
+    batched =
+        runtime_.ranks->group_text("cfg_mode." + kind, [&] { return name(batched); }) == name(true);
+  }
   log_.info("--cfg-mode auto: {} for {} (a step: batched {:.1f} ms, sequential {:.1f} ms)",
             name_of(batched ? CfgMode::batched : CfgMode::sequential), kind, 1e3 * times.batched,
             1e3 * times.sequential);

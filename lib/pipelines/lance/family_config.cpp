@@ -186,8 +186,8 @@ const FamilyConfig& lance_config() {
       .limits = limits(),
       .stages = {{YamlPlace::reading, "reads"}, {YamlPlace::painting, "paints"}},
       .fields = with_common_fields(own_fields()),
-      .unused = {"ulysses_degree", "think", "think_output", "max_think_tokens", "negative_prompt",
-                 "cfg_img_scale", "vae_tiling"},
+      .unused = {"think", "think_output", "max_think_tokens", "negative_prompt", "cfg_img_scale",
+                 "vae_tiling"},
       .drafting = kDrafting,
       .refused = refused_keys_of_lance(),
       .demo_notice =

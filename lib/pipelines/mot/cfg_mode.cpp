@@ -40,7 +40,8 @@ CfgModeTimes time_widest_step(const MotModel& model, const PaintRequest& request
     return [&] { mode.velocities_at(x, mode.times()[widest.step], widest.contexts); };
   };
   return time_cfg_modes(launch(batched), launch(sequential),
-                        captures_steps(request, model, runtime), runtime.device);
+                        captures_steps(request, model, runtime), runtime.ranks != nullptr,
+                        runtime.device);
 }
 
 std::string describe_step(const PaintRequest& request, const PrefilledContexts& contexts,

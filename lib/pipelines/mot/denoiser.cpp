@@ -70,7 +70,9 @@ std::shared_ptr<const MotRowShare> MotDenoiser::share_among(std::int64_t context
   for (std::int64_t c = 0; c < contexts; ++c) {
     for (const LatentSize& size : sizes_) rows.push_back(size.rows());
   }
-  return std::make_shared<MotRowShare>(*runtime_.ranks, rows, runtime_.device);
+  const QwenConfig& llm = model_.backbone.config;
+  const MotHeads heads = {llm.num_attention_heads, llm.num_key_value_heads};
+  return std::make_shared<MotRowShare>(*runtime_.ranks, rows, heads, runtime_.device);
 }
 
 Tensor MotDenoiser::own(const Tensor& all) const {

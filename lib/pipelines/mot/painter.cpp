@@ -73,10 +73,11 @@ std::int64_t divided_axes(const Runtime& runtime) {
 
 // Experts that come from the host and operations that look at values on the host cannot be
 // captured. NCCL's exchanges can where all ranks capture the same; with those of two groups in one
-// graph it may wait for ever (NCCL's guide, "Using NCCL with CUDA Graphs").
+// graph it may wait for ever (NCCL's guide, "Using NCCL with CUDA Graphs"). Exchanges of rows for
+// heads are launched one by one: captured, they have not run on GPUs.
 bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
   return request.step_graphs && divided_axes(runtime) <= 1 &&
-         runtime.kernels != KernelPolicy::reference &&
+         !divides(runtime, RankAxis::ulysses) && runtime.kernels != KernelPolicy::reference &&
          !model.backbone.layers.streams({.und = true, .gen = true});
 }
 

@@ -221,7 +221,8 @@ void MotSession::log_why_uncaptured(const PaintRequest& paint) {
                           ? "denoise steps are launched one by one: --kernels reference"
                       : checkpoint_->mot().backbone.layers.streams({.und = true, .gen = true})
                           ? "denoise steps are launched one by one: weights come from the host"
-                          : "denoise steps are launched one by one: two degrees divide them");
+                          : "denoise steps are launched one by one: two degrees divide them, or "
+                            "Ulysses does");
   }
 }
 
