@@ -117,12 +117,12 @@ struct AutoOptions {
 
 // `name`: math, sdpa, flash, cudnn, hopper, splitkv, cudnn_fp8 or auto. For each call `auto` takes
 // the first backend in the device's order of preference that serves it. CPU: sdpa, math. CUDA:
-// hopper (Hopper, but under KernelPolicy::reference), cudnn (Hopper or newer), flash, sdpa, math,
-// with these exceptions: flash goes first for causal calls
-// and for few queries, splitkv before it for very few, and cudnn_fp8 before all for
-// kFewestFp8Queries or more without a causal mask. A backend asked for by name throws InputError
-// with its reason when it cannot serve a call. Throws InputError for an unknown name (lists those
-// that a user may ask for) and for a backend that this build or device lacks (says why).
+// hopper (compute capability 9.0, but under KernelPolicy::reference), cudnn (Hopper or newer),
+// flash, sdpa, math, with these exceptions: flash goes first for causal calls and for few queries,
+// splitkv before it for very few, and cudnn_fp8 before all for kFewestFp8Queries or more without a
+// causal mask. A backend asked for by name throws InputError with its reason when it cannot serve a
+// call. Throws InputError for an unknown name (lists those that a user may ask for) and for a
+// backend that this build or device lacks (says why).
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
                                                  AutoOptions options = {});
 

@@ -84,10 +84,10 @@ class Measurement {
   static int usual_quantize(const TunedShape&, std::int64_t rows) {
     return static_cast<int>(usual_quantize_vectors(rows));
   }
-  // The usual one that was measured: where there is no hopper, cudnn stands in for it.
   static int usual_first_attention(const TunedShape&, std::int64_t queries) {
     return static_cast<int>(usual_attention(queries));
   }
+  // Where there is no hopper, cudnn stands in for it.
   static int usual_without_hopper(const TunedShape&, std::int64_t queries) {
     const FirstAttention usual = usual_attention(queries);
     return static_cast<int>(usual == FirstAttention::hopper ? FirstAttention::cudnn : usual);
