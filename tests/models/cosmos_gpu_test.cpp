@@ -24,7 +24,7 @@ at::Device gpu() {
 // Heads that every backend of attention takes.
 CosmosConfig config_of_heads() {
   CosmosConfig config = small_config();
-  config.attention_head_dim = 64;
+  config.attention_head_dim = 128;
   return config;
 }
 

@@ -28,8 +28,10 @@ TEST_CASE("a captured step makes the bits of one launched by hand") {
 }
 
 TEST_CASE("a captured step of many rows makes the bits of one launched by hand") {
-  for (const char* quantization : {"none", "fp8", "int8"})
+  for (const char* quantization : {"none", "fp8", "int8"}) {
+    CAPTURE(quantization);
     test::check_step_graphs_of_many_rows({"cuda", "bfloat16", quantization});
+  }
 }
 
 TEST_CASE("many rows take the kernels that were written for them") {
