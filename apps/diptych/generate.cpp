@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "apps/diptych/degrees.h"
 #include "apps/diptych/demo.h"
 #include "apps/diptych/enhancer.h"
 #include "apps/diptych/ranks.h"
@@ -204,7 +205,8 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   return request;
 }
 
-int start(Resolved& resolved, Log& log) {
+// `ways`: to divide the request among its ranks, of which the fastest is chosen.
+int start(Resolved& resolved, const std::vector<ParallelDegrees>& ways, Log& log) {
   CheckedRequest request = check_request(resolved, log);
   Options& options = resolved.options;
   if (resolved.uses_demo) note_demo(options.run, log);
@@ -218,6 +220,11 @@ int start(Resolved& resolved, Log& log) {
       request.enhancer->rewrite(options, "", progress);
     }
     request.enhancer.reset();
+    make_job(request, options);
+  }
+  if (!ways.empty()) {
+    Progress progress(log, options.progress);
+    choose_degrees(*request.session, resolved, ways, "request", progress, log);
     make_job(request, options);
   }
   run(options, request, log);
@@ -250,8 +257,8 @@ int generate(const RequestFlags& flags, Log& log) {
   }
   return with_places(resolved, [&] {
     if (flags.check_config) return check_config(resolved, log);
-    const std::shared_ptr<Ranks> ranks = meet_ranks(resolved, log);
-    return as_rank(ranks, [&] { return start(resolved, log); });
+    const Meeting meeting = meet_ranks(resolved, log);
+    return as_rank(meeting.ranks, [&] { return start(resolved, meeting.ways, log); });
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/diptych/degrees.h"
 #include "apps/diptych/failure.h"
 #include "apps/diptych/request_flags.h"
 #include "lib/base/error.h"
@@ -49,60 +50,6 @@ std::size_t stages_of(const RunConfig& run) {
   return run.read_device && process && process->count > 1 ? 2 : 1;
 }
 
-std::size_t asked(const std::optional<std::int64_t>& degree) {
-  return static_cast<std::size_t>(degree.value_or(0));
-}
-
-// Why ranks cannot divide the guidance branches of a request; nothing where they can.
-std::optional<SettingText> why_one_branch(const RunConfig& run) {
-  if (run.answers())
-    return SettingText{Setting::of("task", run.task), " writes a text, which is the work of one"};
-  if (run.sampling.cfg_text_scale <= 1)
-    return SettingText{"guidance is off, and there is one branch (",
-                       Setting::of("cfg_text_scale").called("--cfg-scale"), " above 1 has two)"};
-  return std::nullopt;
-}
-
-// The same of the rows.
-std::optional<SettingText> why_whole_rows(const RunConfig& run) {
-  if (run.answers())
-    return SettingText{Setting::of("task", run.task), " writes a text, which is the work of one"};
-  return std::nullopt;
-}
-
-bool may_divide_branches(const RunConfig& run) {
-  return run.family->uses("cfg_parallel_size") && !why_one_branch(run);
-}
-
-bool may_divide_rows(const RunConfig& run, std::string_view field) {
-  return run.family->uses(field) && !why_whole_rows(run);
-}
-
-// What was asked for; else what was measured as the fastest on two and four GPUs of one host, or
-// within 3 % of it (docs/parallel.md). Families with CUDA graphs capture steps that the branches or
-// a ring alone divides: two ranks take the branches, more of them the rows. Of the others two
-// groups take the branches, and each divides the rows: two ranks as a ring, more by Ulysses.
-// `one_forward`: the branches are to share one, which no ranks can divide.
-ParallelDegrees degrees_of(const RunConfig& run, std::size_t ranks, bool one_forward) {
-  ParallelDegrees degrees;
-  degrees.cfg = std::max<std::size_t>(asked(run.parallel.cfg), 1);
-  degrees.ulysses = std::max<std::size_t>(asked(run.parallel.ulysses), 1);
-  degrees.ring = std::max<std::size_t>(asked(run.parallel.ring), 1);
-  degrees.stages = stages_of(run);
-  if (degrees.stages > 1) return degrees;
-  const auto left = [&] { return std::max<std::size_t>(ranks / degrees.ranks_per_request(), 1); };
-  const bool captured = run.family->uses("enforce_eager");
-  const bool by_ulysses = !captured && may_divide_rows(run, "ulysses_degree");
-  const bool by_ring = !run.parallel.ring && may_divide_rows(run, "ring_degree");
-  const bool rows_alone = by_ring && captured && left() > 2;
-  if (!run.parallel.cfg && may_divide_branches(run) && !one_forward && left() % 2 == 0 &&
-      !rows_alone)
-    degrees.cfg = 2;
-  if (!run.parallel.ulysses && by_ulysses && !(by_ring && left() == 2)) degrees.ulysses = left();
-  if (by_ring) degrees.ring = left();
-  return degrees;
-}
-
 // Of two stages that are a process each.
 void require_stages_alone(const RunConfig& run, const ParallelDegrees& degrees) {
   const Setting apart = Setting::of("read_device", device_name(*run.read_device));
@@ -128,7 +75,8 @@ void require_divisible(const RunConfig& run, const ParallelDegrees& degrees) {
     throw InputError(Setting::of("ring_degree", std::to_string(degrees.ring)), *why);
   if (degrees.stages > 1) require_stages_alone(run, degrees);
   if (degrees.cfg > 1 && run.cache_mode != StepCacheMode::none)
-    throw InputError(Setting::of("cache_mode"), "is for one process, which has all branches");
+    throw InputError(Setting::of("cache_mode"),
+                     "is for one process, which has all branches; expected --cfg-parallel-size 1");
   if (degrees.of_rows() > 1 && !run.trace.empty())
     throw InputError(
         Setting::of("trace"),
@@ -142,6 +90,13 @@ void refuse_stdin(const RunConfig& run, const Shard& process) {
                        process.count, process.origin);
     }
   }
+}
+
+// The one that was asked for, to which what is wrong with all is said.
+const char* field_of_degrees(const RunConfig& run) {
+  if (run.parallel.cfg) return "cfg_parallel_size";
+  if (run.parallel.ulysses) return "ulysses_degree";
+  return run.parallel.ring ? "ring_degree" : "cfg_parallel_size";
 }
 
 void check_degrees(const RunConfig& run, const ParallelDegrees& degrees, const Shard& process) {
@@ -159,21 +114,11 @@ void check_degrees(const RunConfig& run, const ParallelDegrees& degrees, const S
                      "{} processes share one request ({}), but a stage that reads and one that "
                      "paints are the work of 2",
                      process.count, process.origin);
-  if (shared != process.count) {
-    throw InputError(
-        Setting::of("cfg_parallel_size"),
-        "{} processes share one request ({}), but {} parts of its branches and {} of its rows are "
-        "the work of {}",
-        process.count, process.origin, degrees.cfg, degrees.of_rows(), shared);
-  }
+  if (shared != process.count)
+    throw InputError(Setting::of(field_of_degrees(run)),
+                     "{} processes share one request ({}); expected {}, for {}", process.count,
+                     process.origin, shared, describe(degrees));
   refuse_stdin(run, process);
-}
-
-// Where each branch is computed by a rank of its own, none share a forward. A stage config, or the
-// default, may say so for a single process; a flag is meant.
-bool asks_for_one_forward(const Resolved& resolved) {
-  return resolved.options.run.cfg_mode == CfgMode::batched &&
-         resolved.origins[field_index("cfg_mode")].starts_with("--");
 }
 
 void require_branches_apart(const Resolved& resolved, const ParallelDegrees& degrees) {
@@ -189,6 +134,18 @@ void agree(RunConfig& run, Ranks& ranks) {
   if (!sampling.seed_drawn) return;
   const std::string seed = ranks.common_text("seed", [&] { return std::to_string(sampling.seed); });
   sampling.seed = std::stoull(seed);
+}
+
+// Ranks that chose from others would wait for each other without end.
+void require_same_ways(Ranks& ranks, const std::vector<ParallelDegrees>& ways) {
+  constexpr int kWrongUse = 2;
+  const std::string own = describe(ways);
+  const std::string first = ranks.common_text("ways", [&] { return own; });
+  if (own == first) return;
+  if (!ranks.fail(kWrongUse)) throw OtherRankFailed{kWrongUse};
+  const auto text = [](const std::string& all) { return all.empty() ? "nothing" : all; };
+  throw InputError("rank {} may choose from other divisions than rank 0: {}; expected {}",
+                   ranks.rank(), text(own), text(first));
 }
 
 // Meets the others. The settings become those of this rank.
@@ -215,12 +172,7 @@ void meet(Resolved& resolved, const Shard& process, const ParallelDegrees& degre
 
 // Nothing is divided that nobody asked for: the processes then have items of their own.
 ParallelDegrees degrees_of_items(const RunConfig& defaults) {
-  ParallelDegrees degrees;
-  degrees.cfg = std::max<std::size_t>(asked(defaults.parallel.cfg), 1);
-  degrees.ulysses = std::max<std::size_t>(asked(defaults.parallel.ulysses), 1);
-  degrees.ring = std::max<std::size_t>(asked(defaults.parallel.ring), 1);
-  degrees.stages = stages_of(defaults);
-  return degrees;
+  return asked_degrees(defaults, stages_of(defaults));
 }
 
 constexpr fmt::format_string<std::int64_t&> kAlone =
@@ -255,25 +207,28 @@ void require_undivided(const RunConfig& run) {
   require_stages_together(run);
 }
 
-std::shared_ptr<Ranks> meet_ranks(Resolved& resolved, Log& log) {
+Meeting meet_ranks(Resolved& resolved, Log& log) {
   RunConfig& run = resolved.options.run;
   const auto process = process_of_environment(environment);
   if (!process) {
     require_undivided(run, kAlone);
-    return nullptr;
+    return {};
   }
-  const ParallelDegrees degrees = degrees_of(run, process->count, asks_for_one_forward(resolved));
+  run.parallel.whole_cfg_mode = run.cfg_mode;
+  const ParallelDegrees degrees = usual_degrees(resolved, process->count, stages_of(run));
   check_degrees(run, degrees, *process);
   require_branches_apart(resolved, degrees);
   meet(resolved, *process, degrees, log);
   if (degrees.stages > 1) {
     log.info("2 processes share this request: one reads, the other one paints ({})",
              name_of(run.connector));
-    return run.ranks;
+    return {run.ranks, {}};
   }
-  log.info("{} processes share this request: {} for the guidance branches x {} for the rows",
-           process->count, degrees.cfg, degrees.of_rows());
-  return run.ranks;
+  const std::vector<ParallelDegrees> ways = degrees_to_time(resolved);
+  require_same_ways(*run.ranks, ways);
+  log.info("{} processes share this request: {}{}", process->count, describe(degrees),
+           ways.empty() ? "" : ", unless another division is faster");
+  return {run.ranks, ways};
 }
 
 std::size_t ranks_per_item(const RunConfig& defaults) {
@@ -282,6 +237,7 @@ std::size_t ranks_per_item(const RunConfig& defaults) {
 
 std::shared_ptr<Ranks> meet_list_ranks(Resolved& defaults, Log& log) {
   RunConfig& run = defaults.options.run;
+  run.parallel.whole_cfg_mode = run.cfg_mode;
   const ParallelDegrees degrees = degrees_of_items(run);
   if (degrees.ranks_per_request() == 1) return nullptr;
   const auto process = process_of_environment(environment);
@@ -296,10 +252,8 @@ std::shared_ptr<Ranks> meet_list_ranks(Resolved& defaults, Log& log) {
         process->count, run.ranks->comm().data.size, name_of(run.connector));
     return run.ranks;
   }
-  log.info(
-      "{} processes share this list: {} for its items x {} for the guidance branches x {} for the "
-      "rows",
-      process->count, run.ranks->comm().data.size, degrees.cfg, degrees.of_rows());
+  log.info("{} processes share this list: {} items at a time, {} each", process->count,
+           run.ranks->comm().data.size, describe(degrees));
   return run.ranks;
 }
 

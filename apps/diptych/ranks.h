@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "lib/base/log.h"
 #include "lib/config/resolve.h"
@@ -10,11 +11,16 @@
 
 namespace diptych {
 
-// Meets the other processes that a launcher started with this one; null where there are none. All
-// of them share the one request: its settings become those of this rank (device, seed, CFG mode,
-// progress), and all ranks but the one that writes are quiet. Throws InputError for settings that
-// do not fit the number of processes or the request, RunError where they do not meet.
-std::shared_ptr<Ranks> meet_ranks(Resolved& resolved, Log& log);
+struct Meeting {
+  std::shared_ptr<Ranks> ranks;       // null: this process is alone
+  std::vector<ParallelDegrees> ways;  // that choose_degrees() chooses from (degrees_to_time())
+};
+
+// Meets the other processes that a launcher started with this one, if there are any. All of them
+// share the one request: its settings become those of this rank (device, seed, CFG mode, progress),
+// and all ranks but the one that writes are quiet. Throws InputError for settings that do not fit
+// the number of processes, the request or those of rank 0, RunError where they do not meet.
+Meeting meet_ranks(Resolved& resolved, Log& log);
 
 // How many processes share each request of a list: as many as it was asked for, 1 if it was not.
 std::size_t ranks_per_item(const RunConfig& defaults);

@@ -90,6 +90,8 @@ struct ParallelConfig {
   std::optional<std::int64_t> cfg;      // guidance branches
   std::optional<std::int64_t> ulysses;  // rows, and heads of attention
   std::optional<std::int64_t> ring;     // rows, and keys and values of attention
+  // RunConfig::cfg_mode as it was asked for: branches that are divided run one by one.
+  std::optional<CfgMode> whole_cfg_mode = CfgMode::batched;
 };
 
 // What somebody said in a conversation.

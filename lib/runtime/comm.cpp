@@ -6,6 +6,10 @@
 
 namespace diptych {
 
+ParallelDegrees degrees_of(const Comm& comm) {
+  return {comm.cfg.size, comm.ulysses.size, comm.ring.size, comm.stage.size};
+}
+
 Comm Comm::of_rank(std::size_t rank, std::size_t world_size, const ParallelDegrees& degrees) {
   const std::size_t shared = degrees.ranks_per_request();
   TORCH_CHECK(shared > 0, "[comm] degrees are cfg ", degrees.cfg, ", ulysses ", degrees.ulysses,

@@ -14,6 +14,7 @@ struct ParallelDegrees {
   std::size_t of_rows() const { return ulysses * ring; }
   bool divides_steps() const { return cfg * of_rows() > 1; }
   std::size_t ranks_per_request() const { return stages * cfg * of_rows(); }
+  bool operator==(const ParallelDegrees&) const = default;
 };
 
 // One of the groups that a rank is in: how many ranks it has, and which of them this one is.
@@ -39,5 +40,7 @@ struct Comm {
   // outside [0, world_size).
   static Comm of_rank(std::size_t rank, std::size_t world_size, const ParallelDegrees& degrees);
 };
+
+ParallelDegrees degrees_of(const Comm& comm);
 
 }  // namespace diptych

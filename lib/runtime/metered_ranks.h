@@ -28,6 +28,10 @@ class MeteredRanks final : public Ranks {
   // Waits for the device. -> of each axis that had exchanges.
   std::map<RankAxis, ExchangeCost> stop();
 
+  void regroup(const ParallelDegrees& degrees) override {
+    ranks_->regroup(degrees);
+    set_comm(ranks_->comm());
+  }
   Tensor all_gather(RankAxis axis, const Tensor& part) override;
   Tensor all_to_all(RankAxis axis, const Tensor& parts) override;
   Tensor exchange(RankAxis axis, const Tensor& edges) override;

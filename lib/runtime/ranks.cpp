@@ -32,6 +32,7 @@ constexpr auto kBeat = 250ms;    // between two signs of life
 constexpr int kLostBeats = 20;   // without one: the process is gone
 constexpr auto kLastWords = 2s;  // until what a rank has said must be known
 constexpr int kLost = 3;         // exit code: RunError's
+constexpr int kWrongInput = 2;   // likewise: InputError's
 constexpr const char* kFailed = "failed";
 constexpr int kTag = 0;  // of what goes from one rank to another: in order
 constexpr std::array kAxes = {RankAxis::cfg, RankAxis::ulysses, RankAxis::ring, RankAxis::stage,
@@ -66,13 +67,15 @@ Store open_store(const Launch& launch) {
 // Everybody says that it is there; who waits in vain names who is not.
 void await_all(c10d::Store& store, const Launch& launch) {
   const auto key = [](std::size_t rank) { return "here" + std::to_string(rank); };
+  const auto end = std::chrono::steady_clock::now() + kMeeting;
   store.set(key(launch.rank), bytes_of("1"));
   for (std::size_t rank = 0; rank < launch.size; ++rank) {
-    try {
-      store.wait({key(rank)}, kMeeting);
-    } catch (const std::exception&) {
-      throw RunError("rank {} of {} did not come to {}:{} within {} s", rank, launch.size,
-                     launch.host, launch.port, kMeeting.count());
+    while (!store.check({key(rank)})) {
+      check_interrupted();
+      if (std::chrono::steady_clock::now() > end)
+        throw RunError("rank {} of {} did not come to {}:{} within {} s", rank, launch.size,
+                       launch.host, launch.port, kMeeting.count());
+      std::this_thread::sleep_for(kGlance);
     }
   }
 }
@@ -161,24 +164,34 @@ void await(const c10::intrusive_ptr<c10d::Work>& work) {
   if (work) work->wait();
 }
 
+std::string text_of(const ParallelDegrees& degrees) {
+  return fmt::format("cfg {}, ulysses {}, ring {}, stages {}", degrees.cfg, degrees.ulysses,
+                     degrees.ring, degrees.stages);
+}
+
 class C10dRanks final : public Ranks {
  public:
-  C10dRanks(const Launch& launch, const Comm& comm, at::Device device, at::Device stage_device)
-      : Ranks(launch.rank, comm),
+  C10dRanks(const Launch& launch, const ParallelDegrees& degrees, at::Device device,
+            at::Device stage_device)
+      : Ranks(launch.rank, Comm::of_rank(launch.rank, launch.size, degrees)),
         launch_(launch),
         device_(device),
         stage_device_(stage_device),
         store_(open_store(launch)) {
     await_all(*store_, launch);
     watch_ = std::make_unique<Watch>(launch, open_store(follower()));
-    for (const RankAxis axis : kAxes) {
-      if (group(axis).size > 1) groups_[axis] = open_group(axis);
-    }
+    require_same(degrees);
+    open_groups(degrees);
   }
   // The store goes with rank 0, which may have heard of a failure before the others.
   ~C10dRanks() override {
     if (rank() == 0 && (has_failed_ || failed())) std::this_thread::sleep_for(3 * kBeat);
     watch_->stop();
+  }
+
+  void regroup(const ParallelDegrees& degrees) override {
+    set_comm(Comm::of_rank(launch_.rank, launch_.size, degrees));
+    open_groups(degrees);
   }
 
   Tensor all_gather(RankAxis axis, const Tensor& part) override {
@@ -293,6 +306,32 @@ class C10dRanks final : public Ranks {
   }
 
  private:
+  using Groups = std::map<RankAxis, c10::intrusive_ptr<c10d::Backend>>;
+
+  // Ranks with other degrees would wait for each other without end.
+  void require_same(const ParallelDegrees& degrees) {
+    const std::string own = text_of(degrees);
+    const std::string first = common_text("degrees", [&] { return own; });
+    if (own == first) return;
+    if (!fail(kWrongInput)) throw OtherRankFailed{kWrongInput};
+    throw InputError("rank {} of {} has other degrees than rank 0: {}; expected {}", rank(),
+                     launch_.size, own, first);
+  }
+
+  // Those of degrees that came before are still open.
+  void open_groups(const ParallelDegrees& degrees) {
+    const std::string name = text_of(degrees);
+    if (const auto known = opened_.find(name); known != opened_.end()) {
+      groups_ = known->second;
+      return;
+    }
+    groups_.clear();
+    for (const RankAxis axis : kAxes) {
+      if (group(axis).size > 1) groups_[axis] = open_group(axis, name);
+    }
+    opened_[name] = groups_;
+  }
+
   std::string text_of_rank(std::size_t speaker, const std::string& name,
                            const std::function<std::string()>& make) {
     const std::string key = fmt::format("text.{}.{}", speaker, name);
@@ -332,12 +371,13 @@ class C10dRanks final : public Ranks {
       store_->wait({"left" + std::to_string(other)}, kMeeting);
   }
 
-  c10::intrusive_ptr<c10d::Backend> open_group(RankAxis axis) const {
+  c10::intrusive_ptr<c10d::Backend> open_group(RankAxis axis, const std::string& degrees) const {
     // Where one degree alone divides the request, all that share it are that degree's group.
     for (const auto& [other, backend] : groups_) {
       if (axis == RankAxis::request && group(other) == group(axis)) return backend;
     }
-    const Store own = c10::make_intrusive<c10d::PrefixStore>(name_of_group(axis), store_);
+    const Store own =
+        c10::make_intrusive<c10d::PrefixStore>(degrees + "." + name_of_group(axis), store_);
     return device(axis).is_cuda() ? make_nccl_group(own, group(axis), device(axis))
                                   : make_gloo_group(own, group(axis));
   }
@@ -359,7 +399,8 @@ class C10dRanks final : public Ranks {
   Store store_;
   bool has_failed_ = false;
   std::unique_ptr<Watch> watch_;
-  std::map<RankAxis, c10::intrusive_ptr<c10d::Backend>> groups_;
+  Groups groups_;
+  std::map<std::string, Groups> opened_;  // by the degrees
 };
 
 }  // namespace
@@ -392,8 +433,7 @@ std::shared_ptr<Ranks> Ranks::meet(const Launch& launch, const ParallelDegrees& 
   // c10d's warnings about connections that end come with frames of its stack. What has ended is
   // said by the ranks; who wants to know more asks libtorch.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
-  const Comm comm = Comm::of_rank(launch.rank, launch.size, degrees);
-  return std::make_shared<C10dRanks>(launch, comm, device, stage_device);
+  return std::make_shared<C10dRanks>(launch, degrees, device, stage_device);
 }
 
 }  // namespace diptych

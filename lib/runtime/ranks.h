@@ -40,12 +40,16 @@ struct RankFailed {
 class Ranks {
  public:
   // Meets the others, and opens a group for every degree above 1: of `device`, of the stage axis of
-  // `stage_device`. Throws InputError as Comm::of_rank, and RunError where they do not all come
-  // within a minute.
+  // `stage_device`. Throws InputError as Comm::of_rank and for degrees that are not rank 0's, and
+  // RunError where they do not all come within a minute.
   static std::shared_ptr<Ranks> meet(const Launch& launch, const ParallelDegrees& degrees,
                                      at::Device device, at::Device stage_device);
   virtual ~Ranks() = default;
 
+  // From now on the request is divided so, by as many ranks as before. All ranks call it, with the
+  // same degrees, between runs; what holds for the division before must be made anew. Throws
+  // InputError as Comm::of_rank.
+  virtual void regroup(const ParallelDegrees& degrees) = 0;
   const Comm& comm() const { return comm_; }
   std::size_t rank() const { return rank_; }
   const RankGroup& group(RankAxis axis) const;
@@ -92,6 +96,7 @@ class Ranks {
 
  protected:
   Ranks(std::size_t rank, const Comm& comm) : comm_(comm), rank_(rank) {}
+  void set_comm(const Comm& comm) { comm_ = comm; }
 
  private:
   Comm comm_;

@@ -46,6 +46,16 @@ class StepMeter {
   virtual std::vector<StepKindWork> measure_steps(Job& job, bool measures, Progress& progress) = 0;
 };
 
+// Tells how long denoising takes as the session's ranks are grouped now.
+class StepTimer {
+ public:
+  virtual ~StepTimer() = default;
+  // Seconds of all steps of this job's picture or video, by timing one step of each kind that the
+  // family tells apart: of diffusion transformers the first step alone. All ranks that share the
+  // job call it. Reads as Session::run() does and paints nothing. Throws as run().
+  virtual double time_steps(Job& job, Progress& progress) = 0;
+};
+
 // Keeps the steps that a run has captured, and their memory, for the next one.
 class StepKeeper {
  public:
@@ -57,6 +67,7 @@ struct Capabilities {
   StepCalibrator* calibrator = nullptr;
   StepMeter* meter = nullptr;
   StepKeeper* keeper = nullptr;
+  StepTimer* timer = nullptr;
 };
 
 }  // namespace diptych

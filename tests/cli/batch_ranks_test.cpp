@@ -62,8 +62,7 @@ TEST_CASE("groups of ranks share a list, and the ranks of a group its items") {
   folder.write("l.jsonl", kList);
   const std::vector<Outcome> ranks = run_ranks(4, batch(folder, "out", kBranches));
   check_all(ranks, 0);
-  CHECK(has(ranks[0].err,
-            "4 processes share this list: 2 for its items x 2 for the guidance branches x 1"));
+  CHECK(has(ranks[0].err, "4 processes share this list: 2 items at a time, 2 branches each"));
   CHECK(has(ranks[0].err, "part 0/2 of 6 items, from RANK and WORLD_SIZE; all write manifest"));
   CHECK(has(ranks[0].err, "3 items: 3 done, 0 failed"));
   CHECK(has(ranks[2].err, "3 items: 3 done, 0 failed"));

@@ -116,11 +116,10 @@ TEST_CASE("ranks that divide the rows of a picture") {
   const std::vector<Outcome> rows =
       run_ranks(4, demo(folder.file("rows.png"), {"--size", "128x96", "--steps", "8"}));
   check_all(rows, 0);
-  CHECK(has(rows[0].err, ": 1 for the guidance branches x 4 for the rows"));
+  CHECK(has(rows[0].err, "4 processes share this request: ring 4\n"));
   differ_by(folder.file("rows.png"), alone, "1");
   const Words cached = {"--cache-mode", "taylorseer"};
-  differ_by(paint(2, "cached.png", with(cached, {"--cfg-parallel-size", "1"})),
-            paint(1, "alone_cached.png", cached), "1");
+  differ_by(paint(2, "cached.png", cached), paint(1, "alone_cached.png", cached), "1");
 }
 
 TEST_CASE("what fails in one rank ends all, and is said once") {
@@ -188,8 +187,16 @@ TEST_CASE("degrees that do not fit the processes are refused") {
         "with torchrun, mpirun or srun\n");
   const std::vector<Outcome> three = run_ranks(3, demo(output, {"--cfg-parallel-size", "2"}));
   check_all(three, 2);
-  CHECK(three[0].err.find("3 processes share one request (RANK and WORLD_SIZE), but 2 parts of its "
-                          "branches and 1 of its rows are the work of 2") != std::string::npos);
+  CHECK(
+      three[0].err ==
+      "diptych: --cfg-parallel-size: 3 processes share one request (RANK and WORLD_SIZE); expected "
+      "2, for 2 branches\n");
+  const std::vector<Outcome> ring = run_ranks(3, demo(output, {"--ring-degree", "2"}));
+  check_all(ring, 2);
+  CHECK(ring[0].err ==
+        "diptych: --ring-degree: 3 processes share one request (RANK and WORLD_SIZE); expected 2, "
+        "for "
+        "ring 2\n");
 }
 
 TEST_CASE("bench measures what ranks share") {

@@ -440,6 +440,28 @@ KernelWork work_of(const StepKindWork& kind, const std::string& family) {
 
 }  // namespace
 
+void check_timed_steps(SessionPlace place) {
+  RunConfig request = paint_request("a red fox", 5, 64, 48);
+  SessionFixture f(place);
+  Log log(LogLevel::quiet);
+  Progress progress(log, ProgressStyle::none);
+  const auto seconds = [&](std::int64_t steps) {
+    request.sampling.steps = steps;
+    StepTimer* const timer = f.session->capabilities().timer;
+    REQUIRE(timer != nullptr);
+    return timer->time_steps(*f.session->make_job(request), progress);
+  };
+  const double few = seconds(3), many = seconds(301);
+  CHECK(few > 0);
+  CHECK(many > 5 * few);  // 150 times as many steps, each timed once
+  const Report before = f.session->report();
+  request.sampling.steps = 6;
+  const Tensor behind = f.run({request}).pictures.front().latent;
+  CHECK(before.updates == 0);
+  SessionFixture other(place);
+  CHECK(behind.equal(other.run({request}).pictures.front().latent));
+}
+
 void check_measured_steps(SessionPlace place) {
   RunConfig request = paint_request("a red fox", 5, 64, 48);
   request.sampling.steps = 12;

@@ -69,6 +69,7 @@ void check_kept_steps(SessionPlace place);
 
 // What steps have to do adds up over batched and sequential steps, their floors are measured, and
 // neither changes a bit of what is painted.
+void check_timed_steps(SessionPlace place);
 void check_measured_steps(SessionPlace place);
 
 }  // namespace diptych::test

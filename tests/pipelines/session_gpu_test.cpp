@@ -78,6 +78,11 @@ TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
   test::check_cfg_mode_auto({"cuda", "bfloat16"});
 }
 
+TEST_CASE("all steps are timed by one of each kind, which changes no picture") {
+  test::check_timed_steps({"cuda", "float32"});
+  test::check_timed_steps({"cuda", "bfloat16"});
+}
+
 TEST_CASE("what steps have to do, and their products alone") {
   test::check_measured_steps({"cuda", "float32"});
   test::check_measured_steps({"cuda", "bfloat16"});

@@ -48,6 +48,10 @@ TEST_CASE("--cfg-mode auto paints as the mode that it chooses") {
   test::check_cfg_mode_auto(kCpu);
 }
 
+TEST_CASE("all steps are timed by one of each kind, which changes no picture") {
+  test::check_timed_steps(kCpu);
+}
+
 TEST_CASE("what steps have to do, and their products alone") {
   test::check_measured_steps(kCpu);
   test::check_measured_steps({"cpu", "bfloat16"});

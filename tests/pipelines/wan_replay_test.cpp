@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/config/resolve.h"
 #include "lib/pipelines/registry.h"
 #include "lib/text/nfc.h"
 #include "lib/verify/trace_compare.h"
@@ -102,6 +103,50 @@ TEST_CASE("recorded parts of Wan" * doctest::test_suite("needs utf8proc")) {
   const fs::path goldens = full_goldens();
   if (goldens.empty()) return;
   CHECK(replay_cases(goldens, CfgMode::batched, false) == 12);
+}
+
+// A small clip of the tiny checkpoint.
+RunConfig clip_request() {
+  const auto flag = [](const char* name) {
+    return std::string(all_fields()[field_index(name)].flags);
+  };
+  Sources sources;
+  sources.inputs = {{MediaKind::text, "a cat walks"}};
+  sources.environment = [](const std::string&) { return std::nullopt; };
+  sources.families = all_family_configs();
+  sources.flags = {{flag("model"), {(full_goldens() / "checkpoint").string()}},
+                   {flag("device"), {"cpu"}},
+                   {flag("dtype"), {"float32"}},
+                   {flag("width"), {"64"}},
+                   {flag("height"), {"48"}},
+                   {flag("video_frames"), {"5"}},
+                   {flag("steps"), {"3"}}};
+  return resolve(sources).options.run;
+}
+
+TEST_CASE("the steps of a clip are timed by one of them, which changes no clip") {
+  if (full_goldens().empty()) return test::skip("the full recordings are not there");
+  if (!can_normalise(kFirstNormalised)) return test::skip(kNoUtf8proc);
+  const RunConfig request = clip_request();
+  Log log(LogLevel::quiet);
+  Progress progress(log, ProgressStyle::none);
+  const auto latent_of = [&](Session& session) {
+    Tensor latent;
+    Results results;
+    results.result = [&](const Result& result, const Report&) { latent = result.latent; };
+    const auto job = session.make_job(request);
+    session.run({job.get()}, progress, results);
+    return latent;
+  };
+  const Family& family = find_family("wan");
+  const auto timed = family.open(request, log), plain = family.open(request, log);
+  StepTimer* const timer = timed->capabilities().timer;
+  REQUIRE(timer != nullptr);
+  CHECK(timer->time_steps(*timed->make_job(request), progress) > 0);
+  const Tensor latent = latent_of(*timed);
+  CHECK(latent.numel() > 0);
+  CHECK(latent.equal(latent_of(*plain)));
+  CHECK(timed->report().updates == 3);
 }
 
 }  // namespace diptych

@@ -73,6 +73,27 @@ TEST_CASE("neighbours exchange their edges") {
   }
 }
 
+TEST_CASE("ranks divide a request anew, and as before") {
+  std::vector<Tensor> pairs(4), all(4), again(4);
+  as_ranks({.cfg = 2, .ring = 2}, 4, [&](Ranks& ranks) {
+    const Tensor own = at::full({1}, static_cast<std::int64_t>(ranks.rank()), at::kInt);
+    MeteredRanks metered(std::shared_ptr<Ranks>(&ranks, [](Ranks*) {}));
+    pairs[ranks.rank()] = metered.all_gather(RankAxis::ring, own);
+    metered.regroup({.ulysses = 4});
+    CHECK(metered.comm().cfg.size == 1);
+    CHECK(ranks.comm().ulysses == RankGroup{4, ranks.rank()});
+    all[ranks.rank()] = metered.all_gather(RankAxis::ulysses, own);
+    metered.regroup({.cfg = 2, .ring = 2});
+    again[ranks.rank()] = metered.all_gather(RankAxis::ring, own);
+  });
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    CHECK(pairs[rank].equal(
+        at::tensor(rank < 2 ? std::vector{0, 1} : std::vector{2, 3}, at::kInt).view({2, 1})));
+    CHECK(all[rank].equal(at::arange(4, at::kInt).view({4, 1})));
+    CHECK(again[rank].equal(pairs[rank]));
+  }
+}
+
 TEST_CASE("the ranks that share a request are one group, in their order") {
   as_ranks({.cfg = 2, .ulysses = 2}, 8, [](Ranks& ranks) {
     const auto rank = static_cast<std::int64_t>(ranks.rank());

@@ -228,13 +228,16 @@ std::shared_ptr<MeteredRanks> meter_ranks(RunConfig& run) {
   return meter;
 }
 
-int start(const BenchFlags& flags, Resolved& request, Log& log) {
+// `ways`: to divide the request among its ranks, of which the fastest is chosen for each size.
+int start(const BenchFlags& flags, Resolved& request, const std::vector<ParallelDegrees>& ways,
+          Log& log) {
   if (!flags.datasets.empty()) return start_datasets(flags, request, log);
   refuse_dataset_flags(flags);
   read_stdin_and_files(request.options.run.inputs);
   const std::shared_ptr<MeteredRanks> meter = meter_ranks(request.options.run);
   BenchPlan plan = make_plan(flags, request);
   plan.meter = meter;
+  if (flags.against.empty()) plan.ways = ways;  // both sides divide it alike
   std::vector<const Options*> requests;
   for (const BenchSetting& each : plan.cases.front().settings)  // of any size the same files
     requests.push_back(&each.options());
@@ -262,8 +265,8 @@ int bench(const BenchFlags& flags, Log& log) {
     return 0;
   }
   return with_places(request, [&] {
-    const std::shared_ptr<Ranks> ranks = flags.check_config ? nullptr : meet_ranks(request, log);
-    return as_rank(ranks, [&] { return start(flags, request, log); });
+    const Meeting meeting = flags.check_config ? Meeting() : meet_ranks(request, log);
+    return as_rank(meeting.ranks, [&] { return start(flags, request, meeting.ways, log); });
   });
 }
 

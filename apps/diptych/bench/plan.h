@@ -36,6 +36,7 @@ struct BenchPlan {
   bool floor = false;              // is measured behind each run
   // That of the requests, where they divide the steps: their exchanges are measured. Else null.
   std::shared_ptr<MeteredRanks> meter;
+  std::vector<ParallelDegrees> ways;  // to divide each case, of which the fastest is chosen
 };
 
 // What a benchmark runs beside the request itself.

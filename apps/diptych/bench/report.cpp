@@ -353,6 +353,8 @@ Json exchanges_json(const BenchSetting& setting, const BenchMeasured& m) {
         {"count", cost.count}, {"sent_bytes", cost.sent_bytes}, {"seconds", cost.seconds}};
   }
   return {{"processes", setting.options().run.ranks->comm().request.size},
+          {"degrees",
+           {{"cfg", m.degrees.cfg}, {"ulysses", m.degrees.ulysses}, {"ring", m.degrees.ring}}},
           {fmt::format("sent_bytes_per_{}", one_of(m)), per_result(exchanges.sent_bytes(), m)},
           {"share_of_denoising", exchanges.share_of_denoising()},
           {"denoise_seconds", exchanges.denoise_seconds},

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "apps/diptych/degrees.h"
 #include "apps/diptych/enhancer.h"
 #include "apps/diptych/ranks.h"
 #include "apps/diptych/record/result_record.h"
@@ -112,9 +113,11 @@ class Bench {
   void check_formats() const {
     for (std::size_t s = 0; s < settings(); ++s) {
       const Options& options = setting(0, s).options();
-      if (options.run.makes == MediaKind::clip && clip_format_of(options) == ClipFormat::png)
+      if (options.run.makes == MediaKind::clip && clip_format_of(options) == ClipFormat::png &&
+          !plan_.save_dir.empty())
         throw InputError(Setting::of("format", "png"),
-                         "a folder of frames is not measured; expected mp4, webm, gif or webp");
+                         "the frames of a video are decoded and not kept; expected mp4, webm, gif "
+                         "or webp for --save-dir");
     }
   }
 
@@ -221,6 +224,8 @@ class Bench {
             job->read_inputs();
           }
           expect(c, warmup_config(c, s));
+          for (const RunConfig& timed : timed_requests(setting(c, s).request, plan_.ways))
+            expect(c, timed);
         });
       }
     }
@@ -266,8 +271,12 @@ class Bench {
       if (writes_results(config)) {
         const Painted painted{&options, &result};
         const MadeResult made{std::span(&painted, 1), 0, &report};
-        outcome.encoded.push_back(
-            encode_result(made, encoding_of(options, result.media), progress_).bytes);
+        const ResultEncoding encoding = encoding_of(options, result.media);
+        if (is_folder(encoding)) {
+          result.clip().decode([](const Tensor& /*frames*/) {});
+        } else {
+          outcome.encoded.push_back(encode_result(made, encoding, progress_).bytes);
+        }
       } else {
         help_decode(result.media);
       }
@@ -296,6 +305,7 @@ class Bench {
 
   void measure(std::size_t c) {
     std::vector<BenchMeasured>& measured = result_.cases.emplace_back(settings());
+    choose_degrees(c);
     const std::int64_t rounds = plan_.warmup + plan_.repeats;
     for (std::int64_t round = 0; round < rounds; ++round) {
       progress_.set_items(static_cast<std::int64_t>(c) * rounds + round,
@@ -321,6 +331,8 @@ class Bench {
 
   void take(const Outcome& outcome, std::size_t c, std::size_t s, BenchMeasured& measured) {
     measured.ran = session(s).report();
+    if (const auto& ranks = setting(c, s).options().run.ranks)
+      measured.degrees = degrees_of(ranks->comm());
     if (sessions_.size() == 1) {
       measured.peak_tensor_bytes =
           std::max(measured.peak_tensor_bytes, peak_tensor_bytes(device(s)));
@@ -386,6 +398,7 @@ class Bench {
   // steps shows the host no exchange: here they are launched one by one.
   void measure_exchanges() {
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      use_degrees_of(c);
       for (std::size_t s = 0; s < settings(); ++s) {
         BenchMeasured& measured = result_.cases[c][s];
         if (measured.painted.empty()) continue;
@@ -411,6 +424,7 @@ class Bench {
     std::vector<DevicePeaks> peaks(settings());
     for (std::size_t s = 0; plan_.kernel_times && s < settings(); ++s) peaks[s] = peaks_of(s);
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      use_degrees_of(c);
       for (std::size_t s = 0; s < settings(); ++s) {
         BenchMeasured& measured = result_.cases[c][s];
         if (plan_.launches) {
@@ -440,7 +454,25 @@ class Bench {
     return record_launches(kDenoiseScope, [&] { run_once(c, s, setting(c, s).options().run); });
   }
 
-  const BenchPlan& plan_;
+  void choose_degrees(std::size_t c) {
+    if (plan_.ways.empty()) return;
+    Resolved& request = plan_.cases[c].settings.front().request;  // there is no other
+    at_place(c, 0, [&] {
+      diptych::choose_degrees(session(0), request, plan_.ways, plan_.cases[c].name, progress_,
+                              log_);
+    });
+    degrees_[c] = degrees_of(request.options.run.ranks->comm());
+    reset_peak_memory(device(0));  // of the timed steps
+  }
+
+  // What is measured behind the last case is of all of them.
+  void use_degrees_of(std::size_t c) {
+    if (const auto chosen = degrees_.find(c); chosen != degrees_.end())
+      base().options().run.ranks->regroup(chosen->second);
+  }
+
+  BenchPlan plan_;  // whose requests get the mode that goes with the chosen degrees
+  std::map<std::size_t, ParallelDegrees> degrees_;  // that were chosen, by the case
   Log& log_;
   Progress progress_;
   std::vector<std::unique_ptr<Session>> sessions_;

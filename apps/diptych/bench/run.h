@@ -44,6 +44,7 @@ struct BenchMeasured {  // of one setting of one case
   std::vector<std::string> texts;          // answers
   std::optional<DraftingReport> drafting;  // of all of them
   Report ran;
+  ParallelDegrees degrees;              // in which ranks divided it
   bool repeatable = true;               // every run gave the same results
   std::uint64_t peak_tensor_bytes = 0;  // of the device; 0 on the CPU, and where two models are
   std::optional<Launches> launches;     // in `updates` of each result

@@ -155,8 +155,7 @@ void DitSession::run(const JobGroup& jobs, Progress& progress, const Results& re
   sink.write(request.trace);
 }
 
-void DitSession::run_traced(DitJob& job, TraceSink* trace, Progress& progress,
-                            const Results& results) {
+void DitSession::make_ready(DitJob& job, Progress& progress) {
   job.read_inputs();
   clock_.start();
   DitJob* alone = &job;
@@ -164,6 +163,24 @@ void DitSession::run_traced(DitJob& job, TraceSink* trace, Progress& progress,
   if (!checkpoint_->is_loaded()) read_weights(std::span(&run, 1), progress);
   plan_run(job);
   encode_texts(job, progress);
+}
+
+double DitSession::time_steps(Job& job, Progress& progress) {
+  const c10::InferenceMode inference;
+  DitJob& own = own_job(job);
+  make_ready(own, progress);
+  const std::unique_ptr<DitTurn> turn = own.turn();
+  turn->read(own.config().sampling.seed, nullptr);
+  const Tensor x = turn->start(own.config().sampling.seed, nullptr);
+  turn->use_mode(batches(own, *turn, x));
+  const double seconds = time_step([&] { turn->time_step(x); }, /*graphs=*/false, runtime_.device);
+  clock_.lap(report_, "measure", runtime_.device);
+  return seconds * static_cast<double>(own.updates);
+}
+
+void DitSession::run_traced(DitJob& job, TraceSink* trace, Progress& progress,
+                            const Results& results) {
+  make_ready(job, progress);
   runtime_.paint_attention.of(AttentionRole::self).forget_served();
   try {
     make(job, trace, progress, results);
@@ -182,8 +199,8 @@ bool DitSession::batches(const DitJob& job, DitTurn& turn, const Tensor& x) {
     return false;
   }
   if (job.config().cfg_mode) return job.config().cfg_mode == CfgMode::batched;
-  const std::string kind =
-      fmt::format("{}x{}, {} frames", job.size.width, job.size.height, job.size.frames);
+  const std::string kind = fmt::format("{}x{}, {} frames{}", job.size.width, job.size.height,
+                                       job.size.frames, division_text(runtime_));
   if (!plan_.choice.batched) {
     log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
     return false;

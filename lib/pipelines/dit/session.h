@@ -20,7 +20,7 @@
 
 namespace diptych {
 
-class DitSession final : public Session {
+class DitSession final : public Session, StepTimer {
  public:
   // Opens the checkpoint; reads no weights. Throws InputError.
   DitSession(const RunConfig& config, const DitOpening& opening, Log& log);
@@ -37,13 +37,17 @@ class DitSession final : public Session {
   void run_traced(DitJob& job, TraceSink* trace, Progress& progress, const Results& results);
   DitCheckpoint& checkpoint() { return *checkpoint_; }
   const Runtime& runtime() const { return runtime_; }
+  Capabilities capabilities() override { return {.timer = this}; }
 
  private:
   struct Painted {
     Tensor latent, start;  // float32 [C, F, h, w]
     std::int64_t forwards = 0;
   };
+  double time_steps(Job& job, Progress& progress) override;
   void require_attention() const;
+  // What comes before steps: inputs, weights and texts.
+  void make_ready(DitJob& job, Progress& progress);
   void encode_texts(const DitJob& job, Progress& progress);
   void read_weights(std::span<const std::vector<DitJob*>> runs, Progress& progress);
   void plan_run(DitJob& job);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <ranges>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,37 +14,63 @@
 namespace diptych {
 namespace {
 
-struct WidestStep {
-  std::int64_t step = 0, contexts = 0;
+struct StepKind {
+  std::int64_t contexts = 0, first = 0, count = 0;  // steps of so many contexts, the first of them
 };
 
-WidestStep widest_step(const PaintRequest& request, const PrefilledContexts& contexts) {
-  WidestStep widest;
+// By contexts ascending.
+std::vector<StepKind> kinds_of(const PaintRequest& request, const PrefilledContexts& contexts) {
+  std::map<std::int64_t, StepKind> kinds;
   for (std::int64_t step = 0; step < request.schedule.updates(); ++step) {
     const std::int64_t count = contexts_of(request.terms_in(step), request.guidance, contexts);
-    if (count > widest.contexts) widest = {step, count};
+    ++kinds.try_emplace(count, StepKind{count, step, 0}).first->second.count;
   }
-  return widest;
+  const auto values = std::views::values(kinds);
+  return {values.begin(), values.end()};
+}
+
+MotDenoiser make_denoiser(const MotModel& model, const PaintRequest& request,
+                          const PrefilledContexts& contexts, CfgMode mode, const Runtime& runtime) {
+  return {model, contexts, request.denoised(), request.schedule, mode, runtime};
+}
+
+Tensor any_latent(const MotModel& model, const PaintRequest& request, const Runtime& runtime) {
+  at::Generator generator = cpu_generator(0);
+  return randn({request.rows(), model.latents.width}, generator).to(runtime.device);
 }
 
 }  // namespace
 
+double time_steps(const MotModel& model, const PaintRequest& request,
+                  const PrefilledContexts& contexts, const Runtime& runtime) {
+  const MotDenoiser denoiser = make_denoiser(model, request, contexts, request.cfg_mode, runtime);
+  const Tensor x = any_latent(model, request, runtime);
+  const bool graphs = all_capture(runtime, captures_steps(request, model, runtime));
+  double seconds = 0;
+  for (const StepKind& kind : kinds_of(request, contexts)) {
+    const auto launch = [&] {
+      denoiser.velocities_at(x, denoiser.times()[kind.first], kind.contexts);
+    };
+    seconds += static_cast<double>(kind.count) * time_step(launch, graphs, runtime.device);
+  }
+  return seconds;
+}
+
 CfgModeTimes time_widest_step(const MotModel& model, const PaintRequest& request,
                               const PrefilledContexts& contexts, const Runtime& runtime) {
   const auto denoiser = [&](CfgMode mode) {
-    return MotDenoiser(model, contexts, request.denoised(), request.schedule, mode, runtime);
+    return make_denoiser(model, request, contexts, mode, runtime);
   };
   const MotDenoiser batched = denoiser(CfgMode::batched),
                     sequential = denoiser(CfgMode::sequential);
-  at::Generator generator = cpu_generator(0);
-  const Tensor x = randn({request.rows(), model.latents.width}, generator).to(runtime.device);
-  const WidestStep widest = widest_step(request, contexts);
+  const Tensor x = any_latent(model, request, runtime);
+  const StepKind widest = kinds_of(request, contexts).back();
   const auto launch = [&](const MotDenoiser& mode) {
-    return [&] { mode.velocities_at(x, mode.times()[widest.step], widest.contexts); };
+    return [&] { mode.velocities_at(x, mode.times()[widest.first], widest.contexts); };
   };
   return time_cfg_modes(launch(batched), launch(sequential),
-                        captures_steps(request, model, runtime), runtime.ranks != nullptr,
-                        runtime.device);
+                        all_capture(runtime, captures_steps(request, model, runtime)),
+                        runtime.ranks != nullptr, runtime.device);
 }
 
 std::string describe_step(const PaintRequest& request, const PrefilledContexts& contexts,

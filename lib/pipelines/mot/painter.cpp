@@ -1,7 +1,6 @@
 #include "lib/pipelines/mot/painter.h"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 #include <utility>
 
@@ -57,45 +56,22 @@ std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
   return last + 1;
 }
 
-namespace {
-
-constexpr std::array kAxes = {RankAxis::cfg, RankAxis::ulysses, RankAxis::ring};
-
-bool divides(const Runtime& runtime, RankAxis axis) {
-  return runtime.ranks != nullptr && runtime.ranks->group(axis).size > 1;
-}
-
-std::int64_t divided_axes(const Runtime& runtime) {
-  return std::ranges::count_if(kAxes, [&](RankAxis axis) { return divides(runtime, axis); });
-}
-
-}  // namespace
-
 // Experts that come from the host and operations that look at values on the host cannot be
-// captured. NCCL's exchanges can where all ranks capture the same; with those of two groups in one
-// graph it may wait for ever (NCCL's guide, "Using NCCL with CUDA Graphs"). Exchanges of rows for
-// heads are launched one by one: captured, they have not run on GPUs.
+// captured. NCCL's exchanges can, those of several groups too: they follow each other on one
+// stream, in the same order on all ranks.
 bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
-  return request.step_graphs && divided_axes(runtime) <= 1 &&
-         !divides(runtime, RankAxis::ulysses) && runtime.kernels != KernelPolicy::reference &&
+  return request.step_graphs && runtime.kernels != KernelPolicy::reference &&
          !model.backbone.layers.streams({.und = true, .gen = true});
 }
 
-namespace {
-
-// Whether every rank that shares the request captures: memory decides, and theirs may differ.
 bool all_capture(const Runtime& runtime, bool own) {
-  if (!runtime.device.is_cuda()) return own;
-  for (const RankAxis axis : kAxes) {
-    if (!divides(runtime, axis)) continue;
-    const Tensor mine =
-        at::full({1}, own ? 1 : 0, at::TensorOptions(at::kInt).device(runtime.device));
-    own = runtime.ranks->all_gather(axis, mine).min().item<int>() == 1;
-  }
-  return own;
+  if (!runtime.device.is_cuda() || runtime.ranks == nullptr ||
+      !runtime.ranks->comm().divides_steps())
+    return own;
+  const Tensor mine =
+      at::full({1}, own ? 1 : 0, at::TensorOptions(at::kInt).device(runtime.device));
+  return runtime.ranks->all_gather(RankAxis::request, mine).min().item<int>() == 1;
 }
-
-}  // namespace
 
 MotPainter::MotPainter(const MotModel& model, PaintRequest request, PrefilledContexts contexts,
                        const Runtime& runtime)

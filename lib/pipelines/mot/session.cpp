@@ -7,6 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/config/fields.h"
+#include "lib/pipelines/mot/cfg_mode.h"
 #include "lib/pipelines/mot/settings.h"
 #include "lib/pipelines/mot/step_floor.h"
 #include "lib/sampling/step_cache/step_calibration.h"
@@ -309,7 +310,7 @@ StepRecording MotSession::record_steps(const JobGroup& jobs, Progress& progress)
   return recorder.recording();
 }
 
-std::vector<StepKindWork> MotSession::measure_steps(Job& job, bool measures, Progress& progress) {
+std::unique_ptr<MotPainter> MotSession::read_alone(Job& job, Progress& progress) {
   // The plan is of a run without others beside it.
   if (memory_->budget().limited) drop_kept_steps();
   MotJob* own = &dynamic_cast<MotJob&>(job);
@@ -319,8 +320,24 @@ std::vector<StepKindWork> MotSession::measure_steps(Job& job, bool measures, Pro
   make_ready(jobs);
   MotTurns turns = turns_of(jobs);
   turns.front()->seed(own->config().sampling.seed);
-  std::unique_ptr<MotPainter> painter =
-      read(turns, packed_request(jobs), false, nullptr, progress, {});
+  return read(turns, packed_request(jobs), false, nullptr, progress, {});
+}
+
+double MotSession::time_steps(Job& job, Progress& progress) {
+  const c10::InferenceMode inference;
+  const std::unique_ptr<MotPainter> painter = read_alone(job, progress);
+  clock_.lap(report_, "prefill", runtime_.device);
+  Log quiet(LogLevel::quiet);
+  // Its attention notes what served these steps, which the picture's record does not tell.
+  const Runtime apart = make_runtime(config_, quiet);
+  const double seconds =
+      diptych::time_steps(checkpoint_->mot(), painter->request(), painter->contexts(), apart);
+  clock_.lap(report_, "measure", runtime_.device);
+  return seconds;
+}
+
+std::vector<StepKindWork> MotSession::measure_steps(Job& job, bool measures, Progress& progress) {
+  std::unique_ptr<MotPainter> painter = read_alone(job, progress);
   std::vector<StepKindWork> kinds = measure_step_kinds(checkpoint_->mot(), painter->request(),
                                                        painter->contexts(), runtime_, measures);
   keep(std::move(painter));

@@ -24,7 +24,7 @@
 
 namespace diptych {
 
-class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
+class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, StepTimer {
  public:
   // Opens the checkpoint; reads no weights. Throws InputError.
   MotSession(const RunConfig& config, const MotOpening& opening, Log& log);
@@ -34,7 +34,7 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   std::string weights_hash() override;
   bool may_share(const RunConfig& a, const RunConfig& b) const override;
   void run(const JobGroup& jobs, Progress& progress, const Results& results) override;
-  Capabilities capabilities() override { return {this, this, this}; }
+  Capabilities capabilities() override { return {this, this, this, this}; }
   // Where the other stage is another process, it takes the next jobs by itself.
   bool reads_ahead() const override { return is_stage(StageRole::paints); }
   Report report() const override;
@@ -51,6 +51,9 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper {
   StepRecording record_steps(const JobGroup& jobs, Progress& progress) override;
   std::vector<StepKindWork> measure_steps(Job& job, bool measures, Progress& progress) override;
   void drop_kept_steps() override { kept_.clear(); }
+  double time_steps(Job& job, Progress& progress) override;
+  // Of a run that paints nothing: the weights are there and the job is read.
+  std::unique_ptr<MotPainter> read_alone(Job& job, Progress& progress);
 
   const QwenConfig& llm_config() const { return checkpoint_->mot().backbone.config; }
   MotTurns turns_of(MotJobs jobs) const;

@@ -186,7 +186,8 @@ CfgMode MotSession::choose_cfg_mode(const PaintRequest& paint, const PrefilledCo
   // As the steps will run: none is captured that something looks into.
   measured.step_graphs &= !paint.caches() && !looked_into;
   if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
-  const std::string kind = describe_step(measured, contexts, memory_->pixels_per_row());
+  const std::string kind =
+      describe_step(measured, contexts, memory_->pixels_per_row()) + division_text(runtime_);
   if (!memory_->plan().choice.batched) {
     log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
     return CfgMode::sequential;
@@ -219,10 +220,7 @@ void MotSession::log_why_uncaptured(const PaintRequest& paint) {
       !captures_steps(paint, checkpoint_->mot(), runtime_)) {
     log_.warning_once(runtime_.kernels == KernelPolicy::reference
                           ? "denoise steps are launched one by one: --kernels reference"
-                      : checkpoint_->mot().backbone.layers.streams({.und = true, .gen = true})
-                          ? "denoise steps are launched one by one: weights come from the host"
-                          : "denoise steps are launched one by one: two degrees divide them, or "
-                            "Ulysses does");
+                          : "denoise steps are launched one by one: weights come from the host");
   }
 }
 
