@@ -7,11 +7,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "apps/diptych/degrees.h"
 #include "apps/diptych/failure.h"
 #include "apps/diptych/request_flags.h"
 #include "lib/base/error.h"
+#include "lib/base/messages.h"
 #include "lib/base/stdin.h"
 #include "lib/batch/shards.h"
 #include "lib/config/words.h"
@@ -136,9 +138,10 @@ void agree(RunConfig& run, Ranks& ranks) {
   sampling.seed = std::stoull(seed);
 }
 
+constexpr int kWrongUse = 2;
+
 // Ranks that chose from others would wait for each other without end.
 void require_same_ways(Ranks& ranks, const std::vector<ParallelDegrees>& ways) {
-  constexpr int kWrongUse = 2;
   const std::string own = describe(ways);
   const std::string first = ranks.common_text("ways", [&] { return own; });
   if (own == first) return;
@@ -146,6 +149,51 @@ void require_same_ways(Ranks& ranks, const std::vector<ParallelDegrees>& ways) {
   const auto text = [](const std::string& all) { return all.empty() ? "nothing" : all; };
   throw InputError("rank {} may choose from other divisions than rank 0: {}; expected {}",
                    ranks.rank(), text(own), text(first));
+}
+
+// What is each rank's own: where it computes and writes, and where its host has the files.
+bool may_differ(const Field& field) {
+  using enum Scope;
+  for (const Scope own : {display, output, report}) {
+    if (field.scope == own) return true;
+  }
+  for (const std::string_view own : {"config", "model", "device", "read_device", "draft_model",
+                                     "cache_calibration", "noise", "tuned_config_dir"}) {
+    if (field.name == own) return true;
+  }
+  return false;
+}
+
+// Name and value of everything in which ranks that share requests must agree.
+nlohmann::json common_settings(const Options& options) {
+  nlohmann::json settings = nlohmann::json::object();
+  for (const Field& field : fields_of(options)) {
+    if (!may_differ(field)) settings[std::string(field.name)] = value_text(field, options);
+  }
+  if (options.run.sampling.seed_drawn) settings["seed"] = "random";  // agree() makes it one
+  std::string texts;
+  for (const InputItem& input : options.run.inputs)
+    texts += fmt::format("{}: {}\n", input_name(input.kind()), input.text);
+  settings["prompt"] = texts;
+  return settings;
+}
+
+// Different ones would make a picture that nobody asked for, or wait for each other without end.
+void require_same_settings(const Options& options, Ranks& ranks) {
+  const nlohmann::json own = common_settings(options);
+  const auto first =
+      nlohmann::json::parse(ranks.common_text("settings", [&] { return own.dump(); }));
+  if (own == first) return;
+  if (!ranks.fail(kWrongUse)) throw OtherRankFailed{kWrongUse};
+  for (const auto& [name, value] : own.items()) {
+    const auto text = [](const nlohmann::json& setting) {
+      return setting.is_string() ? shortened(setting.get<std::string>()) : "nothing";
+    };
+    if (!first.contains(name) || first.at(name) != value)
+      throw InputError(Setting::of(name), "{} in rank {}, but {} in rank 0; expected the same",
+                       text(value), ranks.rank(), text(first.value(name, nlohmann::json())));
+  }
+  throw InputError("rank {} has other settings than rank 0; expected the same", ranks.rank());
 }
 
 // Meets the others. The settings become those of this rank.
@@ -166,6 +214,7 @@ void meet(Resolved& resolved, const Shard& process, const ParallelDegrees& degre
   run.ranks =
       Ranks::meet(launch_of(process), degrees, device, all_on_gpus ? device : at::Device(at::kCPU));
   if (apart) run.stage_end = make_stage_end(run.ranks, run.connector);
+  require_same_settings(resolved.options, *run.ranks);
   agree(run, *run.ranks);
   if (degrees.cfg > 1) run.cfg_mode = CfgMode::sequential;
 }

@@ -10,6 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #define USE_C10D_GLOO 1
 #include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -27,6 +32,7 @@ using namespace std::chrono_literals;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 constexpr auto kMeeting = 60s;
+constexpr auto kPatience = 5s;   // until it is said who is waited for
 constexpr auto kGlance = 10ms;   // between two looks for what another rank says
 constexpr auto kBeat = 250ms;    // between two signs of life
 constexpr int kLostBeats = 20;   // without one: the process is gone
@@ -46,7 +52,70 @@ std::vector<std::uint8_t> bytes_of(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
+// Closed when it goes.
+class Socket {
+ public:
+  explicit Socket(const addrinfo& to)
+      : file_(::socket(to.ai_family, to.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                       to.ai_protocol)) {}
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() {
+    if (file_ >= 0) ::close(file_);
+  }
+
+  // Whether somebody listens there; waits for a moment.
+  bool connects(const addrinfo& to) const {
+    constexpr int kMoment = 500;  // milliseconds
+    if (file_ < 0) return false;
+    if (::connect(file_, to.ai_addr, to.ai_addrlen) == 0) return true;
+    if (errno != EINPROGRESS) return false;
+    pollfd ready = {file_, POLLOUT, 0};
+    int error = 0;
+    socklen_t size = sizeof(error);
+    return ::poll(&ready, 1, kMoment) == 1 &&
+           ::getsockopt(file_, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+  }
+
+ private:
+  int file_;
+};
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+Addresses addresses_of(const Launch& launch) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const int error =
+      ::getaddrinfo(launch.host.c_str(), std::to_string(launch.port).c_str(), &hints, &found);
+  if (error != 0)
+    throw InputError("MASTER_ADDR: {}: {}; expected the host of rank 0", launch.host,
+                     ::gai_strerror(error));
+  return {found, &::freeaddrinfo};
+}
+
+// Ahead of libtorch's client, which sees no Ctrl-C and tries for longer than it is told.
+void await_listener(const Launch& launch) {
+  const Addresses addresses = addresses_of(launch);
+  const auto end = std::chrono::steady_clock::now() + kMeeting;
+  const auto listens = [&] {
+    for (const addrinfo* to = addresses.get(); to != nullptr; to = to->ai_next) {
+      if (Socket(*to).connects(*to)) return true;
+    }
+    return false;
+  };
+  while (!listens()) {
+    check_interrupted();
+    if (std::chrono::steady_clock::now() > end)
+      throw RunError(
+          "rank {} of {}: nobody listens at {}:{} (MASTER_ADDR, MASTER_PORT) within {} s",
+          launch.rank, launch.size, launch.host, launch.port, kMeeting.count());
+    std::this_thread::sleep_for(10 * kGlance);
+  }
+}
+
 Store open_store(const Launch& launch) {
+  if (launch.rank != 0 || launch.launcher_listens) await_listener(launch);
   c10d::TCPStoreOptions options;
   options.port = launch.port;
   options.isServer = launch.rank == 0 && !launch.launcher_listens;
@@ -68,6 +137,7 @@ Store open_store(const Launch& launch) {
 void await_all(c10d::Store& store, const Launch& launch) {
   const auto key = [](std::size_t rank) { return "here" + std::to_string(rank); };
   const auto end = std::chrono::steady_clock::now() + kMeeting;
+  bool told = launch.rank != 0;  // by rank 0
   store.set(key(launch.rank), bytes_of("1"));
   for (std::size_t rank = 0; rank < launch.size; ++rank) {
     while (!store.check({key(rank)})) {
@@ -75,6 +145,11 @@ void await_all(c10d::Store& store, const Launch& launch) {
       if (std::chrono::steady_clock::now() > end)
         throw RunError("rank {} of {} did not come to {}:{} within {} s", rank, launch.size,
                        launch.host, launch.port, kMeeting.count());
+      if (!told && std::chrono::steady_clock::now() > end - kMeeting + kPatience) {
+        std::fprintf(stderr, "diptych: rank %zu waits for rank %zu, for up to %d s\n", launch.rank,
+                     rank, static_cast<int>(kMeeting.count()));
+        told = true;
+      }
       std::this_thread::sleep_for(kGlance);
     }
   }

@@ -199,6 +199,33 @@ TEST_CASE("degrees that do not fit the processes are refused") {
         "ring 2\n");
 }
 
+TEST_CASE("ranks that differ in a setting are refused, whichever it is") {
+  const Folder folder;
+  const std::string output = folder.file("a.png");
+  struct Case {
+    Words of_rank1;
+    const char* said;
+  };
+  for (const Case& each :
+       {Case{{"--size", "96x96", "--steps", "6", "--seed", "2"}, "--seed: 2 in rank 1, but 42 in"},
+        Case{{"--size", "128x96", "--steps", "6"}, ": 128 in rank 1, but 96 in rank 0; expected"},
+        Case{{"--size", "96x96", "--steps", "9"},
+             "--steps: 9 in rank 1, but 6 in rank 0; expected"},
+        Case{{"--size", "96x96", "--steps", "6", "--ring-degree", "2"},
+             "other degrees than rank 0"}}) {
+    CAPTURE(each.said);
+    const std::vector<Outcome> outcomes =
+        run_ranks(2, demo(output, {"--size", "96x96", "--steps", "6"}),
+                  [&](std::size_t rank, Command& command) {
+                    if (rank == 1) command.arguments = demo(output, each.of_rank1);
+                  });
+    check_all(outcomes, 2);
+    CHECK_MESSAGE(has(outcomes[1].err, each.said), outcomes[1].err);
+    CHECK(outcomes[0].err.find("diptych: ") == std::string::npos);
+  }
+  CHECK_FALSE(fs::exists(output));
+}
+
 TEST_CASE("bench measures what ranks share") {
   const Folder folder;
   const std::vector<Outcome> outcomes =

@@ -23,7 +23,7 @@ constexpr const char* kAgainst = "--against";
 // request to the same command.
 bool may_differ(Scope scope) {
   using enum Scope;
-  for (const Scope fixed : {command, display, request, report, output}) {
+  for (const Scope fixed : {command, display, parallel, request, report, output}) {
     if (scope == fixed) return false;
   }
   return true;
