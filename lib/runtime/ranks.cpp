@@ -36,6 +36,7 @@ constexpr auto kPatience = 5s;   // until it is said who is waited for
 constexpr auto kGlance = 10ms;   // between two looks for what another rank says
 constexpr auto kBeat = 250ms;    // between two signs of life
 constexpr int kLostBeats = 20;   // without one: the process is gone
+constexpr int kMissedBeats = 3;  // likewise: perhaps
 constexpr auto kLastWords = 2s;  // until what a rank has said must be known
 constexpr int kLost = 3;         // exit code: RunError's
 constexpr int kWrongInput = 2;   // likewise: InputError's
@@ -167,6 +168,8 @@ class Watch {
     const int code = failed_;
     return code < 0 ? std::nullopt : std::optional(code);
   }
+  // Whether a rank gives no sign of life, and is perhaps gone.
+  bool misses_one() const { return misses_one_; }
   // Nobody's end matters from now on.
   void stop() {
     thread_.request_stop();
@@ -204,15 +207,18 @@ class Watch {
       failed_ = std::atoi(text_of(store_->get(kFailed)).c_str());
       return;
     }
+    bool misses_one = false;
     for (std::size_t rank = 0; rank < launch_.size; ++rank) {
       if (rank == launch_.rank) continue;
       const std::int64_t now = store_->add(beat(rank), 0);
       Beats& beats = beats_[rank];
       beats.missed = now == beats.last ? beats.missed + 1 : 0;
       beats.last = now;
+      misses_one = misses_one || beats.missed >= kMissedBeats;
       if (beats.missed < kLostBeats) continue;
       return lost(rank);
     }
+    misses_one_ = misses_one;
   }
 
   // Whoever waits for a rank that will not come cannot end in order.
@@ -231,6 +237,7 @@ class Watch {
   Store store_;
   std::vector<Beats> beats_;
   std::atomic<int> failed_ = -1;
+  std::atomic<bool> misses_one_ = false;
   std::jthread thread_;  // last: it uses the others
 };
 
@@ -359,7 +366,9 @@ class C10dRanks final : public Ranks {
   }
 
   std::optional<int> failed_elsewhere() noexcept override {
-    for (auto waited = 0ms; waited < kLastWords; waited += kBeat) {
+    // Of a process that was killed the exchange knows at once, and the watch by its beats.
+    const auto most = [&] { return watch_->misses_one() ? (kLostBeats + 2) * kBeat : kLastWords; };
+    for (auto waited = 0ms; waited < most(); waited += kBeat) {
       if (const auto code = watch_->failed()) return code;
       std::this_thread::sleep_for(kBeat);
     }

@@ -86,7 +86,7 @@ class Ranks {
   // is the first to say so, and so the one that says why.
   virtual bool fail(int exit_code) noexcept = 0;
   // The exit code of another rank that has ended early. What fails because of that may be known a
-  // little earlier: waits up to two seconds.
+  // little earlier: waits up to two seconds, and up to six where a rank gives no sign of life.
   virtual std::optional<int> failed_elsewhere() noexcept = 0;
   // The same as far as it is known now. From then on check_interrupted() throws.
   virtual std::optional<int> failed() const noexcept = 0;
