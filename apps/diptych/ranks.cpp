@@ -180,18 +180,21 @@ nlohmann::json common_settings(const Options& options) {
 
 // Different ones would make a picture that nobody asked for, or wait for each other without end.
 void require_same_settings(const Options& options, Ranks& ranks) {
-  const nlohmann::json own = common_settings(options);
-  const auto first =
-      nlohmann::json::parse(ranks.common_text("settings", [&] { return own.dump(); }));
+  using nlohmann::json;
+  // Names of files may be no UTF-8.
+  const std::string text_of_own =
+      common_settings(options).dump(-1, ' ', false, json::error_handler_t::replace);
+  const json own = json::parse(text_of_own),
+             first = json::parse(ranks.common_text("settings", [&] { return text_of_own; }));
   if (own == first) return;
   if (!ranks.fail(kWrongUse)) throw OtherRankFailed{kWrongUse};
   for (const auto& [name, value] : own.items()) {
-    const auto text = [](const nlohmann::json& setting) {
+    const auto text = [](const json& setting) {
       return setting.is_string() ? shortened(setting.get<std::string>()) : "nothing";
     };
     if (!first.contains(name) || first.at(name) != value)
       throw InputError(Setting::of(name), "{} in rank {}, but {} in rank 0; expected the same",
-                       text(value), ranks.rank(), text(first.value(name, nlohmann::json())));
+                       text(value), ranks.rank(), text(first.value(name, json())));
   }
   throw InputError("rank {} has other settings than rank 0; expected the same", ranks.rank());
 }
