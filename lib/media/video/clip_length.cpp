@@ -1,6 +1,7 @@
 #include "lib/media/video/clip_length.h"
 
 #include <algorithm>
+#include <bit>
 #include <span>
 #include <string>
 #include <string_view>
@@ -100,6 +101,93 @@ std::optional<std::uint64_t> ogg_bytes(const File& file) {
   return from + page + size;
 }
 
+// What the metadata of an FLV file says, if its first 64 KiB do: "filesize" as AMF has it.
+std::optional<std::uint64_t> flv_stated_bytes(const File& file) {
+  constexpr std::string_view kKey = "\0\10filesize\0"sv;  // its length in front, a number behind
+  constexpr std::size_t kMostOfMetadata = 65'536;
+  const std::string start = file.read(0, kMostOfMetadata);
+  const std::size_t at = start.find(kKey);
+  if (at == start.npos || start.size() < at + kKey.size() + 8) return std::nullopt;
+  const double bytes =
+      std::bit_cast<double>(big_endian(std::string_view(start).substr(at + kKey.size(), 8)));
+  constexpr double kMost = 1e15;
+  return bytes > 0 && bytes < kMost ? std::optional(static_cast<std::uint64_t>(bytes))
+                                    : std::nullopt;
+}
+
+// Behind each tag stands its size, so the last one is found from the end. Where there is none, the
+// tags are followed from the front. (Adobe Flash Video File Format 10.1, annex E.)
+std::optional<std::uint64_t> flv_bytes(const File& file) {
+  constexpr std::uint64_t kTagHeader = 11, kSizeBehind = 4;
+  const std::uint64_t stated = flv_stated_bytes(file).value_or(0);
+  const auto tag_bytes = [&](std::uint64_t at) -> std::optional<std::uint64_t> {
+    const std::string head = file.read(at, kTagHeader);
+    if (head.size() < kTagHeader) return kTagHeader + kSizeBehind;
+    const int type = static_cast<std::uint8_t>(head[0]) & 0x1F;
+    if (type != 8 && type != 9 && type != 18) return std::nullopt;  // sound, video, metadata
+    return kTagHeader + big_endian(std::string_view(head).substr(1, 3)) + kSizeBehind;
+  };
+  const std::uint64_t last = big_endian(file.read(file.bytes - kSizeBehind, 4)) + kSizeBehind;
+  if (last < file.bytes && tag_bytes(file.bytes - last) == last) return stated;
+  std::uint64_t at = big_endian(file.read(5, 4)) + kSizeBehind;
+  while (at < file.bytes) {
+    const auto size = tag_bytes(at);
+    if (!size) return stated;
+    at += *size;
+  }
+  return std::max(at, stated);
+}
+
+// The packets of an MPEG program stream (ISO/IEC 13818-1, 2.5.3) are followed from the first pack
+// in the last 256 KiB from which they lead to the end. A pack that is missing as a whole is not
+// missed: the code at the end of such a stream is optional.
+std::optional<std::uint64_t> mpeg_ps_bytes(const File& file) {
+  constexpr std::string_view kPack = "\0\0\1\xBA"sv;
+  constexpr std::size_t kWindow = 262'144, kPrefix = 6;
+  const std::uint64_t from = file.bytes - std::min<std::uint64_t>(file.bytes, kWindow);
+  const std::string all = file.read(from, kWindow);
+  const std::string_view end = all;
+  // The bytes of a packet; 0: none is here.
+  const auto packet_bytes = [&](std::size_t at) -> std::size_t {
+    const std::string_view head = end.substr(at, 14);
+    const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(head[i]); };
+    if (!kPack.substr(0, 3).starts_with(head.substr(0, 3))) return 0;
+    if (head.size() < kPrefix) return kPrefix;
+    if (byte(3) == 0xB9) return 4;
+    if (byte(3) < 0xB9) return 0;
+    if (byte(3) != 0xBA) {
+      const std::size_t length = big_endian(head.substr(4, 2));
+      return length == 0 ? 0 : kPrefix + length;
+    }
+    const bool mpeg2 = byte(4) >> 6 == 1;
+    return !mpeg2 ? 12 : head.size() < 14 ? 14 : 14u + (byte(13) & 7u);
+  };
+  for (std::size_t pack = end.find(kPack); pack != end.npos; pack = end.find(kPack, pack + 1)) {
+    std::size_t at = pack;
+    while (at < end.size()) {
+      const std::size_t size = packet_bytes(at);
+      if (size == 0) break;
+      at += size;
+    }
+    if (at >= end.size()) return from + at;
+  }
+  return std::nullopt;
+}
+
+// The header's object of file properties (Advanced Systems Format, 3.2) states the size; 0 where
+// it was not known.
+std::optional<std::uint64_t> asf_bytes(const File& file) {
+  constexpr std::string_view kProperties =
+      "\xA1\xDC\xAB\x8C\x47\xA9\xCF\x11\x8E\xE4\x00\xC0\x0C\x20\x53\x65"sv;
+  constexpr std::size_t kMostOfHeader = 65'536, kBeforeSize = 40;
+  const std::string start = file.read(0, kMostOfHeader);
+  const std::size_t at = start.find(kProperties);
+  if (at == start.npos || start.size() < at + kBeforeSize + 8) return std::nullopt;
+  std::string size = start.substr(at + kBeforeSize, 8);
+  std::ranges::reverse(size);
+  return big_endian(size);
+}
+
 std::optional<std::uint64_t> stated_bytes(const File& file) {
   const std::string start = file.read(0, 3 * 188);
   if (start.size() < 12) return std::nullopt;
@@ -110,6 +198,9 @@ std::optional<std::uint64_t> stated_bytes(const File& file) {
   if (start.starts_with("RIFF"sv) && start.compare(8, 4, "AVI ") == 0) return avi_bytes(file);
   if (start.compare(4, 4, "ftyp") == 0) return mp4_bytes(file);
   if (start.starts_with("OggS"sv)) return ogg_bytes(file);
+  if (start.starts_with("FLV\1"sv)) return flv_bytes(file);
+  if (start.starts_with("\0\0\1\xBA"sv)) return mpeg_ps_bytes(file);
+  if (start.starts_with("\x30\x26\xB2\x75\x8E\x66\xCF\x11"sv)) return asf_bytes(file);
   if (marked(0) && marked(1) && marked(2)) return (file.bytes + 187) / 188 * 188;
   return std::nullopt;
 }

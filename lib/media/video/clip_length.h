@@ -7,9 +7,9 @@
 namespace diptych {
 
 // How many bytes the file would have to have, at least, where these are more than it has: as
-// Matroska's segment, AVI's RIFF header, an MP4's index, Ogg's last page or the packets of MPEG-TS
-// say. Nothing for a file that is whole, and for one that does not tell. `descriptor`: open to
-// read.
+// Matroska's segment, AVI's RIFF header, an MP4's index, Ogg's last page, the packets of MPEG-TS,
+// the last packet of an MPEG program stream, FLV's metadata and last tag, or ASF's header say.
+// Nothing for a file that is whole, and for one that does not tell. `descriptor`: open to read.
 std::optional<std::uint64_t> missing_file_bytes(int descriptor, std::uint64_t file_bytes);
 
 }  // namespace diptych

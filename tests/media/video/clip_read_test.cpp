@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "lib/base/text_file.h"
 #include "lib/media/image_read.h"
 #include "lib/media/png.h"
 #include "tests/media/video/support.h"
@@ -20,10 +21,18 @@ bool ready() {
   return have_libav() && have_ffmpeg();
 }
 
-std::string read_error(const fs::path& path, const ClipLimits& limits = {}) {
-  const std::string message = message_of([&] { read_clip(path, limits); });
+std::string without_folder(const std::string& message, const fs::path& path) {
   const std::string folder = path.parent_path().string() + "/";
   return message.starts_with(folder) ? message.substr(folder.size()) : message;
+}
+
+std::string read_error(const fs::path& path, const ClipLimits& limits = {}) {
+  return without_folder(message_of([&] { read_clip(path, limits); }), path);
+}
+
+// Before a frame is asked for.
+std::string open_error(const fs::path& path) {
+  return without_folder(message_of([&] { ClipReader{path}; }), path);
 }
 
 void cut(const fs::path& path, double share) {
@@ -199,7 +208,7 @@ TEST_CASE("a clip that is cut off is refused") {
       {"a.ts", "", "bytes are there"},
       {"a.ogv", "-c:v libtheora -pix_fmt yuv420p", "bytes are there"},
       {"a.gif", "", "the file is broken or cut off after "},
-      {"a.flv", "", "the file is broken or cut off after "},
+      {"a.flv", "", "bytes are there"},
       {"a.mpg", "", ""},
       {"a.wmv", "", ""},
   };
@@ -222,6 +231,59 @@ TEST_CASE("a clip that is cut off is refused") {
   fs::resize_file(path, fs::file_size(path) - 9);
   CHECK(read_error(path) == fmt::format("index.mp4: the file is cut off: {} of {} bytes are there",
                                         fs::file_size(path), fs::file_size(path) + 9));
+}
+
+// What is there of a clip whose end is cut off, whatever frames are asked for.
+TEST_CASE("a clip without its end is refused before its first frame") {
+  if (!ready()) return;
+  struct Kind {
+    std::string name;
+    const char* arguments;
+    std::string message;
+  };
+  const std::string raw = "the file is cut off or damaged at its end: a picture is not whole";
+  const Kind kinds[] = {
+      {"a.flv", "", "bytes are there"},
+      {"a.mpg", "", "bytes are there"},
+      {"a.vob", "", "bytes are there"},
+      {"a.wmv", "", "bytes are there"},
+      {"a.h264", "-c:v libx264", raw},
+      {"open.h264", "-c:v libx264 -g 8 -x264-params open-gop=1:slices=3:cabac=0", raw},
+      {"a.m2v", "-c:v mpeg2video -f mpeg2video", raw},
+      {"open.m2v", "-c:v mpeg2video -bf 2 -g 9 -f mpeg2video", raw},
+      {"a.m4v", "-c:v mpeg4 -bf 2 -f m4v", raw},
+  };
+  const Folder folder;
+  for (const Kind& kind : kinds) {
+    CAPTURE(kind.name);
+    const fs::path path = make_clip(
+        folder, kind.name,
+        fmt::format("-f lavfi -i testsrc2=size=160x120:rate=25 {} -frames:v 30", kind.arguments));
+    CHECK(open_error(path) == "no error");
+    CHECK(count_clip_frames(path) == 30);
+    cut(path, 0.93);
+    const std::string message = open_error(path);
+    CAPTURE(message);
+    CHECK(message.starts_with(kind.name + ": "));
+    CHECK(message.find(kind.message) != std::string::npos);
+  }
+}
+
+TEST_CASE("an FLV that ends behind a whole tag is held to its metadata") {
+  if (!ready()) return;
+  const Folder folder;
+  const fs::path path =
+      make_clip(folder, "a.flv", "-f lavfi -i testsrc2=size=160x120:rate=25 -frames:v 15");
+  const std::string bytes = read_text_file(path);
+  const auto size = [&](std::size_t at, int count) {
+    std::size_t value = 0;
+    for (int i = 0; i < count; ++i) value = value << 8 | static_cast<std::uint8_t>(bytes[at++]);
+    return value;
+  };
+  const std::size_t last = size(bytes.size() - 4, 4) + 4;
+  fs::resize_file(path, bytes.size() - last);
+  CHECK(open_error(path) == fmt::format("a.flv: the file is cut off: {} of {} bytes are there",
+                                        bytes.size() - last, bytes.size()));
 }
 
 TEST_CASE("what is no clip is refused in one line") {

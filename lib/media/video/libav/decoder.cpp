@@ -6,21 +6,30 @@
 
 #include "lib/media/video/libav/input.h"
 #include "lib/media/video/libav/rgb.h"
+#include "lib/media/video/libav/tail.h"
 
 namespace diptych::libav {
 namespace {
 
 constexpr unsigned kMaxThreads = 8;  // each holds frames
 
+[[noreturn]] void refuse(const std::string& name, const char* what, std::int64_t frames) {
+  throw InputError("{}: the file is {} after {} {}", name, what, frames,
+                   frames == 1 ? "frame" : "frames");
+}
+
 class PacketCounter : public Decoder {
  public:
   explicit PacketCounter(const DecoderRequest& request)
-      : input_(request), packet_(required(Packet(av_packet_alloc()))) {}
+      : name_(request.name), input_(request), packet_(required(Packet(av_packet_alloc()))) {}
 
   const StreamFacts& facts() const override { return input_.facts(); }
   Step step() override {
     switch (input_.read(packet_.get())) {
       case Input::Got::packet:
+        if ((packet_->flags & AV_PKT_FLAG_CORRUPT) != 0)
+          refuse(name_, "broken or cut off", packets_);
+        ++packets_;
         return Step::frame;
       case Input::Got::other:
         return Step::more;
@@ -32,8 +41,10 @@ class PacketCounter : public Decoder {
   void pixels(std::uint8_t*) override { throw RunError("libav: packets have no pixels"); }
 
  private:
+  std::string name_;
   Input input_;
   Packet packet_;
+  std::int64_t packets_ = 0;
 };
 
 class FrameDecoder : public Decoder {
@@ -64,10 +75,7 @@ class FrameDecoder : public Decoder {
   Step feed();
   void send(const AVPacket* packet);
   void take_time();
-  [[noreturn]] void damaged(const char* what) const {
-    throw InputError("{}: the file is {} after {} {}", request_.name, what, frames_,
-                     frames_ == 1 ? "frame" : "frames");
-  }
+  [[noreturn]] void damaged(const char* what) const { refuse(request_.name, what, frames_); }
 
   DecoderRequest request_;
   Input input_;
@@ -161,8 +169,14 @@ void FrameDecoder::send(const AVPacket* packet) {
 }  // namespace
 
 std::unique_ptr<Decoder> open_decoder(const DecoderRequest& request) {
-  if (request.packets_only) return std::make_unique<PacketCounter>(request);
-  return std::make_unique<FrameDecoder>(request);
+  std::unique_ptr<Decoder> decoder;
+  if (request.packets_only) {
+    decoder = std::make_unique<PacketCounter>(request);
+  } else {
+    decoder = std::make_unique<FrameDecoder>(request);
+  }
+  if (is_raw_stream(decoder->facts().format)) require_whole_tail(request);
+  return decoder;
 }
 
 }  // namespace diptych::libav
