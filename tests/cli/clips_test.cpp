@@ -1,13 +1,16 @@
 // `diptych check`, `compare` and `inspect` of clips, as a user runs them.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "lib/base/clip_formats.h"
+#include "lib/base/text_file.h"
 #include "lib/media/png.h"
 #include "lib/media/video/clip_read.h"
 #include "lib/media/video/clip_write.h"
@@ -90,6 +93,34 @@ TEST_CASE("a clip against a reference: every frame must hold") {
         "a: is 32x24, but small is 32x22; expected one size\na: 1 of 1 check failed\n");
   CHECK(bench.run("check a --against a/frame_00000.png --max-abs 3").err ==
         "diptych: a/frame_00000.png: a PNG picture, expected a clip\n");
+}
+
+TEST_SUITE("needs libav") {
+  TEST_CASE("inspect says that a clip is damaged or cut off, and nothing else") {
+    if (!facts_of(ClipFormat::mp4).built_in) return test::skip("this build has no libav");
+    const Bench bench;
+    at::Generator generator = at::detail::createCPUGenerator(7);
+    bench.write("noise.mp4",
+                at::randint(0, 256, {12, 96, 96, 3}, generator, at::TensorOptions(at::kByte)));
+    CHECK(bench.run("inspect noise.mp4")
+              .out.starts_with("noise.mp4: h264 yuv420p, 96x96, 12 frames"));
+    const std::string whole = read_text_file(bench.path("noise.mp4"));
+    const auto refused = [&](const std::string& bytes) {
+      std::ofstream(bench.path("bad.mp4"), std::ios::binary) << bytes;
+      const Outcome outcome = bench.run("inspect bad.mp4");
+      CAPTURE(outcome.err);
+      CHECK(outcome.code == 2);
+      CHECK(outcome.out.empty());
+      CHECK(std::ranges::count(outcome.err, '\n') == 1);
+      return outcome.err;
+    };
+    std::string damaged = whole;
+    std::fill_n(damaged.begin() + static_cast<std::ptrdiff_t>(whole.size() / 2), whole.size() / 4,
+                '\xFF');
+    CHECK(refused(damaged).starts_with("diptych: bad.mp4: the file is damaged after "));
+    CHECK(refused(whole.substr(0, whole.size() * 3 / 4))
+              .starts_with("diptych: bad.mp4: the file is cut off: it ends after "));
+  }
 }
 
 TEST_CASE("compare clips: mean and worst, and every frame in JSON") {

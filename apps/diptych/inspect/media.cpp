@@ -1,5 +1,7 @@
 #include "apps/diptych/inspect/media.h"
 
+#include <algorithm>
+#include <limits>
 #include <set>
 
 #include <fmt/format.h>
@@ -59,6 +61,19 @@ std::int64_t frames_of(const std::filesystem::path& path, const ClipFacts& facts
 }
 
 }  // namespace
+// Throws as the reader of the frames would, so that a damaged clip does not look like a whole one.
+// Frames are decoded for that where it takes a second or so; of a longer clip the packets are read.
+void require_whole(const std::filesystem::path& path, const ClipFacts& facts, std::int64_t frames) {
+  constexpr std::int64_t kMostFrames = 2000, kMostPixels = std::int64_t{1} << 30;
+  constexpr ClipLimits kAnyLength{.max_frames = std::numeric_limits<std::int64_t>::max()};
+  const std::int64_t pixels = std::max<std::int64_t>(facts.size.width * facts.size.height, 1);
+  if (frames <= std::min(kMostFrames, kMostPixels / pixels)) {
+    count_clip_frames(path, kAnyLength);
+  } else {
+    count_clip_packets(path, kAnyLength);
+  }
+}
+
 
 std::string printable_lines(std::string_view text) {
   return printable(text, "\n\t");
@@ -118,6 +133,7 @@ int inspect_clip(const MediaToInspect& media) {
   }
   fmt::print("{}: {} {}, {}x{}, {}{}{}, {}\n", printable(file), printable(facts.codec),
              facts.pixels, facts.size.width, facts.size.height,
+  require_whole(media.path, facts, frames);
              counted(static_cast<std::size_t>(frames), "frame"),
              rate ? fmt::format(", {} fps", *rate) : "",
              facts.seconds ? fmt::format(", {:.3f} s", *facts.seconds) : "",
