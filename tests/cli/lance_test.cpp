@@ -244,6 +244,19 @@ TEST_CASE("Lance: a token that the model has no embedding of is refused") {
   nlohmann::json config = nlohmann::json::parse(file);
   config["vocab_size"] = 300;
   lance.write("model/Lance_3B/llm_config.json", config.dump());
+TEST_CASE("Lance: a bundled vision tower wins over its own file, and that is logged") {
+  const fs::path model = fs::path(DIPTYCH_SOURCE_DIR) / "../shared/goldens/lance/checkpoint";
+  if (!fs::exists(model)) return diptych::test::skip("the full goldens are not here");
+  const diptych::test::Folder folder;
+  const Outcome video =
+      diptych::test::run({"generate", "-m", model.string(), "--device", "cpu", "--task", "t2v",
+                          "-p", "a boat", "-o", folder.file("a.frames"), "--check-config"});
+  CAPTURE(video.err);
+  CHECK(video.code == 0);
+  CHECK(video.err.find("Lance_3B_Video/model.safetensors: its vit_model.* replaces ") !=
+        std::string::npos);
+}
+
   const std::string said = diptych::test::refusal(
       lance.run("generate", {"-p", "a cup", "--size", "64x64", "-o", lance.file("a.png")}));
   CHECK(said.starts_with("--prompt: token id "));

@@ -168,8 +168,8 @@ void LanceCheckpoint::open_weights(const Runtime& runtime, Log& log) {
   vit_weights = Weights::open(folders.vit_file(), runtime.device, runtime.dtype);
   vae_weights = Weights::open(folders.vae_file(), runtime.device, vae_precision.maps);
   if (bundles_vision())
-    log.debug("{}: its vit_model.* replaces {}, as the official loader does",
-              folders.model_file().string(), folders.vit_file().string());
+    log.info("{}: its vit_model.* replaces {}, as the official loader does",
+             folders.model_file().string(), folders.vit_file().string());
   check_model_layout(model_weights, config, bundles_vision(), log);
 }
 
