@@ -122,8 +122,18 @@ std::vector<fs::path> plan_paths(const Resolved& resolved) {
   return paths;
 }
 
+// The folder that --trace names, where it is missing.
+std::unique_ptr<MadeFolder> place_trace(fs::path& trace) {
+  const fs::path file = trace_file(trace);
+  if (file == trace) return nullptr;
+  trace = file;
+  return about(Setting::of("trace"),
+               [&] { return std::make_unique<MadeFolder>(file.parent_path()); });
+}
+
 // A request that passed every check.
 struct CheckedRequest {
+  std::unique_ptr<MadeFolder> trace_folder;
   std::vector<fs::path> paths;  // of its results; none for an answer on stdout
   std::unique_ptr<Session> session;
   std::unique_ptr<Job> job;
@@ -195,11 +205,14 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
     drop_outputs(options);
   }
   check_not_inputs(options, paths);
-  CheckedRequest request{std::move(paths), open_session(options.run, log), nullptr};
+  CheckedRequest request{std::move(trace_folder), std::move(paths), open_session(options.run, log),
+                         nullptr};
   make_job(request, options);
   if (enhances(options)) {
     request.enhancer = std::make_unique<PromptEnhancer>(options, log);
+  std::unique_ptr<MadeFolder> trace_folder;
     request.enhancer->check(options);
+    trace_folder = place_trace(options.run.trace);
   }
   log.mark("the request is checked");
   return request;

@@ -47,6 +47,7 @@ void plan_files(const BatchItem& item, const fs::path& folder, PlannedItem& plan
   planned.files = planned.results;
   plan_file(planned.options.think_output, folder, ".txt", "think_output", planned);
   plan_file(planned.options.contact_sheet, folder, ".png", "contact_sheet", planned);
+  run.trace = trace_file(run.trace, folder);
   plan_file(run.trace, folder, ".safetensors", "trace", planned);
 }
 

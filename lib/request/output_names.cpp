@@ -162,6 +162,13 @@ void require_extension(const fs::path& name, const Extensions& extensions, const
 }
 
 std::string numbered_name(std::size_t number) {
+fs::path trace_file(const fs::path& name, const fs::path& base) {
+  if (name.empty()) return name;
+  std::error_code ignored;
+  const bool folder = !name.has_extension() || fs::is_directory(base / name, ignored);
+  return folder ? name / kTraceName : name;
+}
+
   return fmt::format("{:04}", number);
 }
 

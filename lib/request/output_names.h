@@ -48,6 +48,12 @@ std::vector<std::filesystem::path> output_names(const std::filesystem::path& nam
 std::vector<std::filesystem::path> plan_outputs(const std::filesystem::path& output,
                                                 std::int64_t count, const Extensions& extensions);
 
+// The file of --trace. A folder (that is there below `base`, or whose name ends in / or has no
+// extension) holds kTraceName; it is made where it is missing.
+inline constexpr const char* kTraceName = "trace.safetensors";
+std::filesystem::path trace_file(const std::filesystem::path& name,
+                                 const std::filesystem::path& base = {});
+
 std::string numbered_name(std::size_t number);  // "0007"
 
 // Opens and removes a temporary file or folder beside it. Throws as AtomicFile and

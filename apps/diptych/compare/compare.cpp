@@ -119,11 +119,22 @@ CompareKind common_kind(const CompareOptions& options) {
                    options.actual.string(), options.expected.string());
 }
 
+// A folder of --dump-dir beside a trace stands for the one in it.
+void take_dumped_trace(fs::path& path, const fs::path& other) {
+  std::error_code ignored;
+  const fs::path trace = path / kTraceName;
+  const bool dumped = fs::is_directory(path, ignored) && fs::exists(trace, ignored);
+  if (dumped && fs::is_regular_file(other, ignored) && kind_of(other) == CompareKind::trace)
+    path = trace;
+}
+
 int run_compare(CompareOptions options) {
   if (options.actual == kStdin && options.expected == kStdin)
     throw InputError("compare: - given twice; stdin is read once");
   options.actual = file_or_stdin(options.actual);
   options.expected = file_or_stdin(options.expected);
+  take_dumped_trace(options.actual, options.expected);
+  take_dumped_trace(options.expected, options.actual);
   const CompareKind kind = common_kind(options);
   require_possible(options.gates);
   require_flags_that_fit(options, kind);
