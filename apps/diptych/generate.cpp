@@ -152,11 +152,10 @@ void run(const Options& options, const CheckedRequest& request, Log& log) {
   Progress progress(log, options.progress);
   PrintedPieces pieces(progress);
   Results results;
-  if (paths.empty() && options.run.answers())
+  const bool has_record = records_text(options, paths.empty() ? fs::path() : paths.front());
+  if (paths.empty() && options.run.answers() && !has_record)
     results.piece = [&](std::size_t, std::string_view piece) { pieces.print(piece); };
-  results.result = [&](const Result& result, const Report& report) {
-    check_interrupted();
-    if (!writes_results(options.run)) return help_decode(result.media);
+  const auto write = [&](const Result& result, const Report& report) {
     const Painted painted{&options, &result};
     const MadeResult made{std::span(&painted, 1), 0, &report};
     if (pieces.any()) return pieces.end();
@@ -166,10 +165,21 @@ void run(const Options& options, const CheckedRequest& request, Log& log) {
     progress.clear();
     print_path(path);
   };
+  std::optional<std::pair<Result, Report>> answer;  // until the hash of the weights is known
+  results.result = [&](const Result& result, const Report& report) {
+    check_interrupted();
+    if (!writes_results(options.run)) return help_decode(result.media);
+    if (!has_record) return write(result, report);
+    answer.emplace(result, report);
+  };
   results.plan = [&](std::size_t, std::string_view plan, const std::string&) {
     if (writes_results(options.run)) show_plan(options, plan, "", log);
   };
   request.session->run({request.job.get()}, progress, results);
+  if (answer) {
+    answer->second.weights_hash = request.session->weights_hash();
+    write(answer->first, answer->second);
+  }
   const Report report = request.session->report();
   log.info("{}", summary_line(report, options.run.makes));
   for (const std::string& hash : report.latent_hashes) log.debug("latent {}", hash);
@@ -199,7 +209,9 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   read_stdin_and_files(options.run.inputs);
   require_runnable(options);
   std::vector<fs::path> paths;
+  std::unique_ptr<MadeFolder> trace_folder;
   if (writes_results(options.run)) {
+    trace_folder = place_trace(options.run.trace);
     paths = plan_paths(resolved);
   } else {
     drop_outputs(options);
@@ -210,9 +222,7 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   make_job(request, options);
   if (enhances(options)) {
     request.enhancer = std::make_unique<PromptEnhancer>(options, log);
-  std::unique_ptr<MadeFolder> trace_folder;
     request.enhancer->check(options);
-    trace_folder = place_trace(options.run.trace);
   }
   log.mark("the request is checked");
   return request;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/diptych/record/recorded_text.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
@@ -108,6 +109,12 @@ EncodedResult encode_result(const MadeResult& made, const ResultEncoding& encodi
     write_sheet(made.options(), decoded);
     return encoded;
   }
+  if (const auto* of_text = std::get_if<TextEncoding>(&encoding)) {
+    const std::string text =
+        of_text->with_record ? recorded_text_json(made) : made.result().text().text + "\n";
+    encoded.bytes.assign(text.begin(), text.end());
+    return encoded;
+  }
   const Tensor& rgb = made.result().rgb();
   if (!keeps_pixels(encoding)) encoded.pixels_hash = pixels_hash(rgb);
   encoded.bytes = encode_picture(rgb, record_texts(made, encoding, encoded.pixels_hash),
@@ -131,21 +138,14 @@ std::string write_encoded(const std::filesystem::path& path, const MadeResult& m
 }
 
 void write_result(const std::filesystem::path& path, const MadeResult& made, Progress& progress) {
-  const Media& media = made.result().media;
-  if (const auto* text = std::get_if<Text>(&media)) return write_text_file(path, text->text);
-  write_encoded(path, made, encoding_of(made.options(), media, path), progress);
+  write_encoded(path, made, encoding_of(made.options(), made.result().media, path), progress);
 }
 
 void print_result(const MadeResult& made, Progress& progress) {
-  const Media& media = made.result().media;
-  if (const auto* text = std::get_if<Text>(&media)) {
-    progress.clear();
-    fmt::print("{}\n", text->text);
-  } else {
-    const auto bytes = encode_result(made, encoding_of(made.options(), media), progress).bytes;
-    progress.clear();
-    if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size()) stdout_failed(errno);
-  }
+  const ResultEncoding encoding = encoding_of(made.options(), made.result().media);
+  const auto bytes = encode_result(made, encoding, progress).bytes;
+  progress.clear();
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size()) stdout_failed(errno);
   flush_stdout();
 }
 

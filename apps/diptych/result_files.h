@@ -25,7 +25,8 @@ void print_path(const std::filesystem::path& path);
 // none is made for nothing.
 void require_encodable(const Options& options, const Job& job);
 
-// A picture or a clip with its record, as the bytes of a file, and what they are made of.
+// A result as the bytes of a file, and what they are made of. Pictures and clips have their record
+// with them, and texts where they are encoded so.
 struct EncodedResult {
   std::vector<std::uint8_t> bytes;
   std::string pixels_hash;  // "" where the encoding keeps the pixels
@@ -39,11 +40,10 @@ EncodedResult encode_result(const MadeResult& made, const ResultEncoding& encodi
 // The same into a file or a folder. Returns the hash of the pixels. Throws as ClipWriter, too.
 std::string write_encoded(const std::filesystem::path& path, const MadeResult& made,
                           const ResultEncoding& encoding, Progress& progress);
-// The same in the format of its name; of a text that text.
+// The same in the format of its name.
 void write_result(const std::filesystem::path& path, const MadeResult& made, Progress& progress);
 
-// The same on stdout: a picture or a clip in the format that its request asks for, or a text with a
-// line end. Throws as flush_stdout().
+// The same on stdout, in the format that its request asks for. Throws as flush_stdout().
 void print_result(const MadeResult& made, Progress& progress);
 
 // A text that goes to stdout while it is written.

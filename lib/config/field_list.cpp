@@ -151,14 +151,15 @@ constinit const auto kFields = std::to_array<Field>({
      "a .png, .jpg or .webp, of a video a .mp4, .webm, .gif, .webp or .frames (a folder of PNG "
      "files), replaced if it exists; a pattern such as pic-%03d.png, a folder for 0000.png, ..., "
      "or "
-     "- for stdout; for an answer a .txt instead of stdout",
+     "- for stdout; for an answer a .txt instead of stdout, or a .json, which has its record, too",
      PathSlot{front<&Options::output>},
      YamlPlace::none,
      {},
      "--outfile,--save-file"},
-    {"format", encoding, "--format", "auto|png|jpg|webp|mp4|webm|gif",
-     "format of results without a name: on stdout, in a folder; auto: png, of a video mp4; png "
-     "of a video is a folder of frames",
+    {"format", encoding, "--format", "auto|png|jpg|webp|mp4|webm|gif|json",
+     "format of results without a name: on stdout, in a folder; auto: png, of a video mp4, of an "
+     "answer its text alone; png of a video is a folder of frames; json: of an answer, with its "
+     "record",
      choice<front<&Options::format>>()},
     {"quality", encoding, "--quality", "N",
      "quality of a .jpg or .webp, 1 to 100; 100 is lossless for .webp",

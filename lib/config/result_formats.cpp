@@ -25,6 +25,7 @@ std::vector<MediaKind> kinds_of(ResultFormat format) {
   std::vector<MediaKind> kinds;
   if (picture_format(format)) kinds.push_back(MediaKind::picture);
   if (clip_format(format)) kinds.push_back(MediaKind::clip);
+  if (format == ResultFormat::json) kinds.push_back(MediaKind::text);
   return kinds;
 }
 
@@ -32,8 +33,13 @@ std::vector<MediaKind> kinds_of_name(const std::filesystem::path& name) {
   std::vector<MediaKind> kinds;
   if (is_of_pictures(name)) kinds.push_back(MediaKind::picture);
   if (clip_format_of_name(name)) kinds.push_back(MediaKind::clip);
-  if (strcasecmp(name.extension().c_str(), ".txt") == 0) kinds.push_back(MediaKind::text);
+  if (strcasecmp(name.extension().c_str(), ".txt") == 0 || is_named_json(name))
+    kinds.push_back(MediaKind::text);
   return kinds;
+}
+
+bool is_named_json(const std::filesystem::path& name) {
+  return strcasecmp(name.extension().c_str(), kJsonExtension.data()) == 0;
 }
 
 }  // namespace diptych

@@ -13,14 +13,15 @@
 
 namespace diptych {
 
-// Of pictures, of clips, or of both: of a clip, png is a folder of frames.
-enum class ResultFormat { png, jpg, webp, mp4, webm, gif };
+// Of pictures, of clips, or of both: of a clip, png is a folder of frames. json: of texts, each
+// with its record.
+enum class ResultFormat { png, jpg, webp, mp4, webm, gif, json };
 template <>
-inline constexpr std::array<std::string_view, 6> kChoiceNames<ResultFormat> = {
-    "png", "jpg", "webp", "mp4", "webm", "gif"};
+inline constexpr std::array<std::string_view, 7> kChoiceNames<ResultFormat> = {
+    "png", "jpg", "webp", "mp4", "webm", "gif", "json"};
 template <>
-inline constexpr std::array<std::string_view, 7> kChoiceNames<std::optional<ResultFormat>> = {
-    "png", "jpg", "webp", "mp4", "webm", "gif", "auto"};
+inline constexpr std::array<std::string_view, 8> kChoiceNames<std::optional<ResultFormat>> = {
+    "png", "jpg", "webp", "mp4", "webm", "gif", "json", "auto"};
 
 // Nothing where pictures, or clips, are not written so.
 std::optional<PictureFormat> picture_format(std::optional<ResultFormat> format);
@@ -30,5 +31,9 @@ std::optional<ClipFormat> clip_format(std::optional<ResultFormat> format);
 // extension that is known.
 std::vector<MediaKind> kinds_of(ResultFormat format);
 std::vector<MediaKind> kinds_of_name(const std::filesystem::path& name);
+
+// The extension of texts with their records, and whether a name has it, in any case.
+inline constexpr std::string_view kJsonExtension = ".json";
+bool is_named_json(const std::filesystem::path& name);
 
 }  // namespace diptych

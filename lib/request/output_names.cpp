@@ -107,7 +107,8 @@ Extensions result_extensions(MediaKind makes, std::optional<ResultFormat> format
       if (const auto clip = clip_format(format)) return {facts_of(*clip).extension};
       return written_clip_extensions();
     case MediaKind::text:
-      return {".txt"};
+      if (format == ResultFormat::json) return {kJsonExtension};
+      return {".txt", kJsonExtension};
   }
   throw std::logic_error("a kind of result without an extension");
 }
@@ -161,7 +162,6 @@ void require_extension(const fs::path& name, const Extensions& extensions, const
   throw where.error("{}: {}; expected {}", name.string(), problem, one_of(extensions));
 }
 
-std::string numbered_name(std::size_t number) {
 fs::path trace_file(const fs::path& name, const fs::path& base) {
   if (name.empty()) return name;
   std::error_code ignored;
@@ -169,6 +169,7 @@ fs::path trace_file(const fs::path& name, const fs::path& base) {
   return folder ? name / kTraceName : name;
 }
 
+std::string numbered_name(std::size_t number) {
   return fmt::format("{:04}", number);
 }
 

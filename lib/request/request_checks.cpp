@@ -47,6 +47,8 @@ bool writes_plan(const RunConfig& run) {
 
 namespace {
 
+constexpr std::string_view kFormat = "format";
+
 // Looks for values that have no meaning beside the others, kind by kind.
 class IdleFinder {
  public:
@@ -84,7 +86,9 @@ class IdleFinder {
     const SettingText why = {"has no meaning for ", Setting::of("task", run_.task),
                              ", which paints nothing"};
     forbid({"batch_count"}, why);  // a request has one answer
-    forbid_all(is_of_painting, why);
+    forbid_all([](const Field& field) { return is_of_painting(field) && field.name != kFormat; },
+               why);
+    if (resolved_.options.format != ResultFormat::json) forbid({kFormat}, why);
   }
 
   void of_paintings() {
@@ -124,7 +128,7 @@ class IdleFinder {
     const auto& format = resolved_.options.format;
     const auto kinds = format ? kinds_of(*format) : std::vector{run_.makes};
     if (settled_ && std::ranges::find(kinds, run_.makes) == kinds.end()) {
-      forbid({"format"},
+      forbid({kFormat},
              {fmt::format("{} is of {}, but ", name_of(*format), kind_name(kinds.front())),
               Setting::of("task", run_.task), fmt::format(" makes {}", kind_name(run_.makes))});
     }

@@ -35,7 +35,7 @@ TEST_CASE("results are numbered or named, answers are texts") {
   CHECK(items[3].options.think_output == folder.path() / "out/x/y.txt");
   CHECK(items[3].options.run.trace == folder.path() / "out/t.safetensors");
   CHECK(items[4].error ==
-        items[4].where + ": output: a.png: is named as a PNG file; expected .txt");
+        items[4].where + ": output: a.png: is named as a PNG file; expected .txt or .json");
   CHECK(items[4].files.empty());
   CHECK(items[5].error == items[5].where +
                               ": think_output: given without a plan to paint by; expected think "

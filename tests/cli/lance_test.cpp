@@ -155,6 +155,19 @@ TEST_SUITE("needs libav") {
       CAPTURE(answer.err);
       CHECK(answer.code == 0);
       CHECK(!answer.out.empty());
+      const std::string kept = lance.file("answer.json");
+      const Outcome recorded = lance.run(
+          "generate",
+          diptych::test::with(asked, {"-p", "what is it?", "--max-tokens", "3", "-o", kept}));
+      CAPTURE(recorded.err);
+      REQUIRE(recorded.code == 0);
+      const auto json = nlohmann::json::parse(diptych::read_text_file(kept));
+      CHECK(json["text"].get<std::string>() + "\n" == answer.out);
+      const Outcome same = diptych::test::run(
+          {"inspect", kept, "--replay", "-m", lance.model().string(), asked[2], asked[3]});
+      CAPTURE(same.err);
+      CHECK(same.code == 0);
+      CHECK(same.out.find(": the same text, ") != std::string::npos);
     }
     const Outcome again = diptych::test::run(
         {"inspect", boat, "--replay", "-m", lance.model().string(), "--device", "cpu"});
@@ -231,19 +244,6 @@ TEST_CASE("Lance: two settings of clips, frame by frame") {
   CHECK(broken.out.find("0 compared, 0 missing, 1 not comparable") != std::string::npos);
 }
 
-TEST_CASE("Lance: a token that the model has no embedding of is refused") {
-  const Lance lance;
-  const Outcome seen = diptych::test::run({"inspect", lance.model().string()});
-  CAPTURE(seen.out);
-  CHECK(seen.out.starts_with("lance layout: "));
-  CHECK(seen.out.find("/Wan2.2_VAE.pth: ") != std::string::npos);
-  const fs::path part = lance.model() / "Lance_3B", recorded = fs::canonical(part);
-  fs::remove(part);
-  fs::copy(recorded, part);
-  std::ifstream file(recorded / "llm_config.json");
-  nlohmann::json config = nlohmann::json::parse(file);
-  config["vocab_size"] = 300;
-  lance.write("model/Lance_3B/llm_config.json", config.dump());
 TEST_CASE("Lance: a bundled vision tower wins over its own file, and that is logged") {
   const fs::path model = fs::path(DIPTYCH_SOURCE_DIR) / "../shared/goldens/lance/checkpoint";
   if (!fs::exists(model)) return diptych::test::skip("the full goldens are not here");
@@ -257,6 +257,19 @@ TEST_CASE("Lance: a bundled vision tower wins over its own file, and that is log
         std::string::npos);
 }
 
+TEST_CASE("Lance: a token that the model has no embedding of is refused") {
+  const Lance lance;
+  const Outcome seen = diptych::test::run({"inspect", lance.model().string()});
+  CAPTURE(seen.out);
+  CHECK(seen.out.starts_with("lance layout: "));
+  CHECK(seen.out.find("/Wan2.2_VAE.pth: ") != std::string::npos);
+  const fs::path part = lance.model() / "Lance_3B", recorded = fs::canonical(part);
+  fs::remove(part);
+  fs::copy(recorded, part);
+  std::ifstream file(recorded / "llm_config.json");
+  nlohmann::json config = nlohmann::json::parse(file);
+  config["vocab_size"] = 300;
+  lance.write("model/Lance_3B/llm_config.json", config.dump());
   const std::string said = diptych::test::refusal(
       lance.run("generate", {"-p", "a cup", "--size", "64x64", "-o", lance.file("a.png")}));
   CHECK(said.starts_with("--prompt: token id "));

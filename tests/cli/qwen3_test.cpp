@@ -236,6 +236,59 @@ TEST_CASE("a batch writes several texts at once, each as alone") {
   }
 }
 
+TEST_CASE("texts with their records come out again: drafted, together, of a conversation") {
+  const Folder folder;
+  std::string list;
+  for (const auto& [prompt, text] : recorded_texts())
+    list += Json{{"prompt", prompt}}.dump() + "\n";
+  folder.write("list.jsonl", list);
+  folder.write("chat.jsonl",
+               "{\"role\": \"user\", \"content\": \"Hi\"}\n"
+               "{\"role\": \"assistant\", \"content\": \"Hello\"}\n"
+               "{\"role\": \"user\", \"content\": \"Count from 103 to 114.\"}\n");
+  const Outcome made = run({"batch", folder.file("list.jsonl"), "-o", folder.file("out"), "-m",
+                            kTarget, "--draft-model", kDrafter, "--device", "cpu", "--max-tokens",
+                            "24", "--batch-size", "3", "--format", "json", "--temperature", "0.8"});
+  CAPTURE(made.err);
+  REQUIRE(made.code == 0);
+  const auto replay = [&](const std::string& name, const std::vector<std::string>& more = {}) {
+    return run(with({"inspect", folder.file(name), "--replay", "-q", "-m", kTarget}, more));
+  };
+  const Json second = Json::parse(read_text_file(folder.file("out/0001.json")));
+  CHECK(second["record"]["together"]["place"] == 1);
+  CHECK(second["record"]["requested"]["draft_model"] == "drafter_b16");
+  const Outcome lost = replay("out/0001.json");
+  CHECK(lost.code == 2);
+  CHECK(lost.err.find("was made with the weights 'drafter_b16'") != std::string::npos);
+  const Outcome same = replay("out/0001.json", {"--weights", kDrafter});
+  CAPTURE(same.err);
+  CHECK(same.code == 0);
+
+  // With its messages in another place, and with others.
+  REQUIRE(run(with(kPlain, {"--messages", folder.file("chat.jsonl"), "--max-tokens", "8", "-o",
+                            folder.file("chat.json")}))
+              .code == 0);
+  const Json chat = Json::parse(read_text_file(folder.file("chat.json")));
+  CHECK(chat["record"]["inputs"][0]["messages"] == "chat.jsonl");
+  CHECK(replay("chat.json").code == 0);
+  fs::rename(folder.file("chat.jsonl"), folder.file("moved.jsonl"));
+  const Outcome without = replay("chat.json");
+  CHECK(without.code == 2);
+  CHECK(without.err.find("was written from the messages 'chat.jsonl', sha256 ") !=
+        std::string::npos);
+  CHECK(without.err.find("which are neither beside it nor here; give them with --messages\n") !=
+        std::string::npos);
+  CHECK(replay("chat.json", {"--messages", folder.file("moved.jsonl")}).code == 0);
+  folder.write("moved.jsonl", "{\"role\": \"user\", \"content\": \"Hi\"}\n");
+  CHECK(replay("chat.json", {"--messages", folder.file("moved.jsonl")})
+            .err.find("moved.jsonl: is a copy of none of the 1 conversation that ") !=
+        std::string::npos);
+  folder.write("chat.jsonl", "{}\n");
+  CHECK(replay("chat.json")
+            .err.find("are not the ones (" + folder.file("chat.jsonl") + " has other content)") !=
+        std::string::npos);
+}
+
 TEST_CASE("a benchmark of a text tells acceptance, and the speed-up over plain decoding") {
   const std::vector<std::string> words = {
       "bench", "-m",        kTarget, "--draft-model", kDrafter, "--device", "cpu", "-p",

@@ -315,7 +315,7 @@ TEST_CASE("a record that cannot be run is refused") {
   };
   CHECK(has(refused([](json& r) { r["schema_version"] = 2; }),
             "its record has schema version 2 (of diptych "));
-  CHECK(has(refused([](json& r) { r["schema"] = "other"; }), "holds no record of a picture"));
+  CHECK(has(refused([](json& r) { r["schema"] = "other"; }), "holds no record by diptych"));
   for (const std::int64_t threads : {std::int64_t{-1}, std::int64_t{1} << 40})
     CHECK(has(refused([&](json& r) { r["threads"] = threads; }),
               fmt::format("its record: threads: found {}, expected 0 to 1024", threads)));
@@ -337,7 +337,7 @@ TEST_CASE("a record that cannot be run is refused") {
                           mode)));
   CHECK(has(refused([](json& r) { r.erase("inputs"); }), "its record is broken or not whole"));
   CHECK(has(refused([](json& r) { r["weights_hash"] = "0123-4567"; }),
-            "was painted with weights 0123-4567, but those of "));
+            "was made with weights 0123-4567, but those of "));
   CHECK(has(refused([](json& r) {
               r["together"] = {{"place", 7}, {"others", json::array()}};
             }),
@@ -350,7 +350,7 @@ TEST_CASE("a record that cannot be run is refused") {
             "b.jpg: is named as a JPEG file; expected .png"));
   rewrite(folder, "a.png", "b.png", 0, [](json& r) { r["requested"]["model"] = "unheard-of"; });
   CHECK(has(last_line(run(Words{"inspect", folder.file("b.png"), "--replay", "-q"})),
-            "was painted by the model 'unheard-of', which is neither beside it nor here"));
+            "was made by the model 'unheard-of', which is neither beside it nor here"));
   test::Command by_variable;
   by_variable.arguments = {"inspect", folder.file("a.png"), "--replay", "-q"};
   by_variable.environment = {{"DIPTYCH_MODEL", "nowhere"}};

@@ -39,7 +39,19 @@ TEST_CASE("the format of results: as asked for, as named, or PNG") {
   CHECK((picture_format_of(options) == PictureFormat::jpeg));
   CHECK(result_extensions(MediaKind::picture, options.format) == Extensions{".jpg", ".jpeg"});
   CHECK(result_extensions(MediaKind::picture, std::nullopt) == written_extensions());
-  CHECK(result_extensions(MediaKind::text, options.format) == Extensions{".txt"});
+  CHECK(result_extensions(MediaKind::text, options.format) == Extensions{".txt", ".json"});
+  CHECK(result_extensions(MediaKind::text, ResultFormat::json) == Extensions{".json"});
+}
+
+TEST_CASE("a folder for a trace: one that is there, ends in / or has no extension") {
+  const test::Folder folder;
+  std::filesystem::create_directory(folder / "v1.2");
+  CHECK(trace_file("").empty());
+  CHECK(trace_file("a.safetensors") == "a.safetensors");
+  CHECK(trace_file("a/b") == "a/b/trace.safetensors");
+  CHECK(trace_file("v1.3/") == "v1.3/trace.safetensors");
+  CHECK(trace_file("v1.3") == "v1.3");
+  CHECK(trace_file("v1.2", folder.path()) == "v1.2/trace.safetensors");
 }
 
 TEST_CASE("names stay below their folder") {

@@ -66,8 +66,9 @@ void warn_of_other_formats(const BatchList& list, const Options& defaults, Log& 
   const auto is_other = [&](const BatchItem& item) {
     const auto picture = picture_format(defaults.format);
     const auto clip = clip_format(defaults.format);
+    const bool json = defaults.format == ResultFormat::json && is_named_json(item.output);
     return !item.output.empty() && !(picture && format_of_name(item.output) == picture) &&
-           !(clip && clip_format_of_name(item.output) == clip);
+           !(clip && clip_format_of_name(item.output) == clip) && !json;
   };
   const auto others = std::ranges::count_if(list.items, is_other);
   if (others == 0) return;
@@ -306,7 +307,8 @@ constexpr const char* kFooter =
     "set what an item leaves open. Pictures, videos and noise are looked for next to LIST. A\n"
     "prompt \"-\" in the list is that text; only --prompt - reads stdin.\n"
     "Without output, item k writes 000k.png (k from 0; 000k-000.png, ... with batch_count),\n"
-    "000k.mp4 for a video, or the extension of --format, and 000k.txt for an answer.\n"
+    "000k.mp4 for a video, 000k.txt for an answer, or the extension of --format. An answer named\n"
+    ".json has its record with it, for inspect --replay.\n"
     "DIR/manifest.jsonl gets one line per item: id, status,\n"
     "seconds, seed, device, dtype, quantization, kernels and attention as requested, files\n"
     "with sha256, error, the text of an answer or plan and why it ends (finish_reason: stop,\n"

@@ -450,7 +450,7 @@ class BatchRun {
     Results results;
     results.result = [&](const Result& result, const Report& report) {
       check_interrupted();
-      if (members.size() == 1) {
+      if (members.size() == 1 && !records_text(item(0))) {
         if (!writes()) return help_decode(result.media);
         const Painted painted{&item(0).options, &result};
         return write_one({std::span(&painted, 1), 0, &report}, item(0), outcome.records[0]);
@@ -469,8 +469,16 @@ class BatchRun {
     write_together(members, outcome);
   }
 
-  // Each picture's record names the others, so all must be finished first.
+  static bool records_text(const PlannedItem& item) {
+    return diptych::records_text(item.options, item.results.front());
+  }
+
+  // Each record names the others, so all must be finished first; and that of a text has the hash of
+  // the weights, which a session that paints nothing does not wait for.
   void write_together(Members members, Outcome& outcome) {
+    const auto has_record = [&](std::size_t i) { return is_pending(i) && records_text(items_[i]); };
+    if (writes() && !outcome.results.empty() && std::ranges::any_of(members, has_record))
+      outcome.report.weights_hash = session_->weights_hash();
     std::ranges::sort(outcome.results, {}, &Result::request);
     std::vector<Painted> painted;
     for (const Result& result : outcome.results)

@@ -113,6 +113,9 @@ class Bench {
   void check_formats() const {
     for (std::size_t s = 0; s < settings(); ++s) {
       const Options& options = setting(0, s).options();
+      if (options.run.answers() && options.format == ResultFormat::json)
+        throw InputError(Setting::of("format", "json"),
+                         "answers that are measured are kept without a record; expected auto");
       if (options.run.makes == MediaKind::clip && clip_format_of(options) == ClipFormat::png &&
           !plan_.save_dir.empty())
         throw InputError(Setting::of("format", "png"),

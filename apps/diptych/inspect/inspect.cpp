@@ -1,4 +1,4 @@
-// `diptych inspect`: what is inside a picture, a video or a checkpoint.
+// `diptych inspect`: what is inside a picture, a video, an answer or a checkpoint.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/diptych/inspect/media.h"
+#include "apps/diptych/record/recorded_text.h"
 #include "apps/diptych/record/replay.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
@@ -237,17 +238,20 @@ int run_inspect(InspectOptions options, Log& log) {
     throw InputError("{}: {}", options.path.string(), why_missing(options.path, "not found"));
   if (options.replay) {
     if (!is_media(options.path))
-      throw InputError(Setting::of("replay"), "{}: a folder; expected a picture or a video",
+      throw InputError(Setting::of("replay"),
+                       "{}: a folder; expected a picture, a video or an answer",
                        options.path.string());
     return replay(options, log);
   }
   const MediaToInspect media{options.path, options.filter, options.json};
   const bool tensors = is_tensor_file(options.path) && !fs::is_directory(options.path);
+  if (!tensors && is_recorded_text(options.path)) return inspect_recorded_text(media);
   if (!tensors && is_clip(options.path)) return inspect_clip(media);
   if (tensors || fs::is_directory(options.path)) return inspect_tensors(options);
   if (is_picture(options.path)) return inspect_picture(media);
   throw InputError(
-      "{}: expected a picture ({}), a clip, a .safetensors, a .pth or a checkpoint folder",
+      "{}: expected a picture ({}), a clip, a .json with an answer, a .safetensors, a .pth or a "
+      "checkpoint folder",
       options.path.string(), readable_pictures());
 }
 
@@ -280,6 +284,13 @@ void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* repl
       ->allow_extra_args(false)
       ->check(path_problem)
       ->needs(replay);
+  verb.add_option("--messages", again.messages,
+                  "the conversation that an answer goes on with; else one of the recorded name, "
+                  "beside it or here; may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false)
+      ->check(path_problem)
+      ->needs(replay);
   verb.add_option("-o,--output", again.output,
                   "keep what is made in this file, named as the format is")
       ->type_name("FILE")
@@ -294,23 +305,26 @@ constexpr const char* kFooter =
     "A picture: format, size and texts (PNG text chunks, EXIF, XMP), with JSON indented.\n"
     "A video: codec, size, frame rate, number of frames and texts (tags, comments). NAME.frames\n"
     "is a video as a folder of PNG files.\n"
+    "An answer that was written as .json: its text and its record.\n"
     "A checkpoint folder: whether it is complete for its configs, what is missing or unexpected "
     "(exit code 1), and its files and those of the folders in it.\n"
     "A file of weights that Wan takes (--transformer, --text-encoder, --vae, --lora): its naming,\n"
     "formats and sizes.\n"
     "--tensors lists name, dtype, shape and size of every tensor, as a single file and --json\n"
     "always do. A model in the Hugging Face cache may be given as ORG/NAME.\n"
-    "--replay paints the picture again from its record and compares the files. Exit code 0:\n"
-    "the same bytes, as on the same device; 1: not the same, with the number of pixels that\n"
-    "differ (of .jpg and .webp after encoding); 2: weights, input pictures or start noise are "
-    "not the recorded ones. Tuned\n"
-    "kernels come from DIPTYCH_TUNED_CONFIG_DIR if it is set, as for generate.\n"
+    "--replay makes the picture, video or answer again from its record and compares the files, of\n"
+    "an answer its text. Exit code 0: the same bytes, as on the same device; 1: not the same, "
+    "with\n"
+    "the number of pixels that differ (of .jpg and .webp after encoding), or the first character;\n"
+    "2: weights, inputs or start noise are not the recorded ones. Tuned kernels come from\n"
+    "DIPTYCH_TUNED_CONFIG_DIR if it is set, as for generate.\n"
     "Examples:\n"
     "  diptych inspect out.png\n"
     "  diptych inspect out.png --json | jq .text.diptych.seed\n"
     "  diptych inspect out.mp4\n"
     "  diptych inspect out.png --replay -m {model}\n"
     "  diptych inspect edited.png --replay -m {model} -i room.jpg -o again.png\n"
+    "  diptych inspect answer.json --replay -m {model} -i street.jpg\n"
     "  diptych inspect {model} --filter '*.layers.0.*'";
 
 }  // namespace
@@ -318,10 +332,10 @@ constexpr const char* kFooter =
 void add_inspect(CLI::App& app, Run& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* verb =
-      app.add_subcommand("inspect", "what is inside a picture, a video or a checkpoint");
+      app.add_subcommand("inspect", "what is inside a picture, a video, an answer or a checkpoint");
   verb->add_option("path", options->path,
-                   "a picture, a video, a .safetensors or .pth file, or a checkpoint folder; "
-                   "- for a picture or video on stdin")
+                   "a picture, a video, an answer as .json, a .safetensors or .pth file, or a "
+                   "checkpoint folder; - for one of the first three on stdin")
       ->required()
       ->check(path_problem);
   CLI::Option* filter = verb->add_option("--filter", options->filter,
@@ -333,9 +347,10 @@ void add_inspect(CLI::App& app, Run& run) {
                  "of a folder, list its tensors, too; so does --filter")
       ->envname("DIPTYCH_TENSORS");
   verb->add_flag("--json", options->json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
-  CLI::Option* replay = verb->add_flag("--replay", options->replay,
-                                       "make the picture or video again from its own record")
-                            ->excludes(filter);
+  CLI::Option* replay =
+      verb->add_flag("--replay", options->replay,
+                     "make the picture, video or answer again from its own record")
+          ->excludes(filter);
   add_replay_flags(*verb, *options, replay);
   verb->footer(kFooter);
   verb->callback(

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/diptych/record/recorded_text.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/config/words.h"
@@ -60,7 +61,6 @@ std::int64_t frames_of(const std::filesystem::path& path, const ClipFacts& facts
   return facts.frames ? *facts.frames : count_clip_packets(path);
 }
 
-}  // namespace
 // Throws as the reader of the frames would, so that a damaged clip does not look like a whole one.
 // Frames are decoded for that where it takes a second or so; of a longer clip the packets are read.
 void require_whole(const std::filesystem::path& path, const ClipFacts& facts, std::int64_t frames) {
@@ -74,6 +74,7 @@ void require_whole(const std::filesystem::path& path, const ClipFacts& facts, st
   }
 }
 
+}  // namespace
 
 std::string printable_lines(std::string_view text) {
   return printable(text, "\n\t");
@@ -109,11 +110,30 @@ int inspect_picture(const MediaToInspect& media) {
   return 0;
 }
 
+int inspect_recorded_text(const MediaToInspect& media) {
+  const RecordedText recorded = read_recorded_text(media.path);
+  Json texts = matching_texts(recorded.texts, media);
+  const std::string file = media.path.string();
+  if (media.json) {
+    const Json all = {
+        {"file", file}, {"format", "JSON"}, {"answer", recorded.text}, {"text", std::move(texts)}};
+    fmt::print("{}\n", dump(all));
+    return 0;
+  }
+  fmt::print("{}: JSON, an answer of {}, {}\n", printable(file),
+             counted(recorded.text.size(), "byte"),
+             counted(texts.size(), "text entry", "text entries"));
+  fmt::print("answer:\n{}\n", printable_lines(recorded.text));
+  print_texts(texts);
+  return 0;
+}
+
 int inspect_clip(const MediaToInspect& media) {
   const ClipFacts facts = ClipReader(media.path).facts();
   Json texts = matching_texts(facts.texts, media);
   const std::string file = media.path.string();
   const std::int64_t frames = frames_of(media.path, facts);
+  require_whole(media.path, facts, frames);
   const auto rate =
       facts.average_rate ? std::optional(frame_rate_text(*facts.average_rate)) : std::nullopt;
   if (media.json) {
@@ -133,7 +153,6 @@ int inspect_clip(const MediaToInspect& media) {
   }
   fmt::print("{}: {} {}, {}x{}, {}{}{}, {}\n", printable(file), printable(facts.codec),
              facts.pixels, facts.size.width, facts.size.height,
-  require_whole(media.path, facts, frames);
              counted(static_cast<std::size_t>(frames), "frame"),
              rate ? fmt::format(", {} fps", *rate) : "",
              facts.seconds ? fmt::format(", {:.3f} s", *facts.seconds) : "",

@@ -1,4 +1,5 @@
-// What `diptych inspect` says of pictures and clips, and what it shares with its other half.
+// What `diptych inspect` says of pictures, clips and texts with a record, and what it shares with
+// its other half.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,11 @@ struct MediaToInspect {
   bool json = false;
 };
 
-// Print it and return the exit code. Throw as read_picture() and ClipReader.
+// Print it and return the exit code. Throw as read_picture(), ClipReader and
+// read_recorded_text().
 int inspect_picture(const MediaToInspect& media);
 int inspect_clip(const MediaToInspect& media);
+int inspect_recorded_text(const MediaToInspect& media);
 
 // Throws InputError where a filter other than kEveryEntry has left nothing of the `things` in the
 // file: that is a slip.

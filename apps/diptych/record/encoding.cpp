@@ -50,12 +50,19 @@ ResultEncoding encoding_of(const Options& options, const Media& media,
         name.empty() ? clip_format_of(options) : clip_format_of_name(name).value();
     return clip_encoding(options, format, clip->shape.fps);
   }
+  if (std::holds_alternative<Text>(media)) return TextEncoding{records_text(options, name)};
   const PictureFormat format =
       name.empty() ? picture_format_of(options) : format_of_name(name).value();
   return PictureEncoding{format, static_cast<int>(options.quality)};
 }
 
+bool records_text(const Options& options, const std::filesystem::path& name) {
+  if (!options.run.answers()) return false;
+  return name.empty() ? options.format == ResultFormat::json : is_named_json(name);
+}
+
 bool keeps_pixels(const ResultEncoding& encoding) {
+  if (std::holds_alternative<TextEncoding>(encoding)) return true;
   if (const auto* clip = std::get_if<ClipEncoding>(&encoding))
     return facts_of(clip->format).keeps_pixels;
   return !facts_of(std::get<PictureEncoding>(encoding).format).has_quality;
@@ -66,18 +73,17 @@ bool is_folder(const ResultEncoding& encoding) {
   return clip != nullptr && clip->format == ClipFormat::png;
 }
 
-std::string format_name(const ResultEncoding& encoding) {
-  return std::visit([](const auto& each) { return std::string(facts_of(each.format).name); },
-                    encoding);
-}
-
 ResultFormat format_of(const ResultEncoding& encoding) {
-  return std::visit(
-      [](const auto& each) { return parse_choice<ResultFormat>(name_of(each.format)).value(); },
-      encoding);
+  const auto named = [](const auto& each) {
+    return parse_choice<ResultFormat>(name_of(each.format)).value();
+  };
+  if (const auto* clip = std::get_if<ClipEncoding>(&encoding)) return named(*clip);
+  if (const auto* picture = std::get_if<PictureEncoding>(&encoding)) return named(*picture);
+  return ResultFormat::json;
 }
 
 Json encoding_json(const ResultEncoding& encoding) {
+  if (std::holds_alternative<TextEncoding>(encoding)) return nullptr;
   const auto* clip = std::get_if<ClipEncoding>(&encoding);
   if (clip == nullptr) {
     const auto& picture = std::get<PictureEncoding>(encoding);

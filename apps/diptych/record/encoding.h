@@ -14,21 +14,26 @@
 
 namespace diptych {
 
-using ResultEncoding = std::variant<PictureEncoding, ClipEncoding>;
+struct TextEncoding {
+  bool with_record = false;  // as JSON; else the text alone
+};
+using ResultEncoding = std::variant<PictureEncoding, ClipEncoding, TextEncoding>;
 
 ClipEncoding clip_encoding(const Options& options, ClipFormat format, FrameRate fps);
 
-// Of a picture or clip in the format of its file's name; where it has none ("") in the one that its
-// request asks for.
+// In the format of its file's name; where it has none ("") in the one that its request asks for.
 ResultEncoding encoding_of(const Options& options, const Media& media,
                            const std::filesystem::path& name = {});
 
-bool keeps_pixels(const ResultEncoding& encoding);        // what is read back is what was written
-bool is_folder(const ResultEncoding& encoding);           // of frames
-std::string format_name(const ResultEncoding& encoding);  // "JPEG"
-ResultFormat format_of(const ResultEncoding& encoding);
+// Whether the result is a text that is written with its record.
+bool records_text(const Options& options, const std::filesystem::path& name = {});
 
-// {"format": "jpg", "quality": 95}; null of a PNG, as of all pictures that say nothing.
+bool keeps_pixels(const ResultEncoding& encoding);       // what is read back is what was written
+bool is_folder(const ResultEncoding& encoding);          // of frames
+ResultFormat format_of(const ResultEncoding& encoding);  // of a text with its record
+
+// {"format": "jpg", "quality": 95}; null of a PNG, as of all pictures that say nothing, and of a
+// text.
 nlohmann::ordered_json encoding_json(const ResultEncoding& encoding);
 // What encoding_json() made. `where`: "a.png: its record", for messages. Throws InputError, and
 // what nlohmann throws for values of another type.

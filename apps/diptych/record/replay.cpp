@@ -14,6 +14,7 @@
 
 #include "apps/diptych/demo.h"
 #include "apps/diptych/record/frames_gap.h"
+#include "apps/diptych/record/recorded_text.h"
 #include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
@@ -25,6 +26,7 @@
 #include "lib/base/sha256.h"
 #include "lib/base/temporary_folder.h"
 #include "lib/base/text_file.h"
+#include "lib/base/utf8.h"
 #include "lib/config/hub_cache.h"
 #include "lib/config/words.h"
 #include "lib/media/image_read.h"
@@ -62,14 +64,13 @@ class Replay {
       : settings_(settings),
         log_(log),
         name_(settings.file.string()),
-        is_clip_(holds_clip(settings.file)),
+        kind_(kind_of_file(settings.file)),
         bytes_(fs::is_directory(settings.file) ? std::vector<std::uint8_t>{}
                                                : file_bytes(settings.file)),
-        texts_(is_clip_ ? read_clip_texts(settings.file)
-                        : decode_picture(bytes_, name_).image.text),
+        texts_(read_texts()),
         record_(read_record(record_text(texts_, name_), name_)) {
-    if (is_clip_ != std::holds_alternative<ClipEncoding>(record_.encoding))
-      throw InputError("{}: its record is of a {}", name_, is_clip_ ? "picture" : "video");
+    const MediaKind makes = record_.together[record_.place].options.run.makes;
+    if (kind_ != makes) throw InputError("{}: its record is of a {}", name_, noun(makes));
   }
 
   int run() {
@@ -99,18 +100,45 @@ class Replay {
   }
 
  private:
-  static constexpr const char* kWithWeights = "was painted with the weights";
+  static constexpr const char* kWithWeights = "was made with the weights";
+
+  static const char* noun(MediaKind kind) {
+    switch (kind) {
+      case MediaKind::picture:
+        return "picture";
+      case MediaKind::clip:
+        return "video";
+      default:
+        return "text";
+    }
+  }
+
+  static MediaKind kind_of_file(const fs::path& file) {
+    if (is_recorded_text(file)) return MediaKind::text;
+    const bool clip =
+        fs::is_directory(file) || format_of_name(file) == PictureFormat::gif || is_clip(file);
+    return clip ? MediaKind::clip : MediaKind::picture;
+  }
+
+  // The texts of the file; of one with a text this, too.
+  PictureTexts read_texts() {
+    if (kind_ == MediaKind::clip) return read_clip_texts(settings_.file);
+    if (kind_ == MediaKind::picture) return decode_picture(bytes_, name_).image.text;
+    RecordedText recorded = read_recorded_text(settings_.file);
+    text_ = std::move(recorded.text);
+    return std::move(recorded.texts);
+  }
+
+  bool is_text() const { return kind_ == MediaKind::text; }
 
   void check_output() const {
     const fs::path& output = settings_.output;
     if (output.empty()) return;
     const Setting setting = Setting::of("output");
-    const MediaKind kind = is_clip_ ? MediaKind::clip : MediaKind::picture;
-    require_extension(output, result_extensions(kind, format_of(record_.encoding)), setting);
+    require_extension(output, result_extensions(kind_, format_of(record_.encoding)), setting);
     std::error_code ignored;
     if (fs::equivalent(output, settings_.file, ignored))
-      throw InputError(setting, "{}: is the {} itself", output.string(),
-                       is_clip_ ? "video" : "picture");
+      throw InputError(setting, "{}: is the {} itself", output.string(), noun(kind_));
     require_writable(output, setting);
   }
 
@@ -170,13 +198,62 @@ class Replay {
                      input_name(input.kind));
   }
 
+  // A file that nothing was made from is a slip.
+  void check_messages() const {
+    std::set<std::string> recorded;  // hashes
+    for (const ResultRecord::Request& request : record_.together) {
+      if (request.messages_sha256) recorded.insert(*request.messages_sha256);
+    }
+    for (const fs::path& file : settings_.messages) {
+      if (!recorded.contains(file_sha256(file).value_or("")))
+        throw InputError(Setting::of("messages"),
+                         "{}: is a copy of none of the {} that {} was made from", file.string(),
+                         counted(recorded.size(), "conversation"), name_);
+    }
+  }
+
   void find_files() {
+    check_messages();
     for (std::size_t i = 0; i < runs_.size(); ++i) {
       RunConfig& run = runs_[i];
       run.noise = find_file(run.noise, "began with the noise");
       run.cache_calibration = find_file(run.cache_calibration, "was painted with the calibration");
       find_weights(run);
+      find_messages(run, record_.together[i].messages_sha256);
     }
+  }
+
+  void find_messages(RunConfig& run, const std::optional<std::string>& sha256) const {
+    if (!sha256) return;
+    Options options;
+    options.run = run;
+    const auto fields = fields_of(options);
+    const std::string_view name = run.family->prompt_file;
+    const auto* slot =
+        name.empty() ? nullptr : std::get_if<PathSlot>(&fields[field_index(name, fields)].slot);
+    if (slot == nullptr) throw InputError("{}: its record is broken", name_);
+    slot->at(options) = find_conversation(slot->at(options).string(), *sha256);
+    run = options.run;
+  }
+
+  // Known by its content, as a clip.
+  fs::path find_conversation(const std::string& name, const std::string& sha256) const {
+    if (sha256.empty())
+      throw InputError("{}: was written from messages that were no file, and so were not kept",
+                       name_);
+    std::vector<fs::path> places = settings_.messages;
+    const auto beside = places_of(name);
+    places.insert(places.end(), beside.begin(), beside.end());
+    const auto found = std::ranges::find_if(
+        places, [&](const fs::path& place) { return file_sha256(place) == sha256; });
+    if (found != places.end()) return *found;
+    throw InputError(
+        "{}: was written from the messages {}, sha256 {:.16}, which {}; give them with "
+        "--messages",
+        name_, in_quotes(name), sha256,
+        places.empty()
+            ? std::string("are neither beside it nor here")
+            : fmt::format("are not the ones ({} has other content)", places.front().string()));
   }
 
   // Files of weights. Those that were added are known by their content, others by their name:
@@ -247,7 +324,8 @@ class Replay {
 
   void require_calibration(const RunConfig& run) const {
     const bool has_file = run.family->uses("cache_calibration");  // else its own coefficients
-    if (run.cache_mode != StepCacheMode::teacache || !run.cache_calibration.empty() || !has_file)
+    if (is_text() || run.cache_mode != StepCacheMode::teacache || !run.cache_calibration.empty() ||
+        !has_file)
       return;
     if (run.model.empty() || fs::exists(run.model / kCalibrationName)) return;
     throw InputError(
@@ -273,11 +351,11 @@ class Replay {
       const fs::path model = resolve_sources(sources).options.run.model;
       if (model.filename() == recorded && family.config().owns(model)) return model;
     }
-    const std::string place = fmt::format("{}: was painted by the model", name_);
+    const std::string place = fmt::format("{}: was made by the model", name_);
     const fs::path cached = model_folder(recorded, environment, place);
     if (cached != recorded) return cached;
     throw InputError(
-        "{}: was painted by the model {}, which is neither beside it nor here; give "
+        "{}: was made by the model {}, which is neither beside it nor here; give "
         "it with --model",
         name_, in_quotes(recorded.string()));
   }
@@ -334,7 +412,7 @@ class Replay {
     Progress progress(log_, settings_.progress);
     session->load(std::span(&group, 1), progress);
     if (const std::string hash = session->weights_hash(); hash != record_.weights_hash) {
-      throw InputError("{}: was painted with weights {}, but those of {} are {}; {} --model", name_,
+      throw InputError("{}: was made with weights {}, but those of {} are {}; {} --model", name_,
                        record_.weights_hash,
                        model.model.empty() ? "the dummy" : model.model.string(), hash,
                        settings_.model.empty() ? "give" : "give another");
@@ -345,6 +423,7 @@ class Replay {
       report_ = report;
     };
     session->run(group, progress, results);
+    report_.weights_hash = record_.weights_hash;
     std::ranges::sort(results_, {}, &Result::request);
     check_noise();
     check_calibration();
@@ -376,6 +455,7 @@ class Replay {
     for (std::size_t i = 0; i < results_.size(); ++i)
       painted.push_back({&record_.together[i].options, &results_[i]});
     const MadeResult made{painted, record_.place, &report_};
+    if (is_text()) again_text_ = text_in_json(made);
     if (!is_folder(record_.encoding)) {
       again_ = encode_result(made, record_.encoding, progress);
       return;
@@ -392,6 +472,7 @@ class Replay {
   }
 
   bool is_identical() const {
+    if (is_text()) return again_text_ == text_;
     if (!is_folder(record_.encoding)) return again_.bytes == bytes_;
     return file_sha256(again_place_) == file_sha256(settings_.file);
   }
@@ -416,16 +497,14 @@ class Replay {
     add("VAE dtype", record_.vae_dtype, report_.vae_dtype);
     add("VAE tiling", record_.strips ? "on" : "off", report_.strips ? "on" : "off");
     add("offload", record_.offload, report_.offload);
+    if (is_text()) add("finish reason", record_.finish_reason, own().text().finish_reason);
     return lines;
   }
 
   void compare() {
     const bool same = is_identical();
     Json json = {{"file", name_}, {"identical", same}};
-    std::string verdict = is_folder(record_.encoding)
-                              ? std::string("identical")
-                              : fmt::format("identical, {} bytes", bytes_.size());
-    if (!same) verdict = is_clip_ ? describe_frames(json) : describe_difference(json);
+    const std::string verdict = same ? describe_same() : describe_other(json);
     const std::vector<std::string> changed = changes();
     json["changes"] = changed;
     if (settings_.json) {
@@ -434,6 +513,41 @@ class Replay {
     }
     fmt::print("{}: {}{}\n", printable(name_), verdict,
                changed.empty() ? "" : fmt::format(" ({})", fmt::join(changed, "; ")));
+  }
+
+  std::string describe_same() const {
+    if (is_folder(record_.encoding)) return "identical";
+    if (is_text()) return fmt::format("the same text, {} bytes", text_.size());
+    return fmt::format("identical, {} bytes", bytes_.size());
+  }
+
+  std::string describe_other(Json& json) {
+    switch (kind_) {
+      case MediaKind::picture:
+        return describe_difference(json);
+      case MediaKind::clip:
+        return describe_frames(json);
+      default:
+        return describe_texts(json);
+    }
+  }
+
+  // Characters are counted from 1.
+  std::string describe_texts(Json& json) const {
+    std::size_t at = 0;
+    std::int64_t number = 1;
+    while (at < std::min(text_.size(), again_text_.size())) {
+      const std::size_t length = utf8_at(text_, at).length;
+      if (text_.compare(at, length, again_text_, at, length) != 0) break;
+      at += length;
+      ++number;
+    }
+    json["first_difference"] = number;
+    const auto from_there = [at](const std::string& text) {
+      return at == text.size() ? std::string("its end") : in_quotes(shortened(text.substr(at)));
+    };
+    return fmt::format("differs from character {} on: {}, now {}", number, from_there(text_),
+                       from_there(again_text_));
   }
 
   // Before it was encoded. What the encoding loses, it has lost in both.
@@ -487,8 +601,9 @@ class Replay {
   const ReplaySettings& settings_;
   Log& log_;
   std::string name_;
-  bool is_clip_;
+  MediaKind kind_;                   // of the file
   std::vector<std::uint8_t> bytes_;  // none of a folder
+  std::string text_, again_text_;    // of a file with a text, and what was written anew
   PictureTexts texts_;
   ResultRecord record_;
   std::vector<RunConfig> runs_;  // record_.together with real paths
@@ -500,10 +615,6 @@ class Replay {
 };
 
 }  // namespace
-
-bool holds_clip(const fs::path& file) {
-  return fs::is_directory(file) || format_of_name(file) == PictureFormat::gif || is_clip(file);
-}
 
 int replay_result(const ReplaySettings& settings, Log& log) {
   return Replay(settings, log).run();

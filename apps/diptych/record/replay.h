@@ -1,5 +1,5 @@
-// `diptych inspect PIC.png --replay`: the record of a picture or clip is run again, and the result
-// held to it.
+// `diptych inspect PIC.png --replay`: the record of a picture, a clip or a text is run again, and
+// the result held to it.
 #pragma once
 
 #include <filesystem>
@@ -14,22 +14,21 @@
 namespace diptych {
 
 struct ReplaySettings {
-  std::filesystem::path file;    // a picture, a clip, or a folder of frames
+  std::filesystem::path file;    // a picture, a clip, a folder of frames, or a text with a record
   std::filesystem::path model;   // "" = the folder of the recorded name, or the demo's
   std::filesystem::path output;  // of what is made anew, "" = it is not kept
   // That it was made from, or some of them.
   std::map<MediaKind, std::vector<std::filesystem::path>> inputs;
-  std::vector<std::filesystem::path> weights;  // likewise, files of weights
-  std::optional<DeviceChoice> device;          // nullopt: as recorded
-  std::filesystem::path tuned_config_dir;      // "" = the built-in tuning
+  std::vector<std::filesystem::path> weights;   // likewise, files of weights
+  std::vector<std::filesystem::path> messages;  // likewise, conversations
+  std::optional<DeviceChoice> device;           // nullopt: as recorded
+  std::filesystem::path tuned_config_dir;       // "" = the built-in tuning
   ProgressStyle progress = ProgressStyle::automatic;
   bool json = false;
 };
 
-// Whether the file is a clip rather than a picture. Throws InputError for one that cannot be read.
-bool holds_clip(const std::filesystem::path& file);
-
-// Prints what differs. Returns 0 where the file comes out again byte by byte, 1 where it does not.
+// Prints what differs. Returns 0 where the file comes out again byte by byte, and of a text where
+// that does; else 1.
 // Throws InputError for a file without a record or with one of another schema version, and where
 // weights, input files or start noise are not those of the record.
 int replay_result(const ReplaySettings& settings, Log& log);

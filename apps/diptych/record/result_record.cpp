@@ -15,6 +15,7 @@
 #include "lib/config/task.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
+#include "lib/request/files_read.h"
 
 namespace diptych {
 namespace {
@@ -31,16 +32,23 @@ constexpr const char* kUntuned = "default";
 constexpr std::string_view kExact = name_of(VaeDtype::float32);  // of the autoencoder
 constexpr const char* kParameters = "parameters";
 constexpr std::string_view kSampler = "sampler";  // of a family that has several
-constexpr const char* kRecord = "diptych";
+constexpr const char* kMessages = "messages";     // a conversation among the inputs
 
 std::string last_name(const std::filesystem::path& path) {
   const auto name = path.filename();
   return (name.empty() ? path.parent_path().filename() : name).string();
 }
 
-// Texts as they are; files by name, hash and size.
+// Texts as they are; files by name, hash and size; first a conversation in a file.
 Json inputs_json(const Options& options, const Result& result) {
   Json list = Json::array();
+  for (const FileRead& read : files_read(options.run)) {
+    std::error_code ignored;
+    if (read.role != kMessagesFile) continue;
+    const bool is_file = std::filesystem::is_regular_file(read.file, ignored);  // else it is empty
+    const std::string sha256 = is_file ? file_sha256(read.file).value_or("") : "";
+    list.push_back({{kMessages, last_name(read.file)}, {"sha256", sha256}});
+  }
   std::size_t file = 0;
   for (const InputItem& item : options.run.inputs) {
     if (item.is_text()) {
@@ -56,14 +64,24 @@ Json inputs_json(const Options& options, const Result& result) {
   return list;
 }
 
+// What was asked for and shapes the result.
+Json requested_of(const Options& options) {
+  Json json = requested_json(options);
+  if (!options.run.answers()) return json;
+  for (const Field& field : fields_of(options)) {
+    if (is_of_painting(field)) json.erase(std::string(field.name));
+  }
+  return json;
+}
+
 // The others that were painted in the same forwards, which may round their products differently
 // than a picture alone: what they asked for that this one did not.
 Json together_json(std::span<const Painted> together, std::size_t place) {
-  const Json own = requested_json(*together[place].options);
+  const Json own = requested_of(*together[place].options);
   Json others = Json::array();
   for (std::size_t i = 0; i < together.size(); ++i) {
     if (i == place) continue;
-    const Json its = requested_json(*together[i].options);
+    const Json its = requested_of(*together[i].options);
     Json different = Json::object();
     for (const auto& [name, value] : its.items()) {
       if (!own.contains(name) || own[name] != value) different[name] = value;
@@ -122,12 +140,8 @@ EnhancedPrompt read_enhanced(const Json& json) {
           json.at("max_tokens").get<std::int64_t>()};
 }
 
-Json record_json(const MadeResult& made, const ResultEncoding& encoding,
-                 const std::string& pixels_hash) {
-  const Options& options = made.options();
-  const Result& result = made.result();
-  const Report& report = *made.report;
-  const ImageSize size = size_of(result.media);
+// What a painted result began with and came to.
+void add_painted(Json& json, const Options& options, const Result& result) {
   const bool from_file = !options.run.noise.empty();
   Json noise = {{"source", from_file ? "file" : "torch CPU mt19937, float32"}};
   if (from_file) {
@@ -136,49 +150,24 @@ Json record_json(const MadeResult& made, const ResultEncoding& encoding,
     noise["seed"] = result.seed;
   }
   noise["hash"] = result.noise_hash;
-  Json json = {{"schema", kSchema},
-               {"schema_version", kSchemaVersion},
-               {"version", DIPTYCH_VERSION},
-               {"index", result.index},
-               {"seed", result.seed},
-               {"noise", std::move(noise)},
-               {"latent_hash", result.latent_hash},
-               {"pipeline", options.run.pipeline},
-               {"weights_hash", report.weights_hash},
-               {"device", report.device},
-               {"dtype", report.dtype},
-               {"attention", report.attention},
-               {"cfg_mode", report.cfg_mode},
-               {"steps", options.run.sampling.steps},
-               {"updates", report.updates},
-               {"forwards", result.forwards},
-               {"width", size.width},
-               {"height", size.height},
-               {"inputs", inputs_json(options, result)}};
-  if (const auto* clip = std::get_if<Clip>(&result.media)) {
-    json["frames"] = clip->shape.frames;
-    json["fps"] = rate_json(clip->shape.fps);
+  json["noise"] = std::move(noise);
+  json["latent_hash"] = result.latent_hash;
+}
+
+// How it was painted, or written.
+void add_making(Json& json, const Options& options, const Result& result, const Report& report) {
+  if (const auto* text = std::get_if<Text>(&result.media)) {
+    json["tokens"] = text->tokens;
+    json["finish_reason"] = text->finish_reason;
+    return;
   }
-  if (Json encoded = encoding_json(encoding); !encoded.is_null())
-    json["encoding"] = std::move(encoded);
-  if (!keeps_pixels(encoding)) json["pixels_hash"] = pixels_hash;
-  if (!report.added_weights.empty()) json["added_weights"] = added_weights_json(options, report);
-  if (report.quantization != kPlain) json["quantization"] = report.quantization;
-  if (report.vae_dtype != kExact) json["vae_dtype"] = report.vae_dtype;
-  if (report.tuning != kUntuned) json["tuning"] = report.tuning;
-  if (report.threads > 0) json["threads"] = report.threads;
-  if (report.strips) json["vae_tiling"] = kTiled;
-  if (report.offload != kNotOffloaded) json["offload"] = report.offload;
-  if (!report.calibration_hash.empty()) json["calibration_hash"] = report.calibration_hash;
-  if (result.cache_report) json["cache_report"] = cache_report_json(*result.cache_report);
-  if (options.run.think) {
-    json["plan"] = result.plan;
-    json["finish_reason"] = result.plan_finish_reason;
-  }
-  if (options.enhanced) json[kEnhanced] = enhanced_json(*options.enhanced);
-  json["requested"] = requested_json(options);
-  if (made.together.size() > 1) json["together"] = together_json(made.together, made.place);
-  return json;
+  const ImageSize size = size_of(result.media);
+  json["cfg_mode"] = report.cfg_mode;
+  json["steps"] = options.run.sampling.steps;
+  json["updates"] = report.updates;
+  json["forwards"] = result.forwards;
+  json["width"] = size.width;
+  json["height"] = size.height;
 }
 
 // "Guidance scale 2" of "guidance_scale_2".
@@ -316,8 +305,6 @@ class RecordReader {
     record.device = text("device");
     record.dtype = dtype();
     record.attention = attention();
-    record.cfg_mode = cfg_mode();
-    record.noise_hash = json_.at("noise").at("hash").get<std::string>();
     record.tuning = json_.value("tuning", kUntuned);
     record.threads = threads();
     if (json_.contains("added_weights")) {
@@ -341,7 +328,14 @@ class RecordReader {
                     request(requested, json_.at("inputs")));
     if (json_.contains(kEnhanced))
       together[record.place].options.enhanced = read_enhanced(json_[kEnhanced]);
-    record.encoding = encoding(together[record.place].options.run.makes);
+    const MediaKind makes = together[record.place].options.run.makes;
+    record.encoding = encoding(makes);
+    if (makes == MediaKind::text) {
+      record.finish_reason = text("finish_reason");
+      return record;
+    }
+    record.cfg_mode = cfg_mode();
+    record.noise_hash = json_.at("noise").at("hash").get<std::string>();
     return record;
   }
 
@@ -386,6 +380,7 @@ class RecordReader {
 
   ResultEncoding encoding(MediaKind makes) const {
     const std::string where = name_ + ": its record";
+    if (makes == MediaKind::text) return TextEncoding{.with_record = true};
     if (makes == MediaKind::clip)
       return read_clip_encoding(json_.at("encoding"), read_rate(json_.at("fps"), where), where);
     if (!json_.contains("encoding")) return PictureEncoding{};
@@ -408,7 +403,7 @@ class RecordReader {
 
   void check_schema() const {
     if (!json_.is_object() || json_.value("schema", "") != kSchema)
-      throw InputError("{}: holds no record of a picture by diptych", name_);
+      throw InputError("{}: holds no record by diptych", name_);
     const int version = json_.at("schema_version").get<int>();
     if (version == kSchemaVersion) return;
     throw InputError("{}: its record has schema version {} (of diptych {}), this version reads {}",
@@ -437,11 +432,15 @@ class RecordReader {
     Resolved resolved = without_sources(default_options(family->config()));
     give(resolved, values(requested, fields_of(resolved.options)));
     RunConfig& run = resolved.options.run;
-    if (family->config().find_task(run.task) == nullptr || run.answers())
+    if (family->config().find_task(run.task) == nullptr)
       throw InputError("{}: its record is broken", name_);
     for (const Json& input : inputs) {
       if (input.contains("text")) {
         run.inputs.push_back({input["text"].get<std::string>(), {}});
+        continue;
+      }
+      if (input.contains(kMessages)) {
+        request.messages_sha256 = input.at("sha256").get<std::string>();
         continue;
       }
       const MediaKind kind = input.contains("video") ? MediaKind::clip : MediaKind::picture;
@@ -479,6 +478,50 @@ class RecordReader {
 };
 
 }  // namespace
+
+Json record_json(const MadeResult& made, const ResultEncoding& encoding,
+                 const std::string& pixels_hash) {
+  const Options& options = made.options();
+  const Result& result = made.result();
+  const Report& report = *made.report;
+  Json json = {{"schema", kSchema},
+               {"schema_version", kSchemaVersion},
+               {"version", DIPTYCH_VERSION},
+               {"index", result.index},
+               {"seed", result.seed}};
+  if (!options.run.answers()) add_painted(json, options, result);
+  json["pipeline"] = options.run.pipeline;
+  json["weights_hash"] = report.weights_hash;
+  json["device"] = report.device;
+  json["dtype"] = report.dtype;
+  json["attention"] = report.attention;
+  add_making(json, options, result, report);
+  json["inputs"] = inputs_json(options, result);
+  if (const auto* clip = std::get_if<Clip>(&result.media)) {
+    json["frames"] = clip->shape.frames;
+    json["fps"] = rate_json(clip->shape.fps);
+  }
+  if (Json encoded = encoding_json(encoding); !encoded.is_null())
+    json["encoding"] = std::move(encoded);
+  if (!keeps_pixels(encoding)) json["pixels_hash"] = pixels_hash;
+  if (!report.added_weights.empty()) json["added_weights"] = added_weights_json(options, report);
+  if (report.quantization != kPlain) json["quantization"] = report.quantization;
+  if (report.vae_dtype != kExact) json["vae_dtype"] = report.vae_dtype;
+  if (report.tuning != kUntuned) json["tuning"] = report.tuning;
+  if (report.threads > 0) json["threads"] = report.threads;
+  if (report.strips) json["vae_tiling"] = kTiled;
+  if (report.offload != kNotOffloaded) json["offload"] = report.offload;
+  if (!report.calibration_hash.empty()) json["calibration_hash"] = report.calibration_hash;
+  if (result.cache_report) json["cache_report"] = cache_report_json(*result.cache_report);
+  if (options.run.think && !options.run.answers()) {
+    json["plan"] = result.plan;
+    json["finish_reason"] = result.plan_finish_reason;
+  }
+  if (options.enhanced) json[kEnhanced] = enhanced_json(*options.enhanced);
+  json["requested"] = requested_of(options);
+  if (made.together.size() > 1) json["together"] = together_json(made.together, made.place);
+  return json;
+}
 
 Json requested_json(const Options& options) {
   Json json;

@@ -1,6 +1,7 @@
-// What a picture or a clip says about itself: everything needed to make it again.
+// What a result says about itself: everything needed to make it again.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,10 +31,17 @@ struct MadeResult {
   const Result& result() const { return *together[place].result; }
 };
 
+// A JSON object with schema "diptych.generate" and its version. The same run gives the same bytes:
+// no times, and of paths only the last name. It says how the result is encoded and, where that
+// loses something, has the hash of its pixels before that. Of a text the report must have the hash
+// of the weights.
+nlohmann::ordered_json record_json(const MadeResult& made, const ResultEncoding& encoding,
+                                   const std::string& pixels_hash);
+
+inline constexpr const char* kRecord = "diptych";  // among the texts of a file
+
 // The texts of a picture or a clip: "parameters" in the form of the Stable Diffusion web UI, and
-// "diptych", a JSON object with schema "diptych.generate" and its version. The same run gives the
-// same bytes: no times, and of paths only the last name. The record says how the result is encoded
-// and, where that loses something, has the hash of its pixels before that.
+// the record.
 PictureTexts record_texts(const MadeResult& made, const ResultEncoding& encoding,
                           const std::string& pixels_hash);
 // The text with the record; throws InputError where the file has none.
@@ -57,7 +65,7 @@ ImageSize size_of(const Media& media);
 // no inputs.
 nlohmann::ordered_json requested_json(const Options& options);
 
-// The record of a picture or a clip, read back.
+// The record of a result, read back.
 struct ResultRecord {
   struct Input {  // one file that was read
     MediaKind kind = MediaKind::picture;
@@ -67,6 +75,8 @@ struct ResultRecord {
   struct Request {
     Options options;           // as recorded: of paths only the last name
     std::vector<Input> files;  // in the order of options.run.inputs
+    // Of the file with a conversation, "" = it was no file that can be read again; nullopt: none.
+    std::optional<std::string> messages_sha256;
   };
   std::vector<Request> together;  // with `place` its own
   std::size_t place = 0;
@@ -81,6 +91,7 @@ struct ResultRecord {
   std::string tuning;                             // as Report
   bool strips = false;
   int threads = 0;
+  std::string finish_reason;  // of a text
 };
 
 // Throws InputError "<name>: ..." for a text that is no such record, or one of another schema

@@ -136,6 +136,7 @@ void MotSession::answer(MotJob& job, MotTrace* trace, Progress& progress, const 
   const GeneratedText written = write(*turn, trace, progress, contexts);
   report_.attention = runtime_.read_attention.of(AttentionRole::self).served_by();
   Result result;
+  result.seed = job.config().sampling.seed;
   result.media = Text{.text = turn->text_of(written.ids),
                       .finish_reason = written.finish_reason,
                       .tokens = std::ssize(written.ids) - 1,

@@ -140,7 +140,6 @@ const FamilyConfig& qwen3_config() {
                  "cfg_parallel_size",
                  "ulysses_degree",
                  "ring_degree",
-                 "format",
                  "quality",
                  "crf",
                  "contact_sheet",
