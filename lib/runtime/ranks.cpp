@@ -265,9 +265,14 @@ class C10dRanks final : public Ranks {
     require_same(degrees);
     open_groups(degrees);
   }
-  // The store goes with rank 0, which may have heard of a failure before the others.
+  // Launchers end all processes when the first one ends, which should be the one that says why. And
+  // the store goes with rank 0, which may have heard of a failure before the others.
   ~C10dRanks() override {
-    if (rank() == 0 && (has_failed_ || failed())) std::this_thread::sleep_for(3 * kBeat);
+    if (!says_why_ && somebody_failed()) {
+      std::this_thread::sleep_for(kLastWords);
+    } else if (rank() == 0 && (has_failed_ || failed())) {
+      std::this_thread::sleep_for(3 * kBeat);
+    }
     watch_->stop();
   }
 
@@ -362,6 +367,7 @@ class C10dRanks final : public Ranks {
       first = store_->compareSet(kFailed, {}, own) == own;
     } catch (const std::exception&) {  // rank 0 has gone before
     }
+    says_why_ = first;
     return first;
   }
 
@@ -391,6 +397,14 @@ class C10dRanks final : public Ranks {
 
  private:
   using Groups = std::map<RankAxis, c10::intrusive_ptr<c10d::Backend>>;
+
+  bool somebody_failed() const noexcept {
+    try {
+      return store_->check({kFailed});
+    } catch (const std::exception&) {  // rank 0 has gone before
+      return false;
+    }
+  }
 
   // Ranks with other degrees would wait for each other without end.
   void require_same(const ParallelDegrees& degrees) {
@@ -481,7 +495,7 @@ class C10dRanks final : public Ranks {
   Launch launch_;
   at::Device device_, stage_device_;
   Store store_;
-  bool has_failed_ = false;
+  bool has_failed_ = false, says_why_ = false;
   std::unique_ptr<Watch> watch_;
   Groups groups_;
   std::map<std::string, Groups> opened_;  // by the degrees

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,13 +19,15 @@
 
 namespace diptych::test {
 
-// `change`: what is different about one of them.
-inline std::vector<Outcome> run_ranks(
-    std::size_t size, const Words& arguments,
-    const std::function<void(std::size_t, Command&)>& change = {}) {
+// `change`: what is different about one of them. `ended`: gets the ranks in the order of their
+// ends.
+inline std::vector<Outcome> run_ranks(std::size_t size, const Words& arguments,
+                                      const std::function<void(std::size_t, Command&)>& change = {},
+                                      std::vector<std::size_t>* ended = nullptr) {
   const std::string port = std::to_string(free_port());
   std::vector<Outcome> outcomes(size);
   std::vector<std::thread> threads;
+  std::mutex mutex;
   for (std::size_t rank = 0; rank < size; ++rank) {
     Command command;
     command.arguments = arguments;
@@ -34,7 +37,11 @@ inline std::vector<Outcome> run_ranks(
                            {"MASTER_PORT", port},
                            {"OMP_NUM_THREADS", "1"}};
     if (change) change(rank, command);
-    threads.emplace_back([&outcomes, rank, command] { outcomes[rank] = run(command); });
+    threads.emplace_back([&outcomes, &mutex, ended, rank, command] {
+      outcomes[rank] = run(command);
+      const std::lock_guard lock(mutex);
+      if (ended != nullptr) ended->push_back(rank);
+    });
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;

@@ -138,6 +138,21 @@ TEST_CASE("what fails in one rank ends all, and is said once") {
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 
+// A launcher ends the others with the first one that ends.
+TEST_CASE("of ranks that all fail the one that says why ends first") {
+  const Folder folder;
+  const Words words = {
+      "bench",   "-p", "a red circle",   "--device", "cpu",      "--repeats", "1",
+      "--steps", "4",  "--warmup-steps", "1",        "--format", "png",       "--load-format",
+      "dummy"};
+  std::vector<std::size_t> ended;
+  const std::vector<Outcome> outcomes = run_ranks(3, words, {}, &ended);
+  check_all(outcomes, 2);
+  CHECK(has(outcomes[ended[0]].err, "--warmup-steps: 1 is out of range"));
+  CHECK(!has(outcomes[ended[1]].err, "diptych: "));
+  CHECK(!has(outcomes[ended[2]].err, "diptych: "));
+}
+
 TEST_CASE("a rank that is killed, or stopped by a signal, ends the others") {
   const Folder folder;
   const std::string output = folder.file("a.png");
