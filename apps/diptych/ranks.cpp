@@ -179,18 +179,19 @@ nlohmann::json common_settings(const Options& options) {
 }
 
 // Different ones would make a picture that nobody asked for, or wait for each other without end.
-void require_same_settings(const Options& options, Ranks& ranks) {
+// `settings`: texts by their names; `what`: they are.
+void require_same(const std::string& what, const nlohmann::json& settings, Ranks& ranks) {
   using nlohmann::json;
   // Names of files may be no UTF-8.
-  const std::string text_of_own =
-      common_settings(options).dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string text_of_own = settings.dump(-1, ' ', false, json::error_handler_t::replace);
   const json own = json::parse(text_of_own),
-             first = json::parse(ranks.common_text("settings", [&] { return text_of_own; }));
+             first = json::parse(ranks.common_text(what, [&] { return text_of_own; }));
   if (own == first) return;
   if (!ranks.fail(kWrongUse)) throw OtherRankFailed{kWrongUse};
   for (const auto& [name, value] : own.items()) {
     const auto text = [](const json& setting) {
-      return setting.is_string() ? shortened(setting.get<std::string>()) : "nothing";
+      const std::string value_there = setting.is_string() ? setting.get<std::string>() : "";
+      return value_there.empty() ? "nothing" : shortened(value_there);
     };
     if (!first.contains(name) || first.at(name) != value)
       throw InputError(Setting::of(name), "{} in rank {}, but {} in rank 0; expected the same",
@@ -217,7 +218,7 @@ void meet(Resolved& resolved, const Shard& process, const ParallelDegrees& degre
   run.ranks =
       Ranks::meet(launch_of(process), degrees, device, all_on_gpus ? device : at::Device(at::kCPU));
   if (apart) run.stage_end = make_stage_end(run.ranks, run.connector);
-  require_same_settings(resolved.options, *run.ranks);
+  require_same("settings", common_settings(resolved.options), *run.ranks);
   agree(run, *run.ranks);
   if (degrees.cfg > 1) run.cfg_mode = CfgMode::sequential;
 }
@@ -281,6 +282,10 @@ Meeting meet_ranks(Resolved& resolved, Log& log) {
   log.info("{} processes share this request: {}{}", process->count, describe(degrees),
            ways.empty() ? "" : ", unless another division is faster");
   return {run.ranks, ways};
+}
+
+void require_same_flags(const RunConfig& run, const std::map<std::string, std::string>& flags) {
+  if (run.ranks != nullptr) require_same("flags", flags, *run.ranks);
 }
 
 std::size_t ranks_per_item(const RunConfig& defaults) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lib/base/log.h"
@@ -21,6 +23,10 @@ struct Meeting {
 // and all ranks but the one that writes are quiet. Throws InputError for settings that do not fit
 // the number of processes, the request or those of rank 0, RunError where they do not meet.
 Meeting meet_ranks(Resolved& resolved, Log& log);
+
+// Of flags of a verb that are no settings of a request, by their names. Throws InputError in a rank
+// whose values are others than rank 0's.
+void require_same_flags(const RunConfig& run, const std::map<std::string, std::string>& flags);
 
 // How many processes share each request of a list: as many as it was asked for, 1 if it was not.
 std::size_t ranks_per_item(const RunConfig& defaults);

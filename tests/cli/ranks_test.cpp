@@ -241,6 +241,15 @@ TEST_CASE("ranks that differ in a setting are refused, whichever it is") {
   CHECK_FALSE(fs::exists(output));
 }
 
+TEST_CASE("ranks that would run another number of times are refused") {
+  const Words words = {"bench", "-p", "a red circle", "--device", "cpu", "--steps", "4"};
+  const std::vector<Outcome> outcomes = run_ranks(2, words, [](std::size_t rank, Command& c) {
+    c.arguments.insert(c.arguments.end(), {"--repeats", rank == 1 ? "2" : "1"});
+  });
+  check_all(outcomes, 2);
+  CHECK(has(outcomes[1].err, "--repeats: 2 in rank 1, but 1 in rank 0; expected the same"));
+}
+
 TEST_CASE("bench measures what ranks share") {
   const Folder folder;
   const std::vector<Outcome> outcomes =

@@ -2,6 +2,7 @@
 // other.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -228,11 +229,25 @@ std::shared_ptr<MeteredRanks> meter_ranks(RunConfig& run) {
   return meter;
 }
 
+// What decides how often ranks run what they share.
+std::map<std::string, std::string> flags_of_runs(const BenchFlags& flags) {
+  return {{"repeats", flags.repeats.value_or("")},
+          {"warmup", flags.warmup},
+          {"warmup_steps", flags.warmup_steps},
+          {"sizes", flags.sizes.value_or("")},
+          {"batch_sizes", flags.batch_sizes.value_or("")},
+          {"against", fmt::format("{}", fmt::join(flags.against, "; "))},
+          {"launches", flags.launches ? "on" : "off"},
+          {"kernel_times", flags.kernel_times ? "on" : "off"},
+          {"floor", flags.floor ? "on" : "off"}};
+}
+
 // `ways`: to divide the request among its ranks, of which the fastest is chosen for each size.
 int start(const BenchFlags& flags, Resolved& request, const std::vector<ParallelDegrees>& ways,
           Log& log) {
   if (!flags.datasets.empty()) return start_datasets(flags, request, log);
   refuse_dataset_flags(flags);
+  require_same_flags(request.options.run, flags_of_runs(flags));
   read_stdin_and_files(request.options.run.inputs);
   const std::shared_ptr<MeteredRanks> meter = meter_ranks(request.options.run);
   BenchPlan plan = make_plan(flags, request);
