@@ -104,6 +104,12 @@ std::optional<Shard> process_of_environment(const Environment& environment) {
     if (rank && rank->count > 1) found.push_back(*rank);
   };
   look("RANK", "WORLD_SIZE");
+  for (const auto& [given, missing] :
+       {std::pair{"RANK", "WORLD_SIZE"}, std::pair{"WORLD_SIZE", "RANK"}}) {
+    if (environment(given) && !environment(missing))
+      throw InputError("{}: given without {}; expected both, as of a launcher, or neither", given,
+                       missing);
+  }
   look("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   look("PMI_RANK", "PMI_SIZE");
   // A launcher within a Slurm task or a job script leaves Slurm's variables in place. They then

@@ -209,6 +209,15 @@ TEST_CASE("an answer that differs from its record is told by its first character
                   "\"record\"") != std::string::npos);
   folder.write("answer.json", "{\"text\": \"x\", \"record\": {}}");
   CHECK(run(replay).err == "diptych: " + file + ": holds no record by diptych\n");
+
+  folder.write("answer.json", whole);
+  const std::string weights = folder.file("none.safetensors");
+  CHECK(run(test::with(replay, {"--weights", weights})).err == "diptych: --weights: " + weights +
+                                                                   ": is none of the files that " +
+                                                                   file + " was made with\n");
+  json["record"]["inputs"] = nlohmann::json::array();
+  folder.write("answer.json", json.dump());
+  CHECK(run(replay).err == "diptych: " + file + ": its record is broken\n");
 }
 
 TEST_CASE("json is a format of answers alone") {

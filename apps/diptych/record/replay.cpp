@@ -65,8 +65,9 @@ class Replay {
         log_(log),
         name_(settings.file.string()),
         kind_(kind_of_file(settings.file)),
-        bytes_(fs::is_directory(settings.file) ? std::vector<std::uint8_t>{}
-                                               : file_bytes(settings.file)),
+        bytes_(kind_ == MediaKind::text || fs::is_directory(settings.file)
+                   ? std::vector<std::uint8_t>{}
+                   : file_bytes(settings.file)),
         texts_(read_texts()),
         record_(read_record(record_text(texts_, name_), name_)) {
     const MediaKind makes = record_.together[record_.place].options.run.makes;
@@ -79,6 +80,7 @@ class Replay {
       runs_.push_back(request.options.run);
     find_inputs();
     find_files();
+    check_weights();
     const fs::path model = find_model();
     for (RunConfig& run : runs_) {
       run.model = model;
@@ -279,10 +281,22 @@ class Replay {
     run = options.run;
   }
 
-  fs::path find_weight_file(const fs::path& name) const {
+  // As of conversations.
+  void check_weights() const {
+    for (const fs::path& file : settings_.weights) {
+      if (!used_weights_.contains(file))
+        throw InputError(Setting::of("weights"), "{}: is none of the files that {} was made with",
+                         file.string(), name_);
+    }
+  }
+
+  fs::path find_weight_file(const fs::path& name) {
     const auto given = std::ranges::find_if(
         settings_.weights, [&](const fs::path& file) { return file.filename() == name; });
-    if (given != settings_.weights.end()) return *given;
+    if (given != settings_.weights.end()) {
+      used_weights_.insert(*given);
+      return *given;
+    }
     for (const fs::path& demo : find_demos()) {  // it has its own beside it
       if (!name.empty() && places_of(name.string()).empty() &&
           fs::exists(demo.parent_path() / name))
@@ -291,7 +305,7 @@ class Replay {
     return find_file(name, kWithWeights);
   }
 
-  void find_added(std::vector<AddedWeights>& all) const {
+  void find_added(std::vector<AddedWeights>& all) {
     if (all.size() != record_.added_weights.size())
       throw InputError("{}: its record is broken", name_);
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -309,6 +323,7 @@ class Replay {
                                         : fmt::format("is not the one ({} has other content)",
                                                       beside.front().string()));
       }
+      used_weights_.insert(*found);
       all[i].file = *found;
       all[i].part = record_.added_weights[i].part;
     }
@@ -604,6 +619,7 @@ class Replay {
   MediaKind kind_;                   // of the file
   std::vector<std::uint8_t> bytes_;  // none of a folder
   std::string text_, again_text_;    // of a file with a text, and what was written anew
+  std::set<fs::path> used_weights_;  // of those that were given
   PictureTexts texts_;
   ResultRecord record_;
   std::vector<RunConfig> runs_;  // record_.together with real paths

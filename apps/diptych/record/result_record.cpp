@@ -426,7 +426,8 @@ class RecordReader {
 
   ResultRecord::Request request(const Json& requested, const Json& inputs) const {
     ResultRecord::Request request;
-    if (!requested.is_object()) throw InputError("{}: its record is broken", name_);
+    if (!requested.is_object() || inputs.empty())  // a prompt may be empty, but is there
+      throw InputError("{}: its record is broken", name_);
     const auto pipeline = requested.at("pipeline").get<std::string>();
     const Family* family = about(name_ + ": its record", [&] { return &find_family(pipeline); });
     Resolved resolved = without_sources(default_options(family->config()));
