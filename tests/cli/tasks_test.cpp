@@ -275,6 +275,17 @@ TEST_CASE("a list writes answers with records, and goes on with them") {
   CHECK(answer_in(out + "/0001.json")["record"]["schema"] == "diptych.generate");
 }
 
+TEST_CASE("a format for all items goes with names of their own") {
+  const test::Folder folder;
+  for (const char* name : {"a.json", "a.txt"}) {
+    folder.write("list.jsonl",
+                 fmt::format(R"({{"task": "chat", "prompt": "What?", "output": "{}"}})", name));
+    CHECK(run({"batch", folder.file("list.jsonl"), "-o", folder.file("out"), "--format", "json",
+               "--check-config", "-m", test::kTinyCheckpoint})
+              .code == 0);
+  }
+}
+
 TEST_CASE("a folder for a trace is made, and compare finds the trace in it") {
   const test::Folder folder;
   const auto traced = [&](const std::string& flag, const std::string& value, const char* prompt) {
