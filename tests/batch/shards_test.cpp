@@ -56,6 +56,7 @@ TEST_CASE("launchers say which of their processes this is") {
   srun.insert({{"RANK", "0"}, {"WORLD_SIZE", "1"}});  // a torchrun of one process in each task
   CHECK(shard(srun) == "2/4");
   CHECK(shard({{"RANK", ""}, {"WORLD_SIZE", ""}}) == "0/1");
+  CHECK(shard({{"RANK", ""}}) == "0/1");
 }
 
 TEST_CASE("tasks of a Slurm array, wherever it begins and however it steps") {
@@ -138,7 +139,7 @@ TEST_CASE("processes that share a request are one group") {
 TEST_CASE("values that are no ranks are refused") {
   CHECK(error({{"RANK", "3"}}) ==
         "RANK: given without WORLD_SIZE; expected both, as of a launcher, or neither");
-  CHECK(error({{"WORLD_SIZE", "2"}}) ==
+  CHECK(error({{"RANK", ""}, {"WORLD_SIZE", "2"}}) ==
         "WORLD_SIZE: given without RANK; expected both, as of a launcher, or neither");
   CHECK(error({{"RANK", "x"}, {"WORLD_SIZE", "2"}}) ==
         "RANK: 'x' is no number from 0 to 1000000; --shard I/N overrules it");
