@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/pipelines/mot/memory.h"
-#include "lib/pipelines/mot/painter.h"
+#include "lib/pipelines/mot/paint_request.h"
 #include "lib/pipelines/mot/text.h"
 #include "lib/pipelines/mot/trace.h"
 #include "lib/sampling/step_cache/step_calibration.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/pipelines/mot/job.h"
+#include "lib/pipelines/mot/painter.h"
 #include "lib/session/cache_report.h"
 #include "lib/session/stage_clock.h"
 
