@@ -9,7 +9,6 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
-#include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/bagel/memory.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
@@ -141,11 +140,6 @@ MotOpening bagel_opening() {
                                          runtime);
           },
           .drafting = [](const RunConfig& config) { return config.own.get<DraftSettings>(); }};
-}
-
-std::unique_ptr<MotJob> BagelCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
-                                                  Log& log) const {
-  return std::make_unique<BagelJob>(request, *this, runtime, log, BagelRecording());
 }
 
 MotSizes BagelCheckpoint::sizes() const {

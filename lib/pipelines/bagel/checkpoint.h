@@ -42,6 +42,7 @@ struct BagelCheckpoint final : MotCheckpoint {
   MotModel mot() const override {
     return {model.language_model, model.latents, *tokenizer, bos, eos, markers};
   }
+  // In job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
   void load(const std::optional<MotOffload>& offload = {},

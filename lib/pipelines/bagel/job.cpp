@@ -56,7 +56,10 @@ BagelJob::BagelJob(const RunConfig& request, const BagelCheckpoint& of, const Ru
     input_work.push_back(work_of(images.back(), answers(), model.pixels_per_row()));
   }
   reading = BagelReading::of(config(), images, checkpoint.mot());
-  check_positions(*this, branches(), /*planned=*/false, checkpoint.mot());
+  branches = reading.branches();
+  looks = !images.empty();
+  reading_draws = looks || (config().think && text.sampling.temperature > 0);
+  check_positions(*this, branches, /*planned=*/false, checkpoint.mot());
   if (writes() && !config().own.get<DraftSettings>().drafts())
     require_text_kernel(model.llm, runtime, log);
   if (answers()) return;
@@ -94,8 +97,9 @@ void BagelJob::read_inputs() {
   inputs_read_ = true;
 }
 
-bool BagelJob::reading_draws() const {
-  return !images.empty() || (config().think && text.sampling.temperature > 0);
+std::unique_ptr<MotJob> BagelCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
+                                                  Log& log) const {
+  return std::make_unique<BagelJob>(request, *this, runtime, log, BagelRecording());
 }
 
 std::unique_ptr<MotTurn> BagelJob::turn() const {
@@ -109,7 +113,6 @@ std::unique_ptr<MotTrace> BagelJob::trace(TraceSink& sink) const {
 void BagelTurn::seed(std::uint64_t seed) {
   MotTurn::seed(seed);
   for (BagelImage& image : images_) image.latent_rows.reset();
-  reading_ = own_.reading;
 }
 
 ImageRows BagelTurn::read_image(const ImageSegment& segment, const MotSample& block,
@@ -160,7 +163,7 @@ void BagelTurn::keep_plan(const GeneratedText& written) {
   plan = text_of(written.ids);
   plan_finish_reason = written.finish_reason;
   plan_ids = written.ids;
-  reading_ = own_.reading.with_plan({own_.checkpoint.mot().text_segment(*plan)});
+  branches = own_.reading.with_plan({own_.checkpoint.mot().text_segment(*plan)}).branches();
 }
 
 Tensor BagelTurn::start_latent(Log& log, MotTrace*) {

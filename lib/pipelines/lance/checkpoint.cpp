@@ -7,7 +7,6 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/models/wan_vae/memory.h"
-#include "lib/pipelines/lance/job.h"
 #include "lib/pipelines/lance/settings.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/tensor/stored_tensors.h"
@@ -171,11 +170,6 @@ void LanceCheckpoint::open_weights(const Runtime& runtime, Log& log) {
     log.info("{}: its vit_model.* replaces {}, as the official loader does",
              folders.model_file().string(), folders.vit_file().string());
   check_model_layout(model_weights, config, bundles_vision(), log);
-}
-
-std::unique_ptr<MotJob> LanceCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
-                                                  Log& log) const {
-  return std::make_unique<LanceJob>(request, *this, runtime, log, LanceRecording());
 }
 
 void LanceCheckpoint::load(const std::optional<MotOffload>& offload,

@@ -63,6 +63,7 @@ struct LanceCheckpoint final : MotCheckpoint {
     return {language_model, latents,     *tokenizer,
             markers.bos,    markers.eos, {markers.vision_start, markers.vision_end}};
   }
+  // In job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
   void load(const std::optional<MotOffload>& offload = {},

@@ -26,7 +26,8 @@ MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint&
       checkpoint_(checkpoint),
       drafter_(drafter),
       runtime_(runtime),
-      budget_(MemoryBudget::of(config.max_vram, runtime)) {
+      budget_(MemoryBudget::of(config.max_vram, runtime)),
+      checkpoint_sizes_(checkpoint.sizes()) {
   if (runtime.device.is_cpu()) mapped_ = checkpoint.mapped();
 }
 
@@ -34,7 +35,7 @@ MotLoadedParts MotMemoryPlanner::needed_parts(MotJobs jobs) const {
   MotLoadedParts parts;
   if (is_stage(StageRole::paints)) return parts;
   for (const MotJob* job : jobs)
-    parts = parts | MotLoadedParts{.vision = job->looks(), .head = job->writes()};
+    parts = parts | MotLoadedParts{.vision = job->looks, .head = job->writes()};
   return parts;
 }
 
@@ -73,7 +74,7 @@ MotWork MotMemoryPlanner::work_of(MotJobs jobs, std::int64_t kept_rows) const {
     raise(work.width, job->size().w * step);
     raise(work.height, job->size().h * step);
     raise(work.latent_frames, job->size().t);
-    raise(work.frames, job->decoded_frames());
+    raise(work.frames, job->decoded_frames);
     for (const InputWork& input : job->input_work) {
       raise(work.vision_patches, input.patches);
       raise(work.encoded.width, input.encoded.width);
@@ -102,7 +103,7 @@ MotWork MotMemoryPlanner::work_of(MotJobs jobs, std::int64_t kept_rows) const {
 
 std::int64_t MotMemoryPlanner::text_rows(const MotJob& job, std::int64_t kept) {
   if (!job.writes()) return kept;
-  const std::int64_t context = job.branches().front().samples.front().length();
+  const std::int64_t context = job.branches.front().samples.front().length();
   return context + std::max(kept, TextWriter::capacity_for(context + job.text.max_tokens));
 }
 
@@ -186,7 +187,7 @@ std::optional<DrafterCosts> MotMemoryPlanner::drafter_costs(MotJobs jobs) const 
 }
 
 MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts, MotJobs jobs) const {
-  MotSizes sizes = checkpoint_.sizes();
+  MotSizes sizes = checkpoint_sizes_;
   sizes.dtype = runtime_.dtype;
   sizes.parts = parts;
   sizes.quantization = runtime_.quantization;

@@ -37,7 +37,7 @@ class MotMemoryPlanner {
 
   const MemoryBudget& budget() const { return budget_; }
   const MemoryPlan& plan() const { return plan_; }  // of the last requests
-  std::int64_t pixels_per_row() const { return checkpoint_.sizes().pixels_per_row; }
+  std::int64_t pixels_per_row() const { return checkpoint_sizes_.pixels_per_row; }
   // How many bytes may stay taken beside these requests where the memory of their denoise step, and
   // its caches, stay taken between their pictures and before the next requests; below 0 where these
   // may not. Without end on the CPU.
@@ -62,6 +62,7 @@ class MotMemoryPlanner {
   const std::optional<OpenedDrafter>& drafter_;
   const Runtime& runtime_;
   MemoryBudget budget_;
+  MotSizes checkpoint_sizes_;
   std::optional<MappedWeights> mapped_;  // on the CPU
   MemoryPlan plan_;
 };

@@ -275,7 +275,7 @@ std::size_t MotSession::most_samples(const Job& job) const {
   for (std::int64_t i = 1; i < paint.schedule.updates(); ++i) {
     const std::size_t terms = std::min(paint.terms_in(i - 1), paint.terms_in(i));
     // Without pictures the image branch reads what cond does, and is one with it.
-    samples += 1 + (own.looks() ? terms : std::min<std::size_t>(terms, 1));
+    samples += 1 + (own.looks ? terms : std::min<std::size_t>(terms, 1));
   }
   return samples;
 }

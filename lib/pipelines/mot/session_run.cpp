@@ -87,7 +87,7 @@ PrefilledContexts MotSession::read_contexts(std::span<MotTurn* const> turns,
 GeneratedText MotSession::write(MotTurn& turn, MotTrace* trace, Progress& progress,
                                 std::optional<PrefilledContexts>& contexts) {
   const MotJob& job = turn.job();
-  std::vector<BranchContexts> branches = turn.branches();
+  std::vector<BranchContexts> branches = turn.branches;
   const bool last_reader = job.answers() && trace != nullptr;
   if (!last_reader) branches.resize(1);  // an answer has one branch; a trace names all
   // The writer has a cache of its own, so that no rows are added here.
@@ -303,7 +303,7 @@ PrefilledContexts MotSession::read_all(MotTurns& turns, const PaintRequest& pain
   }
   progress.begin("prefill", 1);
   for (const auto& turn : turns)
-    check_positions(turn->job(), turn->branches(), turn->plan.has_value(), checkpoint_->mot());
+    check_positions(turn->job(), turn->branches, turn->plan.has_value(), checkpoint_->mot());
   const bool one = turns.size() == 1 && thought.has_value();
   ContextsRequest reading;
   reading.branches = paint.needed(packed_branches(turns), trace != nullptr);
@@ -394,7 +394,7 @@ PrefilledContexts MotSession::take_over(MotTurns& turns, const PaintRequest& pai
 
 // Whether each picture of the request has readings of its own.
 bool MotSession::reads_anew(MotJobs jobs) {
-  return std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws(); });
+  return std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws; });
 }
 
 // Of picture `index` of the request.
