@@ -108,6 +108,9 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
   c.model.latents.width = config.row_width();
   c.vae.config = read_vae_config(c.vae_weights, folder);
   c.vae.compute = {runtime.vae_tf32, runtime.kernels};
+  c.vae_dtype = name_of(runtime.vae_tf32 ? VaeDtype::tf32 : VaeDtype::float32);
+  c.mot_.emplace(
+      MotModel{c.model.language_model, c.model.latents, *c.tokenizer, c.bos, c.eos, c.markers});
   const FluxVaeConfig& vae = c.vae.config;
   if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
     throw InputError("{}: the autoencoder has {} channels at 1/{}, config.json says {} at 1/{}",

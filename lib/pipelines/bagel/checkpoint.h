@@ -39,9 +39,6 @@ struct BagelCheckpoint final : MotCheckpoint {
   // What the model's file of such a folder stores; nothing of dummy weights.
   static StoredWeights stored(const std::filesystem::path& folder, bool dummy);
 
-  MotModel mot() const override {
-    return {model.language_model, model.latents, *tokenizer, bos, eos, markers};
-  }
   // In job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
@@ -55,9 +52,6 @@ struct BagelCheckpoint final : MotCheckpoint {
   void require_finite_weights() const override;
   MotSizes sizes() const override;
   MappedWeights mapped() const override;
-  std::string_view vae_dtype() const override {
-    return name_of(vae.compute.tf32 ? VaeDtype::tf32 : VaeDtype::float32);
-  }
   void use_strips(bool uses) override;
   void rehearse_decoding(const LatentSize& size, bool strips) const override;
 

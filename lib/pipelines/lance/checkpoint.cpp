@@ -137,11 +137,18 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
   c.quantization = {runtime.quantization, runtime.kernels};
   c.kernels = runtime.kernels;
   c.vae_precision = wan_vae_precision(run, runtime, /*exact=*/false);
+  c.vae_dtype = name_of(c.vae_precision.name());
   if (!run.model.empty()) c.config = LanceConfig::load(c.folders.llm, c.folders.vit);
   // Buffers were cast with the weights, the rotary frequencies among them.
   c.config.llm.bf16_rope_frequencies = runtime.dtype == at::kBFloat16;
   c.tokenizer = run.model.empty() ? byte_tokenizer() : load_byte_level_bpe(c.folders.llm);
   c.markers = LanceMarkers::of(*c.tokenizer);
+  c.mot_.emplace(MotModel{c.language_model,
+                          c.latents,
+                          *c.tokenizer,
+                          c.markers.bos,
+                          c.markers.eos,
+                          {c.markers.vision_start, c.markers.vision_end}});
   if (dummy) {
     c.model_weights = c.vit_weights = Weights::dummy(runtime.device, runtime.dtype);
     c.vae_weights = Weights::dummy(runtime.device, c.vae_precision.maps);
@@ -255,10 +262,6 @@ MappedWeights LanceCheckpoint::mapped() const {
       view_bytes(open_checkpoint(folders.vae_file()),
                  c10::typeMetaToScalarType(vae_weights.options().dtype())));
   return mapped;
-}
-
-std::string_view LanceCheckpoint::vae_dtype() const {
-  return name_of(vae_precision.name());
 }
 
 // Chunks of four frames bound what a pass holds.

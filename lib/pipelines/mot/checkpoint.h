@@ -27,7 +27,7 @@ class MotCheckpoint {
   virtual ~MotCheckpoint() = default;
 
   // What the parts on the backbone borrow; it stays where it is.
-  virtual MotModel mot() const = 0;
+  const MotModel& mot() const { return *mot_; }
   // Throws InputError for whatever the checkpoint and what is on this machine cannot serve. Logs
   // once where texts are to be written without their kernel.
   virtual std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
@@ -53,8 +53,6 @@ class MotCheckpoint {
   virtual MotSizes sizes() const = 0;
   // What a run on the CPU uses where the files are mapped.
   virtual MappedWeights mapped() const = 0;
-  // What the autoencoder computes in, as Report::vae_dtype.
-  virtual std::string_view vae_dtype() const = 0;
   // Whether the autoencoder works in strips from now on.
   virtual void use_strips(bool strips) = 0;
   // Decodes zeros of that size, for what a first time takes longer. Nothing of it is used. May run
@@ -62,6 +60,11 @@ class MotCheckpoint {
   virtual void rehearse_decoding(const LatentSize& size, bool strips) const = 0;
 
   bool is_dummy() const { return sources().front().is_dummy(); }
+
+  std::string_view vae_dtype;  // what the autoencoder computes in, as Report::vae_dtype
+
+ protected:
+  std::optional<MotModel> mot_;  // once it is open
 };
 
 // How a family opens its checkpoints. Neither reads weights; both throw InputError.

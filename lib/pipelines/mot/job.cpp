@@ -20,6 +20,12 @@ void MotTurn::seed(std::uint64_t seed) {
   plan_ids.clear();
 }
 
+std::vector<MotJob*> mot_jobs(const JobGroup& jobs) {
+  std::vector<MotJob*> own;
+  for (Job* job : jobs) own.push_back(&dynamic_cast<MotJob&>(*job));
+  return own;
+}
+
 std::vector<BranchContexts> packed_branches(MotJobs jobs) {
   std::vector<std::vector<BranchContexts>> samples;
   for (const MotJob* job : jobs) samples.push_back(job->branches);

@@ -59,6 +59,8 @@ struct MotJob : Job {
 };
 
 using MotJobs = std::span<MotJob* const>;
+// The jobs that a session gets: each is given what it has made itself.
+std::vector<MotJob*> mot_jobs(const JobGroup& jobs);
 
 // One run of a job, or one picture of it. The job must outlive it.
 class MotTurn {

@@ -26,6 +26,7 @@ MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint&
       checkpoint_(checkpoint),
       drafter_(drafter),
       runtime_(runtime),
+      stage_(role_of(config.stage_end)),
       budget_(MemoryBudget::of(config.max_vram, runtime)),
       checkpoint_sizes_(checkpoint.sizes()) {
   if (runtime.device.is_cpu()) mapped_ = checkpoint.mapped();
@@ -33,14 +34,10 @@ MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint&
 
 MotLoadedParts MotMemoryPlanner::needed_parts(MotJobs jobs) const {
   MotLoadedParts parts;
-  if (is_stage(StageRole::paints)) return parts;
+  if (stage_ == StageRole::paints) return parts;
   for (const MotJob* job : jobs)
     parts = parts | MotLoadedParts{.vision = job->looks, .head = job->writes()};
   return parts;
-}
-
-bool MotMemoryPlanner::is_stage(StageRole role) const {
-  return config_.stage_end != nullptr && config_.stage_end->role() == role;
 }
 
 void MotMemoryPlanner::plan_loading(MotJobs jobs, MotLoadedParts parts, bool others) {
@@ -92,8 +89,8 @@ MotWork MotMemoryPlanner::work_of(MotJobs jobs, std::int64_t kept_rows) const {
   };
   work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
   work.two_graphs = captures_two_kinds(*jobs.front());
-  work.paints = !is_stage(StageRole::reads);
-  if (is_stage(StageRole::paints)) work.prefill_rows = work.vision_patches = work.text_rows = 0;
+  work.paints = stage_ != StageRole::reads;
+  if (stage_ == StageRole::paints) work.prefill_rows = work.vision_patches = work.text_rows = 0;
   if (!work.paints) {
     work.cache_bytes = 0;
     work.two_graphs = false;

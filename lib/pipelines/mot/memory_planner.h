@@ -47,7 +47,6 @@ class MotMemoryPlanner {
   static std::int64_t text_rows(const MotJob& job, std::int64_t kept);
 
  private:
-  bool is_stage(StageRole role) const;
   MotWork work_of(MotJobs jobs, std::int64_t kept_rows) const;
   bool captures_two_kinds(const MotJob& job) const;
   void add_contexts(MotWork& work, MotJobs jobs) const;
@@ -61,6 +60,7 @@ class MotMemoryPlanner {
   const MotCheckpoint& checkpoint_;
   const std::optional<OpenedDrafter>& drafter_;
   const Runtime& runtime_;
+  std::optional<StageRole> stage_;  // that the session is alone
   MemoryBudget budget_;
   MotSizes checkpoint_sizes_;
   std::optional<MappedWeights> mapped_;  // on the CPU
