@@ -16,10 +16,10 @@
 #include "apps/diptych/record/frames_gap.h"
 #include "apps/diptych/record/recorded_text.h"
 #include "apps/diptych/record/result_record.h"
-#include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "lib/attention/attention.h"
 #include "lib/base/atomic_file.h"
+#include "lib/base/environment.h"
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
@@ -351,7 +351,7 @@ class Replay {
 
   fs::path find_model() const {
     if (!settings_.model.empty())
-      return model_folder(settings_.model, environment, Setting::of("model"));
+      return model_folder(settings_.model, process_environment(), Setting::of("model"));
     if (runs_.front().model.empty()) return {};  // dummy weights of the released sizes
     const fs::path recorded = model_name(runs_.front().model);
     const Family& family = find_family(runs_.front().pipeline);
@@ -360,14 +360,13 @@ class Replay {
     }
     for (const fs::path& demo : find_demos()) {
       Sources sources;
-      sources.environment = [](const std::string&) { return std::nullopt; };
       sources.demos = {demo};
       sources.families = all_family_configs();
       const fs::path model = resolve_sources(sources).options.run.model;
       if (model.filename() == recorded && family.config().owns(model)) return model;
     }
     const std::string place = fmt::format("{}: was made by the model", name_);
-    const fs::path cached = model_folder(recorded, environment, place);
+    const fs::path cached = model_folder(recorded, process_environment(), place);
     if (cached != recorded) return cached;
     throw InputError(
         "{}: was made by the model {}, which is neither beside it nor here; give "
