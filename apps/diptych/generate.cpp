@@ -20,6 +20,7 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/request_sources.h"
 #include "apps/diptych/result_files.h"
+#include "apps/diptych/run_summary.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
