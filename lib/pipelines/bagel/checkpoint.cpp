@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/pipelines/bagel/memory.h"
+#include "lib/pipelines/drafting/settings.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -89,6 +90,7 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
   auto opened = std::make_unique<BagelCheckpoint>();
   BagelCheckpoint& c = *opened;
   c.folder = folder;
+  c.is_dummy = dummy;
   c.quantization = {runtime.quantization, runtime.kernels};
   if (folder.empty() && !dummy) {
     throw InputError(Setting::absent("model"),
@@ -129,28 +131,25 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
 }
 
 MotOpening bagel_opening() {
-  return {.stored =
-              [](const RunConfig& config) {
-                return BagelCheckpoint::stored(config.model,
-                                               config.load_format == LoadFormat::dummy);
-              },
-          .open = [](const RunConfig& config, const Runtime& runtime,
-                     Log&) -> std::unique_ptr<MotCheckpoint> {
-            if (config.vae_dtype == VaeDtype::bfloat16)
-              throw InputError(Setting::of("vae_dtype", "bfloat16"),
-                               "the autoencoder of BAGEL computes in float32 or tf32");
-            return BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy,
-                                         runtime);
+  return {
+      .stored =
+          [](const RunConfig& config) {
+            return BagelCheckpoint::stored(config.model, config.load_format == LoadFormat::dummy);
           },
-          .drafting = [](const RunConfig& config) { return config.own.get<DraftSettings>(); }};
+      .open = [](const RunConfig& config, const Runtime& runtime,
+                 Log&) -> std::unique_ptr<MotCheckpoint> {
+        if (config.vae_dtype == VaeDtype::bfloat16)
+          throw InputError(Setting::of("vae_dtype", "bfloat16"),
+                           "the autoencoder of BAGEL computes in float32 or tf32");
+        auto opened =
+            BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime);
+        opened->draft_model = config.own.get<DraftSettings>().draft_model;
+        return opened;
+      }};
 }
 
 MotSizes BagelCheckpoint::sizes() const {
   return bagel_sizes(model.config, vae.config);
-}
-
-void BagelCheckpoint::use_strips(bool uses) {
-  strips = uses ? std::optional<VaeStrips>(std::in_place) : std::nullopt;
 }
 
 void BagelCheckpoint::rehearse_decoding(const LatentSize& size, bool with_strips) const {

@@ -133,6 +133,8 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
   auto opened = std::make_unique<LanceCheckpoint>();
   LanceCheckpoint& c = *opened;
   c.task = task_of(run);
+  c.is_dummy = dummy;
+  c.draft_model = run.own.get<LanceSettings>().draft_model;
   c.folders = LanceFolders::of(run.model, c.task);
   c.quantization = {runtime.quantization, runtime.kernels};
   c.kernels = runtime.kernels;
@@ -264,9 +266,6 @@ MappedWeights LanceCheckpoint::mapped() const {
   return mapped;
 }
 
-// Chunks of four frames bound what a pass holds.
-void LanceCheckpoint::use_strips(bool) {}
-
 void LanceCheckpoint::rehearse_decoding(const LatentSize& size, bool) const {
   // The third latent frame is the first that meets all of its history.
   const std::int64_t frames = std::min<std::int64_t>(size.t, 3);
@@ -286,9 +285,6 @@ MotOpening lance_opening() {
           .open = [](const RunConfig& run, const Runtime& runtime,
                      Log& log) -> std::unique_ptr<MotCheckpoint> {
             return LanceCheckpoint::open(run, runtime, log);
-          },
-          .drafting = [](const RunConfig& run) -> DraftSettings {
-            return run.own.get<LanceSettings>();
           }};
 }
 

@@ -74,7 +74,6 @@ struct LanceCheckpoint final : MotCheckpoint {
   void require_finite_weights() const override;
   MotSizes sizes() const override;
   MappedWeights mapped() const override;
-  void use_strips(bool uses) override;
   void rehearse_decoding(const LatentSize& size, bool strips) const override;
 
   // Whether the model's own file holds the vision tower.

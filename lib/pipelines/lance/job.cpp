@@ -227,8 +227,8 @@ InputWork LanceJob::work_of_source() const {
 
 void LanceJob::plan_painting() {
   const LanceGrid grid = target_grid();
-  calibration = read_calibration(
-      config(), checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string());
+  calibration =
+      read_calibration(config(), checkpoint.is_dummy ? checkpoint.weights_hash({}) : std::string());
   // N steps make N updates.
   paint = make_paint_request(config(), {{kTextUncond, config().sampling.cfg_text_scale}},
                              config().sampling.steps + 1, calibration ? &*calibration : nullptr);

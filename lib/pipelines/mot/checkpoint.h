@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "lib/config/run_config.h"
-#include "lib/pipelines/drafting/settings.h"
 #include "lib/pipelines/mot/memory.h"
 #include "lib/pipelines/mot/model.h"
 #include "lib/runtime/runtime.h"
@@ -53,15 +53,15 @@ class MotCheckpoint {
   virtual MotSizes sizes() const = 0;
   // What a run on the CPU uses where the files are mapped.
   virtual MappedWeights mapped() const = 0;
-  // Whether the autoencoder works in strips from now on.
-  virtual void use_strips(bool strips) = 0;
   // Decodes zeros of that size, for what a first time takes longer. Nothing of it is used. May run
   // on another thread meanwhile.
   virtual void rehearse_decoding(const LatentSize& size, bool strips) const = 0;
 
-  bool is_dummy() const { return sources().front().is_dummy(); }
-
-  std::string_view vae_dtype;  // what the autoencoder computes in, as Report::vae_dtype
+  bool is_dummy = false;              // random weights
+  std::string_view vae_dtype;         // what the autoencoder computes in, as Report::vae_dtype
+  std::filesystem::path draft_model;  // of the drafter of its texts, "" = none
+  bool strips =
+      false;  // the autoencoder works in strips, where it can; set by who plans the memory
 
  protected:
   std::optional<MotModel> mot_;  // once it is open
@@ -72,7 +72,6 @@ struct MotOpening {
   // What the model's file of the run stores; nothing of dummy weights.
   StoredWeights (*stored)(const RunConfig& config);
   std::unique_ptr<MotCheckpoint> (*open)(const RunConfig& config, const Runtime& runtime, Log& log);
-  DraftSettings (*drafting)(const RunConfig& config);  // of the run's texts
 };
 
 }  // namespace diptych

@@ -31,7 +31,6 @@ MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& 
   report_.vae_dtype = checkpoint_->vae_dtype;
   require_attention();
   require_quantizable();
-  draft_model_ = opening.drafting(config_).draft_model;
   memory_ = std::make_unique<MotMemoryPlanner>(config_, *checkpoint_, drafter_, runtime_);
   check_offload(config.offload, memory_->budget());
 }
@@ -66,9 +65,9 @@ void MotSession::require_quantizable() const {
 
 std::unique_ptr<Job> MotSession::make_job(const RunConfig& request) {
   std::unique_ptr<MotJob> job = checkpoint_->make_job(request, runtime_, log_);
-  if (job->writes() && !draft_model_.empty() && !drafter_)
-    drafter_.emplace(draft_model_, llm_config(), config_.load_format == LoadFormat::dummy,
-                     runtime_);
+  if (job->writes() && !checkpoint_->draft_model.empty() && !drafter_)
+    drafter_.emplace(checkpoint_->draft_model, llm_config(),
+                     config_.load_format == LoadFormat::dummy, runtime_);
   if (!job->answers()) {
     for (const std::string& text : idle_settings(request, job->paint)) log_.warning_once(text);
   }

@@ -116,7 +116,6 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
   StageClock clock_;
   std::unique_ptr<MotCheckpoint> checkpoint_;
   MotPictureMaker maker_{runtime_, log_, report_, clock_, rehearsal_};
-  std::filesystem::path draft_model_;     // of the drafter, "" = none
   std::optional<OpenedDrafter> drafter_;  // once there is a text to write
   std::unique_ptr<MotMemoryPlanner> memory_;
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded

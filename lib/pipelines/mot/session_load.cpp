@@ -71,7 +71,7 @@ std::string MotSession::weights_hash() {
 void MotSession::plan_run(MotJobs jobs) {
   memory_->plan_run(jobs, writer_->capacity());
   const MemoryPlan& plan = memory_->plan();
-  checkpoint_->use_strips(plan.choice.strips);
+  checkpoint_->strips = plan.choice.strips;
   report_.strips = plan.choice.strips;
   const MotLayers& layers = checkpoint_->mot().backbone.layers;
   report_.offload = layers.streams({.und = true}) ? "all" : "none";
@@ -179,7 +179,7 @@ KeptSteps<MotPainter>::Matches MotSession::has_captured(MotJobs jobs) const {
 
 FirstRun MotSession::describe_first_run(MotJobs jobs) const {
   FirstRun run;
-  run.reads_files = !checkpoint_->is_dummy();
+  run.reads_files = !checkpoint_->is_dummy;
   if (jobs.empty()) return run;
   const MotJob& first = *jobs.front();
   const auto reads_more = [](const MotJob* job) {
