@@ -60,8 +60,8 @@ class MotCheckpoint {
   bool is_dummy = false;              // random weights
   std::string_view vae_dtype;         // what the autoencoder computes in, as Report::vae_dtype
   std::filesystem::path draft_model;  // of the drafter of its texts, "" = none
-  bool strips =
-      false;  // the autoencoder works in strips, where it can; set by who plans the memory
+  // The autoencoder works in strips, where it can; set by who plans the memory.
+  bool strips = false;
 
  protected:
   std::optional<MotModel> mot_;  // once it is open

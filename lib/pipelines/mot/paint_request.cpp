@@ -120,7 +120,8 @@ bool captures_steps(const PaintRequest& request, const MotModel& model, const Ru
          !model.backbone.layers.streams({.und = true, .gen = true});
 }
 
-bool all_capture(const Runtime& runtime, bool own) {
+bool all_capture(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
+  const bool own = captures_steps(request, model, runtime);
   if (!runtime.device.is_cuda() || runtime.ranks == nullptr ||
       !runtime.ranks->comm().divides_steps())
     return own;

@@ -47,9 +47,9 @@ std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
 // Whether a denoise step of this request runs as a CUDA graph where there are graphs
 // (make_launch_graphs) and nothing looks into its steps (MotDenoiser::is_plain).
 bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime);
-// Whether every rank that shares the request captures: memory decides, and theirs may differ.
-// `own`: captures_steps() of this one. All of them call it.
-bool all_capture(const Runtime& runtime, bool own);
+// Whether every rank that shares the request captures its steps: memory decides, and theirs may
+// differ. All of them call it.
+bool all_capture(const PaintRequest& request, const MotModel& model, const Runtime& runtime);
 
 // All but its sizes, and batched for `auto`, which the session settles. `points`: of the schedule.
 // `calibration`: of TeaCache, null without it. Throws as FlowSchedule::shifted.

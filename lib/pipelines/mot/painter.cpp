@@ -112,7 +112,7 @@ Tensor MotPainter::paint(const Tensor& noise, MotTrace* trace, Progress& progres
   RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching, trace);
   progress.begin("denoise", updates());
-  const bool captures = all_capture(runtime_, captures_steps(request_, model_, runtime_));
+  const bool captures = all_capture(request_, model_, runtime_);
   const DenoiseLoop::OnDevice how = {.graphs = captures, .keep = request_.keep_graphs};
   TraceSink* const sink = trace == nullptr ? nullptr : &trace->sink();
   Tensor latent;
