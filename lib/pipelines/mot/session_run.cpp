@@ -167,10 +167,13 @@ std::unique_ptr<MotPainter> MotSession::painter_of(const PaintRequest& paint,
   const auto serves = [&](const MotPainter& kept) {
     return trace == nullptr && kept.serves(paint, contexts);
   };
-  if (std::unique_ptr<MotPainter> kept = kept_.take(serves)) {
+  std::unique_ptr<MotPainter> kept = kept_.take(serves);
+  // A rank that replays exchanges less than one that captures.
+  if (all_capture(runtime_, kept != nullptr) && kept != nullptr) {
     kept->take(contexts);
     return kept;
   }
+  kept.reset();
   give_up_kept_steps();
   return std::make_unique<MotPainter>(checkpoint_->mot(), paint, std::move(contexts), runtime_);
 }
@@ -226,10 +229,8 @@ void MotSession::log_why_uncaptured(const PaintRequest& paint) {
 }
 
 bool MotSession::keeps_graphs(const MotJob& job) const {
-  // Ranks whose memory differs would not keep the same.
-  const bool divided = runtime_.ranks != nullptr && runtime_.ranks->comm().divides_steps();
-  return !divided && (expects_more_ || job.config().sampling.batch_count > 1) &&
-         memory_->room_beside_kept_step() >= 0;
+  if (!expects_more_ && job.config().sampling.batch_count == 1) return false;
+  return all_capture(runtime_, memory_->room_beside_kept_step() >= 0);
 }
 
 FirstRun MotSession::describe_first_run(MotJobs jobs) const {
