@@ -15,10 +15,12 @@
 #include <fmt/ranges.h>
 
 #include "apps/diptych/demo.h"
+#include "apps/diptych/prompt_files.h"
 #include "apps/diptych/ranks.h"
-#include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
+#include "apps/diptych/request_sources.h"
 #include "apps/diptych/result_files.h"
+#include "apps/diptych/run_summary.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
@@ -227,7 +229,7 @@ int start(const CalibrateFlags& flags, Resolved& resolved, Log& log) {
 }
 
 int calibrate(const CalibrateFlags& flags, Log& log) {
-  Resolved resolved = resolve_request(flags.sources(takes_field), log, takes_field);
+  Resolved resolved = resolve_request(flags, log, takes_field);
   // A stage config may set it for `generate`.
   if (std::exchange(resolved.options.enhance.on, false))
     log.warning("enhance_prompt has no effect on this verb, which measures prompts as they are");

@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/diptych/request_flags.h"
 #include "lib/base/atomic_file.h"
+#include "lib/base/environment.h"
 #include "lib/base/json_file.h"
 #include "lib/base/user_cache.h"
 #include "lib/config/family_config.h"
@@ -111,7 +111,7 @@ class KeptDegrees {
     Json of = {{"version", DIPTYCH_VERSION},
                {"device", device_description(run.ranks->device(RankAxis::request))},
                {"ways", describe(ways)},
-               {"processes_of_a_host", environment("LOCAL_WORLD_SIZE").value_or("")},
+               {"processes_of_a_host", process_environment()("LOCAL_WORLD_SIZE").value_or("")},
                {"pipeline", run.family->name},
                {"model", (error ? run.model : model).string()},
                {"load_format", std::string(name_of(run.load_format))},

@@ -14,10 +14,13 @@
 #include "apps/diptych/degrees.h"
 #include "apps/diptych/demo.h"
 #include "apps/diptych/enhancer.h"
+#include "apps/diptych/prompt_files.h"
 #include "apps/diptych/ranks.h"
 #include "apps/diptych/record/result_record.h"
 #include "apps/diptych/request_flags.h"
+#include "apps/diptych/request_sources.h"
 #include "apps/diptych/result_files.h"
+#include "apps/diptych/run_summary.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
@@ -272,7 +275,7 @@ int check_config(Resolved& resolved, Log& log) {
 }
 
 int generate(const RequestFlags& flags, Log& log) {
-  Resolved resolved = resolve_request(flags.sources(), log);
+  Resolved resolved = resolve_request(flags, log);
   if (flags.print_config) {
     resolved.options.output = printed_output(resolved);
     fmt::print("{}", config_table(resolved));

@@ -11,7 +11,7 @@
 
 #include "apps/diptych/degrees.h"
 #include "apps/diptych/failure.h"
-#include "apps/diptych/request_flags.h"
+#include "lib/base/environment.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/base/stdin.h"
@@ -27,6 +27,7 @@ constexpr std::uint16_t kPort = 29500;  // torchrun's
 
 // Where the ranks meet: by torchrun's variables, or on rank 0's host.
 Launch launch_of(const Shard& process) {
+  const Environment environment = process_environment();
   Launch launch{process.index, process.count, "127.0.0.1", kPort};
   for (const char* name : {"MASTER_ADDR", "SLURM_LAUNCH_NODE_IPADDR"}) {
     const auto host = environment(name);
@@ -48,7 +49,7 @@ Launch launch_of(const Shard& process) {
 // Processes that share a request and are one stage of it each: with --read-device, unless this one
 // is alone and has both.
 std::size_t stages_of(const RunConfig& run) {
-  const auto process = process_of_environment(environment);
+  const auto process = process_of_environment(process_environment());
   return run.read_device && process && process->count > 1 ? 2 : 1;
 }
 
@@ -208,7 +209,7 @@ void meet(Resolved& resolved, const Shard& process, const ParallelDegrees& degre
   const bool all_on_gpus = run.device.kind != DeviceChoice::Kind::cpu &&
                            (!apart || run.read_device->kind != DeviceChoice::Kind::cpu);
   if (comm.stage.index == 1) run.device = *run.read_device;
-  if (const auto device = device_of_rank(run.device, list_gpus().size(), environment))
+  if (const auto device = device_of_rank(run.device, list_gpus().size(), process_environment()))
     run.device = *device;
   const at::Device device = resolve_device(run.device, log);
   if (!comm.leads()) {
@@ -262,7 +263,7 @@ void require_undivided(const RunConfig& run) {
 
 Meeting meet_ranks(Resolved& resolved, Log& log) {
   RunConfig& run = resolved.options.run;
-  const auto process = process_of_environment(environment);
+  const auto process = process_of_environment(process_environment());
   if (!process) {
     require_undivided(run, kAlone);
     return {};
@@ -297,7 +298,7 @@ std::shared_ptr<Ranks> meet_list_ranks(Resolved& defaults, Log& log) {
   run.parallel.whole_cfg_mode = run.cfg_mode;
   const ParallelDegrees degrees = degrees_of_items(run);
   if (degrees.ranks_per_request() == 1) return nullptr;
-  const auto process = process_of_environment(environment);
+  const auto process = process_of_environment(process_environment());
   if (!process) require_undivided(run, kAlone);
   refuse_stdin(run, *process);
   require_branches_apart(defaults, degrees);

@@ -16,6 +16,7 @@
 
 #include "apps/diptych/demo.h"
 #include "apps/diptych/request_flags.h"
+#include "apps/diptych/request_sources.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
@@ -58,12 +59,12 @@ Resolved resolve_model(const TuneFlags& flags) {
     const Field& field = all_fields()[field_index(each.name)];
     variables.push_back(environment_name(long_names(field.flags).front()));
   }
-  const auto visible = [&](const std::string& name) {
-    const bool counts = std::ranges::find(variables, name) != variables.end();
-    return counts ? environment(name) : std::nullopt;
-  };
-  Resolved resolved =
-      resolve_sources({{}, flags.values, {}, visible, find_demos(), all_family_configs()});
+  Environment environment = process_environment();
+  std::erase_if(environment.variables, [&](const auto& variable) {
+    return std::ranges::find(variables, variable.first) == variables.end();
+  });
+  Resolved resolved = resolve_sources(
+      {{}, flags.values, {}, std::move(environment), find_demos(), all_family_configs()});
   if (resolved.uses_demo) resolved.options.run.model.clear();
   return resolved;
 }

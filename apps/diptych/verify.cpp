@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
+#include "lib/base/environment.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
@@ -129,7 +129,7 @@ std::vector<fs::path> checkpoints_below(const fs::path& goldens, const fs::path&
 
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
   if (!given.empty()) {
-    const fs::path model = model_folder(given, environment, Setting::of("model"));
+    const fs::path model = model_folder(given, process_environment(), Setting::of("model"));
     require_folder(model, Setting::of("model"));
     return model;
   }

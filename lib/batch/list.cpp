@@ -384,7 +384,10 @@ Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
   const std::size_t format = field_index("format");
   const bool own_format = std::ranges::any_of(
       item.values, [&](const GivenValue& value) { return value.field == format; });
-  if (!item.output.empty() && !own_format) resolved.options.format.reset();
+  if (!item.output.empty() && !own_format) {
+    resolved.options.format.reset();
+    resolved.note(format, "default");
+  }
   resolved.options.output = item.output;
   if (!item.output.empty()) resolved.note(field_index("output"), item.where + ": output");
   RunConfig& run = resolved.options.run;

@@ -45,6 +45,13 @@ std::optional<Shard> read_pair(const Environment& environment, const char* index
   return Shard{*index, *count, fmt::format("{} and {}", index_name, count_name)};
 }
 
+// Half a launcher would make a process alone that others count on. An empty variable is not given.
+void require_pair(const Environment& environment, const char* given, const char* other) {
+  if (environment(given).value_or("").empty() || !environment(other).value_or("").empty()) return;
+  throw InputError("{}: given without {}; expected both, as of a launcher, or neither", given,
+                   other);
+}
+
 std::optional<Shard> slurm_array(const Environment& environment) {
   const auto id = read_number(environment, "SLURM_ARRAY_TASK_ID");
   const auto count = read_number(environment, "SLURM_ARRAY_TASK_COUNT");
@@ -103,6 +110,8 @@ std::optional<Shard> process_of_environment(const Environment& environment) {
     const auto rank = read_pair(environment, index_name, count_name);
     if (rank && rank->count > 1) found.push_back(*rank);
   };
+  require_pair(environment, "RANK", "WORLD_SIZE");
+  require_pair(environment, "WORLD_SIZE", "RANK");
   look("RANK", "WORLD_SIZE");
   look("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   look("PMI_RANK", "PMI_SIZE");

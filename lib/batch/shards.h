@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "lib/base/choices.h"
+#include "lib/base/environment.h"
 #include "lib/base/setting.h"
 
 namespace diptych {
@@ -28,8 +28,6 @@ struct ListPart {
   // one manifest. They take forwards of the shard in turn, so contains() is of forwards.
   Shard group;
 };
-
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 // "2/8". Throws InputError "<where>: ...".
 Shard parse_shard(std::string_view text, const Setting& setting);

@@ -3,15 +3,12 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
-#include <optional>
 #include <string>
 
+#include "lib/base/environment.h"
 #include "lib/base/error.h"
 
 namespace diptych {
-
-using Environment = std::function<std::optional<std::string>(const std::string&)>;
 
 // The path itself, unless it is not there and reads as ORG/NAME: then the folder of that model's
 // main revision in the cache (HF_HUB_CACHE, else HF_HOME, XDG_CACHE_HOME or ~/.cache). Throws

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lib/base/environment.h"
 #include "lib/base/error.h"
 #include "lib/config/family_config.h"
 #include "lib/config/fields.h"
@@ -26,7 +26,7 @@ struct Sources {
   std::vector<FlagInput> inputs;                          // as they stood on the command line
   std::map<std::string, std::vector<std::string>> flags;  // by `flags` of the field or group
   std::vector<std::string> overrides;                     // --set
-  std::function<std::optional<std::string>(const std::string&)> environment;
+  Environment environment;
   // The stage configs of demos, of which one is used without -c and -m: the first whose family has
   // a task for what is asked for, else the first.
   std::vector<std::filesystem::path> demos;

@@ -44,6 +44,11 @@ class StageEnd {
   StageRole role_;
 };
 
+// Of a session with this end; none where it is both stages.
+inline std::optional<StageRole> role_of(const std::shared_ptr<StageEnd>& end) {
+  return end == nullptr ? std::nullopt : std::optional(end->role());
+}
+
 // Between two threads of a process: tensors are handed on as they are.
 class HandoffQueue {
  public:

@@ -36,7 +36,7 @@ DenoiseLoop::State DenoiseLoop::make_state(at::IntArrayRef shape, bool graphs) c
 std::vector<RepeatedWork> DenoiseLoop::plan_steps(const DenoiseModel& model) const {
   std::vector<RepeatedWork> works;
   for (std::int64_t i = 0; i < schedule_.updates(); ++i) {
-    const std::int64_t kind = model.kind(i);
+    const std::int64_t kind = model.kinds.at(static_cast<std::size_t>(i));
     if (works.empty() || works.back().key != kind) {
       works.push_back({kind, 0, [&state = *state_, &model, kind] {
                          const Tensor v = model.launch_velocity(state.x, state.step, kind);
@@ -70,7 +70,6 @@ Tensor DenoiseLoop::run_on_device(const DenoiseModel& model, const Tensor& noise
   check_interrupted();
   std::int64_t done = 0;
   const auto after = [&] {
-    model.done(done);
     progress.update(++done);
     check_interrupted();
   };

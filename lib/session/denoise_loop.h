@@ -24,10 +24,8 @@ struct DenoiseModel {
   // The same without these, so that it can be captured: `step` [1], int64 on the device, says which
   // step it is. Everything else that it reads stays where it is from one step to the next.
   std::function<Tensor(const Tensor& x, const Tensor& step, std::int64_t kind)> launch_velocity;
-  // Steps of one kind launch the same work.
-  std::function<std::int64_t(std::int64_t i)> kind;
-  // Called behind step i where launch_velocity() made it.
-  std::function<void(std::int64_t i)> done;
+  // Of each step. Steps of one kind launch the same work.
+  std::vector<std::int64_t> kinds;
 };
 
 class DenoiseLoop {

@@ -8,8 +8,6 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
-#include "lib/base/log.h"
-
 namespace diptych {
 
 std::optional<std::string_view> why_not_rehearsed(const FirstRun& first, at::Device device,
@@ -82,6 +80,11 @@ std::string Rehearsal::finish() {
   if (!failure_) return "rehearsed " + took;
   return fmt::format("the rehearsal of {} failed: {}{}{}", parts_[seconds_.size()].name, *failure_,
                      took.empty() ? "" : "; rehearsed ", took);
+}
+
+void Rehearsal::finish(Log& log) {
+  const std::string text = finish();
+  if (!text.empty()) log.debug("{}", text);
 }
 
 }  // namespace diptych

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "lib/base/log.h"
 #include "lib/session/memory/budget.h"
 
 namespace diptych {
@@ -54,6 +55,7 @@ class Rehearsal {
   // Waits for all of it and tells, for a log, what it took or where it failed and why. "" where it
   // was not started, or was finished before.
   std::string finish();
+  void finish(Log& log);  // likewise; tells it at the level debug
 
  private:
   void work();

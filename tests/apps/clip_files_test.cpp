@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/diptych/record/frames_gap.h"
+#include "apps/diptych/record/read_record.h"
 #include "apps/diptych/result_files.h"
 #include "lib/base/log.h"
 #include "lib/media/image_read.h"

@@ -10,7 +10,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "apps/diptych/request_flags.h"
+#include "apps/diptych/request_sources.h"
 #include "lib/pipelines/registry.h"
 #include "lib/runtime/ranks.h"
 #include "tests/support/folder.h"
@@ -26,7 +26,6 @@ Resolved request_of(const std::string& pipeline,
   const auto config = kConfigs.find(pipeline);
   Sources sources;
   sources.inputs = {{MediaKind::text, "a red fox"}};
-  sources.environment = [](const std::string&) { return std::nullopt; };
   sources.families = all_family_configs();
   sources.flags["-c,--config"] = {
       fmt::format("{}/stage_configs/{}.yaml", DIPTYCH_SOURCE_DIR,

@@ -19,7 +19,6 @@ TEST_CASE("an item that edits takes what the stage config says of edits") {
                                    "    edit_sampling_params: {extra_args: {cfg_text_scale: 2}}\n");
   Sources sources;
   sources.families = {&bagel_config()};
-  sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags["-c,--config"] = {config.string()};
   const Resolved defaults = resolve_sources(sources);
   const BatchList list =
@@ -137,7 +136,6 @@ TEST_CASE("an item may read clips") {
       "{\"inputs\": [{\"text\": \"t\", \"video\": \"a.mp4\"}]}\n";
   Sources sources;
   sources.families = {&test::clip_family()};
-  sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags["-m,--model"] = {"cinema"};
   const Resolved defaults = resolve_sources(sources);
   const BatchList list = read_list(folder, "l.jsonl", lines);

@@ -47,7 +47,6 @@ TEST_CASE(
   const test::Folder folder;
   Sources sources;
   sources.families = {&bagel_config()};
-  sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags["-c,--config"] = {
       folder.write("c.yaml", "model: m\nstages: [{stage_id: 0}]\n").string()};
   sources.overrides.emplace_back("stages.0.edit_sampling_params.seed=18446744073709551615");
@@ -376,7 +375,6 @@ TEST_CASE("a folder of frames is finished, hashed and removed as a file is") {
   const test::Folder folder;
   Sources sources;
   sources.families = {&test::clip_family()};
-  sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags["-m,--model"] = {"cinema"};
   const auto plan_of = [&](const std::string& line) {
     return plan_batch(read_list(folder, "l.jsonl", line), resolve_sources(sources),

@@ -11,17 +11,10 @@ namespace {
 using test::message_of;
 using Variables = std::map<std::string, std::string>;
 
-Environment environment_of(Variables variables) {
-  return [variables = std::move(variables)](const std::string& name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
-}
-
 // The part of the list: "0/1" for the whole, the shard of a Slurm array, and the group of processes
 // within it.
 std::string shard(const Variables& variables, std::size_t ranks_per_request = 1) {
-  const ListPart part = part_of_environment(environment_of(variables), ranks_per_request);
+  const ListPart part = part_of_environment({variables}, ranks_per_request);
   if (part.group.count == 1) return part.shard.text();
   if (part.shard.count == 1) return part.group.text();
   return part.group.text() + " of " + part.shard.text();
@@ -55,8 +48,8 @@ TEST_CASE("launchers say which of their processes this is") {
   CHECK(shard(srun) == "2/4");
   srun.insert({{"RANK", "0"}, {"WORLD_SIZE", "1"}});  // a torchrun of one process in each task
   CHECK(shard(srun) == "2/4");
-  CHECK(shard({{"RANK", "3"}}) == "0/1");
   CHECK(shard({{"RANK", ""}, {"WORLD_SIZE", ""}}) == "0/1");
+  CHECK(shard({{"RANK", ""}}) == "0/1");
 }
 
 TEST_CASE("tasks of a Slurm array, wherever it begins and however it steps") {
@@ -91,7 +84,7 @@ TEST_CASE("a launcher within Slurm's tasks counts its own processes") {
   CHECK(shard(with_slurm("0", "1")) == "3/8");  // one task that started torchrun
   Variables job_script = with_slurm("0", "8");  // which started it itself
   job_script.erase("SLURM_STEP_ID");
-  CHECK(is_slurm_job_script(environment_of(job_script)));
+  CHECK(is_slurm_job_script({job_script}));
   CHECK(shard(job_script) == "3/8");
   Variables agreeing = {{"PMI_RANK", "1"},
                         {"PMI_SIZE", "2"},
@@ -137,6 +130,10 @@ TEST_CASE("processes that share a request are one group") {
 }
 
 TEST_CASE("values that are no ranks are refused") {
+  CHECK(error({{"RANK", "3"}}) ==
+        "RANK: given without WORLD_SIZE; expected both, as of a launcher, or neither");
+  CHECK(error({{"RANK", ""}, {"WORLD_SIZE", "2"}}) ==
+        "WORLD_SIZE: given without RANK; expected both, as of a launcher, or neither");
   CHECK(error({{"RANK", "x"}, {"WORLD_SIZE", "2"}}) ==
         "RANK: 'x' is no number from 0 to 1000000; --shard I/N overrules it");
   CHECK(error({{"RANK", "2"}, {"WORLD_SIZE", "2"}}) ==
@@ -144,7 +141,7 @@ TEST_CASE("values that are no ranks are refused") {
 }
 
 TEST_CASE("the rank within the host picks a GPU where there is a choice") {
-  const Environment local = environment_of({{"LOCAL_RANK", "3"}, {"SLURM_LOCALID", "1"}});
+  const Environment local = {{{"LOCAL_RANK", "3"}, {"SLURM_LOCALID", "1"}}};
   const auto picked = [](const char* device, std::size_t gpus, const Environment& environment) {
     const auto found = device_of_rank(parse_device(device).value(), gpus, environment);
     return found ? device_name(*found) : "none";
@@ -155,8 +152,8 @@ TEST_CASE("the rank within the host picks a GPU where there is a choice") {
   CHECK(picked("auto", 0, local) == "none");
   CHECK(picked("cuda:0", 8, local) == "none");
   CHECK(picked("cpu", 8, local) == "none");
-  CHECK(picked("auto", 8, environment_of({})) == "none");
-  CHECK(picked("auto", 8, environment_of({{"SLURM_LOCALID", "5"}})) == "cuda:5");
+  CHECK(picked("auto", 8, {}) == "none");
+  CHECK(picked("auto", 8, {{{"SLURM_LOCALID", "5"}}}) == "cuda:5");
 }
 
 }  // namespace

@@ -15,7 +15,6 @@ namespace diptych::test {
 inline Resolved plain_defaults() {
   Sources sources;
   sources.families = {&bagel_config()};
-  sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags["-m,--model"] = {test::kTinyCheckpoint};
   return resolve_sources(sources);
 }

@@ -171,6 +171,11 @@ TEST_CASE("inspect shows what a clip is and says") {
   CHECK(found["frames"] == 5);
   CHECK(found["fps"] == "24");
   CHECK(found["text"] == json({{"diptych", {{"schema", "diptych.generate"}, {"seed", 7}}}}));
+  fs::resize_file(bench.path("a/frame_00003.png"), 60);
+  const Outcome cut = bench.run("inspect a");
+  CHECK(cut.code == 2);
+  CHECK(cut.out.empty());
+  CHECK(cut.err == "diptych: a/frame_00003.png: broken PNG: the file ends early\n");
 }
 
 TEST_SUITE_BEGIN("needs libav");

@@ -209,6 +209,15 @@ TEST_CASE("an answer that differs from its record is told by its first character
                   "\"record\"") != std::string::npos);
   folder.write("answer.json", "{\"text\": \"x\", \"record\": {}}");
   CHECK(run(replay).err == "diptych: " + file + ": holds no record by diptych\n");
+
+  folder.write("answer.json", whole);
+  const std::string weights = folder.file("none.safetensors");
+  CHECK(run(test::with(replay, {"--weights", weights})).err == "diptych: --weights: " + weights +
+                                                                   ": is none of the files that " +
+                                                                   file + " was made with\n");
+  json["record"]["inputs"] = nlohmann::json::array();
+  folder.write("answer.json", json.dump());
+  CHECK(run(replay).err == "diptych: " + file + ": its record is broken\n");
 }
 
 TEST_CASE("json is a format of answers alone") {
@@ -264,6 +273,17 @@ TEST_CASE("a list writes answers with records, and goes on with them") {
   folder.write("out/0001.json", "{}");
   CHECK(run(list).err.find("1 done, 0 failed, 1 skipped") != std::string::npos);
   CHECK(answer_in(out + "/0001.json")["record"]["schema"] == "diptych.generate");
+}
+
+TEST_CASE("a format for all items goes with names of their own") {
+  const test::Folder folder;
+  for (const char* name : {"a.json", "a.txt"}) {
+    folder.write("list.jsonl",
+                 fmt::format(R"({{"task": "chat", "prompt": "What?", "output": "{}"}})", name));
+    CHECK(run({"batch", folder.file("list.jsonl"), "-o", folder.file("out"), "--format", "json",
+               "--check-config", "-m", test::kTinyCheckpoint})
+              .code == 0);
+  }
 }
 
 TEST_CASE("a folder for a trace is made, and compare finds the trace in it") {

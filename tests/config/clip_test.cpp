@@ -30,12 +30,8 @@ struct Run {
 
   Resolved resolve() {
     if (!file.empty()) flags["-c,--config"] = {folder.write("f.yaml", file).string()};
-    const auto environment = [this](const std::string& name) -> std::optional<std::string> {
-      const auto found = variables.find(name);
-      return found == variables.end() ? std::nullopt : std::optional(found->second);
-    };
     return diptych::resolve(
-        {inputs, flags, {}, environment, {}, {&bagel_config(), &clip_family()}});
+        {inputs, flags, {}, {variables}, {}, {&bagel_config(), &clip_family()}});
   }
   std::string task() { return resolve().options.run.task; }
   std::string error() {

@@ -67,12 +67,8 @@ struct Run {
 
   Resolved resolve() {
     if (!file.empty()) flags["-c,--config"] = {folder.write("f.yaml", file).string()};
-    const auto environment = [this](const std::string& name) -> std::optional<std::string> {
-      const auto found = variables.find(name);
-      return found == variables.end() ? std::nullopt : std::optional(found->second);
-    };
     return diptych::resolve(
-        {inputs, flags, {}, environment, {}, {&bagel_config(), &reel_config()}});
+        {inputs, flags, {}, {variables}, {}, {&bagel_config(), &reel_config()}});
   }
   std::string error() {
     std::string message = message_of([&] { resolve(); });

@@ -28,14 +28,8 @@ struct Cache {
     folder.write(at + "snapshots/" + kRevision + "/config.json", "{}");
     fs::create_symlink("../../blobs/abc", snapshot / "ema.safetensors");
   }
-  static Environment environment(std::map<std::string, std::string> variables) {
-    return [variables](const std::string& name) -> std::optional<std::string> {
-      const auto found = variables.find(name);
-      return found == variables.end() ? std::nullopt : std::optional(found->second);
-    };
-  }
   fs::path find(const std::string& name = "org/tiny-1.5") const {
-    return model_folder(name, environment({{"HF_HUB_CACHE", hub.string()}}), "--model");
+    return model_folder(name, {{{"HF_HUB_CACHE", hub.string()}}}, "--model");
   }
   std::string error() const {
     return message_of([&] { find(); });
@@ -52,9 +46,7 @@ TEST_CASE("a model of the cache is found by its name") {
 TEST_CASE("the variables that say where the cache is, the strongest first") {
   const Cache own("a"), home("b/hub"), xdg("c/huggingface/hub"), user("d/.cache/huggingface/hub");
   std::map<std::string, std::string> variables;
-  const auto found = [&] {
-    return model_folder("org/tiny-1.5", Cache::environment(variables), "--model");
-  };
+  const auto found = [&] { return model_folder("org/tiny-1.5", {variables}, "--model"); };
   variables["HOME"] = (user.folder.path() / "d").string();
   CHECK(found() == user.snapshot);
   variables["XDG_CACHE_HOME"] = (xdg.folder.path() / "c").string();
@@ -84,7 +76,7 @@ TEST_CASE("a model that is not there comes with the command to get it") {
   CHECK(message_of([&] { cache.find("org/other"); }) ==
         "--model: org/other: no such folder, and not in the Hugging Face cache (" +
             cache.hub.string() + "); to get it: hf download org/other");
-  CHECK(message_of([] { model_folder("org/other", Cache::environment({}), "--model"); }) ==
+  CHECK(message_of([] { model_folder("org/other", {}, "--model"); }) ==
         "--model: org/other: no such folder, and not in the Hugging Face cache (HF_HOME and HOME "
         "are not set); to get it: hf download org/other");
 }

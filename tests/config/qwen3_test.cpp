@@ -17,11 +17,6 @@ class Request {
   Request() {
     folder_.write("model/config.json", R"({"architectures": ["Qwen3ForCausalLM"]})");
     sources_.families = {&qwen3_config()};
-    sources_.environment = [this](const std::string& name) -> std::optional<std::string> {
-      const auto found = variables.find(name);
-      if (found == variables.end()) return std::nullopt;
-      return found->second;
-    };
     flag("-m,--model", {(folder_ / "model").string()});
   }
   void flag(const std::string& flags, const Texts& texts) { sources_.flags[flags] = texts; }
@@ -29,7 +24,11 @@ class Request {
   std::filesystem::path write(const std::string& name, const std::string& text) const {
     return folder_.write(name, text);
   }
-  Resolved resolve() const { return diptych::resolve(sources_); }
+  Resolved resolve() const {
+    Sources sources = sources_;
+    sources.environment = {variables};
+    return diptych::resolve(sources);
+  }
   Qwen3Settings own() const { return resolve().options.run.own.get<Qwen3Settings>(); }
   std::map<std::string, std::string> variables;
 

@@ -37,11 +37,7 @@ struct Run {
     return resolve_as_is();
   }
   Resolved resolve_as_is() const {
-    const auto environment = [this](const std::string& name) -> std::optional<std::string> {
-      const auto found = variables.find(name);
-      return found == variables.end() ? std::nullopt : std::optional(found->second);
-    };
-    return diptych::resolve({inputs, flags, overrides, environment, {}, {&bagel_config()}});
+    return diptych::resolve({inputs, flags, overrides, {variables}, {}, {&bagel_config()}});
   }
   std::string error() {
     return message_of([&] { resolve(); });

@@ -19,12 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 
 Resolved resolve_file(const fs::path& file) {
-  const auto environment = [](const std::string&) { return std::optional<std::string>(); };
   return resolve(
       {{},
        {{"-c,--config", {file.string()}}},
        {},
-       environment,
+       {},
        {},
        {&bagel_config(), &lance_config(), &wan_config(), &cosmos_config(), &qwen3_config()}});
 }
@@ -86,7 +85,6 @@ TEST_CASE("the released model's files say what the defaults are, those of editin
   for (const bool edits : {false, true}) {
     Sources sources;
     sources.families = {&bagel_config()};
-    sources.environment = [](const std::string&) { return std::optional<std::string>(); };
     sources.inputs = {{MediaKind::text, "a cup"}};
     if (edits) sources.inputs.push_back({MediaKind::picture, "cup.png"});
     sources.flags["-m,--model"] = {test::kTinyCheckpoint};

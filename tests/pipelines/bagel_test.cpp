@@ -346,7 +346,7 @@ TEST_CASE("a plan without a word is read like any other") {
   request.think = true;
   const BagelJob job = f.job(request);
   BagelTurn turn(job);
-  const auto contexts = [&] { return turn.branches(); };
+  const auto contexts = [&] { return turn.branches; };
   const auto before = contexts();
   CHECK(before[0].samples[0].segments.size() == 2);  // the system's text and the prompt
   turn.keep_plan({});
@@ -371,7 +371,7 @@ TEST_CASE("the caches that a text is written with are known before") {
   CHECK(rows(2048) == 2048);  // kept from an earlier text
   request.think = true;
   request.text.max_think_tokens = 5;
-  const std::int64_t read = f.job(request).branches().front().samples.front().length();
+  const std::int64_t read = f.job(request).branches.front().samples.front().length();
   CHECK(rows(0) == read + 1024);
   CHECK(rows(2048) == read + 2048);
 
@@ -380,7 +380,7 @@ TEST_CASE("the caches that a text is written with are known before") {
   TextWriter writer(f.checkpoint.mot(), no_drafter, f.runtime);
   CHECK(writer.capacity() == 0);
   const BagelJob job = f.job(request);
-  std::vector<BranchContexts> branches = job.branches();
+  std::vector<BranchContexts> branches = job.branches;
   branches.resize(1);
   const PrefilledContexts prefilled = f.contexts(std::move(branches), {0});
   at::Generator generator = cpu_generator(3);
@@ -437,7 +437,7 @@ TEST_CASE("positions are counted over all that is read, and what follows it") {
   most = std::ssize(f.checkpoint.mot().text_segment(text)) + 1;
   std::string found = "none";
   try {
-    check_positions(job, turn.branches(), /*planned=*/true, f.checkpoint.mot());
+    check_positions(job, turn.branches, /*planned=*/true, f.checkpoint.mot());
   } catch (const InputError& error) {
     found = error.what();
   }

@@ -83,7 +83,7 @@ struct Fixture {
 
   PrefilledContexts read(BagelTurn& turn, const ContextObserver& observer) const {
     ContextsRequest request;
-    request.branches = turn.branches();
+    request.branches = turn.branches;
     request.branches.resize(1);
     request.own_rows = {0};
     request.observer = observer;
@@ -122,7 +122,7 @@ void check_texts(Fixture& f, DraftedDecoder& decoder, const RunConfig& request,
   BagelJob job(request, f.checkpoint, f.runtime, f.log, {});
   job.read_inputs();
   BagelTurn turn(job);
-  const MotContext context = turn.branches().front().samples.front();
+  const MotContext context = turn.branches.front().samples.front();
   const bool draws = sampling.temperature > 0;
   const auto check = [&](DraftedStart start) {
     turn.seed(kSeed);
@@ -170,7 +170,7 @@ TEST_CASE("right drafts are accepted") {
   const BagelJob job(f.requests().front(), f.checkpoint, f.runtime, f.log, {});
   BagelTurn turn(job);
   turn.seed(kSeed);
-  const MotContext context = turn.branches().front().samples.front();
+  const MotContext context = turn.branches.front().samples.front();
   const DecodeStart decode = f.start(context, {});
   const Ids fed = f.plain(f.read(turn, {}), decode).fed;
   const std::int64_t drafted = *std::ranges::max_element(
@@ -202,7 +202,7 @@ TEST_CASE("a drafter's context is what the layers gave for every row that was re
   job.read_inputs();
   BagelTurn turn(job);
   turn.seed(kSeed);
-  const std::int64_t length = turn.branches().front().samples.front().length();
+  const std::int64_t length = turn.branches.front().samples.front().length();
   std::int64_t next = 0, shown = 0;
   f.read(turn, [&](std::int64_t first, std::int64_t rows) -> MotObserver {
     CHECK(first == next);

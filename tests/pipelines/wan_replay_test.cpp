@@ -112,7 +112,6 @@ RunConfig clip_request() {
   };
   Sources sources;
   sources.inputs = {{MediaKind::text, "a cat walks"}};
-  sources.environment = [](const std::string&) { return std::nullopt; };
   sources.families = all_family_configs();
   sources.flags = {{flag("model"), {(full_goldens() / "checkpoint").string()}},
                    {flag("device"), {"cpu"}},

@@ -16,7 +16,6 @@ using Flags = std::map<std::string, std::vector<std::string>>;
 Resolved resolve_with(Flags flags, std::vector<FlagInput> inputs) {
   Sources sources;
   sources.families = {&test::clip_family()};
-  sources.environment = [](const std::string&) { return std::nullopt; };
   sources.flags = std::move(flags);
   sources.flags["-m,--model"] = {"cinema"};
   sources.inputs = std::move(inputs);

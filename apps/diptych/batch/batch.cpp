@@ -15,8 +15,10 @@
 #include "apps/diptych/demo.h"
 #include "apps/diptych/enhancer.h"
 #include "apps/diptych/failure.h"
+#include "apps/diptych/prompt_files.h"
 #include "apps/diptych/ranks.h"
 #include "apps/diptych/request_flags.h"
+#include "apps/diptych/request_sources.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
@@ -114,6 +116,7 @@ int check_items(const std::vector<PlannedItem>& items, const Resolved& defaults,
 }
 
 ListPart choose_part(const BatchFlags& flags, std::size_t ranks_per_item) {
+  const Environment environment = process_environment();
   if (!flags.shard) return part_of_environment(environment, ranks_per_item);
   const ListPart part = {parse_shard(*flags.shard, Setting::of("shard")), {}};
   const auto process = process_of_environment(environment);
@@ -126,6 +129,7 @@ ListPart choose_part(const BatchFlags& flags, std::size_t ranks_per_item) {
 }
 
 void log_part(const ListPart& part, std::size_t items, Log& log) {
+  const Environment environment = process_environment();
   const Shard& shard = part.shard;
   const bool launched = part.group.count > 1;
   if (shard.origin != kShardFlag && !launched && is_slurm_job_script(environment) &&
@@ -214,7 +218,7 @@ void agree(std::vector<PlannedItem>& items, const RunConfig& defaults) {
 }
 
 void choose_device(RunConfig& model) {
-  if (const auto device = device_of_rank(model.device, list_gpus().size(), environment))
+  if (const auto device = device_of_rank(model.device, list_gpus().size(), process_environment()))
     model.device = *device;
 }
 
@@ -283,8 +287,7 @@ int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
 }
 
 int batch(const BatchFlags& flags, Log& log) {
-  Resolved defaults =
-      resolve_request(flags.sources(takes_field), log, takes_field, resolve_sources);
+  Resolved defaults = resolve_request(flags, log, takes_field, resolve_sources);
   if (flags.print_config) {
     fmt::print("{}", config_table(defaults));
     return kDone;

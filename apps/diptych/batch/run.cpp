@@ -16,6 +16,7 @@
 #include "apps/diptych/failure.h"
 #include "apps/diptych/record/result_record.h"
 #include "apps/diptych/result_files.h"
+#include "apps/diptych/run_summary.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"

@@ -19,8 +19,10 @@
 #include "apps/diptych/bench/run.h"
 #include "apps/diptych/demo.h"
 #include "apps/diptych/enhancer.h"
+#include "apps/diptych/prompt_files.h"
 #include "apps/diptych/ranks.h"
 #include "apps/diptych/request_flags.h"
+#include "apps/diptych/request_sources.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
@@ -60,15 +62,14 @@ struct BenchFlags : RequestFlags {
 };
 
 // Adds a prompt if the user gave nothing to read.
-Sources sources_of(const BenchFlags& flags) {
-  Sources sources = flags.sources(takes_field);
-  const auto given = [&](const char* variable) {
-    return !sources.environment(variable).value_or("").empty();
+RequestFlags with_prompt(RequestFlags flags) {
+  const auto given = [environment = process_environment()](const char* variable) {
+    return !environment(variable).value_or("").empty();
   };
-  if (sources.inputs.empty() && !given("DIPTYCH_PROMPT") && !given("DIPTYCH_IMAGE") &&
+  if (flags.inputs.empty() && !given("DIPTYCH_PROMPT") && !given("DIPTYCH_IMAGE") &&
       !given("DIPTYCH_VIDEO"))
-    sources.inputs.push_back({MediaKind::text, kPrompt});
-  return sources;
+    flags.inputs.push_back({MediaKind::text, kPrompt});
+  return flags;
 }
 
 // Throws InputError if the request has no denoise steps for this flag to look into.
@@ -271,7 +272,7 @@ int start(const BenchFlags& flags, Resolved& request, const std::vector<Parallel
 }
 
 int bench(const BenchFlags& flags, Log& log) {
-  Resolved request = resolve_request(sources_of(flags), log, takes_field);
+  Resolved request = resolve_request(with_prompt(flags), log, takes_field);
   // A stage config may set it for `generate`.
   if (std::exchange(request.options.run.cache_report, false))
     log.warning("cache_report has no effect on this verb; --against cache_mode=none compares");

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "apps/diptych/bench/drafting.h"
-#include "apps/diptych/request_flags.h"
+#include "apps/diptych/request_sources.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/registry.h"

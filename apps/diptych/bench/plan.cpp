@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/diptych/request_flags.h"
+#include "apps/diptych/request_sources.h"
 #include "lib/base/error.h"
 #include "lib/batch/plan.h"
 #include "lib/config/words.h"

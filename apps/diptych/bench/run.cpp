@@ -12,7 +12,7 @@
 #include "apps/diptych/enhancer.h"
 #include "apps/diptych/ranks.h"
 #include "apps/diptych/record/result_record.h"
-#include "apps/diptych/request_flags.h"
+#include "apps/diptych/request_sources.h"
 #include "apps/diptych/result_files.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"

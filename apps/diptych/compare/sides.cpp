@@ -14,6 +14,8 @@
 #include "apps/diptych/compare/table.h"
 #include "apps/diptych/demo.h"
 #include "apps/diptych/failure.h"
+#include "apps/diptych/prompt_files.h"
+#include "apps/diptych/request_sources.h"
 #include "apps/diptych/result_files.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
@@ -50,7 +52,7 @@ struct Side {
 Resolved resolve_side(const SideSettings& side, const RequestFlags& both) {
   Resolved resolved;
   try {
-    resolved = resolve_sources(side.over(both).sources(is_of_both_sides));
+    resolved = resolve_sources(sources_of(side.over(both), is_of_both_sides));
   } catch (const InputError& error) {
     const std::string text = error.what();
     const auto begins = [&](const std::string& label) { return text.starts_with(label); };

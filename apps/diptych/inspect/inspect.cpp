@@ -12,8 +12,8 @@
 #include "apps/diptych/inspect/media.h"
 #include "apps/diptych/record/recorded_text.h"
 #include "apps/diptych/record/replay.h"
-#include "apps/diptych/request_flags.h"
 #include "apps/diptych/verbs.h"
+#include "lib/base/environment.h"
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/messages.h"
@@ -187,7 +187,7 @@ int replay(const InspectOptions& options, Log& log) {
   settings.file = options.path;
   settings.json = options.json;
   std::set<std::string, std::less<>> from_variables;  // settings
-  const auto variable = [&](const char* setting) {
+  const auto variable = [&, environment = process_environment()](const char* setting) {
     const std::string text = environment(environment_name(setting)).value_or("");
     if (!text.empty()) from_variables.emplace(setting);
     return text;
@@ -229,7 +229,7 @@ bool is_media(const fs::path& path) {
 fs::path find_path(const fs::path& path) {
   if (path == kStdin) return file_or_stdin(path);
   if (format_of_name(path) || !kinds_of_name(path).empty() || is_tensor_file(path)) return path;
-  return model_folder(path, environment, "inspect");
+  return model_folder(path, process_environment(), "inspect");
 }
 
 int run_inspect(InspectOptions options, Log& log) {

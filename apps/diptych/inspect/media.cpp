@@ -68,7 +68,9 @@ void require_whole(const std::filesystem::path& path, const ClipFacts& facts, st
   constexpr ClipLimits kAnyLength{.max_frames = std::numeric_limits<std::int64_t>::max()};
   const std::int64_t pixels = std::max<std::int64_t>(facts.size.width * facts.size.height, 1);
   if (frames <= std::min(kMostFrames, kMostPixels / pixels)) {
-    count_clip_frames(path, kAnyLength);
+    ClipReader clip(path, kAnyLength);
+    while (clip.next()) {
+    }
   } else {
     count_clip_packets(path, kAnyLength);
   }

@@ -1,5 +1,8 @@
 #include "apps/diptych/record/recorded_text.h"
 
+#include <cstdint>
+#include <system_error>
+
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
 #include "lib/base/text_file.h"
@@ -36,7 +39,13 @@ bool is_recorded_text(const std::filesystem::path& file) {
 }
 
 RecordedText read_recorded_text(const std::filesystem::path& file) {
-  const std::string bytes = read_text_file(file), name = file.string();
+  const std::string name = file.string();
+  constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 26;
+  std::error_code ignored;
+  if (const auto size = std::filesystem::file_size(file, ignored); !ignored && size > kMostBytes)
+    throw InputError("{}: {} bytes; of a text with its record at most {} are read", name, size,
+                     kMostBytes);
+  const std::string bytes = read_text_file(file);
   const auto checked = parse_strict_json(bytes, name);  // says where it is broken
   const bool has_both = checked.is_object() && checked.contains(kText) &&
                         checked[kText].is_string() && checked.contains(kItsRecord) &&

@@ -1,9 +1,7 @@
 #include "apps/diptych/record/replay.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -12,11 +10,10 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/diptych/demo.h"
-#include "apps/diptych/record/frames_gap.h"
+#include "apps/diptych/record/read_record.h"
 #include "apps/diptych/record/recorded_text.h"
+#include "apps/diptych/record/replay_difference.h"
 #include "apps/diptych/record/result_record.h"
-#include "apps/diptych/request_flags.h"
 #include "apps/diptych/result_files.h"
 #include "lib/attention/attention.h"
 #include "lib/base/atomic_file.h"
@@ -26,8 +23,6 @@
 #include "lib/base/sha256.h"
 #include "lib/base/temporary_folder.h"
 #include "lib/base/text_file.h"
-#include "lib/base/utf8.h"
-#include "lib/config/hub_cache.h"
 #include "lib/config/words.h"
 #include "lib/media/image_read.h"
 #include "lib/media/picture_write.h"
@@ -48,16 +43,6 @@ std::vector<std::uint8_t> file_bytes(const fs::path& file) {
   return {text.begin(), text.end()};
 }
 
-std::span<const std::byte> bytes_of(const Tensor& pixels) {  // contiguous
-  return {static_cast<const std::byte*>(pixels.const_data_ptr()), pixels.nbytes()};
-}
-
-// As InputRecord has it.
-std::string input_hash(MediaKind kind, const fs::path& file) {
-  if (kind == MediaKind::clip) return file_sha256(file).value_or("");
-  return sha256_hex(bytes_of(read_image(file).contiguous()));
-}
-
 class Replay {
  public:
   Replay(const ReplaySettings& settings, Log& log)
@@ -65,8 +50,9 @@ class Replay {
         log_(log),
         name_(settings.file.string()),
         kind_(kind_of_file(settings.file)),
-        bytes_(fs::is_directory(settings.file) ? std::vector<std::uint8_t>{}
-                                               : file_bytes(settings.file)),
+        bytes_(kind_ == MediaKind::text || fs::is_directory(settings.file)
+                   ? std::vector<std::uint8_t>{}
+                   : file_bytes(settings.file)),
         texts_(read_texts()),
         record_(read_record(record_text(texts_, name_), name_)) {
     const MediaKind makes = record_.together[record_.place].options.run.makes;
@@ -75,14 +61,8 @@ class Replay {
 
   int run() {
     check_output();
-    for (const ResultRecord::Request& request : record_.together)
-      runs_.push_back(request.options.run);
-    find_inputs();
-    find_files();
-    const fs::path model = find_model();
+    runs_ = find_made_from(record_, settings_.file, settings_);
     for (RunConfig& run : runs_) {
-      run.model = model;
-      require_calibration(run);
       run.tuned_config_dir = settings_.tuned_config_dir;
       run.cfg_mode = record_.cfg_mode;  // `auto` may choose otherwise this time
       check_not_an_input(run, settings_.output, Setting::of("output"));
@@ -100,8 +80,6 @@ class Replay {
   }
 
  private:
-  static constexpr const char* kWithWeights = "was made with the weights";
-
   static const char* noun(MediaKind kind) {
     switch (kind) {
       case MediaKind::picture:
@@ -140,224 +118,6 @@ class Replay {
     if (fs::equivalent(output, settings_.file, ignored))
       throw InputError(setting, "{}: is the {} itself", output.string(), noun(kind_));
     require_writable(output, setting);
-  }
-
-  // A file of a recorded name: beside what is replayed, or here.
-  std::vector<fs::path> places_of(const std::string& name) const {
-    std::vector<fs::path> places = {settings_.file.parent_path() / name, name};
-    std::erase_if(places, [](const fs::path& place) {
-      std::error_code ignored;
-      return place.empty() || !fs::exists(place, ignored);
-    });
-    return places;
-  }
-
-  // Pictures are known by their pixels and clips by their bytes, so their names and order need not
-  // be the recorded ones.
-  void find_inputs() {
-    std::map<MediaKind, std::set<std::string>> recorded;  // hashes
-    for (const ResultRecord::Request& request : record_.together) {
-      for (const ResultRecord::Input& input : request.files)
-        recorded[input.kind].insert(input.sha256);
-    }
-    std::map<std::string, fs::path> given;  // by hash
-    for (const auto& [kind, files] : settings_.inputs) {
-      for (const fs::path& file : files) {
-        const std::string hash = input_hash(kind, file);
-        if (!recorded[kind].contains(hash)) refuse_input(kind, file, recorded[kind].size());
-        given[hash] = file;
-      }
-    }
-    for (std::size_t i = 0; i < runs_.size(); ++i) {
-      auto input = record_.together[i].files.begin();
-      for (InputItem& item : runs_[i].inputs) {
-        if (!item.is_text()) item = InputItem::of_file(item.kind(), find_input(*input++, given));
-      }
-    }
-  }
-
-  [[noreturn]] void refuse_input(MediaKind kind, const fs::path& file, std::size_t recorded) const {
-    const bool clip = kind == MediaKind::clip;
-    throw InputError(Setting::of(input_name(kind)),
-                     "{}: {} of none of the {} that {} was made from", file.string(),
-                     clip ? "is a copy" : "has the pixels",
-                     counted(recorded, clip ? "video" : "picture"), name_);
-  }
-
-  fs::path find_input(const ResultRecord::Input& input,
-                      const std::map<std::string, fs::path>& given) const {
-    if (const auto found = given.find(input.sha256); found != given.end()) return found->second;
-    std::string seen = "is not there";
-    for (const fs::path& place : places_of(input.name)) {
-      if (input_hash(input.kind, place) == input.sha256) return place;
-      seen = fmt::format("is not the one ({} has other {})", place.string(),
-                         input.kind == MediaKind::clip ? "content" : "pixels");
-    }
-    throw InputError("{}: was made from {}, {}x{}, sha256 {:.16}, which {}; give it with --{}",
-                     name_, in_quotes(input.name), input.width, input.height, input.sha256, seen,
-                     input_name(input.kind));
-  }
-
-  // A file that nothing was made from is a slip.
-  void check_messages() const {
-    std::set<std::string> recorded;  // hashes
-    for (const ResultRecord::Request& request : record_.together) {
-      if (request.messages_sha256) recorded.insert(*request.messages_sha256);
-    }
-    for (const fs::path& file : settings_.messages) {
-      if (!recorded.contains(file_sha256(file).value_or("")))
-        throw InputError(Setting::of("messages"),
-                         "{}: is a copy of none of the {} that {} was made from", file.string(),
-                         counted(recorded.size(), "conversation"), name_);
-    }
-  }
-
-  void find_files() {
-    check_messages();
-    for (std::size_t i = 0; i < runs_.size(); ++i) {
-      RunConfig& run = runs_[i];
-      run.noise = find_file(run.noise, "began with the noise");
-      run.cache_calibration = find_file(run.cache_calibration, "was painted with the calibration");
-      find_weights(run);
-      find_messages(run, record_.together[i].messages_sha256);
-    }
-  }
-
-  void find_messages(RunConfig& run, const std::optional<std::string>& sha256) const {
-    if (!sha256) return;
-    Options options;
-    options.run = run;
-    const auto fields = fields_of(options);
-    const std::string_view name = run.family->prompt_file;
-    const auto* slot =
-        name.empty() ? nullptr : std::get_if<PathSlot>(&fields[field_index(name, fields)].slot);
-    if (slot == nullptr) throw InputError("{}: its record is broken", name_);
-    slot->at(options) = find_conversation(slot->at(options).string(), *sha256);
-    run = options.run;
-  }
-
-  // Known by its content, as a clip.
-  fs::path find_conversation(const std::string& name, const std::string& sha256) const {
-    if (sha256.empty())
-      throw InputError("{}: was written from messages that were no file, and so were not kept",
-                       name_);
-    std::vector<fs::path> places = settings_.messages;
-    const auto beside = places_of(name);
-    places.insert(places.end(), beside.begin(), beside.end());
-    const auto found = std::ranges::find_if(
-        places, [&](const fs::path& place) { return file_sha256(place) == sha256; });
-    if (found != places.end()) return *found;
-    throw InputError(
-        "{}: was written from the messages {}, sha256 {:.16}, which {}; give them with "
-        "--messages",
-        name_, in_quotes(name), sha256,
-        places.empty()
-            ? std::string("are neither beside it nor here")
-            : fmt::format("are not the ones ({} has other content)", places.front().string()));
-  }
-
-  // Files of weights. Those that were added are known by their content, others by their name:
-  // the hash of all weights says whether they are the same.
-  void find_weights(RunConfig& run) {
-    Options options;
-    options.run = run;
-    const std::vector<OwnIdle> idle =
-        run.family->idle == nullptr ? std::vector<OwnIdle>() : run.family->idle(options);
-    for (const Field& field : fields_of(options)) {
-      const auto* path = std::get_if<PathSlot>(&field.slot);
-      const bool second_model =
-          path != nullptr && path->kind == PathKind::checkpoint && field.name != "model";
-      const bool has_no_effect = std::ranges::find(idle, field.name, &OwnIdle::field) != idle.end();
-      if (second_model && has_no_effect) {
-        path->at(options).clear();
-      } else if (second_model || (path != nullptr && path->kind == PathKind::weights)) {
-        path->at(options) = find_weight_file(path->at(options));
-      }
-      if (const auto* added = std::get_if<AddedWeightsSlot>(&field.slot))
-        find_added(added->at(options));
-    }
-    run = options.run;
-  }
-
-  fs::path find_weight_file(const fs::path& name) const {
-    const auto given = std::ranges::find_if(
-        settings_.weights, [&](const fs::path& file) { return file.filename() == name; });
-    if (given != settings_.weights.end()) return *given;
-    for (const fs::path& demo : find_demos()) {  // it has its own beside it
-      if (!name.empty() && places_of(name.string()).empty() &&
-          fs::exists(demo.parent_path() / name))
-        return demo.parent_path() / name;
-    }
-    return find_file(name, kWithWeights);
-  }
-
-  void find_added(std::vector<AddedWeights>& all) const {
-    if (all.size() != record_.added_weights.size())
-      throw InputError("{}: its record is broken", name_);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const std::string& sha256 = record_.added_weights[i].sha256;
-      const std::string name = all[i].file.string();
-      std::vector<fs::path> places = settings_.weights;
-      const auto beside = places_of(name);
-      places.insert(places.end(), beside.begin(), beside.end());
-      const auto is_it = [&](const fs::path& place) { return file_sha256(place) == sha256; };
-      const auto found = std::ranges::find_if(places, is_it);
-      if (found == places.end()) {
-        throw InputError("{}: {} {}, sha256 {:.16}, which {}; give it with --weights", name_,
-                         kWithWeights, in_quotes(name), sha256,
-                         beside.empty() ? std::string("is neither beside it nor here")
-                                        : fmt::format("is not the one ({} has other content)",
-                                                      beside.front().string()));
-      }
-      all[i].file = *found;
-      all[i].part = record_.added_weights[i].part;
-    }
-  }
-
-  fs::path find_file(const fs::path& name, const char* what) const {
-    if (name.empty()) return {};
-    const auto places = places_of(name.string());
-    if (!places.empty()) return places.front();
-    throw InputError("{}: {} {}, which is neither beside it nor here", name_, what,
-                     in_quotes(name.string()));
-  }
-
-  void require_calibration(const RunConfig& run) const {
-    const bool has_file = run.family->uses("cache_calibration");  // else its own coefficients
-    if (is_text() || run.cache_mode != StepCacheMode::teacache || !run.cache_calibration.empty() ||
-        !has_file)
-      return;
-    if (run.model.empty() || fs::exists(run.model / kCalibrationName)) return;
-    throw InputError(
-        "{}: was painted with the {} of its model's folder, which {} lacks; name the folder that "
-        "has it with --model",
-        name_, kCalibrationName, run.model.string());
-  }
-
-  fs::path find_model() const {
-    if (!settings_.model.empty())
-      return model_folder(settings_.model, environment, Setting::of("model"));
-    if (runs_.front().model.empty()) return {};  // dummy weights of the released sizes
-    const fs::path recorded = model_name(runs_.front().model);
-    const Family& family = find_family(runs_.front().pipeline);
-    for (const fs::path& place : places_of(recorded.string())) {
-      if (family.config().owns(place)) return place;  // any folder may have such a name
-    }
-    for (const fs::path& demo : find_demos()) {
-      Sources sources;
-      sources.environment = [](const std::string&) { return std::nullopt; };
-      sources.demos = {demo};
-      sources.families = all_family_configs();
-      const fs::path model = resolve_sources(sources).options.run.model;
-      if (model.filename() == recorded && family.config().owns(model)) return model;
-    }
-    const std::string place = fmt::format("{}: was made by the model", name_);
-    const fs::path cached = model_folder(recorded, environment, place);
-    if (cached != recorded) return cached;
-    throw InputError(
-        "{}: was made by the model {}, which is neither beside it nor here; give "
-        "it with --model",
-        name_, in_quotes(recorded.string()));
   }
 
   DeviceChoice device() const { return settings_.device.value_or(runs_.front().device); }
@@ -524,78 +284,22 @@ class Replay {
   std::string describe_other(Json& json) {
     switch (kind_) {
       case MediaKind::picture:
-        return describe_difference(json);
+        return picture_difference(decode_picture(bytes_, name_),
+                                  decode_picture(again_.bytes, name_), same_painting(), json);
       case MediaKind::clip:
-        return describe_frames(json);
+        if (again_place_.empty()) {  // what reads clips reads files
+          again_place_ = temporary_.emplace().path() / "again";
+          write_again(again_place_);
+        }
+        return clip_difference(settings_.file, again_place_, same_painting(), json);
       default:
-        return describe_texts(json);
+        return text_difference(text_, again_text_, json);
     }
-  }
-
-  // Characters are counted from 1.
-  std::string describe_texts(Json& json) const {
-    std::size_t at = 0;
-    std::int64_t number = 1;
-    while (at < std::min(text_.size(), again_text_.size())) {
-      const std::size_t length = utf8_at(text_, at).length;
-      if (text_.compare(at, length, again_text_, at, length) != 0) break;
-      at += length;
-      ++number;
-    }
-    json["first_difference"] = number;
-    const auto from_there = [at](const std::string& text) {
-      return at == text.size() ? std::string("its end") : in_quotes(shortened(text.substr(at)));
-    };
-    return fmt::format("differs from character {} on: {}, now {}", number, from_there(text_),
-                       from_there(again_text_));
   }
 
   // Before it was encoded. What the encoding loses, it has lost in both.
   bool same_painting() const {
     return !record_.pixels_hash.empty() && record_.pixels_hash == again_.pixels_hash;
-  }
-
-  static std::string not_the_file(bool same_texts) {
-    return fmt::format("the same pixels, but not the same file: {}",
-                       same_texts ? "it was compressed otherwise" : "its texts differ");
-  }
-
-  std::string describe_frames(Json& json) {
-    if (again_place_.empty()) {  // what reads clips reads files
-      again_place_ = temporary_.emplace().path() / "again";
-      write_again(again_place_);
-    }
-    const FramesGap gap = compare_frames(settings_.file, again_place_);
-    if (!gap.same_shape) return "differs: other sizes, or another number of frames";
-    add_gap(json, gap);
-    if (gap.pixels_differ == 0) return not_the_file(read_clip_texts(again_place_) == texts_);
-    if (!same_painting()) return gap_text(gap);
-    return fmt::format("the same video before it was encoded, but {} of {} frames differ",
-                       gap.frames_differ, gap.frames);
-  }
-
-  std::string describe_difference(Json& json) const {
-    const ReadPicture old = decode_picture(bytes_, name_);
-    const ReadPicture again = decode_picture(again_.bytes, name_);
-    const Tensor& then = old.image.rgb;
-    const Tensor& now = again.image.rgb;
-    if (then.sizes() != now.sizes())
-      return fmt::format("differs: {}x{}, now {}x{}", then.size(1), then.size(0), now.size(1),
-                         now.size(0));
-    const Tensor gap = (then.to(at::kInt) - now.to(at::kInt)).abs().amax(2);  // [height, width]
-    const auto pixels = gap.gt(0).sum().item<std::int64_t>();
-    const auto level = gap.max().item<std::int64_t>();
-    json["pixels"] = gap.numel();
-    json["pixels_differ"] = pixels;
-    json["max_level"] = level;
-    if (pixels > 0 && same_painting())
-      return fmt::format("the same picture before it was encoded, but {} of {} pixels differ",
-                         pixels, gap.numel());
-    if (pixels > 0) {
-      return fmt::format("differs: {} of {} pixels, by at most {}", pixels, gap.numel(),
-                         counted(static_cast<std::size_t>(level), "level"));
-    }
-    return not_the_file(again.image.text == texts_);
   }
 
   const ReplaySettings& settings_;

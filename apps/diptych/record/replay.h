@@ -3,26 +3,20 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <optional>
-#include <vector>
 
+#include "apps/diptych/record/made_from.h"
 #include "lib/base/choices.h"
 #include "lib/base/log.h"
 #include "lib/config/run_config.h"
 
 namespace diptych {
 
-struct ReplaySettings {
+struct ReplaySettings : GivenFiles {
   std::filesystem::path file;    // a picture, a clip, a folder of frames, or a text with a record
-  std::filesystem::path model;   // "" = the folder of the recorded name, or the demo's
   std::filesystem::path output;  // of what is made anew, "" = it is not kept
-  // That it was made from, or some of them.
-  std::map<MediaKind, std::vector<std::filesystem::path>> inputs;
-  std::vector<std::filesystem::path> weights;   // likewise, files of weights
-  std::vector<std::filesystem::path> messages;  // likewise, conversations
-  std::optional<DeviceChoice> device;           // nullopt: as recorded
-  std::filesystem::path tuned_config_dir;       // "" = the built-in tuning
+  std::optional<DeviceChoice> device;      // nullopt: as recorded
+  std::filesystem::path tuned_config_dir;  // "" = the built-in tuning
   ProgressStyle progress = ProgressStyle::automatic;
   bool json = false;
 };

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <unistd.h>
 
@@ -188,6 +190,63 @@ std::optional<std::uint64_t> asf_bytes(const File& file) {
   return big_endian(size);
 }
 
+// The bytes of a frame of YUV4MPEG, as its header's line says; nothing for a format that is not
+// known.
+std::optional<std::uint64_t> yuv4mpeg_frame_bytes(std::string_view line) {
+  std::uint64_t width = 0, height = 0;
+  std::string_view colours = "420";
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find(' '), line.size());
+    const std::string_view word = line.substr(0, end);
+    line.remove_prefix(std::min(end + 1, line.size()));
+    if (word.starts_with('C')) colours = word.substr(1);
+    for (const auto& [letter, side] : {std::pair{'W', &width}, std::pair{'H', &height}}) {
+      if (word.starts_with(letter))
+        std::from_chars(word.data() + 1, word.data() + word.size(), *side);
+    }
+  }
+  constexpr std::uint64_t kMostPixels = std::uint64_t{1} << 40;
+  if (width == 0 || height == 0 || width > kMostPixels / height) return std::nullopt;
+  const std::uint64_t luma = width * height;
+  struct Layout {
+    std::string_view name;
+    std::uint64_t samples;
+  };
+  for (const auto& [name, samples] :
+       {Layout{"420", luma + 2 * ((width + 1) / 2) * ((height + 1) / 2)},
+        Layout{"422", luma + 2 * ((width + 1) / 2) * height}, Layout{"444alpha", 4 * luma},
+        Layout{"444", 3 * luma}, Layout{"411", luma + 2 * ((width + 3) / 4) * height},
+        Layout{"mono", luma}}) {
+    if (!colours.starts_with(name)) continue;
+    const std::string_view depth = colours.substr(name.size());  // p10; of grey 10 alone
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    const bool wide = (depth.size() > 1 && depth[0] == 'p' && is_digit(depth[1])) ||
+                      (!depth.empty() && is_digit(depth[0]));
+    return wide ? 2 * samples : samples;
+  }
+  return std::nullopt;
+}
+
+// A line, then frames of one size, each behind a line of its own (mjpegtools' yuv4mpeg(5)).
+std::optional<std::uint64_t> yuv4mpeg_bytes(const File& file) {
+  constexpr std::size_t kMostOfLine = 4096;
+  constexpr std::string_view kFrame = "FRAME";
+  const std::string start = file.read(0, kMostOfLine);
+  const std::size_t line = start.find('\n');
+  if (line == start.npos) return std::nullopt;
+  const auto frame = yuv4mpeg_frame_bytes(std::string_view(start).substr(0, line));
+  if (!frame) return std::nullopt;
+  std::uint64_t at = line + 1;
+  while (at < file.bytes) {
+    const std::string head = file.read(at, kMostOfLine);
+    const std::size_t end = head.find('\n');
+    if (!head.starts_with(kFrame.substr(0, head.size()))) return std::nullopt;
+    if (end == head.npos) return at + head.size() + 1 + *frame;
+    at += end + 1 + *frame;
+  }
+  return at;
+}
+
 std::optional<std::uint64_t> stated_bytes(const File& file) {
   const std::string start = file.read(0, 3 * 188);
   if (start.size() < 12) return std::nullopt;
@@ -200,6 +259,7 @@ std::optional<std::uint64_t> stated_bytes(const File& file) {
   if (start.starts_with("OggS"sv)) return ogg_bytes(file);
   if (start.starts_with("FLV\1"sv)) return flv_bytes(file);
   if (start.starts_with("\0\0\1\xBA"sv)) return mpeg_ps_bytes(file);
+  if (start.starts_with("YUV4MPEG2 "sv)) return yuv4mpeg_bytes(file);
   if (start.starts_with("\x30\x26\xB2\x75\x8E\x66\xCF\x11"sv)) return asf_bytes(file);
   if (marked(0) && marked(1) && marked(2)) return (file.bytes + 187) / 188 * 188;
   return std::nullopt;

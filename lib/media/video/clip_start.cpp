@@ -29,11 +29,12 @@ constexpr std::array kMagic = {
     Magic{0, "\0\0\x01\xB3"sv},
     Magic{0, "YUV4MPEG2"sv},
     Magic{0, "DKIF"sv},
+    Magic{0, "nut/multimedia container"sv},
     Magic{0, "\0\0\0\x01"sv},  // a bare stream of H.264 or HEVC
 };
-constexpr std::array kExtensions = {".mp4"sv, ".m4v"sv, ".mov"sv,  ".webm"sv, ".mkv"sv,
-                                    ".avi"sv, ".mpg"sv, ".mpeg"sv, ".ts"sv,   ".m2ts"sv,
-                                    ".ogv"sv, ".flv"sv, ".wmv"sv,  ".3gp"sv,  ".y4m"sv};
+constexpr std::array kExtensions = {".mp4"sv, ".m4v"sv,  ".mov"sv, ".webm"sv, ".mkv"sv, ".avi"sv,
+                                    ".mpg"sv, ".mpeg"sv, ".ts"sv,  ".m2ts"sv, ".ogv"sv, ".flv"sv,
+                                    ".wmv"sv, ".3gp"sv,  ".y4m"sv, ".nut"sv};
 
 std::string_view as_text(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -9,8 +9,8 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
-#include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/bagel/memory.h"
+#include "lib/pipelines/drafting/settings.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -90,6 +90,7 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
   auto opened = std::make_unique<BagelCheckpoint>();
   BagelCheckpoint& c = *opened;
   c.folder = folder;
+  c.is_dummy = dummy;
   c.quantization = {runtime.quantization, runtime.kernels};
   if (folder.empty() && !dummy) {
     throw InputError(Setting::absent("model"),
@@ -109,6 +110,9 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
   c.model.latents.width = config.row_width();
   c.vae.config = read_vae_config(c.vae_weights, folder);
   c.vae.compute = {runtime.vae_tf32, runtime.kernels};
+  c.vae_dtype = name_of(runtime.vae_tf32 ? VaeDtype::tf32 : VaeDtype::float32);
+  c.mot_.emplace(
+      MotModel{c.model.language_model, c.model.latents, *c.tokenizer, c.bos, c.eos, c.markers});
   const FluxVaeConfig& vae = c.vae.config;
   if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
     throw InputError("{}: the autoencoder has {} channels at 1/{}, config.json says {} at 1/{}",
@@ -127,33 +131,25 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
 }
 
 MotOpening bagel_opening() {
-  return {.stored =
-              [](const RunConfig& config) {
-                return BagelCheckpoint::stored(config.model,
-                                               config.load_format == LoadFormat::dummy);
-              },
-          .open = [](const RunConfig& config, const Runtime& runtime,
-                     Log&) -> std::unique_ptr<MotCheckpoint> {
-            if (config.vae_dtype == VaeDtype::bfloat16)
-              throw InputError(Setting::of("vae_dtype", "bfloat16"),
-                               "the autoencoder of BAGEL computes in float32 or tf32");
-            return BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy,
-                                         runtime);
+  return {
+      .stored =
+          [](const RunConfig& config) {
+            return BagelCheckpoint::stored(config.model, config.load_format == LoadFormat::dummy);
           },
-          .drafting = [](const RunConfig& config) { return config.own.get<DraftSettings>(); }};
-}
-
-std::unique_ptr<MotJob> BagelCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
-                                                  Log& log) const {
-  return std::make_unique<BagelJob>(request, *this, runtime, log, BagelRecording());
+      .open = [](const RunConfig& config, const Runtime& runtime,
+                 Log&) -> std::unique_ptr<MotCheckpoint> {
+        if (config.vae_dtype == VaeDtype::bfloat16)
+          throw InputError(Setting::of("vae_dtype", "bfloat16"),
+                           "the autoencoder of BAGEL computes in float32 or tf32");
+        auto opened =
+            BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime);
+        opened->draft_model = config.own.get<DraftSettings>().draft_model;
+        return opened;
+      }};
 }
 
 MotSizes BagelCheckpoint::sizes() const {
   return bagel_sizes(model.config, vae.config);
-}
-
-void BagelCheckpoint::use_strips(bool uses) {
-  strips = uses ? std::optional<VaeStrips>(std::in_place) : std::nullopt;
 }
 
 void BagelCheckpoint::rehearse_decoding(const LatentSize& size, bool with_strips) const {

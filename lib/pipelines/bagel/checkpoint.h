@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/models/bagel/bagel.h"
@@ -26,7 +28,6 @@ struct BagelCheckpoint final : MotCheckpoint {
   std::int64_t bos = 0, eos = 0;    // <|im_start|>, <|im_end|>: around every text segment
   ImageMarkers markers;             // <|vision_start|>, <|vision_end|>
   MatrixQuantization quantization;  // of the decoder layers' projections
-  std::optional<VaeStrips> strips;  // how the autoencoder works; set by who plans the memory
   Weights model_weights = Weights::dummy(at::kCPU, at::kFloat);  // where it was loaded from
   Weights vae_weights = Weights::dummy(at::kCPU, at::kFloat);
 
@@ -39,9 +40,7 @@ struct BagelCheckpoint final : MotCheckpoint {
   // What the model's file of such a folder stores; nothing of dummy weights.
   static StoredWeights stored(const std::filesystem::path& folder, bool dummy);
 
-  MotModel mot() const override {
-    return {model.language_model, model.latents, *tokenizer, bos, eos, markers};
-  }
+  // In job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
   void load(const std::optional<MotOffload>& offload = {},
@@ -54,12 +53,11 @@ struct BagelCheckpoint final : MotCheckpoint {
   void require_finite_weights() const override;
   MotSizes sizes() const override;
   MappedWeights mapped() const override;
-  std::string_view vae_dtype() const override {
-    return name_of(vae.compute.tf32 ? VaeDtype::tf32 : VaeDtype::float32);
-  }
-  void use_strips(bool uses) override;
   void rehearse_decoding(const LatentSize& size, bool strips) const override;
 
+  std::optional<VaeStrips> vae_strips() const {
+    return strips ? std::optional<VaeStrips>(std::in_place) : std::nullopt;
+  }
   // Throws InputError unless width and height are multiples of 16 within the position table.
   LatentSize latent_size(std::int64_t width, std::int64_t height) const;
 };

@@ -64,8 +64,8 @@ Tensor encode_latent(BagelImage& image, const BagelCheckpoint& checkpoint, at::G
                      const Runtime& runtime, const ImageTrace& trace) {
   if (image.latent_rows.defined()) return image.latent_rows;
   if (!image.moments.defined())
-    image.moments =
-        checkpoint.vae.encode_moments(image.vae_pixels.to(runtime.device), {}, checkpoint.strips);
+    image.moments = checkpoint.vae.encode_moments(image.vae_pixels.to(runtime.device), {},
+                                                  checkpoint.vae_strips());
   const BagelConfig& config = checkpoint.model.config;
   const Tensor& moments = image.moments;
   const Tensor noise =

@@ -27,9 +27,6 @@ struct BagelJob final : MotJob {
 
   void read_inputs() override;
   std::unique_ptr<MotTurn> turn() const override;
-  std::vector<BranchContexts> branches() const override { return reading.branches(); }
-  bool reading_draws() const override;
-  bool looks() const override { return !images.empty(); }
   std::unique_ptr<MotTrace> trace(TraceSink& sink) const override;
 
   const BagelCheckpoint& checkpoint;
@@ -47,11 +44,9 @@ struct BagelJob final : MotJob {
 // sampled text, start noise.
 class BagelTurn final : public MotTurn {
  public:
-  explicit BagelTurn(const BagelJob& job)
-      : MotTurn(job), own_(job), images_(job.images), reading_(job.reading) {}
+  explicit BagelTurn(const BagelJob& job) : MotTurn(job), own_(job), images_(job.images) {}
 
   void seed(std::uint64_t seed) override;
-  std::vector<BranchContexts> branches() const override { return reading_.branches(); }
   ImageRows read_image(const ImageSegment& segment, const MotSample& block, const std::string& name,
                        MotTrace* trace) override;
   std::string text_of(const std::vector<std::int64_t>& fed) const override;
@@ -65,7 +60,6 @@ class BagelTurn final : public MotTurn {
 
   const BagelJob& own_;
   std::vector<BagelImage> images_;  // encoded and drawn as they are needed
-  BagelReading reading_;            // with the plan, where it is there
 };
 
 // Start noise of one picture: the next draw of its generator -> float32 [rows, row_width].

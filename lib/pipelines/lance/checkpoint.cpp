@@ -7,7 +7,6 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/models/wan_vae/memory.h"
-#include "lib/pipelines/lance/job.h"
 #include "lib/pipelines/lance/settings.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/tensor/stored_tensors.h"
@@ -134,15 +133,24 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
   auto opened = std::make_unique<LanceCheckpoint>();
   LanceCheckpoint& c = *opened;
   c.task = task_of(run);
+  c.is_dummy = dummy;
+  c.draft_model = run.own.get<LanceSettings>().draft_model;
   c.folders = LanceFolders::of(run.model, c.task);
   c.quantization = {runtime.quantization, runtime.kernels};
   c.kernels = runtime.kernels;
   c.vae_precision = wan_vae_precision(run, runtime, /*exact=*/false);
+  c.vae_dtype = name_of(c.vae_precision.name());
   if (!run.model.empty()) c.config = LanceConfig::load(c.folders.llm, c.folders.vit);
   // Buffers were cast with the weights, the rotary frequencies among them.
   c.config.llm.bf16_rope_frequencies = runtime.dtype == at::kBFloat16;
   c.tokenizer = run.model.empty() ? byte_tokenizer() : load_byte_level_bpe(c.folders.llm);
   c.markers = LanceMarkers::of(*c.tokenizer);
+  c.mot_.emplace(MotModel{c.language_model,
+                          c.latents,
+                          *c.tokenizer,
+                          c.markers.bos,
+                          c.markers.eos,
+                          {c.markers.vision_start, c.markers.vision_end}});
   if (dummy) {
     c.model_weights = c.vit_weights = Weights::dummy(runtime.device, runtime.dtype);
     c.vae_weights = Weights::dummy(runtime.device, c.vae_precision.maps);
@@ -171,11 +179,6 @@ void LanceCheckpoint::open_weights(const Runtime& runtime, Log& log) {
     log.info("{}: its vit_model.* replaces {}, as the official loader does",
              folders.model_file().string(), folders.vit_file().string());
   check_model_layout(model_weights, config, bundles_vision(), log);
-}
-
-std::unique_ptr<MotJob> LanceCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
-                                                  Log& log) const {
-  return std::make_unique<LanceJob>(request, *this, runtime, log, LanceRecording());
 }
 
 void LanceCheckpoint::load(const std::optional<MotOffload>& offload,
@@ -263,13 +266,6 @@ MappedWeights LanceCheckpoint::mapped() const {
   return mapped;
 }
 
-std::string_view LanceCheckpoint::vae_dtype() const {
-  return name_of(vae_precision.name());
-}
-
-// Chunks of four frames bound what a pass holds.
-void LanceCheckpoint::use_strips(bool) {}
-
 void LanceCheckpoint::rehearse_decoding(const LatentSize& size, bool) const {
   // The third latent frame is the first that meets all of its history.
   const std::int64_t frames = std::min<std::int64_t>(size.t, 3);
@@ -289,9 +285,6 @@ MotOpening lance_opening() {
           .open = [](const RunConfig& run, const Runtime& runtime,
                      Log& log) -> std::unique_ptr<MotCheckpoint> {
             return LanceCheckpoint::open(run, runtime, log);
-          },
-          .drafting = [](const RunConfig& run) -> DraftSettings {
-            return run.own.get<LanceSettings>();
           }};
 }
 

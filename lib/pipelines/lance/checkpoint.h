@@ -59,10 +59,7 @@ struct LanceCheckpoint final : MotCheckpoint {
   static std::unique_ptr<LanceCheckpoint> open(const RunConfig& run, const Runtime& runtime,
                                                Log& log);
 
-  MotModel mot() const override {
-    return {language_model, latents,     *tokenizer,
-            markers.bos,    markers.eos, {markers.vision_start, markers.vision_end}};
-  }
+  // In job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
   void load(const std::optional<MotOffload>& offload = {},
@@ -77,8 +74,6 @@ struct LanceCheckpoint final : MotCheckpoint {
   void require_finite_weights() const override;
   MotSizes sizes() const override;
   MappedWeights mapped() const override;
-  std::string_view vae_dtype() const override;
-  void use_strips(bool uses) override;
   void rehearse_decoding(const LatentSize& size, bool strips) const override;
 
   // Whether the model's own file holds the vision tower.

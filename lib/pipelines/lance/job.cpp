@@ -90,8 +90,9 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
     throw InputError(Setting::of("noise_source", "cuda"),
                      "needs a CUDA device, the run is on the CPU");
   source = plan_source();
+  looks = source.has_value() && task != LanceTask::i2v;
   lay_out(recording);
-  check_positions(*this, branches_, /*planned=*/false, checkpoint.mot());
+  check_positions(*this, branches, /*planned=*/false, checkpoint.mot());
   if (answers()) {
     text = make_text_request(config(), settings);
     // The one that is fed first is no token of the answer.
@@ -102,9 +103,9 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
   }
   plan_painting();
   const bool counted = task == LanceTask::t2v || task == LanceTask::i2v;
-  if (counted && !is_recorded && decoded_frames() != config().sampling.frames)
+  if (counted && !is_recorded && decoded_frames != config().sampling.frames)
     log.warning_once(fmt::format("--video-frames {}: {} are made, one more than a multiple of {}",
-                                 config().sampling.frames, decoded_frames(),
+                                 config().sampling.frames, decoded_frames,
                                  WanVaeConfig::kTemporal));
 }
 
@@ -200,13 +201,13 @@ void LanceJob::lay_out(const LanceRecording& recording) {
   checkpoint.mot().check_vocabulary(layout.ids);
   if (answers()) cut_ = layout.cut_for_answer(*checkpoint.tokenizer);
   const LanceLayout& read = read_layout();
-  branches_.push_back(
+  branches.push_back(
       branch_of(kCond, context_of(read, conditional_reading(read), answers()), nullptr));
   if (source) input_work.push_back(work_of_source());
   if (answers()) return;
-  branches_.push_back(branch_of(
+  branches.push_back(branch_of(
       kTextUncond, context_of(layout, text_unconditional_reading(layout, uncond_ids), false),
-      &branches_.front()));
+      &branches.front()));
 }
 
 InputWork LanceJob::work_of_source() const {
@@ -226,12 +227,13 @@ InputWork LanceJob::work_of_source() const {
 
 void LanceJob::plan_painting() {
   const LanceGrid grid = target_grid();
-  calibration = read_calibration(
-      config(), checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string());
+  calibration =
+      read_calibration(config(), checkpoint.is_dummy ? checkpoint.weights_hash({}) : std::string());
   // N steps make N updates.
   paint = make_paint_request(config(), {{kTextUncond, config().sampling.cfg_text_scale}},
                              config().sampling.steps + 1, calibration ? &*calibration : nullptr);
   paint.sizes = {{grid.h, grid.w, grid.t}};
+  decoded_frames = WanVaeConfig::frames(grid.t);
   if (task == LanceTask::i2v) paint.clean_rows = {grid.h * grid.w};
 }
 
@@ -258,9 +260,14 @@ void LanceJob::read_inputs() {
                        source->file.string());
     }
     if (!answers()) source->vae_pixels = lance_vae_pixels(frames, settings.resolution);
-    if (looks()) source->vit_pixels = lance_vit_pixels(frames, settings.resolution);
+    if (looks) source->vit_pixels = lance_vit_pixels(frames, settings.resolution);
   }
   inputs_read_ = true;
+}
+
+std::unique_ptr<MotJob> LanceCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
+                                                  Log& log) const {
+  return std::make_unique<LanceJob>(request, *this, runtime, log, LanceRecording());
 }
 
 std::unique_ptr<MotTurn> LanceJob::turn() const {
@@ -271,14 +278,10 @@ std::unique_ptr<MotTrace> LanceJob::trace(TraceSink& sink) const {
   return std::make_unique<LanceTrace>(sink, *this);
 }
 
-std::int64_t LanceJob::decoded_frames() const {
-  return WanVaeConfig::frames(size().t);
-}
-
 std::optional<ClipShape> LanceJob::clip_shape() const {
   if (config().makes != MediaKind::clip) return std::nullopt;
   const std::int64_t pixels = checkpoint.config.pixels_per_row;
-  return ClipShape{decoded_frames(), size().h * pixels, size().w * pixels,
+  return ClipShape{decoded_frames, size().h * pixels, size().w * pixels,
                    config().sampling.fps.value_or(kFrameRate)};
 }
 

@@ -43,12 +43,7 @@ struct LanceJob final : MotJob {
 
   void read_inputs() override;
   std::unique_ptr<MotTurn> turn() const override;
-  std::vector<BranchContexts> branches() const override { return branches_; }
-  // The posterior noise has a seed of its own.
-  bool reading_draws() const override { return false; }
-  bool looks() const override { return source.has_value() && task != LanceTask::i2v; }
   std::unique_ptr<MotTrace> trace(TraceSink& sink) const override;
-  std::int64_t decoded_frames() const override;
   std::optional<ClipShape> clip_shape() const override;
 
   // Latent rows of source and target, for all of which noise is drawn.
@@ -78,7 +73,6 @@ struct LanceJob final : MotJob {
   void check_sizes() const;
 
   std::optional<LanceLayout> cut_;  // of a question
-  std::vector<BranchContexts> branches_;
   bool inputs_read_ = false;
 };
 
@@ -87,7 +81,6 @@ class LanceTurn final : public MotTurn {
   explicit LanceTurn(const LanceJob& job) : MotTurn(job), own_(job) {}
 
   void reseed(std::uint64_t seed) override;
-  std::vector<BranchContexts> branches() const override { return own_.branches(); }
   ImageRows read_image(const ImageSegment& segment, const MotSample& block, const std::string& name,
                        MotTrace* trace) override;
   std::string text_of(const std::vector<std::int64_t>& fed) const override;

@@ -45,7 +45,7 @@ double time_steps(const MotModel& model, const PaintRequest& request,
                   const PrefilledContexts& contexts, const Runtime& runtime) {
   const MotDenoiser denoiser = make_denoiser(model, request, contexts, request.cfg_mode, runtime);
   const Tensor x = any_latent(model, request, runtime);
-  const bool graphs = all_capture(runtime, captures_steps(request, model, runtime));
+  const bool graphs = all_capture(request, model, runtime);
   double seconds = 0;
   for (const StepKind& kind : kinds_of(request, contexts)) {
     const auto launch = [&] {
@@ -68,8 +68,7 @@ CfgModeTimes time_widest_step(const MotModel& model, const PaintRequest& request
   const auto launch = [&](const MotDenoiser& mode) {
     return [&] { mode.velocities_at(x, mode.times()[widest.first], widest.contexts); };
   };
-  return time_cfg_modes(launch(batched), launch(sequential),
-                        all_capture(runtime, captures_steps(request, model, runtime)),
+  return time_cfg_modes(launch(batched), launch(sequential), all_capture(request, model, runtime),
                         runtime.ranks != nullptr, runtime.device);
 }
 

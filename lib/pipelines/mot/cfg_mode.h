@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lib/pipelines/mot/painter.h"
+#include "lib/pipelines/mot/paint_request.h"
 #include "lib/session/cfg_mode.h"
 
 namespace diptych {

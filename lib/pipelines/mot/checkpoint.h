@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "lib/config/run_config.h"
-#include "lib/pipelines/drafting/settings.h"
 #include "lib/pipelines/mot/memory.h"
 #include "lib/pipelines/mot/model.h"
 #include "lib/runtime/runtime.h"
@@ -27,7 +27,7 @@ class MotCheckpoint {
   virtual ~MotCheckpoint() = default;
 
   // What the parts on the backbone borrow; it stays where it is.
-  virtual MotModel mot() const = 0;
+  const MotModel& mot() const { return *mot_; }
   // Throws InputError for whatever the checkpoint and what is on this machine cannot serve. Logs
   // once where texts are to be written without their kernel.
   virtual std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
@@ -53,15 +53,18 @@ class MotCheckpoint {
   virtual MotSizes sizes() const = 0;
   // What a run on the CPU uses where the files are mapped.
   virtual MappedWeights mapped() const = 0;
-  // What the autoencoder computes in, as Report::vae_dtype.
-  virtual std::string_view vae_dtype() const = 0;
-  // Whether the autoencoder works in strips from now on.
-  virtual void use_strips(bool strips) = 0;
   // Decodes zeros of that size, for what a first time takes longer. Nothing of it is used. May run
   // on another thread meanwhile.
   virtual void rehearse_decoding(const LatentSize& size, bool strips) const = 0;
 
-  bool is_dummy() const { return sources().front().is_dummy(); }
+  bool is_dummy = false;              // random weights
+  std::string_view vae_dtype;         // what the autoencoder computes in, as Report::vae_dtype
+  std::filesystem::path draft_model;  // of the drafter of its texts, "" = none
+  // The autoencoder works in strips, where it can; set by who plans the memory.
+  bool strips = false;
+
+ protected:
+  std::optional<MotModel> mot_;  // once it is open
 };
 
 // How a family opens its checkpoints. Neither reads weights; both throw InputError.
@@ -69,7 +72,6 @@ struct MotOpening {
   // What the model's file of the run stores; nothing of dummy weights.
   StoredWeights (*stored)(const RunConfig& config);
   std::unique_ptr<MotCheckpoint> (*open)(const RunConfig& config, const Runtime& runtime, Log& log);
-  DraftSettings (*drafting)(const RunConfig& config);  // of the run's texts
 };
 
 }  // namespace diptych

@@ -14,20 +14,27 @@ void MotTurn::reseed(std::uint64_t seed) {
 
 void MotTurn::seed(std::uint64_t seed) {
   reseed(seed);
+  branches = job_->branches;
   plan.reset();
   plan_finish_reason.clear();
   plan_ids.clear();
 }
 
+std::vector<MotJob*> mot_jobs(const JobGroup& jobs) {
+  std::vector<MotJob*> own;
+  for (Job* job : jobs) own.push_back(&dynamic_cast<MotJob&>(*job));
+  return own;
+}
+
 std::vector<BranchContexts> packed_branches(MotJobs jobs) {
   std::vector<std::vector<BranchContexts>> samples;
-  for (const MotJob* job : jobs) samples.push_back(job->branches());
+  for (const MotJob* job : jobs) samples.push_back(job->branches);
   return pack_samples(std::move(samples));
 }
 
 std::vector<BranchContexts> packed_branches(const MotTurns& turns) {
   std::vector<std::vector<BranchContexts>> samples;
-  for (const auto& turn : turns) samples.push_back(turn->branches());
+  for (const auto& turn : turns) samples.push_back(turn->branches);
   return pack_samples(std::move(samples));
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/pipelines/mot/memory.h"
-#include "lib/pipelines/mot/painter.h"
+#include "lib/pipelines/mot/paint_request.h"
 #include "lib/pipelines/mot/text.h"
 #include "lib/pipelines/mot/trace.h"
 #include "lib/sampling/step_cache/step_calibration.h"
@@ -31,20 +31,19 @@ struct MotJob : Job {
   using Job::Job;
 
   virtual std::unique_ptr<MotTurn> turn() const = 0;
-  // What each guidance branch reads, cond first, of this one sample and without a plan.
-  virtual std::vector<BranchContexts> branches() const = 0;
-  // Whether what is read depends on the seed, so that each picture of the request reads anew.
-  virtual bool reading_draws() const = 0;
-  // Whether its inputs are pictures or clips.
-  virtual bool looks() const = 0;
   virtual std::unique_ptr<MotTrace> trace(TraceSink& sink) const = 0;
-  virtual std::int64_t decoded_frames() const { return 1; }  // of the result
 
   bool answers() const { return config().answers(); }
   bool is_traced() const { return !config().trace.empty() || is_recorded; }
   bool writes() const { return answers() || config().think; }
   LatentSize size() const { return paint.sizes.empty() ? LatentSize{} : paint.sizes.front(); }
 
+  // What each guidance branch reads, cond first, of this one sample and without a plan.
+  std::vector<BranchContexts> branches;
+  bool looks = false;  // its inputs are pictures or clips
+  // What is read depends on the seed, so that each picture of the request reads anew.
+  bool reading_draws = false;
+  std::int64_t decoded_frames = 1;             // of the result
   std::vector<InputRecord> inputs;             // in order, once they are read
   std::vector<InputWork> input_work;           // likewise, from the start
   TextRequest text;                            // the answer or the plan
@@ -60,6 +59,8 @@ struct MotJob : Job {
 };
 
 using MotJobs = std::span<MotJob* const>;
+// The jobs that a session gets: each is given what it has made itself.
+std::vector<MotJob*> mot_jobs(const JobGroup& jobs);
 
 // One run of a job, or one picture of it. The job must outlive it.
 class MotTurn {
@@ -71,8 +72,6 @@ class MotTurn {
   virtual void seed(std::uint64_t seed);
   // The next picture has this seed; what was read stays.
   virtual void reseed(std::uint64_t seed);
-  // What each guidance branch reads, with the plan where it is there.
-  virtual std::vector<BranchContexts> branches() const = 0;
   virtual ImageRows read_image(const ImageSegment& segment, const MotSample& block,
                                const std::string& name, MotTrace* trace) = 0;
   // The text of fed tokens, as the official code shows it.
@@ -86,13 +85,15 @@ class MotTurn {
   virtual Media decode(const Tensor& latent, const std::string& number, Log& log,
                        MotTrace* trace) const = 0;
 
-  at::Generator generator;          // of everything that follows the seed
+  at::Generator generator;  // of everything that follows the seed
+  // What each guidance branch reads, with the plan where it is there.
+  std::vector<BranchContexts> branches;
   std::optional<std::string> plan;  // once written; may be empty
   std::string plan_finish_reason;
   std::vector<std::int64_t> plan_ids;  // fed tokens, as GeneratedText has them
 
  protected:
-  explicit MotTurn(const MotJob& job) : job_(&job) {}
+  explicit MotTurn(const MotJob& job) : branches(job.branches), job_(&job) {}
 
  private:
   const MotJob* job_;

@@ -26,20 +26,18 @@ MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint&
       checkpoint_(checkpoint),
       drafter_(drafter),
       runtime_(runtime),
-      budget_(MemoryBudget::of(config.max_vram, runtime)) {
+      stage_(role_of(config.stage_end)),
+      budget_(MemoryBudget::of(config.max_vram, runtime)),
+      checkpoint_sizes_(checkpoint.sizes()) {
   if (runtime.device.is_cpu()) mapped_ = checkpoint.mapped();
 }
 
 MotLoadedParts MotMemoryPlanner::needed_parts(MotJobs jobs) const {
   MotLoadedParts parts;
-  if (is_stage(StageRole::paints)) return parts;
+  if (stage_ == StageRole::paints) return parts;
   for (const MotJob* job : jobs)
-    parts = parts | MotLoadedParts{.vision = job->looks(), .head = job->writes()};
+    parts = parts | MotLoadedParts{.vision = job->looks, .head = job->writes()};
   return parts;
-}
-
-bool MotMemoryPlanner::is_stage(StageRole role) const {
-  return config_.stage_end != nullptr && config_.stage_end->role() == role;
 }
 
 void MotMemoryPlanner::plan_loading(MotJobs jobs, MotLoadedParts parts, bool others) {
@@ -73,7 +71,7 @@ MotWork MotMemoryPlanner::work_of(MotJobs jobs, std::int64_t kept_rows) const {
     raise(work.width, job->size().w * step);
     raise(work.height, job->size().h * step);
     raise(work.latent_frames, job->size().t);
-    raise(work.frames, job->decoded_frames());
+    raise(work.frames, job->decoded_frames);
     for (const InputWork& input : job->input_work) {
       raise(work.vision_patches, input.patches);
       raise(work.encoded.width, input.encoded.width);
@@ -91,8 +89,8 @@ MotWork MotMemoryPlanner::work_of(MotJobs jobs, std::int64_t kept_rows) const {
   };
   work.writes_logits = is_math(runtime_.read_attention) || is_math(runtime_.paint_attention);
   work.two_graphs = captures_two_kinds(*jobs.front());
-  work.paints = !is_stage(StageRole::reads);
-  if (is_stage(StageRole::paints)) work.prefill_rows = work.vision_patches = work.text_rows = 0;
+  work.paints = stage_ != StageRole::reads;
+  if (stage_ == StageRole::paints) work.prefill_rows = work.vision_patches = work.text_rows = 0;
   if (!work.paints) {
     work.cache_bytes = 0;
     work.two_graphs = false;
@@ -102,7 +100,7 @@ MotWork MotMemoryPlanner::work_of(MotJobs jobs, std::int64_t kept_rows) const {
 
 std::int64_t MotMemoryPlanner::text_rows(const MotJob& job, std::int64_t kept) {
   if (!job.writes()) return kept;
-  const std::int64_t context = job.branches().front().samples.front().length();
+  const std::int64_t context = job.branches.front().samples.front().length();
   return context + std::max(kept, TextWriter::capacity_for(context + job.text.max_tokens));
 }
 
@@ -186,7 +184,7 @@ std::optional<DrafterCosts> MotMemoryPlanner::drafter_costs(MotJobs jobs) const 
 }
 
 MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts, MotJobs jobs) const {
-  MotSizes sizes = checkpoint_.sizes();
+  MotSizes sizes = checkpoint_sizes_;
   sizes.dtype = runtime_.dtype;
   sizes.parts = parts;
   sizes.quantization = runtime_.quantization;

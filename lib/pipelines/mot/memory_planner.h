@@ -37,7 +37,7 @@ class MotMemoryPlanner {
 
   const MemoryBudget& budget() const { return budget_; }
   const MemoryPlan& plan() const { return plan_; }  // of the last requests
-  std::int64_t pixels_per_row() const { return checkpoint_.sizes().pixels_per_row; }
+  std::int64_t pixels_per_row() const { return checkpoint_sizes_.pixels_per_row; }
   // How many bytes may stay taken beside these requests where the memory of their denoise step, and
   // its caches, stay taken between their pictures and before the next requests; below 0 where these
   // may not. Without end on the CPU.
@@ -47,7 +47,6 @@ class MotMemoryPlanner {
   static std::int64_t text_rows(const MotJob& job, std::int64_t kept);
 
  private:
-  bool is_stage(StageRole role) const;
   MotWork work_of(MotJobs jobs, std::int64_t kept_rows) const;
   bool captures_two_kinds(const MotJob& job) const;
   void add_contexts(MotWork& work, MotJobs jobs) const;
@@ -61,7 +60,9 @@ class MotMemoryPlanner {
   const MotCheckpoint& checkpoint_;
   const std::optional<OpenedDrafter>& drafter_;
   const Runtime& runtime_;
+  std::optional<StageRole> stage_;  // that the session is alone
   MemoryBudget budget_;
+  MotSizes checkpoint_sizes_;
   std::optional<MappedWeights> mapped_;  // on the CPU
   MemoryPlan plan_;
 };

@@ -1,6 +1,5 @@
 #include "lib/pipelines/mot/painter.h"
 
-#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -8,70 +7,9 @@
 #include <fmt/format.h>
 
 #include "lib/pipelines/mot/trace.h"
-#include "lib/runtime/ranks.h"
 #include "lib/session/session.h"
 
 namespace diptych {
-
-std::int64_t PaintRequest::rows() const {
-  std::int64_t rows = 0;
-  for (const LatentSize& size : sizes) rows += size.rows();
-  return rows;
-}
-
-std::vector<std::int64_t> PaintRequest::block_rows() const {
-  std::vector<std::int64_t> rows;
-  for (const LatentSize& size : sizes) rows.push_back(size.rows() + 2);
-  return rows;
-}
-
-std::size_t PaintRequest::terms_in(std::int64_t i) const {
-  return guidance.terms_at(schedule.times[static_cast<std::size_t>(i)]);
-}
-
-std::vector<BranchContexts> PaintRequest::needed(std::vector<BranchContexts> all,
-                                                 bool tracing) const {
-  std::size_t most = 0;
-  for (std::int64_t i = 0; i < schedule.updates(); ++i) most = std::max(most, terms_in(i));
-  // TaylorSeer counts each branch's calls: one that sets in after cond has begun is at another
-  // place of the schedule, even where both have read the same.
-  const bool late =
-      step_cache.mode == StepCacheMode::taylorseer && !guidance.active(schedule.times.front());
-  std::vector<BranchContexts> branches = {std::move(all.front())};
-  for (BranchContexts& branch : std::span(all).subspan(1)) {
-    const auto acting = std::span(guidance.terms).first(most);
-    const bool used = std::ranges::find(acting, branch.name, &GuidanceTerm::branch) != acting.end();
-    if (!used && !tracing) continue;
-    branch.counts_apart = late && used;
-    branches.push_back(std::move(branch));
-  }
-  return branches;
-}
-
-std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
-                         const PrefilledContexts& contexts) {
-  std::int64_t last = 0;
-  for (const GuidanceTerm& term : std::span(guidance.terms).first(terms))
-    last = std::max(last, *contexts.context_of(term.branch));
-  return last + 1;
-}
-
-// Experts that come from the host and operations that look at values on the host cannot be
-// captured. NCCL's exchanges can, those of several groups too: they follow each other on one
-// stream, in the same order on all ranks.
-bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
-  return request.step_graphs && runtime.kernels != KernelPolicy::reference &&
-         !model.backbone.layers.streams({.und = true, .gen = true});
-}
-
-bool all_capture(const Runtime& runtime, bool own) {
-  if (!runtime.device.is_cuda() || runtime.ranks == nullptr ||
-      !runtime.ranks->comm().divides_steps())
-    return own;
-  const Tensor mine =
-      at::full({1}, own ? 1 : 0, at::TensorOptions(at::kInt).device(runtime.device));
-  return runtime.ranks->all_gather(RankAxis::request, mine).min().item<int>() == 1;
-}
 
 MotPainter::MotPainter(const MotModel& model, PaintRequest request, PrefilledContexts contexts,
                        const Runtime& runtime)
@@ -93,10 +31,8 @@ DenoiseModel MotPainter::make_denoise_model() {
     const std::int64_t count = contexts_of(terms, request_.guidance, contexts_);
     return denoiser_.still(guide(denoiser_.velocities_at(x, time, count), terms));
   };
-  model.kind = [this](std::int64_t i) { return static_cast<std::int64_t>(request_.terms_in(i)); };
-  model.done = [this](std::int64_t i) {
-    denoiser_.count_forwards(contexts_of(request_.terms_in(i), request_.guidance, contexts_));
-  };
+  for (std::int64_t i = 0; i < updates(); ++i)
+    model.kinds.push_back(static_cast<std::int64_t>(request_.terms_in(i)));
   return model;
 }
 
@@ -176,11 +112,18 @@ Tensor MotPainter::paint(const Tensor& noise, MotTrace* trace, Progress& progres
   RECORD_USER_SCOPE(kDenoiseScope);
   denoiser_.begin_picture(caching, trace);
   progress.begin("denoise", updates());
-  const bool captures = all_capture(runtime_, captures_steps(request_, model_, runtime_));
+  const bool captures = all_capture(request_, model_, runtime_);
   const DenoiseLoop::OnDevice how = {.graphs = captures, .keep = request_.keep_graphs};
   TraceSink* const sink = trace == nullptr ? nullptr : &trace->sink();
-  Tensor latent = denoiser_.is_plain() ? loop_.run_on_device(denoise_model_, noise, how, progress)
-                                       : loop_.run_by_step(denoise_model_, noise, sink, progress);
+  Tensor latent;
+  if (denoiser_.is_plain()) {
+    latent = loop_.run_on_device(denoise_model_, noise, how, progress);
+    for (const std::int64_t terms : denoise_model_.kinds)
+      denoiser_.count_forwards(
+          contexts_of(static_cast<std::size_t>(terms), request_.guidance, contexts_));
+  } else {
+    latent = loop_.run_by_step(denoise_model_, noise, sink, progress);
+  }
   synchronize(runtime_.device);
   progress.end();
   if (attention_.empty()) note_attention();

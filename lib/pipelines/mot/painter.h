@@ -9,48 +9,11 @@
 #include "lib/base/log.h"
 #include "lib/pipelines/mot/contexts.h"
 #include "lib/pipelines/mot/denoiser.h"
-#include "lib/sampling/branches.h"
+#include "lib/pipelines/mot/paint_request.h"
 #include "lib/session/cfg_mode.h"
 #include "lib/session/denoise_loop.h"
 
 namespace diptych {
-
-struct PaintRequest {
-  std::vector<LatentSize> sizes;  // one per picture of the packed batch
-  // Likewise: its first rows that are given without noise (DenoisedRows). Empty: none of any.
-  std::vector<std::int64_t> clean_rows;
-  Guidance guidance;
-  // The `global` renorm takes its norms over each picture alone, so that a picture does not depend
-  // on what it is packed with. The official code's batches take them over all pictures.
-  bool renorm_whole_batch = false;
-  CfgMode cfg_mode = CfgMode::batched;
-  bool step_graphs = true;  // on CUDA, where a step can be captured
-  // Between the pictures of a painter and the requests that it serves, with the memory of a step.
-  bool keep_graphs = false;
-  StepCacheConfig step_cache;
-  FlowSchedule schedule;
-
-  DenoisedRows denoised() const { return {sizes, clean_rows}; }
-  bool caches() const { return step_cache.mode != StepCacheMode::none; }
-  std::int64_t rows() const;                     // latent rows of all pictures
-  std::vector<std::int64_t> block_rows() const;  // per picture: latent rows and two markers
-  // How many terms of guidance act in step i.
-  std::size_t terms_in(std::int64_t i) const;
-  // Of the branches (cond first) cond and those that guidance asks for at some step; all of them
-  // for a trace, which names them like the official code's.
-  std::vector<BranchContexts> needed(std::vector<BranchContexts> all, bool tracing) const;
-};
-
-// How many of the distinct contexts, from the first on, the first `terms` terms of guidance need.
-std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
-                         const PrefilledContexts& contexts);
-
-// Whether a denoise step of this request runs as a CUDA graph where there are graphs
-// (make_launch_graphs) and nothing looks into its steps (MotDenoiser::is_plain).
-bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime);
-// Whether every rank that shares the request captures: memory decides, and theirs may differ.
-// `own`: captures_steps() of this one. All of them call it.
-bool all_capture(const Runtime& runtime, bool own);
 
 class MotPainter {
  public:

@@ -37,7 +37,7 @@ std::vector<MotPictureMaker::Decoded> MotPictureMaker::decode(const MotPainter& 
                                                               const MotTurns& turns,
                                                               const Tensor& latent, MotTrace* trace,
                                                               Progress& progress) {
-  before_decoding_();
+  rehearsal_.finish(log_);
   const std::vector<LatentSize>& sizes = painter.request().sizes;
   std::vector<Decoded> decoded;
   // The frames of a clip are decoded while they are encoded.

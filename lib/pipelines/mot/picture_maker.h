@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <utility>
 #include <vector>
 
 #include "lib/pipelines/mot/job.h"
+#include "lib/pipelines/mot/painter.h"
 #include "lib/session/cache_report.h"
+#include "lib/session/rehearsal.h"
 #include "lib/session/stage_clock.h"
 
 namespace diptych {
@@ -15,14 +15,11 @@ namespace diptych {
 class MotPictureMaker {
  public:
   // Of a session, and what it lends; all must outlive this.
-  // `before_decoding`: what goes on beside the steps ends then.
+  // `rehearsal`: goes on beside the steps, and is finished before what they have painted is
+  // decoded.
   MotPictureMaker(const Runtime& runtime, Log& log, Report& report, StageClock& clock,
-                  std::function<void()> before_decoding)
-      : runtime_(runtime),
-        log_(log),
-        report_(report),
-        clock_(clock),
-        before_decoding_(std::move(before_decoding)) {}
+                  Rehearsal& rehearsal)
+      : runtime_(runtime), log_(log), report_(report), clock_(clock), rehearsal_(rehearsal) {}
 
   struct Latent {
     Tensor values;  // [rows of all pictures, row width]
@@ -53,7 +50,7 @@ class MotPictureMaker {
   Log& log_;
   Report& report_;
   StageClock& clock_;
-  std::function<void()> before_decoding_;
+  Rehearsal& rehearsal_;
   double denoise_seconds_ = 0;
   std::int64_t updates_ = 0;
 };

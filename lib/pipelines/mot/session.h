@@ -36,7 +36,7 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
   void run(const JobGroup& jobs, Progress& progress, const Results& results) override;
   Capabilities capabilities() override { return {this, this, this, this}; }
   // Where the other stage is another process, it takes the next jobs by itself.
-  bool reads_ahead() const override { return is_stage(StageRole::paints); }
+  bool reads_ahead() const override { return stage_ == StageRole::paints; }
   Report report() const override;
 
   // run() of jobs that record their tensors in `trace` (null: off) instead of a file.
@@ -47,6 +47,12 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
   void load_unplanned(Progress& progress);
 
  private:
+  // session.cpp
+  const QwenConfig& llm_config() const { return checkpoint_->mot().backbone.config; }
+  void require_attention() const;
+  void require_quantizable() const;
+
+  // session_steps.cpp
   std::size_t most_samples(const Job& job) const override;
   StepRecording record_steps(const JobGroup& jobs, Progress& progress) override;
   std::vector<StepKindWork> measure_steps(Job& job, bool measures, Progress& progress) override;
@@ -55,12 +61,8 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
   // Of a run that paints nothing: the weights are there and the job is read.
   std::unique_ptr<MotPainter> read_alone(Job& job, Progress& progress);
 
-  const QwenConfig& llm_config() const { return checkpoint_->mot().backbone.config; }
-  MotTurns turns_of(MotJobs jobs) const;
-  void require_attention() const;
-  void require_quantizable() const;
-
-  // Loading.
+  // session_load.cpp
+  void get_ready(MotJobs jobs, Progress& progress);  // loads what is missing for these
   void plan_run(MotJobs jobs);
   void load_for(std::span<const MotJobs> runs, Progress& progress);
   void make_ready(MotJobs jobs);
@@ -71,15 +73,13 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
   FirstRun describe_first_run(MotJobs jobs) const;
   std::vector<Rehearsal::Part> rehearsal_parts(MotJobs jobs);
   void wait_for_rehearsed_steps();
-  void finish_rehearsal();  // says how it went
-  bool keeps_graphs(const MotJob& job) const;
 
-  // One run.
+  // session_run.cpp
+  static MotTurns turns_of(MotJobs jobs);
+  bool keeps_graphs(const MotJob& job) const;
   void require_calibration(const MotJob& job);
   void answer(MotJob& job, MotTrace* trace, Progress& progress, const Results& results);
   void paint(MotJobs jobs, MotTrace* trace, Progress& progress, const Results& results);
-  // Of a session that is one stage alone.
-  bool is_stage(StageRole role) const;
   static bool reads_anew(MotJobs jobs);
   static void seed(MotTurns& turns, std::int64_t index, bool reads);
   void hand_over(MotJobs jobs, Progress& progress);
@@ -91,11 +91,12 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
                                    MotTrace* trace, Progress& progress, const Results& results);
   PrefilledContexts read_all(MotTurns& turns, const PaintRequest& paint, MotTrace* trace,
                              Progress& progress, const Results& results);
-  GeneratedText write(MotTurn& turn, MotTrace* trace, Progress& progress,
+  GeneratedText write(const std::unique_ptr<MotTurn>& turn, MotTrace* trace, Progress& progress,
                       std::optional<PrefilledContexts>& contexts);
   void warn_of_limit(const MotJob& job, const GeneratedText& written);
   // `request`: all but how pictures are read.
-  PrefilledContexts read_contexts(std::span<MotTurn* const> turns, ContextsRequest request);
+  PrefilledContexts read_contexts(std::span<const std::unique_ptr<MotTurn>> turns,
+                                  ContextsRequest request);
   CfgMode choose_cfg_mode(const PaintRequest& paint, const PrefilledContexts& contexts,
                           bool looked_into);
   void log_why_uncaptured(const PaintRequest& paint);
@@ -108,13 +109,13 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
   void keep(std::unique_ptr<MotPainter> painter);
 
   RunConfig config_;
+  std::optional<StageRole> stage_;  // that it is alone
   Log& log_;
   Runtime runtime_;
   Report report_;
   StageClock clock_;
   std::unique_ptr<MotCheckpoint> checkpoint_;
-  MotPictureMaker maker_{runtime_, log_, report_, clock_, [this] { finish_rehearsal(); }};
-  std::filesystem::path draft_model_;     // of the drafter, "" = none
+  MotPictureMaker maker_{runtime_, log_, report_, clock_, rehearsal_};
   std::optional<OpenedDrafter> drafter_;  // once there is a text to write
   std::unique_ptr<MotMemoryPlanner> memory_;
   std::unique_ptr<TextWriter> writer_;  // null until the weights are loaded

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <c10/core/InferenceMode.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
@@ -17,20 +16,24 @@
 #include "lib/tensor/noise.h"
 
 namespace diptych {
-namespace {
 
-std::vector<MotTurn*> pointers(const MotTurns& turns) {
-  std::vector<MotTurn*> pointers;
-  for (const auto& turn : turns) pointers.push_back(turn.get());
-  return pointers;
-}
-
-}  // namespace
-
-MotTurns MotSession::turns_of(MotJobs jobs) const {
+MotTurns MotSession::turns_of(MotJobs jobs) {
   MotTurns turns;
   for (const MotJob* job : jobs) turns.push_back(job->turn());
   return turns;
+}
+
+void MotSession::run(const JobGroup& jobs, Progress& progress, const Results& results) {
+  std::vector<MotJob*> own = mot_jobs(jobs);
+  const RunConfig& first = own.front()->config();
+  if (first.trace.empty()) return run_traced(own, nullptr, progress, results);
+  TraceSink sink(first.trace_filter);
+  run_traced(own, own.front()->trace(sink).get(), progress, results);
+  if (sink.tensors().empty()) {
+    log_.warning("--trace-filter {}: matches no tensor of this run",
+                 fmt::join(first.trace_filter, ";"));
+  }
+  sink.write(first.trace);
 }
 
 void MotSession::run_traced(MotJobs jobs, MotTrace* trace, Progress& progress,
@@ -38,16 +41,15 @@ void MotSession::run_traced(MotJobs jobs, MotTrace* trace, Progress& progress,
   const bool answers = jobs.front()->answers();
   if (answers) drop_kept_steps();
   for (MotJob* job : jobs) job->read_inputs();
-  load_for(std::span(&jobs, 1), progress);
-  make_ready(jobs);
+  get_ready(jobs, progress);
   // A record tells what served this run, whatever the session did before.
   runtime_.read_attention.of(AttentionRole::self).forget_served();
   try {
     if (answers) return answer(*jobs.front(), trace, progress, results);
-    if (is_stage(StageRole::reads)) return hand_over(jobs, progress);
+    if (stage_ == StageRole::reads) return hand_over(jobs, progress);
     paint(jobs, trace, progress, results);
   } catch (const NotFinite& error) {
-    finish_rehearsal();
+    rehearsal_.finish(log_);
     drop_kept_steps();
     log_.info("{}; looking through the weights for the cause", error.what());
     checkpoint_->require_finite_weights();
@@ -55,7 +57,7 @@ void MotSession::run_traced(MotJobs jobs, MotTrace* trace, Progress& progress,
   } catch (const Interrupted&) {
     throw;
   } catch (...) {  // memory may have been short
-    finish_rehearsal();
+    rehearsal_.finish(log_);
     drop_kept_steps();
     throw;
   }
@@ -73,7 +75,7 @@ void MotSession::require_calibration(const MotJob& job) {
   report_.calibration_hash = job.calibration->file_hash;
 }
 
-PrefilledContexts MotSession::read_contexts(std::span<MotTurn* const> turns,
+PrefilledContexts MotSession::read_contexts(std::span<const std::unique_ptr<MotTurn>> turns,
                                             ContextsRequest request) {
   MotTrace* const trace = request.trace;
   request.read_image = [&](std::int64_t sample, const ImageSegment& segment, const MotSample& block,
@@ -84,20 +86,19 @@ PrefilledContexts MotSession::read_contexts(std::span<MotTurn* const> turns,
 }
 
 // The answer, or the plan of think mode. `contexts` is left with what was read for it.
-GeneratedText MotSession::write(MotTurn& turn, MotTrace* trace, Progress& progress,
-                                std::optional<PrefilledContexts>& contexts) {
-  const MotJob& job = turn.job();
-  std::vector<BranchContexts> branches = turn.branches();
+GeneratedText MotSession::write(const std::unique_ptr<MotTurn>& turn, MotTrace* trace,
+                                Progress& progress, std::optional<PrefilledContexts>& contexts) {
+  const MotJob& job = turn->job();
+  std::vector<BranchContexts> branches = turn->branches;
   const bool last_reader = job.answers() && trace != nullptr;
   if (!last_reader) branches.resize(1);  // an answer has one branch; a trace names all
   // The writer has a cache of its own, so that no rows are added here.
-  MotTurn* const alone = &turn;
   ContextsRequest reading;
   reading.observer = writer_->watch(branches.front().samples.front(), job.text, trace);
   reading.branches = std::move(branches);
   reading.own_rows = {0};
   reading.trace = trace;
-  contexts.emplace(read_contexts(std::span(&alone, 1), std::move(reading)));
+  contexts.emplace(read_contexts(std::span(&turn, 1), std::move(reading)));
   if (last_reader) trace->contexts(*contexts);
   if (drafter_ && job.text.block_size != 1) {
     if (trace != nullptr) {
@@ -106,9 +107,9 @@ GeneratedText MotSession::write(MotTurn& turn, MotTrace* trace, Progress& progre
       log_.info_once("drafted texts are launched one operation at a time, without CUDA graphs");
     }
   }
-  GeneratedText written = writer_->write(*contexts, 0, job.text, turn.generator,
+  GeneratedText written = writer_->write(*contexts, 0, job.text, turn->generator,
                                          job.answers() ? "answer" : "think", trace, progress);
-  if (!job.answers()) turn.keep_plan(written);
+  if (!job.answers()) turn->keep_plan(written);
   // The end marker was computed, too, but is no token of the text.
   report_.tokens += std::ssize(written.ids);
   report_.token_seconds += written.seconds;
@@ -133,7 +134,7 @@ void MotSession::answer(MotJob& job, MotTrace* trace, Progress& progress, const 
   const std::unique_ptr<MotTurn> turn = job.turn();
   turn->seed(job.config().sampling.seed);
   std::optional<PrefilledContexts> contexts;
-  const GeneratedText written = write(*turn, trace, progress, contexts);
+  const GeneratedText written = write(turn, trace, progress, contexts);
   report_.attention = runtime_.read_attention.of(AttentionRole::self).served_by();
   Result result;
   result.seed = job.config().sampling.seed;
@@ -144,15 +145,6 @@ void MotSession::answer(MotJob& job, MotTrace* trace, Progress& progress, const 
                       .drafting = written.drafting};
   result.inputs = job.inputs;
   results.result(result, report_);
-}
-
-// Whether a painter has captured the steps of these jobs; with --cfg-mode auto in either mode.
-KeptSteps<MotPainter>::Matches MotSession::has_captured(MotJobs jobs) const {
-  const bool either_mode = !jobs.front()->config().cfg_mode;
-  return [paint = packed_request(jobs), either_mode](const MotPainter& painter) mutable {
-    if (either_mode) paint.cfg_mode = painter.request().cfg_mode;
-    return painter.has_captured(paint);
-  };
 }
 
 // Those for which there is no room beside a step that is captured anew.
@@ -169,7 +161,7 @@ std::unique_ptr<MotPainter> MotSession::painter_of(const PaintRequest& paint,
   };
   std::unique_ptr<MotPainter> kept = kept_.take(serves);
   // A rank that replays exchanges less than one that captures.
-  if (all_capture(runtime_, kept != nullptr) && kept != nullptr) {
+  if (on_all_ranks(kept != nullptr, runtime_) && kept != nullptr) {
     kept->take(contexts);
     return kept;
   }
@@ -230,66 +222,7 @@ void MotSession::log_why_uncaptured(const PaintRequest& paint) {
 
 bool MotSession::keeps_graphs(const MotJob& job) const {
   if (!expects_more_ && job.config().sampling.batch_count == 1) return false;
-  return all_capture(runtime_, memory_->room_beside_kept_step() >= 0);
-}
-
-FirstRun MotSession::describe_first_run(MotJobs jobs) const {
-  FirstRun run;
-  run.reads_files = !checkpoint_->is_dummy();
-  if (jobs.empty()) return run;
-  const MotJob& first = *jobs.front();
-  const auto reads_more = [](const MotJob* job) {
-    return job->writes() || !job->input_work.empty();
-  };
-  const auto is_watched = [](const MotJob* job) { return job->is_traced() || job->records_steps; };
-  run.is_known = true;
-  run.paints_at_once = !is_stage(StageRole::reads) && std::ranges::none_of(jobs, reads_more);
-  run.is_alone = runtime_.ranks == nullptr;
-  run.has_cfg_mode = first.config().cfg_mode.has_value();
-  run.captures_steps = std::ranges::none_of(jobs, is_watched) && !first.paint.caches() &&
-                       captures_steps(first.paint, checkpoint_->mot(), runtime_);
-  run.keeps_steps_fits = memory_->room_beside_kept_step() >= 0;
-  return run;
-}
-
-std::vector<Rehearsal::Part> MotSession::rehearsal_parts(MotJobs jobs) {
-  struct Shared {
-    MotTurns turns;
-    PaintRequest paint;
-    std::optional<PrefilledContexts> contexts;
-  };
-  const auto shared = std::make_shared<Shared>();
-  shared->turns = turns_of(jobs);
-  shared->paint = packed_request(jobs);
-  shared->paint.keep_graphs = keeps_graphs(*jobs.front());
-  const auto read = [this, shared] {
-    ContextsRequest reading;
-    reading.branches = shared->paint.needed(packed_branches(shared->turns), false);
-    reading.own_rows = shared->paint.block_rows();
-    shared->contexts = read_contexts(pointers(shared->turns), std::move(reading));
-  };
-  const auto capture = [this, shared] {
-    auto painter = std::make_unique<MotPainter>(checkpoint_->mot(), shared->paint,
-                                                std::move(*shared->contexts), runtime_);
-    painter->prepare();
-    keep(std::move(painter));
-  };
-  const auto decode = [this, strips = memory_->plan().choice.strips, sizes = shared->paint.sizes] {
-    for (const LatentSize& size : sizes) checkpoint_->rehearse_decoding(size, strips);
-  };
-  return {{"prefill", read}, {"steps", capture}, {"decoding", decode}};
-}
-
-// The autoencoder's part, the last, may go on beside prefill and steps in bfloat16: its TF32, which
-// holds for the whole process, leaves these as they are.
-void MotSession::wait_for_rehearsed_steps() {
-  const bool decoding_goes_on = runtime_.dtype == at::kBFloat16 || !runtime_.vae_tf32;
-  if (!rehearsal_.wait(decoding_goes_on ? 2 : 3)) drop_kept_steps();
-}
-
-void MotSession::finish_rehearsal() {
-  const std::string text = rehearsal_.finish();
-  if (!text.empty()) log_.debug("{}", text);
+  return on_all_ranks(memory_->room_beside_kept_step() >= 0, runtime_);
 }
 
 // Plans and contexts of all turns.
@@ -297,21 +230,21 @@ PrefilledContexts MotSession::read_all(MotTurns& turns, const PaintRequest& pain
                                        Progress& progress, const Results& results) {
   std::optional<PrefilledContexts> thought;
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    MotTurn& turn = *turns[i];
-    if (!turn.job().config().think) continue;
+    const std::unique_ptr<MotTurn>& turn = turns[i];
+    if (!turn->job().config().think) continue;
     write(turn, trace, progress, thought);
-    if (results.plan) results.plan(i, *turn.plan, turn.plan_finish_reason);
+    if (results.plan) results.plan(i, *turn->plan, turn->plan_finish_reason);
   }
   progress.begin("prefill", 1);
   for (const auto& turn : turns)
-    check_positions(turn->job(), turn->branches(), turn->plan.has_value(), checkpoint_->mot());
+    check_positions(turn->job(), turn->branches, turn->plan.has_value(), checkpoint_->mot());
   const bool one = turns.size() == 1 && thought.has_value();
   ContextsRequest reading;
   reading.branches = paint.needed(packed_branches(turns), trace != nullptr);
   reading.own_rows = paint.block_rows();
   reading.earlier = one ? &*thought : nullptr;
   reading.trace = trace;
-  return read_contexts(pointers(turns), std::move(reading));
+  return read_contexts(turns, std::move(reading));
 }
 
 std::unique_ptr<MotPainter> MotSession::read(MotTurns& turns, const PaintRequest& packed,
@@ -395,7 +328,7 @@ PrefilledContexts MotSession::take_over(MotTurns& turns, const PaintRequest& pai
 
 // Whether each picture of the request has readings of its own.
 bool MotSession::reads_anew(MotJobs jobs) {
-  return std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws(); });
+  return std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws; });
 }
 
 // Of picture `index` of the request.
@@ -423,7 +356,7 @@ void MotSession::paint(MotJobs jobs, MotTrace* trace, Progress& progress, const 
     seed(turns, i, reads);
     if (reads) {
       keep(std::move(painter));
-      painter = read(turns, packed, is_stage(StageRole::paints), trace, progress, results);
+      painter = read(turns, packed, stage_ == StageRole::paints, trace, progress, results);
       if (i == 0) report_.kept_step_graphs = painter->forwards() > 0;  // it has painted
     }
     paint_once(*painter, turns, static_cast<std::uint64_t>(i), trace, progress, results);

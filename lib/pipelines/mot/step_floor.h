@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "lib/pipelines/mot/painter.h"
+#include "lib/pipelines/mot/paint_request.h"
 #include "lib/session/capabilities.h"
 
 namespace diptych {

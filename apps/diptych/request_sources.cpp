@@ -1,0 +1,106 @@
+#include "apps/diptych/request_sources.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "apps/diptych/demo.h"
+#include "lib/base/error.h"
+#include "lib/config/words.h"
+#include "lib/pipelines/registry.h"
+
+namespace diptych {
+namespace {
+
+// The variables of fields that the verb does not take.
+std::set<std::string> variables_left_out(FieldChoice takes) {
+  std::set<std::string> names;
+  for (const Field& field : flag_fields(all_family_configs())) {
+    if (takes(field)) continue;
+    for (const std::string_view flag : long_names(field.flags))
+      names.insert(environment_name(flag));
+  }
+  return names;
+}
+
+// The variable that counts instead of one named after an alias: "DIPTYCH_STEPS" for
+// "DIPTYCH_NUM_STEPS". "" if it is not named after an alias.
+std::string variable_of_alias(std::string_view variable) {
+  for (const Field& field : flag_fields(all_family_configs())) {
+    for (const std::string_view alias : long_names(field.aliases)) {
+      if (environment_name(alias) == variable)
+        return environment_name(long_names(field.flags).front());
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Sources sources_of(const RequestFlags& flags, FieldChoice takes) {
+  Environment environment = process_environment();
+  for (const std::string& name : variables_left_out(takes)) environment.variables.erase(name);
+  return {flags.inputs,           flags.values, flags.overrides,
+          std::move(environment), find_demos(), all_family_configs()};
+}
+
+void warn_of_idle_variables(Log& log, FieldChoice takes) {
+  std::vector<std::string> names = {
+      "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL", "DIPTYCH_VERBOSE",
+      "DIPTYCH_QUIET", "DIPTYCH_PROMPT", "DIPTYCH_IMAGE", "DIPTYCH_VIDEO",
+      // other verbs', the set-up's and the tests'
+      "DIPTYCH_PROBE", "DIPTYCH_PROBES", "DIPTYCH_CASE", "DIPTYCH_DIFF", "DIPTYCH_JSON",
+      "DIPTYCH_TENSORS", "DIPTYCH_BENCH_JSON", "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE",
+      "DIPTYCH_AGAINST", "DIPTYCH_OUTPUT_DIR", "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME",
+      "DIPTYCH_SHARD", "DIPTYCH_REPLAY", "DIPTYCH_PROMPTS", "DIPTYCH_PICTURES", "DIPTYCH_SIZES",
+      "DIPTYCH_REPEATS", "DIPTYCH_WARMUP", "DIPTYCH_WARMUP_STEPS", "DIPTYCH_LAUNCHES",
+      "DIPTYCH_KERNEL_TIMES", "DIPTYCH_FLOOR", "DIPTYCH_SAVE_DIR", "DIPTYCH_DATASET_FORMAT",
+      "DIPTYCH_MAX_SAMPLES", "DIPTYCH_CUDA", "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
+  const auto add = [&](std::string_view flags) {
+    for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
+  };
+  for (const Field& field : flag_fields(all_family_configs())) add(field.flags);
+  for (const FlagGroup& group : all_flag_groups()) add(group.flags);
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const std::set<std::string> left_out = variables_left_out(takes);
+  for (const auto& [name, value] : process_environment().variables) {
+    if (!name.starts_with("DIPTYCH_")) continue;
+    if (left_out.contains(name)) log.warning("{} has no effect on this verb", name);
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string of_alias = variable_of_alias(name);
+    const std::string_view near = of_alias.empty() ? nearest_word(name, known) : of_alias;
+    if (!near.empty()) log.warning("{} has no effect; did you mean {}?", name, near);
+  }
+}
+
+Resolved resolve_request(const RequestFlags& flags, Log& log, FieldChoice takes,
+                         Resolved (*how)(const Sources&)) {
+  warn_of_idle_variables(log, takes);
+  Resolved resolved = how(sources_of(flags, takes));
+  with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
+  return resolved;
+}
+
+std::vector<std::string> split_list(const std::string& values) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= values.size();) {
+    const std::size_t end = std::min(values.find(',', begin), values.size());
+    parts.push_back(values.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+void assign_size(Options& options, const std::string& size) {
+  const Setting sizes = Setting::of("sizes");
+  const auto groups = all_flag_groups();
+  const FlagGroup& group = *std::ranges::find(groups, "--size", &FlagGroup::flags);
+  for (const auto& [name, value] : group.expand(size, sizes)) {
+    about(sizes, [&, &name = name, &value = value] {
+      assign(all_fields()[field_index(name)], options, value, name);
+    });
+  }
+}
+
+}  // namespace diptych

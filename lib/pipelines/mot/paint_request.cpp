@@ -1,0 +1,136 @@
+#include "lib/pipelines/mot/paint_request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lib/base/messages.h"
+#include "lib/runtime/ranks.h"
+#include "lib/sampling/schedule.h"
+#include "lib/sampling/step_cache/step_cache.h"
+
+namespace diptych {
+namespace {
+
+bool guidance_is_idle(const PaintRequest& paint) {
+  if (paint.guidance.terms.front().scale <= 1) return false;
+  for (std::int64_t i = 0; i < paint.schedule.updates(); ++i) {
+    if (paint.terms_in(i) > 0) return false;
+  }
+  return true;
+}
+
+// Whether each of so many updates would be computed, however alike they are.
+bool cache_is_idle(const RunConfig& config, std::int64_t updates) {
+  constexpr std::int64_t kFirstAndLast = 2;
+  if (config.cache_mode == StepCacheMode::none) return false;
+  if (config.cache_mode == StepCacheMode::teacache) return updates <= kFirstAndLast;
+  TaylorSeer series;
+  bool computed = true;
+  for (std::int64_t i = 0; i < updates && computed; ++i) computed = series.begin_call();
+  return computed;
+}
+
+}  // namespace
+
+PaintRequest make_paint_request(const RunConfig& config, std::vector<GuidanceTerm> terms,
+                                std::int64_t points, const StepCalibration* calibration) {
+  const SamplingConfig& s = config.sampling;
+  PaintRequest request;
+  request.guidance = {std::move(terms), s.cfg_interval_low, s.cfg_interval_high, s.cfg_renorm_type,
+                      s.cfg_renorm_min};
+  request.cfg_mode = config.cfg_mode.value_or(CfgMode::batched);
+  request.step_graphs = !config.enforce_eager;
+  request.schedule = FlowSchedule::shifted(points, s.timestep_shift);
+  request.step_cache.mode = config.cache_mode;
+  if (calibration != nullptr) {
+    request.step_cache.threshold = config.cache_threshold;
+    request.step_cache.coefficients = calibration->coefficients;
+  }
+  return request;
+}
+
+std::vector<std::string> idle_settings(const RunConfig& config, const PaintRequest& paint) {
+  std::vector<std::string> texts;
+  const SamplingConfig& s = config.sampling;
+  const std::int64_t updates = paint.schedule.updates();
+  if (guidance_is_idle(paint)) {
+    texts.push_back(fmt::format(
+        "--cfg-interval {},{}: none of the {} updates lies in it: there is no guidance{}",
+        s.cfg_interval_low, s.cfg_interval_high, updates,
+        config.negative_prompt.empty() ? "" : ", and --negative-prompt has no effect"));
+  }
+  if (cache_is_idle(config, updates)) {
+    texts.push_back(fmt::format("--cache-mode {}: predicts nothing in {}; it needs more --steps",
+                                name_of(config.cache_mode),
+                                counted(static_cast<std::size_t>(updates), "update")));
+  }
+  return texts;
+}
+
+std::int64_t PaintRequest::rows() const {
+  std::int64_t rows = 0;
+  for (const LatentSize& size : sizes) rows += size.rows();
+  return rows;
+}
+
+std::vector<std::int64_t> PaintRequest::block_rows() const {
+  std::vector<std::int64_t> rows;
+  for (const LatentSize& size : sizes) rows.push_back(size.rows() + 2);
+  return rows;
+}
+
+std::size_t PaintRequest::terms_in(std::int64_t i) const {
+  return guidance.terms_at(schedule.times[static_cast<std::size_t>(i)]);
+}
+
+std::vector<BranchContexts> PaintRequest::needed(std::vector<BranchContexts> all,
+                                                 bool tracing) const {
+  std::size_t most = 0;
+  for (std::int64_t i = 0; i < schedule.updates(); ++i) most = std::max(most, terms_in(i));
+  // TaylorSeer counts each branch's calls: one that sets in after cond has begun is at another
+  // place of the schedule, even where both have read the same.
+  const bool late =
+      step_cache.mode == StepCacheMode::taylorseer && !guidance.active(schedule.times.front());
+  std::vector<BranchContexts> branches = {std::move(all.front())};
+  for (BranchContexts& branch : std::span(all).subspan(1)) {
+    const auto acting = std::span(guidance.terms).first(most);
+    const bool used = std::ranges::find(acting, branch.name, &GuidanceTerm::branch) != acting.end();
+    if (!used && !tracing) continue;
+    branch.counts_apart = late && used;
+    branches.push_back(std::move(branch));
+  }
+  return branches;
+}
+
+std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
+                         const PrefilledContexts& contexts) {
+  std::int64_t last = 0;
+  for (const GuidanceTerm& term : std::span(guidance.terms).first(terms))
+    last = std::max(last, *contexts.context_of(term.branch));
+  return last + 1;
+}
+
+// Experts that come from the host and operations that look at values on the host cannot be
+// captured. NCCL's exchanges can, those of several groups too: they follow each other on one
+// stream, in the same order on all ranks.
+bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
+  return request.step_graphs && runtime.kernels != KernelPolicy::reference &&
+         !model.backbone.layers.streams({.und = true, .gen = true});
+}
+
+bool on_all_ranks(bool own, const Runtime& runtime) {
+  if (!runtime.device.is_cuda() || runtime.ranks == nullptr ||
+      !runtime.ranks->comm().divides_steps())
+    return own;
+  const Tensor mine =
+      at::full({1}, own ? 1 : 0, at::TensorOptions(at::kInt).device(runtime.device));
+  return runtime.ranks->all_gather(RankAxis::request, mine).min().item<int>() == 1;
+}
+
+bool all_capture(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
+  return on_all_ranks(captures_steps(request, model, runtime), runtime);
+}
+
+}  // namespace diptych

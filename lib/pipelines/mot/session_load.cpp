@@ -1,0 +1,234 @@
+// The weights of a session: where they lie, so that what is expected fits; reading them, and what
+// is rehearsed meanwhile.
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/base/interrupt.h"
+#include "lib/pipelines/mot/session.h"
+
+namespace diptych {
+namespace {
+
+// What was quantised, what that saves, and what stays as it was.
+void log_quantization(Log& log, Quantization kind, const QwenConfig& llm, at::ScalarType dtype) {
+  if (kind == Quantization::none) return;
+  const auto mebi = [&](Quantization q) {
+    constexpr double kMebi = 1 << 20;
+    return static_cast<double>(2 * llm.num_hidden_layers *
+                               QwenLayer::matrix_bytes(llm, {dtype, q})) /
+           kMebi;
+  };
+  log.info(
+      "{}: the projections of the decoder layers take {:.1f} MiB instead of {:.1f}; embeddings, "
+      "norms, biases, lm_head, vision, latent projections and time embedder stay {}",
+      kind == Quantization::fp8 ? "fp8" : "int8", mebi(kind), mebi(Quantization::none),
+      dtype == at::kFloat ? "float32" : "bfloat16");
+}
+
+}  // namespace
+
+void MotSession::load(std::span<const JobGroup> expected, Progress& progress) {
+  expects_more_ = expected.size() > 1;
+  if (writer_ != nullptr) return;
+  MotLoadedParts parts;
+  for (const JobGroup& group : expected) {
+    parts = parts | memory_->needed_parts(mot_jobs(group));
+  }
+  bool planned = false;
+  for (const JobGroup& group : expected) {
+    if (planned && !memory_->budget().device) break;  // on the CPU nothing is chosen
+    check_interrupted();
+    try {
+      memory_->plan_loading(mot_jobs(group), parts, planned);
+      planned = true;
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const std::exception&) {  // run() will say so, of these requests alone
+      why_not_loaded_ = std::current_exception();
+    }
+  }
+  if (planned) read_weights(mot_jobs(expected.front()), progress);
+}
+
+void MotSession::load_unplanned(Progress& progress) {
+  if (writer_ == nullptr) read_weights({}, progress);
+}
+
+void MotSession::begin_hash() {
+  weights_hash_ = std::make_unique<BackgroundHash>(
+      [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
+}
+
+std::string MotSession::weights_hash() {
+  if (weights_hash_ == nullptr && why_not_loaded_) std::rethrow_exception(why_not_loaded_);
+  if (weights_hash_ == nullptr && writer_ != nullptr) begin_hash();
+  TORCH_CHECK(weights_hash_ != nullptr, "[session] the hash of weights that were not loaded");
+  return weights_hash_->get();
+}
+
+// What was loaded stays where it is.
+void MotSession::plan_run(MotJobs jobs) {
+  memory_->plan_run(jobs, writer_->capacity());
+  const MemoryPlan& plan = memory_->plan();
+  checkpoint_->strips = plan.choice.strips;
+  report_.strips = plan.choice.strips;
+  const MotLayers& layers = checkpoint_->mot().backbone.layers;
+  report_.offload = layers.streams({.und = true}) ? "all" : "none";
+  log_.debug("memory planned: {}", plan.summary());
+  if (!memory_->budget().device) return;
+  if (plan.choice.strips && jobs.front()->config().vae_tiling == TilingWish::automatic)
+    log_.info(
+        "the autoencoder works in strips (--vae-tiling on): the same picture except for rounding");
+}
+
+// Unless they are there: chooses where the weights lie, so that each of the runs fits.
+void MotSession::load_for(std::span<const MotJobs> runs, Progress& progress) {
+  if (writer_ != nullptr) return;
+  MotLoadedParts parts;
+  for (const MotJobs run : runs) {
+    parts = parts | memory_->needed_parts(run);
+  }
+  for (const MotJobs& run : runs) memory_->plan_loading(run, parts, &run != &runs.front());
+  read_weights(runs.front(), progress);
+}
+
+void MotSession::get_ready(MotJobs jobs, Progress& progress) {
+  load_for(std::span(&jobs, 1), progress);
+  make_ready(jobs);
+}
+
+// What is left before these jobs can run, once the weights are there.
+void MotSession::make_ready(MotJobs jobs) {
+  clock_.start();
+  plan_run(jobs);
+  if (!kept_.empty())
+    kept_.make_room(memory_->room_beside_kept_step(), has_captured(jobs),
+                    memory_->plan().kept_step_bytes());
+  const MotLoadedParts parts = memory_->needed_parts(jobs);
+  if (parts.vision) checkpoint_->load_vision();
+  if (parts.head) {
+    checkpoint_->load_head();
+    if (drafter_) drafter_->load({runtime_.quantization, runtime_.kernels.policy});
+  }
+  clock_.lap(report_, "load", runtime_.device);
+}
+
+// Where not all weights have a place in the memory of the device or of this machine.
+void MotSession::warn_of_slow_weights(bool offloads) {
+  const MemoryBudget& budget = memory_->budget();
+  const MemoryPlan& plan = memory_->plan();
+  if (plan.mapped > 0 && budget.host && plan.peak() + plan.mapped > *budget.host) {
+    log_.warning(
+        "{:.1f} GiB of the weights are used from the file and do not fit in memory beside the run: "
+        "every step will read from the disk",
+        to_gib(plan.mapped));
+  }
+  if (budget.device && offloads && config_.offload == OffloadWish::automatic)
+    log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
+}
+
+void MotSession::read_weights(MotJobs first, Progress& progress) {
+  clock_.start();
+  const MemoryBudget& budget = memory_->budget();
+  const auto offload = mot_offload(memory_->plan().choice.offload, llm_config().num_hidden_layers);
+  if (budget.limited)
+    limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget.device - kCudaBytes));
+  warn_of_slow_weights(offload.has_value());
+  constexpr std::uint64_t kMebi = 1 << 20;
+  std::vector<Weights> sources = checkpoint_->sources();
+  std::uint64_t total = 0;
+  for (const Weights& weights : sources) total += weights.total_bytes();
+  progress.begin("load", static_cast<std::int64_t>(total / kMebi));  // MiB
+  std::uint64_t done = 0;
+  const auto count = [&](std::uint64_t bytes) {
+    progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
+  };
+  for (Weights& weights : sources) weights.on_read(count);
+  std::function<void()> placed;
+  if (const auto why = why_not_rehearsed(describe_first_run(first), runtime_.device, budget)) {
+    log_.debug("not rehearsed: {}", *why);
+  } else {
+    placed = [&] {
+      log_.mark("weights have their places, the rehearsal begins");
+      rehearsal_.start(rehearsal_parts(first));
+    };
+  }
+  log_.mark("memory is planned, loading begins");
+  checkpoint_->load(offload, placed);
+  log_.mark("weights are read");
+  if (placed) wait_for_rehearsed_steps();
+  log_quantization(log_, config_.quantization, llm_config(), runtime_.dtype);
+  for (Weights& weights : sources) weights.on_read({});
+  progress.update(static_cast<std::int64_t>(total / kMebi));  // parts that may come later
+  progress.end();
+  writer_ = std::make_unique<TextWriter>(checkpoint_->mot(), drafter_, runtime_);
+  // Of two stages the one that paints says what the weights were.
+  if (stage_ != StageRole::reads) begin_hash();
+  clock_.lap(report_, "load", runtime_.device);
+}
+
+// Whether a painter has captured the steps of these jobs; with --cfg-mode auto in either mode.
+KeptSteps<MotPainter>::Matches MotSession::has_captured(MotJobs jobs) const {
+  const bool either_mode = !jobs.front()->config().cfg_mode;
+  return [paint = packed_request(jobs), either_mode](const MotPainter& painter) mutable {
+    if (either_mode) paint.cfg_mode = painter.request().cfg_mode;
+    return painter.has_captured(paint);
+  };
+}
+
+FirstRun MotSession::describe_first_run(MotJobs jobs) const {
+  FirstRun run;
+  run.reads_files = !checkpoint_->is_dummy;
+  if (jobs.empty()) return run;
+  const MotJob& first = *jobs.front();
+  const auto reads_more = [](const MotJob* job) {
+    return job->writes() || !job->input_work.empty();
+  };
+  const auto is_watched = [](const MotJob* job) { return job->is_traced() || job->records_steps; };
+  run.is_known = true;
+  run.paints_at_once = stage_ != StageRole::reads && std::ranges::none_of(jobs, reads_more);
+  run.is_alone = runtime_.ranks == nullptr;
+  run.has_cfg_mode = first.config().cfg_mode.has_value();
+  run.captures_steps = std::ranges::none_of(jobs, is_watched) && !first.paint.caches() &&
+                       captures_steps(first.paint, checkpoint_->mot(), runtime_);
+  run.keeps_steps_fits = memory_->room_beside_kept_step() >= 0;
+  return run;
+}
+
+std::vector<Rehearsal::Part> MotSession::rehearsal_parts(MotJobs jobs) {
+  struct Shared {
+    MotTurns turns;
+    PaintRequest paint;
+    std::optional<PrefilledContexts> contexts;
+  };
+  const auto shared = std::make_shared<Shared>();
+  shared->turns = turns_of(jobs);
+  shared->paint = packed_request(jobs);
+  shared->paint.keep_graphs = keeps_graphs(*jobs.front());
+  const auto read = [this, shared] {
+    ContextsRequest reading;
+    reading.branches = shared->paint.needed(packed_branches(shared->turns), false);
+    reading.own_rows = shared->paint.block_rows();
+    shared->contexts = read_contexts(shared->turns, std::move(reading));
+  };
+  const auto capture = [this, shared] {
+    auto painter = std::make_unique<MotPainter>(checkpoint_->mot(), shared->paint,
+                                                std::move(*shared->contexts), runtime_);
+    painter->prepare();
+    keep(std::move(painter));
+  };
+  const auto decode = [this, strips = memory_->plan().choice.strips, sizes = shared->paint.sizes] {
+    for (const LatentSize& size : sizes) checkpoint_->rehearse_decoding(size, strips);
+  };
+  return {{"prefill", read}, {"steps", capture}, {"decoding", decode}};
+}
+
+// The autoencoder's part, the last, may go on beside prefill and steps in bfloat16: its TF32, which
+// holds for the whole process, leaves these as they are.
+void MotSession::wait_for_rehearsed_steps() {
+  const bool decoding_goes_on = runtime_.dtype == at::kBFloat16 || !runtime_.vae_tf32;
+  if (!rehearsal_.wait(decoding_goes_on ? 2 : 3)) drop_kept_steps();
+}
+
+}  // namespace diptych
