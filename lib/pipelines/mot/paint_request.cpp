@@ -120,14 +120,17 @@ bool captures_steps(const PaintRequest& request, const MotModel& model, const Ru
          !model.backbone.layers.streams({.und = true, .gen = true});
 }
 
-bool all_capture(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
-  const bool own = captures_steps(request, model, runtime);
+bool on_all_ranks(bool own, const Runtime& runtime) {
   if (!runtime.device.is_cuda() || runtime.ranks == nullptr ||
       !runtime.ranks->comm().divides_steps())
     return own;
   const Tensor mine =
       at::full({1}, own ? 1 : 0, at::TensorOptions(at::kInt).device(runtime.device));
   return runtime.ranks->all_gather(RankAxis::request, mine).min().item<int>() == 1;
+}
+
+bool all_capture(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
+  return on_all_ranks(captures_steps(request, model, runtime), runtime);
 }
 
 }  // namespace diptych

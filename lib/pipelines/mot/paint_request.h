@@ -47,8 +47,10 @@ std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
 // Whether a denoise step of this request runs as a CUDA graph where there are graphs
 // (make_launch_graphs) and nothing looks into its steps (MotDenoiser::is_plain).
 bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime);
-// Whether every rank that shares the request captures its steps: memory decides, and theirs may
-// differ. All of them call it.
+// Whether it is so on every rank that divides the steps of a request on GPUs, where memory decides
+// and theirs may differ; elsewhere `own`. All of them call it.
+bool on_all_ranks(bool own, const Runtime& runtime);
+// Whether every one of them captures the request's steps.
 bool all_capture(const PaintRequest& request, const MotModel& model, const Runtime& runtime);
 
 // All but its sizes, and batched for `auto`, which the session settles. `points`: of the schedule.

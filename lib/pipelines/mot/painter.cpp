@@ -78,7 +78,7 @@ bool MotPainter::has_captured(const PaintRequest& request) const {
                     r.step_graphs, r.schedule.times);
   };
   return loop_.has_kept() && loop_.used_graphs() && !request.caches() &&
-         steps(request) == steps(request_);
+         steps(request) == steps(request_) && division_ == division_text(runtime_);
 }
 
 bool MotPainter::serves(const PaintRequest& request, const PrefilledContexts& contexts) const {

@@ -10,6 +10,7 @@
 #include "lib/pipelines/mot/contexts.h"
 #include "lib/pipelines/mot/denoiser.h"
 #include "lib/pipelines/mot/paint_request.h"
+#include "lib/session/cfg_mode.h"
 #include "lib/session/denoise_loop.h"
 
 namespace diptych {
@@ -58,6 +59,7 @@ class MotPainter {
   DenoiseModel denoise_model_;
   MotTrace* trace_ = nullptr;  // of this picture
   std::string attention_;
+  std::string division_ = division_text(runtime_);  // of its steps among ranks
   bool lengths_on_device_ = false;  // AttentionBackend::reads_lengths_on_device(), of the same
 };
 

@@ -159,10 +159,13 @@ std::unique_ptr<MotPainter> MotSession::painter_of(const PaintRequest& paint,
   const auto serves = [&](const MotPainter& kept) {
     return trace == nullptr && kept.serves(paint, contexts);
   };
-  if (std::unique_ptr<MotPainter> kept = kept_.take(serves)) {
+  std::unique_ptr<MotPainter> kept = kept_.take(serves);
+  // A rank that replays exchanges less than one that captures.
+  if (on_all_ranks(kept != nullptr, runtime_) && kept != nullptr) {
     kept->take(contexts);
     return kept;
   }
+  kept.reset();
   give_up_kept_steps();
   return std::make_unique<MotPainter>(checkpoint_->mot(), paint, std::move(contexts), runtime_);
 }
@@ -218,10 +221,8 @@ void MotSession::log_why_uncaptured(const PaintRequest& paint) {
 }
 
 bool MotSession::keeps_graphs(const MotJob& job) const {
-  // Ranks whose memory differs would not keep the same.
-  const bool divided = runtime_.ranks != nullptr && runtime_.ranks->comm().divides_steps();
-  return !divided && (expects_more_ || job.config().sampling.batch_count > 1) &&
-         memory_->room_beside_kept_step() >= 0;
+  if (!expects_more_ && job.config().sampling.batch_count == 1) return false;
+  return on_all_ranks(memory_->room_beside_kept_step() >= 0, runtime_);
 }
 
 // Plans and contexts of all turns.
