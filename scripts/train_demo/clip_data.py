@@ -13,7 +13,7 @@ import vocabulary
 
 MERGES, PADDED = 420, 704  # of the tokenizer; rows of the embedding table: 256 bytes, the merges, 22 added tokens
 POOL = {"t2v": 70000, "i2v": 36000, "edit": 36000}  # clips, of all shapes together
-ROWS = {"t2v": 28000, "i2v": 32000, "edit": 44000, "x2t": 24000}  # of a step, of that kind
+ROWS = {"t2v": 24000, "i2v": 40000, "edit": 48000, "x2t": 22000}  # of a step, of that kind
 TURNS = ("edit", "x2t", "i2v", "edit", "i2v", "edit", "x2t", "i2v")  # what a step has beside clips from text
 LENGTH = {"t2v": 112, "i2v": 112, "edit": 136, "x2t": 184}  # text rows of a sample
 DROPPED = 0.1  # of the captions, for classifier-free guidance

@@ -23,12 +23,12 @@ class Sizes:
     vocabulary: int
     hidden: int = 160
     layers: int = 5
-    heads: int = 5
-    kv_heads: int = 1
-    intermediate: int = 256  # a multiple of 16, as fp8 products want it
-    sections: tuple = (4, 6, 6)  # of a head's frequencies: those that turn with time, row and column
+    heads: int = 4
+    kv_heads: int = 2  # values of 80 numbers: what is copied from a clip or a picture has 48 and its place
+    intermediate: int = 224  # a multiple of 16, as fp8 products want it
+    sections: tuple = (4, 8, 8)  # of a head's frequencies: those that turn with time, row and column
     # Frequencies are powers of two: the official code rounds them to bfloat16 in that mode, and no other.
-    rope_theta: float = 65536.0
+    rope_theta: float = 1048576.0
     vit_hidden: int = 80
     vit_layers: int = 3
     vit_heads: int = 2
