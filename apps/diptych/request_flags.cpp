@@ -9,7 +9,6 @@
 #include "apps/diptych/prompt_files.h"
 #include "lib/base/error.h"
 #include "lib/base/picture_formats.h"
-#include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
 
 namespace diptych {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "apps/diptych/record/result_record.h"

@@ -23,7 +23,6 @@
 #include "lib/base/sha256.h"
 #include "lib/base/temporary_folder.h"
 #include "lib/base/text_file.h"
-#include "lib/config/words.h"
 #include "lib/media/image_read.h"
 #include "lib/media/picture_write.h"
 #include "lib/media/video/clip_read.h"

@@ -11,7 +11,7 @@
 
 namespace diptych {
 
-// Both differ.
+// The texts differ.
 std::string text_difference(const std::string& then, const std::string& now,
                             nlohmann::ordered_json& json);
 // The files differ. `same_painting`: not before they were encoded, which then loses something.

@@ -3,8 +3,6 @@
 #include <array>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/bagel/trace.h"

@@ -1,6 +1,4 @@
 // One run of a job of BAGEL.
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "lib/pipelines/bagel/job.h"

@@ -60,7 +60,7 @@ class MotMemoryPlanner {
   const MotCheckpoint& checkpoint_;
   const std::optional<OpenedDrafter>& drafter_;
   const Runtime& runtime_;
-  std::optional<StageRole> stage_;  // that the session is alone
+  std::optional<StageRole> stage_;  // set where another session does the other stage
   MemoryBudget budget_;
   MotSizes checkpoint_sizes_;
   std::optional<MappedWeights> mapped_;  // on the CPU

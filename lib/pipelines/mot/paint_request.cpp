@@ -1,6 +1,7 @@
 #include "lib/pipelines/mot/paint_request.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>

@@ -109,7 +109,7 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
   void keep(std::unique_ptr<MotPainter> painter);
 
   RunConfig config_;
-  std::optional<StageRole> stage_;  // that it is alone
+  std::optional<StageRole> stage_;  // set where another session does the other stage
   Log& log_;
   Runtime runtime_;
   Report report_;

@@ -13,7 +13,6 @@
 #include "lib/pipelines/mot/trace.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/finite.h"
-#include "lib/tensor/noise.h"
 
 namespace diptych {
 
