@@ -24,6 +24,9 @@ struct MotJob;
 
 class MotCheckpoint {
  public:
+  MotCheckpoint() = default;
+  MotCheckpoint(const MotCheckpoint&) = delete;  // `mot_` refers to its parts
+  MotCheckpoint& operator=(const MotCheckpoint&) = delete;
   virtual ~MotCheckpoint() = default;
 
   // What the parts on the backbone borrow; it stays where it is.

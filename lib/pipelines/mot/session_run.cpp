@@ -183,7 +183,7 @@ CfgMode MotSession::choose_cfg_mode(const PaintRequest& paint, const PrefilledCo
   if (contexts.distinct() == 1) return CfgMode::batched;  // the same either way
   const std::string kind =
       describe_step(measured, contexts, memory_->pixels_per_row()) + division_text(runtime_);
-  if (!memory_->plan().choice.batched) {
+  if (!on_all_ranks(memory_->plan().choice.batched, runtime_)) {
     log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
     return CfgMode::sequential;
   }

@@ -68,6 +68,7 @@ std::unique_ptr<MotPainter> MotSession::read_alone(Job& job, Progress& progress)
 
 double MotSession::time_steps(Job& job, Progress& progress) {
   const c10::InferenceMode inference;
+  drop_kept_steps();  // what is measured captures steps, too
   const std::unique_ptr<MotPainter> painter = read_alone(job, progress);
   clock_.lap(report_, "prefill", runtime_.device);
   Log quiet(LogLevel::quiet);
