@@ -226,6 +226,7 @@ void add_check(CLI::App& app, Run& run) {
   verb->add_option("--tolerance", options->tolerance,
                    "largest difference in any channel for probes without their own (default: the "
                    "YAML file's, else 5)")
+      ->check(number_problem)
       ->envname("DIPTYCH_TOLERANCE");
   verb->add_option("--against", options->against,
                    "a reference of the same size: a picture, or of a clip one with as many frames")
@@ -233,17 +234,22 @@ void add_check(CLI::App& app, Run& run) {
       ->envname("DIPTYCH_AGAINST");
   verb->add_option("--min-ssim", options->gates.min_ssim,
                    "smallest SSIM to the reference (1: equal)")
+      ->check(number_problem)
       ->envname("DIPTYCH_MIN_SSIM");
   verb->add_option("--min-ms-ssim", options->gates.min_ms_ssim,
                    "smallest MS-SSIM to the reference (1: equal)")
+      ->check(number_problem)
       ->envname("DIPTYCH_MIN_MS_SSIM");
   verb->add_option("--min-psnr", options->gates.min_psnr, "smallest PSNR to the reference, in dB")
+      ->check(number_problem)
       ->envname("DIPTYCH_MIN_PSNR");
   verb->add_option("--max-abs", options->gates.max_abs,
                    "largest difference of any level to the reference, 0 to 255")
+      ->check(number_problem)
       ->envname("DIPTYCH_MAX_ABS");
   verb->add_option("--min-cosine", options->gates.min_cosine,
                    "smallest cosine between the picture and the reference")
+      ->check(number_problem)
       ->envname("DIPTYCH_MIN_COSINE");
   verb->add_flag("--json", options->json, "every check with found and expected, as JSON on stdout")
       ->envname("DIPTYCH_JSON");

@@ -24,6 +24,16 @@ inline constexpr char kListSeparator = ';';
 inline std::string path_problem(const std::string& path) {
   return path.empty() ? "is empty; expected a path" : "";
 }
+// The same of a number's text. CLI11 takes an empty one for a number that was not given.
+inline std::string number_problem(const std::string& number) {
+  return number.empty() ? "is empty; expected a number" : "";
+}
+// Of the folder that a verb writes.
+inline std::string folder_problem(const std::string& folder) {
+  return folder == "-"
+             ? "found -, which is stdout elsewhere; expected a folder (./- for one of that name)"
+             : path_problem(folder);
+}
 
 void add_generate(CLI::App& app, Run& run);
 void add_batch(CLI::App& app, Run& run);

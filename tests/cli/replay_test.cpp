@@ -252,6 +252,20 @@ TEST_CASE("limits of the machine a picture was made on do not bind another") {
   CHECK(has(other.out, "(offload none, recorded all)"));
 }
 
+TEST_CASE("a record that names a file to write is refused, and nothing is written") {
+  const Folder folder;
+  generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
+  for (const std::string key : {"trace", "output", "think_output"}) {
+    const std::string victim = folder.file("victim");
+    rewrite(folder, "a.png", "b.png", 0, [&](json& r) { r["requested"][key] = victim; });
+    const Outcome outcome = replay(folder, "b.png");
+    CHECK(outcome.code == 2);
+    CHECK(
+        has(outcome.err, ": its record has '" + key + "', which no record holds; was it edited?"));
+    CHECK_FALSE(fs::exists(victim));
+  }
+}
+
 TEST_CASE("strips that were used are used again") {
   const Folder folder;
   generate(folder, "a.png", {"-p", "x", "--size", "64x64", "--vae-tiling", "on"});

@@ -353,7 +353,7 @@ void add_batch(CLI::App& app, Run& run) {
                    "folder for the files and the manifest; created if missing")
       ->type_name("DIR")
       ->required()
-      ->check(path_problem)
+      ->check(folder_problem)
       ->envname("DIPTYCH_OUTPUT_DIR");
   verb->add_flag("--resume", flags->resume, "continue the run that DIR holds")
       ->envname("DIPTYCH_RESUME");

@@ -166,16 +166,21 @@ void add_flags(CLI::App& verb, CompareOptions& options) {
   verb.add_option("expected", options.expected, "what to compare it with: the same kind")
       ->check(path_problem);
   verb.add_option("--min-ssim", options.gates.min_ssim, "gate: smallest SSIM (1: equal)")
+      ->check(number_problem)
       ->envname("DIPTYCH_MIN_SSIM");
   verb.add_option("--min-ms-ssim", options.gates.min_ms_ssim, "gate: smallest MS-SSIM (1: equal)")
+      ->check(number_problem)
       ->envname("DIPTYCH_MIN_MS_SSIM");
   verb.add_option("--min-psnr", options.gates.min_psnr, "gate: smallest PSNR, in dB")
+      ->check(number_problem)
       ->envname("DIPTYCH_MIN_PSNR");
   verb.add_option("--max-abs", options.gates.max_abs,
                   "gate: largest difference of any level, 0 to 255")
+      ->check(number_problem)
       ->envname("DIPTYCH_MAX_ABS");
   verb.add_option("--min-cosine", options.gates.min_cosine,
                   "gate: smallest cosine, of the pictures or of any tensor")
+      ->check(number_problem)
       ->envname("DIPTYCH_MIN_COSINE");
   verb.add_option(
           "--tolerance", options.tolerances,

@@ -298,6 +298,9 @@ void add_replay_flags(CLI::App& verb, InspectOptions& options, CLI::Option* repl
       ->needs(replay);
   verb.add_option("--device", options.device, "instead of the recorded one (also DIPTYCH_DEVICE)")
       ->type_name("auto|cpu|cuda|cuda:N")
+      ->check([](const std::string& device) {
+        return std::string(device.empty() ? "is empty; expected auto, cpu, cuda or cuda:N" : "");
+      })
       ->needs(replay);
 }
 

@@ -212,6 +212,10 @@ class RecordReader {
         throw InputError("{}: its record has {}, which this version ({}) does not know", name_,
                          in_quotes(key), DIPTYCH_VERSION);
       }
+      if (field->scope == Scope::output) {  // a file that would be written
+        throw InputError("{}: its record has {}, which no record holds; was it edited?", name_,
+                         in_quotes(key));
+      }
       const auto kind = path_kind(*field);
       std::string text = text_of(value);
       if ((kind || is_list(*field)) && text.empty()) continue;
