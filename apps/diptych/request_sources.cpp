@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/diptych/demo.h"
+#include "apps/diptych/prompt_files.h"
 #include "lib/base/error.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
@@ -41,6 +42,13 @@ std::string variable_of_alias(std::string_view variable) {
 Sources sources_of(const RequestFlags& flags, FieldChoice takes) {
   Environment environment = process_environment();
   for (const std::string& name : variables_left_out(takes)) environment.variables.erase(name);
+  // @FILE, as of the flag.
+  const Field& negative = all_fields()[field_index("negative_prompt")];
+  const auto variable = environment.variables.find(environment_name("negative_prompt"));
+  const auto flag = flags.values.find(std::string(negative.flags));
+  const bool has_flag = flag != flags.values.end() && !flag->second.empty();
+  if (variable != environment.variables.end() && !has_flag)
+    variable->second = read_prompt(variable->second, Setting::of("negative_prompt"));
   return {flags.inputs,           flags.values, flags.overrides,
           std::move(environment), find_demos(), all_family_configs()};
 }

@@ -117,7 +117,7 @@ constinit const auto kFields = std::to_array<Field>({
     {"inputs", request, "", "", "texts, pictures and videos in their order",
      InputsSlot{run<&R::inputs>}},
     {"negative_prompt", picture, "-n,--negative-prompt", "TEXT",
-     "text that guidance leads away from; @FILE reads it from a file",
+     "text that guidance leads away from; the flag and its variable read @FILE from a file",
      TextSlot{run<&R::negative_prompt>}, YamlPlace::painting,
      "default_sampling_params.extra_args.negative_prompt", "--negative,--neg-prompt"},
     {"enhance_prompt", enhancing, "--enhance-prompt", "",
