@@ -14,8 +14,11 @@ namespace diptych {
 namespace {
 
 using nlohmann::json;
+using test::Folder;
+using test::has;
 using test::Outcome;
 using test::run;
+using test::run_in;
 using test::Words;
 
 std::string refusal(Words arguments) {
@@ -213,6 +216,21 @@ TEST_CASE("version and devices as JSON") {
     CHECK(keys(device) == Words{"attention", "compute_capability", "device", "free_bytes",
                                 "multiprocessors", "name", "total_bytes"});
   }
+}
+
+TEST_CASE("the negative prompt is read from a file by its flag and by its variable") {
+  const Folder folder;
+  folder.write("dull.txt", "dull\n");
+  const auto shown = [&](const std::string& flags, const std::string& variable) {
+    return run_in(folder.path(), "generate -p x --print-config" + flags,
+                  {{"DIPTYCH_NEGATIVE_PROMPT", variable}});
+  };
+  CHECK(has(shown(" -n @dull.txt", "").out, "negative_prompt: dull "));
+  CHECK(has(shown("", "@dull.txt").out, "negative_prompt: dull "));
+  CHECK(has(shown(" -n blur", "@absent.txt").out, "negative_prompt: blur "));  // the flag counts
+  const Outcome absent = shown("", "@absent.txt");
+  CHECK(absent.code == 2);
+  CHECK(has(absent.err, "'absent.txt': no such file"));
 }
 
 TEST_CASE("a folder for the output is not made for a request that is refused") {
