@@ -19,7 +19,8 @@ LENGTH = {"t2v": 112, "i2v": 112, "edit": 136, "x2t": 184}  # text rows of a sam
 DROPPED = 0.1  # of the captions, for classifier-free guidance
 STRETCHED = 0.3  # of the clips that are read: shown at less than 12 frames a second, so that frames come twice
 STRANGE = 0.4  # of the clips that are asked about: their things have no names
-TINTED = 0.35  # of the things in clips that continue a picture or are edited: of a colour without a name
+# Of the things in clips that continue a picture or are edited: of a colour, or a shape, without a name.
+TINTED, MORPHED = 0.35, 0.35
 UNMOVED = tuple(motion for motion in clips.MOTIONS if motion != clips.APPEARS)
 
 # What the vision tower gets of a clip, by its width and height: the bucket, and what is left of it.
@@ -57,10 +58,11 @@ def clip_of_pool(seed, kind, shape, number):
         spec = clips.sample_spec(rng)
         return spec, clips.arrange(rng, spec, *size, frames)
     if kind == "i2v":
-        return clips.tinted(rng, clips.sample_loose(rng, *size, frames, whole_way=True, motions=UNMOVED)[1], TINTED)
+        clip = clips.sample_loose(rng, *size, frames, whole_way=True, motions=UNMOVED, morphs=MORPHED)[1]
+        return clips.tinted(rng, clip, TINTED)
     while True:
         things = 2 if rng.random() < 0.7 else 1
-        clip = clips.sample_loose(rng, *size, filmed(rng, frames), things=things)[1]
+        clip = clips.sample_loose(rng, *size, filmed(rng, frames), things=things, morphs=MORPHED)[1]
         edit = clips.sample_edit(rng, clips.tinted(rng, clip, TINTED))
         if edit:
             return edit
@@ -103,13 +105,13 @@ def corpus(rng, count=12000):
 
 class Blocks(torch.utils.data.Dataset):
     """The pool in blocks of one kind and shape: `first` number, and what is drawn of them: `before` and, of edits,
-    `after`."""
+    `after`. Part `rank` of `ranks`."""
 
-    def __init__(self, seed, scale, length=128):
+    def __init__(self, seed, scale, rank=0, ranks=1, length=128):
         self.seed = seed
         self.blocks = [(kind, shape, first, min(length, count - first))
                        for kind, shapes in pool_sizes(scale).items() for shape, count in shapes.items()
-                       for first in range(0, count, length)]
+                       for first in range(0, count, length)][rank::ranks]
 
     def __len__(self):
         return len(self.blocks)
@@ -127,10 +129,12 @@ class Blocks(torch.utils.data.Dataset):
 
 class Steps(torch.utils.data.Dataset):
     """Step number -> the clips' `shape`, and per kind of sample the packed sequences with the `numbers` in the pool
-    that they are made of and, where they are looked at, what to draw."""
+    that they are made of and, where they are looked at, what to draw. Of `ranks` processes that share the rows, the part
+    of `rank`."""
 
-    def __init__(self, folder, steps, seed, scale, rows=1.0):
-        self.folder, self.steps, self.seed, self.rows = folder, steps, seed, rows
+    def __init__(self, folder, steps, seed, scale, rows=1.0, rank=0, ranks=1):
+        self.folder, self.steps, self.seed = folder, steps, seed
+        self.rows, self.rank = rows / ranks, rank
         self.pool = pool_sizes(scale)
         self.tokenizer = None
 
@@ -144,6 +148,8 @@ class Steps(torch.utils.data.Dataset):
         rng = random.Random(f"{self.seed} {step}")
         shape = clips.clip_shape(rng)
         kinds = ["t2v"] + ([TURNS[step % len(TURNS)]] if shape[0] in clips.BUCKETS else [])
+        if self.rank > 0:
+            rng = random.Random(f"{self.seed} {step} {self.rank}")
         return {"shape": shape, "batches": {kind: self.make(rng, kind, shape) for kind in kinds}}
 
     def make(self, rng, kind, shape):

@@ -251,22 +251,38 @@ def sample_strange(rng, width, height, frames):
             return clip
 
 
+def morphed(rng, spec, share, motions):
+    """The spec with so many of its things half in another shape, and then with any motion that is not held out: what
+    carries an outline on does not ask which it is. They can still be told from each other by their colours."""
+    things = []
+    for said in spec.things:
+        alone = sum(t.colour == said.colour for t in spec.things) == 1
+        if alone and rng.random() < share:
+            said = dataclasses.replace(said, morph=rng.choice([s for s in SHAPES if s != said.shape]))
+            free = [m for m in motions if not is_held_out(dataclasses.replace(said, motion=m))]
+            said = dataclasses.replace(said, motion=rng.choice(free))
+        things.append(said)
+    return dataclasses.replace(spec, things=tuple(things))
+
+
 def tinted(rng, clip, share):
     """The clip with so many of its things in colours that have no name: what carries a colour on, or puts another in
-    its place, does not ask which it is. They can still be told from each other by their shapes."""
+    its place, does not ask which it is. They can still be told from each other by their shapes, which must have names."""
     things = []
     for thing in clip.things:
-        alone = sum(t.shape == thing.shape for t in clip.things) == 1
+        alone = thing.morph is None and sum(t.shape == thing.shape for t in clip.things) == 1
         changed = dataclasses.replace(thing, tint=tuple(rng.uniform(0, 255) for _ in range(3)))
         take = alone and rng.random() < share and stands_out(changed, clip.background)
         things.append(changed if take else thing)
     return dataclasses.replace(clip, things=tuple(things))
 
 
-def sample_loose(rng, width, height, frames, held_out=False, whole_way=False, motions=MOTIONS, things=None):
-    """(spec, clip) of things with these motions."""
+def sample_loose(rng, width, height, frames, held_out=False, whole_way=False, motions=MOTIONS, things=None, morphs=0.0):
+    """(spec, clip) of things with these motions; `morphs`: the share that is half of another shape."""
     while True:
         spec = sample_spec(rng, held_out, things)
+        if morphs:
+            spec = morphed(rng, spec, morphs, motions)
         if all(thing.motion in motions for thing in spec.things):
             clip = shoot(rng, spec, width, height, frames, whole_way)
             if clip:

@@ -7,6 +7,10 @@ needs PyTorch 2.11 with a GPU, tokenizers and safetensors. It may be stopped and
 piece in time, as SIGTERM does while the model is trained; the next call goes on where it stopped. The last step
 comes `--within` so many minutes of all pieces. The checkpoint, in the released layout, lies in OUTPUT/checkpoint
 after each piece; it is finished with the last one. How it went is in OUTPUT/log.jsonl.
+
+Several GPUs of one machine share each step's rows (`--within` and `--steps` as with one):
+
+  torchrun --nproc-per-node 4 scripts/train_demo/train_clips.py --output build/clip_demo
 """
 import argparse
 import functools
@@ -21,6 +25,7 @@ try:
     import safetensors  # noqa: F401
     import tokenizers  # noqa: F401
     import torch
+    import torch.distributed as dist
     import torch.nn.functional as F
     import torch.fx.experimental._config as shapes
 except ModuleNotFoundError as missing:
@@ -43,6 +48,8 @@ from training import (UNLIMITED, Clock, Group, Log, Muon, Replayed, Tally, Train
 SLOTS = {"t2v": ("latent",), "i2v": ("latent",), "edit": ("vit", "context", "latent"), "x2t": ("vit",)}
 PAINTS = ("t2v", "i2v", "edit")
 CE_WEIGHT = 0.2
+LEVEL = 0.2  # of the training: then rates fall. With 2/3 errors hardly fell from its middle on until the rates did.
+STANDING_OUT = 3.0  # by how much more the rows of latents count that show a thing
 EXCUSED = 3.0  # taken off the logit of an id that only what is held out tells from the right one
 CROP, CROPPED_FRAMES = 64, 9  # pixels and frames of what the autoencoder learns on at first
 ENCODED = 0.7  # of the training of the autoencoder: until then all of it is trained, then the decoder alone
@@ -234,9 +241,10 @@ def train_autoencoder(args, device, clock, log):
 # The model
 
 
-def encode_pool(args, device, vae, clock, log):
+def encode_pool(args, group, vae, clock, log):
     """{kind: {shape: latents [clips, rows, 48]}}, of edits (before, after), in half precision; kept in pool.pt for
-    the next piece, where the time of this one is limited."""
+    the next piece, where the time of this one is limited. Each process encodes its part."""
+    device = group.device
     path = args.output / "pool.pt"
     if path.exists():
         return torch.load(path, map_location=device)
@@ -248,11 +256,11 @@ def encode_pool(args, device, vae, clock, log):
             grid = clip_data.grid_of(*shape)
             pool[kind][shape] = [torch.zeros(count, grid[0] * grid[1] * grid[2], wan_autoencoder.LATENT, dtype=half,
                                              device=device) for _ in range(2 if kind == "edit" else 1)]
-    for block in loader(clip_data.Blocks(args.seed, args.scale), 0, args.workers):
+    for block in loader(clip_data.Blocks(args.seed, args.scale, group.rank, group.size), 0, args.workers):
         kind, (size, frames) = block["kind"], block["shape"]
         for index, name in enumerate(name for name in ("before", "after") if name in block):
             with torch.no_grad(), mixed(device):
-                drawn = draw(block[name], device, size, morphs=False)
+                drawn = draw(block[name], device, size, morphs=kind != "t2v")
                 if kind == "edit" and name == "before":
                     drawn = degraded(drawn)
                 elif kind == "i2v":
@@ -260,15 +268,25 @@ def encode_pool(args, device, vae, clock, log):
                 rows = wan_autoencoder.to_rows(vae.encode(to_clip(drawn.round())))
             first = block["first"]
             pool[kind][size, frames][index][first:first + len(rows)] = rows.to(half)
-    if args.minutes < UNLIMITED:
+    for latents in (latents for shapes in pool.values() for pair in shapes.values() for latents in pair):
+        group.sum(latents)  # where a process has not written, it has zeros
+    if group.rank == 0 and args.minutes < UNLIMITED:
         torch.save(pool, path.with_suffix(".partial"))
         os.replace(path.with_suffix(".partial"), path)
     log(stage="pool", seconds=clock.seconds())
     return pool
 
 
+def emphasis(latents, grid):
+    """[n, rows, 1]: how much an error in a row of these latents counts. Things fill few rows; one is in those that
+    differ from most of their frame."""
+    framed = latents.unflatten(1, (grid[0], -1))
+    apart = (framed - framed.median(dim=2, keepdim=True).values).square().mean(dim=-1, keepdim=True).sqrt()
+    return (1 + STANDING_OUT * (apart / 0.7).clamp(max=1)).flatten(1, 2)
+
+
 def losses(model, kind, packed, pool, shape, constants):
-    """[5]: sum of squared velocity errors, their number, sum of cross entropies, their number, how many tokens were
+    """[5]: weighted sum of squared velocity errors, sum of the weights, sum of cross entropies, their number, how many tokens were
     right. Nothing here waits for the GPU or depends on the values in `packed`: it may become a CUDA graph."""
     size, frames = shape
     grid = clip_data.grid_of(*shape)
@@ -277,7 +295,7 @@ def losses(model, kind, packed, pool, shape, constants):
     batch = clip_sequence.lay_out(packed, grids, mot.UNSEEN)
     if "vit" in grids:
         with torch.no_grad():
-            drawn = degraded(draw(packed, device, size, morphs=kind == "x2t"))
+            drawn = degraded(draw(packed, device, size))
             batch["seen"] = looked_at(drawn, size, *constants)
     if "context" in grids:
         batch["context"] = pool[kind][shape][0][packed["pool"]].float()
@@ -295,8 +313,9 @@ def losses(model, kind, packed, pool, shape, constants):
     told = [torch.zeros((), device=device) for _ in range(5)]
     if kind in PAINTS:
         error = (velocity.float() - (noise - target))[:, given:]
-        told[0] = error.square().sum()
-        told[1] = torch.full((), float(error.numel()), device=device)
+        weights = emphasis(target, grid)[:, given:]
+        told[0] = (weights * error.square()).sum()
+        told[1] = weights.sum() * error.shape[-1]
     else:
         targets = batch["targets"].flatten()
         logits = model.logits(hidden).float().flatten(0, 1)
@@ -326,13 +345,18 @@ def train_model(args, group, vae, clock, log):
     if args.compile:
         compile_layers(model)
     limit = 60 * args.within
-    behind = training.done(args.steps, limit, clock.seconds())
+
+    def done():
+        mine = training.done(args.steps, limit, clock.seconds() if group.rank == 0 else 0)
+        return group.sum(torch.tensor(mine if group.rank == 0 else 0.0, device=device)).item()
+
+    behind = done()
     if behind >= 1:
         return training.averaged(device), first
-    pool = encode_pool(args, device, vae, clock, log)
+    pool = encode_pool(args, group, vae, clock, log)
     steps = loader(clip_data.Steps(args.output / "checkpoint" / "Lance_3B_Video", args.steps, args.seed, args.scale,
-                                   args.rows), first, args.workers)
-    torch.manual_seed(args.seed + first)
+                                   args.rows, group.rank, group.size), first, args.workers)
+    torch.manual_seed(args.seed + first + 1000003 * group.rank)
     constants = [torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (lance.VIT_MEAN, lance.VIT_STD)]
     tally, since, saved = Tally(device, SLOTS), clock.seconds(), clock.seconds()
 
@@ -350,11 +374,11 @@ def train_model(args, group, vae, clock, log):
 
     take = Replayed(learn, device, args.graphs and device.type == "cuda")
     clock.end_at_sigterm()
-    over = clock.over()
+    over = group.any(clock.over())
     training.begun = training.begun or clock.seconds()
     while behind < 1 and training.step < args.steps and not over:
         batch = next(steps)
-        share = trapezoid(training.step, 400, behind)
+        share = trapezoid(training.step, 400, behind, LEVEL)
         training.set_rates(args.rate * share, args.inner_rate * share)
         take((batch["shape"], tuple(batch["batches"])),
              {(kind, name): value for kind, packed in batch["batches"].items() for name, value in packed.items()})
@@ -368,8 +392,9 @@ def train_model(args, group, vae, clock, log):
         if training.step % 25 == 0:
             if device.type == "cuda":
                 torch.cuda.synchronize()  # graphs are launched faster than they run; the clock is the GPU's
-            behind = training.done(args.steps, limit, clock.seconds())
-        over = clock.over()
+            over, behind = group.any(clock.over()), done()
+        elif group.size == 1:
+            over = clock.over()
         if clock.seconds() - saved > 100:
             training.save(path, clock.seconds())
             saved = clock.seconds()
@@ -392,7 +417,7 @@ def main():
     parser.add_argument("--vae-batch", type=int, default=48, help="pieces of clips a step (48)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, help="processes that draw samples",
-                        default=max(0, (os.cpu_count() or 1) - 2))
+                        default=max(0, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 2))
     parser.add_argument("--scale", type=float, default=1.0, help="of the pool of clips (1)")
     parser.add_argument("--rows", type=float, default=1.0, help="of a step, as a factor (1)")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
@@ -405,15 +430,23 @@ def main():
     checkpoint = args.output / "checkpoint"
     folder = checkpoint / "Lance_3B_Video"
     folder.mkdir(parents=True, exist_ok=True)
-    log = Log(args.output / "log.jsonl")
+    log = Log(args.output / "log.jsonl" if group.rank == 0 else None)
     torch.manual_seed(args.seed)
-    if not (folder / "tokenizer.json").exists():
-        vocabulary.train(folder, lines=clip_data.corpus, merges=clip_data.MERGES)
-        log(stage="tokenizer", seconds=clock.seconds())
-    vae = train_autoencoder(args, group.device, clock, log).eval().requires_grad_(False)
+    if group.rank == 0:
+        if not (folder / "tokenizer.json").exists():
+            vocabulary.train(folder, lines=clip_data.corpus, merges=clip_data.MERGES)
+            log(stage="tokenizer", seconds=clock.seconds())
+        vae = train_autoencoder(args, group.device, clock, log)
+    group.wait()
+    if group.rank > 0:
+        vae = train_autoencoder(args, group.device, clock, log)  # as the first one left it
+    vae = vae.eval().requires_grad_(False)
     model, step = train_model(args, group, vae, clock, log)
-    clip_export.write(checkpoint, model, vae, vocabulary.Vocabulary(folder, clip_data.PADDED))
-    log(stage="export", step=step, of=args.steps, seconds=clock.seconds())
+    if group.rank == 0:
+        clip_export.write(checkpoint, model, vae, vocabulary.Vocabulary(folder, clip_data.PADDED))
+        log(stage="export", step=step, of=args.steps, seconds=clock.seconds())
+    if group.size > 1:
+        dist.destroy_process_group()
     return 0
 
 

@@ -79,10 +79,10 @@ def cosine(step, steps, peak, warmup):
     return peak * 0.5 * (1 + math.cos(math.pi * min(1, (step - warmup) / (steps - warmup))))
 
 
-def trapezoid(step, warmup, done):
-    """Up, level for two thirds, then down to 0; before that nothing depends on how long it will be.
+def trapezoid(step, warmup, done, level=2 / 3):
+    """Up, level until so much is done, then down to 0; before that nothing depends on how long it will be.
     `done`: the share that lies behind."""
-    return min((step + 1) / warmup, 1, 3 * (1 - done))
+    return min((step + 1) / warmup, 1, (1 - done) / (1 - level))
 
 
 def leave_signals(_):

@@ -110,7 +110,7 @@ TEST_SUITE("needs libav") {
                                           "--task",
                                           "x2t_video",
                                           "--video",
-                                          source + "/docs/clip.gif",
+                                          source + "/docs/clip.webp",
                                           "-p",
                                           "what moves?",
                                           "--max-tokens",
