@@ -3,40 +3,23 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
+#include "lib/tensor/archive_records.h"
 #include "lib/tensor/state_dict.h"
 #include "lib/tensor/tensor_names.h"
-#include "lib/tensor/zip_records.h"
 
 namespace diptych {
 namespace {
 
-using Records = std::map<std::string, ZipRecord, std::less<>>;
-
 // An opened one.
 struct Archive {
   std::string file;  // for messages
-  std::string folder;
-  Records records;
+  std::map<std::string, ArchiveRecord, std::less<>> records;
 };
 
-constexpr std::string_view kPickle = "/data.pkl";
-
-// The folder of the archive that everything is in.
-std::string archive_folder(const std::string& file, const Records& records) {
-  std::string folder;
-  for (const auto& [name, record] : records) {
-    const bool is_pickle =
-        name.ends_with(kPickle) && name.find('/') + kPickle.size() == name.size();
-    if (!is_pickle) continue;
-    if (!folder.empty()) throw InputError("{}: holds more than one data.pkl", file);
-    folder = name.substr(0, name.size() - kPickle.size());
-  }
-  if (folder.empty()) throw InputError("{}: holds no data.pkl: not an archive of torch.save", file);
-  return folder;
-}
+constexpr std::string_view kPickle = "data.pkl";
 
 void check_byte_order(const Archive& archive, std::span<const std::byte> bytes) {
-  const auto found = archive.records.find(archive.folder + "/byteorder");
+  const auto found = archive.records.find("byteorder");
   if (found == archive.records.end()) return;  // before PyTorch 2.1
   const auto order = bytes.subspan(found->second.begin, found->second.size);
   const std::string_view text(reinterpret_cast<const char*>(order.data()), order.size());
@@ -81,12 +64,12 @@ TensorEntry entry_of(const Archive& archive, const std::string& name, const Stor
   const std::string& file = archive.file;
   const std::string shown = shown_name(name);
   const std::uint64_t bytes = check_view(file, shown, view);
-  const auto found = archive.records.find(fmt::format("{}/data/{}", archive.folder, view.storage));
+  const auto found = archive.records.find("data/" + view.storage);
   if (found == archive.records.end()) {
     throw InputError("{}: tensor {} is in storage {}, which the file lacks", file, shown,
                      shown_name(view.storage));
   }
-  const ZipRecord& record = found->second;
+  const ArchiveRecord& record = found->second;
   const auto element = static_cast<std::uint64_t>(c10::elementSize(view.dtype));
   const auto elements = static_cast<std::uint64_t>(view.storage_elements);
   if (record.size / element != elements || record.size % element != 0) {
@@ -107,11 +90,13 @@ TensorEntry entry_of(const Archive& archive, const std::string& name, const Stor
 PthFile PthFile::open(const std::filesystem::path& path) {
   auto state = std::make_shared<State>(path);
   const auto bytes = state->map.bytes();
-  Archive archive{path.string(), {}, zip_records(path, bytes)};
-  archive.folder = archive_folder(archive.file, archive.records);
+  const Archive archive{path.string(), archive_records(path, bytes)};
+  const auto pickle = archive.records.find(kPickle);
+  if (pickle == archive.records.end())
+    throw InputError("{}: holds no {}: not an archive of torch.save", archive.file, kPickle);
   check_byte_order(archive, bytes);
-  const ZipRecord& pickle = archive.records.find(archive.folder + std::string(kPickle))->second;
-  for (const auto& [name, view] : read_state_dict(path, bytes.subspan(pickle.begin, pickle.size)))
+  for (const auto& [name, view] :
+       read_state_dict(path, bytes.subspan(pickle->second.begin, pickle->second.size)))
     state->entries.emplace(name, entry_of(archive, name, view));
   return PthFile(std::move(state));
 }

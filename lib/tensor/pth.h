@@ -14,7 +14,7 @@ inline constexpr std::string_view kPthExtension = ".pth";
 class PthFile : public TensorFile {
  public:
   // Reads the archive's directory and the pickle; runs nothing. Throws InputError naming the file
-  // as zip_records() and read_state_dict(), and for: no data.pkl or several, a missing storage, a
+  // as archive_records() and read_state_dict(), and for: no data.pkl, a missing storage, a
   // record of another size than its storage, tensors that reach beyond their storage or are not
   // contiguous, big-endian numbers.
   static PthFile open(const std::filesystem::path& path);

@@ -1,6 +1,7 @@
 // Files of torch.save put together by hand: a zip writer that can lie, and pickles.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,21 +26,38 @@ struct Record {
   bool zip64 = false;            // sizes and place in a zip64 field, as for 4 GiB and more
 };
 
-// With a zip64 end as torch.save writes, or the short one.
-inline std::string zip(const std::vector<Record>& records, bool zip64_end = false) {
+// As zip archives have it.
+inline std::uint32_t crc32(std::string_view bytes) {
+  std::uint32_t crc = 0xFFFFFFFF;
+  for (const char byte : bytes) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1U ^ ((crc & 1U) != 0 ? 0xEDB88320U : 0U);
+  }
+  return ~crc;
+}
+
+// With a zip64 end as torch.save writes, or the short one. A version, without which libtorch reads
+// no archive, is added where none of the records is one.
+inline std::string zip(std::vector<Record> records, bool zip64_end = false) {
+  const auto is_version = [](const Record& record) { return record.name.ends_with("/version"); };
+  if (!records.empty() && std::ranges::none_of(records, is_version)) {
+    const std::string& first = records.front().name;
+    records.push_back({first.substr(0, first.find('/')) + "/version", "3\n"});
+  }
   std::string file, directory;
   for (const Record& record : records) {
     const std::uint64_t at = file.size(), size = record.data.size();
+    const std::string crc = number(crc32(record.data), 4);
     const std::string short_size = number(record.zip64 ? 0xFFFFFFFF : size, 4);
     file += "PK\3\4" + number(45, 2) + number(record.flags, 2) + number(record.method, 2) +
-            number(0, 8) + short_size + short_size + number(record.name.size(), 2) + number(3, 2) +
-            record.name + "pad" + record.data;
+            number(0, 4) + crc + short_size + short_size + number(record.name.size(), 2) +
+            number(3, 2) + record.name + "pad" + record.data;
     const std::string extra = record.zip64 ? number(0x4242, 2) + number(1, 2) + "x" + number(1, 2) +
                                                  number(24, 2) + number(size, 8) + number(size, 8) +
                                                  number(at, 8)
                                            : "";
     directory += "PK\1\2" + number(45, 2) + number(45, 2) + number(record.flags, 2) +
-                 number(record.method, 2) + number(0, 8) + short_size +
+                 number(record.method, 2) + number(0, 4) + crc + short_size +
                  number(record.zip64 ? 0xFFFFFFFF : size + record.extra_size, 4) +
                  number(record.name.size(), 2) + number(extra.size(), 2) + number(0, 10) +
                  number(record.zip64 ? 0xFFFFFFFF : at, 4) + record.name + extra;

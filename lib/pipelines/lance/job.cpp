@@ -196,8 +196,12 @@ void LanceJob::check_sizes() const {
 
 void LanceJob::lay_out(const LanceRecording& recording) {
   check_sizes();
-  const LancePrompt rendered = prompt(recording);
-  layout = LanceLayout::of(rendered, grids(rendered), *checkpoint.tokenizer);
+  if (recording.has_template) {
+    const LancePrompt rendered = prompt(recording);
+    layout = LanceLayout::of(rendered, grids(rendered), *checkpoint.tokenizer);
+  } else {
+    layout = LanceLayout::plain(config().prompt(), target_grid(), *checkpoint.tokenizer);
+  }
   checkpoint.mot().check_vocabulary(layout.ids);
   if (answers()) cut_ = layout.cut_for_answer(*checkpoint.tokenizer);
   const LanceLayout& read = read_layout();

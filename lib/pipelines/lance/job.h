@@ -20,6 +20,7 @@ namespace diptych {
 struct LanceRecording {
   bool is_recorded = false;  // of MotJob
   LanceUncondIds uncond_ids = LanceUncondIds::conditional;
+  bool has_template = true;  // else the prompt alone, of t2i and t2v: LanceLayout::plain
   // The order in which the case gives its text and its picture or clip; a user's text comes first.
   bool keeps_order = false;
   std::optional<std::string> answer;  // of a question: part of the recorded sequence

@@ -26,6 +26,56 @@ std::string flag(const char* name) {
   return fmt::format("/flags/{}", name);
 }
 
+// Flags of the official command that are read here, or that name files or a service not used here.
+constexpr std::array<std::string_view, 21> kKnownFlags = {"--task",
+                                                          "--resolution",
+                                                          "--num_frames",
+                                                          "--video_width",
+                                                          "--video_height",
+                                                          "--validation_num_timesteps",
+                                                          "--validation_timestep_shift",
+                                                          "--validation_data_seed",
+                                                          "--cfg_text_scale",
+                                                          "--cfg_interval",
+                                                          "--cfg_renorm_type",
+                                                          "--cfg_renorm_min",
+                                                          "--use_KVcache",
+                                                          "--text_template",
+                                                          "--model_path",
+                                                          "--vit_path",
+                                                          "--val_dataset_config_file",
+                                                          "--save_path_gen",
+                                                          "--global_seed",
+                                                          "--validation_noise_seed",
+                                                          "--cfg_type"};
+
+// "true" or true, as the official parser takes both.
+bool is_set(const RecordedCase& recorded, const char* name, bool otherwise) {
+  const std::string at = flag(name);
+  if (!has_field(recorded, at)) return otherwise;
+  const Json& value = recorded.description.at(Json::json_pointer(at));
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (text == "true" || text == "false") return text == "true";
+  throw InputError("{}: {}: found {}, expected true or false",
+                   (recorded.folder / "case.json").string(), at, value.dump());
+}
+
+void check_flags(const RecordedCase& recorded, LanceTask task) {
+  const std::string file = (recorded.folder / "case.json").string();
+  const auto flags = recorded.description.find("flags");
+  if (flags == recorded.description.end() || !flags->is_object())
+    throw InputError("{}: flags: missing, expected those of the official command", file);
+  for (const auto& [name, value] : flags->items()) {
+    if (std::ranges::find(kKnownFlags, name) != kKnownFlags.end()) continue;
+    if (name == "--enhance_prompt" && !is_set(recorded, "--enhance_prompt", false)) continue;
+    throw Unsupported("{}: flags: {} {} is not replayed", file, name, value.dump());
+  }
+  if (!is_set(recorded, "--text_template", true) && task != LanceTask::t2i &&
+      task != LanceTask::t2v)
+    throw Unsupported("{}: flags: --text_template false is replayed of t2i and t2v, not of {}",
+                      file, name_of(task));
+}
+
 [[noreturn]] void refuse_dataset(const RecordedCase& recorded, const std::string& found) {
   throw InputError(
       "{}: found {}, expected one prompt, or its interleave_array with the "
@@ -97,7 +147,9 @@ void add_values(const RecordedCase& recorded, LanceTask task, const Sample& samp
     const std::string own = flag(flag_name);
     const std::string at = has_field(recorded, own) ? own : otherwise;
     const Json& value = recorded.description.at(Json::json_pointer(at));
-    values.add_text(name, at, value.is_string() ? value.get<std::string>() : value.dump());
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (text.empty() || text == "null") text = "none";
+    values.add_text(name, at, std::move(text));
   };
   either("cfg_renorm_type", "--cfg_renorm_type", "/defaults/cfg_renorm_type");
   either("cfg_renorm_min", "--cfg_renorm_min", "/defaults/cfg_renorm_min");
@@ -134,6 +186,7 @@ class LanceReplay {
       : session_(session), config_(config), log_(log) {}
 
   void run(const RecordedCase& recorded, LanceTask task, TraceSink& trace) {
+    check_flags(recorded, task);
     const Sample sample = read_sample(recorded);
     const auto add = [&](RecordedValues& values) { add_values(recorded, task, sample, values); };
     const RunConfig request = recorded_request(config_, recorded, add, sample.inputs);
@@ -141,12 +194,16 @@ class LanceReplay {
     LanceRecording recording;
     recording.is_recorded = recording.keeps_order = true;
     if (sample.question) recording.answer = sample.question->answer;
-    if (recorded_field_or(recorded, flag("--use_KVcache"), std::string("true")) == "false")
-      recording.uncond_ids = LanceUncondIds::own;
+    recording.has_template = is_set(recorded, "--text_template", true);
+    if (!is_set(recorded, "--use_KVcache", true)) recording.uncond_ids = LanceUncondIds::own;
     const auto& checkpoint = dynamic_cast<const LanceCheckpoint&>(session_.checkpoint());
     LanceJob job(request, checkpoint, session_.runtime(), log_, recording);
     if (!request.answers()) {
       job.recorded_noise = recorded_tensor(recorded, "noise.initial");
+      if (job.recorded_noise.defined() && job.recorded_noise.size(0) != job.drawn_rows())
+        throw InputError("{}: noise.initial has {} rows, expected {} by the flags",
+                         (recorded.folder / "inputs.safetensors").string(),
+                         job.recorded_noise.size(0), job.drawn_rows());
       job.recorded_posterior = recorded_tensor(recorded, "vae.cond.eps");
     }
     std::string text;
