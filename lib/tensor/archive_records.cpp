@@ -10,6 +10,7 @@
 
 #include "lib/base/error.h"
 #include "lib/tensor/tensor_names.h"
+#include "lib/tensor/zip_records.h"
 
 namespace diptych {
 namespace {
@@ -31,55 +32,44 @@ class Bytes final : public caffe2::serialize::ReadAdapterInterface {
   std::span<const std::byte> file_;
 };
 
-// The first sentence: others advise programmers.
-std::string_view fact_of(std::string_view message) {
-  return message.substr(0, std::min(message.find(". "), message.find('\n')));
-}
-
-[[noreturn]] void refuse(const std::filesystem::path& path, std::string_view message) {
-  throw InputError(
-      "{}: is not a zip archive, as torch.save writes since PyTorch 1.6, or is damaged: {}",
-      path.string(), fact_of(message));
-}
-
-// PKWARE APPNOTE.TXT 6.3.9, 4.3.7: a record's own header tells of compression, which libtorch's
-// reader undoes where it reads. Here records are read in place.
-void check_stored(const std::filesystem::path& path, std::span<const std::byte> file,
-                  const std::string& name, std::uint64_t header) {
-  constexpr std::uint64_t kHeaderBytes = 30, kMethod = 8;
-  if (header > file.size() || file.size() - header < kHeaderBytes)
-    throw InputError("{}: the record {} has no header", path.string(), shown_name(name));
-  const auto at = [&](std::uint64_t place) {
-    return std::to_integer<unsigned>(file[header + place]);
-  };
-  if (const unsigned method = at(kMethod) | at(kMethod + 1) << 8U; method != 0)
-    throw InputError("{}: the record {} is compressed (method {}), expected a stored one",
-                     path.string(), shown_name(name), method);
+// libtorch's message without the place in its source in front and the advice behind, on one line.
+std::string fact_of(std::string_view message) {
+  constexpr std::string_view kPlace = "] . ";
+  constexpr std::size_t kMost = 200;
+  if (message.starts_with("[enforce fail") && message.find(kPlace) != std::string_view::npos)
+    message.remove_prefix(message.find(kPlace) + kPlace.size());
+  message = message.substr(0, std::min({message.find(". "), message.find('\n'), kMost}));
+  std::string shown;
+  for (const char c : message) shown += c >= ' ' && c <= '~' ? c : '?';
+  return shown;
 }
 
 }  // namespace
 
 std::map<std::string, ArchiveRecord, std::less<>> archive_records(const std::filesystem::path& path,
                                                                   std::span<const std::byte> file) {
+  const auto checked = zip_records(path, file);
+  const std::string first = checked.empty() ? "" : checked.begin()->first;
+  const std::string folder = first.substr(0, first.find('/') + 1);
   std::map<std::string, ArchiveRecord, std::less<>> records;
   try {
     caffe2::serialize::PyTorchStreamReader reader(std::make_shared<Bytes>(file));
     for (const std::string& name : reader.getAllRecords()) {
       const ArchiveRecord record{reader.getRecordOffset(name), reader.getRecordSize(name)};
-      check_stored(path, file, name, reader.getRecordHeaderOffset(name));
-      if (record.begin > file.size() || record.size > file.size() - record.begin) {
-        throw InputError("{}: the record {} has {} bytes from byte {} on, but the file has {}",
-                         path.string(), shown_name(name), record.size, record.begin, file.size());
-      }
-      if (!records.try_emplace(name, record).second)
-        throw InputError("{}: the record {} appears twice", path.string(), shown_name(name));
+      // libtorch finds names whatever their case.
+      const auto entry = checked.find(folder + name);
+      const bool is_known = entry != checked.end() && entry->second.begin == record.begin &&
+                            entry->second.size == record.size;
+      if (!is_known || !records.try_emplace(name, record).second)
+        throw InputError("{}: two records are called {}, but for their case", path.string(),
+                         shown_name(name));
     }
-  } catch (const InputError&) {
-    throw;
   } catch (const c10::Error& error) {
-    refuse(path, error.what_without_backtrace());
-  } catch (const std::exception& error) {  // a version that is no number
-    refuse(path, error.what());
+    throw InputError("{}: is not an archive of torch.save: {}", path.string(),
+                     fact_of(error.what_without_backtrace()));
+  } catch (const std::logic_error&) {  // of std::stoull
+    throw InputError("{}: is not an archive of torch.save: its version is no number",
+                     path.string());
   }
   return records;
 }

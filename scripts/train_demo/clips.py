@@ -252,8 +252,8 @@ def sample_strange(rng, width, height, frames):
 
 
 def morphed(rng, spec, share, motions):
-    """The spec with so many of its things half in another shape, and then with any motion that is not held out: what
-    carries an outline on does not ask which it is. They can still be told from each other by their colours."""
+    """The spec with this share of its things half in another shape, and then with any motion that is not held out: what
+    carries an outline on should not depend on the shape. They can still be told from each other by their colours."""
     things = []
     for said in spec.things:
         alone = sum(t.colour == said.colour for t in spec.things) == 1

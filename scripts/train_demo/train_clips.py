@@ -8,7 +8,8 @@ piece in time, as SIGTERM does while the model is trained; the next call goes on
 comes `--within` so many minutes of all pieces. The checkpoint, in the released layout, lies in OUTPUT/checkpoint
 after each piece; it is finished with the last one. How it went is in OUTPUT/log.jsonl.
 
-Several GPUs of one machine share each step's rows (`--within` and `--steps` as with one):
+Several GPUs of one machine share about as many rows of a step as one has (`--within` and `--steps` as with one; the
+log tells of the first one's):
 
   torchrun --nproc-per-node 4 scripts/train_demo/train_clips.py --output build/clip_demo
 """
@@ -48,8 +49,9 @@ from training import (UNLIMITED, Clock, Group, Log, Muon, Replayed, Tally, Train
 SLOTS = {"t2v": ("latent",), "i2v": ("latent",), "edit": ("vit", "context", "latent"), "x2t": ("vit",)}
 PAINTS = ("t2v", "i2v", "edit")
 CE_WEIGHT = 0.2
-LEVEL = 0.2  # of the training: then rates fall. With 2/3 errors hardly fell from its middle on until the rates did.
-STANDING_OUT = 3.0  # by how much more the rows of latents count that show a thing
+LEVEL = 0.2  # of the training: then rates fall. With 2/3 errors hardly fell from 0.22 on until the rates did.
+# By how much more the rows of latents count that show a thing, and how far such a row is from most others of its frame.
+STANDING_OUT, APART = 3.0, 0.7
 EXCUSED = 3.0  # taken off the logit of an id that only what is held out tells from the right one
 CROP, CROPPED_FRAMES = 64, 9  # pixels and frames of what the autoencoder learns on at first
 ENCODED = 0.7  # of the training of the autoencoder: until then all of it is trained, then the decoder alone
@@ -282,11 +284,11 @@ def emphasis(latents, grid):
     differ from most of their frame."""
     framed = latents.unflatten(1, (grid[0], -1))
     apart = (framed - framed.median(dim=2, keepdim=True).values).square().mean(dim=-1, keepdim=True).sqrt()
-    return (1 + STANDING_OUT * (apart / 0.7).clamp(max=1)).flatten(1, 2)
+    return (1 + STANDING_OUT * (apart / APART).clamp(max=1)).flatten(1, 2)
 
 
 def losses(model, kind, packed, pool, shape, constants):
-    """[5]: weighted sum of squared velocity errors, sum of the weights, sum of cross entropies, their number, how many tokens were
+    """[5]: weighted sum of squared velocity errors, sum of weights, sum of cross entropies, their number, how many tokens were
     right. Nothing here waits for the GPU or depends on the values in `packed`: it may become a CUDA graph."""
     size, frames = shape
     grid = clip_data.grid_of(*shape)

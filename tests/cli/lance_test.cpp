@@ -92,6 +92,8 @@ TEST_SUITE("needs libav") {
     if (!diptych::facts_of(diptych::ClipFormat::mp4).built_in)
       return diptych::test::skip("this build has no libav");
     const std::string source = DIPTYCH_SOURCE_DIR, demo = source + "/stage_configs/demo";
+    if (!diptych::facts_of(diptych::ClipFormat::webp).built_in)
+      return diptych::test::skip("this build has no libwebp");
     std::string config = diptych::read_text_file(demo + "/drafter/config.json");
     const auto set = [&](const std::string& found, const std::string& value) {
       REQUIRE(config.find(found) != std::string::npos);

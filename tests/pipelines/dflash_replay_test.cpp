@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 fs::path full_goldens() {
   const fs::path folder = test::goldens_of("dflash").back();
-  return fs::exists(folder / "cases/tokenizer") ? folder : fs::path();
+  return fs::exists(folder / "checkpoint/target") ? folder : fs::path();
 }
 
 void replay_case(const fs::path& goldens, const fs::path& folder) {

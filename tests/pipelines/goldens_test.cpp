@@ -7,6 +7,7 @@
 
 #include "lib/pipelines/registry.h"
 #include "lib/verify/trace_compare.h"
+#include "tests/support/skip.h"
 
 namespace diptych {
 namespace {
@@ -79,31 +80,30 @@ TEST_CASE("recorded cases of the official code: Lance") {
 }
 
 TEST_CASE("flags of a recorded case of Lance are followed or refused") {
-  for (const fs::path& folder : test::goldens_of("lance")) {
-    const fs::path at = folder / "cases/01_t2i";
-    if (!fs::exists(folder / "checkpoint/Lance_3B/model.safetensors")) continue;
-    const auto description = nlohmann::json::parse(std::ifstream(at / "case.json"));
-    Log log(LogLevel::quiet);
-    RunConfig config = default_options(find_family("lance").config()).run;
-    config.device = {DeviceChoice::Kind::cpu};
-    config.dtype = DtypeChoice::float32;
-    const CaseReplay replay = find_family("lance").replay(folder / "checkpoint", config, log);
-    // The ids of the sequence with this value of a flag.
-    const auto tokens = [&](const char* flag, const nlohmann::json& value) {
-      nlohmann::json changed = description;
-      changed["flags"][flag] = value;
-      TraceSink trace({"tokens.input_ids"});
-      replay({at, changed}, trace);
-      return trace.tensors().begin()->second.numel();
-    };
-    const std::int64_t all = tokens("--text_template", "true");
-    CHECK(tokens("--text_template", "false") < all / 2);
-    CHECK(tokens("--cfg_renorm_type", nullptr) == all);
-    CHECK_THROWS_AS(tokens("--text_template", "maybe"), InputError);
-    CHECK_THROWS_AS(tokens("--enhance_prompt", "true"), Unsupported);
-    CHECK_THROWS_AS(tokens("--unknown_flag", "true"), Unsupported);
-    CHECK_THROWS_AS(tokens("--video_width", 128), InputError);  // other noise than the recorded
-  }
+  const fs::path folder = test::goldens_of("lance").back(), at = folder / "cases/01_t2i";
+  if (!fs::exists(folder / "checkpoint/Lance_3B/model.safetensors"))
+    return test::skip("the full recordings are not here");
+  const auto description = nlohmann::json::parse(std::ifstream(at / "case.json"));
+  Log log(LogLevel::quiet);
+  RunConfig config = default_options(find_family("lance").config()).run;
+  config.device = {DeviceChoice::Kind::cpu};
+  config.dtype = DtypeChoice::float32;
+  const CaseReplay replay = find_family("lance").replay(folder / "checkpoint", config, log);
+  // The ids of the sequence with this value of a flag.
+  const auto tokens = [&](const char* flag, const nlohmann::json& value) {
+    nlohmann::json changed = description;
+    changed["flags"][flag] = value;
+    TraceSink trace({"tokens.input_ids"});
+    replay({at, changed}, trace);
+    return trace.tensors().begin()->second.numel();
+  };
+  const std::int64_t all = tokens("--text_template", "true");
+  CHECK(tokens("--text_template", "false") < all / 2);
+  CHECK(tokens("--cfg_renorm_type", nullptr) == all);
+  CHECK_THROWS_AS(tokens("--text_template", "maybe"), InputError);
+  CHECK_THROWS_AS(tokens("--enhance_prompt", "true"), Unsupported);
+  CHECK_THROWS_AS(tokens("--unknown_flag", "true"), Unsupported);
+  CHECK_THROWS_AS(tokens("--video_width", 128), InputError);  // other noise than the recorded
 }
 
 }  // namespace diptych

@@ -26,8 +26,9 @@ std::string flag(const char* name) {
   return fmt::format("/flags/{}", name);
 }
 
-// Flags of the official command that are read here, or that name files or a service not used here.
-constexpr std::array<std::string_view, 21> kKnownFlags = {"--task",
+// Flags of the official command that are read here, or that name files, or seeds of what is
+// recorded.
+constexpr std::array<std::string_view, 20> kKnownFlags = {"--task",
                                                           "--resolution",
                                                           "--num_frames",
                                                           "--video_width",
@@ -46,15 +47,26 @@ constexpr std::array<std::string_view, 21> kKnownFlags = {"--task",
                                                           "--val_dataset_config_file",
                                                           "--save_path_gen",
                                                           "--global_seed",
-                                                          "--validation_noise_seed",
-                                                          "--cfg_type"};
+                                                          "--validation_noise_seed"};
 
-// "true" or true, as the official parser takes both.
-bool is_set(const RecordedCase& recorded, const char* name, bool otherwise) {
+// Flags that have one value here.
+constexpr std::array kFixedFlags = {std::pair{"--enhance_prompt", "false"},
+                                    std::pair{"--max_num_frames", "121"},
+                                    std::pair{"--max_latent_size", "64"},
+                                    std::pair{"--vit_type", "qwen_2_5_vl_original"},
+                                    std::pair{"--apply_qwen_2_5_vl_pos_emb", "true"},
+                                    std::pair{"--cfg_type", "0"}};
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// Recorded as a text or a boolean. Without the flag it is not set, as in the official code.
+bool is_set(const RecordedCase& recorded, const char* name) {
   const std::string at = flag(name);
-  if (!has_field(recorded, at)) return otherwise;
+  if (!has_field(recorded, at)) return false;
   const Json& value = recorded.description.at(Json::json_pointer(at));
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  const std::string text = text_of(value);
   if (text == "true" || text == "false") return text == "true";
   throw InputError("{}: {}: found {}, expected true or false",
                    (recorded.folder / "case.json").string(), at, value.dump());
@@ -67,11 +79,13 @@ void check_flags(const RecordedCase& recorded, LanceTask task) {
     throw InputError("{}: flags: missing, expected those of the official command", file);
   for (const auto& [name, value] : flags->items()) {
     if (std::ranges::find(kKnownFlags, name) != kKnownFlags.end()) continue;
-    if (name == "--enhance_prompt" && !is_set(recorded, "--enhance_prompt", false)) continue;
+    const auto is_it = [&](const auto& fixed) {
+      return name == fixed.first && text_of(value) == fixed.second;
+    };
+    if (std::ranges::any_of(kFixedFlags, is_it)) continue;
     throw Unsupported("{}: flags: {} {} is not replayed", file, name, value.dump());
   }
-  if (!is_set(recorded, "--text_template", true) && task != LanceTask::t2i &&
-      task != LanceTask::t2v)
+  if (!is_set(recorded, "--text_template") && task != LanceTask::t2i && task != LanceTask::t2v)
     throw Unsupported("{}: flags: --text_template false is replayed of t2i and t2v, not of {}",
                       file, name_of(task));
 }
@@ -147,8 +161,8 @@ void add_values(const RecordedCase& recorded, LanceTask task, const Sample& samp
     const std::string own = flag(flag_name);
     const std::string at = has_field(recorded, own) ? own : otherwise;
     const Json& value = recorded.description.at(Json::json_pointer(at));
-    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    if (text.empty() || text == "null") text = "none";
+    std::string text = text_of(value);
+    if (name == "cfg_renorm_type" && (text.empty() || text == "null")) text = "none";
     values.add_text(name, at, std::move(text));
   };
   either("cfg_renorm_type", "--cfg_renorm_type", "/defaults/cfg_renorm_type");
@@ -194,16 +208,17 @@ class LanceReplay {
     LanceRecording recording;
     recording.is_recorded = recording.keeps_order = true;
     if (sample.question) recording.answer = sample.question->answer;
-    recording.has_template = is_set(recorded, "--text_template", true);
-    if (!is_set(recorded, "--use_KVcache", true)) recording.uncond_ids = LanceUncondIds::own;
+    recording.has_template = is_set(recorded, "--text_template");
+    if (!is_set(recorded, "--use_KVcache")) recording.uncond_ids = LanceUncondIds::own;
     const auto& checkpoint = dynamic_cast<const LanceCheckpoint&>(session_.checkpoint());
     LanceJob job(request, checkpoint, session_.runtime(), log_, recording);
     if (!request.answers()) {
       job.recorded_noise = recorded_tensor(recorded, "noise.initial");
-      if (job.recorded_noise.defined() && job.recorded_noise.size(0) != job.drawn_rows())
-        throw InputError("{}: noise.initial has {} rows, expected {} by the flags",
+      if (job.recorded_noise.defined() &&
+          (job.recorded_noise.dim() != 2 || job.recorded_noise.size(0) != job.drawn_rows()))
+        throw InputError("{}: noise.initial has the shape {}, expected {} rows by the flags",
                          (recorded.folder / "inputs.safetensors").string(),
-                         job.recorded_noise.size(0), job.drawn_rows());
+                         shown_shape(job.recorded_noise.sizes()), job.drawn_rows());
       job.recorded_posterior = recorded_tensor(recorded, "vae.cond.eps");
     }
     std::string text;
