@@ -146,10 +146,11 @@ TEST_SUITE("needs libav") {
     CHECK(webm["codec_name"] == "vp9");
     CHECK(webm["r_frame_rate"] == "24/1");
     CHECK(webm["nb_read_frames"] == "5");
+    CHECK(webm["width"] == 256);  // the bucket of 64x64, and below that of 64x48
+    CHECK(webm["height"] == 256);
     const std::string red =
         lance.made("red.mp4", diptych::test::with(small, {"--video", boat, "-p", "make it red"}));
-    CHECK(ffprobe(red)["codec_name"] == "h264");
-    CHECK(ffprobe(red)["nb_read_frames"] == "5");
+    check_clip(red, "h264", 304, 224, 5);
     for (const Words& asked :
          {Words{"--task", "x2t_video", "--video", red}, Words{"--task", "x2t_image", "-i", cup}}) {
       const Outcome answer = lance.run(
