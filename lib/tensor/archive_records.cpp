@@ -10,7 +10,6 @@
 
 #include "lib/base/error.h"
 #include "lib/tensor/tensor_names.h"
-#include "lib/tensor/zip_records.h"
 
 namespace diptych {
 namespace {
@@ -46,21 +45,20 @@ std::string fact_of(std::string_view message) {
 
 }  // namespace
 
-std::map<std::string, ArchiveRecord, std::less<>> archive_records(const std::filesystem::path& path,
-                                                                  std::span<const std::byte> file) {
+std::map<std::string, ZipRecord, std::less<>> archive_records(const std::filesystem::path& path,
+                                                              std::span<const std::byte> file) {
   const auto checked = zip_records(path, file);
   const std::string first = checked.empty() ? "" : checked.begin()->first;
   const std::string folder = first.substr(0, first.find('/') + 1);
-  std::map<std::string, ArchiveRecord, std::less<>> records;
+  std::map<std::string, ZipRecord, std::less<>> records;
   try {
     caffe2::serialize::PyTorchStreamReader reader(std::make_shared<Bytes>(file));
     for (const std::string& name : reader.getAllRecords()) {
-      const ArchiveRecord record{reader.getRecordOffset(name), reader.getRecordSize(name)};
+      const ZipRecord record{reader.getRecordOffset(name), reader.getRecordSize(name)};
       // libtorch finds names whatever their case.
       const auto entry = checked.find(folder + name);
-      const bool is_known = entry != checked.end() && entry->second.begin == record.begin &&
-                            entry->second.size == record.size;
-      if (!is_known || !records.try_emplace(name, record).second)
+      if (entry == checked.end() || entry->second != record ||
+          !records.try_emplace(name, record).second)
         throw InputError("{}: two records are called {}, but for their case", path.string(),
                          shown_name(name));
     }

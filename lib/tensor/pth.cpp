@@ -13,7 +13,7 @@ namespace {
 // An opened one.
 struct Archive {
   std::string file;  // for messages
-  std::map<std::string, ArchiveRecord, std::less<>> records;
+  std::map<std::string, ZipRecord, std::less<>> records;
 };
 
 constexpr std::string_view kPickle = "data.pkl";
@@ -69,7 +69,7 @@ TensorEntry entry_of(const Archive& archive, const std::string& name, const Stor
     throw InputError("{}: tensor {} is in storage {}, which the file lacks", file, shown,
                      shown_name(view.storage));
   }
-  const ArchiveRecord& record = found->second;
+  const ZipRecord& record = found->second;
   const auto element = static_cast<std::uint64_t>(c10::elementSize(view.dtype));
   const auto elements = static_cast<std::uint64_t>(view.storage_elements);
   if (record.size / element != elements || record.size % element != 0) {

@@ -13,6 +13,7 @@ namespace diptych {
 
 struct ZipRecord {
   std::uint64_t begin = 0, size = 0;  // bytes of the file
+  bool operator==(const ZipRecord&) const = default;
 };
 
 // The records by name, from the directory at the end of `file`; reads none of them and no checksum.

@@ -129,8 +129,8 @@ class Blocks(torch.utils.data.Dataset):
 
 class Steps(torch.utils.data.Dataset):
     """Step number -> the clips' `shape`, and per kind of sample the packed sequences with the `numbers` in the pool
-    that they are made of and, where they are looked at, what to draw. Of `ranks` processes that share the rows, the part
-    of `rank`."""
+    that they are made of and, where they are looked at, what to draw. Of `ranks` processes that share the rows, the
+    part of `rank`."""
 
     def __init__(self, folder, steps, seed, scale, rows=1.0, rank=0, ranks=1):
         self.folder, self.steps, self.seed = folder, steps, seed

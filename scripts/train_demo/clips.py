@@ -267,7 +267,8 @@ def morphed(rng, spec, share, motions):
 
 def tinted(rng, clip, share):
     """The clip with so many of its things in colours that have no name: what carries a colour on, or puts another in
-    its place, does not ask which it is. They can still be told from each other by their shapes, which must have names."""
+    its place, does not ask which it is. They can still be told from each other by their shapes, which must have
+    names."""
     things = []
     for thing in clip.things:
         alone = thing.morph is None and sum(t.shape == thing.shape for t in clip.things) == 1

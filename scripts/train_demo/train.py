@@ -249,12 +249,7 @@ def train_model(args, group, vae, clock, log):
     first = training.step
     draw = compiled(model) if args.compile else render.render
     limit = 60 * args.within
-
-    def done():
-        mine = training.done(args.steps, limit, clock.seconds() if group.rank == 0 else 0)
-        return group.sum(torch.tensor(mine if group.rank == 0 else 0.0, device=device)).item()
-
-    behind = done()
+    behind = training.done(args.steps, limit, clock.seconds())
     if behind >= 1:
         return training.averaged(device), first
     pool = encode_pool(args, group, vae, draw, clock, log)
@@ -297,14 +292,14 @@ def train_model(args, group, vae, clock, log):
         if training.step % 25 == 0:
             if device.type == "cuda":
                 torch.cuda.synchronize()  # graphs are launched faster than they run; the clock is the GPU's
-            over, behind = group.any(clock.over()), done()
+            over, behind = group.any(clock.over()), training.done(args.steps, limit, clock.seconds())
         elif group.size == 1:
             over = clock.over()
         if clock.seconds() - saved > 100:
             training.save(path, clock.seconds())
             saved = clock.seconds()
     training.save(path, clock.seconds())
-    if training.step < args.steps and done() >= 1:
+    if training.step < args.steps and training.done(args.steps, limit, clock.seconds()) >= 1:
         log(stage="model", step=training.step, of=args.steps, ended=f"by --within {args.within:g}")
     return training.averaged(device), training.step
 
@@ -343,15 +338,14 @@ def main():
     checkpoint.mkdir(parents=True, exist_ok=True)
     log = Log(args.output / "log.jsonl" if group.rank == 0 else None)
     torch.manual_seed(args.seed)
-    if group.rank == 0:
+
+    def prepare():
         if not (checkpoint / "tokenizer.json").exists():
             vocabulary.train(checkpoint)
             log(stage="tokenizer", seconds=clock.seconds())
-        vae = train_autoencoder(args, group.device, clock, log)
-    group.wait()
-    if group.rank > 0:
-        vae = train_autoencoder(args, group.device, clock, log)  # as the first one left it
-    vae = vae.eval().requires_grad_(False)
+        return train_autoencoder(args, group.device, clock, log)
+
+    vae = group.in_turn(prepare).eval().requires_grad_(False)
     model, step = train_model(args, group, vae, clock, log)
     if group.rank == 0:
         export.write(checkpoint, model, vae)

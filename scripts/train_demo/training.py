@@ -54,8 +54,11 @@ class Group:
         """Is it so in any of them? Waits for all."""
         return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0) if self.size > 1 else flag
 
-    def wait(self):
+    def in_turn(self, prepare):
+        """What it returns: of the first process, which leaves files, and then of the others, which find them."""
+        prepared = prepare() if self.rank == 0 else None
         self.any(False)
+        return prepared if self.rank == 0 else prepare()
 
 
 class Log:
@@ -221,11 +224,12 @@ class Training:
         self.before, self.begun = 0.0, None  # seconds: of earlier pieces; when the first step began
 
     def done(self, steps, limit, seconds):
-        """The share of the training that lies behind, by its steps or by its time, whichever is more."""
-        if self.begun is None:
-            return 0.0
-        return max(self.step / steps,
-                   (self.before + seconds - self.begun) / max(1, limit - self.begun))
+        """The share of the training that lies behind, by its steps or by its time, whichever is more: that of the
+        first process, for all of them."""
+        share = 0.0
+        if self.group.rank == 0 and self.begun is not None:
+            share = max(self.step / steps, (self.before + seconds - self.begun) / max(1, limit - self.begun))
+        return self.group.sum(torch.tensor(share, device=self.group.device)).item() if self.group.size > 1 else share
 
     def set_rates(self, rate, inner_rate):
         """For the next step; on the GPU, where a CUDA graph finds them."""
