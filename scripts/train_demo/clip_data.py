@@ -6,6 +6,7 @@ import random
 
 import torch
 
+import auxiliary
 import clip_render
 import clip_sequence
 import clips
@@ -160,39 +161,44 @@ class Steps(torch.utils.data.Dataset):
             seen = seen_grid(*shape)
             rows += seen[0] * seen[1] * seen[2]
         count = max(2, round(self.rows * ROWS[kind] / rows))
-        samples, numbers, films = [], [], []
+        samples, numbers, films, facts = [], [], [], []
         while len(samples) < count:
             number = rng.randrange(self.pool[kind][shape]) if kind in self.pool else 0
-            sample, film = self.sample(rng, kind, shape, number)
+            sample, film, known = self.sample(rng, kind, shape, number)
             if len(sample.rows) > LENGTH[kind]:
                 continue
             samples.append(sample)
             numbers.append(number)
             films.append(film)
+            facts.append(known)
         packed = clip_sequence.collate(samples, LENGTH[kind], PADDED - 1)
         if kind in self.pool:
             packed["pool"] = torch.tensor(numbers)
+            packed["facts"] = torch.stack(facts)
         if kind in ("edit", "x2t"):
             packed.update(drawn(films, frames))
         return packed
 
     def sample(self, rng, kind, shape, number):
-        """(sample, the clip that it looks at)."""
+        """(sample, the clip that it looks at, what its latents' rows are to know)."""
         size, frames = shape
         dropped = rng.random() < DROPPED
         grid = grid_of(*shape)
         if kind == "t2v":
-            words = clips.caption(rng, clip_of_pool(self.seed, kind, shape, number)[0])
-            return clip_sequence.painted(self.tokenizer, words, grid, dropped), None
+            spec, clip = clip_of_pool(self.seed, kind, shape, number)
+            words = clips.caption(rng, spec)
+            return clip_sequence.painted(self.tokenizer, words, grid, dropped), None, \
+                auxiliary.facts(clip, dropped)
         if kind == "i2v":
             clip = clip_of_pool(self.seed, kind, shape, number)
-            return clip_sequence.painted(self.tokenizer, clips.continuation(rng, clip), grid, dropped), None
+            return clip_sequence.painted(self.tokenizer, clips.continuation(rng, clip), grid, dropped), None, \
+                auxiliary.facts(clip, dropped)
         if kind == "edit":
             edit = clip_of_pool(self.seed, kind, shape, number)
             return clip_sequence.edited(self.tokenizer, clips.edit_words(rng, edit), grid, seen_grid(*shape),
-                                        dropped), edit.before
+                                        dropped), edit.before, auxiliary.facts(edit.before, dropped, (edit.index,))
         strange = rng.random() < STRANGE
         clip = clips.sample_strange(rng, *size, filmed(rng, frames)) if strange else \
             clips.sample_loose(rng, *size, filmed(rng, frames))[1]
         questions = itertools.islice(clips.sample_questions(rng, clip), 20)
-        return clip_sequence.asked(self.tokenizer, questions, seen_grid(*shape), LENGTH[kind]), clip
+        return clip_sequence.asked(self.tokenizer, questions, seen_grid(*shape), LENGTH[kind]), clip, None

@@ -43,7 +43,7 @@ def write(folder, model, vae, tokenizer):
     vit.mkdir(parents=True, exist_ok=True)
     state = export.half(model.state_dict())
     tower = {name.removeprefix("vit_model."): t for name, t in state.items() if name.startswith("vit_model.")}
-    backbone = {name: t for name, t in state.items() if not name.startswith("vit_model.")}
+    backbone = {name: t for name, t in state.items() if not name.startswith(("vit_model.", "heads."))}
     safetensors.torch.save_file(backbone, llm / "model.safetensors", {"format": "pt"})
     safetensors.torch.save_file(tower, vit / "vit.safetensors", {"format": "pt"})
     torch.save(export.half(vae.state_dict()), folder / "Wan2.2_VAE.pth")

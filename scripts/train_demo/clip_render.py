@@ -13,6 +13,8 @@ PARAMETERS = 15
 # Weights of errors: of every pixel; of a thing's and those up to so many pixels around it, all together, where that is
 # no less than this share of the clip.
 UNNOTICED, NOTICED, NEAR, LEAST_SHARE = 0.3, 0.35, 3.0, 0.012
+SIDE, TIME = 16, 4  # pixels a side and frames (the first one: alone) of a latent row
+LEAST_OWNED = 0.05  # of them, at least, that a thing covers which such a row is said to show
 
 
 def pack(films):
@@ -58,21 +60,16 @@ def looked_up(shape, x, y, radius, variant):
     return inside + torch.hypot((x.abs() - unit).clamp(min=0), (y.abs() - unit).clamp(min=0))
 
 
-def frames(rows, numbers, count, width, height, weighted=False, morphs=True, outline=exact):
-    """float32 [n, t, 3, height, width] in 0..255 of packed clips; `numbers` [n, t]: which frames; `count` [n, 1]:
-    how many the whole clip has. `weighted`: (frames, [n, t, 1, height, width]), how much an error at a pixel is to
-    count: each thing as much as the other and more than all else, however small it is. `morphs`: some things may be
-    half of one shape and half of another; without them a second outline need not be drawn. `outline`: `exact` or, much
-    faster on a GPU, `looked_up`."""
-    n, t = numbers.shape
+def things(rows, numbers, count, width, height, morphs, outline):
+    """Of each thing [n * t, 3, 1, 1] its colour, [n * t, height, width] the distances of pixels from its outline and
+    [n * t, 1, 1] its radius: 0 where it is not to be seen. Parameters: see `frames`."""
+    t = numbers.shape[1]
     device = rows.device
     y = (torch.arange(height, device=device, dtype=torch.float32) + 0.5).view(1, -1, 1)
     x = (torch.arange(width, device=device, dtype=torch.float32) + 0.5).view(1, 1, -1)
     done = (numbers / (count - 1)).reshape(-1)
     rows = rows.repeat_interleave(t, dim=0)
     flat = numbers.reshape(-1)
-    picture = rows[:, :3, None, None].expand(-1, 3, height, width)
-    weights = torch.full((n, t, height, width), UNNOTICED, device=device) if weighted else None
     for index in range(THINGS):
         first = 3 + index * PARAMETERS
         shape, _, _, _, x0, y0, x1, y1, r0, r1, turn, seen, gone, variant, other = \
@@ -89,13 +86,41 @@ def frames(rows, numbers, count, width, height, weighted=False, morphs=True, out
         distance = outline(wide(shape), u, v, wide(radius), wide(variant))
         if morphs:
             distance = torch.lerp(distance, outline(wide(other), u, v, wide(radius), wide(variant)), 0.5)
-        cover = torch.where(wide(radius) > 0, (0.5 - distance).clamp(0, 1), 0.0).unsqueeze(1)
-        picture = picture + cover * (rows[:, first + 1:first + 4, None, None] - picture)
+        yield rows[:, first + 1:first + 4, None, None], distance, wide(radius)
+
+
+def covered(distance, radius):
+    """How much of each pixel a thing covers, 0 to 1."""
+    return torch.where(radius > 0, (0.5 - distance).clamp(0, 1), 0.0)
+
+
+def frames(rows, numbers, count, width, height, weighted=False, morphs=True, outline=exact):
+    """float32 [n, t, 3, height, width] in 0..255 of packed clips; `numbers` [n, t]: which frames; `count` [n, 1]:
+    how many the whole clip has. `weighted`: (frames, [n, t, 1, height, width]), how much an error at a pixel is to
+    count: each thing as much as the other and more than all else, however small it is. `morphs`: some things may be
+    half of one shape and half of another; without them a second outline need not be drawn. `outline`: `exact` or, much
+    faster on a GPU, `looked_up`."""
+    n, t = numbers.shape
+    picture = rows[:, :3].repeat_interleave(t, dim=0)[..., None, None].expand(-1, 3, height, width)
+    weights = torch.full((n, t, height, width), UNNOTICED, device=rows.device) if weighted else None
+    for colour, distance, radius in things(rows, numbers, count, width, height, morphs, outline):
+        picture = picture + covered(distance, radius).unsqueeze(1) * (colour - picture)
         if weighted:
-            near = ((distance < NEAR) & (wide(radius) > 0)).float().view(n, t, height, width)
+            near = ((distance < NEAR) & (radius > 0)).float().view(n, t, height, width)
             weights = weights + near * (NOTICED / near.mean(dim=(1, 2, 3), keepdim=True).clamp(min=LEAST_SHARE))
     picture = picture.view(n, t, 3, height, width)
     return (picture, weights.unsqueeze(2)) if weighted else picture
+
+
+def owners(rows, numbers, count, width, height, morphs=True, outline=exact):
+    """uint8 [n, rows]: which thing, 1 or 2, the pixels and frames of a latent row show most of; 0: next to none."""
+    n, t = numbers.shape
+    shares = []
+    for _, distance, radius in things(rows, numbers, count, width, height, morphs, outline):
+        share = F.avg_pool2d(covered(distance, radius).view(n, t, height, width), SIDE)
+        shares.append(torch.cat([share[:, :1], share[:, 1:].unflatten(1, (-1, TIME)).mean(dim=2)], dim=1).flatten(1))
+    most, which = torch.stack(shares).max(dim=0)
+    return torch.where(most > LEAST_OWNED, which + 1, 0).to(torch.uint8)
 
 
 def film(clip):

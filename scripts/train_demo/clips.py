@@ -28,6 +28,7 @@ MARGIN = 4.0
 RADII = {1: {"small": 16.0, None: 21.0, "large": 26.0}, 2: {"small": 13.0, None: 16.5, "large": 20.0}}
 GROWN = 1.3, 0.5  # of the radius: the larger and the smaller end of growing and shrinking
 TURN = math.pi  # of a spin, clockwise
+SPUN = 3  # times as often as it makes another motion a thing that is half of another shape spins
 LOOSE_RADII = ((10.0, 16.0), (17.0, 27.0))
 
 
@@ -252,15 +253,16 @@ def sample_strange(rng, width, height, frames):
 
 
 def morphed(rng, spec, share, motions):
-    """The spec with this share of its things half in another shape, and then with any motion that is not held out: what
-    carries an outline on should not depend on the shape. They can still be told from each other by their colours."""
+    """The spec with this share of its things half in another shape, and then with any motion that is not held out, spins
+    most of all, as they are hardest: what carries an outline on should not depend on the shape. They can still be told
+    from each other by their colours."""
     things = []
     for said in spec.things:
         alone = sum(t.colour == said.colour for t in spec.things) == 1
         if alone and rng.random() < share:
             said = dataclasses.replace(said, morph=rng.choice([s for s in SHAPES if s != said.shape]))
             free = [m for m in motions if not is_held_out(dataclasses.replace(said, motion=m))]
-            said = dataclasses.replace(said, motion=rng.choice(free))
+            said = dataclasses.replace(said, motion=rng.choices(free, [SPUN if m == SPINS else 1 for m in free])[0])
         things.append(said)
     return dataclasses.replace(spec, things=tuple(things))
 

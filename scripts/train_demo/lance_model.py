@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import auxiliary
 import model as mot
 import wan_autoencoder
 
@@ -136,6 +137,7 @@ class Lance(nn.Module):
         self.vae2llm = nn.Linear(wan_autoencoder.LATENT, s.hidden)
         self.llm2vae = nn.Linear(s.hidden, wan_autoencoder.LATENT)
         self.vit_model = VisionTower(s)
+        self.heads = auxiliary.Heads(s.hidden)  # of its training alone
         self.tables = {}
         axes = sum(([axis] * count for axis, count in enumerate(s.sections)), [])
         self.register_buffer("axes", torch.tensor(axes), persistent=False)
@@ -152,7 +154,8 @@ class Lance(nn.Module):
         """batch: what clip_sequence.lay_out makes of a list of samples, with `seen` [n, t, 3, H, W], `context` and
         `latent` [n, rows, 48] and `time` [n, rows], each only where the samples have it. `grid` (t, h, w) of latents.
 
-        Returns the hidden rows of texts [n, rows, hidden] and the velocities [n, rows, 48] or None."""
+        Returns the hidden rows of texts [n, rows, hidden], the velocities [n, rows, 48] or None, and the rows of
+        context and latents behind each layer."""
         text = self.language_model.model.embed_tokens(batch["ids"])
         seen, latents = [text], []
         if "seen" in batch:
@@ -169,13 +172,15 @@ class Lance(nn.Module):
             unseen = torch.zeros(len(x), mot.UNSEEN, wan_autoencoder.LATENT, device=text.device)
             y = self.embed_latents(unseen, torch.zeros(1, 1, device=text.device), (1, 1, mot.UNSEEN)).to(x.dtype)
         cos, sin = self.rope(batch["positions"])
+        states = []
         for layer in self.language_model.model.layers:
             x, y = layer(x, y, cos, sin, batch["mask"])
+            states.append(y)
         velocity = None
         if "latent" in batch:
             rows = y[:, -batch["latent"].shape[1]:]
             velocity = self.llm2vae(self.language_model.model.norm_moe_gen(rows))
-        return x[:, :text.shape[1]], velocity
+        return x[:, :text.shape[1]], velocity, states
 
     def embed_latents(self, latent, time, grid):
         key = (*grid, latent.device)

@@ -33,6 +33,7 @@ except ModuleNotFoundError as missing:
     sys.exit(f"train_clips.py: the Python package {missing.name} is missing; needed are PyTorch 2.11, tokenizers "
              "and safetensors")
 
+import auxiliary
 import clip_data
 import clip_export
 import clip_render
@@ -53,7 +54,6 @@ CE_WEIGHT = 0.2
 LEVEL = 0.2
 # By how much more the rows of latents count that show a thing, and how far such a row is from most others of its frame.
 STANDING_OUT, APART = 3.0, 0.7
-EXCUSED = 3.0  # taken off the logit of an id that only what is held out tells from the right one
 CROP, CROPPED_FRAMES = 64, 9  # pixels and frames of what the autoencoder learns on at first
 ENCODED = 0.7  # of the training of the autoencoder: until then all of it is trained, then the decoder alone
 FORGIVEN = 0.25  # standard deviations of noise, at most, that the decoder learns to see through
@@ -245,8 +245,9 @@ def train_autoencoder(args, device, clock, log):
 
 
 def encode_pool(args, group, vae, clock, log):
-    """{kind: {shape: latents [clips, rows, 48]}}, of edits (before, after), in half precision; kept in pool.pt for
-    the next piece, where the time of this one is limited. Each process encodes its part."""
+    """{kind: {shape: [latents [clips, rows, 48], owners [clips, rows]]}}, of edits (before, after, owners), latents in
+    half precision, owners those of clip_render; kept in pool.pt for the next piece, where the time of this one is
+    limited. Each process encodes its part."""
     device = group.device
     path = args.output / "pool.pt"
     if path.exists():
@@ -259,6 +260,7 @@ def encode_pool(args, group, vae, clock, log):
             grid = clip_data.grid_of(*shape)
             pool[kind][shape] = [torch.zeros(count, grid[0] * grid[1] * grid[2], wan_autoencoder.LATENT, dtype=half,
                                              device=device) for _ in range(2 if kind == "edit" else 1)]
+            pool[kind][shape].append(torch.zeros(pool[kind][shape][0].shape[:2], dtype=torch.uint8, device=device))
     for block in loader(clip_data.Blocks(args.seed, args.scale, group.rank, group.size), 0, args.workers):
         kind, (size, frames) = block["kind"], block["shape"]
         for index, name in enumerate(name for name in ("before", "after") if name in block):
@@ -271,6 +273,9 @@ def encode_pool(args, group, vae, clock, log):
                 rows = wan_autoencoder.to_rows(vae.encode(to_clip(drawn.round())))
             first = block["first"]
             pool[kind][size, frames][index][first:first + len(rows)] = rows.to(half)
+        pool[kind][size, frames][-1][first:first + len(rows)] = clip_render.owners(
+            *(block["before"][name].to(device) for name in ("films", "numbers", "count")), *size,
+            morphs=kind != "t2v", outline=clip_render.looked_up)
     for latents in (latents for shapes in pool.values() for pair in shapes.values() for latents in pair):
         group.sum(latents)  # where a process has not written, it has zeros
     if group.rank == 0 and args.minutes < UNLIMITED:
@@ -289,8 +294,9 @@ def emphasis(latents, grid):
 
 
 def losses(model, kind, packed, pool, shape, constants):
-    """[5]: weighted sum of squared velocity errors, sum of weights, sum of cross entropies, their number, how many are
-    right. Nothing here waits for the GPU or depends on the values in `packed`: it may become a CUDA graph."""
+    """[9]: weighted sum of squared velocity errors, sum of weights, sum of cross entropies, their number, how many are
+    right; rows where the auxiliary heads are right, and all that show things: of shapes, of what is said. Then the
+    auxiliary loss. Nothing here waits for the GPU or depends on the values in `packed`: it may become a CUDA graph."""
     size, frames = shape
     grid = clip_data.grid_of(*shape)
     device = constants[0].device
@@ -303,7 +309,7 @@ def losses(model, kind, packed, pool, shape, constants):
     if "context" in grids:
         batch["context"] = pool[kind][shape][0][packed["pool"]].float()
     if kind in PAINTS:
-        target = pool[kind][shape][-1][packed["pool"]].float()
+        target = pool[kind][shape][-2][packed["pool"]].float()
         t = sample_times(len(target), device).view(-1, 1).expand(-1, target.shape[1])
         given = grid[1] * grid[2] if kind == "i2v" else 0  # rows of the first picture
         if given:
@@ -312,21 +318,36 @@ def losses(model, kind, packed, pool, shape, constants):
         batch["time"] = t
         wide = t.unsqueeze(-1)
         batch["latent"] = (1 - wide) * target + wide * noise
-    hidden, velocity = model(batch, grid)
-    told = [torch.zeros((), device=device) for _ in range(5)]
+    hidden, velocity, states = model(batch, grid)
+    told = [torch.zeros((), device=device) for _ in range(9)]
+    auxiliary_loss = 0.0
     if kind in PAINTS:
         error = (velocity.float() - (noise - target))[:, given:]
         weights = emphasis(target, grid)[:, given:]
         told[0] = (weights * error.square()).sum()
         told[1] = weights.sum() * error.shape[-1]
+        owners = pool[kind][shape][-1][packed["pool"]]
+        rows = owners.shape[1]
+        asked = [(auxiliary.PAINTED, [state[:, -rows:][:, given:] for state in states], owners[:, given:])]
+        if kind == "edit":
+            asked.append((auxiliary.CLIP, [state[:, :rows] for state in states], owners))
+        elif kind == "i2v":
+            asked.append((auxiliary.PICTURE, [state[:, :given] for state in states], owners[:, :given]))
+        for heads, parts, of in asked:
+            for name, layer in heads:
+                entropies, counted, *shares = auxiliary.judged(model.heads, name, layer, parts, of, packed["facts"])
+                auxiliary_loss = auxiliary_loss + entropies / counted.clamp(min=1)
+                place = 5 + 2 * (name == "said")
+                told[place], told[place + 1] = told[place] + shares[0], told[place + 1] + shares[1]
     else:
         targets = batch["targets"].flatten()
         logits = model.logits(hidden).float().flatten(0, 1)
-        excused = torch.zeros_like(logits).scatter(1, packed["spared"].long().flatten(0, 1), EXCUSED)
+        excused = torch.zeros_like(logits).scatter(1, packed["spared"].long().flatten(0, 1),
+                                                             auxiliary.EXCUSED)
         told[2] = F.cross_entropy(logits - excused, targets, reduction="sum", ignore_index=sequence.IGNORED)
         told[3] = (targets != sequence.IGNORED).sum().float()
         told[4] = (logits.argmax(dim=-1) == targets).sum().float()
-    return torch.stack(told)
+    return torch.stack(told), auxiliary_loss
 
 
 def compile_layers(model):
@@ -356,19 +377,20 @@ def train_model(args, group, vae, clock, log):
                                    args.rows, group.rank, group.size), first, args.workers)
     torch.manual_seed(args.seed + first + 1000003 * group.rank)
     constants = [torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (lance.VIT_MEAN, lance.VIT_STD)]
-    tally, since, saved = Tally(device, SLOTS), clock.seconds(), clock.seconds()
+    tally, since, saved = Tally(device, SLOTS, ("shape", "said")), clock.seconds(), clock.seconds()
 
     def learn(key, inputs):
         shape, kinds = key
-        squares, values, entropy, tokens = 0.0, 0.0, 0.0, 0.0
+        squares, values, entropy, tokens, known = 0.0, 0.0, 0.0, 0.0, 0.0
         with mixed(device):
             for kind in kinds:
                 packed = {name: value for (of, name), value in inputs.items() if of == kind}
-                told = losses(model, kind, packed, pool, shape, constants)
+                told, auxiliary_loss = losses(model, kind, packed, pool, shape, constants)
                 tally.sums[kind] += told.detach()
                 squares, values = squares + told[0], values + told[1]
                 entropy, tokens = entropy + told[2], tokens + told[3]
-        training.update(squares / values + CE_WEIGHT * entropy / tokens.clamp(min=1))
+                known = known + auxiliary_loss
+        training.update(squares / values + CE_WEIGHT * entropy / tokens.clamp(min=1) + auxiliary.WEIGHT * known)
 
     take = Replayed(learn, device, args.graphs and device.type == "cuda")
     clock.end_at_sigterm()

@@ -283,19 +283,24 @@ class Training:
 
 
 class Tally:
-    """Sums per kind of sample, fetched from the GPU only when they are told."""
+    """Sums per kind of sample, fetched from the GPU only when they are told. `shares`: names of what follows the five
+    that all have, each a number of rows that are right and one of all."""
 
-    def __init__(self, device, kinds):
-        self.sums = {kind: torch.zeros(5, device=device, dtype=torch.float64) for kind in kinds}
+    def __init__(self, device, kinds, shares=()):
+        self.shares = shares
+        self.sums = {kind: torch.zeros(5 + 2 * len(shares), device=device, dtype=torch.float64) for kind in kinds}
 
     def tell(self):
         told = {}
         for kind, sums in self.sums.items():
-            squares, values, entropy, tokens, right = sums.tolist()
+            squares, values, entropy, tokens, right, *more = sums.tolist()
             if values:
                 told[f"{kind} mse"] = squares / values
             if tokens:
                 told[f"{kind} ce"], told[f"{kind} right"] = entropy / tokens, right / tokens
+            for name, part, whole in zip(self.shares, more[::2], more[1::2]):
+                if whole:
+                    told[f"{kind} {name} right"] = part / whole
             sums.zero_()
         return told
 

@@ -403,6 +403,38 @@ class Drawing(unittest.TestCase):
             self.assertLess(difference.mean(), 0.3, clip)
             self.assertLess((difference > 24).mean(), 0.002, clip)
 
+    def test_rows_of_latents_are_owned_by_the_things_they_show(self):
+        try:
+            import auxiliary
+            import clip_data
+            import clip_render
+        except (ImportError, OSError, ValueError) as error:
+            self.skipTest(f"torch: {error}")
+        rng = random.Random(8)
+        for _ in range(10):
+            clip = clips.sample_loose(rng, 128, 112, 17, things=2)[1]
+            drawn = clip_data.drawn([clip], 17)
+            owners = clip_render.owners(*drawn.values(), 128, 112).view(5, 7, 8)
+            alone = [clip_render.owners(*clip_data.drawn([dataclasses.replace(clip, things=(thing,))], 17).values(), 128, 112)
+                     for thing in clip.things]
+            for index in (1, 2):
+                self.assertTrue((owners == index).any())
+                self.assertTrue((alone[index - 1].view(5, 7, 8)[owners == index] == 1).all())
+            frames = clip_render.film(clip).float()
+            apart = (frames - frames[:, :1, :1]).abs().amax(dim=-1)[0].view(7, 16, 8, 16).amax(dim=(1, 3))
+            self.assertTrue((apart[owners[0] > 0] > 50).all())
+            for thing, row in zip(clip.things, auxiliary.facts(clip, False).tolist()):
+                self.assertEqual(row[0], world.SHAPES.index(thing.shape))
+                self.assertEqual(row[2], clips.MOTIONS.index(thing.motion))
+                for number, motion in enumerate(clips.MOTIONS):
+                    self.assertEqual(bool(row[4] >> number & 1),
+                                     clips.is_held_out(dataclasses.replace(thing, motion=motion)))
+                for number, shape in enumerate(world.SHAPES):
+                    self.assertEqual(bool(row[3] >> number & 1),
+                                     clips.is_held_out(dataclasses.replace(thing, shape=shape)))
+        self.assertTrue((auxiliary.facts(clip, True) == -1).all())
+        self.assertEqual(auxiliary.facts(clip, False, (1,))[:, 2].tolist(), [auxiliary.KEPT, auxiliary.CHANGED])
+
     def test_outlines_from_a_table_are_those_that_are_computed(self):
         try:
             import clip_render
