@@ -8,8 +8,9 @@ import render
 import world
 
 THINGS = 2
-# Per thing: shape, r, g, b, start x, y, end x, y, radius at start, end, turn, seen from, until, variant, other shape.
-PARAMETERS = 15
+# Per thing: shape, r, g, b, start x, y, end x, y, radius at start, end, turn, seen from, until, variant, other shape,
+# angle at the start.
+PARAMETERS = 16
 # Weights of errors: of every pixel; of a thing's and those up to so many pixels around it, all together, where that is
 # no less than this share of the clip.
 UNNOTICED, NOTICED, NEAR, LEAST_SHARE = 0.3, 0.35, 3.0, 0.012
@@ -18,14 +19,14 @@ LEAST_OWNED = 0.05  # of them, at least, that a thing covers which such a row is
 
 
 def pack(films):
-    """float32 [n, 3 + 2 * 15] rows for `frames`: background, then two things (radius 0: none)."""
+    """float32 [n, 3 + 2 * 16] rows for `frames`: background, then two things (radius 0: none)."""
     rows = torch.zeros(len(films), 3 + THINGS * PARAMETERS)
     for row, clip in zip(rows, films):
         values = list(world.BACKGROUNDS[clip.background])
         for thing in clip.things:
             values += [world.SHAPES.index(thing.shape), *(thing.tint or world.COLOURS[thing.colour]), *thing.start,
                        *thing.end, *thing.radii, thing.turn, *thing.seen, thing.variant,
-                       world.SHAPES.index(thing.morph or thing.shape)]
+                       world.SHAPES.index(thing.morph or thing.shape), 0.0]
         row[:len(values)] = torch.tensor(values, dtype=torch.float32)
     return rows
 
@@ -72,10 +73,10 @@ def things(rows, numbers, count, width, height, morphs, outline):
     flat = numbers.reshape(-1)
     for index in range(THINGS):
         first = 3 + index * PARAMETERS
-        shape, _, _, _, x0, y0, x1, y1, r0, r1, turn, seen, gone, variant, other = \
+        shape, _, _, _, x0, y0, x1, y1, r0, r1, turn, seen, gone, variant, other, tilt = \
             rows[:, first:first + PARAMETERS].unbind(1)
         radius = torch.where((flat >= seen) & (flat < gone), r0 + (r1 - r0) * done, torch.zeros_like(r0))
-        angle = turn * done
+        angle = tilt + turn * done
 
         def wide(values):
             return values.view(-1, 1, 1)

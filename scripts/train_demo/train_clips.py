@@ -15,6 +15,7 @@ log tells of the first one's):
 """
 import argparse
 import functools
+import math
 import os
 import pathlib
 import random
@@ -56,6 +57,7 @@ LEVEL = 0.2
 STANDING_OUT, APART = 3.0, 0.7
 CROP, CROPPED_FRAMES = 64, 9  # pixels and frames of what the autoencoder learns on at first
 ENCODED = 0.7  # of the training of the autoencoder: until then all of it is trained, then the decoder alone
+TILTED = 0.4  # of the things that the autoencoder learns on
 FORGIVEN = 0.25  # standard deviations of noise, at most, that the decoder learns to see through
 
 
@@ -127,6 +129,10 @@ class Films(torch.utils.data.Dataset):
             else:
                 films.append(clips.sample_loose(rng, *size, clip_data.filmed(rng, frames))[1])
         drawn = clip_data.drawn(films, frames)
+        for row in drawn["films"]:  # outlines at any angle, whatever spins
+            for index in range(clip_render.THINGS):
+                if rng.random() < TILTED:
+                    row[2 + (index + 1) * clip_render.PARAMETERS] = rng.uniform(0, 2 * math.pi)
         if not whole:
             size = CROP, CROP
             drawn["numbers"] = torch.stack([numbers[first:first + CROPPED_FRAMES] for numbers in drawn["numbers"]

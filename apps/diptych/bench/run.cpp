@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@
 #include "apps/diptych/result_files.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
 #include "lib/pipelines/registry.h"
@@ -137,15 +139,10 @@ class Bench {
     }
   }
 
-  void prepare_files() const {
+  void prepare_files() {
     if (plan_.save_dir.empty()) return;
     check_files();
-    std::error_code error;
-    fs::create_directories(plan_.save_dir, error);
-    if (error) {
-      throw InputError(Setting::of(kSaveDir), "{}: cannot be made: {}", plan_.save_dir.string(),
-                       error.message());
-    }
+    about(Setting::of(kSaveDir), [&] { save_dir_.emplace(plan_.save_dir); });
     for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
       for (std::size_t s = 0; s < settings(); ++s) {
         for (const fs::path& name : names_of(c, s)) probe_output(plan_.save_dir / name);
@@ -475,6 +472,7 @@ class Bench {
   }
 
   BenchPlan plan_;  // whose requests get the mode that goes with the chosen degrees
+  std::optional<MadeFolder> save_dir_;  // goes again if nothing is kept in it
   std::map<std::size_t, ParallelDegrees> degrees_;  // that were chosen, by the case
   Log& log_;
   Progress progress_;
