@@ -26,7 +26,8 @@ struct Given {
 
 class Resolver {
  public:
-  explicit Resolver(const Sources& sources) : sources_(sources), flags_(sources.flags) {}
+  explicit Resolver(const Sources& sources)
+      : sources_(sources), flag_fields_(flag_fields(sources.families)), flags_(sources.flags) {}
 
   Resolved run() {
     const std::vector<Assignment> stage_values = read_file();
@@ -141,7 +142,7 @@ class Resolver {
 
   // What other programs call a flag may be another family's own; here it stays another name.
   void take_other_names() {
-    for (const Field& foreign : flag_fields(sources_.families)) {
+    for (const Field& foreign : flag_fields_) {
       const auto given = flags_.find(std::string(foreign.flags));
       if (given == flags_.end() || given->second.empty() || is_flag_of_family(foreign.flags))
         continue;
@@ -409,9 +410,8 @@ class Resolver {
     if (found == flags_.end() || found->second.empty()) return std::nullopt;
     const std::vector<std::string>& texts = found->second;
     const std::string label = flag_label(flags);
-    const auto known = flag_fields(sources_.families);
-    const auto field = std::ranges::find(known, flags, &Field::flags);
-    if (field != known.end() && is_list(*field)) {
+    const auto field = std::ranges::find(flag_fields_, flags, &Field::flags);
+    if (field != flag_fields_.end() && is_list(*field)) {
       const auto* list = std::get_if<TextListSlot>(&field->slot);
       const bool exact = list != nullptr && list->exact;
       return Given{exact ? list_text(texts) : fmt::format("{}", fmt::join(texts, ";")), label};
@@ -425,9 +425,8 @@ class Resolver {
 
   // A model may be named as on the hub.
   Given located(Given given, std::string_view flags) const {
-    const auto known = flag_fields(sources_.families);
-    const auto field = std::ranges::find(known, flags, &Field::flags);
-    const auto* path = field == known.end() ? nullptr : std::get_if<PathSlot>(&field->slot);
+    const auto field = std::ranges::find(flag_fields_, flags, &Field::flags);
+    const auto* path = field == flag_fields_.end() ? nullptr : std::get_if<PathSlot>(&field->slot);
     if (given.text.empty() || path == nullptr || path->kind != PathKind::checkpoint) return given;
     given.text = model_folder(given.text, sources_.environment, given.origin).string();
     return given;
@@ -455,6 +454,7 @@ class Resolver {
   }
 
   const Sources& sources_;
+  std::vector<Field> flag_fields_;
   std::map<std::string, std::vector<std::string>> flags_;  // by `flags` of the field or group
   Resolved resolved_;
 };

@@ -472,7 +472,7 @@ class Bench {
   }
 
   BenchPlan plan_;  // whose requests get the mode that goes with the chosen degrees
-  std::optional<MadeFolder> save_dir_;  // goes again if nothing is kept in it
+  std::optional<MadeFolder> save_dir_;              // goes again if nothing is kept in it
   std::map<std::size_t, ParallelDegrees> degrees_;  // that were chosen, by the case
   Log& log_;
   Progress progress_;

@@ -130,22 +130,15 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
   return opened;
 }
 
-MotOpening bagel_opening() {
-  return {
-      .stored =
-          [](const RunConfig& config) {
-            return BagelCheckpoint::stored(config.model, config.load_format == LoadFormat::dummy);
-          },
-      .open = [](const RunConfig& config, const Runtime& runtime,
-                 Log&) -> std::unique_ptr<MotCheckpoint> {
-        if (config.vae_dtype == VaeDtype::bfloat16)
-          throw InputError(Setting::of("vae_dtype", "bfloat16"),
-                           "the autoencoder of BAGEL computes in float32 or tf32");
-        auto opened =
-            BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime);
-        opened->draft_model = config.own.get<DraftSettings>().draft_model;
-        return opened;
-      }};
+std::unique_ptr<MotCheckpoint> open_bagel_checkpoint(const RunConfig& config,
+                                                     const Runtime& runtime, Log&) {
+  if (config.vae_dtype == VaeDtype::bfloat16)
+    throw InputError(Setting::of("vae_dtype", "bfloat16"),
+                     "the autoencoder of BAGEL computes in float32 or tf32");
+  auto opened =
+      BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime);
+  opened->draft_model = config.own.get<DraftSettings>().draft_model;
+  return opened;
 }
 
 MotSizes BagelCheckpoint::sizes() const {
@@ -161,10 +154,10 @@ void BagelCheckpoint::rehearse_decoding(const LatentSize& size, bool with_strips
       vae.decode(zeros, {}, with_strips ? std::optional<VaeStrips>(std::in_place) : std::nullopt));
 }
 
-StoredWeights BagelCheckpoint::stored(const fs::path& folder, bool dummy) {
-  if (dummy || folder.empty()) return {};
-  require_folder(folder, Setting::of("model"));
-  const CheckpointFiles files = open_checkpoint(model_file(folder));
+StoredWeights bagel_stored_weights(const RunConfig& config) {
+  if (config.load_format == LoadFormat::dummy || config.model.empty()) return {};
+  require_folder(config.model, Setting::of("model"));
+  const CheckpointFiles files = open_checkpoint(model_file(config.model));
   const std::uint64_t bytes = stored_bytes(files);
   return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
 }

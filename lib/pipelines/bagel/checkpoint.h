@@ -37,8 +37,6 @@ struct BagelCheckpoint final : MotCheckpoint {
   // InputError naming file and tensor.
   static std::unique_ptr<BagelCheckpoint> open(const std::filesystem::path& folder, bool dummy,
                                                const Runtime& runtime);
-  // What the model's file of such a folder stores; nothing of dummy weights.
-  static StoredWeights stored(const std::filesystem::path& folder, bool dummy);
 
   // In job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
@@ -63,7 +61,10 @@ struct BagelCheckpoint final : MotCheckpoint {
 };
 
 // For MotSession.
-MotOpening bagel_opening();
+StoredWeights bagel_stored_weights(const RunConfig& config);
+std::unique_ptr<MotCheckpoint> open_bagel_checkpoint(const RunConfig& config,
+                                                     const Runtime& runtime, Log& log);
+inline constexpr MotOpening kBagelOpening = {bagel_stored_weights, open_bagel_checkpoint};
 
 // What the folder lacks, holds beyond, or holds in another shape than its configs say; as
 // Family::layout.

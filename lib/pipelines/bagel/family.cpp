@@ -11,7 +11,7 @@ namespace diptych {
 namespace {
 
 std::unique_ptr<Session> open_bagel(const RunConfig& config, Log& log) {
-  return std::make_unique<MotSession>(config, bagel_opening(), log);
+  return std::make_unique<MotSession>(config, kBagelOpening, log);
 }
 
 constexpr Family kBagel = {

@@ -316,7 +316,7 @@ CaseReplay replay_bagel(const std::filesystem::path& folder, const RunConfig& co
       needed.vae_dtype = VaeDtype::float32;
     if (last->session == nullptr || needed.vae_dtype != last->vae_dtype) {
       last->session.reset();  // its weights go before others come
-      *last = {std::make_unique<MotSession>(needed, bagel_opening(), log), needed.vae_dtype};
+      *last = {std::make_unique<MotSession>(needed, kBagelOpening, log), needed.vae_dtype};
     }
     MotSession& loaded = *last->session;
     if (task == "vae") {

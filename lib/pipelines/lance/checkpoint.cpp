@@ -274,18 +274,17 @@ void LanceCheckpoint::rehearse_decoding(const LatentSize& size, bool) const {
   while (decoder.has_next()) decoder.next();
 }
 
-MotOpening lance_opening() {
-  return {.stored = [](const RunConfig& run) -> StoredWeights {
-            if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
-            const CheckpointFiles files =
-                open_checkpoint(LanceFolders::of(run.model, task_of(run)).model_file());
-            const std::uint64_t bytes = stored_bytes(files);
-            return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
-          },
-          .open = [](const RunConfig& run, const Runtime& runtime,
-                     Log& log) -> std::unique_ptr<MotCheckpoint> {
-            return LanceCheckpoint::open(run, runtime, log);
-          }};
+StoredWeights lance_stored_weights(const RunConfig& run) {
+  if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
+  const CheckpointFiles files =
+      open_checkpoint(LanceFolders::of(run.model, task_of(run)).model_file());
+  const std::uint64_t bytes = stored_bytes(files);
+  return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
+}
+
+std::unique_ptr<MotCheckpoint> open_lance_checkpoint(const RunConfig& run, const Runtime& runtime,
+                                                     Log& log) {
+  return LanceCheckpoint::open(run, runtime, log);
 }
 
 std::vector<std::string> check_lance_layout(const fs::path& folder) {

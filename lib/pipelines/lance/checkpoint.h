@@ -84,7 +84,10 @@ struct LanceCheckpoint final : MotCheckpoint {
 };
 
 // For MotSession.
-MotOpening lance_opening();
+StoredWeights lance_stored_weights(const RunConfig& run);
+std::unique_ptr<MotCheckpoint> open_lance_checkpoint(const RunConfig& run, const Runtime& runtime,
+                                                     Log& log);
+inline constexpr MotOpening kLanceOpening = {lance_stored_weights, open_lance_checkpoint};
 
 // What the folder lacks, holds beyond, or holds in another shape than its configs say; as
 // Family::layout.

@@ -10,7 +10,7 @@ namespace diptych {
 namespace {
 
 std::unique_ptr<Session> open_lance(const RunConfig& config, Log& log) {
-  return std::make_unique<MotSession>(config, lance_opening(), log);
+  return std::make_unique<MotSession>(config, kLanceOpening, log);
 }
 
 constexpr Family kLance = {

@@ -79,7 +79,8 @@ struct LanceJob final : MotJob {
 
 class LanceTurn final : public MotTurn {
  public:
-  explicit LanceTurn(const LanceJob& job) : MotTurn(job), own_(job) {}
+  explicit LanceTurn(const LanceJob& job)
+      : MotTurn(job), own_(job), seed_(job.config().sampling.seed) {}
 
   void reseed(std::uint64_t seed) override;
   ImageRows read_image(const ImageSegment& segment, const MotSample& block, const std::string& name,
@@ -97,7 +98,7 @@ class LanceTurn final : public MotTurn {
   const Tensor& look(MotTrace* trace);
 
   const LanceJob& own_;
-  std::uint64_t seed_ = 0;
+  std::uint64_t seed_;
   Tensor source_latent_;  // float32 [t * h * w, row width] on the device, once encoded
   Tensor patches_;        // [patches, hidden], once looked at
 };

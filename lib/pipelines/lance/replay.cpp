@@ -285,7 +285,7 @@ CaseReplay replay_lance(const fs::path& folder, const RunConfig& config, Log& lo
       last->session.reset();  // its weights go before others come
       RunConfig opened = own;
       opened.task = task;
-      *last = {std::make_unique<MotSession>(opened, lance_opening(), log), is_of_clips(*known)};
+      *last = {std::make_unique<MotSession>(opened, kLanceOpening, log), is_of_clips(*known)};
     }
     LanceReplay(*last->session, own, log).run(with_inputs(recorded), *known, trace);
   };

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "lib/pipelines/mot/guided_velocity.h"
+#include "lib/pipelines/mot/step_capture.h"
 #include "lib/tensor/noise.h"
 
 namespace diptych {

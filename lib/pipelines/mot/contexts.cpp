@@ -72,15 +72,6 @@ Tensor in_token_order(const MotRows& rows) {
   return at::cat({rows.und.narrow(0, 0, 1), rows.gen, rows.und.narrow(0, 1, 1)});
 }
 
-std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples) {
-  std::vector<BranchContexts> packed = std::move(samples.front());
-  for (const auto& sample : std::span(samples).subspan(1)) {
-    for (std::size_t b = 0; b < packed.size(); ++b)
-      packed[b].samples.push_back(sample.at(b).samples.front());
-  }
-  return packed;
-}
-
 // Fills the cache rows of one distinct context.
 class ContextReader {
  public:

@@ -88,9 +88,6 @@ using ContextObserver = std::function<MotObserver(std::int64_t first, std::int64
 // The rows of one sample's call, in the order of its tokens.
 Tensor in_token_order(const MotRows& rows);
 
-// What each of the samples reads in the same branches -> the branches of all of them.
-std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples);
-
 class MotTrace;
 class PrefilledContexts;
 

@@ -1,5 +1,6 @@
 #include "lib/pipelines/mot/job.h"
 
+#include <span>
 #include <utility>
 
 #include "lib/base/error.h"
@@ -7,6 +8,9 @@
 #include "lib/tensor/noise.h"
 
 namespace diptych {
+
+MotTurn::MotTurn(const MotJob& job)
+    : generator(cpu_generator(job.config().sampling.seed)), branches(job.branches), job_(&job) {}
 
 void MotTurn::reseed(std::uint64_t seed) {
   generator = cpu_generator(seed);
@@ -24,6 +28,15 @@ std::vector<MotJob*> mot_jobs(const JobGroup& jobs) {
   std::vector<MotJob*> own;
   for (Job* job : jobs) own.push_back(&dynamic_cast<MotJob&>(*job));
   return own;
+}
+
+std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples) {
+  std::vector<BranchContexts> packed = std::move(samples.front());
+  for (const auto& sample : std::span(samples).subspan(1)) {
+    for (std::size_t b = 0; b < packed.size(); ++b)
+      packed[b].samples.push_back(sample.at(b).samples.front());
+  }
+  return packed;
 }
 
 std::vector<BranchContexts> packed_branches(MotJobs jobs) {

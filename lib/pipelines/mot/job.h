@@ -62,7 +62,8 @@ using MotJobs = std::span<MotJob* const>;
 // The jobs that a session gets: each is given what it has made itself.
 std::vector<MotJob*> mot_jobs(const JobGroup& jobs);
 
-// One run of a job, or one picture of it. The job must outlive it.
+// One run of a job, or one picture of it, which begins with the seed of the job. The job must
+// outlive it.
 class MotTurn {
  public:
   virtual ~MotTurn() = default;
@@ -93,7 +94,7 @@ class MotTurn {
   std::vector<std::int64_t> plan_ids;  // fed tokens, as GeneratedText has them
 
  protected:
-  explicit MotTurn(const MotJob& job) : branches(job.branches), job_(&job) {}
+  explicit MotTurn(const MotJob& job);
 
  private:
   const MotJob* job_;
@@ -101,6 +102,8 @@ class MotTurn {
 
 using MotTurns = std::vector<std::unique_ptr<MotTurn>>;
 
+// What each of the samples reads in the same branches -> the branches of all of them.
+std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples);
 // Of the branches of every sample together.
 std::vector<BranchContexts> packed_branches(MotJobs jobs);
 std::vector<BranchContexts> packed_branches(const MotTurns& turns);

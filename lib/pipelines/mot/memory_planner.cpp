@@ -5,6 +5,7 @@
 
 #include "lib/config/family_config.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/pipelines/mot/step_capture.h"
 
 namespace diptych {
 namespace {

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "lib/base/messages.h"
-#include "lib/runtime/ranks.h"
 #include "lib/sampling/schedule.h"
 #include "lib/sampling/step_cache/step_cache.h"
 
@@ -82,6 +81,13 @@ std::vector<std::int64_t> PaintRequest::block_rows() const {
   return rows;
 }
 
+ContextsRequest PaintRequest::reading(std::vector<BranchContexts> all, bool tracing) const {
+  ContextsRequest request;
+  request.branches = needed(std::move(all), tracing);
+  request.own_rows = block_rows();
+  return request;
+}
+
 std::size_t PaintRequest::terms_in(std::int64_t i) const {
   return guidance.terms_at(schedule.times[static_cast<std::size_t>(i)]);
 }
@@ -103,35 +109,6 @@ std::vector<BranchContexts> PaintRequest::needed(std::vector<BranchContexts> all
     branches.push_back(std::move(branch));
   }
   return branches;
-}
-
-std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
-                         const PrefilledContexts& contexts) {
-  std::int64_t last = 0;
-  for (const GuidanceTerm& term : std::span(guidance.terms).first(terms))
-    last = std::max(last, *contexts.context_of(term.branch));
-  return last + 1;
-}
-
-// Experts that come from the host and operations that look at values on the host cannot be
-// captured. NCCL's exchanges can, those of several groups too: they follow each other on one
-// stream, in the same order on all ranks.
-bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
-  return request.step_graphs && runtime.kernels != KernelPolicy::reference &&
-         !model.backbone.layers.streams({.und = true, .gen = true});
-}
-
-bool on_all_ranks(bool own, const Runtime& runtime) {
-  if (!runtime.device.is_cuda() || runtime.ranks == nullptr ||
-      !runtime.ranks->comm().divides_steps())
-    return own;
-  const Tensor mine =
-      at::full({1}, own ? 1 : 0, at::TensorOptions(at::kInt).device(runtime.device));
-  return runtime.ranks->all_gather(RankAxis::request, mine).min().item<int>() == 1;
-}
-
-bool all_capture(const PaintRequest& request, const MotModel& model, const Runtime& runtime) {
-  return on_all_ranks(captures_steps(request, model, runtime), runtime);
 }
 
 }  // namespace diptych

@@ -33,25 +33,14 @@ struct PaintRequest {
   bool caches() const { return step_cache.mode != StepCacheMode::none; }
   std::int64_t rows() const;                     // latent rows of all pictures
   std::vector<std::int64_t> block_rows() const;  // per picture: latent rows and two markers
+  // What is to be read for it, of all that its samples could: needed(), and room for its blocks.
+  ContextsRequest reading(std::vector<BranchContexts> all, bool tracing) const;
   // How many terms of guidance act in step i.
   std::size_t terms_in(std::int64_t i) const;
   // Of the branches (cond first) cond and those that guidance asks for at some step; all of them
   // for a trace, which names them like the official code's.
   std::vector<BranchContexts> needed(std::vector<BranchContexts> all, bool tracing) const;
 };
-
-// How many of the distinct contexts, from the first on, the first `terms` terms of guidance need.
-std::int64_t contexts_of(std::size_t terms, const Guidance& guidance,
-                         const PrefilledContexts& contexts);
-
-// Whether a denoise step of this request runs as a CUDA graph where there are graphs
-// (make_launch_graphs) and nothing looks into its steps (MotDenoiser::is_plain).
-bool captures_steps(const PaintRequest& request, const MotModel& model, const Runtime& runtime);
-// Whether it is so on every rank that divides the steps of a request on GPUs, where memory decides
-// and theirs may differ; elsewhere `own`. All of them call it.
-bool on_all_ranks(bool own, const Runtime& runtime);
-// Whether every one of them captures the request's steps.
-bool all_capture(const PaintRequest& request, const MotModel& model, const Runtime& runtime);
 
 // All but its sizes, and batched for `auto`, which the session settles. `points`: of the schedule.
 // `calibration`: of TeaCache, null without it. Throws as FlowSchedule::shifted.

@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 #include <fmt/format.h>
 
+#include "lib/pipelines/mot/step_capture.h"
 #include "lib/pipelines/mot/trace.h"
 #include "lib/session/session.h"
 
@@ -19,57 +20,21 @@ MotPainter::MotPainter(const MotModel& model, PaintRequest request, PrefilledCon
       contexts_(std::move(contexts)),
       denoiser_(model, contexts_, request_.denoised(), request_.schedule, request_.cfg_mode,
                 runtime, request_.step_cache),
+      guided_(request_, contexts_, denoiser_),
       loop_(request_.schedule, runtime.device),
       denoise_model_(make_denoise_model()) {}
 
 DenoiseModel MotPainter::make_denoise_model() {
   DenoiseModel model;
-  model.velocity = [this](const Tensor& x, std::int64_t i) { return guided_velocity(x, i); };
+  model.velocity = [this](const Tensor& x, std::int64_t i) {
+    return guided_.at_step(x, i, trace_);
+  };
   model.launch_velocity = [this](const Tensor& x, const Tensor& step, std::int64_t kind) {
-    const auto terms = static_cast<std::size_t>(kind);
-    const Tensor time = denoiser_.times().index_select(0, step)[0];
-    const std::int64_t count = contexts_of(terms, request_.guidance, contexts_);
-    return denoiser_.still(guide(denoiser_.velocities_at(x, time, count), terms));
+    return guided_.launched(x, step, static_cast<std::size_t>(kind));
   };
   for (std::int64_t i = 0; i < updates(); ++i)
     model.kinds.push_back(static_cast<std::int64_t>(request_.terms_in(i)));
   return model;
-}
-
-Tensor MotPainter::combine(const Tensor& cond, std::span<const Tensor> branches) const {
-  const Guidance& guidance = request_.guidance;
-  if (request_.sizes.size() == 1 || request_.renorm_whole_batch)
-    return guidance.combine(cond, branches);
-  std::vector<Tensor> guided;
-  std::int64_t row = 0;
-  for (const LatentSize& size : request_.sizes) {
-    const auto part = [&](const Tensor& all) { return all.narrow(0, row, size.rows()); };
-    std::vector<Tensor> parts;
-    for (const Tensor& branch : branches) parts.push_back(part(branch));
-    guided.push_back(guidance.combine(part(cond), parts));
-    row += size.rows();
-  }
-  return at::cat(guided);
-}
-
-// v: of the first contexts.
-Tensor MotPainter::guide(const std::vector<Tensor>& v, std::size_t terms) const {
-  std::vector<Tensor> branches;
-  for (const GuidanceTerm& term : std::span(request_.guidance.terms).first(terms))
-    branches.push_back(v[static_cast<std::size_t>(*contexts_.context_of(term.branch))]);
-  return combine(v.front(), branches);
-}
-
-Tensor MotPainter::guided_velocity(const Tensor& x, std::int64_t step) const {
-  const std::size_t terms = request_.terms_in(step);
-  const std::vector<Tensor> v =
-      denoiser_.velocities(x, step, contexts_of(terms, request_.guidance, contexts_));
-  const Tensor guided = guide(v, terms);
-  if (trace_ != nullptr) {
-    const float t = request_.schedule.times[static_cast<std::size_t>(step)];
-    trace_->velocities({step, t, request_.guidance, contexts_, v, guided});
-  }
-  return denoiser_.still(guided);
 }
 
 bool MotPainter::has_captured(const PaintRequest& request) const {

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "lib/base/log.h"
 #include "lib/pipelines/mot/contexts.h"
 #include "lib/pipelines/mot/denoiser.h"
+#include "lib/pipelines/mot/guided_velocity.h"
 #include "lib/pipelines/mot/paint_request.h"
 #include "lib/session/cfg_mode.h"
 #include "lib/session/denoise_loop.h"
@@ -47,14 +47,12 @@ class MotPainter {
  private:
   DenoiseModel make_denoise_model();
   void note_attention();
-  Tensor guided_velocity(const Tensor& x, std::int64_t step) const;
-  Tensor guide(const std::vector<Tensor>& v, std::size_t terms) const;
-  Tensor combine(const Tensor& cond, std::span<const Tensor> branches) const;
   MotModel model_;
   const Runtime& runtime_;
   PaintRequest request_;
   PrefilledContexts contexts_;
   MotDenoiser denoiser_;
+  GuidedVelocity guided_;
   DenoiseLoop loop_;
   DenoiseModel denoise_model_;
   MotTrace* trace_ = nullptr;  // of this picture

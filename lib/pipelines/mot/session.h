@@ -70,6 +70,8 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
   void read_weights(MotJobs first, Progress& progress);
   void warn_of_slow_weights(bool offloads);
   void begin_hash();
+
+  // session_rehearsal.cpp
   FirstRun describe_first_run(MotJobs jobs) const;
   std::vector<Rehearsal::Part> rehearsal_parts(MotJobs jobs);
   void wait_for_rehearsed_steps();

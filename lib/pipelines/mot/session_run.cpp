@@ -10,6 +10,7 @@
 #include "lib/pipelines/mot/cfg_mode.h"
 #include "lib/pipelines/mot/session.h"
 #include "lib/pipelines/mot/settings.h"
+#include "lib/pipelines/mot/step_capture.h"
 #include "lib/pipelines/mot/trace.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/finite.h"
@@ -18,7 +19,10 @@ namespace diptych {
 
 MotTurns MotSession::turns_of(MotJobs jobs) {
   MotTurns turns;
-  for (const MotJob* job : jobs) turns.push_back(job->turn());
+  for (const MotJob* job : jobs) {
+    turns.push_back(job->turn());
+    if (jobs.front()->official_batch) turns.back()->generator = turns.front()->generator;
+  }
   return turns;
 }
 
@@ -131,7 +135,6 @@ void MotSession::warn_of_limit(const MotJob& job, const GeneratedText& written) 
 
 void MotSession::answer(MotJob& job, MotTrace* trace, Progress& progress, const Results& results) {
   const std::unique_ptr<MotTurn> turn = job.turn();
-  turn->seed(job.config().sampling.seed);
   std::optional<PrefilledContexts> contexts;
   const GeneratedText written = write(turn, trace, progress, contexts);
   report_.attention = runtime_.read_attention.of(AttentionRole::self).served_by();
@@ -238,9 +241,7 @@ PrefilledContexts MotSession::read_all(MotTurns& turns, const PaintRequest& pain
   for (const auto& turn : turns)
     check_positions(turn->job(), turn->branches, turn->plan.has_value(), checkpoint_->mot());
   const bool one = turns.size() == 1 && thought.has_value();
-  ContextsRequest reading;
-  reading.branches = paint.needed(packed_branches(turns), trace != nullptr);
-  reading.own_rows = paint.block_rows();
+  ContextsRequest reading = paint.reading(packed_branches(turns), trace != nullptr);
   reading.earlier = one ? &*thought : nullptr;
   reading.trace = trace;
   return read_contexts(turns, std::move(reading));
@@ -316,9 +317,7 @@ PrefilledContexts MotSession::take_over(MotTurns& turns, const PaintRequest& pai
     warn_of_limit(turn.job(), written);
     if (results.plan) results.plan(i, *turn.plan, turn.plan_finish_reason);
   }
-  ContextsRequest request;
-  request.branches = paint.needed(packed_branches(turns), false);
-  request.own_rows = paint.block_rows();
+  const ContextsRequest request = paint.reading(packed_branches(turns), false);
   PrefilledContexts contexts = PrefilledContexts::received(
       checkpoint_->mot(), request, runtime_, std::span(handoff.tensors).subspan(turns.size()));
   synchronize(runtime_.device);  // what was received may be written over
@@ -330,17 +329,17 @@ bool MotSession::reads_anew(MotJobs jobs) {
   return std::ranges::any_of(jobs, [](const MotJob* job) { return job->reading_draws; });
 }
 
-// Of picture `index` of the request.
+// Of picture `index` of the request. A turn begins with the seed of the first one.
 void MotSession::seed(MotTurns& turns, std::int64_t index, bool reads) {
+  if (index == 0) return;
   for (const auto& turn : turns) {
-    const MotJob& job = turn->job();
-    const std::uint64_t seed = job.config().sampling.seed + static_cast<std::uint64_t>(index);
+    const std::uint64_t seed =
+        turn->job().config().sampling.seed + static_cast<std::uint64_t>(index);
     if (reads) {
       turn->seed(seed);
     } else {
       turn->reseed(seed);
     }
-    if (turns.front()->job().official_batch) turn->generator = turns.front()->generator;
   }
 }
 

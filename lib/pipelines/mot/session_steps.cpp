@@ -37,10 +37,8 @@ StepRecording MotSession::record_steps(const JobGroup& jobs, Progress& progress)
   load_for(runs, progress);
   StepChangeRecorder recorder;
   for (const MotJobs run : runs) {
-    const MotJob* job = run.front();
     make_ready(run);
     MotTurns turns = turns_of(run);
-    turns.front()->seed(job->config().sampling.seed);
     const std::unique_ptr<MotPainter> painter =
         read(turns, packed_request(run), false, nullptr, progress, {});
     recorder.begin_picture();
@@ -62,7 +60,6 @@ std::unique_ptr<MotPainter> MotSession::read_alone(Job& job, Progress& progress)
   own->read_inputs();
   get_ready(jobs, progress);
   MotTurns turns = turns_of(jobs);
-  turns.front()->seed(own->config().sampling.seed);
   return read(turns, packed_request(jobs), false, nullptr, progress, {});
 }
 

@@ -5,6 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/pipelines/mot/guided_velocity.h"
 #include "lib/runtime/launch_graphs.h"
 #include "lib/tensor/noise.h"
 
