@@ -34,20 +34,6 @@ at::Device resolve_device(const DeviceChoice& choice, Log& log) {
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
 
-at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device) {
-  if (choice == DtypeChoice::automatic) return device.is_cuda() ? at::kBFloat16 : at::kFloat;
-  return choice == DtypeChoice::float32 ? at::kFloat : at::kBFloat16;
-}
-
-bool resolve_vae_tf32(VaeDtype choice, at::Device device, at::ScalarType dtype) {
-  if (choice == VaeDtype::automatic) return device.is_cuda() && dtype != at::kFloat;
-  if (choice == VaeDtype::tf32 && !device.is_cuda()) {
-    throw InputError(Setting::of("vae_dtype", "tf32"),
-                     "needs a CUDA device, the run is on the CPU");
-  }
-  return choice == VaeDtype::tf32;
-}
-
 bool multiplies_fp8(at::Device device) {
   const GpuInfo gpu = gpu::list().at(static_cast<std::size_t>(device.index()));
   return gpu.major * 10 + gpu.minor >= 89;

@@ -53,10 +53,6 @@ struct Runtime {
 // CPU, and logs why once. Throws InputError with the reason when a GPU was asked for and none is
 // usable.
 at::Device resolve_device(const DeviceChoice& choice, Log& log);
-at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device);
-// Whether the autoencoder of a run on the device, in that dtype, computes in TF32. Throws
-// InputError where it was asked for and the device has no such thing.
-bool resolve_vae_tf32(VaeDtype choice, at::Device device, at::ScalarType dtype);
 // Throws InputError for what the kernels cannot multiply on the device: fp8 on a GPU below compute
 // capability 8.9, and fp8 in float32.
 void require_quantizable(Quantization quantization, at::Device device, at::ScalarType dtype,

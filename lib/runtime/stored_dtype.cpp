@@ -11,6 +11,11 @@ bool cpu_multiplies_bfloat16() {
 #endif
 }
 
+at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device) {
+  if (choice == DtypeChoice::automatic) return device.is_cuda() ? at::kBFloat16 : at::kFloat;
+  return choice == DtypeChoice::float32 ? at::kFloat : at::kBFloat16;
+}
+
 at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device,
                              const std::function<StoredWeights()>& stored) {
   constexpr std::uint64_t kLarge = std::uint64_t{1} << 30;  // a smaller model is fast in float32

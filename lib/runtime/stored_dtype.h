@@ -14,7 +14,8 @@ struct StoredWeights {
   bool bfloat16 = false;  // most of them
 };
 
-// As resolve_dtype(), but on the CPU `automatic` is bfloat16 for at least a gibibyte of weights
+at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device);
+// The same, but on the CPU `automatic` is bfloat16 for at least a gibibyte of weights
 // that are stored so, where the processor multiplies it. `stored` is asked only where it decides.
 at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device,
                              const std::function<StoredWeights()>& stored);

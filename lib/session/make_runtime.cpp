@@ -43,6 +43,17 @@ StageBackends stage_backends(std::string_view field, const StageAttention& stage
   return backends;
 }
 
+// Whether the autoencoder of a run on the device, in that dtype, computes in TF32. Throws
+// InputError where it was asked for and the device has no such thing.
+bool resolve_vae_tf32(VaeDtype choice, at::Device device, at::ScalarType dtype) {
+  if (choice == VaeDtype::automatic) return device.is_cuda() && dtype != at::kFloat;
+  if (choice == VaeDtype::tf32 && !device.is_cuda()) {
+    throw InputError(Setting::of("vae_dtype", "tf32"),
+                     "needs a CUDA device, the run is on the CPU");
+  }
+  return choice == VaeDtype::tf32;
+}
+
 // Why no tuning is used, or null.
 const char* why_untuned(const Runtime& runtime) {
   if (runtime.device.is_cpu()) return "on the CPU";

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/models/bagel/bagel.h"
+#include "lib/models/bagel/latent_rows.h"
 #include "lib/models/flux_vae/flux_vae.h"
 
 namespace diptych {

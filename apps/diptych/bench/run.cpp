@@ -25,6 +25,7 @@
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"
 #include "lib/runtime/runtime.h"
+#include "lib/runtime/stored_dtype.h"
 
 namespace diptych {
 namespace {

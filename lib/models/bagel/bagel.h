@@ -1,5 +1,5 @@
-// BAGEL-7B-MoT: what stands around the backbone: checkpoint layout, packing of latents, and the
-// connector behind the vision transformer. Port of ByteDance-Seed/Bagel @056b5fd,
+// BAGEL-7B-MoT: what stands around the backbone: checkpoint layout and the connector
+// behind the vision transformer. Port of ByteDance-Seed/Bagel @056b5fd,
 // modeling/bagel/bagel.py and modeling_utils.py; specs: bagel.md sections 1, 4 and 7.
 #pragma once
 
@@ -69,11 +69,5 @@ struct Bagel {
                     const std::optional<MotOffload>& offload = {},
                     const MatrixQuantization& quantization = {});
 };
-
-// [h * w, p * p * c] rows in (patch row, patch column, channel) order <-> latent [1, c, h * p, w *
-// p].
-Tensor pack_latent(const Tensor& latent, std::int64_t patch);
-Tensor unpack_latent(const Tensor& rows, std::int64_t h, std::int64_t w, std::int64_t patch,
-                     std::int64_t channels);
 
 }  // namespace diptych

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "lib/base/interrupt.h"
-#include "lib/models/qwen/rope.h"
 #include "lib/models/qwen_mot/families.h"
 #include "lib/ops/launch_label.h"
 
@@ -32,54 +31,6 @@ void MotBackbone::load_head(const Weights& weights) {
 
 Tensor MotBackbone::embed(const Tensor& ids) const {
   return embed_tokens.index_select(0, ids);
-}
-
-void MotPlan::follow(const MotPlan& other) {
-  TORCH_CHECK(gen_rows == other.gen_rows && und_rows == other.und_rows &&
-                  first_cache_row == other.first_cache_row && cache_rows == other.cache_rows,
-              "[mot] a plan of other rows");
-  cos.copy_(other.cos);
-  sin.copy_(other.sin);
-  slots.copy_(other.slots);
-  if (share) all_slots.copy_(other.all_slots);
-  gen.follow(other.gen);
-  und.follow(other.und);
-}
-
-MotRows MotPlan::split(const Tensor& rows) const {
-  MotRows parts;
-  if (gen_rows > 0) parts.gen = rows.narrow(0, 0, gen_rows);
-  if (und_rows > 0) parts.und = rows.narrow(0, gen_rows, und_rows);
-  return parts;
-}
-
-MotPlan MotPlan::leaving() const {
-  MotPlan rest = *this;
-  if (wanted != MotWanted::all) rest.und_rows = 0;
-  if (wanted == MotWanted::none) rest.gen_rows = 0;
-  return rest;
-}
-
-MotPlan MotPlan::divided(std::shared_ptr<const MotRowShare> among) const {
-  MotPlan part = *this;
-  const auto own = [&](const Tensor& rows) {
-    return at::cat({among->cut(rows.narrow(0, 0, gen_rows)), rows.narrow(0, gen_rows, und_rows)});
-  };
-  part.gen_rows = among->own();
-  part.cos = own(cos);
-  part.sin = own(sin);
-  part.slots = own(slots);
-  part.all_slots = slots.narrow(0, 0, gen_rows).contiguous();
-  part.gen = AttentionLengths::make(among->attending_rows(), gen.k, gen.capacity, slots.device());
-  part.share = std::move(among);
-  return part;
-}
-
-Quantization MotPlan::row_format(Quantization projections) const {
-  const auto fits = [&](std::int64_t rows) {
-    return rows == 0 || quantizes_rows(projections, rows);
-  };
-  return fits(gen_rows) && fits(und_rows) ? projections : Quantization::none;
 }
 
 namespace {
@@ -372,98 +323,6 @@ Tensor MotBackbone::products(const MotPlan& plan, const MotProductRows& rows, co
     last = product(rest, rows.inner, &QwenLayer::down_proj);
   }
   return last;
-}
-
-namespace {
-
-// The positions of all rows, generation rows first: int64 [rows]. Text counts up; all rows of an
-// image block are at their sample's one position.
-Tensor position_ids(std::span<const MotSample> samples, bool text) {
-  std::vector<std::int64_t> ids;
-  for (const MotSample& sample : samples)
-    ids.insert(ids.end(), static_cast<std::size_t>(sample.gen_rows), sample.position);
-  for (const MotSample& sample : samples) {
-    for (std::int64_t i = 0; i < sample.und_rows; ++i)
-      ids.push_back(sample.position + (text ? i : 0));
-  }
-  return at::tensor(ids, at::kLong);
-}
-
-// The cache slots of all rows, generation rows first. A sample's rows go behind its context in the
-// order of its tokens, an image block as [first understanding row, generation rows, other
-// understanding rows].
-std::vector<std::int64_t> cache_slots(std::span<const MotSample> samples, std::int64_t capacity) {
-  std::vector<std::int64_t> slots;
-  const auto base_of = [&](std::size_t i) {
-    return static_cast<std::int64_t>(i) * capacity + samples[i].context;
-  };
-  for (std::size_t s = 0; s < samples.size(); ++s) {
-    for (std::int64_t i = 0; i < samples[s].gen_rows; ++i)
-      slots.push_back(base_of(s) + (samples[s].und_rows > 0 ? 1 : 0) + i);
-  }
-  for (std::size_t s = 0; s < samples.size(); ++s) {
-    for (std::int64_t i = 0; i < samples[s].und_rows; ++i)
-      slots.push_back(base_of(s) + (i == 0 ? 0 : samples[s].gen_rows) + i);
-  }
-  return slots;
-}
-
-}  // namespace
-
-Tensor in_plan_order(std::span<const MotSample> samples, std::span<const Tensor> positions) {
-  TORCH_CHECK(samples.size() == positions.size(), "[mot] positions of ", positions.size(), " of ",
-              samples.size(), " samples");
-  std::vector<Tensor> gen, und;
-  for (std::size_t s = 0; s < samples.size(); ++s) {
-    const std::int64_t before = samples[s].gen_rows > 0 && samples[s].und_rows > 0 ? 1 : 0;
-    const Tensor& all = positions[s];
-    gen.push_back(all.narrow(-1, before, samples[s].gen_rows));
-    und.push_back(all.narrow(-1, 0, before));
-    und.push_back(all.narrow(-1, before + samples[s].gen_rows, samples[s].und_rows - before));
-  }
-  gen.insert(gen.end(), und.begin(), und.end());
-  return at::cat(gen, -1);
-}
-
-MotPlan make_plan(const MotBlock& block, std::int64_t first_cache_row, const KvCache& cache,
-                  const QwenConfig& config, const at::TensorOptions& options) {
-  MotPlan plan;
-  std::vector<std::int64_t> gen_q, und_q, keys;
-  for (const MotSample& sample : block.samples) {
-    plan.gen_rows += sample.gen_rows;
-    plan.und_rows += sample.und_rows;
-    gen_q.push_back(sample.gen_rows);
-    und_q.push_back(sample.und_rows);
-    keys.push_back(sample.context + sample.gen_rows + sample.und_rows);
-  }
-  TORCH_CHECK(block.position_ids.size(-1) == plan.rows(), "[mot] position ids ",
-              block.position_ids.sizes(), " for ", plan.rows(), " rows");
-  const at::Device device = options.device();
-  std::tie(plan.cos, plan.sin) = rope_table(rope_angles(block.position_ids.to(device), config),
-                                            c10::typeMetaToScalarType(options.dtype()));
-  plan.slots = at::tensor(cache_slots(block.samples, cache.capacity()), at::kLong).to(device);
-  if (plan.gen_rows > 0) plan.gen = AttentionLengths::make(gen_q, keys, cache.capacity(), device);
-  if (plan.und_rows > 0) plan.und = AttentionLengths::make(und_q, keys, cache.capacity(), device);
-  plan.first_cache_row = first_cache_row;
-  plan.cache_rows = static_cast<std::int64_t>(block.samples.size());
-  plan.causal = block.text;
-  // Understanding mode, be it text or the patches of a picture, rounds as Qwen2 does.
-  plan.rounding = plan.gen_rows == 0 ? RopeRounding::every_step : RopeRounding::at_the_end;
-  return plan;
-}
-
-MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
-                         const KvCache& cache, const QwenConfig& config,
-                         const at::TensorOptions& options) {
-  return make_plan({samples, position_ids(samples, false), false}, first_cache_row, cache, config,
-                   options);
-}
-
-MotPlan plan_text(std::span<const MotSample> samples, std::int64_t first_cache_row,
-                  const KvCache& cache, const QwenConfig& config,
-                  const at::TensorOptions& options) {
-  return make_plan({samples, position_ids(samples, true), true}, first_cache_row, cache, config,
-                   options);
 }
 
 }  // namespace diptych

@@ -5,22 +5,21 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "lib/models/qwen_mot/latent_positions.h"
+#include "lib/models/qwen_mot/time_embedder.h"
 #include "lib/tensor/weights.h"
 
 namespace diptych {
 
 struct MotLatents {
-  Tensor time_mlp_0, time_mlp_0_bias;  // [hidden, 256], [hidden]
-  Tensor time_mlp_2, time_mlp_2_bias;  // [hidden, hidden], [hidden]
-  Tensor vae2llm, vae2llm_bias;        // [hidden, width], [hidden]
-  Tensor llm2vae, llm2vae_bias;        // [width, hidden], [width]
-  Tensor pos_embed;                    // [side * side, hidden]; undefined: the table is fixed
-  std::int64_t side = 0;               // of the table of positions, of each frame
-  std::int64_t frames = 1;             // of a fixed table
-  std::int64_t width = 0;              // of a latent row
+  TimeEmbedder time_embedder;
+  Tensor vae2llm, vae2llm_bias;  // [hidden, width], [hidden]
+  Tensor llm2vae, llm2vae_bias;  // [width, hidden], [width]
+  Tensor pos_embed;              // [side * side, hidden]; undefined: the table is fixed
+  std::int64_t side = 0;         // of the table of positions, of each frame
+  std::int64_t frames = 1;       // of a fixed table
+  std::int64_t width = 0;        // of a latent row
 
   // `weights`: the root of the checkpoint. Throws as Weights::get.
   static MotLatents load(const Weights& weights, std::int64_t hidden, std::int64_t width,
@@ -29,8 +28,6 @@ struct MotLatents {
   static MotLatents load(const Weights& weights, std::int64_t hidden, std::int64_t width,
                          const LatentTable& table);
 
-  // t of every step, float32 -> [steps, hidden].
-  Tensor embed_timesteps(std::span<const float> t) const;
   // Rows of the position table for t x h x w latent rows in row-major order -> [t * h * w], int64,
   // CPU (LatentTable::indices).
   Tensor position_ids(std::int64_t h, std::int64_t w, std::int64_t t = 1) const;
@@ -38,10 +35,16 @@ struct MotLatents {
   Tensor positions(std::int64_t h, std::int64_t w, std::int64_t t = 1) const;
   // x float32 [rows, width], time [hidden] or [rows, hidden], position [rows, hidden] -> [rows,
   // hidden].
-  Tensor embed(const Tensor& x, const Tensor& time, const Tensor& position) const;
+  Tensor embed(const Tensor& x, const Tensor& time, const Tensor& position) const {
+    // Left to right, each sum rounded to the model's dtype, as the official code adds them.
+    return project(x).add_(time).add_(position);
+  }
   // The first of its terms: x in the model's dtype, projected.
-  Tensor project(const Tensor& x) const;
-  Tensor velocity(const Tensor& hidden) const;  // final-norm rows [rows, hidden] -> [rows, width]
+  Tensor project(const Tensor& x) const {
+    return at::linear(x.to(vae2llm.scalar_type()), vae2llm, vae2llm_bias);
+  }
+  // Final-norm rows [rows, hidden] -> [rows, width].
+  Tensor velocity(const Tensor& hidden) const { return at::linear(hidden, llm2vae, llm2vae_bias); }
 };
 
 }  // namespace diptych

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "lib/models/bagel/latent_rows.h"
 #include "lib/models/siglip/siglip.h"
 #include "lib/tensor/noise.h"
 

@@ -1,6 +1,7 @@
 // One run of a job of BAGEL.
 #include <fmt/format.h>
 
+#include "lib/models/bagel/latent_rows.h"
 #include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/bagel/trace.h"
 #include "lib/tensor/noise.h"
@@ -36,7 +37,7 @@ ImageRows BagelTurn::read_latent(BagelImage& image, const MotSample& block,
   const auto& [sink, name] = trace;
   const Tensor latent = encode_latent(image, own_.checkpoint, generator, own_.runtime, trace);
   const float clean = 0;  // the timestep of a picture without noise
-  const Tensor time = latents.embed_timesteps(std::span(&clean, 1));
+  const Tensor time = latents.time_embedder.forward(std::span(&clean, 1));
   const LatentSize& size = image.latent;
   const Tensor rows = latents.embed(latent, time[0], latents.positions(size.h, size.w));
   if (sink != nullptr) {

@@ -105,7 +105,7 @@ ImageRows LanceTurn::read_image(const ImageSegment& segment, const MotSample&, c
   const MotLatents& latents = own_.checkpoint.latents;
   const LatentSize size = own_.size();  // a source is as large as what is made of it
   const float clean = 0;                // the timestep of what has no noise
-  const Tensor time = latents.embed_timesteps(std::span(&clean, 1));
+  const Tensor time = latents.time_embedder.forward(std::span(&clean, 1));
   return {.gen = latents.embed(encode_source(trace), time[0],
                                latents.positions(size.h, size.w, size.t)),
           .und = {}};

@@ -45,9 +45,9 @@ MotDenoiser::MotDenoiser(const MotModel& model, const PrefilledContexts& context
   if (const Tensor mask = clean_mask(rows); mask.defined()) {
     is_clean_ = mask.to(runtime.device);
     const float clean = 0;
-    clean_time_ = model.latents.embed_timesteps(std::span(&clean, 1))[0];
+    clean_time_ = model.latents.time_embedder.forward(std::span(&clean, 1))[0];
   }
-  times_ = model.latents.embed_timesteps(
+  times_ = model.latents.time_embedder.forward(
       std::span(schedule.times).first(static_cast<std::size_t>(schedule.updates())));
   const Tensor ids = at::tensor({model.markers.start, model.markers.end}, at::kLong);
   markers_ = model.backbone.embed(ids.repeat({contexts.samples()}).to(runtime.device));
