@@ -56,4 +56,9 @@ Tensor to_model_input(const Tensor& image) {
   return planes.to(at::kFloat).div_(255).sub_(0.5).div_(0.5);
 }
 
+Tensor to_uint8(const Tensor& image) {
+  const Tensor unit = (image.select(0, 0) * 0.5 + 0.5).clamp(0, 1) * 255;
+  return unit.permute({1, 2, 0}).to(at::kByte).contiguous();
+}
+
 }  // namespace diptych

@@ -1,4 +1,4 @@
-// How a picture becomes the input of BAGEL's autoencoder and vision tower
+// How a picture becomes the input of BAGEL's autoencoder and vision tower, and back
 // (ByteDance-Seed/Bagel, data/transforms.py; spec bagel.md 3.2 to 3.4).
 #pragma once
 
@@ -24,5 +24,7 @@ struct ImageTransform {
 
 // uint8 [H, W, 3] -> float32 [1, 3, H, W] in -1 .. 1: (x / 255 - 0.5) / 0.5.
 Tensor to_model_input(const Tensor& image);
+// [1, 3, H, W] in -1..1 -> uint8 [H, W, 3]; truncates as the official code does, never rounds.
+Tensor to_uint8(const Tensor& image);
 
 }  // namespace diptych

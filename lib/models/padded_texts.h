@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/attention/attention.h"
+#include "lib/attention/lengths.h"
 
 namespace diptych {
 

@@ -1,10 +1,13 @@
-// In what a run computes where that depends on its weights.
+// In what a run computes: by its device and, on the CPU, by its weights.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 
-#include "lib/runtime/runtime.h"
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include "lib/base/choices.h"
 
 namespace diptych {
 
@@ -14,9 +17,10 @@ struct StoredWeights {
   bool bfloat16 = false;  // most of them
 };
 
+// `automatic`: bfloat16 on CUDA, float32 on the CPU.
 at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device);
-// The same, but on the CPU `automatic` is bfloat16 for at least a gibibyte of weights
-// that are stored so, where the processor multiplies it. `stored` is asked only where it decides.
+// The same, but on the CPU `automatic` is bfloat16 for at least a gibibyte of weights that are
+// stored so, where the processor multiplies it. `stored` is asked only where it decides.
 at::ScalarType resolve_dtype(DtypeChoice choice, at::Device device,
                              const std::function<StoredWeights()>& stored);
 

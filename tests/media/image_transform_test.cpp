@@ -197,6 +197,15 @@ TEST_CASE("golden case 10: pixels and tensors, bit for bit") {
   CHECK(compared == 23);
 }
 
+TEST_CASE("pictures are truncated to 8 bits, never rounded") {
+  const Tensor image = at::tensor({-1.5F, -1.0F, 0.0F, 0.999F, 1.0F, 7.0F})
+                           .reshape({1, 1, 1, 6})
+                           .expand({1, 3, 1, 6});
+  const Tensor levels = to_uint8(image);
+  CHECK(levels.sizes() == at::IntArrayRef({1, 6, 3}));
+  CHECK(levels.select(2, 1).flatten().equal(at::tensor({0, 0, 127, 254, 255, 255}, at::kByte)));
+}
+
 TEST_CASE("golden case 10: pictures at the released sizes") {
   const Golden golden = golden_case();
   const ImageTransform vae = golden.transform("official", "vae"),

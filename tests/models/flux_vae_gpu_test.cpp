@@ -1,6 +1,7 @@
 // The autoencoder on the GPU, with whole maps and with strips, at the released sizes.
 #include <doctest/doctest.h>
 
+#include "lib/media/image_transform.h"
 #include "lib/models/flux_vae/flux_vae.h"
 #include "lib/models/flux_vae/memory.h"
 #include "lib/runtime/runtime.h"

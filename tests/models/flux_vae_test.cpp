@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "lib/media/image_transform.h"
 #include "lib/models/flux_vae/memory.h"
 #include "lib/tensor/noise.h"
 #include "lib/tensor/tf32.h"

@@ -48,15 +48,6 @@ TEST_CASE("a latent unpacks patch row, patch column, channel") {
   CHECK(latent[0][2][1][3].item<float>() == 23);
 }
 
-TEST_CASE("pictures are truncated to 8 bits, never rounded") {
-  const Tensor image = at::tensor({-1.5F, -1.0F, 0.0F, 0.999F, 1.0F, 7.0F})
-                           .reshape({1, 1, 1, 6})
-                           .expand({1, 3, 1, 6});
-  const Tensor levels = to_uint8(image);
-  CHECK(levels.sizes() == at::IntArrayRef({1, 6, 3}));
-  CHECK(levels.select(2, 1).flatten().equal(at::tensor({0, 0, 127, 254, 255, 255}, at::kByte)));
-}
-
 TEST_CASE("the released layout loads whole, and the side of the position table beats config.json") {
   const BagelConfig config = BagelConfig::load(kCheckpoint);
   CHECK(config.llm.hidden_size == 64);

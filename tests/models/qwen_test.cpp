@@ -7,7 +7,7 @@
 #include "lib/models/qwen/config.h"
 #include "lib/models/qwen/layer.h"
 #include "lib/models/qwen/rope.h"
-#include "lib/models/qwen_mot/backbone.h"
+#include "lib/models/qwen_mot/plan.h"
 #include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/tensor/support.h"
@@ -284,24 +284,26 @@ TEST_CASE("a plan at positions of its own") {
   const KvCache cache(c.kv_shape(), 2, 32, at::kFloat);
   const std::vector<MotSample> samples = {{3, 9, 4, 2}, {5, 20, 4, 2}};
   const MotPlan plain = plan_image_block(samples, 0, cache, c, at::kFloat);
-  // One number for each of a plan's rows: latents of both samples, then their markers.
-  const Tensor line = at::tensor({9, 9, 9, 9, 20, 20, 20, 20, 9, 9, 20, 20}, at::kLong);
-  const MotPlan same = make_plan({samples, line.expand({3, 12}), false}, 0, cache, c, at::kFloat);
+  // Of each sample its start marker, its latents and its end marker.
+  const std::vector<Tensor> line = {at::full({3, 6}, 9, at::kLong),
+                                    at::full({3, 6}, 20, at::kLong)};
+  const MotPlan same = make_plan({samples, line, false}, 0, cache, c, at::kFloat);
   CHECK(equal_bits(same.cos, plain.cos));
   CHECK(equal_bits(same.sin, plain.sin));
   CHECK(equal_bits(same.slots, plain.slots));
-  Tensor ids = line.expand({3, 12}).clone();
-  ids[1][0] = 2;
+  const std::vector<Tensor> ids = {line[0].clone(), line[1]};
+  ids[0][1][1] = 2;  // of the first latent, the plan's first row
   const MotPlan moved = make_plan({samples, ids, false}, 0, cache, c, at::kFloat);
   const Tensor changed = (moved.cos != plain.cos).nonzero();  // [count, 2]
   CHECK(changed.select(1, 0).eq(0).all().item<bool>());
   CHECK(changed.select(1, 1).equal(at::tensor({2, 3, 4}, at::kLong)));
-  CHECK_THROWS_AS(make_plan({samples, line.narrow(0, 0, 11), false}, 0, cache, c, at::kFloat),
-                  c10::Error);
+  const std::vector<Tensor> few = {line[0], line[1].narrow(1, 0, 5)};
+  CHECK_THROWS_AS(make_plan({samples, few, false}, 0, cache, c, at::kFloat), c10::Error);
   const std::vector<MotSample> text = {{0, 7, 0, 3}, {2, 0, 0, 2}};
   const MotPlan counted = plan_text(text, 0, cache, c, at::kFloat);
-  const MotPlan given =
-      make_plan({text, at::tensor({7, 8, 9, 0, 1}, at::kLong), true}, 0, cache, c, at::kFloat);
+  const std::vector<Tensor> counting = {at::tensor({7, 8, 9}, at::kLong),
+                                        at::tensor({0, 1}, at::kLong)};
+  const MotPlan given = make_plan({text, counting, true}, 0, cache, c, at::kFloat);
   CHECK(equal_bits(counted.cos, given.cos));
   CHECK(counted.causal == given.causal);
 }

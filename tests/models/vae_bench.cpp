@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/statistics.h"
+#include "lib/media/image_transform.h"
 #include "lib/models/flux_vae/flux_vae.h"
 #include "lib/models/flux_vae/memory.h"
 #include "lib/runtime/runtime.h"

@@ -1,6 +1,6 @@
-// BAGEL-7B-MoT: what stands around the backbone: checkpoint layout and the connector
-// behind the vision transformer. Port of ByteDance-Seed/Bagel @056b5fd,
-// modeling/bagel/bagel.py and modeling_utils.py; specs: bagel.md sections 1, 4 and 7.
+// BAGEL-7B-MoT: what stands around the backbone: checkpoint layout and the connector behind the
+// vision transformer. Port of ByteDance-Seed/Bagel @056b5fd, modeling/bagel/bagel.py and
+// modeling_utils.py; specs: bagel.md sections 1, 4 and 7.
 #pragma once
 
 #include <cstdint>

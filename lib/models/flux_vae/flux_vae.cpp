@@ -4,18 +4,12 @@
 
 #include <fmt/format.h>
 
-#include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/models/flux_vae/strips.h"
 #include "lib/ops/group_norm.h"
 #include "lib/tensor/tf32.h"
 
 namespace diptych {
-namespace {
-
-constexpr std::int64_t kGroups = VaeNorm::kGroups;
-
-}  // namespace
 
 Tensor VaeConv::forward(const Tensor& x, std::int64_t stride) const {
   const std::int64_t padding = stride == 1 ? weight.size(2) / 2 : 0;
@@ -29,7 +23,7 @@ Tensor normed_for_tf32(const VaeNorm& norm, const Tensor& x, bool silu) {
   const KernelPolicy kernels = norm.compute.kernels;
   const Tensor y = at::empty(x.sizes(), x.options(), norm.compute.layout());
   const Tensor table =
-      group_norm_table(x, {norm.weight, norm.bias, kGroups, VaeNorm::kEps}, kernels);
+      group_norm_table(x, {norm.weight, norm.bias, VaeNorm::kGroups, VaeNorm::kEps}, kernels);
   group_norm_silu_out(y, x, table, {.silu = silu, .round_to_tf32 = true}, kernels);
   return y;
 }
@@ -191,11 +185,6 @@ Tensor FluxVae::decode(const Tensor& latent, const VaeObserver& observer,
              steps.upsample(*decoder.up[i].resample, std::move(h)));
   }
   return steps.out(decoder.norm_out, decoder.conv_out, std::move(h)).contiguous();
-}
-
-Tensor to_uint8(const Tensor& image) {
-  const Tensor unit = (image.select(0, 0) * 0.5 + 0.5).clamp(0, 1) * 255;
-  return unit.permute({1, 2, 0}).to(at::kByte).contiguous();
 }
 
 }  // namespace diptych

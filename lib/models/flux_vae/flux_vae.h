@@ -127,7 +127,4 @@ struct FluxVae {
                 const std::optional<VaeStrips>& strips = {}) const;
 };
 
-// [1, 3, H, W] in -1..1 -> uint8 [H, W, 3]; truncates as the official code does, never rounds.
-Tensor to_uint8(const Tensor& image);
-
 }  // namespace diptych

@@ -17,7 +17,7 @@ namespace diptych {
 
 // Where the rows of a packed call are, sequence after sequence.
 struct QwenRows {
-  Tensor cos, sin;  // float32 [rows, head_dim / 2]: rope_table() of the rows' positions
+  Tensor cos, sin;  // float32 [rows, head_dim / 2]: qwen_rope_table() of the rows' positions
   Tensor slots;     // int64 [rows], counted from cache row `first_cache_row`
   const AttentionLengths* lengths = nullptr;  // queries; keys: cached ones and these rows
   std::int64_t first_cache_row = 0;

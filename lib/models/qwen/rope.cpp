@@ -36,4 +36,9 @@ Tensor rope_angles(const Tensor& position_ids, const QwenConfig& config) {
   return position_ids.to(at::kFloat).index_select(0, rows).t().contiguous() * frequencies;
 }
 
+std::pair<Tensor, Tensor> qwen_rope_table(const Tensor& position_ids, const QwenConfig& config,
+                                          at::ScalarType dtype) {
+  return rope_table(rope_angles(position_ids, config), dtype);
+}
+
 }  // namespace diptych

@@ -1,6 +1,10 @@
 // The angles by which a Qwen model rotates q and k.
 #pragma once
 
+#include <utility>
+
+#include <c10/core/ScalarType.h>
+
 #include "lib/models/qwen/config.h"
 #include "lib/tensor/types.h"
 
@@ -13,5 +17,8 @@ namespace diptych {
 // section and without. -> float32 [rows, head_dim / 2], on the ids' device. Throws c10::Error for
 // ids of another shape.
 Tensor rope_angles(const Tensor& position_ids, const QwenConfig& config);
+// rope_table() of these angles: what rows in `dtype` are rotated by.
+std::pair<Tensor, Tensor> qwen_rope_table(const Tensor& position_ids, const QwenConfig& config,
+                                          at::ScalarType dtype);
 
 }  // namespace diptych

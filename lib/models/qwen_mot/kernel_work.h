@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "lib/models/qwen_mot/backbone.h"
+#include "lib/models/matrices.h"
+#include "lib/models/qwen_mot/plan.h"
 #include "lib/runtime/kernel_work.h"
 #include "lib/tuning/table.h"
 

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include <ATen/ops/linear.h>
+
 #include "lib/models/qwen_mot/latent_positions.h"
 #include "lib/models/qwen_mot/time_embedder.h"
 #include "lib/tensor/weights.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lib/models/qwen/rope.h"
+#include "lib/ops/linear_operand.h"
 
 namespace diptych {
 
@@ -58,17 +59,34 @@ Quantization MotPlan::row_format(Quantization projections) const {
 
 namespace {
 
-// The positions of all rows, generation rows first: int64 [rows]. Text counts up; all rows of an
-// image block are at their sample's one position.
-Tensor position_ids(std::span<const MotSample> samples, bool text) {
-  std::vector<std::int64_t> ids;
-  for (const MotSample& sample : samples)
-    ids.insert(ids.end(), static_cast<std::size_t>(sample.gen_rows), sample.position);
+// Of every sample the positions of its rows. Text counts up; all rows of an image block are at
+// their sample's one position.
+std::vector<Tensor> positions_of(std::span<const MotSample> samples, bool text) {
+  std::vector<Tensor> positions;
   for (const MotSample& sample : samples) {
-    for (std::int64_t i = 0; i < sample.und_rows; ++i)
-      ids.push_back(sample.position + (text ? i : 0));
+    const std::int64_t rows = sample.gen_rows + sample.und_rows;
+    positions.push_back(text ? at::arange(sample.position, sample.position + rows, at::kLong)
+                             : at::full({rows}, sample.position, at::kLong));
   }
-  return at::tensor(ids, at::kLong);
+  return positions;
+}
+
+// The positions of all rows, generation rows first: int64 [rows] or [3, rows].
+Tensor in_plan_order(std::span<const MotSample> samples, std::span<const Tensor> positions) {
+  TORCH_CHECK(samples.size() == positions.size(), "[mot] positions of ", positions.size(), " of ",
+              samples.size(), " samples");
+  std::vector<Tensor> gen, und;
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    const std::int64_t before = samples[s].gen_rows > 0 && samples[s].und_rows > 0 ? 1 : 0;
+    const Tensor& all = positions[s];
+    const std::int64_t rows = samples[s].gen_rows + samples[s].und_rows;
+    TORCH_CHECK(all.size(-1) == rows, "[mot] positions ", all.sizes(), " for ", rows, " rows");
+    gen.push_back(all.narrow(-1, before, samples[s].gen_rows));
+    und.push_back(all.narrow(-1, 0, before));
+    und.push_back(all.narrow(-1, before + samples[s].gen_rows, samples[s].und_rows - before));
+  }
+  gen.insert(gen.end(), und.begin(), und.end());
+  return at::cat(gen, -1);
 }
 
 // The cache slots of all rows, generation rows first. A sample's rows go behind its context in the
@@ -92,21 +110,6 @@ std::vector<std::int64_t> cache_slots(std::span<const MotSample> samples, std::i
 
 }  // namespace
 
-Tensor in_plan_order(std::span<const MotSample> samples, std::span<const Tensor> positions) {
-  TORCH_CHECK(samples.size() == positions.size(), "[mot] positions of ", positions.size(), " of ",
-              samples.size(), " samples");
-  std::vector<Tensor> gen, und;
-  for (std::size_t s = 0; s < samples.size(); ++s) {
-    const std::int64_t before = samples[s].gen_rows > 0 && samples[s].und_rows > 0 ? 1 : 0;
-    const Tensor& all = positions[s];
-    gen.push_back(all.narrow(-1, before, samples[s].gen_rows));
-    und.push_back(all.narrow(-1, 0, before));
-    und.push_back(all.narrow(-1, before + samples[s].gen_rows, samples[s].und_rows - before));
-  }
-  gen.insert(gen.end(), und.begin(), und.end());
-  return at::cat(gen, -1);
-}
-
 MotPlan make_plan(const MotBlock& block, std::int64_t first_cache_row, const KvCache& cache,
                   const QwenConfig& config, const at::TensorOptions& options) {
   MotPlan plan;
@@ -118,11 +121,10 @@ MotPlan make_plan(const MotBlock& block, std::int64_t first_cache_row, const KvC
     und_q.push_back(sample.und_rows);
     keys.push_back(sample.context + sample.gen_rows + sample.und_rows);
   }
-  TORCH_CHECK(block.position_ids.size(-1) == plan.rows(), "[mot] position ids ",
-              block.position_ids.sizes(), " for ", plan.rows(), " rows");
   const at::Device device = options.device();
-  std::tie(plan.cos, plan.sin) = rope_table(rope_angles(block.position_ids.to(device), config),
-                                            c10::typeMetaToScalarType(options.dtype()));
+  const Tensor positions = in_plan_order(block.samples, block.positions).to(device);
+  std::tie(plan.cos, plan.sin) =
+      qwen_rope_table(positions, config, c10::typeMetaToScalarType(options.dtype()));
   plan.slots = at::tensor(cache_slots(block.samples, cache.capacity()), at::kLong).to(device);
   if (plan.gen_rows > 0) plan.gen = AttentionLengths::make(gen_q, keys, cache.capacity(), device);
   if (plan.und_rows > 0) plan.und = AttentionLengths::make(und_q, keys, cache.capacity(), device);
@@ -137,15 +139,15 @@ MotPlan make_plan(const MotBlock& block, std::int64_t first_cache_row, const KvC
 MotPlan plan_image_block(std::span<const MotSample> samples, std::int64_t first_cache_row,
                          const KvCache& cache, const QwenConfig& config,
                          const at::TensorOptions& options) {
-  return make_plan({samples, position_ids(samples, false), false}, first_cache_row, cache, config,
-                   options);
+  const std::vector<Tensor> positions = positions_of(samples, /*text=*/false);
+  return make_plan({samples, positions, false}, first_cache_row, cache, config, options);
 }
 
 MotPlan plan_text(std::span<const MotSample> samples, std::int64_t first_cache_row,
                   const KvCache& cache, const QwenConfig& config,
                   const at::TensorOptions& options) {
-  return make_plan({samples, position_ids(samples, true), true}, first_cache_row, cache, config,
-                   options);
+  const std::vector<Tensor> positions = positions_of(samples, /*text=*/true);
+  return make_plan({samples, positions, true}, first_cache_row, cache, config, options);
 }
 
 }  // namespace diptych

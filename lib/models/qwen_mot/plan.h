@@ -66,13 +66,11 @@ struct MotSample {
 // sample comes first, then its generation rows, then the other understanding rows.
 struct MotBlock {
   std::span<const MotSample> samples;
-  Tensor position_ids;  // int64 [rows], or [3, rows] with an mrope_section (rope_angles), in the
-                        // plan's order of rows
-  bool text = false;    // causal; else every row attends to all of its sample
+  // The positions of every sample, in the order of its tokens: int64 [rows], or [3, rows] with
+  // an mrope_section (rope_angles).
+  std::span<const Tensor> positions;
+  bool text = false;  // causal; else every row attends to all of its sample
 };
-// Of every sample the positions of its rows in the order of its tokens, int64 [rows] or [3, rows]
-// -> those of all rows in the plan's order.
-Tensor in_plan_order(std::span<const MotSample> samples, std::span<const Tensor> positions);
 // `first_cache_row`: of the first sample; the others follow.
 MotPlan make_plan(const MotBlock& block, std::int64_t first_cache_row, const KvCache& cache,
                   const QwenConfig& config, const at::TensorOptions& options);

@@ -9,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/media/image_transform.h"
 #include "lib/pipelines/bagel/memory.h"
 #include "lib/pipelines/drafting/settings.h"
 #include "lib/tensor/stored_tensors.h"

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
+#include "lib/media/image_transform.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/mot/session.h"

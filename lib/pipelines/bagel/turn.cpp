@@ -1,6 +1,7 @@
 // One run of a job of BAGEL.
 #include <fmt/format.h>
 
+#include "lib/media/image_transform.h"
 #include "lib/models/bagel/latent_rows.h"
 #include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/bagel/trace.h"

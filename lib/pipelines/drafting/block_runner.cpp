@@ -64,7 +64,7 @@ BlockRunner::BlockRunner(const BlockRunnerParts& parts)
   anchors_ = at::zeros({target_cache_.rows()}, numbers);
   const Tensor positions = at::arange(target_cache_.capacity(), numbers);
   const auto rotation = [&](const QwenConfig& config) {
-    const auto [cos, sin] = rope_table(rope_angles(positions, config), runtime_.dtype);
+    const auto [cos, sin] = qwen_rope_table(positions, config, runtime_.dtype);
     return Rotation{cos, sin};
   };
   target_rotation_ = rotation(target_.config);

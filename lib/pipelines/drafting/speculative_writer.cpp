@@ -285,7 +285,7 @@ void SpeculativeWriter::add_features(std::int64_t first, const Tensor& features)
   rows.slots = at::arange(first, first + features.size(0),
                           at::TensorOptions().device(runtime_.device).dtype(at::kLong));
   std::tie(rows.cos, rows.sin) =
-      rope_table(rope_angles(rows.slots, drafter_->config.decoder), runtime_.dtype);
+      qwen_rope_table(rows.slots, drafter_->config.decoder, runtime_.dtype);
   drafter_->write_context(rows, features, *drafter_cache_, runtime_.kernels);
 }
 

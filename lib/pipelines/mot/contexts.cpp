@@ -170,8 +170,8 @@ class ContextReader {
       ids.insert(ids.end(), text.begin(), text.end());
     }
     const MotPlan plan =
-        make_plan({rows, in_plan_order(rows, position_ids), /*text=*/true},
-                  contexts_.cache_row(distinct_, begin), cache_, model_.backbone.config, options_);
+        make_plan({rows, position_ids, /*text=*/true}, contexts_.cache_row(distinct_, begin),
+                  cache_, model_.backbone.config, options_);
     forward(plan, embed(ids), observe(begin, rows.front()));
     for (std::int64_t s = begin; s < end; ++s)
       advance(s, rows[static_cast<std::size_t>(s - begin)].und_rows);
@@ -220,9 +220,9 @@ class ContextReader {
 
   MotPlan plan_block(std::int64_t sample, const MotSample& block) {
     const Tensor position_ids = positions(sample);
-    return make_plan(
-        {std::span(&block, 1), in_plan_order(std::span(&block, 1), std::span(&position_ids, 1))},
-        contexts_.cache_row(distinct_, sample), cache_, model_.backbone.config, options_);
+    return make_plan({std::span(&block, 1), std::span(&position_ids, 1)},
+                     contexts_.cache_row(distinct_, sample), cache_, model_.backbone.config,
+                     options_);
   }
 
   PrefilledContexts& contexts_;

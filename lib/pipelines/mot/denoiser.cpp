@@ -96,8 +96,8 @@ MotPlan MotDenoiser::plan(Range range) const {
     }
   }
   const auto options = at::TensorOptions().device(runtime_.device).dtype(runtime_.dtype);
-  MotPlan plan = make_plan({rows, in_plan_order(rows, positions)}, contexts_.cache_row(first, 0),
-                           contexts_.cache(), model_.backbone.config, options);
+  MotPlan plan = make_plan({rows, positions}, contexts_.cache_row(first, 0), contexts_.cache(),
+                           model_.backbone.config, options);
   plan.wanted = MotWanted::generation;
   return share_ ? plan.divided(share_among(count)) : plan;
 }

@@ -73,7 +73,7 @@ class GraphDecoder : public TextDecoder {
     logits_ = at::zeros({model.config.vocab_size}, options_);
     // A text's positions never exceed its cache rows.
     std::tie(cos_, sin_) =
-        rope_table(rope_angles(at::arange(capacity, numbers), model.config), runtime.dtype);
+        qwen_rope_table(at::arange(capacity, numbers), model.config, runtime.dtype);
     attention_.emplace(key_count_, runtime.kernels);
     for (Tensor& host : fed_on_host_) {
       host = at::zeros({kChunk}, at::TensorOptions(at::kLong).pinned_memory(true));
