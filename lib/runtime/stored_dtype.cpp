@@ -1,6 +1,13 @@
 #include "lib/runtime/stored_dtype.h"
 
+#include "lib/tensor/stored_tensors.h"
+
 namespace diptych {
+
+StoredWeights StoredWeights::of(const CheckpointFiles& files) {
+  const std::uint64_t bytes = stored_bytes(files);
+  return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
+}
 
 bool cpu_multiplies_bfloat16() {
 #if defined(__x86_64__)

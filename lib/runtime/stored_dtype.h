@@ -8,6 +8,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "lib/base/choices.h"
+#include "lib/tensor/checkpoint_files.h"
 
 namespace diptych {
 
@@ -15,6 +16,8 @@ namespace diptych {
 struct StoredWeights {
   std::uint64_t bytes = 0;
   bool bfloat16 = false;  // most of them
+
+  static StoredWeights of(const CheckpointFiles& files);
 };
 
 // `automatic`: bfloat16 on CUDA, float32 on the CPU.

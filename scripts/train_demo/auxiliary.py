@@ -15,7 +15,7 @@ from world import SHAPES
 
 KEPT, CHANGED = len(clips.MOTIONS), len(clips.MOTIONS) + 1  # what is said of a thing to be edited
 CLASSES = {"shape": len(SHAPES) + 1, "said": len(clips.MOTIONS) + 3}  # the last one: no thing is here
-# (what, behind how many layers): in a clip that is given, in a picture that is given before the request, in what is painted.
+# (what, behind how many layers): in a clip that is given, in a picture that is, in what is painted.
 CLIP, PICTURE, PAINTED = (("shape", 2),), (("shape", 2), ("said", 3)), (("shape", 4), ("said", 4))
 EMPTY = 0.1  # weight of rows that show no thing
 EXCUSED = 3.0  # taken off the logit of what only held-out pairs tell from the right one
@@ -28,27 +28,27 @@ class Heads(nn.ModuleDict):
 
 
 @functools.cache
-def barred(thing_shape, colour, motion, morphed, tinted):
+def barred(shape, colour, motion, morphed, tinted):
     """Bits of the shapes that are held out with this motion, and of the motions that are with this shape or colour."""
-    def held_out(shape, motion):
-        said = clips.Said(None, colour, shape, motion, (0.0, 0.0, 0.0) if tinted else None, SHAPES[0] if morphed else None)
+    def held_out(kind, done):
+        said = clips.Said(None, colour, kind, done, (0.0, 0.0, 0.0) if tinted else None, SHAPES[0] if morphed else None)
         return clips.is_held_out(said)
 
-    shapes = sum(held_out(shape, motion) << i for i, shape in enumerate(SHAPES))
-    motions = sum(held_out(thing_shape, other) << i for i, other in enumerate(clips.MOTIONS))
+    shapes = sum(held_out(other, motion) << i for i, other in enumerate(SHAPES))
+    motions = sum(held_out(shape, other) << i for i, other in enumerate(clips.MOTIONS))
     return shapes, motions
 
 
-def facts(clip, dropped, changed=None):
+def facts(clip, dropped, edit=None):
     """int16 [2, 5] of its things: the shape, the other one of which it is half, what the request says of it, and the
-    two `barred`. `changed`: of an edit, the index of the thing that changes in a tuple. Where the request is dropped, -1:
-    nothing is to be known."""
+    two `barred`. `edit`: the clips.ClipEdit that the request asks for. Where the request is dropped, -1: nothing is to
+    be known."""
     rows = torch.full((2, 5), -1 if dropped else 0, dtype=torch.int16)
     if dropped:
         return rows
     for index, thing in enumerate(clip.things):
         shapes, motions = barred(thing.shape, thing.colour, thing.motion, thing.morph is not None, thing.tint is not None)
-        said = clips.MOTIONS.index(thing.motion) if changed is None else CHANGED if index in changed else KEPT
+        said = clips.MOTIONS.index(thing.motion) if edit is None else CHANGED if index == edit.index else KEPT
         rows[index] = torch.tensor([SHAPES.index(thing.shape), SHAPES.index(thing.morph or thing.shape), said, shapes,
                                     motions])
     return rows

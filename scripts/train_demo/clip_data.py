@@ -196,7 +196,7 @@ class Steps(torch.utils.data.Dataset):
         if kind == "edit":
             edit = clip_of_pool(self.seed, kind, shape, number)
             return clip_sequence.edited(self.tokenizer, clips.edit_words(rng, edit), grid, seen_grid(*shape),
-                                        dropped), edit.before, auxiliary.facts(edit.before, dropped, (edit.index,))
+                                        dropped), edit.before, auxiliary.facts(edit.before, dropped, edit)
         strange = rng.random() < STRANGE
         clip = clips.sample_strange(rng, *size, filmed(rng, frames)) if strange else \
             clips.sample_loose(rng, *size, filmed(rng, frames))[1]

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import render
+import wan_autoencoder
 import world
 
 THINGS = 2
@@ -14,8 +15,7 @@ PARAMETERS = 16
 # Weights of errors: of every pixel; of a thing's and those up to so many pixels around it, all together, where that is
 # no less than this share of the clip.
 UNNOTICED, NOTICED, NEAR, LEAST_SHARE = 0.3, 0.35, 3.0, 0.012
-SIDE, TIME = 16, 4  # pixels a side and frames (the first one: alone) of a latent row
-LEAST_OWNED = 0.05  # of them, at least, that a thing covers which such a row is said to show
+LEAST_OWNED = 0.05  # of the pixels and frames of a latent row, at least, that a thing covers which it is said to show
 
 
 def pack(films):
@@ -118,8 +118,10 @@ def owners(rows, numbers, count, width, height, morphs=True, outline=exact):
     n, t = numbers.shape
     shares = []
     for _, distance, radius in things(rows, numbers, count, width, height, morphs, outline):
-        share = F.avg_pool2d(covered(distance, radius).view(n, t, height, width), SIDE)
-        shares.append(torch.cat([share[:, :1], share[:, 1:].unflatten(1, (-1, TIME)).mean(dim=2)], dim=1).flatten(1))
+        share = F.avg_pool2d(covered(distance, radius).view(n, t, height, width),
+                             wan_autoencoder.SIDE)
+        later = share[:, 1:].unflatten(1, (-1, wan_autoencoder.TIME)).mean(dim=2)  # the first frame stands alone
+        shares.append(torch.cat([share[:, :1], later], dim=1).flatten(1))
     most, which = torch.stack(shares).max(dim=0)
     return torch.where(most > LEAST_OWNED, which + 1, 0).to(torch.uint8)
 

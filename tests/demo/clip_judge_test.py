@@ -433,7 +433,7 @@ class Drawing(unittest.TestCase):
                     self.assertEqual(bool(row[3] >> number & 1),
                                      clips.is_held_out(dataclasses.replace(thing, shape=shape)))
         self.assertTrue((auxiliary.facts(clip, True) == -1).all())
-        self.assertEqual(auxiliary.facts(clip, False, (1,))[:, 2].tolist(), [auxiliary.KEPT, auxiliary.CHANGED])
+        self.assertEqual(auxiliary.facts(clip, False, clips.ClipEdit(1, "red", clip, clip))[:, 2].tolist(), [auxiliary.KEPT, auxiliary.CHANGED])
 
     def test_outlines_from_a_table_are_those_that_are_computed(self):
         try:

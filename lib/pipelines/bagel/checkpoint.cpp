@@ -158,9 +158,7 @@ void BagelCheckpoint::rehearse_decoding(const LatentSize& size, bool with_strips
 StoredWeights bagel_stored_weights(const RunConfig& config) {
   if (config.load_format == LoadFormat::dummy || config.model.empty()) return {};
   require_folder(config.model, Setting::of("model"));
-  const CheckpointFiles files = open_checkpoint(model_file(config.model));
-  const std::uint64_t bytes = stored_bytes(files);
-  return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
+  return StoredWeights::of(open_checkpoint(model_file(config.model)));
 }
 
 void BagelCheckpoint::load(const std::optional<MotOffload>& offload,

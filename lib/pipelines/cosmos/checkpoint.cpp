@@ -254,9 +254,7 @@ MemoryCosts CosmosCheckpoint::costs(DitJobs jobs) const {
 DitOpening cosmos_opening() {
   return {.stored = [](const RunConfig& run) -> StoredWeights {
             if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
-            const CheckpointFiles files = open_checkpoint(run.model / kTransformer);
-            const std::uint64_t bytes = stored_bytes(files);
-            return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
+            return StoredWeights::of(open_checkpoint(run.model / kTransformer));
           },
           .open = [](const RunConfig& run, const Runtime& runtime,
                      Log&) -> std::unique_ptr<DitCheckpoint> {

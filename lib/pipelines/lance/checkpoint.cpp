@@ -276,10 +276,7 @@ void LanceCheckpoint::rehearse_decoding(const LatentSize& size, bool) const {
 
 StoredWeights lance_stored_weights(const RunConfig& run) {
   if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
-  const CheckpointFiles files =
-      open_checkpoint(LanceFolders::of(run.model, task_of(run)).model_file());
-  const std::uint64_t bytes = stored_bytes(files);
-  return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
+  return StoredWeights::of(open_checkpoint(LanceFolders::of(run.model, task_of(run)).model_file()));
 }
 
 std::unique_ptr<MotCheckpoint> open_lance_checkpoint(const RunConfig& run, const Runtime& runtime,

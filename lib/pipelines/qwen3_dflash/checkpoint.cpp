@@ -143,9 +143,7 @@ void Qwen3Checkpoint::require_finite_weights() const {
 
 StoredWeights stored_qwen3(const RunConfig& run) {
   if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
-  const CheckpointFiles files = open_checkpoint(run.model);
-  const std::uint64_t bytes = stored_bytes(files);
-  return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
+  return StoredWeights::of(open_checkpoint(run.model));
 }
 
 }  // namespace diptych

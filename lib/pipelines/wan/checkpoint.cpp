@@ -317,9 +317,7 @@ DitOpening wan_opening() {
   return {.stored = [](const RunConfig& run) -> StoredWeights {
             if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
             const WanParts parts(run.model, run.own.get<WanSettings>());
-            const CheckpointFiles files = parts.transformer_files();
-            const std::uint64_t bytes = stored_bytes(files);
-            return {bytes, 2 * stored_bytes(files, at::kBFloat16) > bytes};
+            return StoredWeights::of(parts.transformer_files());
           },
           .open = [](const RunConfig& run, const Runtime& runtime,
                      Log& log) -> std::unique_ptr<DitCheckpoint> {
