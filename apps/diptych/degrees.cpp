@@ -12,7 +12,7 @@
 #include "lib/base/environment.h"
 #include "lib/base/json_file.h"
 #include "lib/base/user_cache.h"
-#include "lib/config/family_config.h"
+#include "lib/config/family_fields.h"
 #include "lib/runtime/ranks.h"
 #include "lib/runtime/runtime.h"
 

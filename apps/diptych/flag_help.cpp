@@ -7,6 +7,8 @@
 
 #include <fmt/ranges.h>
 
+#include "lib/config/family_fields.h"
+
 namespace diptych {
 namespace {
 

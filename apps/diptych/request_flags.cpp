@@ -9,6 +9,7 @@
 #include "apps/diptych/prompt_files.h"
 #include "lib/base/error.h"
 #include "lib/base/picture_formats.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/registry.h"
 
 namespace diptych {

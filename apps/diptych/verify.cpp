@@ -14,6 +14,7 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/json_file.h"
 #include "lib/base/messages.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/fields.h"
 #include "lib/config/hub_cache.h"
 #include "lib/pipelines/registry.h"

@@ -1,7 +1,6 @@
 #include "lib/config/family_config.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace diptych {
 
@@ -53,73 +52,6 @@ FieldLimit FamilyConfig::limit_of(std::string_view field) const {
 
 bool FamilyConfig::uses(std::string_view field) const {
   return std::ranges::find(unused, field) == unused.end();
-}
-
-std::string_view kind_name(MediaKind kind) {
-  switch (kind) {
-    case MediaKind::picture:
-      return "pictures";
-    case MediaKind::clip:
-      return "videos";
-    case MediaKind::text:
-      return "texts";
-  }
-  throw std::logic_error("a kind of media without a name");
-}
-
-std::string_view input_name(MediaKind kind) {
-  switch (kind) {
-    case MediaKind::picture:
-      return "image";
-    case MediaKind::clip:
-      return "video";
-    case MediaKind::text:
-      return "prompt";
-  }
-  throw std::logic_error("a kind of media without a flag");
-}
-
-std::optional<MediaKind> kind_of_input(std::string_view name) {
-  for (const MediaKind kind : {MediaKind::picture, MediaKind::clip, MediaKind::text}) {
-    if (input_name(kind) == name) return kind;
-  }
-  return std::nullopt;
-}
-
-std::vector<Field> with_common_fields(std::span<const Field> own) {
-  std::vector<Field> fields(all_fields().begin(), all_fields().end());
-  fields.insert(fields.end(), own.begin(), own.end());
-  return fields;
-}
-
-std::span<const Field> fields_of(const Options& options) {
-  return options.run.family == nullptr ? all_fields() : std::span(options.run.family->fields);
-}
-
-std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families) {
-  std::vector<Field> flags;
-  const auto add = [&](std::span<const Field> fields) {
-    for (const Field& field : fields) {
-      const bool is_new = std::ranges::find(flags, field.flags, &Field::flags) == flags.end();
-      const auto uses = [&](const FamilyConfig* family) { return family->uses(field.name); };
-      if (!field.flags.empty() && is_new && std::ranges::any_of(families, uses))
-        flags.push_back(field);
-    }
-  };
-  add(all_fields());
-  for (const FamilyConfig* family : families) add(family->fields);
-  return flags;
-}
-
-Options default_options(const FamilyConfig& family) {
-  Options options;
-  options.run.family = &family;
-  options.run.pipeline = family.name;
-  for (const auto& [name, text] : family.defaults) {
-    const Field& field = family.fields[field_index(name, family.fields)];
-    assign(field, options, std::string(text), name);
-  }
-  return options;
 }
 
 std::string_view task_default(const Task& task, std::string_view field) {

@@ -145,15 +145,6 @@ struct FamilyConfig {
   bool uses(std::string_view field) const;
 };
 
-// The common fields, which keep their places in the list, and then a family's own.
-std::vector<Field> with_common_fields(std::span<const Field> own = {});
-// The fields of the options' family; the common ones where they have none.
-std::span<const Field> fields_of(const Options& options);
-// The fields that are flags, of all families, each once.
-std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families);
-
-// What holds where nothing else is said: the common defaults, and the family's over them.
-Options default_options(const FamilyConfig& family);
 // The text of a default that is of this task alone; "" where there is none.
 std::string_view task_default(const Task& task, std::string_view field);
 

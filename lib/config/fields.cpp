@@ -13,7 +13,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
-#include "lib/config/family_config.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"
 

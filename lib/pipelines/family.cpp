@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/task.h"
 #include "lib/pipelines/recorded_values.h"
 

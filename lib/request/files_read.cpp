@@ -1,6 +1,6 @@
 #include "lib/request/files_read.h"
 
-#include "lib/config/family_config.h"
+#include "lib/config/family_fields.h"
 #include "lib/request/enhanced_prompt.h"
 
 namespace diptych {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "lib/config/family_config.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/resolve.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "lib/config/family_config.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/fields.h"
 #include "lib/config/flag_hints.h"
 #include "lib/pipelines/registry.h"

@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
-#include "lib/config/family_config.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/stage_config.h"
 #include "lib/config/stage_config_known.h"
 #include "lib/pipelines/registry.h"

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/mot/cfg_mode.h"

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/registry.h"
 #include "lib/verify/trace_compare.h"
 #include "tests/support/skip.h"

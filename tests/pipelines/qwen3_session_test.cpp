@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/utf8.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/qwen3_dflash/family_config.h"
 #include "lib/pipelines/qwen3_dflash/session.h"
 #include "lib/pipelines/qwen3_dflash/settings.h"

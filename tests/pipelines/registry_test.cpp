@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "lib/config/family_fields.h"
 #include "tests/support/folder.h"
 
 namespace diptych {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/registry.h"
 #include "lib/verify/metrics.h"
 #include "lib/verify/trace_compare.h"

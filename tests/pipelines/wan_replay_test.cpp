@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/resolve.h"
 #include "lib/pipelines/registry.h"
 #include "lib/text/nfc.h"

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/dit/session.h"
 #include "lib/pipelines/registry.h"
 #include "lib/pipelines/wan/checkpoint.h"

@@ -1,7 +1,7 @@
 // A family whose tasks read and make clips, for tests of what is general.
 #pragma once
 
-#include "lib/config/family_config.h"
+#include "lib/config/family_fields.h"
 
 namespace diptych::test {
 

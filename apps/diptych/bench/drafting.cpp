@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "lib/config/family_config.h"
+#include "lib/config/family_fields.h"
 
 namespace diptych {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "apps/diptych/command_line.h"
 #include "lib/base/error.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
 

@@ -8,6 +8,7 @@
 
 #include "apps/diptych/record/result_record.h"
 #include "lib/base/utf8.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/hub_cache.h"
 
 namespace diptych {

@@ -2,6 +2,7 @@
 #include "lib/pipelines/bagel/family_config.h"
 
 #include "lib/base/json_file.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/drafting/settings.h"
 
 namespace diptych {

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/cosmos/release.h"
 #include "lib/pipelines/cosmos/settings.h"
 #include "lib/pipelines/dit/model_index.h"

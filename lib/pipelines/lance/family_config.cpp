@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "lib/base/json_file.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/drafting/settings.h"
 #include "lib/pipelines/lance/settings.h"
 #include "lib/pipelines/lance/sizes.h"

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "lib/base/json_file.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/qwen3_dflash/settings.h"
 
 namespace diptych {

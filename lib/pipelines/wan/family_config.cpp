@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/dit/model_index.h"
 #include "lib/pipelines/wan/release.h"
 #include "lib/pipelines/wan/settings.h"
