@@ -176,6 +176,11 @@ TEST_CASE("inspect shows what a clip is and says") {
   CHECK(cut.code == 2);
   CHECK(cut.out.empty());
   CHECK(cut.err == "diptych: a/frame_00003.png: broken PNG: the file ends early\n");
+  fs::remove(bench.path("a/frame_00003.png"));
+  const Outcome without = bench.run("inspect a");
+  CHECK(without.code == 2);
+  CHECK(without.err ==
+        "diptych: a/frame_00003.png: is missing; the next frame there is frame_00004.png\n");
 }
 
 TEST_SUITE_BEGIN("needs libav");

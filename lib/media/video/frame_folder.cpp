@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "lib/base/error.h"
+#include "lib/base/frame_names.h"
 #include "lib/media/exif.h"
 #include "lib/media/file_bytes.h"
 #include "lib/media/png.h"
@@ -47,6 +48,18 @@ bool comes_before(const fs::path& a, const fs::path& b) {
   return ended != other_ended ? ended : left < right;
 }
 
+// Of a folder that was written here; other programs number frames as they like.
+void require_every_frame(const std::vector<fs::path>& files) {
+  for (std::size_t frame = 0; frame < files.size(); ++frame) {
+    const std::string expected = frame_name(static_cast<std::int64_t>(frame));
+    const fs::path& found = files[frame];
+    if (found.filename() == expected || !is_frame_name(found.filename())) continue;
+    if (frame == 0) return;
+    throw InputError("{}: is missing; the next frame there is {}",
+                     (found.parent_path() / expected).string(), found.filename().string());
+  }
+}
+
 class FrameFolder : public ClipReader::Source {
  public:
   FrameFolder(const fs::path& folder, const ClipLimits& limits)
@@ -57,6 +70,7 @@ class FrameFolder : public ClipReader::Source {
       throw InputError("{}: {} frames, at most {} are read", folder.string(), files_.size(),
                        limits.max_frames);
     }
+    require_every_frame(files_);
     const Image first = read_png(files_.front());
     facts_.format = facts_.codec = "png";
     facts_.pixels = "rgb24";
