@@ -40,11 +40,6 @@ class Item:
         return self.request["output"]
 
 
-def is_seen(things):
-    """Can a judge see what all of them do? Round things that spin seem to stay still."""
-    return not any(thing.motion == clips.SPINS and thing.shape in clip_judge.ROUND for thing in things)
-
-
 def tags_of(things):
     return tuple(sorted({word for thing in things for word in (thing.colour, thing.shape, thing.motion)}))
 
@@ -87,7 +82,7 @@ class Exam:
         rng = self.start(T2V)
         for index in range(count):
             spec = clips.sample_spec(rng, held_out=True)
-            while not is_seen(spec.things):
+            while not clips.is_seen(spec.things):
                 spec = clips.sample_spec(rng, held_out=True)
             (width, height), frames = self.shape(rng)
             number = "one thing" if len(spec.things) == 1 else "two things"
@@ -101,7 +96,7 @@ class Exam:
         size, frames = self.shape(rng)
         while True:
             clip = clips.sample_loose(rng, *size, frames, held_out, **how)[1]
-            if is_seen(clip.things):
+            if clips.is_seen(clip.things):
                 return clip
 
     def add_continuations(self, count):

@@ -34,7 +34,6 @@ FRAME_LIKENESS, TINY = 0.6, 9.0  # in a single frame; of things with a smaller r
 ANGLES, REACH = 120, 10  # of a full turn; of these a thing may turn by so many from one frame to the next
 NOTCHED, SOFTNESS = ("star", "cross"), (2.5, 4.0)  # standard deviation on judge.CANVAS
 CALM = 2e-6  # per squared step of an angle: what is as alike at many angles does not turn
-ROUND = ("circle", "ring")  # spinning cannot be seen
 
 # What is a motion, and what is none; between them it is unclear.
 MOVED, UNMOVED, ASTRAY = 0.14, 0.06, 0.09  # of the side along its way; of the short side; across its way
@@ -265,7 +264,7 @@ def name_scaling(r):
 
 def name_turning(angles, shape):
     """As `name_way`, of spinning."""
-    if shape in ROUND or np.abs(angles).max() < UNTURNED:
+    if shape in clips.ROUND or np.abs(angles).max() < UNTURNED:
         return "", ""
     if abs(angles[-1]) < TURNED:
         return None, f"turns by {math.degrees(np.abs(angles).max()):.0f} degrees"
@@ -359,7 +358,7 @@ def complain_of_ground(watched, background):
 
 
 def is_motion(track, motion):
-    return track.motion == motion or (motion == clips.SPINS and track.motion == clips.STILL and track.shape in ROUND)
+    return track.motion == motion or (motion == clips.SPINS and track.motion == clips.STILL and track.shape in clips.ROUND)
 
 
 def complain_of_looks(track, shape, colour, motion):

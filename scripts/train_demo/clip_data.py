@@ -18,10 +18,13 @@ ROWS = {"t2v": 24000, "i2v": 40000, "edit": 48000, "x2t": 22000}  # of a step, o
 TURNS = ("edit", "x2t", "i2v", "edit", "i2v", "edit", "x2t", "i2v")  # what a step has beside clips from text
 LENGTH = {"t2v": 112, "i2v": 112, "edit": 136, "x2t": 184}  # text rows of a sample
 DROPPED = 0.1  # of the captions, for classifier-free guidance
+FREE = 0.2  # of them in other words
 STRETCHED = 0.3  # of the clips that are read: shown at less than 12 frames a second, so that frames come twice
 STRANGE = 0.4  # of the clips that are asked about: their things have no names
 # Of the things in clips that continue a picture or are edited: of a colour, or a shape, without a name.
 TINTED, MORPHED = 0.35, 0.35
+TILTED = 0.3  # of these things: an outline that spins in no clip is known at other angles all the same
+SPUN = 2.5  # times as often as it makes another motion a thing spins that is to be painted: that is hardest
 UNMOVED = tuple(motion for motion in clips.MOTIONS if motion != clips.APPEARS)
 
 # What the vision tower gets of a clip, by its width and height: the bucket, and what is left of it.
@@ -56,15 +59,16 @@ def clip_of_pool(seed, kind, shape, number):
     rng = random.Random(f"{seed} {kind} {shape} {number}")
     size, frames = shape
     if kind == "t2v":
-        spec = clips.sample_spec(rng)
+        spec = clips.sample_spec(rng, spun=SPUN)
         return spec, clips.arrange(rng, spec, *size, frames)
     if kind == "i2v":
-        clip = clips.sample_loose(rng, *size, frames, whole_way=True, motions=UNMOVED, morphs=MORPHED)[1]
-        return clips.tinted(rng, clip, TINTED)
+        clip = clips.sample_loose(rng, *size, frames, whole_way=True, motions=UNMOVED, morphs=MORPHED,
+                                  spun=SPUN)[1]
+        return clips.tilted(rng, clips.tinted(rng, clip, TINTED), TILTED)
     while True:
         things = 2 if rng.random() < 0.7 else 1
-        clip = clips.sample_loose(rng, *size, filmed(rng, frames), things=things, morphs=MORPHED)[1]
-        edit = clips.sample_edit(rng, clips.tinted(rng, clip, TINTED))
+        clip = clips.sample_loose(rng, *size, filmed(rng, frames), things=things, morphs=MORPHED, spun=SPUN)[1]
+        edit = clips.sample_edit(rng, clips.tilted(rng, clips.tinted(rng, clip, TINTED), TILTED))
         if edit:
             return edit
 
@@ -93,6 +97,7 @@ def corpus(rng, count=12000):
         size, frames = clips.clip_shape(rng, True)
         spec, clip = clips.sample_loose(rng, *size, frames)
         yield clips.caption(rng, spec)
+        yield clips.free_caption(rng, spec)
         yield " ".join(next(clips.sample_questions(rng, clip))[:2])
         yield clips.continuation(rng, clip)
         edit = clips.sample_edit(rng, clip)
@@ -186,7 +191,7 @@ class Steps(torch.utils.data.Dataset):
         grid = grid_of(*shape)
         if kind == "t2v":
             spec, clip = clip_of_pool(self.seed, kind, shape, number)
-            words = clips.caption(rng, spec)
+            words = (clips.free_caption if rng.random() < FREE else clips.caption)(rng, spec)
             return clip_sequence.painted(self.tokenizer, words, grid, dropped), None, \
                 auxiliary.facts(clip, dropped)
         if kind == "i2v":
@@ -198,7 +203,9 @@ class Steps(torch.utils.data.Dataset):
             return clip_sequence.edited(self.tokenizer, clips.edit_words(rng, edit), grid, seen_grid(*shape),
                                         dropped), edit.before, auxiliary.facts(edit.before, dropped, edit)
         strange = rng.random() < STRANGE
-        clip = clips.sample_strange(rng, *size, filmed(rng, frames)) if strange else \
-            clips.sample_loose(rng, *size, filmed(rng, frames))[1]
+        clip = None
+        while clip is None or not clips.is_seen(clip.things):
+            clip = clips.sample_strange(rng, *size, filmed(rng, frames)) if strange else \
+                clips.sample_loose(rng, *size, filmed(rng, frames))[1]
         questions = itertools.islice(clips.sample_questions(rng, clip), 20)
         return clip_sequence.asked(self.tokenizer, questions, seen_grid(*shape), LENGTH[kind]), clip, None

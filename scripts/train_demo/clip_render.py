@@ -26,7 +26,7 @@ def pack(films):
         for thing in clip.things:
             values += [world.SHAPES.index(thing.shape), *(thing.tint or world.COLOURS[thing.colour]), *thing.start,
                        *thing.end, *thing.radii, thing.turn, *thing.seen, thing.variant,
-                       world.SHAPES.index(thing.morph or thing.shape), 0.0]
+                       world.SHAPES.index(thing.morph or thing.shape), thing.tilt]
         row[:len(values)] = torch.tensor(values, dtype=torch.float32)
     return rows
 

@@ -28,7 +28,7 @@ MARGIN = 4.0
 RADII = {1: {"small": 16.0, None: 21.0, "large": 26.0}, 2: {"small": 13.0, None: 16.5, "large": 20.0}}
 GROWN = 1.3, 0.5  # of the radius: the larger and the smaller end of growing and shrinking
 TURN = math.pi  # of a spin, clockwise
-SPUN = 3  # times as often as it makes another motion a thing that is half of another shape spins
+ROUND = ("circle", "ring")  # spinning cannot be seen
 LOOSE_RADII = ((10.0, 16.0), (17.0, 27.0))
 
 
@@ -73,6 +73,7 @@ class Moving:
     variant: float = 0.0
     tint: tuple[float, float, float] | None = None
     morph: str | None = None
+    tilt: float = 0.0  # clockwise, at the first frame
 
     @property
     def turn(self):
@@ -101,8 +102,14 @@ def cut_of(frames):
 # Specs and the clips that fulfil them
 
 
-def sample_spec(rng, held_out=False, things=None):
-    """`held_out`: at least one thing is; else none."""
+def sample_motion(rng, shape, motions, spun):
+    """Any of them; `spun`: how many times as often as another one a spin that can be seen."""
+    often = [spun if motion == SPINS and shape not in ROUND else 1 for motion in motions]
+    return rng.choices(motions, often)[0] if spun > 1 else rng.choice(motions)
+
+
+def sample_spec(rng, held_out=False, things=None, spun=1):
+    """`held_out`: at least one thing is; else none. `spun`: as in `sample_motion`."""
     while True:
         background = rng.choice(tuple(BACKGROUNDS)) if rng.random() < 0.75 else None
         number = things or (1 if rng.random() < 0.5 else 2)
@@ -110,11 +117,17 @@ def sample_spec(rng, held_out=False, things=None):
         for _ in range(number):
             size = rng.choice(SIZES) if rng.random() < 0.5 else None
             colours = [c for c in COLOURS if not clashes(c, background)]
-            said.append(Said(size, rng.choice(colours), rng.choice(SHAPES), rng.choice(MOTIONS)))
+            colour, shape = rng.choice(colours), rng.choice(SHAPES)
+            said.append(Said(size, colour, shape, sample_motion(rng, shape, MOTIONS, spun)))
         if number == 2 and (said[0].colour, said[0].shape) == (said[1].colour, said[1].shape):
             continue
         if any(is_held_out(thing) for thing in said) == held_out:
             return ClipSpec(tuple(said), background)
+
+
+def is_seen(things):
+    """Whether all that these things do can be seen."""
+    return not any(thing.motion == SPINS and {thing.shape, thing.morph or thing.shape} <= set(ROUND) for thing in things)
 
 
 def path_in(box, motion, radius, scale):
@@ -252,17 +265,16 @@ def sample_strange(rng, width, height, frames):
             return clip
 
 
-def morphed(rng, spec, share, motions):
-    """The spec with this share of its things half in another shape, and then with any motion that is not held out, spins
-    most of all, as they are hardest: what carries an outline on should not depend on the shape. They can still be told
-    from each other by their colours."""
+def morphed(rng, spec, share, motions, spun):
+    """The spec with this share of its things half in another shape, and then with any motion that is not held out: what
+    carries an outline on should not depend on the shape. They can still be told from each other by their colours."""
     things = []
     for said in spec.things:
         alone = sum(t.colour == said.colour for t in spec.things) == 1
         if alone and rng.random() < share:
             said = dataclasses.replace(said, morph=rng.choice([s for s in SHAPES if s != said.shape]))
             free = [m for m in motions if not is_held_out(dataclasses.replace(said, motion=m))]
-            said = dataclasses.replace(said, motion=rng.choices(free, [SPUN if m == SPINS else 1 for m in free])[0])
+            said = dataclasses.replace(said, motion=sample_motion(rng, said.morph, free, spun))
         things.append(said)
     return dataclasses.replace(spec, things=tuple(things))
 
@@ -280,12 +292,22 @@ def tinted(rng, clip, share):
     return dataclasses.replace(clip, things=tuple(things))
 
 
-def sample_loose(rng, width, height, frames, held_out=False, whole_way=False, motions=MOTIONS, things=None, morphs=0.0):
-    """(spec, clip) of things with these motions; `morphs`: the share that is half of another shape."""
+def tilted(rng, clip, share):
+    """The clip with so many of its things turned by any angle: a shape whose spins are held out would be seen upright
+    alone."""
+    return dataclasses.replace(clip, things=tuple(
+        dataclasses.replace(thing, tilt=rng.uniform(0, 2 * math.pi)) if rng.random() < share else thing
+        for thing in clip.things))
+
+
+def sample_loose(rng, width, height, frames, held_out=False, whole_way=False, motions=MOTIONS, things=None, morphs=0.0,
+                 spun=1):
+    """(spec, clip) of things with these motions; `morphs`: the share that is half of another shape; `spun`: as in
+    `sample_motion`."""
     while True:
-        spec = sample_spec(rng, held_out, things)
+        spec = sample_spec(rng, held_out, things, spun)
         if morphs:
-            spec = morphed(rng, spec, morphs, motions)
+            spec = morphed(rng, spec, morphs, motions, spun)
         if all(thing.motion in motions for thing in spec.things):
             clip = shoot(rng, spec, width, height, frames, whole_way)
             if clip:
@@ -362,6 +384,18 @@ def caption(rng, spec):
     if rng.random() < 0.1:
         text = rng.choice(("a video of ", "a clip of ", "a video in which ", "an animation of ", "a short clip: ",
                            "make a video of ", "show ")) + text
+    return finished(rng, text)
+
+
+def free_caption(rng, spec):
+    """In other words than `caption` has: whoever reads many orders reads one that is new."""
+    text = " and ".join(f"{noun(rng, thing)} which {deed(rng, thing.motion, 1.0)}" for thing in spec.things)
+    opening = rng.choice(("", "", "here is ", "I want ", "imagine ", "paint "))
+    if spec.background:
+        where = f"on a {background_word(rng, spec.background)} background"
+        text = rng.choice((f"{opening}{text} {where}", f"{where} is {text}", f"{where}, {opening}{text}"))
+    else:
+        text = opening + text
     return finished(rng, text)
 
 

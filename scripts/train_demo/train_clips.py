@@ -55,6 +55,8 @@ CE_WEIGHT = 0.2
 LEVEL = 0.2
 # By how much more the rows of latents count that show a thing, and how far such a row is from most others of its frame.
 STANDING_OUT, APART = 3.0, 0.7
+# Rows of a frame that most things fill; those of smaller ones count more and those of larger ones less, within bounds.
+USUAL, LEAST, MOST = 5.5, 0.5, 2.0
 CROP, CROPPED_FRAMES = 64, 9  # pixels and frames of what the autoencoder learns on at first
 ENCODED = 0.7  # of the training of the autoencoder: until then all of it is trained, then the decoder alone
 TILTED = 0.4  # of the things that the autoencoder learns on
@@ -291,12 +293,15 @@ def encode_pool(args, group, vae, clock, log):
     return pool
 
 
-def emphasis(latents, grid):
+def emphasis(latents, grid, owners):
     """[n, rows, 1]: how much an error in a row of these latents counts. Things fill few rows; one is in those that
-    differ from most of their frame."""
+    differ from most of their frame. `owners` [n, rows]: clip_render.owners."""
     framed = latents.unflatten(1, (grid[0], -1))
     apart = (framed - framed.median(dim=2, keepdim=True).values).square().mean(dim=-1, keepdim=True).sqrt()
-    return (1 + STANDING_OUT * (apart / APART).clamp(max=1)).flatten(1, 2)
+    apart = (apart / APART).clamp(max=1).flatten(1, 2)
+    filled = torch.stack([(owners == index).sum(dim=1) for index in (1, 2)], dim=1) / grid[0]
+    shares = F.pad((USUAL / filled.clamp(min=1)).clamp(LEAST, MOST), (1, 0), value=1.0)
+    return 1 + STANDING_OUT * apart * shares.gather(1, owners.long()).unsqueeze(-1)
 
 
 def losses(model, kind, packed, pool, shape, constants):
@@ -329,10 +334,10 @@ def losses(model, kind, packed, pool, shape, constants):
     auxiliary_loss = 0.0
     if kind in PAINTS:
         error = (velocity.float() - (noise - target))[:, given:]
-        weights = emphasis(target, grid)[:, given:]
+        owners = pool[kind][shape][-1][packed["pool"]]
+        weights = emphasis(target, grid, owners)[:, given:]
         told[0] = (weights * error.square()).sum()
         told[1] = weights.sum() * error.shape[-1]
-        owners = pool[kind][shape][-1][packed["pool"]]
         rows = owners.shape[1]
         asked = [(auxiliary.PAINTED, [state[:, -rows:][:, given:] for state in states], owners[:, given:])]
         if kind == "edit":

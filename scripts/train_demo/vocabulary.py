@@ -55,7 +55,7 @@ def train(folder, seed=1, lines=corpus, merges=MERGES):
     tokenizer.add_tokens(list(ADDED[SPECIAL:]))
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     tokenizer.model.save(str(folder))
     added = {str(tokenizer.token_to_id(token)): {
         "content": token, "lstrip": False, "normalized": False, "rstrip": False,

@@ -62,7 +62,7 @@ def loose(rng, **how):
     size, frames = SIZES[rng.randrange(len(SIZES))]
     while True:
         clip = clips.sample_loose(rng, *size, frames, **how)[1]
-        if clip_exam.is_seen(clip.things):
+        if clips.is_seen(clip.things):
             return clip
 
 
@@ -172,7 +172,7 @@ class Wrong(unittest.TestCase):
                 self.assert_wrong(clip_judge.judge_watched(watched, other_spec), kind, spec, values)
 
             for motion in clips.MOTIONS:
-                unseen = {motion, thing.motion} == {clips.SPINS, clips.STILL} and thing.shape in clip_judge.ROUND
+                unseen = {motion, thing.motion} == {clips.SPINS, clips.STILL} and thing.shape in clips.ROUND
                 if motion != thing.motion and not unseen:
                     refuse("motion", motion=motion)
             refuse("colour", colour=other(rng, world.COLOURS, *(t.colour for t in spec.things)))
@@ -199,7 +199,7 @@ class Wrong(unittest.TestCase):
         for spec, _, film in truths()[::3]:
             if any(t.motion not in (clips.STILL, clips.SPINS) for t in spec.things):
                 self.assert_wrong(clip_judge.judge_caption(film[::-1].copy(), spec), "motion", spec)
-            if any(t.motion != clips.STILL and t.shape not in clip_judge.ROUND for t in spec.things):
+            if any(t.motion != clips.STILL and t.shape not in clips.ROUND for t in spec.things):
                 stopped_film = np.repeat(film[len(film) - 1:], len(film), axis=0)
                 self.assertTrue(clip_judge.judge_caption(stopped_film, spec), spec)
 
@@ -239,7 +239,7 @@ class Wrong(unittest.TestCase):
             colour = other(rng, world.COLOURS, clip.background, *(t.colour for t in clip.things))
             self.assert_wrong(clip_judge.judge_continued(films.draw(change(clip, index, colour=colour)), clip),
                               "colour", clip)
-            if thing.motion != clips.STILL and not (thing.motion == clips.SPINS and thing.shape in clip_judge.ROUND):
+            if thing.motion != clips.STILL and not (thing.motion == clips.SPINS and thing.shape in clips.ROUND):
                 still = dataclasses.replace(clip, things=clip.things[:index] + (stopped(thing),) +
                                             clip.things[index + 1:])
                 self.assert_wrong(clip_judge.judge_continued(films.draw(still), clip), "motion", clip)
@@ -300,7 +300,7 @@ class Exam(unittest.TestCase):
             things = {clip_exam.T2V: lambda: item.expected.things, clip_exam.EDITS: lambda: item.expected.after.things
                       }.get(item.task, lambda: item.clip.things)()
             self.assertTrue(any(clips.is_held_out(thing) for thing in things), item)
-            self.assertTrue(clip_exam.is_seen(things), item)
+            self.assertTrue(clips.is_seen(things), item)
 
     def test_right_results_are_right_and_missing_ones_wrong(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="diptych_clip_exam_"))
