@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/interrupt.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/resolve.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"

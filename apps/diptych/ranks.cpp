@@ -16,6 +16,7 @@
 #include "lib/base/messages.h"
 #include "lib/base/stdin.h"
 #include "lib/batch/shards.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/words.h"
 #include "lib/runtime/handoff.h"
 #include "lib/runtime/runtime.h"

@@ -8,6 +8,7 @@
 #include "apps/diptych/demo.h"
 #include "apps/diptych/prompt_files.h"
 #include "lib/base/error.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/words.h"
 #include "lib/pipelines/registry.h"
 

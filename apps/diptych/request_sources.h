@@ -6,6 +6,7 @@
 
 #include "apps/diptych/request_flags.h"
 #include "lib/base/log.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/resolve.h"
 
 namespace diptych {

@@ -13,6 +13,7 @@
 #include "lib/base/stdin.h"
 #include "lib/base/text_file.h"
 #include "lib/batch/json_tree.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/field_text.h"
 #include "lib/config/flag_hints.h"
 #include "lib/config/task.h"

@@ -15,6 +15,7 @@
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/base/sha256.h"
+#include "lib/config/family_fields.h"
 #include "lib/request/enhanced_prompt.h"
 #include "lib/request/files_read.h"
 #include "lib/request/output_names.h"

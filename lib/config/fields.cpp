@@ -459,30 +459,6 @@ std::string inputs_text(const std::vector<InputItem>& inputs) {
   return value_text(all_fields()[field_index("inputs")], options);
 }
 
-InputItem InputItem::of_file(MediaKind kind, std::filesystem::path file) {
-  InputItem item;
-  (kind == MediaKind::clip ? item.video : item.image) = std::move(file);
-  return item;
-}
-
-MediaKind InputItem::kind() const {
-  if (is_image()) return MediaKind::picture;
-  return is_video() ? MediaKind::clip : MediaKind::text;
-}
-
-InputCounts RunConfig::input_counts() const {
-  return {std::ranges::count_if(inputs, &InputItem::is_image),
-          std::ranges::count_if(inputs, &InputItem::is_video)};
-}
-
-std::string RunConfig::prompt() const {
-  std::string lines;
-  for (const InputItem& item : inputs) {
-    if (item.is_text() && !item.text.empty()) lines += (lines.empty() ? "" : "\n") + item.text;
-  }
-  return lines;
-}
-
 std::string value_text(const Field& field, const Options& options) {
   const nlohmann::ordered_json value = value_json(field, options);
   if (value.is_string()) return value.get<std::string>();

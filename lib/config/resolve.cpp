@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/field_text.h"
 #include "lib/config/flag_hints.h"
 #include "lib/config/hub_cache.h"

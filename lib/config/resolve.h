@@ -12,7 +12,7 @@
 
 #include "lib/base/environment.h"
 #include "lib/base/error.h"
-#include "lib/config/family_fields.h"
+#include "lib/config/family_config.h"
 #include "lib/config/fields.h"
 
 namespace diptych {

@@ -1,6 +1,8 @@
 #include "lib/config/run_config.h"
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace diptych {
 
@@ -33,6 +35,30 @@ std::optional<MediaKind> kind_of_input(std::string_view name) {
     if (input_name(kind) == name) return kind;
   }
   return std::nullopt;
+}
+
+InputItem InputItem::of_file(MediaKind kind, std::filesystem::path file) {
+  InputItem item;
+  (kind == MediaKind::clip ? item.video : item.image) = std::move(file);
+  return item;
+}
+
+MediaKind InputItem::kind() const {
+  if (is_image()) return MediaKind::picture;
+  return is_video() ? MediaKind::clip : MediaKind::text;
+}
+
+InputCounts RunConfig::input_counts() const {
+  return {std::ranges::count_if(inputs, &InputItem::is_image),
+          std::ranges::count_if(inputs, &InputItem::is_video)};
+}
+
+std::string RunConfig::prompt() const {
+  std::string lines;
+  for (const InputItem& item : inputs) {
+    if (item.is_text() && !item.text.empty()) lines += (lines.empty() ? "" : "\n") + item.text;
+  }
+  return lines;
 }
 
 }  // namespace diptych

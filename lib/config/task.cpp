@@ -10,6 +10,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/result_formats.h"
 
 namespace diptych {

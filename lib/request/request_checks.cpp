@@ -11,6 +11,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/config/family_fields.h"
 #include "lib/request/enhanced_prompt.h"
 #include "lib/request/output_names.h"
 

@@ -358,7 +358,8 @@ def complain_of_ground(watched, background):
 
 
 def is_motion(track, motion):
-    return track.motion == motion or (motion == clips.SPINS and track.motion == clips.STILL and track.shape in clips.ROUND)
+    unseen = motion == clips.SPINS and track.motion == clips.STILL and track.shape in clips.ROUND
+    return unseen or track.motion == motion
 
 
 def complain_of_looks(track, shape, colour, motion):

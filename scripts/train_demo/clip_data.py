@@ -18,13 +18,13 @@ ROWS = {"t2v": 24000, "i2v": 40000, "edit": 48000, "x2t": 22000}  # of a step, o
 TURNS = ("edit", "x2t", "i2v", "edit", "i2v", "edit", "x2t", "i2v")  # what a step has beside clips from text
 LENGTH = {"t2v": 112, "i2v": 112, "edit": 136, "x2t": 184}  # text rows of a sample
 DROPPED = 0.1  # of the captions, for classifier-free guidance
-FREE = 0.2  # of them in other words
+FREE = 0.2  # of the captions of clips from text: in other words (clips.free_caption)
 STRETCHED = 0.3  # of the clips that are read: shown at less than 12 frames a second, so that frames come twice
 STRANGE = 0.4  # of the clips that are asked about: their things have no names
 # Of the things in clips that continue a picture or are edited: of a colour, or a shape, without a name.
 TINTED, MORPHED = 0.35, 0.35
-TILTED = 0.3  # of these things: an outline that spins in no clip is known at other angles all the same
-SPUN = 2.5  # times as often as it makes another motion a thing spins that is to be painted: that is hardest
+TILTED = 0.3  # of these things, so that shapes whose spins are held out are seen at other angles, too
+SPUN = 2.5  # a thing to be painted spins so many times as often as it makes any other motion: that is the hardest
 UNMOVED = tuple(motion for motion in clips.MOTIONS if motion != clips.APPEARS)
 
 # What the vision tower gets of a clip, by its width and height: the bucket, and what is left of it.

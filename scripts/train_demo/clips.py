@@ -104,8 +104,9 @@ def cut_of(frames):
 
 def sample_motion(rng, shape, motions, spun):
     """Any of them; `spun`: how many times as often as another one a spin that can be seen."""
-    often = [spun if motion == SPINS and shape not in ROUND else 1 for motion in motions]
-    return rng.choices(motions, often)[0] if spun > 1 else rng.choice(motions)
+    if spun == 1:
+        return rng.choice(motions)  # the draws of the exams
+    return rng.choices(motions, [spun if motion == SPINS and shape not in ROUND else 1 for motion in motions])[0]
 
 
 def sample_spec(rng, held_out=False, things=None, spun=1):
@@ -127,7 +128,8 @@ def sample_spec(rng, held_out=False, things=None, spun=1):
 
 def is_seen(things):
     """Whether all that these things do can be seen."""
-    return not any(thing.motion == SPINS and {thing.shape, thing.morph or thing.shape} <= set(ROUND) for thing in things)
+    return not any(thing.motion == SPINS and {thing.shape, thing.morph or thing.shape} <= set(ROUND)
+                   for thing in things)
 
 
 def path_in(box, motion, radius, scale):
@@ -274,7 +276,8 @@ def morphed(rng, spec, share, motions, spun):
         if alone and rng.random() < share:
             said = dataclasses.replace(said, morph=rng.choice([s for s in SHAPES if s != said.shape]))
             free = [m for m in motions if not is_held_out(dataclasses.replace(said, motion=m))]
-            said = dataclasses.replace(said, motion=sample_motion(rng, said.morph, free, spun))
+            angular = said.morph if said.shape in ROUND else said.shape
+            said = dataclasses.replace(said, motion=sample_motion(rng, angular, free, spun))
         things.append(said)
     return dataclasses.replace(spec, things=tuple(things))
 
@@ -293,8 +296,8 @@ def tinted(rng, clip, share):
 
 
 def tilted(rng, clip, share):
-    """The clip with so many of its things turned by any angle: a shape whose spins are held out would be seen upright
-    alone."""
+    """The clip with this share of its things turned by a random angle: otherwise a shape whose spins are held out would
+    only be seen upright."""
     return dataclasses.replace(clip, things=tuple(
         dataclasses.replace(thing, tilt=rng.uniform(0, 2 * math.pi)) if rng.random() < share else thing
         for thing in clip.things))
@@ -388,7 +391,7 @@ def caption(rng, spec):
 
 
 def free_caption(rng, spec):
-    """In other words than `caption` has: whoever reads many orders reads one that is new."""
+    """In other words than `caption` has: who has read many wordings understands a new one."""
     text = " and ".join(f"{noun(rng, thing)} which {deed(rng, thing.motion, 1.0)}" for thing in spec.things)
     opening = rng.choice(("", "", "here is ", "I want ", "imagine ", "paint "))
     if spec.background:

@@ -55,7 +55,8 @@ CE_WEIGHT = 0.2
 LEVEL = 0.2
 # By how much more the rows of latents count that show a thing, and how far such a row is from most others of its frame.
 STANDING_OUT, APART = 3.0, 0.7
-# Rows of a frame that most things fill; those of smaller ones count more and those of larger ones less, within bounds.
+# Rows that a usual thing fills, on average over all frames of its clip; those of smaller things count more, those of
+# larger ones less, by at most these factors.
 USUAL, LEAST, MOST = 5.5, 0.5, 2.0
 CROP, CROPPED_FRAMES = 64, 9  # pixels and frames of what the autoencoder learns on at first
 ENCODED = 0.7  # of the training of the autoencoder: until then all of it is trained, then the decoder alone
@@ -294,8 +295,8 @@ def encode_pool(args, group, vae, clock, log):
 
 
 def emphasis(latents, grid, owners):
-    """[n, rows, 1]: how much an error in a row of these latents counts. Things fill few rows; one is in those that
-    differ from most of their frame. `owners` [n, rows]: clip_render.owners."""
+    """[n, rows, 1]: how much an error in a row of these latents counts. Rows that differ from most of their frame show a
+    thing and count more, the more so the fewer rows that thing fills. `owners` [n, rows]: clip_render.owners."""
     framed = latents.unflatten(1, (grid[0], -1))
     apart = (framed - framed.median(dim=2, keepdim=True).values).square().mean(dim=-1, keepdim=True).sqrt()
     apart = (apart / APART).clamp(max=1).flatten(1, 2)

@@ -5,6 +5,7 @@
 #include "apps/diptych/record/read_record.h"
 #include "apps/diptych/result_files.h"
 #include "lib/base/log.h"
+#include "lib/config/family_fields.h"
 #include "lib/media/image_read.h"
 #include "lib/media/video/clip_read.h"
 #include "lib/media/video/contact_sheet.h"

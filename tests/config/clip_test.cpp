@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lib/config/family_fields.h"
 #include "lib/config/flag_hints.h"
 #include "lib/config/resolve.h"
 #include "lib/config/result_formats.h"

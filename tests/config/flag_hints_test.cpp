@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "tests/support/folder.h"
 

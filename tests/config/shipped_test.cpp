@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/config/family_fields.h"
 #include "lib/config/resolve.h"
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/cosmos/family_config.h"

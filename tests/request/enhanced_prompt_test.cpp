@@ -1,6 +1,7 @@
 // The prompt of a request before and after it is rewritten; no model runs.
 #include "lib/request/enhanced_prompt.h"
 
+#include "lib/config/family_fields.h"
 #include "lib/request/files_read.h"
 #include "lib/request/request_checks.h"
 #include "tests/support/clip_family.h"

@@ -28,6 +28,7 @@
 #include "lib/batch/list.h"
 #include "lib/batch/plan.h"
 #include "lib/batch/shards.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/enhanced_prompt.h"
 #include "lib/request/request_checks.h"

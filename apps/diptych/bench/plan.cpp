@@ -11,6 +11,7 @@
 #include "apps/diptych/request_sources.h"
 #include "lib/base/error.h"
 #include "lib/batch/plan.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/words.h"
 #include "lib/request/request_checks.h"
 

@@ -22,6 +22,7 @@
 #include "lib/base/json_file.h"
 #include "lib/base/stdin.h"
 #include "lib/batch/list.h"
+#include "lib/config/family_fields.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/request_checks.h"
 

@@ -14,6 +14,7 @@
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/base/sha256.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/hub_cache.h"
 #include "lib/config/resolve.h"
 #include "lib/config/words.h"

@@ -10,6 +10,7 @@
 #include "lib/attention/attention.h"
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/hub_cache.h"
 #include "lib/config/resolve.h"
 #include "lib/config/task.h"

@@ -2,6 +2,7 @@
 
 #include "apps/diptych/record/parameters_text.h"
 #include "apps/diptych/record/schema.h"
+#include "lib/config/family_fields.h"
 #include "lib/config/hub_cache.h"
 #include "lib/request/files_read.h"
 

@@ -48,15 +48,17 @@ bool comes_before(const fs::path& a, const fs::path& b) {
   return ended != other_ended ? ended : left < right;
 }
 
-// Of a folder that was written here; other programs number frames as they like.
+// Frames that were written here are numbered from 0 without a gap. Other PNG files, and frames that
+// other programs number from elsewhere, are left alone.
 void require_every_frame(const std::vector<fs::path>& files) {
-  for (std::size_t frame = 0; frame < files.size(); ++frame) {
-    const std::string expected = frame_name(static_cast<std::int64_t>(frame));
-    const fs::path& found = files[frame];
-    if (found.filename() == expected || !is_frame_name(found.filename())) continue;
-    if (frame == 0) return;
+  std::int64_t frames = 0;
+  for (const fs::path& file : files) {
+    if (!is_frame_name(file.filename())) continue;
+    const std::string expected = frame_name(frames++);
+    if (file.filename() == expected) continue;
+    if (frames == 1) return;
     throw InputError("{}: is missing; the next frame there is {}",
-                     (found.parent_path() / expected).string(), found.filename().string());
+                     (file.parent_path() / expected).string(), file.filename().string());
   }
 }
 
