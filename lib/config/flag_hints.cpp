@@ -26,13 +26,14 @@ constexpr FlagHint kHints[] = {
     {"--mask,--mask-image,--mask-img",
      "not supported: there is no inpainting; the prompt of an edit says what changes where"},
     {"--sampling-method,--sample-method,--sample-solver,--scheduler",
-     "Wan has --sampler; other models are sampled with Euler steps, which --steps and "
+     "use --sampler where the model has it; the others take Euler steps, which --steps and "
      "--timestep-shift set"},
     {"--lora-dir,--lora-model-dir,--lora-path,--lora-scale",
-     "Wan has --lora FILE:SCALE; weights of other models are merged with it first"},
+     "use --lora FILE:SCALE where the model has it; weights of the others are merged with it "
+     "first"},
     {"--control-net,--controlnet,--control-image", "not supported: there is no ControlNet"},
     {"--vae-path,--taesd",
-     "Wan has --vae FILE; the autoencoder of other models is the checkpoint's"},
+     "use --vae FILE where the model has it; the autoencoder of the others is the checkpoint's"},
     {"--clip-skip", "not supported: the text is read by the model itself"},
     {"--upscale-model,--upscale", "not supported: there is no upscaler"},
     {"--fp16,--half,--float16", "float16 is not supported; --dtype bfloat16 takes as much memory"},

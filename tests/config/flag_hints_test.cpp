@@ -37,7 +37,8 @@ TEST_CASE("a hint is of a flag that is not there") {
   CHECK(hint("--thread").empty());
   CHECK(hint("").empty());
   CHECK(hint("--lora-scale") ==
-        "Wan has --lora FILE:SCALE; weights of other models are merged with it first");
+        "use --lora FILE:SCALE where the model has it; weights of the others are merged with it "
+        "first");
 }
 
 TEST_CASE("who makes videos is what the families say") {
