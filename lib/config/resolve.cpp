@@ -309,17 +309,22 @@ class Resolver {
     return read_stage_tree(tree, *resolved_.options.run.family);
   }
 
-  // The first demo whose family has a task for what is asked for, else the first of all. `only`:
-  // the family that a flag names; null where none does. Null where there is no such demo.
+  // The first demo whose family has a task for what is asked for, else the first one that reads all
+  // kinds of inputs, else the first of all. `only`: the family that a flag names; null where none
+  // does. Null where there is no such demo.
   const fs::path* find_demo(const FamilyConfig* only) const {
     const fs::path* first = nullptr;
+    const fs::path* reads = nullptr;
     for (const fs::path& demo : sources_.demos) {
       const FamilyConfig* family = family_of_demo(demo);
       if (only != nullptr && family != only) continue;
       if (first == nullptr) first = &demo;
-      if (family != nullptr && has_task(*family)) return &demo;
+      if (family == nullptr) continue;
+      if (has_task(*family)) return &demo;
+      const auto is_read = [&](const FlagInput& input) { return family->reads(input.kind); };
+      if (reads == nullptr && std::ranges::all_of(sources_.inputs, is_read)) reads = &demo;
     }
-    return first;
+    return reads == nullptr ? first : reads;
   }
 
   const FamilyConfig* family_of_demo(const fs::path& demo) const {

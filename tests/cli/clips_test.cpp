@@ -182,6 +182,7 @@ TEST_CASE("inspect shows what a clip is and says") {
   CHECK(without.err ==
         "diptych: a/frame_00003.png: is missing; the next frame there is frame_00004.png\n");
   fs::rename(bench.path("a/frame_00004.png"), bench.path("a/cover.png"));
+  fs::copy_file(bench.path("a/cover.png"), bench.path("a/.hidden.png"));
   CHECK(bench.run("inspect a").out.starts_with("a: png rgb24, 32x24, 4 frames"));
 }
 

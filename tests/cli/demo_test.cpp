@@ -109,6 +109,10 @@ TEST_CASE("what is asked for chooses between the demo of pictures and that of cl
   CHECK(model_of({"-p", "a star", "-o", "a.mp4"}) == demos + "clips");
   CHECK(model_of({"--video", "a.mp4", "-p", "what moves?"}) == demos + "clips");
   CHECK(model_of({"--noise-source", "cpu"}) == demos + "clips");
+  const Outcome both =
+      run(Words{"generate", "--video", "a.mp4", "-i", "a.png", "-p", "make it blue"});
+  CHECK(both.code == 2);
+  CHECK(both.err == "diptych: --video: no task of lance reads 1 picture and 1 video\n");
 }
 
 TEST_CASE("without -c and -m the demo of clips makes a clip, and is found again by --replay") {

@@ -122,7 +122,9 @@ std::vector<fs::path> list_frames(const fs::path& folder) {
     std::string extension = entry.path().extension().string();
     std::ranges::transform(extension, extension.begin(),
                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    if (extension == kFrameExtension && entry.is_regular_file()) files.push_back(entry.path());
+    const bool is_hidden = entry.path().filename().string().starts_with('.');
+    if (extension == kFrameExtension && !is_hidden && entry.is_regular_file())
+      files.push_back(entry.path());
   }
   std::ranges::sort(files, comes_before);
   return files;

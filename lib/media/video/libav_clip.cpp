@@ -7,6 +7,7 @@
 #include "lib/base/descriptor.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/base/messages.h"
 #include "lib/media/exif.h"
 #include "lib/media/file_bytes.h"
 #include "lib/media/video/clip_length.h"
@@ -94,8 +95,8 @@ class LibavClip : public ClipReader::Source {
   void read_gif(const std::filesystem::path& path) {
     const GifBlocks blocks = read_gif_blocks(read_file_bytes(path));
     if (!blocks.whole) {
-      throw InputError("{}: the file is broken or cut off after {} frames", path.string(),
-                       blocks.frames);
+      throw InputError("{}: the file is broken or cut off after {}", path.string(),
+                       counted(static_cast<std::size_t>(blocks.frames), "frame"));
     }
     constexpr std::int64_t kHundredths = 100;
     facts_.frames = blocks.frames;

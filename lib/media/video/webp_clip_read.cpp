@@ -1,6 +1,7 @@
 #include <webp/demux.h>
 
 #include "lib/base/error.h"
+#include "lib/base/messages.h"
 #include "lib/media/file_bytes.h"
 #include "lib/media/metadata.h"
 #include "lib/media/video/clip_source.h"
@@ -43,7 +44,8 @@ class WebpClip : public ClipReader::Source {
     if (WebPAnimDecoderHasMoreFrames(decoder_.get()) == 0) return false;
     begin_ = end_;
     if (WebPAnimDecoderGetNext(decoder_.get(), &canvas_, &end_) == 0)
-      throw InputError("{}: the file is damaged after {} frames", name_, frames_);
+      throw InputError("{}: the file is damaged after {}", name_,
+                       counted(static_cast<std::size_t>(frames_), "frame"));
     ++frames_;
     return true;
   }
@@ -70,13 +72,14 @@ class WebpClip : public ClipReader::Source {
     facts_.size.width = WebPDemuxGetI(demuxer_.get(), WEBP_FF_CANVAS_WIDTH);
     facts_.size.height = WebPDemuxGetI(demuxer_.get(), WEBP_FF_CANVAS_HEIGHT);
     if (state != WEBP_DEMUX_DONE) {
-      throw InputError("{}: the file is cut off: it ends after {} frames", name_, whole_frames());
+      throw InputError("{}: the file is cut off: it ends after {}", name_,
+                       counted(whole_frames(), "frame"));
     }
     check_frame_size(facts_.size.width, facts_.size.height, limits, name_);
   }
 
-  std::int64_t whole_frames() const {
-    std::int64_t whole = 0;
+  std::size_t whole_frames() const {
+    std::size_t whole = 0;
     const std::uint32_t frames = WebPDemuxGetI(demuxer_.get(), WEBP_FF_FRAME_COUNT);
     for (std::uint32_t i = 1; i <= frames; ++i) {
       WebPIterator frame;

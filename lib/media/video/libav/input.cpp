@@ -192,7 +192,8 @@ void Input::check_index() const {
     whole += cut ? 0 : 1;
   }
   if (cut) {
-    throw InputError("{}: the file is cut off: it ends after {} frames", request_.name, whole);
+    throw InputError("{}: the file is cut off: it ends after {} frame{}", request_.name, whole,
+                     whole == 1 ? "" : "s");
   }
 }
 
