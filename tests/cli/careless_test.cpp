@@ -136,7 +136,8 @@ TEST_CASE("what the parser refuses is said as everything else is") {
        "--cfg-renorm-type: has no effect with --cfg-renorm-min 1, which switches the renorm off"},
       {{"completion", "tcsh"}, "completion: unknown shell 'tcsh' (known: bash, zsh, fish)"},
       {{"compare", "a.png"},
-       "compare: expected: not given; expected what to compare it with: the same kind"},
+       "compare: expected: not given; expected a file or folder of the same kind to compare it "
+       "with"},
       {{"check", "a.png", "--tolerance", "1.5"},
        "check: --tolerance: '1.5' could not be read; expected a whole number"},
       {{"inspect", "a.png", "-m", "x"}, "inspect: --model: given without --replay"},

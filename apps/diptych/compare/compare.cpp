@@ -163,7 +163,8 @@ void add_flags(CLI::App& verb, CompareOptions& options) {
           "what to judge: a picture, a clip, a .safetensors or a folder; - for a picture or "
           "clip on stdin")
       ->check(path_problem);
-  verb.add_option("expected", options.expected, "what to compare it with: the same kind")
+  verb.add_option("expected", options.expected,
+                  "a file or folder of the same kind to compare it with")
       ->check(path_problem);
   verb.add_option("--min-ssim", options.gates.min_ssim, "gate: smallest SSIM (1: equal)")
       ->check(number_problem)

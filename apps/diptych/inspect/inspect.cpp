@@ -147,8 +147,9 @@ int inspect_tensors(const InspectOptions& options) {
   const Json layout = layout_report(options.path), description = description_of(options.path);
   const std::vector<fs::path> paths = tensor_files(options.path);
   if (paths.empty() && layout.is_null())  // else the layout says what is missing
-    throw InputError("{}: holds no .safetensors or .pth file, nor do the folders in it",
-                     options.path.string());
+    throw InputError(
+        "{}: holds no .safetensors or .pth file, nor do the folders in it, and no frame_00000.png",
+        options.path.string());
   Totals all;
   Json files = Json::array();
   for (const fs::path& path : paths) {
