@@ -326,21 +326,20 @@ void require_divisible(const RunConfig& item, const RunConfig& defaults) {
                      degrees.cfg);
 }
 
-int as_rank(const std::shared_ptr<Ranks>& ranks, const std::function<int()>& work) {
-  if (ranks == nullptr) return work();
+int as_one_of(Ranks& ranks, const std::function<int()>& work) {
   try {
-    return ranks->finish(work());
+    return ranks.finish(work());
   } catch (const OtherRankFailed&) {
     throw;
   } catch (...) {
-    if (const auto code = ranks->failed()) throw OtherRankFailed{*code};
+    if (const auto code = ranks.failed()) throw OtherRankFailed{*code};
     const Failure failure = describe_failure(std::current_exception());
     if (failure.code == kRunFailed) {  // perhaps only because another rank has gone
-      if (const auto code = ranks->failed_elsewhere()) throw OtherRankFailed{*code};
+      if (const auto code = ranks.failed_elsewhere()) throw OtherRankFailed{*code};
     }
-    if (!ranks->fail(failure.code)) throw OtherRankFailed{failure.code};
-    if (ranks->rank() == 0 || failure.text.empty()) throw;
-    throw RankFailed{failure.code, fmt::format("rank {}: {}", ranks->rank(), failure.text)};
+    if (!ranks.fail(failure.code)) throw OtherRankFailed{failure.code};
+    if (ranks.rank() == 0 || failure.text.empty()) throw;
+    throw RankFailed{failure.code, fmt::format("rank {}: {}", ranks.rank(), failure.text)};
   }
 }
 

@@ -15,10 +15,16 @@
 namespace diptych {
 namespace {
 
+// The fields that are flags, of all families.
+const std::vector<Field>& all_flags() {
+  static const std::vector<Field> flags = flag_fields(all_family_configs());
+  return flags;
+}
+
 // The variables of fields that the verb does not take.
 std::set<std::string> variables_left_out(FieldChoice takes) {
   std::set<std::string> names;
-  for (const Field& field : flag_fields(all_family_configs())) {
+  for (const Field& field : all_flags()) {
     if (takes(field)) continue;
     for (const std::string_view flag : long_names(field.flags))
       names.insert(environment_name(flag));
@@ -29,7 +35,7 @@ std::set<std::string> variables_left_out(FieldChoice takes) {
 // The variable that counts instead of one named after an alias: "DIPTYCH_STEPS" for
 // "DIPTYCH_NUM_STEPS". "" if it is not named after an alias.
 std::string variable_of_alias(std::string_view variable) {
-  for (const Field& field : flag_fields(all_family_configs())) {
+  for (const Field& field : all_flags()) {
     for (const std::string_view alias : long_names(field.aliases)) {
       if (environment_name(alias) == variable)
         return environment_name(long_names(field.flags).front());
@@ -69,7 +75,7 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };
-  for (const Field& field : flag_fields(all_family_configs())) add(field.flags);
+  for (const Field& field : all_flags()) add(field.flags);
   for (const FlagGroup& group : all_flag_groups()) add(group.flags);
   const std::vector<std::string_view> known(names.begin(), names.end());
   const std::set<std::string> left_out = variables_left_out(takes);

@@ -28,7 +28,9 @@ struct Given {
 class Resolver {
  public:
   explicit Resolver(const Sources& sources)
-      : sources_(sources), flag_fields_(flag_fields(sources.families)), flags_(sources.flags) {}
+      : sources_(sources), flag_fields_(flag_fields(sources.families)), flags_(sources.flags) {
+    locate_models();
+  }
 
   Resolved run() {
     const std::vector<Assignment> stage_values = read_file();
@@ -426,10 +428,16 @@ class Resolver {
       throw InputError("{}: given {} times ({} and {}); expected once", label, texts.size(),
                        in_quotes(texts[0]), in_quotes(texts[1]));
     }
-    return located({texts[0], label}, flags);
+    return Given{texts[0], label};
   }
 
   // A model may be named as on the hub.
+  void locate_models() {
+    for (auto& [flags, texts] : flags_) {
+      if (texts.size() == 1) texts[0] = located({texts[0], flag_label(flags)}, flags).text;
+    }
+  }
+
   Given located(Given given, std::string_view flags) const {
     const auto field = std::ranges::find(flag_fields_, flags, &Field::flags);
     const auto* path = field == flag_fields_.end() ? nullptr : std::get_if<PathSlot>(&field->slot);

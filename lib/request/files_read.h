@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -41,5 +42,11 @@ void check_not_an_input(const RunConfig& run, const std::filesystem::path& file,
                         const Subject& subject);
 void check_not_an_input(const Options& options, const std::filesystem::path& file,
                         const Subject& subject);
+// Each of them.
+struct FileWritten {
+  std::filesystem::path file;
+  Setting setting;
+};
+void check_no_inputs(const Options& options, std::span<const FileWritten> files);
 
 }  // namespace diptych
