@@ -23,12 +23,19 @@ class Job {
   const RunConfig& config() const { return config_; }
   // Decodes the input pictures, unless they are there. run() needs that; planning does not. Throws
   // InputError for a file that cannot be decoded.
-  virtual void read_inputs() = 0;
+  void read_inputs() {
+    if (inputs_read_) return;
+    decode_inputs();
+    inputs_read_ = true;
+  }
   // Of each clip that it makes; nothing where it makes none.
   virtual std::optional<ClipShape> clip_shape() const { return std::nullopt; }
 
  private:
+  virtual void decode_inputs() = 0;
+
   RunConfig config_;
+  bool inputs_read_ = false;
 };
 
 using JobGroup = std::vector<Job*>;  // that run together; each one's session made them

@@ -158,7 +158,7 @@ TEST_CASE("what a format cannot hold is known before a clip is made") {
   struct Filmed : Job {
     ClipShape shape;
     Filmed(const RunConfig& run, ClipShape of) : Job(run), shape(of) {}
-    void read_inputs() override {}
+    void decode_inputs() override {}
     std::optional<ClipShape> clip_shape() const override { return shape; }
   };
   Made made;

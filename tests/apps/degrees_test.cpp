@@ -79,7 +79,7 @@ class LoneRanks final : public Ranks {
 class NoJob final : public Job {
  public:
   explicit NoJob(const RunConfig& config) : Job(config) {}
-  void read_inputs() override {}
+  void decode_inputs() override {}
 };
 
 // Takes as long as it is told for each division.

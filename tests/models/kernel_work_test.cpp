@@ -201,8 +201,8 @@ std::int64_t count_linears(const std::function<void()>& work) {
 
 Bagel tiny_bagel() {
   const fs::path folder = fs::path(DIPTYCH_SOURCE_DIR) / "tests/goldens/bagel/checkpoint";
-  return Bagel::load(Weights::open(folder / "ema.safetensors", at::kCPU, at::kFloat),
-                     BagelConfig::load(folder));
+  const Weights weights = Weights::open(folder / "ema.safetensors", at::kCPU, at::kFloat);
+  return Bagel::load(weights, Bagel::checked(weights, BagelConfig::load(folder)));
 }
 
 TEST_CASE("products: as many as forward() has, and the last one's values") {

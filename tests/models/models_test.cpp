@@ -53,7 +53,7 @@ TEST_CASE("the released layout loads whole, and the side of the position table b
   CHECK(config.llm.hidden_size == 64);
   CHECK(config.llm.head_dim == 16);
   CHECK(config.vit_max_num_patch_per_side == 10);
-  const Bagel model = Bagel::load(bagel_weights(), config);
+  const Bagel model = Bagel::load(bagel_weights(), Bagel::checked(bagel_weights(), config));
   CHECK(model.config.latent_side == 12);  // config.json says 6
   CHECK(model.language_model.layers.size() == 3);
   CHECK(model.latents.position_ids(2, 3).equal(at::tensor({0, 1, 2, 12, 13, 14}, at::kLong)));
@@ -63,22 +63,22 @@ TEST_CASE("a checkpoint that does not fit its config is refused by name") {
   BagelConfig config = BagelConfig::load(kCheckpoint);
   SUBCASE("another width") {
     config.llm.intermediate_size = 161;
-    CHECK_THROWS_WITH_AS(Bagel::load(bagel_weights(), config),
+    CHECK_THROWS_WITH_AS(Bagel::checked(bagel_weights(), config),
                          doctest::Contains("mlp.gate_proj.weight"), InputError);
   }
   SUBCASE("a layer more") {
     config.llm.num_hidden_layers = 4;
-    CHECK_THROWS_WITH_AS(Bagel::load(bagel_weights(), config), doctest::Contains("layers.3"),
+    CHECK_THROWS_WITH_AS(Bagel::checked(bagel_weights(), config), doctest::Contains("layers.3"),
                          InputError);
   }
   SUBCASE("a layer fewer leaves tensors unread") {
     config.llm.num_hidden_layers = 2;
-    CHECK_THROWS_WITH_AS(Bagel::load(bagel_weights(), config), doctest::Contains("layers.2"),
+    CHECK_THROWS_WITH_AS(Bagel::checked(bagel_weights(), config), doctest::Contains("layers.2"),
                          InputError);
   }
   SUBCASE("a vision layer more") {
     config.vit.num_hidden_layers = 4;
-    CHECK_THROWS_WITH_AS(Bagel::load(bagel_weights(), config),
+    CHECK_THROWS_WITH_AS(Bagel::checked(bagel_weights(), config),
                          doctest::Contains("encoder.layers.2"), InputError);
   }
 }

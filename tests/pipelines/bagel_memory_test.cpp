@@ -409,7 +409,7 @@ TEST_CASE("what the plan of the CPU counts is what loading takes") {
         const Weights weights = Weights::open(folder / "ema.safetensors", at::kCPU, dtype);
         const CheckpointFiles files = open_checkpoint(folder / "ema.safetensors");
         BagelConfig config = BagelConfig::load(folder);
-        config.latent_side = Bagel::read_latent_side(weights, 0);
+        config = Bagel::checked(weights, config);
         MotSizes sizes = bagel_sizes(config, {});
         sizes.dtype = dtype;
         sizes.quantization = quantization;

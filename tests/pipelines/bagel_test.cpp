@@ -8,6 +8,7 @@
 #include "lib/pipelines/bagel/family_config.h"
 #include "lib/pipelines/bagel/job.h"
 #include "lib/pipelines/mot/cfg_mode.h"
+#include "lib/pipelines/mot/packing.h"
 #include "lib/pipelines/mot/session.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/noise.h"
@@ -345,10 +346,12 @@ TEST_CASE("a plan without a word is read like any other") {
   Fixture f;
   RunConfig request = text_request({"a fox"});
   request.think = true;
+  request.sampling.cfg_text_scale = request.sampling.cfg_img_scale = 2;  // all branches are needed
   const BagelJob job = f.job(request);
   BagelTurn turn(job);
   const auto contexts = [&] { return turn.branches; };
   const auto before = contexts();
+  REQUIRE(before.size() == 3);
   CHECK(before[0].samples[0].segments.size() == 2);  // the system's text and the prompt
   turn.keep_plan({});
   const auto after = contexts();
@@ -360,6 +363,30 @@ TEST_CASE("a plan without a word is read like any other") {
   turn.seed(1);
   CHECK_FALSE(turn.plan.has_value());
   CHECK((contexts()[0].samples == before[0].samples));
+}
+
+TEST_CASE("branches that guidance never asks for are not read, but by a trace") {
+  Fixture f;
+  RunConfig request = text_request({"a fox"});
+  const auto read = [&](double text, double image) {
+    request.sampling.cfg_text_scale = text;
+    request.sampling.cfg_img_scale = image;
+    std::vector<std::string_view> names;
+    const BagelJob job = f.job(request);
+    for (const BranchContexts& branch : job.branches) names.push_back(branch.name);
+    return names;
+  };
+  using Names = std::vector<std::string_view>;
+  CHECK(read(4, 2) == Names{kCond, kTextUncond, kImgUncond});
+  CHECK(read(4, 1) == Names{kCond, kTextUncond});
+  CHECK(read(1, 1) == Names{kCond});
+  request.think = true;  // and so after the plan
+  const BagelJob job = f.job(request);
+  BagelTurn turn(job);
+  turn.keep_plan({});
+  CHECK(turn.branches.size() == 1);
+  request.trace = "trace.safetensors";
+  CHECK(read(1, 1) == Names{kCond, kTextUncond, kImgUncond});
 }
 
 TEST_CASE("the caches that a text is written with are known before") {

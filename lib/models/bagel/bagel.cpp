@@ -20,17 +20,17 @@ std::int64_t Bagel::read_latent_side(const Weights& weights, std::int64_t fallba
   return side;
 }
 
-void Bagel::check_layout(const Weights& weights, const BagelConfig& config) {
-  if (weights.is_dummy()) return;
+BagelConfig Bagel::checked(const Weights& weights, BagelConfig config) {
+  if (weights.is_dummy()) return config;
+  config.latent_side = read_latent_side(weights, config.latent_side);
   for (const auto& [name, shape] : bagel_layout(config)) weights.check(name, shape);
   weights.require_all_read();
+  return config;
 }
 
-Bagel Bagel::load(const Weights& weights, BagelConfig config,
+Bagel Bagel::load(const Weights& weights, const BagelConfig& config,
                   const std::optional<MotOffload>& offload,
                   const MatrixQuantization& quantization) {
-  config.latent_side = read_latent_side(weights, config.latent_side);
-  check_layout(weights, config);  // all of it, before a byte moves
   Bagel m;
   m.config = config;
   m.language_model =

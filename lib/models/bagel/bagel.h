@@ -27,7 +27,7 @@ struct BagelConfig {
   std::int64_t latent_side = 64;  // isqrt of the rows of latent_pos_embed; config.json may be stale
 
   // The folder's llm_config.json, vit_config.json and (where present) config.json. latent_side is
-  // not among them: Bagel::read_latent_side. Throws InputError naming file and key.
+  // not among them: Bagel::checked. Throws InputError naming file and key.
   static BagelConfig load(const std::filesystem::path& folder);
 
   std::int64_t pixels_per_row() const { return latent_patch_size * vae_downsample; }  // 16
@@ -60,12 +60,13 @@ struct Bagel {
   // InputError where the rows are no square number.
   static std::int64_t read_latent_side(const Weights& weights, std::int64_t fallback);
 
-  // Every tensor of the released layout must be there with its shape and nothing else: throws
-  // InputError for the first that is not so. `weights`: the root of ema.safetensors. Reads headers.
-  static void check_layout(const Weights& weights, const BagelConfig& config);
-  // `weights` as check_layout(), which it calls; `vision` and the backbone's lm_head are checked,
-  // not loaded: BagelVision::load(), MotBackbone::load_head().
-  static Bagel load(const Weights& weights, BagelConfig config,
+  // The config with the table's side. Every tensor of the released layout must be there with its
+  // shape and nothing else: throws InputError for the first that is not so. `weights`: the root of
+  // ema.safetensors. Reads headers.
+  static BagelConfig checked(const Weights& weights, BagelConfig config);
+  // `config`: checked(), before a byte moves. Without `vision` and the backbone's lm_head:
+  // BagelVision::load(), MotBackbone::load_head().
+  static Bagel load(const Weights& weights, const BagelConfig& config,
                     const std::optional<MotOffload>& offload = {},
                     const MatrixQuantization& quantization = {});
 };

@@ -32,8 +32,7 @@ void add_vision_model(MotLayout& layout, const SiglipConfig& v) {
 std::vector<TensorShape> bagel_layout(const BagelConfig& config) {
   const std::int64_t hidden = config.llm.hidden_size;
   MotLayout layout;
-  layout.language_model(config.llm);
-  layout.latents(hidden, config.row_width());
+  layout.backbone(config.llm, config.row_width());
   layout.add("latent_pos_embed.pos_embed", {config.latent_side * config.latent_side, hidden});
   add_vision_model(layout, config.vit);
   layout.linear("connector.fc1", hidden, config.vit.hidden_size);

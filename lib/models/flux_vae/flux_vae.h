@@ -20,7 +20,9 @@ struct FluxVaeConfig {  // sizes are read off the tensors; no config file carrie
   std::int64_t z_channels = 16;
   double scale_factor = 0.3611, shift_factor = 0.1159;
 
-  static FluxVaeConfig infer(const Weights& weights);  // throws InputError naming the tensor
+  // Both throw InputError naming the tensor.
+  static FluxVaeConfig infer(const Weights& weights);
+  static FluxVaeConfig checked(const Weights& weights);  // and of all others the shapes
   std::int64_t downsample() const { return std::int64_t{1} << (ch_mult.size() - 1); }
 };
 

@@ -105,6 +105,10 @@ VaeMid VaeMid::load(const Weights& w, std::int64_t channels, const VaeCompute& c
           VaeAttention::load(w.scope("attn_1"), channels, compute)};
 }
 
+FluxVaeConfig FluxVaeConfig::checked(const Weights& weights) {
+  return FluxVae::load(weights, infer(weights)).config;
+}
+
 FluxVae FluxVae::load(const Weights& weights, const FluxVaeConfig& c, const VaeCompute& compute) {
   FluxVae vae;
   vae.config = c;

@@ -44,8 +44,7 @@ std::vector<TensorShape> qwen_vision_layout(const QwenVisionConfig& c) {
 
 std::vector<TensorShape> lance_layout(const LanceConfig& config) {
   MotLayout layout;
-  layout.language_model(config.llm);
-  layout.latents(config.llm.hidden_size, config.row_width);
+  layout.backbone(config.llm, config.row_width);
   for (const TensorShape& tensor : qwen_vision_layout(config.vit))
     layout.add("vit_model." + tensor.name, tensor.shape);
   return layout.take();

@@ -1,5 +1,9 @@
 #include "lib/models/qwen/layer.h"
 
+#include <array>
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
 
 namespace diptych {
@@ -40,24 +44,31 @@ void allocate_matrices(QwenLayer& into, const QwenConfig& c, const at::TensorOpt
 void read_matrices(QwenLayer& into, const Checkpoint& from, const QwenConfig& c,
                    const MatrixQuantization& quantization) {
   const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
-  const auto read = [&](const Weights& weights, const std::string& name, at::IntArrayRef shape,
-                        LinearOperand& matrix) {
-    if (matrix.values.defined())
-      return read_matrix_rows(weights, name, shape, matrix, 0, quantization);
-    matrix.values = weights.get(name, shape);  // on the CPU a view of the file
+  struct Part {  // a tensor of the checkpoint, and its rows in the matrix
+    const Weights& weights;
+    std::string name;
+    std::array<std::int64_t, 2> shape;
+    LinearOperand& matrix;
+    std::int64_t row = 0;
   };
-  read(from.attn, from.named("o_proj", "weight"), {hidden, c.q_width()}, into.o_proj);
-  read(from.mlp, "down_proj.weight", {hidden, inner}, into.down_proj);
+  std::vector<Part> parts = {
+      {from.attn, from.named("o_proj", "weight"), {hidden, c.q_width()}, into.o_proj},
+      {from.mlp, "down_proj.weight", {hidden, inner}, into.down_proj}};
   std::int64_t row = 0;
   for (const auto& [name, rows] : qkv_parts(c)) {
-    read_matrix_rows(from.attn, from.named(name, "weight"), {rows, hidden}, into.qkv_proj, row,
-                     quantization);
+    parts.push_back({from.attn, from.named(name, "weight"), {rows, hidden}, into.qkv_proj, row});
     row += rows;
   }
-  read_matrix_rows(from.mlp, "gate_proj.weight", {inner, hidden}, into.gate_up_proj, 0,
-                   quantization);
-  read_matrix_rows(from.mlp, "up_proj.weight", {inner, hidden}, into.gate_up_proj, inner,
-                   quantization);
+  parts.push_back({from.mlp, "gate_proj.weight", {inner, hidden}, into.gate_up_proj});
+  parts.push_back({from.mlp, "up_proj.weight", {inner, hidden}, into.gate_up_proj, inner});
+  for (const Part& part : parts) {
+    if (part.matrix.values.defined()) {
+      read_matrix_rows(part.weights, part.name, part.shape, part.matrix, part.row, quantization);
+    } else {
+      part.matrix.values =
+          part.weights.get(part.name, part.shape);  // on the CPU a view of the file
+    }
+  }
 }
 
 Tensor read_qkv_bias(const Checkpoint& from, const QwenConfig& c,

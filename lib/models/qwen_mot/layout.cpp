@@ -29,6 +29,11 @@ void MotLayout::expert(const std::string& layer, const QwenConfig& c, const std:
   add(layer + "mlp" + suffix + ".down_proj.weight", {hidden, inner});
 }
 
+void MotLayout::backbone(const QwenConfig& config, std::int64_t row_width) {
+  language_model(config);
+  latents(config.hidden_size, row_width);
+}
+
 void MotLayout::language_model(const QwenConfig& c) {
   add("language_model.model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
   add("language_model.lm_head.weight", {c.vocab_size, c.hidden_size});

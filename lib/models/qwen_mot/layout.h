@@ -19,12 +19,14 @@ class MotLayout {
   }
   void linear(const std::string& name, std::int64_t out, std::int64_t in);  // weight and bias
   void norm(const std::string& name, std::int64_t width);                   // likewise
-  void language_model(const QwenConfig& config);  // both experts of every layer, lm_head
-  // Timestep embedding and projections of latent rows of that width; not the table of positions.
-  void latents(std::int64_t hidden, std::int64_t row_width);
+  // Both experts of every layer and lm_head; timestep embedding and projections of latent rows of
+  // that width; not the table of positions.
+  void backbone(const QwenConfig& config, std::int64_t row_width);
   std::vector<TensorShape> take() { return std::move(tensors_); }
 
  private:
+  void language_model(const QwenConfig& config);
+  void latents(std::int64_t hidden, std::int64_t row_width);
   void expert(const std::string& layer, const QwenConfig& config, const std::string& suffix);
 
   std::vector<TensorShape> tensors_;

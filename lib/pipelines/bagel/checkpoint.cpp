@@ -9,8 +9,6 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
-#include "lib/media/image_transform.h"
-#include "lib/pipelines/bagel/memory.h"
 #include "lib/pipelines/drafting/settings.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
@@ -69,19 +67,37 @@ std::pair<Weights, Weights> open_weights(const fs::path& folder, bool dummy,
           Weights::open(vae, runtime.device, at::kFloat)};
 }
 
-// Views of the map where the file holds float32, as the released one does; else its floats convert.
-void check_vae_layout(const fs::path& file) {
-  const Weights vae = Weights::open(file, at::kCPU, at::kFloat);
-  FluxVae::load(vae, FluxVaeConfig::infer(vae));
+BagelConfig checked_config(const Weights& weights, const BagelConfig& config,
+                           const fs::path& folder) {
+  try {
+    return Bagel::checked(weights, config);
+  } catch (const InputError& error) {
+    if (fs::exists(folder / "config.json")) throw;
+    throw InputError("{}; {} is missing, which may say other sizes than the released ones",
+                     error.what(), (folder / "config.json").string());
+  }
 }
 
 // No config file tells the widths. Random weights take those of the folder's autoencoder where it
 // has one, else the released ones.
-FluxVaeConfig read_vae_config(const Weights& weights, const fs::path& folder) {
+FluxVaeConfig read_vae_config(const fs::path& folder, bool dummy) {
   const fs::path file = folder / "ae.safetensors";
-  if (!weights.is_dummy() || folder.empty() || !fs::exists(file))
-    return FluxVaeConfig::infer(weights);
-  return FluxVaeConfig::infer(Weights::open(file, at::kCPU, at::kFloat));
+  if (dummy && (folder.empty() || !fs::exists(file))) return {};
+  // Views of the map where the file holds float32, as the released one does; else its floats
+  // convert.
+  const Weights weights = Weights::open(file, at::kCPU, at::kFloat);
+  return dummy ? FluxVaeConfig::infer(weights) : FluxVaeConfig::checked(weights);
+}
+
+MappedWeights mapped_weights(const fs::path& folder) {
+  MappedWeights mapped;
+  mapped.is_view = [files = open_checkpoint(model_file(folder))](const std::string& name,
+                                                                 at::ScalarType dtype) {
+    return is_view(files, name, dtype);
+  };
+  mapped.autoencoder =
+      static_cast<std::int64_t>(view_bytes(open_checkpoint(vae_file(folder)), at::kFloat));
+  return mapped;
 }
 
 }  // namespace
@@ -98,18 +114,18 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
                      "missing; expected a BAGEL checkpoint folder (or --load-format dummy)");
   }
   if (!folder.empty()) require_folder(folder, Setting::of("model"));
-  const BagelConfig config = folder.empty() ? BagelConfig{} : BagelConfig::load(folder);
+  BagelConfig config = folder.empty() ? BagelConfig{} : BagelConfig::load(folder);
   // Beside the vocabulary, whose problems are told first.
   auto opening = std::async([&] { return open_weights(folder, dummy, runtime); });
   read_tokens(c, folder, config.llm.vocab_size);
   std::tie(c.model_weights, c.vae_weights) = opening.get();
+  config = checked_config(c.model_weights, config, folder);
   c.model.config = config;
-  c.model.config.latent_side = Bagel::read_latent_side(c.model_weights, config.latent_side);
   // Requests are checked against these before anything is loaded.
   c.model.language_model.config = config.llm;
-  c.model.latents.side = c.model.config.latent_side;
+  c.model.latents.side = config.latent_side;
   c.model.latents.width = config.row_width();
-  c.vae.config = read_vae_config(c.vae_weights, folder);
+  c.vae.config = read_vae_config(folder, dummy);
   c.vae.compute = {runtime.vae_tf32, runtime.kernels};
   c.vae_dtype = name_of(runtime.vae_tf32 ? VaeDtype::tf32 : VaeDtype::float32);
   c.mot_.emplace(
@@ -120,14 +136,8 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
                      folder.string(), vae.z_channels, vae.downsample(), config.latent_channels,
                      config.vae_downsample);
   }
-  try {
-    Bagel::check_layout(c.model_weights, c.model.config);
-  } catch (const InputError& error) {
-    if (fs::exists(folder / "config.json")) throw;
-    throw InputError("{}; {} is missing, which may say other sizes than the released ones",
-                     error.what(), (folder / "config.json").string());
-  }
-  if (!dummy) check_vae_layout(folder / "ae.safetensors");
+  if (dummy) return opened;
+  if (runtime.device.is_cpu()) c.mapped_ = mapped_weights(folder);
   return opened;
 }
 
@@ -142,88 +152,16 @@ std::unique_ptr<MotCheckpoint> open_bagel_checkpoint(const RunConfig& config,
   return opened;
 }
 
-MotSizes BagelCheckpoint::sizes() const {
-  return bagel_sizes(model.config, vae.config);
-}
-
-void BagelCheckpoint::rehearse_decoding(const LatentSize& size, bool with_strips) const {
-  const auto options = at::TensorOptions(at::kFloat).device(vae_weights.options().device());
-  const std::int64_t patch = model.config.latent_patch_size;
-  const Tensor zeros =
-      at::zeros({1, model.config.latent_channels, size.h * patch, size.w * patch}, options);
-  to_uint8(
-      vae.decode(zeros, {}, with_strips ? std::optional<VaeStrips>(std::in_place) : std::nullopt));
-}
-
 StoredWeights bagel_stored_weights(const RunConfig& config) {
   if (config.load_format == LoadFormat::dummy || config.model.empty()) return {};
   require_folder(config.model, Setting::of("model"));
   return StoredWeights::of(open_checkpoint(model_file(config.model)));
 }
 
-void BagelCheckpoint::load(const std::optional<MotOffload>& offload,
-                           const std::function<void()>& placed) {
-  Weights::ReadAhead reading(model_weights);
-  model = Bagel::load(model_weights, model.config, offload, quantization);
-  vae = FluxVae::load(vae_weights, vae.config, vae.compute);  // while the larger file is read
-  if (placed) placed();
-  reading.finish();
-}
-
-void BagelCheckpoint::load_vision() {
-  if (model.vision) return;
-  Weights::ReadAhead reading(model_weights);
-  model.vision = BagelVision::load(model_weights, model.config);
-  reading.finish();
-}
-
-void BagelCheckpoint::load_head() {
-  MotBackbone& backbone = model.language_model;
-  if (backbone.lm_head.defined()) return;
-  Weights::ReadAhead reading(model_weights);
-  backbone.load_head(model_weights.scope("language_model"));
-  reading.finish();
-}
-
-std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {
-  return fmt::format("{:.16}-{:.16}", model_weights.hash(stop), vae_weights.hash(stop));
-}
-
 void BagelCheckpoint::require_finite_weights() const {
   if (model_weights.is_dummy()) return;
   require_finite(open_checkpoint(model_file(folder)));
   require_finite(open_checkpoint(vae_file(folder)));
-}
-
-MappedWeights BagelCheckpoint::mapped() const {
-  MappedWeights mapped;
-  mapped.is_view = [](const std::string&, at::ScalarType) { return false; };
-  if (model_weights.is_dummy()) return mapped;
-  mapped.is_view = [files = open_checkpoint(model_file(folder))](const std::string& name,
-                                                                 at::ScalarType dtype) {
-    return is_view(files, name, dtype);
-  };
-  mapped.autoencoder =
-      static_cast<std::int64_t>(view_bytes(open_checkpoint(vae_file(folder)), at::kFloat));
-  return mapped;
-}
-
-LatentSize BagelCheckpoint::latent_size(std::int64_t width, std::int64_t height) const {
-  const std::int64_t step = model.config.pixels_per_row();
-  const std::int64_t most = model.config.latent_side * step;
-  const auto check = [&](const char* name, std::int64_t value) {
-    if (value >= step && value <= most && value % step == 0) return;
-    const std::int64_t low = std::clamp(value / step * step, step, most);
-    const std::int64_t high = std::clamp(low + step, step, most);
-    throw InputError(SettingProblem{
-        Setting::of(name),
-        fmt::format("{}", value),
-        {fmt::format(", expected a multiple of {} up to {} (nearest: {}{})", step, most, low,
-                     low == high ? std::string() : fmt::format(" or {}", high))}});
-  };
-  check("width", width);
-  check("height", height);
-  return {height / step, width / step};
 }
 
 std::vector<std::string> check_bagel_layout(const fs::path& folder) {
@@ -249,7 +187,7 @@ std::vector<std::string> check_bagel_layout(const fs::path& folder) {
   }
   for (const std::string& name : weights.unread()) problems.push_back("unexpected: " + name);
   try {  // the autoencoder's sizes come from its tensors: it fits or says what does not
-    check_vae_layout(require_file(folder, {"ae.safetensors"}));
+    FluxVaeConfig::checked(Weights::open(vae_file(folder), at::kCPU, at::kFloat));
   } catch (const InputError& error) {
     problems.emplace_back(error.what());
   }

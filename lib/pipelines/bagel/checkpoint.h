@@ -38,26 +38,32 @@ struct BagelCheckpoint final : MotCheckpoint {
   static std::unique_ptr<BagelCheckpoint> open(const std::filesystem::path& folder, bool dummy,
                                                const Runtime& runtime);
 
-  // In job.cpp, with what it makes.
+  // job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
+  // Throws InputError unless width and height are multiples of 16 within the position table.
+  LatentSize latent_size(std::int64_t width, std::int64_t height) const;
+
+  // checkpoint_load.cpp
   void load(const std::optional<MotOffload>& offload = {},
             const std::function<void()>& placed = {}) override;
   void load_vision() override;
   void load_head() override;
+  std::string weights_hash(const std::stop_token& stop) const override;  // "<model>-<autoencoder>"
+  void rehearse_decoding(const LatentSize& size, bool strips) const override;
+
   bool has_vision() const override { return model.vision.has_value(); }
   std::vector<Weights> sources() const override { return {model_weights, vae_weights}; }
-  std::string weights_hash(const std::stop_token& stop) const override;  // "<model>-<autoencoder>"
   void require_finite_weights() const override;
-  MotSizes sizes() const override;
-  MappedWeights mapped() const override;
-  void rehearse_decoding(const LatentSize& size, bool strips) const override;
+  MotSizes sizes() const override;  // memory.cpp
+  MappedWeights mapped() const override { return mapped_; }
 
   std::optional<VaeStrips> vae_strips() const {
     return strips ? std::optional<VaeStrips>(std::in_place) : std::nullopt;
   }
-  // Throws InputError unless width and height are multiples of 16 within the position table.
-  LatentSize latent_size(std::int64_t width, std::int64_t height) const;
+
+ private:
+  MappedWeights mapped_ = {[](const std::string&, at::ScalarType) { return false; }};
 };
 
 // For MotSession.

@@ -1,7 +1,10 @@
 #include "lib/pipelines/bagel/job.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
@@ -64,13 +67,13 @@ BagelJob::BagelJob(const RunConfig& request, const BagelCheckpoint& of, const Ru
   const SamplingConfig& s = config().sampling;
   // N timesteps make N - 1 updates.
   paint = make_paint_request(config(), guidance_terms(s), s.steps,
-                             calibration ? &*calibration : nullptr);
+                             calibration ? &*calibration : nullptr, log);
+  branches = paint.needed(std::move(branches), is_traced());
   paint.renorm_whole_batch = official_batch;
   paint.sizes = {painted_size(*this)};
 }
 
-void BagelJob::read_inputs() {
-  if (inputs_read_) return;
+void BagelJob::decode_inputs() {
   const BagelConfig& model = checkpoint.model.config;
   if (!config().noise.empty() && !answers())
     noise = read_noise(config().noise, kNoiseNames, {size().rows(), model.row_width()});
@@ -91,12 +94,33 @@ void BagelJob::read_inputs() {
   }
   images = std::move(read);
   inputs = std::move(records);
-  inputs_read_ = true;
 }
 
 std::unique_ptr<MotJob> BagelCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,
                                                   Log& log) const {
   return std::make_unique<BagelJob>(request, *this, runtime, log, BagelRecording());
+}
+
+LatentSize BagelCheckpoint::latent_size(std::int64_t width, std::int64_t height) const {
+  const std::int64_t step = model.config.pixels_per_row();
+  const std::int64_t most = model.config.latent_side * step;
+  const auto check = [&](const char* name, std::int64_t value) {
+    if (value >= step && value <= most && value % step == 0) return;
+    const std::int64_t low = std::clamp(value / step * step, step, most);
+    const std::int64_t high = std::clamp(low + step, step, most);
+    throw InputError(SettingProblem{
+        Setting::of(name),
+        fmt::format("{}", value),
+        {fmt::format(", expected a multiple of {} up to {} (nearest: {}{})", step, most, low,
+                     low == high ? std::string() : fmt::format(" or {}", high))}});
+  };
+  check("width", width);
+  check("height", height);
+  return {height / step, width / step};
+}
+
+std::unique_ptr<MotTurn> BagelJob::turn() const {
+  return std::make_unique<BagelTurn>(*this);
 }
 
 std::unique_ptr<MotTrace> BagelJob::trace(TraceSink& sink) const {

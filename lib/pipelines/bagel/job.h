@@ -25,7 +25,7 @@ struct BagelJob final : MotJob {
   BagelJob(const RunConfig& request, const BagelCheckpoint& checkpoint, const Runtime& runtime,
            Log& log, const BagelRecording& recording);
 
-  void read_inputs() override;
+  void decode_inputs() override;
   std::unique_ptr<MotTurn> turn() const override;
   std::unique_ptr<MotTrace> trace(TraceSink& sink) const override;
 
@@ -37,7 +37,6 @@ struct BagelJob final : MotJob {
 
  private:
   ImageTransforms transforms_;
-  bool inputs_read_ = false;
 };
 
 // All draws come from one generator, in the official order: posterior noise of every picture,

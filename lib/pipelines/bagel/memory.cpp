@@ -1,6 +1,7 @@
 #include "lib/pipelines/bagel/memory.h"
 
 #include "lib/models/flux_vae/memory.h"
+#include "lib/pipelines/bagel/checkpoint.h"
 
 namespace diptych {
 
@@ -29,6 +30,10 @@ MotSizes bagel_sizes(const BagelConfig& model, const FluxVaeConfig& vae) {
     return vae_decode_bytes(vae, size.width, size.height, strips_of(strips));
   };
   return sizes;
+}
+
+MotSizes BagelCheckpoint::sizes() const {
+  return bagel_sizes(model.config, vae.config);
 }
 
 }  // namespace diptych

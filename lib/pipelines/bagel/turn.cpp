@@ -1,4 +1,6 @@
 // One run of a job of BAGEL.
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "lib/media/image_transform.h"
@@ -8,10 +10,6 @@
 #include "lib/tensor/noise.h"
 
 namespace diptych {
-
-std::unique_ptr<MotTurn> BagelJob::turn() const {
-  return std::make_unique<BagelTurn>(*this);
-}
 
 void BagelTurn::seed(std::uint64_t seed) {
   MotTurn::seed(seed);
@@ -67,6 +65,7 @@ void BagelTurn::keep_plan(const GeneratedText& written) {
   plan_finish_reason = written.finish_reason;
   plan_ids = written.ids;
   branches = own_.reading.with_plan({own_.checkpoint.mot().text_segment(*plan)}).branches();
+  branches = own_.paint.needed(std::move(branches), own_.is_traced());
 }
 
 Tensor BagelTurn::start_latent(Log& log, MotTrace*) {

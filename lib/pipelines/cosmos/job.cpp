@@ -148,12 +148,12 @@ std::vector<Tensor> CosmosJob::read_source() {
   return {last.begin(), last.end()};
 }
 
-void CosmosJob::read_inputs() {
-  if (!config().noise.empty() && !noise.defined())
+void CosmosJob::decode_inputs() {
+  if (!config().noise.empty())
     noise = read_noise(
         config().noise, kNoiseNames,
         {1, checkpoint.dit().out_channels, latent.frames, latent.height, latent.width})[0];
-  if (!continues() || given.defined()) return;
+  if (!continues()) return;
   check_interrupted();
   std::vector<Tensor> frames;
   // Stretched, as the video processor of diffusers does it.

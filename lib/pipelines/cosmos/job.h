@@ -23,7 +23,7 @@ struct CosmosJob final : DitJob {
   CosmosJob(const RunConfig& request, CosmosCheckpoint& checkpoint, Log& log,
             std::optional<CosmosRecording> recording = {});
 
-  void read_inputs() override;
+  void decode_inputs() override;
   std::unique_ptr<DitTurn> turn() const override;
   std::optional<ClipShape> clip_shape() const override;
 

@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/session/cfg_mode.h"
+#include "lib/session/hashes.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/finite.h"
 

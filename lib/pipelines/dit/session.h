@@ -13,7 +13,7 @@
 
 #include "lib/pipelines/dit/checkpoint.h"
 #include "lib/pipelines/dit/job.h"
-#include "lib/session/hashes.h"
+#include "lib/session/background_hash.h"
 #include "lib/session/memory/budget.h"
 #include "lib/session/session.h"
 #include "lib/session/stage_clock.h"

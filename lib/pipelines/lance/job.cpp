@@ -101,7 +101,7 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
     if (!settings.drafts()) require_text_kernel(checkpoint.config.llm, runtime, log);
     return;
   }
-  plan_painting();
+  plan_painting(log);
   const bool counted = task == LanceTask::t2v || task == LanceTask::i2v;
   if (counted && !is_recorded && decoded_frames != config().sampling.frames)
     log.warning_once(fmt::format("--video-frames {}: {} are made, one more than a multiple of {}",
@@ -229,20 +229,21 @@ InputWork LanceJob::work_of_source() const {
   return work;
 }
 
-void LanceJob::plan_painting() {
+void LanceJob::plan_painting(Log& log) {
   const LanceGrid grid = target_grid();
   calibration =
       read_calibration(config(), checkpoint.is_dummy ? checkpoint.weights_hash({}) : std::string());
   // N steps make N updates.
-  paint = make_paint_request(config(), {{kTextUncond, config().sampling.cfg_text_scale}},
-                             config().sampling.steps + 1, calibration ? &*calibration : nullptr);
+  paint =
+      make_paint_request(config(), {{kTextUncond, config().sampling.cfg_text_scale}},
+                         config().sampling.steps + 1, calibration ? &*calibration : nullptr, log);
+  branches = paint.needed(std::move(branches), is_traced());
   paint.sizes = {{grid.h, grid.w, grid.t}};
   decoded_frames = WanVaeConfig::frames(grid.t);
   if (task == LanceTask::i2v) paint.clean_rows = {grid.h * grid.w};
 }
 
-void LanceJob::read_inputs() {
-  if (inputs_read_) return;
+void LanceJob::decode_inputs() {
   const std::int64_t width = checkpoint.config.row_width;
   if (!config().noise.empty() && !answers())
     noise = read_noise(config().noise, kNoiseNames, {drawn_rows(), width});
@@ -266,7 +267,6 @@ void LanceJob::read_inputs() {
     if (!answers()) source->vae_pixels = lance_vae_pixels(frames, settings.resolution);
     if (looks) source->vit_pixels = lance_vit_pixels(frames, settings.resolution);
   }
-  inputs_read_ = true;
 }
 
 std::unique_ptr<MotJob> LanceCheckpoint::make_job(const RunConfig& request, const Runtime& runtime,

@@ -42,7 +42,7 @@ struct LanceJob final : MotJob {
   LanceJob(const RunConfig& request, const LanceCheckpoint& checkpoint, const Runtime& runtime,
            Log& log, const LanceRecording& recording);
 
-  void read_inputs() override;
+  void decode_inputs() override;
   std::unique_ptr<MotTurn> turn() const override;
   std::unique_ptr<MotTrace> trace(TraceSink& sink) const override;
   std::optional<ClipShape> clip_shape() const override;
@@ -70,11 +70,10 @@ struct LanceJob final : MotJob {
   LanceGrid target_grid() const;
   void lay_out(const LanceRecording& recording);
   InputWork work_of_source() const;
-  void plan_painting();
+  void plan_painting(Log& log);
   void check_sizes() const;
 
   std::optional<LanceLayout> cut_;  // of a question
-  bool inputs_read_ = false;
 };
 
 class LanceTurn final : public MotTurn {

@@ -115,9 +115,7 @@ Tensor MotDenoiser::still(Tensor velocity) const {
   return is_clean_.defined() ? velocity.masked_fill(is_clean_, 0) : velocity;
 }
 
-void MotDenoiser::begin_picture(StepCaching caching, MotTrace* trace) {
-  trace_ = trace;
-  if (!cache_) return;
+void MotDenoiser::restart_cache(StepCaching caching) {
   caching_ = caching;
   cache_->begin_picture();
   keeps_layers_ = uses_cache() && trace_wants_rows();

@@ -51,7 +51,10 @@ class MotDenoiser {
   void follow_contexts();
   // Forgets what the step cache keeps of the picture before; without one `caching` means nothing.
   // `trace`: of this picture, null: off. Needed before each picture with either.
-  void begin_picture(StepCaching caching = StepCaching::on, MotTrace* trace = nullptr);
+  void begin_picture(StepCaching caching = StepCaching::on, MotTrace* trace = nullptr) {
+    trace_ = trace;
+    if (cache_) restart_cache(caching);
+  }
   // x float32 [rows of all samples, width] -> the velocity of each of the first `count` distinct
   // contexts, each [rows of all samples, width] in the model's dtype. With a cache the steps of a
   // picture come in order; TeaCache then waits for the device once a step.
@@ -77,6 +80,7 @@ class MotDenoiser {
  private:
   using Range = std::pair<std::int64_t, std::int64_t>;  // contexts: first, count
 
+  void restart_cache(StepCaching caching);
   MotPlan plan(Range range) const;
   std::vector<Range> calls_of(std::int64_t count) const;
   Tensor embed(const Tensor& x, const Tensor& time) const;

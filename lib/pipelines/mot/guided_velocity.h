@@ -26,7 +26,7 @@ class GuidedVelocity {
   Tensor at_step(const Tensor& x, std::int64_t step, MotTrace* trace) const;
   // The same of launches alone, which a CUDA graph can hold: `step` int64 [1] on the device, with
   // `terms` terms of guidance.
-  Tensor launched(const Tensor& x, const Tensor& step, std::size_t terms) const;
+  Tensor launched(const Tensor& x, const Tensor& step, std::int64_t terms) const;
 
  private:
   Tensor guide(const std::vector<Tensor>& v, std::size_t terms) const;

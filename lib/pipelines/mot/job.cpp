@@ -1,8 +1,5 @@
 #include "lib/pipelines/mot/job.h"
 
-#include <span>
-#include <utility>
-
 #include "lib/base/error.h"
 #include "lib/pipelines/mot/text_decoder.h"
 #include "lib/tensor/noise.h"
@@ -22,45 +19,6 @@ void MotTurn::seed(std::uint64_t seed) {
   plan.reset();
   plan_finish_reason.clear();
   plan_ids.clear();
-}
-
-std::vector<MotJob*> mot_jobs(const JobGroup& jobs) {
-  std::vector<MotJob*> own;
-  for (Job* job : jobs) own.push_back(&dynamic_cast<MotJob&>(*job));
-  return own;
-}
-
-std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples) {
-  std::vector<BranchContexts> packed = std::move(samples.front());
-  for (const auto& sample : std::span(samples).subspan(1)) {
-    for (std::size_t b = 0; b < packed.size(); ++b)
-      packed[b].samples.push_back(sample.at(b).samples.front());
-  }
-  return packed;
-}
-
-std::vector<BranchContexts> packed_branches(MotJobs jobs) {
-  std::vector<std::vector<BranchContexts>> samples;
-  for (const MotJob* job : jobs) samples.push_back(job->branches);
-  return pack_samples(std::move(samples));
-}
-
-std::vector<BranchContexts> packed_branches(const MotTurns& turns) {
-  std::vector<std::vector<BranchContexts>> samples;
-  for (const auto& turn : turns) samples.push_back(turn->branches);
-  return pack_samples(std::move(samples));
-}
-
-PaintRequest packed_request(MotJobs jobs) {
-  PaintRequest request = jobs.front()->paint;
-  request.sizes.clear();
-  request.clean_rows.clear();
-  for (const MotJob* job : jobs) {
-    request.sizes.push_back(job->size());
-    const std::vector<std::int64_t>& clean = job->paint.clean_rows;
-    request.clean_rows.insert(request.clean_rows.end(), clean.begin(), clean.end());
-  }
-  return request;
 }
 
 void check_positions(const MotJob& job, const std::vector<BranchContexts>& branches, bool planned,

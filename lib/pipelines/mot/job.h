@@ -38,7 +38,8 @@ struct MotJob : Job {
   bool writes() const { return answers() || config().think; }
   LatentSize size() const { return paint.sizes.empty() ? LatentSize{} : paint.sizes.front(); }
 
-  // What each guidance branch reads, cond first, of this one sample and without a plan.
+  // What each guidance branch that is needed reads, cond first, of this one sample and without a
+  // plan.
   std::vector<BranchContexts> branches;
   bool looks = false;  // its inputs are pictures or clips
   // What is read depends on the seed, so that each picture of the request reads anew.
@@ -60,7 +61,11 @@ struct MotJob : Job {
 
 using MotJobs = std::span<MotJob* const>;
 // The jobs that a session gets: each is given what it has made itself.
-std::vector<MotJob*> mot_jobs(const JobGroup& jobs);
+inline std::vector<MotJob*> mot_jobs(const JobGroup& jobs) {
+  std::vector<MotJob*> own;
+  for (Job* job : jobs) own.push_back(&dynamic_cast<MotJob&>(*job));
+  return own;
+}
 
 // One run of a job, or one picture of it, which begins with the seed of the job. The job must
 // outlive it.
@@ -101,14 +106,6 @@ class MotTurn {
 };
 
 using MotTurns = std::vector<std::unique_ptr<MotTurn>>;
-
-// What each of the samples reads in the same branches -> the branches of all of them.
-std::vector<BranchContexts> pack_samples(std::vector<std::vector<BranchContexts>> samples);
-// Of the branches of every sample together.
-std::vector<BranchContexts> packed_branches(MotJobs jobs);
-std::vector<BranchContexts> packed_branches(const MotTurns& turns);
-// Of jobs that are painted together.
-PaintRequest packed_request(MotJobs jobs);
 
 // Throws InputError where what is read, together with what is still to be written or painted behind
 // it, exceeds the model's positions. `branches`: of the job's one sample. `planned`: the plan is

@@ -125,24 +125,25 @@ void MotMemoryPlanner::add_contexts(MotWork& work, MotJobs jobs) const {
     if (job->config().think && !job->answers()) raise(plan_tokens, job->text.max_tokens + 2);
   }
   const MotJob& first = *jobs.front();
-  std::vector<BranchContexts> branches = packed_branches(jobs);
-  if (first.answers()) {
-    branches.resize(1);
-  } else {
-    branches = first.paint.needed(std::move(branches), first.is_traced());
-  }
-  std::vector<const BranchContexts*> distinct;
-  for (const BranchContexts& branch : branches) {
-    const auto shares = [&](const BranchContexts* other) { return other->shares_with(branch); };
-    if (std::ranges::none_of(distinct, shares)) distinct.push_back(&branch);
-    for (const MotContext& context : branch.samples) {
+  const std::size_t count = first.answers() ? 1 : first.branches.size();
+  // Branches that every job reads alike share one context.
+  const auto share = [&](std::size_t a, std::size_t b) {
+    return std::ranges::all_of(
+        jobs, [&](const MotJob* job) { return job->branches[a].shares_with(job->branches[b]); });
+  };
+  work.branches = 0;
+  for (std::size_t b = 0; b < count; ++b) {
+    bool is_shared = false;
+    for (std::size_t a = 0; a < b && !is_shared; ++a) is_shared = share(a, b);
+    work.branches += is_shared ? 0 : 1;
+    for (const MotJob* job : jobs) {
+      const MotContext& context = job->branches[b].samples.front();
       raise(work.context_tokens, context.length());
       for (std::size_t i = 0; i < context.segments.size(); ++i) {
         raise(work.prefill_rows, context.length_before(i + 1) - context.length_before(i));
       }
     }
   }
-  work.branches = std::ssize(distinct);
   work.context_tokens += plan_tokens;
 }
 

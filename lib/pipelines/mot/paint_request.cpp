@@ -32,10 +32,27 @@ bool cache_is_idle(const RunConfig& config, std::int64_t updates) {
   return computed;
 }
 
+// What has no effect in these steps.
+void warn_of_idle_settings(const RunConfig& config, const PaintRequest& paint, Log& log) {
+  const SamplingConfig& s = config.sampling;
+  const std::int64_t updates = paint.schedule.updates();
+  if (guidance_is_idle(paint)) {
+    log.warning_once(fmt::format(
+        "--cfg-interval {},{}: none of the {} updates lies in it: there is no guidance{}",
+        s.cfg_interval_low, s.cfg_interval_high, updates,
+        config.negative_prompt.empty() ? "" : ", and --negative-prompt has no effect"));
+  }
+  if (cache_is_idle(config, updates)) {
+    log.warning_once(fmt::format("--cache-mode {}: predicts nothing in {}; it needs more --steps",
+                                 name_of(config.cache_mode),
+                                 counted(static_cast<std::size_t>(updates), "update")));
+  }
+}
+
 }  // namespace
 
 PaintRequest make_paint_request(const RunConfig& config, std::vector<GuidanceTerm> terms,
-                                std::int64_t points, const StepCalibration* calibration) {
+                                std::int64_t points, const StepCalibration* calibration, Log& log) {
   const SamplingConfig& s = config.sampling;
   PaintRequest request;
   request.guidance = {std::move(terms), s.cfg_interval_low, s.cfg_interval_high, s.cfg_renorm_type,
@@ -48,25 +65,8 @@ PaintRequest make_paint_request(const RunConfig& config, std::vector<GuidanceTer
     request.step_cache.threshold = config.cache_threshold;
     request.step_cache.coefficients = calibration->coefficients;
   }
+  warn_of_idle_settings(config, request, log);
   return request;
-}
-
-std::vector<std::string> idle_settings(const RunConfig& config, const PaintRequest& paint) {
-  std::vector<std::string> texts;
-  const SamplingConfig& s = config.sampling;
-  const std::int64_t updates = paint.schedule.updates();
-  if (guidance_is_idle(paint)) {
-    texts.push_back(fmt::format(
-        "--cfg-interval {},{}: none of the {} updates lies in it: there is no guidance{}",
-        s.cfg_interval_low, s.cfg_interval_high, updates,
-        config.negative_prompt.empty() ? "" : ", and --negative-prompt has no effect"));
-  }
-  if (cache_is_idle(config, updates)) {
-    texts.push_back(fmt::format("--cache-mode {}: predicts nothing in {}; it needs more --steps",
-                                name_of(config.cache_mode),
-                                counted(static_cast<std::size_t>(updates), "update")));
-  }
-  return texts;
 }
 
 std::int64_t PaintRequest::rows() const {
@@ -79,13 +79,6 @@ std::vector<std::int64_t> PaintRequest::block_rows() const {
   std::vector<std::int64_t> rows;
   for (const LatentSize& size : sizes) rows.push_back(size.rows() + 2);
   return rows;
-}
-
-ContextsRequest PaintRequest::reading(std::vector<BranchContexts> all, bool tracing) const {
-  ContextsRequest request;
-  request.branches = needed(std::move(all), tracing);
-  request.own_rows = block_rows();
-  return request;
 }
 
 std::size_t PaintRequest::terms_in(std::int64_t i) const {

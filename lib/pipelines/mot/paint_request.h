@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "lib/base/log.h"
 #include "lib/config/run_config.h"
 #include "lib/pipelines/mot/contexts.h"
 #include "lib/pipelines/mot/denoiser.h"
@@ -33,8 +33,6 @@ struct PaintRequest {
   bool caches() const { return step_cache.mode != StepCacheMode::none; }
   std::int64_t rows() const;                     // latent rows of all pictures
   std::vector<std::int64_t> block_rows() const;  // per picture: latent rows and two markers
-  // What is to be read for it, of all that its samples could: needed(), and room for its blocks.
-  ContextsRequest reading(std::vector<BranchContexts> all, bool tracing) const;
   // How many terms of guidance act in step i.
   std::size_t terms_in(std::int64_t i) const;
   // Of the branches (cond first) cond and those that guidance asks for at some step; all of them
@@ -43,12 +41,9 @@ struct PaintRequest {
 };
 
 // All but its sizes, and batched for `auto`, which the session settles. `points`: of the schedule.
-// `calibration`: of TeaCache, null without it. Throws as FlowSchedule::shifted.
+// `calibration`: of TeaCache, null without it. Warns of what was asked for and cannot have an
+// effect in these steps. Throws as FlowSchedule::shifted.
 PaintRequest make_paint_request(const RunConfig& config, std::vector<GuidanceTerm> terms,
-                                std::int64_t points, const StepCalibration* calibration);
-
-// What was asked for and cannot have an effect in the steps that `paint` makes: warnings, each
-// naming its flag.
-std::vector<std::string> idle_settings(const RunConfig& config, const PaintRequest& paint);
+                                std::int64_t points, const StepCalibration* calibration, Log& log);
 
 }  // namespace diptych

@@ -1,5 +1,6 @@
 #include "lib/pipelines/mot/painter.h"
 
+#include <functional>
 #include <tuple>
 #include <utility>
 
@@ -29,9 +30,7 @@ DenoiseModel MotPainter::make_denoise_model() {
   model.velocity = [this](const Tensor& x, std::int64_t i) {
     return guided_.at_step(x, i, trace_);
   };
-  model.launch_velocity = [this](const Tensor& x, const Tensor& step, std::int64_t kind) {
-    return guided_.launched(x, step, static_cast<std::size_t>(kind));
-  };
+  model.launch_velocity = std::bind_front(&GuidedVelocity::launched, &guided_);
   for (std::int64_t i = 0; i < updates(); ++i)
     model.kinds.push_back(static_cast<std::int64_t>(request_.terms_in(i)));
   return model;

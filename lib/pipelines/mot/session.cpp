@@ -1,6 +1,8 @@
 // Opening a checkpoint, and jobs for it. What comes then: session_load.cpp, session_run.cpp.
 #include "lib/pipelines/mot/session.h"
 
+#include <functional>
+
 #include <ATen/Parallel.h>
 
 #include "lib/base/error.h"
@@ -13,7 +15,8 @@ MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& 
     : config_(config),
       stage_(role_of(config.stage_end)),
       log_(log),
-      runtime_(make_runtime(config, log, kSelfAttention, [&] { return opening.stored(config); })) {
+      runtime_(make_runtime(config, log, kSelfAttention,
+                            std::bind_front(opening.stored, std::cref(config)))) {
   config_.dtype = runtime_.dtype == at::kBFloat16 ? DtypeChoice::bfloat16 : DtypeChoice::float32;
   reset_peak_memory(runtime_.device);
   report_.device = device_description(runtime_.device);
@@ -68,9 +71,6 @@ std::unique_ptr<Job> MotSession::make_job(const RunConfig& request) {
   if (job->writes() && !checkpoint_->draft_model.empty() && !drafter_)
     drafter_.emplace(checkpoint_->draft_model, llm_config(),
                      config_.load_format == LoadFormat::dummy, runtime_);
-  if (!job->answers()) {
-    for (const std::string& text : idle_settings(request, job->paint)) log_.warning_once(text);
-  }
   return job;
 }
 

@@ -16,7 +16,7 @@
 #include "lib/pipelines/mot/memory_planner.h"
 #include "lib/pipelines/mot/picture_maker.h"
 #include "lib/runtime/handoff.h"
-#include "lib/session/hashes.h"
+#include "lib/session/background_hash.h"
 #include "lib/session/kept_steps.h"
 #include "lib/session/rehearsal.h"
 #include "lib/session/session.h"
@@ -63,9 +63,10 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
 
   // session_load.cpp
   void get_ready(MotJobs jobs, Progress& progress);  // loads what is missing for these
-  void plan_run(MotJobs jobs);
   void load_for(std::span<const MotJobs> runs, Progress& progress);
-  void make_ready(MotJobs jobs);
+  // `is_planned`: the memory is, for these jobs and nothing else.
+  void make_ready(MotJobs jobs, bool is_planned);
+  void apply_plan(const MotJob& job);
   // `first`: what will be run first, if it is known.
   void read_weights(MotJobs first, Progress& progress);
   void warn_of_slow_weights(bool offloads);

@@ -1,9 +1,11 @@
 // The weights of a session: where they lie, so that what is expected fits, and reading them.
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/pipelines/mot/packing.h"
 #include "lib/pipelines/mot/session.h"
 
 namespace diptych {
@@ -56,7 +58,7 @@ void MotSession::load_unplanned(Progress& progress) {
 
 void MotSession::begin_hash() {
   weights_hash_ = std::make_unique<BackgroundHash>(
-      [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
+      std::bind_front(&MotCheckpoint::weights_hash, checkpoint_.get()));
 }
 
 std::string MotSession::weights_hash() {
@@ -66,9 +68,7 @@ std::string MotSession::weights_hash() {
   return weights_hash_->get();
 }
 
-// What was loaded stays where it is.
-void MotSession::plan_run(MotJobs jobs) {
-  memory_->plan_run(jobs, writer_->capacity());
+void MotSession::apply_plan(const MotJob& job) {
   const MemoryPlan& plan = memory_->plan();
   checkpoint_->strips = plan.choice.strips;
   report_.strips = plan.choice.strips;
@@ -76,7 +76,7 @@ void MotSession::plan_run(MotJobs jobs) {
   report_.offload = layers.streams({.und = true}) ? "all" : "none";
   log_.debug("memory planned: {}", plan.summary());
   if (!memory_->budget().device) return;
-  if (plan.choice.strips && jobs.front()->config().vae_tiling == TilingWish::automatic)
+  if (plan.choice.strips && job.config().vae_tiling == TilingWish::automatic)
     log_.info(
         "the autoencoder works in strips (--vae-tiling on): the same picture except for rounding");
 }
@@ -93,14 +93,17 @@ void MotSession::load_for(std::span<const MotJobs> runs, Progress& progress) {
 }
 
 void MotSession::get_ready(MotJobs jobs, Progress& progress) {
+  const bool is_first = writer_ == nullptr;
   load_for(std::span(&jobs, 1), progress);
-  make_ready(jobs);
+  // What is offloaded bounds what else is chosen, so that a plan is made with that.
+  make_ready(jobs, is_first && !memory_->plan().choice.offload);
 }
 
 // What is left before these jobs can run, once the weights are there.
-void MotSession::make_ready(MotJobs jobs) {
+void MotSession::make_ready(MotJobs jobs, bool is_planned) {
   clock_.start();
-  plan_run(jobs);
+  if (!is_planned) memory_->plan_run(jobs, writer_->capacity());
+  apply_plan(*jobs.front());
   if (!kept_.empty())
     kept_.make_room(memory_->room_beside_kept_step(), has_captured(jobs),
                     memory_->plan().kept_step_bytes());

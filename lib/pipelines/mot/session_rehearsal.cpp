@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/pipelines/mot/packing.h"
 #include "lib/pipelines/mot/session.h"
 #include "lib/pipelines/mot/step_capture.h"
 
@@ -38,8 +39,7 @@ std::vector<Rehearsal::Part> MotSession::rehearsal_parts(MotJobs jobs) {
   shared->paint = packed_request(jobs);
   shared->paint.keep_graphs = keeps_graphs(*jobs.front());
   const auto read = [this, shared] {
-    shared->contexts =
-        read_contexts(shared->turns, shared->paint.reading(packed_branches(shared->turns), false));
+    shared->contexts = read_contexts(shared->turns, packed_reading(shared->turns, shared->paint));
   };
   const auto capture = [this, shared] {
     auto painter = std::make_unique<MotPainter>(checkpoint_->mot(), shared->paint,

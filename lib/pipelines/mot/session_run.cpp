@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/pipelines/mot/cfg_mode.h"
+#include "lib/pipelines/mot/packing.h"
 #include "lib/pipelines/mot/session.h"
 #include "lib/pipelines/mot/settings.h"
 #include "lib/pipelines/mot/step_capture.h"
@@ -241,7 +242,7 @@ PrefilledContexts MotSession::read_all(MotTurns& turns, const PaintRequest& pain
   for (const auto& turn : turns)
     check_positions(turn->job(), turn->branches, turn->plan.has_value(), checkpoint_->mot());
   const bool one = turns.size() == 1 && thought.has_value();
-  ContextsRequest reading = paint.reading(packed_branches(turns), trace != nullptr);
+  ContextsRequest reading = packed_reading(turns, paint);
   reading.earlier = one ? &*thought : nullptr;
   reading.trace = trace;
   return read_contexts(turns, std::move(reading));
@@ -317,7 +318,7 @@ PrefilledContexts MotSession::take_over(MotTurns& turns, const PaintRequest& pai
     warn_of_limit(turn.job(), written);
     if (results.plan) results.plan(i, *turn.plan, turn.plan_finish_reason);
   }
-  const ContextsRequest request = paint.reading(packed_branches(turns), false);
+  const ContextsRequest request = packed_reading(turns, paint);
   PrefilledContexts contexts = PrefilledContexts::received(
       checkpoint_->mot(), request, runtime_, std::span(handoff.tensors).subspan(turns.size()));
   synchronize(runtime_.device);  // what was received may be written over

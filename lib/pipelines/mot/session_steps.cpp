@@ -5,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "lib/pipelines/mot/cfg_mode.h"
+#include "lib/pipelines/mot/packing.h"
 #include "lib/pipelines/mot/session.h"
 #include "lib/pipelines/mot/step_floor.h"
 #include "lib/sampling/step_cache/step_calibration.h"
@@ -37,7 +38,7 @@ StepRecording MotSession::record_steps(const JobGroup& jobs, Progress& progress)
   load_for(runs, progress);
   StepChangeRecorder recorder;
   for (const MotJobs run : runs) {
-    make_ready(run);
+    make_ready(run, /*is_planned=*/false);
     MotTurns turns = turns_of(run);
     const std::unique_ptr<MotPainter> painter =
         read(turns, packed_request(run), false, nullptr, progress, {});

@@ -16,7 +16,7 @@ class Qwen3Checkpoint;
 struct Qwen3Job final : Job {
   // Renders and tokenises what is asked. Throws InputError for what the checkpoint cannot serve.
   Qwen3Job(RunConfig config, const Qwen3Checkpoint& checkpoint);
-  void read_inputs() override {}  // there are no pictures
+  void decode_inputs() override {}  // there are no pictures
 
   std::vector<std::int64_t> prompt;  // ids, at least one
   SpeculativeRequest request;

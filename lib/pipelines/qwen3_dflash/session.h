@@ -11,7 +11,7 @@
 #include "lib/pipelines/qwen3_dflash/checkpoint.h"
 #include "lib/pipelines/qwen3_dflash/job.h"
 #include "lib/pipelines/qwen3_dflash/memory.h"
-#include "lib/session/hashes.h"
+#include "lib/session/background_hash.h"
 #include "lib/session/memory/budget.h"
 #include "lib/session/memory/fit.h"
 #include "lib/session/session.h"

@@ -161,12 +161,12 @@ void WanJob::plan_texts(Log& log) {
   if (guided()) texts.push_back(tokens(config().negative_prompt, "negative_prompt"));
 }
 
-void WanJob::read_inputs() {
-  if (!config().noise.empty() && !noise.defined())
+void WanJob::decode_inputs() {
+  if (!config().noise.empty())
     noise = read_noise(
         config().noise, kNoiseNames,
         {1, checkpoint.dit().out_channels, latent.frames, latent.height, latent.width})[0];
-  if (picture.empty() || image.defined()) return;
+  if (picture.empty()) return;
   check_interrupted();
   image = read_input(picture);
   inputs = {{tensor_hash(image), image.size(1), image.size(0)}};

@@ -20,7 +20,7 @@ struct WanJob final : DitJob {
   // Throws as DitCheckpoint::make_job. The checkpoint must outlive it.
   WanJob(const RunConfig& request, WanCheckpoint& checkpoint, Log& log);
 
-  void read_inputs() override;
+  void decode_inputs() override;
   std::unique_ptr<DitTurn> turn() const override;
   std::optional<ClipShape> clip_shape() const override;
 
