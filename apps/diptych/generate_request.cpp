@@ -16,7 +16,6 @@
 #include "apps/diptych/prompt_files.h"
 #include "apps/diptych/ranks.h"
 #include "apps/diptych/record/result_record.h"
-#include "apps/diptych/request_sources.h"
 #include "apps/diptych/result_files.h"
 #include "apps/diptych/run_summary.h"
 #include "lib/base/atomic_file.h"
@@ -180,12 +179,13 @@ void run(const Options& options, const CheckedRequest& request, Log& log) {
   log.mark("the last result is there");
 }
 
-void check_not_inputs(const Options& options, const std::vector<fs::path>& paths) {
-  std::vector<FileWritten> files = {{options.think_output, Setting::of("think_output")},
-                                    {options.contact_sheet, Setting::of("contact_sheet")},
-                                    {options.run.trace, Setting::of("trace")}};
+void check_results_apart(const Options& options, const std::vector<fs::path>& paths) {
+  std::vector<FileWritten> files;
   for (const fs::path& path : paths) files.push_back({path, Setting::of("output")});
-  check_no_inputs(options, files);
+  files.push_back({options.think_output, Setting::of("think_output")});
+  files.push_back({options.contact_sheet, Setting::of("contact_sheet")});
+  files.push_back({options.run.trace, Setting::of("trace")});
+  check_not_inputs(options, files);
 }
 
 // As the session sees it.
@@ -211,7 +211,7 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   } else {
     drop_outputs(options);
   }
-  check_not_inputs(options, paths);
+  check_results_apart(options, paths);
   CheckedRequest request{std::move(trace_folder), std::move(paths), open_session(options.run, log),
                          nullptr};
   make_job(request, options);

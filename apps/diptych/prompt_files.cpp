@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/base/stdin.h"
 #include "lib/base/text_file.h"
+#include "lib/base/utf8.h"
 #include "lib/config/fields.h"
 #include "lib/config/words.h"
 
@@ -31,7 +32,7 @@ std::string checked_prompt(std::string text, const std::string& source) {
   if (text.ends_with('\r')) text.pop_back();
   if (text.empty())
     throw InputError(prompt, "{} holds no text (an empty one is --prompt \"\")", source);
-  about(prompt, [&] { check_prompt(text, source); });
+  about(prompt, [&] { check_text(text, source); });
   return text;
 }
 

@@ -44,9 +44,9 @@ bool writes_results(const RunConfig& run);
 // divided.
 void require_undivided(const RunConfig& run);
 
-int as_one_of(Ranks& ranks, const std::function<int()>& work);
 // Runs `work` as one of these ranks (null: alone). Returns the greatest of their exit codes. A
 // failure of any rank ends all of them, with its exit code; it says why, the others nothing.
+int as_one_of(Ranks& ranks, const std::function<int()>& work);
 template <typename Work>
 int as_rank(const std::shared_ptr<Ranks>& ranks, const Work& work) {
   return ranks == nullptr ? work() : as_one_of(*ranks, work);

@@ -94,4 +94,16 @@ char32_t check_utf8(std::string_view text) {
   return largest;
 }
 
+void check_text(std::string_view text, const Subject& where) {
+  for (std::size_t i = 0; i < text.size();) {
+    const Utf8Character character = utf8_at(text, i);
+    if (!character.valid) {
+      throw where.error("not valid UTF-8: byte 0x{:02X} at offset {}",
+                        static_cast<unsigned char>(text[i]), i);
+    }
+    if (character.code_point == 0) throw where.error("a NUL character at offset {}", i);
+    i += character.length;
+  }
+}
+
 }  // namespace diptych

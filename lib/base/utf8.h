@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "lib/base/error.h"
+
 namespace diptych {
 
 struct Utf8Character {
@@ -25,5 +27,8 @@ std::string replace_invalid_utf8(std::string_view bytes);
 // The largest code point of `text`, 0 if it is empty. Throws InputError with the byte offset of the
 // first thing that is not UTF-8.
 char32_t check_utf8(std::string_view text);
+
+// Throws InputError "<where>: ..." where the text holds a NUL or is not valid UTF-8.
+void check_text(std::string_view text, const Subject& where);
 
 }  // namespace diptych

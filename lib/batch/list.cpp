@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/base/stdin.h"
 #include "lib/base/text_file.h"
+#include "lib/base/utf8.h"
 #include "lib/batch/json_tree.h"
 #include "lib/config/family_fields.h"
 #include "lib/config/field_text.h"
@@ -129,7 +130,7 @@ class ItemReader {
 
   static std::string read_id(const YamlEntry& entry, const std::string& where) {
     std::string id = scalar_text(entry.value, "id");
-    check_prompt(id, where + ": id");
+    check_text(id, where + ": id");
     if (id.empty()) throw InputError("{}: id: is empty", where);
     return id;
   }
@@ -137,7 +138,7 @@ class ItemReader {
   static void read_inputs(const YamlNode& node, BatchItem& item) {
     if (const YamlEntry* prompt = node.find("prompt")) {
       item.prompt = written_text(prompt->value, "prompt");
-      check_prompt(*item.prompt, item.where + ": prompt");
+      check_text(*item.prompt, item.where + ": prompt");
     }
     for (const MediaKind kind : kFileKinds) {
       const std::string_view key = input_name(kind);
@@ -172,7 +173,7 @@ class ItemReader {
       if (files[i] != nullptr)
         return InputItem::of_file(kind, file_path(*files[i], input_name(kind), item.where));
     }
-    check_prompt(written_text(*text, "inputs"), item.where + ": inputs");
+    check_text(written_text(*text, "inputs"), item.where + ": inputs");
     return {text->text, {}};
   }
 
@@ -268,7 +269,7 @@ BatchList read_prompts(const Source& from) {
     BatchItem item = ItemReader::blank_item({source, number, 0}, list.items.size());
     item.prompt = line;
     item.has_keys = false;
-    check_prompt(*item.prompt, item.where);
+    check_text(*item.prompt, item.where);
     list.items.push_back(std::move(item));
     return true;
   });

@@ -203,7 +203,7 @@ struct Assign {
   }
 
   void operator()(const TextSlot& slot) const {
-    check_prompt(text, where);
+    check_text(text, where);
     slot.at(options) = text;
   }
 
@@ -239,7 +239,7 @@ struct Assign {
     const bool one = item.is_object() && item.size() == 1 && item.begin()->is_string();
     if (one && item.contains("text")) {
       const auto value = item["text"].get<std::string>();
-      check_prompt(value, where);
+      check_text(value, where);
       return {value, {}};
     }
     for (const MediaKind kind : {MediaKind::picture, MediaKind::clip}) {
@@ -266,7 +266,7 @@ struct Assign {
   void operator()(const TextListSlot& slot) const {
     std::vector<std::string> texts = read_texts(slot.exact);
     if (texts.empty()) throw where.error("is empty; expected {}", field.value);
-    for (const std::string& each : texts) check_prompt(each, where);
+    for (const std::string& each : texts) check_text(each, where);
     slot.at(options) = std::move(texts);
   }
 
@@ -504,18 +504,6 @@ std::string attention_name(std::string_view text, const Subject& where) {
   }
   throw where.error("unknown attention backend {}{}; also FLASH_ATTN, TORCH_SDPA, CUDNN_ATTN",
                     in_quotes(text), suggestion(lower, kNames));
-}
-
-void check_prompt(std::string_view prompt, const Subject& where) {
-  for (std::size_t i = 0; i < prompt.size();) {
-    const Utf8Character character = utf8_at(prompt, i);
-    if (!character.valid) {
-      throw where.error("not valid UTF-8: byte 0x{:02X} at offset {}",
-                        static_cast<unsigned char>(prompt[i]), i);
-    }
-    if (character.code_point == 0) throw where.error("a NUL character at offset {}", i);
-    i += character.length;
-  }
 }
 
 }  // namespace diptych

@@ -249,7 +249,4 @@ std::vector<std::string_view> split_list(std::string_view text);
 // Texts as one that assign() takes for a list, whatever they hold: ["a;b","c"].
 std::string list_text(const std::vector<std::string>& texts);
 
-// Throws InputError where the prompt holds a NUL or is not valid UTF-8.
-void check_prompt(std::string_view prompt, const Subject& where);
-
 }  // namespace diptych

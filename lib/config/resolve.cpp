@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
+#include "lib/base/utf8.h"
 #include "lib/config/family_fields.h"
 #include "lib/config/field_text.h"
 #include "lib/config/flag_hints.h"
@@ -28,9 +29,10 @@ struct Given {
 class Resolver {
  public:
   explicit Resolver(const Sources& sources)
-      : sources_(sources), flag_fields_(flag_fields(sources.families)), flags_(sources.flags) {
-    locate_models();
-  }
+      : sources_(sources),
+        flag_fields_(sources.flag_fields.empty() ? flag_fields(sources.families)
+                                                 : sources.flag_fields),
+        flags_(sources.flags) {}
 
   Resolved run() {
     const std::vector<Assignment> stage_values = read_file();
@@ -259,7 +261,7 @@ class Resolver {
     const std::string& place = resolved_.input_places[input.kind];
     std::vector<InputItem>& items = resolved_.options.run.inputs;
     if (input.kind == MediaKind::text) {
-      check_prompt(input.text, place);
+      check_text(input.text, place);
       items.push_back({input.text, {}});
       return;
     }
@@ -428,21 +430,20 @@ class Resolver {
       throw InputError("{}: given {} times ({} and {}); expected once", label, texts.size(),
                        in_quotes(texts[0]), in_quotes(texts[1]));
     }
-    return Given{texts[0], label};
+    return located({texts[0], label}, flags);
   }
 
   // A model may be named as on the hub.
-  void locate_models() {
-    for (auto& [flags, texts] : flags_) {
-      if (texts.size() == 1) texts[0] = located({texts[0], flag_label(flags)}, flags).text;
-    }
-  }
-
   Given located(Given given, std::string_view flags) const {
     const auto field = std::ranges::find(flag_fields_, flags, &Field::flags);
     const auto* path = field == flag_fields_.end() ? nullptr : std::get_if<PathSlot>(&field->slot);
     if (given.text.empty() || path == nullptr || path->kind != PathKind::checkpoint) return given;
-    given.text = model_folder(given.text, sources_.environment, given.origin).string();
+    auto kept = folders_.find(given.text);
+    if (kept == folders_.end()) {
+      const fs::path folder = model_folder(given.text, sources_.environment, given.origin);
+      kept = folders_.emplace(given.text, folder.string()).first;
+    }
+    given.text = kept->second;
     return given;
   }
 
@@ -470,6 +471,7 @@ class Resolver {
   const Sources& sources_;
   std::vector<Field> flag_fields_;
   std::map<std::string, std::vector<std::string>> flags_;  // by `flags` of the field or group
+  mutable std::map<std::string, std::string> folders_;     // of models that were located
   Resolved resolved_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/text_file.h"
+#include "lib/base/utf8.h"
 #include "lib/config/hub_cache.h"
 
 namespace diptych {
@@ -61,7 +62,7 @@ std::string enhance_instructions(const Options& options) {
       about(setting, [&] { return read_text_start(enhance.instructions, kMostBytes + 1); });
   if (text.size() > kMostBytes) throw InputError(setting, "{}: more than 1 MiB", file);
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  about(setting, [&] { check_prompt(text, file); });
+  about(setting, [&] { check_text(text, file); });
   text = trimmed(text);
   if (text.empty()) throw InputError(setting, "{}: holds no text", file);
   return text;

@@ -125,7 +125,7 @@ void check_not_an_input(const Options& options, const fs::path& file, const Subj
   refuse_role(role_of_file(options, file), file, subject);
 }
 
-void check_no_inputs(const Options& options, std::span<const FileWritten> files) {
+void check_not_inputs(const Options& options, std::span<const FileWritten> files) {
   for (const auto& [file, setting] : files) check_not_an_input(options, file, setting);
 }
 

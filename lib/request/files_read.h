@@ -22,6 +22,12 @@ struct FileRead {
   // kMessagesFile, ...
   std::string_view role;
 };
+// A file that will be written, and the setting that names it.
+struct FileWritten {
+  std::filesystem::path file;
+  Setting setting;
+};
+
 // The files that the request names, the model's aside.
 std::vector<FileRead> files_read(const RunConfig& run);
 // Those of its enhancer, too.
@@ -42,11 +48,6 @@ void check_not_an_input(const RunConfig& run, const std::filesystem::path& file,
                         const Subject& subject);
 void check_not_an_input(const Options& options, const std::filesystem::path& file,
                         const Subject& subject);
-// Each of them.
-struct FileWritten {
-  std::filesystem::path file;
-  Setting setting;
-};
-void check_no_inputs(const Options& options, std::span<const FileWritten> files);
+void check_not_inputs(const Options& options, std::span<const FileWritten> files);
 
 }  // namespace diptych

@@ -32,7 +32,7 @@ class Job {
   virtual std::optional<ClipShape> clip_shape() const { return std::nullopt; }
 
  private:
-  virtual void decode_inputs() = 0;
+  virtual void decode_inputs() = 0;  // for read_inputs()
 
   RunConfig config_;
   bool inputs_read_ = false;

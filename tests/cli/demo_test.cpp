@@ -1,4 +1,5 @@
 // The demo: what runs without -c and -m. Every other test names the model it runs.
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,25 @@ TEST_CASE("a checkpoint of other sizes without its config.json is told that it i
       std::string::npos);
   CHECK(outcome.err.ends_with("; " + folder.file("config.json") +
                               " is missing, which may say other sizes than the released ones\n"));
+}
+
+TEST_CASE("a config.json of another autoencoder is told of as that") {
+  const fs::path demo = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs/demo/checkpoint";
+  const test::Folder folder;
+  for (const auto& entry : fs::directory_iterator(demo)) {
+    const fs::path name = entry.path().filename();
+    if (name != "config.json") fs::create_symlink(entry.path(), folder.path() / name);
+  }
+  std::string config = read_text_file(demo / "config.json");
+  const std::string channels = "\"z_channels\": 16";
+  REQUIRE(config.find(channels) != std::string::npos);
+  config.replace(config.find(channels), channels.size(), "\"z_channels\": 8");
+  std::ofstream(folder.file("config.json")) << config;
+  const Outcome outcome =
+      run(Words{"generate", "-m", folder.path().string(), "-p", "x", "--device", "cpu", "-q"});
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err == "diptych: " + folder.path().string() +
+                           ": the autoencoder has 16 channels at 1/8, config.json says 8 at 1/8\n");
 }
 
 // The model that would run, of the table of --print-config.

@@ -28,12 +28,14 @@ std::string label_of(std::string_view field) {
 std::string own_parameters(const Options& options) {
   std::string text;
   if (options.run.family == nullptr) return text;
-  const Options defaults = default_options(*options.run.family);
+  std::optional<Options> defaults;
   for (const Field& field : fields_of(options).subspan(all_fields().size())) {
     const bool paints = field.scope == Scope::painting || field.scope == Scope::guidance ||
                         field.scope == Scope::step_cache || field.scope == Scope::generation;
+    if (!paints || field.name == kSampler) continue;
+    if (!defaults) defaults = default_options(*options.run.family);
     const std::string value = value_text(field, options);
-    if (!paints || field.name == kSampler || value == value_text(field, defaults)) continue;
+    if (value == value_text(field, *defaults)) continue;
     // The reader of such texts cuts at commas.
     const bool quoted = value.find(',') != std::string::npos;
     text += fmt::format(", {}: {}", label_of(field.name),

@@ -64,7 +64,7 @@ struct Bagel {
   // shape and nothing else: throws InputError for the first that is not so. `weights`: the root of
   // ema.safetensors. Reads headers.
   static BagelConfig checked(const Weights& weights, BagelConfig config);
-  // `config`: checked(), before a byte moves. Without `vision` and the backbone's lm_head:
+  // Expects the config that checked() returned. Does not load `vision` and the backbone's lm_head:
   // BagelVision::load(), MotBackbone::load_head().
   static Bagel load(const Weights& weights, const BagelConfig& config,
                     const std::optional<MotOffload>& offload = {},

@@ -22,7 +22,8 @@ struct FluxVaeConfig {  // sizes are read off the tensors; no config file carrie
 
   // Both throw InputError naming the tensor.
   static FluxVaeConfig infer(const Weights& weights);
-  static FluxVaeConfig checked(const Weights& weights);  // and of all others the shapes
+  // The same; the file must have every tensor that this implies, in its shape.
+  static FluxVaeConfig checked(const Weights& weights);
   std::int64_t downsample() const { return std::int64_t{1} << (ch_mult.size() - 1); }
 };
 

@@ -4,16 +4,6 @@
 
 namespace diptych {
 
-void MotLayout::linear(const std::string& name, std::int64_t out, std::int64_t in) {
-  add(name + ".weight", {out, in});
-  add(name + ".bias", {out});
-}
-
-void MotLayout::norm(const std::string& name, std::int64_t width) {
-  add(name + ".weight", {width});
-  add(name + ".bias", {width});
-}
-
 void MotLayout::expert(const std::string& layer, const QwenConfig& c, const std::string& suffix) {
   const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
   add(layer + "input_layernorm" + suffix + ".weight", {hidden});

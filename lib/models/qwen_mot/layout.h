@@ -17,8 +17,14 @@ class MotLayout {
   void add(std::string name, std::vector<std::int64_t> shape) {
     tensors_.push_back({std::move(name), std::move(shape)});
   }
-  void linear(const std::string& name, std::int64_t out, std::int64_t in);  // weight and bias
-  void norm(const std::string& name, std::int64_t width);                   // likewise
+  void linear(const std::string& name, std::int64_t out, std::int64_t in) {  // weight and bias
+    add(name + ".weight", {out, in});
+    add(name + ".bias", {out});
+  }
+  void norm(const std::string& name, std::int64_t width) {  // likewise
+    add(name + ".weight", {width});
+    add(name + ".bias", {width});
+  }
   // Both experts of every layer and lm_head; timestep embedding and projections of latent rows of
   // that width; not the table of positions.
   void backbone(const QwenConfig& config, std::int64_t row_width);

@@ -119,23 +119,23 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
   auto opening = std::async([&] { return open_weights(folder, dummy, runtime); });
   read_tokens(c, folder, config.llm.vocab_size);
   std::tie(c.model_weights, c.vae_weights) = opening.get();
-  config = checked_config(c.model_weights, config, folder);
-  c.model.config = config;
-  // Requests are checked against these before anything is loaded.
-  c.model.language_model.config = config.llm;
-  c.model.latents.side = config.latent_side;
-  c.model.latents.width = config.row_width();
   c.vae.config = read_vae_config(folder, dummy);
-  c.vae.compute = {runtime.vae_tf32, runtime.kernels};
-  c.vae_dtype = name_of(runtime.vae_tf32 ? VaeDtype::tf32 : VaeDtype::float32);
-  c.mot_.emplace(
-      MotModel{c.model.language_model, c.model.latents, *c.tokenizer, c.bos, c.eos, c.markers});
   const FluxVaeConfig& vae = c.vae.config;
   if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
     throw InputError("{}: the autoencoder has {} channels at 1/{}, config.json says {} at 1/{}",
                      folder.string(), vae.z_channels, vae.downsample(), config.latent_channels,
                      config.vae_downsample);
   }
+  config = checked_config(c.model_weights, config, folder);
+  c.model.config = config;
+  // Requests are checked against these before anything is loaded.
+  c.model.language_model.config = config.llm;
+  c.model.latents.side = config.latent_side;
+  c.model.latents.width = config.row_width();
+  c.vae.compute = {runtime.vae_tf32, runtime.kernels};
+  c.vae_dtype = name_of(runtime.vae_tf32 ? VaeDtype::tf32 : VaeDtype::float32);
+  c.mot_.emplace(
+      MotModel{c.model.language_model, c.model.latents, *c.tokenizer, c.bos, c.eos, c.markers});
   if (dummy) return opened;
   if (runtime.device.is_cpu()) c.mapped_ = mapped_weights(folder);
   return opened;

@@ -67,7 +67,7 @@ BagelJob::BagelJob(const RunConfig& request, const BagelCheckpoint& of, const Ru
   const SamplingConfig& s = config().sampling;
   // N timesteps make N - 1 updates.
   paint = make_paint_request(config(), guidance_terms(s), s.steps,
-                             calibration ? &*calibration : nullptr, log);
+                             calibration ? &*calibration : nullptr);
   branches = paint.needed(std::move(branches), is_traced());
   paint.renorm_whole_batch = official_batch;
   paint.sizes = {painted_size(*this)};

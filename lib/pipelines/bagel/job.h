@@ -25,7 +25,6 @@ struct BagelJob final : MotJob {
   BagelJob(const RunConfig& request, const BagelCheckpoint& checkpoint, const Runtime& runtime,
            Log& log, const BagelRecording& recording);
 
-  void decode_inputs() override;
   std::unique_ptr<MotTurn> turn() const override;
   std::unique_ptr<MotTrace> trace(TraceSink& sink) const override;
 
@@ -36,6 +35,7 @@ struct BagelJob final : MotJob {
   Tensor recorded_noise;           // of a case: the start noise, float32 [rows, row width]
 
  private:
+  void decode_inputs() override;
   ImageTransforms transforms_;
 };
 

@@ -23,7 +23,6 @@ struct CosmosJob final : DitJob {
   CosmosJob(const RunConfig& request, CosmosCheckpoint& checkpoint, Log& log,
             std::optional<CosmosRecording> recording = {});
 
-  void decode_inputs() override;
   std::unique_ptr<DitTurn> turn() const override;
   std::optional<ClipShape> clip_shape() const override;
 
@@ -38,6 +37,7 @@ struct CosmosJob final : DitJob {
                  // the result's size; the last ones where there are more than it has
 
  private:
+  void decode_inputs() override;
   void check_task() const;
   void plan_source();
   void plan_size(Log& log);

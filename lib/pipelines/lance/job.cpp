@@ -101,7 +101,7 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
     if (!settings.drafts()) require_text_kernel(checkpoint.config.llm, runtime, log);
     return;
   }
-  plan_painting(log);
+  plan_painting();
   const bool counted = task == LanceTask::t2v || task == LanceTask::i2v;
   if (counted && !is_recorded && decoded_frames != config().sampling.frames)
     log.warning_once(fmt::format("--video-frames {}: {} are made, one more than a multiple of {}",
@@ -229,14 +229,13 @@ InputWork LanceJob::work_of_source() const {
   return work;
 }
 
-void LanceJob::plan_painting(Log& log) {
+void LanceJob::plan_painting() {
   const LanceGrid grid = target_grid();
   calibration =
       read_calibration(config(), checkpoint.is_dummy ? checkpoint.weights_hash({}) : std::string());
   // N steps make N updates.
-  paint =
-      make_paint_request(config(), {{kTextUncond, config().sampling.cfg_text_scale}},
-                         config().sampling.steps + 1, calibration ? &*calibration : nullptr, log);
+  paint = make_paint_request(config(), {{kTextUncond, config().sampling.cfg_text_scale}},
+                             config().sampling.steps + 1, calibration ? &*calibration : nullptr);
   branches = paint.needed(std::move(branches), is_traced());
   paint.sizes = {{grid.h, grid.w, grid.t}};
   decoded_frames = WanVaeConfig::frames(grid.t);

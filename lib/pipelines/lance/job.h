@@ -42,7 +42,6 @@ struct LanceJob final : MotJob {
   LanceJob(const RunConfig& request, const LanceCheckpoint& checkpoint, const Runtime& runtime,
            Log& log, const LanceRecording& recording);
 
-  void decode_inputs() override;
   std::unique_ptr<MotTurn> turn() const override;
   std::unique_ptr<MotTrace> trace(TraceSink& sink) const override;
   std::optional<ClipShape> clip_shape() const override;
@@ -64,13 +63,14 @@ struct LanceJob final : MotJob {
   Tensor recorded_noise, recorded_posterior;
 
  private:
+  void decode_inputs() override;
   std::optional<LanceSource> plan_source() const;
   LancePrompt prompt(const LanceRecording& recording) const;
   std::vector<LanceGrid> grids(const LancePrompt& prompt) const;
   LanceGrid target_grid() const;
   void lay_out(const LanceRecording& recording);
   InputWork work_of_source() const;
-  void plan_painting(Log& log);
+  void plan_painting();
   void check_sizes() const;
 
   std::optional<LanceLayout> cut_;  // of a question

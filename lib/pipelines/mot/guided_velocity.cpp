@@ -50,11 +50,11 @@ Tensor GuidedVelocity::at_step(const Tensor& x, std::int64_t step, MotTrace* tra
   return denoiser_.still(guided);
 }
 
-Tensor GuidedVelocity::launched(const Tensor& x, const Tensor& step, std::int64_t kind) const {
-  const auto terms = static_cast<std::size_t>(kind);
+Tensor GuidedVelocity::launched(const Tensor& x, const Tensor& step, std::int64_t terms) const {
   const Tensor time = denoiser_.times().index_select(0, step)[0];
-  const std::int64_t count = contexts_of(terms, request_.guidance, contexts_);
-  return denoiser_.still(guide(denoiser_.velocities_at(x, time, count), terms));
+  const auto acting = static_cast<std::size_t>(terms);
+  const std::int64_t count = contexts_of(acting, request_.guidance, contexts_);
+  return denoiser_.still(guide(denoiser_.velocities_at(x, time, count), acting));
 }
 
 }  // namespace diptych

@@ -38,8 +38,8 @@ struct MotJob : Job {
   bool writes() const { return answers() || config().think; }
   LatentSize size() const { return paint.sizes.empty() ? LatentSize{} : paint.sizes.front(); }
 
-  // What each guidance branch that is needed reads, cond first, of this one sample and without a
-  // plan.
+  // What each guidance branch reads, cond first, of this one sample and without a plan: of a
+  // picture those that are needed, of an answer all.
   std::vector<BranchContexts> branches;
   bool looks = false;  // its inputs are pictures or clips
   // What is read depends on the seed, so that each picture of the request reads anew.
@@ -92,7 +92,7 @@ class MotTurn {
                        MotTrace* trace) const = 0;
 
   at::Generator generator;  // of everything that follows the seed
-  // What each guidance branch reads, with the plan where it is there.
+  // As MotJob::branches, with the plan where it is there.
   std::vector<BranchContexts> branches;
   std::optional<std::string> plan;  // once written; may be empty
   std::string plan_finish_reason;

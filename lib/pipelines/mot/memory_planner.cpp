@@ -33,14 +33,6 @@ MotMemoryPlanner::MotMemoryPlanner(const RunConfig& config, const MotCheckpoint&
   if (runtime.device.is_cpu()) mapped_ = checkpoint.mapped();
 }
 
-MotLoadedParts MotMemoryPlanner::needed_parts(MotJobs jobs) const {
-  MotLoadedParts parts;
-  if (stage_ == StageRole::paints) return parts;
-  for (const MotJob* job : jobs)
-    parts = parts | MotLoadedParts{.vision = job->looks, .head = job->writes()};
-  return parts;
-}
-
 void MotMemoryPlanner::plan_loading(MotJobs jobs, MotLoadedParts parts, bool others) {
   const auto kept = [](const MemoryPlan& plan) {
     const std::optional<OffloadChoice>& offload = plan.choice.offload;

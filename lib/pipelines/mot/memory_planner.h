@@ -27,7 +27,13 @@ class MotMemoryPlanner {
                    const std::optional<OpenedDrafter>& drafter, const Runtime& runtime);
 
   // Parts that these jobs need of this session, which may be one stage alone.
-  MotLoadedParts needed_parts(MotJobs jobs) const;
+  MotLoadedParts needed_parts(MotJobs jobs) const {
+    MotLoadedParts parts;
+    if (stage_ == StageRole::paints) return parts;
+    for (const MotJob* job : jobs)
+      parts = parts | MotLoadedParts{.vision = job->looks, .head = job->writes()};
+    return parts;
+  }
   // Before loading: chooses where the weights lie, so that these requests fit, and those planned
   // before (`others`). Throws as fit_memory.
   void plan_loading(MotJobs jobs, MotLoadedParts parts, bool others);

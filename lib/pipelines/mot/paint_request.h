@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "lib/base/log.h"
 #include "lib/config/run_config.h"
 #include "lib/pipelines/mot/contexts.h"
 #include "lib/pipelines/mot/denoiser.h"
@@ -41,9 +40,8 @@ struct PaintRequest {
 };
 
 // All but its sizes, and batched for `auto`, which the session settles. `points`: of the schedule.
-// `calibration`: of TeaCache, null without it. Warns of what was asked for and cannot have an
-// effect in these steps. Throws as FlowSchedule::shifted.
+// `calibration`: of TeaCache, null without it. Throws as FlowSchedule::shifted.
 PaintRequest make_paint_request(const RunConfig& config, std::vector<GuidanceTerm> terms,
-                                std::int64_t points, const StepCalibration* calibration, Log& log);
+                                std::int64_t points, const StepCalibration* calibration);
 
 }  // namespace diptych

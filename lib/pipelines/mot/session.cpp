@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/config/fields.h"
+#include "lib/pipelines/mot/idle_settings.h"
 #include "lib/session/make_runtime.h"
 
 namespace diptych {
@@ -71,6 +72,7 @@ std::unique_ptr<Job> MotSession::make_job(const RunConfig& request) {
   if (job->writes() && !checkpoint_->draft_model.empty() && !drafter_)
     drafter_.emplace(checkpoint_->draft_model, llm_config(),
                      config_.load_format == LoadFormat::dummy, runtime_);
+  if (!job->answers()) warn_of_idle_settings(request, job->paint, log_);
   return job;
 }
 

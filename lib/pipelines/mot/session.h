@@ -64,7 +64,7 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
   // session_load.cpp
   void get_ready(MotJobs jobs, Progress& progress);  // loads what is missing for these
   void load_for(std::span<const MotJobs> runs, Progress& progress);
-  // `is_planned`: the memory is, for these jobs and nothing else.
+  // `is_planned`: the plan was just made for exactly these jobs.
   void make_ready(MotJobs jobs, bool is_planned);
   void apply_plan(const MotJob& job);
   // `first`: what will be run first, if it is known.

@@ -95,7 +95,7 @@ void MotSession::load_for(std::span<const MotJobs> runs, Progress& progress) {
 void MotSession::get_ready(MotJobs jobs, Progress& progress) {
   const bool is_first = writer_ == nullptr;
   load_for(std::span(&jobs, 1), progress);
-  // What is offloaded bounds what else is chosen, so that a plan is made with that.
+  // With offloaded weights the other choices can differ from those before loading.
   make_ready(jobs, is_first && !memory_->plan().choice.offload);
 }
 

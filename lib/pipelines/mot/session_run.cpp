@@ -239,8 +239,9 @@ PrefilledContexts MotSession::read_all(MotTurns& turns, const PaintRequest& pain
     if (results.plan) results.plan(i, *turn->plan, turn->plan_finish_reason);
   }
   progress.begin("prefill", 1);
-  for (const auto& turn : turns)
-    check_positions(turn->job(), turn->branches, turn->plan.has_value(), checkpoint_->mot());
+  for (const auto& turn : turns) {  // without a plan they were when the job was made
+    if (turn->plan) check_positions(turn->job(), turn->branches, true, checkpoint_->mot());
+  }
   const bool one = turns.size() == 1 && thought.has_value();
   ContextsRequest reading = packed_reading(turns, paint);
   reading.earlier = one ? &*thought : nullptr;

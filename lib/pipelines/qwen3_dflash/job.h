@@ -16,13 +16,15 @@ class Qwen3Checkpoint;
 struct Qwen3Job final : Job {
   // Renders and tokenises what is asked. Throws InputError for what the checkpoint cannot serve.
   Qwen3Job(RunConfig config, const Qwen3Checkpoint& checkpoint);
-  void decode_inputs() override {}  // there are no pictures
 
   std::vector<std::int64_t> prompt;  // ids, at least one
   SpeculativeRequest request;
   std::vector<std::string> stops;
 
   bool is_traced() const { return !config().trace.empty(); }
+
+ private:
+  void decode_inputs() override {}  // there are no pictures
 };
 
 // Whether both ask for texts of the same kind, whatever they are about.

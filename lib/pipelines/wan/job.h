@@ -20,7 +20,6 @@ struct WanJob final : DitJob {
   // Throws as DitCheckpoint::make_job. The checkpoint must outlive it.
   WanJob(const RunConfig& request, WanCheckpoint& checkpoint, Log& log);
 
-  void decode_inputs() override;
   std::unique_ptr<DitTurn> turn() const override;
   std::optional<ClipShape> clip_shape() const override;
 
@@ -42,6 +41,7 @@ struct WanJob final : DitJob {
   Tensor recorded_noise;           // of a case: float32 [C, F, h, w]
 
  private:
+  void decode_inputs() override;
   void plan_size(Log& log);
   void plan_steps();
   void plan_texts(Log& log);
