@@ -123,6 +123,30 @@ TEST_CASE("on the CPU the host's memory is the limit, and other forms of the wei
   CHECK_THROWS_AS(refit_memory(costs, {}, host(11), {}), InputError);
 }
 
+TEST_CASE("where nothing is offloaded, the plan of the loading is that of the run") {
+  const MemoryCosts costs = toy_costs(6);
+  const auto same = [&](const MemoryWishes& wishes, const MemoryBudget& budget) {
+    const MemoryPlan loading = fit_memory(costs, wishes, budget);
+    if (loading.choice.offload) return false;
+    const MemoryPlan run = refit_memory(costs, wishes, budget, loading.choice.offload);
+    CHECK(run.choice.batched == loading.choice.batched);
+    CHECK(run.choice.strips == loading.choice.strips);
+    CHECK_FALSE(run.choice.offload.has_value());
+    CHECK(run.peak() == loading.peak());
+    return true;
+  };
+  CHECK(same({}, budget_of(12)));
+  CHECK(same({}, budget_of(11)));  // batched does not fit
+  CHECK(same({}, budget_of(10)));
+  CHECK_FALSE(same({}, budget_of(9)));  // some units wait in the host
+  MemoryWishes wishes;
+  wishes.batched = false;
+  CHECK(same(wishes, budget_of(11)));
+  wishes = {};
+  wishes.tiling = TilingWish::on;
+  CHECK(same(wishes, budget_of(12)));
+}
+
 TEST_CASE("once the weights are loaded, they stay where they are") {
   const MemoryCosts costs = toy_costs(6);
   const OffloadChoice offload{.resident = 2, .slots = 2};

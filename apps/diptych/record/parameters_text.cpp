@@ -24,18 +24,22 @@ std::string label_of(std::string_view field) {
   return label;
 }
 
+// Of a field of the family's own, where nothing is said.
+std::string default_text(const Field& field, const FamilyConfig& family) {
+  const auto own = std::ranges::find(family.defaults, field.name, &FieldDefault::field);
+  return own == family.defaults.end() ? value_text(field, Options()) : std::string(own->text);
+}
+
 // What only the family has, where it is not at its default: ", Guidance scale 2: 3".
 std::string own_parameters(const Options& options) {
   std::string text;
   if (options.run.family == nullptr) return text;
-  std::optional<Options> defaults;
   for (const Field& field : fields_of(options).subspan(all_fields().size())) {
     const bool paints = field.scope == Scope::painting || field.scope == Scope::guidance ||
                         field.scope == Scope::step_cache || field.scope == Scope::generation;
     if (!paints || field.name == kSampler) continue;
-    if (!defaults) defaults = default_options(*options.run.family);
     const std::string value = value_text(field, options);
-    if (value == value_text(field, *defaults)) continue;
+    if (value == default_text(field, *options.run.family)) continue;
     // The reader of such texts cuts at commas.
     const bool quoted = value.find(',') != std::string::npos;
     text += fmt::format(", {}: {}", label_of(field.name),
