@@ -56,8 +56,8 @@ Sources sources_of(const RequestFlags& flags, FieldChoice takes) {
   const bool has_flag = flag != flags.values.end() && !flag->second.empty();
   if (variable != environment.variables.end() && !has_flag)
     variable->second = read_prompt(variable->second, Setting::of("negative_prompt"));
-  return {flags.inputs, flags.values,         flags.overrides, std::move(environment),
-          find_demos(), all_family_configs(), all_flags()};
+  return {flags.inputs,           flags.values, flags.overrides,
+          std::move(environment), find_demos(), all_family_configs()};
 }
 
 void warn_of_idle_variables(Log& log, FieldChoice takes) {

@@ -59,4 +59,19 @@ std::string_view task_default(const Task& task, std::string_view field) {
   return found == task.defaults.end() ? "" : found->text;
 }
 
+std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families) {
+  std::vector<Field> flags;
+  const auto add = [&](std::span<const Field> fields) {
+    for (const Field& field : fields) {
+      const bool is_new = std::ranges::find(flags, field.flags, &Field::flags) == flags.end();
+      const auto uses = [&](const FamilyConfig* family) { return family->uses(field.name); };
+      if (!field.flags.empty() && is_new && std::ranges::any_of(families, uses))
+        flags.push_back(field);
+    }
+  };
+  add(all_fields());
+  for (const FamilyConfig* family : families) add(family->fields);
+  return flags;
+}
+
 }  // namespace diptych

@@ -148,4 +148,7 @@ struct FamilyConfig {
 // The text of a default that is of this task alone; "" where there is none.
 std::string_view task_default(const Task& task, std::string_view field);
 
+// The fields that are flags, of all families, each once.
+std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families);
+
 }  // namespace diptych

@@ -1,7 +1,5 @@
 #include "lib/config/family_fields.h"
 
-#include <algorithm>
-
 namespace diptych {
 
 std::vector<Field> with_common_fields(std::span<const Field> own) {
@@ -12,21 +10,6 @@ std::vector<Field> with_common_fields(std::span<const Field> own) {
 
 std::span<const Field> fields_of(const Options& options) {
   return options.run.family == nullptr ? all_fields() : std::span(options.run.family->fields);
-}
-
-std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families) {
-  std::vector<Field> flags;
-  const auto add = [&](std::span<const Field> fields) {
-    for (const Field& field : fields) {
-      const bool is_new = std::ranges::find(flags, field.flags, &Field::flags) == flags.end();
-      const auto uses = [&](const FamilyConfig* family) { return family->uses(field.name); };
-      if (!field.flags.empty() && is_new && std::ranges::any_of(families, uses))
-        flags.push_back(field);
-    }
-  };
-  add(all_fields());
-  for (const FamilyConfig* family : families) add(family->fields);
-  return flags;
 }
 
 Options default_options(const FamilyConfig& family) {

@@ -1,4 +1,4 @@
-// The fields of one family or of several, and what they hold where nothing is said.
+// The fields of a family, and what they hold where nothing is said.
 #pragma once
 
 #include <span>
@@ -13,8 +13,6 @@ namespace diptych {
 std::vector<Field> with_common_fields(std::span<const Field> own = {});
 // The fields of the options' family; the common ones where they have none.
 std::span<const Field> fields_of(const Options& options);
-// The fields that are flags, of all families, each once.
-std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families);
 
 // What holds where nothing else is said: the common defaults, and the family's over them.
 Options default_options(const FamilyConfig& family);

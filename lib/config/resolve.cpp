@@ -29,10 +29,7 @@ struct Given {
 class Resolver {
  public:
   explicit Resolver(const Sources& sources)
-      : sources_(sources),
-        flag_fields_(sources.flag_fields.empty() ? flag_fields(sources.families)
-                                                 : sources.flag_fields),
-        flags_(sources.flags) {}
+      : sources_(sources), flag_fields_(flag_fields(sources.families)), flags_(sources.flags) {}
 
   Resolved run() {
     const std::vector<Assignment> stage_values = read_file();

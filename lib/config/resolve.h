@@ -31,7 +31,6 @@ struct Sources {
   // a task for what is asked for, else the first.
   std::vector<std::filesystem::path> demos;
   std::vector<const FamilyConfig*> families;  // at least one
-  std::vector<Field> flag_fields = {};        // flag_fields() of these; made where there are none
 };
 
 // One value of a request over what many have in common.

@@ -76,13 +76,19 @@ TEST_CASE("the demo's drafter leaves plans, pictures and answers as they are") {
   CHECK(answer.err.find("verification of 8") != std::string::npos);
 }
 
-TEST_CASE("a checkpoint of other sizes without its config.json is told that it is missing") {
-  const fs::path demo = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs/demo/checkpoint";
-  const test::Folder folder;
-  for (const auto& entry : fs::directory_iterator(demo)) {
+const fs::path kDemo = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs/demo/checkpoint";
+
+// All of the demo's checkpoint but its config.json.
+void link_demo_without_config(const test::Folder& folder) {
+  for (const auto& entry : fs::directory_iterator(kDemo)) {
     const fs::path name = entry.path().filename();
     if (name != "config.json") fs::create_symlink(entry.path(), folder.path() / name);
   }
+}
+
+TEST_CASE("a checkpoint of other sizes without its config.json is told that it is missing") {
+  const test::Folder folder;
+  link_demo_without_config(folder);
   const Outcome outcome = run(Words{"generate", "-m", folder.path().string(), "-p", "x", "--device",
                                     "cpu", "--size", "32x32", "-q"});
   CHECK(outcome.code == 2);
@@ -94,13 +100,9 @@ TEST_CASE("a checkpoint of other sizes without its config.json is told that it i
 }
 
 TEST_CASE("a config.json of another autoencoder is told of as that") {
-  const fs::path demo = fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs/demo/checkpoint";
   const test::Folder folder;
-  for (const auto& entry : fs::directory_iterator(demo)) {
-    const fs::path name = entry.path().filename();
-    if (name != "config.json") fs::create_symlink(entry.path(), folder.path() / name);
-  }
-  std::string config = read_text_file(demo / "config.json");
+  link_demo_without_config(folder);
+  std::string config = read_text_file(kDemo / "config.json");
   const std::string channels = "\"z_channels\": 16";
   REQUIRE(config.find(channels) != std::string::npos);
   config.replace(config.find(channels), channels.size(), "\"z_channels\": 8");
