@@ -11,8 +11,9 @@
 
 namespace diptych {
 
-// Where work is captured and graphs are replayed: one stream for each device, since torch keeps the
-// cuBLAS workspace (32 MiB on Hopper) of every stream that it has seen for as long as it runs.
+// Where work is captured and graphs are replayed, and nothing else is: one stream for each device,
+// since torch keeps the cuBLAS workspace (32 MiB on Hopper) of every stream that it has seen for as
+// long as it runs.
 c10::cuda::CUDAStream capture_stream(c10::DeviceIndex device);
 
 // Captures the work's launches on the current stream, which is not the default one. Graphs that are

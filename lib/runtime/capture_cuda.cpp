@@ -1,9 +1,11 @@
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "lib/runtime/capture.h"
@@ -35,6 +37,17 @@ void end_failed_capture(at::cuda::CUDAGraph& graph, at::cuda::MempoolId_t pool) 
   }
 }
 
+// Not of torch's pool, which hands its 32 streams out in turn: a thread that reads weights could be
+// given the one that another thread is capturing. Its copies would fail, or become nodes of that
+// graph.
+c10::cuda::CUDAStream make_stream(c10::DeviceIndex device) {
+  const c10::cuda::CUDAGuard guard(device);
+  const int greatest = std::get<1>(c10::cuda::CUDAStream::priority_range());  // as torch's
+  cudaStream_t stream = nullptr;
+  C10_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+  return c10::cuda::getStreamFromExternal(stream, device);
+}
+
 }  // namespace
 
 c10::cuda::CUDAStream capture_stream(c10::DeviceIndex device) {
@@ -43,8 +56,7 @@ c10::cuda::CUDAStream capture_stream(c10::DeviceIndex device) {
   const std::lock_guard lock(mutex);
   const auto found = streams.find(device);
   if (found != streams.end()) return found->second;
-  return streams.emplace(device, c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device))
-      .first->second;
+  return streams.emplace(device, make_stream(device)).first->second;
 }
 
 std::unique_ptr<at::cuda::CUDAGraph> capture_graph(at::cuda::MempoolId_t pool,

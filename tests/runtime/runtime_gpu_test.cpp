@@ -1,6 +1,9 @@
+#include <exception>
 #include <set>
+#include <thread>
 
 #include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
@@ -158,6 +161,36 @@ TEST_CASE("LaunchGraphs: work that fails while it is captured is no end") {
     run(*graphs, 1, 1, add);
     CHECK(x.sum().item<double>() == 16 * 6);
   }
+}
+
+TEST_CASE("LaunchGraphs: what other threads copy during a capture is copied then, by no graph") {
+  constexpr int kLanes = 40;  // more than torch has streams to hand out
+  const Tensor source = CopyLane::host_buffer(1000, at::kFloat, kGpu).fill_(7);
+  const Tensor copies = at::zeros({kLanes, 1000}, at::TensorOptions().device(kGpu));
+  const Tensor x = at::zeros({1000}, copies.options());
+  std::exception_ptr failure;
+  const auto copy = [&] {
+    const c10::InferenceMode inference;
+    try {
+      for (int i = 0; i < kLanes; ++i) CopyLane(kGpu, 1).fill(0, copies[i], source);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  int calls = 0;
+  const auto graphs = make_launch_graphs(kGpu);
+  const auto work = [&] {
+    x.add_(1);
+    if (++calls == 2) std::jthread{copy};
+  };
+  CHECK(run(*graphs, 0, 2, work));
+  CHECK(failure == nullptr);
+  CHECK(copies.min().item<double>() == 7);
+  copies.zero_();
+  synchronize(kGpu);
+  run(*graphs, 0, 1, work);
+  CHECK(copies.max().item<double>() == 0);
+  CHECK(x.min().item<double>() == 3);
 }
 
 TEST_CASE("record_launches: the kernels of a scope, and none beside it") {
