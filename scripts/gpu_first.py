@@ -55,30 +55,30 @@ def stage_seconds(output, stage):
     return float(found[1]) if found else 0.0
 
 
-def print_timeline(output, seconds):
+def print_timeline(told, seconds):
     """Where a process has come when, by the marks of -v, and how long its end takes."""
-    marks = [(float(at), what) for at, what in re.findall(r"at ([\d.]+)s: (.+)", output)]
+    marks = [(float(at), what) for at, what in re.findall(r"at ([\d.]+)s: (.+)", told)]
     before = 0.0
     for at, what in [*sorted(marks), (seconds, "the process is gone")]:
         print(f"    {at:7.2f} {at - before:+7.2f}  {what}")
         before = at
-    for line in re.findall(r"\] ((?:rehearsed|not rehearsed|the rehearsal of) .*)", output):
+    for line in re.findall(r"\] ((?:rehearsed|not rehearsed|the rehearsal of) .*)", told):
         print(f"    {line}", flush=True)
 
 
-def picture(check, command, what, size, *flags):
-    """(seconds of the process, seconds of each stage), or None where it failed."""
-    status, output, seconds = check.run(
+def picture(check, command, what, size, *flags, output="first.png"):
+    """Seconds of the process, and those beside denoising and decoding; None where it failed. `output`: in build."""
+    status, told, seconds = check.run(
         command("-m", FOLDER, "--size", f"{size}x{size}", "--steps", "50", "--cfg-img-scale", "1.0", "-v", "--output",
-                ROOT / "build" / "first.png", *flags), "first.log")
+                ROOT / "build" / output, *flags), "first.log")
     if status != 0:
-        check.fail("first", what, f"exit code {status}", output)
+        check.fail("first", what, f"exit code {status}", told)
         return None
-    stages = {stage: stage_seconds(output, stage) for stage in STAGES}
+    stages = {stage: stage_seconds(told, stage) for stage in STAGES}
     beside = seconds - stages["denoise"] - stages["vae"]
     print(f"{what:34} {size:5} {seconds:7.2f} {beside:7.2f} " + " ".join(f"{stages[s]:7.2f}" for s in STAGES), flush=True)
     if size == 512:
-        print_timeline(output, seconds)
+        print_timeline(told, seconds)
     return seconds, beside
 
 
@@ -95,6 +95,16 @@ def warm_pictures(check, command, cache):
                 ran = picture(check, command, name, size, "--quantization", quantization)
                 if ran and quantization != "int8":
                     hold(check, f"{name} at {size}", ran[1], MOST_BESIDE, f"{ran[1]:.2f} s beside denoising and decoding")
+
+
+def hold_rehearsal(check, command, program):
+    """A picture whose steps were captured while its weights were read is that of steps launched by hand."""
+    names = "first.png", "first-by-hand.png"
+    for name, flags in zip(names, ((), ("--enforce-eager",))):
+        if not picture(check, command, name, 256, *flags, output=name):
+            return
+    check.step("first", "a rehearsed picture, pixel by pixel",
+               [program, "compare", "--max-abs", "0", *(ROOT / "build" / name for name in names)], "first.log")
 
 
 def cold_picture(check, command, cache):
@@ -142,5 +152,6 @@ def first(check, program, prompt):
           "denoising and decoding\n"
           f"{'':34} {'size':>5} {'all':>7} {'beside':>7} " + " ".join(f"{stage:>7}" for stage in STAGES), flush=True)
     warm_pictures(check, command, cache)
+    hold_rehearsal(check, command, program)
     first_over_second(check, command)
     cold_picture(check, command, cache)

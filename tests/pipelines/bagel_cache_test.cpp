@@ -202,6 +202,27 @@ TEST_CASE("a cache saves forwards and gives nearly the same picture, in both mod
   }
 }
 
+TEST_CASE("what all steps read of the weights follows these when they are read late") {
+  Scene scene, late;
+  const auto read = scene.contexts();
+  Bagel& model = late.checkpoint.model;
+  TimeEmbedder& embedder = model.latents.time_embedder;
+  std::vector<Tensor> values;
+  const std::vector<Tensor*> undefined = {&embedder.mlp_0, &embedder.mlp_2_bias,
+                                          &model.latents.pos_embed,
+                                          &model.language_model.embed_tokens};
+  for (Tensor* weight : undefined) {
+    values.push_back(*weight);
+    *weight = at::full_like(*weight, NAN);
+  }
+  MotDenoiser denoiser = late.denoiser(read, {});
+  const Tensor times = denoiser.times();
+  for (std::size_t i = 0; i < undefined.size(); ++i) undefined[i]->copy_(values[i]);
+  denoiser.follow_weights();
+  CHECK(times.is_alias_of(denoiser.times()));
+  CHECK(late.paint(denoiser).equal(scene.paint(scene.denoiser(read, {}))));
+}
+
 TEST_CASE("a cache that leaves nothing out changes no bit") {
   Scene scene;
   scene.steps = 6;  // five updates: TaylorSeer's first calls

@@ -6,7 +6,12 @@
 
 #include "lib/attention/attention.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/pipelines/bagel/job.h"
+#include "lib/pipelines/mot/packing.h"
+#include "lib/pipelines/mot/painter.h"
 #include "lib/session/kernel_report.h"
+#include "lib/session/make_runtime.h"
+#include "lib/tensor/noise.h"
 #include "tests/pipelines/session_cases.h"
 #include "tests/pipelines/step_cache_cases.h"
 
@@ -58,6 +63,49 @@ TEST_CASE("captured steps that are kept for the next run change no bit of it") {
   test::check_kept_steps({"cuda", "float32", "none", "math"});
   test::check_kept_steps({"cuda", "bfloat16"});
   test::check_kept_steps({"cuda", "bfloat16", "fp8"});
+}
+
+// As when a session captures them while its weights are on their way.
+TEST_CASE("steps captured before the weights are read paint with what is read") {
+  Log log{LogLevel::quiet};
+  Progress progress{log, ProgressStyle::none};
+  RunConfig config = test::paint_request("a red fox", 5, 64, 48);
+  config.device = parse_device("cuda").value();
+  config.dtype = DtypeChoice::bfloat16;
+  const Runtime runtime = make_runtime(config, log);
+  const auto checkpoint = BagelCheckpoint::open(config.model, false, runtime);
+  checkpoint->load();
+  const BagelJob job(config, *checkpoint, runtime, log, {});
+  PaintRequest paint = job.paint;
+  paint.keep_graphs = true;
+  const auto contexts = [&] {
+    ContextsRequest request;
+    request.branches = paint.needed(
+        pack_samples({BagelReading::of(config, {}, checkpoint->mot()).branches()}), false);
+    request.own_rows = paint.block_rows();
+    return PrefilledContexts::read(checkpoint->mot(), request, runtime);
+  };
+  at::Generator generator = cpu_generator(5);
+  const Tensor noise = draw_noise(paint.sizes.front(), 64, generator);
+  const Tensor expected =
+      MotPainter(checkpoint->mot(), paint, contexts(), runtime).paint(noise, nullptr, progress);
+  Bagel& model = checkpoint->model;
+  const std::vector<Tensor> weights = {model.latents.time_embedder.mlp_0,
+                                       model.latents.time_embedder.mlp_2_bias,
+                                       model.latents.pos_embed, model.language_model.embed_tokens};
+  std::vector<Tensor> values;
+  for (const Tensor& weight : weights) {
+    values.push_back(weight.clone());
+    weight.fill_(NAN);
+  }
+  MotPainter early(checkpoint->mot(), paint, contexts(), runtime);
+  early.prepare();
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i].copy_(values[i]);
+  const PrefilledContexts read = contexts();
+  REQUIRE(early.serves(paint, read));
+  early.take(read);
+  CHECK(early.paint(noise, nullptr, progress).equal(expected));
+  CHECK(early.used_graphs());
 }
 
 TEST_CASE("a sampled plan takes as many draws as it has tokens") {

@@ -34,23 +34,12 @@ MotDenoiser::MotDenoiser(const MotModel& model, const PrefilledContexts& context
       contexts_(contexts),
       runtime_(runtime),
       sizes_(rows.sizes.begin(), rows.sizes.end()),
+      timesteps_(schedule.times.begin(), schedule.times.begin() + schedule.updates()),
       mode_(mode) {
-  std::vector<Tensor> positions;
-  for (const LatentSize& size : sizes_) {
-    positions.push_back(model.latents.positions(size.h, size.w, size.t));
-    rows_ += size.rows();
-  }
-  positions_ = at::cat(positions);
+  for (const LatentSize& size : sizes_) rows_ += size.rows();
   if (RowShare{runtime.ranks.get()}.divides()) share_ = share_among(1);
-  if (const Tensor mask = clean_mask(rows); mask.defined()) {
-    is_clean_ = mask.to(runtime.device);
-    const float clean = 0;
-    clean_time_ = model.latents.time_embedder.forward(std::span(&clean, 1))[0];
-  }
-  times_ = model.latents.time_embedder.forward(
-      std::span(schedule.times).first(static_cast<std::size_t>(schedule.updates())));
-  const Tensor ids = at::tensor({model.markers.start, model.markers.end}, at::kLong);
-  markers_ = model.backbone.embed(ids.repeat({contexts.samples()}).to(runtime.device));
+  if (const Tensor mask = clean_mask(rows); mask.defined()) is_clean_ = mask.to(runtime.device);
+  follow_weights();
   if (cache.mode != StepCacheMode::none) {
     cache_.emplace(cache, contexts.distinct(), schedule.updates());
   }
@@ -62,6 +51,28 @@ MotDenoiser::MotDenoiser(const MotModel& model, const PrefilledContexts& context
       if (used) plans_.emplace(Range{first, count}, plan({first, count}));
     }
   }
+}
+
+void MotDenoiser::follow_weights() {
+  const auto put = [](Tensor& place, const Tensor& values) {
+    if (place.defined()) {
+      place.copy_(values);  // where graphs find it
+    } else {
+      place = values;
+    }
+  };
+  const MotLatents& latents = model_.latents;
+  std::vector<Tensor> positions;
+  for (const LatentSize& size : sizes_)
+    positions.push_back(latents.positions(size.h, size.w, size.t));
+  put(positions_, at::cat(positions));
+  put(times_, latents.time_embedder.forward(timesteps_));
+  if (is_clean_.defined()) {
+    const float clean = 0;
+    put(clean_time_, latents.time_embedder.forward(std::span(&clean, 1))[0]);
+  }
+  const Tensor ids = at::tensor({model_.markers.start, model_.markers.end}, at::kLong);
+  put(markers_, model_.backbone.embed(ids.repeat({contexts_.samples()}).to(runtime_.device)));
 }
 
 // Ranks that divide the rows of so many contexts.

@@ -49,6 +49,9 @@ class MotDenoiser {
   // To be called when other contexts, laid out as the former, have been copied to where those were:
   // what was laid out follows them, in place.
   void follow_contexts();
+  // To be called when weights have been read whose values were undefined before: what all steps
+  // read of them is computed again, in place.
+  void follow_weights();
   // Forgets what the step cache keeps of the picture before; without one `caching` means nothing.
   // `trace`: of this picture, null: off. Needed before each picture with either.
   void begin_picture(StepCaching caching = StepCaching::on, MotTrace* trace = nullptr) {
@@ -104,6 +107,7 @@ class MotDenoiser {
   const PrefilledContexts& contexts_;
   const Runtime& runtime_;
   std::vector<LatentSize> sizes_;
+  std::vector<float> timesteps_;              // [updates]
   std::int64_t rows_ = 0;                     // latent rows of all samples
   std::shared_ptr<const MotRowShare> share_;  // of these rows; null: this process has them all
   CfgMode mode_;

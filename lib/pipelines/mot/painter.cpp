@@ -53,6 +53,7 @@ bool MotPainter::serves(const PaintRequest& request, const PrefilledContexts& co
 void MotPainter::take(const PrefilledContexts& contexts) {
   contexts_.copy(contexts);
   denoiser_.follow_contexts();
+  if (std::exchange(prepared_, false)) denoiser_.follow_weights();
 }
 
 void MotPainter::note_attention() {
@@ -66,6 +67,7 @@ void MotPainter::prepare() {
   denoiser_.begin_picture();
   loop_.prepare(denoise_model_, {request_.rows(), row_width()});
   note_attention();
+  prepared_ = true;
 }
 
 Tensor MotPainter::paint(const Tensor& noise, MotTrace* trace, Progress& progress,

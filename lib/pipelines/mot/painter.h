@@ -27,6 +27,7 @@ class MotPainter {
   Tensor paint(const Tensor& noise, MotTrace* trace, Progress& progress,
                StepCaching caching = StepCaching::on);
   // Captures the steps ahead of the first picture, where captures_steps(), and keeps them for it.
+  // Weights have their places, and may have undefined values until take().
   void prepare();
   // Whether the steps that this one has captured are those of `request`, but for its contexts.
   bool has_captured(const PaintRequest& request) const;
@@ -55,6 +56,7 @@ class MotPainter {
   GuidedVelocity guided_;
   DenoiseLoop loop_;
   DenoiseModel denoise_model_;
+  bool prepared_ = false;      // and nothing taken yet
   MotTrace* trace_ = nullptr;  // of this picture
   std::string attention_;
   std::string division_ = division_text(runtime_);  // of its steps among ranks
