@@ -85,17 +85,21 @@ void FolderWriter::finish(const PictureTexts& texts) {
 }
 
 void FolderWriter::rename() {
-  std::error_code failure;
+  std::error_code failure, not_put_back, ignored;
   require_place_for_frames(target_);
   fs::path aside;
-  if (fs::exists(target_)) {
+  if (fs::exists(target_, ignored)) {
     aside = temporary_.string() + "-before";
     fs::rename(target_, aside, failure);
   }
-  if (!failure) fs::rename(temporary_, target_, failure);
-  if (failure) throw WriteError("{}: write failed: {}", path_.string(), failure.message());
+  if (!failure) {
+    fs::rename(temporary_, target_, failure);
+    if (failure && !aside.empty()) fs::rename(aside, target_, not_put_back);
+  }
+  if (failure)
+    throw WriteError("{}: write failed: {}{}", path_.string(), failure.message(),
+                     not_put_back ? "; what was there is in " + aside.string() : "");
   temporary_.clear();
-  std::error_code ignored;
   if (!aside.empty()) fs::remove_all(aside, ignored);
 }
 
