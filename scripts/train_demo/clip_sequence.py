@@ -184,8 +184,9 @@ def lay_out(packed, grids, unseen):
         return sees | (order == order[mine, None])  # rows of padding see themselves
 
     dtype = torch.bfloat16 if rows.is_cuda else torch.float32
-    # Additive and finite, as fused attention wants it; its rows lie whole pieces of 16 bytes apart.
-    mask = torch.zeros(n, length, -(-len(order) // 8) * 8, dtype=dtype, device=rows.device)[..., :len(order)]
+    # Additive and finite, as fused attention wants it; its rows lie whole pieces of 16 bytes apart, and never end where
+    # the next one begins: one compiled layer serves all lengths.
+    mask = torch.zeros(n, length, (len(order) // 8 + 1) * 8, dtype=dtype, device=rows.device)[..., :len(order)]
     mask = mask.masked_fill_(~seen_by(0, length), HIDDEN)
     # All rows of a slot see the same: columns of keys and queries whose products hide the rest.
     hides = torch.zeros(n, len(order), COLUMNS, dtype=dtype, device=rows.device)

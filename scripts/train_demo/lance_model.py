@@ -152,7 +152,8 @@ class Lance(nn.Module):
 
     def forward(self, batch, grid):
         """batch: what clip_sequence.lay_out makes of a list of samples, with `seen` [n, t, 3, H, W], `context` and
-        `latent` [n, rows, 48] and `time` [n, rows], each only where the samples have it. `grid` (t, h, w) of latents.
+        `latent` [n, rows, 48], `time` [n, 1] and `given`, how many of the latent's first rows are no noise, each only where
+        the samples have it. `grid` (t, h, w) of latents.
 
         Returns the hidden rows of texts [n, rows, hidden], the velocities [n, rows, 48] or None, and the rows of
         context and latents behind each layer."""
@@ -161,16 +162,15 @@ class Lance(nn.Module):
         if "seen" in batch:
             seen.append(self.vit_model(batch["seen"]))
         if "context" in batch:
-            clean = torch.zeros(1, 1, device=text.device)
-            latents.append(self.embed_latents(batch["context"], clean, grid))
+            latents.append(self.embed_latents(batch["context"], grid))
         if "latent" in batch:
-            latents.append(self.embed_latents(batch["latent"], batch["time"], grid))
+            latents.append(self.embed_latents(batch["latent"], grid, batch["time"], batch["given"]))
         x = torch.cat([part.to(text.dtype) for part in seen], dim=1)
         if latents:
             y = torch.cat(latents, dim=1).to(x.dtype)
         else:  # rows that nobody sees: one compiled layer serves all kinds of samples
             unseen = torch.zeros(len(x), mot.UNSEEN, wan_autoencoder.LATENT, device=text.device)
-            y = self.embed_latents(unseen, torch.zeros(1, 1, device=text.device), (1, 1, mot.UNSEEN)).to(x.dtype)
+            y = self.embed_latents(unseen, (1, 1, mot.UNSEEN)).to(x.dtype)
         cos, sin = self.rope(batch["positions"])
         states = []
         for layer in self.language_model.model.layers:
@@ -182,11 +182,18 @@ class Lance(nn.Module):
             velocity = self.llm2vae(self.language_model.model.norm_moe_gen(rows))
         return x[:, :text.shape[1]], velocity, states
 
-    def embed_latents(self, latent, time, grid):
+    def embed_latents(self, latent, grid, time=None, given=0):
+        """`time` [n, 1]: of all rows but the first `given`; those, or all without it, are no noise."""
         key = (*grid, latent.device)
         if key not in self.tables:
             self.tables[key] = latent_positions(self.sizes.hidden, grid, latent.device)
-        return self.vae2llm(latent) + self.time_embedder(time) + self.tables[key]
+        n, rows = latent.shape[:2]
+        clean = self.time_embedder(torch.zeros(1, 1, device=latent.device))
+        if time is None:
+            times = clean
+        else:
+            times = torch.cat([clean.expand(n, given, -1), self.time_embedder(time).expand(-1, rows - given, -1)], dim=1)
+        return self.vae2llm(latent) + times + self.tables[key]
 
     def logits(self, hidden):
         return self.language_model.lm_head(self.language_model.model.norm(hidden))

@@ -305,10 +305,16 @@ def emphasis(latents, grid, owners):
     return 1 + STANDING_OUT * apart * shares.gather(1, owners.long()).unsqueeze(-1)
 
 
-def losses(model, kind, packed, pool, shape, constants):
+def footage(films, numbers, count, width, height, outline=clip_render.looked_up):
+    """Packed clips, most of them as they come out of video files."""
+    return degraded(clip_render.frames(films, numbers, count, width, height, outline=outline))
+
+
+def losses(model, kind, packed, pool, shape, constants, draw_footage):
     """[9]: weighted sum of squared velocity errors, sum of weights, sum of cross entropies, their number, how many are
     right; rows where the auxiliary heads are right, and all that show things: of shapes, of what is said. Then the
-    auxiliary loss. Nothing here waits for the GPU or depends on the values in `packed`: it may become a CUDA graph."""
+    auxiliary loss. `draw_footage`: does what `footage` does. Nothing here waits for the GPU or depends on the values in
+    `packed`: it may become a CUDA graph."""
     size, frames = shape
     grid = clip_data.grid_of(*shape)
     device = constants[0].device
@@ -316,20 +322,18 @@ def losses(model, kind, packed, pool, shape, constants):
     batch = clip_sequence.lay_out(packed, grids, mot.UNSEEN)
     if "vit" in grids:
         with torch.no_grad():
-            drawn = degraded(draw(packed, device, size))
+            drawn = draw_footage(*(packed[name] for name in ("films", "numbers", "count")), *size)
             batch["seen"] = looked_at(drawn, size, *constants)
     if "context" in grids:
         batch["context"] = pool[kind][shape][0][packed["pool"]].float()
     if kind in PAINTS:
         target = pool[kind][shape][-2][packed["pool"]].float()
-        t = sample_times(len(target), device).view(-1, 1).expand(-1, target.shape[1])
+        t = sample_times(len(target), device).view(-1, 1)
         given = grid[1] * grid[2] if kind == "i2v" else 0  # rows of the first picture
-        if given:
-            t = torch.cat([torch.zeros_like(t[:, :given]), t[:, given:]], dim=1)
         noise = torch.randn_like(target)
-        batch["time"] = t
-        wide = t.unsqueeze(-1)
-        batch["latent"] = (1 - wide) * target + wide * noise
+        batch["time"], batch["given"] = t, given
+        noisy = target + t.unsqueeze(-1) * (noise - target)
+        batch["latent"] = torch.cat([target[:, :given], noisy[:, given:]], dim=1)
     hidden, velocity, states = model(batch, grid)
     told = [torch.zeros((), device=device) for _ in range(9)]
     auxiliary_loss = 0.0
@@ -362,11 +366,13 @@ def losses(model, kind, packed, pool, shape, constants):
     return torch.stack(told), auxiliary_loss
 
 
-def compile_layers(model):
+def compiled(model):
+    """Compiles the model's layers and `footage`, which it returns: it draws exact outlines as fast as looked-up ones."""
     torch._dynamo.config.recompile_limit = 64
     shapes.use_duck_shape = False  # lengths that happen to agree are not the same length
     for layer in (*model.language_model.model.layers, *model.vit_model.blocks):
         layer.compile(dynamic=True)
+    return functools.partial(torch.compile(footage, dynamic=True), outline=clip_render.exact)
 
 
 def train_model(args, group, vae, clock, log):
@@ -378,8 +384,7 @@ def train_model(args, group, vae, clock, log):
     if path.exists():
         training.load(path)
     first = training.step
-    if args.compile:
-        compile_layers(model)
+    draw_footage = compiled(model) if args.compile else footage
     limit = 60 * args.within
     behind = training.done(args.steps, limit, clock.seconds())
     if behind >= 1:
@@ -397,7 +402,8 @@ def train_model(args, group, vae, clock, log):
         with mixed(device):
             for kind in kinds:
                 packed = {name: value for (of, name), value in inputs.items() if of == kind}
-                told, auxiliary_loss = losses(model, kind, packed, pool, shape, constants)
+                told, auxiliary_loss = losses(model, kind, packed, pool, shape, constants,
+                                               draw_footage)
                 tally.sums[kind] += told.detach()
                 squares, values = squares + told[0], values + told[1]
                 entropy, tokens = entropy + told[2], tokens + told[3]
