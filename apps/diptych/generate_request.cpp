@@ -35,6 +35,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// However it is named, a folder with a slash at its end, too.
+fs::path place_of(const fs::path& file) {
+  std::error_code failed;
+  const fs::path named = file.has_filename() ? file : file.parent_path();
+  const fs::path found = fs::weakly_canonical(named, failed);
+  return failed ? fs::absolute(named) : found;
+}
+
 void check_side_output(const char* name, const fs::path& path, const char* extension,
                        const std::vector<fs::path>& results) {
   if (path.empty()) return;
@@ -42,8 +50,12 @@ void check_side_output(const char* name, const fs::path& path, const char* exten
   require_extension(path, {extension}, setting);
   require_writable(path, setting);
   for (const fs::path& result : results) {
-    if (fs::absolute(path) == fs::absolute(result))
+    const fs::path within = place_of(path).lexically_relative(place_of(result));
+    if (within == ".")
       throw InputError(setting, "{}: is also the place of the output", path.string());
+    if (!within.empty() && *within.begin() != "..")  // of a folder of frames
+      throw InputError(setting, "{}: lies in {}, which is replaced; expected another place",
+                       path.string(), result.string());
   }
 }
 

@@ -49,10 +49,12 @@ std::string prompt_of_file(const std::string& name) {
   return fmt::format("{}{}{}", kFileMark, name.starts_with(kFileMark) ? "./" : "", name);
 }
 
-std::string read_prompt(const std::string& text, const Setting& setting) {
+std::string read_prompt(const std::string& text, const Setting& setting,
+                        std::filesystem::path* file) {
   if (!text.starts_with(kFileMark)) return text;
   const std::string name = text.substr(1);
   if (name.starts_with(kFileMark)) return name;
+  if (file != nullptr) *file = name;
   std::error_code ignored;
   if (!std::filesystem::exists(name, ignored)) {
     throw InputError(setting, "{}: no such file; @@ begins a prompt that begins with @",
@@ -87,7 +89,7 @@ void read_stdin_and_files(std::vector<InputItem>& inputs, bool stdin_is_taken) {
     } else if (from_stdin) {
       item.text = read_prompt_from_stdin();
     } else if (item.is_text()) {
-      item.text = read_prompt(item.text, Setting::of("prompt"));
+      item.text = read_prompt(item.text, Setting::of("prompt"), &item.text_file);
     }
   }
 }

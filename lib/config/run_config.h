@@ -71,6 +71,7 @@ struct InputItem {
   std::string text;
   std::filesystem::path image;                                           // "" = no picture
   std::filesystem::path video = {};                                      // "" = no clip
+  std::filesystem::path text_file = {};                                  // that held the text
   static InputItem of_file(MediaKind kind, std::filesystem::path file);  // a picture or a clip
   bool is_image() const { return !image.empty(); }
   bool is_video() const { return !video.empty(); }

@@ -57,8 +57,10 @@ std::vector<FileRead> files_read(const RunConfig& run) {
   const auto add = [&](const fs::path& file, std::string_view role) {
     if (!file.empty()) files.push_back({file, role});
   };
-  for (const InputItem& item : run.inputs)
+  for (const InputItem& item : run.inputs) {
     add(item.file(), item.is_video() ? "an input video" : "an input picture");
+    add(item.text_file, "the file of a prompt");
+  }
   add(run.noise, "the noise");
   add(run.cache_calibration, "the calibration");
   if (run.family != nullptr && !run.family->prompt_file.empty())

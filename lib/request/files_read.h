@@ -18,8 +18,8 @@ inline constexpr std::string_view kMessagesFile = "the messages";
 
 struct FileRead {
   std::filesystem::path file;
-  // "an input picture", "an input video", "the noise", "the calibration", "a file of weights",
-  // kMessagesFile, ...
+  // "an input picture", "an input video", "the file of a prompt", "the noise", "the calibration",
+  // "a file of weights", kMessagesFile, ...
   std::string_view role;
 };
 // A file that will be written, and the setting that names it.

@@ -150,6 +150,17 @@ TEST_CASE("without -c and -m the demo of clips makes a clip, and is found again 
   CHECK(read_text_file(again) == read_text_file(file));
 }
 
+TEST_CASE("nothing else is written into a folder of frames") {
+  const test::Folder folder;
+  const std::string frames = folder.file("a.frames"), sheet = frames + "/sheet.png";
+  std::filesystem::create_directory(frames);
+  const Outcome outcome = run(Words{"generate", "--task", "t2v", "-p", "a red circle moves up",
+                                    "-o", frames, "--contact-sheet", sheet, "--device", "cpu"});
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err.ends_with("diptych: --contact-sheet: " + sheet + ": lies in " + frames +
+                              ", which is replaced; expected another place\n"));
+}
+
 TEST_CASE("batch says that it is the demo which runs") {
   const test::Folder folder;
   folder.write("p.txt", "a blue star\n");

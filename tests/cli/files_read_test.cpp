@@ -65,6 +65,17 @@ TEST_CASE("generate keeps its model and its noise") {
   CHECK(broken.err.find("n.safetensors: holds 0 bytes") != std::string::npos);
 }
 
+TEST_CASE("generate keeps the file of its prompt") {
+  const Reading f;
+  f.folder.write("p.txt", "a fox\n");
+  const std::string prompt = f.folder.file("p.txt");
+  CHECK(f.refused({"generate", "-p", "@" + prompt, "--think", "--think-output", prompt, "-o",
+                   f.folder.file("a.png")}) ==
+        "diptych: --think-output: " + prompt +
+            ": is the file of a prompt; expected another name\n");
+  CHECK(read_text_file(prompt) == "a fox\n");
+}
+
 TEST_CASE("pictures in the folder of the model are no files of it") {
   const Reading f;
   const std::string picture = f.model + "/a.png";

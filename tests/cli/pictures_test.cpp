@@ -207,6 +207,11 @@ TEST_CASE("check, compare and inspect read what -i reads, stdin as well") {
     CHECK(run(Words{"compare", folder.file("a.png"), folder.file(name), "--max-abs", "2", "--diff",
                     folder.file("d" + fs::path(name).extension().string())})
               .code == 0);
+    const std::string both = folder.file("both.png");
+    const Outcome twice =
+        run(Words{"compare", folder.file("a.png"), folder.file(name), "-o", both, "--diff", both});
+    CHECK(twice.code == 2);
+    CHECK(twice.err.ends_with("--diff: " + both + ": is also the place of the output\n"));
     Command command;
     command.input = read_text_file(folder.path() / name);
     command.arguments = {"check", "-", "--probe", "3,4=100,100,100+-2"};

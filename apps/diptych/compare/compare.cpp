@@ -103,6 +103,10 @@ void require_flags_that_fit(const CompareOptions& options, CompareKind kind) {
     extensions.insert(extensions.end(), clips.begin(), clips.end());
   }
   require_output(options, options.output, Setting::of("output"), extensions);
+  if (!options.output.empty() &&
+      fs::weakly_canonical(options.output) == fs::weakly_canonical(options.difference))
+    throw InputError(Setting::of("diff"), "{}: is also the place of the output",
+                     options.difference.string());
 }
 
 // A folder beside a clip holds the frames of one.
