@@ -25,6 +25,7 @@ using Json = nlohmann::json;
 
 struct CheckOptions {
   fs::path file, probe_file, against;
+  fs::path reference;  // where `against` is read: it may be stdin
   std::vector<std::string> probes;
   std::optional<int> tolerance;
   ImageGates gates;
@@ -113,7 +114,7 @@ ImageSize check_picture(const fs::path& path, const CheckOptions& options, Outco
   const Tensor rgb = read_image(path);
   add_probes(evaluate_probes(all_probes(options), rgb), outcome);
   if (options.against.empty()) return size_of(rgb);
-  const Tensor reference = read_image(options.against);
+  const Tensor reference = read_image(options.reference);
   outcome.json["against"] = options.against.string();
   if (require_one_size(size_of(rgb), size_of(reference), options, outcome))
     add_gates(apply_gates(options.gates, image_metrics(rgb, reference)), outcome);
@@ -127,7 +128,7 @@ class Reference {
       : options_(options), outcome_(outcome) {
     if (options.against.empty()) return;
     outcome.json["against"] = options.against.string();
-    clip_.emplace(options.against);
+    clip_.emplace(options.reference);
     if (!require_one_size(size, clip_->facts().size, options, outcome)) clip_.reset();
   }
 
@@ -172,8 +173,11 @@ ImageSize check_clip(const fs::path& path, const CheckOptions& options, Outcome&
   return clip.facts().size;
 }
 
-int run_check(const CheckOptions& options) {
+int run_check(CheckOptions options) {
   require_something_to_check(options);
+  if (options.file == kStdin && options.against == kStdin)
+    throw InputError(Setting::of("against"), "- given twice; stdin is read once");
+  options.reference = file_or_stdin(options.against);
   const fs::path path = file_or_stdin(options.file);
   Outcome outcome;
   const bool clip = fs::is_directory(path) || is_clip(path);
@@ -228,8 +232,10 @@ void add_check(CLI::App& app, Run& run) {
                    "YAML file's, else 5)")
       ->check(number_problem)
       ->envname("DIPTYCH_TOLERANCE");
-  verb->add_option("--against", options->against,
-                   "a reference of the same size: a picture, or of a clip one with as many frames")
+  verb->add_option(
+          "--against", options->against,
+          "a reference of the same size: a picture, or of a clip one with as many frames; - for "
+          "stdin")
       ->check(path_problem)
       ->envname("DIPTYCH_AGAINST");
   verb->add_option("--min-ssim", options->gates.min_ssim,

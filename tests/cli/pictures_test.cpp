@@ -216,6 +216,10 @@ TEST_CASE("check, compare and inspect read what -i reads, stdin as well") {
     command.input = read_text_file(folder.path() / name);
     command.arguments = {"check", "-", "--probe", "3,4=100,100,100+-2"};
     CHECK(run(command).code == 0);
+    command.arguments = {"check", folder.file("a.png"), "--against", "-", "--max-abs", "2"};
+    CHECK(run(command).code == 0);
+    command.arguments = {"check", "-", "--against", "-", "--max-abs", "2"};
+    CHECK(run(command).code == 2);
     command.arguments = {"compare", "-", folder.file("a.png"), "--max-abs", "2"};
     CHECK(run(command).code == 0);
     command.arguments = {"inspect", "-"};
