@@ -166,7 +166,11 @@ void run(const Options& options, const CheckedRequest& request, Log& log) {
     if (pieces.any()) return pieces.end();
     if (paths.empty()) return print_result(made, progress);
     const fs::path& path = paths.at(result.index);
-    write_result(path, made, progress);
+    try {
+      write_result(path, made, progress);
+    } catch (const InputError& error) {  // when the request was checked it could be written
+      throw WriteError("{}", error.what());
+    }
     progress.clear();
     print_path(path);
   };
