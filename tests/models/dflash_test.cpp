@@ -1,9 +1,8 @@
 // The configs and checkpoints of Qwen3 and of DFlash drafters, and what is refused in them.
-#include "lib/models/dflash/dflash.h"
-
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "lib/models/block_drafter/block_drafter.h"
 #include "lib/models/qwen3/qwen3.h"
 #include "lib/tensor/noise.h"
 #include "lib/tensor/safetensors.h"
@@ -37,10 +36,10 @@ Qwen3Config target_config(const Json& changes = {}) {
   return Qwen3Config::load(folder.write("config.json", json.dump()));
 }
 
-DflashConfig drafter_config(const test::Folder& folder, const char* changes = "{}") {
+BlockDrafterConfig drafter_config(const test::Folder& folder, const char* changes = "{}") {
   Json json = drafter_json();
   json.merge_patch(Json::parse(changes));
-  return DflashConfig::load(folder.write("config.json", json.dump()), target_config());
+  return BlockDrafterConfig::load(folder.write("config.json", json.dump()), target_config());
 }
 
 // What is said of a drafter's config with these changes, behind the name of its file.
@@ -82,7 +81,7 @@ Named layer_tensors(const QwenConfig& c, const std::string& prefix) {
   return tensors;
 }
 
-Named drafter_tensors(const DflashConfig& c) {
+Named drafter_tensors(const BlockDrafterConfig& c) {
   Named tensors = layer_tensors(c.decoder, "");
   tensors.emplace_back("fc.weight", at::ones({c.decoder.hidden_size, c.feature_width()}));
   tensors.emplace_back("hidden_norm.weight", at::ones({c.decoder.hidden_size}));
@@ -144,7 +143,7 @@ TEST_CASE("dflash: features come from these layers by default") {
 
 TEST_CASE("dflash: a config is read") {
   const test::Folder folder;
-  const DflashConfig config = drafter_config(folder);
+  const BlockDrafterConfig config = drafter_config(folder);
   CHECK(config.block_size == 4);
   CHECK(config.mask_token_id == 30);
   CHECK(config.target_layer_ids == std::vector<std::int64_t>{0, 2});
@@ -214,9 +213,9 @@ TEST_CASE("dflash: weights of the drafter's own vocabulary are refused") {
   for (const char* name :
        {"embed_tokens.weight", "lm_head.weight", "d2t", "t2d", "mask_embedding"}) {
     const test::Folder folder;
-    const DflashConfig config = drafter_config(folder);
+    const BlockDrafterConfig config = drafter_config(folder);
     const Weights weights = written(folder, with_tensors(drafter_tensors(config), {name}));
-    CHECK(message_of([&] { DflashDrafter::load(weights, config); }) ==
+    CHECK(message_of([&] { BlockDrafter::load(weights, config); }) ==
           fmt::format("{}: {}: found in the drafter's weights, expected none: embedding, mask and "
                       "logits are the target's",
                       folder.path().string(), name));
@@ -225,16 +224,15 @@ TEST_CASE("dflash: weights of the drafter's own vocabulary are refused") {
 
 TEST_CASE("dflash: a tensor that is not the model's is refused") {
   const test::Folder folder;
-  const DflashConfig config = drafter_config(folder);
+  const BlockDrafterConfig config = drafter_config(folder);
   const Weights weights =
       written(folder, with_tensors(drafter_tensors(config), {"layers.0.self_attn.sinks"}));
-  CHECK(message_of([&] {
-          DflashDrafter::load(weights, config);
-        }).find("layers.0.self_attn.sinks") != std::string::npos);
+  CHECK(message_of([&] { BlockDrafter::load(weights, config); }).find("layers.0.self_attn.sinks") !=
+        std::string::npos);
 }
 
 TEST_CASE("dflash: features are the outputs of their layers, the last one's behind the norm") {
-  DflashDrafter drafter;
+  BlockDrafter drafter;
   drafter.config.decoder.hidden_size = 2;
   drafter.config.num_target_layers = 4;
   drafter.config.target_layer_ids = {3, 0, 3};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/attention/attention.h"
+#include "lib/pipelines/qwen3_dflash/trace_names.h"
 #include "lib/tensor/trace.h"
 #include "tests/verify/goldens.h"
 
@@ -32,8 +33,9 @@ Pair load_pair(const fs::path& goldens, const Json& description, const Options& 
   Pair pair;
   pair.runtime = make_runtime(options);
   pair.target = Qwen3::load(open(target), Qwen3Config::load(target / "config.json"), quantization);
-  pair.drafter = DflashDrafter::load(
-      open(drafter), DflashConfig::load(drafter / "config.json", pair.target.config), quantization);
+  pair.drafter = BlockDrafter::load(
+      open(drafter), BlockDrafterConfig::load(drafter / "config.json", pair.target.config),
+      quantization);
   return pair;
 }
 
@@ -66,7 +68,7 @@ Parted compare_with_target_alone(const Pair& pair, const std::vector<Ids>& promp
     before.insert(before.end(), ids.begin(), own);
     TraceSink sink({"prefill.logits_last"});
     SpeculativeObserver observer;
-    observer.trace = [&](std::size_t) { return &sink; };
+    observer.trace = [&](std::size_t) { return TextTrace(&sink, kDraftedText); };
     SpeculativeRequest next = plain;
     next.max_new_tokens = 1;
     alone.write(std::span(&before, 1), next, {}, observer);

@@ -27,7 +27,7 @@ Runtime make_runtime(const Options& options);
 struct Pair {
   Runtime runtime;
   Qwen3 target;
-  DflashDrafter drafter;
+  BlockDrafter drafter;
 };
 // `goldens`: a folder with checkpoints and cases.
 Pair load_pair(const std::filesystem::path& goldens, const nlohmann::json& description,

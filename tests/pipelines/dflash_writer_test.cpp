@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "lib/pipelines/qwen3_dflash/trace_names.h"
 #include "lib/session/result.h"
 #include "lib/tensor/finite.h"
 #include "tests/pipelines/dflash_cases.h"
@@ -76,19 +77,19 @@ TEST_CASE("dflash: ids and acceptance are those of the official code") {
 TEST_CASE("dflash: a defect of the drafter shows in what is accepted, never in a text") {
   struct Defect {
     const char* what;
-    void (*put)(DflashDrafter& drafter);
+    void (*put)(BlockDrafter& drafter);
     double most;  // mean acceptance; without a defect it is 11.95
   };
   const std::array defects = {
-      Defect{"another mask", [](DflashDrafter& d) { d.config.mask_token_id = 587; }, 1.5},
-      Defect{"another rope_theta", [](DflashDrafter& d) { d.config.decoder.rope_theta = 1e4; }, 2},
+      Defect{"another mask", [](BlockDrafter& d) { d.config.mask_token_id = 587; }, 1.5},
+      Defect{"another rope_theta", [](BlockDrafter& d) { d.config.decoder.rope_theta = 1e4; }, 2},
       Defect{"features of other layers",
-             [](DflashDrafter& d) {
+             [](BlockDrafter& d) {
                d.config.target_layer_ids = {1, 2, 3};
              },
              4},
       Defect{"no weight of k_norm",
-             [](DflashDrafter& d) {
+             [](BlockDrafter& d) {
                for (QwenLayer& layer : d.decoder.layers) layer.k_norm = at::ones_like(layer.k_norm);
              },
              11},
@@ -269,7 +270,7 @@ TEST_CASE("dflash: a drafter that may be switched off does not change a text") {
   CHECK(write_one(writer, prompt, request).ids == text.ids);
   // A trace goes through plain steps and drafts alike.
   TraceSink sink({"dflash.*", "*.ctx_norm"});
-  const SpeculativeObserver traced{{}, [&](std::size_t) { return &sink; }};
+  const SpeculativeObserver traced{{}, [&](std::size_t) { return TextTrace(&sink, kDraftedText); }};
   const SpeculativeText seen = write_one(writer, prompt, request, traced);
   CHECK(seen.ids == text.ids);
   std::int64_t rows = 0;
@@ -290,7 +291,7 @@ TEST_CASE("dflash: a long prompt that enters in pieces gives the text of one tha
   request.max_new_tokens = 12;
   const SpeculativeText pieces = write_one(writer, prompt, request);
   TraceSink sink({"prefill.context_feature"});
-  const SpeculativeObserver traced{{}, [&](std::size_t) { return &sink; }};
+  const SpeculativeObserver traced{{}, [&](std::size_t) { return TextTrace(&sink, kDraftedText); }};
   const SpeculativeText whole = write_one(writer, prompt, request, traced);
   CHECK(sink.tensors().at(0).second.size(0) == static_cast<std::int64_t>(prompt.size()));
   CHECK(pieces.ids == whole.ids);

@@ -33,7 +33,7 @@ struct Fixture {
   Runtime runtime;
   std::unique_ptr<BagelCheckpoint> opened;
   BagelCheckpoint& checkpoint;
-  DflashDrafter drafter;
+  BlockDrafter drafter;
 
   Fixture() : Fixture(run_of()) {}
   explicit Fixture(const RunConfig& config)
@@ -43,7 +43,7 @@ struct Fixture {
     checkpoint.load();
     checkpoint.load_head();
     checkpoint.load_vision();
-    DflashConfig sizes;
+    BlockDrafterConfig sizes;
     sizes.decoder = checkpoint.model.config.llm;
     sizes.decoder.num_hidden_layers = 2;
     sizes.decoder.attention_bias = false;
@@ -51,7 +51,7 @@ struct Fixture {
     sizes.mask_token_id = kMask;
     sizes.num_target_layers = checkpoint.model.config.llm.num_hidden_layers;
     sizes.target_layer_ids = {0, sizes.num_target_layers - 1};
-    drafter = DflashDrafter::load(Weights::dummy(at::kCPU, at::kFloat), sizes);
+    drafter = BlockDrafter::load(Weights::dummy(at::kCPU, at::kFloat), sizes);
   }
 
   static RunConfig run_of() {

@@ -108,7 +108,7 @@ QwenRows BlockRunner::rows_at(const Tensor& positions, const Packed& packed,
 BlockRunner::Block& BlockRunner::block_of(std::int64_t texts, std::int64_t width) {
   Block& block = blocks_[{texts, width}];
   if (block.texts > 0) return block;
-  const DflashDrafter* drafter = parts_.drafter;
+  const BlockDrafter* drafter = parts_.drafter;
   block.on_device =
       target_.captures &&
       !why_not_on_device(target_.config, drafter == nullptr ? nullptr : &drafter->config.decoder,
@@ -246,7 +246,7 @@ void BlockRunner::write_context(QwenRows rows, const Tensor& features,
     const std::int64_t width = all.size(0) / static_cast<std::int64_t>(traces.size());
     for (std::size_t i = 0; i < traces.size(); ++i) traces[i].context(what, of_text(all, i, width));
   };
-  DflashObserver observer;
+  BlockDrafterObserver observer;
   if (any(traces)) {
     show("target_hidden", features);
     observer = show;
@@ -329,7 +329,7 @@ void BlockRunner::show_prefill(std::int64_t row, const Tensor& logits, const Ten
     trace.prefill(name + "value", cached(target_cache_.values(layer), row, length));
   }
   trace.prefill("logits_last", logits[0]);
-  trace.record("dflash.first_token", anchors_.narrow(0, row, 1));
+  trace.whole("first_token", anchors_.narrow(0, row, 1));
   if (!noise.defined()) return;
   trace.record("sampling.prefill_noise", noise);
   trace.record("sampling.prefill_probs", probabilities(logits, sampling_.temperature));

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "lib/attention/kv_cache.h"
-#include "lib/models/dflash/dflash.h"
+#include "lib/models/block_drafter/block_drafter.h"
 #include "lib/pipelines/drafting/block_attention.h"
 #include "lib/pipelines/drafting/text_target.h"
 #include "lib/pipelines/drafting/text_trace.h"
@@ -33,7 +33,7 @@ struct BlockResult {
 
 struct BlockRunnerParts {
   const TextTarget& target;
-  const DflashDrafter* drafter = nullptr;  // null: the target alone
+  const BlockDrafter* drafter = nullptr;  // null: the target alone
   const Runtime& runtime;
   KvCache& target_cache;
   KvCache* drafter_cache = nullptr;  // of the target cache's rows and capacity
@@ -147,7 +147,7 @@ class BlockRunner {
 
   BlockRunnerParts parts_;
   const TextTarget& target_;
-  const DflashDrafter* drafter_;
+  const BlockDrafter* drafter_;
   const Runtime& runtime_;
   const AttentionBackend& attention_;  // of prompts
   BlockAttention block_attention_;     // of blocks that are on the device

@@ -18,7 +18,7 @@ OpenedDrafter::OpenedDrafter(const std::filesystem::path& folder, const QwenConf
   const Setting setting = Setting::of("draft_model");
   require_folder(folder, setting);
   about(setting, [&] {
-    config_ = DflashConfig::load(folder / "config.json", target);
+    config_ = BlockDrafterConfig::load(folder / "config.json", target);
     weights_ = dummy ? Weights::dummy(runtime.device, runtime.dtype, kSeed)
                      : Weights::open(folder, runtime.device, runtime.dtype);
   });
@@ -27,7 +27,7 @@ OpenedDrafter::OpenedDrafter(const std::filesystem::path& folder, const QwenConf
 void OpenedDrafter::load(const MatrixQuantization& quantization) {
   if (drafter_) return;
   Weights::ReadAhead reading(weights_);
-  drafter_ = DflashDrafter::load(weights_, config_, quantization);
+  drafter_ = BlockDrafter::load(weights_, config_, quantization);
   reading.finish();
 }
 

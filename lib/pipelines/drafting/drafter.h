@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "lib/models/dflash/dflash.h"
+#include "lib/models/block_drafter/block_drafter.h"
 #include "lib/pipelines/drafting/settings.h"
 #include "lib/runtime/runtime.h"
 
@@ -19,19 +19,19 @@ class OpenedDrafter {
   OpenedDrafter(const std::filesystem::path& folder, const QwenConfig& target, bool dummy,
                 const Runtime& runtime);
 
-  const DflashConfig& config() const { return config_; }
+  const BlockDrafterConfig& config() const { return config_; }
   Weights& weights() { return weights_; }
   const Weights& weights() const { return weights_; }
   void load(const MatrixQuantization& quantization);  // nothing where it is loaded
-  const DflashDrafter* loaded() const { return drafter_ ? &*drafter_ : nullptr; }
+  const BlockDrafter* loaded() const { return drafter_ ? &*drafter_ : nullptr; }
   // Throws BadWeights as require_finite(); reads all weights.
   void require_finite_weights() const;
 
  private:
   std::filesystem::path folder_;
-  DflashConfig config_;
+  BlockDrafterConfig config_;
   Weights weights_;
-  std::optional<DflashDrafter> drafter_;
+  std::optional<BlockDrafter> drafter_;
 };
 
 // Tokens that are checked at once: 1 without a drafter (null). `asked`: 0 as the drafter was

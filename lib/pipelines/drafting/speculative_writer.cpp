@@ -74,7 +74,7 @@ class Writing {
     check_interrupted();
     const SpeculativeRequest& request = parts_.request;
     Growing growing{prompt, DecidedText({request.max_new_tokens, request.stop_ids}), {}};
-    TextTrace trace(parts_.observer.trace ? parts_.observer.trace(prompt) : nullptr);
+    TextTrace trace = parts_.observer.trace ? parts_.observer.trace(prompt) : TextTrace();
     const Tensor noise = parts_.samples ? parts_.noise(prompt, 1) : Tensor();
     const auto row = static_cast<std::int64_t>(growing_.size());
     const std::int64_t first = runner_.prefill(row, parts_.prompts[prompt], noise, trace);
@@ -195,7 +195,7 @@ class Writing {
   bool started_ = false;  // an iteration has begun
 };
 
-std::int64_t block_of(const SpeculativeRequest& request, const DflashDrafter* drafter) {
+std::int64_t block_of(const SpeculativeRequest& request, const BlockDrafter* drafter) {
   const std::int64_t own = drafter == nullptr ? 1 : drafter->config.block_size;
   const std::int64_t block = request.block_size == 0 ? own : request.block_size;
   TORCH_CHECK(block >= 1 && (block == 1 || drafter != nullptr), "[speculative] a block of ", block,
@@ -225,7 +225,7 @@ NoiseRows seeded_noise(std::span<const std::uint64_t> seeds, std::int64_t vocab_
   };
 }
 
-SpeculativeWriter::SpeculativeWriter(TextTarget target, const DflashDrafter* drafter,
+SpeculativeWriter::SpeculativeWriter(TextTarget target, const BlockDrafter* drafter,
                                      const Runtime& runtime)
     : target_(std::move(target)), drafter_(drafter), runtime_(runtime) {}
 

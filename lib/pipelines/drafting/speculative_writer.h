@@ -1,6 +1,6 @@
-// Writes texts with a language model, alone or with a DFlash drafter: each iteration drafts a
-// block, verifies all of it in one forward of the target and keeps what the target would have
-// written itself. specs: dflash.md sections 6 to 8. Port of z-lab/dflash @44947fb, dflash/model.py
+// Writes texts with a language model, alone or with a drafter: each iteration drafts a block,
+// verifies all of it in one forward of the target and keeps what the target would have written
+// itself. specs: dflash.md sections 6 to 8. Port of z-lab/dflash @44947fb, dflash/model.py
 // (dflash_generate), with static buffers: nothing is cropped, lengths are counters.
 #pragma once
 
@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "lib/attention/kv_cache.h"
-#include "lib/models/dflash/dflash.h"
+#include "lib/models/block_drafter/block_drafter.h"
 #include "lib/pipelines/drafting/text_target.h"
+#include "lib/pipelines/drafting/text_trace.h"
 #include "lib/runtime/runtime.h"
 #include "lib/sampling/token_sampler.h"
-#include "lib/tensor/trace.h"
 
 namespace diptych {
 
@@ -58,9 +58,8 @@ struct SpeculativeObserver {
   // New tokens that are decided, cut as SpeculativeText::ids is; never none. false: the prompt ends
   // here, as if by itself (a stop string was met). May throw to stop everything.
   std::function<bool(std::size_t prompt, std::span<const std::int64_t> ids)> accepted;
-  // Where the tensors of a prompt are recorded, by the names of the golden data without "pNN.";
-  // null: nowhere. A prompt that is traced enters the target in one piece.
-  std::function<TraceSink*(std::size_t prompt)> trace;
+  // Records the tensors of a prompt. A prompt that is traced enters the target in one piece.
+  std::function<TextTrace(std::size_t prompt)> trace;
 };
 
 // Exponential(1) noise of sampled tokens, for as many rows of logits: float32 [rows, vocab_size] on
@@ -78,7 +77,7 @@ class SpeculativeWriter {
  public:
   // `drafter`: null for the target alone. It, the runtime and what the target asks must outlive the
   // writer. Uses the runtime's read_attention.
-  SpeculativeWriter(TextTarget target, const DflashDrafter* drafter, const Runtime& runtime);
+  SpeculativeWriter(TextTarget target, const BlockDrafter* drafter, const Runtime& runtime);
   SpeculativeWriter(const SpeculativeWriter&) = delete;
   SpeculativeWriter& operator=(const SpeculativeWriter&) = delete;
   ~SpeculativeWriter();
@@ -95,7 +94,7 @@ class SpeculativeWriter {
   // and the request:
   KvCache& make_room(std::int64_t context, const SpeculativeRequest& request);
   // whose row 0 takes the context's keys and values; and, where there is a drafter, what the
-  // target's layers gave for the context's rows [first, first + rows) (DflashDrafter::collect).
+  // target's layers gave for the context's rows [first, first + rows) (BlockDrafter::collect).
   void add_features(std::int64_t first, const Tensor& features);
   // Then the text. Its ids are those behind the first token. Nothing is recorded.
   SpeculativeText go_on(const TextContext& context, const SpeculativeRequest& request,
@@ -111,7 +110,7 @@ class SpeculativeWriter {
                                           const SpeculativeObserver& observer);
 
   const TextTarget target_;
-  const DflashDrafter* drafter_;
+  const BlockDrafter* drafter_;
   const Runtime& runtime_;
   std::optional<KvCache> target_cache_, drafter_cache_;  // kept from call to call, grown as needed
   // With what they have captured, for later calls: of the target alone, and with the drafter.

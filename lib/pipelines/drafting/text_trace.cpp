@@ -22,6 +22,10 @@ void TextTrace::record(std::string_view name, const Tensor& value) {
   if (sink_ != nullptr) sink_->record(name, value);
 }
 
+void TextTrace::whole(std::string_view what, const Tensor& value) {
+  if (sink_ != nullptr) sink_->record(fmt::format("{}.{}", group_, what), value);
+}
+
 void TextTrace::prefill(std::string_view what, const Tensor& value) {
   if (sink_ != nullptr) sink_->record(fmt::format("prefill.{}", what), value);
 }
@@ -74,18 +78,15 @@ void TextTrace::end_block(std::int64_t start, std::span<const std::int64_t> bloc
 
 void TextTrace::finish() {
   if (sink_ == nullptr || iteration_ == 0) return;
-  const auto record_ids = [&](const char* name, const Tensor& value) {
-    sink_->record(fmt::format("dflash.{}", name), value);
-  };
-  record_ids("start", whole_numbers(starts_));
-  record_ids("acceptance_lengths", whole_numbers(acceptance_));
+  whole("start", whole_numbers(starts_));
+  whole("acceptance_lengths", whole_numbers(acceptance_));
   const Tensor blocks = stacked(blocks_);
-  record_ids("block_ids", blocks);
-  record_ids("posterior_ids", stacked(choices_));
+  whole("block_ids", blocks);
+  whole("posterior_ids", stacked(choices_));
   if (!lengths_before_.empty()) {
-    record_ids("draft_ids", blocks.narrow(1, 1, blocks.size(1) - 1));
-    record_ids("draft_cache_len_before", whole_numbers(lengths_before_));
-    record_ids("context_len", whole_numbers(contexts_));
+    whole("draft_ids", blocks.narrow(1, 1, blocks.size(1) - 1));
+    whole("draft_cache_len_before", whole_numbers(lengths_before_));
+    whole("context_len", whole_numbers(contexts_));
   }
   if (!noise_.empty()) sink_->record("sampling.noise", stacked(noise_));
 }

@@ -1,5 +1,4 @@
-// Records what happens to one text under the names of the golden data (goldens/dflash), without
-// their "pNN.".
+// Records what happens to one text, under the names that a recording of its family has for it.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +14,15 @@ namespace diptych {
 
 class TextTrace {
  public:
-  explicit TextTrace(TraceSink* sink = nullptr) : sink_(sink) {}
+  TextTrace() = default;
+  // `group`: what the names of a whole text begin with.
+  TextTrace(TraceSink* sink, std::string group) : sink_(sink), group_(std::move(group)) {}
   // Whether anything is recorded; where it is not, none of the others does anything.
   explicit operator bool() const { return sink_ != nullptr; }
   bool wants(std::string_view name) const { return sink_ != nullptr && sink_->wants(name); }
 
   void record(std::string_view name, const Tensor& value);
+  void whole(std::string_view what, const Tensor& value);    // "GROUP.WHAT"
   void prefill(std::string_view what, const Tensor& value);  // "prefill.WHAT"
   void block(std::string_view what, const Tensor& value);    // "blockKKK.WHAT" of this iteration
   // Of a context that the next drafter call has behind what it had before: all of these rows at the
@@ -42,7 +44,8 @@ class TextTrace {
   void finish();
 
  private:
-  TraceSink* sink_;
+  TraceSink* sink_ = nullptr;
+  std::string group_;
   using Named = std::pair<std::string, Tensor>;
   // Rows of a context that count: the rows of `more` follow those that are there.
   void keep(const Named& more, std::int64_t rows);

@@ -96,7 +96,7 @@ TextTarget text_target(const MotBackbone& backbone) {
   return target;
 }
 
-DraftedDecoder::DraftedDecoder(const MotBackbone& backbone, const DflashDrafter& drafter,
+DraftedDecoder::DraftedDecoder(const MotBackbone& backbone, const BlockDrafter& drafter,
                                const Runtime& runtime)
     : drafter_(drafter),
       config_(backbone.config),

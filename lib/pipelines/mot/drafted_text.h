@@ -29,7 +29,7 @@ struct DraftedStart {
 class DraftedDecoder {
  public:
   // All must outlive it.
-  DraftedDecoder(const MotBackbone& backbone, const DflashDrafter& drafter, const Runtime& runtime);
+  DraftedDecoder(const MotBackbone& backbone, const BlockDrafter& drafter, const Runtime& runtime);
   // To look on while a context of so many rows is read that a text follows: makes room for both.
   ContextObserver watch(std::int64_t rows, const DraftedStart& start);
   // The text behind the context in that row of a cache, of which watch() has seen every call. What
@@ -40,7 +40,7 @@ class DraftedDecoder {
   std::int64_t capacity() const { return writer_.capacity(); }  // rows of the cache that is kept
 
  private:
-  const DflashDrafter& drafter_;
+  const BlockDrafter& drafter_;
   const QwenConfig& config_;
   const Runtime& runtime_;
   SpeculativeWriter writer_;

@@ -161,7 +161,7 @@ std::int64_t MotMemoryPlanner::block_of(const MotJob& job) const {
 // The largest block of these texts; it is loaded with the head.
 std::optional<DrafterCosts> MotMemoryPlanner::drafter_costs(MotJobs jobs) const {
   if (!drafter_) return std::nullopt;
-  const DflashConfig& config = drafter_->config();
+  const BlockDrafterConfig& config = drafter_->config();
   const QwenConfig& layers = config.decoder;
   const auto element = static_cast<std::int64_t>(c10::elementSize(runtime_.dtype));
   DrafterCosts costs;

@@ -33,7 +33,7 @@ class Qwen3Checkpoint {
   void load(Progress& progress);
   bool is_loaded() const { return target_.has_value(); }
   const Qwen3& target() const { return *target_; }
-  const DflashDrafter* loaded_drafter() const { return drafter_ ? drafter_->loaded() : nullptr; }
+  const BlockDrafter* loaded_drafter() const { return drafter_ ? drafter_->loaded() : nullptr; }
 
   // A name for the files' content; reads them all, slow. A stop requested meanwhile ends it early.
   std::string weights_hash(const std::stop_token& stop) const;

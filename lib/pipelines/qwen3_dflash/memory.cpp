@@ -55,7 +55,7 @@ MemoryPlan plan_run(const Qwen3Checkpoint& checkpoint, const Qwen3RunSizes& size
                {kKeyValueCachePart, rows * row_bytes(target, element)}};
   std::int64_t features = 0;
   if (block > 1) {
-    const DflashConfig& drafter = checkpoint.drafter()->config();
+    const BlockDrafterConfig& drafter = checkpoint.drafter()->config();
     const auto layers = static_cast<std::int64_t>(drafter.target_layer_ids.size());
     features = layers * target.hidden_size * element;  // of a row
     plan.held.emplace_back(

@@ -11,6 +11,7 @@
 #include "lib/base/json_file.h"
 #include "lib/pipelines/drafting/speculative_writer.h"
 #include "lib/pipelines/qwen3_dflash/target.h"
+#include "lib/pipelines/qwen3_dflash/trace_names.h"
 #include "lib/pipelines/recorded_values.h"
 #include "lib/session/make_runtime.h"
 #include "lib/text/byte_level_bpe.h"
@@ -95,7 +96,7 @@ class Replayer {
                         (recorded.folder / "case.json").string(), task);
     }
     const Qwen3& target = load_target(recorded);
-    const DflashDrafter& drafter = load_drafter(recorded, target.config);
+    const BlockDrafter& drafter = load_drafter(recorded, target.config);
     SpeculativeWriter writer(text_target(target), &drafter, runtime_);
     const auto prompts = recorded_field<std::vector<nlohmann::json>>(recorded, "/prompts").size();
     for (std::size_t i = 0; i < prompts; ++i)
@@ -116,13 +117,13 @@ class Replayer {
     return targets_.emplace(folder, std::move(target)).first->second;
   }
 
-  const DflashDrafter& load_drafter(const RecordedCase& recorded, const QwenConfig& target) {
+  const BlockDrafter& load_drafter(const RecordedCase& recorded, const QwenConfig& target) {
     const fs::path folder = folder_of(recorded, "drafter");
     const auto found = drafters_.find(folder);
     if (found != drafters_.end()) return found->second;
     const auto weights = Weights::open(folder, runtime_.device, runtime_.dtype);
-    const auto config = DflashConfig::load(folder / "config.json", target);
-    return drafters_.emplace(folder, DflashDrafter::load(weights, config)).first->second;
+    const auto config = BlockDrafterConfig::load(folder / "config.json", target);
+    return drafters_.emplace(folder, BlockDrafter::load(weights, config)).first->second;
   }
 
   void replay_prompt(const RecordedPrompt& prompt, SpeculativeWriter& writer, std::int64_t vocab,
@@ -139,7 +140,7 @@ class Replayer {
     };
     TraceSink drafted = sink_for(kDraftedGlobs);
     const SpeculativeText text = write(prompt, writer, vocab, drafted);
-    record_ids("dflash", text.ids);
+    record_ids(kDraftedText, text.ids);
     for (const auto& [name, value] : drafted.tensors()) record(name, value);
     check_list(prompt.key, "acceptance_lengths", text.acceptance, prompt.acceptance);
     check_list(prompt.key, "new_ids", text.ids, prompt.new_ids);
@@ -158,7 +159,8 @@ class Replayer {
                                std::int64_t vocab, TraceSink& sink) {
     NoiseRows noise;
     if (prompt.seed) noise = seeded_noise(std::span(&*prompt.seed, 1), vocab);
-    const SpeculativeObserver observer{{}, [&](std::size_t) { return &sink; }};
+    const SpeculativeObserver observer{{},
+                                       [&](std::size_t) { return TextTrace(&sink, kDraftedText); }};
     return writer.write(std::span(&prompt.ids, 1), prompt.request, noise, observer).front();
   }
 
@@ -193,7 +195,7 @@ class Replayer {
   fs::path checkpoint_;
   Runtime runtime_;
   std::map<fs::path, Qwen3> targets_;
-  std::map<fs::path, DflashDrafter> drafters_;
+  std::map<fs::path, BlockDrafter> drafters_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/qwen3_dflash/target.h"
+#include "lib/pipelines/qwen3_dflash/trace_names.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/finite.h"
 
@@ -179,7 +180,8 @@ std::vector<SpeculativeText> Qwen3Session::write(const Jobs& jobs, std::vector<T
     }
     return !streams[prompt].stopped();
   };
-  if (trace != nullptr) observer.trace = [trace](std::size_t) { return trace; };
+  if (trace != nullptr)
+    observer.trace = [trace](std::size_t) { return TextTrace(trace, kDraftedText); };
   std::vector<SpeculativeText> texts = writer_->write(
       prompts, request, seeded_noise(seeds_of(jobs), checkpoint_->config().vocab_size), observer);
   progress.end();

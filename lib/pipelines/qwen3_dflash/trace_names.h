@@ -5,6 +5,9 @@
 
 namespace diptych {
 
+// What the names of a whole drafted text begin with.
+inline constexpr const char* kDraftedText = "dflash";
+
 const TraceNames& qwen3_dflash_trace_names();
 
 }  // namespace diptych

@@ -1,4 +1,4 @@
-#include "lib/models/dflash/dflash.h"
+#include "lib/models/block_drafter/block_drafter.h"
 
 #include <array>
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 constexpr std::array kOwnVocabulary = {"embed_tokens.weight", "lm_head.weight",       "d2t", "t2d",
                                        "mask_embedding",      "mask_embedding.weight"};
 
-void refuse_own_vocabulary(const Weights& weights, const DflashConfig& config) {
+void refuse_own_vocabulary(const Weights& weights, const BlockDrafterConfig& config) {
   for (const char* name : kOwnVocabulary) {
     if (!weights.contains(name)) continue;
     throw InputError(
@@ -24,11 +24,11 @@ void refuse_own_vocabulary(const Weights& weights, const DflashConfig& config) {
 
 }  // namespace
 
-DflashDrafter DflashDrafter::load(const Weights& weights, const DflashConfig& config,
-                                  const MatrixQuantization& quantization) {
+BlockDrafter BlockDrafter::load(const Weights& weights, const BlockDrafterConfig& config,
+                                const MatrixQuantization& quantization) {
   if (!weights.is_dummy()) refuse_own_vocabulary(weights, config);
   const std::int64_t hidden = config.decoder.hidden_size;
-  DflashDrafter drafter;
+  BlockDrafter drafter;
   drafter.config = config;
   drafter.fc = weights.get("fc.weight", {hidden, config.feature_width()});
   drafter.hidden_norm = weights.get("hidden_norm.weight", {hidden});
@@ -37,7 +37,7 @@ DflashDrafter DflashDrafter::load(const Weights& weights, const DflashConfig& co
   return drafter;
 }
 
-void DflashDrafter::collect(std::int64_t layer, const Tensor& x, const Tensor& features) const {
+void BlockDrafter::collect(std::int64_t layer, const Tensor& x, const Tensor& features) const {
   if (layer == config.num_target_layers - 1) return;
   const std::int64_t hidden = config.decoder.hidden_size;
   for (std::size_t i = 0; i < config.target_layer_ids.size(); ++i) {
@@ -46,7 +46,7 @@ void DflashDrafter::collect(std::int64_t layer, const Tensor& x, const Tensor& f
   }
 }
 
-void DflashDrafter::collect_last(const Tensor& normed, const Tensor& features) const {
+void BlockDrafter::collect_last(const Tensor& normed, const Tensor& features) const {
   const std::int64_t hidden = config.decoder.hidden_size;
   for (std::size_t i = 0; i < config.target_layer_ids.size(); ++i) {
     if (config.target_layer_ids[i] != config.num_target_layers - 1) continue;
@@ -54,9 +54,9 @@ void DflashDrafter::collect_last(const Tensor& normed, const Tensor& features) c
   }
 }
 
-void DflashDrafter::write_context(const QwenRows& rows, const Tensor& features,
-                                  const KvCache& cache, const Kernels& kernels,
-                                  const DflashObserver& observer) const {
+void BlockDrafter::write_context(const QwenRows& rows, const Tensor& features, const KvCache& cache,
+                                 const Kernels& kernels,
+                                 const BlockDrafterObserver& observer) const {
   const Tensor projected = linear(features, fc, {}, kernels);
   const Tensor context =
       rms_norm(projected, hidden_norm, config.decoder.rms_norm_eps, kernels.policy);
@@ -67,9 +67,9 @@ void DflashDrafter::write_context(const QwenRows& rows, const Tensor& features,
   decoder.write_keys(rows, context, cache, kernels);
 }
 
-Tensor DflashDrafter::forward(QwenRows rows, Tensor x, const KvCache& cache,
-                              const AttentionBackend& attention, const Kernels& kernels,
-                              const QwenObserver& observer) const {
+Tensor BlockDrafter::forward(QwenRows rows, Tensor x, const KvCache& cache,
+                             const AttentionBackend& attention, const Kernels& kernels,
+                             const QwenObserver& observer) const {
   rows.causal = false;
   return decoder.forward(rows, std::move(x), cache, attention, kernels, observer);
 }

@@ -1,4 +1,4 @@
-#include "lib/models/dflash/config.h"
+#include "lib/models/block_drafter/config.h"
 
 #include <algorithm>
 #include <array>
@@ -81,7 +81,7 @@ std::int64_t read_mask_id(const Json& own, const fs::path& path) {
   return id.get<std::int64_t>();
 }
 
-std::vector<std::int64_t> read_target_layers(const Json& own, const DflashConfig& c) {
+std::vector<std::int64_t> read_target_layers(const Json& own, const BlockDrafterConfig& c) {
   const auto found = own.find("target_layer_ids");
   const Json ids =
       found == own.end() || found->is_null()
@@ -97,7 +97,7 @@ std::vector<std::int64_t> read_target_layers(const Json& own, const DflashConfig
   return ids.get<std::vector<std::int64_t>>();
 }
 
-void check_fits(const DflashConfig& c, const QwenConfig& target) {
+void check_fits(const BlockDrafterConfig& c, const QwenConfig& target) {
   const auto check = [&](const char* key, std::int64_t found, std::int64_t expected) {
     if (found == expected) return;
     throw InputError("{}: {}: found {}, expected {} as in the target", c.file.string(), key, found,
@@ -136,7 +136,7 @@ std::vector<std::int64_t> default_target_layers(std::int64_t target_layers,
   return layers;
 }
 
-DflashConfig DflashConfig::load(const fs::path& path, const QwenConfig& target) {
+BlockDrafterConfig BlockDrafterConfig::load(const fs::path& path, const QwenConfig& target) {
   const Json json = read_json_object(path);
   refuse_variants(json, "", path);
   check_attention(json, path);
@@ -144,7 +144,7 @@ DflashConfig DflashConfig::load(const fs::path& path, const QwenConfig& target) 
   check_own_keys(own, path);
   refuse_mask_file(path);
   require_numbers(json, {"block_size", "num_target_layers"}, path);
-  DflashConfig c;
+  BlockDrafterConfig c;
   c.file = path;
   c.decoder = QwenConfig::load(path, kParts);
   read_number(json, "block_size", c.block_size, std::int64_t{1}, std::int64_t{1024}, path);

@@ -9,7 +9,7 @@
 
 namespace diptych {
 
-struct DflashConfig {
+struct BlockDrafterConfig {
   QwenConfig decoder;                          // of the drafter's own layers
   std::int64_t block_size = 16;                // trained length of a block, with its anchor
   std::int64_t mask_token_id = 0;              // whose embedding marks a slot to be filled
@@ -26,7 +26,7 @@ struct DflashConfig {
   // QwenConfig::load, for what does not fit the target, and for drafters of another kind: with
   // sliding or causal attention, with a vocabulary or mask embedding of their own, in the
   // "speculators" layout, or of DFlash's successors.
-  static DflashConfig load(const std::filesystem::path& path, const QwenConfig& target);
+  static BlockDrafterConfig load(const std::filesystem::path& path, const QwenConfig& target);
 };
 
 // The layers that features are taken from by default: the middle one for one drafter layer, else
