@@ -1,4 +1,6 @@
-// The reference: softmax(scale q k^T) v written out, in float32 whatever the input dtype. One
+// The reference: softmax(scale q k^T) v written out, in float32 whatever the input dtype, in the
+// order of torch's kernels for the CPU: products are scaled, and rows divided by their sums last.
+// Any other order is as far from exact as that one, but further from what was recorded with it. One
 // sample at a time, sliced to its own keys, so that rows behind them cannot reach the result. On
 // CUDA it relies on torch's default of no TF32 in float32 matrix products.
 #include <algorithm>
@@ -16,6 +18,7 @@ struct Block {
   Tensor q;     // [queries, kv_heads, group, head_dim]
   Tensor k, v;  // [keys, kv_heads, head_dim]
   Tensor bias;  // [heads or 1, queries or 1, keys], or undefined
+  double scale;
   bool causal = false;
   std::int64_t first_limit = 0;  // where causal: query j sees keys up to first_limit + j
 };
@@ -26,12 +29,13 @@ struct Attended {
 };
 
 Attended attend(const Block& block, bool wants_log_sum_exp) {
-  const auto& [q, k, v, bias, causal, first_limit] = block;
+  const auto& [q, k, v, bias, scale, causal, first_limit] = block;
   const std::int64_t queries = q.size(0), kv_heads = q.size(1), group = q.size(2), dim = q.size(3);
   const std::int64_t keys = k.size(0);
   // The query heads of a group are further rows of their key head's product.
   const Tensor rows = q.permute({1, 2, 0, 3}).reshape({kv_heads, group * queries, dim});
-  Tensor logits = at::bmm(rows, k.permute({1, 2, 0}));  // [kv_heads, group * queries, keys]
+  // [kv_heads, group * queries, keys]
+  const Tensor logits = at::bmm(rows, k.permute({1, 2, 0})).mul_(scale);
   if (causal) {
     const Tensor hidden =
         at::ones({queries, keys}, k.options().dtype(at::kBool)).triu(first_limit + 1);
@@ -39,11 +43,12 @@ Attended attend(const Block& block, bool wants_log_sum_exp) {
         .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
   }
   if (bias.defined()) logits.view({kv_heads * group, queries, keys}).add_(bias);
-  const Tensor out = at::bmm(at::softmax(logits, -1), v.permute({1, 0, 2}));
   Attended result;
-  result.out = out.view({kv_heads, group, queries, dim}).permute({2, 0, 1, 3});
   if (wants_log_sum_exp)
     result.log_sum_exp = at::logsumexp(logits, -1).view({kv_heads * group, queries}).t();
+  const Tensor shares = logits.sub_(logits.amax(-1, /*keepdim=*/true)).exp_();
+  const Tensor out = at::bmm(shares, v.permute({1, 0, 2})).div_(shares.sum(-1, true));
+  result.out = out.view({kv_heads, group, queries, dim}).permute({2, 0, 1, 3});
   return result;
 }
 
@@ -85,10 +90,12 @@ class MathAttention final : public AttentionBackend {
     const std::int64_t block = std::clamp<std::int64_t>(kMaxLogits / (heads * keys), 1, queries);
     for (std::int64_t begin = 0; begin < queries; begin += block) {
       const std::int64_t count = std::min(block, queries - begin);
-      const Tensor scaled = (q.narrow(0, begin, count).to(at::kFloat) * call.scale)
-                                .reshape({count, k.size(1), heads / k.size(1), dim});
+      const Tensor own = q.narrow(0, begin, count)
+                             .to(at::kFloat)
+                             .reshape({count, k.size(1), heads / k.size(1), dim});
       const Attended result = attend(
-          {scaled, k, v, bias_of(call, rows, begin, count), call.causal, keys - queries + begin},
+          {own, k, v, bias_of(call, rows, begin, count), call.scale, call.causal,
+           keys - queries + begin},
           call.log_sum_exp.defined());
       out.narrow(0, begin, count).copy_(result.out.reshape({count, heads, dim}));
       if (call.log_sum_exp.defined())
