@@ -246,7 +246,10 @@ TEST_CASE("compare folders") {
   CHECK(bench.run("compare a b -o b").code == 2);
   CHECK(bench.run("compare a b -o side.png").code == 2);
   fs::copy_file(bench.path("small.png"), bench.path("a/extra.png"));
-  CHECK(bench.run("compare a b").code == 0);
+  const Outcome alone = bench.run("compare a b");
+  CHECK(alone.code == 2);
+  CHECK(alone.err == "diptych: compare: 1 pair could not be compared\n");
+  CHECK(json::parse(bench.run("compare a b --json").out)["pass"] == false);
   const Outcome missing = bench.run("compare a b --max-abs 255");
   CHECK(missing.code == 1);
   CHECK(missing.out.find("extra.png: missing in b\n") == 0);

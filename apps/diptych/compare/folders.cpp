@@ -66,7 +66,7 @@ class FolderComparison {
       const std::string text = fmt::format("missing in {}", without.string());
       if (pairs_.of_manifests) return incomparable_pair(text);
       ++missing_;
-      return problem(text, !options_.any_gate());
+      return problem(text, false);
     }
     try {
       CompareReport report = compare_there(name);
@@ -120,10 +120,11 @@ class FolderComparison {
     total_.json["total"] = totals_.json();
     total_.json["total"]["failed"] = failed_;
     std::string summary = fmt::format("{} compared, {} missing", compared_, missing_);
-    if (incomparable_ > 0) {
-      summary += fmt::format(", {} not comparable", incomparable_);
-      total_.incomplete = fmt::format("{} could not be compared", counted(incomparable_, "pair"));
-    }
+    if (incomparable_ > 0) summary += fmt::format(", {} not comparable", incomparable_);
+    // A gate fails for what is missing.
+    const std::size_t left_out = incomparable_ + (options_.any_gate() ? 0 : missing_);
+    if (left_out > 0)
+      total_.incomplete = fmt::format("{} could not be compared", counted(left_out, "pair"));
     if (options_.any_gate()) summary += fmt::format(", {} failed", failed_);
     total_.lines.push_back(summary);
     if (!pairs_.of_manifests && totals_.compared > 1) add_total_lines(total_.lines, totals_);
