@@ -68,7 +68,8 @@ void read_negative_from_file(RequestFlags& flags) {
   const Field& field = all_fields()[field_index("negative_prompt")];
   const auto given = flags.values.find(std::string(field.flags));
   if (given == flags.values.end()) return;
-  for (std::string& text : given->second) text = read_prompt(text, Setting::of("negative_prompt"));
+  for (std::string& text : given->second)
+    text = read_prompt(text, Setting::of("negative_prompt"), &flags.negative_file);
 }
 
 // The aliases that are a family's own flag come to resolve() under that name.

@@ -2,6 +2,7 @@
 // list of fields. What they come to: request_sources.h.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ struct RequestFlags {
   std::map<std::string, std::vector<std::string>> values;  // by the flags of the field or group
   std::vector<FlagInput> inputs;                           // in order
   std::vector<std::string> overrides;
+  std::filesystem::path negative_file;  // that -n names
   bool print_config = false, check_config = false;
 };
 

@@ -54,10 +54,11 @@ Sources sources_of(const RequestFlags& flags, FieldChoice takes) {
   const auto variable = environment.variables.find(environment_name("negative_prompt"));
   const auto flag = flags.values.find(std::string(negative.flags));
   const bool has_flag = flag != flags.values.end() && !flag->second.empty();
+  std::filesystem::path file = flags.negative_file;
   if (variable != environment.variables.end() && !has_flag)
-    variable->second = read_prompt(variable->second, Setting::of("negative_prompt"));
-  return {flags.inputs,           flags.values, flags.overrides,
-          std::move(environment), find_demos(), all_family_configs()};
+    variable->second = read_prompt(variable->second, Setting::of("negative_prompt"), &file);
+  return {flags.inputs, flags.values,         flags.overrides, std::move(environment),
+          find_demos(), all_family_configs(), std::move(file)};
 }
 
 void warn_of_idle_variables(Log& log, FieldChoice takes) {

@@ -41,6 +41,7 @@ class Resolver {
     apply_file(stage_values, true);
     apply([this](std::string_view flags) { return from_flags(flags); }, Unused::refused);
     apply_inputs();
+    resolved_.options.run.negative_file = sources_.negative_file;
     return std::move(resolved_);
   }
 

@@ -31,6 +31,7 @@ struct Sources {
   // a task for what is asked for, else the first.
   std::vector<std::filesystem::path> demos;
   std::vector<const FamilyConfig*> families;  // at least one
+  std::filesystem::path negative_file = {};   // that held the negative prompt
 };
 
 // One value of a request over what many have in common.

@@ -136,8 +136,9 @@ struct RunConfig {
   SamplingConfig sampling;
   TextConfig text;
   std::vector<InputItem> inputs;
-  std::vector<ChatTurn> history;  // of a conversation, before the inputs; no field sets it
-  std::string negative_prompt;    // what text guidance leads away from, "" = nothing
+  std::vector<ChatTurn> history;        // of a conversation, before the inputs; no field sets it
+  std::string negative_prompt;          // what text guidance leads away from, "" = nothing
+  std::filesystem::path negative_file;  // that held it
   bool think = false;
   std::filesystem::path noise;            // initial noise instead of the seed's
   std::filesystem::path trace;            // safetensors, "" = off

@@ -61,6 +61,7 @@ std::vector<FileRead> files_read(const RunConfig& run) {
     add(item.file(), item.is_video() ? "an input video" : "an input picture");
     add(item.text_file, "the file of a prompt");
   }
+  add(run.negative_file, "the file of the negative prompt");
   add(run.noise, "the noise");
   add(run.cache_calibration, "the calibration");
   if (run.family != nullptr && !run.family->prompt_file.empty())

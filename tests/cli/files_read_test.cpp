@@ -65,7 +65,7 @@ TEST_CASE("generate keeps its model and its noise") {
   CHECK(broken.err.find("n.safetensors: holds 0 bytes") != std::string::npos);
 }
 
-TEST_CASE("generate keeps the file of its prompt") {
+TEST_CASE("generate keeps the files of its prompts") {
   const Reading f;
   f.folder.write("p.txt", "a fox\n");
   const std::string prompt = f.folder.file("p.txt");
@@ -74,6 +74,10 @@ TEST_CASE("generate keeps the file of its prompt") {
         "diptych: --think-output: " + prompt +
             ": is the file of a prompt; expected another name\n");
   CHECK(read_text_file(prompt) == "a fox\n");
+  CHECK(f.refused({"generate", "-p", "a fox", "-n", "@" + prompt, "--think", "--think-output",
+                   prompt, "-o", f.folder.file("a.png")}) ==
+        "diptych: --think-output: " + prompt +
+            ": is the file of the negative prompt; expected another name\n");
 }
 
 TEST_CASE("pictures in the folder of the model are no files of it") {

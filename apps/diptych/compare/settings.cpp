@@ -114,6 +114,7 @@ RequestFlags SideSettings::over(const RequestFlags& both) const {
   for (const auto& [flags, texts] : given.values) {
     if (!texts.empty()) merged.values[flags] = texts;
   }
+  if (!given.negative_file.empty()) merged.negative_file = given.negative_file;
   merged.overrides.insert(merged.overrides.end(), given.overrides.begin(), given.overrides.end());
   return merged;
 }
