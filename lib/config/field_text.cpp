@@ -10,13 +10,14 @@
 namespace diptych {
 namespace {
 
-std::string number_text(const YamlNode& node, std::string_view path) {
+// `or_word`: what else is taken, "" = nothing.
+std::string number_text(const YamlNode& node, std::string_view path, std::string_view or_word) {
   const bool number = node.kind == YamlNode::Kind::scalar && node.plain;
   if (number) return node.text;
   const bool is_text = node.kind == YamlNode::Kind::scalar;
-  yaml_error(
-      node.where, path,
-      fmt::format("expected a number, found {}{}", is_text ? "the text " : "", node.description()));
+  yaml_error(node.where, path,
+             fmt::format("expected a number{}{}, found {}{}", or_word.empty() ? "" : " or ",
+                         or_word, is_text ? "the text " : "", node.description()));
 }
 
 std::filesystem::path beside(const std::filesystem::path& file, const std::filesystem::path& path) {
@@ -47,7 +48,7 @@ std::string interval_text(const YamlNode& node, std::string_view path) {
   if (node.kind != YamlNode::Kind::sequence || node.items.size() != 2) {
     yaml_error(node.where, path, fmt::format("expected [LO, HI], found {}", node.description()));
   }
-  return number_text(node.items[0], path) + "," + number_text(node.items[1], path);
+  return number_text(node.items[0], path, "") + "," + number_text(node.items[1], path, "");
 }
 
 // Of JSON true and false; of YAML also its other words for them.
@@ -123,9 +124,9 @@ std::string field_text(const Field& field, const YamlNode& node, std::string_vie
   if (std::holds_alternative<BoolSlot>(field.slot)) return truth_text(node, path);
   if (const auto* added = std::get_if<AddedWeightsSlot>(&field.slot))
     return added_weights_list(*added, node, path);
-  const bool is_word =
-      !word_of(field).empty() && node.kind == YamlNode::Kind::scalar && node.text == word_of(field);
-  if (takes_number(field) && !is_word) return number_text(node, path);
+  const std::string_view word = word_of(field);
+  const bool is_word = !word.empty() && node.kind == YamlNode::Kind::scalar && node.text == word;
+  if (takes_number(field) && !is_word) return number_text(node, path, word);
   return std::holds_alternative<PathSlot>(field.slot) ? path_text(node, path)
                                                       : scalar_text(node, path);
 }

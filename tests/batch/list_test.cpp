@@ -198,6 +198,8 @@ TEST_CASE("a bad value is the item's own problem") {
   };
   CHECK(problem("{\"prompt\": \"a\", \"steps\": \"30\"}") ==
         "l.jsonl:1: steps: expected a number, found the text '30'");
+  CHECK(problem("{\"prompt\": \"a\", \"seed\": \"abc\"}") ==
+        "l.jsonl:1: seed: expected a number or random, found the text 'abc'");
   CHECK(problem("{\"prompt\": \"a\", \"steps\": 1e30}") ==
         "l.jsonl:1: steps: '1e30' is not a whole number");
   CHECK(problem("{\"prompt\": \"a\", \"cfg_mode\": \"both\"}")

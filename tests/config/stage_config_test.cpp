@@ -132,9 +132,9 @@ TEST_CASE("every key refuses a value of another type") {
     CHECK(message.starts_with("f.yaml:"));
     CHECK(message.find("expected") != std::string::npos);
   }
-  CHECK(
-      file.error(file_with("sampling", "seed", "'8'")) ==
-      "f.yaml:5:13: stages.1.default_sampling_params.seed: expected a number, found the text '8'");
+  CHECK(file.error(file_with("sampling", "seed", "'8'")) ==
+        "f.yaml:5:13: stages.1.default_sampling_params.seed: expected a number or random, found "
+        "the text '8'");
   CHECK(file.error(file_with("file", "model", "")) ==
         "f.yaml:1:1: model: expected a text, found nothing");
 }
@@ -430,7 +430,8 @@ TEST_CASE("--set edits the tree and is checked like it") {
             .starts_with("--set: stages.1.default_sampling_params: unknown key 'sed' (did you mean "
                          "'seed'?"));
   CHECK(set("stages.1.default_sampling_params.seed='7'") ==
-        "--set: stages.1.default_sampling_params.seed: expected a number, found the text '7'");
+        "--set: stages.1.default_sampling_params.seed: expected a number or random, found the text "
+        "'7'");
   CHECK(set("stages.2.cfg_mode=batched") == "--set: stages.2.cfg_mode: no stage '2' (known: 0, 1)");
   CHECK(set("stages.1.cfg_mode.x=1") ==
         "--set: stages.1.cfg_mode.x: 'x' is inside 'batched', expected a map");
