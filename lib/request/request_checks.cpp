@@ -87,6 +87,7 @@ class IdleFinder {
     const SettingText why = {"has no meaning for ", Setting::of("task", run_.task),
                              ", which paints nothing"};
     forbid({"batch_count"}, why);  // a request has one answer
+    forbid({"vae_dtype"}, why);    // of the session, and so no field of a painting
     forbid_all([](const Field& field) { return is_of_painting(field) && field.name != kFormat; },
                why);
     if (resolved_.options.format != ResultFormat::json) forbid({kFormat}, why);

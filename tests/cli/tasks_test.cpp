@@ -347,6 +347,8 @@ TEST_CASE("flags that a task would pass over are refused") {
   };
   CHECK(refusal({"--task", "chat", "-p", "hi", "--steps", "4"}) ==
         "diptych: --steps: has no meaning for --task chat, which paints nothing\n");
+  CHECK(refusal({"--task", "chat", "-p", "hi", "--vae-dtype", "float32"}) ==
+        "diptych: --vae-dtype: has no meaning for --task chat, which paints nothing\n");
   CHECK(refusal({"-p", "a fox", "--temperature", "1"}) ==
         "diptych: --temperature: given without --think\n");
   CHECK(refusal({"-p", "a fox", "--think", "--top-k", "5"}) ==
