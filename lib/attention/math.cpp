@@ -93,10 +93,9 @@ class MathAttention final : public AttentionBackend {
       const Tensor own = q.narrow(0, begin, count)
                              .to(at::kFloat)
                              .reshape({count, k.size(1), heads / k.size(1), dim});
-      const Attended result = attend(
-          {own, k, v, bias_of(call, rows, begin, count), call.scale, call.causal,
-           keys - queries + begin},
-          call.log_sum_exp.defined());
+      const Attended result = attend({own, k, v, bias_of(call, rows, begin, count), call.scale,
+                                      call.causal, keys - queries + begin},
+                                     call.log_sum_exp.defined());
       out.narrow(0, begin, count).copy_(result.out.reshape({count, heads, dim}));
       if (call.log_sum_exp.defined())
         call.log_sum_exp.narrow(0, rows.first_query + begin, count).copy_(result.log_sum_exp);
