@@ -7,6 +7,7 @@
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
 #include "tests/cli/words.h"
+#include "tests/verify/goldens.h"
 
 namespace diptych {
 namespace {
@@ -117,6 +118,15 @@ TEST_CASE("what is wrong with a flag is said once, not case by case") {
   CHECK(said("--cfg-mode", "auto").starts_with("diptych: --cfg-mode: found auto, expected "));
   CHECK(said("--kernels", "strict") ==
         "diptych: --kernels strict: needs a CUDA device, the run is on the CPU\n");
+}
+
+TEST_CASE("a case of two transformers and a model with one") {
+  const fs::path goldens = test::goldens_of("wan").back();
+  if (!fs::exists(goldens / "checkpoint_a14b")) return;
+  const fs::path folder = goldens / "cases/t2v_a14b_lora_pair";
+  CHECK(test::refusal(run(Words{"verify", folder, "-m", goldens / "checkpoint"})) ==
+        (folder / "expected.safetensors").string() + ": holds weights of transformer_2, but " +
+            (goldens / "checkpoint").string() + " has one transformer\n");
 }
 
 TEST_CASE("what cannot be replayed is said") {

@@ -1,5 +1,6 @@
 #include "lib/pipelines/wan/replay_weights.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,13 +57,28 @@ class WeightsReplay {
     const std::size_t count = recorded_.description.at("lora").size();
     for (std::size_t i = 0; i < count; ++i)
       config.own.get<WanSettings>().loras.push_back(lora_of(fmt::format("/lora/{}", i)));
-    make_run(config, trace_);
     const auto merged = open(config);
+    require_experts(*merged);
+    make_run(config, trace_);
     for (std::size_t i = 0; i < kWanTransformers.size(); ++i)
       record(*merged, i, fmt::format("fused.{}.", kWanTransformers[i]));
     if (!has_field(recorded_, "/lora_with_metadata")) return;
     config.own.get<WanSettings>().loras = {lora_of("/lora_with_metadata")};
     record(*open(config), 0, fmt::format("metadata.fused.{}.", kWanTransformers[0]));
+  }
+
+  // A model with one transformer has no place for the other's weights.
+  void require_experts(DitSession& session) const {
+    const std::string second = kWanTransformers[1];
+    const auto is_of_second = [&](const auto& entry) {
+      return entry.first.starts_with(fmt::format("fused.{}.", second));
+    };
+    if (checkpoint_of(session).has_experts() ||
+        std::ranges::none_of(expected_.entries(), is_of_second))
+      return;
+    throw InputError("{}: holds weights of {}, but {} has one transformer",
+                     (recorded_.folder / "expected.safetensors").string(), second,
+                     config_.model.string());
   }
 
   // Files for an expert have it in their names.
