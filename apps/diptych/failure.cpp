@@ -25,6 +25,8 @@ Failure out_of_memory(std::string text) {
           fmt::format("{} (try {}--vae-tiling on, --cfg-mode sequential, a smaller size, or "
                       "--dtype bfloat16)",
                       first_line(text), of_host ? "" : "--offload layers, "),
+          true,
+          {},
           true};
 }
 
@@ -63,7 +65,8 @@ Failure describe_failure(const std::exception_ptr& thrown) {
   } catch (const c10::AcceleratorError& error) {
     // The device takes no more work from this process.
     const std::string text = error.what_without_backtrace();
-    return speaks_of_memory(text) ? out_of_memory(text) : Failure{kRunFailed, first_line(text)};
+    return speaks_of_memory(text) ? out_of_memory(text)
+                                  : Failure{kRunFailed, first_line(text), false, {}, true};
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     return speaks_of_memory(text) ? out_of_memory(text)

@@ -23,6 +23,7 @@ struct Failure {
   std::string text;                      // one line; "" = nothing is to be said
   bool of_item = false;                  // of a batch: the next item may well succeed
   std::optional<InputError> input = {};  // where it is one: it may be about a setting
+  bool of_machine = false;               // memory or the device, not what was computed
 };
 
 Failure describe_failure(const std::exception_ptr& thrown);

@@ -3,10 +3,12 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/diptych/failure.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/environment.h"
 #include "lib/base/error.h"
@@ -83,7 +85,7 @@ FoundCases find_cases(const std::vector<fs::path>& given) {
   FoundCases found;
   for (const fs::path& path : given) {
     if (fs::exists(path / "case.json")) {
-      found.cases.push_back(path);
+      found.cases.push_back(path.has_filename() ? path : path.parent_path());
       continue;
     }
     std::vector<fs::path> inside;
@@ -128,14 +130,43 @@ std::vector<fs::path> checkpoints_below(const fs::path& goldens, const fs::path&
   return found;
 }
 
+// The folder of the cases and their checkpoints.
+fs::path goldens_of(const fs::path& folder) {
+  return fs::absolute(folder).lexically_normal().parent_path().parent_path();
+}
+
+std::string named_checkpoint(const fs::path& folder, const Json& description) {
+  return text_field(folder, description, "checkpoint", kCheckpoint);
+}
+
+// By the name where the one that the case names is not beside the case.
+bool is_named(const RecordedCase& recorded, const fs::path& checkpoint) {
+  const fs::path name = named_checkpoint(recorded.folder, recorded.description);
+  const std::vector<fs::path> beside = checkpoints_below(goldens_of(recorded.folder), name);
+  const fs::path given = fs::canonical(checkpoint);
+  if (beside.empty()) return !name.empty() && *name.begin() == given.filename();
+  return std::ranges::any_of(beside,
+                             [&](const fs::path& own) { return fs::canonical(own) == given; });
+}
+
+// Shapes of another model end in errors of operations. Throws these where --model is the checkpoint
+// that the case names, or where the machine is the reason.
+void refuse_another(const RecordedCase& recorded, const fs::path& checkpoint) {
+  const Failure failure = describe_failure(std::current_exception());
+  if (failure.of_machine || is_named(recorded, checkpoint)) throw;
+  throw InputError("{}: is not a case of the checkpoint {} but of {} ({})",
+                   recorded.folder.string(), checkpoint.string(),
+                   named_checkpoint(recorded.folder, recorded.description), failure.text);
+}
+
 fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
   if (!given.empty()) {
     const fs::path model = model_folder(given, process_environment(), Setting::of("model"));
     require_folder(model, Setting::of("model"));
     return model;
   }
-  const std::string name = text_field(folder, description, "checkpoint", kCheckpoint);
-  const fs::path goldens = fs::absolute(folder).lexically_normal().parent_path().parent_path();
+  const std::string name = named_checkpoint(folder, description);
+  const fs::path goldens = goldens_of(folder);
   const std::vector<fs::path> candidates = checkpoints_below(goldens, name);
   for (const fs::path& path : candidates) {
     if (family_of_checkpoint(path) != nullptr) return path;
@@ -272,6 +303,9 @@ class Verifier {
     } catch (const Unsupported& reason) {
       throw Unsupported("{} (with the checkpoint of {} in {})", reason.what(), family.config().name,
                         checkpoint.string());
+    } catch (const c10::Error&) {
+      if (!options_.model.empty()) refuse_another(recorded, checkpoint);
+      throw;
     }
     if (!options_.trace_dir.empty()) {
       trace.write(options_.trace_dir / (folder.filename().string() + ".safetensors"));

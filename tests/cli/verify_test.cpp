@@ -129,6 +129,30 @@ TEST_CASE("a case of two transformers and a model with one") {
             (goldens / "checkpoint").string() + " has one transformer\n");
 }
 
+TEST_CASE("a case of another checkpoint than --model") {
+  const fs::path goldens = test::goldens_of("wan").back();
+  if (!fs::exists(goldens / "checkpoint_ti2v")) return;
+  const auto verified = [&](const fs::path& folder, const char* checkpoint) {
+    return run(Words{"verify", folder, "-m", goldens / checkpoint});
+  };
+  for (const char* name : {"ti2v_text_only", "vae_wan22"}) {
+    const std::string folder = goldens / "cases" / name;
+    CHECK(test::refusal_in_one_line(verified(folder + "/", "checkpoint"))
+              .starts_with("diptych: " + folder + ": is not a case of the checkpoint " +
+                           (goldens / "checkpoint").string() + " but of checkpoint_ti2v"));
+  }
+
+  // Of its own checkpoint it is a failure of the program.
+  const test::Folder folder;
+  const fs::path copy = folder.path() / "case";
+  fs::copy(goldens / "cases/ti2v_text_only", copy);
+  rewrite(copy / "inputs.safetensors", [](const std::string& name, at::Tensor& tensor) {
+    if (name == "initial_latents") tensor = tensor.narrow(1, 0, 16).clone();
+  });
+  CHECK(verified(copy, "checkpoint_ti2v").code == 3);
+  CHECK(verified(copy, "checkpoint_i2v").code == 2);
+}
+
 TEST_CASE("what cannot be replayed is said") {
   const test::Folder folder;
   folder.write("l.txt", "x");
