@@ -61,6 +61,17 @@ std::string speed_text(const CacheReport& report) {
 
 }  // namespace
 
+Tensor pixels_of(Media& media) {
+  if (const auto* picture = std::get_if<Picture>(&media)) return picture->rgb;
+  Clip& clip = std::get<Clip>(media);
+  std::vector<Tensor> parts;
+  clip.decode([&](const Tensor& frames) { parts.push_back(frames.clone()); });
+  const Tensor all = at::cat(parts);
+  clip.decode = [all](const std::function<void(const Tensor&)>& take) { take(all); };
+  clip.help_decode = nullptr;
+  return all;
+}
+
 std::string describe(const CacheReport& report) {
   const std::string ssim = report.ssim ? fmt::format("SSIM {:.4f}, ", *report.ssim) : "";
   return fmt::format(

@@ -16,6 +16,10 @@ struct Painted {
 // frames', the PSNR that of all pixels.
 CacheReport compare_cached(const Painted& cached, const Painted& uncached);
 
+// All pixels of a result: uint8 [height, width, 3] or [frames, height, width, 3] on the CPU. A
+// clip, which decodes once, keeps them.
+Tensor pixels_of(Media& media);
+
 // One line for the log.
 std::string describe(const CacheReport& report);
 

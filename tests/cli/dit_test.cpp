@@ -136,6 +136,36 @@ TEST_CASE("a video comes out again: in bfloat16, with TeaCache of the model's ow
   }
 }
 
+TEST_CASE("TaylorSeer leaves out steps of every model, and a report says what that changes") {
+  if (lacks_recordings()) return;
+  const test::Folder folder;
+  struct Model {
+    std::string folder;
+    std::string output, note;  // note: of 12 steps
+    std::int64_t forwards, of;
+  };
+  const std::vector<Model> models = {
+      {wan(), folder.file("a.frames"), "7 of 12", 14, 24},
+      {wan("checkpoint_a14b"), folder.file("b.frames"), "10 of 12", 20, 24},  // from two series
+      {cosmos("checkpoint_t2i"), folder.file("c.png"), "7 of 11", 14, 22}};
+  for (const Model& model : models) {
+    CAPTURE(model.folder);
+    const Words words = {"generate",   "-m",    model.folder, "-p",  "x",
+                         "--size",     "32x32", "--device",   "cpu", "--cache-mode",
+                         "taylorseer", "-o",    model.output};
+    const Words frames = model.output.ends_with(".png") ? Words{} : Words{"--video-frames", "5"};
+    const Outcome made = run(with(with(words, frames), {"--steps", "12", "--cache-report"}));
+    CAPTURE(made.err);
+    REQUIRE(made.code == 0);
+    CHECK(has(made.err, "TaylorSeer computed " + model.note + " steps"));
+    CHECK(has(made.err, std::to_string(model.forwards) + " of " + std::to_string(model.of) +
+                            " branch forwards"));
+    const Outcome again =
+        run({"inspect", model.output, "--replay", "-q", "-m", model.folder, "--device", "cpu"});
+    CHECK(has(again.out, "identical"));
+  }
+}
+
 TEST_CASE("the web UI's text lists what the family uses") {
   if (lacks_recordings()) return;
   const test::Folder folder;
@@ -211,7 +241,11 @@ TEST_CASE("flags that have no effect are refused") {
                  "--cosmos-release", "2b-t2i"}) == "--cosmos-release" + folder);
   CHECK(said(wan("checkpoint_a14b"),
              {"--cache-mode", "teacache", "--teacache-coefficients", "0,0,0,1,0"}) ==
-        "--cache-mode teacache: is not there for models with two transformers; expected none\n");
+        "--cache-mode teacache: is not there for models with two transformers; expected none or "
+        "taylorseer\n");
+  CHECK(refused({"generate", "-m", cosmos("checkpoint_t2i"), "-p", "x", "-o", "x.png", "--device",
+                 "cpu", "--cache-mode", "teacache"}) ==
+        "--cache-mode teacache: has no coefficients for Cosmos; expected none or taylorseer\n");
 }
 
 TEST_CASE("items of a list are refused likewise") {

@@ -193,13 +193,15 @@ MemoryPlan CosmosCheckpoint::plan(const MemoryChoice& choice, const DitJob& job,
     memory.host =
         (dit_.num_layers - std::clamp<std::int64_t>(offload->resident, 0, dit_.num_layers)) *
         block_bytes(dit_, format);
-  memory.held = {{"transformer", cosmos_weight_bytes(dit_, format, offload)},
-                 {"autoencoder", wan_vae_weight_bytes(vae_config_, vae_precision_)},
-                 // The plans of all branches together, and of each alone.
-                 {"contexts", cosmos_context_bytes(dit_, all, runtime_.dtype) +
-                                  2 * cosmos_plan_bytes(dit_, all, runtime_.dtype)},
-                 {"latents", kLatents * step.size.frames * step.size.height * step.size.width *
-                                 dit_.out_channels * 4}};
+  memory.held = {
+      {"transformer", cosmos_weight_bytes(dit_, format, offload)},
+      {"autoencoder", wan_vae_weight_bytes(vae_config_, vae_precision_)},
+      // The plans of all branches together, and of each alone.
+      {"contexts", cosmos_context_bytes(dit_, all, runtime_.dtype) +
+                       2 * cosmos_plan_bytes(dit_, all, runtime_.dtype)},
+      {"latents",
+       kLatents * step.size.frames * step.size.height * step.size.width * dit_.out_channels * 4},
+      {"step cache", step_cache_bytes(job, step.size.rows() * dit_.width(), runtime_.dtype)}};
   const auto vae_bytes = [&](const auto& pass) {
     return choice.strips ? pass(vae_config_, clip, vae_precision_, WanVaeTiling())
                          : pass(vae_config_, clip, vae_precision_);

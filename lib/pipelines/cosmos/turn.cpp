@@ -128,6 +128,7 @@ Tensor CosmosTurn::start(std::uint64_t seed, TraceSink* trace) {
     trace->record("schedule.sigmas", at::tensor(solver_.sigmas()));
   }
   solver_.reset();
+  series_.begin(job_.updates);
   return noise.to(runtime_.device) * sigma(0);
 }
 
@@ -192,22 +193,26 @@ Tensor CosmosTurn::forward(const Call& call, const Tensor& input, std::int64_t s
       model.embed_time(plan, of_samples.contiguous(), runtime_.kernels, observer);
   const Tensor latents = input.expand({plan.samples, -1, -1, -1, -1});
   Tensor x = model.embed_latents(plan, latents, runtime_.kernels, observer);
-  x = model.run_blocks(plan, *call.context, time, std::move(x),
-                       runtime_.paint_attention.of(AttentionRole::self), runtime_.kernels,
-                       observer);
-  forwards_ += plan.samples;
+  const auto run = [&](Tensor rows) {
+    forwards_ += plan.samples;
+    return model.run_blocks(plan, *call.context, time, std::move(rows),
+                            runtime_.paint_attention.of(AttentionRole::self), runtime_.kernels,
+                            observer);
+  };
+  x = caches() ? series_.rows(step, call.first, 0, std::move(x), run) : run(std::move(x));
   return model.head(plan, time, x, runtime_.kernels, observer);
 }
 
 CosmosTurn::Branches CosmosTurn::outputs(const Tensor& input, std::int64_t step, TraceSink* trace) {
   if (job_.guided() && batched_) {
     const Tensor both =
-        forward({&reading_->together, &reading_->context, "batch"}, input, step, trace);
+        forward({0, &reading_->together, &reading_->context, "batch"}, input, step, trace);
     return {both.narrow(0, 1, 1), both.narrow(0, 0, 1)};
   }
   const auto alone = [&](std::int64_t branch, std::string_view name) {
     const auto place = static_cast<std::size_t>(branch);
-    return forward({&reading_->alone[place], &reading_->one[place], name}, input, step, trace);
+    return forward({branch, &reading_->alone[place], &reading_->one[place], name}, input, step,
+                   trace);
   };
   if (job_.guided() && shares_branches(runtime_.ranks.get())) {
     const std::int64_t before = forwards_;
@@ -224,7 +229,9 @@ CosmosTurn::Branches CosmosTurn::outputs(const Tensor& input, std::int64_t step,
 }
 
 void CosmosTurn::time_step(const Tensor& x) {
+  const bool caches = std::exchange(caches_, false);
   outputs(model_input(x.unsqueeze(0), 0), 0, nullptr);
+  caches_ = caches;
 }
 
 Tensor CosmosTurn::guided_x0(const Tensor& x, const Branches& out, std::int64_t step,

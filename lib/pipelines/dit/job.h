@@ -43,6 +43,9 @@ struct DitJob : Job {
 
 using DitJobs = std::span<DitJob* const>;
 
+// What a step cache keeps of all branches. `values`: of the rows that leave a branch's blocks.
+std::int64_t step_cache_bytes(const DitJob& job, std::int64_t values, at::ScalarType dtype);
+
 class DitTurn {
  public:
   virtual ~DitTurn() = default;
@@ -66,6 +69,8 @@ class DitTurn {
   // What the log says of the steps behind the last one: "TeaCache computed 3 of 4 steps". "" =
   // nothing.
   virtual std::string step_note() const { return {}; }
+  // Whether the job's step cache serves, if it has one. It does unless told otherwise.
+  virtual void use_cache(bool on) = 0;
 };
 
 }  // namespace diptych

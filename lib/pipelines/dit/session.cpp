@@ -9,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/session/cache_report.h"
 #include "lib/session/cfg_mode.h"
 #include "lib/session/hashes.h"
 #include "lib/session/make_runtime.h"
@@ -19,6 +20,11 @@ namespace {
 
 DitJob& own_job(Job& job) {
   return dynamic_cast<DitJob&>(job);
+}
+
+// [C, F, h, w] -> [rows, C]
+Tensor rows_of(const Tensor& latent) {
+  return latent.permute({1, 2, 3, 0}).flatten(0, 2).to(at::kCPU).contiguous();
 }
 
 MemoryWishes wishes_of(const RunConfig& session, const DitJob& job) {
@@ -240,8 +246,9 @@ bool DitSession::faster_batched(DitTurn& turn, const Tensor& x, const std::strin
 }
 
 DitSession::Painted DitSession::paint(const DitJob& job, DitTurn& turn, std::uint64_t seed,
-                                      TraceSink* trace, Progress& progress) {
+                                      bool cached, TraceSink* trace, Progress& progress) {
   Painted painted;
+  turn.use_cache(cached);
   painted.start = turn.start(seed, trace);
   Tensor x = painted.start;
   const bool batched = batches(job, turn, x);
@@ -261,25 +268,41 @@ DitSession::Painted DitSession::paint(const DitJob& job, DitTurn& turn, std::uin
   painted.latent = turn.finish(x);
   painted.forwards = turn.forwards() - before;
   require_finite(painted.latent, "the latent");
-  denoise_seconds_ += clock_.lap(report_, "denoise", runtime_.device);
+  painted.seconds = clock_.lap(report_, cached ? "denoise" : "uncached", runtime_.device);
+  if (!cached) return painted;
+  denoise_seconds_ += painted.seconds;
   updates_ += job.updates;
   report_.updates = job.updates;
   log_.mark("the latent is painted");
   return painted;
 }
 
+// Paints again without the step cache. A clip is decoded before.
+CacheReport DitSession::compare_uncached(const DitJob& job, DitTurn& turn, const Painted& painted,
+                                         Result& result, Progress& progress) {
+  const diptych::Painted cached = {result.latent, pixels_of(result.media)};
+  clock_.lap(report_, "vae", runtime_.device);
+  if (turn.reading_draws()) turn.read(result.seed, nullptr);
+  const Painted again = paint(job, turn, result.seed, false, nullptr, progress);
+  Media media = turn.decode(again.latent, log_, nullptr);
+  CacheReport report = compare_cached(cached, {rows_of(again.latent), pixels_of(media)});
+  report.forwards = painted.forwards;
+  report.uncached_forwards = again.forwards;
+  report.seconds = painted.seconds;
+  report.uncached_seconds = again.seconds;
+  log_.info("{}", describe(report));
+  clock_.lap(report_, "uncached", runtime_.device);
+  return report;
+}
+
 Result DitSession::result_of(const DitJob& job, DitTurn& turn, const Painted& painted,
                              std::uint64_t index, TraceSink* trace, Progress& progress) {
-  // [C, F, h, w] -> [rows, C]
-  const auto rows = [](const Tensor& latent) {
-    return latent.permute({1, 2, 3, 0}).flatten(0, 2).to(at::kCPU).contiguous();
-  };
   Result result;
   result.index = index;
   result.seed = job.config().sampling.seed + index;
   result.forwards = painted.forwards;
-  result.noise_hash = short_hash(rows(painted.start));
-  result.latent = rows(painted.latent);
+  result.noise_hash = short_hash(rows_of(painted.start));
+  result.latent = rows_of(painted.latent);
   result.latent_hash = short_hash(result.latent);
   result.inputs = job.inputs;
   // The frames of a clip are decoded while they are encoded.
@@ -300,9 +323,10 @@ void DitSession::make(DitJob& job, TraceSink* trace, Progress& progress, const R
       turn->read(seed, trace);
       clock_.lap(report_, "prefill", runtime_.device);
     }
-    const Painted painted = paint(job, *turn, seed, trace, progress);
-    const Result result =
-        result_of(job, *turn, painted, static_cast<std::uint64_t>(i), trace, progress);
+    const Painted painted = paint(job, *turn, seed, true, trace, progress);
+    Result result = result_of(job, *turn, painted, static_cast<std::uint64_t>(i), trace, progress);
+    if (job.config().cache_report && job.config().cache_mode != StepCacheMode::none)
+      result.cache_report = compare_uncached(job, *turn, painted, result, progress);
     report_.attention = runtime_.paint_attention.of(AttentionRole::self).served_by();
     report_.weights_hash = weights_hash();
     report_.added_weights = added_weights_;

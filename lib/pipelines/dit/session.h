@@ -43,6 +43,7 @@ class DitSession final : public Session, StepTimer {
   struct Painted {
     Tensor latent, start;  // float32 [C, F, h, w]
     std::int64_t forwards = 0;
+    double seconds = 0;
   };
   double time_steps(Job& job, Progress& progress) override;
   void require_attention() const;
@@ -54,8 +55,11 @@ class DitSession final : public Session, StepTimer {
   bool batches(const DitJob& job, DitTurn& turn, const Tensor& x);
   void tell_sequential(const std::string& why);
   bool faster_batched(DitTurn& turn, const Tensor& x, const std::string& kind);
-  Painted paint(const DitJob& job, DitTurn& turn, std::uint64_t seed, TraceSink* trace,
+  // With the job's step cache if it has one; `cached` false: without it, to compare.
+  Painted paint(const DitJob& job, DitTurn& turn, std::uint64_t seed, bool cached, TraceSink* trace,
                 Progress& progress);
+  CacheReport compare_uncached(const DitJob& job, DitTurn& turn, const Painted& painted,
+                               Result& result, Progress& progress);
   void make(DitJob& job, TraceSink* trace, Progress& progress, const Results& results);
   Result result_of(const DitJob& job, DitTurn& turn, const Painted& painted, std::uint64_t index,
                    TraceSink* trace, Progress& progress);

@@ -141,11 +141,8 @@ void MotMemoryPlanner::add_contexts(MotWork& work, MotJobs jobs) const {
 
 // What a step cache, or the recorder, keeps of each context between steps.
 std::int64_t MotMemoryPlanner::cache_bytes(const MotWork& work, const MotJob& job) const {
-  constexpr std::int64_t kFactors = 7;  // of TaylorSeer: the value and six differences
-  const StepCacheMode mode = job.paint.step_cache.mode;
-  const std::int64_t kept = mode == StepCacheMode::taylorseer                      ? kFactors
-                            : mode == StepCacheMode::teacache || job.records_steps ? 2
-                                                                                   : 0;
+  const std::int64_t kept =
+      kept_rows(job.records_steps ? StepCacheMode::teacache : job.paint.step_cache.mode);
   const std::int64_t step = pixels_per_row();
   const std::int64_t rows =
       work.samples * work.latent_frames * (work.width / step) * (work.height / step);

@@ -58,23 +58,6 @@ std::vector<MotPictureMaker::Decoded> MotPictureMaker::decode(const MotPainter& 
   return decoded;
 }
 
-namespace {
-
-// All pixels of a result: uint8 [height, width, 3] or [frames, height, width, 3] on the CPU. A
-// clip, which decodes once, keeps them.
-Tensor pixels_of(Media& media) {
-  if (const auto* picture = std::get_if<Picture>(&media)) return picture->rgb;
-  Clip& clip = std::get<Clip>(media);
-  std::vector<Tensor> parts;
-  clip.decode([&](const Tensor& frames) { parts.push_back(frames.clone()); });
-  const Tensor all = at::cat(parts);
-  clip.decode = [all](const std::function<void(const Tensor&)>& take) { take(all); };
-  clip.help_decode = nullptr;
-  return all;
-}
-
-}  // namespace
-
 // Paints again without the step cache, and without the trace, which is of the run that was asked
 // for.
 std::vector<CacheReport> MotPictureMaker::compare_uncached(

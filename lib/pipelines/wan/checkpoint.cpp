@@ -250,7 +250,8 @@ MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, const DitJob& job, Pi
       {"autoencoder", wan_vae_weight_bytes(vae, vae_precision_)},
       {"contexts", copies * wan_context_bytes(dit_, contexts, runtime_.dtype)},
       {"latents", kLatents * step.latent.frames * step.latent.height * step.latent.width *
-                      dit_.in_channels * 4}};
+                      dit_.in_channels * 4},
+      {"step cache", step_cache_bytes(job, step.latent.rows() * dit_.width(), runtime_.dtype)}};
   if (sees_picture())
     memory.held.emplace_back("image encoder",
                              clip_vision_weight_bytes(vision_config_, runtime_.dtype));

@@ -190,7 +190,7 @@ const FamilyConfig& wan_config() {
       .unused = {"read_device", "connector", "think", "think_output", "max_think_tokens",
                  "max_tokens", "temperature", "top_k", "top_p", "cfg_img_scale", "cfg_interval",
                  "cfg_renorm_type", "cfg_renorm_min", "read_attention", "read_attention_self",
-                 "read_enforce_eager", "enforce_eager", "cache_calibration", "cache_report"},
+                 "read_enforce_eager", "enforce_eager", "cache_calibration"},
       .refused = refused_keys_of_wan(),
       .idle = idle_of_wan,
       .describe_foreign = foreign_pipeline,

@@ -61,9 +61,6 @@ WanJob::WanJob(const RunConfig& request, WanCheckpoint& of, Log& log)
       settings(config().own.get<WanSettings>()),
       shared_keys(preferred_shared_keys(of.runtime().device, of.runtime().dtype)) {
   check_counts(config());
-  if (config().cache_mode == StepCacheMode::taylorseer)
-    throw InputError(Setting::of("cache_mode", "taylorseer"),
-                     "is not there for Wan; expected none or teacache");
   const auto found = std::ranges::find_if(config().inputs, &InputItem::is_image);
   if (found != config().inputs.end()) picture = found->file();
   const bool reads = checkpoint.joins_picture() || checkpoint.index().expand_timesteps;
@@ -139,11 +136,12 @@ void WanJob::plan_cache() {
                                      : (dit.num_attention_heads <= 12 ? t2v_1_3b : t2v_14b);
   const Setting mode = Setting::of("cache_mode", "teacache");
   if (checkpoint.has_experts())
-    throw InputError(mode, "is not there for models with two transformers; expected none");
-  if (settings.teacache.empty() && checkpoint.index().expand_timesteps) {
     throw InputError(mode,
-                     SettingText{"has no published coefficients for this model; expected ",
-                                 Setting::of("teacache_coefficients", "A,B,C,D,E"), ", or none"});
+                     "is not there for models with two transformers; expected none or taylorseer");
+  if (settings.teacache.empty() && checkpoint.index().expand_timesteps) {
+    throw InputError(mode, SettingText{"has no published coefficients for this model; expected ",
+                                       Setting::of("teacache_coefficients", "A,B,C,D,E"),
+                                       ", none or taylorseer"});
   }
   teacache = WanTeaCacheConfig::published(model, settings.teacache_ret_steps);
   teacache->threshold = config().cache_threshold;

@@ -125,6 +125,7 @@ Tensor WanTurn::start(std::uint64_t seed, TraceSink* trace) {
   gate_.reset();
   computes_.clear();
   residuals_.clear();
+  series_.begin(job_.updates);
   return noise.to(runtime_.device);
 }
 
@@ -200,6 +201,8 @@ void WanTurn::plan_cache(const WanTransformer& model, const WanPlan& plan) {
 }
 
 std::string WanTurn::step_note() const {
+  if (!caches_) return {};
+  if (job_.config().cache_mode == StepCacheMode::taylorseer) return series_.note();
   if (computes_.empty()) return {};
   return fmt::format("TeaCache computed {} of {} steps", std::ranges::count(computes_, true),
                      computes_.size());
@@ -209,11 +212,16 @@ std::string WanTurn::step_note() const {
 Tensor WanTurn::run_blocks(const WanTransformer& model, const Call& call, const WanTime& time,
                            Tensor x, std::int64_t step, const WanObserver& observer) {
   const auto run = [&](Tensor rows) {
+    forwards_ += call.plan->samples;
     return model.run_blocks(*call.plan, *call.context, time, std::move(rows),
                             runtime_.paint_attention.of(AttentionRole::self), runtime_.kernels,
                             observer);
   };
+  if (!caches_) return run(std::move(x));
+  if (job_.config().cache_mode == StepCacheMode::taylorseer)
+    return series_.rows(step, call.first, job_.expert_of(step), std::move(x), run);
   if (!job_.teacache) return run(std::move(x));
+  if (computes_.empty()) plan_cache(model, *call.plan);
   if (!computes_[static_cast<std::size_t>(step)]) return residuals_.predict(call.first, x);
   const Tensor before = x.clone();
   Tensor after = run(std::move(x));
@@ -260,12 +268,10 @@ Tensor WanTurn::forward(const Call& call, const Tensor& input, std::int64_t step
   const Tensor times = timesteps(step, samples);
   if (trace != nullptr && times.dim() == 2 && (samples > 1 || call.name == "cond"))
     trace->record(step_name(step, "token_timesteps"), times.narrow(0, 0, 1));
-  if (job_.teacache && computes_.empty()) plan_cache(model, *call.plan);
   const WanTime time = model.embed_time(*call.plan, times, runtime_.kernels, observer);
   const Tensor latents = input.unsqueeze(0).expand({samples, -1, -1, -1, -1});
   Tensor x = model.embed_latents(*call.plan, latents, runtime_.kernels, observer);
   x = run_blocks(model, call, time, std::move(x), step, observer);
-  if (!job_.teacache || computes_[static_cast<std::size_t>(step)]) forwards_ += samples;
   return model.head(*call.plan, time, x, runtime_.kernels, observer);
 }
 
@@ -302,8 +308,9 @@ WanTurn::Velocities WanTurn::velocities(const Tensor& x, std::int64_t step, bool
 }
 
 void WanTurn::time_step(const Tensor& x) {
+  const bool caches = std::exchange(caches_, false);
   velocities(x, 0, branches() > 1, nullptr);
-  residuals_.clear();
+  caches_ = caches;
 }
 
 // The guided velocity, in the model's dtype as the reference combines it.

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/pipelines/dit/block_series.h"
 #include "lib/pipelines/wan/job.h"
 #include "lib/sampling/video_guidance.h"
 
@@ -27,6 +28,7 @@ class WanTurn final : public DitTurn {
   Media decode(const Tensor& latent, Log& log, TraceSink* trace) override;
   std::int64_t forwards() const override { return forwards_; }
   std::string step_note() const override;
+  void use_cache(bool on) override { caches_ = on; }
 
  private:
   // What an expert made of the texts and the picture. The branches are the negative text, then the
@@ -76,6 +78,8 @@ class WanTurn final : public DitTurn {
   std::map<std::string, Tensor> cond_seen_;  // of a trace: what the other branch is joined with
   std::vector<bool> computes_;               // steps, with TeaCache; empty: not planned yet
   StepResiduals residuals_;  // of each branch: what the blocks added when they last ran
+  BlockSeries series_;       // with TaylorSeer
+  bool caches_ = true;
 };
 
 }  // namespace diptych

@@ -42,6 +42,18 @@ constexpr std::size_t kMaxOrder = 6;
 
 }  // namespace
 
+std::int64_t kept_rows(StepCacheMode mode) {
+  switch (mode) {
+    case StepCacheMode::none:
+      return 0;
+    case StepCacheMode::taylorseer:
+      return 1 + static_cast<std::int64_t>(kMaxOrder);
+    case StepCacheMode::teacache:
+      return 2;  // an input and a residual
+  }
+  return 0;
+}
+
 bool TaylorSeer::begin_call() {
   const std::int64_t call = calls_++;
   if (call >= kFirstEnhance && predicted_ < kFreshThreshold - 1) {

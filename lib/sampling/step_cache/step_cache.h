@@ -33,6 +33,9 @@ struct StepCacheConfig {
   void check() const;
 };
 
+// How many times a cache keeps a context's rows between steps, at most.
+std::int64_t kept_rows(StepCacheMode mode);
+
 // |current - previous| / |previous|, sums of absolute values in float32: a float32 scalar on the
 // tensors' device. NaN where both sums are 0.
 Tensor relative_change(const Tensor& current, const Tensor& previous);
