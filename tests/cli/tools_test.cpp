@@ -277,6 +277,15 @@ TEST_CASE("compare folders goes on after a file that cannot be read") {
   CHECK(report["pairs"][0]["problem"].get<std::string>().find("broken PNG") != std::string::npos);
 }
 
+TEST_CASE("compare folders names both files of a pair of two kinds") {
+  const Bench bench;
+  bench.write("a/clip.mp4", "by its name a clip");
+  fs::copy_file(bench.path("small.png"), bench.path("b/clip.mp4"));
+  CHECK(bench.run("compare a b")
+            .out.starts_with("clip.mp4: a/clip.mp4 and b/clip.mp4: are of different kinds; "
+                             "expected two pictures, "));
+}
+
 TEST_CASE("compare refuses gates that judge nothing") {
   const Bench bench;
   bench.write("x.json", R"({"a": 1})");

@@ -109,20 +109,6 @@ void require_flags_that_fit(const CompareOptions& options, CompareKind kind) {
                      options.difference.string());
 }
 
-// A folder beside a clip holds the frames of one.
-CompareKind common_kind(const CompareOptions& options) {
-  const CompareKind actual = kind_of(options.actual), expected = kind_of(options.expected);
-  if (actual == expected) return actual;
-  const auto either = [&](CompareKind one, CompareKind other) {
-    return actual == one && expected == other;
-  };
-  if (either(CompareKind::clip, CompareKind::folder) ||
-      either(CompareKind::folder, CompareKind::clip))
-    return CompareKind::clip;
-  throw InputError("{} and {}: expected two pictures, two clips, two traces or two folders",
-                   options.actual.string(), options.expected.string());
-}
-
 // A folder of --dump-dir beside a trace stands for the one in it.
 void take_dumped_trace(fs::path& path, const fs::path& other) {
   std::error_code ignored;
@@ -139,7 +125,7 @@ int run_compare(CompareOptions options) {
   options.expected = file_or_stdin(options.expected);
   take_dumped_trace(options.actual, options.expected);
   take_dumped_trace(options.expected, options.actual);
-  const CompareKind kind = common_kind(options);
+  const CompareKind kind = common_kind(options.actual, options.expected);
   require_possible(options.gates);
   require_flags_that_fit(options, kind);
   std::optional<MadeFolder> made;

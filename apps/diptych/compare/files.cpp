@@ -21,6 +21,20 @@ CompareKind kind_of(const fs::path& path) {
                    readable_pictures());
 }
 
+CompareKind common_kind(const fs::path& actual, const fs::path& expected) {
+  const CompareKind one = kind_of(actual), other = kind_of(expected);
+  if (one == other) return one;
+  const auto are = [&](CompareKind first, CompareKind second) {
+    return one == first && other == second;
+  };
+  if (are(CompareKind::clip, CompareKind::folder) || are(CompareKind::folder, CompareKind::clip))
+    return CompareKind::clip;
+  throw InputError(
+      "{} and {}: are of different kinds; expected two pictures, two clips, two traces or two "
+      "folders",
+      actual.string(), expected.string());
+}
+
 CompareReport compare_files(const fs::path& actual, const fs::path& expected, CompareKind kind,
                             const CompareOptions& options) {
   check_interrupted();

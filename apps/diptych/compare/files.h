@@ -12,6 +12,8 @@ enum class CompareKind { picture, clip, trace, folder };
 // By the content; of a trace by its name. A folder is a clip where it holds frame_00000.png. Throws
 // InputError where nothing is there, or something else.
 CompareKind kind_of(const std::filesystem::path& path);
+// Of both. A folder beside a clip holds the frames of one. Throws InputError where they differ.
+CompareKind common_kind(const std::filesystem::path& actual, const std::filesystem::path& expected);
 
 // Both: what differs, and the files that options.difference and options.output name. Throw as
 // read_image() and ClipReader, and as AtomicFile.

@@ -83,13 +83,13 @@ class FolderComparison {
   }
 
   CompareReport compare_there(const std::string& name) {
-    const fs::path expected = options_.expected / name;
-    const CompareKind kind = kind_of(expected);
+    const fs::path actual = options_.actual / name, expected = options_.expected / name;
+    const CompareKind kind = common_kind(actual, expected);
     CompareOptions options = options_;
     options.output.clear();
     if (!options_.output.empty() && kind != CompareKind::trace)
       options.output = side_by_side_path(options_.output, name, kind);
-    return compare_files(options_.actual / name, expected, kind, options);
+    return compare_files(actual, expected, kind, options);
   }
 
   void add(const std::string& name, const FolderPair& pair, CompareReport report) {
