@@ -150,7 +150,7 @@ TEST_CASE("a case of another checkpoint than --model") {
     if (name == "initial_latents") tensor = tensor.narrow(1, 0, 16).clone();
   });
   CHECK(verified(copy, "checkpoint_ti2v").code == 3);
-  CHECK(verified(copy, "checkpoint_i2v").code == 2);
+  CHECK(verified(copy, "checkpoint").code == 2);
 }
 
 TEST_CASE("what cannot be replayed is said") {
