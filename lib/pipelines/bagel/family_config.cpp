@@ -12,12 +12,13 @@ namespace fs = std::filesystem;
 
 // The official code reads no config.json, so a folder without one is told by the configs of its two
 // transformers: Lance has an llm_config.json, too, but not beside a vit_config.json.
+// The official code reads no config.json; where one says what it is of, that counts.
 bool owns(const fs::path& folder) {
-  if (!fs::exists(folder / "config.json"))
-    return fs::exists(folder / "llm_config.json") && fs::exists(folder / "vit_config.json");
-  const auto json = read_json_object(folder / "config.json");
-  const auto type = json.find("model_type");
-  return type != json.end() && *type == "bagel";
+  if (fs::exists(folder / "config.json")) {
+    const auto json = read_json_object(folder / "config.json");
+    if (const auto type = json.find("model_type"); type != json.end()) return *type == "bagel";
+  }
+  return fs::exists(folder / "llm_config.json") && fs::exists(folder / "vit_config.json");
 }
 
 constexpr FieldDefault kEditDefaults[] = {
