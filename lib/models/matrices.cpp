@@ -1,5 +1,7 @@
 #include "lib/models/matrices.h"
 
+#include <fmt/format.h>
+
 namespace diptych {
 namespace {
 
@@ -39,6 +41,18 @@ std::int64_t matrix_bytes(std::span<const MatrixShape> shapes, const MatrixForma
   for (const MatrixShape& shape : shapes)
     bytes += aligned(value_bytes(shape, format)) + aligned(scale_bytes(shape, format));
   return bytes;
+}
+
+std::string quantization_note(const MatrixFormat& format, std::string_view matrices,
+                              const std::function<std::int64_t(const MatrixFormat&)>& bytes,
+                              std::string_view rest) {
+  constexpr double kMebi = 1 << 20;
+  const auto mebi = [&](Quantization kind) {
+    return static_cast<double>(bytes({format.dtype, kind})) / kMebi;
+  };
+  return fmt::format("{}: {} take {:.1f} MiB instead of {:.1f}; {}",
+                     format.quantization == Quantization::fp8 ? "fp8" : "int8", matrices,
+                     mebi(format.quantization), mebi(Quantization::none), rest);
 }
 
 std::vector<LinearOperand> matrices_in(const Tensor& buffer, std::span<const MatrixShape> shapes,

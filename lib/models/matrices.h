@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/ops/linear_operand.h"
@@ -32,6 +34,12 @@ std::int64_t matrix_bytes(std::span<const MatrixShape> shapes, const MatrixForma
 // Views of the buffer, uint8 [matrix_bytes()], in this order.
 std::vector<LinearOperand> matrices_in(const Tensor& buffer, std::span<const MatrixShape> shapes,
                                        const MatrixFormat& format);
+
+// "fp8: the matrices take 12.0 MiB instead of 24.0; the rest stays as it is": what was quantised,
+// what that saves, and what was not. `bytes`: of these matrices in a format.
+std::string quantization_note(const MatrixFormat& format, std::string_view matrices,
+                              const std::function<std::int64_t(const MatrixFormat&)>& bytes,
+                              std::string_view rest);
 
 // Reads a tensor into the rows of a matrix from `row` on. The matrix may be quantised and on
 // another device than the weights. Of a tensor that is quantised there is one plain copy at a time.

@@ -1,4 +1,5 @@
 // --quantization from the command line to the picture's record and back.
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "tests/cli/record.h"
 #include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
+#include "tests/verify/goldens.h"
 
 namespace diptych {
 namespace {
@@ -62,6 +64,18 @@ TEST_CASE("a quantised picture says so, and is painted again as it was") {
     CHECK(again.code == 0);
     CHECK(has(again.out, ": identical, "));
   }
+}
+
+TEST_CASE("the log says what was quantised of a diffusion transformer") {
+  const std::filesystem::path goldens = test::goldens_of("wan").back();
+  if (!std::filesystem::exists(goldens / "checkpoint/model_index.json")) return;
+  const Folder folder;
+  const Outcome outcome =
+      run(Words{"generate", "-m", goldens / "checkpoint", "-p", "x", "--size", "32x32", "--steps",
+                "2", "--device", "cpu", "--quantization", "fp8", "-o", folder.file("x.png")});
+  CHECK(outcome.code == 0);
+  CHECK(has(outcome.err,
+            "fp8: the matrices of the transformer's blocks take 0.0 MiB instead of 0.1"));
 }
 
 TEST_CASE("--quantization is of the batch, of bench and of the environment, too") {

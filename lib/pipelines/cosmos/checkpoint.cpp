@@ -253,6 +253,10 @@ MemoryCosts CosmosCheckpoint::costs(DitJobs jobs) const {
   return costs;
 }
 
+std::int64_t CosmosCheckpoint::matrix_bytes(const MatrixFormat& format) const {
+  return dit_.num_layers * block_bytes(dit_, format);
+}
+
 DitOpening cosmos_opening() {
   return {.stored = [](const RunConfig& run) -> StoredWeights {
             if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};

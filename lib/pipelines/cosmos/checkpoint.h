@@ -28,6 +28,7 @@ class CosmosCheckpoint final : public DitCheckpoint {
   DitTexts& texts() override { return *texts_; }
   std::int64_t head_dim() const override { return dit_.attention_head_dim; }
   MemoryCosts costs(DitJobs jobs) const override;
+  std::int64_t matrix_bytes(const MatrixFormat& format) const override;
   void load(const MemoryPlan& plan, Progress& progress) override;
   bool is_loaded() const override { return transformer_.has_value(); }
   void use_strips(bool strips) override { tiles_ = strips; }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/config/run_config.h"
+#include "lib/models/matrices.h"
 #include "lib/pipelines/dit/job.h"
 #include "lib/pipelines/dit/texts.h"
 #include "lib/runtime/runtime.h"
@@ -31,6 +32,8 @@ class DitCheckpoint {
 
   // What a run of these jobs takes beside the text encoder, which is gone by then.
   virtual MemoryCosts costs(DitJobs jobs) const = 0;
+  // Of the matrices that --quantization is about, in all transformers.
+  virtual std::int64_t matrix_bytes(const MatrixFormat& format) const = 0;
   // Reads the weights, placed as the plan says.
   virtual void load(const MemoryPlan& plan, Progress& progress) = 0;
   virtual bool is_loaded() const = 0;

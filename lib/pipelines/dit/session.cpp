@@ -131,6 +131,14 @@ void DitSession::read_weights(std::span<const std::vector<DitJob*>> runs, Progre
     log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
   encode_texts(*runs.front().front(), progress);
   checkpoint_->load(plan_, progress);
+  if (runtime_.quantization != Quantization::none) {
+    const auto bytes = [&](const MatrixFormat& format) {
+      return checkpoint_->matrix_bytes(format);
+    };
+    log_.info("{}", quantization_note({runtime_.dtype, runtime_.quantization},
+                                      "the matrices of the transformer's blocks", bytes,
+                                      "the rest of the model stays as it is"));
+  }
   weights_hash_ = std::make_unique<BackgroundHash>([this](const std::stop_token& stop) {
     added_weights_ = checkpoint_->added_weights();
     return checkpoint_->weights_hash(stop);

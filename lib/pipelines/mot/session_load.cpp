@@ -11,20 +11,16 @@
 namespace diptych {
 namespace {
 
-// What was quantised, what that saves, and what stays as it was.
 void log_quantization(Log& log, Quantization kind, const QwenConfig& llm, at::ScalarType dtype) {
   if (kind == Quantization::none) return;
-  const auto mebi = [&](Quantization q) {
-    constexpr double kMebi = 1 << 20;
-    return static_cast<double>(2 * llm.num_hidden_layers *
-                               QwenLayer::matrix_bytes(llm, {dtype, q})) /
-           kMebi;
+  const auto bytes = [&](const MatrixFormat& format) {
+    return 2 * llm.num_hidden_layers * QwenLayer::matrix_bytes(llm, format);
   };
-  log.info(
-      "{}: the projections of the decoder layers take {:.1f} MiB instead of {:.1f}; embeddings, "
-      "norms, biases, lm_head, vision, latent projections and time embedder stay {}",
-      kind == Quantization::fp8 ? "fp8" : "int8", mebi(kind), mebi(Quantization::none),
-      dtype == at::kFloat ? "float32" : "bfloat16");
+  log.info("{} stay {}",
+           quantization_note({dtype, kind}, "the projections of the decoder layers", bytes,
+                             "embeddings, norms, biases, lm_head, vision, latent projections and "
+                             "time embedder"),
+           dtype == at::kFloat ? "float32" : "bfloat16");
 }
 
 }  // namespace

@@ -104,11 +104,26 @@ void Qwen3Session::read_weights(std::span<const Jobs> runs, Progress& progress) 
     limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
   log_.debug("memory planned: {}", least.summary());
   checkpoint_->load(progress);
+  log_quantization();
   writer_.emplace(text_target(checkpoint_->target()), checkpoint_->loaded_drafter(), runtime_);
   weights_hash_ = std::make_unique<BackgroundHash>(
       [this](const std::stop_token& stop) { return checkpoint_->weights_hash(stop); });
   clock_.lap(report_, "load", runtime_.device);
   log_.mark("weights are read");
+}
+
+void Qwen3Session::log_quantization() {
+  if (runtime_.quantization == Quantization::none) return;
+  const auto bytes = [&](const MatrixFormat& format) {
+    const auto of = [&](const QwenConfig& layers) {
+      return layers.num_hidden_layers * QwenLayer::matrix_bytes(layers, format);
+    };
+    const OpenedDrafter* drafter = checkpoint_->drafter();
+    return of(checkpoint_->config()) + (drafter != nullptr ? of(drafter->config().decoder) : 0);
+  };
+  log_.info("{}", quantization_note({runtime_.dtype, runtime_.quantization},
+                                    "the projections of the decoder layers", bytes,
+                                    "the rest of the model stays as it is"));
 }
 
 std::string Qwen3Session::weights_hash() {

@@ -38,6 +38,7 @@ class Qwen3Session final : public Session {
 
   void require_attention() const;
   void read_weights(std::span<const Jobs> runs, Progress& progress);
+  void log_quantization();
   MemoryPlan plan(const Jobs& jobs) const;
   void log_why_uncaptured(const Qwen3Job& job);
   std::vector<SpeculativeText> write(const Jobs& jobs, std::vector<TextStream>& streams,

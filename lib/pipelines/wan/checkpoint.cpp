@@ -314,6 +314,10 @@ MemoryCosts WanCheckpoint::costs(DitJobs jobs) const {
   return costs;
 }
 
+std::int64_t WanCheckpoint::matrix_bytes(const MatrixFormat& format) const {
+  return (has_experts() ? 2 : 1) * dit_.num_layers * wan_block_bytes(dit_, format);
+}
+
 DitOpening wan_opening() {
   return {.stored = [](const RunConfig& run) -> StoredWeights {
             if (run.load_format == LoadFormat::dummy || run.model.empty()) return {};
