@@ -166,6 +166,47 @@ TEST_CASE("TaylorSeer leaves out steps of every model, and a report says what th
   }
 }
 
+TEST_CASE("--cfg-mode auto measures once, and a line says why branches run one by one") {
+  if (lacks_recordings()) return;
+  const test::Folder folder;
+  const Words common = {"--size", "32x32", "--steps", "3", "--device", "cpu"};
+  const auto told = [&](const std::string& model, const Words& more) {
+    const Outcome outcome = run(with(with({"generate", "-m", model, "-p", "x"}, common), more));
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 0);
+    return outcome.err;
+  };
+  const auto count = [](const std::string& text, const std::string& part) {
+    std::size_t found = 0;
+    for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  const std::string measured = told(wan(), {"--video-frames", "5", "--cfg-mode", "auto", "-b", "2",
+                                            "-o", folder.file("a.frames")});
+  CHECK(count(measured, "--cfg-mode auto: ") == 1);
+  CHECK(has(measured, " for 32x32, 5 frames (a step: batched "));
+  CHECK(has(told(cosmos("checkpoint_t2i"), {"--cfg-mode", "auto", "-o", folder.file("a.png")}),
+            " for 32x32, 1 frame (a step: batched "));
+  const std::string sequential = "guidance runs sequentially: ";
+  for (const std::string asked : {"auto", "batched"}) {
+    const Words mode = {"--video-frames",
+                        "5",
+                        "--cfg-mode",
+                        asked,
+                        "-b",
+                        "2",
+                        "-o",
+                        folder.file(asked + ".frames")};
+    const std::string with_picture = told(wan("checkpoint_ti2v"), with(mode, {"-i", kPicture}));
+    CHECK(count(with_picture, sequential + "the steps are conditioned by the input picture") == 1);
+    fs::remove_all(folder.file(asked + ".frames"));
+    const std::string gated = told(wan(), with(mode, {"--cfg-gate", "0.5"}));
+    CHECK(count(gated, sequential + "adaptive guidance leaves out a branch of later steps") == 1);
+    CHECK_FALSE(has(gated, "--cfg-mode auto: "));
+    fs::remove_all(folder.file(asked + ".frames"));
+  }
+}
+
 TEST_CASE("the web UI's text lists what the family uses") {
   if (lacks_recordings()) return;
   const test::Folder folder;

@@ -214,8 +214,9 @@ bool DitSession::batches(const DitJob& job, DitTurn& turn, const Tensor& x) {
     return false;
   }
   if (job.config().cfg_mode) return job.config().cfg_mode == CfgMode::batched;
-  const std::string kind = fmt::format("{}x{}, {} frames{}", job.size.width, job.size.height,
-                                       job.size.frames, division_text(runtime_));
+  const std::string kind =
+      fmt::format("{}x{}, {} frame{}{}", job.size.width, job.size.height, job.size.frames,
+                  job.size.frames == 1 ? "" : "s", division_text(runtime_));
   if (!plan_.choice.batched) {
     log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
     return false;
