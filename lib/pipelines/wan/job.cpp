@@ -40,14 +40,14 @@ StepCacheCoefficients parse_coefficients(const std::string& text) {
   StepCacheCoefficients coefficients{};
   const auto bad = [&] {
     throw InputError(Setting::of("teacache_coefficients", text),
-                     "expected {} numbers with commas between them", coefficients.size());
+                     "expected {} finite numbers with commas between them", coefficients.size());
   };
   const char* at = text.data();
   const char* const end = at + text.size();
   for (std::size_t i = 0; i < coefficients.size(); ++i) {
     const auto [next, error] = std::from_chars(at, end, coefficients[i]);
     const bool last = i + 1 == coefficients.size();
-    if (error != std::errc() || (last ? next != end : next == end || *next != ',')) bad();
+    if (error != std::errc() || !std::isfinite(coefficients[i]) || (last ? next != end : next == end || *next != ',')) bad();
     at = last ? next : next + 1;
   }
   return coefficients;
