@@ -271,8 +271,9 @@ TEST_CASE("flags that have no effect are refused") {
   CHECK(said(wan(), {"--teacache-coefficients", "no"}) == "--teacache-coefficients" + no_cache);
   CHECK(said(wan(), {"--teacache-first-steps", "2"}) == "--teacache-first-steps" + no_cache);
   CHECK(said(wan(), {"--teacache-ret-steps"}) == "--teacache-ret-steps" + no_cache);
-  CHECK(said(wan(), {"--cache-mode", "teacache", "--teacache-coefficients", "1,2,3,4,nan"}) ==
-        "--teacache-coefficients 1,2,3,4,nan: expected 5 finite numbers with commas between them\n");
+  CHECK(
+      said(wan(), {"--cache-mode", "teacache", "--teacache-coefficients", "1,2,3,4,nan"}) ==
+      "--teacache-coefficients 1,2,3,4,nan: expected 5 finite numbers with commas between them\n");
   const std::string one = ": has no effect on a model with one transformer\n";
   CHECK(said(wan(), {"--guidance-scale-2", "3"}) == "--guidance-scale-2" + one);
   CHECK(said(wan(), {"--boundary-ratio", "0.5"}) == "--boundary-ratio" + one);

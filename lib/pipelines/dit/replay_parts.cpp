@@ -149,7 +149,6 @@ constexpr std::array kParts = {
     PartReplay{"vae", replay_dit_vae},
     PartReplay{"scheduler tables", replay_flow_tables},
     PartReplay{"solver step test", replay_flow_solvers},
-    PartReplay{"TeaCache rescale polynomials", replay_teacache_polynomials},
     PartReplay{"decision table: batched or sequential CFG", replay_branches},
     PartReplay{"SSIM / MS-SSIM metric", replay_measures},
 };

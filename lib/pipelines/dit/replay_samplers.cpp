@@ -15,7 +15,6 @@
 #include "lib/base/error.h"
 #include "lib/pipelines/recorded_values.h"
 #include "lib/sampling/flow_solver.h"
-#include "lib/sampling/step_cache/wan_teacache.h"
 #include "lib/tensor/safetensors.h"
 
 namespace diptych {
@@ -28,13 +27,6 @@ constexpr std::array kSamplers = {
     std::pair{std::string_view("diffusers_flow_match_euler"), FlowSampler::euler},
     std::pair{std::string_view("omni_wan_euler"), FlowSampler::euler_omni},
     std::pair{std::string_view("karras"), FlowSampler::euler_karras},
-};
-
-constexpr std::array kTeaCacheModels = {
-    std::pair{std::string_view("T2V_1_3B"), WanTeaCacheModel::t2v_1_3b},
-    std::pair{std::string_view("T2V_14B"), WanTeaCacheModel::t2v_14b},
-    std::pair{std::string_view("I2V_14B_480P_upstream"), WanTeaCacheModel::i2v_14b_480p},
-    std::pair{std::string_view("I2V_14B_720P_upstream"), WanTeaCacheModel::i2v_14b_720p},
 };
 
 // "shift12" -> 12; `otherwise` where the name has no such word.
@@ -114,27 +106,6 @@ void replay_solver(const std::string& stem, const NamedRun& run, const Safetenso
   record_table(stem, run.sampler, solver.sigmas(), solver.timesteps(), trace);
 }
 
-Tensor polynomial(const StepCacheCoefficients& coefficients, const Tensor& changes) {
-  Tensor values = at::empty_like(changes);
-  for (std::int64_t i = 0; i < changes.numel(); ++i)
-    values[i].fill_(evaluate(coefficients, changes[i].item<double>()));
-  return values;
-}
-
-// Thresholds and modes are FastVideo's, where the recording has them.
-void check_preset(const RecordedCase& recorded, const std::string& name, WanTeaCacheModel model) {
-  const WanTeaCacheConfig preset = WanTeaCacheConfig::preset(model);
-  const std::string at = "/coefficients/" + name;
-  const auto threshold = recorded_field<double>(recorded, at + "/thresh");
-  if (preset.threshold != threshold)
-    throw CheckFailed(
-        fmt::format("{}: threshold {}, expected {}", name, preset.threshold, threshold));
-  const bool ret = recorded_field_or(recorded, at + "/use_ret_steps", preset.use_ret_steps);
-  if (preset.use_ret_steps != ret)
-    throw CheckFailed(
-        fmt::format("{}: use_ret_steps {}, expected {}", name, preset.use_ret_steps, ret));
-}
-
 }  // namespace
 
 void replay_flow_tables(const RecordedCase& recorded, const RunConfig&, TraceSink& trace) {
@@ -155,27 +126,6 @@ void replay_flow_solvers(const RecordedCase& recorded, const RunConfig&, TraceSi
   const SafetensorsFile inputs = SafetensorsFile::open(file);
   for (const std::string& stem : stems_of(inputs))
     replay_solver(stem, NamedRun::of(stem, file), inputs, trace);
-}
-
-void replay_teacache_polynomials(const RecordedCase& recorded, const RunConfig&, TraceSink& trace) {
-  const SafetensorsFile expected = SafetensorsFile::open(recorded.folder / "expected.safetensors");
-  const Tensor changes = expected.view("rel_l1").to(at::kDouble).flatten();
-  trace.record("rel_l1", changes);  // what they are evaluated at
-  const auto models =
-      recorded_field<std::map<std::string, nlohmann::json>>(recorded, "/coefficients");
-  for (const auto& [name, published] : models) {
-    const auto* const known =
-        std::ranges::find(kTeaCacheModels, name, [](const auto& entry) { return entry.first; });
-    if (known == kTeaCacheModels.end())
-      throw Unsupported("{}: {}: has no coefficients in this version",
-                        (recorded.folder / "case.json").string(), name);
-    check_preset(recorded, name, known->second);
-    for (const bool ret : {true, false}) {
-      const auto config = WanTeaCacheConfig::published(known->second, ret);
-      trace.record(name + (ret ? ".ret.poly" : ".non_ret.poly"),
-                   polynomial(config.coefficients, changes));
-    }
-  }
 }
 
 }  // namespace diptych

@@ -1,4 +1,4 @@
-// Recorded cases of noise levels, solvers and TeaCache's polynomials, for replay_parts.cpp.
+// Recorded cases of noise levels and solvers, for replay_parts.cpp.
 #pragma once
 
 #include "lib/pipelines/family.h"
@@ -10,9 +10,5 @@ namespace diptych {
 void replay_flow_tables(const RecordedCase& recorded, const RunConfig& config, TraceSink& trace);
 // Solvers that are fed recorded velocities, and their tables. Throws likewise.
 void replay_flow_solvers(const RecordedCase& recorded, const RunConfig& config, TraceSink& trace);
-// The published polynomials at the recorded changes. Throws CheckFailed where a model's threshold
-// or mode is another one, Unsupported for a model without coefficients here.
-void replay_teacache_polynomials(const RecordedCase& recorded, const RunConfig& config,
-                                 TraceSink& trace);
 
 }  // namespace diptych

@@ -164,6 +164,7 @@ std::vector<RefusedKey> refused_keys_of_wan() {
   constexpr std::string_view kScale = "set extra_args.cfg_text_scale";
   constexpr std::string_view kNoText = "this family writes no text";
   return {
+      {stage, "boundary_ratio", "", "set default_sampling_params.boundary_ratio"},
       {sampling, "guidance_scale", "", kScale},
       {sampling, "true_cfg_scale", "", kScale},
       {sampling, "strength", "", "videos have no start picture with noise"},

@@ -13,6 +13,7 @@
 #include "lib/media/resize.h"
 #include "lib/pipelines/dit/branches.h"
 #include "lib/pipelines/inputs.h"
+#include "lib/pipelines/wan/teacache.h"
 #include "lib/pipelines/wan/turn.h"
 #include "lib/session/hashes.h"
 #include "lib/text/prompt_cleaning.h"
@@ -47,7 +48,9 @@ StepCacheCoefficients parse_coefficients(const std::string& text) {
   for (std::size_t i = 0; i < coefficients.size(); ++i) {
     const auto [next, error] = std::from_chars(at, end, coefficients[i]);
     const bool last = i + 1 == coefficients.size();
-    if (error != std::errc() || !std::isfinite(coefficients[i]) || (last ? next != end : next == end || *next != ',')) bad();
+    if (error != std::errc() || !std::isfinite(coefficients[i]) ||
+        (last ? next != end : next == end || *next != ','))
+      bad();
     at = last ? next : next + 1;
   }
   return coefficients;
@@ -143,7 +146,7 @@ void WanJob::plan_cache() {
                                        Setting::of("teacache_coefficients", "A,B,C,D,E"),
                                        ", none or taylorseer"});
   }
-  teacache = WanTeaCacheConfig::published(model, settings.teacache_ret_steps);
+  teacache = published_teacache(model, settings.teacache_ret_steps);
   teacache->threshold = config().cache_threshold;
   if (settings.teacache_first > 0) teacache->ret_steps = settings.teacache_first;
   if (!settings.teacache.empty()) teacache->coefficients = parse_coefficients(settings.teacache);

@@ -12,7 +12,7 @@
 #include "lib/pipelines/wan/checkpoint.h"
 #include "lib/pipelines/wan/settings.h"
 #include "lib/sampling/flow_solver.h"
-#include "lib/sampling/step_cache/wan_teacache.h"
+#include "lib/sampling/step_cache/timestep_teacache.h"
 
 namespace diptych {
 
@@ -32,7 +32,7 @@ struct WanJob final : DitJob {
   WanSettings settings;
   WanLatentSize latent;
   double high_scale = 1, low_scale = 1;
-  std::optional<WanTeaCacheConfig> teacache;
+  std::optional<TimestepTeaCacheConfig> teacache;
   std::vector<float> timesteps;    // of each update, as the network sees them
   std::optional<double> boundary;  // a timestep, of two experts: from here on down the second
   std::filesystem::path picture;   // "" = none

@@ -12,6 +12,7 @@
 #include "lib/pipelines/wan/checkpoint.h"
 #include "lib/pipelines/wan/job.h"
 #include "lib/pipelines/wan/replay_padding.h"
+#include "lib/pipelines/wan/replay_teacache.h"
 #include "lib/pipelines/wan/replay_weights.h"
 #include "lib/tensor/safetensors.h"
 
@@ -116,7 +117,8 @@ CaseReplay replay_wan(const fs::path& folder, const RunConfig& config, Log& log)
   return [=, &log](const RecordedCase& recorded, TraceSink& trace) {
     const std::string task = recorded.task();
     if (replay_dit_part(task, recorded, own, trace) ||
-        replay_wan_padding(task, recorded, own, trace))
+        replay_wan_padding(task, recorded, own, trace) ||
+        replay_wan_teacache(task, recorded, trace))
       return;
     if (task_of(recorded).empty())
       throw Unsupported("{}: task '{}' is not in this version",

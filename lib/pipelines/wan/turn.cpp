@@ -197,7 +197,7 @@ void WanTurn::plan_cache(const WanTransformer& model, const WanPlan& plan) {
     const Tensor& compared = job_.teacache->use_ret_steps ? time.timestep_proj : time.temb;
     modulations.push_back(compared.narrow(0, compared.size(0) - 1, 1));
   }
-  computes_ = plan_wan_teacache(*job_.teacache, at::cat(modulations));
+  computes_ = plan_timestep_teacache(*job_.teacache, at::cat(modulations));
 }
 
 std::string WanTurn::step_note() const {

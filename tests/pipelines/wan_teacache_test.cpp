@@ -1,20 +1,19 @@
 // TeaCache for Wan against recorded decisions and polynomials.
-#include "lib/sampling/step_cache/wan_teacache.h"
-
 #include <cmath>
 #include <map>
 
 #include "lib/base/error.h"
+#include "lib/pipelines/wan/teacache.h"
 #include "tests/sampling/recorded.h"
 #include "tests/support/folder.h"
 
 namespace diptych {
 namespace {
 
-using Branch = WanTeaCacheRule::Branch;
+using Branch = TimestepTeaCacheRule::Branch;
 
-WanTeaCacheConfig config_of(const nlohmann::json& recorded) {
-  WanTeaCacheConfig config;
+TimestepTeaCacheConfig config_of(const nlohmann::json& recorded) {
+  TimestepTeaCacheConfig config;
   config.coefficients = recorded.at("coefficients").get<StepCacheCoefficients>();
   config.threshold = recorded.at("thresh");
   config.use_ret_steps = recorded.at("use_ret_steps");
@@ -39,11 +38,11 @@ TEST_CASE("the published polynomials of Wan") {
   for (const auto& [name, model] : models) {
     CAPTURE(name);
     const auto& recorded = info.at("coefficients").at(name);
-    const WanTeaCacheConfig preset = WanTeaCacheConfig::preset(model);
+    const TimestepTeaCacheConfig preset = preset_teacache(model);
     CHECK(preset.threshold == recorded.at("thresh").get<double>());
     CHECK(preset.use_ret_steps == recorded.value("use_ret_steps", true));
     for (const bool ret : {true, false}) {
-      const auto config = WanTeaCacheConfig::published(model, ret);
+      const auto config = published_teacache(model, ret);
       config.check();
       CHECK(config.ret_steps == (ret ? 5 : 1));
       const Tensor expected = file.view(name + (ret ? ".ret.poly" : ".non_ret.poly"));
@@ -61,8 +60,8 @@ TEST_CASE("calls are computed as recorded") {
     CAPTURE(name);
     const auto info = test::case_json(test::recorded_guidance(name).front());
     const auto& parameters = info.at("parameters");
-    WanTeaCacheRule rule(config_of(parameters.at("teacache")),
-                         parameters.at("num_inference_steps"));
+    TimestepTeaCacheRule rule(config_of(parameters.at("teacache")),
+                              parameters.at("num_inference_steps"));
     for (int clip = 0; clip < 2; ++clip) {
       for (const auto& call : info.at("steps_info")) {
         const Branch branch = call.at("branch") == "cond" ? Branch::cond : Branch::uncond;
@@ -82,36 +81,36 @@ TEST_CASE("calls are computed as recorded") {
 }
 
 TEST_CASE("a plan decides as the rule does, from the modulations alone") {
-  WanTeaCacheConfig config;
+  TimestepTeaCacheConfig config;
   config.coefficients = {0, 0, 0, 1, 0};
   config.threshold = 0.5;
   config.ret_steps = 2;
   // Changes, from step 1 on: 1/1, 0.5/2, 0.75/2.5, 0.25/3.25, 3.5/3.5, 0.
   const Tensor levels = at::tensor({1.F, 2.F, 2.5F, 3.25F, 3.5F, 7.F, 7.F});
   const Tensor modulations = levels.unsqueeze(1).expand({7, 3});
-  CHECK(plan_wan_teacache(config, modulations) ==
+  CHECK(plan_timestep_teacache(config, modulations) ==
         std::vector<bool>{true, true, false, true, false, true, false});
   config.use_ret_steps = false;  // the last one is computed, too
   config.ret_steps = 1;
-  CHECK(plan_wan_teacache(config, modulations) ==
+  CHECK(plan_timestep_teacache(config, modulations) ==
         std::vector<bool>{true, true, false, true, false, true, true});
 }
 
 TEST_CASE("an estimate that is no number computes") {
-  WanTeaCacheRule rule(WanTeaCacheConfig::preset(WanTeaCacheModel::t2v_14b), 10);
+  TimestepTeaCacheRule rule(preset_teacache(WanTeaCacheModel::t2v_14b), 10);
   CHECK(rule.begin_call(0, Branch::cond, [] { return 0.0; }));
   CHECK(rule.begin_call(1, Branch::cond, [] { return std::nan(""); }));
   CHECK(rule.sum(Branch::cond) == 0);
 }
 
 TEST_CASE("TeaCache for Wan needs a threshold and coefficients") {
-  WanTeaCacheConfig config = WanTeaCacheConfig::preset(WanTeaCacheModel::t2v_1_3b);
+  TimestepTeaCacheConfig config = preset_teacache(WanTeaCacheModel::t2v_1_3b);
   config.threshold = 0;
-  CHECK(test::message_of([&] { WanTeaCacheRule(config, 5); }) ==
+  CHECK(test::message_of([&] { TimestepTeaCacheRule(config, 5); }) ==
         "teacache: threshold: found 0, expected a positive number");
   config = {};
   config.threshold = 1;
-  CHECK_THROWS_AS(WanTeaCacheRule(config, 5), InputError);
+  CHECK_THROWS_AS(TimestepTeaCacheRule(config, 5), InputError);
 }
 
 TEST_CASE("what computed steps added is kept by context") {
