@@ -119,6 +119,8 @@ std::string broken(const fs::path& model, const std::string& file, const std::st
   return said;
 }
 
+TEST_SUITE_BEGIN("needs goldens");
+
 TEST_CASE("a video comes out again: in bfloat16, with TeaCache of the model's own coefficients") {
   if (lacks_recordings()) return;
   const test::Folder folder;
@@ -384,5 +386,7 @@ TEST_CASE("guidance that runs sequentially is no warning") {
   CHECK(outcome.code == 0);
   CHECK_FALSE(has(outcome.err, "[WARN"));
 }
+
+TEST_SUITE_END();
 
 }  // namespace

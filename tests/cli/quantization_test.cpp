@@ -11,6 +11,7 @@
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
 #include "tests/cli/words.h"
+#include "tests/support/skip.h"
 #include "tests/support/tiny_model.h"
 #include "tests/verify/goldens.h"
 
@@ -66,9 +67,11 @@ TEST_CASE("a quantised picture says so, and is painted again as it was") {
   }
 }
 
-TEST_CASE("the log says what was quantised of a diffusion transformer") {
+TEST_CASE("the log says what was quantised of a diffusion transformer" *
+          doctest::test_suite("needs goldens")) {
   const std::filesystem::path goldens = test::goldens_of("wan").back();
-  if (!std::filesystem::exists(goldens / "checkpoint/model_index.json")) return;
+  if (!std::filesystem::exists(goldens / "checkpoint/model_index.json"))
+    return test::skip("the full recordings are not here");
   const Folder folder;
   const Outcome outcome =
       run(Words{"generate", "-m", goldens / "checkpoint", "-p", "x", "--size", "32x32", "--steps",

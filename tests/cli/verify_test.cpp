@@ -7,6 +7,7 @@
 #include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
 #include "tests/cli/words.h"
+#include "tests/support/skip.h"
 #include "tests/verify/goldens.h"
 
 namespace diptych {
@@ -120,18 +121,21 @@ TEST_CASE("what is wrong with a flag is said once, not case by case") {
         "diptych: --kernels strict: needs a CUDA device, the run is on the CPU\n");
 }
 
-TEST_CASE("a case of two transformers and a model with one") {
+TEST_CASE("a case of two transformers and a model with one" *
+          doctest::test_suite("needs goldens")) {
   const fs::path goldens = test::goldens_of("wan").back();
-  if (!fs::exists(goldens / "checkpoint_a14b")) return;
+  if (!fs::exists(goldens / "checkpoint_a14b"))
+    return test::skip("the full recordings are not here");
   const fs::path folder = goldens / "cases/t2v_a14b_lora_pair";
   CHECK(test::refusal(run(Words{"verify", folder, "-m", goldens / "checkpoint"})) ==
         (folder / "expected.safetensors").string() + ": holds weights of transformer_2, but " +
             (goldens / "checkpoint").string() + " has one transformer\n");
 }
 
-TEST_CASE("a case of another checkpoint than --model") {
+TEST_CASE("a case of another checkpoint than --model" * doctest::test_suite("needs goldens")) {
   const fs::path goldens = test::goldens_of("wan").back();
-  if (!fs::exists(goldens / "checkpoint_ti2v")) return;
+  if (!fs::exists(goldens / "checkpoint_ti2v"))
+    return test::skip("the full recordings are not here");
   const auto verified = [&](const fs::path& folder, const char* checkpoint) {
     return run(Words{"verify", folder, "-m", goldens / checkpoint});
   };

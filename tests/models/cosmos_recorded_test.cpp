@@ -6,6 +6,7 @@
 #include "lib/models/cosmos/frames.h"
 #include "lib/sampling/preconditioning.h"
 #include "tests/models/cosmos_cases.h"
+#include "tests/support/skip.h"
 #include "tests/verify/goldens.h"
 
 namespace diptych {
@@ -148,9 +149,10 @@ TEST_CASE("cosmos: parts of the recorded cases") {
   }
 }
 
-TEST_CASE("cosmos: the recorded cases, where the full recordings are") {
+TEST_CASE("cosmos: the recorded cases, where the full recordings are" *
+          doctest::test_suite("needs goldens")) {
   const fs::path goldens = full_goldens();
-  if (goldens.empty()) return;
+  if (goldens.empty()) return test::skip("the full recordings are not here");
   for (const std::string name : {"t2i_sequential", "t2i_batched", "t2i_no_cfg", "v2w_image",
                                  "v2w_image_batched", "v2w_video"}) {
     CAPTURE(name);

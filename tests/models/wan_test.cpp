@@ -12,6 +12,7 @@
 #include "lib/tensor/safetensors.h"
 #include "tests/models/wan_cases.h"
 #include "tests/support/folder.h"
+#include "tests/support/skip.h"
 #include "tests/verify/goldens.h"
 
 namespace diptych {
@@ -205,9 +206,10 @@ TEST_CASE("wan: a file may hold the norm that no model uses, and nothing else be
   }
 }
 
-TEST_CASE("wan: the layout of the released sizes, where the full recordings are") {
+TEST_CASE("wan: the layout of the released sizes, where the full recordings are" *
+          doctest::test_suite("needs goldens")) {
   const fs::path shapes = full_goldens() / "real_shapes";
-  if (!fs::exists(shapes)) return;
+  if (!fs::exists(shapes)) return test::skip("the full recordings are not here");
   const auto check = [&](const char* file, const WanConfig& config) {
     CAPTURE(file);
     std::set<std::string> expected, found;
@@ -253,9 +255,10 @@ TEST_CASE("wan: parts of the recorded cases") {
   }
 }
 
-TEST_CASE("wan: the recorded cases, where the full recordings are") {
+TEST_CASE("wan: the recorded cases, where the full recordings are" *
+          doctest::test_suite("needs goldens")) {
   const fs::path goldens = full_goldens();
-  if (goldens.empty()) return;
+  if (goldens.empty()) return test::skip("the full recordings are not here");
   for (const auto& [name, checkpoint, module] :
        {std::tuple{"t2v_unipc_sequential", "checkpoint", "transformer"},
         std::tuple{"t2v_unipc_batched", "checkpoint", "transformer"},

@@ -91,18 +91,18 @@ std::size_t replay_cases(const fs::path& goldens, CfgMode mode, bool runs) {
 
 }  // namespace
 
-TEST_CASE("recorded runs of Wan" * doctest::test_suite("needs utf8proc")) {
+TEST_CASE("recorded runs of Wan" * doctest::test_suite("needs goldens")) {
   if (!can_normalise(kFirstNormalised)) return test::skip(kNoUtf8proc);
   const fs::path goldens = full_goldens();
-  if (goldens.empty()) return;
+  if (goldens.empty()) return test::skip("the full recordings are not here");
   for (const CfgMode mode : {CfgMode::batched, CfgMode::sequential})
     CHECK(replay_cases(goldens, mode, true) == 21);
 }
 
-TEST_CASE("recorded parts of Wan" * doctest::test_suite("needs utf8proc")) {
+TEST_CASE("recorded parts of Wan" * doctest::test_suite("needs goldens")) {
   if (!can_normalise(kFirstNormalised)) return test::skip(kNoUtf8proc);
   const fs::path goldens = full_goldens();
-  if (goldens.empty()) return;
+  if (goldens.empty()) return test::skip("the full recordings are not here");
   CHECK(replay_cases(goldens, CfgMode::batched, false) == 12);
 }
 
@@ -124,7 +124,8 @@ RunConfig clip_request() {
   return resolve(sources).options.run;
 }
 
-TEST_CASE("the steps of a clip are timed by one of them, which changes no clip") {
+TEST_CASE("the steps of a clip are timed by one of them, which changes no clip" *
+          doctest::test_suite("needs goldens")) {
   if (full_goldens().empty()) return test::skip("the full recordings are not there");
   if (!can_normalise(kFirstNormalised)) return test::skip(kNoUtf8proc);
   const RunConfig request = clip_request();
