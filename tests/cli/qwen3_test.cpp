@@ -158,6 +158,9 @@ TEST_CASE("what has no meaning is refused by its flag") {
   says(refused(with(kPlain, {"-p", "a", "--block-size", "8"})),
        "--block-size: given without --draft-model DIR");
   says(refused(with(kPlain, {"-p", "a", "--adaptive-drafting"})), "given without --draft-model");
+  says(refused(with(kPlain, {"-p", "a", "--adaptive-drafting", "--draft-model", kDrafter,
+                             "--temperature", "0.5"})),
+       "--adaptive-drafting: given together with --temperature 0.5: the text would depend on");
   says(refused(with(kPlain, {"-p", "a", "--prompt-format", "raw", "--system", "b"})),
        "--system: has no meaning with --prompt-format raw");
   says(refused(with(kPlain, {"-p", "", "--prompt-format", "raw"})), "--prompt: is empty");

@@ -181,6 +181,12 @@ TEST_CASE("dflash: drafters of another kind are refused by the key that makes th
   CHECK(error_of(R"({"layer_types": ["full_attention", "sliding_attention"]})") ==
         "layer_types: found [\"full_attention\",\"sliding_attention\"], expected "
         "\"full_attention\" alone");
+  CHECK(error_of(R"({"architectures": ["DFlash2DraftModel"]})") ==
+        "architectures: found [\"DFlash2DraftModel\"], expected \"DFlashDraftModel\"");
+  CHECK(error_of(R"({"is_causal": true})") == "is_causal: found true, expected false");
+  CHECK(error_of(R"({"attention_sink_bias": true})") ==
+        "attention_sink_bias: found true, expected false");
+  CHECK(error_of(R"({"vocab_size": 31})") == "vocab_size: found 31, expected 32 as in the target");
   CHECK(error_of(R"({"dflash_config": {"causal": true}})") ==
         "dflash_config.causal: found true, expected false");
   CHECK(error_of(R"({"dflash_config": {"use_swa": true}})") ==

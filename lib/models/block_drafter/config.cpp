@@ -52,6 +52,20 @@ void check_attention(const Json& json, const fs::path& path) {
     refuse(path, "layer_types", *types, "\"full_attention\" alone");
 }
 
+// What other kinds of drafters say at the top. An absent key is as good as the right one.
+void check_kind(const Json& json, const fs::path& path) {
+  constexpr const char* kArchitecture = "DFlashDraftModel";
+  const auto types = json.find("architectures");
+  if (types != json.end() && !types->is_null() &&
+      (!types->is_array() || std::ranges::find(*types, kArchitecture) == types->end()))
+    refuse(path, "architectures", *types, fmt::format("\"{}\"", kArchitecture));
+  for (const char* key : {"is_causal", "attention_sink_bias"}) {
+    const auto found = json.find(key);
+    if (found != json.end() && *found != false && !found->is_null())
+      refuse(path, key, *found, "false");
+  }
+}
+
 // Of "dflash_config": no key may be there that asks for something else than is done here.
 void check_own_keys(const Json& own, const fs::path& path) {
   refuse_variants(own, "dflash_config.", path);
@@ -104,6 +118,7 @@ void check_fits(const BlockDrafterConfig& c, const QwenConfig& target) {
                      expected);
   };
   check("hidden_size", c.decoder.hidden_size, target.hidden_size);
+  check("vocab_size", c.decoder.vocab_size, target.vocab_size);
   check("num_target_layers", c.num_target_layers, target.num_hidden_layers);
   if (c.mask_token_id >= target.vocab_size) {
     throw InputError(
@@ -140,6 +155,7 @@ BlockDrafterConfig BlockDrafterConfig::load(const fs::path& path, const QwenConf
   const Json json = read_json_object(path);
   refuse_variants(json, "", path);
   check_attention(json, path);
+  check_kind(json, path);
   const Json& own = own_keys(json, path);
   check_own_keys(own, path);
   refuse_mask_file(path);

@@ -54,7 +54,8 @@ constexpr ChoiceSlot kPromptFormat = {
 
 constexpr auto kFields = std::to_array<Field>({
     {"adaptive_drafting", Scope::answer, "--adaptive-drafting", "",
-     "leave the drafter out of the rest of a text that it is measured to slow down",
+     "leave the drafter out of the rest of a text that it is measured to slow down; not with "
+     "--temperature",
      BoolSlot{member<&Qwen3Settings::adaptive_drafting>}, YamlPlace::reading,
      "default_sampling_params.extra_args.adaptive_drafting"},
     {"forced_acceptance", Scope::answer, "--forced-acceptance", "N",

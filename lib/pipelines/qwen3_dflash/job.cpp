@@ -113,6 +113,13 @@ Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::m
   if (request.sampling.temperature < kGreedy) request.sampling.temperature = 0;
   request.sampling.check();
   request.vocab_limit = std::min(checkpoint.tokenizer().size(), checkpoint.config().vocab_size);
+  // A text that draws would draw other numbers where it is written without drafts.
+  if (own.adaptive_drafting && request.sampling.temperature > 0)
+    throw InputError(
+        Setting::of("adaptive_drafting"),
+        SettingText{"given together with ",
+                    Setting::of("temperature", fmt::format("{}", run.text.temperature)),
+                    ": the text would depend on the clock; expected one of them"});
   request.may_switch_off = own.adaptive_drafting;
   request.forced_acceptance = own.forced_acceptance;
   request.graphs = !run.enforce_eager;

@@ -66,14 +66,26 @@ bool Qwen3Session::may_share(const RunConfig& a, const RunConfig& b) const {
   return share_qwen3_forwards(a, b);
 }
 
-MemoryPlan Qwen3Session::plan(const Jobs& jobs) const {
+namespace {
+
+// Each text of a run has room for the longest one.
+Qwen3RunSizes sizes_of(const std::vector<const Qwen3Job*>& jobs) {
   Qwen3RunSizes sizes;
+  std::int64_t longest = 0;
   for (const Qwen3Job* job : jobs) {
     sizes.longest_prompt = std::max(sizes.longest_prompt, std::ssize(job->prompt));
-    sizes.rows += std::ssize(job->prompt) + job->request.max_new_tokens;
+    longest = std::max(longest, job->request.max_new_tokens);
     sizes.block = std::max(sizes.block, job->request.block_size);
   }
   sizes.texts = std::ssize(jobs);
+  sizes.rows = sizes.texts * (sizes.longest_prompt + longest);
+  return sizes;
+}
+
+}  // namespace
+
+MemoryPlan Qwen3Session::plan(const Jobs& jobs) const {
+  Qwen3RunSizes sizes = sizes_of(jobs);
   sizes.graphs = jobs.front()->request.graphs && !jobs.front()->is_traced();
   return fit_memory(qwen3_costs(*checkpoint_, sizes, runtime_), {}, budget_);
 }
@@ -94,11 +106,7 @@ void Qwen3Session::load(std::span<const JobGroup> expected, Progress& progress) 
 // Where one of the runs has room.
 void Qwen3Session::read_weights(std::span<const Jobs> runs, Progress& progress) {
   clock_.start();
-  const auto needs = [&](const Jobs& run) {
-    std::int64_t rows = 0;
-    for (const Qwen3Job* job : run) rows += std::ssize(job->prompt) + job->request.max_new_tokens;
-    return rows;
-  };
+  const auto needs = [](const Jobs& run) { return sizes_of(run).rows; };
   const MemoryPlan least = plan(*std::ranges::min_element(runs, {}, needs));
   if (budget_.limited)
     limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
