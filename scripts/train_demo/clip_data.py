@@ -15,10 +15,10 @@ import vocabulary
 MERGES, PADDED = 420, 704  # of the tokenizer; rows of the embedding table: 256 bytes, the merges, 22 added tokens
 POOL = {"t2v": 70000, "i2v": 36000, "edit": 36000}  # clips, of all shapes together
 ROWS = {"t2v": 24000, "i2v": 40000, "edit": 48000, "x2t": 22000}  # of a step, of that kind
-TURNS = ("edit", "x2t", "i2v", "i2v", "edit", "i2v", "x2t", "i2v")  # what a step has beside clips from text
+TURNS = ("edit", "i2v", "edit", "i2v", "x2t", "i2v", "edit", "i2v")  # what a step has beside clips from text
 LENGTH = {"t2v": 112, "i2v": 112, "edit": 136, "x2t": 184}  # text rows of a sample
 DROPPED = 0.1  # of the captions, for classifier-free guidance
-FREE = 0.2  # of the captions of clips from text: in other words (clips.free_caption)
+FREE = 0.4  # of the captions of clips from text: in other words (clips.free_caption)
 STRETCHED = 0.3  # of the clips that are read: shown at less than 12 frames a second, so that frames come twice
 STRANGE = 0.4  # of the clips that are asked about: their things have no names
 # Of the things in clips that continue a picture or are edited: of a colour, or a shape, without a name.

@@ -107,7 +107,7 @@ def sample_motion(rng, shape, motions, spun):
     thing are not to spread to, the weight is 2 then, and of all else 1."""
     if spun == 1:
         return rng.choice(motions)  # the draws of the exams
-    weights = {SPINS: 1 if shape in ROUND else spun, STILL: 2}
+    weights = {SPINS: 1 if shape in ROUND else spun, STILL: 2, APPEARS: 1.5, DISAPPEARS: 1.5}
     return rng.choices(motions, [weights.get(motion, 1) for motion in motions])[0]
 
 
@@ -349,20 +349,23 @@ DEEDS = {
 }
 
 
-def deed(rng, motion, plain=0.72):
-    """What a thing does, behind its name: "moves up", "is moving up", "moving up"."""
+def deed_forms(rng, motion):
+    """What a thing does, as "moves up" and as "moving up"."""
     if motion in WAYS:
         verb = VERBS[0] if rng.random() < 0.7 else rng.choice(VERBS)
         if motion in VERTICAL and rng.random() < 0.06:
-            pair = ("rises", "rising") if motion == UP else ("falls", "falling")
-        else:
-            way = rng.choice(WAYS[motion])
-            pair = f"{verb[0]} {way}", f"{verb[1]} {way}"
-    else:
-        pair = rng.choice(DEEDS[motion])
-    if rng.random() < plain:
-        return pair[0]
-    return ("is " if rng.random() < 0.5 else "") + pair[1]
+            return ("rises", "rising") if motion == UP else ("falls", "falling")
+        way = rng.choice(WAYS[motion])
+        return f"{verb[0]} {way}", f"{verb[1]} {way}"
+    return rng.choice(DEEDS[motion])
+
+
+def deed(rng, motion):
+    """Behind a thing's name: "moves up", "is moving up", "moving up"."""
+    does, doing = deed_forms(rng, motion)
+    if rng.random() < 0.72:
+        return does
+    return ("is " if rng.random() < 0.5 else "") + doing
 
 
 def noun(rng, said):
@@ -391,13 +394,31 @@ def caption(rng, spec):
     return finished(rng, text)
 
 
+OPENINGS = ("here is ", "I want ", "imagine ", "paint ", "draw ", "give me ", "let us see ", "this is ", "picture ", "now ",
+            "I would like ", "look at ", "in this clip ", "a movie with ", "a scene: ", "please make ", "create ", "render ")
+JOINED = (" and ", " and ", " and ", ", and ", " next to ", " as well as ", " together with ", " plus ")
+# Of a thing and of what it does.
+FORMS = ("{it} which {does}", "{it} which {does}", "{it}, which {does}", "{it} {doing}", "{it} as it {does}", "{it} which is {doing}")
+
+
+def babble(rng):
+    """Words that nobody knows, to be read over."""
+    return "".join("".join(rng.choices("abcdefghiklmnoprstuvwy", k=rng.randint(1, 7))) + " " for _ in range(rng.randint(1, 4)))
+
+
 def free_caption(rng, spec):
     """In other words than `caption` has: who has read many wordings understands a new one."""
-    text = " and ".join(f"{noun(rng, thing)} which {deed(rng, thing.motion, 1.0)}" for thing in spec.things)
-    opening = rng.choice(("", "", "here is ", "I want ", "imagine ", "paint "))
+    form, parts = rng.choice(FORMS), []
+    for thing in spec.things:
+        does, doing = deed_forms(rng, thing.motion)
+        parts.append(form.format(it=noun(rng, thing), does=does, doing=doing))
+    text = rng.choice(JOINED).join(parts)
+    chance = rng.random()
+    opening = rng.choice(OPENINGS) if chance < 0.5 else babble(rng) if chance < 0.7 else ""
     if spec.background:
-        where = f"on a {background_word(rng, spec.background)} background"
-        text = rng.choice((f"{opening}{text} {where}", f"{where} is {text}", f"{where}, {opening}{text}"))
+        where = f"{rng.choice(('on', 'on', 'on', 'over', 'before'))} a {background_word(rng, spec.background)} background"
+        text = rng.choice((f"{opening}{text} {where}", f"{opening}{text} {where}", f"{where} is {text}",
+                           f"{where} {opening}{text}", f"{where}, {opening}{text}", f"{opening}{text}, {where}"))
     else:
         text = opening + text
     return finished(rng, text)
