@@ -143,6 +143,24 @@ TEST_CASE("sampled texts follow their seed, and drafts change nothing that greed
   CHECK(sampled("1") != sampled("2"));
 }
 
+TEST_CASE("a replay with another drafter says that the model is the right one") {
+  const Folder folder;
+  const std::string answer = folder.file("a.json");
+  REQUIRE(run(with(kDrafted, {"-p", kCount, "--max-tokens", "4", "-o", answer})).code == 0);
+  const auto replay = [&](const std::string& drafter) {
+    return run(
+        {"inspect", answer, "--replay", "-m", kTarget, "--weights", drafter, "--device", "cpu"});
+  };
+  CHECK(replay(kDrafter).code == 0);
+  const std::string namesake = folder.file("other/drafter_b16");
+  std::filesystem::create_directories(namesake);
+  std::filesystem::copy(kGoldens + "/checkpoint_trained/drafter_b8", namesake);
+  const Outcome other = replay(namesake);
+  CHECK(other.code == 2);
+  CHECK(other.err.find("; the model's are the same, give others with --weights") !=
+        std::string::npos);
+}
+
 TEST_CASE("what has no meaning is refused by its flag") {
   const auto refused = [](const std::vector<std::string>& words) {
     const Outcome outcome = run(words);
@@ -168,6 +186,9 @@ TEST_CASE("what has no meaning is refused by its flag") {
   says(refused(with(kPlain, {"-p", "a", "-i", "b.png"})), "no task of qwen3_dflash reads pictures");
   says(refused(with(kPlain, {"-p", "a", "--top-k", "3"})), "--top-k: given without --temperature");
   says(refused(with(kPlain, {"-p", "a", "--max-tokens", "40960"})), "--max-tokens: found 40960");
+  std::string longer;
+  for (int i = 0; i < 41000; ++i) longer += "1 ";
+  says(refused(with(kPlain, {"-p", longer})), " the model 40960 positions; expected fewer");
   says(refused(with(kPlain, {"-p", "a", "--stop", ""})), "--stop: is empty");
   says(refused(with(kPlain, {"-p", "a", "--draft-model", kTarget})), "--draft-model");
   says(refused(with(kPlain, {"-p", "a", "--draft-model", "none"})), "--draft-model: none");

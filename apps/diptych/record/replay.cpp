@@ -171,10 +171,17 @@ class Replay {
     Progress progress(log_, settings_.progress);
     session->load(std::span(&group, 1), progress);
     if (const std::string hash = session->weights_hash(); hash != record_.weights_hash) {
-      throw InputError("{}: was made with weights {}, but those of {} are {}; {} --model", name_,
+      // A hash for each of several folders, the model's first.
+      const auto first = [](const std::string& hashes) {
+        return hashes.substr(0, hashes.find('-'));
+      };
+      const bool same_model = first(hash) == first(record_.weights_hash);
+      throw InputError("{}: was made with weights {}, but those of {} are {}; {}", name_,
                        record_.weights_hash,
                        model.model.empty() ? "the dummy" : model.model.string(), hash,
-                       settings_.model.empty() ? "give" : "give another");
+                       same_model ? "the model's are the same, give others with --weights"
+                       : settings_.model.empty() ? "give --model"
+                                                 : "give another --model");
     }
     Results results;
     results.result = [&](const Result& result, const Report& report) {

@@ -121,7 +121,7 @@ GeneratedText MotSession::write(const std::unique_ptr<MotTurn>& turn, MotTrace* 
     if (!report_.drafting) report_.drafting.emplace();
     report_.drafting->add(*written.drafting);
   }
-  warn_of_limit(job, written);
+  if (!job.answers()) warn_of_limit(job, written);
   clock_.lap(report_, "prefill", "text", written.seconds, runtime_.device);
   return written;
 }
@@ -147,7 +147,8 @@ void MotSession::answer(MotJob& job, MotTrace* trace, Progress& progress, const 
                       .seconds = written.seconds,
                       .drafting = written.drafting};
   result.inputs = job.inputs;
-  results.result(result, report_);
+  results.result(result, report_);  // which ends the last line of a text that is streamed
+  warn_of_limit(job, written);
 }
 
 // Those for which there is no room beside a step that is captured anew.

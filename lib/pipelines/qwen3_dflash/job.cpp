@@ -71,6 +71,9 @@ void check_forced_acceptance(const Qwen3Settings& own, LoadFormat weights, std::
 void check_length(const Qwen3Job& job, const QwenConfig& model) {
   const std::int64_t room = model.max_position_embeddings - std::ssize(job.prompt);
   if (job.request.max_new_tokens <= room) return;
+  if (room < 1)
+    throw InputError(Setting::of("prompt"), "has {} tokens, the model {} positions; expected fewer",
+                     job.prompt.size(), model.max_position_embeddings);
   throw InputError(SettingProblem{
       Setting::of("max_tokens"),
       fmt::format("{}", job.request.max_new_tokens),

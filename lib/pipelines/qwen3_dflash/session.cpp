@@ -231,14 +231,15 @@ void Qwen3Session::give(const Jobs& jobs, const std::vector<SpeculativeText>& te
   if (std::ranges::any_of(texts, &SpeculativeText::switched_off))
     log_.info_once("the drafter is left out of texts that it was measured to slow down");
   for (std::size_t i = 0; i < given.size(); ++i) {
-    if (given[i].finish_reason == kFinishedByLimit)
-      log_.warning_once(
-          fmt::format("an answer was stopped by --max-tokens {}", jobs[i]->request.max_new_tokens));
+    const bool by_limit = given[i].finish_reason == kFinishedByLimit;
     Result result;
     result.request = i;
     result.seed = jobs[i]->config().sampling.seed;
     result.media = std::move(given[i]);
-    results.result(result, report_);
+    results.result(result, report_);  // which ends the last line of a text that is streamed
+    if (by_limit)
+      log_.warning_once(
+          fmt::format("an answer was stopped by --max-tokens {}", jobs[i]->request.max_new_tokens));
   }
 }
 
