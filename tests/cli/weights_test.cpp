@@ -9,9 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/sha256.h"
+#include "lib/tensor/safetensors.h"
 #include "tests/cli/process.h"
 #include "tests/cli/record.h"
 #include "tests/cli/words.h"
+#include "tests/support/skip.h"
 #include "tests/verify/goldens.h"
 
 namespace diptych {
@@ -82,6 +84,31 @@ TEST_CASE("a LoRA file is recorded, and found again by its content") {
   CHECK(replay({"--weights", other.string()}).code == 0);
   fs::copy(cases / "t2v_lora_two/lora_peft.safetensors", lora);
   CHECK(has(replay({}).err, "has other content"));
+}
+
+TEST_CASE("a LoRA file whose keys name both experts is found again" *
+          doctest::test_suite("needs goldens")) {
+  const fs::path goldens = full_goldens();
+  if (goldens.empty()) return test::skip("the full recordings are not here");
+  const Folder folder;
+  const std::string lora = folder.file("pair.safetensors");
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const char* prefix : {"transformer.", "transformer_2."}) {
+    const std::string module = std::string(prefix) + "blocks.0.attn1.to_q.lora_";
+    tensors.emplace_back(module + "A.weight", at::full({4, 24}, 0.1));
+    tensors.emplace_back(module + "B.weight", at::full({24, 4}, 0.1));
+  }
+  write_safetensors(lora, tensors);
+  const std::string model = (goldens / "checkpoint_a14b").string();
+  const Outcome made = run({"generate", "-m", model, "-p", "a cat", "--size", "48x32", "--steps",
+                            "2", "--device", "cpu", "--lora", lora, "-o", folder.file("a.png")});
+  CAPTURE(made.err);
+  REQUIRE(made.code == 0);
+  const Outcome again =
+      run({"inspect", folder.file("a.png"), "--replay", "-q", "-m", model, "--weights", lora});
+  CAPTURE(again.err);
+  CHECK(again.code == 0);
+  CHECK(has(again.out, ": identical, "));
 }
 
 TEST_CASE("values of LoRA files come from flags, variables and stage configs") {

@@ -120,6 +120,20 @@ TEST_CASE("LoRA files go to the experts that flags, names or keys say") {
                    read({{"low", folder / "pair.safetensors", 1}}, true);
                  }),
                  "its keys say which expert");
+  CHECK(read({{"both", folder / "pair.safetensors", 1}}, true).changes[0].size() == 1);
+
+  tensors.erase(tensors.begin(), tensors.begin() + 2);
+  write_safetensors(folder / "second.safetensors", tensors);
+  for (const char* part : {"", "low"}) {
+    const WanLoras second = read({{part, folder / "second.safetensors", 1}}, true);
+    CHECK(second.parts == std::vector<std::string>{"low"});
+    CHECK(second.changes[0].empty());
+    CHECK(second.changes[1].size() == 1);
+  }
+  check_contains(message_of([&] {
+                   read({{"both", folder / "second.safetensors", 1}}, true);
+                 }),
+                 "its keys say which expert");
 }
 
 TEST_CASE("errors about files of weights name the flag and the file") {

@@ -9,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
 #include "lib/base/sha256.h"
+#include "lib/models/lora/lora_key.h"
 #include "lib/models/wan/lora.h"
 #include "lib/tensor/tensor_names.h"
 
@@ -46,9 +47,19 @@ bool has_word(std::string_view name, std::string_view word) {
   return false;
 }
 
-bool names_experts(const TensorFile& file) {
-  return std::ranges::any_of(file.entries(),
-                             [](const auto& entry) { return entry.first.starts_with(kSecond); });
+// "low" or "both" where keys begin with "transformer_2.", else "". Those of text encoders say
+// nothing.
+std::string_view experts_of_keys(const TensorFile& file) {
+  bool second = false, first = false;
+  for (const auto& [key, entry] : file.entries()) {
+    if (key.starts_with(kSecond)) {
+      second = true;
+    } else if (!is_of_text_encoder(key)) {
+      first = true;
+    }
+  }
+  if (!second) return "";
+  return first ? kBoth : kLow;
 }
 
 class LoraFiles {
@@ -72,13 +83,14 @@ class LoraFiles {
     if (!has_experts_ && !added.part.empty())
       throw InputError("{}: {}=: the model has one transformer; expected FILE[:SCALE]", path,
                        added.part);
-    const bool names_them = has_experts_ && names_experts(file);
-    if (names_them && !added.part.empty())
+    const std::string_view named = has_experts_ ? experts_of_keys(file) : "";
+    // A record gives the part that the keys said.
+    if (!named.empty() && !added.part.empty() && added.part != named)
       throw InputError("{}: {}=: its keys say which expert they are for ({}...)", path, added.part,
                        kSecond);
     std::string part = added.part, why;
-    if (has_experts_ && part.empty()) std::tie(part, why) = guess(added.file, names_them);
-    if (names_them) {
+    if (has_experts_ && part.empty()) std::tie(part, why) = guess(added.file, named);
+    if (named == kBoth) {
       add_to(0, file, added, [](std::string_view key) { return !key.starts_with(kSecond); });
       add_to(1, file, added, [](std::string_view key) { return key.starts_with(kSecond); });
     } else {
@@ -92,8 +104,8 @@ class LoraFiles {
   }
 
   static std::pair<std::string, std::string> guess(const std::filesystem::path& file,
-                                                   bool names_them) {
-    if (names_them) return {std::string(kBoth), ""};
+                                                   std::string_view by_keys) {
+    if (!by_keys.empty()) return {std::string(by_keys), " (by its keys)"};
     const std::string_view named = expert_of_name(file.filename().string());
     if (!named.empty()) return {std::string(named), " (by the file's name)"};
     return {std::string(kBoth), " (the file's name says neither high nor low)"};
