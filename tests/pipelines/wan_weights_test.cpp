@@ -121,6 +121,11 @@ TEST_CASE("LoRA files go to the experts that flags, names or keys say") {
                  }),
                  "its keys say which expert");
   CHECK(read({{"both", folder / "pair.safetensors", 1}}, true).changes[0].size() == 1);
+  check_contains(message_of([&] {
+                   read({{"", folder / "pair.safetensors", 1}}, false);
+                 }),
+                 "pair.safetensors: key \"transformer_2.blocks.1.attn1.to_q.lora_A.weight\": the "
+                 "model has one transformer");
 
   tensors.erase(tensors.begin(), tensors.begin() + 2);
   write_safetensors(folder / "second.safetensors", tensors);

@@ -83,7 +83,10 @@ class LoraFiles {
     if (!has_experts_ && !added.part.empty())
       throw InputError("{}: {}=: the model has one transformer; expected FILE[:SCALE]", path,
                        added.part);
-    const std::string_view named = has_experts_ ? experts_of_keys(file) : "";
+    const std::string_view named = experts_of_keys(file);
+    if (!has_experts_ && !named.empty())
+      throw InputError("{}: key {}: the model has one transformer", path,
+                       shown_name(file.entries().lower_bound(kSecond)->first));
     // A record gives the part that the keys said.
     if (!named.empty() && !added.part.empty() && added.part != named)
       throw InputError("{}: {}=: its keys say which expert they are for ({}...)", path, added.part,
