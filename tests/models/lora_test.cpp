@@ -214,7 +214,22 @@ TEST_CASE("LoRA: alpha is a number of any dtype, from a tensor or the header") {
                                    "transformer.alpha_pattern": {"attn1.to_q": 2}})")) == 1);
   CHECK(factor_of(peft, header(R"({"transformer.lora_alpha": 16,
                                    "transformer.use_rslora": true})")) == 16);
+  // Patterns are regular expressions of whole names or of their ends, the first that fits counts.
+  const auto by_patterns = [&](const std::string& patterns) {
+    return factor_of(peft,
+                     header((R"({"transformer.lora_alpha": 16, "transformer.alpha_pattern": {)" +
+                             patterns + "}}")
+                                .c_str()));
+  };
+  CHECK(by_patterns(R"("blocks.[01].attn1.*": 2)") == 1);
+  CHECK(by_patterns(R"("^blocks\\.0\\..*to_q": 2)") == 1);
+  CHECK(by_patterns(R"("to_k|to_q": 2, "attn1.to_q": 4)") == 1);
+  CHECK(by_patterns(R"("to_q": 2, "attn1.to_q": 4)") == 1);
+  CHECK(by_patterns(R"("^attn1.to_q": 2, "o_q": 2, "blocks": 2, "attn1.to": 2)") == 8);
+  CHECK(by_patterns(R"("(.+)+x": 2)") == 8);  // would never end where every way is tried
   CHECK(factor_of(tensors, header(R"({"transformer.lora_alpha": 99})")) == 2 * (5. / 6));
+  CHECK(refusal(peft, header(R"({"transformer.alpha_pattern": {"to_(q": 2}})"))
+            .find("alpha_pattern: \"to_(q\": expected a regular expression") != std::string::npos);
   CHECK(refusal(peft, header("{nonsense")).find("no JSON object") != std::string::npos);
   CHECK(refusal(peft, header(R"({"transformer.lora_alpha": "x"})")).find("expected a number") !=
         std::string::npos);

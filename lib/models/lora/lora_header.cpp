@@ -7,14 +7,16 @@
 
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
+#include "lib/tensor/tensor_names.h"
 
 namespace diptych {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // of patterns the first one counts that fits
 
 constexpr const char* kEntry = "lora_adapter_metadata";
 constexpr std::string_view kModel = "transformer.";  // of the model in a pipeline of diffusers
+constexpr std::size_t kMostPattern = 1000;
 
 class HeaderReader {
  public:
@@ -36,9 +38,9 @@ class HeaderReader {
       if (!pattern->is_object())
         throw InputError("{}: alpha_pattern: found {}, expected an object", place_,
                          shown_json(*pattern));
-      for (const auto& [module, alpha] : pattern->items())
-        header.alphas[module.starts_with('^') ? module.substr(1) : module] =
-            number("alpha_pattern." + module, alpha);
+      for (const auto& [text, alpha] : pattern->items())
+        header.alphas.emplace_back(regex(text),
+                                   number("alpha_pattern: " + shown_name(text), alpha));
     }
     header.rank_stabilised = is_on("use_rslora");
     if (is_on("use_dora")) throw InputError("{}: use_dora: DoRA is not supported", place_);
@@ -49,6 +51,19 @@ class HeaderReader {
   const Json* find(std::string_view key) const {
     const auto found = json_.find(fmt::format("{}{}", kModel, key));
     return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+  // As peft reads it. Polynomial: others may try for ever.
+  std::regex regex(const std::string& text) const {
+    std::string why = "is too long";
+    try {
+      if (text.size() <= kMostPattern)
+        return std::regex(fmt::format(R"((.*\.)?({})$)", text),
+                          std::regex_constants::ECMAScript | std::regex_constants::__polynomial);
+    } catch (const std::regex_error& error) {
+      why = error.what();
+    }
+    throw InputError("{}: alpha_pattern: {}: expected a regular expression: {}", place_,
+                     shown_name(text), why);
   }
   double number(const std::string& key, const Json& value) const {
     if (value.is_number() && std::isfinite(value.get<double>())) return value.get<double>();
@@ -70,9 +85,7 @@ class HeaderReader {
 
 double LoraHeader::alpha(std::string_view module) const {
   for (const auto& [pattern, value] : alphas) {
-    const bool is_end = module.ends_with(pattern) && module.size() > pattern.size() &&
-                        module[module.size() - pattern.size() - 1] == '.';
-    if (module == pattern || is_end) return value;
+    if (std::regex_match(module.begin(), module.end(), pattern)) return value;
   }
   return lora_alpha;
 }
