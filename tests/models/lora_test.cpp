@@ -261,6 +261,16 @@ TEST_CASE("LoRA: what does not fit is an error of one line with file and key") {
   check(with("lora_unet_blocks_0_self_attn_k.hada_w1_a", at::ones({24})), "LyCORIS LoHa");
   check(with(q + ".alpha", at::ones({2})), "expected one number");
   check(with(q + ".alpha", at::full({}, NAN)), "expected a number");
+  check(with(q + ".alpha", at::full({}, 1e300, at::kDouble)),
+        q + ".alpha\" gets the factor 2.5e+299, expected one that float32 holds");
+  check(with("diffusion_model.blocks.0.self_attn.k.diff_b", at::full({24}, NAN)),
+        "self_attn.k.diff_b\" holds NaN");
+  for (const double value : {double{NAN}, -double{INFINITY}, 1e300})
+    check({{q + ".lora_down.weight", at::full({4, 24}, value, at::kDouble)}, pair_of(q)[1]},
+          q + ".lora_down.weight\" holds NaN or infinity");
+  check({{q + ".lora_down.weight", at::full({4, 24}, 1e30)},
+         {q + ".lora_up.weight", at::full({24, 4}, 1e30)}},
+        q + ".lora_down.weight\" times its B and the factor 1 passes float32");
   check(with("blocks.0.attn1.to_q.lora_A.weight", at::ones({4, 24})), "by another name");
   check(with("diffusion_model.head.head.diff", at::ones({24, 64})),
         "has shape [24, 64], expected [64, 24]");

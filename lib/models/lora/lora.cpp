@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "lib/models/lora/lora_header.h"
 #include "lib/models/lora/lora_key.h"
 #include "lib/tensor/dtype.h"
+#include "lib/tensor/finite.h"
 
 namespace diptych {
 namespace {
@@ -124,7 +126,24 @@ class LoraReader {
     const TensorEntry& found = entry(key);
     if (!at::isFloatingType(found.dtype))
       throw error(key, "has dtype {}, expected a floating-point one", dtype_name(found.dtype));
-    return file_.view(key);
+    const Tensor values = file_.view(key);
+    if (!std::isfinite(largest(values)))
+      throw error(key, "holds NaN or infinity (in float32), expected numbers");
+    return values;
+  }
+
+  // Of the magnitudes in float32, NaN where it holds one.
+  static double largest(const Tensor& values) {
+    if (values.numel() == 0) return 0;
+    const auto [least, most] = at::aminmax(values.to(at::kFloat));
+    return std::max(std::abs(least.item<double>()), std::abs(most.item<double>()));
+  }
+
+  // What a change counts times, because of the key.
+  double factor(const std::string& key, double share) const {
+    const double value = options_.scale * share;
+    if (std::abs(value) <= kMost) return value;
+    throw error(key, "gets the factor {}, expected one that float32 holds", value);
   }
 
   void add_module(const LoraModule& module, const ModuleKeys& keys) {
@@ -153,7 +172,7 @@ class LoraReader {
     }
     WeightChange change;
     change.difference = values(key);
-    change.factor = options_.scale;
+    change.factor = factor(key, 1);
     lora_.changes[target.name].push_back(std::move(change));
     ++lora_.differences;
   }
@@ -162,6 +181,7 @@ class LoraReader {
   bool add_factors(const LoraModule& module, const ModuleKeys& keys) {
     const std::string* const down = keys.of(LoraTensor::down);
     const std::string* const up = keys.of(LoraTensor::up);
+    const std::string* const alpha = keys.of(LoraTensor::alpha);
     if (down == nullptr && up == nullptr) return false;
     if (down == nullptr) throw error(*up, "has no A (lora_A, lora_down) beside it");
     if (up == nullptr) throw error(*down, "has no B (lora_B, lora_up) beside it");
@@ -169,11 +189,23 @@ class LoraReader {
     WeightChange change;
     change.down = values(*down).reshape({rank, -1});
     change.up = values(*up).reshape({-1, rank});
-    change.factor = options_.scale * alpha_share(module, keys, rank);
+    change.factor = factor(alpha != nullptr ? *alpha : *down, alpha_share(module, keys, rank));
+    check_product(change, *down);
     lora_.changes[module.weight.name].push_back(std::move(change));
     lora_.ranks.insert(rank);
     ++lora_.factors;
     return true;
+  }
+
+  // B A is computed only where it may pass float32.
+  void check_product(const WeightChange& change, const std::string& down) const {
+    const double bound = largest(change.down) * largest(change.up) *
+                         static_cast<double>(change.down.size(0)) *
+                         std::max(1., std::abs(change.factor));
+    if (bound <= kMost) return;
+    const auto wide = [](const Tensor& part) { return part.to(at::kFloat); };
+    if (!all_finite(wide(change.up).mm(wide(change.down)).mul_(change.factor)))
+      throw error(down, "times its B and the factor {} passes float32", change.factor);
   }
 
   std::int64_t check_factors(const TensorShape& weight, const std::string& down,
@@ -210,6 +242,8 @@ class LoraReader {
     if (!std::isfinite(value)) throw error(key, "is {}, expected a number", value);
     return value;
   }
+
+  static constexpr double kMost = std::numeric_limits<float>::max();
 
   const TensorFile& file_;
   const std::vector<LoraModule>& modules_;

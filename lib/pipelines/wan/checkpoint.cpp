@@ -14,7 +14,6 @@
 #include "lib/pipelines/vae_media.h"
 #include "lib/pipelines/wan/job.h"
 #include "lib/tensor/checkpoint_hash.h"
-#include "lib/tensor/stored_tensors.h"
 
 namespace diptych {
 namespace {
@@ -215,7 +214,6 @@ std::string WanCheckpoint::weights_hash(const std::stop_token& stop) const {
 }
 
 void WanCheckpoint::require_finite_weights() const {
-  for (const std::filesystem::path& lora : loras_.files) require_finite(open_checkpoint(lora));
   if (dummy_) return;
   for (const Weights& weights : expert_weights_) {
     if (&weights == &expert_weights_[0] || has_experts()) weights.require_finite();
