@@ -263,6 +263,8 @@ TEST_CASE("LoRA: what does not fit is an error of one line with file and key") {
   check(with(q + ".alpha", at::full({}, NAN)), "expected a number");
   check(with(q + ".alpha", at::full({}, 1e300, at::kDouble)),
         q + ".alpha\" gets the factor 2.5e+299, expected one that float32 holds");
+  check(with("diffusion_model.blocks.0.self_attn.k.alpha", at::ones({1})),
+        "self_attn.k.alpha\" has neither A nor B");
   check(with("diffusion_model.blocks.0.self_attn.k.diff_b", at::full({24}, NAN)),
         "self_attn.k.diff_b\" holds NaN");
   for (const double value : {double{NAN}, -double{INFINITY}, 1e300})

@@ -182,7 +182,10 @@ class LoraReader {
     const std::string* const down = keys.of(LoraTensor::down);
     const std::string* const up = keys.of(LoraTensor::up);
     const std::string* const alpha = keys.of(LoraTensor::alpha);
-    if (down == nullptr && up == nullptr) return false;
+    if (down == nullptr && up == nullptr) {
+      if (alpha != nullptr) throw error(*alpha, "has neither A nor B beside it");
+      return false;
+    }
     if (down == nullptr) throw error(*up, "has no A (lora_A, lora_down) beside it");
     if (up == nullptr) throw error(*down, "has no B (lora_B, lora_up) beside it");
     const std::int64_t rank = check_factors(module.weight, *down, *up);

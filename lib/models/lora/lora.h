@@ -48,7 +48,7 @@ struct Lora {
 // Reads the file for a model of these modules. alpha: the module's tensor, else that of the
 // header's lora_adapter_metadata, else the rank. Throws InputError naming file and key: a key that
 // fits nothing (with the number of such keys), a form that is not supported, A without B or B
-// without A, shapes that do not fit each other or the weight, a key given twice
+// without A, alpha without both, shapes that do not fit each other or the weight, a key given twice
 // under two prefixes, an alpha that is no number, a dtype that is not floating point, NaN, infinity
 // and products that pass float32, and a file that changes nothing.
 Lora read_lora(const TensorFile& file, const std::vector<LoraModule>& modules,
