@@ -212,6 +212,8 @@ TEST_CASE("what is said of a file of weights") {
   CHECK(lora[0].starts_with("LoRA file for Wan, keys like diffusion_model.blocks."));
   CHECK(lora[1] == "25 matrices of rank 6, alpha 2, 3, 4.5");
   CHECK(lora[2].starts_with("44 differences: "));
+  CHECK(lines(kCases / "t2v_lora_diffusers/lora_with_metadata.safetensors").at(1) ==
+        "19 matrices of rank 4, alpha 2 in the header");
   CHECK(lines(kCases / "single_file_fp8_scaled/fp8_code_table.safetensors").empty());
 }
 

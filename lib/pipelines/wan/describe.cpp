@@ -12,6 +12,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/messages.h"
+#include "lib/models/lora/lora_header.h"
 #include "lib/models/lora/lora_key.h"
 #include "lib/models/umt5/single_file.h"
 #include "lib/models/wan/layout.h"
@@ -126,7 +127,7 @@ Lines describe_vae(const CheckpointFiles& files, const WanVaeFile& file) {
 // What the keys of a LoRA file say without the model that it is for.
 class LoraSummary {
  public:
-  explicit LoraSummary(const TensorFile& file) {
+  explicit LoraSummary(const TensorFile& file) : file_(file) {
     for (const auto& [key, entry] : file.entries()) add(key, entry, file);
   }
 
@@ -136,10 +137,10 @@ class LoraSummary {
 
   Lines lines() const {
     Lines lines = {fmt::format("LoRA file for Wan, keys like {}", example_)};
-    lines.push_back(
-        fmt::format("{}{}{}", counted(count(LoraTensor::down), "matrix", "matrices"),
-                    ranks_.empty() ? "" : fmt::format(" of rank {}", fmt::join(ranks_, ", ")),
-                    alphas_.empty() ? "" : fmt::format(", alpha {}", fmt::join(alphas_, ", "))));
+    lines.push_back(fmt::format(
+        "{}{}{}", counted(count(LoraTensor::down), "matrix", "matrices"),
+        ranks_.empty() ? "" : fmt::format(" of rank {}", fmt::join(ranks_, ", ")),
+        alphas_.empty() ? header_alpha() : fmt::format(", alpha {}", fmt::join(alphas_, ", "))));
     if (diffs() > 0)
       lines.push_back(fmt::format("{}: {} of weights, {} of biases, {} of tables",
                                   counted(diffs(), "difference"), count(LoraTensor::difference),
@@ -169,6 +170,13 @@ class LoraSummary {
     if (parsed.kind == LoraTensor::alpha && one && alphas_.size() < kMostShown)
       alphas_.insert(file.view(key).to(at::kDouble).item<double>());
   }
+  std::string header_alpha() const {
+    const std::optional<LoraHeader> header = LoraHeader::read(file_);
+    if (!header || count(LoraTensor::down) == 0) return "";
+    std::set<double> alphas = {header->lora_alpha};
+    for (const auto& [pattern, alpha] : header->alphas) alphas.insert(alpha);
+    return fmt::format(", alpha {} in the header", fmt::join(alphas, ", "));
+  }
   std::size_t count(LoraTensor kind) const {
     const auto found = counts_.find(kind);
     return found == counts_.end() ? 0 : found->second;
@@ -179,6 +187,7 @@ class LoraSummary {
   }
 
   static constexpr std::size_t kMostShown = 8;
+  const TensorFile& file_;
   std::map<LoraTensor, std::size_t> counts_;
   std::set<std::int64_t> ranks_;
   std::set<double> alphas_;
