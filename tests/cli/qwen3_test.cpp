@@ -159,6 +159,8 @@ TEST_CASE("a replay with another drafter says that the model is the right one") 
   CHECK(other.code == 2);
   CHECK(other.err.find("; the model's are the same, give others with --weights") !=
         std::string::npos);
+  CHECK(run({"generate", "-m", namesake, "-p", "a"})
+            .err.find(": it is a drafter, which belongs to") != std::string::npos);
 }
 
 TEST_CASE("what has no meaning is refused by its flag") {

@@ -7,6 +7,8 @@
 #include <array>
 #include <type_traits>
 
+#include <fmt/format.h>
+
 #include "lib/base/json_file.h"
 #include "lib/config/family_fields.h"
 #include "lib/pipelines/qwen3_dflash/settings.h"
@@ -23,6 +25,18 @@ bool is_qwen3(const fs::path& folder) {
   const auto names = json.find("architectures");
   return names != json.end() && names->is_array() &&
          std::ranges::find(*names, "Qwen3ForCausalLM") != names->end();
+}
+
+// Other models of this layout, drafters among them.
+std::string foreign_model(const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  if (!fs::exists(file)) return "";
+  const auto json = read_json_object(file);
+  if (json.contains("dflash_config"))
+    return "it is a drafter, which belongs to --draft-model; expected the model that it drafts for";
+  const auto names = json.find("architectures");
+  if (names == json.end() || !names->is_array() || names->empty()) return "";
+  return fmt::format("its config.json is of {}", shown_json(names->front()));
 }
 
 // Recorded cases have a model and its drafters in one folder.
@@ -176,6 +190,7 @@ const FamilyConfig& qwen3_config() {
       .drafting = kDrafting,
       .instructions = "system",
       .refused = refused_keys_of_qwen3(),
+      .describe_foreign = foreign_model,
   };
   return config;
 }
