@@ -11,6 +11,7 @@
 #include "lib/pipelines/wan/loras.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/support/folder.h"
+#include "tests/support/skip.h"
 #include "tests/verify/goldens.h"
 
 namespace diptych {
@@ -146,8 +147,11 @@ TEST_CASE("errors about files of weights name the flag and the file") {
                    read({{"", "gone.safetensors", 1}}, false);
                  }),
                  "--lora: gone.safetensors: ");
+}
+
+TEST_CASE("errors about parts of weights name the flag" * doctest::test_suite("needs goldens")) {
   const fs::path goldens = full_goldens();
-  if (goldens.empty()) return;
+  if (goldens.empty()) return test::skip("the full recordings are not here");
   RunConfig config = config_of(goldens / "checkpoint");
   config.own.get<WanSettings>().transformer = goldens / "checkpoint_ti2v/transformer";
   check_contains(opening(config), "out_channels 48, but the autoencoder has 16");
@@ -162,9 +166,10 @@ TEST_CASE("errors about files of weights name the flag and the file") {
   check_contains(opening(config), "--text-encoder: ");
 }
 
-TEST_CASE("a second transformer makes two experts of a single one") {
+TEST_CASE("a second transformer makes two experts of a single one" *
+          doctest::test_suite("needs goldens")) {
   const fs::path goldens = full_goldens();
-  if (goldens.empty()) return;
+  if (goldens.empty()) return test::skip("the full recordings are not here");
   RunConfig config = config_of(goldens / "checkpoint");
   config.own.get<WanSettings>().transformer_2 =
       goldens / "cases/single_file_original/model.safetensors";
@@ -175,9 +180,10 @@ TEST_CASE("a second transformer makes two experts of a single one") {
   CHECK(checkpoint.index().boundary_ratio == 0.875);
 }
 
-TEST_CASE("all differences of a LoRA file, up to the latent") {
+TEST_CASE("all differences of a LoRA file, up to the latent" *
+          doctest::test_suite("needs goldens")) {
   const fs::path goldens = full_goldens();
-  if (goldens.empty()) return;
+  if (goldens.empty()) return test::skip("the full recordings are not here");
   const fs::path folder = goldens / "cases/t2v_lora_original";
   const nlohmann::json description = test::case_json(folder);
   RunConfig config = config_of(goldens / "checkpoint");
