@@ -118,7 +118,6 @@ void check_fits(const BlockDrafterConfig& c, const QwenConfig& target) {
                      expected);
   };
   check("hidden_size", c.decoder.hidden_size, target.hidden_size);
-  check("vocab_size", c.decoder.vocab_size, target.vocab_size);
   check("num_target_layers", c.num_target_layers, target.num_hidden_layers);
   if (c.mask_token_id >= target.vocab_size) {
     throw InputError(
