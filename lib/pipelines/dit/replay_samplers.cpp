@@ -25,7 +25,7 @@ constexpr std::array kSamplers = {
     std::pair{std::string_view("official_flow_unipc"), FlowSampler::unipc_official},
     std::pair{std::string_view("fastvideo_flow_unipc"), FlowSampler::unipc_fastvideo},
     std::pair{std::string_view("diffusers_flow_match_euler"), FlowSampler::euler},
-    std::pair{std::string_view("omni_wan_euler"), FlowSampler::euler_omni},
+    std::pair{std::string_view("omni_"), FlowSampler::euler_omni},
     std::pair{std::string_view("karras"), FlowSampler::euler_karras},
 };
 

@@ -9,13 +9,12 @@
 
 namespace diptych {
 
-inline constexpr std::array<std::string_view, 8> kPartStages = {"encoder",
+inline constexpr std::array<std::string_view, 7> kPartStages = {"encoder",
                                                                 "prompt_embeds",
                                                                 "diffusers_unipc",
                                                                 "official_flow_unipc",
                                                                 "fastvideo_flow_unipc",
                                                                 "diffusers_flow_match_euler",
-                                                                "omni_wan_euler",
                                                                 "karras"};
 
 // Of the autoencoder's chunks, then of what is made of them.
