@@ -308,7 +308,9 @@ constinit const auto kFields = std::to_array<Field>({
      "launch every operation of a token of written text instead of one CUDA graph",
      BoolSlot{run<&R::read_enforce_eager>}, YamlPlace::reading, "enforce_eager"},
     {"cache_mode", step_cache, "--cache-mode", "none|taylorseer|teacache",
-     "predict some steps instead of computing them; teacache needs `diptych calibrate`",
+     "predict some steps instead of computing them; teacache needs coefficients: published ones, "
+     "or "
+     "those of `diptych calibrate`",
      choice<run<&R::cache_mode>>(), YamlPlace::painting, "cache_mode"},
     {"cache_threshold", step_cache, "--cache-threshold", "X",
      "teacache: the estimated change at which a step is computed; larger is faster",

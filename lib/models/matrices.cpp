@@ -50,9 +50,8 @@ std::string quantization_note(const MatrixFormat& format, std::string_view matri
   const auto mebi = [&](Quantization kind) {
     return static_cast<double>(bytes({format.dtype, kind})) / kMebi;
   };
-  return fmt::format("{}: {} take {:.1f} MiB instead of {:.1f}; {}",
-                     format.quantization == Quantization::fp8 ? "fp8" : "int8", matrices,
-                     mebi(format.quantization), mebi(Quantization::none), rest);
+  return fmt::format("{}: {} take {:.1f} MiB instead of {:.1f}; {}", name_of(format.quantization),
+                     matrices, mebi(format.quantization), mebi(Quantization::none), rest);
 }
 
 std::vector<LinearOperand> matrices_in(const Tensor& buffer, std::span<const MatrixShape> shapes,

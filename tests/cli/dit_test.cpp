@@ -145,25 +145,31 @@ TEST_CASE("TaylorSeer leaves out steps of every model, and a report says what th
     std::string folder;
     std::string output, note;  // note: of 12 steps
     std::int64_t forwards, of;
+    Words more = {};
   };
   const std::vector<Model> models = {
       {wan(), folder.file("a.frames"), "7 of 12", 14, 24},
       {wan("checkpoint_a14b"), folder.file("b.frames"), "10 of 12", 20, 24},  // from two series
-      {cosmos("checkpoint_t2i"), folder.file("c.png"), "7 of 11", 14, 22}};
+      {cosmos("checkpoint_t2i"), folder.file("c.png"), "7 of 11", 14, 22},
+      // whose noise is drawn behind that of what is given
+      {cosmos("checkpoint_v2w"), folder.file("d.frames"), "7 of 11", 14, 22, {"-i", kPicture}}};
   for (const Model& model : models) {
     CAPTURE(model.folder);
     const Words words = {"generate",   "-m",    model.folder, "-p",  "x",
                          "--size",     "32x32", "--device",   "cpu", "--cache-mode",
                          "taylorseer", "-o",    model.output};
     const Words frames = model.output.ends_with(".png") ? Words{} : Words{"--video-frames", "5"};
-    const Outcome made = run(with(with(words, frames), {"--steps", "12", "--cache-report"}));
+    const Outcome made =
+        run(with(with(with(words, frames), model.more), {"--steps", "12", "--cache-report"}));
     CAPTURE(made.err);
     REQUIRE(made.code == 0);
     CHECK(has(made.err, "TaylorSeer computed " + model.note + " steps"));
     CHECK(has(made.err, std::to_string(model.forwards) + " of " + std::to_string(model.of) +
                             " branch forwards"));
     const Outcome again =
-        run({"inspect", model.output, "--replay", "-q", "-m", model.folder, "--device", "cpu"});
+        run(with({"inspect", model.output, "--replay", "-q", "-m", model.folder, "--device", "cpu"},
+                 model.more));
+    CHECK(again.code == 0);
     CHECK(has(again.out, "identical"));
   }
 }

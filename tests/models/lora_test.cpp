@@ -230,6 +230,9 @@ TEST_CASE("LoRA: alpha is a number of any dtype, from a tensor or the header") {
   CHECK(factor_of(tensors, header(R"({"transformer.lora_alpha": 99})")) == 2 * (5. / 6));
   CHECK(refusal(peft, header(R"({"transformer.alpha_pattern": {"to_(q": 2}})"))
             .find("alpha_pattern: \"to_(q\": expected a regular expression") != std::string::npos);
+  CHECK(refusal(peft, header(R"({"transformer.alpha_pattern": {"to_q\\Z": 2}})"))
+            .find("expected a regular expression: is too long, or has an escape") !=
+        std::string::npos);  // which Python alone has
   CHECK(refusal(peft, header("{nonsense")).find("no JSON object") != std::string::npos);
   CHECK(refusal(peft, header(R"({"transformer.lora_alpha": "x"})")).find("expected a number") !=
         std::string::npos);

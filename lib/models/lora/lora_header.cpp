@@ -18,6 +18,18 @@ constexpr const char* kEntry = "lora_adapter_metadata";
 constexpr std::string_view kModel = "transformer.";  // of the model in a pipeline of diffusers
 constexpr std::size_t kMostPattern = 1000;
 
+// A backslash in front of a letter that ECMAScript's expressions give no meaning.
+bool has_other_escape(const std::string& pattern) {
+  for (std::size_t i = 0; i + 1 < pattern.size(); ++i) {
+    if (pattern[i] != '\\') continue;
+    const char escaped = pattern[++i];
+    const bool is_letter = (escaped >= 'a' && escaped <= 'z') || (escaped >= 'A' && escaped <= 'Z');
+    if (is_letter && std::string_view("dDsSwWbBnrtfv").find(escaped) == std::string_view::npos)
+      return true;
+  }
+  return false;
+}
+
 class HeaderReader {
  public:
   HeaderReader(const TensorFile& file, const std::string& text)
@@ -52,11 +64,12 @@ class HeaderReader {
     const auto found = json_.find(fmt::format("{}{}", kModel, key));
     return found == json_.end() || found->is_null() ? nullptr : &*found;
   }
-  // As peft reads it. Polynomial: others may try for ever.
+  // As peft reads it, by libstdc++'s matcher of polynomial time: the other one may take exponential
+  // time. It takes escapes that only Python has for their letters.
   std::regex regex(const std::string& text) const {
-    std::string why = "is too long";
+    std::string why = "is too long, or has an escape that is not known here";
     try {
-      if (text.size() <= kMostPattern)
+      if (text.size() <= kMostPattern && !has_other_escape(text))
         return std::regex(fmt::format(R"((.*\.)?({})$)", text),
                           std::regex_constants::ECMAScript | std::regex_constants::__polynomial);
     } catch (const std::regex_error& error) {

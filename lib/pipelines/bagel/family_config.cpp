@@ -10,9 +10,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The official code reads no config.json, so a folder without one is told by the configs of its two
-// transformers: Lance has an llm_config.json, too, but not beside a vit_config.json.
-// The official code reads no config.json; where one says what it is of, that counts.
+// The official code reads no config.json; a model_type in one counts. Else the configs of the two
+// transformers tell: Lance has an llm_config.json, too, but not beside a vit_config.json.
 bool owns(const fs::path& folder) {
   if (fs::exists(folder / "config.json")) {
     const auto json = read_json_object(folder / "config.json");

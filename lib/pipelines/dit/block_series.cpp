@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "lib/pipelines/dit/job.h"
-
 namespace diptych {
 
 void BlockSeries::begin(std::int64_t updates) {
@@ -25,14 +23,14 @@ Tensor BlockSeries::rows(std::int64_t step, std::int64_t branch, std::size_t mod
   return computed;
 }
 
-std::int64_t step_cache_bytes(const DitJob& job, std::int64_t values, at::ScalarType dtype) {
-  return kept_rows(job.config().cache_mode) * job.branches * values *
-         static_cast<std::int64_t>(c10::elementSize(dtype));
-}
-
 std::string BlockSeries::note() const {
   return fmt::format("TaylorSeer computed {} of {} steps", std::ranges::count(computed_, true),
                      computed_.size());
+}
+
+std::int64_t step_cache_bytes(const DitJob& job, std::int64_t values, at::ScalarType dtype) {
+  return kept_rows(job.config().cache_mode) * job.branches * values *
+         static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
 }  // namespace diptych

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/pipelines/dit/job.h"
 #include "lib/sampling/step_cache/step_cache.h"
 
 namespace diptych {
@@ -30,5 +31,8 @@ class BlockSeries {
   std::size_t model_ = 0;
   std::vector<bool> computed_;  // steps
 };
+
+// What a step cache keeps of all branches. `values`: of the rows that leave a branch's blocks.
+std::int64_t step_cache_bytes(const DitJob& job, std::int64_t values, at::ScalarType dtype);
 
 }  // namespace diptych

@@ -43,9 +43,6 @@ struct DitJob : Job {
 
 using DitJobs = std::span<DitJob* const>;
 
-// What a step cache keeps of all branches. `values`: of the rows that leave a branch's blocks.
-std::int64_t step_cache_bytes(const DitJob& job, std::int64_t values, at::ScalarType dtype);
-
 class DitTurn {
  public:
   virtual ~DitTurn() = default;

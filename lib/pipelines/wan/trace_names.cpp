@@ -8,12 +8,11 @@
 namespace diptych {
 namespace {
 
-constexpr auto kStages =
-    joined(std::to_array<std::string_view>(
-               {"dequant", "fused", "metadata", "tokens", "text", "image", "schedule", "step",
-                "final", "vae.latent_denormalized", "vae", "encode", "decode", "plain", "lora",
-                "omni_wan_euler"}),
-           kPartStages);
+constexpr auto kStages = joined(
+    std::to_array<std::string_view>({"dequant", "fused", "metadata", "tokens", "text", "image",
+                                     "schedule", "step", "final", "vae.latent_denormalized", "vae",
+                                     "encode", "decode", "plain", "lora", "omni_wan_euler"}),
+    kPartStages);
 
 constexpr auto kWithin =
     joined(std::to_array<std::string_view>({"prompt_ids",

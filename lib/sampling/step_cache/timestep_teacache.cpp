@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 namespace diptych {
+
 void TimestepTeaCacheConfig::check() const {
   StepCacheConfig{StepCacheMode::teacache, threshold, coefficients}.check();
 }
