@@ -1,8 +1,8 @@
 // The reference: softmax(scale q k^T) v written out, in float32 whatever the input dtype, in the
 // order of torch's kernels for the CPU: products are scaled, and rows divided by their sums last.
-// Rows that are divided before the values are further from what was recorded with these kernels. One
-// sample at a time, sliced to its own keys, so that rows behind them cannot reach the result. On
-// CUDA it relies on torch's default of no TF32 in float32 matrix products.
+// Rows that are divided before the values are further from what was recorded with these kernels.
+// One sample at a time, sliced to its own keys, so that rows behind them cannot reach the result.
+// On CUDA it relies on torch's default of no TF32 in float32 matrix products.
 #include <algorithm>
 #include <limits>
 
