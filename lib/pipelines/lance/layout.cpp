@@ -84,7 +84,8 @@ LanceLayout expand(const Ids& rendered, const LancePrompt& prompt, std::span<con
   return layout;
 }
 
-// The first place where the ids of the caption stand in text.
+// The first place where the ids of the caption stand in text. The official code looks for the
+// tokens that it has alone, which need not be those that it has in the template.
 TokenRange find_caption(const LanceLayout& layout, std::string_view caption,
                         const Tokenizer& tokenizer) {
   const Ids wanted = tokenizer.encode(caption);

@@ -68,6 +68,17 @@ void check_forced_acceptance(const Qwen3Settings& own, LoadFormat weights, std::
     throw InputError(forced, "a block has {} tokens; expected at most as many", block);
 }
 
+// What is asked, rendered and tokenised.
+std::vector<std::int64_t> tokens_of(const RunConfig& run, const Qwen3Checkpoint& checkpoint) {
+  const auto own = run.own.get<Qwen3Settings>();
+  if (own.prompt_format == PromptFormat::raw) {
+    refuse_chat_settings(run, own);
+    return checkpoint.tokenizer().encode(run.prompt());
+  }
+  checkpoint.require_chat();
+  return checkpoint.tokenizer().encode(render_chat(run, own));
+}
+
 void check_length(const Qwen3Job& job, const QwenConfig& model) {
   const std::int64_t room = model.max_position_embeddings - std::ssize(job.prompt);
   if (job.request.max_new_tokens <= room) return;
@@ -84,7 +95,11 @@ void check_length(const Qwen3Job& job, const QwenConfig& model) {
 
 }  // namespace
 
-Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::move(of)) {
+Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint)
+    : Qwen3Job(of, tokens_of(of, checkpoint), checkpoint) {}
+
+Qwen3Job::Qwen3Job(RunConfig of, std::vector<std::int64_t> ids, const Qwen3Checkpoint& checkpoint)
+    : Job(std::move(of)), prompt(std::move(ids)) {
   const RunConfig& run = config();
   const auto own = run.own.get<Qwen3Settings>();
   require_drafter(own);
@@ -94,13 +109,6 @@ Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint) : Job(std::m
   if (own.forced_acceptance > 0)
     check_forced_acceptance(own, run.load_format,
                             drafted_block(checkpoint.drafter(), own.block_size));
-  if (own.prompt_format == PromptFormat::raw) {
-    refuse_chat_settings(run, own);
-    prompt = checkpoint.tokenizer().encode(run.prompt());
-  } else {
-    checkpoint.require_chat();
-    prompt = checkpoint.tokenizer().encode(render_chat(run, own));
-  }
   if (prompt.empty())
     throw InputError(Setting::of("prompt"), "is empty; expected a text to go on with");
   const auto beyond = std::ranges::max_element(prompt);

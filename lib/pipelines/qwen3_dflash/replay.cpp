@@ -1,5 +1,6 @@
 #include "lib/pipelines/qwen3_dflash/replay.h"
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,11 +10,10 @@
 
 #include "lib/base/error.h"
 #include "lib/base/json_file.h"
-#include "lib/pipelines/drafting/speculative_writer.h"
-#include "lib/pipelines/qwen3_dflash/target.h"
+#include "lib/pipelines/qwen3_dflash/session.h"
+#include "lib/pipelines/qwen3_dflash/settings.h"
 #include "lib/pipelines/qwen3_dflash/trace_names.h"
 #include "lib/pipelines/recorded_values.h"
-#include "lib/session/make_runtime.h"
 #include "lib/text/byte_level_bpe.h"
 
 namespace diptych {
@@ -35,15 +35,6 @@ TraceSink sink_for(std::span<const char* const> globs) {
   return TraceSink(std::vector<std::string>(globs.begin(), globs.end()));
 }
 
-// One prompt of a case.
-struct RecordedPrompt {
-  std::string key;  // "p00"
-  Ids ids;
-  SpeculativeRequest request;
-  std::optional<std::uint64_t> seed;
-  Ids new_ids, acceptance;  // what came of it
-};
-
 // A list of whole numbers that case.json has, too.
 void check_list(std::string_view row, std::string_view what, const Ids& found,
                 const Ids& expected) {
@@ -52,26 +43,41 @@ void check_list(std::string_view row, std::string_view what, const Ids& found,
                                 fmt::join(expected, ", ")));
 }
 
-RecordedPrompt read_prompt(const RecordedCase& recorded, std::size_t index) {
-  const auto at = [&](const char* key) { return fmt::format("/prompts/{}/{}", index, key); };
-  RecordedPrompt prompt;
-  prompt.key = recorded_field<std::string>(recorded, at("key"));
-  prompt.ids = recorded_field<Ids>(recorded, at("input_ids"));
-  prompt.request.max_new_tokens = recorded_field<std::int64_t>(recorded, at("max_new_tokens"));
-  prompt.request.block_size = recorded_field<std::int64_t>(recorded, at("block_size"));
-  prompt.request.sampling.temperature = recorded_field<double>(recorded, at("temperature"));
-  prompt.new_ids = recorded_field<Ids>(recorded, at("new_ids"));
-  prompt.acceptance = recorded_field<Ids>(recorded, at("acceptance_lengths"));
-  const auto given = [&](const char* key) {
-    const std::string pointer = at(key);
-    return has_field(recorded, pointer) &&
-           !recorded.description.at(nlohmann::json::json_pointer(pointer)).is_null();
-  };
-  if (given("stop_token_ids"))
-    prompt.request.stop_ids = recorded_field<Ids>(recorded, at("stop_token_ids"));
-  if (given("seed")) prompt.seed = recorded_field<std::uint64_t>(recorded, at("seed"));
-  return prompt;
-}
+// One prompt of a case.
+class RecordedPrompt {
+ public:
+  RecordedPrompt(const RecordedCase& recorded, std::size_t index)
+      : recorded_(recorded), place_(fmt::format("/prompts/{}/", index)) {}
+
+  std::string key() const { return recorded_field<std::string>(recorded_, place_ + "key"); }
+  Ids ids(const char* name) const { return recorded_field<Ids>(recorded_, place_ + name); }
+  bool has(const char* name) const {
+    const std::string pointer = place_ + name;
+    return has_field(recorded_, pointer) &&
+           !recorded_.description.at(nlohmann::json::json_pointer(pointer)).is_null();
+  }
+  // What a user asks; nothing where the recorded ids are of no text.
+  std::optional<std::string> asked() const {
+    const char* name = is_chat() ? "chat_user" : "text";
+    if (!has(name)) return std::nullopt;
+    return recorded_field<std::string>(recorded_, place_ + name);
+  }
+  void add_values(RecordedValues& values) const {
+    values.add_text("task", "/task", "chat");
+    values.add_text("prompt_format", place_ + "chat_user", is_chat() ? "chat" : "raw");
+    if (has("enable_thinking")) values.add<bool>("enable_thinking", place_ + "enable_thinking");
+    values.add<std::int64_t>("max_tokens", place_ + "max_new_tokens");
+    values.add<double>("temperature", place_ + "temperature");
+    values.add<std::int64_t>("block_size", place_ + "block_size");
+    if (has("seed")) values.add<std::uint64_t>("seed", place_ + "seed");
+  }
+
+ private:
+  bool is_chat() const { return has("chat_user"); }
+
+  const RecordedCase& recorded_;
+  std::string place_;
+};
 
 // The difference of the two largest logits behind each new token's predecessor.
 Tensor logit_gaps(const TraceSink& trace, std::size_t tokens) {
@@ -86,7 +92,7 @@ Tensor logit_gaps(const TraceSink& trace, std::size_t tokens) {
 class Replayer {
  public:
   Replayer(const fs::path& checkpoint, const RunConfig& config, Log& log)
-      : checkpoint_(checkpoint), runtime_(make_runtime(config, log)) {}
+      : checkpoint_(checkpoint), config_(config), log_(log) {}
 
   void run(const RecordedCase& recorded, TraceSink& trace) {
     const std::string task = recorded.task();
@@ -95,73 +101,75 @@ class Replayer {
       throw Unsupported("{}: task '{}' is not in this version",
                         (recorded.folder / "case.json").string(), task);
     }
-    const Qwen3& target = load_target(recorded);
-    const BlockDrafter& drafter = load_drafter(recorded, target.config);
-    SpeculativeWriter writer(text_target(target), &drafter, runtime_);
+    open_session(recorded);
     const auto prompts = recorded_field<std::vector<nlohmann::json>>(recorded, "/prompts").size();
     for (std::size_t i = 0; i < prompts; ++i)
-      replay_prompt(read_prompt(recorded, i), writer, target.config.vocab_size, trace);
+      replay_prompt(recorded, RecordedPrompt(recorded, i), trace);
   }
 
  private:
-  fs::path folder_of(const RecordedCase& recorded, const char* which) const {
-    return checkpoint_ / recorded_field<std::string>(recorded, fmt::format("/{}", which));
-  }
-
-  const Qwen3& load_target(const RecordedCase& recorded) {
-    const fs::path folder = folder_of(recorded, "target");
-    const auto found = targets_.find(folder);
-    if (found != targets_.end()) return found->second;
-    const auto weights = Weights::open(folder, runtime_.device, runtime_.dtype);
-    Qwen3 target = Qwen3::load(weights, Qwen3Config::load(folder / "config.json"));
-    return targets_.emplace(folder, std::move(target)).first->second;
-  }
-
-  const BlockDrafter& load_drafter(const RecordedCase& recorded, const QwenConfig& target) {
-    const fs::path folder = folder_of(recorded, "drafter");
-    const auto found = drafters_.find(folder);
-    if (found != drafters_.end()) return found->second;
-    const auto weights = Weights::open(folder, runtime_.device, runtime_.dtype);
-    const auto config = BlockDrafterConfig::load(folder / "config.json", target);
-    return drafters_.emplace(folder, BlockDrafter::load(weights, config)).first->second;
-  }
-
-  void replay_prompt(const RecordedPrompt& prompt, SpeculativeWriter& writer, std::int64_t vocab,
-                     TraceSink& trace) const {
-    const auto record = [&](std::string_view name, const Tensor& value) {
-      trace.record(fmt::format("{}.{}", prompt.key, name), value);
+  // Of the case's model and drafter; cases of the same ones share it.
+  void open_session(const RecordedCase& recorded) {
+    const auto folder = [&](const char* which) {
+      return checkpoint_ / recorded_field<std::string>(recorded, fmt::format("/{}", which));
     };
-    record("tokens.input_ids", whole_numbers(prompt.ids));
+    auto& draft_model = config_.own.get<Qwen3Settings>().draft_model;
+    if (session_ && config_.model == folder("target") && draft_model == folder("drafter")) return;
+    session_.reset();  // its weights go before others come
+    config_.model = folder("target");
+    draft_model = folder("drafter");
+    session_ = std::make_unique<Qwen3Session>(config_, log_);
+  }
+
+  // As a user asks for it, or of recorded ids that are of no text.
+  std::unique_ptr<Qwen3Job> make_job(const RecordedCase& recorded,
+                                     const RecordedPrompt& prompt) const {
+    const auto asked = prompt.asked();
+    const RunConfig request = recorded_request(
+        config_, recorded, [&](RecordedValues& values) { prompt.add_values(values); },
+        {{asked.value_or(""), {}}});
+    const Qwen3Checkpoint& checkpoint = session_->checkpoint();
+    auto job = asked ? std::make_unique<Qwen3Job>(request, checkpoint)
+                     : std::make_unique<Qwen3Job>(request, prompt.ids("input_ids"), checkpoint);
+    job->request.vocab_limit = 0;  // the reference chooses ids without text, too
+    job->request.stop_ids = prompt.has("stop_token_ids") ? prompt.ids("stop_token_ids") : Ids();
+    return job;
+  }
+
+  void replay_prompt(const RecordedCase& recorded, const RecordedPrompt& prompt, TraceSink& trace) {
+    const std::string key = prompt.key();
+    const auto record = [&](std::string_view name, const Tensor& value) {
+      trace.record(fmt::format("{}.{}", key, name), value);
+    };
+    const auto job = make_job(recorded, prompt);
+    record("tokens.input_ids", whole_numbers(job->prompt));
+    check_list(key, "input_ids", job->prompt, prompt.ids("input_ids"));
     const auto record_ids = [&](const char* way, const Ids& ids) {
-      Ids all = prompt.ids;
+      Ids all = job->prompt;
       all.insert(all.end(), ids.begin(), ids.end());
       record(fmt::format("{}.new_ids", way), whole_numbers(ids));
       record(fmt::format("{}.output_ids", way), whole_numbers(all));
     };
     TraceSink drafted = sink_for(kDraftedGlobs);
-    const SpeculativeText text = write(prompt, writer, vocab, drafted);
+    const SpeculativeText text = write(*job, drafted);
     record_ids(kDraftedText, text.ids);
     for (const auto& [name, value] : drafted.tensors()) record(name, value);
-    check_list(prompt.key, "acceptance_lengths", text.acceptance, prompt.acceptance);
-    check_list(prompt.key, "new_ids", text.ids, prompt.new_ids);
+    check_list(key, "acceptance_lengths", text.acceptance, prompt.ids("acceptance_lengths"));
+    check_list(key, "new_ids", text.ids, prompt.ids("new_ids"));
     trace.count_row();
     // A case has plain texts of greedy prompts alone.
-    if (!trace.wants(prompt.key + ".plain.new_ids")) return;
-    RecordedPrompt alone = prompt;
-    alone.request.block_size = 1;
+    if (!trace.wants(key + ".plain.new_ids")) return;
+    job->request.block_size = 1;
     TraceSink plain = sink_for(kPlainGlobs);
-    const Ids ids = write(alone, writer, vocab, plain).ids;
+    const Ids ids = write(*job, plain).ids;
     record_ids("plain", ids);
     record("plain.logit_gap", logit_gaps(plain, ids.size()));
   }
 
-  static SpeculativeText write(const RecordedPrompt& prompt, SpeculativeWriter& writer,
-                               std::int64_t vocab, TraceSink& sink) {
-    NoiseRows noise;
-    if (prompt.seed) noise = seeded_noise(std::span(&*prompt.seed, 1), vocab);
-    const SpeculativeObserver observer{{},
-                                       [&](std::size_t) { return TextTrace(&sink, kDraftedText); }};
-    return writer.write(std::span(&prompt.ids, 1), prompt.request, noise, observer).front();
+  SpeculativeText write(const Qwen3Job& job, TraceSink& sink) {
+    SpeculativeObserver observer;
+    observer.trace = [&](std::size_t) { return TextTrace(&sink, kDraftedText); };
+    return session_->write({&job}, observer, progress_).front();
   }
 
   // Of texts and of what chats are rendered to, ids are tensors of the case and rows of its tables.
@@ -193,9 +201,10 @@ class Replayer {
   }
 
   fs::path checkpoint_;
-  Runtime runtime_;
-  std::map<fs::path, Qwen3> targets_;
-  std::map<fs::path, BlockDrafter> drafters_;
+  RunConfig config_;
+  Log& log_;
+  Progress progress_{log_, ProgressStyle::none};
+  std::unique_ptr<Qwen3Session> session_;
 };
 
 }  // namespace

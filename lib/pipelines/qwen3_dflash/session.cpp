@@ -17,14 +17,14 @@
 namespace diptych {
 namespace {
 
-std::vector<const Qwen3Job*> own_jobs(const JobGroup& group) {
-  std::vector<const Qwen3Job*> jobs;
+Qwen3Jobs own_jobs(const JobGroup& group) {
+  Qwen3Jobs jobs;
   for (const Job* job : group) jobs.push_back(&dynamic_cast<const Qwen3Job&>(*job));
   return jobs;
 }
 
 // Each prompt has its own, so that a text does not depend on what is written beside it.
-std::vector<std::uint64_t> seeds_of(const std::vector<const Qwen3Job*>& jobs) {
+std::vector<std::uint64_t> seeds_of(const Qwen3Jobs& jobs) {
   std::vector<std::uint64_t> seeds;
   for (const Qwen3Job* job : jobs) seeds.push_back(job->config().sampling.seed);
   return seeds;
@@ -69,7 +69,7 @@ bool Qwen3Session::may_share(const RunConfig& a, const RunConfig& b) const {
 namespace {
 
 // Each text of a run has room for the longest one.
-Qwen3RunSizes sizes_of(const std::vector<const Qwen3Job*>& jobs) {
+Qwen3RunSizes sizes_of(const Qwen3Jobs& jobs) {
   Qwen3RunSizes sizes;
   std::int64_t longest = 0;
   for (const Qwen3Job* job : jobs) {
@@ -84,7 +84,7 @@ Qwen3RunSizes sizes_of(const std::vector<const Qwen3Job*>& jobs) {
 
 }  // namespace
 
-MemoryPlan Qwen3Session::plan(const Jobs& jobs) const {
+MemoryPlan Qwen3Session::plan(const Qwen3Jobs& jobs) const {
   Qwen3RunSizes sizes = sizes_of(jobs);
   sizes.graphs = jobs.front()->request.graphs && !jobs.front()->is_traced();
   return fit_memory(qwen3_costs(*checkpoint_, sizes, runtime_), {}, budget_);
@@ -92,7 +92,7 @@ MemoryPlan Qwen3Session::plan(const Jobs& jobs) const {
 
 void Qwen3Session::load(std::span<const JobGroup> expected, Progress& progress) {
   if (checkpoint_->is_loaded()) return;
-  std::vector<Jobs> runs;
+  std::vector<Qwen3Jobs> runs;
   for (const JobGroup& group : expected) runs.push_back(own_jobs(group));
   if (runs.empty()) return;
   try {
@@ -104,9 +104,9 @@ void Qwen3Session::load(std::span<const JobGroup> expected, Progress& progress) 
 }
 
 // Where one of the runs has room.
-void Qwen3Session::read_weights(std::span<const Jobs> runs, Progress& progress) {
+void Qwen3Session::read_weights(std::span<const Qwen3Jobs> runs, Progress& progress) {
   clock_.start();
-  const auto needs = [](const Jobs& run) { return sizes_of(run).rows; };
+  const auto needs = [](const Qwen3Jobs& run) { return sizes_of(run).rows; };
   const MemoryPlan least = plan(*std::ranges::min_element(runs, {}, needs));
   if (budget_.limited)
     limit_memory(runtime_.device, static_cast<std::uint64_t>(*budget_.device - kCudaBytes));
@@ -141,31 +141,68 @@ std::string Qwen3Session::weights_hash() {
 }
 
 void Qwen3Session::run(const JobGroup& group, Progress& progress, const Results& results) {
-  const c10::InferenceMode inference;
-  const Jobs jobs = own_jobs(group);
-  clock_.start();
-  if (!checkpoint_->is_loaded()) read_weights(std::span(&jobs, 1), progress);
-  plan(jobs);  // throws where there is no room
-  log_why_uncaptured(*jobs.front());
-  runtime_.read_attention.of(AttentionRole::self).forget_served();
+  const Qwen3Jobs jobs = own_jobs(group);
   const RunConfig& first = jobs.front()->config();
   std::optional<TraceSink> trace;
   if (jobs.front()->is_traced()) trace.emplace(first.trace_filter);
   std::vector<TextStream> streams;
   for (const Qwen3Job* job : jobs) streams.emplace_back(checkpoint_->tokenizer(), job->stops);
-  try {
-    give(jobs, write(jobs, streams, trace ? &*trace : nullptr, progress, results), streams,
-         results);
-  } catch (const NotFinite& error) {
-    log_.info("{}; looking through the weights for the cause", error.what());
-    checkpoint_->require_finite_weights();
-    throw;
-  }
+  std::int64_t written = 0;
+  SpeculativeObserver observer;
+  observer.accepted = [&](std::size_t prompt, std::span<const std::int64_t> ids) {
+    check_interrupted();
+    written += std::ssize(ids);
+    const std::string piece = streams[prompt].add(ids);
+    if (results.piece && !piece.empty()) {
+      results.piece(prompt, piece);
+    } else {
+      progress.update(written);
+    }
+    return !streams[prompt].stopped();
+  };
+  if (trace) observer.trace = [&](std::size_t) { return TextTrace(&*trace, kDraftedText); };
+  const std::vector<SpeculativeText> texts = write(jobs, observer, progress);
+  give(jobs, texts, streams, results);
+  warn_of_limit(jobs, texts);
   if (!trace) return;
   if (trace->tensors().empty())
     log_.warning("--trace-filter {}: matches no tensor of this run",
                  fmt::join(first.trace_filter, ";"));
   trace->write(first.trace);
+}
+
+std::vector<SpeculativeText> Qwen3Session::write(const Qwen3Jobs& jobs,
+                                                 const SpeculativeObserver& observer,
+                                                 Progress& progress) {
+  const c10::InferenceMode inference;
+  clock_.start();
+  if (!checkpoint_->is_loaded()) read_weights(std::span(&jobs, 1), progress);
+  plan(jobs);  // throws where there is no room
+  log_why_uncaptured(*jobs.front());
+  runtime_.read_attention.of(AttentionRole::self).forget_served();
+  std::vector<std::vector<std::int64_t>> prompts;
+  for (const Qwen3Job* job : jobs) prompts.push_back(job->prompt);
+  const SpeculativeRequest& request = jobs.front()->request;
+  const NoiseRows noise = seeded_noise(seeds_of(jobs), checkpoint_->config().vocab_size);
+  progress.begin("answer", request.max_new_tokens * std::ssize(jobs));
+  try {
+    std::vector<SpeculativeText> texts = writer_->write(prompts, request, noise, observer);
+    progress.end();
+    return texts;
+  } catch (const NotFinite& error) {
+    log_.info("{}; looking through the weights for the cause", error.what());
+    checkpoint_->require_finite_weights();
+    throw;
+  }
+}
+
+// Behind the results, which end the last line of a text that is streamed.
+void Qwen3Session::warn_of_limit(const Qwen3Jobs& jobs, std::span<const SpeculativeText> texts) {
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (texts[i].finish_reason == kFinishedByLimit)
+      log_.warning_once(
+          fmt::format("an answer was stopped by --max-tokens {}", jobs[i]->request.max_new_tokens));
+  }
 }
 
 // Why tokens or blocks that could be CUDA graphs are launched one by one.
@@ -183,35 +220,7 @@ void Qwen3Session::log_why_uncaptured(const Qwen3Job& job) {
     log_.info_once("a text that is traced is written without CUDA graphs");
 }
 
-std::vector<SpeculativeText> Qwen3Session::write(const Jobs& jobs, std::vector<TextStream>& streams,
-                                                 TraceSink* trace, Progress& progress,
-                                                 const Results& results) {
-  std::vector<std::vector<std::int64_t>> prompts;
-  for (const Qwen3Job* job : jobs) prompts.push_back(job->prompt);
-  const SpeculativeRequest& request = jobs.front()->request;
-  progress.begin("answer", request.max_new_tokens * std::ssize(jobs));
-  std::int64_t written = 0;
-  SpeculativeObserver observer;
-  observer.accepted = [&](std::size_t prompt, std::span<const std::int64_t> ids) {
-    check_interrupted();
-    written += std::ssize(ids);
-    const std::string piece = streams[prompt].add(ids);
-    if (results.piece && !piece.empty()) {
-      results.piece(prompt, piece);
-    } else {
-      progress.update(written);
-    }
-    return !streams[prompt].stopped();
-  };
-  if (trace != nullptr)
-    observer.trace = [trace](std::size_t) { return TextTrace(trace, kDraftedText); };
-  std::vector<SpeculativeText> texts = writer_->write(
-      prompts, request, seeded_noise(seeds_of(jobs), checkpoint_->config().vocab_size), observer);
-  progress.end();
-  return texts;
-}
-
-void Qwen3Session::give(const Jobs& jobs, const std::vector<SpeculativeText>& texts,
+void Qwen3Session::give(const Qwen3Jobs& jobs, const std::vector<SpeculativeText>& texts,
                         std::vector<TextStream>& streams, const Results& results) {
   std::vector<Text> given;
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -231,15 +240,11 @@ void Qwen3Session::give(const Jobs& jobs, const std::vector<SpeculativeText>& te
   if (std::ranges::any_of(texts, &SpeculativeText::switched_off))
     log_.info_once("the drafter is left out of texts that it was measured to slow down");
   for (std::size_t i = 0; i < given.size(); ++i) {
-    const bool by_limit = given[i].finish_reason == kFinishedByLimit;
     Result result;
     result.request = i;
     result.seed = jobs[i]->config().sampling.seed;
     result.media = std::move(given[i]);
-    results.result(result, report_);  // which ends the last line of a text that is streamed
-    if (by_limit)
-      log_.warning_once(
-          fmt::format("an answer was stopped by --max-tokens {}", jobs[i]->request.max_new_tokens));
+    results.result(result, report_);
   }
 }
 

@@ -33,18 +33,20 @@ class Qwen3Session final : public Session {
   void run(const JobGroup& jobs, Progress& progress, const Results& results) override;
   Report report() const override;
 
- private:
-  using Jobs = std::vector<const Qwen3Job*>;
+  // The tokens that run() makes texts of, one list for each job.
+  std::vector<SpeculativeText> write(const Qwen3Jobs& jobs, const SpeculativeObserver& observer,
+                                     Progress& progress);
+  const Qwen3Checkpoint& checkpoint() const { return *checkpoint_; }
 
+ private:
   void require_attention() const;
-  void read_weights(std::span<const Jobs> runs, Progress& progress);
+  void read_weights(std::span<const Qwen3Jobs> runs, Progress& progress);
   void log_quantization();
-  MemoryPlan plan(const Jobs& jobs) const;
+  MemoryPlan plan(const Qwen3Jobs& jobs) const;
   void log_why_uncaptured(const Qwen3Job& job);
-  std::vector<SpeculativeText> write(const Jobs& jobs, std::vector<TextStream>& streams,
-                                     TraceSink* trace, Progress& progress, const Results& results);
-  void give(const Jobs& jobs, const std::vector<SpeculativeText>& texts,
+  void give(const Qwen3Jobs& jobs, const std::vector<SpeculativeText>& texts,
             std::vector<TextStream>& streams, const Results& results);
+  void warn_of_limit(const Qwen3Jobs& jobs, std::span<const SpeculativeText> texts);
   void count(const std::vector<SpeculativeText>& texts, const std::vector<Text>& given);
 
   RunConfig config_;
