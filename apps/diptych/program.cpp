@@ -47,7 +47,9 @@ int run_command(CLI::App& app, int argc, char** argv) {
   log.mark("libraries are loaded, flags are read");
   if (!run) throw InputError("no verb given, such as generate (see diptych --help)");
   const c10::InferenceMode inference;
-  return run(log);
+  const int code = run(log);
+  log.mark("what was loaded is let go of");
+  return code;
 }
 
 int run_and_flush(CLI::App& app, int argc, char** argv) {

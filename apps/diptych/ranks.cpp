@@ -153,17 +153,16 @@ void require_same_ways(Ranks& ranks, const std::vector<ParallelDegrees>& ways) {
                    ranks.rank(), text(own), text(first));
 }
 
-// What is each rank's own: where it computes and writes, and where its host has the files.
+// What is each rank's own: what it shows and writes, where it computes, and where its host has the
+// files.
 bool may_differ(const Field& field) {
   using enum Scope;
   for (const Scope own : {display, output, report}) {
     if (field.scope == own) return true;
   }
-  for (const std::string_view own : {"config", "model", "device", "read_device", "draft_model",
-                                     "cache_calibration", "noise", "tuned_config_dir"}) {
-    if (field.name == own) return true;
-  }
-  return false;
+  return std::holds_alternative<PathSlot>(field.slot) ||
+         std::holds_alternative<DeviceSlot>(field.slot) ||
+         std::holds_alternative<FreeDeviceSlot>(field.slot);
 }
 
 // Name and value of everything in which ranks that share requests must agree.

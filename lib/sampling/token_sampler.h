@@ -18,6 +18,8 @@ struct TokenSampling {
   // Throws InputError naming the value unless temperature is 0 or 0.0001 and more, top_k is not
   // negative and 0 < top_p <= 1.
   void check() const;
+
+  bool operator==(const TokenSampling&) const = default;
 };
 
 // What next_token gives where no token can be chosen.

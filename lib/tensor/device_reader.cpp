@@ -17,8 +17,6 @@ namespace {
 
 using DeviceFunctions = c10::impl::VirtualGuardImpl;
 
-constexpr std::uint64_t kMostTemporaryBytes = std::uint64_t{256} << 20;
-
 struct Readers {
   unsigned threads = 0;
   std::uint64_t piece_bytes = 0;
@@ -72,7 +70,8 @@ class DeviceReader::Staging {
   std::size_t turn_ = 0;
 };
 
-DeviceReader::DeviceReader(at::Device device) : device_(device) {
+DeviceReader::DeviceReader(at::Device device, std::uint64_t most_temporary_bytes)
+    : device_(device), most_temporary_bytes_(most_temporary_bytes) {
   if (!device.is_cpu())
     stream_ =
         DeviceFunctions(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
@@ -100,7 +99,7 @@ DeviceReader::~DeviceReader() {
 
 DeviceReader::Piece DeviceReader::next_piece() {
   for (Job& job : jobs_) {
-    if (job.begun == job.size()) continue;
+    if (!job.bytes.defined() || job.begun == job.size()) continue;
     const Piece piece{&job, job.begun, std::min(piece_bytes_, job.size() - job.begun)};
     job.begun += piece.bytes;
     return piece;
@@ -132,72 +131,91 @@ void DeviceReader::work() {
     lock.lock();
     if (failure && !failure_) failure_ = failure;
     piece.job->done += piece.bytes;
-    if (failure_ || piece.job->done == piece.job->size()) has_finished_.notify_one();
+    if (failure_ || piece.job->is_done()) has_finished_.notify_one();
     if (failure_) return;
+  }
+}
+
+void DeviceReader::give_memory(Job& job, const Tensor& memory) {
+  std::optional<c10::Event> free;
+  if (!memory.is_cpu()) {
+    free.emplace(device_.type());
+    free->record(DeviceFunctions(device_.type()).getStream(device_));
+  }
+  const Tensor bytes = memory.numel() == 0 ? at::empty({0}, memory.options().dtype(at::kByte))
+                                           : memory.view({-1}).view(at::kByte);
+  {
+    const std::lock_guard lock(mutex_);
+    job.free = std::move(free);
+    job.tensor = memory;
+    job.bytes = bytes;
+  }
+  has_work_.notify_all();
+}
+
+// As many as there is room for; at least one.
+void DeviceReader::place_temporaries() {
+  while (!unplaced_.empty()) {
+    Job& job = *unplaced_.front();
+    if (temporary_bytes_ > 0 && temporary_bytes_ + job.size() > most_temporary_bytes_) return;
+    unplaced_.pop_front();
+    temporary_bytes_ += job.size();
+    give_memory(job, at::empty(job.entry.shape,
+                               at::TensorOptions().device(device_).dtype(job.entry.dtype)));
   }
 }
 
 // Of the jobs in front that are done, what comes then.
 void DeviceReader::take_finished() {
   while (true) {
-    std::function<void()> then;
-    Tensor keep;  // until `then` has run
+    std::function<void(const Tensor&)> then;
+    Tensor tensor;
     {
       const std::lock_guard lock(mutex_);
       if (failure_) std::rethrow_exception(failure_);
-      if (jobs_.empty() || jobs_.front().done < jobs_.front().size()) return;
+      if (jobs_.empty() || !jobs_.front().is_done()) return;
       Job& job = jobs_.front();
       if (job.temporary) temporary_bytes_ -= job.size();
       then = std::move(job.then);
-      keep = std::move(job.bytes);
+      tensor = std::move(job.tensor);
       jobs_.pop_front();
     }
-    if (!keep.is_cpu()) {
+    if (!tensor.is_cpu()) {
       const DeviceFunctions device(device_.type());
       c10::Event copied(device_.type());
       copied.record(*stream_);
       copied.block(device.getStream(device_));
     }
-    if (then) then();
+    if (then) then(tensor);
+    tensor.reset();
+    place_temporaries();
   }
 }
 
 void DeviceReader::wait_for_front() {
   std::unique_lock lock(mutex_);
-  const auto is_done = [&] {
-    return failure_ || jobs_.empty() || jobs_.front().done == jobs_.front().size();
-  };
+  const auto is_done = [&] { return failure_ || jobs_.empty() || jobs_.front().is_done(); };
   while (!has_finished_.wait_for(lock, std::chrono::milliseconds(100), is_done))
     check_interrupted();
 }
 
 void DeviceReader::read(const TensorFile& file, const TensorEntry& entry, const Tensor& into,
-                        bool temporary, std::function<void()> then) {
-  TORCH_CHECK(into.is_contiguous() && into.scalar_type() == entry.dtype &&
-                  into.nbytes() == entry.end - entry.begin,
+                        std::function<void(const Tensor&)> then) {
+  const bool temporary = !into.defined();
+  TORCH_CHECK(temporary || (into.is_contiguous() && into.scalar_type() == entry.dtype &&
+                            into.nbytes() == entry.end - entry.begin),
               "[device_reader] ", entry.end - entry.begin, " bytes of ", entry.dtype, " into ",
               into.sizes(), " of ", into.scalar_type());
   if (threads_.empty()) start(file);
   take_finished();
-  while (temporary && temporary_bytes_ > 0 &&
-         temporary_bytes_ + into.nbytes() > kMostTemporaryBytes) {
-    wait_for_front();
-    take_finished();
-  }
-  Job job{file, entry,
-          into.numel() == 0 ? at::empty({0}, into.options().dtype(at::kByte))
-                            : into.view({-1}).view(at::kByte),
-          temporary, std::move(then)};
-  if (!into.is_cpu()) {
-    job.free.emplace(device_.type());
-    job.free->record(DeviceFunctions(device_.type()).getStream(device_));
-  }
+  Job* job = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (temporary) temporary_bytes_ += into.nbytes();
-    jobs_.push_back(std::move(job));
+    job = &jobs_.emplace_back(Job{file, entry, temporary, std::move(then)});
   }
-  has_work_.notify_all();
+  if (!temporary) return give_memory(*job, into);
+  unplaced_.push_back(job);
+  place_temporaries();
 }
 
 void DeviceReader::finish() {

@@ -22,31 +22,36 @@ namespace diptych {
 // All calls come from one thread, whose current stream is the one that uses the tensors.
 class DeviceReader {
  public:
-  explicit DeviceReader(at::Device device);
+  // `most_temporary_bytes`: of tensors with memory for themselves; one of them may be larger.
+  explicit DeviceReader(at::Device device,
+                        std::uint64_t most_temporary_bytes = std::uint64_t{256} << 20);
   ~DeviceReader();  // ends what is under way without finishing it
   DeviceReader(const DeviceReader&) = delete;
   DeviceReader& operator=(const DeviceReader&) = delete;
 
   // Begins to read a tensor of the file into `into`: contiguous, of the stored dtype, on the device
   // or the host. What is there until `then` runs is undefined; what the current stream is given in
-  // `then` and later sees the bytes. `then` runs within a later call, in the order of read().
-  // With `temporary` the tensor is let go of in `then`: few of those are under way at a time.
+  // `then` and later sees the bytes. `then` gets the tensor within a later call, in the order of
+  // read(); it may be empty. Never waits.
+  // Where `into` is undefined the tensor has memory on the device for itself, from when its turn
+  // comes until `then` has run: few of those are there at a time.
   // Throws RunError where a file is cut short or cannot be read, also one of an earlier call;
   // Interrupted.
-  void read(const TensorFile& file, const TensorEntry& entry, const Tensor& into, bool temporary,
-            std::function<void()> then);
+  void read(const TensorFile& file, const TensorEntry& entry, const Tensor& into,
+            std::function<void(const Tensor&)> then);
   void finish();  // waits for all of it; throws as read()
 
  private:
   struct Job {
     TensorFile file;
     TensorEntry entry;
-    Tensor bytes;  // uint8 [n], of `into`
     bool temporary = false;
-    std::function<void()> then;
+    std::function<void(const Tensor&)> then;
+    Tensor tensor{}, bytes{};           // and the same as uint8 [n]; undefined until it has memory
     std::uint64_t begun = 0, done = 0;  // bytes given to a thread, bytes on their way or there
     std::optional<c10::Event> free{};   // what the memory was used for before has ended
-    std::uint64_t size() const { return static_cast<std::uint64_t>(bytes.numel()); }
+    std::uint64_t size() const { return entry.end - entry.begin; }
+    bool is_done() const { return bytes.defined() && done == size(); }
   };
   struct Piece {
     Job* job = nullptr;
@@ -56,13 +61,17 @@ class DeviceReader {
   void start(const TensorFile& first);
   void work();
   Piece next_piece();  // the lock is held; null job: none
+  void give_memory(Job& job, const Tensor& memory);
+  void place_temporaries();
   void take_finished();
   void wait_for_front();
 
   at::Device device_;
+  std::uint64_t most_temporary_bytes_;
   std::optional<c10::Stream> stream_;  // of the copies; nullopt on the CPU
   std::deque<Job> jobs_;               // in order; references stay valid
-  std::uint64_t temporary_bytes_ = 0;
+  std::deque<Job*> unplaced_;          // of these, temporaries whose turn has not come
+  std::uint64_t temporary_bytes_ = 0;  // of those that have memory
   std::mutex mutex_;
   std::condition_variable has_work_, has_finished_;
   std::exception_ptr failure_;

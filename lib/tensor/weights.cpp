@@ -261,20 +261,17 @@ bool Weights::reads_ahead() const {
   return store_->reader != nullptr;
 }
 
-void Weights::begin_read(const std::string& full, Tensor into,
+void Weights::begin_read(const std::string& full, const Tensor& into,
                          std::function<void(const Tensor&)> then) const {
   check_interrupted();
   const auto [file, entry, source] = Lookup{*store_}.find(full);
-  const bool temporary = !into.defined();
-  if (temporary)
-    into = at::empty(entry.shape, at::TensorOptions().device(store_->device).dtype(entry.dtype));
   const std::uint64_t bytes = entry.end - entry.begin;
   // The store outlives its reader, which calls this.
-  const auto arrived = [store = store_.get(), bytes, into, then = std::move(then)] {
-    if (then) then(into);
+  const auto arrived = [store = store_.get(), bytes, then = std::move(then)](const Tensor& stored) {
+    if (then) then(stored);
     if (store->on_read) store->on_read(bytes);
   };
-  store_->reader->read(file, entry, into, temporary, arrived);
+  store_->reader->read(file, entry, into, arrived);
 }
 
 Weights::ReadAhead::ReadAhead(const Weights& weights) : weights_(weights) {
@@ -310,6 +307,12 @@ std::vector<std::int64_t> Weights::shape(std::string_view name) const {
                      shown_name(full));
   }
   return Lookup{*store_}.find(full).entry.shape;
+}
+
+at::ScalarType Weights::stored_dtype(std::string_view name) const {
+  const std::string full = full_name(name);
+  if (is_dummy()) throw InputError("dummy weights: the dtype of {} is not known", shown_name(full));
+  return Lookup{*store_}.find(full).entry.dtype;
 }
 
 std::vector<std::string> Weights::unread() const {

@@ -78,6 +78,7 @@ class Weights {
   bool contains(std::string_view name) const;  // dummy: always true
   // Throws InputError when missing, and for dummy weights.
   std::vector<std::int64_t> shape(std::string_view name) const;
+  at::ScalarType stored_dtype(std::string_view name) const;  // likewise
   std::vector<std::string> unread() const;  // full names below this prefix that get() never read
   // Throws InputError listing up to five unread tensors, unless there are none.
   void require_all_read() const;
@@ -104,7 +105,7 @@ class Weights {
   const std::vector<WeightChange>* changes_of(const std::string& full) const;
   // Ahead of the bytes: begins to read a tensor as it is stored, into `into` or, where that is
   // undefined, into memory on the device that `then` gets.
-  void begin_read(const std::string& full, Tensor into,
+  void begin_read(const std::string& full, const Tensor& into,
                   std::function<void(const Tensor&)> then) const;
   bool reads_ahead() const;
   std::shared_ptr<Store> store_;

@@ -413,6 +413,7 @@ TEST_CASE("what the plan of the CPU counts is what loading takes") {
         MotSizes sizes = bagel_sizes(config, {});
         sizes.dtype = dtype;
         sizes.quantization = quantization;
+        sizes.tokens_in_file = true;
         sizes.mapped.emplace();
         sizes.mapped->is_view = [&](const std::string& name, at::ScalarType as) {
           return is_view(files, name, as);

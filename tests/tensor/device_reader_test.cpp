@@ -35,10 +35,13 @@ TEST_CASE("DeviceReader: every byte arrives, and what comes then comes in order"
     DeviceReader reader(at::kCPU);
     for (const char* name : {"large", "small", "none"}) {
       read[name] = at::empty(entry(file, name).shape, entry(file, name).dtype);
-      reader.read(file, entry(file, name), read[name], false, [&, name] { order.push_back(name); });
+      reader.read(file, entry(file, name), read[name], [&, name](const Tensor& tensor) {
+        order.push_back(name);
+        CHECK(tensor.is_same(read[name]));
+      });
     }
-    reader.read(file, entry(file, "half"), packed.narrow(0, 1, 3), true,
-                [&] { order.push_back("half"); });
+    reader.read(file, entry(file, "half"), packed.narrow(0, 1, 3),
+                [&](const Tensor&) { order.push_back("half"); });
     reader.finish();
     CHECK(order == std::vector<std::string>{"large", "small", "none", "half"});
     reader.finish();  // nothing is left
@@ -49,6 +52,26 @@ TEST_CASE("DeviceReader: every byte arrives, and what comes then comes in order"
   CHECK(packed[4].eq(-1).all().item<bool>());
 }
 
+TEST_CASE("DeviceReader: temporary tensors have memory one behind the other") {
+  const test::Folder folder;
+  const SafetensorsFile file = write_and_open(folder / "m.safetensors");
+  std::vector<std::string> order;
+  DeviceReader reader(at::kCPU, /*most_temporary_bytes=*/1);
+  const auto check = [&](const char* name) {
+    return [&, name](const Tensor& tensor) {
+      order.push_back(name);
+      CHECK(equal_bits(tensor, file.view(name)));
+    };
+  };
+  const Tensor small = at::zeros({7}, at::kByte);
+  for (const char* name : {"large", "half", "none", "large", "small"}) {
+    const bool is_small = name == std::string_view("small");
+    reader.read(file, entry(file, name), is_small ? small : Tensor(), check(name));
+  }
+  reader.finish();
+  CHECK(order == std::vector<std::string>{"large", "half", "none", "large", "small"});
+}
+
 TEST_CASE("DeviceReader: a file that has become shorter is named, whatever is asked for next") {
   const test::Folder folder;
   const auto path = folder / "m.safetensors";
@@ -57,7 +80,7 @@ TEST_CASE("DeviceReader: a file that has become shorter is named, whatever is as
   DeviceReader reader(at::kCPU);
   const Tensor into = at::empty({3'000'017});
   bool ran = false;
-  reader.read(file, entry(file, "large"), into, false, [&] { ran = true; });
+  reader.read(file, entry(file, "large"), into, [&](const Tensor&) { ran = true; });
   std::string text;
   try {
     reader.finish();
@@ -67,8 +90,7 @@ TEST_CASE("DeviceReader: a file that has become shorter is named, whatever is as
   CHECK(text.starts_with(path.string() + ": has become shorter while it was read: 6000000 bytes "
                                          "now, 12"));
   CHECK_FALSE(ran);
-  CHECK_THROWS_AS(reader.read(file, entry(file, "small"), at::empty({7}, at::kByte), false, {}),
-                  RunError);
+  CHECK_THROWS_AS(reader.read(file, entry(file, "small"), at::empty({7}, at::kByte), {}), RunError);
 }
 
 TEST_CASE("DeviceReader: one that is given up leaves nothing behind that writes") {
@@ -77,7 +99,7 @@ TEST_CASE("DeviceReader: one that is given up leaves nothing behind that writes"
   const Tensor into = at::zeros({3'000'017});
   {
     DeviceReader reader(at::kCPU);
-    reader.read(file, entry(file, "large"), into, false, [] { FAIL("given up"); });
+    reader.read(file, entry(file, "large"), into, [](const Tensor&) { FAIL("given up"); });
   }
   const Tensor left = into.clone();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -12,7 +12,7 @@
 namespace diptych {
 
 Tensor MotBackbone::embed(const Tensor& ids) const {
-  return embed_tokens.index_select(0, ids);
+  return embed_tokens.index_select(0, ids.to(embed_tokens.device())).to(norm.options());
 }
 
 namespace {

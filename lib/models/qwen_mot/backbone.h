@@ -35,7 +35,9 @@ using MotObserver = std::function<void(std::string_view what, const MotRows& row
 
 struct MotBackbone {
   QwenConfig config;
-  Tensor embed_tokens;    // [vocab, hidden]
+  // [vocab, hidden]. Of a file a view of it, in the stored dtype, for a GPU until load_head(): a
+  // prompt needs few of its rows. Random ones are on the device.
+  Tensor embed_tokens;
   Tensor norm, norm_gen;  // [hidden]
   Tensor lm_head;         // [vocab, hidden], where it was loaded: only writing text needs it
   MotLayers layers;
@@ -45,9 +47,11 @@ struct MotBackbone {
   static MotBackbone load(const Weights& weights, const QwenConfig& config,
                           const std::optional<MotOffload>& offload = {},
                           const MatrixQuantization& quantization = {});
-  void load_head(const Weights& weights);  // as load()
+  // What writing text needs beside that: lm_head, and all of embed_tokens on the device. As load().
+  void load_head(const Weights& weights);
 
-  // int64 [tokens] -> [tokens, hidden]; always a fresh tensor, which forward() may consume.
+  // int64 [tokens], on any device -> [tokens, hidden] on the model's; always a fresh tensor, which
+  // forward() may consume.
   Tensor embed(const Tensor& ids) const;
   // x [gen_rows + und_rows, hidden], contiguous. Ranks that divide rows call it together. Writes
   // the keys and values of all rows into the cache slots, of the heads that this rank attends to

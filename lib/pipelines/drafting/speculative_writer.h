@@ -38,6 +38,8 @@ struct SpeculativeRequest {
   // On CUDA: iterations are CUDA graphs where they can be (why_not_on_device) and no prompt is
   // traced; else the same operations are launched one by one.
   bool graphs = true;
+
+  bool operator==(const SpeculativeRequest&) const = default;
 };
 
 struct SpeculativeText {

@@ -178,7 +178,7 @@ class ContextReader {
   }
 
   Tensor embed(const std::vector<std::int64_t>& ids) const {
-    return model_.backbone.embed(at::tensor(ids, at::kLong).to(runtime_.device));
+    return model_.backbone.embed(at::tensor(ids, at::kLong));
   }
   Tensor markers() const { return embed({model_.markers.start, model_.markers.end}); }
 

@@ -72,7 +72,7 @@ void MotDenoiser::follow_weights() {
     put(clean_time_, latents.time_embedder.forward(std::span(&clean, 1))[0]);
   }
   const Tensor ids = at::tensor({model_.markers.start, model_.markers.end}, at::kLong);
-  put(markers_, model_.backbone.embed(ids.repeat({contexts_.samples()}).to(runtime_.device)));
+  put(markers_, model_.backbone.embed(ids.repeat({contexts_.samples()})));
 }
 
 // Ranks that divide the rows of so many contexts.

@@ -49,8 +49,7 @@ class StepDecoder : public TextDecoder {
     const MotSample row{cache_.length(0), position, 0, 1};
     const MotPlan plan =
         plan_text(std::span(&row, 1), 0, cache_, model_.config, options_of(runtime_));
-    const Tensor ids = at::full({1}, token, at::kLong).to(runtime_.device);
-    Tensor rows = model_.embed(ids);
+    Tensor rows = model_.embed(at::full({1}, token, at::kLong));
     if (observer) observer("embeds", plan.split(rows));
     const MotRows out =
         model_.forward(plan, std::move(rows), cache_,

@@ -1,7 +1,6 @@
 #include "lib/pipelines/qwen3_dflash/job.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -93,6 +92,23 @@ void check_length(const Qwen3Job& job, const QwenConfig& model) {
                    std::max<std::int64_t>(room, 0))}});
 }
 
+SpeculativeRequest request_of(const RunConfig& run, const Qwen3Checkpoint& checkpoint) {
+  const auto own = run.own.get<Qwen3Settings>();
+  SpeculativeRequest request;
+  request.max_new_tokens = run.text.max_tokens;
+  request.block_size = own.block_size;
+  const bool ends_itself = !own.ignore_eos && own.forced_acceptance == 0;
+  if (ends_itself) request.stop_ids = {checkpoint.stop_id()};
+  request.sampling = {run.text.temperature, run.text.top_k, run.text.top_p};
+  constexpr double kGreedy = 1e-5;  // as the reference
+  if (request.sampling.temperature < kGreedy) request.sampling.temperature = 0;
+  request.vocab_limit = std::min(checkpoint.tokenizer().size(), checkpoint.config().vocab_size);
+  request.may_switch_off = own.adaptive_drafting;
+  request.forced_acceptance = own.forced_acceptance;
+  request.graphs = !run.enforce_eager;
+  return request;
+}
+
 }  // namespace
 
 Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint)
@@ -115,15 +131,8 @@ Qwen3Job::Qwen3Job(RunConfig of, std::vector<std::int64_t> ids, const Qwen3Check
   if (*beyond >= checkpoint.config().vocab_size)
     throw InputError("the tokenizer gives token {}, but the model's vocab_size is {}", *beyond,
                      checkpoint.config().vocab_size);
-  request.max_new_tokens = run.text.max_tokens;
-  request.block_size = own.block_size;
-  const bool ends_itself = !own.ignore_eos && own.forced_acceptance == 0;
-  if (ends_itself) request.stop_ids = {checkpoint.stop_id()};
-  request.sampling = {run.text.temperature, run.text.top_k, run.text.top_p};
-  constexpr double kGreedy = 1e-5;  // as the reference
-  if (request.sampling.temperature < kGreedy) request.sampling.temperature = 0;
+  request = request_of(run, checkpoint);
   request.sampling.check();
-  request.vocab_limit = std::min(checkpoint.tokenizer().size(), checkpoint.config().vocab_size);
   // A text that draws would draw other numbers where it is written without drafts.
   if (own.adaptive_drafting && request.sampling.temperature > 0)
     throw InputError(
@@ -131,23 +140,14 @@ Qwen3Job::Qwen3Job(RunConfig of, std::vector<std::int64_t> ids, const Qwen3Check
         SettingText{"given together with ",
                     Setting::of("temperature", fmt::format("{}", run.text.temperature)),
                     ": the text would depend on the clock; expected one of them"});
-  request.may_switch_off = own.adaptive_drafting;
-  request.forced_acceptance = own.forced_acceptance;
-  request.graphs = !run.enforce_eager;
   stops = own.stop;
   check_length(*this, checkpoint.config());
 }
 
-bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b) {
-  const auto own_a = a.own.get<Qwen3Settings>(), own_b = b.own.get<Qwen3Settings>();
-  const auto of_drafts = [](const Qwen3Settings& own) {
-    return std::tuple(own.block_size, own.adaptive_drafting, own.ignore_eos, own.forced_acceptance);
-  };
-  const auto of_tokens = [](const TextConfig& text) {
-    return std::tuple(text.max_tokens, text.temperature, text.top_k, text.top_p);
-  };
-  return a.trace.empty() && b.trace.empty() && a.enforce_eager == b.enforce_eager &&
-         of_drafts(own_a) == of_drafts(own_b) && of_tokens(a.text) == of_tokens(b.text);
+bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b,
+                          const Qwen3Checkpoint& checkpoint) {
+  return a.trace.empty() && b.trace.empty() &&
+         request_of(a, checkpoint) == request_of(b, checkpoint);
 }
 
 }  // namespace diptych

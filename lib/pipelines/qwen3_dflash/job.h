@@ -32,6 +32,7 @@ struct Qwen3Job final : Job {
 using Qwen3Jobs = std::vector<const Qwen3Job*>;  // of one run
 
 // Whether both ask for texts of the same kind, whatever they are about.
-bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b);
+bool share_qwen3_forwards(const RunConfig& a, const RunConfig& b,
+                          const Qwen3Checkpoint& checkpoint);
 
 }  // namespace diptych

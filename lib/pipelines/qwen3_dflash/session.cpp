@@ -63,7 +63,7 @@ std::unique_ptr<Job> Qwen3Session::make_job(const RunConfig& request) {
 }
 
 bool Qwen3Session::may_share(const RunConfig& a, const RunConfig& b) const {
-  return share_qwen3_forwards(a, b);
+  return share_qwen3_forwards(a, b, *checkpoint_);
 }
 
 namespace {
