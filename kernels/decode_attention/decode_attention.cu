@@ -1,5 +1,5 @@
 #include "kernels/decode_attention/decode_attention.h"
-#include "kernels/device_vector.cuh"
+#include "kernels/device_chain.cuh"
 
 namespace diptych::kernels {
 namespace {
@@ -140,6 +140,8 @@ __device__ __forceinline__ void join_teams(const float* shared, std::int64_t dim
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArgs args, int lanes) {
   extern __shared__ float shared[];
+  let_next_start();
+  await_predecessors();
   const Place p = place_of(args);
   const int part = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   const int lane = thread % lanes, team = thread / lanes, teams = kThreads / lanes;
@@ -397,6 +399,8 @@ __device__ __forceinline__ void join_warps(const float* shared, int i, int threa
 template <typename T>
 __global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArgs args) {
   extern __shared__ float shared[];
+  let_next_start();
+  await_predecessors();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int g = lane / 4, t = lane % 4, part = static_cast<int>(blockIdx.x) % kParts;
   const std::int64_t sample = blockIdx.y;
@@ -429,6 +433,8 @@ __global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArg
 template <typename T>
 __global__ void __launch_bounds__(kThreads) join_parts(const DecodeAttentionArgs args) {
   __shared__ float keeps[kParts];
+  let_next_start();
+  await_predecessors();
   const std::int64_t head = blockIdx.x, row = blockIdx.y, dim = args.head_dim;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
   const float* parts = part_of(args, row, head, 0);
@@ -467,7 +473,7 @@ void launch_tiles(const DecodeAttentionArgs& args, CUstream_st* stream) {
                     static_cast<unsigned>(args.samples),
                     static_cast<unsigned>((args.rows * group + kTile - 1) / kTile));
   constexpr std::size_t kBytes = kWarps * kTile * kTileWidth * sizeof(float);
-  attend_tile<T><<<blocks, kThreads, kBytes, stream>>>(args);
+  launch_chained(args.rows <= kChainedRows, attend_tile<T>, blocks, kThreads, kBytes, stream, args);
 }
 
 template <typename T, int kCount>
@@ -480,10 +486,11 @@ void launch(const DecodeAttentionArgs& args, CUstream_st* stream) {
     if constexpr (kInPairs<T, kCount>) launch_tiles<T>(args, stream);
   } else {
     const auto bytes = static_cast<std::size_t>(shared_bytes(args));  // at most 42 KiB
-    attend_part<T, kCount>
-        <<<blocks, kThreads, bytes, stream>>>(args, static_cast<int>(lanes_of(args)));
+    launch_chained(args.rows <= kChainedRows, attend_part<T, kCount>, blocks, kThreads, bytes,
+                   stream, args, static_cast<int>(lanes_of(args)));
   }
-  join_parts<T><<<dim3(static_cast<unsigned>(args.heads), rows), kThreads, 0, stream>>>(args);
+  launch_chained(args.rows <= kChainedRows, join_parts<T>,
+                 dim3(static_cast<unsigned>(args.heads), rows), kThreads, 0, stream, args);
 }
 
 }  // namespace

@@ -55,8 +55,21 @@ __device__ __forceinline__ void add_products(float (&sums)[kRows], const Vector<
   }
 }
 
+// Brings the next `count` weights of a row, from `begin` on, to L2, 128 bytes a lane.
+template <typename W>
+__device__ __forceinline__ void prefetch_next(const W* weight, std::int64_t begin,
+                                              std::int64_t count, int lane,
+                                              const LinearRowArgs& args) {
+  constexpr std::int64_t kLine = 128 / static_cast<std::int64_t>(sizeof(W));
+  for (std::int64_t at = lane * kLine; at < count; at += kWarp * kLine) {
+    if (begin + at < args.inputs)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(weight + begin + at)));
+  }
+}
+
 template <typename X, typename W, int kCount, int kRows>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearRowArgs args) {
+  let_next_start();
   const std::int64_t output = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (output >= args.outputs) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -65,15 +78,25 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearR
   constexpr std::int64_t kStep = static_cast<std::int64_t>(kWarp) * kCount;
   float sums[kRows] = {};
   std::int64_t at = static_cast<std::int64_t>(lane) * kCount;
-  for (; at + (kUnroll - 1) * kStep < args.inputs; at += kUnroll * kStep) {
-    Vector<W, kCount> w[kUnroll];
+  Vector<W, kCount> w[kUnroll];
+  const auto load_all = [&] {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) w[u] = load_once<W, kCount>(weight + at + u * kStep);
+  };
+  const auto are_all = [&] { return at + (kUnroll - 1) * kStep < args.inputs; };
+  bool loaded = are_all();
+  if (loaded) {
+    load_all();  // ahead of x
+    prefetch_next(weight, at + kUnroll * kStep - lane * kCount, kUnroll * kStep, lane, args);
+  }
+  await_predecessors();
+  for (; are_all(); at += kUnroll * kStep) {
+    if (!loaded) load_all();
+    loaded = false;
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) add_products(sums, w[u], x, at + u * kStep, args);
   }
   // The rest, all on its way at once: of 3584 one-byte weights it is everything.
-  Vector<W, kCount> w[kUnroll - 1];
 #pragma unroll
   for (int u = 0; u < kUnroll - 1; ++u) {
     if (at + u * kStep < args.inputs) w[u] = load_once<W, kCount>(weight + at + u * kStep);
@@ -92,7 +115,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearR
 template <typename X, typename W, int kCount, int kRows>
 void launch(const LinearRowArgs& args, CUstream_st* stream) {
   const auto blocks = static_cast<unsigned>((args.outputs + kWarps - 1) / kWarps);
-  linear_row_kernel<X, W, kCount, kRows><<<blocks, kWarps * kWarp, 0, stream>>>(args);
+  launch_chained(true, linear_row_kernel<X, W, kCount, kRows>, blocks, kWarps * kWarp, 0, stream,
+                 args);
 }
 
 template <typename X, typename W, int kCount>

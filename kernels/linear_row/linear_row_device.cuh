@@ -1,7 +1,7 @@
 // What the kernels of linear_row share on the device.
 #pragma once
 
-#include "kernels/device_vector.cuh"
+#include "kernels/device_chain.cuh"
 #include "kernels/linear_row/linear_row.h"
 
 namespace diptych::kernels {

@@ -148,6 +148,7 @@ __device__ __forceinline__ void add_step(float (&sums)[4], const Held<W>& low, c
 // lane fetches what it will itself read: no warp waits for another before the end.
 template <typename X, typename W, int kWarps, int kStages>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const LinearRowArgs args) {
+  let_next_start();
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile;  // output
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, four = lane / kParts,
@@ -182,6 +183,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
   };
 
   for (int step = 0; step < kStages; ++step) fetch_step(step);
+  await_predecessors();
   float sums[4] = {};
   Held<X> now = load_step(0);
 #pragma unroll 1
@@ -214,7 +216,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
 template <typename X, typename W, int kWarps, int kStages>
 void launch(const LinearRowArgs& args, CUstream_st* stream) {
   const auto blocks = static_cast<unsigned>((args.outputs + kTile - 1) / kTile);
-  linear_tiles_kernel<X, W, kWarps, kStages><<<blocks, kWarps * kWarp, 0, stream>>>(args);
+  launch_chained(true, linear_tiles_kernel<X, W, kWarps, kStages>, blocks, kWarps * kWarp, 0,
+                 stream, args);
 }
 
 template <typename X, typename W>

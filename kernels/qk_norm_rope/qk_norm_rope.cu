@@ -1,4 +1,4 @@
-#include "kernels/device_vector.cuh"
+#include "kernels/device_chain.cuh"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/row_sets.h"
 
@@ -105,6 +105,8 @@ __device__ __forceinline__ float sum_squares(const Halves<T, kCount>& x, const G
 template <typename T, int kCount, bool kEveryStep>
 __global__ void __launch_bounds__(kMaxRowThreads)
     qk_norm_rope_kernel(const QkNormRopeArgs args, int lanes) {
+  let_next_start();
+  await_predecessors();
   const RoutedRow place = routed_row(args.sets[0].rows, args.sets[1].rows, blockIdx.x, args.rows);
   const std::int64_t row = place.row;
   const T* q_weight =
@@ -172,11 +174,9 @@ void launch(const QkNormRopeArgs& args, CUstream_st* stream) {
   const std::int64_t heads_at_once = (all_heads + passes - 1) / passes;
   const auto threads = static_cast<unsigned>((heads_at_once * lanes + kWarp - 1) / kWarp * kWarp);
   const auto rows = static_cast<unsigned>(routed_rows(args));
-  if (args.round_every_step) {
-    qk_norm_rope_kernel<T, kCount, true><<<rows, threads, 0, stream>>>(args, lanes);
-  } else {
-    qk_norm_rope_kernel<T, kCount, false><<<rows, threads, 0, stream>>>(args, lanes);
-  }
+  const auto kernel = args.round_every_step ? qk_norm_rope_kernel<T, kCount, true>
+                                            : qk_norm_rope_kernel<T, kCount, false>;
+  launch_chained(rows <= kChainedRows, kernel, rows, threads, 0, stream, args, lanes);
 }
 
 bool vectorised(const QkNormRopeArgs& args) {

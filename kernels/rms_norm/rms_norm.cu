@@ -1,4 +1,4 @@
-#include "kernels/device_fetch.cuh"
+#include "kernels/device_chain.cuh"
 #include "kernels/device_row.cuh"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/row_sets.h"
@@ -85,6 +85,8 @@ __device__ __forceinline__ RowOut out_of(const RmsNormArgs& args, std::int64_t r
 // where blockDim.x is 32). kHeld vectors per thread cover the row, or it is 0.
 template <typename T, int kCount, int kHeld, bool kQuantised>
 __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const RmsNormArgs args) {
+  let_next_start();
+  await_predecessors();
   const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const RowSet &first_rows = args.sets[0].rows, &second_rows = args.sets[1].rows;
   if (item >= first_rows.count + second_rows.count) return;  // whole warps leave together
@@ -190,11 +192,9 @@ std::int64_t routed_rows(const RmsNormArgs& args) {
 
 template <typename T, int kCount, int kHeld>
 void launch(const RmsNormArgs& args, const dim3& grid, const dim3& block, CUstream_st* stream) {
-  if (args.scales != nullptr) {
-    rms_norm_kernel<T, kCount, kHeld, true><<<grid, block, 0, stream>>>(args);
-  } else {
-    rms_norm_kernel<T, kCount, kHeld, false><<<grid, block, 0, stream>>>(args);
-  }
+  const auto kernel = args.scales != nullptr ? rms_norm_kernel<T, kCount, kHeld, true>
+                                             : rms_norm_kernel<T, kCount, kHeld, false>;
+  launch_chained(routed_rows(args) <= kChainedRows, kernel, grid, block, 0, stream, args);
 }
 
 template <typename T, int kCount>

@@ -1,4 +1,4 @@
-#include "kernels/device_fetch.cuh"
+#include "kernels/device_chain.cuh"
 #include "kernels/device_quantize.cuh"
 #include "kernels/device_silu.cuh"
 #include "kernels/silu_mul/silu_mul.h"
@@ -19,6 +19,8 @@ __device__ __forceinline__ Vector<T, kCount> gated(const T* gate, const T* up) {
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kMaxThreads)
     silu_mul_kernel(const SiluMulArgs args, unsigned chunks) {
+  let_next_start();
+  await_predecessors();
   const std::int64_t row = blockIdx.x / chunks;
   const std::int64_t vector =
       static_cast<std::int64_t>(blockIdx.x % chunks) * blockDim.x + threadIdx.x;
@@ -33,6 +35,8 @@ __global__ void __launch_bounds__(kMaxThreads)
 template <typename T, int kCount, bool kInRegisters>
 __global__ void __launch_bounds__(kMaxRowThreads)
     silu_mul_quantised_kernel(const SiluMulArgs args) {
+  let_next_start();
+  await_predecessors();
   const std::int64_t row = blockIdx.x;
   const T* gate = static_cast<const T*>(args.gate_up) + row * args.gate_up_stride;
   const T* up = gate + args.inner;
@@ -167,11 +171,9 @@ void launch_held(const SiluMulArgs& args, CUstream_st* stream) {
   std::int64_t threads = whole_warps((vectors + kHeld - 1) / kHeld);
   if (threads > kMaxRowThreads) threads = kMaxRowThreads;
   const auto rows = static_cast<unsigned>(args.rows), block = static_cast<unsigned>(threads);
-  if (vectors <= threads * kHeld) {
-    silu_mul_quantised_kernel<T, kCount, true><<<rows, block, 0, stream>>>(args);
-  } else {
-    silu_mul_quantised_kernel<T, kCount, false><<<rows, block, 0, stream>>>(args);
-  }
+  const auto kernel = vectors <= threads * kHeld ? silu_mul_quantised_kernel<T, kCount, true>
+                                                 : silu_mul_quantised_kernel<T, kCount, false>;
+  launch_chained(args.rows <= kChainedRows, kernel, rows, block, 0, stream, args);
 }
 
 template <typename T, int kCount>
@@ -190,9 +192,10 @@ void launch(const SiluMulArgs& args, CUstream_st* stream) {
     return;
   }
   const Grid grid = grid_of(args.inner, kCount);
-  silu_mul_kernel<T, kCount>
-      <<<static_cast<unsigned>(args.rows * grid.chunks), static_cast<unsigned>(grid.threads), 0,
-         stream>>>(args, static_cast<unsigned>(grid.chunks));
+  launch_chained(args.rows <= kChainedRows, silu_mul_kernel<T, kCount>,
+                 static_cast<unsigned>(args.rows * grid.chunks),
+                 static_cast<unsigned>(grid.threads), 0, stream, args,
+                 static_cast<unsigned>(grid.chunks));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
@@ -40,22 +41,48 @@ Digest hash_piece(const Piece& piece, std::span<std::byte> buffer) {
   return hash.finish();
 }
 
+// Places of pieces, which threads take one by one.
+class Queue {
+ public:
+  void add(std::size_t piece) { pieces_.push_back(piece); }
+  std::optional<std::size_t> take() {
+    const std::size_t i = next_++;
+    return i < pieces_.size() ? std::optional(pieces_[i]) : std::nullopt;
+  }
+  void close() { next_ = pieces_.size(); }
+
+ private:
+  std::vector<std::size_t> pieces_;
+  std::atomic<std::size_t> next_ = 0;
+};
+
+// What lies on the disk alone is read from the first moment on, by a few threads, as a disk likes
+// it; the others hash what the system holds in memory meanwhile.
 std::vector<Digest> hash_pieces(const std::vector<Piece>& pieces, const std::stop_token& stop) {
-  constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+  constexpr std::size_t kBufferBytes = std::size_t{1} << 20, kOnDisk = 4;
   std::vector<Digest> digests(pieces.size());
-  std::atomic<std::size_t> next = 0;
+  Queue cached, on_disk;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto& [file, entry, begin, bytes] = pieces[i];
+    (file->cached_share(*entry, begin, bytes) < 0.5 ? on_disk : cached).add(i);
+  }
   std::mutex failing;
   std::exception_ptr failure;
-  const auto work = [&] {
+  const auto work = [&](std::size_t worker) {
+    Queue &own = worker < kOnDisk ? on_disk : cached, &other = worker < kOnDisk ? cached : on_disk;
+    const auto next = [&] {
+      const auto piece = own.take();
+      return piece ? piece : other.take();
+    };
     try {
       std::vector<std::byte> buffer(kBufferBytes);
-      for (std::size_t i = next++; i < pieces.size() && !stop.stop_requested(); i = next++) {
-        digests[i] = hash_piece(pieces[i], buffer);
-      }
+      for (auto piece = next(); piece && !stop.stop_requested(); piece = next())
+        digests[*piece] = hash_piece(pieces[*piece], buffer);
     } catch (...) {
       const std::lock_guard lock(failing);
       failure = std::current_exception();
-      next = pieces.size();
+      cached.close();
+      on_disk.close();
     }
   };
   // Two cores are left to whatever the run does meanwhile.
@@ -63,8 +90,8 @@ std::vector<Digest> hash_pieces(const std::vector<Piece>& pieces, const std::sto
   const std::size_t workers =
       std::clamp<std::size_t>(cores, 1, std::max<std::size_t>(pieces.size(), 1));
   std::vector<std::jthread> threads;
-  for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(work);
-  work();
+  for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(work, i);
+  work(0);
   threads.clear();  // joins
   if (failure) std::rethrow_exception(failure);
   return digests;

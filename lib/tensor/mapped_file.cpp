@@ -52,14 +52,14 @@ void MappedFile::read(std::uint64_t offset, std::span<std::byte> into) const {
   }
 }
 
-double MappedFile::cached_share() const {
+double MappedFile::cached_share(std::size_t begin, std::size_t end) const {
   constexpr std::size_t kSamples = 64;
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const std::size_t pages = (bytes_.size() + page - 1) / page;
-  const std::size_t samples = std::min(pages, kSamples);
+  const std::size_t first = begin / page, pages = (end + page - 1) / page - first;
+  const std::size_t samples = begin < end ? std::min(pages, kSamples) : 0;
   std::size_t cached = 0;
   for (std::size_t i = 0; i < samples; ++i) {
-    const std::byte* const at = bytes_.data() + i * pages / samples * page;
+    const std::byte* const at = bytes_.data() + (first + i * pages / samples) * page;
     unsigned char state = 0;
     if (mincore(const_cast<std::byte*>(at), 1, &state) == 0) cached += state & 1U;
   }

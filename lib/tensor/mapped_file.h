@@ -28,7 +28,7 @@ class MappedFile {
   void read(std::uint64_t offset, std::span<std::byte> into) const;
   int descriptor() const { return file_.number; }
   // Which part of it the system holds in memory, 0 to 1, by a sample of its pages.
-  double cached_share() const;
+  double cached_share(std::size_t begin, std::size_t end) const;
   // Read far ahead and let go of what was read (true), or as the system does by itself (false).
   void expect_sequential_reads(bool sequential) const;
 

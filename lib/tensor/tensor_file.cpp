@@ -79,7 +79,13 @@ void TensorFile::read(const TensorEntry& entry, std::uint64_t offset,
 }
 
 double TensorFile::cached_share() const {
-  return state_->map.cached_share();
+  return state_->map.cached_share(0, state_->map.bytes().size());
+}
+
+double TensorFile::cached_share(const TensorEntry& entry, std::uint64_t begin,
+                                std::uint64_t bytes) const {
+  const std::uint64_t at = state_->data_begin + entry.begin + begin;
+  return state_->map.cached_share(at, at + bytes);
 }
 
 int TensorFile::descriptor() const {

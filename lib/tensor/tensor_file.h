@@ -50,7 +50,9 @@ class TensorFile {
   // file has become shorter or cannot be read.
   void read(const TensorEntry& entry, std::uint64_t offset, std::span<std::byte> into) const;
   double cached_share() const;  // which part of the file the system holds in memory, 0 to 1
-  int descriptor() const;       // the open file's
+  // Of some bytes of a tensor, from `begin` within it on.
+  double cached_share(const TensorEntry& entry, std::uint64_t begin, std::uint64_t bytes) const;
+  int descriptor() const;                               // the open file's
   void expect_sequential_reads(bool sequential) const;  // advice to the system
 
  protected:

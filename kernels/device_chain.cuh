@@ -1,0 +1,52 @@
+// Kernels of a few rows in a row, each too short to fill the device alone (programmatic dependent
+// launch, CUDA Programming Guide): the blocks of one are started while those of the one before it
+// end, and fetch their weights meanwhile.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "kernels/device_fetch.cuh"
+
+namespace diptych::kernels {
+
+// Rows up to which a kernel is launched in a chain: its blocks leave room for those of the next.
+inline constexpr std::int64_t kChainedRows = 64;
+
+// Until all that was launched before this kernel has ended and what it wrote is there. Everything
+// but weights is read and written behind it, by kernels that launch_chained() may launch; without
+// that it waits for nothing.
+__device__ __forceinline__ void await_predecessors() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next kernel of a chain may be started once all blocks of this one have come here.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Launches a kernel that calls await_predecessors(), `chained` or as usual.
+template <typename... Parameters>
+void launch_chained(bool chained, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                    std::size_t shared_bytes, CUstream_st* stream, Parameters... parameters) {
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  constexpr int kFirstMajor = 9;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs =
+      chained && device_attribute(cudaDevAttrComputeCapabilityMajor) >= kFirstMajor ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, parameters...);
+}
+
+}  // namespace diptych::kernels
