@@ -5,7 +5,9 @@ namespace diptych::kernels {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kHeads = 8;             // query heads a block serves with each key it reads
+// Query heads that a block serves with each key it reads, kHeads below: as many as share a key
+// head.
+constexpr int kFewHeads = 4, kMostHeads = 8;
 constexpr int kParts = kDecodeParts;  // 32 x 4 key heads fill the 132 multiprocessors of an H200
 constexpr int kExtra = kDecodeExtra;
 constexpr std::int64_t kMaxDim = 256;
@@ -13,13 +15,13 @@ constexpr std::int64_t kMaxRows = 65535;  // blocks of a grid in y and z
 constexpr float kNone = -1e30f;  // below every logit; finite, so that differences stay numbers
 
 // A running softmax of kHeads heads over some keys; a lane holds kCount columns of the sums.
-template <int kCount>
+template <int kHeads, int kCount>
 struct Running {
   float most[kHeads], weight[kHeads], sum[kHeads][kCount];
 };
 
-template <int kCount>
-__device__ __forceinline__ void start(Running<kCount>& r) {
+template <int kHeads, int kCount>
+__device__ __forceinline__ void start(Running<kHeads, kCount>& r) {
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     r.most[h] = kNone;
@@ -42,6 +44,7 @@ __device__ __forceinline__ std::int64_t sample_of(const DecodeAttentionArgs& arg
   return sample;
 }
 
+template <int kHeads>
 __device__ __forceinline__ Place place_of(const DecodeAttentionArgs& args) {
   Place p;
   p.group = args.heads / args.kv_heads;
@@ -60,7 +63,7 @@ __device__ __forceinline__ float* part_of(const DecodeAttentionArgs& args, std::
 
 // The scaled queries of a block's heads, of which a lane holds kCount columns. A block with fewer
 // heads repeats its last one.
-template <typename T, int kCount>
+template <typename T, int kHeads, int kCount>
 __device__ __forceinline__ void load_queries(const DecodeAttentionArgs& args, const Place& p,
                                              std::int64_t row, int lane,
                                              float (&q)[kHeads][kCount]) {
@@ -75,8 +78,9 @@ __device__ __forceinline__ void load_queries(const DecodeAttentionArgs& args, co
 }
 
 // Adds one key, which `lanes` lanes share. `mine`: it counts.
-template <typename T, int kCount>
-__device__ __forceinline__ void add_key(Running<kCount>& r, const float (&q)[kHeads][kCount],
+template <typename T, int kHeads, int kCount>
+__device__ __forceinline__ void add_key(Running<kHeads, kCount>& r,
+                                        const float (&q)[kHeads][kCount],
                                         const Vector<T, kCount>& k, const Vector<T, kCount>& v,
                                         bool mine, int lanes) {
 #pragma unroll
@@ -96,8 +100,8 @@ __device__ __forceinline__ void add_key(Running<kCount>& r, const float (&q)[kHe
 }
 
 // Puts a team's sums into shared memory: [team][head][dim + kExtra].
-template <int kCount>
-__device__ __forceinline__ void share_sums(const Running<kCount>& r, float* shared,
+template <int kHeads, int kCount>
+__device__ __forceinline__ void share_sums(const Running<kHeads, kCount>& r, float* shared,
                                            std::int64_t dim, int team, int lane) {
   const std::int64_t width = dim + kExtra;
 #pragma unroll
@@ -113,6 +117,7 @@ __device__ __forceinline__ void share_sums(const Running<kCount>& r, float* shar
 }
 
 // Joins the teams' sums of one of the block's heads. Writes them to `to`, [dim + kExtra].
+template <int kHeads>
 __device__ __forceinline__ void join_teams(const float* shared, std::int64_t dim, int teams, int h,
                                            int thread, float* to) {
   const std::int64_t width = dim + kExtra;
@@ -136,24 +141,35 @@ __device__ __forceinline__ void join_teams(const float* shared, std::int64_t dim
   }
 }
 
-// `lanes` neighbouring lanes share a key, kThreads / lanes keys are read at once.
-template <typename T, int kCount>
+// What a part without keys is: join_parts() reads no more of it.
+__device__ __forceinline__ void leave_empty(float* part, std::int64_t dim) {
+  part[dim] = kNone;
+  part[dim + 1] = 0;
+}
+
+// `lanes` neighbouring lanes share a key, kThreads / lanes keys are read at once: fewer are no
+// part.
+template <typename T, int kHeads, int kCount>
 __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArgs args, int lanes) {
   extern __shared__ float shared[];
   let_next_start();
   await_predecessors();
-  const Place p = place_of(args);
+  const Place p = place_of<kHeads>(args);
   const int part = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   const int lane = thread % lanes, team = thread / lanes, teams = kThreads / lanes;
   const std::int64_t dim = args.head_dim, row = blockIdx.z, sample = sample_of(args, row);
   const std::int64_t keys =
       min(static_cast<std::int64_t>(max(args.key_count[sample], 1)), args.capacity);
-  const std::int64_t each = (keys + kParts - 1) / kParts;
+  const std::int64_t each = max((keys + kParts - 1) / kParts, static_cast<std::int64_t>(teams));
   const std::int64_t begin = part * each, end = min(begin + each, keys);
+  if (begin >= end) {  // the whole block
+    if (thread < p.heads) leave_empty(part_of(args, row, p.first_head + thread, part), dim);
+    return;
+  }
 
   float q[kHeads][kCount];
-  load_queries<T, kCount>(args, p, row, lane, q);
-  Running<kCount> r;
+  load_queries<T, kHeads, kCount>(args, p, row, lane, q);
+  Running<kHeads, kCount> r;
   start(r);
   const std::int64_t start_at = sample * args.sample_stride + p.kv_head * dim + lane * kCount;
   const T* at = static_cast<const T*>(args.keys) + start_at;
@@ -165,13 +181,16 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
     const std::int64_t offset = (mine ? key : begin) * args.key_stride;
     const Vector<T, kCount> k = load<T, kCount>(at + offset);
     const Vector<T, kCount> v = load<T, kCount>(values + offset);
-    add_key<T, kCount>(r, q, k, v, mine, lanes);
+    add_key<T, kHeads, kCount>(r, q, k, v, mine, lanes);
   }
 
   share_sums(r, shared, dim, team, lane);
   __syncthreads();
-  for (int h = 0; h < p.heads; ++h)
-    join_teams(shared, dim, teams, h, thread, part_of(args, row, p.first_head + h, part));
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    if (h < p.heads)
+      join_teams<kHeads>(shared, dim, teams, h, thread, part_of(args, row, p.first_head + h, part));
+  }
 }
 
 // Several rows: the queries of a sample that share a key head are the rows of a matrix, and 16 of
@@ -410,8 +429,16 @@ __global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArg
   const std::int64_t count =
       min(static_cast<std::int64_t>(max(args.key_count[sample], 1)), args.capacity);
   const std::int64_t chunks = (count + kChunk - 1) / kChunk;
-  const std::int64_t each = (chunks + kParts - 1) / kParts * kChunk;
+  // A part has at least a chunk for each warp.
+  const std::int64_t each =
+      max((chunks + kParts - 1) / kParts, static_cast<std::int64_t>(kWarps)) * kChunk;
   const std::int64_t begin = part * each, end = min(begin + each, count);
+  if (begin >= end) {  // the whole block
+    const int pair = place.first_pair + thread;
+    if (thread < kTile && pair < place.pairs)
+      leave_empty(part_of(args, place.row(pair), place.head(pair), part), kTileDim);
+    return;
+  }
   const std::int64_t start_at = sample * args.sample_stride + place.kv_head * kTileDim;
   const T* keys = static_cast<const T*>(args.keys) + start_at;
   const T* values = static_cast<const T*>(args.values) + start_at;
@@ -451,7 +478,9 @@ __global__ void __launch_bounds__(kThreads) join_parts(const DecodeAttentionArgs
   for (std::int64_t d = thread; d < dim; d += kThreads) {
     float sum = 0;
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) sum += parts[part * width + d] * keeps[part];
+    for (int part = 0; part < kParts; ++part) {
+      if (keeps[part] > 0) sum += parts[part * width + d] * keeps[part];
+    }
     static_cast<T*>(args.out)[(row * args.heads + head) * dim + d] = round_to<T>(sum / weight);
   }
 }
@@ -460,9 +489,9 @@ std::int64_t lanes_of(const DecodeAttentionArgs& args) {
   return args.head_dim * element_size(args.dtype) / kVectorBytes;
 }
 
-std::int64_t shared_bytes(const DecodeAttentionArgs& args) {
+std::int64_t shared_bytes(const DecodeAttentionArgs& args, int heads) {
   const std::int64_t teams = kThreads / lanes_of(args);
-  return teams * kHeads * (args.head_dim + kExtra) * static_cast<std::int64_t>(sizeof(float));
+  return teams * heads * (args.head_dim + kExtra) * static_cast<std::int64_t>(sizeof(float));
 }
 
 template <typename T>
@@ -476,21 +505,29 @@ void launch_tiles(const DecodeAttentionArgs& args, CUstream_st* stream) {
   launch_chained(args.rows <= kChainedRows, attend_tile<T>, blocks, kThreads, kBytes, stream, args);
 }
 
+template <typename T, int kHeads, int kCount>
+void launch_parts(const DecodeAttentionArgs& args, CUstream_st* stream) {
+  const std::int64_t slices = (args.heads / args.kv_heads + kHeads - 1) / kHeads;
+  const dim3 blocks(static_cast<unsigned>(args.kv_heads * slices), kParts,
+                    static_cast<unsigned>(args.rows));
+  const auto bytes = static_cast<std::size_t>(shared_bytes(args, kHeads));  // at most 42 KiB
+  launch_chained(args.rows <= kChainedRows, attend_part<T, kHeads, kCount>, blocks, kThreads, bytes,
+                 stream, args, static_cast<int>(lanes_of(args)));
+}
+
 template <typename T, int kCount>
 void launch(const DecodeAttentionArgs& args, CUstream_st* stream) {
-  const std::int64_t group = args.heads / args.kv_heads;
-  const auto rows = static_cast<unsigned>(args.rows);
-  const dim3 blocks(static_cast<unsigned>(args.kv_heads * ((group + kHeads - 1) / kHeads)), kParts,
-                    rows);
-  if (kInPairs<T, kCount> && args.head_dim == kTileDim && args.rows > 1) {
+  const bool in_tiles = kInPairs<T, kCount> && args.head_dim == kTileDim && args.rows > 1;
+  if (in_tiles) {
     if constexpr (kInPairs<T, kCount>) launch_tiles<T>(args, stream);
+  } else if (args.heads / args.kv_heads <= kFewHeads) {
+    launch_parts<T, kFewHeads, kCount>(args, stream);
   } else {
-    const auto bytes = static_cast<std::size_t>(shared_bytes(args));  // at most 42 KiB
-    launch_chained(args.rows <= kChainedRows, attend_part<T, kCount>, blocks, kThreads, bytes,
-                   stream, args, static_cast<int>(lanes_of(args)));
+    launch_parts<T, kMostHeads, kCount>(args, stream);
   }
   launch_chained(args.rows <= kChainedRows, join_parts<T>,
-                 dim3(static_cast<unsigned>(args.heads), rows), kThreads, 0, stream, args);
+                 dim3(static_cast<unsigned>(args.heads), static_cast<unsigned>(args.rows)),
+                 kThreads, 0, stream, args);
 }
 
 }  // namespace

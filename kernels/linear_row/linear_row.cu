@@ -55,18 +55,6 @@ __device__ __forceinline__ void add_products(float (&sums)[kRows], const Vector<
   }
 }
 
-// Brings the next `count` weights of a row, from `begin` on, to L2, 128 bytes a lane.
-template <typename W>
-__device__ __forceinline__ void prefetch_next(const W* weight, std::int64_t begin,
-                                              std::int64_t count, int lane,
-                                              const LinearRowArgs& args) {
-  constexpr std::int64_t kLine = 128 / static_cast<std::int64_t>(sizeof(W));
-  for (std::int64_t at = lane * kLine; at < count; at += kWarp * kLine) {
-    if (begin + at < args.inputs)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(weight + begin + at)));
-  }
-}
-
 template <typename X, typename W, int kCount, int kRows>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearRowArgs args) {
   let_next_start();
@@ -76,34 +64,26 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearR
   const X* x = static_cast<const X*>(args.x);
   const W* weight = static_cast<const W*>(args.weight) + output * args.inputs;
   constexpr std::int64_t kStep = static_cast<std::int64_t>(kWarp) * kCount;
-  float sums[kRows] = {};
-  std::int64_t at = static_cast<std::int64_t>(lane) * kCount;
-  Vector<W, kCount> w[kUnroll];
-  const auto load_all = [&] {
+  // A ring: as soon as a vector is taken, the one that comes kUnroll later is on its way. The first
+  // ones are ahead of x.
+  const std::int64_t begin = static_cast<std::int64_t>(lane) * kCount;
+  Vector<W, kCount> ring[kUnroll];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) w[u] = load_once<W, kCount>(weight + at + u * kStep);
-  };
-  const auto are_all = [&] { return at + (kUnroll - 1) * kStep < args.inputs; };
-  bool loaded = are_all();
-  if (loaded) {
-    load_all();  // ahead of x
-    prefetch_next(weight, at + kUnroll * kStep - lane * kCount, kUnroll * kStep, lane, args);
+  for (int u = 0; u < kUnroll; ++u) {
+    const std::int64_t at = begin + u * kStep;
+    if (at < args.inputs) ring[u] = load_once<W, kCount>(weight + at);
   }
   await_predecessors();
-  for (; are_all(); at += kUnroll * kStep) {
-    if (!loaded) load_all();
-    loaded = false;
+  float sums[kRows] = {};
+  for (std::int64_t first = begin; first < args.inputs; first += kUnroll * kStep) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) add_products(sums, w[u], x, at + u * kStep, args);
-  }
-  // The rest, all on its way at once: of 3584 one-byte weights it is everything.
-#pragma unroll
-  for (int u = 0; u < kUnroll - 1; ++u) {
-    if (at + u * kStep < args.inputs) w[u] = load_once<W, kCount>(weight + at + u * kStep);
-  }
-#pragma unroll
-  for (int u = 0; u < kUnroll - 1; ++u) {
-    if (at + u * kStep < args.inputs) add_products(sums, w[u], x, at + u * kStep, args);
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::int64_t at = first + u * kStep, next = at + kUnroll * kStep;
+      if (at >= args.inputs) continue;
+      const Vector<W, kCount> w = ring[u];
+      if (next < args.inputs) ring[u] = load_once<W, kCount>(weight + next);
+      add_products(sums, w, x, at, args);
+    }
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
