@@ -30,6 +30,16 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
+// Whether what a device of this major compute capability runs is compiled with the waiting above:
+// code for it, and not that of an older one, which the driver has translated.
+inline bool is_compiled_for(int major) {
+  constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};  // 800 is 8.0
+  for (const int architecture : kArchitectures) {
+    if (architecture / 100 == major) return true;
+  }
+  return false;
+}
+
 // Launches a kernel that calls await_predecessors(), `chained` or as usual.
 template <typename... Parameters>
 void launch_chained(bool chained, void (*kernel)(Parameters...), dim3 grid, dim3 block,
@@ -38,14 +48,14 @@ void launch_chained(bool chained, void (*kernel)(Parameters...), dim3 grid, dim3
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   constexpr int kFirstMajor = 9;
+  const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs =
-      chained && device_attribute(cudaDevAttrComputeCapabilityMajor) >= kFirstMajor ? 1 : 0;
+  config.numAttrs = chained && major >= kFirstMajor && is_compiled_for(major) ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, parameters...);
 }
 

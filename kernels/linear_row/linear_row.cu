@@ -64,26 +64,31 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearR
   const X* x = static_cast<const X*>(args.x);
   const W* weight = static_cast<const W*>(args.weight) + output * args.inputs;
   constexpr std::int64_t kStep = static_cast<std::int64_t>(kWarp) * kCount;
-  // A ring: as soon as a vector is taken, the one that comes kUnroll later is on its way. The first
-  // ones are ahead of x.
-  const std::int64_t begin = static_cast<std::int64_t>(lane) * kCount;
-  Vector<W, kCount> ring[kUnroll];
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const std::int64_t at = begin + u * kStep;
-    if (at < args.inputs) ring[u] = load_once<W, kCount>(weight + at);
-  }
-  await_predecessors();
   float sums[kRows] = {};
-  for (std::int64_t first = begin; first < args.inputs; first += kUnroll * kStep) {
+  std::int64_t at = static_cast<std::int64_t>(lane) * kCount;
+  Vector<W, kCount> w[kUnroll];
+  const auto is_whole = [&] { return at + (kUnroll - 1) * kStep < args.inputs; };
+  const auto load_all = [&] {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const std::int64_t at = first + u * kStep, next = at + kUnroll * kStep;
-      if (at >= args.inputs) continue;
-      const Vector<W, kCount> w = ring[u];
-      if (next < args.inputs) ring[u] = load_once<W, kCount>(weight + next);
-      add_products(sums, w, x, at, args);
-    }
+    for (int u = 0; u < kUnroll; ++u) w[u] = load_once<W, kCount>(weight + at + u * kStep);
+  };
+  bool loaded = is_whole();
+  if (loaded) load_all();  // ahead of x
+  await_predecessors();
+  for (; is_whole(); at += kUnroll * kStep) {
+    if (!loaded) load_all();
+    loaded = false;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) add_products(sums, w[u], x, at + u * kStep, args);
+  }
+  // The rest, all on its way at once: of 3584 one-byte weights it is everything.
+#pragma unroll
+  for (int u = 0; u < kUnroll - 1; ++u) {
+    if (at + u * kStep < args.inputs) w[u] = load_once<W, kCount>(weight + at + u * kStep);
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll - 1; ++u) {
+    if (at + u * kStep < args.inputs) add_products(sums, w[u], x, at + u * kStep, args);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
