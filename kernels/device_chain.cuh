@@ -14,9 +14,8 @@ namespace diptych::kernels {
 // Rows up to which a kernel is launched in a chain: its blocks leave room for those of the next.
 inline constexpr std::int64_t kChainedRows = 64;
 
-// Until all that was launched before this kernel has ended and what it wrote is there. Everything
-// but weights is read and written behind it, by kernels that launch_chained() may launch; without
-// that it waits for nothing.
+// Waits until all that was launched before this kernel has ended and what it wrote is there. A
+// kernel that launch_chained() launches calls it before it reads or writes anything but weights.
 __device__ __forceinline__ void await_predecessors() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -30,12 +29,12 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
-// Whether what a device of this major compute capability runs is compiled with the waiting above:
-// code for it, and not that of an older one, which the driver has translated.
-inline bool is_compiled_for(int major) {
+// Whether the device runs code for its own major compute capability, which is compiled with the
+// waiting above, and not that of an older one, which the driver has translated.
+inline bool is_compiled_for(int major, int minor) {
   constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};  // 800 is 8.0
   for (const int architecture : kArchitectures) {
-    if (architecture / 100 == major) return true;
+    if (architecture / 100 == major && architecture % 100 / 10 <= minor) return true;
   }
   return false;
 }
@@ -49,13 +48,14 @@ void launch_chained(bool chained, void (*kernel)(Parameters...), dim3 grid, dim3
   overlap.val.programmaticStreamSerializationAllowed = 1;
   constexpr int kFirstMajor = 9;
   const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
+  const int minor = device_attribute(cudaDevAttrComputeCapabilityMinor);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = chained && major >= kFirstMajor && is_compiled_for(major) ? 1 : 0;
+  config.numAttrs = chained && major >= kFirstMajor && is_compiled_for(major, minor) ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, parameters...);
 }
 

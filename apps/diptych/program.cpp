@@ -48,7 +48,7 @@ int run_command(CLI::App& app, int argc, char** argv) {
   if (!run) throw InputError("no verb given, such as generate (see diptych --help)");
   const c10::InferenceMode inference;
   const int code = run(log);
-  log.mark("what was loaded is let go of");
+  log.mark("the session has ended");
   return code;
 }
 

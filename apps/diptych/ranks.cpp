@@ -153,23 +153,31 @@ void require_same_ways(Ranks& ranks, const std::vector<ParallelDegrees>& ways) {
                    ranks.rank(), text(own), text(first));
 }
 
-// What is each rank's own: what it shows and writes, where it computes, and where its host has the
-// files.
+// What is each rank's own: what it shows and writes, and where it computes.
 bool may_differ(const Field& field) {
   using enum Scope;
   for (const Scope own : {display, output, report}) {
     if (field.scope == own) return true;
   }
-  return std::holds_alternative<PathSlot>(field.slot) ||
-         std::holds_alternative<DeviceSlot>(field.slot) ||
+  return field.name == "config" || std::holds_alternative<DeviceSlot>(field.slot) ||
          std::holds_alternative<FreeDeviceSlot>(field.slot);
+}
+
+// Hosts may have the files in other places, but for those that say what is asked for. Who paints
+// alone needs the noise.
+std::string common_text(const Field& field, const Options& options) {
+  using enum Scope;
+  const std::string text = value_text(field, options);
+  const bool is_asked = field.scope == request || field.scope == enhancing;
+  if (!std::holds_alternative<PathSlot>(field.slot) || is_asked) return text;
+  return text.empty() || field.scope == start ? "" : "a file or folder";
 }
 
 // Name and value of everything in which ranks that share requests must agree.
 nlohmann::json common_settings(const Options& options) {
   nlohmann::json settings = nlohmann::json::object();
   for (const Field& field : fields_of(options)) {
-    if (!may_differ(field)) settings[std::string(field.name)] = value_text(field, options);
+    if (!may_differ(field)) settings[std::string(field.name)] = common_text(field, options);
   }
   if (options.run.sampling.seed_drawn) settings["seed"] = "random";  // agree() makes it one
   std::string texts;

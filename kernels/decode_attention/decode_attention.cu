@@ -141,7 +141,7 @@ __device__ __forceinline__ void join_teams(const float* shared, std::int64_t dim
   }
 }
 
-// What a part without keys is: join_parts() reads no more of it.
+// Marks a part without keys, of which join_parts() reads nothing else.
 __device__ __forceinline__ void leave_empty(float* part, std::int64_t dim) {
   part[dim] = kNone;
   part[dim + 1] = 0;

@@ -9,7 +9,8 @@
 // the row of weights in 16-byte vectors past the L1 cache, which keeps x. Sums depend on the shape,
 // but not on the number of rows, nor on what else is in the call.
 //
-// Bound: memory. Reads outputs * inputs elements of weights, once for all rows.
+// Bound: memory. Reads outputs * inputs elements of weights, once for all rows; the first of them
+// before kernels that are still running have ended. None of the last few launches may write them.
 #pragma once
 
 #include "kernels/types.h"

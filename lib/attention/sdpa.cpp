@@ -1,6 +1,7 @@
 // torch's scaled_dot_product_attention: one call for all samples where their lengths agree, else
 // one call a sample, sliced to its own keys.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "lib/attention/backends.h"
@@ -69,6 +70,18 @@ Tensor attend_biased(const Tensor& q, const Tensor& k, const Tensor& v, const Sh
   return attend_masked(q, k, v, s, scale, mask, false);
 }
 
+// On the CPU torch's kernel takes the logits of a query that are all NaN for masked ones, and gives
+// zeros. `out` as q, k as attend_full()'s.
+Tensor with_nan(const Tensor& out, const Tensor& q, const Tensor& k) {
+  if (!out.is_cpu()) return out;
+  const auto is_finite = [](const Tensor& all) {
+    return std::isfinite(all.sum(at::kFloat).item<float>());
+  };
+  if (is_finite(q) && is_finite(k)) return out;
+  // What is finite gives 0, of a key for its whole sample.
+  return out + (q - q) + (k - k).sum({1, 2, 3}, /*keepdim=*/true).to(out.scalar_type());
+}
+
 // Samples [first, first + s.samples) of the call, whose queries begin at row first_query.
 Tensor attend_samples(const AttentionCall& call, std::int64_t first, std::int64_t first_query,
                       const Shape& s) {
@@ -81,12 +94,13 @@ Tensor attend_samples(const AttentionCall& call, std::int64_t first, std::int64_
   const bool masked = call.causal && s.queries > 1;  // the last query sees every key
   if (call.bias.defined()) {
     const Tensor bias = call.bias.dim() == 2 ? call.bias.narrow(0, first, s.samples) : call.bias;
-    return attend_biased(q, k, v, s, call.scale, bias, masked)
+    return with_nan(attend_biased(q, k, v, s, call.scale, bias, masked), q, k)
         .reshape({s.samples * s.queries, s.heads, s.head_dim});
   }
   const Tensor out =
       masked ? attend_causal(q, k, v, s, call.scale) : attend_full(q, k, v, s, call.scale);
-  return out.reshape({s.samples * s.queries, s.heads, s.head_dim});
+  return with_nan(out.reshape(q.sizes()), q, k)
+      .reshape({s.samples * s.queries, s.heads, s.head_dim});
 }
 
 class SdpaAttention final : public AttentionBackend {

@@ -56,8 +56,8 @@ class Queue {
   std::atomic<std::size_t> next_ = 0;
 };
 
-// What lies on the disk alone is read from the first moment on, by a few threads, as a disk likes
-// it; the others hash what the system holds in memory meanwhile.
+// What lies on the disk alone is read from the first moment on, at first by a few threads, while
+// the others hash what the system holds in memory.
 std::vector<Digest> hash_pieces(const std::vector<Piece>& pieces, const std::stop_token& stop) {
   constexpr std::size_t kBufferBytes = std::size_t{1} << 20, kOnDisk = 4;
   std::vector<Digest> digests(pieces.size());

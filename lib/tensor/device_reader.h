@@ -35,11 +35,10 @@ class DeviceReader {
   // read(); it may be empty. Never waits.
   // Where `into` is undefined the tensor has memory on the device for itself, from when its turn
   // comes until `then` has run: few of those are there at a time.
-  // Throws RunError where a file is cut short or cannot be read, also one of an earlier call;
-  // Interrupted.
+  // Throws RunError where a file is cut short or cannot be read, also one of an earlier call.
   void read(const TensorFile& file, const TensorEntry& entry, const Tensor& into,
             std::function<void(const Tensor&)> then);
-  void finish();  // waits for all of it; throws as read()
+  void finish();  // waits for all of it; throws as read(), and Interrupted
 
  private:
   struct Job {

@@ -145,6 +145,28 @@ TEST_CASE("math gives the same in blocks of queries") {
   }
 }
 
+TEST_CASE("queries and keys that are not finite give results that are not") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const char* name : {"sdpa", "math"}) {
+      for (const bool causal : {false, true}) {
+        CAPTURE(name);
+        Inputs inputs = make_inputs({"", 4, 2, 16, {5, 3}, {20, 9}, 24}, 1).to(at::kCPU, dtype);
+        const auto forward = [&] {
+          return make_attention(name, at::kCPU)->forward(inputs.call(causal));
+        };
+        inputs.q[2].fill_(NAN);
+        Tensor out = forward();
+        CHECK(out[2].isnan().all().item<bool>());
+        CHECK(at::isfinite(out.narrow(0, 3, 5)).all().item<bool>());
+        inputs.k[1].fill_(NAN);
+        out = forward();
+        CHECK(out.narrow(0, 5, 3).isnan().all().item<bool>());
+        CHECK(at::isfinite(out.narrow(0, 3, 2)).all().item<bool>());
+      }
+    }
+  }
+}
+
 TEST_CASE("the backends of the CPU, and why not the others") {
   std::map<std::string, std::string> reasons;
   for (const AttentionInfo& info : list_attention(at::kCPU)) {

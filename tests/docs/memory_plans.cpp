@@ -30,6 +30,7 @@ MotWork painting(std::int64_t side) {
 std::string plan_text(double gib, Quantization quantization, std::int64_t side) {
   MotSizes sizes = bagel_sizes({}, {});
   sizes.quantization = quantization;
+  sizes.tokens_in_file = true;
   MemoryBudget budget;
   budget.device = static_cast<std::int64_t>(gib * (1 << 30));
   budget.limited = true;

@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/config/family_fields.h"
+#include "lib/pipelines/qwen3_dflash/family_config.h"
 #include "lib/pipelines/qwen3_dflash/replay.h"
 #include "lib/pipelines/qwen3_dflash/trace_names.h"
 #include "lib/verify/trace_compare.h"
@@ -19,12 +21,17 @@ fs::path full_goldens() {
   return fs::exists(folder / "checkpoint/target") ? folder : fs::path();
 }
 
+RunConfig on_cpu() {
+  RunConfig config = default_options(qwen3_config()).run;
+  config.device = {DeviceChoice::Kind::cpu};
+  config.dtype = DtypeChoice::float32;
+  return config;
+}
+
 void replay_case(const fs::path& goldens, const fs::path& folder) {
   INFO("case: ", folder.string());
   const RecordedCase recorded{folder, test::case_json(folder)};
-  RunConfig config;
-  config.device = {DeviceChoice::Kind::cpu};
-  config.dtype = DtypeChoice::float32;
+  const RunConfig config = on_cpu();
   const fs::path file = folder / "expected.safetensors";
   const NamedTensors expected = fs::exists(file) ? read_trace(file) : NamedTensors();
   std::vector<std::string> wanted;
@@ -59,9 +66,7 @@ TEST_CASE("dflash: a text that is not the recorded one is said") {
   RecordedCase recorded{goldens / "cases/acceptance_b16",
                         test::case_json(goldens / "cases/acceptance_b16")};
   recorded.description["prompts"][1]["acceptance_lengths"][0] = 3;
-  RunConfig config;
-  config.device = {DeviceChoice::Kind::cpu};
-  config.dtype = DtypeChoice::float32;
+  const RunConfig config = on_cpu();
   TraceSink trace;
   Log log(LogLevel::quiet);
   const CaseReplay replay = replay_qwen3_dflash(goldens / "checkpoint_trained", config, log);

@@ -1,6 +1,7 @@
 #include "lib/tensor/device_reader.h"
 
 #include "lib/tensor/safetensors.h"
+#include "tests/support/peak_bytes.h"
 #include "tests/tensor/support.h"
 
 namespace diptych {
@@ -70,6 +71,16 @@ TEST_CASE("DeviceReader: temporary tensors have memory one behind the other") {
   }
   reader.finish();
   CHECK(order == std::vector<std::string>{"large", "half", "none", "large", "small"});
+  const auto most_of_three = [&](std::uint64_t most_bytes) {
+    return peak_bytes([&] {
+      DeviceReader other(at::kCPU, most_bytes);
+      for (int i = 0; i < 3; ++i) other.read(file, entry(file, "large"), {}, {});
+      other.finish();
+    });
+  };
+  const std::int64_t one = 3'000'017 * 4;
+  CHECK(most_of_three(1) < 2 * one);
+  CHECK(most_of_three(100'000'000) >= 2 * one);
 }
 
 TEST_CASE("DeviceReader: a file that has become shorter is named, whatever is asked for next") {

@@ -33,10 +33,14 @@ struct MotProductRows {
 // head_dim], q rotated) and "layerLL.hidden" in every layer, and with "final_norm" at the end.
 using MotObserver = std::function<void(std::string_view what, const MotRows& rows)>;
 
+struct MotTextWeights {
+  Tensor lm_head, embed_tokens;  // [vocab, hidden], on the device
+};
+
 struct MotBackbone {
   QwenConfig config;
-  // [vocab, hidden]. Of a file a view of it, in the stored dtype, for a GPU until load_head(): a
-  // prompt needs few of its rows. Random ones are on the device.
+  // [vocab, hidden]. A view of the file in the stored dtype where tokens_stay_in_file(), for a GPU
+  // until take(): a prompt needs few of its rows. Else on the device.
   Tensor embed_tokens;
   Tensor norm, norm_gen;  // [hidden]
   Tensor lm_head;         // [vocab, hidden], where it was loaded: only writing text needs it
@@ -47,8 +51,10 @@ struct MotBackbone {
   static MotBackbone load(const Weights& weights, const QwenConfig& config,
                           const std::optional<MotOffload>& offload = {},
                           const MatrixQuantization& quantization = {});
-  // What writing text needs beside that: lm_head, and all of embed_tokens on the device. As load().
-  void load_head(const Weights& weights);
+  static bool tokens_stay_in_file(const Weights& weights);  // of the same scope
+  // What writing text needs beside that, for take() once it is read; as load().
+  MotTextWeights load_head(const Weights& weights) const;
+  void take(MotTextWeights head);
 
   // int64 [tokens], on any device -> [tokens, hidden] on the model's; always a fresh tensor, which
   // forward() may consume.

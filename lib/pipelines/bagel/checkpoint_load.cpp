@@ -26,8 +26,9 @@ void BagelCheckpoint::load_head() {
   MotBackbone& backbone = model.language_model;
   if (backbone.lm_head.defined()) return;
   Weights::ReadAhead reading(model_weights);
-  backbone.load_head(model_weights.scope("language_model"));
+  MotTextWeights head = backbone.load_head(model_weights.scope("language_model"));
   reading.finish();
+  backbone.take(std::move(head));
 }
 
 std::string BagelCheckpoint::weights_hash(const std::stop_token& stop) const {

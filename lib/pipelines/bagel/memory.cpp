@@ -33,7 +33,9 @@ MotSizes bagel_sizes(const BagelConfig& model, const FluxVaeConfig& vae) {
 }
 
 MotSizes BagelCheckpoint::sizes() const {
-  return bagel_sizes(model.config, vae.config);
+  MotSizes sizes = bagel_sizes(model.config, vae.config);
+  sizes.tokens_in_file = MotBackbone::tokens_stay_in_file(model_weights.scope("language_model"));
+  return sizes;
 }
 
 }  // namespace diptych

@@ -206,8 +206,9 @@ void LanceCheckpoint::load_vision() {
 void LanceCheckpoint::load_head() {
   if (language_model.lm_head.defined()) return;
   Weights::ReadAhead reading(model_weights);
-  language_model.load_head(model_weights.scope("language_model"));
+  MotTextWeights head = language_model.load_head(model_weights.scope("language_model"));
   reading.finish();
+  language_model.take(std::move(head));
 }
 
 std::string LanceCheckpoint::weights_hash(const std::stop_token& stop) const {
@@ -228,6 +229,7 @@ MotSizes LanceCheckpoint::sizes() const {
   MotSizes sizes;
   sizes.llm = config.llm;
   sizes.layout = lance_layout(config);
+  sizes.tokens_in_file = MotBackbone::tokens_stay_in_file(model_weights.scope("language_model"));
   sizes.row_width = config.row_width;
   sizes.pixels_per_row = config.pixels_per_row;
   sizes.look_bytes = [vit = config.vit](std::int64_t patches, std::int64_t element) {

@@ -52,10 +52,8 @@ struct Planner {
       const bool of_layer = name.starts_with("language_model.model.layers.");
       const bool of_head = name == "language_model.lm_head.weight";
       const bool of_vision = name.starts_with("vit_") || name.starts_with("connector.");
-      if (sizes.tokens_in_file && name == "language_model.model.embed_tokens.weight") {
-        if (sizes.mapped) bytes.mapped += part;
-        if (sizes.mapped || !sizes.parts.head) continue;
-      }
+      const bool of_tokens = name == "language_model.model.embed_tokens.weight";
+      if (of_tokens && sizes.tokens_in_file && (sizes.mapped || !sizes.parts.head)) continue;
       if ((of_head && !sizes.parts.head) || (of_vision && !sizes.parts.vision)) continue;
       const bool quantised =
           of_layer && shape.size() == 2 && sizes.quantization != Quantization::none;

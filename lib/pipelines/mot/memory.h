@@ -57,7 +57,8 @@ struct MotSizes {  // of the checkpoint
   AutoencoderCosts vae;
   at::ScalarType dtype = at::kBFloat16;  // of the model
   MotLoadedParts parts;
-  // The embeddings of tokens are used where the file is mapped: for a GPU until the head is loaded.
+  // The embeddings of tokens stay where the file is mapped, of which a run needs few rows: for a
+  // GPU until the head is loaded.
   bool tokens_in_file = false;
   Quantization quantization = Quantization::none;
   bool reference_kernels = false;  // quantised weights are multiplied as a float32 copy

@@ -178,7 +178,6 @@ MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts, MotJobs jobs) const {
   MotSizes sizes = checkpoint_sizes_;
   sizes.dtype = runtime_.dtype;
   sizes.parts = parts;
-  sizes.tokens_in_file = !checkpoint_.is_dummy;
   sizes.quantization = runtime_.quantization;
   sizes.reference_kernels = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   sizes.mapped = mapped_;

@@ -67,6 +67,19 @@ void check_forced_acceptance(const Qwen3Settings& own, LoadFormat weights, std::
     throw InputError(forced, "a block has {} tokens; expected at most as many", block);
 }
 
+// The same, once what it says of drafts can be served.
+const RunConfig& checked(const RunConfig& run, const Qwen3Checkpoint& checkpoint) {
+  const auto own = run.own.get<Qwen3Settings>();
+  require_drafter(own);
+  if (own.adaptive_drafting && own.draft_model.empty())
+    throw InputError(Setting::of("adaptive_drafting"),
+                     SettingText{"given without ", Setting::of("draft_model", "DIR")});
+  if (own.forced_acceptance > 0)
+    check_forced_acceptance(own, run.load_format,
+                            drafted_block(checkpoint.drafter(), own.block_size));
+  return run;
+}
+
 // What is asked, rendered and tokenised.
 std::vector<std::int64_t> tokens_of(const RunConfig& run, const Qwen3Checkpoint& checkpoint) {
   const auto own = run.own.get<Qwen3Settings>();
@@ -112,19 +125,12 @@ SpeculativeRequest request_of(const RunConfig& run, const Qwen3Checkpoint& check
 }  // namespace
 
 Qwen3Job::Qwen3Job(RunConfig of, const Qwen3Checkpoint& checkpoint)
-    : Qwen3Job(of, tokens_of(of, checkpoint), checkpoint) {}
+    : Qwen3Job(of, tokens_of(checked(of, checkpoint), checkpoint), checkpoint) {}
 
 Qwen3Job::Qwen3Job(RunConfig of, std::vector<std::int64_t> ids, const Qwen3Checkpoint& checkpoint)
     : Job(std::move(of)), prompt(std::move(ids)) {
   const RunConfig& run = config();
   const auto own = run.own.get<Qwen3Settings>();
-  require_drafter(own);
-  if (own.adaptive_drafting && own.draft_model.empty())
-    throw InputError(Setting::of("adaptive_drafting"),
-                     SettingText{"given without ", Setting::of("draft_model", "DIR")});
-  if (own.forced_acceptance > 0)
-    check_forced_acceptance(own, run.load_format,
-                            drafted_block(checkpoint.drafter(), own.block_size));
   if (prompt.empty())
     throw InputError(Setting::of("prompt"), "is empty; expected a text to go on with");
   const auto beyond = std::ranges::max_element(prompt);
