@@ -425,6 +425,23 @@ TEST_CASE("a benchmark over sets of questions, with answers in between and accur
   CHECK(set.at("answers").at(0).at("text") == set.at("answers").at(0).at("plain").at("text"));
   CHECK(json.at("datasets").at(1).at("answers").at(1).at("turn") == 1);
 
+  // What was measured before a row that cannot be served is shown.
+  std::string longer;
+  while (longer.size() < 200'000) longer += "Count from 103 to 114. ";
+  folder.write("longer.jsonl",
+               "{\"turns\": [\"Alphabet from c.\"]}\n{\"turns\": [\"Alphabet from c.\", \"" +
+                   longer + "\"]}\n");
+  const Outcome early =
+      run({"bench", "-m", kTarget, "--device", "cpu", "--max-tokens", "60", "--dataset",
+           folder.file("longer.jsonl"), "--json", folder.file("early.json")});
+  CAPTURE(early.err);
+  CHECK(early.code == 2);
+  CHECK(early.err.find("longer.jsonl:2") != std::string::npos);
+  CHECK(early.out.find("longer (mt-bench): 1 of 2 rows, 2 answers") != std::string::npos);
+  const Json kept = Json::parse(read_text_file(folder.file("early.json")));
+  CHECK(kept.at("datasets").at(0).at("asked") == 1);
+  CHECK(kept.at("weights_hash").is_null());
+
   folder.write("broken.jsonl", "{\"question\": \"a\", \"answer\": \"1\"}\n{\n");
   const Outcome broken = run({"bench", "-m", kTarget, "--dataset", folder.file("broken.jsonl")});
   CHECK(broken.code == 2);

@@ -199,6 +199,7 @@ int start_datasets(const BenchFlags& flags, const Resolved& request, Log& log) {
   }
   const DatasetResult result = run_datasets(request, settings, log);
   show(flags.json, datasets_table(result), datasets_json(request, result));
+  if (result.failure) std::rethrow_exception(result.failure);
   return 0;
 }
 

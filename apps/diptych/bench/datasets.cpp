@@ -52,16 +52,14 @@ class DatasetBench {
     for (const auto& job : jobs) expected.push_back({job.get()});
     session_->load(expected, progress_);
     warm_up();
-    const auto total = std::ssize(jobs);
-    std::int64_t done = 0;
-    for (DatasetMeasured& set : result_.sets) {
-      for (const DatasetRow& row : set.dataset.rows) {
-        progress_.set_items(done++, total);
-        ask_row(row, set);
-      }
+    try {
+      ask_all(std::ssize(jobs));
+      result_.weights_hash = session_->weights_hash();
+    } catch (...) {  // what was measured may have taken hours
+      if (result_.sets.front().answers.empty()) throw;
+      result_.failure = std::current_exception();
     }
     result_.ran = session_->report();
-    result_.weights_hash = session_->weights_hash();
     return std::move(result_);
   }
 
@@ -105,6 +103,17 @@ class DatasetBench {
     for (std::int64_t i = 0; i < settings_.warmup; ++i) {
       if (drafts_) ask(row, config_of(plain_, {}, row.turns.front()));
       ask(row, config_of(request_.options.run, {}, row.turns.front()));
+    }
+  }
+
+  void ask_all(std::int64_t rows) {
+    std::int64_t done = 0;
+    for (DatasetMeasured& set : result_.sets) {
+      for (const DatasetRow& row : set.dataset.rows) {
+        progress_.set_items(done++, rows);
+        ask_row(row, set);
+        ++set.asked;
+      }
     }
   }
 

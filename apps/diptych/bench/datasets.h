@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -35,6 +36,7 @@ struct DatasetAnswer {
 struct DatasetMeasured {
   Dataset dataset;
   std::vector<DatasetAnswer> answers;  // turn by turn, row by row
+  std::size_t asked = 0;               // rows, all of whose turns are answered
   double plain_tokens_per_second() const;
   // 1 / the mean over answers of the seconds of a token, as the reference has it.
   double tokens_per_second() const;
@@ -47,11 +49,13 @@ struct DatasetMeasured {
 struct DatasetResult {
   std::vector<DatasetMeasured> sets;
   Report ran;
-  std::string weights_hash;
+  std::string weights_hash;    // "" where it ended early
+  std::exception_ptr failure;  // why it did, behind the answers that there are
 };
 
 // Loads the model once and asks every row, the turns of a row one behind the other with the answers
-// in between. Throws InputError for rows that it cannot serve, and as Session::run().
+// in between. Throws InputError for rows that it cannot serve, and as Session::run(), unless there
+// are answers.
 DatasetResult run_datasets(const Resolved& request, const DatasetSettings& settings, Log& log);
 // What it would refuse before it loads weights.
 void check_datasets(const Resolved& request, const DatasetSettings& settings, Log& log);

@@ -57,13 +57,19 @@ std::string drafting_rows(const DatasetMeasured& set) {
   return text;
 }
 
+// "80 rows", or "12 of 80 rows" of a run that ended early.
+std::string rows_text(const DatasetMeasured& set) {
+  const std::string all = counted(set.dataset.rows.size(), "row");
+  return set.asked == set.dataset.rows.size() ? all : fmt::format("{} of {}", set.asked, all);
+}
+
 std::string set_table(const DatasetMeasured& set, const Report& ran) {
   std::int64_t tokens = 0;
   for (const DatasetAnswer& answer : set.answers) tokens += answer.drafted.tokens;
   std::string text =
       fmt::format("{} ({}): {}, {}, {} tokens; {}, attention {}\n", printable(set.dataset.name),
-                  name_of(set.dataset.kind), counted(set.dataset.rows.size(), "row"),
-                  counted(set.answers.size(), "answer"), tokens, ran.dtype, ran.attention);
+                  name_of(set.dataset.kind), rows_text(set), counted(set.answers.size(), "answer"),
+                  tokens, ran.dtype, ran.attention);
   if (is_drafted(set)) {
     text += drafting_rows(set);
   } else {
@@ -87,6 +93,7 @@ Json set_json(const DatasetMeasured& set) {
   Json json = {{"name", set.dataset.name},
                {"kind", name_of(set.dataset.kind)},
                {"rows", set.dataset.rows.size()},
+               {"asked", set.asked},
                {"tokens_per_second", set.tokens_per_second()}};
   if (is_drafted(set)) {
     json["plain_tokens_per_second"] = set.plain_tokens_per_second();
@@ -113,7 +120,9 @@ Json set_json(const DatasetMeasured& set) {
 
 std::string datasets_table(const DatasetResult& result) {
   std::string text;
-  for (const DatasetMeasured& set : result.sets) text += set_table(set, result.ran);
+  for (const DatasetMeasured& set : result.sets) {
+    if (!set.answers.empty()) text += set_table(set, result.ran);
+  }
   return text;
 }
 
@@ -126,10 +135,12 @@ Json datasets_json(const Resolved& request, const DatasetResult& result) {
                {"dtype", result.ran.dtype},
                {"quantization", result.ran.quantization},
                {"attention", result.ran.attention},
-               {"weights_hash", result.weights_hash},
+               {"weights_hash", result.weights_hash.empty() ? Json() : Json(result.weights_hash)},
                {"requested", requested_json(request.options)},
                {"datasets", Json::array()}};
-  for (const DatasetMeasured& set : result.sets) json["datasets"].push_back(set_json(set));
+  for (const DatasetMeasured& set : result.sets) {
+    if (!set.answers.empty()) json["datasets"].push_back(set_json(set));
+  }
   return json;
 }
 
