@@ -14,7 +14,7 @@ namespace {
 
 // "auto|t2i|edit": every task that a family has.
 std::vector<std::string_view> task_names(Families families) {
-  std::vector<std::string_view> names = {"auto"};
+  std::vector<std::string_view> names = {kAnyTask};
   for (const FamilyConfig* family : families) {
     for (const Task& task : family->tasks) {
       if (std::ranges::find(names, task.name) == names.end()) names.push_back(task.name);

@@ -12,6 +12,9 @@
 namespace diptych {
 
 enum class LoadFormat { safetensors, dummy };
+
+// Who says a message of a conversation.
+enum class ChatRole { system, user, assistant, tool };
 // automatic: bfloat16 on CUDA; on the CPU resolve_dtype() (lib/runtime) decides by the weights.
 enum class DtypeChoice { automatic, float32, bfloat16 };
 
@@ -76,6 +79,9 @@ enum class ProgressStyle { automatic, none, kv, jsonl };
 // nothing.
 template <typename Choice>
 inline constexpr std::array<std::string_view, 0> kChoiceNames;
+template <>
+inline constexpr std::array<std::string_view, 4> kChoiceNames<ChatRole> = {"system", "user",
+                                                                           "assistant", "tool"};
 template <>
 inline constexpr std::array<std::string_view, 2> kChoiceNames<LoadFormat> = {"safetensors",
                                                                              "dummy"};

@@ -388,7 +388,7 @@ Resolved resolve_item(const Resolved& defaults, const BatchItem& item) {
       item.values, [&](const GivenValue& value) { return value.field == format; });
   if (!item.output.empty() && !own_format) {
     resolved.options.format.reset();
-    resolved.note(format, "default");
+    resolved.note(format, std::string(kOfDefaults));
   }
   resolved.options.output = item.output;
   if (!item.output.empty()) resolved.note(field_index("output"), item.where + ": output");

@@ -346,7 +346,7 @@ std::optional<std::string> batch_error(const PlannedItem& item, const Resolved& 
   if (problem == nullptr || !problem->setting.given || item.own.contains(problem->setting.name))
     return std::nullopt;
   const auto field = field_of_setting(problem->setting.name, fields_of(defaults.options));
-  if (!field || defaults.origins[*field] == "default") return std::nullopt;
+  if (!field || defaults.origins[*field] == kOfDefaults) return std::nullopt;
   return error_text(error, defaults);
 }
 

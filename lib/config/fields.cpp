@@ -170,8 +170,8 @@ struct Assign {
     const FamilyConfig* family = options.run.family;
     if (family == nullptr) throw std::logic_error("a task is of a family");
     const Task* task = family->find_task(text);
-    if (task == nullptr && text != "auto") {
-      std::vector<std::string_view> known = {"auto"};
+    if (task == nullptr && text != kAnyTask) {
+      std::vector<std::string_view> known = {kAnyTask};
       for (const Task& each : family->tasks) known.push_back(each.name);
       throw where.error("unknown value {}{}", in_quotes(text), suggestion(text, known));
     }

@@ -345,7 +345,7 @@ class Resolver {
       std::optional<Given> value = from_flags(field.flags);
       return value ? value : from_environment(field.flags);
     };
-    if (const auto task = given("task"); task && task->text != "auto")
+    if (const auto task = given("task"); task && task->text != kAnyTask)
       return family.find_task(task->text) != nullptr;
     InputCounts inputs;
     for (const FlagInput& input : sources_.inputs) {
@@ -525,7 +525,7 @@ SettingView setting_view(const Setting& setting, const Resolved& resolved) {
   const auto index = field_of_setting(setting.name, fields);
   if (!index || !setting.given) return {setting.label};
   const std::string& origin = resolved.origins[*index];
-  if (origin == "default") return {setting.label, true};
+  if (origin == kOfDefaults) return {setting.label, true};
   if (const auto kind = kind_of_input(setting.name)) return {resolved.input_places.at(*kind)};
   const Field& field = fields[*index];
   // One flag stands for all of them.
@@ -543,7 +543,7 @@ Resolved without_sources(Options options) {
   Resolved resolved;
   resolved.options = std::move(options);
   const std::size_t count = fields_of(resolved.options).size();
-  resolved.origins.assign(count, "default");
+  resolved.origins.assign(count, std::string(kOfDefaults));
   resolved.of_stage_config.assign(count, false);
   return resolved;
 }

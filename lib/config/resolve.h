@@ -41,10 +41,13 @@ struct GivenValue {
   std::string where;  // for messages, and its origin: "list.jsonl:3: steps"
 };
 
+// The origin of a value that nothing gave.
+inline constexpr std::string_view kOfDefaults = "default";
+
 struct Resolved {
   Options options;
   std::vector<std::string> origins;  // per field of fields_of(options): "--steps", "DIPTYCH_STEPS",
-                                     // "demo.yaml:9:5", "default"
+                                     // "demo.yaml:9:5", kOfDefaults
   std::vector<bool> of_stage_config;  // per field: the value is the stage config's
   // What the stage config says of one task alone. It holds while the field's value is still of the
   // origin that it had when sources of this strength had been read.
@@ -63,7 +66,9 @@ struct Resolved {
     origins[field] = std::move(origin);
     of_stage_config[field] = from_stage_config;
   }
-  bool is_default(std::string_view field) const { return origins[field_index(field)] == "default"; }
+  bool is_default(std::string_view field) const {
+    return origins[field_index(field)] == kOfDefaults;
+  }
 };
 
 // Inputs keep the order of their flags; where one kind comes from a variable (DIPTYCH_PROMPT;

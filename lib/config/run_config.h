@@ -95,16 +95,19 @@ struct ParallelConfig {
   std::optional<CfgMode> whole_cfg_mode = CfgMode::batched;
 };
 
+// A task that follows from the inputs and the name of the output.
+inline constexpr std::string_view kAnyTask = "auto";
+
 // What somebody said in a conversation.
 struct ChatTurn {
-  std::string role;  // "system", "user" or "assistant"
+  ChatRole role = ChatRole::user;
   std::string text;
 };
 
 struct RunConfig {
   const FamilyConfig* family = nullptr;  // whose fields, tasks and limits hold
   std::string pipeline;                  // its name, as it was asked for
-  std::string task = "auto";             // of the family; resolve() settles auto
+  std::string task{kAnyTask};            // of the family; resolve() settles it
   MediaKind makes = MediaKind::picture;  // that task
   FamilySettings own;                    // of the family
   std::filesystem::path model;           // checkpoint folder; may be empty with load_format dummy

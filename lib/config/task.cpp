@@ -139,7 +139,7 @@ std::vector<const Task*> makers_of(const FamilyConfig& family, std::span<const M
 
 const Task& choose_task(const Resolved& resolved) {
   const RunConfig& run = resolved.options.run;
-  if (run.task != "auto") {
+  if (run.task != kAnyTask) {
     const Task* task = run.family->find_task(run.task);
     if (task == nullptr) throw std::logic_error("task: was not assigned");
     return *task;
@@ -169,7 +169,8 @@ void make_one_answer(Resolved& resolved) {
   const std::size_t count = field_index("batch_count");
   const bool by_variable = resolved.origins[count] == environment_name("batch-count");
   resolved.options.run.sampling.batch_count = 1;
-  if (by_variable || resolved.of_stage_config[count]) resolved.note(count, "default");
+  if (by_variable || resolved.of_stage_config[count])
+    resolved.note(count, std::string(kOfDefaults));
 }
 
 // The size in a stage config is that of results from text.
@@ -202,7 +203,7 @@ std::string_view sized_by(const RunConfig& run) {
 void settle_task(Resolved& resolved) {
   RunConfig& run = resolved.options.run;
   if (run.inputs.empty() && asks_by_file(resolved)) run.inputs.push_back({"", {}});
-  if (run.task == "auto" && run.inputs.empty()) {  // nothing runs
+  if (run.task == kAnyTask && run.inputs.empty()) {  // nothing runs
     if (run.family->tasks.size() == 1) set_task(run, run.family->tasks.front());
     return;
   }
@@ -219,7 +220,7 @@ void settle_task(Resolved& resolved) {
   }
   const auto apply = [&](std::string_view name, const std::string& text) {
     const std::size_t field = field_index(name, fields);
-    if (resolved.origins[field] == "default") assign(fields[field], resolved.options, text, name);
+    if (resolved.origins[field] == kOfDefaults) assign(fields[field], resolved.options, text, name);
   };
   for (const auto& [name, text] : task.defaults) apply(name, std::string(text));
   if (run.family->of_checkpoint == nullptr) return;

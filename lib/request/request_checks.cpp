@@ -213,7 +213,7 @@ class IdleFinder {
   const Resolved& resolved_;
   const RunConfig& run_;
   std::span<const Field> fields_;
-  const bool settled_ = run_.task != "auto";  // nothing runs where it is not
+  const bool settled_ = run_.task != kAnyTask;  // nothing runs where it is not
   const Task* task_ = run_.family == nullptr ? nullptr : run_.family->find_task(run_.task);
   // Not every family can write a plan; messages name only what it has.
   const bool plans_ = run_.family == nullptr || run_.family->uses("think");

@@ -16,7 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr auto kRoles = std::to_array<std::string_view>({"system", "user", "assistant", "tool"});
 constexpr auto kKeys =
     std::to_array<std::string_view>({"role", "content", "reasoning_content", "tool_calls"});
 
@@ -44,16 +43,17 @@ class LineReader {
                          fmt::join(kKeys, ", "));
     }
     ChatMessage message;
-    message.role = text("role");
-    if (std::ranges::find(kRoles, message.role) == kRoles.end())
+    const auto role = parse_choice<ChatRole>(text("role"));
+    if (!role)
       throw InputError("{}: role: found {}, expected {}", place_, json_["role"].dump(),
-                       fmt::join(kRoles, ", "));
+                       fmt::join(kChoiceNames<ChatRole>, ", "));
+    message.role = *role;
     message.content = text("content");
-    const bool assistant = message.role == "assistant";
+    const bool assistant = message.role == ChatRole::assistant;
     for (const char* key : {"reasoning_content", "tool_calls"}) {
       if (json_.contains(key) && !assistant)
         throw InputError("{}: {}: is of an assistant, found the role {}", place_, key,
-                         message.role);
+                         name_of(message.role));
     }
     if (json_.contains("reasoning_content")) message.reasoning_content = text("reasoning_content");
     if (json_.contains("tool_calls")) message.tool_calls = calls();

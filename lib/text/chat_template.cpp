@@ -78,13 +78,13 @@ class Renderer {
     for (std::size_t i = messages_.size(); i-- > 0;) {
       const std::string& content = messages_[i].content;
       const bool of_tool = content.starts_with(kResponse) && content.ends_with(kResponseEnd);
-      if (messages_[i].role == "user" && !of_tool) return i;
+      if (messages_[i].role == ChatRole::user && !of_tool) return i;
     }
     return messages_.size() - 1;
   }
 
   bool begins_with_system() const {
-    return !messages_.empty() && messages_.front().role == "system";
+    return !messages_.empty() && messages_.front().role == ChatRole::system;
   }
 
   void add_head() {
@@ -102,10 +102,10 @@ class Renderer {
 
   void add_message(std::size_t i) {
     const ChatMessage& message = messages_[i];
-    if (message.role == "assistant") return add_assistant(i);
-    if (message.role == "tool") return add_response(i);
-    if (message.role == "system" && i == 0) return;  // it is the head
-    add(kStart, message.role, "\n", message.content, kEnd);
+    if (message.role == ChatRole::assistant) return add_assistant(i);
+    if (message.role == ChatRole::tool) return add_response(i);
+    if (message.role == ChatRole::system && i == 0) return;  // it is the head
+    add(kStart, name_of(message.role), "\n", message.content, kEnd);
   }
 
   void add_assistant(std::size_t i) {
@@ -121,7 +121,7 @@ class Renderer {
       content =
           without_first_lines(content.substr(content.rfind(kThoughtEnd) + kThoughtEnd.size()));
     }
-    add(kStart, message.role, "\n");
+    add(kStart, name_of(message.role), "\n");
     const bool last = i + 1 == messages_.size();
     if (i > last_query_ && (last || !thought.empty())) {
       add(kThought, "\n", without_first_lines(without_last_lines(thought)), "\n", kThoughtEnd,
@@ -150,9 +150,9 @@ class Renderer {
   // Those in a row make one turn of the user.
   void add_response(std::size_t i) {
     const auto is_response = [&](std::size_t at) {
-      return at < messages_.size() && messages_[at].role == "tool";
+      return at < messages_.size() && messages_[at].role == ChatRole::tool;
     };
-    if (i == 0 || !is_response(i - 1)) add(kStart, "user");
+    if (i == 0 || !is_response(i - 1)) add(kStart, name_of(ChatRole::user));
     add("\n", kResponse, "\n", messages_[i].content, "\n", kResponseEnd);
     if (!is_response(i + 1)) add(kEnd);
   }

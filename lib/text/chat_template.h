@@ -11,10 +11,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/base/choices.h"
+
 namespace diptych {
 
 struct ChatMessage {
-  std::string role;  // "system", "user", "assistant" or "tool"
+  ChatRole role = ChatRole::user;
   std::string content;
   // Of an assistant: what it thought, where that does not stand in the content.
   std::optional<std::string> reasoning_content = {};

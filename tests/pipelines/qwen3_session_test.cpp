@@ -173,7 +173,8 @@ TEST_CASE("requests share forwards only where they ask for texts of one kind") {
 TEST_CASE("a conversation in the request is part of the prompt") {
   Runner runner(request_of(""));
   RunConfig request = request_of("Count from 103 to 114.");
-  request.history = {{"user", "Hi"}, {"assistant", "<think>\nplan\n</think>\n\nHello"}};
+  request.history = {{ChatRole::user, "Hi"},
+                     {ChatRole::assistant, "<think>\nplan\n</think>\n\nHello"}};
   const auto job = runner.session().make_job(request);
   const auto& own = dynamic_cast<const Qwen3Job&>(*job);
   const auto alone = runner.session().make_job(request_of("Count from 103 to 114."));

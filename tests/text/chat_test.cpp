@@ -113,11 +113,11 @@ TEST_CASE("special tokens are those that are marked so; thoughts are not among t
 TEST_CASE("a thought behind the last question stays, one before it goes") {
   ChatRequest chat;
   chat.add_generation_prompt = false;
-  chat.messages = {{"user", "a"},
-                   {"assistant", "<think>\nx\n</think>\n\nb"},
-                   {"user", "c"},
-                   {"assistant", "<think>y</think>d"},
-                   {"system", "be brief"}};
+  chat.messages = {{ChatRole::user, "a"},
+                   {ChatRole::assistant, "<think>\nx\n</think>\n\nb"},
+                   {ChatRole::user, "c"},
+                   {ChatRole::assistant, "<think>y</think>d"},
+                   {ChatRole::system, "be brief"}};
   CHECK(render_qwen3_chat(chat) ==
         "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
         "<|im_start|>user\nc<|im_end|>\n"
@@ -127,8 +127,8 @@ TEST_CASE("a thought behind the last question stays, one before it goes") {
 
 TEST_CASE("JSON of tools is written as Python writes it") {
   ChatRequest chat;
-  chat.messages = {{"user", "a"},
-                   {"assistant", "b", {}, Json::parse(R"([{"name": "f", "arguments": "{}"},
+  chat.messages = {{ChatRole::user, "a"},
+                   {ChatRole::assistant, "b", {}, Json::parse(R"([{"name": "f", "arguments": "{}"},
                      {"function": {"name": "g", "arguments": {"x": [1, 2.5, "\u00e9"]}}}])")}};
   chat.add_generation_prompt = false;
   CHECK(render_qwen3_chat(chat).ends_with(

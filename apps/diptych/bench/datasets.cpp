@@ -124,8 +124,8 @@ class DatasetBench {
       DatasetAnswer answer{row.place, turn, {}, {}, {}};
       if (drafts_) answer.plain = ask(row, config_of(plain_, history, prompt));
       answer.drafted = ask(row, config_of(request_.options.run, history, prompt));
-      history.push_back({"user", prompt});
-      history.push_back({"assistant", answer.drafted.text});
+      history.push_back({ChatRole::user, prompt});
+      history.push_back({ChatRole::assistant, answer.drafted.text});
       if (turn + 1 == row.turns.size()) answer.right = judge(row, set.dataset.kind, answer.drafted);
       set.answers.push_back(std::move(answer));
     }

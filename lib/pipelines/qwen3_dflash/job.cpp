@@ -20,20 +20,20 @@ std::string render_chat(const RunConfig& run, const Qwen3Settings& own) {
     chat = about(Setting::of("messages"), [&] { return read_chat_messages(own.messages); });
   std::vector<ChatMessage>& messages = chat.messages;
   for (const ChatTurn& turn : run.history) messages.push_back({turn.role, turn.text});
-  const bool has_system = !messages.empty() && messages.front().role == "system";
+  const bool has_system = !messages.empty() && messages.front().role == ChatRole::system;
   if (!own.system.empty() && has_system)
     throw InputError(Setting::of("system"),
                      SettingText{"given together with a system message of ",
                                  Setting::of("messages"), "; expected one of them"});
-  if (!own.system.empty()) messages.insert(messages.begin(), {"system", own.system});
+  if (!own.system.empty()) messages.insert(messages.begin(), {ChatRole::system, own.system});
   // A conversation in a file may end with what is asked.
   const std::string prompt = run.prompt();
-  if (!prompt.empty() || own.messages.empty()) messages.push_back({"user", prompt});
-  if (messages.back().role == "assistant" || messages.back().role == "system")
+  if (!prompt.empty() || own.messages.empty()) messages.push_back({ChatRole::user, prompt});
+  if (messages.back().role == ChatRole::assistant || messages.back().role == ChatRole::system)
     throw InputError(Setting::absent("prompt"),
                      "not given; the messages end with one of the {}, expected what the user says "
                      "next",
-                     messages.back().role);
+                     name_of(messages.back().role));
   chat.enable_thinking = own.enable_thinking;
   return about(Setting::of("messages"), [&] { return render_qwen3_chat(chat); });
 }
