@@ -29,10 +29,14 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
-// Whether the device runs code for its own major compute capability, which is compiled with the
-// waiting above, and not that of an older one, which the driver has translated.
-inline bool is_compiled_for(int major, int minor) {
-  constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};  // 800 is 8.0
+// Whether the device can overlap kernels, and runs code for its own major compute capability, which
+// is compiled with the waiting above, and not that of an older one, which the driver has
+// translated.
+inline bool can_chain() {
+  constexpr int kFirstMajor = 9, kArchitectures[] = {__CUDA_ARCH_LIST__};  // 800 is 8.0
+  const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
+  const int minor = device_attribute(cudaDevAttrComputeCapabilityMinor);
+  if (major < kFirstMajor) return false;
   for (const int architecture : kArchitectures) {
     if (architecture / 100 == major && architecture % 100 / 10 <= minor) return true;
   }
@@ -46,16 +50,13 @@ void launch_chained(bool chained, void (*kernel)(Parameters...), dim3 grid, dim3
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
-  constexpr int kFirstMajor = 9;
-  const int major = device_attribute(cudaDevAttrComputeCapabilityMajor);
-  const int minor = device_attribute(cudaDevAttrComputeCapabilityMinor);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = chained && major >= kFirstMajor && is_compiled_for(major, minor) ? 1 : 0;
+  config.numAttrs = chained && can_chain() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, parameters...);
 }
 
