@@ -247,8 +247,10 @@ fs::path printed_output(const Resolved& resolved) {
 }
 
 int generate_request(Resolved& resolved, const std::vector<ParallelDegrees>& ways, Log& log) {
-  CheckedRequest request = check_request(resolved, log);
   Options& options = resolved.options;
+  // An enhancer's weights come first.
+  options.run.load_ahead = !enhances(options) && ways.empty();
+  CheckedRequest request = check_request(resolved, log);
   if (resolved.uses_demo) note_demo(options.run, log);
   if (options.run.sampling.seed_drawn) log.info("seed {}", options.run.sampling.seed);
   std::optional<MadeFolder> folder;

@@ -129,6 +129,9 @@ struct RunConfig {
   std::filesystem::path cache_calibration;  // teacache's, "" = kCalibrationName of the model
   bool cache_report = false;                // paint without the cache, too, and tell the difference
   OffloadWish offload = OffloadWish::automatic;
+  // Weights may be read before it is planned what for; no field sets it. Whoever opens a session
+  // and runs it at once says so.
+  bool load_ahead = false;
   VaeDtype vae_dtype = VaeDtype::automatic;
   TilingWish vae_tiling = TilingWish::automatic;
   double max_vram = 0;  // GiB of the GPU that the run may take, 0 = what is free

@@ -23,8 +23,7 @@ namespace diptych {
 class DeviceReader {
  public:
   // `most_temporary_bytes`: of tensors with memory for themselves; one of them may be larger.
-  explicit DeviceReader(at::Device device,
-                        std::uint64_t most_temporary_bytes = std::uint64_t{256} << 20);
+  DeviceReader(at::Device device, std::uint64_t most_temporary_bytes);
   ~DeviceReader();  // ends what is under way without finishing it
   DeviceReader(const DeviceReader&) = delete;
   DeviceReader& operator=(const DeviceReader&) = delete;

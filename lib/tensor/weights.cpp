@@ -27,7 +27,13 @@ struct Weights::Store {
   std::uint64_t seed = 0;
   std::set<std::string, std::less<>> read{};  // full names
   std::function<void(std::uint64_t bytes)> on_read{};
-  std::unique_ptr<DeviceReader> reader{};  // within the life of a ReadAhead
+  std::uint64_t unseen_bytes = 0;  // read while nobody watched
+  std::shared_ptr<DeviceReader> reader{};  // within the life of a ReadAhead
+
+  void count(std::uint64_t bytes) {
+    if (on_read) return on_read(bytes);
+    unseen_bytes += bytes;
+  }
 };
 
 namespace {
@@ -196,7 +202,7 @@ Tensor Weights::source(std::string_view name, at::IntArrayRef shape) const {
   check_interrupted();  // a load of gigabytes stops at the next tensor
   check(name, shape);
   const auto [file, entry, source] = Lookup{*store_}.find(full);
-  if (store_->on_read) store_->on_read(entry.end - entry.begin);
+  store_->count(entry.end - entry.begin);
   return file.view(source.stored);
 }
 
@@ -269,24 +275,30 @@ void Weights::begin_read(const std::string& full, const Tensor& into,
   // The store outlives its reader, which calls this.
   const auto arrived = [store = store_.get(), bytes, then = std::move(then)](const Tensor& stored) {
     if (then) then(stored);
-    if (store->on_read) store->on_read(bytes);
+    store->count(bytes);
   };
   store_->reader->read(file, entry, into, arrived);
 }
 
-Weights::ReadAhead::ReadAhead(const Weights& weights) : weights_(weights) {
-  Store& store = *weights.store_;
-  TORCH_CHECK(store.reader == nullptr, "[weights] read ahead twice");
-  if (!weights.is_dummy() && !store.device.is_cpu())
-    store.reader = std::make_unique<DeviceReader>(store.device);
+Weights::ReadAhead::ReadAhead(std::vector<Weights> weights, std::uint64_t temporary_bytes)
+    : weights_(std::move(weights)) {
+  std::shared_ptr<DeviceReader> reader;
+  for (const Weights& each : weights_) {
+    Store& store = *each.store_;
+    TORCH_CHECK(store.reader == nullptr, "[weights] read ahead twice");
+    if (each.is_dummy() || store.device.is_cpu()) continue;
+    if (reader == nullptr) reader = std::make_shared<DeviceReader>(store.device, temporary_bytes);
+    store.reader = reader;
+  }
 }
 
 Weights::ReadAhead::~ReadAhead() {
-  weights_.store_->reader.reset();
+  for (const Weights& each : weights_) each.store_->reader.reset();
 }
 
 void Weights::ReadAhead::finish() {
-  if (weights_.store_->reader != nullptr) weights_.store_->reader->finish();
+  for (const Weights& each : weights_)
+    if (each.reads_ahead()) each.store_->reader->finish();
 }
 
 void Weights::check(std::string_view name, at::IntArrayRef shape) const {
@@ -343,6 +355,7 @@ void Weights::require_all_read() const {
 
 void Weights::on_read(std::function<void(std::uint64_t bytes)> watch) {
   store_->on_read = std::move(watch);
+  if (store_->on_read) store_->on_read(std::exchange(store_->unseen_bytes, 0));
 }
 
 std::uint64_t Weights::total_bytes() const {

@@ -23,14 +23,18 @@ class Weights {
   // with. finish() waits until all is there. On the CPU, and without files, it changes nothing.
   class ReadAhead {
    public:
-    explicit ReadAhead(const Weights& weights);
+    // Of one device; their bytes come in the order of the calls. `temporary_bytes`: of the device,
+    // for tensors that only get_then() sees, or that are computed.
+    explicit ReadAhead(std::vector<Weights> weights,
+                       std::uint64_t temporary_bytes = std::uint64_t{256} << 20);
+    explicit ReadAhead(const Weights& weights) : ReadAhead(std::vector{weights}) {}
     ~ReadAhead();  // without finish() what was asked for is not there
     ReadAhead(const ReadAhead&) = delete;
     ReadAhead& operator=(const ReadAhead&) = delete;
     void finish();  // throws as get(), and RunError where a file cannot be read
 
    private:
-    const Weights& weights_;
+    std::vector<Weights> weights_;
   };
 
   // `path`: a .safetensors or .pth file, an index (*.safetensors.index.json), or a folder with a

@@ -69,6 +69,7 @@ SessionFixture::SessionFixture(SessionPlace place) {
   config.dtype = parse_choice<DtypeChoice>(place.dtype).value();
   config.quantization = parse_choice<Quantization>(place.quantization).value();
   config.read_attention.default_backend = config.paint_attention.default_backend = place.attention;
+  config.load_ahead = place.load_ahead;
   session = find_family("bagel").open(config, log);
 }
 

@@ -14,6 +14,7 @@ struct SessionPlace {
   const char *device, *dtype;
   const char* quantization = "none";
   const char* attention = "auto";
+  bool load_ahead = false;
 };
 
 RunConfig paint_request(const std::string& prompt, std::uint64_t seed, std::int64_t width,

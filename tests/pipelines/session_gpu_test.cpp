@@ -108,6 +108,39 @@ TEST_CASE("steps captured before the weights are read paint with what is read") 
   CHECK(early.used_graphs());
 }
 
+// As `generate` reads them: while the vocabulary is read.
+TEST_CASE("weights that are read ahead of the plan paint the same picture") {
+  const RunConfig request = test::paint_request("a red fox", 5, 64, 48);
+  const auto painted = [&](const char* quantization, bool ahead) {
+    test::SessionFixture f({"cuda", "bfloat16", quantization, "auto", ahead});
+    return f.run({request}).pictures.front().rgb();
+  };
+  for (const char* quantization : {"none", "fp8"}) {
+    CAPTURE(quantization);
+    CHECK(painted(quantization, true).equal(painted(quantization, false)));
+  }
+}
+
+TEST_CASE("what is read ahead of a plan that offloads is read anew") {
+  Log log{LogLevel::quiet};
+  RunConfig config = test::paint_request("a red fox", 5, 64, 48);
+  config.device = parse_device("cuda").value();
+  const Runtime runtime = make_runtime(config, log);
+  const auto open = [&](bool ahead) {
+    return BagelCheckpoint::open(config.model, false, runtime, ahead);
+  };
+  const auto expected = open(false), ahead = open(true);
+  CHECK_FALSE(expected->is_loading());
+  REQUIRE(ahead->is_loading());
+  expected->load();
+  ahead->load(MotOffload{});
+  CHECK_FALSE(ahead->is_loading());
+  CHECK(ahead->mot().backbone.layers.streams({.und = true}));
+  CHECK_FALSE(expected->mot().backbone.layers.streams({.und = true}));
+  CHECK(ahead->model.latents.pos_embed.equal(expected->model.latents.pos_embed));
+  CHECK(ahead->vae.decoder.conv_in.weight.equal(expected->vae.decoder.conv_in.weight));
+}
+
 TEST_CASE("a sampled plan takes as many draws as it has tokens") {
   test::check_draws_behind_a_plan({"cuda", "float32"});
   test::check_draws_behind_a_plan({"cuda", "bfloat16"});

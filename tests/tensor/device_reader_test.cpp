@@ -7,6 +7,8 @@
 namespace diptych {
 namespace {
 
+constexpr std::uint64_t kMost = std::uint64_t{1} << 28;
+
 // More than two pieces of 4 MiB, and no multiple of one.
 Tensor large() {
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
@@ -33,7 +35,7 @@ TEST_CASE("DeviceReader: every byte arrives, and what comes then comes in order"
   std::vector<std::string> order;
   std::map<std::string, Tensor> read;
   {
-    DeviceReader reader(at::kCPU);
+    DeviceReader reader(at::kCPU, kMost);
     for (const char* name : {"large", "small", "none"}) {
       read[name] = at::empty(entry(file, name).shape, entry(file, name).dtype);
       reader.read(file, entry(file, name), read[name], [&, name](const Tensor& tensor) {
@@ -88,7 +90,7 @@ TEST_CASE("DeviceReader: a file that has become shorter is named, whatever is as
   const auto path = folder / "m.safetensors";
   const SafetensorsFile file = write_and_open(path);
   std::filesystem::resize_file(path, 6'000'000);
-  DeviceReader reader(at::kCPU);
+  DeviceReader reader(at::kCPU, kMost);
   const Tensor into = at::empty({3'000'017});
   bool ran = false;
   reader.read(file, entry(file, "large"), into, [&](const Tensor&) { ran = true; });
@@ -109,7 +111,7 @@ TEST_CASE("DeviceReader: one that is given up leaves nothing behind that writes"
   const SafetensorsFile file = write_and_open(folder / "m.safetensors");
   const Tensor into = at::zeros({3'000'017});
   {
-    DeviceReader reader(at::kCPU);
+    DeviceReader reader(at::kCPU, kMost);
     reader.read(file, entry(file, "large"), into, [](const Tensor&) { FAIL("given up"); });
   }
   const Tensor left = into.clone();

@@ -1,4 +1,6 @@
 // Weights of the autoencoder: sizes from their shapes, and each part's tensors.
+#include <array>
+
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
@@ -69,9 +71,16 @@ FluxVaeConfig FluxVaeConfig::infer(const Weights& weights) {
 
 VaeConv VaeConv::load(const Weights& weights, std::int64_t out, std::int64_t in,
                       std::int64_t kernel, const VaeCompute& compute) {
-  VaeConv conv{weights.get("weight", {out, in, kernel, kernel}), weights.get("bias", {out}),
-               compute};
-  if (compute.tf32) conv.weight = round_to_tf32(conv.weight).contiguous(compute.layout());
+  const std::array<std::int64_t, 4> shape = {out, in, kernel, kernel};
+  VaeConv conv{{}, weights.get("bias", {out}), compute};
+  if (!compute.tf32) {
+    conv.weight = weights.get("weight", shape);
+    return conv;
+  }
+  conv.weight = at::empty(shape, weights.options(), compute.layout());
+  weights.get_then("weight", shape, [into = conv.weight](const Tensor& exact) {
+    into.copy_(round_to_tf32(exact));
+  });
   return conv;
 }
 

@@ -1,7 +1,6 @@
 #include "lib/pipelines/bagel/checkpoint.h"
 
 #include <future>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,14 +56,15 @@ void read_tokens(BagelCheckpoint& c, const fs::path& folder, std::int64_t vocab_
 }
 
 // Of the model and of the autoencoder.
-std::pair<Weights, Weights> open_weights(const fs::path& folder, bool dummy,
-                                         const Runtime& runtime) {
-  if (dummy)
-    return {Weights::dummy(runtime.device, runtime.dtype),
-            Weights::dummy(runtime.device, at::kFloat)};
-  const fs::path model = model_file(folder), vae = vae_file(folder);
-  return {Weights::open(model, runtime.device, runtime.dtype),
-          Weights::open(vae, runtime.device, at::kFloat)};
+void open_weights(BagelCheckpoint& c, const Runtime& runtime) {
+  if (c.is_dummy) {
+    c.model_weights = Weights::dummy(runtime.device, runtime.dtype);
+    c.vae_weights = Weights::dummy(runtime.device, at::kFloat);
+    return;
+  }
+  const fs::path model = model_file(c.folder), vae = vae_file(c.folder);
+  c.model_weights = Weights::open(model, runtime.device, runtime.dtype);
+  c.vae_weights = Weights::open(vae, runtime.device, at::kFloat);
 }
 
 BagelConfig checked_config(const Weights& weights, const BagelConfig& config,
@@ -100,10 +100,23 @@ MappedWeights mapped_weights(const fs::path& folder) {
   return mapped;
 }
 
+// Sizes of the weights, which fit each other.
+void check_weights(BagelCheckpoint& c) {
+  const BagelConfig& config = c.model.config;
+  c.vae.config = read_vae_config(c.folder, c.is_dummy);
+  const FluxVaeConfig& vae = c.vae.config;
+  if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
+    throw InputError("{}: the autoencoder has {} channels at 1/{}, config.json says {} at 1/{}",
+                     c.folder.string(), vae.z_channels, vae.downsample(), config.latent_channels,
+                     config.vae_downsample);
+  }
+  c.model.config = checked_config(c.model_weights, config, c.folder);
+}
+
 }  // namespace
 
 std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, bool dummy,
-                                                       const Runtime& runtime) {
+                                                       const Runtime& runtime, bool ahead) {
   auto opened = std::make_unique<BagelCheckpoint>();
   BagelCheckpoint& c = *opened;
   c.folder = folder;
@@ -114,25 +127,21 @@ std::unique_ptr<BagelCheckpoint> BagelCheckpoint::open(const fs::path& folder, b
                      "missing; expected a BAGEL checkpoint folder (or --load-format dummy)");
   }
   if (!folder.empty()) require_folder(folder, Setting::of("model"));
-  BagelConfig config = folder.empty() ? BagelConfig{} : BagelConfig::load(folder);
-  // Beside the vocabulary, whose problems are told first.
-  auto opening = std::async([&] { return open_weights(folder, dummy, runtime); });
-  read_tokens(c, folder, config.llm.vocab_size);
-  std::tie(c.model_weights, c.vae_weights) = opening.get();
-  c.vae.config = read_vae_config(folder, dummy);
-  const FluxVaeConfig& vae = c.vae.config;
-  if (vae.z_channels != config.latent_channels || vae.downsample() != config.vae_downsample) {
-    throw InputError("{}: the autoencoder has {} channels at 1/{}, config.json says {} at 1/{}",
-                     folder.string(), vae.z_channels, vae.downsample(), config.latent_channels,
-                     config.vae_downsample);
-  }
-  config = checked_config(c.model_weights, config, folder);
-  c.model.config = config;
-  // Requests are checked against these before anything is loaded.
-  c.model.language_model.config = config.llm;
-  c.model.latents.side = config.latent_side;
-  c.model.latents.width = config.row_width();
+  if (!folder.empty()) c.model.config = BagelConfig::load(folder);
+  const QwenConfig llm = c.model.config.llm;
   c.vae.compute = {runtime.vae_tf32, runtime.kernels};
+  // Beside the vocabulary, whose problems are told first.
+  auto opening = std::async(std::launch::async, [&] {
+    open_weights(c, runtime);
+    check_weights(c);
+    // Requests are checked against these before anything is loaded.
+    c.model.language_model.config = llm;
+    c.model.latents.side = c.model.config.latent_side;
+    c.model.latents.width = c.model.config.row_width();
+    if (ahead) c.load_ahead(runtime);
+  });
+  read_tokens(c, folder, llm.vocab_size);
+  opening.get();
   c.vae_dtype = name_of(runtime.vae_tf32 ? VaeDtype::tf32 : VaeDtype::float32);
   c.mot_.emplace(
       MotModel{c.model.language_model, c.model.latents, *c.tokenizer, c.bos, c.eos, c.markers});
@@ -147,7 +156,8 @@ std::unique_ptr<MotCheckpoint> open_bagel_checkpoint(const RunConfig& config,
     throw InputError(Setting::of("vae_dtype", "bfloat16"),
                      "the autoencoder of BAGEL computes in float32 or tf32");
   auto opened =
-      BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime);
+      BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime,
+                            config.load_ahead);
   opened->draft_model = config.own.get<DraftSettings>().draft_model;
   return opened;
 }

@@ -35,8 +35,9 @@ struct BagelCheckpoint final : MotCheckpoint {
   // of the released 7B sizes where no folder is given. Reads configs, tokenizer and headers, so
   // that a request can be checked before gigabytes move; load() does the rest. Both throw
   // InputError naming file and tensor.
+  // `ahead`: as RunConfig::load_ahead.
   static std::unique_ptr<BagelCheckpoint> open(const std::filesystem::path& folder, bool dummy,
-                                               const Runtime& runtime);
+                                               const Runtime& runtime, bool ahead = false);
 
   // job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
@@ -45,8 +46,7 @@ struct BagelCheckpoint final : MotCheckpoint {
   LatentSize latent_size(std::int64_t width, std::int64_t height) const;
 
   // checkpoint_load.cpp
-  void load(const std::optional<MotOffload>& offload = {},
-            const std::function<void()>& placed = {}) override;
+  void begin_loading(const std::optional<MotOffload>& offload) override;
   void load_vision() override;
   void load_head() override;
   std::string weights_hash(const std::stop_token& stop) const override;  // "<model>-<autoencoder>"

@@ -6,13 +6,10 @@
 
 namespace diptych {
 
-void BagelCheckpoint::load(const std::optional<MotOffload>& offload,
-                           const std::function<void()>& placed) {
-  Weights::ReadAhead reading(model_weights);
+void BagelCheckpoint::begin_loading(const std::optional<MotOffload>& offload) {
+  begin_reading(model.config.llm, quantization.kind, offload.has_value());
   model = Bagel::load(model_weights, model.config, offload, quantization);
-  vae = FluxVae::load(vae_weights, vae.config, vae.compute);  // while the larger file is read
-  if (placed) placed();
-  reading.finish();
+  vae = FluxVae::load(vae_weights, vae.config, vae.compute);
 }
 
 void BagelCheckpoint::load_vision() {

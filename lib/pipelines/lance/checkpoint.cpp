@@ -1,6 +1,7 @@
 #include "lib/pipelines/lance/checkpoint.h"
 
 #include <array>
+#include <future>
 
 #include <fmt/format.h>
 
@@ -143,35 +144,42 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
   if (!run.model.empty()) c.config = LanceConfig::load(c.folders.llm, c.folders.vit);
   // Buffers were cast with the weights, the rotary frequencies among them.
   c.config.llm.bf16_rope_frequencies = runtime.dtype == at::kBFloat16;
+  // Beside the vocabulary, whose problems are told first.
+  auto opening = std::async(std::launch::async, [&] { c.open_weights(run, runtime, log); });
   c.tokenizer = run.model.empty() ? byte_tokenizer() : load_byte_level_bpe(c.folders.llm);
   c.markers = LanceMarkers::of(*c.tokenizer);
+  opening.get();
   c.mot_.emplace(MotModel{c.language_model,
                           c.latents,
                           *c.tokenizer,
                           c.markers.bos,
                           c.markers.eos,
                           {c.markers.vision_start, c.markers.vision_end}});
-  if (dummy) {
-    c.model_weights = c.vit_weights = Weights::dummy(runtime.device, runtime.dtype);
-    c.vae_weights = Weights::dummy(runtime.device, c.vae_precision.maps);
-  } else {
-    c.open_weights(runtime, log);
-  }
-  // Requests are checked against these before anything is loaded.
-  c.language_model.config = c.config.llm;
-  c.latents.side = c.config.positions.side;
-  c.latents.frames = c.config.positions.frames;
-  c.latents.width = c.config.row_width;
-  c.vae.config = read_vae_config(c.vae_weights, c.folders);
-  if (c.vae.config.z_dim != c.config.row_width || c.vae.config.spatial() != c.config.pixels_per_row)
-    throw InputError("{}: the autoencoder has {} channels at 1/{}, expected {} at 1/{}",
-                     c.folders.vae_file().string(), c.vae.config.z_dim, c.vae.config.spatial(),
-                     c.config.row_width, c.config.pixels_per_row);
-  if (!dummy) check_vae_layout(c.folders.vae_file());
   return opened;
 }
 
-void LanceCheckpoint::open_weights(const Runtime& runtime, Log& log) {
+void LanceCheckpoint::open_weights(const RunConfig& run, const Runtime& runtime, Log& log) {
+  if (is_dummy) {
+    model_weights = vit_weights = Weights::dummy(runtime.device, runtime.dtype);
+    vae_weights = Weights::dummy(runtime.device, vae_precision.maps);
+  } else {
+    open_files(runtime, log);
+  }
+  // Requests are checked against these before anything is loaded.
+  language_model.config = config.llm;
+  latents.side = config.positions.side;
+  latents.frames = config.positions.frames;
+  latents.width = config.row_width;
+  vae.config = read_vae_config(vae_weights, folders);
+  if (vae.config.z_dim != config.row_width || vae.config.spatial() != config.pixels_per_row)
+    throw InputError("{}: the autoencoder has {} channels at 1/{}, expected {} at 1/{}",
+                     folders.vae_file().string(), vae.config.z_dim, vae.config.spatial(),
+                     config.row_width, config.pixels_per_row);
+  if (!is_dummy) check_vae_layout(folders.vae_file());
+  if (run.load_ahead) load_ahead(runtime);
+}
+
+void LanceCheckpoint::open_files(const Runtime& runtime, Log& log) {
   model_weights = Weights::open(folders.model_file(), runtime.device, runtime.dtype);
   vit_weights = Weights::open(folders.vit_file(), runtime.device, runtime.dtype);
   vae_weights = Weights::open(folders.vae_file(), runtime.device, vae_precision.maps);
@@ -181,18 +189,14 @@ void LanceCheckpoint::open_weights(const Runtime& runtime, Log& log) {
   check_model_layout(model_weights, config, bundles_vision(), log);
 }
 
-void LanceCheckpoint::load(const std::optional<MotOffload>& offload,
-                           const std::function<void()>& placed) {
-  Weights::ReadAhead reading(model_weights);
+void LanceCheckpoint::begin_loading(const std::optional<MotOffload>& offload) {
+  begin_reading(config.llm, quantization.kind, offload.has_value());
   const Weights complete = model_weights.standing_in(kGeneration);
   language_model =
       MotBackbone::load(complete.scope("language_model"), config.llm, offload, quantization);
   latents =
       MotLatents::load(model_weights, config.llm.hidden_size, config.row_width, config.positions);
-  // While the larger file is read.
   vae = WanVae::load(vae_weights, vae.config, {kernels, vae_precision.is_tf32()});
-  if (placed) placed();
-  reading.finish();
 }
 
 void LanceCheckpoint::load_vision() {

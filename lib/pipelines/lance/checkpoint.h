@@ -62,8 +62,7 @@ struct LanceCheckpoint final : MotCheckpoint {
   // In job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
-  void load(const std::optional<MotOffload>& offload = {},
-            const std::function<void()>& placed = {}) override;
+  void begin_loading(const std::optional<MotOffload>& offload) override;
   void load_vision() override;
   void load_head() override;
   bool has_vision() const override { return vision.has_value(); }
@@ -80,7 +79,8 @@ struct LanceCheckpoint final : MotCheckpoint {
   bool bundles_vision() const;
 
  private:
-  void open_weights(const Runtime& runtime, Log& log);
+  void open_weights(const RunConfig& run, const Runtime& runtime, Log& log);
+  void open_files(const Runtime& runtime, Log& log);
 };
 
 // For MotSession.

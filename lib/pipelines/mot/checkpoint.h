@@ -36,10 +36,15 @@ class MotCheckpoint {
   virtual std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                            Log& log) const = 0;
 
-  // `offload`: of the decoder layers' weights. `placed`, if not empty, is called while weights for
-  // a GPU are read: all tensors have their places then, and undefined values.
-  virtual void load(const std::optional<MotOffload>& offload,
-                    const std::function<void()>& placed) = 0;
+  // Gives all tensors their places; for a GPU their values are undefined until finish_loading() has
+  // returned, and are read meanwhile. `offload`: of the decoder layers' weights.
+  virtual void begin_loading(const std::optional<MotOffload>& offload) = 0;
+  void finish_loading();
+  void load(const std::optional<MotOffload>& offload = {}) {
+    begin_loading(offload);
+    finish_loading();
+  }
+  bool is_loading() const { return reading_.has_value(); }
   // Parts that not every request needs; nothing where they are there already.
   virtual void load_vision() = 0;  // looks at pictures
   virtual void load_head() = 0;    // writes text
@@ -67,13 +72,26 @@ class MotCheckpoint {
   bool strips = false;
 
  protected:
+  // Begins to load while the rest is opened, and before it is known what for: where the device has
+  // room for twice the files, so that nothing will have to be offloaded.
+  void load_ahead(const Runtime& runtime);
+  // What begin_loading() does first: from here on to finish_loading() weights are read ahead, and
+  // the memory of all layers' matrices is taken from the device in one piece, unless some are
+  // offloaded. That is quicker than one by one; the allocator keeps it for them.
+  void begin_reading(const QwenConfig& llm, Quantization kind, bool offloads);
+
   std::optional<MotModel> mot_;  // once it is open
+
+ private:
+  std::optional<Weights::ReadAhead> reading_;
+  bool ahead_ = false;
 };
 
-// How a family opens its checkpoints. Neither reads weights; both throw InputError.
+// How a family opens its checkpoints. Both throw InputError.
 struct MotOpening {
   // What the model's file of the run stores; nothing of dummy weights.
   StoredWeights (*stored)(const RunConfig& config);
+  // Reads no weights, unless loading begins: where the run says load_ahead.
   std::unique_ptr<MotCheckpoint> (*open)(const RunConfig& config, const Runtime& runtime, Log& log);
 };
 

@@ -30,6 +30,7 @@ MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& 
             runtime_.paint_attention.of(AttentionRole::self).name());
   clock_.start();
   log.mark("the device is chosen");
+  config_.load_ahead = config.load_ahead && loads_all();
   checkpoint_ = opening.open(config_, runtime_, log_);
   log.mark("tokenizer and headers are read");
   report_.vae_dtype = checkpoint_->vae_dtype;
@@ -37,6 +38,12 @@ MotSession::MotSession(const RunConfig& config, const MotOpening& opening, Log& 
   require_quantizable();
   memory_ = std::make_unique<MotMemoryPlanner>(config_, *checkpoint_, drafter_, runtime_);
   check_offload(config.offload, memory_->budget());
+}
+
+// Whether nothing but the device's free memory says where weights lie.
+bool MotSession::loads_all() const {
+  return config_.max_vram == 0 && config_.offload == OffloadWish::automatic && !stage_ &&
+         runtime_.ranks == nullptr;
 }
 
 // A backend asked for by name that cannot serve these heads is refused before anything is loaded.

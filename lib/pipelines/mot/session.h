@@ -49,6 +49,7 @@ class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, 
  private:
   // session.cpp
   const QwenConfig& llm_config() const { return checkpoint_->mot().backbone.config; }
+  bool loads_all() const;
   void require_attention() const;
   void require_quantizable() const;
 

@@ -143,19 +143,19 @@ void MotSession::read_weights(MotJobs first, Progress& progress) {
     progress.update(static_cast<std::int64_t>((done += bytes) / kMebi));
   };
   for (Weights& weights : sources) weights.on_read(count);
-  std::function<void()> placed;
-  if (const auto why = why_not_rehearsed(describe_first_run(first), runtime_.device, budget)) {
+  log_.mark("memory is planned");
+  // What was begun ahead of the plan waits in no host memory.
+  if (!checkpoint_->is_loading() || offload) checkpoint_->begin_loading(offload);
+  log_.mark("weights have their places");
+  const auto why = why_not_rehearsed(describe_first_run(first), runtime_.device, budget);
+  if (why) {
     log_.debug("not rehearsed: {}", *why);
   } else {
-    placed = [&] {
-      log_.mark("weights have their places, the rehearsal begins");
-      rehearsal_.start(rehearsal_parts(first));
-    };
+    rehearsal_.start(rehearsal_parts(first));
   }
-  log_.mark("memory is planned, loading begins");
-  checkpoint_->load(offload, placed);
+  checkpoint_->finish_loading();
   log_.mark("weights are read");
-  if (placed) wait_for_rehearsed_steps();
+  if (!why) wait_for_rehearsed_steps();
   log_quantization(log_, config_.quantization, llm_config(), runtime_.dtype);
   for (Weights& weights : sources) weights.on_read({});
   progress.update(static_cast<std::int64_t>(total / kMebi));  // parts that may come later
