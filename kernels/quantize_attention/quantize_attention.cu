@@ -37,12 +37,24 @@ template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     most_of_keys(const QuantizeAttentionArgs args, unsigned vectors) {
   unsigned keys = 0, values = 0;
-  for (unsigned i = blockIdx.x * kThreads + threadIdx.x; i < vectors; i += kMostBlocks * kThreads) {
-    const Place at = place_of<kCount>(args, i);
-    if (!counts(args, at)) continue;
-    keys = most_of(keys, load_at<T, kCount>(args.keys, args.key_stride, args.key_row_stride, at));
-    values = most_of(values,
-                     load_at<T, kCount>(args.values, args.value_stride, args.value_row_stride, at));
+  constexpr unsigned kStep = kMostBlocks * kThreads;
+  for (unsigned first = blockIdx.x * kThreads + threadIdx.x; first < vectors;
+       first += kEach * kStep) {
+    Vector<T, kCount> key[kEach]{}, value[kEach]{};
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const unsigned index = first + i * kStep;
+      if (index >= vectors) break;
+      const Place at = place_of<kCount>(args, index);
+      if (!counts(args, at)) continue;
+      key[i] = load_at<T, kCount>(args.keys, args.key_stride, args.key_row_stride, at);
+      value[i] = load_at<T, kCount>(args.values, args.value_stride, args.value_row_stride, at);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      keys = most_of(keys, key[i]);
+      values = most_of(values, value[i]);
+    }
   }
   keys = join_row<Most>(keys, 0);
   values = join_row<Most>(values, 1);

@@ -1,3 +1,4 @@
+#include "kernels/device_gelu.cuh"
 #include "kernels/device_quantize.cuh"
 #include "kernels/quantize_rows/quantize_rows.h"
 
@@ -9,7 +10,7 @@ constexpr int kNarrowThreads = 128;  // of a block where each warp takes one row
 
 // blockDim.x threads (a multiple of 32) per row, blockDim.y rows per block (more than one only
 // where blockDim.x is 32). kInRegisters: kHeld vectors per thread cover the row.
-template <typename T, typename Q, int kCount, bool kInRegisters>
+template <typename T, typename Q, int kCount, bool kInRegisters, Activation kActivation>
 __global__ void __launch_bounds__(kMaxRowThreads)
     quantize_rows_kernel(const QuantizeRowsArgs args, float limit) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -19,6 +20,9 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * kCount;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kCount;
 
+  const auto value_at = [&](std::int64_t at) {
+    return activated<kActivation>(load<T, kCount>(x + at));
+  };
   unsigned most = 0;
   Vector<T, kCount> held[kInRegisters ? kHeld : 1];
   if constexpr (kInRegisters) {
@@ -26,12 +30,12 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     for (int i = 0; i < kHeld; ++i) {
       const std::int64_t at = first + i * step;
       if (at >= args.width) continue;
-      held[i] = load<T, kCount>(x + at);
+      held[i] = value_at(at);
       most = most_of(most, held[i]);
     }
   } else {
     for (std::int64_t at = first; at < args.width; at += step) {
-      most = most_of(most, load<T, kCount>(x + at));
+      most = most_of(most, value_at(at));
     }
   }
   const float scale = scale_of_row(most, limit);
@@ -46,12 +50,12 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     }
   } else {
     for (std::int64_t at = first; at < args.width; at += step) {
-      store_quantized(values + at, load<T, kCount>(x + at), inverse);
+      store_quantized(values + at, value_at(at), inverse);
     }
   }
 }
 
-template <typename T, typename Q, int kCount>
+template <typename T, typename Q, int kCount, Activation kActivation>
 void launch(const QuantizeRowsArgs& args, CUstream_st* stream) {
   const std::int64_t vectors = (args.width + kCount - 1) / kCount;
   // Narrow rows: a warp each. Wide rows: a block each, of two vectors a thread while 1024 threads
@@ -65,9 +69,9 @@ void launch(const QuantizeRowsArgs& args, CUstream_st* stream) {
   const dim3 grid(static_cast<unsigned>((args.rows + block.y - 1) / block.y));
   const float limit = stored_limit(args.stored);
   if (vectors <= threads * kHeld) {
-    quantize_rows_kernel<T, Q, kCount, true><<<grid, block, 0, stream>>>(args, limit);
+    quantize_rows_kernel<T, Q, kCount, true, kActivation><<<grid, block, 0, stream>>>(args, limit);
   } else {
-    quantize_rows_kernel<T, Q, kCount, false><<<grid, block, 0, stream>>>(args, limit);
+    quantize_rows_kernel<T, Q, kCount, false, kActivation><<<grid, block, 0, stream>>>(args, limit);
   }
 }
 
@@ -78,6 +82,8 @@ const char* quantize_rows_unsupported(const QuantizeRowsArgs& args) {
   if (args.rows < 0) return "the number of rows is negative";
   if (args.rows > kMaxBlocks) return "more than 2^31 - 1 rows";
   if (args.stored == Stored::plain) return "the stored type is no quantised one";
+  if (args.activation != Activation::none && args.stored != Stored::e4m3)
+    return "activations are of what becomes e4m3";
   if (args.shape < 0 || args.shape >= kQuantizeShapes) return "there is no such shape";
   return nullptr;
 }
@@ -90,8 +96,18 @@ const char* quantize_rows(const QuantizeRowsArgs& args, CUstream_st* stream) {
                           vectors_fit(args.dtype, args.width) &&
                           vectors_fit(args.dtype, args.x_stride);
   return launch_typed(args.dtype, vectorised, [&]<typename T, int kCount>() {
-    with_device_stored(args.stored,
-                       [&](auto stored) { launch<T, decltype(stored), kCount>(args, stream); });
+    using E4m3 = __nv_fp8_e4m3;
+    switch (args.activation) {
+      case Activation::gelu:
+        return launch<T, E4m3, kCount, Activation::gelu>(args, stream);
+      case Activation::gelu_tanh:
+        return launch<T, E4m3, kCount, Activation::gelu_tanh>(args, stream);
+      case Activation::none:
+        break;
+    }
+    with_device_stored(args.stored, [&](auto stored) {
+      launch<T, decltype(stored), kCount, Activation::none>(args, stream);
+    });
   });
 }
 

@@ -18,10 +18,10 @@ struct Angles {
 // `column`: of the vector in its part. Where heads begin with vectors, its angles lie side by side.
 template <int kPairs>
 __device__ __forceinline__ Angles<kPairs> angles_at(const float* cos, const float* sin,
-                                                    int head_dim, std::int64_t column,
+                                                    int head_dim, unsigned column,
                                                     bool side_by_side) {
   Angles<kPairs> angles;
-  const int in_head = static_cast<int>(column % head_dim);
+  const int in_head = static_cast<int>(column % static_cast<unsigned>(head_dim));
   if (side_by_side) {
     const auto c = load<float, kPairs>(cos + in_head / 2),
                s = load<float, kPairs>(sin + in_head / 2);
@@ -94,10 +94,12 @@ __device__ __forceinline__ Vector<T, kCount> rotated(const Vector<T, kCount>& va
 template <typename T, int kCount, int kHeld>
 __global__ void __launch_bounds__(kMaxRowThreads)
     rms_norm_rope_kernel(const RmsNormRopeArgs args, bool side_by_side) {
-  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (item >= args.rows * args.parts) return;  // whole warps leave together
-  const std::int64_t row = item / args.parts;
-  const int part = static_cast<int>(item % args.parts);
+  // Divisions of 64 bits would take longer than the rest.
+  const unsigned item = blockIdx.x * blockDim.y + threadIdx.y;
+  const bool paired = args.parts == 2;
+  const unsigned row = paired ? item / 2 : item;
+  if (row >= args.rows) return;  // whole warps leave together
+  const unsigned part = paired ? item % 2 : 0;
   T* x = static_cast<T*>(args.x) + row * args.x_stride + part * args.width;
   const T* weights = static_cast<const T*>(part == 0 ? args.weights[0] : args.weights[1]);
   const Walk<kCount, kHeld> walk{static_cast<std::int64_t>(threadIdx.x) * kCount,
@@ -112,14 +114,15 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const float mean = join_row<Sum>(squares) / static_cast<float>(args.width);
   const float scale = rsqrtf(mean + args.eps);
 
-  const std::int64_t angle = row % args.positions * (args.head_dim / 2);
+  const std::int64_t angle = row % static_cast<unsigned>(args.positions) * (args.head_dim / 2);
   walk([&](int i, std::int64_t at) {
     if constexpr (kHeld == 0) held[i] = load_part<T, kCount>(x + at);  // its own: none has written
     Vector<T, kCount> value = normed<T, kCount>(held[i], load_part<T, kCount>(weights + at), scale);
     if (args.cos != nullptr) {
-      value = rotated<T, kCount>(
-          value, angles_at<kCount / 2>(args.cos + angle, args.sin + angle,
-                                       static_cast<int>(args.head_dim), at, side_by_side));
+      value =
+          rotated<T, kCount>(value, angles_at<kCount / 2>(args.cos + angle, args.sin + angle,
+                                                          static_cast<int>(args.head_dim),
+                                                          static_cast<unsigned>(at), side_by_side));
     }
     store_part<T, kCount>(x + at, value);
   });
@@ -167,7 +170,8 @@ const char* rms_norm_rope_unsupported(const RmsNormRopeArgs& args) {
       args.width % args.head_dim != 0) {
     return "heads of an even size do not divide the width";
   }
-  return args.positions < 1 ? "no positions" : nullptr;
+  return args.positions < 1 || args.positions > kMaxBlocks ? "no positions, or more than 2^31 - 1"
+                                                           : nullptr;
 }
 
 const char* rms_norm_rope(const RmsNormRopeArgs& args, CUstream_st* stream) {

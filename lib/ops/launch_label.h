@@ -38,6 +38,7 @@ namespace launch_names {
 inline constexpr const char* kNorm = "norm";
 inline constexpr const char* kRope = "qk norm, rope, cache write";
 inline constexpr const char* kSilu = "silu x gate";
+inline constexpr const char* kGelu = "gelu";
 inline constexpr const char* kQuantise = "quantise rows";
 inline constexpr const char* kQuantiseAttention = "quantise q, k and v";
 inline constexpr const char* kDequantise = "dequantise weights";

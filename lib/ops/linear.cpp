@@ -356,6 +356,22 @@ void linear_into(Tensor y, const LinearOperand& x, const LinearOperand& weight, 
   fp8 ? fp8_into(y, x, weight, bias, kernels) : int8_into(y, x.values, weight, bias, kernels);
 }
 
+LinearOperand linear_gelu_into(Tensor y, LinearOperand x, const LinearOperand& weight,
+                               const Tensor& bias, Gelu gelu, Quantization rows,
+                               const Kernels& kernels) {
+  const bool plain = !weight.scales.defined() && !x.scales.defined() && bias.defined() &&
+                     rows == Quantization::none;
+  if (plain && gelu == Gelu::tanh && y.is_cuda() && y.scalar_type() != at::kFloat &&
+      y.size(0) > 1 && kernels.policy != KernelPolicy::reference) {
+    check_arguments(y, x, weight, bias);
+    at::_addmm_activation_out(y, bias, x.values, weight.values.t(), 1, 1, /*use_gelu=*/true);
+    return {y, {}};
+  }
+  linear_into(y, x, weight, bias, kernels);
+  x = {};
+  return gelu_(std::move(y), gelu, rows, kernels);
+}
+
 bool routed_linear_into(Tensor y, const LinearOperand& x, std::span<const LinearRoute> routes,
                         const Kernels& kernels) {
   std::vector<RowSet> sets;

@@ -42,6 +42,13 @@ LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, const Kernels& 
 // The same, written to y [rows, inner] of that format, row stride of plain values free.
 void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, const Kernels& kernels);
 
+// Gaussian error linear units (Hendrycks and Gimpel 2016, arXiv:1606.08415): x Phi(x), or with tanh
+// for Phi.
+enum class Gelu { exact, tanh };
+// gelu(x), rounded to x's dtype, as rows: x itself, which is overwritten, or what quantize_rows
+// makes of it, on CUDA in one launch.
+LinearOperand gelu_(Tensor x, Gelu gelu, Quantization rows, const Kernels& kernels);
+
 // Whether linear() quantises that many plain rows for such a weight.
 bool quantizes_rows(Quantization weight, std::int64_t rows);
 
@@ -60,6 +67,12 @@ Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,
 // fp8 weights take rows that are quantised already.
 void linear_into(Tensor y, const LinearOperand& x, const LinearOperand& weight, const Tensor& bias,
                  const Kernels& kernels);
+
+// gelu_() of that, in y's place. On CUDA a plain product of 16 bits with a bias and tanh is
+// activated before it is rounded, in the product's launch. x is let go of behind the product.
+LinearOperand linear_gelu_into(Tensor y, LinearOperand x, const LinearOperand& weight,
+                               const Tensor& bias, Gelu gelu, Quantization rows,
+                               const Kernels& kernels);
 
 struct LinearRoute {
   LinearOperand weight;  // [outputs, inputs]

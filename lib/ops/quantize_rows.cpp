@@ -39,6 +39,24 @@ void reference(const Tensor& x, const LinearOperand& into) {
   into.scales.copy_(scales.squeeze(1));
 }
 
+void launch(const Tensor& x, const LinearOperand& into, kernels::Activation activation,
+            const Kernels& kernels) {
+  kernels::QuantizeRowsArgs args;
+  args.x = x.data_ptr();
+  args.values = into.values.data_ptr();
+  args.scales = into.scales.data_ptr<float>();
+  args.rows = x.size(0);
+  args.width = x.size(1);
+  args.x_stride = x.stride(0);
+  args.dtype = ops::kernel_dtype(x);
+  args.stored = ops::stored_of(into.values);
+  args.activation = activation;
+  const bool e4m3 = args.stored == kernels::Stored::e4m3;
+  args.shape = static_cast<int>(choose_quantize_vectors(
+      e4m3 ? ops::tuning_for(x.scalar_type(), kernels) : nullptr, args.rows, args.width));
+  ops::launch(args, x.device());
+}
+
 }  // namespace
 
 at::ScalarType stored_dtype(Quantization quantization, at::ScalarType plain) {
@@ -67,19 +85,20 @@ void quantize_rows(const Tensor& x, const LinearOperand& into, const Kernels& ke
   if (x.size(0) == 0) return;
   const LaunchLabel label(launch_names::kQuantise);
   if (!ops::takes_kernel(kOp, x, kernels)) return reference(x, into);
-  kernels::QuantizeRowsArgs args;
-  args.x = x.data_ptr();
-  args.values = into.values.data_ptr();
-  args.scales = into.scales.data_ptr<float>();
-  args.rows = x.size(0);
-  args.width = x.size(1);
-  args.x_stride = x.stride(0);
-  args.dtype = ops::kernel_dtype(x);
-  args.stored = ops::stored_of(into.values);
-  const bool e4m3 = args.stored == kernels::Stored::e4m3;
-  args.shape = static_cast<int>(choose_quantize_vectors(
-      e4m3 ? ops::tuning_for(x.scalar_type(), kernels) : nullptr, args.rows, args.width));
-  ops::launch(args, x.device());
+  launch(x, into, kernels::Activation::none, kernels);
+}
+
+LinearOperand gelu_(Tensor x, Gelu gelu, Quantization rows, const Kernels& kernels) {
+  const LaunchLabel label(launch_names::kGelu);
+  if (rows != Quantization::fp8 || x.size(0) == 0 || !ops::takes_kernel(kOp, x, kernels)) {
+    at::gelu_(x, gelu == Gelu::tanh ? "tanh" : "none");
+    return quantize_rows(x, rows, kernels);
+  }
+  const LinearOperand into = LinearOperand::empty(x.sizes(), x.options(), rows);
+  check_arguments(x, into);
+  launch(x, into, gelu == Gelu::tanh ? kernels::Activation::gelu_tanh : kernels::Activation::gelu,
+         kernels);
+  return into;
 }
 
 LinearOperand quantize_rows(const Tensor& x, Quantization quantization, const Kernels& kernels) {

@@ -64,6 +64,7 @@ TEST_CASE("quantised rows on the GPU are those worked out by hand, and the kerne
   for (const KernelPolicy policy : {KernelPolicy::strict, KernelPolicy::reference}) {
     check_quantized_by_hand(kGpu, policy);
     check_quantize_rows(kGpu, policy);
+    check_gelu(kGpu, policy);
     check_quantize_attention(kGpu, policy);
   }
 }

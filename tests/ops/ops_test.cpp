@@ -85,6 +85,7 @@ TEST_CASE("linear of one row in ATen agrees with the kernel's reference") {
 TEST_CASE("quantised rows in ATen are those worked out by hand, and the kernel's reference's") {
   check_quantized_by_hand(kCpu, KernelPolicy::automatic);
   check_quantize_rows(kCpu, KernelPolicy::automatic);
+  check_gelu(kCpu, KernelPolicy::automatic);
   check_quantize_attention(kCpu, KernelPolicy::automatic);
 }
 TEST_CASE("ops in ATen hand on the rows that quantize_rows would make") {

@@ -28,7 +28,8 @@ double limit_of(Quantization kind) {
   return kind == Quantization::fp8 ? 448 : 127;
 }
 
-LinearOperand by_kernel_reference(const Tensor& x, Quantization kind) {
+LinearOperand by_kernel_reference(const Tensor& x, Quantization kind,
+                                  kernels::Activation activation = kernels::Activation::none) {
   const LinearOperand rows = LinearOperand::empty(x.sizes(), x.options(), kind);
   kernels::QuantizeRowsArgs args;
   args.x = x.data_ptr();
@@ -39,6 +40,7 @@ LinearOperand by_kernel_reference(const Tensor& x, Quantization kind) {
   args.x_stride = x.stride(0);
   args.dtype = kernel_dtype(x.scalar_type());
   args.stored = kind == Quantization::fp8 ? kernels::Stored::e4m3 : kernels::Stored::i8;
+  args.activation = activation;
   kernels::quantize_rows_ref(args);
   return rows;
 }
@@ -131,6 +133,91 @@ void check_quantize_rows(at::Device device, KernelPolicy policy) {
     }
   };
   test::for_each_combination(check, kDtypes, kRows, kWidths, kLayouts);
+}
+
+namespace {
+
+Tensor exact_gelu(const Tensor& x, Gelu gelu) {
+  return at::gelu(x.cpu().to(at::kDouble), gelu == Gelu::tanh ? "tanh" : "none");
+}
+
+// Off by half a step of the dtype, and little more.
+void check_plain_gelu(const Tensor& found, const Tensor& exact) {
+  const double step = found.scalar_type() == at::kFloat      ? 4e-6
+                      : found.scalar_type() == at::kBFloat16 ? 0x1p-7
+                                                             : 0x1p-10;
+  const Tensor off = (found.cpu().to(at::kDouble) - exact).abs();
+  CHECK(count(off > exact.abs() * (0.51 * step) + 1e-6) == 0);
+}
+
+// A row's elements in e4m3 are off by a sixteenth, or by half of the smallest step.
+void check_quantised_gelu(const LinearOperand& found, const Tensor& exact) {
+  const Tensor scales = found.scales.cpu().to(at::kDouble).unsqueeze(1);
+  const Tensor values = found.values.cpu().to(at::kFloat).to(at::kDouble) * scales;
+  CHECK(count((values - exact).abs() > exact.abs() * 0.067 + scales * 0x1.1p-10) == 0);
+}
+
+void check_near_reference(const LinearOperand& found, const Tensor& x, Gelu gelu) {
+  const LinearOperand expected = by_kernel_reference(
+      x, Quantization::fp8,
+      gelu == Gelu::tanh ? kernels::Activation::gelu_tanh : kernels::Activation::gelu);
+  CHECK(at::allclose(found.scales.cpu(), expected.scales, 0x1p-8));
+  const Tensor apart = found.values.cpu().view(at::kByte).ne(expected.values.view(at::kByte));
+  CHECK(count(apart) <= apart.numel() / 50 + 2);
+}
+
+// Products whose sums are exact, so that gelu alone is rounded.
+void check_gelu_of_product(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(23);
+  const auto draw = [&](at::IntArrayRef shape) {
+    return at::randint(-4, 5, shape, generator, at::kFloat) / 8;
+  };
+  for (const at::ScalarType dtype : kDtypes) {
+    const Tensor x = draw({33, 64}).to(dtype), weight = draw({48, 64}).to(dtype),
+                 bias = draw({48}).to(dtype);
+    const Tensor sums = at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble));
+    for (const Quantization rows : {Quantization::none, Quantization::fp8}) {
+      CAPTURE(dtype);
+      const LinearOperand found =
+          linear_gelu_into(at::empty({33, 48}, x.options().device(device)), {x.to(device), {}},
+                           {weight.to(device), {}}, bias.to(device), Gelu::tanh, rows, policy);
+      if (rows == Quantization::fp8) {
+        check_quantised_gelu(found, exact_gelu(sums.to(dtype), Gelu::tanh));
+      } else {
+        // Where the sum is rounded before, that counts, too.
+        const Tensor off =
+            (found.values.cpu().to(at::kDouble) - exact_gelu(sums, Gelu::tanh)).abs();
+        CHECK(count(off > sums.abs() * 0x1.4p-7 + 1e-6) == 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void check_gelu(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(22);
+  for (const at::ScalarType dtype : kDtypes) {
+    for (const std::int64_t width : {64, 130, 8960}) {
+      for (const Gelu gelu : {Gelu::exact, Gelu::tanh}) {
+        CAPTURE(dtype);
+        CAPTURE(width);
+        Tensor x = at::randn({17, width}, generator) * 3;
+        x[0].fill_(-60000), x[1].fill_(60000), x[2].zero_();
+        x = x.to(dtype);
+        const Tensor exact = exact_gelu(x, gelu);
+        check_plain_gelu(
+            gelu_(x.to(device, dtype, false, /*copy=*/true), gelu, Quantization::none, policy)
+                .values,
+            exact);
+        const LinearOperand rows =
+            gelu_(x.to(device, dtype, false, /*copy=*/true), gelu, Quantization::fp8, policy);
+        check_quantised_gelu(rows, exact);
+        check_near_reference(rows, x, gelu);
+      }
+    }
+  }
+  check_gelu_of_product(device, policy);
 }
 
 namespace {

@@ -9,6 +9,9 @@ namespace diptych::testing {
 // Against values worked out by hand.
 void check_quantized_by_hand(at::Device device, KernelPolicy policy);
 void check_quantize_rows(at::Device device, KernelPolicy policy);
+// gelu of rows of every dtype, plain and as e4m3: near float64's, and the kernel's near that of its
+// reference; and of a product, rounded once.
+void check_gelu(at::Device device, KernelPolicy policy);
 // What attention in e4m3 reads: the bits of the kernel's reference, whatever lies behind the keys
 // that count.
 void check_quantize_attention(at::Device device, KernelPolicy policy);
