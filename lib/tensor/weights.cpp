@@ -27,7 +27,7 @@ struct Weights::Store {
   std::uint64_t seed = 0;
   std::set<std::string, std::less<>> read{};  // full names
   std::function<void(std::uint64_t bytes)> on_read{};
-  std::uint64_t unseen_bytes = 0;  // read while nobody watched
+  std::uint64_t unseen_bytes = 0;          // read while nobody watched
   std::shared_ptr<DeviceReader> reader{};  // within the life of a ReadAhead
 
   void count(std::uint64_t bytes) {

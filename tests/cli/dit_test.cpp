@@ -138,6 +138,45 @@ TEST_CASE("a video comes out again: in bfloat16, with TeaCache of the model's ow
   }
 }
 
+TEST_CASE("TeaCache goes by a calibration where nothing is published, or where one is given") {
+  if (lacks_recordings()) return;
+  const test::Folder folder;
+  struct Model {
+    std::string folder, task, output;
+    Words more = {};
+  };
+  const std::vector<Model> models = {
+      {wan(), "t2i", folder.file("a.png")},
+      {wan("checkpoint_a14b"), "t2v", folder.file("b.frames"), {"--video-frames", "5"}},
+      {cosmos("checkpoint_t2i"), "t2i", folder.file("c.png")}};
+  for (const Model& model : models) {
+    CAPTURE(model.folder);
+    const std::string file = folder.file("c.json");
+    const Words words = with({"-m", model.folder, "--task", model.task, "--size", "32x32",
+                              "--device", "cpu", "--steps", "20"},
+                             model.more);
+    const Outcome calibrated =
+        run(with(with({"calibrate"}, words), {"--pictures", "2", "-o", file}));
+    CAPTURE(calibrated.err);
+    REQUIRE(calibrated.code == 0);
+    const Words paint =
+        with(with({"generate", "-p", "x", "--cache-mode", "teacache", "--cache-calibration", file},
+                  words),
+             {"-o", model.output});
+    const Outcome made = run(with(paint, {"--cache-threshold", "0.3", "--cache-report"}));
+    CAPTURE(made.err);
+    REQUIRE(made.code == 0);
+    CHECK(has(made.err, "TeaCache computed "));
+    CHECK_FALSE(has(made.err, "TeaCache computed 20 of 20"));
+    CHECK_FALSE(has(made.err, "TeaCache computed 19 of 19"));
+    const Outcome again =
+        run({"inspect", model.output, "--replay", "-q", "-m", model.folder, "--device", "cpu"});
+    CAPTURE(again.err);
+    CHECK(has(again.out, "identical"));
+    CHECK(has(refused(with(paint, {"--quantization", "int8"})), ": weights_hash: measured on "));
+  }
+}
+
 TEST_CASE("TaylorSeer leaves out steps of every model, and a report says what that changes") {
   if (lacks_recordings()) return;
   const test::Folder folder;
@@ -293,11 +332,18 @@ TEST_CASE("flags that have no effect are refused") {
                  "--cosmos-release", "2b-t2i"}) == "--cosmos-release" + folder);
   CHECK(said(wan("checkpoint_a14b"),
              {"--cache-mode", "teacache", "--teacache-coefficients", "0,0,0,1,0"}) ==
-        "--cache-mode teacache: is not there for models with two transformers; expected none or "
-        "taylorseer\n");
-  CHECK(refused({"generate", "-m", cosmos("checkpoint_t2i"), "-p", "x", "-o", "x.png", "--device",
-                 "cpu", "--cache-mode", "teacache"}) ==
-        "--cache-mode teacache: has no coefficients for Cosmos; expected none or taylorseer\n");
+        "--teacache-coefficients: has no effect on a model with two transformers, whose steps a "
+        "calibration chooses\n");
+  CHECK(said(wan(), {"--cache-mode", "teacache", "--cache-calibration", "c.json",
+                     "--teacache-ret-steps"}) ==
+        "--teacache-ret-steps: has no effect with --cache-calibration\n");
+  for (const std::string& model : {cosmos("checkpoint_t2i"), wan("checkpoint_a14b")}) {
+    CHECK(refused({"generate", "-m", model, "-p", "x", "--task", "t2i", "-o", "x.png", "--device",
+                   "cpu", "--size", "32x32", "--cache-mode", "teacache"}) ==
+          "--cache-mode teacache: " + model +
+              "/diptych_teacache.json is not there; `diptych calibrate` writes it, "
+              "--cache-calibration names another\n");
+  }
 }
 
 TEST_CASE("items of a list are refused likewise") {

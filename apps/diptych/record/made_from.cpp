@@ -252,10 +252,8 @@ class MadeFrom {
   }
 
   void require_calibration(const RunConfig& run) const {
-    const bool has_file = run.family->uses("cache_calibration");  // else its own coefficients
-    if (run.answers() || run.cache_mode != StepCacheMode::teacache ||
-        !run.cache_calibration.empty() || !has_file)
-      return;
+    // Without a hash it went by published coefficients, or by none.
+    if (record_.calibration_hash.empty() || !run.cache_calibration.empty()) return;
     if (run.model.empty() || fs::exists(run.model / kCalibrationName)) return;
     throw InputError(
         "{}: was painted with the {} of its model's folder, which {} lacks; name the folder that "

@@ -123,6 +123,10 @@ struct CosmosTransformer {
   // -> [plan.rows(), width], a fresh tensor.
   Tensor embed_latents(const CosmosPlan& plan, const Tensor& latents, const Kernels& kernels,
                        const CosmosObserver& observer = {}) const;
+  // What the first block's self attention sees of the first sample: x [plan.rows(), width], normed
+  // and modulated -> [plan.own_rows(), width].
+  Tensor modulated_input(const CosmosPlan& plan, const CosmosTime& time, const Tensor& x,
+                         const Kernels& kernels) const;
   // x [plan.rows(), width], contiguous, is consumed: the result lies in its storage.
   Tensor run_blocks(const CosmosPlan& plan, const CosmosContext& context, const CosmosTime& time,
                     Tensor x, const AttentionBackend& attention, const Kernels& kernels,

@@ -33,6 +33,10 @@ class Blocks {
   std::int64_t quantised(std::int64_t width) const {
     return format_.quantization == Quantization::fp8 ? rows_ * (width + kFloat) : 0;
   }
+  // Rows are quantised in float32 in plain torch.
+  std::int64_t in_reference(std::int64_t width) const {
+    return forward_.reference_kernels ? rows_ * width * kFloat : 0;
+  }
   // What stands for a quantised matrix while it is multiplied: of int8 a copy in the run's dtype;
   // in plain torch one in float32 and, of fp8, rows and products in it.
   std::int64_t dequantised(std::int64_t outputs, std::int64_t inputs) const {
@@ -58,8 +62,15 @@ class Blocks {
     const std::int64_t keys = forward_.shared == SharedKeys::repeated ? kCosmosTextRows : 0;
     return elements(4 * width_) + forward_.samples * keys * 2 * width_ * element_;
   }
+  // x and the inner rows, beside those that they are made of, what is made of them, or, in fp8,
+  // their quantised copy, which takes their place.
   std::int64_t feed_forward() const {
-    return elements(2 * width_ + inner_) + quantised(inner_) + dequantised(inner_, width_);
+    if (format_.quantization != Quantization::fp8)
+      return elements(2 * width_ + inner_) + dequantised(inner_, width_);
+    const std::int64_t both = elements(width_ + inner_);
+    return std::max({both + quantised(width_) + dequantised(inner_, width_),
+                     both + quantised(inner_) + in_reference(inner_),
+                     elements(2 * width_) + quantised(inner_) + dequantised(inner_, width_)});
   }
   // x, what is added and the normed rows; in plain torch the tables of every row, in float32.
   std::int64_t norm() const {

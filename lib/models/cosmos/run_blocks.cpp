@@ -174,11 +174,8 @@ class Pass {
   Tensor feed_forward(LinearOperand h, const CosmosBlock& block) const {
     Tensor inner = project(kFfIn, h, block.ff_in);
     h = {};
-    {
-      const LaunchLabel label(kGelu);
-      at::gelu_(inner);
-    }
-    const Tensor out = project(kFfOut, {inner, {}}, block.ff_out);
+    const LinearOperand rows = gelu_(std::move(inner), Gelu::exact, format_, kernels_);
+    const Tensor out = project(kFfOut, rows, block.ff_out);
     see("ff_out", out);
     return out;
   }
@@ -225,6 +222,18 @@ class Pass {
 };
 
 }  // namespace
+
+Tensor CosmosTransformer::modulated_input(const CosmosPlan& plan, const CosmosTime& time,
+                                          const Tensor& x, const Kernels& kernels) const {
+  const std::int64_t width = config.width();
+  const Tensor table = modulations(*this, time, kernels)[0][0];
+  NormTerms terms = {table.narrow(1, width, width), table.narrow(1, 0, width), /*beside_one=*/true,
+                     time.of_row};
+  if (terms.groups.defined()) terms.groups = terms.groups.narrow(0, 0, plan.own_rows());
+  return layer_norm(x.narrow(0, 0, plan.own_rows()), terms, CosmosConfig::kEps, Quantization::none,
+                    kernels)
+      .values;
+}
 
 Tensor CosmosTransformer::run_blocks(const CosmosPlan& plan, const CosmosContext& context,
                                      const CosmosTime& time, Tensor x,

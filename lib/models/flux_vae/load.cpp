@@ -78,9 +78,8 @@ VaeConv VaeConv::load(const Weights& weights, std::int64_t out, std::int64_t in,
     return conv;
   }
   conv.weight = at::empty(shape, weights.options(), compute.layout());
-  weights.get_then("weight", shape, [into = conv.weight](const Tensor& exact) {
-    into.copy_(round_to_tf32(exact));
-  });
+  weights.get_then("weight", shape,
+                   [into = conv.weight](const Tensor& exact) { into.copy_(round_to_tf32(exact)); });
   return conv;
 }
 

@@ -11,7 +11,6 @@ inline constexpr const char* kCrossQ = "attn2 to_q";
 inline constexpr const char* kCrossAttention = "attn2 attention";
 inline constexpr const char* kCrossOut = "attn2 to_out";
 inline constexpr const char* kFfnIn = "ffn in";
-inline constexpr const char* kGelu = "gelu";
 inline constexpr const char* kFfnOut = "ffn out";
 
 }  // namespace diptych::wan_families

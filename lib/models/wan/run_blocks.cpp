@@ -17,6 +17,12 @@ using namespace wan_families;  // NOLINT: all of them are used
 // The rows of a block's table of modulation.
 enum Modulation : std::int64_t { kShiftA, kScaleA, kGateA, kShiftF, kScaleF, kGateF };
 
+// float32 [6, times, width]: what a timestep adds to the tables of every block.
+Tensor modulation_of(const WanTime& time, std::int64_t width) {
+  const std::int64_t times = time.timestep_proj.size(0);
+  return time.timestep_proj.to(at::kFloat).view({times, 6, width}).transpose(0, 1);
+}
+
 // What the blocks of one call share.
 class Pass {
  public:
@@ -30,10 +36,7 @@ class Pass {
         observer_(observer),
         quantization_(model.quantization),
         format_(quantizes_rows(quantization_, plan.rows()) ? quantization_ : Quantization::none) {
-    const std::int64_t width = config_.width(), times = time.timestep_proj.size(0);
-    const Tensor step =  // [6, times, width]
-        time.timestep_proj.to(at::kFloat).view({times, 6, width}).transpose(0, 1);
-    modulation_ = model.block_tables.unsqueeze(2) + step;
+    modulation_ = model.block_tables.unsqueeze(2) + modulation_of(time, config_.width());
   }
 
   // Norm and modulation before the self attention of a block.
@@ -165,13 +168,14 @@ class Pass {
   }
 
   Tensor feed_forward(LinearOperand h, const WanBlock& block) const {
-    Tensor inner = project(kFfnIn, h, block.ffn_in, block.ffn_in_bias);
-    h = {};
+    Tensor plain = at::empty({h.values.size(0), config_.ffn_dim}, block.ffn_in_bias.options());
+    LinearOperand inner;
     {
-      const LaunchLabel label(kGelu);
-      at::gelu_(inner, "tanh");
+      const LaunchLabel label(kFfnIn);
+      inner = linear_gelu_into(std::move(plain), std::move(h), block.ffn_in, block.ffn_in_bias,
+                               Gelu::tanh, format_, kernels_);
     }
-    const Tensor out = project(kFfnOut, {inner, {}}, block.ffn_out, block.ffn_out_bias);
+    const Tensor out = project(kFfnOut, inner, block.ffn_out, block.ffn_out_bias);
     see("ffn_out", out);
     return out;
   }
@@ -211,6 +215,15 @@ class Pass {
 };
 
 }  // namespace
+
+Tensor WanTransformer::modulated_input(const WanPlan& plan, const WanTime& time, const Tensor& x,
+                                       const Kernels& kernels) const {
+  const Tensor tables = block_tables[0].unsqueeze(1) + modulation_of(time, config.width());
+  NormTerms terms = {tables[kScaleA], tables[kShiftA], /*beside_one=*/true, time.of_row};
+  if (terms.groups.defined()) terms.groups = terms.groups.narrow(0, 0, plan.own_rows());
+  return layer_norm(x.narrow(0, 0, plan.own_rows()), terms, config.eps, Quantization::none, kernels)
+      .values;
+}
 
 Tensor WanTransformer::run_blocks(const WanPlan& plan, const WanContext& context,
                                   const WanTime& time, Tensor x, const AttentionBackend& attention,

@@ -92,6 +92,10 @@ struct WanTransformer {
   // -> [plan.rows(), width], a fresh tensor.
   Tensor embed_latents(const WanPlan& plan, const Tensor& latents, const Kernels& kernels,
                        const WanObserver& observer = {}) const;
+  // What the first block's self attention sees of the first sample: x [plan.rows(), width], normed
+  // and modulated -> [plan.own_rows(), width].
+  Tensor modulated_input(const WanPlan& plan, const WanTime& time, const Tensor& x,
+                         const Kernels& kernels) const;
   // x [plan.rows(), width], contiguous, is consumed: the result lies in its storage.
   Tensor run_blocks(const WanPlan& plan, const WanContext& context, const WanTime& time, Tensor x,
                     const AttentionBackend& attention, const Kernels& kernels,

@@ -155,9 +155,8 @@ std::unique_ptr<MotCheckpoint> open_bagel_checkpoint(const RunConfig& config,
   if (config.vae_dtype == VaeDtype::bfloat16)
     throw InputError(Setting::of("vae_dtype", "bfloat16"),
                      "the autoencoder of BAGEL computes in float32 or tf32");
-  auto opened =
-      BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy, runtime,
-                            config.load_ahead);
+  auto opened = BagelCheckpoint::open(config.model, config.load_format == LoadFormat::dummy,
+                                      runtime, config.load_ahead);
   opened->draft_model = config.own.get<DraftSettings>().draft_model;
   return opened;
 }

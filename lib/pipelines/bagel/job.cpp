@@ -9,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/pipelines/bagel/trace.h"
+#include "lib/pipelines/calibration.h"
 #include "lib/pipelines/mot/settings.h"
 #include "lib/session/hashes.h"
 

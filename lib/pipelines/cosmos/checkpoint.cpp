@@ -12,7 +12,7 @@
 #include "lib/models/wan_vae/layout.h"
 #include "lib/models/wan_vae/memory.h"
 #include "lib/pipelines/cosmos/job.h"
-#include "lib/pipelines/dit/block_series.h"
+#include "lib/pipelines/dit/block_cache.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/tensor/stored_tensors.h"
 

@@ -31,9 +31,8 @@ CosmosJob::CosmosJob(const RunConfig& request, CosmosCheckpoint& of, Log& log,
   is_recorded = recording.has_value();
   check_counts(config());
   check_task();
-  if (config().cache_mode == StepCacheMode::teacache)
-    throw InputError(Setting::of("cache_mode", "teacache"),
-                     "has no coefficients for Cosmos; expected none or taylorseer");
+  plan_step_cache(checkpoint.runtime(),
+                  checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string());
   if (continues()) plan_source();
   plan_size(log);
   if (source_frames_ && *source_frames_ >= size.frames)

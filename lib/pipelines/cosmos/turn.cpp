@@ -128,7 +128,7 @@ Tensor CosmosTurn::start(std::uint64_t seed, TraceSink* trace) {
     trace->record("schedule.sigmas", at::tensor(solver_.sigmas()));
   }
   solver_.reset();
-  series_.begin(job_.updates);
+  cache_.begin(job_.step_cache, job_.updates);
   return noise.to(runtime_.device) * sigma(0);
 }
 
@@ -199,7 +199,11 @@ Tensor CosmosTurn::forward(const Call& call, const Tensor& input, std::int64_t s
                             runtime_.paint_attention.of(AttentionRole::self), runtime_.kernels,
                             observer);
   };
-  x = caches() ? series_.rows(step, call.first, 0, std::move(x), run) : run(std::move(x));
+  const auto modulate = [&](const Tensor& rows) {
+    return model.modulated_input(plan, time, rows, runtime_.kernels);
+  };
+  x = caches_ ? cache_.rows({step, call.first, plan.samples, 0}, std::move(x), modulate, run)
+              : run(std::move(x));
   return model.head(plan, time, x, runtime_.kernels, observer);
 }
 

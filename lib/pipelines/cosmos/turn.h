@@ -11,7 +11,7 @@
 #include <ATen/core/Generator.h>
 
 #include "lib/pipelines/cosmos/job.h"
-#include "lib/pipelines/dit/block_series.h"
+#include "lib/pipelines/dit/block_cache.h"
 #include "lib/sampling/flow_solver.h"
 #include "lib/sampling/preconditioning.h"
 
@@ -29,8 +29,9 @@ class CosmosTurn final : public DitTurn {
   Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) override;
   Media decode(const Tensor& latent, Log& log, TraceSink* trace) override;
   std::int64_t forwards() const override { return forwards_; }
-  std::string step_note() const override { return caches() ? series_.note() : std::string(); }
+  std::string step_note() const override { return caches_ ? cache_.note() : std::string(); }
   void use_cache(bool on) override { caches_ = on; }
+  void record_steps(StepChangeRecorder& recorder) override { cache_.record(recorder); }
 
  private:
   // What the transformer made of the texts. The branches are the negative text, then the prompt;
@@ -65,8 +66,6 @@ class CosmosTurn final : public DitTurn {
   Tensor guided_x0(const Tensor& x, const Branches& out, std::int64_t step, TraceSink* trace) const;
   float sigma(std::int64_t step) const { return solver_.sigmas()[static_cast<std::size_t>(step)]; }
 
-  bool caches() const { return caches_ && job_.config().cache_mode == StepCacheMode::taylorseer; }
-
   const CosmosJob& job_;
   const Runtime& runtime_;
   FlowSolver solver_;
@@ -77,7 +76,7 @@ class CosmosTurn final : public DitTurn {
   at::Generator generator_;               // of a seed, behind what read() drew
   bool batched_ = false;
   std::int64_t forwards_ = 0;
-  BlockSeries series_;  // with TaylorSeer
+  BlockCache cache_;
   bool caches_ = true;
   std::map<std::string, Tensor> cond_seen_;  // of a trace: what the other branch is joined with
 };

@@ -10,6 +10,8 @@
 
 #include "lib/base/log.h"
 #include "lib/pipelines/dit/texts.h"
+#include "lib/runtime/runtime.h"
+#include "lib/sampling/step_cache/step_calibration.h"
 #include "lib/session/job.h"
 #include "lib/session/result.h"
 #include "lib/tensor/trace.h"
@@ -30,15 +32,20 @@ struct DitJob : Job {
   virtual std::unique_ptr<DitTurn> turn() const = 0;
 
   bool is_traced() const { return !config().trace.empty() || is_recorded; }
+  // What the request says of step caches, with TeaCache by a calibration: as read_calibration().
+  void plan_step_cache(const Runtime& runtime, const std::string& dummy_hash);
 
   std::vector<TokenIds> texts;  // the prompt's, and behind it the negative one's if it is used
   DitFrames size;               // of the result
   std::int64_t updates = 0;     // of the latent
   std::int64_t branches = 1;    // guidance branches of a step, at most
-  std::optional<std::string> why_sequential;  // whatever was asked for
-  std::vector<InputRecord> inputs;            // once they are read
-  Tensor noise;                               // given by a file, once read: float32 [C, F, h, w]
-  bool is_recorded = false;                   // a recorded case, which is traced whatever it says
+  std::optional<std::string> why_sequential;   // whatever was asked for
+  std::vector<InputRecord> inputs;             // once they are read
+  Tensor noise;                                // given by a file, once read: float32 [C, F, h, w]
+  StepCacheConfig step_cache;                  // none: also where the family has one of its own
+  std::optional<StepCalibration> calibration;  // of step_cache
+  bool records_steps = false;                  // a calibration is measured
+  bool is_recorded = false;                    // a recorded case, which is traced whatever it says
 };
 
 using DitJobs = std::span<DitJob* const>;
@@ -68,6 +75,8 @@ class DitTurn {
   virtual std::string step_note() const { return {}; }
   // Whether the job's step cache serves, if it has one. It does unless told otherwise.
   virtual void use_cache(bool on) = 0;
+  // Records how steps change, all of them computed. Outlives this.
+  virtual void record_steps(StepChangeRecorder& recorder) = 0;
 };
 
 }  // namespace diptych

@@ -9,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/pipelines/calibration.h"
 #include "lib/session/cache_report.h"
 #include "lib/session/cfg_mode.h"
 #include "lib/session/hashes.h"
@@ -180,6 +181,52 @@ void DitSession::make_ready(DitJob& job, Progress& progress) {
   encode_texts(job, progress);
 }
 
+// Before anything is painted, at the price of the hash: as long as reading all weights.
+void DitSession::require_calibration(const DitJob& job) {
+  report_.calibration_hash.clear();
+  if (!job.calibration) return;
+  report_.weights_hash = weights_hash();
+  clock_.lap(report_, "hash", runtime_.device);
+  job.calibration->require_weights(
+      calibration_path(job.config()),
+      StepCalibration::as_loaded(report_.weights_hash, config_.quantization));
+  report_.calibration_hash = job.calibration->file_hash;
+}
+
+std::size_t DitSession::most_samples(const Job& job) const {
+  const DitJob& own = dynamic_cast<const DitJob&>(job);
+  return static_cast<std::size_t>(std::max<std::int64_t>(own.updates - 1, 0) * own.branches);
+}
+
+StepRecording DitSession::record_steps(const JobGroup& jobs, Progress& progress) {
+  const c10::InferenceMode inference;
+  std::vector<std::vector<DitJob*>> runs;
+  for (Job* job : jobs) {
+    DitJob& own = own_job(*job);
+    TORCH_CHECK(own.step_cache.mode == StepCacheMode::none,
+                "[calibrate] steps are recorded without a step cache");
+    own.records_steps = true;
+    runs.push_back({&own});
+    checkpoint_->texts().expect(own.texts);
+  }
+  for (const std::vector<DitJob*>& run : runs) run.front()->read_inputs();
+  if (!checkpoint_->is_loaded()) read_weights(runs, progress);
+  StepChangeRecorder recorder;
+  for (const std::vector<DitJob*>& run : runs) {
+    DitJob& job = *run.front();
+    make_ready(job, progress);
+    const std::unique_ptr<DitTurn> turn = job.turn();
+    turn->record_steps(recorder);
+    const std::uint64_t seed = job.config().sampling.seed;
+    turn->read(seed, nullptr);
+    recorder.begin_picture();
+    paint(job, *turn, seed, true, nullptr, progress);
+  }
+  report_.weights_hash = weights_hash();
+  clock_.lap(report_, "hash", runtime_.device);
+  return recorder.recording();
+}
+
 double DitSession::time_steps(Job& job, Progress& progress) {
   const c10::InferenceMode inference;
   DitJob& own = own_job(job);
@@ -196,6 +243,7 @@ double DitSession::time_steps(Job& job, Progress& progress) {
 void DitSession::run_traced(DitJob& job, TraceSink* trace, Progress& progress,
                             const Results& results) {
   make_ready(job, progress);
+  require_calibration(job);
   runtime_.paint_attention.of(AttentionRole::self).forget_served();
   try {
     make(job, trace, progress, results);

@@ -20,7 +20,7 @@
 
 namespace diptych {
 
-class DitSession final : public Session, StepTimer {
+class DitSession final : public Session, StepCalibrator, StepTimer {
  public:
   // Opens the checkpoint; reads no weights. Throws InputError.
   DitSession(const RunConfig& config, const DitOpening& opening, Log& log);
@@ -37,7 +37,7 @@ class DitSession final : public Session, StepTimer {
   void run_traced(DitJob& job, TraceSink* trace, Progress& progress, const Results& results);
   DitCheckpoint& checkpoint() { return *checkpoint_; }
   const Runtime& runtime() const { return runtime_; }
-  Capabilities capabilities() override { return {.timer = this}; }
+  Capabilities capabilities() override { return {.calibrator = this, .timer = this}; }
 
  private:
   struct Painted {
@@ -45,8 +45,11 @@ class DitSession final : public Session, StepTimer {
     std::int64_t forwards = 0;
     double seconds = 0;
   };
+  std::size_t most_samples(const Job& job) const override;
+  StepRecording record_steps(const JobGroup& jobs, Progress& progress) override;
   double time_steps(Job& job, Progress& progress) override;
   void require_attention() const;
+  void require_calibration(const DitJob& job);
   // What comes before steps: inputs, weights and texts.
   void make_ready(DitJob& job, Progress& progress);
   void encode_texts(const DitJob& job, Progress& progress);

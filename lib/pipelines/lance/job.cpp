@@ -11,6 +11,7 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/sha256.h"
 #include "lib/media/video/clip_read.h"
+#include "lib/pipelines/calibration.h"
 #include "lib/pipelines/lance/preprocess.h"
 #include "lib/pipelines/lance/trace.h"
 #include "lib/pipelines/mot/settings.h"

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
+#include "lib/pipelines/calibration.h"
 #include "lib/pipelines/mot/cfg_mode.h"
 #include "lib/pipelines/mot/packing.h"
 #include "lib/pipelines/mot/session.h"

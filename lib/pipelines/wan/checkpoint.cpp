@@ -11,7 +11,7 @@
 #include "lib/models/wan/memory.h"
 #include "lib/models/wan_vae/layout.h"
 #include "lib/models/wan_vae/memory.h"
-#include "lib/pipelines/dit/block_series.h"
+#include "lib/pipelines/dit/block_cache.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/pipelines/wan/job.h"
 #include "lib/tensor/checkpoint_hash.h"

@@ -147,9 +147,17 @@ std::vector<OwnIdle> idle_of_wan(const Options& options) {
   };
   if (!run.model.empty())
     forbid({"release"}, {"has no effect with a folder, whose configs have the sizes"});
+  const auto forbid_timesteps = [&](const SettingText& why) {
+    forbid({"teacache_coefficients", "teacache_first_steps", "teacache_ret_steps"}, why);
+  };
   if (run.cache_mode != StepCacheMode::teacache) {
-    forbid({"teacache_coefficients", "teacache_first_steps", "teacache_ret_steps"},
-           {"given without ", Setting::of("cache_mode", "teacache")});
+    forbid_timesteps({"given without ", Setting::of("cache_mode", "teacache")});
+  } else if (!run.cache_calibration.empty()) {
+    forbid_timesteps({"has no effect with ", Setting::of("cache_calibration")});
+  } else if (wan_has_experts(run)) {
+    forbid_timesteps(
+        {"has no effect on a model with two transformers, whose steps a calibration "
+         "chooses"});
   }
   if (!wan_has_experts(run)) {
     forbid({"guidance_scale_2", "boundary_ratio"},
@@ -191,7 +199,7 @@ const FamilyConfig& wan_config() {
       .unused = {"read_device", "connector", "think", "think_output", "max_think_tokens",
                  "max_tokens", "temperature", "top_k", "top_p", "cfg_img_scale", "cfg_interval",
                  "cfg_renorm_type", "cfg_renorm_min", "read_attention", "read_attention_self",
-                 "read_enforce_eager", "enforce_eager", "cache_calibration"},
+                 "read_enforce_eager", "enforce_eager"},
       .refused = refused_keys_of_wan(),
       .idle = idle_of_wan,
       .describe_foreign = foreign_pipeline,

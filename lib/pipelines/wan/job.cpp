@@ -128,24 +128,21 @@ void WanJob::plan_steps() {
       diptych::why_sequential({.conditioned_by = conditions, .gated = settings.cfg_gate < 1});
 }
 
-// The published coefficients are those of the model, or the request has its own.
+// The published coefficients are those of the model, or the request has its own. Models without any
+// go by a calibration, others if it is given.
 void WanJob::plan_cache() {
-  if (config().cache_mode != StepCacheMode::teacache) return;
+  const bool has_none = checkpoint.has_experts() ||
+                        (settings.teacache.empty() && checkpoint.index().expand_timesteps);
+  if (config().cache_mode != StepCacheMode::teacache || has_none ||
+      !config().cache_calibration.empty())
+    return plan_step_cache(checkpoint.runtime(),
+                           checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string());
   using enum WanTeaCacheModel;
   const WanConfig& dit = checkpoint.dit();
   const bool large_picture = size.width * size.height > 832 * 480;
   const WanTeaCacheModel model = checkpoint.joins_picture()
                                      ? (large_picture ? i2v_14b_720p : i2v_14b_480p)
                                      : (dit.num_attention_heads <= 12 ? t2v_1_3b : t2v_14b);
-  const Setting mode = Setting::of("cache_mode", "teacache");
-  if (checkpoint.has_experts())
-    throw InputError(mode,
-                     "is not there for models with two transformers; expected none or taylorseer");
-  if (settings.teacache.empty() && checkpoint.index().expand_timesteps) {
-    throw InputError(mode, SettingText{"has no published coefficients for this model; expected ",
-                                       Setting::of("teacache_coefficients", "A,B,C,D,E"),
-                                       ", none or taylorseer"});
-  }
   teacache = published_teacache(model, settings.teacache_ret_steps);
   teacache->threshold = config().cache_threshold;
   if (settings.teacache_first > 0) teacache->ret_steps = settings.teacache_first;

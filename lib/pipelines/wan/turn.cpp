@@ -125,7 +125,7 @@ Tensor WanTurn::start(std::uint64_t seed, TraceSink* trace) {
   gate_.reset();
   computes_.clear();
   residuals_.clear();
-  series_.begin(job_.updates);
+  cache_.begin(job_.step_cache, job_.updates);
   return noise.to(runtime_.device);
 }
 
@@ -202,7 +202,7 @@ void WanTurn::plan_cache(const WanTransformer& model, const WanPlan& plan) {
 
 std::string WanTurn::step_note() const {
   if (!caches_) return {};
-  if (job_.config().cache_mode == StepCacheMode::taylorseer) return series_.note();
+  if (!job_.teacache) return cache_.note();
   if (computes_.empty()) return {};
   return fmt::format("TeaCache computed {} of {} steps", std::ranges::count(computes_, true),
                      computes_.size());
@@ -218,9 +218,13 @@ Tensor WanTurn::run_blocks(const WanTransformer& model, const Call& call, const 
                             observer);
   };
   if (!caches_) return run(std::move(x));
-  if (job_.config().cache_mode == StepCacheMode::taylorseer)
-    return series_.rows(step, call.first, job_.expert_of(step), std::move(x), run);
-  if (!job_.teacache) return run(std::move(x));
+  if (!job_.teacache) {
+    const auto modulate = [&](const Tensor& rows) {
+      return model.modulated_input(*call.plan, time, rows, runtime_.kernels);
+    };
+    return cache_.rows({step, call.first, call.plan->samples, job_.expert_of(step)}, std::move(x),
+                       modulate, run);
+  }
   if (computes_.empty()) plan_cache(model, *call.plan);
   if (!computes_[static_cast<std::size_t>(step)]) return residuals_.predict(call.first, x);
   const Tensor before = x.clone();

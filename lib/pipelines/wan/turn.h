@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lib/pipelines/dit/block_series.h"
+#include "lib/pipelines/dit/block_cache.h"
 #include "lib/pipelines/wan/job.h"
 #include "lib/sampling/video_guidance.h"
 
@@ -29,6 +29,7 @@ class WanTurn final : public DitTurn {
   std::int64_t forwards() const override { return forwards_; }
   std::string step_note() const override;
   void use_cache(bool on) override { caches_ = on; }
+  void record_steps(StepChangeRecorder& recorder) override { cache_.record(recorder); }
 
  private:
   // What an expert made of the texts and the picture. The branches are the negative text, then the
@@ -76,9 +77,10 @@ class WanTurn final : public DitTurn {
       condition_;  // float32 [C, F, h, w]: mask and latents beside the latent, or the first frame
   GuidanceGate gate_;
   std::map<std::string, Tensor> cond_seen_;  // of a trace: what the other branch is joined with
-  std::vector<bool> computes_;               // steps, with TeaCache; empty: not planned yet
+  // With TeaCache by the timestep alone: the steps, empty where they are not planned yet.
+  std::vector<bool> computes_;
   StepResiduals residuals_;  // of each branch: what the blocks added when they last ran
-  BlockSeries series_;       // with TaylorSeer
+  BlockCache cache_;         // others
   bool caches_ = true;
 };
 
