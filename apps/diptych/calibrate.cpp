@@ -82,7 +82,8 @@ std::vector<InputItem> choose_prompts(const CalibrateFlags& flags, const RunConf
     }
   }
   if (!prompts.empty()) return prompts;
-  for (const std::string_view text : run.reads_images() ? kInstructions : kPrompts)
+  const bool edits = run.reads_images() && run.makes == MediaKind::picture;
+  for (const std::string_view text : edits ? kInstructions : kPrompts)
     prompts.push_back({std::string(text), {}});
   return prompts;
 }
@@ -102,7 +103,9 @@ const Task& painting_task(const Resolved& resolved, bool reads_pictures) {
     return *family.find_task(run.task);
   }
   const InputCounts inputs{.pictures = reads_pictures ? 1 : 0};
-  if (const Task* task = family.task_for(inputs, MediaKind::picture)) return *task;
+  for (const MediaKind makes : {MediaKind::picture, MediaKind::clip}) {
+    if (const Task* task = family.task_for(inputs, makes)) return *task;
+  }
   throw InputError(Setting::of(reads_pictures ? "image" : "prompt"), "{} paints nothing from {}",
                    family.name, reads_pictures ? "pictures" : "texts alone");
 }
@@ -256,6 +259,7 @@ constexpr const char* kFooter =
     "  diptych calibrate -m {model}\n"
     "  diptych calibrate -m {model} --size 512x512 --steps 30 --prompts prompts.txt\n"
     "  diptych calibrate -m {model} -i room.jpg -i street.jpg -p \"make it night\" -o e.json\n"
+    "  diptych calibrate -m Wan2.2-T2V-A14B-Diffusers --task t2v --size 832x480\n"
     "  diptych generate -m {model} -p \"a cup of tea\" --cache-mode teacache --cache-report";
 
 }  // namespace

@@ -248,7 +248,7 @@ fs::path printed_output(const Resolved& resolved) {
 
 int generate_request(Resolved& resolved, const std::vector<ParallelDegrees>& ways, Log& log) {
   Options& options = resolved.options;
-  // An enhancer's weights come first.
+  // An enhancer's weights come first; where degrees are measured, other requests do.
   options.run.load_ahead = !enhances(options) && ways.empty();
   CheckedRequest request = check_request(resolved, log);
   if (resolved.uses_demo) note_demo(options.run, log);

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "kernels/host_quantize.h"
@@ -7,14 +8,14 @@
 namespace diptych::kernels {
 namespace {
 
-float activated(Activation activation, float x) {
+double activated(Activation activation, double x) {
   switch (activation) {
     case Activation::none:
       break;
     case Activation::gelu:
-      return 0.5F * x * (1 + std::erf(x * 0.70710678F));
+      return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     case Activation::gelu_tanh:  // as the device's (kernels/device_gelu.cuh)
-      return x / (1 + std::exp(-1.5957691216F * x * (1 + 0.044715F * x * x)));
+      return x / (1 + std::exp(-1.5957691216057308 * x * (1 + 0.044715 * x * x)));
   }
   return x;
 }
@@ -31,7 +32,7 @@ void quantize_rows_ref(const QuantizeRowsArgs& args) {
       for (std::int64_t row = 0; row < args.rows; ++row) {
         const T* from = x + row * args.x_stride;
         for (std::size_t i = 0; i < row_of.size(); ++i)
-          row_of[i] = round_to<T>(activated(args.activation, widen(from[i])));
+          row_of[i] = round_to<T>(static_cast<float>(activated(args.activation, widen(from[i]))));
         args.scales[row] = quantize_row(row_of.data(), args.width, stored_limit(args.stored),
                                         values + row * args.width);
       }

@@ -316,7 +316,9 @@ constinit const auto kFields = std::to_array<Field>({
      "teacache: the estimated change at which a step is computed; larger is faster",
      RealSlot{run<&R::cache_threshold>, 0, false}, YamlPlace::painting, "cache_threshold"},
     {"cache_calibration", step_cache, "--cache-calibration", "FILE",
-     "teacache: the file that `diptych calibrate` wrote; default: the one in the checkpoint folder",
+     "teacache: the file that `diptych calibrate` wrote; default: the one in the checkpoint "
+     "folder, "
+     "unless coefficients are published",
      PathSlot{run<&R::cache_calibration>}, YamlPlace::painting, "cache_calibration"},
     {"cache_report", report, "--cache-report", "",
      "with --cache-mode: also paint without the cache, and log how far apart the pictures are and "

@@ -42,8 +42,7 @@ LinearOperand silu_mul(const Tensor& gate_up, Quantization rows, const Kernels& 
 // The same, written to y [rows, inner] of that format, row stride of plain values free.
 void silu_mul_into(const LinearOperand& y, const Tensor& gate_up, const Kernels& kernels);
 
-// Gaussian error linear units (Hendrycks and Gimpel 2016, arXiv:1606.08415): x Phi(x), or with tanh
-// for Phi.
+// x Phi(x), or with tanh for Phi (kernels/quantize_rows/quantize_rows.h).
 enum class Gelu { exact, tanh };
 // gelu(x), rounded to x's dtype, as rows: x itself, which is overwritten, or what quantize_rows
 // makes of it, on CUDA in one launch.

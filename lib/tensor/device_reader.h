@@ -19,7 +19,7 @@
 
 namespace diptych {
 
-// All calls come from one thread, whose current stream is the one that uses the tensors.
+// Calls come from one thread at a time, whose current stream is the one that uses the tensors.
 class DeviceReader {
  public:
   // `most_temporary_bytes`: of tensors with memory for themselves; one of them may be larger.

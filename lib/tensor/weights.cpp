@@ -367,6 +367,20 @@ std::uint64_t Weights::total_bytes() const {
   return bytes;
 }
 
+std::uint64_t Weights::loaded_bytes() const {
+  std::uint64_t bytes = 0;
+  if (is_dummy()) return bytes;
+  for (const TensorFile& file : store_->checkpoint->files) {
+    for (const auto& [name, entry] : file.entries()) {
+      const std::uint64_t stored = entry.end - entry.begin;
+      bytes += at::isFloatingType(entry.dtype)
+                   ? stored / c10::elementSize(entry.dtype) * c10::elementSize(dtype_)
+                   : stored;
+    }
+  }
+  return bytes;
+}
+
 void Weights::require_finite() const {
   if (!is_dummy()) diptych::require_finite(*store_->checkpoint);
 }

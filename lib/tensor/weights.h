@@ -93,9 +93,12 @@ class Weights {
   // "dummy-<seed>". A stop that is requested meanwhile ends it early with an empty text.
   std::string hash(const std::stop_token& stop = {}) const;
 
-  // Called with the bytes of each tensor that get() brings, for a progress line.
+  // Called with the bytes of each tensor that get() brings, for a progress line; and at once with
+  // those that came while nobody watched.
   void on_read(std::function<void(std::uint64_t bytes)> watch);
   std::uint64_t total_bytes() const;  // of all tensors of the checkpoint; dummy: 0
+  // The same in the dtype of options(); tensors that are no floating-point ones keep theirs.
+  std::uint64_t loaded_bytes() const;
 
  private:
   struct Store;

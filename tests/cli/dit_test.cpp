@@ -337,6 +337,11 @@ TEST_CASE("flags that have no effect are refused") {
   CHECK(said(wan(), {"--cache-mode", "teacache", "--cache-calibration", "c.json",
                      "--teacache-ret-steps"}) ==
         "--teacache-ret-steps: has no effect with --cache-calibration\n");
+  CHECK(has(
+      refused(with({"calibrate", "-m", wan("checkpoint_a14b"), "--task", "t2v", "--device", "cpu",
+                    "-o", "x.json"},
+                   {"--size", "32x32", "--video-frames", "5", "--steps", "11", "--pictures", "1"})),
+      " for 1 picture give at most 18 samples, expected at least 20"));
   for (const std::string& model : {cosmos("checkpoint_t2i"), wan("checkpoint_a14b")}) {
     CHECK(refused({"generate", "-m", model, "-p", "x", "--task", "t2i", "-o", "x.png", "--device",
                    "cpu", "--size", "32x32", "--cache-mode", "teacache"}) ==

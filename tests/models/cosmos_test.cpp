@@ -310,7 +310,8 @@ TEST_CASE("cosmos: the memory of a forward is what memory.h says") {
   for (const MatrixFormat& format : {MatrixFormat{at::kFloat, Quantization::none},
                                      {at::kFloat, Quantization::fp8},
                                      {at::kFloat, Quantization::int8},
-                                     {at::kBFloat16, Quantization::none}}) {
+                                     {at::kBFloat16, Quantization::none},
+                                     {at::kBFloat16, Quantization::fp8}}) {
     Options options;
     options.dtype = format.dtype;
     options.quantization = format.quantization;

@@ -10,7 +10,7 @@ namespace diptych::testing {
 void check_quantized_by_hand(at::Device device, KernelPolicy policy);
 void check_quantize_rows(at::Device device, KernelPolicy policy);
 // gelu of rows of every dtype, plain and as e4m3: near float64's, and the kernel's near that of its
-// reference; and of a product, rounded once.
+// reference; and of products of no row, of one and of many.
 void check_gelu(at::Device device, KernelPolicy policy);
 // What attention in e4m3 reads: the bits of the kernel's reference, whatever lies behind the keys
 // that count.

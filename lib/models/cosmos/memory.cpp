@@ -33,9 +33,10 @@ class Blocks {
   std::int64_t quantised(std::int64_t width) const {
     return format_.quantization == Quantization::fp8 ? rows_ * (width + kFloat) : 0;
   }
-  // Rows are quantised in float32 in plain torch.
+  // Rows are quantised in float32 in plain torch: widened, and what becomes of them.
   std::int64_t in_reference(std::int64_t width) const {
-    return forward_.reference_kernels ? rows_ * width * kFloat : 0;
+    const std::int64_t copies = format_.dtype == at::kFloat ? 1 : 2;
+    return forward_.reference_kernels ? copies * rows_ * width * kFloat : 0;
   }
   // What stands for a quantised matrix while it is multiplied: of int8 a copy in the run's dtype;
   // in plain torch one in float32 and, of fp8, rows and products in it.

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -46,7 +45,6 @@ struct BagelCheckpoint final : MotCheckpoint {
   LatentSize latent_size(std::int64_t width, std::int64_t height) const;
 
   // checkpoint_load.cpp
-  void begin_loading(const std::optional<MotOffload>& offload) override;
   void load_vision() override;
   void load_head() override;
   std::string weights_hash(const std::stop_token& stop) const override;  // "<model>-<autoencoder>"
@@ -63,6 +61,9 @@ struct BagelCheckpoint final : MotCheckpoint {
   }
 
  private:
+  void place_weights(const std::optional<MotOffload>& offload) override;
+  void drop_weights() override;
+
   MappedWeights mapped_ = {[](const std::string&, at::ScalarType) { return false; }};
 };
 

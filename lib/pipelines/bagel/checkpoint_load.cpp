@@ -6,8 +6,12 @@
 
 namespace diptych {
 
-void BagelCheckpoint::begin_loading(const std::optional<MotOffload>& offload) {
-  begin_reading(model.config.llm, quantization.kind, offload.has_value());
+void BagelCheckpoint::drop_weights() {
+  model.language_model.layers = {};
+}
+
+void BagelCheckpoint::place_weights(const std::optional<MotOffload>& offload) {
+  if (!offload) reserve_layers(model.config.llm, quantization.kind);
   model = Bagel::load(model_weights, model.config, offload, quantization);
   vae = FluxVae::load(vae_weights, vae.config, vae.compute);
 }

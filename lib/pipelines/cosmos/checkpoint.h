@@ -37,7 +37,7 @@ class CosmosCheckpoint final : public DitCheckpoint {
   std::string_view vae_dtype() const override;
 
   const Runtime& runtime() const { return runtime_; }
-  bool is_dummy() const { return dummy_; }
+  bool is_dummy() const override { return dummy_; }
   const CosmosConfig& dit() const { return dit_; }
   bool continues() const { return index_.continues; }  // video2world: goes on from given frames
   const CosmosTransformer& transformer() const { return *transformer_; }

@@ -31,8 +31,7 @@ CosmosJob::CosmosJob(const RunConfig& request, CosmosCheckpoint& of, Log& log,
   is_recorded = recording.has_value();
   check_counts(config());
   check_task();
-  plan_step_cache(checkpoint.runtime(),
-                  checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string());
+  plan_step_cache(checkpoint, checkpoint.runtime());
   if (continues()) plan_source();
   plan_size(log);
   if (source_frames_ && *source_frames_ >= size.frames)

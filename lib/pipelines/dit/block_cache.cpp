@@ -37,18 +37,14 @@ Tensor BlockCache::rows(const BlockCall& call, Tensor x, const Modulate& modulat
   return run(std::move(x));
 }
 
-// Each transformer has contexts of its own: from one to the next nothing is compared.
 Tensor BlockCache::recorded(const BlockCall& call, Tensor x, const Modulate& modulate,
                             const Run& run) {
-  const Tensor modulated = modulate(x);
+  if (std::exchange(model_, call.model) != call.model) recorder_->forget();
+  if (std::exchange(decided_, call.step) != call.step) modulated_ = modulate(x);
   Tensor rows = run(std::move(x));
   const std::int64_t own = rows.size(0) / call.samples;
-  const auto model = static_cast<std::int64_t>(call.model);
-  for (std::int64_t i = 0; i < call.samples; ++i) {
-    constexpr std::int64_t kMostBranches = 2;
-    recorder_->record(call.step, model * kMostBranches + call.first + i, modulated,
-                      rows.narrow(0, i * own, own));
-  }
+  for (std::int64_t i = 0; i < call.samples; ++i)
+    recorder_->record(call.step, call.first + i, modulated_, rows.narrow(0, i * own, own));
   return rows;
 }
 
@@ -95,8 +91,8 @@ std::string BlockCache::note() const {
 
 std::int64_t step_cache_bytes(const DitJob& job, std::int64_t values, at::ScalarType dtype) {
   const StepCacheMode mode = job.records_steps ? StepCacheMode::teacache : job.config().cache_mode;
-  // TeaCache compares what two steps see.
-  const std::int64_t seen = mode == StepCacheMode::teacache ? 2 : 0;
+  // By a calibration TeaCache compares what two steps see.
+  const std::int64_t seen = job.records_steps || job.calibration ? 2 : 0;
   return (kept_rows(mode) * job.branches + seen) * values *
          static_cast<std::int64_t>(c10::elementSize(dtype));
 }

@@ -33,7 +33,7 @@ class BlockCache {
 
   // Before a clip of as many updates; forgets the one before. Throws as StepCacheConfig::check.
   void begin(const StepCacheConfig& config, std::int64_t updates);
-  // From now on every step is computed and recorded. Outlives this.
+  // From now on every step is computed and recorded. The recorder must outlive this.
   void record(StepChangeRecorder& recorder) { recorder_ = &recorder; }
   // What leaves the blocks, [samples * rows, width]: run(x), which nobody may write to afterwards,
   // or what earlier steps let expect. Steps come in order. Another transformer begins anew. With

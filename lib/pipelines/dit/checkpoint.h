@@ -37,6 +37,7 @@ class DitCheckpoint {
   // Reads the weights, placed as the plan says.
   virtual void load(const MemoryPlan& plan, Progress& progress) = 0;
   virtual bool is_loaded() const = 0;
+  virtual bool is_dummy() const = 0;  // random weights
   // Weights that are not all on the device at a time, such as experts of a noise level.
   virtual void use_strips(bool strips) = 0;
   // A name for the files' content; reads them all, slow. A stop requested meanwhile ends it early.

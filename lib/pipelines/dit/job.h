@@ -1,6 +1,7 @@
 // A request as a diffusion transformer reads it, made once; and one run of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 
 namespace diptych {
 
+class DitCheckpoint;
 class DitTurn;
 
 // Pixels of what is made: of each frame.
@@ -31,9 +33,12 @@ struct DitJob : Job {
   // One run of it. The job, and what it was made of, must outlive it.
   virtual std::unique_ptr<DitTurn> turn() const = 0;
 
+  // From one step to the next, of all branches: those that a calibration can compare.
+  virtual std::int64_t changes() const { return std::max<std::int64_t>(updates - 1, 0) * branches; }
   bool is_traced() const { return !config().trace.empty() || is_recorded; }
-  // What the request says of step caches, with TeaCache by a calibration: as read_calibration().
-  void plan_step_cache(const Runtime& runtime, const std::string& dummy_hash);
+  // What the request says of step caches, with TeaCache by a calibration. Throws as
+  // read_calibration(), and for several processes.
+  void plan_step_cache(const DitCheckpoint& checkpoint, const Runtime& runtime);
 
   std::vector<TokenIds> texts;  // the prompt's, and behind it the negative one's if it is used
   DitFrames size;               // of the result
@@ -75,7 +80,7 @@ class DitTurn {
   virtual std::string step_note() const { return {}; }
   // Whether the job's step cache serves, if it has one. It does unless told otherwise.
   virtual void use_cache(bool on) = 0;
-  // Records how steps change, all of them computed. Outlives this.
+  // Records how steps change, all of them computed. The recorder must outlive this.
   virtual void record_steps(StepChangeRecorder& recorder) = 0;
 };
 

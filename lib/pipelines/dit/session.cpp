@@ -194,8 +194,7 @@ void DitSession::require_calibration(const DitJob& job) {
 }
 
 std::size_t DitSession::most_samples(const Job& job) const {
-  const DitJob& own = dynamic_cast<const DitJob&>(job);
-  return static_cast<std::size_t>(std::max<std::int64_t>(own.updates - 1, 0) * own.branches);
+  return static_cast<std::size_t>(dynamic_cast<const DitJob&>(job).changes());
 }
 
 StepRecording DitSession::record_steps(const JobGroup& jobs, Progress& progress) {

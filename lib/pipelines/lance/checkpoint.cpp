@@ -189,8 +189,12 @@ void LanceCheckpoint::open_files(const Runtime& runtime, Log& log) {
   check_model_layout(model_weights, config, bundles_vision(), log);
 }
 
-void LanceCheckpoint::begin_loading(const std::optional<MotOffload>& offload) {
-  begin_reading(config.llm, quantization.kind, offload.has_value());
+void LanceCheckpoint::drop_weights() {
+  language_model.layers = {};
+}
+
+void LanceCheckpoint::place_weights(const std::optional<MotOffload>& offload) {
+  if (!offload) reserve_layers(config.llm, quantization.kind);
   const Weights complete = model_weights.standing_in(kGeneration);
   language_model =
       MotBackbone::load(complete.scope("language_model"), config.llm, offload, quantization);

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -62,7 +61,6 @@ struct LanceCheckpoint final : MotCheckpoint {
   // In job.cpp, with what it makes.
   std::unique_ptr<MotJob> make_job(const RunConfig& request, const Runtime& runtime,
                                    Log& log) const override;
-  void begin_loading(const std::optional<MotOffload>& offload) override;
   void load_vision() override;
   void load_head() override;
   bool has_vision() const override { return vision.has_value(); }
@@ -79,6 +77,8 @@ struct LanceCheckpoint final : MotCheckpoint {
   bool bundles_vision() const;
 
  private:
+  void place_weights(const std::optional<MotOffload>& offload) override;
+  void drop_weights() override;
   void open_weights(const RunConfig& run, const Runtime& runtime, Log& log);
   void open_files(const Runtime& runtime, Log& log);
 };

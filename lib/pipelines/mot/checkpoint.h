@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -37,8 +36,9 @@ class MotCheckpoint {
                                            Log& log) const = 0;
 
   // Gives all tensors their places; for a GPU their values are undefined until finish_loading() has
-  // returned, and are read meanwhile. `offload`: of the decoder layers' weights.
-  virtual void begin_loading(const std::optional<MotOffload>& offload) = 0;
+  // returned, and are read meanwhile. `offload`: of the decoder layers' weights. What was loaded,
+  // or is being loaded, goes before.
+  void begin_loading(const std::optional<MotOffload>& offload);
   void finish_loading();
   void load(const std::optional<MotOffload>& offload = {}) {
     begin_loading(offload);
@@ -72,19 +72,22 @@ class MotCheckpoint {
   bool strips = false;
 
  protected:
-  // Begins to load while the rest is opened, and before it is known what for: where the device has
-  // room for twice the files, so that nothing will have to be offloaded.
+  // begin_loading() while the rest is opened, before it is known what for: where the device has
+  // room for twice the weights, so that hardly a request will want some of them offloaded.
   void load_ahead(const Runtime& runtime);
-  // What begin_loading() does first: from here on to finish_loading() weights are read ahead, and
-  // the memory of all layers' matrices is taken from the device in one piece, unless some are
-  // offloaded. That is quicker than one by one; the allocator keeps it for them.
-  void begin_reading(const QwenConfig& llm, Quantization kind, bool offloads);
+  // Of begin_loading(), while weights are read ahead.
+  virtual void place_weights(const std::optional<MotOffload>& offload) = 0;
+  virtual void drop_weights() = 0;
+  // Takes the memory of all layers' matrices from the device in one piece, which is quicker than
+  // one by one. The allocator keeps it for them.
+  void reserve_layers(const QwenConfig& llm, Quantization kind) const;
 
   std::optional<MotModel> mot_;  // once it is open
 
  private:
+  void begin_reading(const std::optional<MotOffload>& offload, std::uint64_t temporary_bytes);
+
   std::optional<Weights::ReadAhead> reading_;
-  bool ahead_ = false;
 };
 
 // How a family opens its checkpoints. Both throw InputError.

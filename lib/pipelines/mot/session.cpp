@@ -46,7 +46,7 @@ bool MotSession::loads_all() const {
          runtime_.ranks == nullptr;
 }
 
-// A backend asked for by name that cannot serve these heads is refused before anything is loaded.
+// A backend asked for by name that cannot serve these heads is refused before anything is run.
 void MotSession::require_attention() const {
   const AttentionKind kind{runtime_.device, runtime_.dtype, llm_config().head_dim};
   const auto require = [&](const StageBackends& backends, std::string_view field,

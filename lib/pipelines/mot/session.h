@@ -26,7 +26,8 @@ namespace diptych {
 
 class MotSession final : public Session, StepCalibrator, StepMeter, StepKeeper, StepTimer {
  public:
-  // Opens the checkpoint; reads no weights. Throws InputError.
+  // Opens the checkpoint; reads no weights, but begins to where the run says load_ahead. Throws
+  // InputError.
   MotSession(const RunConfig& config, const MotOpening& opening, Log& log);
 
   std::unique_ptr<Job> make_job(const RunConfig& request) override;

@@ -144,7 +144,7 @@ void MotSession::read_weights(MotJobs first, Progress& progress) {
   };
   for (Weights& weights : sources) weights.on_read(count);
   log_.mark("memory is planned");
-  // What was begun ahead of the plan waits in no host memory.
+  // What is read ahead of the plan lies on the device; a plan that offloads reads anew.
   if (!checkpoint_->is_loading() || offload) checkpoint_->begin_loading(offload);
   log_.mark("weights have their places");
   const auto why = why_not_rehearsed(describe_first_run(first), runtime_.device, budget);

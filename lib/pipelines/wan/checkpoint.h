@@ -43,7 +43,7 @@ class WanCheckpoint final : public DitCheckpoint {
   std::vector<AddedWeightsRecord> added_weights() const override { return recorded_loras(loras_); }
 
   const Runtime& runtime() const { return runtime_; }
-  bool is_dummy() const { return dummy_; }
+  bool is_dummy() const override { return dummy_; }
   const WanIndex& index() const { return index_; }
   const WanConfig& dit() const { return dit_; }
   bool has_experts() const { return index_.has_second_expert; }

@@ -125,7 +125,7 @@ constexpr auto kFields = std::to_array<Field>({
      "default_sampling_params.extra_args.cfg_gate"},
     {"teacache_coefficients", Scope::step_cache, "--teacache-coefficients", "A,B,...",
      "teacache: of the polynomial that estimates a change, highest power first; without them those "
-     "published for the model",
+     "published for the model, or a calibration's",
      TextSlot{member<&WanSettings::teacache>}, YamlPlace::painting,
      "default_sampling_params.extra_args.teacache_coefficients"},
     {"teacache_first_steps", Scope::step_cache, "--teacache-first-steps", "N",

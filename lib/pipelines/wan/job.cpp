@@ -133,10 +133,16 @@ void WanJob::plan_steps() {
 void WanJob::plan_cache() {
   const bool has_none = checkpoint.has_experts() ||
                         (settings.teacache.empty() && checkpoint.index().expand_timesteps);
+  if (config().cache_mode == StepCacheMode::teacache && has_none &&
+      (settings.teacache_ret_steps || settings.teacache_first > 0)) {
+    throw InputError(
+        Setting::of(settings.teacache_ret_steps ? "teacache_ret_steps" : "teacache_first_steps"),
+        SettingText{"has no effect on this model without ",
+                    Setting::of("teacache_coefficients", "A,B,C,D,E"), ": a calibration decides"});
+  }
   if (config().cache_mode != StepCacheMode::teacache || has_none ||
       !config().cache_calibration.empty())
-    return plan_step_cache(checkpoint.runtime(),
-                           checkpoint.is_dummy() ? checkpoint.weights_hash({}) : std::string());
+    return plan_step_cache(checkpoint, checkpoint.runtime());
   using enum WanTeaCacheModel;
   const WanConfig& dit = checkpoint.dit();
   const bool large_picture = size.width * size.height > 832 * 480;
@@ -178,6 +184,16 @@ std::optional<ClipShape> WanJob::clip_shape() const {
   if (config().makes != MediaKind::clip) return std::nullopt;
   return ClipShape{size.frames, size.height, size.width,
                    config().sampling.fps.value_or(kFrameRate)};
+}
+
+// Nothing is compared from one expert to the other, nor with a branch that is left out.
+std::int64_t WanJob::changes() const {
+  const auto both = static_cast<std::int64_t>(settings.cfg_gate * static_cast<double>(updates));
+  std::int64_t count = 0;
+  for (std::int64_t i = 1; i < updates; ++i) {
+    if (expert_of(i) == expert_of(i - 1)) count += guided() && i < both ? 2 : 1;
+  }
+  return count;
 }
 
 std::size_t WanJob::expert_of(std::int64_t step) const {

@@ -27,6 +27,7 @@ struct WanJob final : DitJob {
   // The scale of a step: each expert has its own.
   double scale(std::size_t expert) const { return expert == 0 ? high_scale : low_scale; }
   std::size_t expert_of(std::int64_t step) const;
+  std::int64_t changes() const override;
 
   WanCheckpoint& checkpoint;
   WanSettings settings;

@@ -71,6 +71,10 @@ std::int64_t StepRecording::computed_steps(double threshold,
 
 void StepChangeRecorder::begin_picture() {
   recording_.pictures.emplace_back();
+  forget();
+}
+
+void StepChangeRecorder::forget() {
   input_ = {};
   outputs_.clear();
 }

@@ -39,6 +39,7 @@ struct StepRecording {
 class StepChangeRecorder {
  public:
   void begin_picture();  // needed before each
+  void forget();         // what comes next is compared with nothing before: another model
   // input and output as in step_cache.h, kept until the next step. A context's first step, and one
   // behind a gap, gives no change. Waits for the device.
   void record(std::int64_t step, std::int64_t context, const Tensor& input, const Tensor& output);
